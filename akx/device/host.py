@@ -1,0 +1,100 @@
+"""Facts of the host processor: cores, caches, name. Read from the operating system, never guessed silently."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from akx.errors import ArgumentError
+
+__all__ = ["HostDevice", "default_threads", "host_device", "resolve_threads"]
+
+_SYS = Path("/sys/devices/system/cpu/cpu0/cache")
+#: Used where the operating system does not tell (bytes per core for L1 and L2, in all for L3).
+_FALLBACK = {1: 32 * 1024, 2: 1024 * 1024, 3: 16 * 1024 * 1024}
+
+
+@dataclass(frozen=True)
+class HostDevice:
+    """A host processor.
+
+    Attributes
+    ----------
+    name : str
+        Model name as the operating system gives it.
+    cores : int
+        Cores this process may run on.
+    l1_bytes, l2_bytes : int
+        Data cache per core, in bytes.
+    l3_bytes : int
+        Last-level cache shared by the cores, in bytes.
+    """
+
+    name: str
+    cores: int
+    l1_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+    backend: str = "cpu"
+
+    @property
+    def device_class(self) -> str:
+        """What a plan is keyed by: machines of one class share plans."""
+        mib = 1024 * 1024
+        return f"cpu/{self.name}/{self.cores} cores/L2 {self.l2_bytes / mib:g} MiB/L3 {self.l3_bytes / mib:g} MiB"
+
+
+def _cache_bytes() -> dict[int, int]:
+    sizes = dict(_FALLBACK)
+    for index in sorted(_SYS.glob("index*")) if _SYS.is_dir() else ():
+        try:
+            kind = (index / "type").read_text().strip()
+            level = int((index / "level").read_text())
+            text = (index / "size").read_text().strip()
+        except (OSError, ValueError):
+            continue
+        unit = {"K": 1024, "M": 1024**2, "G": 1024**3}.get(text[-1:], 0)
+        if kind in ("Data", "Unified") and unit and text[:-1].isdigit():
+            sizes[level] = int(text[:-1]) * unit
+    return sizes
+
+
+def _model_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return " ".join(line.split(":", 1)[1].split())
+    except OSError:
+        pass
+    return platform.processor() or platform.machine() or "unknown processor"
+
+
+@lru_cache(maxsize=1)
+def host_device() -> HostDevice:
+    """The processor this process runs on."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity is not None else (os.cpu_count() or 1)
+    caches = _cache_bytes()
+    return HostDevice(_model_name(), cores, caches[1], caches[2], caches.get(3, caches[2]))
+
+
+def default_threads() -> int:
+    """Threads used where the caller does not say: ``NUMBA_NUM_THREADS`` if set, else the cores of this process."""
+    text = os.environ.get("NUMBA_NUM_THREADS")
+    if text is None or not text.strip():
+        return host_device().cores
+    if not text.strip().isdigit() or int(text) < 1:
+        raise ArgumentError("NUMBA_NUM_THREADS is not a number of threads", expected="an integer >= 1", found=repr(text))
+    return int(text)
+
+
+def resolve_threads(threads: int | None) -> int:
+    """`threads` checked, or the default where it is None."""
+    if threads is None:
+        return default_threads()
+    if isinstance(threads, bool) or int(threads) != threads or threads < 1:
+        raise ArgumentError("threads is out of range", expected="an integer >= 1", found=repr(threads))
+    return int(threads)

@@ -1,0 +1,116 @@
+"""The typed errors of akx: one root, each saying what went wrong, what was expected, what was found and what to do next.
+
+Every error raised on purpose by akx derives from :class:`AkxError` and from the built-in exception a SciPy user would
+expect for that mistake (``ValueError`` for a bad matrix, ``ImportError`` for a missing package, and so on), so that
+existing ``except`` clauses keep working.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AkxError",
+    "ArgumentError",
+    "ArgumentTypeError",
+    "BudgetError",
+    "DatabaseError",
+    "DeviceError",
+    "FileFormatError",
+    "InfeasibleError",
+    "MatrixError",
+    "MissingDependencyError",
+    "PlanError",
+    "VerificationError",
+]
+
+
+class AkxError(Exception):
+    """Root of every error that akx raises on purpose.
+
+    Parameters
+    ----------
+    what : str
+        What went wrong, in one clause (``"matrix is not square"``).
+    expected, found : str, optional
+        What was expected and what was found instead.
+    hint : str, optional
+        The next thing to do, as an imperative (``"pass A[:n, :n]"``).
+    """
+
+    exit_code = 2
+
+    def __init__(
+        self, what: str, *, expected: str | None = None, found: str | None = None, hint: str | None = None
+    ) -> None:
+        self.what = what
+        self.expected = expected
+        self.found = found
+        self.hint = hint
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        parts = [self.what]
+        if self.expected is not None:
+            parts.append(f"expected {self.expected}")
+        if self.found is not None:
+            parts.append(f"found {self.found}")
+        text = ", ".join(parts)
+        return f"{text}; {self.hint}" if self.hint else text
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.what, self.expected, self.found, self.hint))
+
+
+def _rebuild(
+    kind: type[AkxError], what: str, expected: str | None, found: str | None, hint: str | None
+) -> AkxError:
+    return kind(what, expected=expected, found=found, hint=hint)
+
+
+class MatrixError(AkxError, ValueError):
+    """The matrix cannot be used: not square, not finite, dense, empty, of an unsupported dtype."""
+
+
+class FileFormatError(AkxError, ValueError):
+    """A file is not what its name says: truncated, wrong header, unknown format."""
+
+
+class ArgumentError(AkxError, ValueError):
+    """An argument has a value that makes no sense (k < 1, a wrong shape, an unknown name)."""
+
+
+class ArgumentTypeError(AkxError, TypeError):
+    """An argument has the wrong type."""
+
+
+class PlanError(AkxError, ValueError):
+    """A plan is malformed, from another schema, or does not belong to this matrix."""
+
+
+class InfeasibleError(AkxError, ValueError):
+    """A well-formed plan cannot be prepared for this matrix on this device; the message gives the reason."""
+
+
+class BudgetError(AkxError, ValueError):
+    """No partition fits the memory budget."""
+
+
+class DatabaseError(AkxError, OSError):
+    """The plan database cannot be opened, read or written."""
+
+    def __str__(self) -> str:
+        return AkxError.__str__(self)
+
+
+class DeviceError(AkxError, RuntimeError):
+    """The device failed or is not there."""
+
+
+class MissingDependencyError(AkxError, ImportError):
+    """An optional package is not installed; the hint says which extra brings it."""
+
+    def __str__(self) -> str:
+        return AkxError.__str__(self)
+
+
+class VerificationError(AkxError, ArithmeticError):
+    """A program's result differs from the reference by more than the componentwise bound."""

@@ -1,0 +1,38 @@
+"""The registry of schedules: one line per schedule, imported only when asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from akx.errors import ArgumentError
+from akx.kernels.base import Schedule
+
+__all__ = ["backends", "get", "schedules"]
+
+#: (backend, schedule) -> "module:object". A new schedule is one new module and one line here.
+_SCHEDULES: dict[tuple[str, str], str] = {
+    ("cpu", "sweep"): "akx.kernels.cpu.sweep:SCHEDULE",
+    ("cpu", "ghost"): "akx.kernels.cpu.ghost:SCHEDULE",
+    ("cpu", "wavefront"): "akx.kernels.cpu.wavefront:SCHEDULE",
+}
+
+
+def backends() -> tuple[str, ...]:
+    """The names of the backends that have at least one schedule."""
+    return tuple(dict.fromkeys(backend for backend, _ in _SCHEDULES))
+
+
+def get(backend: str, name: str) -> Schedule:
+    """The schedule `name` of `backend`. Raises :class:`ArgumentError` where there is none."""
+    target = _SCHEDULES.get((backend, name))
+    if target is None:
+        known = ", ".join(f"{b}/{s}" for b, s in _SCHEDULES)
+        raise ArgumentError("unknown schedule", expected=f"one of {known}", found=f"{backend}/{name}")
+    module, attribute = target.split(":")
+    schedule: Schedule = getattr(import_module(module), attribute)
+    return schedule
+
+
+def schedules(backend: str) -> tuple[Schedule, ...]:
+    """Every schedule of `backend`, in the order of the registry."""
+    return tuple(get(b, name) for b, name in _SCHEDULES if b == backend)

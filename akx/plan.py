@@ -1,0 +1,133 @@
+"""Plans: frozen, JSON-serialisable choices of how to compute matrix powers. A plan holds no arrays.
+
+A plan says *how*; a *program* (:mod:`akx.kernels.base`) is a plan made ready for one matrix on one device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
+from typing import Any
+
+from akx.errors import PlanError
+
+__all__ = ["PLAN_SCHEMA", "Option", "Plan"]
+
+#: Version of the JSON form of a plan. Raised whenever a field changes its meaning.
+PLAN_SCHEMA = 1
+
+Option = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One way to compute k matrix powers.
+
+    Attributes
+    ----------
+    backend : str
+        ``"cpu"`` (or ``"cuda"``).
+    schedule : str
+        The order in which (block, power) pairs are done: ``"sweep"``, ``"ghost"``, ``"wavefront"``, ...
+    variant : str
+        The SpMV variant: a format with its mapping of lanes or threads to rows, e.g. ``"csr"`` or ``"sell16"``.
+    partitioner : str
+        How rows are ordered and cut: ``"natural"``, ``"rcm"``, ``"levels"``, ``"metis"``, ``"hypergraph"``.
+    k : int
+        Number of powers, at least 1.
+    k_per_pass : int
+        Powers done per pass over the matrix, 1 <= k_per_pass <= k. A schedule runs ceil(k / k_per_pass) passes.
+    block_bytes : int
+        Target size in bytes of the matrix data of one block; 0 where the schedule has no blocks.
+    threads : int
+        Threads of the host, at least 1.
+    options : mapping of str to bool, int, float or str
+        Parameters that only this schedule or variant knows, such as ``sigma`` of sliced ELL.
+    """
+
+    backend: str
+    schedule: str
+    variant: str
+    partitioner: str = "natural"
+    k: int = 1
+    k_per_pass: int = 1
+    block_bytes: int = 0
+    threads: int = 1
+    options: Mapping[str, Option] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("backend", "schedule", "variant", "partitioner"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value:
+                raise PlanError(f"plan field '{name}' is not a name", expected="a non-empty string", found=repr(value))
+        for name, least in (("k", 1), ("k_per_pass", 1), ("block_bytes", 0), ("threads", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise PlanError(
+                    f"plan field '{name}' is out of range", expected=f"an integer >= {least}", found=repr(value)
+                )
+        if self.k_per_pass > self.k:
+            raise PlanError(
+                "plan field 'k_per_pass' is out of range", expected=f"at most k = {self.k}", found=str(self.k_per_pass)
+            )
+        for key, option in self.options.items():
+            if not isinstance(key, str) or not isinstance(option, (bool, int, float, str)):
+                raise PlanError(f"plan option {key!r} is not a scalar", found=repr(option))
+        object.__setattr__(self, "options", MappingProxyType(dict(sorted(self.options.items()))))
+
+    def __hash__(self) -> int:
+        return hash((self.label(), self.k, self.block_bytes))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Plan.from_json, (self.to_json(),))
+
+    def option(self, name: str, default: Option) -> Option:
+        """The option `name`, or `default` where the plan does not set it."""
+        return self.options.get(name, default)
+
+    def replace(self, **changes: Any) -> Plan:
+        """A copy with some fields changed; checked like any new plan."""
+        return replace(self, **changes)
+
+    def label(self) -> str:
+        """One line that names every choice, e.g. ``cpu/wavefront/sell16 natural k=8x1 block=128KiB threads=2``."""
+        passes = -(-self.k // self.k_per_pass)
+        parts = [f"{self.backend}/{self.schedule}/{self.variant}", self.partitioner, f"k={self.k_per_pass}x{passes}"]
+        if passes * self.k_per_pass != self.k:
+            parts[-1] += f"({self.k})"
+        if self.block_bytes:
+            parts.append(f"block={self.block_bytes / 1024:g}KiB")
+        parts.append(f"threads={self.threads}")
+        parts += [f"{name}={value}" for name, value in self.options.items()]
+        return " ".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict of JSON types, with the schema version; :meth:`from_json` inverts it."""
+        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "options"}
+        return {"schema": PLAN_SCHEMA, **plain, "options": dict(self.options)}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Plan:
+        """Make a plan from :meth:`to_json`'s dict. Raises :class:`PlanError` on any unknown or missing field."""
+        if not isinstance(data, Mapping):
+            raise PlanError("plan is not a JSON object", found=type(data).__name__)
+        schema = data.get("schema")
+        if schema != PLAN_SCHEMA:
+            raise PlanError(
+                "plan is of another schema", expected=str(PLAN_SCHEMA), found=repr(schema), hint="tune the matrix again"
+            )
+        names = {f.name for f in fields(Plan)}
+        given = {key: value for key, value in data.items() if key != "schema"}
+        unknown, missing = sorted(set(given) - names), sorted(names - set(given))
+        if unknown or missing:
+            raise PlanError("plan fields do not match", expected=f"{sorted(names)}", found=f"{sorted(given)}")
+        return Plan(**given)
+
+    @staticmethod
+    def from_parameters(backend: str, schedule: str, k: int, values: Mapping[str, Option]) -> Plan:
+        """A plan from a tuner's parameter values: plan fields by name, everything else becomes an option."""
+        names = {f.name for f in fields(Plan)} - {"backend", "schedule", "k", "options"}
+        chosen: dict[str, Any] = {key: value for key, value in values.items() if key in names}
+        options = {key: value for key, value in values.items() if key not in names}
+        return Plan(backend=backend, schedule=schedule, k=k, options=options, **chosen)
