@@ -1,0 +1,78 @@
+"""What akx is compared with: k plain products, one after another, by the best code there is for them elsewhere.
+
+Used by ``akx bench`` and by ``benchmarks/``, so that both mean the same thing by "SciPy" and "MKL". A weak baseline
+would be a defect: SciPy's compiled product is called without SciPy's checks and without its allocation of a new result,
+and MKL gets its inspection and optimisation once, ahead of the clock. akx's own baseline, the ``sweep`` schedule, is in
+the tuner's search space and is not made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.matrix import Matrix
+from akx.report.mkl import mkl_missing, mkl_powers
+
+__all__ = ["Baseline", "baselines", "scipy_powers"]
+
+#: ``run(x, out)``: x of shape (n,); out of shape (k + 1, n), C-contiguous; out[j] becomes A^j x.
+Baseline = Callable[[NDArray[Any], NDArray[Any]], None]
+
+
+def scipy_powers(matrix: Matrix, k: int) -> Baseline:
+    """k products by SciPy's compiled CSR product (one thread, as SciPy has it), straight into the rows of out."""
+    n, indptr, indices, data = matrix.n, matrix.indptr, matrix.indices, matrix.data
+    product = _scipy_product()
+
+    def run(x: NDArray[Any], out: NDArray[Any]) -> None:
+        out[0] = x
+        for j in range(k):
+            out[j + 1] = 0
+            product(n, n, indptr, indices, data, out[j], out[j + 1])
+
+    if product is not None:
+        return run
+    scipy_matrix = matrix.to_scipy()
+
+    def run_public(x: NDArray[Any], out: NDArray[Any]) -> None:
+        out[0] = x
+        for j in range(k):
+            np.copyto(out[j + 1], scipy_matrix @ out[j])
+
+    return run_public
+
+
+def _scipy_product() -> Any:
+    """SciPy's compiled y += A x, which ``A @ x`` calls; None where this SciPy keeps it elsewhere."""
+    try:
+        from scipy.sparse import _sparsetools
+    except ImportError:
+        return None
+    return getattr(_sparsetools, "csr_matvec", None)
+
+
+def baselines(matrix: Matrix, k: int, threads: int) -> dict[str, Baseline]:
+    """Every baseline that is installed, prepared for `matrix`: name -> ``run(x, out)``, in the monomial basis.
+
+    Parameters
+    ----------
+    matrix : Matrix
+        The matrix, in its natural order.
+    k : int
+        Number of powers, at least 1.
+    threads : int
+        Threads of those baselines that have any (SciPy's product has one).
+
+    Returns
+    -------
+    dict of str to callable
+        ``"scipy"`` always, ``"mkl"`` where MKL is installed. Neither allocates in the call.
+    """
+    made = {"scipy": scipy_powers(matrix, k)}
+    if mkl_missing() is None:
+        made["mkl"] = mkl_powers(matrix, k, threads)
+    return made
