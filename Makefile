@@ -1,0 +1,57 @@
+# Two commands do everything: `make demo` shows what akx does, `make test` checks all of it.
+# Both work in a virtual environment of their own (.venv); a stamp per set of extras keeps later runs quick.
+
+PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3 python,\
+	$(shell $(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.DELETE_ON_ERROR:
+.PHONY: demo test lint bench gpu-test clean help
+
+help:
+	@echo "make demo      tune a shipped matrix, then reuse the plan from Python"
+	@echo "make test      lint, types, layering and every test, from nothing"
+	@echo "make lint      ruff, mypy --strict and import-linter only"
+	@echo "make bench     measure the gallery against SciPy and MKL (long)"
+	@echo "make gpu-test  the tests that need an NVIDIA GPU, with a receipt"
+	@echo "make clean     remove what the others made"
+
+demo: $(VENV)/.run
+	$(BIN)/python examples/demo.py
+
+test: $(VENV)/.dev lint
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.bench
+	$(BIN)/python -m benchmarks
+
+gpu-test: $(VENV)/.dev
+	$(BIN)/python benchmarks/gpu_receipt.py
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find akx tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or newer found; install one, or run: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+		echo "make: '$(PYTHON) -m venv' failed; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+
+$(VENV)/.run: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@ $(VENV)/.run
+
+$(VENV)/.bench: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	@touch $@ $(VENV)/.run

@@ -1,0 +1,89 @@
+"""akx: the Krylov basis [p_0(A)x, ..., p_k(A)x] of a sparse matrix for much less than the price of k products.
+
+>>> import akx
+>>> A = akx.read_matrix("matrix.mtx")
+>>> V = akx.matrix_powers(A, x, k=8)  # doctest: +SKIP
+
+The public names below are imported on first use, so that ``import akx`` stays cheap: it loads neither NumPy nor
+Numba nor the tuner.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from akx.basis import Basis, chebyshev, estimate_spectrum, monomial, newton
+    from akx.errors import (
+        AkxError,
+        ArgumentError,
+        ArgumentTypeError,
+        BudgetError,
+        DatabaseError,
+        DeviceError,
+        FileFormatError,
+        InfeasibleError,
+        MatrixError,
+        MissingDependencyError,
+        PlanError,
+        VerificationError,
+    )
+    from akx.io import read_matrix
+    from akx.matrix import Matrix
+    from akx.operator import MatrixPowers, matrix_powers
+    from akx.plan import Plan
+    from akx.plandb import PlanDatabase
+    from akx.tuner import tune
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AkxError",
+    "ArgumentError",
+    "ArgumentTypeError",
+    "Basis",
+    "BudgetError",
+    "DatabaseError",
+    "DeviceError",
+    "FileFormatError",
+    "InfeasibleError",
+    "Matrix",
+    "MatrixError",
+    "MatrixPowers",
+    "MissingDependencyError",
+    "Plan",
+    "PlanDatabase",
+    "PlanError",
+    "VerificationError",
+    "__version__",
+    "chebyshev",
+    "estimate_spectrum",
+    "matrix_powers",
+    "monomial",
+    "newton",
+    "read_matrix",
+    "tune",
+]
+
+_HOMES = {
+    **dict.fromkeys(("Basis", "chebyshev", "estimate_spectrum", "monomial", "newton"), "akx.basis"),
+    **dict.fromkeys(("MatrixPowers", "matrix_powers"), "akx.operator"),
+    "Matrix": "akx.matrix",
+    "Plan": "akx.plan",
+    "PlanDatabase": "akx.plandb",
+    "read_matrix": "akx.io",
+    "tune": "akx.tuner",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'akx' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES.get(name, "akx.errors")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,112 @@
+"""What every command has around it: errors become one line and an exit code, never a traceback unless asked for."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+
+from akx.cli.output import emit_json
+from akx.errors import AkxError
+
+__all__ = ["EXIT_BROKEN_PIPE", "EXIT_DEFECT", "EXIT_INPUT", "EXIT_INTERRUPTED", "ERROR_SCHEMA", "run"]
+
+EXIT_DEFECT = 1
+EXIT_INPUT = 2
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
+EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
+
+#: Version of the JSON object that a failing command prints under ``--json``.
+ERROR_SCHEMA = 1
+
+# Typer carries its own copy of click from some version on: take the exception class from what it raises.
+_UsageProblem: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line. Returns the exit code; see :func:`akx.cli.main`."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given or os.environ.get("AKX_DEBUG", "") not in ("", "0")
+    given = [argument for argument in given if argument != "--debug"]
+    as_json = "--json" in given
+    try:
+        code = _invoke(given)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        _silence_stdout()
+        return EXIT_BROKEN_PIPE
+    except (KeyboardInterrupt, typer.Abort):
+        _complain("interrupted", kind="Interrupted", exit_code=EXIT_INTERRUPTED, as_json=as_json)
+        return EXIT_INTERRUPTED
+    except AkxError as error:
+        if debug:
+            raise
+        details = {"what": error.what, "expected": error.expected, "found": error.found, "hint": error.hint}
+        _complain(str(error), type(error).__name__, error.exit_code, as_json, details)
+        return error.exit_code
+    except _UsageProblem as error:
+        _complain(_usage(error), kind="UsageError", exit_code=EXIT_INPUT, as_json=as_json)
+        return EXIT_INPUT
+    except OSError as error:
+        if debug:
+            raise
+        place = f" {error.filename}" if error.filename is not None else ""
+        text = f"cannot use{place}: {error.strerror or error}; check the path, its permissions and the free space"
+        _complain(text, type(error).__name__, EXIT_INPUT, as_json)
+        return EXIT_INPUT
+    except MemoryError:
+        if debug:
+            raise
+        text = "out of memory; free some, or use a smaller --k, or --dtype float32"
+        _complain(text, kind="MemoryError", exit_code=EXIT_INPUT, as_json=as_json)
+        return EXIT_INPUT
+    except Exception as error:
+        if debug:
+            raise
+        text = f"this is a defect of akx: {type(error).__name__}: {error}; run again with --debug and report the traceback"
+        _complain(text, type(error).__name__, EXIT_DEFECT, as_json)
+        return EXIT_DEFECT
+
+
+def _invoke(arguments: list[str]) -> int:
+    from akx.cli.app import app
+
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("akx", arguments) as context:
+            result = command.invoke(context)
+    except typer.Exit as end:
+        return int(end.exit_code)
+    return int(result) if isinstance(result, int) else 0
+
+
+def _usage(error: Any) -> str:
+    text = str(error.format_message()).rstrip(".")
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "akx"
+    return f"{text}; see '{path} --help'" if text else f"no command given; see '{path} --help'"
+
+
+def _complain(
+    text: str, kind: str, exit_code: int, as_json: bool, details: dict[str, str | None] | None = None
+) -> None:
+    line = " ".join(text.split())
+    try:
+        print(f"akx: error: {line}", file=sys.stderr, flush=True)
+        if as_json:
+            error = {"type": kind, "message": line, **(details or {}), "exit_code": exit_code}
+            emit_json({"schema": ERROR_SCHEMA, "error": error})
+    except BrokenPipeError:
+        _silence_stdout()
+
+
+def _silence_stdout() -> None:
+    """Send what is still buffered to nowhere, so that the interpreter's own flush at exit does not complain."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        pass

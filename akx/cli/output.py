@@ -1,0 +1,60 @@
+"""Where output goes: data on stdout, status on stderr; plain text where nobody looks at a terminal."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["data_console", "emit_json", "note", "status_console"]
+
+#: Columns of a table that goes to a file or a pipe, unless COLUMNS says otherwise.
+_PLAIN_WIDTH = 120
+
+
+def data_console() -> Console:
+    """A console on stdout. Honours NO_COLOR; no escape codes and no narrow wrapping when it is not a terminal."""
+    return _console(stderr=False)
+
+
+def status_console() -> Console:
+    """A console on stderr, for progress and notes."""
+    return _console(stderr=True)
+
+
+def _console(*, stderr: bool) -> Console:
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() or os.environ.get("COLUMNS", "").isdigit() else _PLAIN_WIDTH
+    return Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
+
+
+def note(text: str) -> None:
+    """One line of status on stderr."""
+    print(f"akx: {text}", file=sys.stderr, flush=True)
+
+
+def emit_json(data: Mapping[str, Any]) -> None:
+    """Print one JSON object on stdout: keys in the order given, NaN and infinities as null."""
+    print(json.dumps(_plain(data), indent=2, allow_nan=False), flush=True)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if hasattr(value, "item") and not isinstance(value, (str, bytes)):  # a NumPy scalar
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return str(value)
