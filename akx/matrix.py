@@ -1,0 +1,427 @@
+"""The canonical matrix: square, finite CSR with ascending unique columns, and what can be known from its structure.
+
+Everything above this module sees a :class:`Matrix` and never the user's own object. A matrix owns its arrays (they are
+copies, read-only), so that nothing the user does to the original can change a result behind akx's back;
+:func:`content_token` is the cheap way to notice that the original *has* changed.
+
+Bytes: making a matrix from CSR reads and writes each array once, and reads the indices once and the values once more to
+check them; a fingerprint reads the indices once, at the speed of BLAKE2b.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import DTypeLike, NDArray
+
+from akx._features import Features, compute_features
+from akx.errors import ArgumentError, ArgumentTypeError, MatrixError
+
+__all__ = ["Features", "Matrix", "checksum", "content_token"]
+
+_SUPPORTED = tuple(np.dtype(t) for t in (np.float32, np.float64, np.complex64, np.complex128))
+_SUPPORTED_NAMES = "float32, float64, complex64 or complex128"
+_DIGEST_BYTES = 20
+_INT32_LIMIT = 2**31
+
+
+class Matrix:
+    """A square sparse matrix in canonical CSR; made by :meth:`from_any`, never changed afterwards.
+
+    Attributes
+    ----------
+    n : int
+        Rows and columns.
+    nnz : int
+        Entries, explicit zeros included.
+    dtype : numpy.dtype
+        float32, float64, complex64 or complex128.
+    indptr, indices : (n+1,) and (nnz,) arrays
+        Both int32 where max(n, nnz) < 2**31, else both int64. Columns ascend within a row and are unique. Read-only.
+    data : (nnz,) array of `dtype`
+        The values, all finite. Read-only.
+    cache : dict
+        For upper layers to memoise what they derive from this matrix, values included.
+    pattern_cache : dict
+        The same for what depends on the pattern alone (permutations, levels); shared by :meth:`with_values`.
+    """
+
+    __slots__ = ("__dict__", "__weakref__", "cache", "data", "dtype", "indices", "indptr", "n", "nnz", "pattern_cache")
+
+    def __init__(
+        self, indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any], *, pattern_cache: dict[Any, Any]
+    ) -> None:
+        for array in (indptr, indices, data):
+            array.flags.writeable = False
+        self.n = indptr.size - 1
+        self.nnz = indices.size
+        self.dtype: np.dtype[Any] = data.dtype
+        self.indptr = indptr
+        self.indices = indices
+        self.data = data
+        self.cache: dict[Any, Any] = {}
+        self.pattern_cache = pattern_cache
+
+    @staticmethod
+    def from_any(A: Any, *, dtype: DTypeLike | None = None, explicit_zeros: Literal["keep", "drop"] = "keep") -> Matrix:
+        """The canonical matrix of any SciPy sparse matrix or array. `A` itself is not modified.
+
+        Parameters
+        ----------
+        A : scipy.sparse matrix or array of any format, shape (n, n), or Matrix
+            Entries in any order; duplicates are summed. A :class:`Matrix` is returned as it is where nothing changes.
+        dtype : optional
+            float32, float64, complex64 or complex128. By default the type of `A`, with integers and bool taken as
+            float64 and float16 as float32. long double and complex256 need an explicit `dtype`, as precision is lost.
+        explicit_zeros : {"keep", "drop"}
+            Whether entries that are stored but zero belong to the pattern. Entries that cancel when duplicates are
+            summed count as explicit zeros.
+
+        Returns
+        -------
+        Matrix
+            Owns copies of all arrays: changing `A` afterwards does not change it.
+
+        Raises
+        ------
+        MatrixError
+            Dense, not two-dimensional, not square, 0 x 0, of an unsupported dtype, broken index arrays, NaN or Inf.
+        ArgumentTypeError
+            Not a matrix at all.
+        ArgumentError
+            An unknown `explicit_zeros`.
+
+        Notes
+        -----
+        Integers are converted before duplicates are summed, so that small integer types cannot overflow; bool
+        duplicates are combined by "or", as SciPy does.
+        """
+        if explicit_zeros not in ("keep", "drop"):
+            raise ArgumentError("explicit_zeros is unknown", expected='"keep" or "drop"', found=repr(explicit_zeros))
+        if isinstance(A, Matrix):
+            target = _target_dtype(A.dtype, dtype)
+            if target == A.dtype and (explicit_zeros == "keep" or np.all(A.data)):
+                return A
+            A = A.to_scipy()
+        _check_kind(A)
+        _check_shape(A.shape)
+        target = _target_dtype(A.dtype, dtype)
+        csr = _canonical(A, target)
+        if explicit_zeros == "drop":
+            csr.eliminate_zeros()
+        indptr, indices = _fit_index_type(csr.indptr, csr.indices)
+        data = _trim(csr.data, indices.size)
+        _check_finite(indptr, indices, data, A.dtype)
+        return Matrix(indptr, indices, data, pattern_cache={})
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, n)."""
+        return (self.n, self.n)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the three arrays."""
+        return int(self.indptr.nbytes + self.indices.nbytes + self.data.nbytes)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hex digest (BLAKE2b, 160 bits) of the pattern alone.
+
+        The same for the same set of (row, column), whatever the order of the entries, the index width, the format, the
+        dtype and the values were. Explicit zeros that were kept are part of the pattern.
+        """
+        found = self.pattern_cache.get("akx.fingerprint")
+        if found is None:
+            digest = hashlib.blake2b(digest_size=_DIGEST_BYTES, person=b"akx pattern 1")
+            digest.update(np.array([self.n, self.nnz], dtype="<i8").data)
+            for array in (self.indptr, self.indices):
+                digest.update(array.astype(array.dtype.newbyteorder("<"), copy=False).data)
+            found = digest.hexdigest()
+            self.pattern_cache["akx.fingerprint"] = found
+        return str(found)
+
+    @cached_property
+    def values_fingerprint(self) -> str:
+        """Hex digest (BLAKE2b, 160 bits) of dtype and values, in the order of the canonical entries."""
+        digest = hashlib.blake2b(digest_size=_DIGEST_BYTES, person=b"akx values 1")
+        digest.update(self.dtype.name.encode())
+        digest.update(self.data.astype(self.dtype.newbyteorder("<"), copy=False).data)
+        return digest.hexdigest()
+
+    @cached_property
+    def features(self) -> Features:
+        """Structure features, computed on first use (compiles once per machine)."""
+        return compute_features(self.indptr, self.indices, self.data)
+
+    def to_scipy(self) -> sp.csr_array:
+        """A CSR array that shares the read-only memory of this matrix."""
+        array = sp.csr_array((self.data, self.indices, self.indptr), shape=self.shape, copy=False)
+        array.has_canonical_format = True
+        return array
+
+    def with_values(self, data: Any) -> Matrix:
+        """A matrix of the same pattern with other values; indices, fingerprint and pattern cache are shared.
+
+        Parameters
+        ----------
+        data : (nnz,) array
+            In the order of the canonical entries (row by row, columns ascending); copied. Its dtype becomes the
+            matrix's, by the rules of :meth:`from_any`.
+        """
+        values = np.asarray(data)
+        if values.shape != (self.nnz,):
+            raise MatrixError(
+                "values do not fit the pattern",
+                expected=f"shape ({self.nnz},)",
+                found=f"shape {values.shape}",
+                hint="give one value per entry, in the order of Matrix.data",
+            )
+        copy = np.array(values, dtype=_target_dtype(values.dtype, None), order="C")
+        _check_finite(self.indptr, self.indices, copy, values.dtype)
+        return Matrix(self.indptr, self.indices, copy, pattern_cache=self.pattern_cache)
+
+    def __repr__(self) -> str:
+        return f"Matrix(n={self.n}, nnz={self.nnz}, dtype={self.dtype.name}, indices={self.indices.dtype.name})"
+
+
+def checksum(array: NDArray[Any], *, threads: int = 1) -> int:
+    """A 64-bit checksum of the bytes of `array`, at close to memory bandwidth.
+
+    Any change confined to one aligned 8-byte word changes it for certain (so any one float64, int64, complex64, float32
+    or int32); other changes are missed with a probability of about 2**-64. Equal bytes give equal checksums on every
+    machine of the same byte order. The formula is in :mod:`akx._checksum`.
+
+    Parameters
+    ----------
+    array : numpy.ndarray
+        Any shape and dtype except object. Read in C order; an array that is not contiguous is copied first.
+    threads : int
+        Threads to read with, at least 1; the result does not depend on it.
+    """
+    from akx._checksum import word_sum
+
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if flat.dtype.hasobject:
+        raise ArgumentTypeError("checksum needs plain memory", found=f"dtype {flat.dtype}")
+    octets = flat.view(np.uint8)
+    count = octets.size // 8
+    words = octets[: count * 8].view(np.uint64)
+    if not words.flags.aligned:
+        words = words.copy()
+    if threads > 1 and count >= _THREADED_WORDS:
+        cuts = [count * t // threads for t in range(threads + 1)]
+        with ThreadPoolExecutor(threads) as pool:
+            parts = pool.map(lambda a, b: word_sum(words[a:b], np.uint64(a)), cuts[:-1], cuts[1:])
+            total = sum(int(part) for part in parts)
+    else:
+        total = int(word_sum(words, np.uint64(0)))
+    tail = np.zeros(2, dtype=np.uint64)
+    tail[0] = octets.size
+    tail[1:].view(np.uint8)[: octets.size - count * 8] = octets[count * 8 :]
+    return (total + int(word_sum(tail, np.uint64(count)))) % 2**64
+
+
+_THREADED_WORDS = 1 << 19
+
+
+def content_token(A: Any, *, threads: int = 1) -> tuple[Any, ...]:
+    """A hashable token that differs whenever the content of a SciPy sparse matrix differs.
+
+    It covers format, shape, types, and every byte of the value and index arrays by :func:`checksum`, so that changes in
+    place (``A.data[3] = 7``, ``A.indices``, sorting) are seen at the price of reading the matrix once. The same numbers
+    in another order or format give another token: it answers "is this still what I prepared?", not "is this equal?".
+
+    CSR, CSC, COO, BSR and DIA are read as they are; LIL and DOK, which keep Python objects, are converted first. For a
+    :class:`Matrix` (which cannot change) the cached fingerprints are used.
+    """
+    if isinstance(A, Matrix):
+        return ("akx", A.dtype.name, A.fingerprint, A.values_fingerprint)
+    _check_kind(A)
+    arrays = _buffers(A)
+    return (
+        A.format,
+        tuple(int(s) for s in A.shape),
+        *((a.dtype.str, a.shape, checksum(a, threads=threads)) for a in arrays),
+    )
+
+
+def _buffers(A: Any) -> tuple[NDArray[Any], ...]:
+    if A.format in ("csr", "csc", "bsr"):
+        return (A.data, A.indices, A.indptr)
+    if A.format == "dia":
+        return (A.data, A.offsets)
+    coo = A if A.format == "coo" else A.tocoo()
+    return (coo.data, coo.row, coo.col)
+
+
+def _check_kind(A: Any) -> None:
+    if sp.issparse(A):
+        if A.dtype.hasobject:
+            raise MatrixError(
+                "matrix has an unsupported dtype",
+                expected=_SUPPORTED_NAMES,
+                found=str(A.dtype),
+                hint="convert it with A.astype(numpy.float64)",
+            )
+        return
+    if isinstance(A, np.ndarray) or (isinstance(A, (list, tuple)) and len(A) > 0):
+        raise MatrixError(
+            "matrix is dense",
+            expected="a SciPy sparse matrix or array",
+            found=type(A).__name__ + (f" of shape {A.shape}" if isinstance(A, np.ndarray) else ""),
+            hint="pass scipy.sparse.csr_array(A) if most entries are zero; for a dense matrix akx gains nothing",
+        )
+    hint = "pass a scipy.sparse matrix or array"
+    if isinstance(A, (str, bytes)) or hasattr(A, "__fspath__"):
+        hint = "read the file first with akx.read_matrix(path)"
+    elif hasattr(A, "matvec"):
+        hint = "akx needs the entries, not only products: pass the sparse matrix behind the operator"
+    raise ArgumentTypeError(
+        "matrix has the wrong type", expected="a SciPy sparse matrix or array", found=type(A).__name__, hint=hint
+    )
+
+
+def _check_shape(shape: tuple[int, ...]) -> None:
+    if len(shape) != 2:
+        raise MatrixError("matrix is not two-dimensional", expected="shape (n, n)", found=f"shape {tuple(shape)}")
+    rows, columns = (int(s) for s in shape)
+    if rows != columns:
+        least = min(rows, columns)
+        raise MatrixError(
+            "matrix is not square",
+            expected="as many columns as rows",
+            found=f"{rows} x {columns}",
+            hint=f"powers need a square matrix: pass A[:{least}, :{least}], or A.T @ A for least squares",
+        )
+    if rows == 0:
+        raise MatrixError("matrix is empty", expected="at least one row", found="0 x 0")
+
+
+def _target_dtype(found: np.dtype[Any], wanted: DTypeLike | None) -> np.dtype[Any]:
+    """The value type to convert to: `wanted`, else by the rules of :meth:`Matrix.from_any`."""
+    if wanted is not None:
+        try:
+            target = np.dtype(wanted).newbyteorder("=")
+        except TypeError as error:
+            raise ArgumentTypeError(
+                "dtype is not a NumPy type", expected=_SUPPORTED_NAMES, found=repr(wanted)
+            ) from error
+        if target not in _SUPPORTED:
+            raise ArgumentError("dtype is not supported", expected=_SUPPORTED_NAMES, found=str(target))
+        if found.kind == "c" and target.kind != "c":
+            raise MatrixError(
+                "matrix is complex",
+                expected=f"real values for dtype {target}",
+                found=str(found),
+                hint="ask for complex128, or pass A.real",
+            )
+        if found.kind in "biufc":
+            return target
+    native = found.newbyteorder("=")
+    if native in _SUPPORTED:
+        return native
+    if native.kind in "biu":
+        return np.dtype(np.float64)
+    if native == np.float16:
+        return np.dtype(np.float32)
+    double = "complex128" if native.kind == "c" else "float64"
+    hint = f"convert it with A.astype(numpy.{double}); digits beyond double precision are lost"
+    raise MatrixError(
+        "matrix has an unsupported dtype",
+        expected=_SUPPORTED_NAMES,
+        found=str(found),
+        hint=hint if native.kind in "fc" else "convert it with A.astype(numpy.float64)",
+    )
+
+
+def _canonical(A: Any, target: np.dtype[Any]) -> sp.csr_array:
+    """CSR with sorted unique columns and values of `target`, sharing no memory with `A` and leaving `A` as it was."""
+    shape = tuple(int(s) for s in A.shape)
+    values_first = A.dtype.kind != "b"  # bool duplicates are or-ed by SciPy, and only as bool
+    kind = target if values_first else A.dtype
+    if A.format in ("csr", "csc"):
+        _check_compressed(A.indptr, A.indices, A.data, *(shape if A.format == "csr" else shape[::-1]))
+        nnz = int(A.indptr[-1])
+        fresh = A.format == "csr"  # CSC is converted below, which copies
+        parts = (
+            A.data[:nnz].astype(kind, copy=fresh),
+            np.array(A.indices[:nnz], copy=fresh or None),
+            np.array(A.indptr, copy=fresh or None),
+        )
+        csr = (sp.csr_array if fresh else sp.csc_array)(parts, shape=shape, copy=False)
+        csr = csr if fresh else csr.tocsr()
+    else:
+        if A.format == "coo":
+            _check_coordinates(A, shape)
+        elif A.format == "bsr":
+            rows, columns = A.blocksize
+            _check_compressed(A.indptr, A.indices, A.data, shape[0] // rows, shape[1] // columns)
+        csr = sp.csr_array(A.astype(kind).tocsr(copy=True))
+        _check_compressed(csr.indptr, csr.indices, csr.data, *shape)
+    csr.sum_duplicates()
+    return csr if csr.dtype == target else csr.astype(target)
+
+
+def _check_compressed(indptr: Any, indices: Any, data: Any, major: int, minor: int) -> None:
+    """Refuse index arrays that would make compiled code read outside its arrays."""
+    problem = None
+    if indptr.size != major + 1 or (indptr.size and indptr[0] != 0) or np.any(indptr[1:] < indptr[:-1]):
+        problem = "row pointers (indptr) are not ascending from 0"
+    elif indptr[-1] > min(indices.size, data.shape[0]):
+        problem = "row pointers (indptr) point behind the last entry"
+    elif indptr[-1] and not 0 <= indices[: indptr[-1]].min() <= indices[: indptr[-1]].max() < minor:
+        problem = "indices are out of range"
+    if problem:
+        raise MatrixError(
+            f"matrix is broken: {problem}", hint="rebuild it from its entries with scipy.sparse.coo_array"
+        )
+
+
+def _check_coordinates(A: Any, shape: tuple[int, ...]) -> None:
+    for index, size, name in ((A.row, shape[0], "row"), (A.col, shape[1], "column")):
+        if index.size and not 0 <= index.min() <= index.max() < size:
+            raise MatrixError(
+                f"matrix is broken: {name} indices are out of range",
+                expected=f"0 to {size - 1}",
+                found=f"{index.min()} to {index.max()}",
+                hint="build it again with the right shape",
+            )
+
+
+def _fit_index_type(indptr: NDArray[Any], indices: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    n, nnz = indptr.size - 1, int(indptr[-1])
+    kind = np.int32 if max(n, nnz) < _INT32_LIMIT else np.int64
+    return (
+        np.ascontiguousarray(indptr.astype(kind, copy=False)),
+        _trim(indices.astype(kind, copy=False), nnz),
+    )
+
+
+def _trim(array: NDArray[Any], size: int) -> NDArray[Any]:
+    """The first `size` items, with memory of their own where there are more."""
+    return np.ascontiguousarray(array) if array.size == size else array[:size].copy()
+
+
+def _check_finite(indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any], source: np.dtype[Any]) -> None:
+    finite = np.isfinite(data)
+    if finite.all():
+        return
+    first = int(np.argmin(finite))
+    row = int(np.searchsorted(indptr, first, side="right")) - 1
+    count = int(data.size - np.count_nonzero(finite))
+    value = data[first]
+    hint = "find such entries with numpy.isfinite(A.tocoo().data) and repair or remove them"
+    if np.isinf(value) and np.dtype(data.dtype).itemsize < np.dtype(source).itemsize:
+        hint = f"the value may be too large for {data.dtype}: ask for double precision, or scale the matrix"
+    raise MatrixError(
+        "matrix is not finite",
+        expected="finite values",
+        found=f"{value} at row {row}, column {int(indices[first])}" + (f" and {count - 1} more" if count > 1 else ""),
+        hint=hint,
+    )
