@@ -1,0 +1,172 @@
+"""The sparsity pattern as the partitioners see it: checked, in unsigned integers, transposed, symmetrised.
+
+Compiled loops take `indptr` and `indices` as *unsigned* arrays (views, not copies): an unsigned subscript needs no test
+for Python's negative indices. :func:`unsigned_pattern` makes the views once and checks them, since a compiled loop
+would not notice a column out of range. All costs here are O(n + nnz).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from akx.errors import ArgumentError, ArgumentTypeError
+from akx.partition.base import IndexArray
+
+__all__ = ["signed", "symmetrized", "transposed", "unsigned_pattern"]
+
+
+def unsigned_pattern(indptr: IndexArray, indices: IndexArray) -> tuple[NDArray[Any], NDArray[Any]]:
+    """`indptr` (n+1,) and `indices` (nnz,) as unsigned arrays of one width, checked; views wherever possible.
+
+    Raises
+    ------
+    ArgumentTypeError
+        Where they are not one-dimensional integer arrays.
+    ArgumentError
+        Where they are not the CSR pattern of a square matrix.
+    """
+    pointer: NDArray[Any] = np.asarray(indptr)
+    columns: NDArray[Any] = np.asarray(indices)
+    for name, array in (("indptr", pointer), ("indices", columns)):
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            raise ArgumentTypeError(
+                f"{name} is not a CSR index array", expected="1-D int32 or int64", found=f"{array.ndim}-D {array.dtype}"
+            )
+    n = pointer.size - 1
+    wide = pointer.itemsize > 4 or columns.itemsize > 4
+    kind = np.dtype(np.int64 if wide else np.int32)
+    pointer, columns = (np.ascontiguousarray(a, dtype=kind).view(f"u{kind.itemsize}") for a in (pointer, columns))
+    if n < 0 or pointer[0] != 0 or int(pointer[-1]) != columns.size or np.any(pointer[1:] < pointer[:-1]):
+        raise ArgumentError(
+            "indptr is malformed", expected="non-decreasing from 0 to the number of entries", hint="check the matrix"
+        )
+    if columns.size and int(columns.max()) >= n:
+        wrong = columns.view(kind)[int(np.argmax(columns))]
+        raise ArgumentError("a column index is out of range", expected=f"0 .. {n - 1}", found=str(wrong))
+    return pointer, columns
+
+
+def signed(*arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """Unsigned arrays viewed as signed ones of the same width."""
+    return tuple(a.view(f"i{a.itemsize}") for a in arrays)
+
+
+def transposed(indptr: NDArray[Any], indices: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The pattern of A^T with sorted columns, from and to unsigned arrays."""
+    pointer = np.zeros_like(indptr)
+    rows = np.empty_like(indices)
+    _transpose(indptr, indices, pointer, rows)
+    return pointer, rows
+
+
+def symmetrized(indptr: NDArray[Any], indices: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The pattern of A + A^T with sorted columns and no duplicates, from and to unsigned arrays.
+
+    Returned as it came, without a copy, where the pattern is symmetric and sorted already. Diagonal entries stay.
+    """
+    if _is_symmetric(indptr, indices):
+        return indptr, indices
+    t_pointer, t_rows = transposed(indptr, indices)
+    if not _is_sorted(indptr, indices):
+        indptr, indices = transposed(t_pointer, t_rows)
+    if 2 * indices.size > np.iinfo(np.int32).max:  # the union may outgrow 32-bit pointers
+        indptr, indices, t_pointer, t_rows = (a.astype(np.uint64) for a in (indptr, indices, t_pointer, t_rows))
+    pointer = np.zeros_like(indptr)
+    _union_count(indptr, indices, t_pointer, t_rows, pointer)
+    columns = np.empty(int(pointer[-1]), dtype=indices.dtype)
+    _union_fill(indptr, indices, t_pointer, t_rows, pointer, columns)
+    return pointer, columns
+
+
+@njit(cache=True, nogil=True)
+def _transpose(indptr: NDArray[Any], indices: NDArray[Any], pointer: NDArray[Any], rows: NDArray[Any]) -> None:
+    n = np.uint64(indptr.shape[0] - 1)
+    for e in range(np.uint64(indices.shape[0])):
+        pointer[indices[e]] += 1
+    total = pointer[0] - pointer[0]
+    for i in range(n + np.uint64(1)):  # exclusive sums: pointer[i] = first slot of row i
+        count = pointer[i]
+        pointer[i] = total
+        total += count
+    for i in range(n):
+        for e in range(indptr[i], indptr[i + np.uint64(1)]):
+            j = indices[e]
+            rows[pointer[j]] = i
+            pointer[j] += 1
+    for i in range(n):  # each pointer now stands at the end of its row: shift back by one
+        r = n - i
+        pointer[r] = pointer[r - np.uint64(1)]
+    pointer[0] = 0
+
+
+@njit(cache=True, nogil=True)
+def _is_sorted(indptr: NDArray[Any], indices: NDArray[Any]) -> bool:
+    """Columns strictly increasing in each row."""
+    for i in range(np.uint64(indptr.shape[0] - 1)):
+        for e in range(indptr[i] + np.uint64(1), indptr[i + np.uint64(1)]):
+            if indices[e] <= indices[e - np.uint64(1)]:
+                return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _is_symmetric(indptr: NDArray[Any], indices: NDArray[Any]) -> bool:
+    """Pattern sorted and symmetric: entries (i, j) met in row order must meet the entries of row j in column order."""
+    n = np.uint64(indptr.shape[0] - 1)
+    cursor = indptr[:-1].copy()
+    one = np.uint64(1)
+    for i in range(n):
+        for e in range(indptr[i], indptr[i + one]):
+            if e > indptr[i] and indices[e] <= indices[e - one]:
+                return False
+            j = indices[e]
+            t = cursor[j]
+            if t >= indptr[j + one] or indices[t] != i:
+                return False
+            cursor[j] = t + one
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _union_count(
+    ap: NDArray[Any], ai: NDArray[Any], bp: NDArray[Any], bi: NDArray[Any], pointer: NDArray[Any]
+) -> None:
+    one = np.uint64(1)
+    total = np.uint64(0)
+    for i in range(np.uint64(ap.shape[0] - 1)):
+        a, a_end, b, b_end = np.uint64(ap[i]), np.uint64(ap[i + one]), np.uint64(bp[i]), np.uint64(bp[i + one])
+        while a < a_end or b < b_end:
+            take = ai[a] if b >= b_end or (a < a_end and ai[a] <= bi[b]) else bi[b]
+            while a < a_end and ai[a] == take:
+                a += one
+            while b < b_end and bi[b] == take:
+                b += one
+            total += one
+        pointer[i + one] = total
+
+
+@njit(cache=True, nogil=True)
+def _union_fill(
+    ap: NDArray[Any],
+    ai: NDArray[Any],
+    bp: NDArray[Any],
+    bi: NDArray[Any],
+    pointer: NDArray[Any],
+    columns: NDArray[Any],
+) -> None:
+    one = np.uint64(1)
+    for i in range(np.uint64(ap.shape[0] - 1)):
+        a, a_end, b, b_end = np.uint64(ap[i]), np.uint64(ap[i + one]), np.uint64(bp[i]), np.uint64(bp[i + one])
+        slot = np.uint64(pointer[i])
+        while a < a_end or b < b_end:
+            take = ai[a] if b >= b_end or (a < a_end and ai[a] <= bi[b]) else bi[b]
+            while a < a_end and ai[a] == take:
+                a += one
+            while b < b_end and bi[b] == take:
+                b += one
+            columns[slot] = take
+            slot += one

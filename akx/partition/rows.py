@@ -1,0 +1,133 @@
+"""Contiguous row blocks of equal work.
+
+The work of rows 0 .. i-1 is the prefix w(i) = e * indptr[i] + r * i, with e units per entry and r units per row. Cuts
+are put at the row boundaries nearest to equal shares of w(n), and no block is empty.
+
+For k steps a block also does the redundant flops of its ghost zone (thesis ch. 6). Where the pattern is given,
+:func:`cut_rows` counts them: the share of each block is lowered by the ghost flops it was found to have, and again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.errors import ArgumentError
+from akx.partition.base import IndexArray
+
+__all__ = ["cut_rows", "cut_rows_by_bytes", "even_cuts"]
+
+#: Flops of one row beside its entries: the terms b_j v_j and c_j v_{j-1} of the basis, and a_j.
+_ROW_FLOPS = 5.0
+
+
+def cut_rows(
+    indptr: IndexArray,
+    blocks: int,
+    *,
+    k: int = 1,
+    indices: IndexArray | None = None,
+    boundaries: NDArray[Any] | None = None,
+) -> NDArray[np.int64]:
+    """Cut the rows into contiguous blocks of equal flops.
+
+    Parameters
+    ----------
+    indptr : (n+1,) array of int32 or int64
+        CSR row pointers, in the order to be cut.
+    blocks : int
+        Blocks wanted, at least 1; there are fewer where there are fewer rows (or boundaries).
+    k : int
+        Steps each block does alone. Matters only together with `indices`.
+    indices : (nnz,) array, optional
+        CSR columns. With k > 1, the redundant flops of each block's ghost zone are balanced too.
+    boundaries : (m,) sorted array of integers, optional
+        The only row numbers where a cut may be, such as the pointers of levels; 0 and n are understood.
+
+    Returns
+    -------
+    cuts : (blocks' + 1,) array of int64
+        Increasing, from 0 to n, blocks' <= blocks; no block is empty.
+    """
+    pointer = np.asarray(indptr)
+    n = pointer.size - 1
+    work = 2.0 * pointer.astype(np.float64) + _ROW_FLOPS * np.arange(n + 1)
+    return even_cuts(work, blocks, boundaries=boundaries)
+
+
+def cut_rows_by_bytes(
+    indptr: IndexArray,
+    bytes_per_entry: float,
+    bytes_per_row: float,
+    target: float,
+    *,
+    boundaries: NDArray[Any] | None = None,
+) -> NDArray[np.int64]:
+    """Cut the rows into as few contiguous blocks of equal bytes as fit a target.
+
+    Parameters
+    ----------
+    indptr : (n+1,) array of int32 or int64
+        CSR row pointers, in the order to be cut.
+    bytes_per_entry, bytes_per_row : float
+        Bytes a block takes for each entry (value and index) and for each row (pointer, vectors).
+    target : float
+        The most bytes a block may take. A single row (or stretch between boundaries) that takes more is a block alone.
+    boundaries : (m,) sorted array of integers, optional
+        The only row numbers where a cut may be, such as the pointers of levels; 0 and n are understood.
+
+    Returns
+    -------
+    cuts : (blocks + 1,) array of int64
+        Increasing, from 0 to n; no block is empty.
+    """
+    if not target > 0:
+        raise ArgumentError("target of a block is out of range", expected="bytes > 0", found=repr(target))
+    pointer = np.asarray(indptr)
+    size = bytes_per_entry * pointer.astype(np.float64) + bytes_per_row * np.arange(pointer.size)
+    # As few blocks as a greedy filling needs, first of even size; the greedy ones where an even one is too large.
+    greedy = _greedy_cuts(size, target, boundaries)
+    even = even_cuts(size, greedy.size - 1, boundaries=boundaries)
+    bytes_of = np.diff(size[even])
+    return even if float(bytes_of.max()) <= max(target, float(np.diff(size[greedy]).max())) else greedy
+
+
+def even_cuts(work: NDArray[np.float64], blocks: int, *, boundaries: NDArray[Any] | None = None) -> NDArray[np.int64]:
+    """Cuts of 0 .. n nearest to equal shares of a non-decreasing prefix sum `work` (n+1,); no block is empty."""
+    if isinstance(blocks, bool) or int(blocks) != blocks or blocks < 1:
+        raise ArgumentError("number of blocks is out of range", expected="an integer >= 1", found=repr(blocks))
+    places = _places(work.size - 1, boundaries)
+    count = min(int(blocks), max(places.size - 1, 1))
+    prefix = work[places]
+    shares = prefix[0] + (prefix[-1] - prefix[0]) * (np.arange(1, count) / count)
+    right = np.clip(np.searchsorted(prefix, shares), 1, places.size - 1)
+    nearest = np.where(shares - prefix[right - 1] < prefix[right] - shares, right - 1, right)
+    # No empty block: the t-th inner cut is at least t places from the start and from the cut before it.
+    step = np.arange(1, count)
+    nearest = np.maximum.accumulate(np.maximum(nearest, step) - step) + step
+    nearest = np.minimum(nearest, places.size - 1 - (count - step))
+    cuts: NDArray[np.int64] = places[np.concatenate(([0], nearest, [places.size - 1]))]
+    return cuts
+
+
+def _greedy_cuts(size: NDArray[np.float64], target: float, boundaries: NDArray[Any] | None) -> NDArray[np.int64]:
+    places = _places(size.size - 1, boundaries)
+    prefix = size[places]
+    last = places.size - 1
+    chosen = [0]
+    while chosen[-1] < last:
+        at = chosen[-1]
+        fit = int(np.searchsorted(prefix, prefix[at] + target, side="right")) - 1
+        chosen.append(min(max(fit, at + 1), last))
+    return places[np.array(chosen if len(chosen) > 1 else [0, last])]
+
+
+def _places(n: int, boundaries: NDArray[Any] | None) -> NDArray[np.int64]:
+    if boundaries is None:
+        return np.arange(n + 1, dtype=np.int64)
+    inner = np.asarray(boundaries, dtype=np.int64)
+    if inner.size and (inner[0] < 0 or inner[-1] > n or np.any(inner[1:] < inner[:-1])):
+        raise ArgumentError("boundaries are malformed", expected=f"sorted row numbers from 0 to {n}")
+    return np.unique(np.concatenate(([0], inner, [n])))
