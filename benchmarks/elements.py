@@ -1,0 +1,232 @@
+"""Finite-element matrices of the gallery: a brick, a shell, an unstructured solid; no loop over elements.
+
+Every matrix is the stiffness of a linear elastic body, K = sum_e int B^T D B, plus springs or inertia on its diagonal,
+so that it is symmetric positive definite. Node blocks are full: a zero inside a coupled block is stored.
+
+Assembly. Element e couples its m nodes pairwise; the pairs (row node, column node) are sorted once, and each of the
+d x d components of the block matrix is a sum over equal pairs, taken in the order of the elements. The transposed pair
+meets the same terms in the same order, so a symmetric sum is symmetric to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.spatial import Delaunay
+
+from benchmarks.splitmix import uniform
+
+__all__ = ["brick", "shell", "tetrahedra"]
+
+Array = NDArray[np.float64]
+_POISSON = 0.3
+_GAUSS = 1.0 / np.sqrt(3.0)
+
+
+def brick(nodes: tuple[int, int, int] = (9, 9, 257)) -> sparse.csr_array:
+    """A brick of trilinear hexahedra with three displacements per node, on springs at one end.
+
+    Young's modulus varies smoothly from element to element, so that no coupling cancels. Nodes are numbered along the
+    first axis fastest and the last, the longest, slowest.
+
+    Parameters
+    ----------
+    nodes : tuple of int
+        Nodes along each axis, each at least 2.
+
+    Returns
+    -------
+    csr_array, shape (3 * prod(nodes), 3 * prod(nodes)), float64, symmetric positive definite.
+    """
+    counts = np.array(nodes)
+    corners = np.array([(i, j, k) for k, j, i in product((0, 1), repeat=3)])
+    cells = np.stack(np.meshgrid(*(np.arange(c - 1) for c in nodes[::-1]), indexing="ij"), -1).reshape(-1, 3)[:, ::-1]
+    strides = np.array([1, nodes[0], nodes[0] * nodes[1]])
+    connectivity = (cells @ strides)[:, None] + corners @ strides
+    stiffness = _hexahedron(np.array([1.0, 1.2, 0.9]))
+    x, y, z = (cells / (counts - 1)).T
+    modulus = 1.0 + 0.4 * np.sin(7.0 * x + 1.0) * np.cos(5.0 * y) * np.sin(11.0 * z + 0.5)
+    support = np.zeros(counts.prod())
+    support[: nodes[0] * nodes[1]] = 1.0
+    blocks = stiffness.reshape(8, 3, 8, 3)
+    return _assemble(connectivity, lambda a, b: modulus[:, None, None] * blocks[:, a, :, b], np.repeat(support, 3), 3)
+
+
+def shell(nodes: tuple[int, int] = (190, 190)) -> sparse.csr_array:
+    """A doubly curved shell of flat four-node elements with six unknowns per node, on springs along its edge.
+
+    Each element joins plane stress, Mindlin bending with the shear integrated at the centre, and a drilling rotation
+    tied to the rotation of the mid-surface, all turned from its own frame into the global one, which fills the 6 x 6
+    blocks.
+
+    Parameters
+    ----------
+    nodes : tuple of int
+        Nodes along each side, each at least 2; the second side is numbered fastest.
+
+    Returns
+    -------
+    csr_array, shape (6 * prod(nodes), 6 * prod(nodes)), float64, symmetric positive definite.
+    """
+    rows, columns = nodes
+    u, v = np.meshgrid(np.linspace(-1.0, 1.0, rows), np.linspace(-1.0, 1.0, columns), indexing="ij")
+    height = 0.45 * u * u + 0.25 * v * v + 0.1 * u * v
+    points = np.stack([u + 0.05 * v * v, v - 0.03 * u * v, height], -1).reshape(-1, 3)
+    first = (np.arange(rows - 1)[:, None] * columns + np.arange(columns - 1)).ravel()
+    connectivity = first[:, None] + np.array([0, columns, columns + 1, 1])
+    stiffness = _flat_shell(points[connectivity], thickness=0.5 / rows).reshape(-1, 4, 6, 4, 6)
+    edge = np.ones((rows, columns))
+    edge[1:-1, 1:-1] = 0.0
+    return _assemble(connectivity, lambda a, b: stiffness[:, :, a, :, b], np.repeat(edge.ravel(), 6), 6)
+
+
+def tetrahedra(points: int = 60_000, seed: int = 3) -> sparse.csr_array:
+    """Linear elasticity on the Delaunay tetrahedralisation of random points in the unit cube, in their random order.
+
+    P1 elements; with the gradients g_a of the shape functions, the block of nodes a and b is
+    V (lambda g_a g_b^T + mu g_b g_a^T + mu (g_a . g_b) I); the inertia of an implicit time step is added. A random
+    triangulation has slivers, whose entries are huge, so the matrix is scaled to a unit diagonal, as a solver would.
+    Hull elements without volume are left out.
+
+    Parameters
+    ----------
+    points : int
+        Number of points, at least 5.
+    seed : int
+        Seed of the points.
+
+    Returns
+    -------
+    csr_array, shape (3 * points, 3 * points), float64, symmetric positive definite.
+    """
+    nodes = uniform(seed, 3 * points).reshape(points, 3)
+    connectivity = np.sort(Delaunay(nodes).simplices.astype(np.int64), axis=1)
+    connectivity = connectivity[np.lexsort(connectivity.T[::-1])]
+    edges = nodes[connectivity[:, 1:]] - nodes[connectivity[:, :1]]
+    volume = np.abs(np.linalg.det(edges)) / 6.0
+    kept = volume > 1e-6 / points
+    connectivity, edges, volume = connectivity[kept], edges[kept], volume[kept]
+    gradients = np.empty((len(volume), 4, 3))
+    gradients[:, 1:] = np.linalg.inv(edges).transpose(0, 2, 1)
+    gradients[:, 0] = -gradients[:, 1:].sum(axis=1)
+    lame, shear = _lame(1.0)
+    dots = np.einsum("eai,ebi->eab", gradients, gradients)
+    dots = (0.5 * shear) * (dots + dots.transpose(0, 2, 1))
+
+    def component(a: int, b: int) -> Array:
+        left, right = gradients[:, :, a], gradients[:, :, b]
+        outer = lame * (left[:, :, None] * right[:, None, :]) + shear * (right[:, :, None] * left[:, None, :])
+        block: Array = volume[:, None, None] * (outer + dots if a == b else outer)
+        return block
+
+    inertia = np.bincount(connectivity.ravel(), weights=np.repeat(volume / 4.0, 4), minlength=points)
+    matrix = _assemble(connectivity, component, np.repeat(inertia * 10.0, 3), 3)
+    scale = 1.0 / np.sqrt(matrix.diagonal())
+    matrix.data *= np.repeat(scale, np.diff(matrix.indptr)) * scale[matrix.indices]
+    return matrix
+
+
+def _lame(modulus: float) -> tuple[float, float]:
+    """Lame's two constants of an isotropic material."""
+    return modulus * _POISSON / ((1 + _POISSON) * (1 - 2 * _POISSON)), modulus / (2 * (1 + _POISSON))
+
+
+def _assemble(
+    connectivity: NDArray[np.int64], component: Callable[[int, int], Array], springs: Array, dofs: int
+) -> sparse.csr_array:
+    """Sum element matrices; `component(a, b)` gives entry (a, b) of the block of every node pair, (elements, m, m).
+
+    `springs`, one per unknown, are added to the diagonal in units of its mean entry; every node has a diagonal block.
+    """
+    nodes = len(springs) // dofs
+    m = connectivity.shape[1]
+    own = np.arange(nodes) * (nodes + 1)
+    keys = np.concatenate([own, (connectivity[:, :, None] * nodes + connectivity[:, None, :]).ravel()])
+    order = np.argsort(keys, kind="stable")
+    first = np.diff(keys[order], prepend=-1) > 0
+    unique = keys[order][first]
+    inverse = np.empty_like(keys)
+    inverse[order] = np.cumsum(first) - 1
+    pairs = inverse[nodes:]
+    blocks = np.empty((len(unique), dofs, dofs))
+    for a, b in product(range(dofs), repeat=2):
+        weights = np.broadcast_to(component(a, b), (len(connectivity), m, m)).ravel()
+        blocks[:, a, b] = np.bincount(pairs, weights=weights, minlength=len(unique))
+    diagonal = blocks[inverse[:nodes]]
+    units = np.einsum("naa->na", diagonal).mean()
+    diagonal[:, range(dofs), range(dofs)] += units * springs.reshape(nodes, dofs)
+    blocks[inverse[:nodes]] = diagonal
+    indptr = np.searchsorted(unique, np.arange(nodes + 1) * nodes)
+    shape = (nodes * dofs, nodes * dofs)
+    matrix = sparse.csr_array(sparse.bsr_array((blocks, unique % nodes, indptr), shape=shape).tocsr())
+    return sparse.csr_array((matrix.data, matrix.indices.astype(np.int32), matrix.indptr.astype(np.int32)), shape=shape)
+
+
+def _hexahedron(sides: Array) -> Array:
+    """Stiffness (24, 24) of a box of unit modulus with 2 x 2 x 2 Gauss points; corners with the first axis fastest."""
+    signs = np.array([(i, j, k) for k, j, i in product((-1.0, 1.0), repeat=3)])
+    lame, shear = _lame(1.0)
+    elasticity = np.diag([2 * shear] * 3 + [shear] * 3)
+    elasticity[:3, :3] += lame
+    stiffness = np.zeros((24, 24))
+    for point in product((-_GAUSS, _GAUSS), repeat=3):
+        factors = 1.0 + signs * np.array(point)
+        gradient = np.empty((3, 8))
+        for axis in range(3):
+            others = np.delete(factors, axis, axis=1).prod(axis=1)
+            gradient[axis] = signs[:, axis] * others / 8.0 * (2.0 / sides[axis])
+        strain = np.zeros((6, 8, 3))
+        for axis in range(3):
+            strain[axis, :, axis] = gradient[axis]
+        for row, (a, b) in enumerate(((0, 1), (1, 2), (2, 0)), start=3):
+            strain[row, :, a], strain[row, :, b] = gradient[b], gradient[a]
+        flat = strain.reshape(6, 24)
+        stiffness += flat.T @ elasticity @ flat * (sides.prod() / 8.0)
+    return 0.5 * (stiffness + stiffness.T)
+
+
+def _flat_shell(corners: Array, thickness: float) -> Array:
+    """Stiffness (elements, 24, 24) of flat four-node shell elements in global axes; `corners` is (elements, 4, 3)."""
+    count = len(corners)
+    along, across = corners[:, 2] - corners[:, 0], corners[:, 3] - corners[:, 1]
+    normal = np.cross(along, across)
+    first = along - across
+    frame = np.stack([first, np.cross(normal, first), normal], axis=1)
+    frame /= np.linalg.norm(frame, axis=2, keepdims=True)
+    plane = np.einsum("eij,eaj->eai", frame[:, :2], corners - corners.mean(axis=1, keepdims=True))
+    membrane = np.array([[1.0, _POISSON, 0.0], [_POISSON, 1.0, 0.0], [0.0, 0.0, (1 - _POISSON) / 2]])
+    membrane *= thickness / (1 - _POISSON**2)
+    shear = thickness / (2 * (1 + _POISSON))
+    stiffness = np.zeros((count, 24, 24))
+    signs = np.array([(-1.0, -1.0), (1.0, -1.0), (1.0, 1.0), (-1.0, 1.0)])
+
+    def add(strain: Array, law: Array, weight: Array) -> None:
+        turned = (strain.reshape(count, -1, 8, 3) @ frame[:, None]).reshape(count, -1, 24)
+        product_ = turned.transpose(0, 2, 1) @ (law @ turned)
+        np.add(stiffness, product_ * weight[:, None, None], out=stiffness)
+
+    def shape_functions(xi: float, eta: float) -> tuple[Array, Array, Array, Array]:
+        a, b = 1 + signs[:, 0] * xi, 1 + signs[:, 1] * eta
+        local = np.stack([signs[:, 0] * b, signs[:, 1] * a]) / 4.0
+        jacobian = local @ plane
+        gradient = np.linalg.inv(jacobian) @ local
+        return a * b / 4.0, gradient[:, 0], gradient[:, 1], np.abs(np.linalg.det(jacobian))
+
+    for xi, eta in product((-_GAUSS, _GAUSS), repeat=2):
+        values, dx, dy, weight = shape_functions(xi, eta)
+        strain = np.zeros((count, 7, 4, 6))  # unknowns of a node: u, v, w, and the rotations about x, y, z
+        strain[:, 0, :, 0], strain[:, 1, :, 1], strain[:, 2, :, 0], strain[:, 2, :, 1] = dx, dy, dy, dx
+        strain[:, 3, :, 4], strain[:, 4, :, 3], strain[:, 5, :, 4], strain[:, 5, :, 3] = dx, -dy, dy, -dx
+        strain[:, 6, :, 0], strain[:, 6, :, 1], strain[:, 6, :, 5] = -0.5 * dy, 0.5 * dx, -values
+        law = np.zeros((7, 7))
+        law[:3, :3], law[3:6, 3:6], law[6, 6] = membrane, membrane * thickness**2 / 12, shear
+        add(strain, law, weight)
+    values, dx, dy, weight = shape_functions(0.0, 0.0)
+    strain = np.zeros((count, 2, 4, 6))
+    strain[:, 0, :, 2], strain[:, 0, :, 4], strain[:, 1, :, 2], strain[:, 1, :, 3] = dx, values, dy, -values
+    add(strain, np.eye(2) * (shear * 5 / 6), 4.0 * weight)
+    return 0.5 * (stiffness + stiffness.transpose(0, 2, 1))

@@ -1,0 +1,246 @@
+"""The gallery against what each family must be: counts by formula, symmetry, definiteness, physics."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy import io, sparse
+
+from benchmarks import elements
+from benchmarks.gallery import GALLERY, IRREGULAR, delaunay, epidemic, main, pentadiagonal, rmat, small, stencil
+from benchmarks.splitmix import uniform, words
+
+SYMMETRIC = sorted(set(GALLERY) - {"mc2depi", "rmat"})
+
+
+@pytest.mark.parametrize("name", sorted(GALLERY))
+def test_small_matrices_are_canonical_scaled_and_the_same_every_time(name: str) -> None:
+    matrix, again = small(name), small(name)
+    assert matrix.dtype == np.float64
+    assert matrix.indices.dtype == matrix.indptr.dtype == np.int32
+    for row in range(matrix.shape[0]):
+        assert (np.diff(matrix.indices[matrix.indptr[row] : matrix.indptr[row + 1]]) > 0).all()
+    assert np.isfinite(matrix.data).all()
+    assert np.abs(matrix.toarray()).sum(axis=1).max() == pytest.approx(1.0)
+    assert matrix.data.tobytes() == again.data.tobytes()
+    assert matrix.indices.tobytes() == again.indices.tobytes()
+
+
+@pytest.mark.parametrize("name", SYMMETRIC)
+def test_symmetric_families_are_symmetric_to_the_last_bit_and_definite(name: str) -> None:
+    dense = small(name).toarray()
+    assert np.array_equal(dense, dense.T)
+    smallest = np.linalg.eigvalsh(dense)[0]
+    if name == "delaunay":  # a graph Laplacian is singular: one zero for its one component
+        assert abs(smallest) < 1e-14
+        assert np.linalg.eigvalsh(dense)[1] > 1e-6
+    else:
+        assert smallest > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "entries"),
+    [
+        ("pentadiagonal", 100_000, 5 * 100_000 - 6),
+        ("9-point", 1_000_000, 2998**2),
+        ("mc2depi", 525_825, 2_100_225),
+        ("brick", 62_451, 25 * 25 * 769 * 9),
+        ("27-point", 64**3, 190**3),
+        ("7-point", 128**3, 7 * 128**3 - 6 * 128**2),
+    ],
+)
+def test_full_matrices_have_exactly_the_rows_and_entries_of_their_formula(name: str, rows: int, entries: int) -> None:
+    matrix = GALLERY[name]()
+    assert matrix.shape == (rows, rows)
+    assert matrix.nnz == entries == len(matrix.data)
+
+
+def test_shell_counts() -> None:
+    rows, columns = 11, 14
+    matrix = elements.shell((rows, columns))
+    assert matrix.shape == (6 * rows * columns,) * 2
+    assert matrix.nnz == (3 * rows - 2) * (3 * columns - 2) * 36
+    # the same formula at the size of the gallery is the shape of pwtk
+    assert (3 * 190 - 2) ** 2 * 36 == 11_614_464
+
+
+def test_irregular_matrices_have_the_size_the_theory_gives() -> None:
+    points = 3000
+    graph = delaunay(points)
+    # Euler: a triangulation with h hull points has 3 n - 3 - h edges, and h grows like the logarithm of n
+    hull = 3 * points - 3 - (graph.nnz - points) // 2
+    assert 3 <= hull < 100
+    solid = elements.tetrahedra(500)
+    assert solid.shape == (1500, 1500)
+    assert 12 < solid.nnz / 9 / 500 < 18  # about 16 nodes are coupled to one in a random tetrahedralisation
+    assert set(IRREGULAR) < set(GALLERY)
+
+
+def test_stencils_against_kronecker_products() -> None:
+    def line(n: int) -> np.ndarray:
+        return sparse.diags_array([np.ones(n - 1), np.zeros(n), np.ones(n - 1)], offsets=[-1, 0, 1]).toarray()
+
+    nx, ny, nz = 4, 5, 3
+    full = np.kron(np.kron(np.eye(nx) + line(nx), np.eye(ny) + line(ny)), np.eye(nz) + line(nz))
+    expected = 27.0 * np.eye(nx * ny * nz) - full
+    assert stencil((nx, ny, nz), 27).toarray() == pytest.approx(expected / np.abs(expected).sum(axis=1).max())
+    near = sum(np.kron(np.kron(a, b), c) for a, b, c in [
+        (line(nx), np.eye(ny), np.eye(nz)), (np.eye(nx), line(ny), np.eye(nz)), (np.eye(nx), np.eye(ny), line(nz)),
+    ])  # fmt: skip
+    expected = 6.0 * np.eye(nx * ny * nz) - near
+    assert stencil((nx, ny, nz), 7).toarray() == pytest.approx(expected / 12.0)
+    with pytest.raises(ValueError, match="no stencil of 8 points"):
+        stencil((3, 3), 8)
+
+
+def test_pentadiagonal_is_the_square_of_the_second_difference_inside() -> None:
+    n = 12
+    second = 2 * np.eye(n) - np.eye(n, k=1) - np.eye(n, k=-1)
+    found = pentadiagonal(n).toarray() * 16
+    assert found[1:-1] == pytest.approx((second @ second)[1:-1])
+
+
+def test_epidemic_against_a_walk_over_its_states() -> None:
+    n = 7
+    states = [(s, i) for s in range(n + 1) for i in range(n + 1 - s)]
+    index = {state: row for row, state in enumerate(states)}
+    rate = np.zeros((len(states),) * 2)
+    for (s, i), row in index.items():
+        if s:
+            rate[row, index[s - 1, i + 1]] = s * (0.05 + 2 * i / n)
+        if i:
+            rate[row, index[s, i - 1]] = i
+        if s + i < n:
+            rate[row, index[s + 1, i]] = 0.5 * (n - s - i)
+    total = rate.sum(axis=1)
+    chain = rate / (1.01 * total.max())
+    chain += np.diag(1 - chain.sum(axis=1))
+    found = epidemic(n)
+    assert found.toarray() == pytest.approx(chain, abs=1e-15)
+    assert found.nnz == np.count_nonzero(chain) == 4 * len(states) - 3 * (n + 1)
+
+
+def test_epidemic_rows_are_probabilities() -> None:
+    chain = epidemic(60)
+    assert chain.data.min() > 0
+    assert chain.sum(axis=1) == pytest.approx(1.0, abs=1e-14)
+
+
+def test_rmat_rows_are_normalised_and_degrees_are_skewed() -> None:
+    graph = rmat(12, 40_000)
+    degree = np.diff(graph.indptr)
+    sums = graph.sum(axis=1)
+    assert sums[degree > 0] == pytest.approx(1.0)
+    assert (sums[degree == 0] == 0).all()
+    assert 0.7 * 40_000 < graph.nnz < 40_000
+    assert degree.max() > 20 * degree.mean()
+    assert (degree == 0).any()
+    # shuffled: the heavy vertices are spread, not gathered at low numbers
+    assert 0.35 < np.average(np.arange(4096), weights=degree) / 4096 < 0.65
+
+
+def test_rmat_follows_its_parameters() -> None:
+    """With one level there are four possible edges: their shares are the four parameters."""
+    edges = 20_000
+    drawn = words(2000, edges) & np.uint64(0xFFFF)
+    shares = np.histogram(drawn, bins=np.array([0, 0.57, 0.76, 0.95, 1.0]) * 65536)[0] / edges
+    assert shares == pytest.approx([0.57, 0.19, 0.19, 0.05], abs=0.015)
+    assert rmat(1, 200).nnz == 4
+
+
+def _rigid_motions(points: np.ndarray) -> np.ndarray:
+    """The six rigid motions of `points` (n, 3) as displacements, (6, n, 3)."""
+    motions = [np.broadcast_to(axis, points.shape) for axis in np.eye(3)]
+    motions += [np.cross(axis, points) for axis in np.eye(3)]
+    return np.array(motions)
+
+
+def test_hexahedron_has_the_rigid_motions_and_nothing_else_in_its_kernel() -> None:
+    sides = np.array([1.0, 1.2, 0.9])
+    stiffness = elements._hexahedron(sides)
+    corners = np.array([(i, j, k) for k, j, i in product((0, 1), repeat=3)]) * sides
+    motions = _rigid_motions(corners).reshape(6, 24)
+    assert np.abs(stiffness @ motions.T).max() < 1e-14
+    assert np.linalg.matrix_rank(stiffness, tol=1e-10) == 18
+
+
+def test_shell_element_has_the_rigid_motions_in_its_kernel() -> None:
+    rotation = np.linalg.qr(np.arange(9.0).reshape(3, 3) ** 2 + np.eye(3))[0]
+    flat = np.array([[0.0, 0.0, 0.0], [1.3, 0.1, 0.0], [1.2, 0.9, 0.0], [-0.1, 1.0, 0.0]]) @ rotation.T
+    stiffness = elements._flat_shell(flat[None], thickness=0.1)[0]
+    motions = np.zeros((6, 4, 6))
+    motions[:, :, :3] = _rigid_motions(flat)
+    motions[3:, :, 3:] = np.eye(3)[:, None]
+    assert np.abs(stiffness @ motions.reshape(6, 24).T).max() < 1e-14
+    eigenvalues = np.linalg.eigvalsh(stiffness)
+    assert eigenvalues.min() > -1e-14
+    assert (eigenvalues > 1e-9).sum() >= 14
+
+
+def test_tetrahedra_give_the_energy_of_a_uniform_strain() -> None:
+    """Undo the scaling: the stiffness must carry a uniform stretch at the exact energy, and translations at none."""
+    stiffness, masses, nodes = _unscaled_tetrahedra(80)
+    lame, shear = elements._lame(1.0)
+    volume = masses.sum()
+    stretch = np.zeros((80, 3))
+    stretch[:, 0] = nodes[:, 0]
+    energy = stretch.ravel() @ stiffness @ stretch.ravel()
+    assert energy == pytest.approx(volume * (lame + 2 * shear), rel=1e-9)
+    assert np.abs(stiffness @ _rigid_motions(nodes).reshape(6, -1).T).max() < 1e-9 * np.abs(stiffness).max()
+
+
+def _unscaled_tetrahedra(points: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Stiffness and lumped volumes recovered by an element loop, checked against the scaled matrix."""
+    from scipy.spatial import Delaunay
+
+    nodes = uniform(3, 3 * points).reshape(points, 3)
+    lame, shear = elements._lame(1.0)
+    stiffness = np.zeros((3 * points, 3 * points))
+    masses = np.zeros(points)
+    for simplex in Delaunay(nodes).simplices:
+        corner = np.hstack([np.ones((4, 1)), nodes[simplex]])
+        volume = abs(np.linalg.det(corner)) / 6
+        if volume <= 1e-6 / points:
+            continue
+        g = np.linalg.inv(corner)[1:].T
+        masses[simplex] += volume / 4
+        for a, b in product(range(4), repeat=2):
+            block = lame * np.outer(g[a], g[b]) + shear * np.outer(g[b], g[a]) + shear * (g[a] @ g[b]) * np.eye(3)
+            rows, columns = 3 * simplex[a], 3 * simplex[b]
+            stiffness[rows : rows + 3, columns : columns + 3] += volume * block
+    bedding = np.repeat(10.0 * masses, 3) * np.diag(stiffness).mean()
+    whole = stiffness + np.diag(bedding)
+    scale = 1 / np.sqrt(np.diag(whole))
+    assert elements.tetrahedra(points).toarray() == pytest.approx(scale[:, None] * whole * scale, abs=1e-9)
+    return stiffness, masses, nodes
+
+
+def test_random_words_are_splitmix64() -> None:
+    """Against the published generator, one word at a time in Python integers."""
+    mask = (1 << 64) - 1
+    state = (5 * 0xD1342543DE82EF95 + 0x9E3779B97F4A7C15) & mask
+    for word in words(5, 4):
+        z = state
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
+        assert int(word) == z ^ (z >> 31)
+        state = (state + 0x9E3779B97F4A7C15) & mask
+    assert uniform(1, 100_000).mean() == pytest.approx(0.5, abs=0.005)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".mtx"])
+def test_command_line_writes_what_can_be_read_back(tmp_path, suffix: str) -> None:
+    path = tmp_path / f"brick{suffix}"
+    assert main(["brick", "--small", "-o", str(path)]) == 0
+    read = sparse.load_npz(path) if suffix == ".npz" else io.mmread(path)
+    assert np.array_equal(read.toarray(), small("brick").toarray())
+
+
+def test_command_line_lists_names_and_refuses_other_files(tmp_path, capsys) -> None:
+    assert main([]) == 0
+    assert capsys.readouterr().out.split() == list(GALLERY)
+    with pytest.raises(SystemExit) as refused:
+        main(["brick", "-o", str(tmp_path / "brick.txt")])
+    assert refused.value.code == 2
