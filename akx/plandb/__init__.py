@@ -1,0 +1,33 @@
+"""The plan database: keys, records, layers, validation, export and import."""
+
+from __future__ import annotations
+
+from akx.plandb.database import Lookup, PlanDatabase, default_database
+from akx.plandb.files import PlanDatabaseWarning, database_path
+from akx.plandb.keys import FIELD_MEANINGS, PlanKey, kernel_hash, make_key, versions
+from akx.plandb.layers import PlanLayer, ShippedPlans, shipped_plans
+from akx.plandb.records import PlanRecord, TrialRecord, stale_fields
+from akx.plandb.transfer import Bundle, ImportReport, parse_bundle, read_bundle
+
+__all__ = [
+    "FIELD_MEANINGS",
+    "Bundle",
+    "ImportReport",
+    "Lookup",
+    "PlanDatabase",
+    "PlanDatabaseWarning",
+    "PlanKey",
+    "PlanLayer",
+    "PlanRecord",
+    "ShippedPlans",
+    "TrialRecord",
+    "database_path",
+    "default_database",
+    "kernel_hash",
+    "make_key",
+    "parse_bundle",
+    "read_bundle",
+    "shipped_plans",
+    "stale_fields",
+    "versions",
+]

@@ -1,0 +1,379 @@
+"""The plan database: find a plan for a key, keep the winners of a search, and say why a plan is not used.
+
+lookup      the user's database, then the read-only layers, each with the exact key; else the nearest keys' differences
+cost        one indexed SELECT and one JSON parse, some tens of microseconds; no compiler is imported
+history     one winning plan per key, replaced in one transaction; every trial of every search in `trials`
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from akx.errors import ArgumentError, DatabaseError, FileFormatError, PlanError
+from akx.plan import Plan
+from akx.plandb.files import PlanDatabaseWarning, check_place, database_path
+from akx.plandb.keys import FIELD_MEANINGS, PlanKey
+from akx.plandb.layers import PlanLayer, shipped_plans
+from akx.plandb.migrate import PLAN_COLUMNS
+from akx.plandb.records import PlanRecord, TrialRecord
+from akx.plandb.store import Store
+from akx.plandb.transfer import ImportReport, bundle_text, read_bundle, write_bundle
+
+__all__ = ["Lookup", "PlanDatabase", "default_database"]
+
+_COLUMNS = ", ".join(PLAN_COLUMNS)
+_SELECT = f"SELECT {_COLUMNS} FROM plans"
+_PUT = f"INSERT OR REPLACE INTO plans ({_COLUMNS}) VALUES ({', '.join('?' * len(PLAN_COLUMNS))})"
+_USER = "user"
+#: Plans of one pattern that a failed lookup compares with.
+_NEIGHBOURS = 64
+#: Seconds a lookup waits for a lock before it goes on without the user's database.
+_LOOKUP_PATIENCE = 1.0
+
+_Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """The answer to :meth:`PlanDatabase.find`.
+
+    Attributes
+    ----------
+    record : PlanRecord or None
+        The plan under exactly this key.
+    mismatches : list of (PlanRecord, list of str)
+        Where there is none: the plans for the same pattern with the fields of the key in which each differs, nearest
+        first.
+    layer : str
+        Where the record was found: ``"user"``, ``"shipped"``, ...; "" where there is none.
+    """
+
+    record: PlanRecord | None
+    mismatches: list[tuple[PlanRecord, list[str]]]
+    layer: str = ""
+
+    def explain(self) -> str:
+        """One line: what was found, or why no plan is used."""
+        if self.record is not None:
+            return f"plan {self.record.id[:12]} of the {self.layer} layer"
+        if not self.mismatches:
+            return "no plan for this matrix"
+        record, names = self.mismatches[0]
+        why = ", ".join(f"{FIELD_MEANINGS[name]} ({name})" for name in names)
+        return f"plan {record.id[:12]} for this matrix is not used: it is for {why}"
+
+
+class PlanDatabase:
+    """The user's plans and, below them, read-only layers.
+
+    Nothing is opened until needed. Lookups make no file and work without the right to write; a user's database that
+    cannot be read is reported by a :class:`PlanDatabaseWarning`, and the layers below answer. Safe with several
+    processes and threads at once.
+
+    Parameters
+    ----------
+    path : path-like, optional
+        The file; by default ``AKX_DB``, else ``plans.sqlite`` in the user's data directory.
+    layers : sequence of PlanLayer, optional
+        Read-only layers, first wins; by default the plans shipped with akx.
+    timeout : float
+        Seconds to wait for another process's lock.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        layers: Sequence[PlanLayer] | None = None,
+        timeout: float = 10.0,
+    ) -> None:
+        self.path: Path = database_path(path)
+        self._layers = None if layers is None else tuple(layers)
+        self._store = Store(self.path, timeout)
+
+    def __repr__(self) -> str:
+        return f"PlanDatabase({str(self.path)!r})"
+
+    def __enter__(self) -> PlanDatabase:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        store = getattr(self, "_store", None)
+        if store is not None:
+            store.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_reopen, (str(self.path), self._layers, self._store.timeout))
+
+    @property
+    def layers(self) -> tuple[PlanLayer, ...]:
+        """The read-only layers, first wins."""
+        return (shipped_plans(),) if self._layers is None else self._layers
+
+    def close(self) -> None:
+        """Close the file; the next use opens it again."""
+        self._store.close()
+
+    # ------------------------------------------------------------------------------------------------ lookup
+
+    def find(self, key: PlanKey) -> Lookup:
+        """The plan stored under exactly `key`, or what stands in the way.
+
+        Never raises because of the database: one that cannot be read is reported by a :class:`PlanDatabaseWarning`.
+        """
+
+        def query(connection: sqlite3.Connection) -> list[_Row]:
+            row = connection.execute(f"{_SELECT} WHERE id = ?", (key.id,)).fetchone()
+            if row is not None:
+                return [row]
+            near = f"{_SELECT} WHERE fingerprint = ? ORDER BY created DESC LIMIT {_NEIGHBOURS}"
+            return connection.execute(near, (key.fingerprint,)).fetchall()
+
+        try:
+            rows = self._store.read(query, min(_LOOKUP_PATIENCE, self._store.timeout)) or []
+        except DatabaseError as error:
+            warnings.warn(f"no plans of the user's are used: {error}", PlanDatabaseWarning, stacklevel=2)
+            rows = []
+        neighbours = _decode(rows)
+        for record in neighbours:
+            if record.key == key:
+                return Lookup(record, [], _USER)
+        for layer in self.layers:
+            found = layer.get(key.id)
+            if found is not None and found.key == key:
+                return Lookup(found, [], layer.name)
+            neighbours += layer.with_fingerprint(key.fingerprint)
+        mismatches = [(record, key.mismatch(record.key)) for record in neighbours]
+        return Lookup(None, sorted(mismatches, key=lambda pair: len(pair[1])))
+
+    def list(self) -> list[PlanRecord]:
+        """The user's plans, by name of the matrix, k and id. Raises :class:`DatabaseError`."""
+        rows = self._store.read(lambda connection: connection.execute(_SELECT).fetchall()) or []
+        return sorted(_decode(rows), key=lambda record: (record.matrix_name, record.key.k, record.id))
+
+    def entries(self) -> tuple[tuple[str, PlanRecord], ...]:
+        """Every plan that a lookup can find, with the name of its layer: the user's first, hidden ones left out."""
+        found = {record.id: (_USER, record) for record in self.list()}
+        for layer in self.layers:
+            for record in layer.records():
+                found.setdefault(record.id, (layer.name, record))
+        return (*found.values(),)
+
+    def get(self, identifier: str) -> PlanRecord:
+        """The plan whose id begins with `identifier`, the user's or a layer's.
+
+        Raises
+        ------
+        ArgumentError
+            Where there is none, or more than one.
+        DatabaseError
+            Where the database cannot be read.
+        """
+        return self._resolve(identifier, self.entries())[1]
+
+    # ------------------------------------------------------------------------------------------------ change
+
+    def check_writable(self) -> None:
+        """Raise :class:`DatabaseError` where :meth:`put` would; make, migrate or set aside the file as it would."""
+        self._store.write(lambda connection: None)
+
+    def put(self, record: PlanRecord) -> None:
+        """Keep `record` as the plan for its key, in place of the one there was. Raises :class:`DatabaseError`."""
+        self._store.write(lambda connection: connection.execute(_PUT, _encode(record)) and None)
+
+    def remove(self, identifier: str) -> PlanRecord:
+        """Remove the user's plan whose id begins with `identifier`, and its trials.
+
+        Returns
+        -------
+        PlanRecord
+            What was removed.
+
+        Raises
+        ------
+        ArgumentError
+            Where there is none, more than one, or only one of a read-only layer.
+        DatabaseError
+            Where the database cannot be changed.
+        """
+        layer, record = self._resolve(identifier, self.entries())
+        if layer != _USER:
+            raise ArgumentError("plan is read-only", found=f"plan {record.id[:12]} of the {layer} layer")
+
+        def delete(connection: sqlite3.Connection) -> None:
+            connection.execute("DELETE FROM plans WHERE id = ?", (record.id,))
+            connection.execute("DELETE FROM trials WHERE key_id = ?", (record.id,))
+
+        self._store.write(delete)
+        return record
+
+    # ------------------------------------------------------------------------------------------------ trials
+
+    def add_trials(self, key: PlanKey, trials: Iterable[TrialRecord]) -> int:
+        """Append the trials of a search for `key`, all or none; returns how many. Raises :class:`DatabaseError`."""
+        text = json.dumps(key.to_json())
+        rows = [
+            (
+                key.id, text, json.dumps(trial.plan.to_json(), allow_nan=False), json.dumps(trial.seconds),
+                trial.state, trial.reason, trial.created,
+            )
+            for trial in trials
+        ]  # fmt: skip
+        insert = "INSERT INTO trials (key_id, key, plan, seconds, state, reason, created) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        if rows:
+            self._store.write(lambda connection: connection.executemany(insert, rows) and None)
+        return len(rows)
+
+    def trials(self, key: PlanKey | str) -> tuple[TrialRecord, ...]:
+        """The trials for a key (or its full id), in the order they were added. Raises :class:`DatabaseError`."""
+        identifier = key if isinstance(key, str) else key.id
+        select = "SELECT plan, seconds, state, reason, created FROM trials WHERE key_id = ? ORDER BY number"
+        rows = self._store.read(lambda connection: connection.execute(select, (identifier,)).fetchall()) or []
+        found = []
+        for plan, seconds, state, reason, created in rows:
+            try:
+                samples = tuple(json.loads(seconds))
+                found.append(TrialRecord(Plan.from_json(json.loads(plan)), samples, state, reason, created))
+            except (PlanError, TypeError, ValueError) as error:
+                warnings.warn(f"trial of {identifier[:12]} skipped: {error}", PlanDatabaseWarning, stacklevel=2)
+        return tuple(found)
+
+    # ------------------------------------------------------------------------------------------------ transfer
+
+    def export(
+        self, path: str | os.PathLike[str], identifiers: Iterable[str] | None = None, *, description: str = ""
+    ) -> int:
+        """Write plans as a bundle of JSON text.
+
+        Parameters
+        ----------
+        path : path-like
+            The file; one that is there is only replaced where it is a bundle.
+        identifiers : iterable of str, optional
+            Which plans, by the beginnings of their ids, from any layer; by default all of the user's.
+        description : str
+            A line for the reader of the bundle.
+
+        Returns
+        -------
+        int
+            The number of plans written.
+        """
+        if identifiers is None:
+            chosen = self.list()
+        else:
+            entries = self.entries()
+            resolved = [self._resolve(identifier, entries)[1] for identifier in identifiers]
+            chosen = [*{record.id: record for record in resolved}.values()]
+        write_bundle(Path(path), bundle_text(chosen, description=description))
+        return len(chosen)
+
+    def import_(self, path: str | os.PathLike[str], *, skip_invalid: bool = False) -> ImportReport:
+        """Merge the plans of a bundle into the user's, all in one transaction.
+
+        Of two plans for one key the faster one stays, and the newer one where they are equally fast.
+
+        Raises
+        ------
+        FileFormatError
+            Where the file is no bundle, or has an invalid record and `skip_invalid` is False; nothing is imported.
+        DatabaseError
+            Where the database cannot be changed.
+        """
+        bundle = read_bundle(Path(path))
+        if bundle.problems and not skip_invalid:
+            raise FileFormatError(
+                f"bundle has {len(bundle.problems)} invalid record(s), nothing was imported",
+                found=f"{path}: {bundle.problems[0]}",
+                hint="correct or remove them",
+            )
+
+        def merge(connection: sqlite3.Connection) -> ImportReport:
+            added = replaced = kept = unchanged = 0
+            for record in bundle.records:
+                row = connection.execute(f"{_SELECT} WHERE id = ?", (record.id,)).fetchone()
+                current = next(iter(_decode([] if row is None else [row])), None)
+                if current == record:
+                    unchanged += 1
+                    continue
+                if current is not None and not record.better_than(current):
+                    kept += 1
+                    continue
+                connection.execute(_PUT, _encode(record))
+                added, replaced = added + (row is None), replaced + (row is not None)
+            return ImportReport(added, replaced, kept, unchanged, bundle.problems)
+
+        return self._store.write(merge)
+
+    def exists(self) -> bool:
+        """Whether the user's database is there. Raises :class:`DatabaseError` where its place cannot be reached."""
+        return check_place(self.path)
+
+    @staticmethod
+    def _resolve(identifier: str, entries: Iterable[tuple[str, PlanRecord]]) -> tuple[str, PlanRecord]:
+        prefix = identifier.strip().lower()
+        found = [entry for entry in entries if entry[1].id.startswith(prefix)] if prefix else []
+        if not found:
+            raise ArgumentError("there is no such plan", found=repr(identifier), hint="akx plans list shows the ids")
+        if len(found) > 1:
+            ids = ", ".join(record.id[:12] for _, record in found[:4]) + (", ..." if len(found) > 4 else "")
+            raise ArgumentError(
+                "plan id is ambiguous", expected="the beginning of one id", found=f"{identifier!r} ({ids})",
+                hint="give more of its digits",
+            )  # fmt: skip
+        return found[0]
+
+
+_DEFAULTS: dict[Path, PlanDatabase] = {}
+
+
+def default_database() -> PlanDatabase:
+    """The database of ``AKX_DB`` or of the user's data directory: one object per path and process, so it opens once."""
+    path = database_path()
+    if path not in _DEFAULTS:
+        _DEFAULTS[path] = PlanDatabase(path)
+    return _DEFAULTS[path]
+
+
+def _reopen(path: str, layers: Sequence[PlanLayer] | None, timeout: float) -> PlanDatabase:
+    return PlanDatabase(path, layers=layers, timeout=timeout)
+
+
+def _encode(record: PlanRecord) -> _Row:
+    values: dict[str, Any] = record.key.to_json() | record.to_json()
+    for name in ("plan", "provenance", "trials"):
+        values[name] = json.dumps(values[name], allow_nan=False)
+    return tuple(values[name] for name in PLAN_COLUMNS)
+
+
+def _decode(rows: Iterable[_Row]) -> list[PlanRecord]:
+    """Records from rows; one that is not valid is reported and left out."""
+    records = []
+    for row in rows:
+        values = dict(zip(PLAN_COLUMNS, row, strict=True))
+        identifier = values.pop("id")
+        try:
+            for name in ("plan", "provenance", "trials"):
+                values[name] = json.loads(values[name])
+            key = {name: values.pop(name) for name in FIELD_MEANINGS}
+            record = PlanRecord(key=PlanKey.from_json(key), **{**values, "plan": Plan.from_json(values["plan"])})
+            if record.id != identifier:
+                raise PlanError("its id is not that of its key", expected=record.id, found=repr(identifier))
+        except (PlanError, TypeError, ValueError) as error:
+            warnings.warn(f"plan {str(identifier)[:12]} skipped: {error}", PlanDatabaseWarning, stacklevel=3)
+            continue
+        records.append(record)
+    return records

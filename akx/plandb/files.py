@@ -1,0 +1,219 @@
+"""The file below the database: where it is, what its faults are called, and how a useless one is set aside.
+
+A file that cannot be used is moved, with the logs that belong to it, to ``NAME.corrupt-TIMESTAMP``: nothing is deleted
+and no earlier such file is overwritten. The move is done under a lock, after a second look at the file, so that of two
+processes which find the same useless file one moves it and the other uses the fresh one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sqlite3
+import stat
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from akx.errors import DatabaseError
+
+__all__ = [
+    "PlanDatabaseWarning",
+    "check_place",
+    "connect",
+    "database_path",
+    "is_busy",
+    "is_damage",
+    "make_parent",
+    "set_aside",
+    "translate",
+]
+
+_ELSEWHERE = "pass --db PATH or set AKX_DB to a file in a writable directory"
+_DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+
+
+class PlanDatabaseWarning(UserWarning):
+    """The plan database, or a part of it, could not be used; work goes on without it."""
+
+
+def database_path(path: str | os.PathLike[str] | None = None) -> Path:
+    """Absolute path of the database: `path`, else ``AKX_DB``, else ``plans.sqlite`` in the user's data directory."""
+    given = os.fspath(path) if path is not None else os.environ.get("AKX_DB", "").strip()
+    if not given:
+        if path is not None:
+            raise DatabaseError("path of the plan database is empty", hint="pass --db PATH")
+        from platformdirs import user_data_path
+
+        return Path(os.path.abspath(user_data_path("akx", appauthor=False) / "plans.sqlite"))
+    if "\0" in given:
+        raise DatabaseError("path of the plan database has a null character", found=repr(given))
+    try:
+        expanded = Path(given).expanduser()
+    except RuntimeError as error:
+        raise DatabaseError(f"path of the plan database: {error}", found=given, hint="give it in full") from error
+    return Path(os.path.abspath(expanded))
+
+
+def connect(path: Path, options: str, *, wait: float) -> sqlite3.Connection:
+    """Open `path` with SQLite's URI `options`, in autocommit mode; a locked file is waited for `wait` seconds."""
+    connection = sqlite3.connect(
+        f"{path.as_uri()}?{options}", uri=True, timeout=wait, isolation_level=None, check_same_thread=False
+    )
+    try:
+        connection.execute("PRAGMA trusted_schema = OFF")
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def check_place(path: Path) -> bool:
+    """Whether there is a file at `path`. Raises :class:`DatabaseError` where it is no file, or one cannot tell."""
+    try:
+        is_directory = stat.S_ISDIR(path.stat().st_mode)
+    except FileNotFoundError:
+        return False
+    except NotADirectoryError:
+        raise DatabaseError("the directory of the plan database is a file", found=str(path), hint=_ELSEWHERE) from None
+    except OSError as error:
+        raise DatabaseError(
+            f"plan database cannot be reached: {error.strerror}", found=str(path), hint=_ELSEWHERE
+        ) from error
+    if is_directory:
+        hint = f"pass a file, such as {path / 'plans.sqlite'}"
+        raise DatabaseError("plan database is a directory", expected="a file", found=str(path), hint=hint)
+    return True
+
+
+def make_parent(path: Path) -> None:
+    """Make the directory of the database. Raises :class:`DatabaseError` where that cannot be done."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise DatabaseError("the directory of the plan database is a file", found=str(path), hint=_ELSEWHERE) from None
+    except OSError as error:
+        hint = "free some space" if error.errno == errno.ENOSPC else _ELSEWHERE
+        raise DatabaseError(
+            f"the directory of the plan database cannot be made: {error.strerror}", found=str(path.parent), hint=hint
+        ) from error
+
+
+def _code(error: sqlite3.Error) -> int:
+    code = getattr(error, "sqlite_errorcode", None)
+    return int(code) & 0xFF if code is not None else 0
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether the content of the file is at fault, rather than its surroundings."""
+    return _code(error) in _DAMAGE
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether another process holds a lock, so that it is worth waiting."""
+    return _code(error) in _BUSY
+
+
+def translate(error: sqlite3.Error, path: Path, action: str) -> DatabaseError:
+    """The typed error for one of SQLite, while trying to `action` ("read", "written"); the hint names the cure."""
+    code = _code(error)
+    found = f"{path} ({error})"
+    if code in _BUSY:
+        hint = "wait until the other process has finished, or use another with --db PATH or AKX_DB"
+        return DatabaseError("plan database is locked by another process", found=found, hint=hint)
+    if code in _DAMAGE:
+        hint = "the next akx tune sets it aside and makes a fresh one; or use another with --db PATH or AKX_DB"
+        return DatabaseError("plan database is damaged or no plan database", found=found, hint=hint)
+    if code == sqlite3.SQLITE_FULL:
+        hint = "free some space, or pass --db PATH or set AKX_DB to a file on another disk"
+        return DatabaseError("plan database cannot be written: the disk is full", found=found, hint=hint)
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+        what = "plan database cannot be opened" if action == "read" else "plan database cannot be written"
+        if action != "read" and not os.access(path.parent, os.W_OK):
+            what += ": its directory is read-only"
+        elif action != "read" and path.exists() and not os.access(path, os.W_OK):
+            what += ": the file is read-only"
+        return DatabaseError(what, found=found, hint=_ELSEWHERE)
+    if code == sqlite3.SQLITE_IOERR:
+        return DatabaseError(f"plan database cannot be {action}: the disk fails", found=found, hint=_ELSEWHERE)
+    return DatabaseError(f"plan database cannot be {action}", found=found, hint=_ELSEWHERE)
+
+
+def set_aside(path: Path, still_useless: Callable[[], bool]) -> Path | None:
+    """Move a useless file out of the way.
+
+    Parameters
+    ----------
+    path : Path
+        The database.
+    still_useless : callable
+        Called under the lock; where it says no, another process has put things right and nothing is moved.
+
+    Returns
+    -------
+    Path or None
+        Where the file now is; None where it was not moved.
+
+    Raises
+    ------
+    DatabaseError
+        Where it cannot be moved.
+    """
+    try:
+        with _locked(path.with_name(f"{path.name}.lock")):
+            if not still_useless():
+                return None
+            target = _reserve(path)
+            # Logs first: a fresh database must never meet the log of the old one, nor SQLite delete it.
+            for suffix in ("-journal", "-wal", "-shm"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.replace(f"{path}{suffix}", f"{target}{suffix}")
+            os.replace(path, target)
+            return target
+    except OSError as error:
+        if isinstance(error, DatabaseError):
+            raise
+        raise DatabaseError(
+            f"plan database is useless and cannot be set aside: {error.strerror}", found=str(path), hint=_ELSEWHERE
+        ) from error
+
+
+def _reserve(path: Path) -> Path:
+    """A new, empty file with a name that nothing had before: the target of an atomic move."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    number = 0
+    while True:
+        target = path.with_name(f"{path.name}.corrupt-{stamp}" + (f"-{number}" if number else ""))
+        number += 1
+        if any(Path(f"{target}{suffix}").exists() for suffix in ("-journal", "-wal", "-shm")):
+            continue
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            return target
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock on `path`; the operating system frees it when the process dies."""
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        _lock(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    import msvcrt
+
+    def _lock(descriptor: int) -> None:
+        msvcrt.locking(descriptor, msvcrt.LK_LOCK, 1)  # type: ignore[attr-defined,unused-ignore]
+
+else:
+
+    def _lock(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)

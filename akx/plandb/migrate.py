@@ -1,0 +1,139 @@
+"""The layout of the database and the way to it from every older layout.
+
+Each layout has a number; `schema_version` has one row for each migration applied, with the oldest layout whose readers
+can still read the result. A new file is made by applying all migrations to an empty one, so the way an old file takes
+is the way every file takes. All of it happens in one immediate transaction: a process killed in between leaves the old
+layout. A migration uses plain SQL and JSON only, never the classes of today.
+
+    1  plans(id, fingerprint, record)                      record: JSON
+    2  plans with a column per field; trials; plans that could not be carried over are kept in `rejected`
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from akx.plandb.records import now
+
+__all__ = ["APPLICATION_ID", "PLAN_COLUMNS", "SCHEMA_VERSION", "Inspection", "inspect", "migrate"]
+
+#: Marks a SQLite file as one of ours ("akxp" in ASCII); the `file` command and every reader can tell.
+APPLICATION_ID = 0x616B7870
+
+#: The layout that this code writes.
+SCHEMA_VERSION = 2
+
+_KEY_COLUMNS = (
+    "fingerprint", "dtype", "index_type", "basis", "k", "start_vectors", "device_class", "kernel_hash", "versions",
+)  # fmt: skip
+_FIGURE_COLUMNS = (
+    "plan", "seconds", "baseline_name", "baseline_seconds", "prepare_seconds", "tuning_seconds", "created",
+    "matrix_name", "provenance", "trials",
+)  # fmt: skip
+
+#: Columns of `plans` in their order.
+PLAN_COLUMNS = ("id", *_KEY_COLUMNS, *_FIGURE_COLUMNS)
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a file is.
+
+    Attributes
+    ----------
+    version : int
+        Its layout; 0 where it is an empty database.
+    oldest_reader : int
+        The oldest layout whose readers understand it.
+    fault : str or None
+        Why it is none of ours; None where it is.
+    """
+
+    version: int = 0
+    oldest_reader: int = 0
+    fault: str | None = None
+
+
+def inspect(connection: sqlite3.Connection) -> Inspection:
+    """Say what the file behind `connection` is. Raises ``sqlite3.Error`` where it cannot be read at all."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if application == 0 and not tables:
+        return Inspection()
+    if application != APPLICATION_ID:
+        return Inspection(fault="it is a SQLite database of another application")
+    if "schema_version" not in tables:
+        return Inspection(fault="its schema_version table is missing")
+    columns = {row[1] for row in connection.execute("PRAGMA table_info(schema_version)")}
+    if not {"version", "oldest_reader"} <= columns:
+        return Inspection(fault="its schema_version table is not as expected")
+    row = connection.execute(
+        "SELECT version, oldest_reader FROM schema_version ORDER BY version DESC LIMIT 1"
+    ).fetchone()
+    if row is None or not all(isinstance(value, int) and value >= 1 for value in row):
+        return Inspection(fault="its schema_version table does not tell the version")
+    version, oldest_reader = row
+    if "plans" not in tables and version <= SCHEMA_VERSION:
+        return Inspection(fault="its plans table is missing")
+    return Inspection(version, oldest_reader)
+
+
+def migrate(connection: sqlite3.Connection, version: int, target: int = SCHEMA_VERSION) -> None:
+    """Bring the layout from `version` (0: empty) to `target`, inside a transaction that the caller opened."""
+    for number in range(version + 1, target + 1):
+        step, oldest_reader = _MIGRATIONS[number]
+        step(connection)
+        connection.execute("INSERT INTO schema_version VALUES (?, ?, ?)", (number, oldest_reader, now()))
+
+
+def _to_1(connection: sqlite3.Connection) -> None:
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(
+        "CREATE TABLE schema_version"
+        " (version INTEGER PRIMARY KEY, oldest_reader INTEGER NOT NULL, applied TEXT NOT NULL)"
+    )
+    connection.execute("CREATE TABLE plans (id TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, record TEXT NOT NULL)")
+    connection.execute("CREATE INDEX plans_by_fingerprint ON plans (fingerprint)")
+
+
+def _to_2(connection: sqlite3.Connection) -> None:
+    connection.execute("DROP INDEX plans_by_fingerprint")
+    connection.execute("ALTER TABLE plans RENAME TO plans_1")
+    kinds = {"k": "INTEGER", "start_vectors": "INTEGER"} | {n: "REAL" for n in _FIGURE_COLUMNS if n.endswith("seconds")}
+    columns = ", ".join(f"{name} {kinds.get(name, 'TEXT')} NOT NULL" for name in PLAN_COLUMNS[1:])
+    connection.execute(f"CREATE TABLE plans (id TEXT PRIMARY KEY, {columns})")
+    connection.execute("CREATE INDEX plans_by_fingerprint ON plans (fingerprint)")
+    connection.execute(
+        "CREATE TABLE trials (number INTEGER PRIMARY KEY, key_id TEXT NOT NULL, key TEXT NOT NULL, plan TEXT NOT NULL,"
+        " seconds TEXT NOT NULL, state TEXT NOT NULL, reason TEXT NOT NULL, created TEXT NOT NULL)"
+    )
+    connection.execute("CREATE INDEX trials_by_key ON trials (key_id)")
+    connection.execute("CREATE TABLE rejected (id TEXT PRIMARY KEY, record TEXT NOT NULL, reason TEXT NOT NULL)")
+    marks = ", ".join("?" * len(PLAN_COLUMNS))
+    for identifier, text in connection.execute("SELECT id, record FROM plans_1").fetchall():
+        try:
+            record = json.loads(text)
+            values = [record["key"][name] for name in _KEY_COLUMNS]
+            for name in _FIGURE_COLUMNS:
+                value = record[name]
+                values.append(json.dumps(value) if name in ("plan", "provenance", "trials") else value)
+            connection.execute(f"INSERT INTO plans VALUES ({marks})", (identifier, *values))
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+            OverflowError,
+            sqlite3.InterfaceError,
+            sqlite3.ProgrammingError,
+            sqlite3.IntegrityError,
+        ) as error:
+            reason = f"{type(error).__name__}: {error}"
+            connection.execute("INSERT INTO rejected VALUES (?, ?, ?)", (identifier, str(text), reason))
+    connection.execute("DROP TABLE plans_1")
+
+
+#: number of the layout -> (step from the one before, oldest layout whose readers understand the result)
+_MIGRATIONS: dict[int, tuple[Callable[[sqlite3.Connection], None], int]] = {1: (_to_1, 1), 2: (_to_2, 2)}

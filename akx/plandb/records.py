@@ -1,0 +1,240 @@
+"""What is stored: a winning plan with its figures and where they come from, and the trials of a search.
+
+Both are frozen, checked when made, and equal to themselves after a round trip through JSON or the database: floats are
+kept to the last bit.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
+
+from akx.errors import PlanError
+from akx.plan import Plan
+from akx.plandb.keys import PlanKey, kernel_hash, versions
+
+__all__ = ["RECORD_SCHEMA", "TRIAL_STATES", "PlanRecord", "TrialRecord", "now", "stale_fields"]
+
+#: Version of the JSON form of a record. Raised whenever a field changes its meaning.
+RECORD_SCHEMA = 1
+
+#: How a trial may end.
+TRIAL_STATES = ("complete", "pruned", "failed")
+
+
+def now() -> str:
+    """The time of day in UTC as ISO 8601, to the microsecond."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+@dataclass(frozen=True)
+class PlanRecord:
+    """The winning plan for one key, with its figures.
+
+    Attributes
+    ----------
+    key : PlanKey
+        What the plan is valid for.
+    plan : Plan
+        The plan; its k is the key's.
+    seconds : float
+        Median time of one call in seconds.
+    baseline_name : str
+        What it was compared with, e.g. ``"sweep/csr"``.
+    baseline_seconds : float
+        Median time of the baseline in seconds, measured in the same run.
+    prepare_seconds, tuning_seconds : float
+        Time to prepare the program, and time the search took.
+    created : str
+        When, ISO 8601 with the offset from UTC; now where not given.
+    matrix_name : str
+        A name to recognise the matrix by, such as that of its file; "" where it has none.
+    provenance : mapping
+        Where the figures come from: machine, versions, options. Any JSON object.
+    trials : mapping of str to int
+        How many trials ended ``complete``, ``pruned`` and ``failed``.
+
+    Raises
+    ------
+    PlanError
+        Where a field has the wrong type or is out of range.
+    """
+
+    key: PlanKey
+    plan: Plan
+    seconds: float
+    baseline_name: str
+    baseline_seconds: float
+    prepare_seconds: float = 0.0
+    tuning_seconds: float = 0.0
+    created: str = field(default_factory=now)
+    matrix_name: str = ""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    trials: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.key, PlanKey):
+            raise PlanError("record has no plan key", found=type(self.key).__name__)
+        _check_plan(self.plan, self.key)
+        for name in ("seconds", "baseline_seconds", "prepare_seconds", "tuning_seconds"):
+            zero = name in ("prepare_seconds", "tuning_seconds")
+            object.__setattr__(self, name, _seconds(f"record field '{name}'", getattr(self, name), zero=zero))
+        for name in ("baseline_name", "matrix_name"):
+            object.__setattr__(self, name, _text(f"record field '{name}'", getattr(self, name)))
+        _check_time("record field 'created'", self.created)
+        object.__setattr__(self, "provenance", MappingProxyType(_json_object("provenance", self.provenance)))
+        counts = _json_object("trials", self.trials)
+        for state, count in counts.items():
+            if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+                raise PlanError(f"count of '{state}' trials is wrong", expected="an integer >= 0", found=repr(count))
+        object.__setattr__(self, "trials", MappingProxyType(counts))
+
+    def __hash__(self) -> int:
+        return hash((self.key, self.created, self.seconds))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (PlanRecord.from_json, (self.to_json(),))
+
+    @property
+    def id(self) -> str:
+        """The id of the key: there is one winning plan per key."""
+        return self.key.id
+
+    @property
+    def speedup(self) -> float:
+        """Baseline time over plan time."""
+        return self.baseline_seconds / self.seconds
+
+    def better_than(self, other: PlanRecord) -> bool:
+        """Whether this record should replace `other`, of the same key: the faster one, the newer one when equal."""
+        if self.seconds != other.seconds:
+            return self.seconds < other.seconds
+        return datetime.fromisoformat(self.created) > datetime.fromisoformat(other.created)
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict of JSON types, with the schema version; :meth:`from_json` inverts it."""
+        plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        plain["key"], plain["plan"] = self.key.to_json(), self.plan.to_json()
+        plain["provenance"] = json.loads(json.dumps(dict(self.provenance)))
+        plain["trials"] = dict(self.trials)
+        return {"schema": RECORD_SCHEMA, "id": self.id, **plain}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> PlanRecord:
+        """Make a record from :meth:`to_json`'s dict.
+
+        Raises
+        ------
+        PlanError
+            On another schema, on any unknown, missing or wrong field, and where the id is not that of the key.
+        """
+        if not isinstance(data, Mapping):
+            raise PlanError("record is not a JSON object", found=type(data).__name__)
+        if data.get("schema") != RECORD_SCHEMA:
+            raise PlanError("record is of another schema", expected=str(RECORD_SCHEMA), found=repr(data.get("schema")))
+        given = {name: value for name, value in data.items() if name not in ("schema", "id")}
+        names = {f.name for f in fields(PlanRecord)}
+        if set(given) != names:
+            wrong = sorted(str(name) for name in set(given) ^ names)
+            raise PlanError("record fields do not match", expected=f"{sorted(names)}", found=f"other fields: {wrong}")
+        given["key"], given["plan"] = PlanKey.from_json(given["key"]), Plan.from_json(given["plan"])
+        record = PlanRecord(**given)
+        if data.get("id", record.id) != record.id:
+            raise PlanError("record id is not that of its key", expected=record.id, found=repr(data["id"]))
+        return record
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """One trial of a search, kept so that later work can replay it.
+
+    Attributes
+    ----------
+    plan : Plan
+        What was tried.
+    seconds : tuple of float
+        Every sample in seconds; empty where nothing was measured.
+    state : str
+        ``"complete"``, ``"pruned"`` or ``"failed"``.
+    reason : str
+        Why it was pruned or failed; "" otherwise.
+    created : str
+        When, ISO 8601 with the offset from UTC; now where not given.
+    """
+
+    plan: Plan
+    seconds: tuple[float, ...] = ()
+    state: str = "complete"
+    reason: str = ""
+    created: str = field(default_factory=now)
+
+    def __post_init__(self) -> None:
+        _check_plan(self.plan, None)
+        if not isinstance(self.seconds, (list, tuple)):
+            raise PlanError("trial field 'seconds' is not a sequence", found=type(self.seconds).__name__)
+        samples = tuple(_seconds("trial field 'seconds'", value, zero=True) for value in self.seconds)
+        object.__setattr__(self, "seconds", samples)
+        if self.state not in TRIAL_STATES:
+            raise PlanError("trial has an unknown state", expected=f"one of {TRIAL_STATES}", found=repr(self.state))
+        object.__setattr__(self, "reason", _text("trial field 'reason'", self.reason))
+        _check_time("trial field 'created'", self.created)
+
+
+def stale_fields(record: PlanRecord) -> list[str]:
+    """Fields of the record's key that differ from these sources and packages; empty where the plan is current."""
+    backend = record.plan.backend
+    current = {"kernel_hash": kernel_hash(backend), "versions": versions(backend)}
+    return [name for name, value in current.items() if getattr(record.key, name) != value]
+
+
+def _check_plan(plan: Plan, key: PlanKey | None) -> None:
+    if not isinstance(plan, Plan):
+        raise PlanError("record has no plan", found=type(plan).__name__)
+    if key is not None and plan.k != key.k:
+        raise PlanError("plan is for another k than its key", expected=f"k = {key.k}", found=f"k = {plan.k}")
+    for name, option in plan.options.items():
+        if isinstance(option, float) and not math.isfinite(option):
+            raise PlanError(f"plan option '{name}' is not finite", found=repr(option))
+
+
+def _seconds(what: str, value: Any, *, zero: bool) -> float:
+    least = "a finite number >= 0" if zero else "a finite number > 0"
+    try:
+        number = math.nan if isinstance(value, (bool, str, bytes)) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number) or number < 0 or (number == 0 and not zero):
+        raise PlanError(f"{what} is not a time", expected=least, found=repr(value))
+    return number
+
+
+def _text(what: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise PlanError(f"{what} is not a string", found=repr(value))
+    return value.encode("utf-8", "backslashreplace").decode()
+
+
+def _check_time(what: str, value: Any) -> None:
+    try:
+        moment = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise PlanError(f"{what} is not a time", expected="ISO 8601 with an offset from UTC", found=repr(value))
+
+
+def _json_object(what: str, value: Any) -> dict[str, Any]:
+    try:
+        if not isinstance(value, Mapping):
+            raise TypeError(type(value).__name__)
+        copy: dict[str, Any] = json.loads(json.dumps(dict(value), allow_nan=False))
+        if set(copy) != set(value):
+            raise TypeError("a name that is not a string")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise PlanError(f"record field '{what}' is not a JSON object", found=str(error)) from error
+    return copy

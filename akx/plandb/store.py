@@ -1,0 +1,337 @@
+"""One SQLite file that many processes share: opened late, looked at before it is trusted, never lost.
+
+Reading never makes, migrates or moves a file. It needs no write access: a read-only file, directory or medium will do
+(SQLite's ``immutable`` where its log cannot be opened), and an older layout is migrated in a copy in memory.
+
+Writing makes the file and its directory where they are missing, migrates an older layout, refuses a newer one, sets a
+useless file aside and makes a fresh one, and turns on the write-ahead log (WAL), so that readers and a writer do not
+block each other and a process killed at any moment leaves the last committed state. Every change is one immediate
+transaction; a lock is waited for up to ``timeout`` seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from akx.errors import DatabaseError
+from akx.plandb.files import (
+    PlanDatabaseWarning,
+    check_place,
+    connect,
+    is_busy,
+    is_damage,
+    make_parent,
+    set_aside,
+    translate,
+)
+from akx.plandb.migrate import SCHEMA_VERSION, Inspection, inspect, migrate
+
+__all__ = ["Store"]
+
+_T = TypeVar("_T")
+#: Seconds that SQLite itself waits for a lock; longer waits are loops of these.
+_WAIT = 1.0
+_PAUSE = 0.02
+#: A file up to this many bytes is checked in whole before it is written to.
+_CHECKED_BYTES = 64 * 1024 * 1024
+#: Connections inherited by a fork are neither used nor closed in the child: SQLite allows neither.
+_INHERITED: list[sqlite3.Connection] = []
+
+
+class _UselessError(Exception):
+    """The file is no plan database of ours, or a broken one."""
+
+
+class Store:
+    """The file at `path`; see the module for what reading and writing do to it.
+
+    Parameters
+    ----------
+    path : Path
+        Absolute path.
+    timeout : float
+        Seconds to wait for another process's lock.
+    """
+
+    def __init__(self, path: Path, timeout: float) -> None:
+        self.path = path
+        self.timeout = timeout
+        self._forget()
+
+    def _forget(self) -> None:
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
+        self._connection: sqlite3.Connection | None = None
+        self._signature: tuple[int, ...] = ()
+        self._is_writer = False
+        self._is_snapshot = False
+
+    def close(self) -> None:
+        """Close the connection; the next use opens another."""
+        if self._pid != os.getpid():
+            if self._connection is not None:
+                _INHERITED.append(self._connection)
+            self._forget()
+        with self._lock:
+            if self._connection is not None:
+                connection, self._connection = self._connection, None
+                with contextlib.suppress(sqlite3.Error):
+                    connection.close()
+
+    def read(self, action: Callable[[sqlite3.Connection], _T], patience: float | None = None) -> _T | None:
+        """`action` on the database, or None where there is none yet. Raises :class:`DatabaseError`."""
+        self._check_process()
+        deadline = time.monotonic() + (self.timeout if patience is None else patience)
+        with self._lock:
+            while True:
+                try:
+                    connection = self._reader()
+                    return None if connection is None else action(connection)
+                except sqlite3.Error as error:
+                    if is_busy(error) and time.monotonic() < deadline:
+                        time.sleep(_PAUSE)
+                        continue
+                    self.close()
+                    raise translate(error, self.path, "read") from error
+
+    def write(self, action: Callable[[sqlite3.Connection], _T]) -> _T:
+        """`action` in one immediate transaction. Raises :class:`DatabaseError`; then nothing has changed."""
+        self._check_process()
+        with self._lock:
+            for is_last in (False, True):
+                try:
+                    connection = self._writer()
+                    return self._transaction(connection, action)
+                except (_UselessError, sqlite3.Error) as error:
+                    self.close()
+                    if isinstance(error, sqlite3.Error) and not is_damage(error):
+                        raise translate(error, self.path, "written") from error
+                    if is_last:
+                        raise DatabaseError("plan database is useless", found=f"{self.path} ({error})") from error
+                    self._set_aside(str(error))
+        raise AssertionError("unreachable")
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            self.close()
+
+    # ------------------------------------------------------------------------------------------------ reading
+
+    def _reader(self) -> sqlite3.Connection | None:
+        if self._connection is not None and self._signature == self._sign():
+            return self._connection
+        self.close()
+        self._is_writer = self._is_snapshot = False
+        if not check_place(self.path):
+            return None
+        connection, inspection = self._open_to_read()
+        try:
+            if inspection.fault is not None:
+                hint = "use another with --db PATH or AKX_DB; the next akx tune into this one sets it aside"
+                raise DatabaseError("plan database is not usable", found=f"{self.path}: {inspection.fault}", hint=hint)
+            if inspection.version > SCHEMA_VERSION and inspection.oldest_reader > SCHEMA_VERSION:
+                raise self._newer(inspection)
+            if inspection.version == 0:
+                connection.close()
+                return None
+            if inspection.version < SCHEMA_VERSION:
+                connection = _in_memory(connection)
+                connection.execute("BEGIN")
+                migrate(connection, inspection.version)
+                connection.execute("COMMIT")
+                self._is_snapshot = True
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+        self._signature = self._sign()
+        return connection
+
+    def _open_to_read(self) -> tuple[sqlite3.Connection, Inspection]:
+        """Open with as many rights as there are: a reader with the right to write also finishes a killed one's work."""
+        attempts = [_connect_rw, _connect_ro]
+        attempts.append(_connect_copy if _wal_bytes(self.path) else _connect_immutable)
+        last: sqlite3.Error | None = None
+        for number, attempt in enumerate(attempts):
+            connection = None
+            try:
+                connection = attempt(self.path)
+                self._is_snapshot = number == 2
+                return connection, inspect(connection)
+            except sqlite3.Error as error:
+                if connection is not None:
+                    connection.close()
+                if is_damage(error) or is_busy(error):
+                    raise
+                last = error
+        assert last is not None
+        raise last
+
+    def _sign(self) -> tuple[int, ...]:
+        """What tells that the file is still the one that was opened; for a snapshot, that it has not changed either."""
+        try:
+            status = os.stat(self.path)
+        except OSError:
+            return ()
+        signature: tuple[int, ...] = (status.st_dev, status.st_ino)
+        if self._is_snapshot:
+            signature += (status.st_size, status.st_mtime_ns, _wal_bytes(self.path))
+        return signature
+
+    # ------------------------------------------------------------------------------------------------ writing
+
+    def _writer(self) -> sqlite3.Connection:
+        if self._connection is not None and self._is_writer and self._signature == self._sign():
+            return self._connection
+        self.close()
+        self._is_writer = self._is_snapshot = False
+        check_place(self.path)
+        make_parent(self.path)
+        connection = connect(self.path, "mode=rwc", wait=min(_WAIT, self.timeout))
+        try:
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+        self._is_writer = True
+        self._signature = self._sign()
+        return connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        inspection = self._patiently(lambda: self._examine(connection))
+        if inspection.version < SCHEMA_VERSION:
+            self._transaction(connection, self._migrate)
+        # Some file systems (network ones) cannot do WAL: SQLite stays with its rollback journal, which is safe too.
+        with contextlib.suppress(sqlite3.OperationalError):
+            (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+            if mode != "wal":
+                self._patiently(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone())
+
+    def _examine(self, connection: sqlite3.Connection) -> Inspection:
+        inspection = inspect(connection)
+        if inspection.fault is not None:
+            raise _UselessError(inspection.fault)
+        if inspection.version > SCHEMA_VERSION:
+            raise self._newer(inspection)
+        if inspection.version and self.path.stat().st_size <= _CHECKED_BYTES:
+            (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            if verdict != "ok":
+                raise _UselessError(f"it is damaged: {' '.join(str(verdict).split())}")
+        return inspection
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        inspection = inspect(connection)  # again: another process may have been faster
+        if inspection.fault is not None:
+            raise _UselessError(inspection.fault)
+        migrate(connection, inspection.version)
+
+    def _newer(self, inspection: Inspection) -> DatabaseError:
+        return DatabaseError(
+            "plan database is of a newer akx",
+            expected=f"layout {SCHEMA_VERSION} or older",
+            found=f"layout {inspection.version} in {self.path}",
+            hint="upgrade akx, or use another with --db PATH or AKX_DB",
+        )
+
+    def _patiently(self, action: Callable[[], _T]) -> _T:
+        deadline = time.monotonic() + self.timeout
+        while True:
+            try:
+                return action()
+            except sqlite3.Error as error:
+                if not is_busy(error) or time.monotonic() >= deadline:
+                    raise
+                time.sleep(_PAUSE)
+
+    def _transaction(self, connection: sqlite3.Connection, action: Callable[[sqlite3.Connection], _T]) -> _T:
+        self._patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+        try:
+            result = action(connection)
+            self._patiently(lambda: connection.execute("COMMIT"))
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+            raise
+        return result
+
+    def _set_aside(self, reason: str) -> None:
+        target = set_aside(self.path, self._is_useless)
+        if target is not None:
+            message = f"plan database {self.path} is not usable ({reason}); it is now {target}, and a fresh one is made"
+            warnings.warn(message, PlanDatabaseWarning, stacklevel=4)
+
+    def _is_useless(self) -> bool:
+        """A second look, under the lock: whether the file that is there now is useless."""
+        if not check_place(self.path):
+            return False
+        connection = None
+        try:
+            connection = connect(self.path, "mode=rw", wait=min(_WAIT, self.timeout))
+            self._patiently(lambda: self._examine(connection))
+        except _UselessError:
+            return True
+        except sqlite3.Error as error:
+            if is_damage(error):
+                return True
+            raise translate(error, self.path, "written") from error
+        finally:
+            if connection is not None:
+                with contextlib.suppress(sqlite3.Error):
+                    connection.close()
+        return False
+
+
+def _wal_bytes(path: Path) -> int:
+    try:
+        return os.stat(f"{path}-wal").st_size
+    except OSError:
+        return 0
+
+
+def _connect_rw(path: Path) -> sqlite3.Connection:
+    return connect(path, "mode=rw", wait=_WAIT)
+
+
+def _connect_ro(path: Path) -> sqlite3.Connection:
+    return connect(path, "mode=ro", wait=_WAIT)
+
+
+def _connect_immutable(path: Path) -> sqlite3.Connection:
+    return connect(path, "mode=ro&immutable=1", wait=_WAIT)
+
+
+def _connect_copy(path: Path) -> sqlite3.Connection:
+    """A copy in memory of a database whose log can be read but not opened, as on a read-only medium."""
+    with tempfile.TemporaryDirectory(prefix="akx-plans-") as folder:
+        copy = Path(folder) / "plans.sqlite"
+        try:
+            shutil.copyfile(path, copy)
+            shutil.copyfile(f"{path}-wal", f"{copy}-wal")
+        except OSError as error:
+            raise sqlite3.OperationalError(f"cannot be copied: {error}") from error
+        return _in_memory(connect(copy, "mode=rw", wait=_WAIT))
+
+
+def _in_memory(connection: sqlite3.Connection) -> sqlite3.Connection:
+    """Copy a database to memory and close it."""
+    memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    try:
+        connection.backup(memory)
+    except BaseException:
+        memory.close()
+        raise
+    finally:
+        connection.close()
+    return memory

@@ -1,0 +1,177 @@
+"""Bundles: plans as reviewable JSON text, to carry from machine to machine and to ship with the package.
+
+    {"akx": "plans", "schema": 1, "created": ..., "description": ..., "records": [{"schema": 1, "id": ..., ...}, ...]}
+
+Text is deterministic (sorted, indented), so that two exports of the same plans differ only where the plans do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from akx.errors import DatabaseError, FileFormatError, PlanError
+from akx.plandb.records import PlanRecord, now
+
+__all__ = ["BUNDLE_SCHEMA", "Bundle", "ImportReport", "bundle_text", "parse_bundle", "read_bundle", "write_bundle"]
+
+#: Version of the form of a bundle.
+BUNDLE_SCHEMA = 1
+
+_KIND = "plans"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """What a bundle holds.
+
+    Attributes
+    ----------
+    records : tuple of PlanRecord
+        Those that are valid.
+    problems : tuple of str
+        What is wrong with the others, one line each.
+    created, description : str
+    """
+
+    records: tuple[PlanRecord, ...]
+    problems: tuple[str, ...] = ()
+    created: str = ""
+    description: str = ""
+
+
+@dataclass(frozen=True)
+class ImportReport:
+    """What became of the records of a bundle.
+
+    Attributes
+    ----------
+    added : int
+        New keys.
+    replaced : int
+        Faster (or, when equally fast, newer) than the plan there was.
+    kept : int
+        Not better than the plan there was, which stays.
+    unchanged : int
+        There already.
+    invalid : tuple of str
+        Why others were skipped, one line each.
+    """
+
+    added: int = 0
+    replaced: int = 0
+    kept: int = 0
+    unchanged: int = 0
+    invalid: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict of JSON types."""
+        counts = {name: getattr(self, name) for name in ("added", "replaced", "kept", "unchanged")}
+        return {**counts, "invalid": list(self.invalid)}
+
+
+def bundle_text(records: Iterable[PlanRecord], *, description: str = "") -> str:
+    """The text of a bundle of `records`, sorted by name of the matrix, k and id."""
+    ordered = sorted(records, key=lambda record: (record.matrix_name, record.key.k, record.id))
+    content = {
+        "akx": _KIND,
+        "schema": BUNDLE_SCHEMA,
+        "created": now(),
+        "description": description,
+        "records": [record.to_json() for record in ordered],
+    }
+    return json.dumps(content, indent=1, allow_nan=False) + "\n"
+
+
+def parse_bundle(text: str | bytes, source: str = "bundle") -> Bundle:
+    """Read the text of a bundle.
+
+    Returns
+    -------
+    Bundle
+        With every valid record; a record that is not valid is in its ``problems``.
+
+    Raises
+    ------
+    FileFormatError
+        Where the text is no bundle, or one of a newer schema.
+    """
+    expected = f'a JSON object with "akx": "{_KIND}" and "schema": {BUNDLE_SCHEMA}'
+    try:
+        content = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(f"{source} is not a bundle of plans", expected=expected, found=f"{error}") from error
+    if not isinstance(content, dict) or content.get("akx") != _KIND:
+        found = f'"akx": {content.get("akx")!r}' if isinstance(content, dict) else type(content).__name__
+        raise FileFormatError(f"{source} is not a bundle of plans", expected=expected, found=found)
+    schema = content.get("schema")
+    if schema != BUNDLE_SCHEMA or isinstance(schema, bool):
+        hint = "upgrade akx" if isinstance(schema, int) and schema > BUNDLE_SCHEMA else None
+        raise FileFormatError(
+            f"{source} is of another schema", expected=str(BUNDLE_SCHEMA), found=repr(schema), hint=hint
+        )
+    listed = content.get("records")
+    if not isinstance(listed, list):
+        raise FileFormatError(f"{source} has no list of records", found=type(listed).__name__)
+    records: list[PlanRecord] = []
+    problems: list[str] = []
+    for number, data in enumerate(listed):
+        try:
+            records.append(PlanRecord.from_json(data))
+        except (PlanError, TypeError) as error:
+            problems.append(f"record {number}: {error}")
+    return Bundle(tuple(records), tuple(problems), str(content.get("created", "")), str(content.get("description", "")))
+
+
+def read_bundle(path: Path) -> Bundle:
+    """:func:`parse_bundle` of a file. Raises :class:`FileFormatError` where it is none, or cannot be read."""
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise FileFormatError(f"bundle cannot be read: {error.strerror}", found=str(path)) from error
+    return parse_bundle(text, str(path))
+
+
+def write_bundle(path: Path, text: str) -> None:
+    """Write a bundle in one step: a reader sees the old file or the new one, never a part.
+
+    Raises
+    ------
+    DatabaseError
+        Where the file cannot be written, or is there and is something other than a bundle: it is not overwritten.
+    """
+    if path.is_dir():
+        raise DatabaseError("plans cannot be exported to a directory", found=str(path), hint="pass a file name")
+    if path.exists():
+        try:
+            parse_bundle(path.read_bytes() or b"{}", str(path))
+        except (FileFormatError, OSError) as error:
+            raise DatabaseError(
+                "plans cannot be exported over a file that is no bundle", found=str(path), hint="pass another file name"
+            ) from error
+    temporary: str | None = None
+    try:
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        raise DatabaseError(
+            f"plans cannot be exported: {error.strerror}", found=str(path), hint="pass a file in a writable directory"
+        ) from error
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number")
