@@ -1,4 +1,4 @@
-"""The command ``akx``. :func:`main` is its entry point; the commands live in modules of their own, imported when used."""
+"""The command ``akx``. :func:`main` is its entry point; each command is a module of its own, imported when used."""
 
 from __future__ import annotations
 

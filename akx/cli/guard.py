@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +14,7 @@ import typer
 from akx.cli.output import emit_json
 from akx.errors import AkxError
 
-__all__ = ["EXIT_BROKEN_PIPE", "EXIT_DEFECT", "EXIT_INPUT", "EXIT_INTERRUPTED", "ERROR_SCHEMA", "run"]
+__all__ = ["ERROR_SCHEMA", "EXIT_BROKEN_PIPE", "EXIT_DEFECT", "EXIT_INPUT", "EXIT_INTERRUPTED", "run"]
 
 EXIT_DEFECT = 1
 EXIT_INPUT = 2
@@ -33,7 +35,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     given = [argument for argument in given if argument != "--debug"]
     as_json = "--json" in given
     try:
-        code = _invoke(given)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            code = _invoke(given)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -49,6 +53,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _complain(str(error), type(error).__name__, error.exit_code, as_json, details)
         return error.exit_code
     except _UsageProblem as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(error.format_message(), file=sys.stderr)
+            return EXIT_INPUT
         _complain(_usage(error), kind="UsageError", exit_code=EXIT_INPUT, as_json=as_json)
         return EXIT_INPUT
     except OSError as error:
@@ -67,7 +74,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if debug:
             raise
-        text = f"this is a defect of akx: {type(error).__name__}: {error}; run again with --debug and report the traceback"
+        text = f"a defect of akx: {type(error).__name__}: {error}; run again with --debug and report the traceback"
         _complain(text, type(error).__name__, EXIT_DEFECT, as_json)
         return EXIT_DEFECT
 
@@ -82,6 +89,12 @@ def _invoke(arguments: list[str]) -> int:
     except typer.Exit as end:
         return int(end.exit_code)
     return int(result) if isinstance(result, int) else 0
+
+
+def _warn(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    if issubclass(category, (DeprecationWarning, PendingDeprecationWarning)):
+        return
+    print(f"akx: warning: {' '.join(str(message).split())}", file=sys.stderr, flush=True)
 
 
 def _usage(error: Any) -> str:
@@ -106,7 +119,5 @@ def _complain(
 
 def _silence_stdout() -> None:
     """Send what is still buffered to nowhere, so that the interpreter's own flush at exit does not complain."""
-    try:
+    with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):
-        pass

@@ -67,7 +67,7 @@ def _candidates() -> Iterator[str]:
     with suppress(metadata.PackageNotFoundError):
         for file in metadata.files("mkl") or ():
             if file.name in _LIBRARY_NAMES or (file.name.startswith("mkl_rt") and file.suffix == ".dll"):
-                yield str(file.locate().resolve())
+                yield os.path.realpath(file.locate())
     for folder in (Path(sys.prefix) / "lib", Path(sys.prefix) / "Library" / "bin"):
         yield from (str(folder / name) for name in _LIBRARY_NAMES if (folder / name).is_file())
     if found := ctypes.util.find_library("mkl_rt"):

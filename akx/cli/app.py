@@ -1,0 +1,232 @@
+"""The commands and their options: what ``akx --help`` shows. Bodies are imported when a command runs, not before."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["app"]
+
+_EPILOG = (
+    "Data goes to stdout, status to stderr. Exit codes: 0 done, 2 bad input (one line on stderr says the cure), "
+    "130 interrupted, 1 a defect of akx. With --json, stdout holds exactly one JSON object, errors included. "
+    "--debug anywhere shows tracebacks."
+)
+
+app = typer.Typer(
+    name="akx",
+    help="Matrix powers [x, Ax, ..., A^k x] of a sparse matrix for much less than k products: measure, keep, reuse.",
+    epilog=_EPILOG,
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+plans_app = typer.Typer(
+    help="The plans kept on this machine, and those shipped with akx.", no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(plans_app, name="plans")
+
+
+class BackendName(StrEnum):
+    AUTO = "auto"
+    CPU = "cpu"
+
+
+class BasisName(StrEnum):
+    MONOMIAL = "monomial"
+    NEWTON = "newton"
+    CHEBYSHEV = "chebyshev"
+
+
+class DtypeName(StrEnum):
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+    COMPLEX64 = "complex64"
+    COMPLEX128 = "complex128"
+
+
+File = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE",
+        help="Matrix Market (.mtx, .mtx.gz), Harwell-Boeing, Rutherford-Boeing, .npz, .mat, or a collection's .tar.gz.",
+        show_default=False,
+    ),
+]
+Powers = Annotated[int, typer.Option("--k", help="Number of powers.")]
+Variable = Annotated[str | None, typer.Option("--variable", help="Name of the matrix in a .mat file.")]
+Dtype = Annotated[DtypeName | None, typer.Option("--dtype", help="Value type; by default that of the file.")]
+Threads = Annotated[
+    int | None, typer.Option("--threads", help="Most threads to use; by default NUMBA_NUM_THREADS, else all cores.")
+]
+Trials = Annotated[int | None, typer.Option("--trials", help="Most plans to try; by default the tuner decides.")]
+Seconds = Annotated[
+    float | None, typer.Option("--time", metavar="SECONDS", help="Most seconds to spend; by default the tuner decides.")
+]
+Backend = Annotated[BackendName, typer.Option("--backend", help="Where to run.")]
+Database = Annotated[
+    Path | None,
+    typer.Option("--db", metavar="PATH", help="Plan database; by default AKX_DB, else in the user's data."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from akx import __version__
+
+        typer.echo(f"akx {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks (also AKX_DEBUG=1).")] = False,
+) -> None:
+    # --debug is taken out of the arguments by akx.cli.guard, so that it works anywhere on the line.
+    del version, debug
+
+
+@app.command("tune")
+def tune(
+    file: File,
+    k: Powers = 8,
+    backend: Backend = BackendName.AUTO,
+    basis: Annotated[BasisName, typer.Option("--basis", help="Kind of polynomial basis.")] = BasisName.MONOMIAL,
+    dtype: Dtype = None,
+    trials: Trials = None,
+    seconds: Seconds = None,
+    threads: Threads = None,
+    db: Database = None,
+    retune: Annotated[bool, typer.Option("--retune", help="Measure again even where a plan is known.")] = False,
+    variable: Variable = None,
+    as_json: Json = False,
+) -> int:
+    """Find the fastest plan for a matrix on this machine, and keep it."""
+    from akx.cli.tune import TuneRequest, run_tune
+
+    request = TuneRequest(
+        file=file,
+        k=k,
+        backend=backend.value,
+        basis=basis.value,
+        dtype=None if dtype is None else dtype.value,
+        trials=trials,
+        seconds=seconds,
+        threads=threads,
+        db=db,
+        retune=retune,
+        variable=variable,
+    )
+    return run_tune(request, as_json=as_json)
+
+
+@app.command("info")
+def info(
+    file: File,
+    k: Powers = 8,
+    dtype: Dtype = None,
+    variable: Variable = None,
+    as_json: Json = False,
+) -> int:
+    """Show the structure of a matrix and what it suggests."""
+    from akx.cli.info import run_info
+
+    return run_info(file, k, dtype=None if dtype is None else dtype.value, variable=variable, as_json=as_json)
+
+
+@app.command("bench")
+def bench(
+    file: File,
+    k: Annotated[
+        str, typer.Option("--k", metavar="K[,K...]", help="Number of powers; several, separated by commas.")
+    ] = "8",
+    dtype: Dtype = None,
+    trials: Trials = None,
+    seconds: Seconds = None,
+    threads: Threads = None,
+    db: Database = None,
+    variable: Variable = None,
+    as_json: Json = False,
+) -> int:
+    """Time the tuned plan beside SciPy, MKL (where installed) and akx's own plain products, in one run."""
+    from akx.cli.bench import BenchRequest, run_bench
+
+    request = BenchRequest(
+        file=file,
+        powers=k,
+        dtype=None if dtype is None else dtype.value,
+        trials=trials,
+        seconds=seconds,
+        threads=threads,
+        db=db,
+        variable=variable,
+    )
+    return run_bench(request, as_json=as_json)
+
+
+PlanId = Annotated[str, typer.Argument(metavar="ID", help="Number of a plan, as `akx plans list` shows it.")]
+
+
+@plans_app.command("list")
+def plans_list(db: Database = None, as_json: Json = False) -> int:
+    """List the plans."""
+    from akx.cli.plans import list_plans
+
+    return list_plans(db, as_json=as_json)
+
+
+@plans_app.command("show")
+def plans_show(plan_id: PlanId, db: Database = None, as_json: Json = False) -> int:
+    """Show one plan with its key, its figures and where it comes from."""
+    from akx.cli.plans import show_plan
+
+    return show_plan(plan_id, db, as_json=as_json)
+
+
+@plans_app.command("export")
+def plans_export(
+    target: Annotated[Path, typer.Argument(metavar="FILE", help="File to write, as text (JSON).")],
+    db: Database = None,
+    as_json: Json = False,
+) -> int:
+    """Write all plans of the database to a text file."""
+    from akx.cli.plans import export_plans
+
+    return export_plans(target, db, as_json=as_json)
+
+
+@plans_app.command("import")
+def plans_import(
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="File that `akx plans export` wrote.")],
+    db: Database = None,
+    as_json: Json = False,
+) -> int:
+    """Add the plans of a text file to the database."""
+    from akx.cli.plans import import_plans
+
+    return import_plans(source, db, as_json=as_json)
+
+
+@plans_app.command("rm")
+def plans_rm(plan_id: PlanId, db: Database = None, as_json: Json = False) -> int:
+    """Remove one plan."""
+    from akx.cli.plans import remove_plan
+
+    return remove_plan(plan_id, db, as_json=as_json)
+
+
+@app.command("doctor")
+def doctor(db: Database = None, as_json: Json = False) -> int:
+    """Say what is installed, what is missing and how to get it, and what akx sees of this machine."""
+    from akx.cli.doctor import run_doctor
+
+    return run_doctor(db, as_json=as_json)

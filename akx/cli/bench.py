@@ -1,0 +1,86 @@
+"""``akx bench``: the tuned plan beside SciPy, MKL and plain products, in one run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from akx.cli.guard import EXIT_INTERRUPTED
+from akx.cli.load import check_amount, check_powers, check_seconds, load_matrix, matrix_name
+from akx.cli.output import data_console, emit_json, note
+from akx.cli.tune import progress
+from akx.errors import ArgumentError
+
+__all__ = ["BenchRequest", "parse_powers", "run_bench"]
+
+
+@dataclass(frozen=True)
+class BenchRequest:
+    """The options of ``akx bench`` as they were given."""
+
+    file: str
+    powers: str = "8"
+    dtype: str | None = None
+    trials: int | None = None
+    seconds: float | None = None
+    threads: int | None = None
+    db: Path | None = None
+    variable: str | None = None
+
+
+def parse_powers(text: str) -> tuple[int, ...]:
+    """The numbers in ``"1,2,4"``, each at least 1, in the order given and each once. Raises :class:`ArgumentError`."""
+    try:
+        powers = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ArgumentError(
+            "--k is not a list of numbers",
+            expected="integers separated by commas",
+            found=repr(text),
+            hint="try --k 4,8",
+        ) from None
+    return tuple(dict.fromkeys(check_powers(k) for k in powers))
+
+
+def run_bench(request: BenchRequest, *, as_json: bool) -> int:
+    """Tune where no plan is known, measure, print, and return the exit code."""
+    powers = parse_powers(request.powers)
+    check_amount("--threads", request.threads, 2)
+    check_amount("--trials", request.trials, 100)
+    check_seconds(request.seconds)
+    from akx.device.host import resolve_threads
+    from akx.plandb import PlanDatabase
+    from akx.report.bench import BenchResult, bench_power
+    from akx.tuner import tune
+
+    threads = resolve_threads(request.threads)
+    matrix = load_matrix(request.file, dtype=request.dtype, variable=request.variable)
+    name, database = matrix_name(request.file), PlanDatabase(request.db)
+    measured, device = [], ""
+    for k in powers:
+        with progress(as_json=as_json) as report:
+            tuned = tune(
+                matrix,
+                k,
+                threads=request.threads,
+                trials=request.trials,
+                seconds=request.seconds,
+                db=database,
+                name=name,
+                callback=report,
+            )
+        if tuned.interrupted:
+            note("interrupted while tuning; the best plan so far is kept, nothing was compared")
+            return EXIT_INTERRUPTED
+        device = tuned.device
+        measured.append(bench_power(matrix, tuned, threads))
+    result = BenchResult(
+        name, matrix.n, matrix.nnz, matrix.dtype.name, matrix.fingerprint, device, threads, tuple(measured)
+    )
+    if as_json:
+        emit_json(result.to_json())
+    else:
+        from akx.report.tables import print_bench
+
+        print_bench(result, request.file, data_console())
+    return 0

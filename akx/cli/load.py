@@ -1,0 +1,53 @@
+"""From the command line's FILE and options to checked arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from akx.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from akx.matrix import Matrix
+
+__all__ = ["check_amount", "check_powers", "check_seconds", "load_matrix", "matrix_name"]
+
+
+def matrix_name(file: str) -> str:
+    """The name under which a file's plan is kept: the file's name without folders and without its known endings."""
+    name = Path(file).name
+    for ending in (".gz", ".tar", ".mtx", ".npz", ".mat", ".rsa", ".rua", ".rb"):
+        if name.lower().endswith(ending) and len(name) > len(ending):
+            name = name[: -len(ending)]
+    return name
+
+
+def check_powers(k: int) -> int:
+    """`k` where it is at least 1. Raises :class:`ArgumentError`."""
+    if k < 1:
+        raise ArgumentError("--k is out of range", expected="an integer >= 1", found=str(k), hint="try --k 8")
+    return k
+
+
+def check_amount(option: str, value: int | None, example: int) -> None:
+    """Refuse an `option` that is given and below 1."""
+    if value is not None and value < 1:
+        raise ArgumentError(
+            f"{option} is out of range", expected="an integer >= 1", found=str(value), hint=f"try {option} {example}"
+        )
+
+
+def check_seconds(seconds: float | None) -> None:
+    """Refuse a ``--time`` that is given and not a positive number of seconds."""
+    if seconds is not None and not 0 < seconds < float("inf"):
+        raise ArgumentError(
+            "--time is out of range", expected="seconds, more than 0", found=f"{seconds:g}", hint="try --time 60"
+        )
+
+
+def load_matrix(file: str, *, dtype: str | None = None, variable: str | None = None) -> Matrix:
+    """The canonical matrix in `file`."""
+    from akx.io import read_matrix
+    from akx.matrix import Matrix
+
+    return Matrix.from_any(read_matrix(file, variable=variable), dtype=dtype)

@@ -1,0 +1,146 @@
+"""``akx plans``: what the database holds, and how to carry it from machine to machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from akx.cli.output import data_console, emit_json, note
+from akx.plandb import PlanDatabase, stale_fields
+from akx.report.text import count, duration, ratio
+
+if TYPE_CHECKING:
+    from akx.plandb import PlanRecord
+
+__all__ = ["PLANS_SCHEMA", "export_plans", "import_plans", "list_plans", "remove_plan", "show_plan"]
+
+#: Version of the JSON objects of ``akx plans ... --json``.
+PLANS_SCHEMA = 1
+
+#: Digits of an id that are shown; any unambiguous beginning is understood.
+_ID_DIGITS = 12
+
+
+def list_plans(db: Path | None, *, as_json: bool) -> int:
+    """Print every plan that a lookup can find, the user's first."""
+    with PlanDatabase(db) as database:
+        entries = database.entries()
+    if as_json:
+        plans = [_summary(layer, record) for layer, record in entries]
+        emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), "plans": plans})
+        return 0
+    if not entries:
+        note(f"no plans yet in {database.path}; `akx tune FILE` makes one")
+        return 0
+    from akx.report.tables import print_rows
+
+    rows = [
+        (
+            record.id[:_ID_DIGITS],
+            record.matrix_name or "-",
+            str(record.key.k),
+            record.key.basis,
+            record.key.dtype,
+            duration(record.seconds),
+            ratio(record.speedup),
+            record.plan.label(),
+            layer + (" (stale)" if stale_fields(record) else ""),
+        )
+        for layer, record in entries
+    ]
+    columns = {
+        "id": "left",
+        "matrix": "left",
+        "k": "right",
+        "basis": "left",
+        "dtype": "left",
+        "seconds": "right",
+        "speed-up": "right",
+        "plan": "left",
+        "layer": "left",
+    }
+    print_rows(columns, rows, data_console())
+    return 0
+
+
+def show_plan(plan_id: str, db: Path | None, *, as_json: bool) -> int:
+    """Print one plan with its key, figures and provenance."""
+    with PlanDatabase(db) as database:
+        record = database.get(plan_id)
+    stale = stale_fields(record)
+    if as_json:
+        emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), "record": record.to_json(), "stale": stale})
+        return 0
+    from akx.report.tables import print_pairs
+
+    trials = ", ".join(f"{number} {state}" for state, number in record.trials.items()) or "none recorded"
+    state = f"stale, never used again: {', '.join(stale)} changed" if stale else "current"
+    pairs = [
+        ("id", record.id),
+        ("matrix", record.matrix_name or "-"),
+        ("plan", record.plan.label()),
+        ("seconds", f"{duration(record.seconds)}, {ratio(record.speedup)} over {record.baseline_name}"),
+        ("baseline", duration(record.baseline_seconds)),
+        ("preparing", duration(record.prepare_seconds)),
+        ("tuning", f"{duration(record.tuning_seconds)} ({trials})"),
+        ("created", record.created),
+        ("state", state),
+        *((f"key {name}", str(value)) for name, value in record.key.to_json().items()),
+        *((f"from {name}", str(value)) for name, value in sorted(record.provenance.items())),
+    ]
+    print_pairs(pairs, data_console())
+    return 0
+
+
+def export_plans(target: Path, db: Path | None, *, as_json: bool) -> int:
+    """Write the user's plans as text."""
+    with PlanDatabase(db) as database:
+        written = database.export(target)
+    if as_json:
+        emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), "file": str(target), "exported": written})
+    else:
+        note(f"wrote {count(written)} plans of {database.path} to {target}")
+    return 0
+
+
+def import_plans(source: Path, db: Path | None, *, as_json: bool) -> int:
+    """Merge the plans of a text file into the user's; the faster of two for one key stays."""
+    with PlanDatabase(db) as database:
+        report = database.import_(source)
+    if as_json:
+        emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), "file": str(source), **report.to_json()})
+    else:
+        note(
+            f"{source}: {report.added} added, {report.replaced} replaced by faster ones, "
+            f"{report.kept} kept as they were, {report.unchanged} there already"
+        )
+    return 0
+
+
+def remove_plan(plan_id: str, db: Path | None, *, as_json: bool) -> int:
+    """Remove one of the user's plans."""
+    with PlanDatabase(db) as database:
+        record = database.remove(plan_id)
+    if as_json:
+        emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), "removed": record.id})
+    else:
+        note(f"removed plan {record.id[:_ID_DIGITS]} ({record.matrix_name or 'unnamed matrix'}, k = {record.key.k})")
+    return 0
+
+
+def _summary(layer: str, record: PlanRecord) -> dict[str, Any]:
+    return {
+        "id": record.id,
+        "layer": layer,
+        "matrix": record.matrix_name,
+        "fingerprint": record.key.fingerprint,
+        "k": record.key.k,
+        "basis": record.key.basis,
+        "dtype": record.key.dtype,
+        "device": record.key.device_class,
+        "seconds": record.seconds,
+        "speedup": record.speedup,
+        "label": record.plan.label(),
+        "created": record.created,
+        "stale": stale_fields(record),
+    }

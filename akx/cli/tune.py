@@ -1,0 +1,135 @@
+"""``akx tune``: a progress bar on stderr while measuring, then the plan and its figures on stdout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from akx.cli.guard import EXIT_INTERRUPTED
+from akx.cli.load import check_amount, check_powers, check_seconds, load_matrix, matrix_name
+from akx.cli.output import data_console, emit_json, note, status_console
+from akx.report.text import duration, ratio, share
+
+if TYPE_CHECKING:
+    from akx.tuner import Progress
+
+__all__ = ["TuneRequest", "progress", "run_tune"]
+
+
+@dataclass(frozen=True)
+class TuneRequest:
+    """The options of ``akx tune`` as they were given."""
+
+    file: str
+    k: int = 8
+    backend: str = "auto"
+    basis: str = "monomial"
+    dtype: str | None = None
+    trials: int | None = None
+    seconds: float | None = None
+    threads: int | None = None
+    db: Path | None = None
+    retune: bool = False
+    variable: str | None = None
+
+
+def run_tune(request: TuneRequest, *, as_json: bool) -> int:
+    """Tune, print, and return the exit code: 0, or 130 where Ctrl-C ended the search early."""
+    check_powers(request.k)
+    check_amount("--threads", request.threads, 2)
+    check_amount("--trials", request.trials, 100)
+    check_seconds(request.seconds)
+    from akx.plandb import PlanDatabase
+    from akx.tuner import tune
+
+    matrix = load_matrix(request.file, dtype=request.dtype, variable=request.variable)
+    with progress(as_json=as_json) as report:
+        result = tune(
+            matrix,
+            request.k,
+            basis=request.basis,
+            backend=request.backend,
+            threads=request.threads,
+            trials=request.trials,
+            seconds=request.seconds,
+            db=PlanDatabase(request.db),
+            retune=request.retune,
+            name=matrix_name(request.file),
+            callback=report,
+        )
+    if as_json:
+        emit_json(result.to_json())
+    else:
+        from akx.report.tables import print_tuning
+
+        print_tuning(result, request.file, data_console())
+    if result.interrupted:
+        note("interrupted: kept the best plan so far; run the same command with --retune to search on")
+        return EXIT_INTERRUPTED
+    return 0
+
+
+@contextmanager
+def progress(*, as_json: bool) -> Iterator[Callable[[Progress], None]]:
+    """What to call with each :class:`~akx.tuner.Progress`: a bar on a terminal, a line per new best elsewhere."""
+    console = status_console()
+    if console.is_terminal:
+        with _bar(console) as report:
+            yield report
+    elif as_json:
+        yield lambda _: None
+    else:
+        yield _line_per_best()
+
+
+@contextmanager
+def _bar(console: object) -> Iterator[Callable[[Progress], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    assert isinstance(console, Console)
+    bar = Bar(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[trials]}", markup=False),
+        TextColumn("{task.fields[best]}", markup=False),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task("tuning", total=1.0, trials="", best="")
+
+        def report(state: Progress) -> None:
+            bar.update(
+                task,
+                description=f"tuning: {state.phase}",
+                completed=state.fraction,
+                trials=f"{state.trials} trials" if state.trials else "",
+                best=_best_so_far(state),
+            )
+
+        yield report
+
+
+def _best_so_far(state: Progress) -> str:
+    if state.best_seconds is None:
+        return ""
+    return f"best {duration(state.best_seconds)}, {ratio(state.speedup)}, {share(state.roofline_share)} of roofline"
+
+
+def _line_per_best() -> Callable[[Progress], None]:
+    best = float("inf")
+
+    def report(state: Progress) -> None:
+        nonlocal best
+        if state.best_seconds is None or state.best_plan is None or state.best_seconds >= 0.99 * best:
+            return
+        best = state.best_seconds
+        note(f"{state.elapsed:6.1f} s  {_best_so_far(state)}  {state.best_plan.label()}")
+
+    return report

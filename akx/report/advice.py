@@ -1,0 +1,159 @@
+"""What the structure of a matrix suggests for matrix powers on a host, in sentences. Rules of thumb, said as such.
+
+The arithmetic behind them, with v bytes a value and the pattern of `Features`:
+
+* matrix bytes    nnz (v + 4) + 4 n, what k plain products read k times;
+* wavefront       k + 1 neighbouring levels of the widest kind must stay in the L2 cache for every entry to be read from
+                  memory once, with two vectors' worth of traffic a power: (k + 1) * width * (bytes per row + 2 v);
+* padding         sliced ELL pads every row to the longest of its slice, so uneven rows ask for sorting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from akx.report.text import count, share, size
+
+if TYPE_CHECKING:
+    from akx.device.host import HostDevice
+    from akx.matrix import Features
+
+__all__ = ["Advice", "advise", "matrix_bytes"]
+
+_INDEX_BYTES = 4
+_SHORT_INDEX_REACH = 2**15
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One suggestion: what it is about, and the sentence."""
+
+    topic: str
+    text: str
+
+    def to_json(self) -> dict[str, str]:
+        """``{"topic": ..., "text": ...}``."""
+        return {"topic": self.topic, "text": self.text}
+
+
+def matrix_bytes(features: Features) -> int:
+    """Bytes that one plain CSR product reads of the matrix."""
+    value = np.dtype(features.dtype).itemsize
+    return features.nnz * (value + _INDEX_BYTES) + (features.rows + 1) * _INDEX_BYTES
+
+
+def advise(features: Features, device: HostDevice, k: int) -> tuple[Advice, ...]:
+    """What `features` suggest for k powers on `device`, the most telling first.
+
+    Parameters
+    ----------
+    features : Features
+        Structure of the matrix.
+    device : HostDevice
+        The processor.
+    k : int
+        Number of powers, at least 1.
+    """
+    rules = (_memory, _wavefront, _order, _blocks, _diagonals, _indices, _rows, _components, _symmetry)
+    found = (rule(features, device, k) for rule in rules)
+    return tuple(advice for advice in found if advice is not None)
+
+
+def _memory(f: Features, device: HostDevice, k: int) -> Advice:
+    total, caches = matrix_bytes(f), device.cores * device.l2_bytes
+    if total <= caches:
+        text = (
+            f"{size(total)} fit the L2 caches ({size(caches)}): products already run from cache, so expect little gain"
+        )
+    elif total <= device.l3_bytes:
+        text = (
+            f"{size(total)} exceed the L2 caches ({size(caches)}) but fit the L3 cache ({size(device.l3_bytes)}): "
+            "blocking gains what L2 is faster than L3, less where the L3 cache is shared with others"
+        )
+    else:
+        text = (
+            f"{size(total)} exceed every cache: {count(k)} plain products read {size(k * total)} from memory, "
+            f"{k} times what blocking needs at best"
+        )
+    return Advice("memory", text)
+
+
+def _wavefront(f: Features, device: HostDevice, k: int) -> Advice | None:
+    if f.nnz == 0 or f.level_count <= 1:
+        return None
+    value = np.dtype(f.dtype).itemsize
+    per_row = f.row_mean * (value + _INDEX_BYTES) + _INDEX_BYTES + 2 * value
+    window, caches = (k + 1) * f.level_width_max * per_row, device.cores * device.l2_bytes
+    levels = f"{count(f.level_count)} levels of at most {count(f.level_width_max)} rows"
+    if window <= caches:
+        return Advice("wavefront", f"{levels}: {k + 1} of them take {size(window)}, within L2; a wavefront should win")
+    reach = max(1, int(caches / (f.level_width_max * per_row)) - 1)
+    if reach >= 2:
+        text = f"{levels}: {k + 1} of them take {size(window)}, more than L2; fewer powers per pass (about {reach}) fit"
+    else:
+        text = f"{levels}: too wide for a wavefront from L2; expect plain products, or a gain from L3 only"
+    return Advice("wavefront", text)
+
+
+def _order(f: Features, device: HostDevice, k: int) -> Advice | None:
+    if f.level_count <= 1 or f.bandwidth <= 4 * f.level_width_max:
+        return None
+    return Advice(
+        "order",
+        f"bandwidth {count(f.bandwidth)} against levels of {count(f.level_width_max)} rows: "
+        "reordering by levels narrows it a lot (the tuner does it, results keep your order)",
+    )
+
+
+def _blocks(f: Features, device: HostDevice, k: int) -> Advice | None:
+    if f.block_size == 1:
+        return None
+    b = f.block_size
+    return Advice("blocks", f"dense {b} x {b} blocks ({share(f.block_fill)} full): one index can serve {b * b} entries")
+
+
+def _diagonals(f: Features, device: HostDevice, k: int) -> Advice | None:
+    if f.diagonal_count == 0 or f.diagonal_fill < 0.6:
+        return None
+    return Advice(
+        "diagonals",
+        f"{count(f.diagonal_count)} diagonals, {share(f.diagonal_fill)} full: stored by diagonals they need no indices",
+    )
+
+
+def _indices(f: Features, device: HostDevice, k: int) -> Advice | None:
+    if f.nnz == 0 or f.bandwidth >= _SHORT_INDEX_REACH:
+        return None
+    return Advice("indices", f"bandwidth {count(f.bandwidth)} is within 16-bit column offsets: less to read per entry")
+
+
+def _rows(f: Features, device: HostDevice, k: int) -> Advice | None:
+    if f.row_mean == 0 or (f.row_std <= f.row_mean and f.row_max <= 16 * f.row_mean):
+        return None
+    return Advice(
+        "rows",
+        f"uneven rows (longest {count(f.row_max)}, mean {f.row_mean:.1f}): rows are cut by entries, "
+        "and formats that pad must sort",
+    )
+
+
+def _components(f: Features, device: HostDevice, k: int) -> Advice | None:
+    if f.components <= 1 and f.empty_rows == 0:
+        return None
+    parts = [f"{count(f.components)} components do not meet"] if f.components > 1 else []
+    if f.empty_rows:
+        parts.append(f"{count(f.empty_rows)} rows are empty")
+    return Advice("components", " and ".join(parts) + "; this costs nothing, but check that it is meant")
+
+
+def _symmetry(f: Features, device: HostDevice, k: int) -> Advice | None:
+    if f.value_symmetry in ("symmetric", "hermitian"):
+        text = f"{f.value_symmetry} values: the spectrum is real, so a Chebyshev basis needs an interval only"
+    elif f.pattern_symmetric:
+        text = "symmetric pattern, other values: a Chebyshev basis needs an ellipse, or take a Newton basis"
+    else:
+        return None
+    return Advice("symmetry", text)

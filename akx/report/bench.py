@@ -1,0 +1,248 @@
+"""``akx bench``: a tuned plan beside SciPy, MKL and akx's own plain products, timed in one interleaved run.
+
+Every contestant gets the same start vector and fills an array of its own; all are prepared and warmed up ahead of the
+clock, timed in turns so that a drift of the machine falls on all alike, and given as median with the relative
+half-width of its 95 % interval. A speed-up is over the fastest contestant that is not the plan. The plan's result is
+checked against the plain reference by the componentwise bound before anything is timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.errors import VerificationError
+from akx.report.baselines import baselines
+from akx.report.mkl import mkl_missing
+
+if TYPE_CHECKING:
+    from akx.kernels.base import Coefficients, Program
+    from akx.matrix import Matrix
+    from akx.plan import Plan
+    from akx.tuner import TuneResult
+
+__all__ = ["BENCH_SCHEMA", "BenchPower", "BenchResult", "BenchRow", "bench_power"]
+
+#: Version of the JSON object of ``akx bench --json``.
+BENCH_SCHEMA = 1
+
+#: Name of the tuned plan among the contestants, and of the plan that is akx's own baseline.
+_TUNED, _SWEEP = "akx", "sweep"
+_SECONDS_PER_CONTESTANT = 1.5
+
+
+@dataclass(frozen=True)
+class BenchRow:
+    """One contestant: its median seconds for all k powers, the half-width of its interval, how it works."""
+
+    name: str
+    seconds: float
+    spread: float
+    detail: str
+
+
+@dataclass(frozen=True)
+class BenchPower:
+    """The contestants for one k.
+
+    Attributes
+    ----------
+    k : int
+        Number of powers.
+    rows : tuple of BenchRow
+        The tuned plan first, then the baselines.
+    plan : Plan
+        The tuned plan.
+    prepare_seconds : float
+        Seconds to make its program.
+    error : float
+        Largest componentwise error over its bound; at most 1.
+    reused : bool
+        The plan was in the database before.
+    """
+
+    k: int
+    rows: tuple[BenchRow, ...]
+    plan: Plan
+    prepare_seconds: float
+    error: float
+    reused: bool
+
+    @property
+    def tuned(self) -> BenchRow:
+        return self.rows[0]
+
+    @property
+    def _baseline(self) -> BenchRow:
+        return min(self.rows[1:], key=lambda row: row.seconds)
+
+    @property
+    def baseline_name(self) -> str:
+        """The fastest of the others."""
+        return self._baseline.name
+
+    @property
+    def baseline_seconds(self) -> float:
+        """Its median seconds."""
+        return self._baseline.seconds
+
+    @property
+    def speedup(self) -> float:
+        """Fastest baseline over the tuned plan; below 1 where akx lost, and said so."""
+        return self.baseline_seconds / self.tuned.seconds
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """What ``akx bench`` measured."""
+
+    name: str
+    rows: int
+    nnz: int
+    dtype: str
+    fingerprint: str
+    device: str
+    threads: int
+    powers: tuple[BenchPower, ...]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is missing from the comparison."""
+        hint = mkl_missing()
+        return () if hint is None else (f"MKL is not installed, so it is not compared: {hint}",)
+
+    def to_json(self) -> dict[str, Any]:
+        """One object of JSON types; the items of ``powers`` have the form of ``benchmarks/results/*.json``."""
+        return {
+            "schema": BENCH_SCHEMA,
+            "matrix": {
+                "name": self.name,
+                "rows": self.rows,
+                "nnz": self.nnz,
+                "dtype": self.dtype,
+                "fingerprint": self.fingerprint,
+            },
+            "device": self.device,
+            "threads": self.threads,
+            "powers": [self._power_json(power) for power in self.powers],
+            "notes": list(self.notes),
+        }
+
+    def _power_json(self, power: BenchPower) -> dict[str, Any]:
+        return {
+            "matrix": self.name,
+            "rows": self.rows,
+            "nnz": self.nnz,
+            "k": power.k,
+            "dtype": self.dtype,
+            "baselines": {row.name: row.seconds for row in power.rows[1:]},
+            "baseline_spreads": {row.name: row.spread for row in power.rows[1:]},
+            "best": {
+                "schedule": power.plan.schedule,
+                "variant": power.plan.variant,
+                "seconds": power.tuned.seconds,
+                "spread": power.tuned.spread,
+                "plan": power.plan.to_json(),
+            },
+            "speedup": power.speedup,
+            "prepare_seconds": power.prepare_seconds,
+            "error": power.error,
+            "reused": power.reused,
+        }
+
+
+def bench_power(matrix: Matrix, tuned: TuneResult, threads: int) -> BenchPower:
+    """Time the plan of `tuned` beside every baseline there is.
+
+    Parameters
+    ----------
+    matrix : Matrix
+        The matrix that was tuned, for the monomial basis and one start vector.
+    tuned : TuneResult
+        Gives k, the plan, and the plan of akx's own baseline.
+    threads : int
+        Threads of MKL.
+
+    Raises
+    ------
+    VerificationError
+        The plan's result is wrong.
+    """
+    from akx.tuner.measure import Precision, interleave
+
+    k, coefficients = tuned.k, _monomial(tuned.k, matrix.dtype)
+    x = _start_vector(matrix)
+    start = perf_counter()
+    program = _prepare(matrix, tuned.plan)
+    prepare_seconds = perf_counter() - start
+    error = _verify(matrix, program, x, coefficients, tuned.plan)
+    calls: dict[str, tuple[Callable[[], object], str]] = {}
+    calls[_TUNED] = (_call(program, x, _result(matrix, k), coefficients), tuned.plan.label())
+    if tuned.baseline_plan != tuned.plan:
+        plain = _prepare(matrix, tuned.baseline_plan)
+        calls[_SWEEP] = (_call(plain, x, _result(matrix, k), coefficients), tuned.baseline_plan.label())
+    for name, run in baselines(matrix, k, threads).items():
+        calls[name] = (partial(run, x, _result(matrix, k)[:, 0, :]), _DETAILS[name].format(threads=threads))
+    for call, _ in calls.values():
+        call()
+    precision = Precision(relative=0.01, seconds=_SECONDS_PER_CONTESTANT * len(calls), rounds_min=7)
+    measured = interleave([call for call, _ in calls.values()], precision)
+    rows = tuple(
+        BenchRow(name, found.seconds, found.spread, detail)
+        for (name, (_, detail)), found in zip(calls.items(), measured, strict=True)
+    )
+    return BenchPower(k, rows, tuned.plan, prepare_seconds, error, tuned.reused)
+
+
+_DETAILS = {"scipy": "A @ x, one thread", "mkl": "inspector-executor, {threads} threads"}
+
+
+def _monomial(k: int, dtype: np.dtype[Any]) -> Coefficients:
+    from akx.basis import monomial
+    from akx.kernels.base import as_coefficients
+
+    basis = monomial(k)
+    return as_coefficients(basis.a, basis.b, basis.c, dtype)
+
+
+def _prepare(matrix: Matrix, plan: Plan) -> Program:
+    from akx.kernels.registry import get
+
+    return get(plan.backend, plan.schedule).prepare(matrix, plan)
+
+
+def _call(program: Program, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients) -> Callable[[], object]:
+    return partial(program.run, x[None, :], out, coefficients)
+
+
+def _result(matrix: Matrix, k: int) -> NDArray[Any]:
+    return np.zeros((k + 1, 1, matrix.n), dtype=matrix.dtype)
+
+
+def _start_vector(matrix: Matrix) -> NDArray[Any]:
+    """Random signs over sqrt(n): a unit vector with every entry the same size, far from denormals."""
+    signs = np.random.default_rng(0).integers(0, 2, matrix.n) * 2 - 1
+    vector: NDArray[Any] = (signs / np.sqrt(matrix.n)).astype(matrix.dtype)
+    return vector
+
+
+def _verify(matrix: Matrix, program: Program, x: NDArray[Any], coefficients: Coefficients, plan: Plan) -> float:
+    from akx.kernels import reference
+
+    out = _result(matrix, coefficients.a.size)
+    program.run(x[None, :], out, coefficients)
+    error = float(reference.error_ratio(matrix, out, x[None, :], coefficients))
+    if not error <= 1:
+        raise VerificationError(
+            f"plan {plan.label()} gives a wrong result",
+            expected="an error within the bound",
+            found=f"{error:.3g} times the bound",
+            hint="tune again with --retune, and report this",
+        )
+    return error

@@ -1,0 +1,219 @@
+"""What is installed, what is missing and how to get it, and what akx sees of this machine: for ``akx doctor``."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from akx.errors import AkxError
+from akx.report.mkl import mkl_missing, mkl_version
+from akx.report.text import count, size
+
+if TYPE_CHECKING:
+    from akx.plandb import PlanDatabase
+
+__all__ = ["Check", "inspect_environment"]
+
+_OLDEST_PYTHON = (3, 11)
+_REQUIRED = ("numpy", "scipy", "numba", "pymetis", "optuna", "platformdirs", "typer", "rich")
+#: module -> (distribution, extra, what it is for)
+_OPTIONAL = {
+    "mtkahypar": ("mtkahypar", "hypergraph", "hypergraph partitions"),
+    "matplotlib": ("matplotlib", "plot", "figures"),
+    "mpi4py": ("mpi4py", "mpi", "several machines"),
+    "fastapi": ("fastapi", "serve", "the service"),
+}
+_GPU = {
+    "pycuda": ("pycuda", "cuda", "the GPU backend"),
+    "cuda.core": ("cuda-core", "cuda", "the GPU backend"),
+    "cuda.bindings": ("cuda-bindings", "cuda", "the GPU backend"),
+}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing looked at.
+
+    Attributes
+    ----------
+    name : str
+        What.
+    state : str
+        ``"ok"``, ``"missing"`` (optional and not there) or ``"problem"`` (akx cannot work, or works worse).
+    found : str
+        What was found.
+    hint : str
+        What to do about it; empty where nothing.
+    """
+
+    name: str
+    state: str
+    found: str
+    hint: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        """A dict of JSON types."""
+        return {"name": self.name, "state": self.state, "found": self.found, "hint": self.hint}
+
+
+def inspect_environment(db: Path | None = None) -> dict[str, list[Check]]:
+    """All checks by group: ``python``, ``packages``, ``optional``, ``gpu``, ``machine``, ``caches``, ``database``.
+
+    Parameters
+    ----------
+    db : Path, optional
+        The plan database to look at; by default that of the environment.
+    """
+    return {
+        "python": [_python(), _akx()],
+        "packages": [_required(name) for name in _REQUIRED],
+        "optional": [_mkl(), *(_optional(module, *about) for module, about in _OPTIONAL.items())],
+        "gpu": [_driver(), *(_optional(module, *about) for module, about in _GPU.items()), _backends()],
+        "machine": list(_machine()),
+        "caches": [_numba_cache()],
+        "database": list(_database(db)),
+    }
+
+
+def _python() -> Check:
+    text = f"{platform.python_version()} ({platform.python_implementation()}, {platform.platform()})"
+    if sys.version_info[:2] < _OLDEST_PYTHON:
+        return Check("python", "problem", text, "install Python 3.11 or newer")
+    return Check("python", "ok", text)
+
+
+def _akx() -> Check:
+    import akx
+
+    return Check("akx", "ok", f"{akx.__version__} in {Path(akx.__file__).resolve().parent}")
+
+
+def _required(name: str) -> Check:
+    try:
+        import_module(name)
+    except ImportError as error:
+        return Check(name, "problem", f"cannot be imported: {error}", f"pip install --upgrade {name}")
+    return Check(name, "ok", _version(name))
+
+
+def _optional(module: str, distribution: str, extra: str, purpose: str) -> Check:
+    try:
+        import_module(module)
+    except ModuleNotFoundError:
+        return Check(distribution, "missing", f"for {purpose}", f"pip install 'akx[{extra}]'")
+    except Exception as error:  # an extension module may fail in any way while it loads its libraries
+        text = f"installed, but cannot be imported: {type(error).__name__}: {error}"
+        return Check(distribution, "missing", text, f"pip install --upgrade --force-reinstall {distribution}")
+    return Check(distribution, "ok", _version(distribution))
+
+
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return "version unknown"
+
+
+def _mkl() -> Check:
+    hint = mkl_missing()
+    if hint is not None:
+        return Check("mkl", "missing", "for `akx bench`, to compare with", hint)
+    return Check("mkl", "ok", mkl_version() or "version unknown")
+
+
+def _driver() -> Check:
+    """The NVIDIA driver, asked through its own library: no CUDA package is needed for that."""
+    for name in ("libcuda.so.1", "nvcuda.dll"):
+        try:
+            driver = ctypes.CDLL(name)
+        except OSError:
+            continue
+        devices = ctypes.c_int(0)
+        if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(devices)) == 0 and devices.value:
+            return Check("nvidia driver", "ok", f"{devices.value} GPU{'s' if devices.value > 1 else ''}")
+        return Check("nvidia driver", "missing", "installed, but it sees no GPU", "see what nvidia-smi says")
+    return Check("nvidia driver", "missing", "no NVIDIA driver on this machine; the CPU backend needs none")
+
+
+def _backends() -> Check:
+    from akx.kernels.registry import backends
+
+    names = backends()
+    if "cuda" in names:
+        return Check("backends", "ok", ", ".join(names))
+    return Check("backends", "ok", f"{', '.join(names)} (this version of akx has no GPU backend)")
+
+
+def _machine() -> Iterator[Check]:
+    from akx.device.host import default_threads, host_device
+
+    device = host_device()
+    yield Check("processor", "ok", f"{device.name}, {device.cores} cores for this process")
+    caches = (("L1", device.l1_bytes), ("L2", device.l2_bytes), ("L3", device.l3_bytes))
+    yield Check("cpu caches", "ok", ", ".join(f"{name} {size(nbytes)}" for name, nbytes in caches))
+    try:
+        threads = default_threads()
+    except AkxError as error:
+        yield Check("threads", "problem", str(error), "unset NUMBA_NUM_THREADS")
+        return
+    source = "NUMBA_NUM_THREADS" if os.environ.get("NUMBA_NUM_THREADS", "").strip() else "cores"
+    yield Check("threads", "ok", f"{threads} by default (from {source}); --threads overrides")
+
+
+def _numba_cache() -> Check:
+    import akx
+
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    folder = Path(chosen) if chosen else Path(akx.__file__).resolve().parent
+    name = "compiled code"
+    if _writable(folder):
+        return Check(name, "ok", f"kept in {folder}" + ("" if chosen else " (__pycache__ folders)"))
+    if chosen:
+        hint = "point NUMBA_CACHE_DIR at a folder you can write to"
+        return Check(name, "problem", f"{folder} is not writable, so every process compiles again", hint)
+    return Check(name, "ok", f"{folder} is not writable: Numba keeps it in the user's cache folder instead")
+
+
+def _writable(folder: Path) -> bool:
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+def _database(db: Path | None) -> Iterator[Check]:
+    from akx.plandb import PlanDatabase, shipped_plans
+
+    name = "plans"
+    try:
+        with PlanDatabase(db) as database:
+            yield _user_plans(name, database)
+    except AkxError as error:
+        found = error.what if error.found is None else f"{error.what}: {error.found}"
+        yield Check(name, "problem", found, error.hint or "")
+    shipped = shipped_plans()
+    total, problems = len(shipped.records()), shipped.problems
+    if problems:
+        yield Check("shipped plans", "problem", f"{count(total)}; {'; '.join(problems)}", "install akx again")
+    else:
+        yield Check("shipped plans", "ok", f"{count(total)} in {shipped.directory}")
+
+
+def _user_plans(name: str, database: PlanDatabase) -> Check:
+    path = database.path
+    if database.exists():
+        return Check(name, "ok", f"{path}: {count(len(database.list()))} plans, {size(path.stat().st_size)}")
+    folder = next(parent for parent in path.parents if parent.exists())
+    if _writable(folder):
+        return Check(name, "ok", f"{path}: not there yet, the first `akx tune` makes it")
+    hint = "pass --db PATH or set AKX_DB to a file in a writable directory"
+    return Check(name, "problem", f"{path}: cannot be made, {folder} is not writable", hint)

@@ -1,0 +1,176 @@
+"""Results as text and tables for people; what scripts read is the JSON beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from akx.report.text import count, duration, ratio, share
+
+if TYPE_CHECKING:
+    from akx.matrix import Features
+    from akx.report.advice import Advice
+    from akx.report.bench import BenchResult
+    from akx.report.environment import Check
+    from akx.tuner import TuneResult
+
+__all__ = ["print_bench", "print_checks", "print_features", "print_pairs", "print_rows", "print_tuning"]
+
+
+def print_pairs(pairs: Iterable[tuple[str, str]], console: Console) -> None:
+    """A list of names and values in two columns."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in pairs:
+        grid.add_row(Text(name), Text(value))
+    console.print(grid)
+
+
+def print_rows(columns: Mapping[str, str], rows: Iterable[Sequence[str]], console: Console) -> None:
+    """A table; `columns` maps each heading to ``"left"`` or ``"right"``."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for heading, side in columns.items():
+        table.add_column(heading, justify="right" if side == "right" else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table)
+
+
+def print_tuning(result: TuneResult, file: str, console: Console) -> None:
+    """What ``akx tune`` says: the plan, the schedules' best, what it cost and when that is paid back."""
+    spread = f" +-{100 * result.spread:.1f}%" if result.spread else ""
+    best = f"{duration(result.seconds)}{spread}, {ratio(result.speedup)} over the baseline"
+    if result.roofline is not None:
+        best += f", {share(result.roofline.share)} of the roofline ({result.roofline.limit})"
+    shape = f"{count(result.rows)} rows, {count(result.nnz)} entries, {result.dtype}"
+    print_pairs(
+        [
+            ("matrix", f"{file}: {shape}"),
+            ("device", result.device),
+            ("powers", f"k = {result.k}, {result.basis} basis"),
+            ("baseline", f"{result.baseline_name}: {duration(result.baseline_seconds)}"),
+            ("plan", result.plan.label()),
+            ("best", best),
+        ],
+        console,
+    )
+    if result.schedules:
+        console.print()
+        _print_schedules(result, console)
+    console.print()
+    print_pairs([*_tuning_cost(result), *(("note", text) for text in result.notes)], console)
+
+
+def _print_schedules(result: TuneResult, console: Console) -> None:
+    rows = [
+        (
+            trial.plan.schedule,
+            duration(trial.seconds),
+            "-" if not trial.seconds else ratio(result.baseline_seconds / trial.seconds),
+            trial.plan.label(),
+        )
+        for trial in result.schedules
+    ]
+    print_rows({"schedule": "left", "best": "right", "speed-up": "right", "plan": "left"}, rows, console)
+
+
+def _tuning_cost(result: TuneResult) -> list[tuple[str, str]]:
+    counts = result.counts
+    trials = f"{counts.complete} complete, {counts.pruned} pruned, {counts.failed} failed"
+    where = result.db or "no database"
+    spent = duration(result.tuning_seconds)
+    if result.reused:
+        pairs = [("reused", f"from {where}, in {spent}; --retune measures again")]
+    else:
+        pairs = [("tuning", f"{spent} ({trials}), ended by {result.stopped}; kept in {where}")]
+    calls = result.break_even_calls
+    paid = "nothing beat the baseline, so it is the plan" if calls is None else f"paid back after {count(calls)} calls"
+    pairs.append(("preparing", f"{duration(result.prepare_seconds)}; {paid}"))
+    return pairs
+
+
+def print_features(file: str, features: Features, advice: Sequence[Advice], console: Console) -> None:
+    """What ``akx info`` says: the structure, then what it suggests."""
+    f = features
+    print_pairs(
+        [
+            ("matrix", file),
+            ("rows", count(f.rows)),
+            ("entries", f"{count(f.nnz)} ({f.dtype})"),
+            ("row lengths", f"{f.row_min} to {count(f.row_max)}, mean {f.row_mean:.2f}, deviation {f.row_std:.2f}"),
+            ("empty rows", count(f.empty_rows)),
+            ("bandwidth", f"{count(f.bandwidth)}, profile {count(f.profile)}"),
+            ("levels", f"{count(f.level_count)}, the widest of {count(f.level_width_max)} rows"),
+            ("components", count(f.components)),
+            (
+                "symmetry",
+                f"pattern {'symmetric' if f.pattern_symmetric else 'not symmetric'}, values {f.value_symmetry}",
+            ),
+            ("blocks", f"{f.block_size} x {f.block_size}, {share(f.block_fill)} full"),
+            ("diagonals", f"{count(f.diagonal_count)}, {share(f.diagonal_fill)} full"),
+        ],
+        console,
+    )
+    console.print()
+    print_pairs([(item.topic, item.text) for item in advice], console)
+
+
+def print_bench(result: BenchResult, file: str, console: Console) -> None:
+    """What ``akx bench`` says: one table per k, the fastest first."""
+    shape = f"{count(result.rows)} rows, {count(result.nnz)} entries, {result.dtype}"
+    print_pairs([("matrix", f"{file}: {shape}"), ("device", f"{result.device}, {result.threads} threads")], console)
+    for power in result.powers:
+        console.print()
+        rows = [
+            (
+                row.name,
+                f"k = {power.k}",
+                duration(row.seconds),
+                f"+-{100 * row.spread:.1f}%",
+                ratio(power.baseline_seconds / row.seconds),
+                row.detail,
+            )
+            for row in sorted(power.rows, key=lambda row: row.seconds)
+        ]
+        heading = f"over {power.baseline_name}"
+        print_rows(
+            {"code": "left", "powers": "left", "median": "right", "spread": "right", heading: "right", "how": "left"},
+            rows,
+            console,
+        )
+    for text in result.notes:
+        console.print(Text(f"note: {text}"))
+
+
+def print_checks(groups: Mapping[str, Sequence[Check]], console: Console) -> None:
+    """What ``akx doctor`` says: one line per check, in groups."""
+    first = True
+    for title, checks in groups.items():
+        if not first:
+            console.print()
+        first = False
+        console.print(Text(title, style="bold"))
+        rows = [(f"  {check.name}", _MARKS[check.state], _with_hint(check)) for check in checks]
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(no_wrap=True, min_width=14)
+        grid.add_column(no_wrap=True)
+        grid.add_column(overflow="fold")
+        for name, mark, text in rows:
+            grid.add_row(Text(name), mark, Text(text))
+        console.print(grid)
+
+
+_MARKS = {
+    "ok": Text("ok", style="green"),
+    "missing": Text("missing", style="yellow"),
+    "problem": Text("problem", style="bold red"),
+}
+
+
+def _with_hint(check: Check) -> str:
+    return f"{check.found}; {check.hint}" if check.hint else check.found

@@ -1,0 +1,51 @@
+"""Numbers as people read them: seconds, bytes, counts, each with a unit that fits."""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["count", "duration", "ratio", "share", "size"]
+
+_SECONDS = ((1e-6, 1e9, "ns"), (1e-3, 1e6, "us"), (1.0, 1e3, "ms"), (120.0, 1.0, "s"))
+
+
+def duration(seconds: float | None) -> str:
+    """``0.00123`` as ``1.23 ms``; three significant digits, minutes from two minutes on."""
+    if seconds is None or not math.isfinite(seconds):
+        return "-"
+    for below, factor, unit in _SECONDS:
+        if seconds < below:
+            return f"{_digits(seconds * factor)} {unit}"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s"
+
+
+def size(nbytes: float) -> str:
+    """``1536`` as ``1.5 KiB``."""
+    value = float(nbytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            return f"{_digits(value)} {unit}"
+        value /= 1024
+    raise AssertionError("unreachable")
+
+
+def count(number: int) -> str:
+    """``1234567`` as ``1,234,567``."""
+    return f"{number:,}"
+
+
+def ratio(value: float) -> str:
+    """A speed-up: ``1.7512`` as ``1.75x``."""
+    return f"{value:.2f}x"
+
+
+def share(value: float | None) -> str:
+    """A fraction: ``0.613`` as ``61%``."""
+    return "-" if value is None or not math.isfinite(value) else f"{100 * value:.0f}%"
+
+
+def _digits(value: float) -> str:
+    """Three significant digits without an exponent, no trailing zeros after the point of whole numbers."""
+    decimals = 0 if value >= 100 or value == int(value) else 1 if value >= 10 else 2
+    return f"{value:.{decimals}f}"
