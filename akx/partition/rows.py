@@ -14,13 +14,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.errors import ArgumentError
-from akx.partition.base import IndexArray
+from akx.errors import ArgumentError, InfeasibleError
+from akx.partition.base import IndexArray, Partition
+from akx.partition.ghost import ghost_zones
 
 __all__ = ["cut_rows", "cut_rows_by_bytes", "even_cuts"]
 
 #: Flops of one row beside its entries: the terms b_j v_j and c_j v_{j-1} of the basis, and a_j.
 _ROW_FLOPS = 5.0
+#: Rounds of lowering the shares of blocks by their ghost flops.
+_BALANCE_ROUNDS = 5
+#: Rows in all closures, over n, beyond which ghost flops are not balanced.
+_MOST_CLOSURE = 32.0
 
 
 def cut_rows(
@@ -54,7 +59,24 @@ def cut_rows(
     pointer = np.asarray(indptr)
     n = pointer.size - 1
     work = 2.0 * pointer.astype(np.float64) + _ROW_FLOPS * np.arange(n + 1)
-    return even_cuts(work, blocks, boundaries=boundaries)
+    cuts = even_cuts(work, blocks, boundaries=boundaries)
+    if indices is None or k == 1 or cuts.size < 3:
+        return cuts
+    best, best_flops = cuts, np.inf
+    for _ in range(_BALANCE_ROUNDS):
+        try:
+            zones = ghost_zones(indptr, indices, Partition(None, cuts), k, most_rows=_MOST_CLOSURE)
+        except InfeasibleError:  # no locality: the zones are everything, and balancing them is no use
+            return best
+        flops = 2.0 * zones.products + _ROW_FLOPS * zones.active_counts.sum(axis=1)
+        if float(flops.max()) < best_flops:
+            best, best_flops = cuts, float(flops.max())
+        if float(flops.max()) <= 1.01 * float(flops.mean()):
+            break
+        ghosts = flops - k * np.diff(work[cuts])
+        shares = np.maximum(flops.mean() - ghosts, 0.05 * flops.mean())
+        cuts = even_cuts(work, cuts.size - 1, shares=shares, boundaries=boundaries)
+    return best
 
 
 def cut_rows_by_bytes(
@@ -94,16 +116,39 @@ def cut_rows_by_bytes(
     return even if float(bytes_of.max()) <= max(target, float(np.diff(size[greedy]).max())) else greedy
 
 
-def even_cuts(work: NDArray[np.float64], blocks: int, *, boundaries: NDArray[Any] | None = None) -> NDArray[np.int64]:
-    """Cuts of 0 .. n nearest to equal shares of a non-decreasing prefix sum `work` (n+1,); no block is empty."""
+def even_cuts(
+    work: NDArray[np.float64],
+    blocks: int,
+    *,
+    shares: NDArray[np.float64] | None = None,
+    boundaries: NDArray[Any] | None = None,
+) -> NDArray[np.int64]:
+    """Cuts of 0 .. n nearest to equal (or the given) shares of a non-decreasing prefix sum `work`; no block is empty.
+
+    Parameters
+    ----------
+    work : (n+1,) array of float64
+        ``work[i]`` is the work of rows 0 .. i-1.
+    blocks : int
+        Blocks wanted, at least 1; there are fewer where there are fewer places for cuts.
+    shares : (blocks,) array of float64, optional
+        The work of each block, up to a common factor. Only where all `blocks` blocks can be had.
+    boundaries : (m,) sorted array of integers, optional
+        The only row numbers where a cut may be.
+
+    Returns
+    -------
+    cuts : (blocks' + 1,) array of int64
+    """
     if isinstance(blocks, bool) or int(blocks) != blocks or blocks < 1:
         raise ArgumentError("number of blocks is out of range", expected="an integer >= 1", found=repr(blocks))
     places = _places(work.size - 1, boundaries)
     count = min(int(blocks), max(places.size - 1, 1))
     prefix = work[places]
-    shares = prefix[0] + (prefix[-1] - prefix[0]) * (np.arange(1, count) / count)
-    right = np.clip(np.searchsorted(prefix, shares), 1, places.size - 1)
-    nearest = np.where(shares - prefix[right - 1] < prefix[right] - shares, right - 1, right)
+    portions = np.ones(count) if shares is None or shares.size != count else shares
+    ends = prefix[0] + (prefix[-1] - prefix[0]) * (np.cumsum(portions)[:-1] / portions.sum())
+    right = np.clip(np.searchsorted(prefix, ends), 1, places.size - 1)
+    nearest = np.where(ends - prefix[right - 1] < prefix[right] - ends, right - 1, right)
     # No empty block: the t-th inner cut is at least t places from the start and from the cut before it.
     step = np.arange(1, count)
     nearest = np.maximum.accumulate(np.maximum(nearest, step) - step) + step
@@ -121,7 +166,8 @@ def _greedy_cuts(size: NDArray[np.float64], target: float, boundaries: NDArray[A
         at = chosen[-1]
         fit = int(np.searchsorted(prefix, prefix[at] + target, side="right")) - 1
         chosen.append(min(max(fit, at + 1), last))
-    return places[np.array(chosen if len(chosen) > 1 else [0, last])]
+    cuts: NDArray[np.int64] = places[np.array(chosen if len(chosen) > 1 else [0, last])]
+    return cuts
 
 
 def _places(n: int, boundaries: NDArray[Any] | None) -> NDArray[np.int64]:

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from akx.errors import ArgumentError, ArgumentTypeError
 from akx.partition.base import Partition, inverse_permutation, order_by_part
+from akx.partition.ghost import ghost_zones
 from akx.partition.rows import cut_rows, cut_rows_by_bytes
 
 row_lengths = st.lists(st.one_of(st.integers(0, 6), st.just(500)), min_size=1, max_size=60)
@@ -33,6 +35,25 @@ def test_cuts_are_balanced(lengths: list[int], blocks: int) -> None:
 def test_even_rows_are_cut_evenly() -> None:
     indptr = 5 * np.arange(101)
     np.testing.assert_array_equal(cut_rows(indptr, 4), [0, 25, 50, 75, 100])
+
+
+def test_ghost_flops_are_balanced() -> None:
+    # Half of the rows are coupled over a distance, half are diagonal: only the first half has ghosts.
+    n = 4000
+    band = sp.diags_array([1.0] * 5, offsets=[-40, -1, 0, 1, 40], shape=(n // 2, n // 2))
+    A = sp.csr_array(sp.block_diag((band, sp.diags_array(np.ones(n // 2)))))
+    A.sort_indices()
+
+    def worst(cuts: np.ndarray) -> float:
+        zones = ghost_zones(A.indptr, A.indices, Partition(None, cuts), 8)
+        flops = 2 * zones.products + 5 * zones.active_counts.sum(axis=1)
+        return float(flops.max() / flops.mean())
+
+    plain, balanced = cut_rows(A.indptr, 8), cut_rows(A.indptr, 8, k=8, indices=A.indices)
+    assert balanced.size == plain.size == 9
+    assert worst(plain) > 1.15
+    assert worst(balanced) < 1.03
+    np.testing.assert_array_equal(cut_rows(A.indptr, 8, k=8), plain)
 
 
 def test_a_heavy_row_gets_a_block() -> None:
