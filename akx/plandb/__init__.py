@@ -7,11 +7,13 @@ from akx.plandb.files import PlanDatabaseWarning, database_path
 from akx.plandb.keys import FIELD_MEANINGS, PlanKey, kernel_hash, make_key, versions
 from akx.plandb.layers import PlanLayer, ShippedPlans, shipped_plans
 from akx.plandb.records import PlanRecord, TrialRecord, stale_fields
+from akx.plandb.status import DatabaseStatus, database_status
 from akx.plandb.transfer import Bundle, ImportReport, parse_bundle, read_bundle
 
 __all__ = [
     "FIELD_MEANINGS",
     "Bundle",
+    "DatabaseStatus",
     "ImportReport",
     "Lookup",
     "PlanDatabase",
@@ -22,6 +24,7 @@ __all__ = [
     "ShippedPlans",
     "TrialRecord",
     "database_path",
+    "database_status",
     "default_database",
     "kernel_hash",
     "make_key",

@@ -7,7 +7,6 @@ history     one winning plan per key, replaced in one transaction; every trial o
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import warnings
@@ -17,28 +16,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from akx.errors import ArgumentError, DatabaseError, FileFormatError, PlanError
-from akx.plan import Plan
+from akx.errors import ArgumentError, DatabaseError, FileFormatError
 from akx.plandb.files import PlanDatabaseWarning, check_place, database_path
 from akx.plandb.keys import FIELD_MEANINGS, PlanKey
 from akx.plandb.layers import PlanLayer, shipped_plans
-from akx.plandb.migrate import PLAN_COLUMNS
+from akx.plandb.migrate import Inspection
 from akx.plandb.records import PlanRecord, TrialRecord
+from akx.plandb.rows import ADD_TRIAL, PUT, SELECT, SELECT_TRIALS, Row, decode, decode_trials, encode, encode_trials
 from akx.plandb.store import Store
 from akx.plandb.transfer import ImportReport, bundle_text, read_bundle, write_bundle
 
 __all__ = ["Lookup", "PlanDatabase", "default_database"]
 
-_COLUMNS = ", ".join(PLAN_COLUMNS)
-_SELECT = f"SELECT {_COLUMNS} FROM plans"
-_PUT = f"INSERT OR REPLACE INTO plans ({_COLUMNS}) VALUES ({', '.join('?' * len(PLAN_COLUMNS))})"
 _USER = "user"
 #: Plans of one pattern that a failed lookup compares with.
 _NEIGHBOURS = 64
 #: Seconds a lookup waits for a lock before it goes on without the user's database.
 _LOOKUP_PATIENCE = 1.0
-
-_Row = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -135,11 +129,11 @@ class PlanDatabase:
         Never raises because of the database: one that cannot be read is reported by a :class:`PlanDatabaseWarning`.
         """
 
-        def query(connection: sqlite3.Connection) -> list[_Row]:
-            row = connection.execute(f"{_SELECT} WHERE id = ?", (key.id,)).fetchone()
+        def query(connection: sqlite3.Connection) -> list[Row]:
+            row = connection.execute(f"{SELECT} WHERE id = ?", (key.id,)).fetchone()
             if row is not None:
                 return [row]
-            near = f"{_SELECT} WHERE fingerprint = ? ORDER BY created DESC LIMIT {_NEIGHBOURS}"
+            near = f"{SELECT} WHERE fingerprint = ? ORDER BY created DESC LIMIT {_NEIGHBOURS}"
             return connection.execute(near, (key.fingerprint,)).fetchall()
 
         try:
@@ -147,7 +141,7 @@ class PlanDatabase:
         except DatabaseError as error:
             warnings.warn(f"no plans of the user's are used: {error}", PlanDatabaseWarning, stacklevel=2)
             rows = []
-        neighbours = _decode(rows)
+        neighbours = decode(rows)
         for record in neighbours:
             if record.key == key:
                 return Lookup(record, [], _USER)
@@ -161,8 +155,8 @@ class PlanDatabase:
 
     def list(self) -> list[PlanRecord]:
         """The user's plans, by name of the matrix, k and id. Raises :class:`DatabaseError`."""
-        rows = self._store.read(lambda connection: connection.execute(_SELECT).fetchall()) or []
-        return sorted(_decode(rows), key=lambda record: (record.matrix_name, record.key.k, record.id))
+        rows = self._store.read(lambda connection: connection.execute(SELECT).fetchall()) or []
+        return sorted(decode(rows), key=lambda record: (record.matrix_name, record.key.k, record.id))
 
     def entries(self) -> tuple[tuple[str, PlanRecord], ...]:
         """Every plan that a lookup can find, with the name of its layer: the user's first, hidden ones left out."""
@@ -192,7 +186,7 @@ class PlanDatabase:
 
     def put(self, record: PlanRecord) -> None:
         """Keep `record` as the plan for its key, in place of the one there was. Raises :class:`DatabaseError`."""
-        self._store.write(lambda connection: connection.execute(_PUT, _encode(record)) and None)
+        self._store.write(lambda connection: connection.execute(PUT, encode(record)) and None)
 
     def remove(self, identifier: str) -> PlanRecord:
         """Remove the user's plan whose id begins with `identifier`, and its trials.
@@ -224,32 +218,17 @@ class PlanDatabase:
 
     def add_trials(self, key: PlanKey, trials: Iterable[TrialRecord]) -> int:
         """Append the trials of a search for `key`, all or none; returns how many. Raises :class:`DatabaseError`."""
-        text = json.dumps(key.to_json())
-        rows = [
-            (
-                key.id, text, json.dumps(trial.plan.to_json(), allow_nan=False), json.dumps(trial.seconds),
-                trial.state, trial.reason, trial.created,
-            )
-            for trial in trials
-        ]  # fmt: skip
-        insert = "INSERT INTO trials (key_id, key, plan, seconds, state, reason, created) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        rows = encode_trials(key, trials)
         if rows:
-            self._store.write(lambda connection: connection.executemany(insert, rows) and None)
+            self._store.write(lambda connection: connection.executemany(ADD_TRIAL, rows) and None)
         return len(rows)
 
     def trials(self, key: PlanKey | str) -> tuple[TrialRecord, ...]:
         """The trials for a key (or its full id), in the order they were added. Raises :class:`DatabaseError`."""
-        identifier = key if isinstance(key, str) else key.id
-        select = "SELECT plan, seconds, state, reason, created FROM trials WHERE key_id = ? ORDER BY number"
-        rows = self._store.read(lambda connection: connection.execute(select, (identifier,)).fetchall()) or []
-        found = []
-        for plan, seconds, state, reason, created in rows:
-            try:
-                samples = tuple(json.loads(seconds))
-                found.append(TrialRecord(Plan.from_json(json.loads(plan)), samples, state, reason, created))
-            except (PlanError, TypeError, ValueError) as error:
-                warnings.warn(f"trial of {identifier[:12]} skipped: {error}", PlanDatabaseWarning, stacklevel=2)
-        return tuple(found)
+        parameters = (key if isinstance(key, str) else key.id,)
+        return decode_trials(
+            self._store.read(lambda connection: connection.execute(SELECT_TRIALS, parameters).fetchall()) or []
+        )
 
     # ------------------------------------------------------------------------------------------------ transfer
 
@@ -304,15 +283,15 @@ class PlanDatabase:
         def merge(connection: sqlite3.Connection) -> ImportReport:
             added = replaced = kept = unchanged = 0
             for record in bundle.records:
-                row = connection.execute(f"{_SELECT} WHERE id = ?", (record.id,)).fetchone()
-                current = next(iter(_decode([] if row is None else [row])), None)
+                row = connection.execute(f"{SELECT} WHERE id = ?", (record.id,)).fetchone()
+                current = next(iter(decode([] if row is None else [row])), None)
                 if current == record:
                     unchanged += 1
                     continue
                 if current is not None and not record.better_than(current):
                     kept += 1
                     continue
-                connection.execute(_PUT, _encode(record))
+                connection.execute(PUT, encode(record))
                 added, replaced = added + (row is None), replaced + (row is not None)
             return ImportReport(added, replaced, kept, unchanged, bundle.problems)
 
@@ -321,6 +300,10 @@ class PlanDatabase:
     def exists(self) -> bool:
         """Whether the user's database is there. Raises :class:`DatabaseError` where its place cannot be reached."""
         return check_place(self.path)
+
+    def describe(self) -> tuple[Inspection, str]:
+        """The layout of the user's file and SQLite's journal mode. Raises :class:`DatabaseError`."""
+        return self._store.describe()
 
     @staticmethod
     def _resolve(identifier: str, entries: Iterable[tuple[str, PlanRecord]]) -> tuple[str, PlanRecord]:
@@ -350,30 +333,3 @@ def default_database() -> PlanDatabase:
 
 def _reopen(path: str, layers: Sequence[PlanLayer] | None, timeout: float) -> PlanDatabase:
     return PlanDatabase(path, layers=layers, timeout=timeout)
-
-
-def _encode(record: PlanRecord) -> _Row:
-    values: dict[str, Any] = record.key.to_json() | record.to_json()
-    for name in ("plan", "provenance", "trials"):
-        values[name] = json.dumps(values[name], allow_nan=False)
-    return tuple(values[name] for name in PLAN_COLUMNS)
-
-
-def _decode(rows: Iterable[_Row]) -> list[PlanRecord]:
-    """Records from rows; one that is not valid is reported and left out."""
-    records = []
-    for row in rows:
-        values = dict(zip(PLAN_COLUMNS, row, strict=True))
-        identifier = values.pop("id")
-        try:
-            for name in ("plan", "provenance", "trials"):
-                values[name] = json.loads(values[name])
-            key = {name: values.pop(name) for name in FIELD_MEANINGS}
-            record = PlanRecord(key=PlanKey.from_json(key), **{**values, "plan": Plan.from_json(values["plan"])})
-            if record.id != identifier:
-                raise PlanError("its id is not that of its key", expected=record.id, found=repr(identifier))
-        except (PlanError, TypeError, ValueError) as error:
-            warnings.warn(f"plan {str(identifier)[:12]} skipped: {error}", PlanDatabaseWarning, stacklevel=3)
-            continue
-        records.append(record)
-    return records

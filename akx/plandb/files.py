@@ -21,7 +21,6 @@ from akx.errors import DatabaseError
 __all__ = [
     "PlanDatabaseWarning",
     "check_place",
-    "connect",
     "database_path",
     "is_busy",
     "is_damage",
@@ -40,40 +39,31 @@ class PlanDatabaseWarning(UserWarning):
 
 
 def database_path(path: str | os.PathLike[str] | None = None) -> Path:
-    """Absolute path of the database: `path`, else ``AKX_DB``, else ``plans.sqlite`` in the user's data directory."""
+    """Path of the database: `path`, else ``AKX_DB``, else ``plans.sqlite`` in the user's data directory.
+
+    Absolute and free of symbolic links, because the logs of SQLite lie beside the file itself. Raises
+    :class:`DatabaseError` where it is empty or cannot be expanded.
+    """
     given = os.fspath(path) if path is not None else os.environ.get("AKX_DB", "").strip()
     if not given:
         if path is not None:
             raise DatabaseError("path of the plan database is empty", hint="pass --db PATH")
         from platformdirs import user_data_path
 
-        return Path(os.path.abspath(user_data_path("akx", appauthor=False) / "plans.sqlite"))
+        return Path(os.path.realpath(user_data_path("akx", appauthor=False) / "plans.sqlite"))
     if "\0" in given:
         raise DatabaseError("path of the plan database has a null character", found=repr(given))
     try:
         expanded = Path(given).expanduser()
     except RuntimeError as error:
         raise DatabaseError(f"path of the plan database: {error}", found=given, hint="give it in full") from error
-    return Path(os.path.abspath(expanded))
-
-
-def connect(path: Path, options: str, *, wait: float) -> sqlite3.Connection:
-    """Open `path` with SQLite's URI `options`, in autocommit mode; a locked file is waited for `wait` seconds."""
-    connection = sqlite3.connect(
-        f"{path.as_uri()}?{options}", uri=True, timeout=wait, isolation_level=None, check_same_thread=False
-    )
-    try:
-        connection.execute("PRAGMA trusted_schema = OFF")
-    except sqlite3.Error:
-        connection.close()
-        raise
-    return connection
+    return Path(os.path.realpath(expanded))
 
 
 def check_place(path: Path) -> bool:
     """Whether there is a file at `path`. Raises :class:`DatabaseError` where it is no file, or one cannot tell."""
     try:
-        is_directory = stat.S_ISDIR(path.stat().st_mode)
+        mode = path.stat().st_mode
     except FileNotFoundError:
         return False
     except NotADirectoryError:
@@ -82,9 +72,11 @@ def check_place(path: Path) -> bool:
         raise DatabaseError(
             f"plan database cannot be reached: {error.strerror}", found=str(path), hint=_ELSEWHERE
         ) from error
-    if is_directory:
+    if stat.S_ISDIR(mode):
         hint = f"pass a file, such as {path / 'plans.sqlite'}"
         raise DatabaseError("plan database is a directory", expected="a file", found=str(path), hint=hint)
+    if not stat.S_ISREG(mode):
+        raise DatabaseError("plan database is a device or a pipe", expected="a file", found=str(path), hint=_ELSEWHERE)
     return True
 
 

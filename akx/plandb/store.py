@@ -12,10 +12,9 @@ transaction; a lock is waited for up to ``timeout`` seconds.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
-import shutil
 import sqlite3
-import tempfile
 import threading
 import time
 import warnings
@@ -24,10 +23,21 @@ from pathlib import Path
 from typing import TypeVar
 
 from akx.errors import DatabaseError
+from akx.plandb.access import (
+    WAIT,
+    connect,
+    connect_copy,
+    connect_immutable,
+    connect_ro,
+    connect_rw,
+    in_memory,
+    put_back,
+    rescue,
+    wal_bytes,
+)
 from akx.plandb.files import (
     PlanDatabaseWarning,
     check_place,
-    connect,
     is_busy,
     is_damage,
     make_parent,
@@ -39,8 +49,6 @@ from akx.plandb.migrate import SCHEMA_VERSION, Inspection, inspect, migrate
 __all__ = ["Store"]
 
 _T = TypeVar("_T")
-#: Seconds that SQLite itself waits for a lock; longer waits are loops of these.
-_WAIT = 1.0
 _PAUSE = 0.02
 #: A file up to this many bytes is checked in whole before it is written to.
 _CHECKED_BYTES = 64 * 1024 * 1024
@@ -121,6 +129,14 @@ class Store:
                     self._set_aside(str(error))
         raise AssertionError("unreachable")
 
+    def describe(self) -> tuple[Inspection, str]:
+        """The layout of the file and SQLite's journal mode; layout 0 where there is none. Raises as reading does."""
+
+        def look(connection: sqlite3.Connection) -> tuple[Inspection, str]:
+            return inspect(connection), str(connection.execute("PRAGMA journal_mode").fetchone()[0])
+
+        return self.read(look) or (Inspection(), "")
+
     def _check_process(self) -> None:
         if self._pid != os.getpid():
             self.close()
@@ -145,7 +161,7 @@ class Store:
                 connection.close()
                 return None
             if inspection.version < SCHEMA_VERSION:
-                connection = _in_memory(connection)
+                connection = in_memory(connection)
                 connection.execute("BEGIN")
                 migrate(connection, inspection.version)
                 connection.execute("COMMIT")
@@ -159,8 +175,7 @@ class Store:
 
     def _open_to_read(self) -> tuple[sqlite3.Connection, Inspection]:
         """Open with as many rights as there are: a reader with the right to write also finishes a killed one's work."""
-        attempts = [_connect_rw, _connect_ro]
-        attempts.append(_connect_copy if _wal_bytes(self.path) else _connect_immutable)
+        attempts = (connect_rw, connect_ro, connect_copy if wal_bytes(self.path) else connect_immutable)
         last: sqlite3.Error | None = None
         for number, attempt in enumerate(attempts):
             connection = None
@@ -185,7 +200,7 @@ class Store:
             return ()
         signature: tuple[int, ...] = (status.st_dev, status.st_ino)
         if self._is_snapshot:
-            signature += (status.st_size, status.st_mtime_ns, _wal_bytes(self.path))
+            signature += (status.st_size, status.st_mtime_ns, wal_bytes(self.path))
         return signature
 
     # ------------------------------------------------------------------------------------------------ writing
@@ -197,7 +212,7 @@ class Store:
         self._is_writer = self._is_snapshot = False
         check_place(self.path)
         make_parent(self.path)
-        connection = connect(self.path, "mode=rwc", wait=min(_WAIT, self.timeout))
+        connection = connect(self.path, "mode=rwc", wait=min(WAIT, self.timeout))
         try:
             self._prepare(connection)
         except BaseException:
@@ -218,13 +233,13 @@ class Store:
             if mode != "wal":
                 self._patiently(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone())
 
-    def _examine(self, connection: sqlite3.Connection) -> Inspection:
+    def _examine(self, connection: sqlite3.Connection, checked_bytes: float = _CHECKED_BYTES) -> Inspection:
         inspection = inspect(connection)
         if inspection.fault is not None:
             raise _UselessError(inspection.fault)
         if inspection.version > SCHEMA_VERSION:
             raise self._newer(inspection)
-        if inspection.version and self.path.stat().st_size <= _CHECKED_BYTES:
+        if inspection.version and self.path.stat().st_size <= checked_bytes:
             (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
             if verdict != "ok":
                 raise _UselessError(f"it is damaged: {' '.join(str(verdict).split())}")
@@ -268,9 +283,16 @@ class Store:
 
     def _set_aside(self, reason: str) -> None:
         target = set_aside(self.path, self._is_useless)
-        if target is not None:
-            message = f"plan database {self.path} is not usable ({reason}); it is now {target}, and a fresh one is made"
-            warnings.warn(message, PlanDatabaseWarning, stacklevel=4)
+        if target is None:
+            return
+        message = f"plan database {self.path} is not usable ({reason}); it is now {target}, and a fresh one is made"
+        rescued = rescue(target)
+        if rescued:
+            with contextlib.suppress(sqlite3.Error, _UselessError):
+                self._transaction(self._writer(), lambda connection: put_back(connection, rescued))
+                message += " with " + " and ".join(f"{len(rows)} {table}" for table, rows in rescued.items())
+                message += " of the old one"
+        warnings.warn(message, PlanDatabaseWarning, stacklevel=4)
 
     def _is_useless(self) -> bool:
         """A second look, under the lock: whether the file that is there now is useless."""
@@ -278,8 +300,8 @@ class Store:
             return False
         connection = None
         try:
-            connection = connect(self.path, "mode=rw", wait=min(_WAIT, self.timeout))
-            self._patiently(lambda: self._examine(connection))
+            connection = connect(self.path, "mode=rw", wait=min(WAIT, self.timeout))
+            self._patiently(lambda: self._examine(connection, math.inf))
         except _UselessError:
             return True
         except sqlite3.Error as error:
@@ -291,47 +313,3 @@ class Store:
                 with contextlib.suppress(sqlite3.Error):
                     connection.close()
         return False
-
-
-def _wal_bytes(path: Path) -> int:
-    try:
-        return os.stat(f"{path}-wal").st_size
-    except OSError:
-        return 0
-
-
-def _connect_rw(path: Path) -> sqlite3.Connection:
-    return connect(path, "mode=rw", wait=_WAIT)
-
-
-def _connect_ro(path: Path) -> sqlite3.Connection:
-    return connect(path, "mode=ro", wait=_WAIT)
-
-
-def _connect_immutable(path: Path) -> sqlite3.Connection:
-    return connect(path, "mode=ro&immutable=1", wait=_WAIT)
-
-
-def _connect_copy(path: Path) -> sqlite3.Connection:
-    """A copy in memory of a database whose log can be read but not opened, as on a read-only medium."""
-    with tempfile.TemporaryDirectory(prefix="akx-plans-") as folder:
-        copy = Path(folder) / "plans.sqlite"
-        try:
-            shutil.copyfile(path, copy)
-            shutil.copyfile(f"{path}-wal", f"{copy}-wal")
-        except OSError as error:
-            raise sqlite3.OperationalError(f"cannot be copied: {error}") from error
-        return _in_memory(connect(copy, "mode=rw", wait=_WAIT))
-
-
-def _in_memory(connection: sqlite3.Connection) -> sqlite3.Connection:
-    """Copy a database to memory and close it."""
-    memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    try:
-        connection.backup(memory)
-    except BaseException:
-        memory.close()
-        raise
-    finally:
-        connection.close()
-    return memory

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,6 +154,8 @@ def write_bundle(path: Path, text: str) -> None:
             raise DatabaseError(
                 "plans cannot be exported over a file that is no bundle", found=str(path), hint="pass another file name"
             ) from error
+    import tempfile
+
     temporary: str | None = None
     try:
         descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)

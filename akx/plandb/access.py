@@ -1,0 +1,125 @@
+"""Ways to open the file: with every right, read-only, on a read-only medium, in memory; and what a broken one holds.
+
+SQLite's write-ahead log needs a shared-memory file beside the database, even to read. On a read-only medium that cannot
+be made: the file is then opened as ``immutable`` where its log is empty, else the two are read into memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from pathlib import Path
+
+from akx.plandb.migrate import SCHEMA_VERSION, inspect
+
+__all__ = [
+    "WAIT",
+    "connect",
+    "connect_copy",
+    "connect_immutable",
+    "connect_ro",
+    "connect_rw",
+    "in_memory",
+    "put_back",
+    "rescue",
+    "wal_bytes",
+]
+
+#: Seconds that SQLite itself waits for a lock; longer waits are loops of these.
+WAIT = 1.0
+
+
+def connect(path: Path, options: str, *, wait: float) -> sqlite3.Connection:
+    """Open `path` with SQLite's URI `options`, in autocommit mode; a locked file is waited for `wait` seconds."""
+    connection = sqlite3.connect(
+        f"{path.as_uri()}?{options}", uri=True, timeout=wait, isolation_level=None, check_same_thread=False
+    )
+    try:
+        connection.execute("PRAGMA trusted_schema = OFF")
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def wal_bytes(path: Path) -> int:
+    """Bytes of the write-ahead log; 0 where there is none."""
+    try:
+        return os.stat(f"{path}-wal").st_size
+    except OSError:
+        return 0
+
+
+def connect_rw(path: Path) -> sqlite3.Connection:
+    """Open an existing file with whatever rights the file system gives."""
+    return connect(path, "mode=rw", wait=WAIT)
+
+
+def connect_ro(path: Path) -> sqlite3.Connection:
+    """Open an existing file to read only."""
+    return connect(path, "mode=ro", wait=WAIT)
+
+
+def connect_immutable(path: Path) -> sqlite3.Connection:
+    """Open a file that nobody changes, without its log."""
+    return connect(path, "mode=ro&immutable=1", wait=WAIT)
+
+
+def connect_copy(path: Path) -> sqlite3.Connection:
+    """A copy in memory of a database whose log can be read but not opened, as on a read-only medium."""
+    import shutil
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="akx-plans-") as folder:
+        copy = Path(folder) / "plans.sqlite"
+        try:
+            shutil.copyfile(path, copy)
+            shutil.copyfile(f"{path}-wal", f"{copy}-wal")
+        except OSError as error:
+            raise sqlite3.OperationalError(f"cannot be copied: {error}") from error
+        return in_memory(connect(copy, "mode=rw", wait=WAIT))
+
+
+def in_memory(connection: sqlite3.Connection) -> sqlite3.Connection:
+    """Copy a database to memory and close it."""
+    memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    try:
+        connection.backup(memory)
+    except BaseException:
+        memory.close()
+        raise
+    finally:
+        connection.close()
+    return memory
+
+
+def rescue(path: Path) -> dict[str, list[tuple[object, ...]]]:
+    """The rows that can still be read from a damaged database of the present layout: from both ends to the damage."""
+    rows: dict[str, list[tuple[object, ...]]] = {}
+    try:
+        connection = connect_ro(path)
+        try:
+            inspection = inspect(connection)
+            if inspection.fault is None and inspection.version == SCHEMA_VERSION:
+                for table in ("plans", "trials"):
+                    found: dict[int, tuple[object, ...]] = {}
+                    for order in ("ASC", "DESC"):
+                        with contextlib.suppress(sqlite3.Error):
+                            for rowid, *row in connection.execute(
+                                f"SELECT rowid, * FROM {table} ORDER BY rowid {order}"
+                            ):
+                                found[rowid] = tuple(row)
+                    rows[table] = [found[rowid] for rowid in sorted(found)]
+        finally:
+            connection.close()
+    except sqlite3.Error:
+        return {}
+    return rows
+
+
+def put_back(connection: sqlite3.Connection, rows: dict[str, list[tuple[object, ...]]]) -> None:
+    """Insert the rows of :func:`rescue` where their keys are free."""
+    for table, found in rows.items():
+        for row in found:
+            connection.execute(f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * len(row))})", row)

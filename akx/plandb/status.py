@@ -1,0 +1,105 @@
+"""How the plan database is: for ``akx doctor`` and for error reports. Looks only; changes nothing."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from akx.errors import DatabaseError
+from akx.plandb.database import PlanDatabase
+from akx.plandb.layers import ShippedPlans
+from akx.plandb.migrate import SCHEMA_VERSION
+
+__all__ = ["DatabaseStatus", "database_status"]
+
+
+@dataclass(frozen=True)
+class DatabaseStatus:
+    """The state of a plan database.
+
+    Attributes
+    ----------
+    path : str
+    exists : bool
+        False where the first ``akx tune`` will make it.
+    writable : bool
+        Whether it, or the nearest directory above it that exists, may be written.
+    layout, current_layout : int
+        The layout of the file (0 where there is none) and the one this akx writes.
+    journal : str
+        SQLite's journal mode; ``"wal"`` where readers and a writer do not block each other.
+    plans, shipped : int
+        The user's plans, and those of the read-only layers.
+    set_aside : tuple of str
+        Names of useless files that were moved out of the way.
+    problems : tuple of str
+        What is wrong, with the cure, one line each; empty where all is well.
+    """
+
+    path: str
+    exists: bool
+    writable: bool
+    layout: int
+    current_layout: int
+    journal: str
+    plans: int
+    shipped: int
+    set_aside: tuple[str, ...]
+    problems: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict of JSON types."""
+        return {**asdict(self), "set_aside": list(self.set_aside), "problems": list(self.problems)}
+
+
+def database_status(database: PlanDatabase) -> DatabaseStatus:
+    """The state of `database`. Never raises because of the database: faults are in ``problems``."""
+    problems: list[str] = []
+    exists, layout, journal, plans = False, 0, "", 0
+    try:
+        exists = database.exists()
+        inspection, journal = database.describe()
+        layout, plans = inspection.version, len(database.list())
+    except DatabaseError as error:
+        problems.append(str(error))
+    writable = _is_writable(database.path)
+    if not writable and not problems:
+        hint = "pass --db PATH or set AKX_DB to a file in a writable directory"
+        problems.append(f"plan database cannot be written, so no plan will be kept: {database.path}; {hint}")
+    shipped = 0
+    for layer in database.layers:
+        shipped += len(layer.records())
+        if isinstance(layer, ShippedPlans):
+            problems += layer.problems
+    return DatabaseStatus(
+        path=str(database.path),
+        exists=exists,
+        writable=writable,
+        layout=layout,
+        current_layout=SCHEMA_VERSION,
+        journal=journal,
+        plans=plans,
+        shipped=shipped,
+        set_aside=_set_aside_files(database.path),
+        problems=tuple(problems),
+    )
+
+
+def _is_writable(path: Path) -> bool:
+    if path.exists():
+        return path.is_file() and os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+    folder = path.parent
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+
+
+def _set_aside_files(path: Path) -> tuple[str, ...]:
+    prefix = f"{path.name}.corrupt-"
+    try:
+        names = [entry.name for entry in os.scandir(path.parent) if entry.name.startswith(prefix)]
+    except OSError:
+        return ()
+    return tuple(sorted(name for name in names if not name.endswith(("-wal", "-shm", "-journal"))))
