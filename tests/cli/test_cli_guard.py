@@ -1,0 +1,181 @@
+"""Errors, exit codes and streams: what scripts rely on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from akx.cli import guard
+from akx.errors import AkxError, DatabaseError, MatrixError
+from cli.running import Ran
+
+
+def _raise(error: BaseException) -> Callable[[list[str]], int]:
+    def invoke(arguments: list[str]) -> int:
+        raise error
+
+    return invoke
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "says"),
+    [
+        (MatrixError("matrix is not square", found="2 x 3", hint="pass A[:2, :2]"), 2, "not square, found 2 x 3; pass"),
+        (DatabaseError("database is locked", hint="wait"), 2, "database is locked; wait"),
+        (FileNotFoundError(2, "No such file or directory", "a.mtx"), 2, "a.mtx: No such file or directory; check the"),
+        (MemoryError(), 2, "out of memory"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (ZeroDivisionError("division by zero"), 1, "a defect of akx: ZeroDivisionError: division by zero; run again"),
+        (MatrixError("two\nlines"), 2, "two lines"),
+    ],
+)
+def test_every_error_is_one_line_and_an_exit_code(
+    akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, says: str
+) -> None:
+    monkeypatch.setattr(guard, "_invoke", _raise(error))
+    ran = akx("info", "x")
+    assert ran.code == code
+    assert says in ran.error
+    assert ran.out == ""
+
+
+def test_json_mode_also_prints_the_error_as_an_object(akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
+    error = MatrixError("matrix is not square", expected="n x n", found="2 x 3", hint="pass A[:2, :2]")
+    monkeypatch.setattr(guard, "_invoke", _raise(error))
+    ran = akx("info", "x", "--json")
+    assert ran.error == "matrix is not square, expected n x n, found 2 x 3; pass A[:2, :2]"
+    assert ran.json == {
+        "schema": guard.ERROR_SCHEMA,
+        "error": {
+            "type": "MatrixError",
+            "message": "matrix is not square, expected n x n, found 2 x 3; pass A[:2, :2]",
+            "what": "matrix is not square",
+            "expected": "n x n",
+            "found": "2 x 3",
+            "hint": "pass A[:2, :2]",
+            "exit_code": 2,
+        },
+    }
+
+
+@pytest.mark.parametrize("error", [AkxError("no"), ZeroDivisionError("no"), OSError("no")])
+def test_debug_keeps_the_traceback(akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    monkeypatch.setattr(guard, "_invoke", _raise(error))
+    with pytest.raises(type(error)):
+        akx("info", "x", "--debug")
+    monkeypatch.setenv("AKX_DEBUG", "1")
+    with pytest.raises(type(error)):
+        akx("info", "x")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("tune",), "Missing argument 'FILE'; see 'akx tune --help'"),
+        (("nonsense",), "No such command 'nonsense'"),
+        (("tune", "x", "--k", "many"), "'--k'"),
+        (("tune", "x", "--backend", "fpga"), "'--backend'"),
+        (("tune", "x", "--basis", "legendre"), "'--basis'"),
+        (("tune", "x", "--frobnicate"), "--frobnicate"),
+    ],
+)
+def test_bad_options_exit_with_2_and_point_to_the_help(
+    akx: Callable[..., Ran], arguments: tuple[str, ...], says: str
+) -> None:
+    ran = akx(*arguments)
+    assert ran.code == 2
+    assert says in ran.error
+    assert "--help" in ran.error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("tune", "x", "--k", "0"), "--k is out of range, expected an integer >= 1, found 0; try --k 8"),
+        (("tune", "x", "--k", "-1"), "found -1"),
+        (("info", "x", "--k", "0"), "--k is out of range"),
+        (("bench", "x", "--k", "4,0"), "--k is out of range"),
+        (("bench", "x", "--k", "4;8"), "integers separated by commas"),
+        (("tune", "x", "--threads", "0"), "--threads is out of range"),
+        (("tune", "x", "--trials", "0"), "--trials is out of range"),
+        (("tune", "x", "--time", "0"), "--time is out of range"),
+        (("tune", "x", "--time", "nan"), "--time is out of range"),
+        (("bench", "x", "--time", "-3"), "--time is out of range"),
+    ],
+)
+def test_numbers_out_of_range_are_refused_before_any_work(
+    akx: Callable[..., Ran], arguments: tuple[str, ...], says: str
+) -> None:
+    ran = akx(*arguments)  # the file "x" does not exist: the option is looked at first
+    assert ran.code == 2
+    assert says in ran.error
+
+
+def test_no_command_shows_the_help_on_stderr(akx: Callable[..., Ran]) -> None:
+    ran = akx()
+    assert ran.code == 2
+    assert ran.out == ""
+    assert "tune" in ran.err
+
+
+def test_help_and_version(akx: Callable[..., Ran]) -> None:
+    from akx import __version__
+
+    assert akx("--version").out == f"akx {__version__}\n"
+    shown = akx("--help")
+    assert shown.code == 0
+    assert all(name in shown.out for name in ("tune", "info", "bench", "plans", "doctor"))
+    options = akx("tune", "--help").out
+    for name in (
+        "--k",
+        "--backend",
+        "--basis",
+        "--dtype",
+        "--trials",
+        "--time",
+        "--threads",
+        "--db",
+        "--retune",
+        "--json",
+    ):
+        assert name in options
+    listed = akx("plans", "--help").out
+    assert all(name in listed for name in ("list", "show", "export", "import", "rm"))
+
+
+def test_warnings_are_status_lines(akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
+    def invoke(arguments: list[str]) -> int:
+        warnings.warn("half of it\nis gone", UserWarning, stacklevel=1)
+        return 0
+
+    monkeypatch.setattr(guard, "_invoke", invoke)
+    ran = akx("info", "x")
+    assert (ran.code, ran.out, ran.err) == (0, "", "akx: warning: half of it is gone\n")
+
+
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    """``akx doctor --json | true``: no traceback, no message, the exit code of SIGPIPE."""
+    script = "import sys; from akx.cli import main; sys.exit(main(['--help']))"
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([sys.executable, "-c", script], stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert done.stderr == ""
+    assert done.returncode == guard.EXIT_BROKEN_PIPE
+
+
+def test_help_starts_fast_because_it_imports_no_numerics() -> None:
+    script = (
+        "import sys, json; from akx.cli import main; main(['--help']);"
+        "heavy = {'numpy', 'scipy', 'numba', 'optuna', 'sqlalchemy', 'rich', 'pymetis'} & set(sys.modules);"
+        "print(json.dumps(sorted(heavy)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert json.loads(done.stderr) == []
