@@ -15,6 +15,7 @@ __all__ = [
     "DatabaseError",
     "DeviceError",
     "FileFormatError",
+    "FileMissingError",
     "InfeasibleError",
     "MatrixError",
     "MissingDependencyError",
@@ -72,6 +73,13 @@ class MatrixError(AkxError, ValueError):
 
 class FileFormatError(AkxError, ValueError):
     """A file is not what its name says: truncated, wrong header, unknown format."""
+
+
+class FileMissingError(AkxError, FileNotFoundError):
+    """A file does not exist."""
+
+    def __str__(self) -> str:
+        return AkxError.__str__(self)
 
 
 class ArgumentError(AkxError, ValueError):

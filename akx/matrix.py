@@ -22,7 +22,7 @@ from numpy.typing import DTypeLike, NDArray
 from akx._features import Features, compute_features
 from akx.errors import ArgumentError, ArgumentTypeError, MatrixError
 
-__all__ = ["Features", "Matrix", "checksum", "content_token"]
+__all__ = ["Features", "Matrix", "check_indices", "checksum", "content_token"]
 
 _SUPPORTED = tuple(np.dtype(t) for t in (np.float32, np.float64, np.complex64, np.complex128))
 _SUPPORTED_NAMES = "float32, float64, complex64 or complex128"
@@ -343,10 +343,10 @@ def _target_dtype(found: np.dtype[Any], wanted: DTypeLike | None) -> np.dtype[An
 def _canonical(A: Any, target: np.dtype[Any]) -> sp.csr_array:
     """CSR with sorted unique columns and values of `target`, sharing no memory with `A` and leaving `A` as it was."""
     shape = tuple(int(s) for s in A.shape)
+    check_indices(A)
     values_first = A.dtype.kind != "b"  # bool duplicates are or-ed by SciPy, and only as bool
     kind = target if values_first else A.dtype
     if A.format in ("csr", "csc"):
-        _check_compressed(A.indptr, A.indices, A.data, *(shape if A.format == "csr" else shape[::-1]))
         nnz = int(A.indptr[-1])
         fresh = A.format == "csr"  # CSC is converted below, which copies
         parts = (
@@ -357,15 +357,22 @@ def _canonical(A: Any, target: np.dtype[Any]) -> sp.csr_array:
         csr = (sp.csr_array if fresh else sp.csc_array)(parts, shape=shape, copy=False)
         csr = csr if fresh else csr.tocsr()
     else:
-        if A.format == "coo":
-            _check_coordinates(A, shape)
-        elif A.format == "bsr":
-            rows, columns = A.blocksize
-            _check_compressed(A.indptr, A.indices, A.data, shape[0] // rows, shape[1] // columns)
         csr = sp.csr_array(A.astype(kind).tocsr(copy=True))
         _check_compressed(csr.indptr, csr.indices, csr.data, *shape)
     csr.sum_duplicates()
     return csr if csr.dtype == target else csr.astype(target)
+
+
+def check_indices(A: Any) -> None:
+    """Raise :class:`MatrixError` where the index arrays of a SciPy sparse matrix would lead compiled code astray."""
+    shape = tuple(int(s) for s in A.shape)
+    if A.format in ("csr", "csc"):
+        _check_compressed(A.indptr, A.indices, A.data, *(shape if A.format == "csr" else shape[::-1]))
+    elif A.format == "bsr":
+        rows, columns = A.blocksize
+        _check_compressed(A.indptr, A.indices, A.data, shape[0] // rows, shape[1] // columns)
+    elif A.format == "coo" and len(shape) == 2:
+        _check_coordinates(A, shape)
 
 
 def _check_compressed(indptr: Any, indices: Any, data: Any, major: int, minor: int) -> None:

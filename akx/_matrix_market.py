@@ -1,0 +1,298 @@
+"""Matrix Market files, coordinate and array: checked strictly here, read by SciPy.
+
+The format is that of R. F. Boisvert, R. Pozo and K. A. Remington, "The Matrix Market Exchange Formats: Initial Design",
+NISTIR 5935, 1996. Accepted beyond it, as such files are about: blank lines and comments among the entries, Fortran's D
+exponents, a byte-order mark, entries above the diagonal of a symmetric file, decimals in an integer file (which is then
+read as real). Refused: whatever else contradicts the header, as silence there gives a wrong matrix.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+import scipy.io
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from akx.errors import FileFormatError
+
+__all__ = ["BANNER", "read_matrix_market"]
+
+BANNER = b"%%matrixmarket"
+_BOM = b"\xef\xbb\xbf"
+_FORMATS = ("coordinate", "array")
+_FIELDS = ("real", "double", "integer", "unsigned-integer", "complex", "pattern")
+_SYMMETRIES = ("general", "symmetric", "skew-symmetric", "hermitian")
+_EXAMPLE = '"%%MatrixMarket matrix coordinate real general"'
+_SHOWN = 60
+
+
+@dataclass(frozen=True)
+class _Header:
+    layout: str
+    field: str
+    symmetry: str
+    rows: int
+    columns: int
+    entries: int  # lines of the body
+    size_line: int  # line number of the size line, from 1
+    body: int  # offset of the body in the file
+
+
+def read_matrix_market(raw: bytes, name: str) -> sp.csr_array:
+    """The matrix in the text `raw` of the file `name`; symmetric ones are expanded, duplicates summed.
+
+    The dtype is float64, complex128 or (integer files) int64 or uint64. Array files become sparse by their non-zeros.
+
+    Raises
+    ------
+    FileFormatError
+        With the line where the text goes wrong.
+    """
+    if raw.startswith(_BOM):
+        raw = raw[len(_BOM) :]
+    header = _read_header(raw, name)
+    field, body = _checked_body(raw[header.body :], header, name)
+    symmetry = header.symmetry if header.layout == "array" else "general"  # coordinates are expanded below
+    sizes = [header.rows, header.columns] + ([header.entries] if header.layout == "coordinate" else [])
+    banner = f"%%MatrixMarket matrix {header.layout} {field} {symmetry}\n{' '.join(map(str, sizes))}\n"
+    try:
+        found = scipy.io.mmread(io.BytesIO(banner.encode() + body))
+        if header.layout == "array":
+            return sp.csr_array(np.asarray(found))
+        return _expand(sp.coo_array(found), header, name).tocsr()
+    except FileFormatError:
+        raise
+    except MemoryError as error:
+        raise FileFormatError(
+            f"{name} does not fit the memory", found=f"{header.rows} x {header.columns}, {header.entries} entries"
+        ) from error
+    except Exception as error:
+        _fail_as_scipy(error, header, name)
+
+
+def _read_header(raw: bytes, name: str) -> _Header:
+    stop = raw.find(b"\n")
+    banner = raw[: stop if stop >= 0 else len(raw)].decode("latin-1").strip()
+    words = banner.lower().split()
+    if not words or words[0] != BANNER.decode():
+        raise FileFormatError(
+            f"{name}, line 1: no Matrix Market banner",
+            expected=f"a first line such as {_EXAMPLE}",
+            found=_quote(banner),
+            hint="put that line, with the right field and symmetry, before the first line",
+        )
+    if len(words) != 5:
+        raise FileFormatError(
+            f"{name}, line 1: banner is not complete",
+            expected=f"five words as in {_EXAMPLE}",
+            found=_quote(banner),
+            hint="correct the first line",
+        )
+    layout, field, symmetry = words[2:]
+    for what, word, known in (
+        ("object", words[1], ("matrix",)),
+        ("format", layout, _FORMATS),
+        ("field", field, _FIELDS),
+        ("symmetry", symmetry, _SYMMETRIES),
+    ):
+        if word not in known:
+            raise FileFormatError(
+                f"{name}, line 1: unknown {what} in the banner",
+                expected=" or ".join(known),
+                found=_quote(word),
+                hint=f"correct the first line; a usual one is {_EXAMPLE}",
+            )
+    _check_combination(layout, field, symmetry, name)
+    return _read_sizes(raw, stop, layout, field, symmetry, name)
+
+
+def _check_combination(layout: str, field: str, symmetry: str, name: str) -> None:
+    problem = None
+    if layout == "array" and field == "pattern":
+        problem, hint = "an array cannot be a pattern", 'say "coordinate pattern" and list the entries, or give values'
+    elif symmetry == "hermitian" and field != "complex":
+        problem, hint = f"hermitian needs complex values, not {field}", 'say "symmetric" for a real matrix'
+    elif symmetry == "skew-symmetric" and field in ("pattern", "unsigned-integer"):
+        problem, hint = f"skew-symmetric needs signed values, not {field}", 'say "symmetric" or "general"'
+    if problem:
+        raise FileFormatError(
+            f"{name}, line 1: {problem}", found=f'"{layout} {field} {symmetry}"', hint=f"correct the first line: {hint}"
+        )
+
+
+def _read_sizes(raw: bytes, stop: int, layout: str, field: str, symmetry: str, name: str) -> _Header:
+    number, position = 1, stop + 1 if stop >= 0 else len(raw)
+    text = ""
+    while position < len(raw):
+        end = raw.find(b"\n", position)
+        end = len(raw) if end < 0 else end
+        text = raw[position:end].decode("latin-1").strip()
+        number += 1
+        position = end + 1
+        if text and not text.startswith("%"):
+            break
+        text = ""
+    names = "rows columns entries" if layout == "coordinate" else "rows columns"
+    if not text:
+        raise FileFormatError(
+            f"{name} ends before the size line",
+            expected=f'"{names}" after the comments',
+            hint="the file is truncated: write or download it again",
+        )
+    words = text.split()
+    if len(words) != len(names.split()) or not all(re.fullmatch(r"[0-9]+", word) for word in words):
+        raise FileFormatError(
+            f"{name}, line {number}: no size line",
+            expected=f'"{names}" as whole numbers',
+            found=_quote(text),
+            hint=f"correct line {number}",
+        )
+    rows, columns = int(words[0]), int(words[1])
+    if symmetry != "general" and rows != columns:
+        raise FileFormatError(
+            f"{name}, line {number}: a {symmetry} matrix must be square",
+            found=f"{rows} x {columns}",
+            hint="correct the sizes, or say general in the first line",
+        )
+    if layout == "coordinate":
+        entries = int(words[2])
+    elif symmetry == "general":
+        entries = rows * columns
+    else:
+        entries = rows * (rows - 1) // 2 if symmetry == "skew-symmetric" else rows * (rows + 1) // 2
+    if max(rows, columns, entries) >= 2**63:
+        raise FileFormatError(f"{name}, line {number}: sizes are too large", found=_quote(text), hint="correct them")
+    return _Header(layout, field, symmetry, rows, columns, entries, number, position)
+
+
+def _checked_body(body: bytes, header: _Header, name: str) -> tuple[str, bytes]:
+    """The field, and the body in a spelling that SciPy reads, once every line has been checked."""
+    from akx import _scan
+
+    field = header.field
+    whole = field in ("integer", "unsigned-integer")
+    indices = (_scan.INDEX,) * (2 if header.layout == "coordinate" else 0)
+    values = {"complex": 2, "pattern": 0}.get(field, 1)
+    kinds = indices + (_scan.INTEGER if whole else _scan.REAL,) * values
+    problem, line, entries, flags = _scan.scan_body(body, kinds)
+    if whole and problem == _scan.BAD_TOKEN:  # decimals or Inf among integers: nothing is lost by reading them as real
+        field, kinds = "real", (*indices, _scan.REAL)
+        problem, line, entries, flags = _scan.scan_body(body, kinds)
+    number = header.size_line + 1 + line
+    if problem:
+        _fail_at_line(body, line, number, kinds, entries, header, name)
+    if entries != header.entries:
+        what = "is truncated" if entries < header.entries else "has more entries than its size line says"
+        raise FileFormatError(
+            f"{name} {what}",
+            expected=f"{header.entries} entries (line {header.size_line})",
+            found=str(entries),
+            hint="write or download it again" if entries < header.entries else "correct the size line",
+        )
+    if flags & _scan.FLAG_COMMENT:  # a blank line in its place keeps the line numbers
+        body = re.sub(rb"(?m)^[ \t\r]*%[^\n]*", b"", body)
+    if flags & _scan.FLAG_D:
+        body = body.translate(bytes.maketrans(b"Dd", b"EE"))
+    if flags & _scan.FLAG_PLUS:
+        body = re.sub(rb"(^|[ \t\r\n])\+", rb"\1 ", body)
+    return field, body
+
+
+def _fail_at_line(
+    body: bytes, line: int, number: int, kinds: tuple[int, ...], entries: int, header: _Header, name: str
+) -> NoReturn:
+    """Raise for a line that does not hold what the header promises."""
+    position = 0
+    for _ in range(line):
+        position = body.index(b"\n", position) + 1
+    stop = body.find(b"\n", position)
+    text = body[position : stop if stop >= 0 else len(body)].decode("latin-1").strip()
+    at_end = not body[stop:].strip() if stop >= 0 else True
+    numbers = ["row", "column"] if header.layout == "coordinate" else []
+    if header.field == "complex":
+        numbers += ["real part", "imaginary part"]
+    elif header.field != "pattern":
+        numbers.append("whole number" if "integer" in header.field else "value")
+    if at_end and entries < header.entries and len(text.split()) <= len(kinds):
+        hint = f"the file seems truncated after {entries} of {header.entries} entries: write or download it again"
+    else:
+        hint = f"correct the line, or the field ({header.field}) in the first line"
+    raise FileFormatError(
+        f"{name}, line {number}: not an entry of a {header.layout} {header.field} matrix",
+        expected=f'"{" ".join(numbers)}"',
+        found=_quote(text),
+        hint=hint,
+    )
+
+
+def _fail_as_scipy(error: Exception, header: _Header, name: str) -> NoReturn:
+    """Raise SciPy's complaint (an index out of range, an integer too large) with the line in the user's file."""
+    text = str(error)
+    match = re.match(r"Line (\d+): (.*)", text)
+    if match:
+        number = int(match.group(1)) - 2 + header.size_line
+        raise FileFormatError(
+            f"{name}, line {number}: {match.group(2).rstrip('.').lower()}",
+            expected=f"indices within 1..{header.rows} and 1..{header.columns}, numbers within their type",
+            hint=f"correct the line, or the sizes in line {header.size_line}",
+        ) from error
+    raise FileFormatError(f"{name} cannot be read as Matrix Market", found=text or type(error).__name__) from error
+
+
+def _expand(half: sp.coo_array, header: _Header, name: str) -> sp.coo_array:
+    """All entries of a matrix of which a symmetric file lists one triangle."""
+    if header.symmetry == "general":
+        return half
+    row, column, value = half.row, half.col, half.data
+    diagonal = row == column
+    if header.symmetry != "symmetric":
+        wrong = diagonal & ((value if header.symmetry == "skew-symmetric" else value.imag) != 0)
+        if wrong.any():
+            place = int(row[np.argmax(wrong)]) + 1
+            kind = "zero" if header.symmetry == "skew-symmetric" else "real"
+            raise FileFormatError(
+                f"{name}: the diagonal of a {header.symmetry} matrix must be {kind}",
+                found=f"{value[np.argmax(wrong)]} at row {place}",
+                hint="correct the entry, or the symmetry in the first line",
+            )
+    _check_one_triangle(row, column, header, name)
+    off = ~diagonal
+    mirrored = value[off]
+    if header.symmetry == "skew-symmetric":
+        mirrored = -mirrored
+    elif header.symmetry == "hermitian":
+        mirrored = mirrored.conj()
+    return sp.coo_array(
+        (
+            np.concatenate((value, mirrored)),
+            (np.concatenate((row, column[off])), np.concatenate((column, row[off]))),
+        ),
+        shape=half.shape,
+    )
+
+
+def _check_one_triangle(row: NDArray[Any], column: NDArray[Any], header: _Header, name: str) -> None:
+    """Refuse a symmetric file that lists both (i, j) and (j, i): expanded, every entry would count twice."""
+    upper = row < column
+    if not upper.any() or not (row > column).any():
+        return
+    key = np.maximum(row, column).astype(np.int64) * header.columns + np.minimum(row, column)
+    lower_keys, upper_keys = key[row > column], key[upper]
+    twice = np.intersect1d(lower_keys, upper_keys)
+    if twice.size:
+        i, j = divmod(int(twice[0]), header.columns)
+        raise FileFormatError(
+            f"{name} says {header.symmetry}, but lists entries on both sides of the diagonal",
+            found=f"({i + 1}, {j + 1}) and ({j + 1}, {i + 1})",
+            hint='keep only the lower triangle, or say "general" in the first line',
+        )
+
+
+def _quote(text: str) -> str:
+    shown = text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+    return f'"{shown.encode("unicode_escape").decode("ascii")}"' if text else "nothing"
