@@ -1,0 +1,90 @@
+"""What all formats share: a bundle of arrays for the kernels, and the map from CSR entries to the slots they live in.
+
+A format is laid out once for a pattern; the values are a separate scatter, ``values[slot] = data``, so that new values
+under the same pattern cost one pass and no new layout. Slots that no entry maps to are padding and stay zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Format", "Pattern", "index_dtype", "lanes_of", "unsigned"]
+
+#: Bytes of a short vector in the kernels; a chunk of sliced ELL has as many rows as it has lanes.
+VECTOR_BYTES = 64
+
+
+def lanes_of(dtype: np.dtype[Any]) -> int:
+    """Rows per chunk for values of `dtype`: 16 for float32, 8 for float64 and complex64, 4 for complex128."""
+    return VECTOR_BYTES // dtype.itemsize
+
+
+def unsigned(array: NDArray[Any]) -> NDArray[Any]:
+    """The same non-negative integers as an unsigned array, without a copy: 32 or 64 bits as they were."""
+    return array.view(np.uint32 if array.dtype.itemsize == 4 else np.uint64)
+
+
+def index_dtype(bits: int) -> np.dtype[Any]:
+    """The unsigned dtype of `bits` bits."""
+    return np.dtype(f"uint{bits}")
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A CSR pattern, rows x columns, with unsigned indices and sorted rows."""
+
+    indptr: NDArray[Any]
+    indices: NDArray[Any]
+    columns: int
+
+    @property
+    def rows(self) -> int:
+        return int(self.indptr.size - 1)
+
+    @property
+    def nnz(self) -> int:
+        return int(self.indices.size)
+
+
+@dataclass(frozen=True)
+class Format:
+    """A matrix laid out for a kernel.
+
+    Attributes
+    ----------
+    arrays : NamedTuple
+        What the kernel takes; its class says which kernel that is. Has a field ``values``.
+    slot : (nnz,) array of unsigned integers, or None
+        ``values[slot] = data`` for CSR data; None where the slots are the entries themselves.
+    align : int
+        Rows per unit: blocks of rows must begin at a multiple of it.
+    stored : int
+        Slots stored, padding included.
+    """
+
+    arrays: Any
+    slot: NDArray[Any] | None
+    align: int
+    stored: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays held, the slot map included."""
+        held = [a for a in self.arrays if isinstance(a, np.ndarray)]
+        return sum(int(a.nbytes) for a in held) + (0 if self.slot is None else int(self.slot.nbytes))
+
+    @property
+    def matrix_bytes(self) -> int:
+        """Bytes the kernel reads once per product: everything but the slot map."""
+        return sum(int(a.nbytes) for a in self.arrays if isinstance(a, np.ndarray))
+
+    def fill(self, data: NDArray[Any]) -> None:
+        """Lay `data`, in CSR order, out in the slots."""
+        if self.slot is None:
+            self.arrays.values[: data.size] = data
+        else:
+            self.arrays.values[self.slot] = data

@@ -1,0 +1,144 @@
+"""Sliced diagonals: slices of S rows, each with its own list of diagonals, stored diagonal by diagonal.
+
+A stencil on a regular grid has few diagonals in all (a slice then has just these); a matrix whose rows are numbered
+line by line over lines of changing length has few in each slice though many in all. No column index is stored and x is
+read in runs. Bytes per entry: (itemsize + 4/S) / fill. Slices where some diagonal leaves the matrix, or where rows are
+missing, are marked and done entry by entry. Source: diagonal storage (Saad, Iterative Methods, 3.4), cut into slices as
+ELL is in SELL.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from akx.formats.base import Format, Pattern, lanes_of
+
+__all__ = ["DiaArrays", "dia_slots", "from_csr", "slice_rows"]
+
+
+class DiaArrays(NamedTuple):
+    """start (slices+1,) in diagonals, offset (diagonals,), values (diagonals*S,), edge (slices,) bool."""
+
+    start: NDArray[np.uint64]
+    offset: NDArray[np.int64]
+    values: NDArray[Any]
+    edge: NDArray[np.bool_]
+    rows: int
+    slice: int
+
+
+def slice_rows(dtype: np.dtype[Any]) -> int:
+    """Rows per slice: four short vectors, so that four sums stay in registers."""
+    return 4 * lanes_of(dtype)
+
+
+def dia_slots(pattern: Pattern, dtype: np.dtype[Any], limit: int) -> int:
+    """Slots that :func:`from_csr` would store; counting stops, and the count so far is given, beyond `limit`."""
+    height = slice_rows(dtype)
+    origin = np.zeros(-(-pattern.rows // height), dtype=np.int64)
+    return int(_count(pattern.indptr, pattern.indices, height, origin, limit, np.zeros(0, np.uint64)))
+
+
+def from_csr(
+    pattern: Pattern, dtype: np.dtype[Any], *, origin: NDArray[np.int64] | None = None, columns: Any = None
+) -> Format:
+    """Lay `pattern` out; the values are zero until :meth:`Format.fill`.
+
+    Parameters
+    ----------
+    origin : (slices,) array of int64, optional
+        Subtracted from the row number to give the row's own column, for matrices made of stacked local blocks.
+    columns : (slices,) array of int64, optional
+        Columns that exist for each slice; ``pattern.columns`` for all by default.
+    """
+    height = slice_rows(dtype)
+    slices = -(-pattern.rows // height)
+    if origin is None:
+        origin = np.zeros(slices, dtype=np.int64)
+    if columns is None:
+        columns = np.full(slices, pattern.columns, dtype=np.int64)
+    start = np.zeros(slices + 1, dtype=np.uint64)
+    _count(pattern.indptr, pattern.indices, height, origin, np.iinfo(np.int64).max, start[1:])
+    np.cumsum(start, out=start)
+    diagonals = int(start[-1])
+    offset = np.zeros(diagonals, dtype=np.int64)
+    slot = np.empty(pattern.nnz, dtype=np.uint32 if diagonals * height < 2**32 else np.uint64)
+    edge = np.zeros(slices, dtype=np.bool_)
+    _lay_out(pattern.indptr, pattern.indices, height, origin, columns, start, offset, slot, edge)
+    values = np.zeros(diagonals * height, dtype=dtype)
+    return Format(DiaArrays(start, offset, values, edge, pattern.rows, height), slot, height, diagonals * height)
+
+
+@njit(nogil=True, cache=True)  # type: ignore[misc]
+def _merge_row(known: Any, count: Any, indices: Any, first: Any, stop: Any, row: Any) -> Any:
+    """Merge the sorted offsets of a row into the sorted list known[:count]; give the new count."""
+    k = 0
+    for p in range(first, stop):
+        offset = np.int64(indices[p]) - row
+        while k < count and known[k] < offset:
+            k += 1
+        if k == count or known[k] != offset:
+            if count == known.size:
+                return -1
+            for m in range(count, k, -1):
+                known[m] = known[m - 1]
+            known[k] = offset
+            count += 1
+    return count
+
+
+@njit(nogil=True, cache=True)  # type: ignore[misc]
+def _count(indptr: Any, indices: Any, height: Any, origin: Any, limit: Any, counts: Any) -> Any:
+    rows = indptr.size - 1
+    total = 0
+    known = np.empty(1024, np.int64)
+    for s in range(origin.size):
+        count = 0
+        bound = np.int64(indptr[min(rows, (s + 1) * height)]) - np.int64(indptr[s * height])
+        if bound > known.size:
+            known = np.empty(2 * bound, np.int64)
+        for i in range(s * height, min(rows, (s + 1) * height)):
+            count = _merge_row(known, count, indices, np.int64(indptr[i]), np.int64(indptr[i + 1]), i - origin[s])
+            if total + count * height > limit:
+                return total + count * height
+        total += count * height
+        if counts.size:
+            counts[s] = count
+    return total
+
+
+@njit(nogil=True, cache=True)  # type: ignore[misc]
+def _lay_out(
+    indptr: Any,
+    indices: Any,
+    height: Any,
+    origin: Any,
+    columns: Any,
+    start: Any,
+    offset: Any,
+    slot: Any,
+    edge: Any,
+) -> None:
+    rows = indptr.size - 1
+    for s in range(origin.size):
+        begin, room = np.int64(start[s]), np.int64(start[s + 1]) - np.int64(start[s])
+        known = offset[begin : begin + room]
+        count = 0
+        for i in range(s * height, min(rows, (s + 1) * height)):
+            count = _merge_row(known, count, indices, np.int64(indptr[i]), np.int64(indptr[i + 1]), i - origin[s])
+        first_row, last_row = s * height - origin[s], (s + 1) * height - 1 - origin[s]
+        if (s + 1) * height > rows:
+            edge[s] = True
+        if count and (first_row + known[0] < 0 or last_row + known[count - 1] >= columns[s]):
+            edge[s] = True
+        for i in range(s * height, min(rows, (s + 1) * height)):
+            d = 0
+            for p in range(np.int64(indptr[i]), np.int64(indptr[i + 1])):
+                wanted = np.int64(indices[p]) - (i - origin[s])
+                while known[d] != wanted:
+                    d += 1
+                slot[p] = (begin + d) * height + (i - s * height)

@@ -1,0 +1,125 @@
+"""Sliced ELL with a sorting window: chunks of C rows stored column by column, C the lanes of a short vector.
+
+Rows are sorted by falling length within windows of sigma rows, so that the rows of a chunk are of like length; a row
+map takes the results back (no map and no scatter where sigma = 1). Indices of 16, 32 or 64 bits are relative to a base
+per chunk. Bytes per entry: (itemsize + index bytes) / fill, fill = entries / slots. Source: Kreutzer et al., SIAM J.
+Sci. Comput. 36 (2014), "SELL-C-sigma".
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from akx.formats.base import Format, Pattern, index_dtype, lanes_of
+
+__all__ = ["SellArrays", "from_csr", "sell_fits", "sell_slots"]
+
+
+class SellArrays(NamedTuple):
+    """start (chunks+1,), base (chunks,), index and values (slots,), row (chunks*C,) or (0,) where unsorted."""
+
+    start: NDArray[np.uint64]
+    base: NDArray[np.uint64]
+    index: NDArray[Any]
+    values: NDArray[Any]
+    row: NDArray[np.uint32]
+    rows: int
+    chunk: int
+
+
+def _row_order(pattern: Pattern, sigma: int) -> NDArray[np.int64]:
+    """Rows in the order they are stored: by falling length within windows of sigma rows, ties in order."""
+    lengths = np.diff(pattern.indptr.astype(np.int64))
+    rows = np.arange(pattern.rows, dtype=np.int64)
+    if sigma == 1:
+        return rows
+    return np.lexsort((rows, -lengths, rows // sigma))
+
+
+def _chunk_width(pattern: Pattern, order: NDArray[np.int64], chunk: int) -> NDArray[np.int64]:
+    lengths = np.zeros(-(-pattern.rows // chunk) * chunk, dtype=np.int64)
+    lengths[: pattern.rows] = np.diff(pattern.indptr.astype(np.int64))[order]
+    return lengths.reshape(-1, chunk).max(axis=1)
+
+
+def sell_slots(pattern: Pattern, dtype: np.dtype[Any], sigma: int) -> int:
+    """Slots that :func:`from_csr` would store, padding included."""
+    chunk = lanes_of(dtype)
+    return int(_chunk_width(pattern, _row_order(pattern, sigma), chunk).sum()) * chunk
+
+
+def sell_fits(pattern: Pattern, dtype: np.dtype[Any], sigma: int, bits: int) -> bool:
+    """Whether the columns of every chunk lie within 2**bits of each other."""
+    chunk, order = lanes_of(dtype), _row_order(pattern, sigma)
+    low, high = _chunk_range(pattern.indptr, pattern.indices, order, chunk)
+    return bool(np.all(high - low < np.uint64(2) ** np.uint64(bits))) if bits < 64 else True
+
+
+def from_csr(pattern: Pattern, dtype: np.dtype[Any], *, sigma: int, bits: int) -> Format:
+    """Lay `pattern` out; the values are zero until :meth:`Format.fill`. The caller has checked :func:`sell_fits`.
+
+    `sigma` is 1 (unsorted) or a multiple of the chunk height.
+    """
+    chunk, order = lanes_of(dtype), _row_order(pattern, sigma)
+    width = _chunk_width(pattern, order, chunk)
+    start = np.zeros(width.size + 1, dtype=np.uint64)
+    np.cumsum(width * chunk, out=start[1:].view(np.int64))
+    slots = int(start[-1])
+    low, _ = _chunk_range(pattern.indptr, pattern.indices, order, chunk)
+    if bits >= 32:
+        low = np.zeros_like(low)
+    index = np.zeros(slots, dtype=index_dtype(bits))
+    slot = np.empty(pattern.nnz, dtype=np.uint32 if slots < 2**32 else np.uint64)
+    _lay_out(pattern.indptr, pattern.indices, order, chunk, start, low, index, slot)
+    row = np.zeros(0, dtype=np.uint32)
+    if sigma > 1:
+        row = np.zeros(width.size * chunk, dtype=np.uint32)
+        row[: pattern.rows] = order
+    values = np.zeros(slots, dtype=dtype)
+    arrays = SellArrays(start, low, index, values, row, pattern.rows, chunk)
+    return Format(arrays, slot, chunk if sigma == 1 else sigma, slots)
+
+
+@njit(nogil=True, cache=True)  # type: ignore[misc]
+def _chunk_range(indptr: Any, indices: Any, order: Any, chunk: Any) -> Any:
+    chunks = (order.size + chunk - 1) // chunk
+    low, high = np.zeros(chunks, np.uint64), np.zeros(chunks, np.uint64)
+    for c in range(chunks):
+        least, most = np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0)
+        for s in range(c * chunk, min(order.size, (c + 1) * chunk)):
+            first, stop = np.uint64(indptr[order[s]]), np.uint64(indptr[order[s] + 1])
+            if stop > first:
+                least = min(least, np.uint64(indices[first]))
+                most = max(most, np.uint64(indices[stop - np.uint64(1)]))
+        if least <= most:
+            low[c], high[c] = least, most
+    return low, high
+
+
+@njit(nogil=True, cache=True)  # type: ignore[misc]
+def _lay_out(
+    indptr: Any, indices: Any, order: Any, chunk: Any, start: Any, low: Any, index: Any, slot: Any
+) -> None:
+    """Place every entry; padding of a row repeats its last column, so that it never reads a far part of x."""
+    for c in range(low.size):
+        first_slot = np.int64(start[c])
+        width = (np.int64(start[c + 1]) - first_slot) // chunk
+        for lane in range(chunk):
+            s = c * chunk + lane
+            if s >= order.size:
+                continue
+            first, stop = np.int64(indptr[order[s]]), np.int64(indptr[order[s] + 1])
+            at = first_slot + lane
+            for p in range(first, stop):
+                index[at] = np.uint64(indices[p]) - low[c]
+                slot[p] = at
+                at += chunk
+            if stop > first:
+                last = np.uint64(indices[stop - 1]) - low[c]
+                for _ in range(width - (stop - first)):
+                    index[at] = last
+                    at += chunk

@@ -1,0 +1,42 @@
+"""One way to compile kernels: nogil, cached on disk, and recompiled when any kernel source changes.
+
+Numba keeps a cached function as long as the file that defines it is unchanged; a change in a function it calls from
+another file goes unnoticed. The stamp of each cached function here is therefore a hash of all CPU kernel sources.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from numba import njit
+
+__all__ = ["FLAGS", "jit", "source_hash"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+#: Sums may be reassociated (vectorised) and contracted to fused multiply-adds. NaN and infinity keep their meaning.
+FLAGS = frozenset({"reassoc", "contract", "nsz"})
+
+
+@lru_cache(maxsize=1)
+def source_hash() -> str:
+    """A hash over the sources that compiled CPU code depends on: this package and the formats."""
+    here = Path(__file__).resolve().parent
+    digest = hashlib.blake2b(digest_size=16)
+    for path in sorted([*here.glob("*.py"), *(here.parents[1] / "formats").glob("*.py")]):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def jit(function: _F) -> _F:
+    """Compile `function` lazily without the GIL, cached on disk under :func:`source_hash`."""
+    compiled = njit(nogil=True, cache=True, fastmath=set(FLAGS), error_model="numpy")(function)
+    index = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+    if index is not None and hasattr(index, "_source_stamp"):
+        index._source_stamp = (index._source_stamp, source_hash())
+    result: _F = compiled
+    return result

@@ -1,0 +1,190 @@
+"""From a matrix and a plan to arrays: the order of the rows, and the variant's format.
+
+Orders are memoised with the pattern (a permutation does not depend on values), so that the tuner pays for each once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.errors import InfeasibleError
+from akx.formats import bell, csr, dia, sell
+from akx.formats.base import Format, Pattern, lanes_of, unsigned
+from akx.matrix import Matrix
+from akx.partition.base import inverse_permutation
+from akx.partition.levels import levels, rcm
+from akx.partition.reach import permute
+from akx.plan import Plan
+
+__all__ = ["VARIANTS", "Ordered", "bytes_per_entry", "lay_out", "ordered", "variant_reason", "variants_for"]
+
+#: SpMV variants of this backend, in the order in which ties are decided.
+VARIANTS = {
+    "csr": "compressed sparse rows",
+    "csr16": "compressed sparse rows, 16-bit column indices relative to a base per 64 rows",
+    "sell": "sliced ELL with a sorting window",
+    "sell16": "sliced ELL with a sorting window, 16-bit column indices relative to a base per chunk",
+    "dia": "sliced diagonals, no column indices",
+    "bell": "block sliced ELL, one index per dense block",
+    "bell16": "block sliced ELL, one 16-bit index per dense block",
+}
+
+#: A padded format may store at most this many slots per entry.
+MOST_PADDING = 2.0
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """A matrix pattern in the order of a partitioner.
+
+    Attributes
+    ----------
+    pattern : Pattern
+        P A P^T, or A itself in natural order.
+    order, place : (n,) arrays, or (0,) in natural order
+        order[new] = old and place[old] = new.
+    entries : (nnz,) array or None
+        ``data_new = data[entries]``.
+    """
+
+    pattern: Pattern
+    order: NDArray[Any]
+    place: NDArray[Any]
+    entries: NDArray[Any] | None
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    array.flags.writeable = False
+    return array
+
+
+def ordered(matrix: Matrix, partitioner: str) -> Ordered:
+    """The pattern of `matrix` in the order of `partitioner` ("natural", "rcm" or "levels"); memoised."""
+    key = ("akx.kernels.cpu.ordered", partitioner)
+    found = matrix.pattern_cache.get(key)
+    if found is None:
+        found = matrix.pattern_cache[key] = _order(matrix, partitioner)
+    result: Ordered = found
+    return result
+
+
+def _order(matrix: Matrix, partitioner: str) -> Ordered:
+    nothing = _frozen(np.zeros(0, dtype=np.uint32))
+    if partitioner == "natural":
+        pattern = Pattern(unsigned(matrix.indptr), unsigned(matrix.indices), matrix.n)
+        return Ordered(pattern, nothing, nothing, None)
+    if partitioner == "rcm":
+        permutation = rcm(matrix.indptr, matrix.indices)
+    elif partitioner == "levels":
+        permutation = levels(matrix.indptr, matrix.indices).permutation
+    else:
+        raise InfeasibleError(f"partitioner {partitioner!r} gives no row order", expected="natural, rcm or levels")
+    indptr, indices, entries = permute(matrix.indptr, matrix.indices, permutation)
+    return Ordered(
+        Pattern(_frozen(unsigned(indptr)), _frozen(unsigned(indices)), matrix.n),
+        _frozen(np.ascontiguousarray(permutation, dtype=np.uint32)),
+        _frozen(np.ascontiguousarray(inverse_permutation(permutation), dtype=np.uint32)),
+        entries,
+    )
+
+
+def _wide_bits(columns: int) -> int:
+    return 32 if columns <= 2**32 else 64
+
+
+def _split(variant: str, columns: int) -> tuple[str, int]:
+    """("sell16", n) -> ("sell", 16); without a width the narrowest of 32 and 64 bits that holds any column."""
+    return (variant[:-2], 16) if variant.endswith("16") else (variant, _wide_bits(columns))
+
+
+def block_size(matrix: Matrix) -> int:
+    """The unknowns per node found in the pattern, 1 where there is no natural block."""
+    return int(matrix.features.block_size)
+
+
+def variant_reason(
+    variant: str, pattern: Pattern, dtype: np.dtype[Any], *, sigma: int, block: int, memo: dict[Any, Any], name: str
+) -> str | None:
+    """None where `pattern` can be laid out as `variant`, else why not. `memo` keeps answers under `name`."""
+    key = ("akx.kernels.cpu.variant", name, variant, dtype.str, sigma, block)
+    if key not in memo:
+        memo[key] = _variant_reason(variant, pattern, dtype, sigma, block)
+    reason: str | None = memo[key]
+    return reason
+
+
+def _variant_reason(variant: str, pattern: Pattern, dtype: np.dtype[Any], sigma: int, block: int) -> str | None:
+    if variant not in VARIANTS:
+        return f"unknown variant {variant!r}, known are {', '.join(VARIANTS)}"
+    kind, bits = _split(variant, pattern.columns)
+    limit = int(MOST_PADDING * pattern.nnz)
+    too_full = f"padding would make it more than {MOST_PADDING:g} times as large"
+    too_far = "columns of one chunk lie more than 65,535 apart"
+    if kind == "csr":
+        return None if bits > 16 or csr.csr_fits(pattern, bits) else too_far
+    if kind == "sell":
+        if sigma != 1 and sigma % lanes_of(dtype):
+            return f"sigma = {sigma} is not a multiple of the chunk height {lanes_of(dtype)}"
+        if sell.sell_slots(pattern, dtype, sigma) > limit + lanes_of(dtype) * 8:
+            return too_full
+        return None if bits > 16 or sell.sell_fits(pattern, dtype, sigma, bits) else too_far
+    if kind == "dia":
+        room = limit + 64 * dia.slice_rows(dtype)
+        return None if dia.dia_slots(pattern, dtype, room) <= room else too_full
+    if block < 2:
+        return "the pattern has no dense blocks"
+    if pattern.rows % block:
+        return f"{pattern.rows} rows are not a multiple of the block size {block}"
+    if bell.bell_slots(pattern, dtype, block) > limit + lanes_of(dtype) * block * block * 8:
+        return too_full
+    return None if bits > 16 or bell.bell_fits(pattern, dtype, block, bits) else too_far
+
+
+def variants_for(matrix: Matrix, partitioner: str, *, sigma: int = 1) -> tuple[str, ...]:
+    """The variants that `matrix` can be laid out as in the order of `partitioner`."""
+    natural = ordered(matrix, partitioner)
+    block = block_size(matrix) if partitioner == "natural" else 1
+    return tuple(
+        variant
+        for variant in VARIANTS
+        if variant_reason(
+            variant,
+            natural.pattern,
+            matrix.dtype,
+            sigma=1 if not variant.startswith("sell") else sigma,
+            block=block,
+            memo=matrix.pattern_cache,
+            name=partitioner,
+        )
+        is None
+    )
+
+
+def lay_out(pattern: Pattern, dtype: np.dtype[Any], variant: str, *, sigma: int, block: int) -> Format:
+    """Lay `pattern` out as `variant`; the caller has asked :func:`variant_reason`. Values are not filled in."""
+    kind, bits = _split(variant, pattern.columns)
+    if kind == "csr":
+        return csr.from_csr(pattern, dtype, bits=bits)
+    if kind == "sell":
+        return sell.from_csr(pattern, dtype, sigma=sigma, bits=bits)
+    if kind == "dia":
+        return dia.from_csr(pattern, dtype)
+    return bell.from_csr(pattern, dtype, block=block, bits=bits)
+
+
+def bytes_per_entry(plan: Plan, matrix: Matrix) -> float:
+    """Modelled bytes of matrix data per entry, padding left out, for the traffic model: exact for CSR."""
+    kind, bits = _split(plan.variant, matrix.n)
+    per_row = matrix.n / max(matrix.nnz, 1)
+    itemsize = matrix.dtype.itemsize
+    if kind == "csr":
+        return itemsize + bits / 8 + 4 * per_row
+    if kind == "sell":
+        return itemsize + bits / 8 + per_row
+    if kind == "dia":
+        return itemsize + 8 / dia.slice_rows(matrix.dtype)
+    return itemsize + bits / 8 / block_size(matrix) ** 2

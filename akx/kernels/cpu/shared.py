@@ -1,0 +1,99 @@
+"""What the CPU schedules share: parameters every one of them has, feasibility of a layout, cuts on unit boundaries."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.device.host import HostDevice, default_threads
+from akx.formats.base import Pattern, lanes_of
+from akx.kernels.base import Parameter
+from akx.kernels.cpu.layout import VARIANTS, block_size, ordered, variant_reason, variants_for
+from akx.matrix import Matrix
+from akx.partition.rows import even_cuts
+from akx.plan import Plan
+
+__all__ = ["aligned_cuts", "basic_reason", "block_of", "block_plan_reason", "common_parameters", "per_pass_choices", "sigma_of", "thread_choices"]
+
+#: Below this many entries one thread is all there is to try: waking a second costs more than the work.
+_SMALL = 20_000
+
+
+def sigma_of(plan: Plan) -> int:
+    """The sorting window of a sliced-ELL plan; 1 for the other variants."""
+    return int(plan.option("sigma", 1)) if plan.variant.startswith("sell") else 1
+
+
+def block_of(plan: Plan, matrix: Matrix) -> int:
+    """The block size of a block variant; 1 for the others, which do not need the pattern searched for blocks."""
+    return block_size(matrix) if plan.variant.startswith("bell") and plan.partitioner == "natural" else 1
+
+
+def thread_choices(matrix: Matrix) -> tuple[int, ...]:
+    """One thread and all of them; one only for a small matrix."""
+    most = default_threads()
+    return (1,) if most == 1 or matrix.nnz < _SMALL else (most, 1)
+
+
+def _orders(matrix: Matrix) -> tuple[str, ...]:
+    return ("natural", "rcm") if matrix.n > 1 else ("natural",)
+
+
+def common_parameters(matrix: Matrix, device: HostDevice, orders: tuple[str, ...] | None = None) -> tuple[Parameter, ...]:
+    """variant, partitioner, threads and sigma."""
+    variants = variants_for(matrix, "natural", sigma=32 * lanes_of(matrix.dtype))
+    threads = thread_choices(matrix)
+    named = _orders(matrix) if orders is None else orders
+    parameters = [
+        Parameter("variant", variants, variants[0], "SpMV variant: " + "; ".join(f"{v}: {VARIANTS[v]}" for v in variants)),
+        Parameter("partitioner", named, named[0], "order of the rows"),
+        Parameter("threads", threads, threads[0], "threads"),
+    ]
+    if any(v.startswith("sell") for v in variants):
+        window = 32 * lanes_of(matrix.dtype)
+        parameters.append(Parameter("sigma", (1, window), 1, "rows per sorting window of sliced ELL, 1 for none"))
+    return tuple(parameters)
+
+
+def per_pass_choices(k: int) -> tuple[int, ...]:
+    """Powers per pass worth trying, ascending: k shared evenly over 1, 2, 3, ... passes, at least two powers each."""
+    return tuple(sorted({-(-k // passes) for passes in (1, 2, 3, 4, 8)} - {1})) or (k,)
+
+
+def block_plan_reason(plan: Plan) -> str | None:
+    """Why this plan's block size makes no sense for a schedule with blocks, or None."""
+    return None if plan.block_bytes >= 1024 else f"block_bytes is {plan.block_bytes}, expected at least 1024"
+
+
+def basic_reason(plan: Plan, matrix: Matrix, orders: tuple[str, ...]) -> str | None:
+    """Why this plan's order or variant cannot be laid out, or None."""
+    if plan.backend != "cpu":
+        return f"this schedule runs on the cpu, not on {plan.backend}"
+    if plan.partitioner not in orders:
+        return f"no partitioner {plan.partitioner!r} here, expected one of {', '.join(orders)}"
+    if plan.variant not in VARIANTS:
+        return f"unknown variant {plan.variant!r}, known are {', '.join(VARIANTS)}"
+    if plan.variant.startswith("bell") and plan.partitioner != "natural":
+        return "a new order of the rows breaks the dense blocks up"
+    sigma = plan.option("sigma", 1)
+    if isinstance(sigma, bool) or not isinstance(sigma, int) or sigma < 1:
+        return f"sigma is {sigma!r}, expected an integer >= 1"
+    if sigma > 1 and not plan.variant.startswith("sell"):
+        return f"sigma is for sliced ELL, not for {plan.variant}"
+    return variant_reason(
+        plan.variant,
+        ordered(matrix, plan.partitioner).pattern,
+        matrix.dtype,
+        sigma=sigma,
+        block=block_of(plan, matrix),
+        memo=matrix.pattern_cache,
+        name=plan.partitioner,
+    )
+
+
+def aligned_cuts(pattern: Pattern, parts: int, align: int) -> NDArray[np.int64]:
+    """At most `parts` contiguous blocks of equal work, cut at multiples of `align` rows."""
+    work = pattern.indptr.astype(np.float64) + 2.0 * np.arange(pattern.rows + 1)
+    units = -(-pattern.rows // align)
+    boundaries = np.minimum(np.arange(units + 1, dtype=np.int64) * align, pattern.rows)
+    return even_cuts(work, parts, boundaries=boundaries)

@@ -1,0 +1,71 @@
+"""`sweep`: k products one after another, in every SpMV variant. The baseline.
+
+v_{j+1} = a_j A v_j + b_j v_j + c_j v_{j-1} for j = 0..k-1, each product over the whole matrix before the next. Threads
+take contiguous shares of the rows with equal work and wait for one another only where a share reads rows of another.
+
+Traffic per call and start vector: k times the matrix, unless all of it fits the last-level cache, and k times x read
+and y written (a written line is first read). Flops: 2 nnz k.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from akx.device.host import HostDevice, host_device
+from akx.kernels.base import Parameter, Program, Traffic, check_feasible
+from akx.kernels.cpu.layout import bytes_per_entry, lay_out, ordered
+from akx.kernels.cpu.program import TaskProgram
+from akx.kernels.cpu.shared import aligned_cuts, basic_reason, block_of, common_parameters, sigma_of
+from akx.kernels.cpu.tasks import ascending, schedule_tasks
+from akx.matrix import Matrix
+from akx.partition.reach import block_dependencies
+from akx.plan import Plan
+
+__all__ = ["SCHEDULE", "Sweep"]
+
+
+class Sweep:
+    """See the module."""
+
+    name = "sweep"
+    backend = "cpu"
+    description = "k products one after another (the baseline)"
+
+    def space(self, matrix: Matrix, device: HostDevice, k: int) -> tuple[Parameter, ...]:
+        return common_parameters(matrix, device)
+
+    def feasible(self, plan: Plan, matrix: Matrix, device: HostDevice) -> str | None:
+        if plan.k_per_pass != 1:
+            return f"a sweep does one power per pass, not {plan.k_per_pass}"
+        return basic_reason(plan, matrix, ("natural", "rcm", "levels"))
+
+    def traffic(self, plan: Plan, matrix: Matrix, device: HostDevice) -> Traffic:
+        once = bytes_per_entry(plan, matrix) * matrix.nnz
+        vector = matrix.n * matrix.dtype.itemsize
+        resident = once + 2 * vector <= 0.8 * device.l3_bytes
+        moved = 0.0 if plan.partitioner == "natural" else 3.0 * vector * (plan.k + 1)
+        return Traffic(
+            matrix_bytes=once * (1 if resident else plan.k),
+            vector_bytes=plan.k * vector * (2 if resident else 3) + vector + moved,
+            flops=2.0 * matrix.nnz * plan.k,
+            cache_bytes=(once + 2 * vector) * plan.k,
+            synchronisations=float(plan.k * (plan.threads - 1)),
+        )
+
+    def prepare(self, matrix: Matrix, plan: Plan) -> Program:
+        check_feasible(self, plan, matrix, host_device())
+        where = ordered(matrix, plan.partitioner)
+        layout = lay_out(
+            where.pattern, matrix.dtype, plan.variant, sigma=sigma_of(plan), block=block_of(plan, matrix)
+        )
+        cuts = aligned_cuts(where.pattern, plan.threads, layout.align)
+        low, high = block_dependencies(where.pattern.indptr, where.pattern.indices, cuts)
+        owner = np.arange(cuts.size - 1, dtype=np.int64)
+        order, pointer = ascending(owner, plan.threads)
+        tasks = schedule_tasks(cuts, low, high, owner, order, pointer, k=plan.k, k_per_pass=1, lag=0)
+        program = TaskProgram(layout, tasks, where)
+        program.update_values(matrix.data)
+        return program
+
+
+SCHEDULE = Sweep()

@@ -1,0 +1,158 @@
+"""`wavefront`: blocks of rows run diagonally through the powers, so that a block is used k times while it is in cache.
+
+Rows are taken in an order of small reach (natural for banded matrices and grids, reverse Cuthill-McKee or breadth-first
+levels else) and cut into blocks of `block_bytes`. Power j of block b needs power j-1 of the blocks that its rows read;
+always doing the highest power that is ready makes a front that moves once through the matrix with the live blocks,
+about k (reach + block) of them, in cache. No flop is done twice. Two ways to share the work (`split`):
+
+- "contiguous": every thread has a stretch of the rows and a front of its own, even ones running down and odd ones up,
+  so that neighbours start where they meet. Hardly any waiting; every core needs its own front in its cache.
+- "interleaved": every block is cut between the threads. The front is shared, a core's part of it is 1/threads, but
+  threads exchange vector entries all along.
+
+Traffic per call and start vector: the matrix once per pass, ceil(k / k_per_pass) passes, if the front fits the cache;
+k vectors written (and the lines read first), one read. Flops: 2 nnz k. Source: Alappat et al., "Level-based blocking for
+sparse matrices", TPDS 2023, for the diagonal order; the readiness rule by blocks, the mirrored fronts and the
+point-to-point waits are akx's own (:mod:`akx.kernels.cpu.tasks`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.device.host import HostDevice, host_device
+from akx.formats.base import Format
+from akx.kernels.base import Parameter, Program, Traffic, check_feasible
+from akx.kernels.cpu.layout import Ordered, bytes_per_entry, lay_out, ordered
+from akx.kernels.cpu.program import TaskProgram
+from akx.kernels.cpu.shared import (
+    aligned_cuts,
+    basic_reason,
+    block_of,
+    block_plan_reason,
+    common_parameters,
+    per_pass_choices,
+    sigma_of,
+)
+from akx.kernels.cpu.tasks import ascending, mirrored, schedule_tasks
+from akx.matrix import Matrix
+from akx.partition.reach import block_dependencies
+from akx.plan import Plan
+
+__all__ = ["SCHEDULE", "Wavefront"]
+
+KIB = 1024
+_BLOCKS = (32 * KIB, 64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB, 1024 * KIB)
+#: A front that is wider than this share of the rows is no front: nothing would be reused.
+_WIDEST = 0.5
+
+
+class Wavefront:
+    """See the module."""
+
+    name = "wavefront"
+    backend = "cpu"
+    description = "blocks run diagonally through the powers while they are in cache"
+
+    def space(self, matrix: Matrix, device: HostDevice, k: int) -> tuple[Parameter, ...]:
+        entry = matrix.nnz * (matrix.dtype.itemsize + 2)
+        blocks = tuple(size for size in _BLOCKS if size * 4 <= max(entry, 4 * _BLOCKS[0]))
+        default = min(blocks, key=lambda size: abs(size - 128 * KIB))
+        passes = per_pass_choices(k)
+        parameters = [
+            *common_parameters(matrix, device),
+            Parameter("k_per_pass", passes, passes[-1], "powers done per pass over the matrix"),
+            Parameter("block_bytes", blocks, default, "bytes of matrix data per block"),
+        ]
+        if parameters[2].choices != (1,):
+            parameters += [
+                Parameter("split", ("contiguous", "interleaved"), "contiguous", "how threads share the blocks"),
+                Parameter("lag", (0, 1), 0, "rounds of slack between threads"),
+            ]
+        return tuple(parameters)
+
+    def feasible(self, plan: Plan, matrix: Matrix, device: HostDevice) -> str | None:
+        if plan.k_per_pass < 2:
+            return "a wavefront of one power per pass is a sweep"
+        if plan.option("split", "contiguous") not in ("contiguous", "interleaved"):
+            return f"split is {plan.option('split', '')!r}, expected 'contiguous' or 'interleaved'"
+        lag = plan.option("lag", 0)
+        if isinstance(lag, bool) or not isinstance(lag, int) or lag < 0:
+            return f"lag is {lag!r}, expected an integer >= 0"
+        if plan.threads == 1 and (lag or plan.option("split", "contiguous") != "contiguous"):
+            return "split and lag are for two threads or more"
+        reason = block_plan_reason(plan) or basic_reason(plan, matrix, ("natural", "rcm", "levels"))
+        if reason is not None:
+            return reason
+        share = _front(matrix, plan.partitioner)
+        if share * matrix.n > 4096 and share > _WIDEST:
+            return f"rows reach over {share:.0%} of the matrix in {plan.partitioner} order, so that no front forms"
+        return None
+
+    def traffic(self, plan: Plan, matrix: Matrix, device: HostDevice) -> Traffic:
+        once = bytes_per_entry(plan, matrix) * matrix.nnz
+        vector = matrix.n * matrix.dtype.itemsize
+        everything = once + (plan.k + 1) * vector
+        passes = -(-plan.k // plan.k_per_pass)
+        moved = 0.0 if plan.partitioner == "natural" else 3.0 * vector * (plan.k + 1)
+        share = _front(matrix, plan.partitioner) / 2
+        fronts = plan.threads if plan.option("split", "contiguous") == "contiguous" else 1
+        live = min(1.0, fronts * share * plan.k_per_pass) * everything + fronts * plan.k_per_pass * plan.block_bytes
+        cache = max(device.l3_bytes, plan.threads * device.l2_bytes)
+        reread = 1.0 if live <= 0.8 * cache else float(plan.k_per_pass)
+        resident = everything <= 0.8 * device.l3_bytes
+        blocks = everything / max(plan.block_bytes, 1)
+        shared = plan.option("split", "contiguous") == "interleaved"
+        return Traffic(
+            matrix_bytes=once * (1.0 if resident else min(passes * reread, float(plan.k))),
+            vector_bytes=vector * (plan.k * (1 if resident else 2) + passes) + moved,
+            flops=2.0 * matrix.nnz * plan.k,
+            cache_bytes=(once + 2 * vector) * plan.k,
+            synchronisations=(blocks * plan.k if shared else 2.0 * plan.k) * (plan.threads - 1),
+        )
+
+    def prepare(self, matrix: Matrix, plan: Plan) -> Program:
+        check_feasible(self, plan, matrix, host_device())
+        where = ordered(matrix, plan.partitioner)
+        layout = lay_out(
+            where.pattern, matrix.dtype, plan.variant, sigma=sigma_of(plan), block=block_of(plan, matrix)
+        )
+        blocks = max(1, round(layout.matrix_bytes / plan.block_bytes))
+        interleaved = plan.option("split", "contiguous") == "interleaved"
+        cuts, owner = _shares(where, layout, blocks, plan.threads, interleaved)
+        low, high = block_dependencies(where.pattern.indptr, where.pattern.indices, cuts)
+        order, pointer = (ascending if interleaved else mirrored)(owner, plan.threads)
+        lag = int(plan.option("lag", 0))
+        tasks = schedule_tasks(cuts, low, high, owner, order, pointer, k=plan.k, k_per_pass=plan.k_per_pass, lag=lag)
+        program = TaskProgram(layout, tasks, where)
+        program.update_values(matrix.data)
+        return program
+
+
+def _shares(
+    where: Ordered, layout: Format, blocks: int, threads: int, interleaved: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Cuts of the rows and the thread of each block; a share is whole blocks, or every block is cut between threads."""
+    cuts = aligned_cuts(where.pattern, max(blocks, threads) * (threads if interleaved else 1), layout.align)
+    count = cuts.size - 1
+    number = np.arange(count, dtype=np.int64)
+    return cuts, number % threads if interleaved else number * threads // max(count, 1)
+
+
+def _front(matrix: Matrix, partitioner: str) -> float:
+    """Mean extent of what a row and its block read, as a share of all rows; memoised with the pattern."""
+    key = ("akx.kernels.cpu.front", partitioner)
+    if key not in matrix.pattern_cache:
+        where = ordered(matrix, partitioner)
+        cuts = aligned_cuts(where.pattern, 256, 1)
+        low, high = block_dependencies(where.pattern.indptr, where.pattern.indices, cuts)
+        begin = np.minimum.accumulate(cuts[low][::-1])[::-1]
+        end = np.maximum.accumulate(cuts[high + 1])
+        own = np.diff(cuts)
+        matrix.pattern_cache[key] = float(np.mean(end - begin - own) / max(matrix.n, 1))
+    share: float = matrix.pattern_cache[key]
+    return share
+
+
+SCHEDULE = Wavefront()
