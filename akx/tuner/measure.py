@@ -1,0 +1,199 @@
+"""Honest timing of short and long calls: warmed up, batched, interleaved, repeated until the median is known.
+
+A sample is the time of a batch of calls over the size of the batch; the batch is as large as it takes for a sample to
+last a millisecond, so that the resolution of the clock and the price of reading it do not matter for calls of 10 us.
+Several calls are timed in rounds, forwards and backwards in turn (A B B A), so that a drift of the machine falls on all
+of them alike; ratios are taken round by round. Rounds are repeated until the confidence interval of every median is
+narrow, or the time is gone.
+
+The interval of the median needs no assumption on the distribution: of n sorted samples, numbers d+1 and n-d enclose the
+median with a probability of about 95 % for d = floor((n - 1.96 sqrt(n)) / 2) (order statistics, binomial with p = 1/2).
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from akx.errors import ArgumentError
+
+__all__ = ["Measurement", "Precision", "interleave", "median", "median_interval", "now", "paired_ratio"]
+
+#: A call shorter than this (seconds) is made once, untimed, whenever its turn comes, to have its data in cache again.
+_REWARM_SECONDS = 10e-3
+#: A call shorter than this is tried three times before its batch is fixed.
+_ONCE_SECONDS = 2e-3
+_BATCH_MAX = 10_000
+
+
+def now() -> float:
+    """Seconds on a monotonic clock; the only clock that tuning looks at."""
+    return time.perf_counter()
+
+
+@dataclass(frozen=True)
+class Precision:
+    """When to stop repeating.
+
+    Attributes
+    ----------
+    relative : float
+        Half-width wanted of the confidence interval of the median, relative to the median.
+    seconds : float
+        Time after which to stop, whatever the interval is, once `rounds_min` are done.
+    rounds_min, rounds_max : int
+        Least and most rounds. Two rounds are enough where they take three times `seconds`.
+    sample_seconds : float
+        Least time of one sample; shorter calls are batched.
+    """
+
+    relative: float = 0.02
+    seconds: float = 0.3
+    rounds_min: int = 5
+    rounds_max: int = 60
+    sample_seconds: float = 1e-3
+
+    def __post_init__(self) -> None:
+        if not (self.relative > 0 and self.seconds >= 0 and 1 <= self.rounds_min <= self.rounds_max):
+            raise ArgumentError("precision makes no sense", found=repr(self))
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The time of one call.
+
+    Attributes
+    ----------
+    seconds : float
+        Median seconds per call.
+    low, high : float
+        Confidence interval of the median, about 95 %.
+    samples : tuple of float
+        Seconds per call of each round, in order.
+    batch : int
+        Calls per sample.
+    """
+
+    seconds: float
+    low: float
+    high: float
+    samples: tuple[float, ...]
+    batch: int = 1
+
+    @staticmethod
+    def of(samples: Sequence[float], batch: int = 1) -> Measurement:
+        """The measurement that `samples`, at least one, stand for."""
+        low, high = median_interval(samples)
+        return Measurement(median(samples), low, high, tuple(samples), batch)
+
+    @property
+    def spread(self) -> float:
+        """Half-width of the interval relative to the median."""
+        return (self.high - self.low) / (2 * self.seconds) if self.seconds > 0 else 0.0
+
+
+def median(samples: Sequence[float]) -> float:
+    """Median of at least one sample."""
+    ordered = sorted(samples)
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def median_interval(samples: Sequence[float]) -> tuple[float, float]:
+    """Lowest and highest of a confidence interval of the median, about 95 %; the range for fewer than six samples."""
+    ordered = sorted(samples)
+    dropped = max(0, math.floor((len(ordered) - 1.96 * math.sqrt(len(ordered))) / 2))
+    return ordered[dropped], ordered[-1 - dropped]
+
+
+def paired_ratio(a: Measurement, b: Measurement) -> Measurement:
+    """The ratio a / b, taken round by round of one :func:`interleave`; its `seconds` is a plain number."""
+    return Measurement.of([x / y if y > 0 else 1.0 for x, y in zip(a.samples, b.samples, strict=True)])
+
+
+def interleave(
+    calls: Sequence[Callable[[], object]],
+    precision: Precision | None = None,
+    *,
+    hopeless: Callable[[Sequence[Measurement]], bool] | None = None,
+) -> list[Measurement]:
+    """Time several calls against one another.
+
+    Parameters
+    ----------
+    calls : sequence of callables without arguments
+        Each has been called before, so that nothing is left to compile; each is called at least once more, untimed.
+    precision : Precision, optional
+        When to stop.
+    hopeless : callable, optional
+        Asked after the first timed call of each and after each round, with what is known so far; true stops the timing.
+
+    Returns
+    -------
+    list of Measurement
+        One for each call, with equally many samples; sample i of all of them is of the same round.
+    """
+    wanted = precision or Precision()
+    samples: list[list[float]] = [[] for _ in calls]
+    with _quiet():
+        start = now()
+        once = [_once(call) for call in calls]
+        first = [Measurement.of([seconds]) for seconds in once]
+        if hopeless is not None and hopeless(first):
+            return first
+        batches = [_batch(seconds, wanted.sample_seconds) for seconds in once]
+        for turn in range(wanted.rounds_max):
+            begin = now()
+            order = range(len(calls)) if turn % 2 == 0 else reversed(range(len(calls)))
+            for i in order:
+                if once[i] < _REWARM_SECONDS:
+                    calls[i]()
+                samples[i].append(_sample(calls[i], batches[i]))
+            found = [Measurement.of(times, batch) for times, batch in zip(samples, batches, strict=True)]
+            if hopeless is not None and hopeless(found):
+                break
+            if _enough(found, wanted, now() - start, now() - begin):
+                break
+    return found
+
+
+def _enough(found: Sequence[Measurement], wanted: Precision, elapsed: float, last_round: float) -> bool:
+    rounds = len(found[0].samples) if found else wanted.rounds_max
+    if rounds < wanted.rounds_min:
+        return rounds >= 2 and elapsed + last_round > 3 * wanted.seconds
+    return elapsed + last_round > wanted.seconds or all(one.spread <= wanted.relative for one in found)
+
+
+def _once(call: Callable[[], object]) -> float:
+    """Seconds of one call; the best of three where it is short."""
+    first = _sample(call, 1)
+    return first if first > _ONCE_SECONDS else min(first, _sample(call, 1), _sample(call, 1))
+
+
+def _batch(seconds: float, least: float) -> int:
+    if seconds * _BATCH_MAX <= least:
+        return _BATCH_MAX
+    return max(1, math.ceil(least / seconds))
+
+
+def _sample(call: Callable[[], object], batch: int) -> float:
+    start = now()
+    for _ in range(batch):
+        call()
+    return (now() - start) / batch
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No garbage collection while the clock runs."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

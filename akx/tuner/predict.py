@@ -1,0 +1,210 @@
+"""From the schedules' traffic models to seconds, and the plan for a call that nobody tuned.
+
+The model of one call with b start vectors on a machine with the figures of :mod:`akx.tuner.machine`::
+
+    seconds = max(slow bytes / slow bandwidth, cache bytes / cache bandwidth, flops / flop rate)
+              + synchronisations x price of one
+
+where slow bytes = matrix bytes + b x vector bytes, flops and cache bytes grow with b, and the slow bandwidth is that of
+the last-level cache where the matrix and all vectors fit it. It is a roofline, so it is optimistic; it ranks plans.
+
+A call that was not tuned must never be slower than plain products because of a model. So another schedule is predicted
+only where it promises a clear gain, needs no reordering, and the matrix is beyond the last-level cache; in doubt it is
+the plain sweep.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from akx.device.host import HostDevice, host_device, resolve_threads
+from akx.errors import InfeasibleError
+from akx.kernels.base import Traffic
+from akx.matrix import Matrix
+from akx.plan import Plan
+from akx.tuner.machine import Figures, derived_figures
+from akx.tuner.result import Roofline
+from akx.tuner.space import BASELINE_SCHEDULE, NATURAL, Space, build_space, is_baseline
+
+__all__ = ["Model", "predict"]
+
+#: A schedule other than the sweep must promise to be this many times faster to be chosen without a measurement.
+_CLEAR_GAIN = 1.3
+
+
+@dataclass(frozen=True)
+class Model:
+    """Seconds of plans of one problem, as the traffic models have it.
+
+    Attributes
+    ----------
+    matrix : Matrix
+        The matrix.
+    space : Space
+        Where the schedules are.
+    figures : Figures
+        Of the machine.
+    start_vectors : int
+        Start vectors per call.
+    """
+
+    matrix: Matrix
+    space: Space
+    figures: Figures
+    start_vectors: int = 1
+
+    @property
+    def working_set(self) -> int:
+        """Bytes that one call touches in the plainest layout: CSR and all vectors."""
+        vectors = (self.space.k + 1) * self.matrix.n * self.matrix.dtype.itemsize * self.start_vectors
+        return self.matrix.nbytes + vectors
+
+    def traffic(self, plan: Plan) -> Traffic | None:
+        """The schedule's model of a plan, or None where it has none."""
+        try:
+            return self.space.schedules[plan.schedule].traffic(plan, self.matrix, self.space.device)
+        except Exception:  # a model only ranks: what it cannot rank comes last, and is judged by its trial
+            return None
+
+    def parts(self, traffic: Traffic) -> dict[str, float]:
+        """Seconds by what takes them: ``"memory"``, ``"cache"``, ``"arithmetic"``, ``"synchronisation"``."""
+        b = self.start_vectors
+        slow = traffic.matrix_bytes + b * traffic.vector_bytes
+        return {
+            "memory": slow / self.figures.bandwidth(self.working_set),
+            "cache": b * traffic.cache_bytes / self.figures.cache_bandwidth,
+            "arithmetic": b * traffic.flops / self.figures.flops,
+            "synchronisation": traffic.synchronisations * self.figures.synchronisation,
+        }
+
+    def seconds(self, plan: Plan) -> float:
+        """Modelled seconds of one call; infinite where the schedule has no model of the plan."""
+        traffic = self.traffic(plan)
+        if traffic is None:
+            return math.inf
+        parts = self.parts(traffic)
+        waiting = parts.pop("synchronisation")
+        return max(parts.values()) * self._share(plan) + waiting
+
+    def rank(self, plans: Iterable[Plan]) -> list[Plan]:
+        """Plans by modelled seconds, fastest first; the order given where they are equal."""
+        return sorted(plans, key=self.seconds)
+
+    def roofline(self, plan: Plan, seconds: float) -> Roofline | None:
+        """The bound that slow memory and caches set to a plan, beside what it took."""
+        traffic = self.traffic(plan)
+        if traffic is None or seconds <= 0:
+            return None
+        parts = self.parts(traffic)
+        parts.pop("arithmetic")  # the flop rate is a guess, no bound
+        parts.pop("synchronisation")
+        limit = max(parts, key=lambda name: parts[name])
+        return Roofline(
+            bound_seconds=parts[limit],
+            share=parts[limit] / seconds,
+            limit=limit,
+            bytes=traffic.matrix_bytes + self.start_vectors * traffic.vector_bytes,
+            flops=self.start_vectors * traffic.flops,
+            redundancy=traffic.redundancy,
+        )
+
+    def _share(self, plan: Plan) -> float:
+        """How much longer the work takes on the plan's threads than on all of them."""
+        return self.space.threads / max(1, min(plan.threads, self.space.threads))
+
+
+def predict(
+    matrix: Matrix,
+    k: int,
+    device: HostDevice | None = None,
+    *,
+    basis: str = "monomial",
+    start_vectors: int = 1,
+    backend: str = "auto",
+    threads: int | None = None,
+) -> Plan:
+    """The plan for a call that was not tuned: nothing is measured, nothing is prepared.
+
+    Parameters
+    ----------
+    matrix : Matrix
+        The matrix.
+    k : int
+        Powers, at least 1.
+    device : HostDevice, optional
+        This machine by default.
+    basis : str
+        Basis kind; every kind costs the same in the model.
+    start_vectors : int
+        Start vectors per call.
+    backend : str
+        ``"auto"`` or a backend's name.
+    threads : int, optional
+        Most threads to use.
+
+    Returns
+    -------
+    Plan
+        Feasible; the same on every call with the same arguments.
+
+    Raises
+    ------
+    InfeasibleError
+        Where not even a plain sweep is feasible.
+    """
+    del basis
+    found = host_device() if device is None else device
+    used = resolve_threads(threads)
+    space = build_space(matrix, k, found, backend=backend, threads=used)
+    return predicted(Model(matrix, space, derived_figures(space.device, used), start_vectors))
+
+
+def predicted(model: Model) -> Plan:
+    """The plan that `model` predicts; see :func:`predict`."""
+    space, matrix = model.space, model.matrix
+    reasons: dict[str, None] = {}
+    sweeps = []
+    for plan in _sweeps(space):
+        reason = space.feasible(plan, matrix)
+        if reason is None:
+            sweeps.append(plan)
+        else:
+            reasons[reason] = None
+    if not sweeps:
+        why = "; ".join(reasons) or "no schedule of that name"
+        raise InfeasibleError(f"no plain sweep is feasible: {why}", hint="use another backend")
+    best = model.rank(sweeps)[0]
+    if model.working_set <= model.figures.last_level_bytes or space.k < 2:
+        return best
+    bar = model.seconds(best) / _CLEAR_GAIN
+    for plan in _others(space):
+        if space.feasible(plan, matrix) is None:
+            seconds = model.seconds(plan)
+            if seconds < bar:
+                best, bar = plan, seconds
+    return best
+
+
+def _sweeps(space: Space) -> list[Plan]:
+    """Plain products, in each variant, on all threads and on one."""
+    plans = list(space.baselines())
+    if 1 in space.choices(BASELINE_SCHEDULE, "threads"):
+        plans += [plan.replace(threads=1) for plan in plans]
+    return list(dict.fromkeys(plan for plan in plans if is_baseline(plan)))
+
+
+def _others(space: Space) -> list[Plan]:
+    """The other schedules' defaults in each variant, in the order of the rows as it is."""
+    plans: dict[Plan, None] = {}
+    for name in space.parameters:
+        if name == BASELINE_SCHEDULE:
+            continue
+        orders = space.choices(name, "partitioner")
+        if orders and NATURAL not in orders:
+            continue
+        fixed = {"partitioner": NATURAL} if orders else {}
+        for variant in space.choices(name, "variant"):
+            plans[space.plan(name, {**fixed, "variant": variant})] = None
+    return list(plans)

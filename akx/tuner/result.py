@@ -1,0 +1,396 @@
+"""What a tuning run found: its trials, its figures, and the JSON object that scripts read.
+
+Figures and their meaning::
+
+    speedup          = baseline seconds / best seconds, both medians of one interleaved run-off, never below 1
+    break-even calls = ceil((tuning seconds + prepare seconds) / (baseline seconds - best seconds)), none without a gain
+    roofline share   = bound seconds / best seconds, the bound being the plan's modelled traffic at measured bandwidths
+
+The baseline is the fastest plan of the family "products one after another in the order the user gave"
+(:func:`akx.tuner.space.is_baseline`); where nothing beats it, it is the plan and the speed-up is exactly 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from akx.plan import Plan
+
+__all__ = ["RESULT_SCHEMA", "Counts", "Finalist", "Progress", "Roofline", "Trial", "TuneResult"]
+
+#: Version of the JSON form of a result. Raised whenever a field changes its meaning or goes.
+RESULT_SCHEMA = 1
+
+COMPLETE, PRUNED, FAILED = "complete", "pruned", "failed"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One plan that was asked for, and what became of it.
+
+    Attributes
+    ----------
+    number : int
+        Position in the run, from 0.
+    plan : Plan
+        The plan tried.
+    origin : str
+        Who asked for it: ``"baseline"``, ``"predicted"``, ``"default"``, ``"model"``, ``"neighbour"``, ``"sampler"``,
+        ``"all"`` or ``"given"``.
+    state : str
+        ``"complete"``, ``"pruned"`` (infeasible, or dropped early as too slow) or ``"failed"`` (an exception, or a
+        wrong result).
+    reason : str
+        Why it was pruned or failed; empty where complete.
+    seconds, spread : float or None
+        Seconds of one call, corrected for drift against the baseline, and the relative half-width of the confidence
+        interval. A plan dropped early has a rough figure here.
+    prepare_seconds : float or None
+        Seconds spent preparing the program in this run (a compilation on first use included).
+    error : float or None
+        Largest componentwise error over its bound; at most 1 in a complete trial.
+    samples : tuple of float
+        Seconds per call of every sample, corrected for drift.
+    """
+
+    number: int
+    plan: Plan
+    origin: str
+    state: str
+    reason: str = ""
+    seconds: float | None = None
+    spread: float | None = None
+    prepare_seconds: float | None = None
+    error: float | None = None
+    samples: tuple[float, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict of JSON types; numbers that are not finite become null."""
+        return {
+            "number": self.number,
+            "origin": self.origin,
+            "state": self.state,
+            "reason": self.reason,
+            "seconds": _finite(self.seconds),
+            "spread": _finite(self.spread),
+            "prepare_seconds": _finite(self.prepare_seconds),
+            "error": _finite(self.error),
+            "plan": self.plan.to_json(),
+        }
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Numbers of trials by state."""
+
+    complete: int = 0
+    pruned: int = 0
+    failed: int = 0
+
+    @staticmethod
+    def of(trials: tuple[Trial, ...]) -> Counts:
+        """Count `trials` by state."""
+        states = Counter(trial.state for trial in trials)
+        return Counts(states[COMPLETE], states[PRUNED], states[FAILED])
+
+    def to_json(self) -> dict[str, int]:
+        """``{"complete": ..., "pruned": ..., "failed": ...}``."""
+        return {"complete": self.complete, "pruned": self.pruned, "failed": self.failed}
+
+
+@dataclass(frozen=True)
+class Finalist:
+    """A plan's figures in the interleaved run-off: median seconds per call and relative half-width of its interval."""
+
+    plan: Plan
+    seconds: float
+    spread: float
+    rounds: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict of JSON types."""
+        return {
+            "seconds": self.seconds,
+            "spread": self.spread,
+            "rounds": self.rounds,
+            "schedule": self.plan.schedule,
+            "variant": self.plan.variant,
+            "label": self.plan.label(),
+            "plan": self.plan.to_json(),
+        }
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """The modelled lower bound of the best plan's time, and what limits it.
+
+    Attributes
+    ----------
+    bound_seconds : float
+        Longest of the times of slow-memory traffic, cache traffic and arithmetic at the measured figures.
+    share : float
+        bound_seconds / seconds measured: 1 is as fast as the model allows.
+    limit : str
+        ``"memory"``, ``"cache"``, ``"arithmetic"`` or ``"synchronisation"``.
+    bytes, flops, redundancy : float
+        The plan's modelled traffic and work for one call with all start vectors.
+    """
+
+    bound_seconds: float
+    share: float
+    limit: str
+    bytes: float
+    flops: float
+    redundancy: float
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict of JSON types."""
+        return {
+            "bound_seconds": self.bound_seconds,
+            "share": self.share,
+            "limit": self.limit,
+            "bytes": self.bytes,
+            "flops": self.flops,
+            "redundancy": self.redundancy,
+        }
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a progress bar needs, passed to the callback of :func:`akx.tuner.tune` after each trial and phase.
+
+    Attributes
+    ----------
+    phase : str
+        ``"reference"``, ``"baseline"``, ``"search"``, ``"run-off"`` or ``"done"``.
+    trials : int
+        Trials so far, of at most `trials_budget`.
+    trials_budget : int
+        Most trials that will be made.
+    elapsed, seconds_budget : float
+        Seconds since tuning began, and the most that will be spent.
+    state : str
+        State of the trial just ended, empty where the report is not of a trial.
+    trial : Trial or None
+        The trial just ended.
+    best_plan : Plan or None
+        Best plan so far.
+    best_seconds, baseline_seconds : float or None
+        Seconds per call of the best plan so far and of the baseline.
+    roofline_share : float or None
+        Share of the roofline that the best plan so far reaches.
+    """
+
+    phase: str
+    trials: int
+    trials_budget: int
+    elapsed: float
+    seconds_budget: float
+    state: str = ""
+    trial: Trial | None = None
+    best_plan: Plan | None = None
+    best_seconds: float | None = None
+    baseline_seconds: float | None = None
+    roofline_share: float | None = None
+
+    @property
+    def speedup(self) -> float:
+        """Baseline over best so far, at least 1."""
+        if not self.best_seconds or not self.baseline_seconds:
+            return 1.0
+        return max(1.0, self.baseline_seconds / self.best_seconds)
+
+    @property
+    def fraction(self) -> float:
+        """Share of the budget used, the tighter of trials and seconds, in [0, 1]."""
+        if self.phase == "done":
+            return 1.0
+        spent = self.elapsed / self.seconds_budget if self.seconds_budget > 0 else 1.0
+        made = self.trials / self.trials_budget if self.trials_budget > 0 else 1.0
+        return min(1.0, max(spent, made))
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """The outcome of :func:`akx.tuner.tune`.
+
+    Attributes
+    ----------
+    matrix_name : str
+        Name given by the caller, may be empty.
+    rows, nnz : int
+        Size of the matrix.
+    dtype, index_type, fingerprint : str
+        Value type, index type, digest of the pattern.
+    k, start_vectors : int
+        Powers computed and start vectors per call.
+    basis, backend, device : str
+        Basis kind, backend of the plan, device class that the plan is keyed by.
+    threads : int
+        Most threads that a plan could use.
+    plan, seconds, spread
+        The best plan, its median seconds per call and the relative half-width of the interval of the median.
+    baseline_name, baseline_plan, baseline_seconds, baseline_spread
+        The same of the baseline, from the same run-off; the plan is None where a reused record does not tell it.
+    tuning_seconds : float
+        Wall time of this call, everything included; of the look-up where the plan was reused.
+    prepare_seconds : float
+        Seconds to prepare the best plan's program from the matrix with nothing memoised, code compiled before.
+    counts : Counts
+        Trials by state; those of the original run where the plan was reused.
+    trials, finalists : tuple
+        History of this run, empty where the plan was reused.
+    reused : bool
+        The plan came from the database.
+    db : str or None
+        The database used; None without one.
+    interrupted : bool
+        The run was stopped by Ctrl-C and kept the best so far.
+    stopped : str
+        What ended the search: ``"trial budget"``, ``"time budget"``, ``"no improvement"``, ``"space exhausted"``,
+        ``"interrupted"`` or ``"reused"``.
+    roofline : Roofline or None
+        The bound, where the model could give one.
+    notes : tuple of str
+        Anything the user should know, e.g. that nothing beat the baseline.
+    """
+
+    matrix_name: str
+    rows: int
+    nnz: int
+    dtype: str
+    index_type: str
+    fingerprint: str
+    k: int
+    basis: str
+    start_vectors: int
+    backend: str
+    device: str
+    threads: int
+    plan: Plan
+    seconds: float
+    spread: float
+    baseline_name: str
+    baseline_plan: Plan | None
+    baseline_seconds: float
+    baseline_spread: float
+    tuning_seconds: float
+    prepare_seconds: float
+    counts: Counts = Counts()
+    trials: tuple[Trial, ...] = ()
+    finalists: tuple[Finalist, ...] = ()
+    reused: bool = False
+    db: str | None = None
+    interrupted: bool = False
+    stopped: str = ""
+    roofline: Roofline | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def speedup(self) -> float:
+        """Baseline seconds over best seconds; exactly 1 where the baseline is the plan."""
+        if self.plan == self.baseline_plan or self.seconds <= 0:
+            return 1.0
+        return max(1.0, self.baseline_seconds / self.seconds)
+
+    @property
+    def break_even_calls(self) -> int | None:
+        """Calls after which tuning and preparing have paid, or None where nothing was gained."""
+        gain = self.baseline_seconds - self.seconds
+        if self.plan == self.baseline_plan or gain <= 0:
+            return None
+        return max(1, math.ceil((self.tuning_seconds + self.prepare_seconds) / gain))
+
+    @property
+    def schedules(self) -> tuple[Trial, ...]:
+        """The best complete trial of each schedule, fastest first."""
+        best: dict[str, Trial] = {}
+        for trial in self.trials:
+            if trial.state != COMPLETE or trial.seconds is None:
+                continue
+            held = best.get(trial.plan.schedule)
+            if held is None or held.seconds is None or trial.seconds < held.seconds:
+                best[trial.plan.schedule] = trial
+        return tuple(sorted(best.values(), key=lambda trial: (trial.seconds or 0.0, trial.plan.schedule)))
+
+    @property
+    def reasons(self) -> dict[str, dict[str, int]]:
+        """How often each reason for pruning and failing was given, the most frequent first."""
+        tables = {}
+        for state in (PRUNED, FAILED):
+            found = Counter(trial.reason for trial in self.trials if trial.state == state)
+            tables[state] = dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+        return tables
+
+    def to_json(self, *, history: bool = False) -> dict[str, Any]:
+        """One object of JSON types: the contract of ``akx tune --json``.
+
+        Parameters
+        ----------
+        history : bool
+            Add every trial under ``"history"``.
+        """
+        data: dict[str, Any] = {
+            "schema": RESULT_SCHEMA,
+            "matrix": {
+                "name": self.matrix_name,
+                "rows": self.rows,
+                "nnz": self.nnz,
+                "dtype": self.dtype,
+                "index_type": self.index_type,
+                "fingerprint": self.fingerprint,
+            },
+            "k": self.k,
+            "basis": self.basis,
+            "start_vectors": self.start_vectors,
+            "backend": self.backend,
+            "device": self.device,
+            "threads": self.threads,
+            "baseline": {
+                "name": self.baseline_name,
+                "seconds": self.baseline_seconds,
+                "spread": self.baseline_spread,
+                "plan": None if self.baseline_plan is None else self.baseline_plan.to_json(),
+            },
+            "best": {
+                "seconds": self.seconds,
+                "spread": self.spread,
+                "schedule": self.plan.schedule,
+                "variant": self.plan.variant,
+                "label": self.plan.label(),
+                "plan": self.plan.to_json(),
+            },
+            "speedup": self.speedup,
+            "trials": self.counts.to_json(),
+            "tuning_seconds": self.tuning_seconds,
+            "prepare_seconds": self.prepare_seconds,
+            "break_even_calls": self.break_even_calls,
+            "reused": self.reused,
+            "db": self.db,
+            "interrupted": self.interrupted,
+            "stopped": self.stopped,
+            "roofline": None if self.roofline is None else self.roofline.to_json(),
+            "schedules": [
+                {
+                    "schedule": trial.plan.schedule,
+                    "variant": trial.plan.variant,
+                    "seconds": trial.seconds,
+                    "spread": trial.spread,
+                    "label": trial.plan.label(),
+                }
+                for trial in self.schedules
+            ],
+            "finalists": [finalist.to_json() for finalist in self.finalists],
+            "reasons": self.reasons,
+            "notes": list(self.notes),
+        }
+        if history:
+            data["history"] = [trial.to_json() for trial in self.trials]
+        return data
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,195 @@
+"""The search space: what each schedule says of itself, put together, and walked.
+
+A schedule gives a tuple of discrete parameters (:class:`akx.kernels.base.Parameter`); a plan is a schedule and one
+choice of each. The space knows no parameter's meaning: it only fixes the number of threads where a schedule leaves it
+open, drops choices beyond the threads or the powers allowed, and tells which choices are neighbours: next to one
+another in the order given where the choices are numbers, any other one where they are names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+
+from akx.device.host import HostDevice
+from akx.errors import ArgumentError
+from akx.kernels import registry
+from akx.kernels.base import Parameter, Schedule
+from akx.matrix import Matrix
+from akx.plan import Option, Plan
+
+__all__ = ["BASELINE_SCHEDULE", "NATURAL", "Space", "build_space", "is_baseline", "is_numeric", "resolve_backend"]
+
+BASELINE_SCHEDULE = "sweep"
+NATURAL = "natural"
+
+
+def is_baseline(plan: Plan) -> bool:
+    """Whether a plan is plain products one after another, rows in the order the user gave."""
+    return plan.schedule == BASELINE_SCHEDULE and plan.partitioner == NATURAL
+
+
+def is_numeric(parameter: Parameter) -> bool:
+    """Whether the choices are numbers, so that their order means something."""
+    return all(isinstance(choice, (int, float)) and not isinstance(choice, bool) for choice in parameter.choices)
+
+
+def resolve_backend(backend: str) -> str:
+    """The backend a name stands for: ``"auto"`` is the first one registered."""
+    known = registry.backends()
+    if backend == "auto":
+        return known[0]
+    if backend not in known:
+        raise ArgumentError("unknown backend", expected=f"auto or one of {', '.join(known)}", found=repr(backend))
+    return backend
+
+
+@dataclass(frozen=True)
+class Space:
+    """Every plan that may be tried for one matrix, k and device.
+
+    Attributes
+    ----------
+    backend : str
+        Backend of every plan.
+    k : int
+        Powers.
+    threads : int
+        Most threads that a plan may use; all of them where a schedule has no such parameter.
+    device : HostDevice
+        The device as the schedules see it: with `threads` cores.
+    schedules : mapping of str to Schedule
+        By name, in the order of the registry.
+    parameters : mapping of str to tuple of Parameter
+        Those of each schedule, choices already limited.
+    """
+
+    backend: str
+    k: int
+    threads: int
+    device: HostDevice
+    schedules: Mapping[str, Schedule]
+    parameters: Mapping[str, tuple[Parameter, ...]]
+
+    @property
+    def size(self) -> int:
+        """Number of combinations, infeasible ones included."""
+        return sum(math.prod(len(p.choices) for p in parameters) for parameters in self.parameters.values())
+
+    def plan(self, schedule: str, values: Mapping[str, Option]) -> Plan:
+        """The plan of one choice of each parameter; those not given keep their defaults."""
+        known = {parameter.name: parameter.default for parameter in self.parameters[schedule]}
+        chosen: dict[str, Option] = {"threads": self.threads, **known, **values}
+        return Plan.from_parameters(self.backend, schedule, self.k, chosen)
+
+    def values(self, plan: Plan) -> dict[str, Option] | None:
+        """The choices that make `plan`, or None where it lies outside the space."""
+        if plan.schedule not in self.parameters or plan.backend != self.backend or plan.k != self.k:
+            return None
+        chosen: dict[str, Option] = {}
+        for parameter in self.parameters[plan.schedule]:
+            value = plan.options.get(parameter.name, getattr(plan, parameter.name, parameter.default))
+            if value not in parameter.choices:
+                return None
+            chosen[parameter.name] = value
+        return chosen if self.plan(plan.schedule, chosen) == plan else None
+
+    def default(self, schedule: str) -> Plan:
+        """The plan of a schedule's defaults."""
+        return self.plan(schedule, {})
+
+    def choices(self, schedule: str, name: str) -> tuple[Option, ...]:
+        """The choices of one parameter, empty where the schedule has none of that name."""
+        return next((p.choices for p in self.parameters[schedule] if p.name == name), ())
+
+    def plans(self, schedule: str | None = None) -> Iterator[Plan]:
+        """Every plan, of one schedule or of all in order, each once."""
+        for name, parameters in self.parameters.items():
+            if schedule not in (None, name):
+                continue
+            seen = set()
+            for choice in product(*(parameter.choices for parameter in parameters)):
+                plan = self.plan(name, {p.name: value for p, value in zip(parameters, choice, strict=True)})
+                if plan not in seen:
+                    seen.add(plan)
+                    yield plan
+
+    def neighbours(self, plan: Plan) -> tuple[Plan, ...]:
+        """Plans that differ from `plan` in one parameter, nearest first; empty where it lies outside the space."""
+        values = self.values(plan)
+        if values is None:
+            return ()
+        found: dict[Plan, None] = {}
+        for parameter in self.parameters[plan.schedule]:
+            at = parameter.choices.index(values[parameter.name])
+            if is_numeric(parameter):
+                others = [i for i in (at + 1, at - 1) if 0 <= i < len(parameter.choices)]
+            else:
+                others = [i for i in range(len(parameter.choices)) if i != at]
+            for i in others:
+                found[self.plan(plan.schedule, {**values, parameter.name: parameter.choices[i]})] = None
+        found.pop(plan, None)
+        return tuple(found)
+
+    def feasible(self, plan: Plan, matrix: Matrix) -> str | None:
+        """None where the plan can be prepared, else the schedule's reason why not."""
+        return self.schedules[plan.schedule].feasible(plan, matrix, self.device)
+
+    def baselines(self) -> tuple[Plan, ...]:
+        """The plans that stand for the baseline: each variant of the plain products, natural order, other defaults."""
+        if BASELINE_SCHEDULE not in self.parameters:
+            return ()
+        fixed: dict[str, Option] = {}
+        if NATURAL in self.choices(BASELINE_SCHEDULE, "partitioner"):
+            fixed["partitioner"] = NATURAL
+        variants = self.choices(BASELINE_SCHEDULE, "variant")
+        plans = [self.plan(BASELINE_SCHEDULE, {**fixed, "variant": variant}) for variant in variants]
+        return tuple(dict.fromkeys(plan for plan in plans if is_baseline(plan)))
+
+
+def build_space(
+    matrix: Matrix,
+    k: int,
+    device: HostDevice,
+    *,
+    backend: str = "auto",
+    threads: int,
+    keep: Callable[[str], bool] | None = None,
+) -> Space:
+    """The space of every schedule of a backend for one matrix.
+
+    Parameters
+    ----------
+    matrix : Matrix
+        The matrix.
+    k : int
+        Powers, at least 1.
+    device : HostDevice
+        The device; schedules see it with `threads` cores.
+    backend : str
+        ``"auto"`` or a backend's name.
+    threads : int
+        Most threads that a plan may use.
+    keep : callable, optional
+        Names of schedules to keep; all by default.
+    """
+    name = resolve_backend(backend)
+    limited = replace(device, cores=threads)
+    schedules = {s.name: s for s in registry.schedules(name) if keep is None or keep(s.name)}
+    limits = {"threads": threads, "k_per_pass": k}
+    parameters = {
+        label: tuple(_limited(p, limits.get(p.name)) for p in schedule.space(matrix, limited, k))
+        for label, schedule in schedules.items()
+    }
+    return Space(name, k, threads, limited, schedules, parameters)
+
+
+def _limited(parameter: Parameter, limit: int | None) -> Parameter:
+    """The parameter without the choices beyond `limit`; `limit` itself is the one choice where none is left."""
+    if limit is None:
+        return parameter
+    choices = tuple(c for c in parameter.choices if not isinstance(c, (int, float)) or c <= limit) or (limit,)
+    default = parameter.default if parameter.default in choices else choices[-1]
+    return replace(parameter, choices=choices, default=default)

@@ -1,0 +1,403 @@
+"""Tuning as its users call it: from a matrix to a plan in the database.
+
+:func:`tune` looks the plan up first; without one it makes sure that the result can be kept, searches, and keeps it.
+:func:`exhaustive` measures the whole feasible space, to show what a search has missed.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from importlib import metadata
+
+from akx.device.host import HostDevice, host_device, resolve_threads
+from akx.errors import AkxError, ArgumentError, ArgumentTypeError, DatabaseError, PlanError
+from akx.kernels import registry
+from akx.matrix import Matrix
+from akx.plan import Plan
+from akx.plandb import PlanDatabase, PlanKey, PlanRecord, TrialRecord, make_key
+from akx.tuner import measure
+from akx.tuner.machine import measured_figures
+from akx.tuner.predict import Model
+from akx.tuner.result import Counts, Progress, TuneResult
+from akx.tuner.search import Outcome, Search, Settings
+from akx.tuner.space import Space, build_space, resolve_backend
+from akx.tuner.verify import BASIS_KINDS, Problem
+from akx.tuner.worker import Bench
+
+__all__ = ["exhaustive", "plan_key", "tune"]
+
+
+def tune(
+    matrix: Matrix,
+    k: int,
+    *,
+    basis: str = "monomial",
+    start_vectors: int = 1,
+    backend: str = "auto",
+    threads: int | None = None,
+    trials: int | None = None,
+    seconds: float | None = None,
+    db: PlanDatabase | None = None,
+    retune: bool = False,
+    seed: int = 0,
+    name: str = "",
+    callback: Callable[[Progress], object] | None = None,
+    space_filter: Callable[[Plan], bool] | None = None,
+    settings: Settings | None = None,
+) -> TuneResult:
+    """The best plan for a matrix on this machine: from the database, or by measuring.
+
+    Parameters
+    ----------
+    matrix : Matrix
+        The matrix.
+    k : int
+        Powers, at least 1.
+    basis : str
+        ``"monomial"``, ``"newton"`` or ``"chebyshev"``.
+    start_vectors : int
+        Start vectors per call, at least 1.
+    backend : str
+        ``"auto"`` or a backend's name.
+    threads : int, optional
+        Most threads to use; a number other than the machine's cores is part of the plan's key.
+    trials : int, optional
+        Most trials (60).
+    seconds : float, optional
+        Most seconds in all (40); a trial under way is finished.
+    db : PlanDatabase, optional
+        Where plans are looked up and kept; None does neither.
+    retune : bool
+        Search even where there is a plan, and replace it.
+    seed : int
+        Of start vectors and sampler.
+    name : str
+        What to call the matrix in the database.
+    callback : callable, optional
+        Called with a :class:`Progress` after each trial and phase. What it raises ends the tuning.
+    space_filter : callable, optional
+        Plans for which it returns false are not tried (baselines always are). The database is then neither read nor
+        written, since a plan from a part of the space is not the best plan.
+    settings : Settings, optional
+        Everything else about the search; `trials`, `seconds` and `seed` override it where given.
+
+    Returns
+    -------
+    TuneResult
+        Its speed-up is at least 1: where nothing beats the baseline, the baseline is the plan.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        An argument makes no sense.
+    DatabaseError
+        The database cannot be written; raised before any time is spent on tuning.
+    InfeasibleError
+        Not even a plain sweep works.
+    KeyboardInterrupt
+        Before anything was measured; later it ends the search and the best so far is kept.
+    """
+    start = measure.now()
+    wanted = _settings(settings, trials, seconds, seed)
+    _check_count("k", k)
+    _check_count("start_vectors", start_vectors)
+    if basis not in BASIS_KINDS:
+        raise ArgumentError("unknown basis", expected=f"one of {', '.join(BASIS_KINDS)}", found=repr(basis))
+    label, used, device = resolve_backend(backend), resolve_threads(threads), host_device()
+    key = plan_key(matrix, k, basis=basis, start_vectors=start_vectors, backend=label, threads=used, device=device)
+    kept = None if space_filter is not None else db
+    if kept is not None:
+        if not retune:
+            reused = _reuse(kept, key, matrix, device, used, start)
+            if reused is not None:
+                if callback is not None:
+                    callback(_last_progress(reused, wanted))
+                return reused
+        kept.check_writable()
+    space = build_space(matrix, k, device, backend=label, threads=used)
+    problem = Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed)
+    bench = _bench(problem, space, wanted)
+    model = Model(matrix, space, measured_figures(space.device, used), start_vectors)
+    search = Search(bench, model, wanted, start=start, callback=callback, keep=space_filter)
+    outcome = search.run()
+    bench.close()
+    result = _result(outcome, matrix, key, space, model, start, name=name, db=kept)
+    if kept is not None:
+        result = _keep(kept, key, result)
+    if callback is not None:
+        callback(_last_progress(result, wanted))
+    return result
+
+
+def exhaustive(
+    matrix: Matrix,
+    k: int,
+    *,
+    basis: str = "monomial",
+    start_vectors: int = 1,
+    backend: str = "auto",
+    threads: int | None = None,
+    seconds: float | None = None,
+    include: Iterable[Plan] = (),
+    seed: int = 0,
+    name: str = "",
+    callback: Callable[[Progress], object] | None = None,
+    space_filter: Callable[[Plan], bool] | None = None,
+    settings: Settings | None = None,
+) -> TuneResult:
+    """Measure the whole feasible space, with neither racing nor sampling, and keep nothing.
+
+    Parameters
+    ----------
+    matrix, k, basis, start_vectors, backend, threads, seed, name, callback, space_filter, settings
+        As for :func:`tune`.
+    seconds : float, optional
+        Most seconds; no limit by default.
+    include : iterable of Plan
+        Plans that take part in the run-off in any case, e.g. that of :func:`tune`, so that they are compared with the
+        optimum in the same minute: see :attr:`TuneResult.finalists`.
+
+    Returns
+    -------
+    TuneResult
+        Its ``trials`` are all plans that were measured.
+    """
+    start = measure.now()
+    given = tuple(include)
+    base = _settings(settings, None, None, seed)
+    wanted = replace(base, trials=2**31 - 1, seconds=math.inf if seconds is None else seconds)
+    _check_count("k", k)
+    _check_count("start_vectors", start_vectors)
+    label, used, device = resolve_backend(backend), resolve_threads(threads), host_device()
+    key = plan_key(matrix, k, basis=basis, start_vectors=start_vectors, backend=label, threads=used, device=device)
+    space = build_space(matrix, k, device, backend=label, threads=used)
+    bench = _bench(Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=seed), space, wanted)
+    model = Model(matrix, space, measured_figures(space.device, used), start_vectors)
+    search = Search(
+        bench, model, wanted, start=start, callback=callback, keep=space_filter, given=given, everything=True
+    )
+    outcome = search.run()
+    bench.close()
+    return _result(outcome, matrix, key, space, model, start, name=name, db=None)
+
+
+def plan_key(
+    matrix: Matrix,
+    k: int,
+    *,
+    basis: str = "monomial",
+    start_vectors: int = 1,
+    backend: str = "auto",
+    threads: int | None = None,
+    device: HostDevice | None = None,
+) -> PlanKey:
+    """The key under which :func:`tune` keeps the plan of a call with these arguments."""
+    return make_key(
+        matrix,
+        k,
+        basis=basis,
+        start_vectors=start_vectors,
+        device=host_device() if device is None else device,
+        threads=resolve_threads(threads),
+        backend=resolve_backend(backend),
+    )
+
+
+def _settings(settings: Settings | None, trials: int | None, seconds: float | None, seed: int) -> Settings:
+    base = Settings() if settings is None else settings
+    return replace(
+        base,
+        trials=base.trials if trials is None else trials,
+        seconds=base.seconds if seconds is None else seconds,
+        seed=seed,
+    )
+
+
+def _check_count(what: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ArgumentTypeError(f"{what} is not a number", expected="an integer >= 1", found=repr(value))
+    if value < 1:
+        raise ArgumentError(f"{what} is out of range", expected="an integer >= 1", found=repr(value))
+
+
+def _bench(problem: Problem, space: Space, wanted: Settings) -> Bench:
+    return Bench(problem, space, precision=wanted.precision, race=wanted.race, keep=wanted.finalists + 1)
+
+
+# ---------------------------------------------------------------------------------------------------- database
+
+
+def _reuse(
+    db: PlanDatabase, key: PlanKey, matrix: Matrix, device: HostDevice, threads: int, start: float
+) -> TuneResult | None:
+    """The result that the database has for `key`, or None; a plan that no longer works is not used."""
+    record = db.find(key).record
+    if record is None:
+        return None
+    try:
+        schedule = registry.get(record.plan.backend, record.plan.schedule)
+        if schedule.feasible(record.plan, matrix, replace(device, cores=threads)) is not None:
+            return None
+    except AkxError:
+        return None
+    baseline = None
+    spreads = record.provenance.get("spreads")
+    best_spread, baseline_spread = spreads if isinstance(spreads, list) and len(spreads) == 2 else (0.0, 0.0)
+    try:
+        baseline = Plan.from_json(record.provenance.get("baseline_plan", {}))
+    except PlanError:
+        baseline = None
+    counts = Counts(**{state: record.trials.get(state, 0) for state in ("complete", "pruned", "failed")})
+    return TuneResult(
+        matrix_name=record.matrix_name,
+        rows=matrix.n,
+        nnz=matrix.nnz,
+        dtype=key.dtype,
+        index_type=key.index_type,
+        fingerprint=key.fingerprint,
+        k=key.k,
+        basis=key.basis,
+        start_vectors=key.start_vectors,
+        backend=record.plan.backend,
+        device=key.device_class,
+        threads=threads,
+        plan=record.plan,
+        seconds=record.seconds,
+        spread=float(best_spread),
+        baseline_name=record.baseline_name,
+        baseline_plan=baseline,
+        baseline_seconds=record.baseline_seconds,
+        baseline_spread=float(baseline_spread),
+        tuning_seconds=measure.now() - start,
+        prepare_seconds=record.prepare_seconds,
+        counts=counts,
+        reused=True,
+        db=str(db.path),
+        stopped="reused",
+        notes=(f"tuned on {record.created[:10]} in {record.tuning_seconds:.1f} s",),
+    )
+
+
+def _keep(db: PlanDatabase, key: PlanKey, result: TuneResult) -> TuneResult:
+    """Put the result and its trials into the database; where that fails now, the result says so and is not lost."""
+    record = PlanRecord(
+        key=key,
+        plan=result.plan,
+        seconds=result.seconds,
+        baseline_name=result.baseline_name,
+        baseline_seconds=result.baseline_seconds,
+        prepare_seconds=result.prepare_seconds,
+        tuning_seconds=result.tuning_seconds,
+        matrix_name=result.matrix_name,
+        provenance=_provenance(result),
+        trials=result.counts.to_json(),
+    )
+    rows = [TrialRecord(trial.plan, trial.samples, trial.state, trial.reason) for trial in result.trials]
+    try:
+        db.put(record)
+        db.add_trials(key, rows)
+    except DatabaseError as error:
+        return replace(result, notes=(*result.notes, f"the plan could not be kept: {error}"))
+    return result
+
+
+def _provenance(result: TuneResult) -> dict[str, object]:
+    """Where the figures of a record come from."""
+    versions = {"python": platform.python_version()}
+    for package in ("akx", "numpy", "numba"):
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return {
+        "machine": {"system": platform.platform(), "device": result.device},
+        "versions": versions,
+        "matrix": {"rows": result.rows, "nnz": result.nnz},
+        "baseline_plan": None if result.baseline_plan is None else result.baseline_plan.to_json(),
+        "spreads": [result.spread, result.baseline_spread],
+        "finalists": [finalist.to_json() for finalist in result.finalists],
+        "roofline": None if result.roofline is None else result.roofline.to_json(),
+        "stopped": result.stopped,
+        "interrupted": result.interrupted,
+    }
+
+
+# ---------------------------------------------------------------------------------------------------- result
+
+
+def _result(
+    outcome: Outcome,
+    matrix: Matrix,
+    key: PlanKey,
+    space: Space,
+    model: Model,
+    start: float,
+    *,
+    name: str,
+    db: PlanDatabase | None,
+) -> TuneResult:
+    best, baseline = outcome.best, outcome.baseline
+    tried = next((trial.prepare_seconds for trial in outcome.trials if trial.plan == best.plan), None)
+    prepare = tried if tried is not None else 0.0
+    if not outcome.interrupted:
+        prepare = _cold_prepare_seconds(space, matrix, best.plan, prepare)
+    name_of_baseline = f"{baseline.plan.schedule}/{baseline.plan.variant} threads={baseline.plan.threads}"
+    return TuneResult(
+        matrix_name=name,
+        rows=matrix.n,
+        nnz=matrix.nnz,
+        dtype=key.dtype,
+        index_type=key.index_type,
+        fingerprint=key.fingerprint,
+        k=key.k,
+        basis=key.basis,
+        start_vectors=key.start_vectors,
+        backend=space.backend,
+        device=key.device_class,
+        threads=space.threads,
+        plan=best.plan,
+        seconds=best.seconds,
+        spread=best.spread,
+        baseline_name=name_of_baseline,
+        baseline_plan=baseline.plan,
+        baseline_seconds=baseline.seconds,
+        baseline_spread=baseline.spread,
+        tuning_seconds=measure.now() - start,
+        prepare_seconds=prepare,
+        counts=Counts.of(outcome.trials),
+        trials=outcome.trials,
+        finalists=outcome.finalists,
+        db=None if db is None else str(db.path),
+        interrupted=outcome.interrupted,
+        stopped=outcome.stopped,
+        roofline=model.roofline(best.plan, best.seconds),
+        notes=outcome.notes,
+    )
+
+
+def _cold_prepare_seconds(space: Space, matrix: Matrix, plan: Plan, fallback: float) -> float:
+    """Seconds to prepare a plan for a matrix of which nothing is memoised; the code is compiled by now."""
+    cold = Matrix(matrix.indptr, matrix.indices, matrix.data, pattern_cache={})
+    begin = measure.now()
+    try:
+        space.schedules[plan.schedule].prepare(cold, plan)
+    except Exception:
+        return fallback
+    return measure.now() - begin
+
+
+def _last_progress(result: TuneResult, wanted: Settings) -> Progress:
+    return Progress(
+        phase="done",
+        trials=len(result.trials),
+        trials_budget=wanted.trials,
+        elapsed=result.tuning_seconds,
+        seconds_budget=wanted.seconds,
+        best_plan=result.plan,
+        best_seconds=result.seconds,
+        baseline_seconds=result.baseline_seconds,
+        roofline_share=None if result.roofline is None else result.roofline.share,
+    )

@@ -1,0 +1,220 @@
+"""One trial: from a plan to a verified, timed program, or to the reason why not.
+
+Steps, each of which may end the trial:
+
+1. feasible?                  no: pruned, with the schedule's reason, before any work
+2. prepare                    an exception: failed; InfeasibleError: pruned
+3. poison, run, compare       a wrong or missing entry: failed, whatever its speed
+4. time against the anchor    clearly slower than the best: pruned after the first rounds
+5. time against the anchor    until the interval of the median is narrow: complete
+
+The anchor is a baseline program kept alive: every candidate is timed in turn with it, and its figure is the ratio of
+the two times the anchor's seconds, so that a machine that slows down between two trials favours neither. Compilation
+happens in 2 or 3 and is never part of a figure. Programs of losing trials are dropped at once; those of the few best
+are kept for the run-off while they fit a budget of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from akx.errors import AkxError, InfeasibleError, VerificationError
+from akx.kernels.base import Program
+from akx.matrix import Matrix
+from akx.plan import Plan
+from akx.tuner import measure
+from akx.tuner.measure import Measurement, Precision
+from akx.tuner.result import COMPLETE, FAILED, PRUNED, Trial
+from akx.tuner.space import Space
+from akx.tuner.verify import Problem
+
+__all__ = ["Bench"]
+
+#: Bytes of programs kept for the run-off beside the anchor's.
+_KEEP_BYTES = 1024**3
+
+
+@dataclass(frozen=True)
+class _Anchor:
+    plan: Plan
+    program: Program
+    seconds: float
+
+
+class Bench:
+    """Where plans of one problem are tried.
+
+    Parameters
+    ----------
+    problem : Problem
+        What every candidate computes.
+    space : Space
+        Where the schedules are.
+    precision : Precision
+        Of a trial.
+    race : float
+        A candidate is dropped once its fastest sample is this many times slower than the best.
+    keep : int
+        Programs kept alive for the run-off.
+    """
+
+    def __init__(self, problem: Problem, space: Space, *, precision: Precision, race: float, keep: int) -> None:
+        self.problem = problem
+        self.space = space
+        self.precision = precision
+        self.race = race
+        self.keep = keep
+        self._anchor: _Anchor | None = None
+        self._kept: dict[Plan, tuple[float, Program]] = {}
+        self._sizes: dict[Plan, int] = {}
+
+    @property
+    def matrix(self) -> Matrix:
+        """The matrix of the problem."""
+        return self.problem.matrix
+
+    def nbytes(self, plan: Plan) -> int:
+        """Bytes of the program of a plan that was tried; 0 where it was not."""
+        return self._sizes.get(plan, 0)
+
+    def try_plan(self, plan: Plan, *, number: int, origin: str, best: float | None) -> Trial:
+        """Make one trial.
+
+        Parameters
+        ----------
+        plan : Plan
+            The plan to try.
+        number, origin
+            For the record.
+        best : float or None
+            Seconds of the best complete trial so far: no racing without.
+
+        Returns
+        -------
+        Trial
+            Never raises for anything the plan did; KeyboardInterrupt passes.
+        """
+        try:
+            reason = self.space.feasible(plan, self.matrix)
+        except Exception as failure:
+            return Trial(number, plan, origin, FAILED, _describe(failure))
+        if reason is not None:
+            return Trial(number, plan, origin, PRUNED, reason)
+        start = measure.now()
+        try:
+            program = self._prepare(plan)
+            prepared = measure.now() - start
+            error = self.run_verified(program)
+        except InfeasibleError as refusal:
+            return Trial(number, plan, origin, PRUNED, refusal.what, prepare_seconds=measure.now() - start)
+        except VerificationError as wrong:
+            return Trial(number, plan, origin, FAILED, str(wrong), prepare_seconds=measure.now() - start)
+        except Exception as failure:
+            return Trial(number, plan, origin, FAILED, _describe(failure), prepare_seconds=measure.now() - start)
+        try:
+            found, rough = self._time(program, best)
+        except Exception as failure:
+            return Trial(number, plan, origin, FAILED, _describe(failure), prepare_seconds=prepared, error=error)
+        state, reason = (PRUNED, f"more than {self.race:g}x slower than the best") if rough else (COMPLETE, "")
+        trial = Trial(
+            number, plan, origin, state, reason, found.seconds, found.spread, prepared, error, samples=found.samples
+        )
+        if state == COMPLETE:
+            self._retain(plan, program, found.seconds)
+        return trial
+
+    def run_verified(self, program: Program) -> float:
+        """Run once on a poisoned output and return the error over its bound.
+
+        Raises
+        ------
+        VerificationError
+            Where an entry is wrong or was not written.
+        """
+        self.problem.poison()
+        self.call(program)()
+        error = self.problem.error()
+        if error != error:
+            raise VerificationError("wrong result: entries missing or not finite")
+        if not error <= 1.0:
+            raise VerificationError(f"wrong result: error is {error:.3g} times its bound")
+        return error
+
+    def call(self, program: Program) -> Callable[[], None]:
+        """The call to be timed."""
+        run, x, out, coefficients = program.run, self.problem.x, self.problem.out, self.problem.coefficients
+        return lambda: run(x, out, coefficients)
+
+    def anchor_on(self, plan: Plan, seconds: float) -> None:
+        """Time everything from now on against `plan`, a complete baseline trial of that many seconds."""
+        self._anchor = _Anchor(plan, self.program(plan), seconds)
+
+    def program(self, plan: Plan) -> Program:
+        """A program of a complete trial, prepared and verified again where it was not kept."""
+        if self._anchor is not None and self._anchor.plan == plan:
+            return self._anchor.program
+        if plan in self._kept:
+            return self._kept[plan][1]
+        program = self._prepare(plan)
+        self.run_verified(program)
+        return program
+
+    def forget(self, plan: Plan) -> None:
+        """Drop the program of a plan that has lost or was found out."""
+        self._kept.pop(plan, None)
+
+    def close(self) -> None:
+        """Drop every program."""
+        self._kept.clear()
+        self._anchor = None
+
+    def _prepare(self, plan: Plan) -> Program:
+        program = self.space.schedules[plan.schedule].prepare(self.matrix, plan)
+        self._sizes[plan] = int(program.nbytes)
+        return program
+
+    def _time(self, program: Program, best: float | None) -> tuple[Measurement, bool]:
+        """Seconds of a program, corrected against the anchor, and whether the timing was broken off as hopeless."""
+        calls = [self.call(program)]
+        scale = 1.0
+        if self._anchor is not None and self._anchor.program is not program:
+            calls.append(self.call(self._anchor.program))
+            scale = self._anchor.seconds
+
+        def corrected(found: Sequence[Measurement]) -> Measurement:
+            if len(found) == 1:
+                return found[0]
+            ratio = measure.paired_ratio(found[0], found[1])
+            return Measurement.of([scale * sample for sample in ratio.samples], found[0].batch)
+
+        broken_off = False
+
+        def hopeless(found: Sequence[Measurement]) -> bool:
+            nonlocal broken_off
+            if best is None:
+                return False
+            # The very first call is cold and its ratio crude: twice the margin then.
+            margin = self.race if len(found[0].samples) > 1 else 2 * self.race
+            broken_off = min(corrected(found).samples) > margin * best
+            return broken_off
+
+        found = corrected(measure.interleave(calls, self.precision, hopeless=hopeless))
+        return found, broken_off
+
+    def _retain(self, plan: Plan, program: Program, seconds: float) -> None:
+        """Keep the programs of the few best trials, within a budget of memory; the best one always."""
+        self._kept[plan] = (seconds, program)
+        held = 0
+        for place, (old, (_, kept)) in enumerate(sorted(self._kept.items(), key=lambda item: item[1][0])):
+            held += int(kept.nbytes)
+            if place > 0 and (place >= self.keep or held > _KEEP_BYTES):
+                del self._kept[old]
+
+
+def _describe(failure: Exception) -> str:
+    """One line for an exception: the message of akx's own, with the type for others."""
+    if isinstance(failure, AkxError):
+        return str(failure)
+    text = " ".join(str(failure).split())
+    return f"{type(failure).__name__}: {text[:200]}" if text else type(failure).__name__
