@@ -210,6 +210,8 @@ def _hash_sources(package: Path, backend: str) -> str:
 
 def _sources(*places: Path) -> Iterator[Path]:
     for place in places:
+        if not place.exists():
+            raise FileNotFoundError(f"{place} is missing")
         found = sorted(place.rglob("*"), key=lambda path: path.as_posix()) if place.is_dir() else [place]
         for path in found:
             if path.suffix in _SOURCE_SUFFIXES and path.is_file():

@@ -1,0 +1,270 @@
+"""The database from the outside: find, put, list, get, remove, trials, and what SQLite finds in the file."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sqlite3
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from akx.errors import ArgumentError, DatabaseError
+from akx.plandb import PlanDatabase, PlanDatabaseWarning, TrialRecord, database_path, database_status, default_database
+
+from .samples import make_key, make_plan, make_record
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "some" / "folder" / "plans.sqlite"
+
+
+@pytest.fixture
+def database(path: Path) -> Iterator[PlanDatabase]:
+    with PlanDatabase(path, layers=()) as database:
+        yield database
+
+
+def test_a_lookup_makes_no_file(database: PlanDatabase, path: Path) -> None:
+    found = database.find(make_key())
+    assert (found.record, found.mismatches, found.layer) == (None, [], "")
+    assert database.list() == []
+    assert database.trials(make_key()) == ()
+    assert not path.parent.exists()
+
+
+def test_put_and_find_here_and_by_another(database: PlanDatabase, path: Path) -> None:
+    records = [make_record(number) for number in range(3)]
+    for record in records:
+        database.put(record)
+    with PlanDatabase(path, layers=()) as other:
+        for record in records:
+            for one in (database, other):
+                found = one.find(record.key)
+                assert (found.record, found.mismatches, found.layer) == (record, [], "user")
+        assert other.list() == records
+
+
+def test_the_file_is_a_marked_wal_database(database: PlanDatabase, path: Path) -> None:
+    database.put(make_record())
+    database.close()
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA application_id").fetchone() == (int.from_bytes(b"akxp", "big"),)
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    row = connection.execute("SELECT fingerprint, k, seconds, matrix_name FROM plans").fetchone()
+    assert row == (make_key().fingerprint, 8, 1e-3, "matrix0.mtx")
+    connection.close()
+
+
+def test_one_winner_per_key(database: PlanDatabase) -> None:
+    database.put(make_record(seconds=1.0))
+    slower_but_newer = make_record(seconds=2.0, plan=make_plan(schedule="ghost"))
+    database.put(slower_but_newer)
+    assert database.list() == [slower_but_newer]
+
+
+def test_mismatching_fields_are_named_nearest_first(database: PlanDatabase) -> None:
+    far = make_record(key=make_key(dtype="float32", k=4, kernel_hash="other"))
+    near = make_record(key=make_key(kernel_hash="other"))
+    for record in (far, near, make_record(5)):
+        database.put(record)
+    found = database.find(make_key())
+    assert found.record is None
+    assert found.mismatches == [(near, ["kernel_hash"]), (far, ["dtype", "k", "kernel_hash"])]
+    assert "kernel_hash" in found.explain()
+    assert near.id[:12] in found.explain()
+
+
+@pytest.mark.parametrize("prefix_digits", [32, 12])
+def test_get_and_remove_by_prefix(database: PlanDatabase, prefix_digits: int) -> None:
+    records = [make_record(number) for number in range(4)]
+    for record in records:
+        database.put(record)
+        database.add_trials(record.key, [TrialRecord(make_plan())])
+    prefix = records[2].id[:prefix_digits]
+    assert database.get(prefix.upper()) == records[2]
+    assert database.remove(prefix) == records[2]
+    assert database.list() == [records[0], records[1], records[3]]
+    assert database.trials(records[2].key) == ()
+    assert len(database.trials(records[1].key)) == 1
+    with pytest.raises(ArgumentError, match="no such plan"):
+        database.remove(prefix)
+
+
+def test_ambiguous_empty_and_odd_prefixes(database: PlanDatabase) -> None:
+    records = [make_record(number) for number in range(17)]  # 17 ids, 16 first digits: two share one
+    for record in records:
+        database.put(record)
+    digits = [record.id[0] for record in records]
+    shared = next(digit for digit in digits if digits.count(digit) > 1)
+    with pytest.raises(ArgumentError, match="ambiguous"):
+        database.get(shared)
+    with pytest.raises(ArgumentError, match="ambiguous"):
+        database.remove(shared)
+    for odd in ("", " ", "%", "_", "g", "' OR 1=1"):
+        with pytest.raises(ArgumentError, match="no such plan"):
+            database.remove(odd)
+    assert len(database.list()) == 17
+
+
+def test_trials_come_back_in_order(database: PlanDatabase) -> None:
+    key = make_key()
+    first = [TrialRecord(make_plan(threads=t), (0.1 * t, 1 / 3), created="2024-01-01T00:00:00+00:00") for t in (1, 2)]
+    failed = TrialRecord(make_plan(), state="failed", reason="wrong by 2e-3")
+    second = [failed, TrialRecord(make_plan(), state="pruned")]
+    assert database.add_trials(key, first) == 2
+    assert database.add_trials(key, second) == 2
+    assert database.add_trials(make_key(1), []) == 0
+    assert database.trials(key) == (*first, *second)
+    assert database.trials(key.id) == (*first, *second)
+    assert database.list() == []
+
+
+def test_a_row_that_is_not_valid_is_reported_and_skipped(database: PlanDatabase, path: Path) -> None:
+    for number in range(3):
+        database.put(make_record(number))
+    raw = sqlite3.connect(path, isolation_level=None)
+    raw.execute("UPDATE plans SET plan = '{broken' WHERE id = ?", (make_key(0).id,))
+    raw.execute("UPDATE plans SET k = 16 WHERE id = ?", (make_key(1).id,))
+    raw.close()
+    with pytest.warns(PlanDatabaseWarning, match="skipped"):
+        assert database.list() == [make_record(2)]
+    with pytest.warns(PlanDatabaseWarning, match="skipped"):
+        assert database.find(make_key(0)).record is None
+    with pytest.warns(PlanDatabaseWarning, match="skipped"):
+        assert database.find(make_key(1)).record is None
+    database.put(make_record(0))
+    assert database.find(make_key(0)).record == make_record(0)
+
+
+def test_a_file_removed_or_replaced_below_an_open_database(database: PlanDatabase, path: Path, tmp_path: Path) -> None:
+    database.put(make_record(0))
+    with PlanDatabase(tmp_path / "other.sqlite", layers=()) as other:
+        other.put(make_record(1))
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+    assert database.list() == []
+    os.replace(tmp_path / "other.sqlite", path)
+    assert database.list() == [make_record(1)]
+    database.put(make_record(2))
+    assert database.list() == [make_record(1), make_record(2)]
+
+
+def test_threads_share_a_database(database: PlanDatabase) -> None:
+    def work(start: int) -> None:
+        for number in range(start, start + 8):
+            database.put(make_record(number))
+            assert database.find(make_key(number)).record is not None
+
+    threads = [threading.Thread(target=work, args=(100 * i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(database.list()) == 32
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_child_opens_its_own_connection(database: PlanDatabase) -> None:
+    database.put(make_record(0))
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            database.put(make_record(1))
+            status = 0 if len(database.list()) == 2 else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    database.put(make_record(2))
+    assert len(database.list()) == 3
+
+
+def test_a_database_travels_to_another_process_by_its_path(database: PlanDatabase) -> None:
+    database.put(make_record())
+    with pickle.loads(pickle.dumps(database)) as copy:
+        assert copy.path == database.path
+        assert copy.layers == ()
+        assert copy.list() == [make_record()]
+
+
+def test_a_lookup_takes_about_a_millisecond(database: PlanDatabase, path: Path) -> None:
+    for number in range(50):
+        database.put(make_record(number))
+
+    def timed(one: PlanDatabase, number: int) -> float:
+        start = time.perf_counter()
+        assert one.find(make_key(number)).record is not None
+        return time.perf_counter() - start
+
+    assert statistics.median(timed(database, number) for number in range(50)) < 2e-3
+    fresh = [PlanDatabase(path, layers=()) for _ in range(5)]
+    assert statistics.median(timed(one, 7) for one in fresh) < 20e-3
+
+
+def test_where_the_database_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AKX_DB", str(tmp_path / "a.sqlite"))
+    assert PlanDatabase().path == tmp_path.resolve() / "a.sqlite"
+    assert PlanDatabase(tmp_path / "b.sqlite").path == tmp_path.resolve() / "b.sqlite"
+    assert default_database() is default_database()
+    assert default_database().path == tmp_path.resolve() / "a.sqlite"
+    monkeypatch.setenv("AKX_DB", "")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "data"))
+    assert database_path().name == "plans.sqlite"
+    assert database_path().parent.name == "akx"
+    monkeypatch.chdir(tmp_path)
+    relative = PlanDatabase("c.sqlite", layers=())
+    monkeypatch.chdir("/")
+    assert relative.path == tmp_path.resolve() / "c.sqlite"
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert database_path("~/p.sqlite") == tmp_path.resolve() / "home" / "p.sqlite"
+    with pytest.raises(DatabaseError, match="empty"):
+        PlanDatabase("")
+    with pytest.raises(DatabaseError, match="null"):
+        PlanDatabase("a\0b")
+
+
+def test_a_symbolic_link_leads_to_the_file(tmp_path: Path) -> None:
+    target, link = tmp_path / "real" / "plans.sqlite", tmp_path / "link.sqlite"
+    link.symlink_to(target)
+    with PlanDatabase(link, layers=()) as database:
+        database.put(make_record())
+    assert link.is_symlink()
+    with PlanDatabase(target, layers=()) as database:
+        assert database.list() == [make_record()]
+
+
+def test_odd_file_names(tmp_path: Path) -> None:
+    for name in ("with space", "a?mode=ro", "b#c", "d%41", "ünï"):
+        with PlanDatabase(tmp_path / name, layers=()) as database:
+            database.put(make_record())
+        assert (tmp_path / name).is_file()
+        with PlanDatabase(tmp_path / name, layers=()) as database:
+            assert database.list() == [make_record()]
+
+
+def test_status(database: PlanDatabase, path: Path) -> None:
+    before = database_status(database)
+    assert (before.exists, before.writable, before.layout, before.plans, before.problems) == (False, True, 0, 0, ())
+    assert not path.parent.exists()
+    database.put(make_record())
+    after = database_status(database)
+    assert (after.exists, after.layout, after.journal, after.plans) == (True, after.current_layout, "wal", 1)
+    assert after.to_json()["path"] == str(path.resolve())
+    path.write_bytes(b"rubbish" * 1000)
+    for suffix in ("-wal", "-shm"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+    with PlanDatabase(path, layers=()) as broken:
+        assert "damaged" in database_status(broken).problems[0]
+        with pytest.warns(PlanDatabaseWarning):
+            broken.check_writable()
+        repaired = database_status(broken)
+    assert repaired.problems == ()
+    assert len(repaired.set_aside) == 1

@@ -1,0 +1,163 @@
+"""Keys: every field counts, nothing heavy is imported, and the hash of the kernels follows their sources."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import akx
+from akx.errors import ArgumentError, DatabaseError, PlanError
+from akx.plandb import FIELD_MEANINGS, PlanKey, kernel_hash, versions
+from akx.plandb import make_key as key_of
+from akx.plandb.keys import _hash_sources
+
+from .samples import make_key
+
+_CPU_SOURCES = ("kernels/base.py", "kernels/cpu/sweep.py", "kernels/cpu/deep/x.cuh", "formats/csr.py")
+_OTHER: dict[str, Any] = {"k": 9, "start_vectors": 2}
+_PACKAGE = Path(next(iter(akx.__path__)))
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(PlanKey)])
+def test_every_field_is_a_mismatch_and_another_id(name: str) -> None:
+    key, other = make_key(), make_key(**{name: _OTHER.get(name, "other")})
+    assert key.mismatch(other) == [name]
+    assert other.mismatch(key) == [name]
+    assert key.id != other.id
+    assert name in FIELD_MEANINGS
+
+
+def test_mismatches_are_named_together_in_order() -> None:
+    assert make_key().mismatch(make_key(7, dtype="float32", versions="none")) == ["fingerprint", "dtype", "versions"]
+    assert make_key().mismatch(make_key()) == []
+
+
+def test_ids_do_not_run_fields_together() -> None:
+    assert make_key(dtype="ab", index_type="c").id != make_key(dtype="a", index_type="bc").id
+
+
+def test_json_round_trip() -> None:
+    key = make_key(basis="Čebyšëv ☃")
+    assert PlanKey.from_json(json.loads(json.dumps(key.to_json()))) == key
+    assert len(key.id) == 32
+    assert int(key.id, 16) >= 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"k": 0}, "'k' is out of range"),
+        ({"k": True}, "'k' is out of range"),
+        ({"k": 2.0}, "'k' is out of range"),
+        ({"k": 2**63}, "'k' is out of range"),
+        ({"start_vectors": -1}, "'start_vectors' is out of range"),
+        ({"dtype": ""}, "'dtype' is not a name"),
+        ({"dtype": None}, "'dtype' is not a name"),
+        ({"versions": "\udc80"}, "'versions' is not a name"),
+    ],
+)
+def test_wrong_fields_are_named(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        make_key(**change)
+
+
+def test_unknown_and_missing_fields_are_named() -> None:
+    data = make_key().to_json()
+    with pytest.raises(PlanError, match="colour"):
+        PlanKey.from_json({**data, "colour": "red"})
+    data.pop("basis")
+    with pytest.raises(PlanError, match="basis"):
+        PlanKey.from_json(data)
+    with pytest.raises(PlanError, match="list"):
+        PlanKey.from_json([])  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    for name in (*_CPU_SOURCES, "kernels/cuda/a.cu"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode() + b"\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", _CPU_SOURCES)
+def test_a_changed_source_changes_the_hash(sources: Path, name: str) -> None:
+    before = _hash_sources(sources, "cpu")
+    (sources / name).write_bytes(b"changed\n")
+    assert _hash_sources(sources, "cpu") != before
+
+
+def test_new_and_renamed_sources_change_the_hash(sources: Path) -> None:
+    hashes = {_hash_sources(sources, "cpu")}
+    (sources / "formats/csr.py").rename(sources / "formats/other.py")
+    hashes.add(_hash_sources(sources, "cpu"))
+    (sources / "kernels/cpu/new.py").write_bytes(b"")
+    hashes.add(_hash_sources(sources, "cpu"))
+    assert len(hashes) == 3
+
+
+def test_what_is_no_source_of_the_backend_does_not_count(sources: Path) -> None:
+    before = _hash_sources(sources, "cpu")
+    (sources / "kernels/cuda/a.cu").write_bytes(b"changed")
+    (sources / "kernels/registry.py").write_bytes(b"changed")
+    (sources / "kernels/cpu/__pycache__").mkdir()
+    (sources / "kernels/cpu/__pycache__/sweep.cpython-311.pyc").write_bytes(b"changed")
+    (sources / "kernels/cpu/sweep.py").write_bytes(b"kernels/cpu/sweep.py\r\n")
+    assert _hash_sources(sources, "cpu") == before
+    assert _hash_sources(sources, "cuda") != before
+
+
+def test_missing_sources_are_an_error(sources: Path) -> None:
+    for backend in ("gpu", "..", ""):
+        with pytest.raises(ArgumentError, match="unknown backend"):
+            _hash_sources(sources, backend)
+    shutil.rmtree(sources / "formats")
+    with pytest.raises(DatabaseError, match="formats"):
+        _hash_sources(sources, "cpu")
+
+
+def test_the_installed_kernels_have_a_hash() -> None:
+    assert kernel_hash("cpu") == _hash_sources(_PACKAGE, "cpu")
+    assert len(kernel_hash("cpu")) == 16
+    with pytest.raises(ArgumentError, match="cpu"):
+        kernel_hash("abacus")
+
+
+def test_versions_name_the_compiler_by_minor() -> None:
+    numba = pytest.importorskip("numba")
+    assert versions("cpu") == f"plan 1, numba {'.'.join(numba.__version__.split('.')[:2])}"
+
+
+def test_make_key_takes_the_matrix_and_the_device_as_they_are() -> None:
+    matrix: Any = SimpleNamespace(fingerprint="abc", dtype="float32", indices=SimpleNamespace(dtype="int64"))
+    device: Any = SimpleNamespace(device_class="cpu/x", cores=4)
+    key = key_of(matrix, 3, basis="newton", start_vectors=2, device=device)
+    assert (key.fingerprint, key.dtype, key.index_type, key.basis) == ("abc", "float32", "int64", "newton")
+    assert (key.k, key.start_vectors, key.device_class) == (3, 2, "cpu/x")
+    assert (key.kernel_hash, key.versions) == (kernel_hash("cpu"), versions("cpu"))
+    assert key_of(matrix, 3, device=device, threads=4).device_class == "cpu/x"
+    assert key_of(matrix, 3, device=device, threads=1).mismatch(key_of(matrix, 3, device=device)) == ["device_class"]
+
+
+def test_a_lookup_imports_neither_compiler_nor_tuner(tmp_path: Path) -> None:
+    program = (
+        "import json, sys\n"
+        "from akx.plandb import PlanDatabase, PlanKey, kernel_hash, versions\n"
+        "key = PlanKey('f', 'd', 'i', 'b', 8, 1, 'c', kernel_hash('cpu'), versions('cpu'))\n"
+        f"print(PlanDatabase({str(tmp_path / 'plans.sqlite')!r}).find(key).explain())\n"
+        "print(json.dumps(sorted({'numba', 'llvmlite', 'optuna', 'sqlalchemy'} & set(sys.modules))))\n"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=_PACKAGE.parent, check=True)
+    first, second = done.stdout.splitlines()
+    assert first == "no plan for this matrix"
+    assert json.loads(second) == []

@@ -1,0 +1,168 @@
+"""Records: what goes in comes out to the last bit, and nothing wrong gets in."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from akx.errors import PlanError
+from akx.plandb import PlanDatabase, PlanRecord, TrialRecord, kernel_hash, stale_fields, versions
+
+from .samples import make_key, make_plan, make_record
+
+_TIMES = st.floats(min_value=5e-324, max_value=1e300, allow_nan=False, allow_infinity=False)
+_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | _TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXT, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seconds=_TIMES,
+    baseline=_TIMES,
+    prepare=st.floats(0, 1e300),
+    name=_TEXT,
+    provenance=st.dictionaries(_TEXT, _JSON, max_size=3),
+    trials=st.dictionaries(_TEXT, st.integers(0, 10**9), max_size=3),
+)
+def test_round_trips_are_exact(
+    seconds: float, baseline: float, prepare: float, name: str, provenance: dict[str, Any], trials: dict[str, int]
+) -> None:
+    record = make_record(
+        seconds=seconds,
+        baseline_seconds=baseline,
+        prepare_seconds=prepare,
+        matrix_name=name,
+        provenance=provenance,
+        trials=trials,
+    )
+    assert (record.seconds, record.matrix_name, dict(record.provenance)) == (seconds, name, provenance)
+    assert PlanRecord.from_json(json.loads(json.dumps(record.to_json()))) == record
+    assert pickle.loads(pickle.dumps(record)) == record
+    with tempfile.TemporaryDirectory() as folder, PlanDatabase(Path(folder) / "plans.sqlite", layers=()) as database:
+        database.put(record)
+        found = database.find(record.key).record
+        assert found == record
+        assert found.to_json() == record.to_json()
+        assert dict(found.plan.options) == dict(record.plan.options)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seconds": 0.0},
+        {"seconds": -1.0},
+        {"seconds": math.nan},
+        {"seconds": math.inf},
+        {"seconds": "1.0"},
+        {"seconds": None},
+        {"seconds": True},
+        {"baseline_seconds": 0},
+        {"prepare_seconds": -0.1},
+        {"tuning_seconds": math.inf},
+        {"baseline_name": None},
+        {"created": "yesterday"},
+        {"created": "2024-05-06T07:08:09"},
+        {"created": 12},
+        {"matrix_name": 3},
+        {"provenance": {"x": math.nan}},
+        {"provenance": {"x": {1, 2}}},
+        {"provenance": {1: 2}},
+        {"provenance": [1]},
+        {"trials": {"complete": -1}},
+        {"trials": {"complete": 1.5}},
+        {"plan": make_plan(4)},
+        {"plan": make_plan(8, options={"share": math.nan})},
+        {"plan": "sweep"},
+        {"key": "key"},
+    ],
+    ids=str,
+)
+def test_wrong_fields_are_refused(change: dict[str, Any]) -> None:
+    arguments = make_record().to_json() | {"key": make_key(), "plan": make_plan()} | change
+    with pytest.raises(PlanError):
+        PlanRecord(**{name: value for name, value in arguments.items() if name not in ("schema", "id")})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schema": 2},
+        {"schema": None},
+        {"colour": "red"},
+        {"id": "0" * 32},
+        {"key": {}},
+        {"plan": {"schema": 99}},
+        {"plan": None},
+        {"seconds": -1},
+    ],
+    ids=str,
+)
+def test_wrong_json_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(PlanError):
+        PlanRecord.from_json({**make_record().to_json(), **change})
+
+
+def test_missing_json_fields_are_named() -> None:
+    data = make_record().to_json()
+    data.pop("baseline_name")
+    with pytest.raises(PlanError, match="baseline_name"):
+        PlanRecord.from_json(data)
+
+
+def test_numbers_of_numpy_and_odd_file_names_are_taken() -> None:
+    record = make_record(seconds=np.float64(0.5), matrix_name="caf\udce9.mtx")  # type: ignore[arg-type]
+    assert type(record.seconds) is float
+    assert record.matrix_name == "caf\\udce9.mtx"
+
+
+def test_a_record_does_not_change_with_what_it_was_made_from() -> None:
+    provenance = {"list": [1]}
+    record = make_record(provenance=provenance)
+    provenance["list"].append(2)
+    record.to_json()["provenance"]["list"].append(3)
+    assert dict(record.provenance) == {"list": [1]}
+
+
+def test_speedup_and_better_than() -> None:
+    record = make_record(seconds=0.5, baseline_seconds=2.0)
+    assert record.speedup == 4.0
+    assert make_record(seconds=0.4).better_than(record)
+    assert not record.better_than(make_record(seconds=0.4))
+    later = make_record(seconds=0.5, created="2024-05-06T08:08:09.2+01:00")  # 77 ms later, in another zone
+    assert later.better_than(record)
+    assert not record.better_than(later)
+    assert not record.better_than(record)
+
+
+def test_stale_fields() -> None:
+    current = make_key(kernel_hash=kernel_hash("cpu"), versions=versions("cpu"))
+    assert stale_fields(make_record(key=current)) == []
+    assert stale_fields(make_record()) == ["kernel_hash", "versions"]
+
+
+def test_trials_are_checked() -> None:
+    trial = TrialRecord(make_plan(), [1, 0.5], "complete")  # type: ignore[arg-type]
+    assert trial.seconds == (1.0, 0.5)
+    for arguments in [
+        ("plan",),
+        (make_plan(), 1.0),
+        (make_plan(), (-1.0,)),
+        (make_plan(), (), "won"),
+        (make_plan(), (), "failed", None),
+        (make_plan(), (), "failed", "", "now"),
+    ]:
+        with pytest.raises(PlanError):
+            TrialRecord(*arguments)  # type: ignore[arg-type]
