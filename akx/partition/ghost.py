@@ -4,8 +4,8 @@ That is, the foreign rows it must compute along and the foreign entries of x it 
 let D_0 = O and D_{d+1} = the columns of the rows in D_d that are in no earlier set: the rows at distance d+1 along the
 directed graph row -> column, so nonsymmetric patterns are handled. v_k on O needs v_{k-1} on O and D_1, and so on
 down to v_0 = x on D_0 .. D_k (Demmel, Hoemmen, Mohiyuddin, Yelick 2008, algorithm PA1; thesis ch. 6). Hence step j,
-which makes v_j, is done on the rows at distance <= k - j: its *active* rows. They are stored as one list for each block,
-nearest first, so that the active rows of every step are a prefix of it:
+which makes v_j, is done on the rows at distance <= k - j: its *active* rows. They are stored as one list for each
+block, nearest first, so that the active rows of every step are a prefix of it:
 
     rows of block b = [ own | distance 1 | ... | distance k-1 | distance k: only x is fetched ]
     ptr[b]          = [ |     |            ...              |                             | ]   (k+2 offsets)
