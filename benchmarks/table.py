@@ -1,0 +1,227 @@
+"""Render the result files as Markdown, into README.md and docs/benchmarks.md between two comment lines.
+
+    python -m benchmarks.table            rewrite both
+    python -m benchmarks.table --check    exit code 1 where one is not what the results say
+
+Everything between ``<!-- bench:begin -->`` and ``<!-- bench:end -->`` is replaced, everything else is left alone. No
+figure is typed by hand: each comes from benchmarks/results/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import record
+from benchmarks.gallery import GALLERY
+from benchmarks.powers import RESULTS
+
+__all__ = ["BEGIN", "END", "full_tables", "main", "replace_block", "summary"]
+
+BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+_ROOT = Path(__file__).resolve().parents[1]
+_EXHAUSTIVE = RESULTS.with_name("exhaustive_brick.json")
+#: The k of the summary, with its times.
+_SUMMARY_K = 8
+_NAMES = {"scipy": "SciPy", "mkl": "MKL", "sweep": "own `sweep`", "sweep_reordered": "`sweep`, reordered"}
+
+Json = dict[str, Any]
+
+
+def summary(document: Json) -> str:
+    """The README's table: times and speed-up at k = 8, speed-ups at the other k, geometric means."""
+    entries = document["powers"]
+    powers = sorted({entry["k"] for entry in entries})
+    shown = _SUMMARY_K if _SUMMARY_K in powers else max(powers, default=_SUMMARY_K)
+    by_key = {(entry["matrix"], entry["dtype"], entry["k"]): entry for entry in entries}
+    lines = [
+        f"Milliseconds of one call for k = {shown} and speed-ups over the fastest of SciPy, MKL and akx's own plain "
+        f"`sweep`; {_machine(document)}.",
+        "",
+    ]
+    head = ["matrix", "rows", "entries", "fastest baseline", "ms", "akx ms", "schedule", *(f"k = {k}" for k in powers)]
+    rows = []
+    for group in ("gallery", "real"):
+        mine = list(dict.fromkeys((e["matrix"], e["dtype"]) for e in entries if _group(e) == group))
+        for matrix, dtype in mine:
+            entry = by_key.get((matrix, dtype, shown))
+            ratios = [_ratio(by_key.get((matrix, dtype, k)), bold=k == shown) for k in powers]
+            if entry is None:
+                some = next(e for e in entries if (e["matrix"], e["dtype"]) == (matrix, dtype))
+                rows.append([_label(some), _count(some["rows"]), _count(some["nnz"]), "", "", "", "", *ratios])
+                continue
+            name, seconds = _fastest(entry)
+            rows.append([
+                _label(entry), _count(entry["rows"]), _count(entry["nnz"]), _NAMES.get(name, name), _ms(seconds),
+                _ms(entry["best"]["seconds"]), f"`{entry['best']['schedule']}`", *ratios,
+            ])  # fmt: skip
+        if mine:
+            means = [_mean([e for e in entries if e["k"] == k and _group(e) == group], bold=k == shown) for k in powers]
+            rows.append([f"*geometric mean, {group} ({len(mine)})*", "", "", "", "", "", "", *means])
+    return "\n".join([*lines, *_table(head, rows, left=(0, 3, 6))])
+
+
+def full_tables(document: Json, exhaustive: Json | None = None) -> str:
+    """The tables of docs/benchmarks.md: one for each k with every baseline, and the check of the tuner."""
+    entries = document["powers"]
+    parts = [f"Measured on {_machine(document)}.", "Versions: " + _versions(document) + "."]
+    for k in sorted({entry["k"] for entry in entries}):
+        mine = [entry for entry in entries if entry["k"] == k]
+        names = list(dict.fromkeys(name for entry in mine for name in entry["baselines"]))
+        extra = ["sweep_reordered"] if any("sweep_reordered" in entry for entry in mine) else []
+        head = [
+            "matrix", *(_NAMES.get(name, name) for name in [*names, *extra]), "akx", "spread", "speed-up", "plan",
+            "prepare", "pays after", "error / bound",
+        ]  # fmt: skip
+        rows = []
+        for entry in mine:
+            times = [_ms(entry["baselines"].get(name)) for name in names] + [_ms(entry.get(name)) for name in extra]
+            best = entry["best"]
+            rows.append([
+                _label(entry), *times, _ms(best["seconds"]), f"{best['spread']:.1%}", _ratio(entry, bold=True),
+                f"`{entry.get('plan', best['schedule'] + '/' + best['variant'])}`", _ms(entry["prepare_seconds"]),
+                _break_even(entry), f"{entry['error']:.2g}",
+            ])  # fmt: skip
+        for group in ("gallery", "real"):
+            if any(_group(entry) == group for entry in mine):
+                mean = _mean([entry for entry in mine if _group(entry) == group], bold=True)
+                blank = [""] * (len(names) + len(extra) + 2)
+                rows.append([f"*geometric mean, {group}*", *blank, mean, "", "", "", ""])
+        plan_column = len(names) + len(extra) + 4
+        parts += [f"### k = {k}", "\n".join(_table(head, rows, left=(0, plan_column)))]
+    if exhaustive is not None:
+        parts += ["### The tuner against an exhaustive search", _exhaustive_text(exhaustive)]
+    return "\n\n".join(parts)
+
+
+def replace_block(text: str, block: str) -> str:
+    """`text` with what lies between the two comment lines replaced. Raises ValueError where they are not there once."""
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+        raise ValueError(f"expected one {BEGIN} and, after it, one {END}")
+    before, rest = text.split(BEGIN)
+    return f"{before}{BEGIN}\n{block}\n{END}{rest.split(END)[1]}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Rewrite or check the two files; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.table", description="Render the results as Markdown.")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--exhaustive", type=Path, default=_EXHAUSTIVE)
+    parser.add_argument("--readme", type=Path, default=_ROOT / "README.md")
+    parser.add_argument("--docs", type=Path, default=_ROOT / "docs" / "benchmarks.md")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit code 1 where a file is out of date")
+    options = parser.parse_args(arguments)
+    try:
+        document = record.load(options.results)
+    except ValueError as problem:
+        parser.error(str(problem))
+    if document is None:
+        parser.error(f"{options.results} is not there yet: run python -m benchmarks.powers")
+    exhaustive = json.loads(options.exhaustive.read_text()) if options.exhaustive.exists() else None
+    stale = []
+    for path, block in ((options.readme, summary(document)), (options.docs, full_tables(document, exhaustive))):
+        try:
+            old = path.read_text()
+            new = replace_block(old, block)
+        except (OSError, ValueError) as problem:
+            parser.error(f"{path}: {problem}")
+        if new != old:
+            stale.append(path)
+            if not options.check:
+                path.write_text(new)
+    for path in stale:
+        print(
+            f"{path}: {'out of date, run python -m benchmarks.table' if options.check else 'written'}", file=sys.stderr
+        )
+    return 1 if options.check and stale else 0
+
+
+def _exhaustive_text(found: Json) -> str:
+    tuned, best = found["tuned"], found["best"]
+    return (
+        f"`{found['matrix']}`, k = {found['k']}: all {found['feasible']} feasible plans of {found['space']} were "
+        "measured. "
+        f"`akx tune` with default settings took {found['tuning_seconds']:.0f} s and found "
+        f"`{tuned['plan']}`: {_ms(tuned['seconds'])} ms. The best of all is `{best['plan']}`: "
+        f"{_ms(best['seconds'])} ms. "
+        f"Both measured again in turns: the tuned plan takes {found['ratio']:.3f} times the best one's time "
+        f"({_short(found['commit'])}, {found['date'][:10]})."
+    )
+
+
+def _machine(document: Json) -> str:
+    machine = document["machine"]
+    threads = machine.get("threads", machine.get("cores"))
+    return (
+        f"{machine.get('processor', 'unknown processor')}, {threads} threads, commit {_short(document['commit'])}, "
+        f"{document['date'][:10]}"
+    )
+
+
+def _short(commit: str) -> str:
+    head, plus, _ = commit.partition("+")
+    return head[:10] + (" with changes" if plus else "")
+
+
+def _versions(document: Json) -> str:
+    return ", ".join(f"{name} {version}" for name, version in document["versions"].items())
+
+
+def _group(entry: Json) -> str:
+    return str(entry.get("group", "gallery" if entry["matrix"] in GALLERY else "real"))
+
+
+def _fastest(entry: Json) -> tuple[str, float]:
+    name = min(entry["baselines"], key=entry["baselines"].__getitem__)
+    return name, entry["baselines"][name]
+
+
+def _label(entry: Json) -> str:
+    return entry["matrix"] if entry["dtype"] == "float64" else f"{entry['matrix']} ({entry['dtype']})"
+
+
+def _count(value: int) -> str:
+    return f"{value:,}"
+
+
+def _ms(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    digits = max(0, 2 - math.floor(math.log10(seconds * 1e3))) if seconds > 0 else 0
+    return f"{seconds * 1e3:.{min(digits, 4)}f}"
+
+
+def _ratio(entry: Json | None, *, bold: bool) -> str:
+    if entry is None:
+        return ""
+    return f"**{entry['speedup']:.2f}**" if bold else f"{entry['speedup']:.2f}"
+
+
+def _mean(entries: Iterable[Json], *, bold: bool) -> str:
+    values = [entry["speedup"] for entry in entries]
+    if not values:
+        return ""
+    mean = f"{record.geometric_mean(values):.2f}"
+    return f"**{mean}**" if bold else mean
+
+
+def _break_even(entry: Json) -> str:
+    """Calls after which tuning and preparing have paid; a dash where nothing was gained or the time is not known."""
+    gain = _fastest(entry)[1] - entry["best"]["seconds"]
+    if gain <= 0 or "tuning_seconds" not in entry:
+        return "-"
+    return _count(max(1, math.ceil((entry["tuning_seconds"] + entry["prepare_seconds"]) / gain)))
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]], *, left: Sequence[int]) -> list[str]:
+    rule = ["---" if column in left else "--:" for column in range(len(head))]
+    return [f"| {' | '.join(cells)} |" for cells in (head, rule, *rows)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""The tables: every figure comes from the results, and only the block between the marks changes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import record, table
+
+ORIGIN = {
+    "machine": {"processor": "Some CPU", "cores": 2, "threads": 2},
+    "versions": {"python": "3.11", "numpy": "2.4"},
+    "commit": "0123456789abcdef+changes",
+    "date": "2025-01-02T03:04:05+00:00",
+}
+
+
+def entry(matrix: str, k: int, best: float, **more: Any) -> dict[str, Any]:
+    return {
+        "matrix": matrix, "rows": 62451, "nnz": 4325625, "k": k, "dtype": "float64",
+        "baselines": {"scipy": 16e-3, "mkl": 4e-3, "sweep": 8e-3},
+        "best": {"schedule": "wavefront", "variant": "csr16", "seconds": best, "spread": 0.0123},
+        "speedup": 4e-3 / best, "prepare_seconds": 0.25, "error": 0.31, "tuning_seconds": 9.75, **more,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def document() -> dict[str, Any]:
+    entries = [
+        entry("brick", 8, 1e-3),
+        entry("brick", 16, 2e-3),
+        entry("shell", 8, 4e-3),
+        entry("delaunay", 8, 8e-3, sweep_reordered=0.5e-3),
+        entry("bcsstk16", 8, 2e-3, group="real"),
+        entry("helmholtz_2D", 8, 2e-3, group="real", dtype="complex128"),
+    ]
+    return record.merge(None, ORIGIN, entries)
+
+
+def cells(text: str, first: str) -> list[str]:
+    (line,) = [line for line in text.splitlines() if line.startswith(f"| {first} |")]
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_summary_rows_and_means(document: dict[str, Any]) -> None:
+    text = table.summary(document)
+    assert "Some CPU, 2 threads, commit 0123456789 with changes, 2025-01-02" in text
+    assert cells(text, "brick") == [
+        "brick", "62,451", "4,325,625", "MKL", "4.00", "1.00", "`wavefront`", "**4.00**", "2.00",
+    ]  # fmt: skip
+    assert cells(text, "shell")[7:] == ["**1.00**", ""]
+    # geometric mean of 4, 1 and 1/2 at k = 8; of 2 alone at k = 16
+    assert cells(text, "*geometric mean, gallery (3)*")[7:] == ["**1.26**", "2.00"]
+    assert cells(text, "*geometric mean, real (2)*")[7:] == ["**2.00**", ""]
+    assert cells(text, "helmholtz_2D (complex128)")[7] == "**2.00**"
+    widths = {line.count("|") for line in text.splitlines() if line.startswith("|")}
+    assert len(widths) == 1
+
+
+def test_full_tables_have_every_baseline_and_the_price(document: dict[str, Any]) -> None:
+    text = table.full_tables(document)
+    assert "### k = 8" in text
+    assert "### k = 16" in text
+    eight = text.split("### k = 16")[0]
+    assert cells(eight, "delaunay") == [
+        "delaunay", "16.0", "4.00", "8.00", "0.500", "8.00", "1.2%", "**0.50**", "`wavefront/csr16`",
+        "250", "-", "0.31",
+    ]  # fmt: skip
+    # 9.75 s of tuning and 0.25 s of preparing, 3 ms gained a call
+    assert cells(eight, "brick")[10] == "3,334"
+    assert cells(eight, "brick")[4] == ""
+    for part in text.split("### k = ")[1:]:
+        assert len({line.count("|") for line in part.splitlines() if line.startswith("|")}) == 1
+
+
+def test_the_exhaustive_search_is_told(document: dict[str, Any]) -> None:
+    found = {
+        "matrix": "brick", "k": 8, "space": 500, "feasible": 321, "tuning_seconds": 41.2, "ratio": 1.0123,
+        "tuned": {"plan": "cpu/wavefront/a", "seconds": 2e-3}, "best": {"plan": "cpu/wavefront/b", "seconds": 1.9e-3},
+        "commit": "fedcba9876543", "date": "2025-03-04T00:00:00",
+    }  # fmt: skip
+    text = table.full_tables(document, found)
+    assert "all 321 feasible plans of 500" in text
+    assert "1.012 times the best one's time (fedcba9876, 2025-03-04)" in text
+
+
+def test_only_the_block_is_replaced() -> None:
+    text = f"before\n{table.BEGIN}\nold\n{table.END}\nafter\n"
+    once = table.replace_block(text, "new")
+    assert once == f"before\n{table.BEGIN}\nnew\n{table.END}\nafter\n"
+    assert table.replace_block(once, "new") == once
+
+
+@pytest.mark.parametrize("text", ["", table.BEGIN, f"{table.END} {table.BEGIN}", f"{table.BEGIN}{table.END}" * 2])
+def test_marks_must_be_there_once(text: str) -> None:
+    with pytest.raises(ValueError, match="bench:begin"):
+        table.replace_block(text, "new")
+
+
+def test_command_line_writes_then_checks(tmp_path: Path, document: dict[str, Any]) -> None:
+    results, readme, docs = tmp_path / "cpu.json", tmp_path / "README.md", tmp_path / "benchmarks.md"
+    record.save(results, document)
+    for path in (readme, docs):
+        path.write_text(f"title\n\n{table.BEGIN}\n{table.END}\n\nend\n")
+    where = ["--results", str(results), "--readme", str(readme), "--docs", str(docs)]
+    where += ["--exhaustive", str(tmp_path / "none.json")]
+    assert table.main([*where, "--check"]) == 1
+    assert table.main(where) == 0
+    assert table.main([*where, "--check"]) == 0
+    assert table.summary(document) in readme.read_text()
+    assert docs.read_text().startswith("title\n")
+    changed = json.loads(results.read_text())
+    changed["powers"] = changed["powers"][:1]
+    record.save(results, changed)
+    assert table.main([*where, "--check"]) == 1
+    with pytest.raises(SystemExit) as refused:
+        table.main(["--results", str(tmp_path / "absent.json")])
+    assert refused.value.code == 2
