@@ -59,7 +59,7 @@ File = Annotated[
     ),
 ]
 Powers = Annotated[int, typer.Option("--k", help="Number of powers.")]
-Variable = Annotated[str | None, typer.Option("--variable", help="Name of the matrix in a .mat file.")]
+Variable = Annotated[str | None, typer.Option("--variable", help="Name of the matrix in a .mat file or an archive.")]
 Dtype = Annotated[DtypeName | None, typer.Option("--dtype", help="Value type; by default that of the file.")]
 Threads = Annotated[
     int | None, typer.Option("--threads", help="Most threads to use; by default NUMBA_NUM_THREADS, else all cores.")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from akx.cli.guard import EXIT_INTERRUPTED
-from akx.cli.load import check_amount, check_powers, check_seconds, load_matrix, matrix_name
+from akx.cli.load import check_amount, check_powers, check_seconds, load_matrix, matrix_name, open_database
 from akx.cli.output import data_console, emit_json, note
 from akx.cli.tune import progress
 from akx.errors import ArgumentError
@@ -49,13 +49,12 @@ def run_bench(request: BenchRequest, *, as_json: bool) -> int:
     check_amount("--trials", request.trials, 100)
     check_seconds(request.seconds)
     from akx.device.host import resolve_threads
-    from akx.plandb import PlanDatabase
     from akx.report.bench import BenchResult, bench_power
     from akx.tuner import tune
 
     threads = resolve_threads(request.threads)
+    name, database = matrix_name(request.file), open_database(request.db)
     matrix = load_matrix(request.file, dtype=request.dtype, variable=request.variable)
-    name, database = matrix_name(request.file), PlanDatabase(request.db)
     measured, device = [], ""
     for k in powers:
         with progress(as_json=as_json) as report:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,17 +10,17 @@ from akx.errors import ArgumentError
 
 if TYPE_CHECKING:
     from akx.matrix import Matrix
+    from akx.plandb import PlanDatabase
 
-__all__ = ["check_amount", "check_powers", "check_seconds", "load_matrix", "matrix_name"]
+_ENDINGS = re.compile(r"(\.(mtx|npz|mat|hb|rb|tar|tgz|[rcpi][suhzr][ae]))?(\.(gz|bz2|xz))?$", re.IGNORECASE)
+
+__all__ = ["check_amount", "check_powers", "check_seconds", "load_matrix", "matrix_name", "open_database"]
 
 
 def matrix_name(file: str) -> str:
     """The name under which a file's plan is kept: the file's name without folders and without its known endings."""
     name = Path(file).name
-    for ending in (".gz", ".tar", ".mtx", ".npz", ".mat", ".rsa", ".rua", ".rb"):
-        if name.lower().endswith(ending) and len(name) > len(ending):
-            name = name[: -len(ending)]
-    return name
+    return _ENDINGS.sub("", name) or name
 
 
 def check_powers(k: int) -> int:
@@ -43,6 +44,15 @@ def check_seconds(seconds: float | None) -> None:
         raise ArgumentError(
             "--time is out of range", expected="seconds, more than 0", found=f"{seconds:g}", hint="try --time 60"
         )
+
+
+def open_database(path: Path | None) -> PlanDatabase:
+    """The plan database; a place where there can be none is an error now, not a warning later."""
+    from akx.plandb import PlanDatabase
+
+    database = PlanDatabase(path)
+    database.exists()
+    return database
 
 
 def load_matrix(file: str, *, dtype: str | None = None, variable: str | None = None) -> Matrix:

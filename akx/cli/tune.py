@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from akx.cli.guard import EXIT_INTERRUPTED
-from akx.cli.load import check_amount, check_powers, check_seconds, load_matrix, matrix_name
+from akx.cli.load import check_amount, check_powers, check_seconds, load_matrix, matrix_name, open_database
 from akx.cli.output import data_console, emit_json, note, status_console
 from akx.report.text import duration, ratio, share
 
@@ -42,9 +42,9 @@ def run_tune(request: TuneRequest, *, as_json: bool) -> int:
     check_amount("--threads", request.threads, 2)
     check_amount("--trials", request.trials, 100)
     check_seconds(request.seconds)
-    from akx.plandb import PlanDatabase
     from akx.tuner import tune
 
+    database = open_database(request.db)
     matrix = load_matrix(request.file, dtype=request.dtype, variable=request.variable)
     with progress(as_json=as_json) as report:
         result = tune(
@@ -55,7 +55,7 @@ def run_tune(request: TuneRequest, *, as_json: bool) -> int:
             threads=request.threads,
             trials=request.trials,
             seconds=request.seconds,
-            db=PlanDatabase(request.db),
+            db=database,
             retune=request.retune,
             name=matrix_name(request.file),
             callback=report,

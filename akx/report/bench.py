@@ -184,9 +184,9 @@ def bench_power(matrix: Matrix, tuned: TuneResult, threads: int) -> BenchPower:
     error = _verify(matrix, program, x, coefficients, tuned.plan)
     calls: dict[str, tuple[Callable[[], object], str]] = {}
     calls[_TUNED] = (_call(program, x, _result(matrix, k), coefficients), tuned.plan.label())
-    if tuned.baseline_plan != tuned.plan:
-        plain = _prepare(matrix, tuned.baseline_plan)
-        calls[_SWEEP] = (_call(plain, x, _result(matrix, k), coefficients), tuned.baseline_plan.label())
+    plain = tuned.baseline_plan or _default_sweep(matrix, k, tuned)
+    if plain != tuned.plan:
+        calls[_SWEEP] = (_call(_prepare(matrix, plain), x, _result(matrix, k), coefficients), plain.label())
     for name, run in baselines(matrix, k, threads).items():
         calls[name] = (partial(run, x, _result(matrix, k)[:, 0, :]), _DETAILS[name].format(threads=threads))
     for call, _ in calls.values():
@@ -201,6 +201,15 @@ def bench_power(matrix: Matrix, tuned: TuneResult, threads: int) -> BenchPower:
 
 
 _DETAILS = {"scipy": "A @ x, one thread", "mkl": "inspector-executor, {threads} threads"}
+
+
+def _default_sweep(matrix: Matrix, k: int, tuned: TuneResult) -> Plan:
+    """Plain products by the schedule's own defaults, where the record of a plan does not name its baseline."""
+    from akx.device.host import host_device
+    from akx.tuner.space import BASELINE_SCHEDULE, build_space
+
+    space = build_space(matrix, k, host_device(), backend=tuned.backend, threads=tuned.threads)
+    return space.default(BASELINE_SCHEDULE)
 
 
 def _monomial(k: int, dtype: np.dtype[Any]) -> Coefficients:

@@ -15,7 +15,7 @@ def duration(seconds: float | None) -> str:
         return "-"
     for below, factor, unit in _SECONDS:
         if seconds < below:
-            return f"{_digits(seconds * factor)} {unit}"
+            return f"{_three_digits(seconds * factor)} {unit}"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02d} s"
 
@@ -25,7 +25,7 @@ def size(nbytes: float) -> str:
     value = float(nbytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024 or unit == "GiB":
-            return f"{_digits(value)} {unit}"
+            return f"{value:.0f} {unit}" if value == int(value) else f"{_three_digits(value)} {unit}"
         value /= 1024
     raise AssertionError("unreachable")
 
@@ -45,7 +45,7 @@ def share(value: float | None) -> str:
     return "-" if value is None or not math.isfinite(value) else f"{100 * value:.0f}%"
 
 
-def _digits(value: float) -> str:
-    """Three significant digits without an exponent, no trailing zeros after the point of whole numbers."""
-    decimals = 0 if value >= 100 or value == int(value) else 1 if value >= 10 else 2
+def _three_digits(value: float) -> str:
+    """At least three significant digits, without an exponent."""
+    decimals = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
     return f"{value:.{decimals}f}"

@@ -1,0 +1,125 @@
+"""``make gpu-test``: run the tests that need a GPU, and write down what ran on what.
+
+The receipt, ``benchmarks/results/gpu_receipt.json``, says: device, driver and versions, a hash of every CUDA source,
+and the outcome of every test. It is written only where tests have run on a device, so a receipt is never a claim without
+a run behind it. Without CUDA sources, or without a GPU, this says why it does nothing and exits with 3.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+_ROOT = Path(__file__).resolve().parents[1]
+_RECEIPT = _ROOT / "benchmarks" / "results" / "gpu_receipt.json"
+_SOURCES = (".cu", ".cuh")
+_PACKAGES = ("akx", "numpy", "scipy", "pycuda", "cuda-core", "cuda-bindings")
+_SKIPPED = 3
+SCHEMA = 1
+
+
+def cuda_sources(root: Path = _ROOT) -> list[Path]:
+    """Every CUDA source of the package, in a fixed order."""
+    return sorted(path for path in (root / "akx").rglob("*") if path.suffix in _SOURCES)
+
+
+def source_hash(sources: list[Path], root: Path = _ROOT) -> str:
+    """SHA-256 over names and contents of `sources`."""
+    digest = hashlib.sha256()
+    for path in sources:
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def device() -> dict[str, Any] | None:
+    """Name, compute capability and driver of GPU 0, from the driver's own library; None without a GPU."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    handle, version, major, minor = (ctypes.c_int() for _ in range(4))
+    name = ctypes.create_string_buffer(256)
+    if driver.cuInit(0) != 0 or driver.cuDeviceGet(ctypes.byref(handle), 0) != 0:
+        return None
+    driver.cuDeviceGetName(name, len(name), handle)
+    driver.cuDriverGetVersion(ctypes.byref(version))
+    for value, attribute in ((major, 75), (minor, 76)):  # compute capability
+        driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, handle)
+    return {
+        "name": name.value.decode(),
+        "compute_capability": f"{major.value}.{minor.value}",
+        "cuda_driver": f"{version.value // 1000}.{version.value % 1000 // 10}",
+    }
+
+
+def run_tests() -> tuple[int, dict[str, str]]:
+    """Run ``pytest -m cuda``; its exit code, and the outcome of each test."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        command = [sys.executable, "-m", "pytest", "-m", "cuda", f"--junitxml={report}"]
+        code = subprocess.run(command, cwd=_ROOT, check=False).returncode
+        outcomes = {}
+        if report.is_file():
+            for case in ElementTree.parse(report).iter("testcase"):
+                kinds = {child.tag for child in case} & {"failure", "error", "skipped"}
+                outcomes[f"{case.get('classname')}::{case.get('name')}"] = next(iter(sorted(kinds)), "passed")
+    return code, outcomes
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _commit() -> str:
+    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=_ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def main() -> int:
+    """Run, write the receipt, and return the exit code."""
+    sources = cuda_sources()
+    if not sources:
+        print("gpu-test: nothing to test: this version of akx has no CUDA sources (.cu, .cuh)", file=sys.stderr)
+        return _SKIPPED
+    found = device()
+    if found is None:
+        print("gpu-test: no NVIDIA GPU on this machine: run it where nvidia-smi lists one", file=sys.stderr)
+        return _SKIPPED
+    code, outcomes = run_tests()
+    if not any(outcome == "passed" for outcome in outcomes.values()):
+        print("gpu-test: no test marked 'cuda' has passed; no receipt written", file=sys.stderr)
+        return code or _SKIPPED
+    receipt = {
+        "schema": SCHEMA,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": _commit(),
+        "device": found,
+        "versions": _versions(),
+        "cuda_sources": {"files": len(sources), "sha256": source_hash(sources)},
+        "exit_code": code,
+        "outcomes": outcomes,
+    }
+    _RECEIPT.parent.mkdir(parents=True, exist_ok=True)
+    _RECEIPT.write_text(json.dumps(receipt, indent=1) + "\n")
+    print(f"gpu-test: wrote {_RECEIPT.relative_to(_ROOT)}")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,177 @@
+"""``akx tune`` around a search that is not run: what it passes on, what it prints, how it ends."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+import akx.tuner
+from akx.matrix import Matrix
+from akx.plan import Plan
+from akx.tuner import Progress, TuneResult
+from akx.tuner.result import Counts, Finalist, Roofline, Trial
+from cli.golden import check_shape, check_text
+from cli.running import Ran
+
+_SWEEP = Plan("cpu", "sweep", "csr16", k=8, threads=2)
+_BEST = Plan("cpu", "wavefront", "sell16", "levels", k=8, k_per_pass=8, block_bytes=131072, threads=2)
+_RESULT = TuneResult(
+    matrix_name="poisson",
+    rows=400,
+    nnz=1920,
+    dtype="float64",
+    index_type="int32",
+    fingerprint="ab" * 20,
+    k=8,
+    basis="monomial",
+    start_vectors=1,
+    backend="cpu",
+    device="cpu/Test/2 cores/L2 1 MiB/L3 32 MiB",
+    threads=2,
+    plan=_BEST,
+    seconds=2.0e-3,
+    spread=0.004,
+    baseline_plan=_SWEEP,
+    baseline_name="sweep/csr16 threads=2",
+    baseline_seconds=3.5e-3,
+    baseline_spread=0.006,
+    tuning_seconds=30.0,
+    prepare_seconds=0.25,
+    counts=Counts(2, 1, 0),
+    trials=(
+        Trial(0, _SWEEP, "baseline", "complete", seconds=3.5e-3, spread=0.006, prepare_seconds=0.1, error=0.25),
+        Trial(1, _BEST, "model", "complete", seconds=2.0e-3, spread=0.004, prepare_seconds=0.2, error=0.5),
+        Trial(2, _BEST.replace(schedule="ghost"), "default", "pruned", reason="ghost zones are the whole matrix"),
+    ),
+    finalists=(Finalist(_BEST, 2.0e-3, 0.004, 9), Finalist(_SWEEP, 3.5e-3, 0.006, 9)),
+    db="/home/user/plans.sqlite",
+    stopped="no improvement",
+    roofline=Roofline(1.5e-3, 0.75, "memory", 1e6, 2e6, 1.0),
+)
+
+
+class _Tuner:
+    """Stands in for :func:`akx.tuner.tune`: keeps what it was asked and answers with a fixed result."""
+
+    def __init__(self, result: TuneResult) -> None:
+        self.result = result
+        self.asked: dict[str, Any] = {}
+
+    def __call__(self, matrix: Matrix, k: int, **options: Any) -> TuneResult:
+        self.asked = {"matrix": matrix, "k": k, **options}
+        report = options["callback"]
+        report(Progress("baseline", 1, 60, 1.0, 40.0, "complete", None, _SWEEP, 3.5e-3, 3.5e-3, 0.4))
+        report(Progress("search", 2, 60, 5.0, 40.0, "complete", None, _BEST, 2.0e-3, 3.5e-3, 0.75))
+        report(Progress("search", 3, 60, 6.0, 40.0, "pruned", None, _BEST, 2.0e-3, 3.5e-3, 0.75))
+        return self.result
+
+
+@pytest.fixture
+def tuner(monkeypatch: pytest.MonkeyPatch) -> _Tuner:
+    stand_in = _Tuner(_RESULT)
+    monkeypatch.setattr(akx.tuner, "tune", stand_in)
+    return stand_in
+
+
+def test_defaults_and_options_reach_the_tuner(
+    akx: Callable[..., Ran], tuner: _Tuner, poisson: Path, tmp_path: Path
+) -> None:
+    assert akx("tune", poisson).code == 0
+    asked = tuner.asked
+    assert (asked["k"], asked["basis"], asked["backend"], asked["retune"]) == (8, "monomial", "auto", False)
+    assert (asked["threads"], asked["trials"], asked["seconds"], asked["name"]) == (None, None, None, "poisson")
+    assert asked["db"].path == tmp_path / "plans.sqlite"
+    assert (asked["matrix"].n, asked["matrix"].nnz, asked["matrix"].dtype.name) == (400, 1920, "float64")
+
+    options = ["--k", 4, "--backend", "cpu", "--basis", "newton", "--dtype", "float32", "--trials", 7, "--time", 1.5]
+    akx("tune", poisson, *options, "--threads", 1, "--db", tmp_path / "other.sqlite", "--retune")
+    asked = tuner.asked
+    assert (asked["k"], asked["basis"], asked["backend"], asked["retune"]) == (4, "newton", "cpu", True)
+    assert (asked["threads"], asked["trials"], asked["seconds"]) == (1, 7, 1.5)
+    assert asked["db"].path == tmp_path / "other.sqlite"
+    assert asked["matrix"].dtype.name == "float32"
+
+
+def test_json_is_one_object_with_what_scripts_were_promised(
+    akx: Callable[..., Ran], tuner: _Tuner, poisson: Path
+) -> None:
+    ran = akx("tune", poisson, "--json")
+    assert (ran.code, ran.err) == (0, "")
+    data = ran.json
+    promised = {
+        "schema", "matrix", "k", "backend", "device", "baseline", "best", "speedup", "trials", "tuning_seconds",
+        "prepare_seconds", "break_even_calls", "reused", "db",
+    }  # fmt: skip
+    assert promised <= set(data)
+    assert {"rows", "nnz", "dtype", "fingerprint"} <= set(data["matrix"])
+    assert {"name", "seconds"} <= set(data["baseline"])
+    assert {"seconds", "schedule", "variant", "plan"} <= set(data["best"])
+    assert set(data["trials"]) == {"complete", "pruned", "failed"}
+    assert data["speedup"] == pytest.approx(1.75)
+    assert data["break_even_calls"] == 20167  # ceil(30.25 s / 1.5 ms)
+    assert Plan.from_json(data["best"]["plan"]) == _BEST
+    check_shape("tune.json", data)
+
+
+def test_text_says_plan_table_cost_and_break_even(akx: Callable[..., Ran], tuner: _Tuner, poisson: Path) -> None:
+    ran = akx("tune", poisson)
+    check_text("tune.txt", ran.out.replace(str(poisson), "poisson.mtx"))
+
+
+def test_text_of_a_reused_plan_and_of_no_gain(akx: Callable[..., Ran], tuner: _Tuner, poisson: Path) -> None:
+    tuner.result = replace(_RESULT, reused=True, stopped="reused", trials=(), finalists=(), tuning_seconds=0.004)
+    assert "reused" in akx("tune", poisson).out
+    tuner.result = replace(_RESULT, plan=_SWEEP, seconds=3.5e-3, notes=("nothing beat the baseline",))
+    ran = akx("tune", poisson)
+    assert "1.00x" in ran.out
+    assert "it is the plan" in ran.out
+    data = akx("tune", poisson, "--json").json
+    assert (data["speedup"], data["break_even_calls"]) == (1.0, None)
+
+
+def test_without_a_terminal_each_new_best_is_one_line(akx: Callable[..., Ran], tuner: _Tuner, poisson: Path) -> None:
+    lines = akx("tune", poisson).err.splitlines()
+    assert len(lines) == 2
+    assert "best 3.50 ms, 1.00x, 40% of roofline" in lines[0]
+    assert "best 2.00 ms, 1.75x, 75% of roofline" in lines[1]
+    assert _BEST.label() in lines[1]
+
+
+def test_on_a_terminal_there_is_a_bar_on_stderr(
+    akx: Callable[..., Ran], tuner: _Tuner, poisson: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(
+        "akx.cli.tune.status_console", lambda: Console(file=screen, force_terminal=True, width=140, color_system=None)
+    )
+    ran = akx("tune", poisson, "--json")
+    assert ran.json["k"] == 8
+    assert ran.err == ""
+    assert "best 2.00 ms, 1.75x, 75% of roofline" in screen.getvalue()
+
+
+def test_ctrl_c_prints_the_best_so_far_and_exits_130(akx: Callable[..., Ran], tuner: _Tuner, poisson: Path) -> None:
+    tuner.result = replace(_RESULT, interrupted=True, stopped="interrupted")
+    ran = akx("tune", poisson)
+    assert ran.code == 130
+    assert _BEST.label() in ran.out
+    assert "kept the best plan so far" in ran.err
+    ran = akx("tune", poisson, "--json")
+    assert (ran.code, ran.json["interrupted"]) == (130, True)
+
+
+@pytest.mark.parametrize("variable", ["NO_COLOR", "TERM"])
+def test_no_escape_codes_where_nobody_wants_them(
+    akx: Callable[..., Ran], tuner: _Tuner, poisson: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, "1" if variable == "NO_COLOR" else "dumb")
+    ran = akx("tune", poisson)
+    assert "\x1b" not in ran.out + ran.err
+    assert sys.stdout is not None
