@@ -1,8 +1,8 @@
 """``make gpu-test``: run the tests that need a GPU, and write down what ran on what.
 
 The receipt, ``benchmarks/results/gpu_receipt.json``, says: device, driver and versions, a hash of every CUDA source,
-and the outcome of every test. It is written only where tests have run on a device, so a receipt is never a claim without
-a run behind it. Without CUDA sources, or without a GPU, this says why it does nothing and exits with 3.
+and the outcome of every test. It is written only where tests have run on a device, so a receipt is never a claim
+without a run behind it. Without CUDA sources, or without a GPU, this says why it does nothing and exits with 3.
 """
 
 from __future__ import annotations

@@ -127,7 +127,9 @@ def _line_per_best() -> Callable[[Progress], None]:
 
     def report(state: Progress) -> None:
         nonlocal best
-        if state.best_seconds is None or state.best_plan is None or state.best_seconds >= 0.99 * best:
+        if state.phase == "done" or state.best_seconds is None or state.best_plan is None:
+            return
+        if state.best_seconds >= 0.99 * best:
             return
         best = state.best_seconds
         note(f"{state.elapsed:6.1f} s  {_best_so_far(state)}  {state.best_plan.label()}")
