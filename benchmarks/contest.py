@@ -21,6 +21,8 @@ from benchmarks.splitmix import uniform
 
 __all__ = ["AkxContest", "Contest", "ContestMaker", "start_vector"]
 
+#: Below this number of entries MKL also runs with one thread: a second one costs more than it brings.
+_FEW_ENTRIES = 500_000
 #: Contestants may differ in rounding only: relative difference of the last vector.
 _AGREEMENT = 1e-8
 
@@ -92,6 +94,7 @@ class AkxContest:
         from akx.plandb import PlanDatabase
         from akx.report.baselines import baselines
         from akx.tuner import tune
+        from akx.tuner.space import is_baseline
 
         canonical = akx.Matrix.from_any(matrix)
         database = PlanDatabase(self.db) if self.db is not None else None
@@ -103,13 +106,19 @@ class AkxContest:
 
         def library_call(matrix: Any, plan: Any, x: NDArray[Any]) -> Call:
             operator = akx.MatrixPowers(matrix, k, plan=plan)
-            return lambda: operator(x, out=powers.T)
+            return partial(operator, x, out=powers.T)
 
         calls: dict[str, Call] = {
             baseline: partial(run, x, powers) for baseline, run in baselines(canonical, k, self.threads).items()
         }
-        calls["sweep"] = library_call(matrix, found.baseline_plan, x)
-        best = None if found.plan == found.baseline_plan else library_call(matrix, found.plan, x)
+        if "mkl" in calls and self.threads > 1 and canonical.nnz < _FEW_ENTRIES:
+            calls["mkl_1_thread"] = partial(baselines(canonical, k, 1)["mkl"], x, powers)
+        plain = found.baseline_plan
+        if plain is None:  # a plan from a database need not say which sweep it was compared with
+            only = tune(canonical, k, threads=self.threads, seconds=self.tune_seconds, space_filter=is_baseline)
+            plain = only.plan
+        calls["sweep"] = library_call(matrix, plain, x)
+        best = None if found.plan == plain else library_call(matrix, found.plan, x)
         _check_agreement({**calls, **({} if best is None else {"akx": best})}, powers[k])
         extras = {"sweep_reordered": self._reordered(canonical, k, x, library_call)} if reordered else {}
         return Contest(
@@ -129,14 +138,13 @@ class AkxContest:
         import akx
         from akx.partition.levels import rcm
         from akx.tuner import tune
+        from akx.tuner.space import is_baseline
 
         order = rcm(matrix.indptr, matrix.indices)
         permuted = sparse.csr_array(matrix.to_scipy()[order][:, order])
         seconds = None if self.tune_seconds is None else self.tune_seconds / 4
         plain = akx.Matrix.from_any(permuted)
-        found = tune(
-            plain, k, threads=self.threads, seconds=seconds, db=None, space_filter=lambda schedule: schedule == "sweep"
-        )
+        found = tune(plain, k, threads=self.threads, seconds=seconds, space_filter=is_baseline)
         return library_call(permuted, found.baseline_plan, np.ascontiguousarray(x[order]))
 
 

@@ -28,7 +28,13 @@ _ROOT = Path(__file__).resolve().parents[1]
 _EXHAUSTIVE = RESULTS.with_name("exhaustive_brick.json")
 #: The k of the summary, with its times.
 _SUMMARY_K = 8
-_NAMES = {"scipy": "SciPy", "mkl": "MKL", "sweep": "own `sweep`", "sweep_reordered": "`sweep`, reordered"}
+_NAMES = {
+    "scipy": "SciPy",
+    "mkl": "MKL",
+    "mkl_1_thread": "MKL, 1 thread",
+    "sweep": "own `sweep`",
+    "sweep_reordered": "`sweep`, reordered",
+}
 
 Json = dict[str, Any]
 
