@@ -35,6 +35,8 @@ def connect(path: Path, options: str, *, wait: float) -> sqlite3.Connection:
     connection = sqlite3.connect(
         f"{path.as_uri()}?{options}", uri=True, timeout=wait, isolation_level=None, check_same_thread=False
     )
+    # Text that is not UTF-8 (a damaged file) must reach the validation of records rather than stop the query.
+    connection.text_factory = lambda text: text.decode(errors="surrogateescape")
     try:
         connection.execute("PRAGMA trusted_schema = OFF")
     except sqlite3.Error:
@@ -51,22 +53,22 @@ def wal_bytes(path: Path) -> int:
         return 0
 
 
-def connect_rw(path: Path) -> sqlite3.Connection:
+def connect_rw(path: Path, wait: float) -> sqlite3.Connection:
     """Open an existing file with whatever rights the file system gives."""
-    return connect(path, "mode=rw", wait=WAIT)
+    return connect(path, "mode=rw", wait=wait)
 
 
-def connect_ro(path: Path) -> sqlite3.Connection:
+def connect_ro(path: Path, wait: float) -> sqlite3.Connection:
     """Open an existing file to read only."""
-    return connect(path, "mode=ro", wait=WAIT)
+    return connect(path, "mode=ro", wait=wait)
 
 
-def connect_immutable(path: Path) -> sqlite3.Connection:
+def connect_immutable(path: Path, wait: float) -> sqlite3.Connection:
     """Open a file that nobody changes, without its log."""
-    return connect(path, "mode=ro&immutable=1", wait=WAIT)
+    return connect(path, "mode=ro&immutable=1", wait=wait)
 
 
-def connect_copy(path: Path) -> sqlite3.Connection:
+def connect_copy(path: Path, wait: float) -> sqlite3.Connection:
     """A copy in memory of a database whose log can be read but not opened, as on a read-only medium."""
     import shutil
     import tempfile
@@ -78,12 +80,13 @@ def connect_copy(path: Path) -> sqlite3.Connection:
             shutil.copyfile(f"{path}-wal", f"{copy}-wal")
         except OSError as error:
             raise sqlite3.OperationalError(f"cannot be copied: {error}") from error
-        return in_memory(connect(copy, "mode=rw", wait=WAIT))
+        return in_memory(connect(copy, "mode=rw", wait=wait))
 
 
 def in_memory(connection: sqlite3.Connection) -> sqlite3.Connection:
     """Copy a database to memory and close it."""
     memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    memory.text_factory = connection.text_factory
     try:
         connection.backup(memory)
     except BaseException:
@@ -98,7 +101,7 @@ def rescue(path: Path) -> dict[str, list[tuple[object, ...]]]:
     """The rows that can still be read from a damaged database of the present layout: from both ends to the damage."""
     rows: dict[str, list[tuple[object, ...]]] = {}
     try:
-        connection = connect_ro(path)
+        connection = connect_ro(path, WAIT)
         try:
             inspection = inspect(connection)
             if inspection.fault is None and inspection.version == SCHEMA_VERSION:
@@ -122,4 +125,5 @@ def put_back(connection: sqlite3.Connection, rows: dict[str, list[tuple[object, 
     """Insert the rows of :func:`rescue` where their keys are free."""
     for table, found in rows.items():
         for row in found:
-            connection.execute(f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+            with contextlib.suppress(UnicodeEncodeError, OverflowError):
+                connection.execute(f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * len(row))})", row)

@@ -24,12 +24,14 @@ __all__ = [
     "database_path",
     "is_busy",
     "is_damage",
+    "is_foreign",
     "make_parent",
     "set_aside",
     "translate",
 ]
 
 _ELSEWHERE = "pass --db PATH or set AKX_DB to a file in a writable directory"
+_MAGIC = b"SQLite format 3\0"
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
@@ -78,6 +80,25 @@ def check_place(path: Path) -> bool:
     if not stat.S_ISREG(mode):
         raise DatabaseError("plan database is a device or a pipe", expected="a file", found=str(path), hint=_ELSEWHERE)
     return True
+
+
+def is_foreign(path: Path) -> bool:
+    """Whether the file does not begin as a SQLite database does, seen without SQLite.
+
+    SQLite takes a file of one byte for an empty one, and would apply a log that lies beside a file to whatever the file
+    holds: both would overwrite it. A file with a rollback journal is left to SQLite to judge.
+
+    Closing a file drops every lock that this process has on it, also those of SQLite, so this is only for a file that
+    this process has not open.
+    """
+    if os.path.exists(f"{path}-journal"):
+        return False
+    try:
+        with path.open("rb") as stream:
+            start = stream.read(len(_MAGIC))
+    except OSError:
+        return False  # SQLite will say why
+    return bool(start) and start != _MAGIC
 
 
 def make_parent(path: Path) -> None:

@@ -47,7 +47,7 @@ def decode(rows: Iterable[Row]) -> list[PlanRecord]:
             record = PlanRecord(key=PlanKey.from_json(key), **{**values, "plan": Plan.from_json(values["plan"])})
             if record.id != identifier:
                 raise PlanError("its id is not that of its key", expected=record.id, found=repr(identifier))
-        except (PlanError, TypeError, ValueError) as error:
+        except (PlanError, TypeError, ValueError, RecursionError) as error:
             warnings.warn(f"plan {str(identifier)[:12]} skipped: {error}", PlanDatabaseWarning, stacklevel=3)
             continue
         records.append(record)
@@ -71,6 +71,6 @@ def decode_trials(rows: Iterable[Row]) -> tuple[TrialRecord, ...]:
         try:
             samples = tuple(json.loads(seconds))
             trials.append(TrialRecord(Plan.from_json(json.loads(plan)), samples, state, reason, created))
-        except (PlanError, TypeError, ValueError) as error:
+        except (PlanError, TypeError, ValueError, RecursionError) as error:
             warnings.warn(f"trial skipped: {error}", PlanDatabaseWarning, stacklevel=3)
     return tuple(trials)

@@ -18,6 +18,7 @@ import sqlite3
 import threading
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -40,6 +41,7 @@ from akx.plandb.files import (
     check_place,
     is_busy,
     is_damage,
+    is_foreign,
     make_parent,
     set_aside,
     translate,
@@ -54,6 +56,9 @@ _PAUSE = 0.02
 _CHECKED_BYTES = 64 * 1024 * 1024
 #: Connections inherited by a fork are neither used nor closed in the child: SQLite allows neither.
 _INHERITED: list[sqlite3.Connection] = []
+#: How many connections of this process are open per file.
+_OPEN: Counter[Path] = Counter()
+_OPEN_LOCK = threading.Lock()
 
 
 class _UselessError(Exception):
@@ -93,7 +98,8 @@ class Store:
         with self._lock:
             if self._connection is not None:
                 connection, self._connection = self._connection, None
-                with contextlib.suppress(sqlite3.Error):
+                with _OPEN_LOCK, contextlib.suppress(sqlite3.Error):
+                    _OPEN[self.path] -= 1
                     connection.close()
 
     def read(self, action: Callable[[sqlite3.Connection], _T], patience: float | None = None) -> _T | None:
@@ -105,6 +111,9 @@ class Store:
                 try:
                     connection = self._reader()
                     return None if connection is None else action(connection)
+                except _UselessError as error:
+                    hint = "the next akx tune sets it aside and makes a fresh one; or use --db PATH or AKX_DB"
+                    raise DatabaseError("plan database is useless", found=f"{self.path}: {error}", hint=hint) from error
                 except sqlite3.Error as error:
                     if is_busy(error) and time.monotonic() < deadline:
                         time.sleep(_PAUSE)
@@ -150,11 +159,11 @@ class Store:
         self._is_writer = self._is_snapshot = False
         if not check_place(self.path):
             return None
+        self._check_start()
         connection, inspection = self._open_to_read()
         try:
             if inspection.fault is not None:
-                hint = "use another with --db PATH or AKX_DB; the next akx tune into this one sets it aside"
-                raise DatabaseError("plan database is not usable", found=f"{self.path}: {inspection.fault}", hint=hint)
+                raise _UselessError(inspection.fault)
             if inspection.version > SCHEMA_VERSION and inspection.oldest_reader > SCHEMA_VERSION:
                 raise self._newer(inspection)
             if inspection.version == 0:
@@ -169,8 +178,7 @@ class Store:
         except BaseException:
             connection.close()
             raise
-        self._connection = connection
-        self._signature = self._sign()
+        self._keep(connection)
         return connection
 
     def _open_to_read(self) -> tuple[sqlite3.Connection, Inspection]:
@@ -180,7 +188,7 @@ class Store:
         for number, attempt in enumerate(attempts):
             connection = None
             try:
-                connection = attempt(self.path)
+                connection = attempt(self.path, min(WAIT, self.timeout))
                 self._is_snapshot = number == 2
                 return connection, inspect(connection)
             except sqlite3.Error as error:
@@ -210,7 +218,8 @@ class Store:
             return self._connection
         self.close()
         self._is_writer = self._is_snapshot = False
-        check_place(self.path)
+        if check_place(self.path):
+            self._check_start()
         make_parent(self.path)
         connection = connect(self.path, "mode=rwc", wait=min(WAIT, self.timeout))
         try:
@@ -218,10 +227,20 @@ class Store:
         except BaseException:
             connection.close()
             raise
-        self._connection = connection
+        self._keep(connection)
         self._is_writer = True
-        self._signature = self._sign()
         return connection
+
+    def _keep(self, connection: sqlite3.Connection) -> None:
+        with _OPEN_LOCK:
+            _OPEN[self.path] += 1
+        self._connection = connection
+        self._signature = self._sign()
+
+    def _check_start(self) -> None:
+        with _OPEN_LOCK:
+            if not _OPEN[self.path] and is_foreign(self.path):
+                raise _UselessError("it is no SQLite database")
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         inspection = self._patiently(lambda: self._examine(connection))
@@ -300,6 +319,7 @@ class Store:
             return False
         connection = None
         try:
+            self._check_start()
             connection = connect(self.path, "mode=rw", wait=min(WAIT, self.timeout))
             self._patiently(lambda: self._examine(connection, math.inf))
         except _UselessError:

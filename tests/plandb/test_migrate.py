@@ -1,0 +1,131 @@
+"""Old layouts come along, in one step or not at all."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from akx.plandb import PlanDatabase, PlanRecord, TrialRecord, database_status
+from akx.plandb import migrate as migrations
+
+from .samples import make_key, make_plan, make_record, without_root
+
+#: Layout 1 as it was written then, spelled out so that it stays what it was.
+_LAYOUT_1 = """
+PRAGMA application_id = 1634433136;
+CREATE TABLE schema_version (version INTEGER PRIMARY KEY, oldest_reader INTEGER NOT NULL, applied TEXT NOT NULL);
+INSERT INTO schema_version VALUES (1, 1, '2024-01-01T00:00:00+00:00');
+CREATE TABLE plans (id TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, record TEXT NOT NULL);
+CREATE INDEX plans_by_fingerprint ON plans (fingerprint);
+PRAGMA journal_mode = WAL;
+"""
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> tuple[Path, list[PlanRecord]]:
+    """A database of layout 1 with three plans and one that is beyond reading."""
+    path = tmp_path / "plans.sqlite"
+    records = [make_record(number, seconds=1 / (number + 3)) for number in range(3)]
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.executescript(_LAYOUT_1)
+    for record in records:
+        row = (record.id, record.key.fingerprint, json.dumps(record.to_json()))
+        connection.execute("INSERT INTO plans VALUES (?, ?, ?)", row)
+    connection.execute("INSERT INTO plans VALUES ('bad', 'f', '{\"key\": 1')")
+    connection.execute("INSERT INTO plans VALUES ('worse', 'f', '{\"key\": {\"fingerprint\": [1]}}')")
+    connection.close()
+    return path, records
+
+
+def version(path: Path) -> int:
+    connection = sqlite3.connect(path)
+    (number,) = connection.execute("SELECT max(version) FROM schema_version").fetchone()
+    connection.close()
+    return int(number)
+
+
+def test_readers_understand_an_old_layout_and_leave_it_alone(old: tuple[Path, list[PlanRecord]]) -> None:
+    path, records = old
+    content = path.read_bytes()
+    with PlanDatabase(path, layers=()) as database:
+        assert database.list() == records
+        assert database.find(records[1].key).record == records[1]
+        assert database.trials(records[1].key) == ()
+    assert version(path) == 1
+    assert path.read_bytes() == content
+
+
+def test_writers_bring_it_to_the_current_layout_and_lose_nothing(old: tuple[Path, list[PlanRecord]]) -> None:
+    path, records = old
+    with PlanDatabase(path, layers=()) as reader, PlanDatabase(path, layers=()) as writer:
+        assert reader.list() == records
+        writer.put(make_record(7))
+        writer.add_trials(make_key(7), [TrialRecord(make_plan())])
+        assert writer.list() == [*records, make_record(7)]
+        assert reader.list() == [*records, make_record(7)]
+        assert len(reader.trials(make_key(7))) == 1
+        assert database_status(reader).layout == migrations.SCHEMA_VERSION
+    connection = sqlite3.connect(path)
+    assert [row[0] for row in connection.execute("SELECT version FROM schema_version ORDER BY 1")] == [1, 2]
+    assert dict(connection.execute("SELECT id, record FROM rejected")) == {
+        "bad": '{"key": 1',
+        "worse": '{"key": {"fingerprint": [1]}}',
+    }
+    connection.close()
+    assert not list(path.parent.glob("*.corrupt-*"))
+
+
+def test_a_migrated_file_has_the_layout_of_a_fresh_one(old: tuple[Path, list[PlanRecord]], tmp_path: Path) -> None:
+    def layout(path: Path) -> dict[str, str]:
+        with PlanDatabase(path, layers=()) as database:
+            database.check_writable()
+        connection = sqlite3.connect(path)
+        found = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
+        connection.close()
+        return found
+
+    assert layout(old[0]) == layout(tmp_path / "fresh.sqlite")
+
+
+def test_a_migration_that_fails_leaves_the_old_layout(
+    old: tuple[Path, list[PlanRecord]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, records = old
+    step, oldest_reader = migrations._MIGRATIONS[2]
+
+    def fail(connection: sqlite3.Connection) -> None:
+        step(connection)
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(migrations._MIGRATIONS, 2, (fail, oldest_reader))
+    with PlanDatabase(path, layers=()) as database, pytest.raises(KeyboardInterrupt):
+        database.put(make_record(7))
+    assert version(path) == 1
+    monkeypatch.undo()
+    with PlanDatabase(path, layers=()) as database:
+        assert database.list() == records
+        database.put(make_record(7))
+        assert database.list() == [*records, make_record(7)]
+
+
+def test_every_layout_up_to_the_current_one_has_its_migration() -> None:
+    assert sorted(migrations._MIGRATIONS) == list(range(1, migrations.SCHEMA_VERSION + 1))
+    assert all(1 <= oldest <= number for number, (_, oldest) in migrations._MIGRATIONS.items())
+
+
+def test_an_old_layout_on_a_read_only_medium(old: tuple[Path, list[PlanRecord]]) -> None:
+    import shutil
+    import tempfile
+
+    path, records = old
+    folder = Path(tempfile.mkdtemp(prefix="akx-test-"))
+    try:
+        shutil.copyfile(path, folder / "plans.sqlite")
+        folder.chmod(0o555)
+        assert without_root(lambda: PlanDatabase(folder / "plans.sqlite", layers=()).list()) == records
+    finally:
+        folder.chmod(0o755)
+        shutil.rmtree(folder)
