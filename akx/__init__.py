@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from akx.basis import Basis, chebyshev, estimate_spectrum, monomial, newton
+    from akx.basis import Basis, chebyshev, monomial, newton
     from akx.errors import (
         AkxError,
         ArgumentError,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from akx.operator import MatrixPowers, matrix_powers
     from akx.plan import Plan
     from akx.plandb import PlanDatabase
+    from akx.spectrum import estimate_spectrum
     from akx.tuner import tune
 
 __version__ = "0.1.0"
@@ -69,11 +70,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("Basis", "chebyshev", "estimate_spectrum", "monomial", "newton"), "akx.basis"),
+    **dict.fromkeys(("Basis", "chebyshev", "monomial", "newton"), "akx.basis"),
     **dict.fromkeys(("MatrixPowers", "matrix_powers"), "akx.operator"),
     "Matrix": "akx.matrix",
     "Plan": "akx.plan",
     "PlanDatabase": "akx.plandb",
+    "estimate_spectrum": "akx.spectrum",
     "read_matrix": "akx.io",
     "tune": "akx.tuner",
 }

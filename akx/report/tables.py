@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -63,18 +64,25 @@ def print_tuning(result: TuneResult, file: str, console: Console) -> None:
         console.print()
         _print_schedules(result, console)
     console.print()
-    print_pairs([*_tuning_cost(result), *(("note", text) for text in result.notes)], console)
+    notes = [*result.notes, *_failures(result)]
+    print_pairs([*_tuning_cost(result), *(("note", text) for text in notes)], console)
+
+
+def _failures(result: TuneResult) -> list[str]:
+    """The most frequent reason why candidates failed: a plan that was not measured is not a plan that lost."""
+    reasons = result.reasons.get("failed", {})
+    if not reasons:
+        return []
+    reason, times = next(iter(reasons.items()))
+    return [f"{count(times)} of {count(result.counts.failed)} failed trials: {reason}"]
 
 
 def _print_schedules(result: TuneResult, console: Console) -> None:
+    final = {finalist.plan: finalist.seconds for finalist in result.finalists}
+    found = [(final.get(trial.plan, trial.seconds or math.inf), trial.plan) for trial in result.schedules]
     rows = [
-        (
-            trial.plan.schedule,
-            duration(trial.seconds),
-            "-" if not trial.seconds else ratio(result.baseline_seconds / trial.seconds),
-            trial.plan.label(),
-        )
-        for trial in result.schedules
+        (plan.schedule, duration(seconds), ratio(result.baseline_seconds / seconds), plan.label())
+        for seconds, plan in sorted(found, key=lambda pair: pair[0])
     ]
     print_rows({"schedule": "left", "best": "right", "speed-up": "right", "plan": "left"}, rows, console)
 

@@ -1,0 +1,76 @@
+"""The project itself: cheap imports, public names, version, and what the wheel holds."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import akx
+import akx.errors
+
+_ROOT = Path(__file__).resolve().parents[1]
+
+
+def _modules_after(statement: str) -> set[str]:
+    script = f"import sys, json\n{statement}\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=_ROOT)
+    return set(json.loads(done.stdout))
+
+
+def test_import_akx_is_cheap() -> None:
+    loaded = _modules_after("import akx; akx.AkxError; akx.Plan")
+    assert not {"numba", "llvmlite", "optuna", "sqlalchemy", "scipy", "numpy", "pycuda", "pymetis", "rich"} & loaded
+
+
+def test_reading_a_matrix_needs_neither_compiler_nor_tuner() -> None:
+    loaded = _modules_after("import akx; akx.read_matrix; akx.Matrix; akx.monomial")
+    assert not {"numba", "llvmlite", "optuna", "sqlalchemy", "pycuda", "pymetis", "rich", "typer"} & loaded
+
+
+def test_every_public_name_is_there() -> None:
+    for name in akx.__all__:
+        assert getattr(akx, name) is not None
+        assert name in dir(akx)
+    assert set(akx.errors.__all__) <= set(akx.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        akx.nonsense  # noqa: B018
+
+
+def test_version_is_one_and_has_a_changelog_entry() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+", akx.__version__)
+    assert f"## {akx.__version__}" in (_ROOT / "CHANGELOG.md").read_text()
+
+
+def test_readme_opens_with_the_two_commands() -> None:
+    readme = (_ROOT / "README.md").read_text()
+    first = re.search(r"```[a-z]*\n(.*?)```", readme, re.DOTALL)
+    assert first is not None
+    commands = [line.split("#")[0].strip() for line in first.group(1).splitlines() if line.strip()]
+    assert commands == ["make demo", "make test"]
+    assert readme.count("<!-- bench:begin -->") == readme.count("<!-- bench:end -->") == 1
+
+
+@pytest.mark.skipif(importlib.util.find_spec("hatchling") is None, reason="hatchling is not installed")
+def test_wheel_holds_the_typing_marker_the_shipped_plans_and_no_tests(tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
+        cwd=_ROOT,
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = tmp_path.glob("akx-*.whl")
+    assert wheel.name.startswith(f"akx-{akx.__version__}-")
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    assert {"akx/__init__.py", "akx/py.typed", "akx/cli/app.py", "akx/kernels/registry.py"} <= names
+    shipped = {f"akx/tuning_db/{path.name}" for path in (_ROOT / "tuning_db").iterdir() if path.is_file()}
+    assert shipped, "tuning_db must not be empty: it says in words what it is for"
+    assert shipped <= names
+    assert not [name for name in names if name.startswith(("tests/", "benchmarks/")) or "__pycache__" in name]
