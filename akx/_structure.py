@@ -141,8 +141,8 @@ def level_structure(
 ) -> tuple[int, int, int]:
     """Components, levels in all (those of one component after those of another) and the widest level.
 
-    The root of each component is improved as by Gibbs, Poole and Stockmeyer: from a row of least degree in the last
-    level, search again while that gives more levels, at most `sweeps` searches.
+    The root of each component is found as by A. George and J. W. H. Liu (ACM TOMS 5, 1979): from a row of least degree
+    in the last level, search again while that gives more levels, at most `sweeps` searches.
     """
     n = indptr.size - 1
     stamp = np.zeros(n, dtype=np.int32)

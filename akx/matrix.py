@@ -51,8 +51,6 @@ class Matrix:
         The same for what depends on the pattern alone (permutations, levels); shared by :meth:`with_values`.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "cache", "data", "dtype", "indices", "indptr", "n", "nnz", "pattern_cache")
-
     def __init__(
         self, indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any], *, pattern_cache: dict[Any, Any]
     ) -> None:
@@ -111,7 +109,8 @@ class Matrix:
         _check_kind(A)
         _check_shape(A.shape)
         target = _target_dtype(A.dtype, dtype)
-        csr = _canonical(A, target)
+        with np.errstate(over="ignore"):  # what becomes Inf is refused below, with its place
+            csr = _canonical(A, target)
         if explicit_zeros == "drop":
             csr.eliminate_zeros()
         indptr, indices = _fit_index_type(csr.indptr, csr.indices)
@@ -186,8 +185,15 @@ class Matrix:
         _check_finite(self.indptr, self.indices, copy, values.dtype)
         return Matrix(self.indptr, self.indices, copy, pattern_cache=self.pattern_cache)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_restore, (self.indptr, self.indices, self.data))
+
     def __repr__(self) -> str:
         return f"Matrix(n={self.n}, nnz={self.nnz}, dtype={self.dtype.name}, indices={self.indices.dtype.name})"
+
+
+def _restore(indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any]) -> Matrix:
+    return Matrix(indptr, indices, data, pattern_cache={})
 
 
 def checksum(array: NDArray[Any], *, threads: int = 1) -> int:
@@ -257,7 +263,7 @@ def _buffers(A: Any) -> tuple[NDArray[Any], ...]:
     if A.format == "dia":
         return (A.data, A.offsets)
     coo = A if A.format == "coo" else A.tocoo()
-    return (coo.data, coo.row, coo.col)
+    return (coo.data, *(coo.coords if hasattr(coo, "coords") else (coo.row, coo.col)))
 
 
 def _check_kind(A: Any) -> None:
@@ -270,11 +276,12 @@ def _check_kind(A: Any) -> None:
                 hint="convert it with A.astype(numpy.float64)",
             )
         return
-    if isinstance(A, np.ndarray) or (isinstance(A, (list, tuple)) and len(A) > 0):
+    if hasattr(A, "__array__") or (isinstance(A, (list, tuple)) and len(A) > 0):
+        shape = getattr(A, "shape", None)
         raise MatrixError(
             "matrix is dense",
             expected="a SciPy sparse matrix or array",
-            found=type(A).__name__ + (f" of shape {A.shape}" if isinstance(A, np.ndarray) else ""),
+            found=type(A).__name__ + (f" of shape {tuple(shape)}" if shape is not None else ""),
             hint="pass scipy.sparse.csr_array(A) if most entries are zero; for a dense matrix akx gains nothing",
         )
     hint = "pass a scipy.sparse matrix or array"
@@ -411,8 +418,10 @@ def _fit_index_type(indptr: NDArray[Any], indices: NDArray[Any]) -> tuple[NDArra
 
 
 def _trim(array: NDArray[Any], size: int) -> NDArray[Any]:
-    """The first `size` items, with memory of their own where there are more."""
-    return np.ascontiguousarray(array) if array.size == size else array[:size].copy()
+    """The first `size` items, contiguous, not holding on to a longer buffer behind them."""
+    first = array[:size]
+    owner = array if array.base is None else array.base
+    return np.ascontiguousarray(first) if getattr(owner, "nbytes", 0) == first.nbytes else first.copy()
 
 
 def _check_finite(indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any], source: np.dtype[Any]) -> None:
