@@ -11,6 +11,7 @@ import os
 import sqlite3
 from pathlib import Path
 
+from akx.plandb.files import SQLITE_ERRORS
 from akx.plandb.migrate import SCHEMA_VERSION, inspect
 
 __all__ = [
@@ -108,7 +109,7 @@ def rescue(path: Path) -> dict[str, list[tuple[object, ...]]]:
                 for table in ("plans", "trials"):
                     found: dict[int, tuple[object, ...]] = {}
                     for order in ("ASC", "DESC"):
-                        with contextlib.suppress(sqlite3.Error):
+                        with contextlib.suppress(*SQLITE_ERRORS):
                             for rowid, *row in connection.execute(
                                 f"SELECT rowid, * FROM {table} ORDER BY rowid {order}"
                             ):
@@ -116,7 +117,7 @@ def rescue(path: Path) -> dict[str, list[tuple[object, ...]]]:
                     rows[table] = [found[rowid] for rowid in sorted(found)]
         finally:
             connection.close()
-    except sqlite3.Error:
+    except SQLITE_ERRORS:
         return {}
     return rows
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from akx.errors import DatabaseError
 
 __all__ = [
+    "SQLITE_ERRORS",
     "PlanDatabaseWarning",
     "check_place",
     "database_path",
@@ -32,6 +33,9 @@ __all__ = [
 
 _ELSEWHERE = "pass --db PATH or set AKX_DB to a file in a writable directory"
 _MAGIC = b"SQLite format 3\0"
+#: What a query can raise: the text of SQLite's own message may come from the damaged file and not be UTF-8.
+SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
+
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
@@ -114,22 +118,24 @@ def make_parent(path: Path) -> None:
         ) from error
 
 
-def _code(error: sqlite3.Error) -> int:
+def _code(error: Exception) -> int:
+    if isinstance(error, UnicodeDecodeError):
+        return sqlite3.SQLITE_CORRUPT
     code = getattr(error, "sqlite_errorcode", None)
     return int(code) & 0xFF if code is not None else 0
 
 
-def is_damage(error: sqlite3.Error) -> bool:
+def is_damage(error: Exception) -> bool:
     """Whether the content of the file is at fault, rather than its surroundings."""
     return _code(error) in _DAMAGE
 
 
-def is_busy(error: sqlite3.Error) -> bool:
+def is_busy(error: Exception) -> bool:
     """Whether another process holds a lock, so that it is worth waiting."""
     return _code(error) in _BUSY
 
 
-def translate(error: sqlite3.Error, path: Path, action: str) -> DatabaseError:
+def translate(error: Exception, path: Path, action: str) -> DatabaseError:
     """The typed error for one of SQLite, while trying to `action` ("read", "written"); the hint names the cure."""
     code = _code(error)
     found = f"{path} ({error})"

@@ -37,6 +37,7 @@ from akx.plandb.access import (
     wal_bytes,
 )
 from akx.plandb.files import (
+    SQLITE_ERRORS,
     PlanDatabaseWarning,
     check_place,
     is_busy,
@@ -114,7 +115,7 @@ class Store:
                 except _UselessError as error:
                     hint = "the next akx tune sets it aside and makes a fresh one; or use --db PATH or AKX_DB"
                     raise DatabaseError("plan database is useless", found=f"{self.path}: {error}", hint=hint) from error
-                except sqlite3.Error as error:
+                except SQLITE_ERRORS as error:
                     if is_busy(error) and time.monotonic() < deadline:
                         time.sleep(_PAUSE)
                         continue
@@ -129,9 +130,9 @@ class Store:
                 try:
                     connection = self._writer()
                     return self._transaction(connection, action)
-                except (_UselessError, sqlite3.Error) as error:
+                except (_UselessError, *SQLITE_ERRORS) as error:
                     self.close()
-                    if isinstance(error, sqlite3.Error) and not is_damage(error):
+                    if not isinstance(error, _UselessError) and not is_damage(error):
                         raise translate(error, self.path, "written") from error
                     if is_last:
                         raise DatabaseError("plan database is useless", found=f"{self.path} ({error})") from error
@@ -184,14 +185,14 @@ class Store:
     def _open_to_read(self) -> tuple[sqlite3.Connection, Inspection]:
         """Open with as many rights as there are: a reader with the right to write also finishes a killed one's work."""
         attempts = (connect_rw, connect_ro, connect_copy if wal_bytes(self.path) else connect_immutable)
-        last: sqlite3.Error | None = None
+        last: Exception | None = None
         for number, attempt in enumerate(attempts):
             connection = None
             try:
                 connection = attempt(self.path, min(WAIT, self.timeout))
                 self._is_snapshot = number == 2
                 return connection, inspect(connection)
-            except sqlite3.Error as error:
+            except SQLITE_ERRORS as error:
                 if connection is not None:
                     connection.close()
                 if is_damage(error) or is_busy(error):
@@ -283,7 +284,7 @@ class Store:
         while True:
             try:
                 return action()
-            except sqlite3.Error as error:
+            except SQLITE_ERRORS as error:
                 if not is_busy(error) or time.monotonic() >= deadline:
                     raise
                 time.sleep(_PAUSE)
@@ -307,7 +308,7 @@ class Store:
         message = f"plan database {self.path} is not usable ({reason}); it is now {target}, and a fresh one is made"
         rescued = rescue(target)
         if rescued:
-            with contextlib.suppress(sqlite3.Error, _UselessError):
+            with contextlib.suppress(_UselessError, *SQLITE_ERRORS):
                 self._transaction(self._writer(), lambda connection: put_back(connection, rescued))
                 message += " with " + " and ".join(f"{len(rows)} {table}" for table, rows in rescued.items())
                 message += " of the old one"
@@ -324,7 +325,7 @@ class Store:
             self._patiently(lambda: self._examine(connection, math.inf))
         except _UselessError:
             return True
-        except sqlite3.Error as error:
+        except SQLITE_ERRORS as error:
             if is_damage(error):
                 return True
             raise translate(error, self.path, "written") from error

@@ -83,6 +83,14 @@ def emptied_database(path: Path) -> None:
     connection.close()
 
 
+def garbled_schema(path: Path) -> None:
+    """SQLite quotes the statement it cannot parse in its message, which then is no UTF-8."""
+    fill(path)
+    content = path.read_bytes()
+    assert b"CREATE TABLE trials" in content
+    path.write_bytes(content.replace(b"CREATE TABLE trials", b"CREATE \xff\xfe\xfd\xfc\xfb trials"))
+
+
 _USELESS: dict[str, Callable[[Path], object]] = {
     "text": lambda path: path.write_text("%%MatrixMarket matrix coordinate real general\n" * 100),
     "short": lambda path: path.write_bytes(b"x"),
@@ -91,6 +99,8 @@ _USELESS: dict[str, Callable[[Path], object]] = {
     "another application": foreign_database,
     "another application, marked": marked_foreign_database,
     "no version": emptied_database,
+    "one byte of a log": lambda path: path.write_bytes(b"\0"),
+    "garbled schema": garbled_schema,
 }
 
 
