@@ -15,7 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from akx.errors import ArgumentError, ArgumentTypeError
 
-__all__ = ["IndexArray", "Partition", "inverse_permutation", "order_by_part"]
+__all__ = ["ROW_FLOPS", "IndexArray", "Partition", "inverse_permutation", "order_by_part"]
+
+#: Flops of one row of a step beside those of its entries: a_j (A v_j) + b_j v_j + c_j v_{j-1}.
+ROW_FLOPS = 5
 
 #: A CSR index array: int32 or int64.
 IndexArray = NDArray[np.int32] | NDArray[np.int64]

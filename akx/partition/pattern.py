@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from akx.errors import ArgumentError, ArgumentTypeError
 from akx.partition.base import IndexArray
 
-__all__ = ["signed", "symmetrized", "transposed", "unsigned_pattern"]
+__all__ = ["off_diagonal", "signed", "symmetrized", "transposed", "unsigned_pattern"]
 
 
 def unsigned_pattern(indptr: IndexArray, indices: IndexArray) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -80,6 +80,28 @@ def symmetrized(indptr: NDArray[Any], indices: NDArray[Any]) -> tuple[NDArray[An
     columns = np.empty(int(pointer[-1]), dtype=indices.dtype)
     _union_fill(indptr, indices, t_pointer, t_rows, pointer, columns)
     return pointer, columns
+
+
+def off_diagonal(indptr: NDArray[Any], indices: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The pattern without its diagonal entries, from and to unsigned arrays; a graph as partitioners want it."""
+    pointer = np.zeros_like(indptr)
+    columns = np.empty_like(indices)
+    used = _off_diagonal(indptr, indices, pointer, columns)
+    return pointer, columns[:used]
+
+
+@njit(cache=True, nogil=True)
+def _off_diagonal(indptr: NDArray[Any], indices: NDArray[Any], pointer: NDArray[Any], columns: NDArray[Any]) -> int:
+    one = np.uint64(1)
+    used = np.uint64(0)
+    for i in range(np.uint64(indptr.shape[0] - 1)):
+        for e in range(indptr[i], indptr[i + one]):
+            j = indices[e]
+            if j != i:
+                columns[used] = j
+                used += one
+        pointer[i + one] = used
+    return int(used)
 
 
 @njit(cache=True, nogil=True)

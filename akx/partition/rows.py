@@ -15,13 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.errors import ArgumentError, InfeasibleError
-from akx.partition.base import IndexArray, Partition
+from akx.partition.base import ROW_FLOPS, IndexArray, Partition
 from akx.partition.ghost import ghost_zones
 
 __all__ = ["cut_rows", "cut_rows_by_bytes", "even_cuts"]
 
-#: Flops of one row beside its entries: the terms b_j v_j and c_j v_{j-1} of the basis, and a_j.
-_ROW_FLOPS = 5.0
 #: Rounds of lowering the shares of blocks by their ghost flops.
 _BALANCE_ROUNDS = 5
 #: Rows in all closures, over n, beyond which ghost flops are not balanced.
@@ -58,7 +56,7 @@ def cut_rows(
     """
     pointer = np.asarray(indptr)
     n = pointer.size - 1
-    work = 2.0 * pointer.astype(np.float64) + _ROW_FLOPS * np.arange(n + 1)
+    work = 2.0 * pointer.astype(np.float64) + ROW_FLOPS * np.arange(n + 1)
     cuts = even_cuts(work, blocks, boundaries=boundaries)
     if indices is None or k == 1 or cuts.size < 3:
         return cuts
@@ -68,7 +66,7 @@ def cut_rows(
             zones = ghost_zones(indptr, indices, Partition(None, cuts), k, most_rows=_MOST_CLOSURE)
         except InfeasibleError:  # no locality: the zones are everything, and balancing them is no use
             return best
-        flops = 2.0 * zones.products + _ROW_FLOPS * zones.active_counts.sum(axis=1)
+        flops = 2.0 * zones.products + ROW_FLOPS * zones.active_counts.sum(axis=1)
         if float(flops.max()) < best_flops:
             best, best_flops = cuts, float(flops.max())
         if float(flops.max()) <= 1.01 * float(flops.mean()):
