@@ -257,7 +257,7 @@ class PlanDatabase:
             entries = self.entries()
             resolved = [self._resolve(identifier, entries)[1] for identifier in identifiers]
             chosen = [*{record.id: record for record in resolved}.values()]
-        write_bundle(Path(path), bundle_text(chosen, description=description))
+        write_bundle(self._other_file(path), bundle_text(chosen, description=description))
         return len(chosen)
 
     def import_(self, path: str | os.PathLike[str], *, skip_invalid: bool = False) -> ImportReport:
@@ -272,7 +272,7 @@ class PlanDatabase:
         DatabaseError
             Where the database cannot be changed.
         """
-        bundle = read_bundle(Path(path))
+        bundle = read_bundle(self._other_file(path))
         if bundle.problems and not skip_invalid:
             raise FileFormatError(
                 f"bundle has {len(bundle.problems)} invalid record(s), nothing was imported",
@@ -296,6 +296,12 @@ class PlanDatabase:
             return ImportReport(added, replaced, kept, unchanged, bundle.problems)
 
         return self._store.write(merge)
+
+    def _other_file(self, path: str | os.PathLike[str]) -> Path:
+        """`path`, which must not be the database: opening that beside SQLite would drop SQLite's locks."""
+        if Path(os.path.realpath(path)) == self.path:
+            raise DatabaseError("this is the plan database, no bundle", found=str(path), hint="pass another file name")
+        return Path(path)
 
     def exists(self) -> bool:
         """Whether the user's database is there. Raises :class:`DatabaseError` where its place cannot be reached."""

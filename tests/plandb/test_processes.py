@@ -19,7 +19,7 @@ from akx.plandb import PlanDatabase, PlanDatabaseWarning, TrialRecord
 from .samples import make_key, make_plan, make_record
 
 _SPAWN = multiprocessing.get_context("spawn")
-_COUNT = 15
+_COUNT = 8
 
 
 def write_plans(path: str, start: int, barrier: Barrier) -> None:

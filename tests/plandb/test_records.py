@@ -28,7 +28,7 @@ _JSON = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     seconds=_TIMES,
     baseline=_TIMES,

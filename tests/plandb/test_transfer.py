@@ -147,6 +147,8 @@ def test_an_export_overwrites_a_bundle_and_nothing_else(tmp_path: Path) -> None:
             with pytest.raises(DatabaseError, match="no bundle"):
                 database.export(precious)
             assert precious.read_bytes() == content
+        with pytest.raises(DatabaseError, match="no bundle"):
+            database.import_(database.path)
         with pytest.raises(DatabaseError, match="directory"):
             database.export(tmp_path)
         with pytest.raises(DatabaseError, match="cannot be exported"):
