@@ -1,7 +1,7 @@
 """A compiled scan of the body of a Matrix Market file: is every line what the header promises?
 
 Fast readers of numbers stop at the first character they do not understand and drop the rest: ``1.5D+01`` is read as
-1.5, ``1 1 2.0 7`` as an entry, and a stray NUL crashes one of them. So each byte first runs through a small automaton
+1.5, ``1 1 2.0 7`` as an entry, and a stray NUL crashes SciPy's. So each byte first runs through a small automaton
 for ``index index value...`` lines, at several hundred MB/s, and what passes is read by SciPy.
 """
 
