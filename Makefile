@@ -1,8 +1,9 @@
 # Two commands do everything: `make demo` shows what akx does, `make test` checks all of it.
 # Both work in a virtual environment of their own (.venv); a stamp per set of extras keeps later runs quick.
 
-PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3 python,\
-	$(shell $(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
+# The first of these that is 3.11 or newer and can make a virtual environment; `make PYTHON=... demo` overrides.
+PYTHON ?= $(firstword $(foreach name,python3 python3.12 python3.11 python3.13 python,\
+	$(shell $(name) -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
 VENV ?= .venv
 BIN := $(VENV)/bin
 
@@ -40,9 +41,9 @@ clean:
 	find akx tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
-	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or newer found; install one, or run: make PYTHON=/path/to/python3" >&2; exit 1; }
-	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
-		echo "make: '$(PYTHON) -m venv' failed; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "make: found no Python 3.11 or newer that can make a virtual environment;" \
+		"install one (on Debian and Ubuntu: python3 python3-venv), or run: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(VENV)/.run: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
