@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,9 +18,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from benchmarks.clock import Call
+from benchmarks.gallery import small
 from benchmarks.splitmix import uniform
 
-__all__ = ["AkxContest", "Contest", "ContestMaker", "start_vector"]
+__all__ = ["AkxContest", "Contest", "ContestMaker", "compile_kernels", "start_vector"]
 
 #: Below this number of entries MKL also runs with one thread: a second one costs more than it brings.
 _FEW_ENTRIES = 500_000
@@ -82,11 +84,14 @@ class AkxContest:
         Time budget of tuning for one k; None for the tuner's own default.
     db : path or None
         A plan database whose plans are used where it has them; None tunes anew and keeps nothing.
+    compile_first : bool
+        Compile every kernel before the first budget begins.
     """
 
     threads: int
     tune_seconds: float | None = None
     db: str | None = None
+    compile_first: bool = True
 
     def __call__(self, name: str, matrix: sparse.csr_array, k: int, *, reordered: bool) -> Contest:
         """Tune, prepare and check everybody."""
@@ -97,6 +102,8 @@ class AkxContest:
         from akx.tuner.space import is_baseline
 
         canonical = akx.Matrix.from_any(matrix)
+        if self.compile_first:
+            compile_kernels(str(canonical.dtype), self.threads)
         database = PlanDatabase(self.db) if self.db is not None else None
         begin = time.perf_counter()
         found = tune(canonical, k, threads=self.threads, seconds=self.tune_seconds, db=database, name=name)
@@ -146,6 +153,31 @@ class AkxContest:
         plain = akx.Matrix.from_any(permuted)
         found = tune(plain, k, threads=self.threads, seconds=seconds, space_filter=is_baseline)
         return library_call(permuted, found.baseline_plan, np.ascontiguousarray(x[order]))
+
+
+@lru_cache
+def compile_kernels(dtype: str, threads: int) -> int:
+    """Run every variant of every schedule once on small matrices, so that no budget is spent on compiling.
+
+    Compiled code is kept on disk: only the first run after a change of the kernels takes long. Returns the number of
+    plans that ran.
+    """
+    import akx
+    from akx.device.host import host_device
+    from akx.errors import AkxError
+    from akx.tuner.space import build_space
+
+    ran = 0
+    for name in ("brick", "9-point", "rmat"):
+        matrix = akx.Matrix.from_any(small(name), dtype=dtype)
+        x = start_vector(matrix.n, matrix.dtype)
+        space = build_space(matrix, 4, host_device(), threads=threads)
+        for schedule in space.schedules:
+            for variant in space.choices(schedule, "variant"):
+                with suppress(AkxError):  # not every variant suits every matrix; the tuner reports what fails
+                    akx.MatrixPowers(matrix, 4, plan=space.plan(schedule, {"variant": variant}))(x)
+                    ran += 1
+    return ran
 
 
 def _check_agreement(calls: dict[str, Call], last: NDArray[Any]) -> None:

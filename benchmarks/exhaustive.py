@@ -1,6 +1,6 @@
 """How good is the tuner? Measure the whole feasible space of the brick at k = 8; compare the tuned plan with the best.
 
-    python -m benchmarks.exhaustive                      into benchmarks/results/exhaustive_brick.json (minutes)
+    python -m benchmarks.exhaustive                      into benchmarks/results/exhaustive_brick.json (half an hour)
     python -m benchmarks.exhaustive --seconds 300        stop the search of the whole space after that
 
 `akx tune` runs first, with its default settings and no database. Then every feasible plan is measured, none dropped
@@ -24,7 +24,7 @@ from scipy import sparse
 
 from benchmarks import record
 from benchmarks.clock import Settings, Timing, interleave
-from benchmarks.contest import start_vector
+from benchmarks.contest import compile_kernels, start_vector
 from benchmarks.gallery import GALLERY, small
 
 __all__ = ["compare", "main"]
@@ -74,6 +74,7 @@ def compare(
     from akx.tuner import exhaustive, tune
 
     canonical = akx.Matrix.from_any(matrix)
+    compile_kernels(str(canonical.dtype), threads)
     begin = time.perf_counter()
     tuned = tune(canonical, k, threads=threads, seconds=tune_seconds, name=name)
     between = time.perf_counter()

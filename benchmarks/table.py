@@ -149,9 +149,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _exhaustive_text(found: Json) -> str:
     tuned, best = found["tuned"], found["best"]
+    measured = f"{found['feasible']} feasible plans of {found['space']}"
+    measured = f"all {measured}" if found["complete"] else f"{measured} looked at, not the whole space,"
     return (
-        f"`{found['matrix']}`, k = {found['k']}: all {found['feasible']} feasible plans of {found['space']} were "
-        "measured. "
+        f"`{found['matrix']}`, k = {found['k']}: {measured} were measured. "
         f"`akx tune` with default settings took {found['tuning_seconds']:.0f} s and found "
         f"`{tuned['plan']}`: {_ms(tuned['seconds'])} ms. The best of all is `{best['plan']}`: "
         f"{_ms(best['seconds'])} ms. "

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from benchmarks.contest import AkxContest, Contest, _check_agreement, start_vector
+import akx
+from akx.device.host import host_device
+from akx.errors import InfeasibleError
+from akx.plan import Plan
+from akx.tuner.space import build_space
+from benchmarks.contest import AkxContest, Contest, _check_agreement, compile_kernels, start_vector
 from benchmarks.gallery import small
 
 
@@ -29,7 +36,7 @@ def test_a_contestant_that_does_nothing_is_refused() -> None:
 
 @pytest.fixture(scope="module")
 def contest() -> Contest:
-    return AkxContest(threads=2, tune_seconds=0.5)("rmat", small("rmat"), 3, reordered=True)
+    return AkxContest(threads=2, tune_seconds=0.5, compile_first=False)("rmat", small("rmat"), 3, reordered=True)
 
 
 def test_every_contestant_computes_the_same_powers(contest: Contest) -> None:
@@ -46,6 +53,23 @@ def test_every_contestant_computes_the_same_powers(contest: Contest) -> None:
         out[...] = np.nan
         call()
         assert out[3] == pytest.approx(expected, rel=1e-12, abs=1e-14)
+
+
+def test_every_variant_of_every_schedule_runs_before_any_budget_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: set[tuple[str, str]] = set()
+
+    def powers(matrix: Any, k: int, *, plan: Plan) -> Any:
+        def call(x: Any) -> None:
+            ran.add((plan.schedule, plan.variant))
+            if plan.schedule == "ghost":
+                raise InfeasibleError("not this one")
+
+        return call
+
+    monkeypatch.setitem(akx.__dict__, "MatrixPowers", powers)
+    compile_kernels.__wrapped__("float64", 2)
+    space = build_space(akx.Matrix.from_any(small("brick")), 4, host_device(), threads=2)
+    assert ran >= {(name, str(variant)) for name in space.schedules for variant in space.choices(name, "variant")}
 
 
 def test_the_record_of_a_contest(contest: Contest) -> None:

@@ -78,12 +78,16 @@ def test_full_tables_have_every_baseline_and_the_price(document: dict[str, Any])
 
 def test_the_exhaustive_search_is_told(document: dict[str, Any]) -> None:
     found = {
-        "matrix": "brick", "k": 8, "space": 500, "feasible": 321, "tuning_seconds": 41.2, "ratio": 1.0123,
+        "matrix": "brick", "k": 8, "space": 500, "feasible": 321, "complete": True, "tuning_seconds": 41.2,
+        "ratio": 1.0123,
         "tuned": {"plan": "cpu/wavefront/a", "seconds": 2e-3}, "best": {"plan": "cpu/wavefront/b", "seconds": 1.9e-3},
         "commit": "fedcba9876543", "date": "2025-03-04T00:00:00",
     }  # fmt: skip
     text = table.full_tables(document, found)
-    assert "all 321 feasible plans of 500" in text
+    assert "all 321 feasible plans of 500 were measured" in text
+    part = table.full_tables(document, {**found, "complete": False})
+    assert "321 feasible plans of 500 looked at, not the whole space, were measured" in part
+    assert "all 321" not in part
     assert "1.012 times the best one's time (fedcba9876, 2025-03-04)" in text
 
 
