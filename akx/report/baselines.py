@@ -2,8 +2,9 @@
 
 Used by ``akx bench`` and by ``benchmarks/``, so that both mean the same thing by "SciPy" and "MKL". A weak baseline
 would be a defect: SciPy's compiled product is called without SciPy's checks and without its allocation of a new result,
-and MKL gets its inspection and optimisation once, ahead of the clock. akx's own baseline, the ``sweep`` schedule, is in
-the tuner's search space and is not made here.
+and MKL gets its inspection and optimisation once, ahead of the clock; it also gets block CSR where the matrix has dense
+blocks, and one thread where the matrix is so small that more may hinder. akx's own baseline, the ``sweep`` schedule, is
+in the tuner's search space and is not made here.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from akx.matrix import Matrix
 from akx.report.mkl import mkl_missing, mkl_powers
 
 __all__ = ["Baseline", "baselines", "scipy_powers"]
+
+#: Below this number of entries a second thread may cost more than it brings.
+_FEW_ENTRIES = 500_000
 
 #: ``run(x, out)``: x of shape (n,); out of shape (k + 1, n), C-contiguous; out[j] becomes A^j x.
 Baseline = Callable[[NDArray[Any], NDArray[Any]], None]
@@ -70,9 +74,16 @@ def baselines(matrix: Matrix, k: int, threads: int) -> dict[str, Baseline]:
     Returns
     -------
     dict of str to callable
-        ``"scipy"`` always, ``"mkl"`` where MKL is installed. Neither allocates in the call.
+        ``"scipy"`` always; where MKL is installed ``"mkl"``, for a small matrix also ``"mkl_1_thread"``, and for one
+        with dense blocks also ``"mkl_bsr"``. None allocates in the call.
     """
     made = {"scipy": scipy_powers(matrix, k)}
-    if mkl_missing() is None:
-        made["mkl"] = mkl_powers(matrix, k, threads)
+    if mkl_missing() is not None:
+        return made
+    made["mkl"] = mkl_powers(matrix, k, threads)
+    if threads > 1 and matrix.nnz < _FEW_ENTRIES:
+        made["mkl_1_thread"] = mkl_powers(matrix, k, 1)
+    block = matrix.features.block_size
+    if block > 1 and matrix.n % block == 0:
+        made["mkl_bsr"] = mkl_powers(matrix, k, threads, block)
     return made

@@ -188,7 +188,7 @@ def bench_power(matrix: Matrix, tuned: TuneResult, threads: int) -> BenchPower:
     if plain != tuned.plan:
         calls[_SWEEP] = (_call(_prepare(matrix, plain), x, _result(matrix, k), coefficients), plain.label())
     for name, run in baselines(matrix, k, threads).items():
-        calls[name] = (partial(run, x, _result(matrix, k)[:, 0, :]), _DETAILS[name].format(threads=threads))
+        calls[name] = (partial(run, x, _result(matrix, k)[:, 0, :]), _DETAILS.get(name, "").format(threads=threads))
     for call, _ in calls.values():
         call()
     precision = Precision(relative=0.01, seconds=_SECONDS_PER_CONTESTANT * len(calls), rounds_min=7)
@@ -200,7 +200,12 @@ def bench_power(matrix: Matrix, tuned: TuneResult, threads: int) -> BenchPower:
     return BenchPower(k, rows, tuned.plan, prepare_seconds, error, tuned.reused)
 
 
-_DETAILS = {"scipy": "A @ x, one thread", "mkl": "inspector-executor, {threads} threads"}
+_DETAILS = {
+    "scipy": "A @ x, one thread",
+    "mkl": "inspector-executor, {threads} threads",
+    "mkl_1_thread": "inspector-executor, 1 thread",
+    "mkl_bsr": "inspector-executor on block CSR, {threads} threads",
+}
 
 
 def _default_sweep(matrix: Matrix, k: int, tuned: TuneResult) -> Plan:

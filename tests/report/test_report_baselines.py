@@ -41,7 +41,7 @@ def _check(run: Any, A: sp.csr_array, k: int) -> None:
 def test_every_baseline_is_right_in_every_dtype(dtype: Any) -> None:
     A = _matrix(dtype)
     made = baselines(Matrix.from_any(A), 4, 2)
-    assert list(made) == (["scipy"] if mkl_missing() else ["scipy", "mkl"])
+    assert list(made) == (["scipy"] if mkl_missing() else ["scipy", "mkl", "mkl_1_thread"])
     for run in made.values():
         _check(run, A, 4)
         _check(run, A, 4)  # a second run starts from what the first left in its arrays
@@ -60,6 +60,15 @@ def test_mkl_takes_64_bit_indices(dtype: Any) -> None:
     small = Matrix.from_any(A)
     wide = Matrix(small.indptr.astype(np.int64), small.indices.astype(np.int64), small.data, pattern_cache={})
     _check(mkl_powers(wide, 3, 1), A, 3)
+
+
+@needs_mkl
+@pytest.mark.parametrize("dtype", [np.float32, np.complex128])
+def test_mkl_gets_block_csr_where_there_are_dense_blocks(dtype: Any) -> None:
+    A = sp.csr_array(sp.kron(_matrix(dtype, n=80), np.arange(1.0, 10.0).reshape(3, 3)).astype(dtype))
+    made = baselines(Matrix.from_any(A), 3, 2)
+    assert "mkl_bsr" in made
+    _check(made["mkl_bsr"], A, 3)
 
 
 @needs_mkl
