@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Features", "compute_features"]
+__all__ = ["Features", "compute_features", "dense_block_size"]
 
 #: An aligned block counts as dense where at least this share of the cells of all touched blocks is filled.
 _DENSE = 0.95
@@ -107,7 +107,7 @@ def compute_features(indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[
     else:
         tptr, tind = _structure.transpose_pattern(indptr, indices)
     components, level_count, level_width = _structure.level_structure(indptr, indices, tptr, tind, _SWEEPS)
-    block_size, block_fill = _block_size(indptr, indices)
+    block_size, block_fill = dense_block_size(indptr, indices)
     diagonals = int(_structure.count_diagonals(indptr, indices))
     return Features(
         rows=n,
@@ -140,7 +140,7 @@ def _value_symmetry(dtype: np.dtype[Any], same: bool, skew: bool, hermitian: boo
     return "skew" if skew else "none"
 
 
-def _block_size(indptr: NDArray[Any], indices: NDArray[Any]) -> tuple[int, float]:
+def dense_block_size(indptr: NDArray[Any], indices: NDArray[Any]) -> tuple[int, float]:
     from akx import _structure
 
     n, nnz = indptr.size - 1, indices.size

@@ -1,4 +1,5 @@
-"""The typed errors of akx: one root, each saying what went wrong, what was expected, what was found and what to do next.
+"""The typed errors of akx: one root, each saying what went wrong, what was expected, what was found and what to do
+next.
 
 Every error raised on purpose by akx derives from :class:`AkxError` and from the built-in exception a SciPy user would
 expect for that mistake (``ValueError`` for a bad matrix, ``ImportError`` for a missing package, and so on), so that
@@ -61,9 +62,7 @@ class AkxError(Exception):
         return (_rebuild, (type(self), self.what, self.expected, self.found, self.hint))
 
 
-def _rebuild(
-    kind: type[AkxError], what: str, expected: str | None, found: str | None, hint: str | None
-) -> AkxError:
+def _rebuild(kind: type[AkxError], what: str, expected: str | None, found: str | None, hint: str | None) -> AkxError:
     return kind(what, expected=expected, found=found, hint=hint)
 
 

@@ -87,7 +87,9 @@ def default_threads() -> int:
     if text is None or not text.strip():
         return host_device().cores
     if not text.strip().isdigit() or int(text) < 1:
-        raise ArgumentError("NUMBA_NUM_THREADS is not a number of threads", expected="an integer >= 1", found=repr(text))
+        raise ArgumentError(
+            "NUMBA_NUM_THREADS is not a number of threads", expected="an integer >= 1", found=repr(text)
+        )
     return int(text)
 
 

@@ -20,11 +20,11 @@ __all__ = ["BellArrays", "bell_fits", "bell_slots", "from_csr"]
 
 
 class BellArrays(NamedTuple):
-    """start (chunks+1,) in slots of C*m*m values, base (chunks,) in block columns, index (slots*C,), values."""
+    """start (chunks+1,) in slots of C*m*m values, base (chunks,) in block columns, column (slots*C,), values."""
 
     start: NDArray[np.uint64]
     base: NDArray[np.uint64]
-    index: NDArray[Any]
+    column: NDArray[Any]
     values: NDArray[Any]
     shape: tuple[int, ...]
     rows: int
@@ -62,7 +62,7 @@ def from_csr(pattern: Pattern, dtype: np.dtype[Any], *, block: int, bits: int) -
     return Format(arrays, slot, chunk * block, size)
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True, cache=True)
 def _block_columns(indptr: Any, indices: Any, block: Any, block_row: Any, cursor: Any, found: Any) -> Any:
     """The sorted block columns of one block row into `found` (by merging its sorted rows); give their number."""
     for r in range(block):
@@ -85,16 +85,16 @@ def _block_columns(indptr: Any, indices: Any, block: Any, block_row: Any, cursor
         count += 1
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True, cache=True)
 def _scratch(indptr: Any, block: Any) -> Any:
     """Room for the block columns of any block row: the most entries a block row has."""
-    most = 1
+    most = np.int64(1)
     for block_row in range((indptr.size - 1) // block):
         most = max(most, np.int64(indptr[(block_row + 1) * block]) - np.int64(indptr[block_row * block]))
     return np.empty(most, np.int64)
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True, cache=True)
 def _chunk_shape(indptr: Any, indices: Any, block: Any, chunk: Any) -> Any:
     block_rows = (indptr.size - 1) // block
     chunks = (block_rows + chunk - 1) // chunk
@@ -114,7 +114,7 @@ def _chunk_shape(indptr: Any, indices: Any, block: Any, chunk: Any) -> Any:
     return width, low, high
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True, cache=True)
 def _lay_out(indptr: Any, indices: Any, block: Any, chunk: Any, start: Any, low: Any, index: Any, slot: Any) -> None:
     block_rows = (indptr.size - 1) // block
     cursor, found = np.empty(block, np.int64), _scratch(indptr, block)

@@ -22,11 +22,11 @@ GROUP = 64
 
 
 class CsrArrays(NamedTuple):
-    """pointer (rows+1,), base (groups,), index (nnz,), values (nnz,)."""
+    """pointer (rows+1,), base (groups,), column (nnz,), values (nnz,)."""
 
     pointer: NDArray[Any]
     base: NDArray[np.uint64]
-    index: NDArray[Any]
+    column: NDArray[Any]
     values: NDArray[Any]
 
 
@@ -47,7 +47,7 @@ def from_csr(pattern: Pattern, dtype: np.dtype[Any], *, bits: int) -> Format:
     return Format(CsrArrays(pattern.indptr, low, index, values), None, 1, pattern.nnz)
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True, cache=True)
 def _group_range(indptr: Any, indices: Any, group: Any) -> Any:
     """The least and the greatest column of each group of rows; rows are sorted. (0, 0) where a group is empty."""
     rows = indptr.size - 1
@@ -65,7 +65,7 @@ def _group_range(indptr: Any, indices: Any, group: Any) -> Any:
     return low, high
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True, cache=True)
 def _relative(indptr: Any, indices: Any, low: Any, group: Any, index: Any) -> None:
     rows = indptr.size - 1
     for g in range(low.size):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from akx.formats.base import Format, Pattern, lanes_of
 
-__all__ = ["DiaArrays", "dia_slots", "from_csr", "slice_rows"]
+__all__ = ["DiaArrays", "dia_reach", "dia_slots", "from_csr", "slice_rows"]
 
 
 class DiaArrays(NamedTuple):
@@ -73,7 +73,22 @@ def from_csr(
     return Format(DiaArrays(start, offset, values, edge, pattern.rows, height), slot, height, diagonals * height)
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+def dia_reach(arrays: DiaArrays, columns: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """First and last column that the kernel reads for each slice, padding included; (columns, -1) where it reads none.
+
+    Padding multiplies zeros with entries of x that the matrix does not couple to the row, so x must be there all the
+    same: a schedule must wait for this reach, not only for that of the entries. Edge slices read no padding.
+    """
+    first = np.arange(arrays.edge.size, dtype=np.int64) * arrays.slice
+    start, stop = arrays.start[:-1].astype(np.int64), arrays.start[1:].astype(np.int64)
+    reads = (stop > start) & ~arrays.edge
+    low, high = np.full(first.size, columns, dtype=np.int64), np.full(first.size, -1, dtype=np.int64)
+    low[reads] = first[reads] + arrays.offset[start[reads]]
+    high[reads] = first[reads] + arrays.slice - 1 + arrays.offset[stop[reads] - 1]
+    return low, high
+
+
+@njit(nogil=True, cache=True)
 def _merge_row(known: Any, count: Any, indices: Any, first: Any, stop: Any, row: Any) -> Any:
     """Merge the sorted offsets of a row into the sorted list known[:count]; give the new count."""
     k = 0
@@ -91,7 +106,7 @@ def _merge_row(known: Any, count: Any, indices: Any, first: Any, stop: Any, row:
     return count
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True, cache=True)
 def _count(indptr: Any, indices: Any, height: Any, origin: Any, limit: Any, counts: Any) -> Any:
     rows = indptr.size - 1
     total = 0
@@ -111,7 +126,7 @@ def _count(indptr: Any, indices: Any, height: Any, origin: Any, limit: Any, coun
     return total
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True, cache=True)
 def _lay_out(
     indptr: Any,
     indices: Any,

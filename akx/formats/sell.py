@@ -20,11 +20,11 @@ __all__ = ["SellArrays", "from_csr", "sell_fits", "sell_slots"]
 
 
 class SellArrays(NamedTuple):
-    """start (chunks+1,), base (chunks,), index and values (slots,), row (chunks*C,) or (0,) where unsorted."""
+    """start (chunks+1,), base (chunks,), column and values (slots,), row (chunks*C,) or (0,) where unsorted."""
 
     start: NDArray[np.uint64]
     base: NDArray[np.uint64]
-    index: NDArray[Any]
+    column: NDArray[Any]
     values: NDArray[Any]
     row: NDArray[np.uint32]
     rows: int
@@ -37,13 +37,15 @@ def _row_order(pattern: Pattern, sigma: int) -> NDArray[np.int64]:
     rows = np.arange(pattern.rows, dtype=np.int64)
     if sigma == 1:
         return rows
-    return np.lexsort((rows, -lengths, rows // sigma))
+    order: NDArray[np.int64] = np.lexsort((rows, -lengths, rows // sigma))
+    return order
 
 
 def _chunk_width(pattern: Pattern, order: NDArray[np.int64], chunk: int) -> NDArray[np.int64]:
     lengths = np.zeros(-(-pattern.rows // chunk) * chunk, dtype=np.int64)
     lengths[: pattern.rows] = np.diff(pattern.indptr.astype(np.int64))[order]
-    return lengths.reshape(-1, chunk).max(axis=1)
+    width: NDArray[np.int64] = lengths.reshape(-1, chunk).max(axis=1)
+    return width
 
 
 def sell_slots(pattern: Pattern, dtype: np.dtype[Any], sigma: int) -> int:
@@ -84,7 +86,7 @@ def from_csr(pattern: Pattern, dtype: np.dtype[Any], *, sigma: int, bits: int) -
     return Format(arrays, slot, chunk if sigma == 1 else sigma, slots)
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True, cache=True)
 def _chunk_range(indptr: Any, indices: Any, order: Any, chunk: Any) -> Any:
     chunks = (order.size + chunk - 1) // chunk
     low, high = np.zeros(chunks, np.uint64), np.zeros(chunks, np.uint64)
@@ -100,10 +102,8 @@ def _chunk_range(indptr: Any, indices: Any, order: Any, chunk: Any) -> Any:
     return low, high
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
-def _lay_out(
-    indptr: Any, indices: Any, order: Any, chunk: Any, start: Any, low: Any, index: Any, slot: Any
-) -> None:
+@njit(nogil=True, cache=True)
+def _lay_out(indptr: Any, indices: Any, order: Any, chunk: Any, start: Any, low: Any, index: Any, slot: Any) -> None:
     """Place every entry; padding of a row repeats its last column, so that it never reads a far part of x."""
     for c in range(low.size):
         first_slot = np.int64(start[c])

@@ -1,9 +1,9 @@
 """The protocol of a schedule: what the tuner, the operator and the tests may know of one, and nothing more.
 
 A schedule is a small object registered once in :mod:`akx.kernels.registry`. It describes its own search space, says
-whether a plan is feasible for a matrix, models the traffic of a plan, and prepares a *program*. Array conventions inside
-kernels: the start vectors are a C-contiguous array of shape (b, n); the result W is a C-contiguous array of shape
-(k+1, b, n), so that every vector is contiguous; the user's V[..., j] is a transposed view of it.
+whether a plan is feasible for a matrix, models the traffic of a plan, and prepares a *program*. Array conventions
+inside kernels: the start vectors are a C-contiguous array of shape (b, n); the result W is a C-contiguous array of
+shape (k+1, b, n), so that every vector is contiguous; the user's V[..., j] is a transposed view of it.
 """
 
 from __future__ import annotations
@@ -121,7 +121,9 @@ def check_feasible(schedule: Schedule, plan: Plan, matrix: Matrix, device: HostD
     """Raise :class:`InfeasibleError` with the schedule's reason where `plan` cannot be prepared."""
     reason = schedule.feasible(plan, matrix, device)
     if reason is not None:
-        raise InfeasibleError(f"plan {plan.label()} is not feasible: {reason}", hint="tune the matrix, or pass plan=None")
+        raise InfeasibleError(
+            f"plan {plan.label()} is not feasible: {reason}", hint="tune the matrix, or pass plan=None"
+        )
 
 
 def as_coefficients(a: Any, b: Any, c: Any, dtype: np.dtype[Any]) -> Coefficients:

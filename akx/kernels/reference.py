@@ -1,11 +1,12 @@
 """The reference: matrix powers by k plain SciPy products, and the componentwise error bound that programs must meet.
 
-With u the unit roundoff, m_i the entries of row i and w_j the exact powers of the rounded matrix, any order of summation
-of row i gives |fl(A v)_i - (A v)_i| <= gamma_{m_i} (|A| |v|)_i, gamma_m = m u / (1 - m u) (Higham, Accuracy and Stability
-of Numerical Algorithms, 2nd ed., sec. 3.1). Running that through the recurrence v_{j+1} = a_j A v_j + b_j v_j +
-c_j v_{j-1}, with three more roundings for its own operations, the error e_j of a computed v_j obeys
+With u the unit roundoff, m_i the entries of row i and w_j the exact powers of the rounded matrix, any order of
+summation of row i gives |fl(A v)_i - (A v)_i| <= gamma_{m_i} (|A| |v|)_i, gamma_m = m u / (1 - m u) (Higham, Accuracy
+and Stability of Numerical Algorithms, 2nd ed., sec. 3.1). Running that through the recurrence v_{j+1} = a_j A v_j +
+b_j v_j + c_j v_{j-1}, with three more roundings for its own operations, the error e_j of a computed v_j obeys
 
-    e_{j+1} <= |a_j| |A| e_j + |b_j| e_j + |c_j| e_{j-1} + gamma_{m+4} (|a_j| |A| |v_j| + |b_j| |v_j| + |c_j| |v_{j-1}|).
+    e_{j+1} <= |a_j| |A| e_j + |b_j| e_j + |c_j| e_{j-1} + gamma_{m+4} (|a_j| |A| |v_j| + |b_j| |v_j| + |c_j|
+    |v_{j-1}|).
 
 This is the design's C(k, nnz_row) eps |A|^j |x| with the constant worked out row by row. A result and the reference may
 each be off by e_j, so they may differ by 2 e_j; complex arithmetic costs another factor of 4 (Higham, lemma 3.5).

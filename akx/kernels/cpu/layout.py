@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from akx._features import dense_block_size
 from akx.errors import InfeasibleError
 from akx.formats import bell, csr, dia, sell
 from akx.formats.base import Format, Pattern, lanes_of, unsigned
@@ -102,8 +103,14 @@ def _split(variant: str, columns: int) -> tuple[str, int]:
 
 
 def block_size(matrix: Matrix) -> int:
-    """The unknowns per node found in the pattern, 1 where there is no natural block."""
-    return int(matrix.features.block_size)
+    """The unknowns per node found in the pattern, 1 where there is no natural block; memoised with the pattern.
+
+    The matrix's other features are not needed to make a program and cost far more, so they are not asked for.
+    """
+    key = "akx.kernels.cpu.block_size"
+    if key not in matrix.pattern_cache:
+        matrix.pattern_cache[key] = dense_block_size(matrix.indptr, matrix.indices)[0]
+    return int(matrix.pattern_cache[key])
 
 
 def variant_reason(

@@ -1,8 +1,9 @@
 """y = A x for a range of rows of one block, one loop per format: what every CPU schedule is made of.
 
-``product(m, x, y, first, last, shift)`` writes ``y[i - shift]`` for rows first <= i < last of the matrix laid out as `m`;
-`first` is a multiple of the format's `align`, `last` too or the number of rows. Columns and rows of a matrix of stacked
-local blocks are numbered within the block, whose first row is `shift`; else shift is 0. x, y: contiguous vectors.
+``product(m, x, y, first, last, shift)`` writes ``y[i - shift]`` for rows first <= i < last of the matrix laid out as
+`m`; `first` is a multiple of the format's `align`, `last` too or the number of rows. Columns and rows of a matrix of
+stacked local blocks are numbered within the block, whose first row is `shift`; else shift is 0. x, y: contiguous
+vectors.
 
 Real values go through short vectors (:mod:`akx.kernels.cpu.simd`), complex ones through plain loops over the same
 layout. Which loop is compiled is decided by the class of `m`, at compile time.
@@ -48,7 +49,7 @@ def _csr(m: Any, x: Any, y: Any, first: Any, last: Any, shift: Any) -> None:
         while i < stop:
             total = m.values.dtype.type(0)
             for p in range(np.uintp(m.pointer[i]), np.uintp(m.pointer[i + _1])):
-                total += m.values[p] * x[start + np.uintp(m.index[p])]
+                total += m.values[p] * x[start + np.uintp(m.column[p])]
             y[i - np.uintp(shift)] = total
             i += _1
 
@@ -62,12 +63,12 @@ def _sell(m: Any, x: Any, y: Any, first: Any, last: Any, shift: Any) -> None:
         base = np.uintp(m.base[c])
         even, odd = simd.zero(m.values), simd.zero(m.values)
         while p + lanes < stop:
-            even = simd.fma(simd.load(m.values, p), simd.gather(x, base, m.index, p), even)
+            even = simd.fma(simd.load(m.values, p), simd.gather(x, base, m.column, p), even)
             p += lanes
-            odd = simd.fma(simd.load(m.values, p), simd.gather(x, base, m.index, p), odd)
+            odd = simd.fma(simd.load(m.values, p), simd.gather(x, base, m.column, p), odd)
             p += lanes
         if p < stop:
-            even = simd.fma(simd.load(m.values, p), simd.gather(x, base, m.index, p), even)
+            even = simd.fma(simd.load(m.values, p), simd.gather(x, base, m.column, p), even)
         total = simd.add(even, odd)
         i = c * lanes
         if m.row.size:
@@ -88,7 +89,7 @@ def _sell_scalar(m: Any, x: Any, y: Any, first: Any, last: Any, shift: Any) -> N
             total = m.values.dtype.type(0)
             p = begin + lane
             while p < stop:
-                total += m.values[p] * x[base + np.uintp(m.index[p])]
+                total += m.values[p] * x[base + np.uintp(m.column[p])]
                 p += lanes
             i = c * lanes + lane
             if m.row.size:
@@ -132,7 +133,7 @@ def _edge_slice(m: Any, x: Any, y: Any, s: Any, rows: Any, i: Any) -> None:
     raise NotImplementedError
 
 
-@overload(_edge_slice)  # type: ignore[misc]
+@overload(_edge_slice)
 def _edge_slice_loop(m: Any, x: Any, y: Any, s: Any, rows: Any, i: Any) -> Callable[..., None]:
     def loop(m: Any, x: Any, y: Any, s: Any, rows: Any, i: Any) -> None:
         height = np.uintp(m.slice)
@@ -157,7 +158,7 @@ def _bell(m: Any, x: Any, y: Any, first: Any, last: Any, shift: Any) -> None:
         base = np.uintp(m.base[c]) * block
         sums = simd.zero_block(m.values, m.shape)
         for s in range(np.uintp(m.start[c]), np.uintp(m.start[c + _1])):
-            sums = simd.fma_block(sums, m.values, s * step, x, base, m.index, s * lanes)
+            sums = simd.fma_block(sums, m.values, s * step, x, base, m.column, s * lanes)
         simd.scatter_block(y, c * height - np.uintp(shift), sums, min(lanes, block_rows - c * lanes))
 
 
@@ -173,7 +174,7 @@ def _bell_scalar(m: Any, x: Any, y: Any, first: Any, last: Any, shift: Any) -> N
             for r in range(block):
                 total = m.values.dtype.type(0)
                 for s in range(np.uintp(m.start[c]), np.uintp(m.start[c + _1])):
-                    q = base + np.uintp(m.index[s * lanes + lane]) * block
+                    q = base + np.uintp(m.column[s * lanes + lane]) * block
                     for d in range(block):
                         total += m.values[((s * block + d) * block + r) * lanes + lane] * x[q + d]
                 y[i + r] = total
@@ -187,7 +188,7 @@ _LOOPS: dict[type, tuple[Callable[..., None], Callable[..., None]]] = {
 }
 
 
-@overload(product)  # type: ignore[misc]
+@overload(product)
 def _product(m: Any, x: Any, y: Any, first: Any, last: Any, shift: Any) -> Callable[..., None] | None:
     if not isinstance(m, types.NamedTuple) or m.instance_class not in _LOOPS:
         return None
@@ -196,7 +197,7 @@ def _product(m: Any, x: Any, y: Any, first: Any, last: Any, shift: Any) -> Calla
     return complex_ if isinstance(values.dtype, types.Complex) else real
 
 
-@overload(combine)  # type: ignore[misc]
+@overload(combine)
 def _combine(x: Any, before: Any, y: Any, first: Any, last: Any, a: Any, b: Any, c: Any) -> Callable[..., None]:
     def loop(x: Any, before: Any, y: Any, first: Any, last: Any, a: Any, b: Any, c: Any) -> None:
         start, stop = np.uintp(first), np.uintp(last)

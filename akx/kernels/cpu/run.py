@@ -1,8 +1,8 @@
 """The two compiled main loops: a thread's list of tasks, and a thread's ghost blocks.
 
-Memory movement of :func:`run_tasks`, per task (rows first..last at power j): the block's matrix data once from wherever
-it lies, x = v_{j-1} (and v_{j-2} where the basis has three terms) from the cache it was just written to, y = v_j written
-once. All start vectors of the call pass over a sub-block of the matrix while it is in the nearest cache.
+Memory movement of :func:`run_tasks`, per task (rows first..last at power j): the block's matrix data once from
+wherever it lies, x = v_{j-1} (and v_{j-2} where the basis has three terms) from the cache it was just written to, y =
+v_j written once. All start vectors of the call pass over a sub-block of the matrix while it is in the nearest cache.
 """
 
 from __future__ import annotations

@@ -5,15 +5,27 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.device.host import HostDevice, default_threads
-from akx.formats.base import Pattern, lanes_of
+from akx.device.host import HostDevice
+from akx.formats.base import Format, Pattern, lanes_of
+from akx.formats.dia import DiaArrays, dia_reach
 from akx.kernels.base import Parameter
 from akx.kernels.cpu.layout import VARIANTS, block_size, ordered, variant_reason, variants_for
 from akx.matrix import Matrix
+from akx.partition.reach import block_dependencies
 from akx.partition.rows import even_cuts
 from akx.plan import Plan
 
-__all__ = ["aligned_cuts", "basic_reason", "block_of", "block_plan_reason", "common_parameters", "per_pass_choices", "sigma_of", "thread_choices"]
+__all__ = [
+    "aligned_cuts",
+    "basic_reason",
+    "block_of",
+    "block_plan_reason",
+    "common_parameters",
+    "dependencies",
+    "per_pass_choices",
+    "sigma_of",
+    "thread_choices",
+]
 
 #: Below this many entries one thread is all there is to try: waking a second costs more than the work.
 _SMALL = 20_000
@@ -29,9 +41,9 @@ def block_of(plan: Plan, matrix: Matrix) -> int:
     return block_size(matrix) if plan.variant.startswith("bell") and plan.partitioner == "natural" else 1
 
 
-def thread_choices(matrix: Matrix) -> tuple[int, ...]:
+def thread_choices(matrix: Matrix, device: HostDevice) -> tuple[int, ...]:
     """One thread and all of them; one only for a small matrix."""
-    most = default_threads()
+    most = device.cores
     return (1,) if most == 1 or matrix.nnz < _SMALL else (most, 1)
 
 
@@ -39,13 +51,17 @@ def _orders(matrix: Matrix) -> tuple[str, ...]:
     return ("natural", "rcm") if matrix.n > 1 else ("natural",)
 
 
-def common_parameters(matrix: Matrix, device: HostDevice, orders: tuple[str, ...] | None = None) -> tuple[Parameter, ...]:
+def common_parameters(
+    matrix: Matrix, device: HostDevice, orders: tuple[str, ...] | None = None
+) -> tuple[Parameter, ...]:
     """variant, partitioner, threads and sigma."""
     variants = variants_for(matrix, "natural", sigma=32 * lanes_of(matrix.dtype))
-    threads = thread_choices(matrix)
+    threads = thread_choices(matrix, device)
     named = _orders(matrix) if orders is None else orders
     parameters = [
-        Parameter("variant", variants, variants[0], "SpMV variant: " + "; ".join(f"{v}: {VARIANTS[v]}" for v in variants)),
+        Parameter(
+            "variant", variants, variants[0], "SpMV variant: " + "; ".join(f"{v}: {VARIANTS[v]}" for v in variants)
+        ),
         Parameter("partitioner", named, named[0], "order of the rows"),
         Parameter("threads", threads, threads[0], "threads"),
     ]
@@ -97,3 +113,19 @@ def aligned_cuts(pattern: Pattern, parts: int, align: int) -> NDArray[np.int64]:
     units = -(-pattern.rows // align)
     boundaries = np.minimum(np.arange(units + 1, dtype=np.int64) * align, pattern.rows)
     return even_cuts(work, parts, boundaries=boundaries)
+
+
+def dependencies(
+    pattern: Pattern, layout: Format, cuts: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """First and last block that each block of rows reads, inclusive, what the format's padding reads included."""
+    low, high = block_dependencies(pattern.indptr, pattern.indices, cuts)
+    if not isinstance(layout.arrays, DiaArrays) or pattern.rows == 0:
+        return low, high
+    first, last = dia_reach(layout.arrays, pattern.columns)
+    starts = np.minimum(cuts[:-1] // layout.align, first.size - 1)
+    first, last = np.minimum.reduceat(first, starts), np.maximum.reduceat(last, starts)
+    reads = last >= 0
+    low[reads] = np.minimum(low[reads], np.searchsorted(cuts, first[reads], side="right") - 1)
+    high[reads] = np.maximum(high[reads], np.searchsorted(cuts, last[reads], side="right") - 1)
+    return low, high

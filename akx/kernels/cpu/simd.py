@@ -126,7 +126,7 @@ def _call_fma(builder: Any, a: Any, b: Any, c: Any, kind: VectorType) -> Any:
     return builder.call(function, [a, b, c])
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def zero(typingctx: Any, like: Any) -> Any:
     """The zero vector of the element type of the array `like`."""
     if not _is_vectorisable(like):
@@ -139,7 +139,7 @@ def zero(typingctx: Any, like: Any) -> Any:
     return kind(like), generate
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def load(typingctx: Any, array: Any, i: Any) -> Any:
     """array[i : i + lanes]."""
     if not _is_vectorisable(array):
@@ -152,7 +152,7 @@ def load(typingctx: Any, array: Any, i: Any) -> Any:
     return kind(array, types.uintp), generate
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def store(typingctx: Any, array: Any, i: Any, value: Any) -> Any:
     """array[i : i + lanes] = value."""
 
@@ -165,7 +165,7 @@ def store(typingctx: Any, array: Any, i: Any, value: Any) -> Any:
     return types.void(array, types.uintp, value), generate
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def store_some(typingctx: Any, array: Any, i: Any, value: Any, count: Any) -> Any:
     """array[i : i + count] = value[:count], for count <= lanes."""
 
@@ -181,19 +181,19 @@ def store_some(typingctx: Any, array: Any, i: Any, value: Any, count: Any) -> An
     return types.void(array, types.uintp, value, types.uintp), generate
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def fma(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
     """a * b + c, lane by lane, rounded once."""
     if not isinstance(a, VectorType):
         return None
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _call_fma(builder, *args, signature.args[0])
+        return _call_fma(builder, args[0], args[1], args[2], signature.args[0])
 
     return a(a, a, a), generate
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def add(typingctx: Any, a: Any, b: Any) -> Any:
     """a + b, lane by lane."""
     if not isinstance(a, VectorType):
@@ -205,7 +205,7 @@ def add(typingctx: Any, a: Any, b: Any) -> Any:
     return a(a, a), generate
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def gather(typingctx: Any, x: Any, base: Any, index: Any, p: Any) -> Any:
     """x[base + index[p + lane]] for every lane."""
     if not _is_vectorisable(x):
@@ -224,7 +224,7 @@ def gather(typingctx: Any, x: Any, base: Any, index: Any, p: Any) -> Any:
     return kind(x, types.uintp, index, types.uintp), generate
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def scatter(typingctx: Any, array: Any, base: Any, index: Any, p: Any, value: Any, count: Any) -> Any:
     """array[base + index[p + lane]] = value[lane] for the lanes below count (indices distinct)."""
 
@@ -242,7 +242,7 @@ def scatter(typingctx: Any, array: Any, base: Any, index: Any, p: Any, value: An
     return types.void(array, types.uintp, index, types.uintp, value, types.uintp), generate
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def zero_block(typingctx: Any, like: Any, shape: Any) -> Any:
     """A tuple of zero vectors, as many as the tuple `shape` has elements."""
     if not _is_vectorisable(like) or not isinstance(shape, types.BaseTuple):
@@ -257,7 +257,7 @@ def zero_block(typingctx: Any, like: Any, shape: Any) -> Any:
     return result(like, shape), generate
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def fma_block(typingctx: Any, sums: Any, values: Any, p: Any, x: Any, base: Any, index: Any, q: Any) -> Any:
     """One block column step of block sliced ELL: sums[r] += values[p + (c m + r) lanes + lane] * x[base + m i + c].
 
@@ -288,7 +288,7 @@ def fma_block(typingctx: Any, sums: Any, values: Any, p: Any, x: Any, base: Any,
     return sums(sums, values, types.uintp, x, types.uintp, index, types.uintp), generate
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def scatter_block(typingctx: Any, array: Any, base: Any, sums: Any, count: Any) -> Any:
     """array[base + m lane + r] = sums[r][lane] for the lanes below count, m = len(sums)."""
     if not isinstance(sums, types.UniTuple):

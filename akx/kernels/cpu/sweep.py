@@ -15,10 +15,9 @@ from akx.device.host import HostDevice, host_device
 from akx.kernels.base import Parameter, Program, Traffic, check_feasible
 from akx.kernels.cpu.layout import bytes_per_entry, lay_out, ordered
 from akx.kernels.cpu.program import TaskProgram
-from akx.kernels.cpu.shared import aligned_cuts, basic_reason, block_of, common_parameters, sigma_of
+from akx.kernels.cpu.shared import aligned_cuts, basic_reason, block_of, common_parameters, dependencies, sigma_of
 from akx.kernels.cpu.tasks import ascending, schedule_tasks
 from akx.matrix import Matrix
-from akx.partition.reach import block_dependencies
 from akx.plan import Plan
 
 __all__ = ["SCHEDULE", "Sweep"]
@@ -55,11 +54,9 @@ class Sweep:
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         check_feasible(self, plan, matrix, host_device())
         where = ordered(matrix, plan.partitioner)
-        layout = lay_out(
-            where.pattern, matrix.dtype, plan.variant, sigma=sigma_of(plan), block=block_of(plan, matrix)
-        )
+        layout = lay_out(where.pattern, matrix.dtype, plan.variant, sigma=sigma_of(plan), block=block_of(plan, matrix))
         cuts = aligned_cuts(where.pattern, plan.threads, layout.align)
-        low, high = block_dependencies(where.pattern.indptr, where.pattern.indices, cuts)
+        low, high = dependencies(where.pattern, layout, cuts)
         owner = np.arange(cuts.size - 1, dtype=np.int64)
         order, pointer = ascending(owner, plan.threads)
         tasks = schedule_tasks(cuts, low, high, owner, order, pointer, k=plan.k, k_per_pass=1, lag=0)

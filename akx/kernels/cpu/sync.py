@@ -29,7 +29,7 @@ def _word(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
     return builder.gep(context.make_array(kind)(context, builder, array).data, [index], inbounds=True)
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def acquire(typingctx: Any, counters: Any, i: Any) -> Any:
     """counters[i], loaded atomically with acquire ordering."""
 
@@ -39,7 +39,7 @@ def acquire(typingctx: Any, counters: Any, i: Any) -> Any:
     return types.int64(counters, types.uintp), generate
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def publish(typingctx: Any, counters: Any, i: Any, value: Any) -> Any:
     """counters[i] = value, stored atomically with release ordering."""
 
@@ -51,7 +51,7 @@ def publish(typingctx: Any, counters: Any, i: Any, value: Any) -> Any:
     return types.void(counters, types.uintp, types.int64), generate
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def _give_way(typingctx: Any) -> Any:
     """Offer the core to another thread where the system has a call for it."""
 

@@ -7,7 +7,8 @@ data in use until all its powers are done, which is the wavefront; `lag` rounds 
 task that is only just done. Since a task follows what it needs in the play, the lists cannot deadlock.
 
 With powers per pass = 1 the same play gives plain products one after another. Cost: O(blocks * k * (high - low)).
-Source: diagonal order of levels and powers (Alappat et al., TPDS 2023); blocks, readiness and point-to-point waits ours.
+Source: diagonal order of levels and powers (Alappat et al., TPDS 2023); blocks, readiness and point-to-point waits
+ours.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ about k (reach + block) of them, in cache. No flop is done twice. Two ways to sh
   threads exchange vector entries all along.
 
 Traffic per call and start vector: the matrix once per pass, ceil(k / k_per_pass) passes, if the front fits the cache;
-k vectors written (and the lines read first), one read. Flops: 2 nnz k. Source: Alappat et al., "Level-based blocking for
-sparse matrices", TPDS 2023, for the diagonal order; the readiness rule by blocks, the mirrored fronts and the
+k vectors written (and the lines read first), one read. Flops: 2 nnz k. Source: Alappat et al., "Level-based blocking
+for sparse matrices", TPDS 2023, for the diagonal order; the readiness rule by blocks, the mirrored fronts and the
 point-to-point waits are akx's own (:mod:`akx.kernels.cpu.tasks`).
 """
 
@@ -32,6 +32,7 @@ from akx.kernels.cpu.shared import (
     block_of,
     block_plan_reason,
     common_parameters,
+    dependencies,
     per_pass_choices,
     sigma_of,
 )
@@ -40,7 +41,7 @@ from akx.matrix import Matrix
 from akx.partition.reach import block_dependencies
 from akx.plan import Plan
 
-__all__ = ["SCHEDULE", "Wavefront"]
+__all__ = ["SCHEDULE", "Wavefront", "front"]
 
 KIB = 1024
 _BLOCKS = (32 * KIB, 64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB, 1024 * KIB)
@@ -85,7 +86,7 @@ class Wavefront:
         reason = block_plan_reason(plan) or basic_reason(plan, matrix, ("natural", "rcm", "levels"))
         if reason is not None:
             return reason
-        share = _front(matrix, plan.partitioner)
+        share = front(matrix, plan.partitioner)
         if share * matrix.n > 4096 and share > _WIDEST:
             return f"rows reach over {share:.0%} of the matrix in {plan.partitioner} order, so that no front forms"
         return None
@@ -96,7 +97,7 @@ class Wavefront:
         everything = once + (plan.k + 1) * vector
         passes = -(-plan.k // plan.k_per_pass)
         moved = 0.0 if plan.partitioner == "natural" else 3.0 * vector * (plan.k + 1)
-        share = _front(matrix, plan.partitioner) / 2
+        share = front(matrix, plan.partitioner) / 2
         fronts = plan.threads if plan.option("split", "contiguous") == "contiguous" else 1
         live = min(1.0, fronts * share * plan.k_per_pass) * everything + fronts * plan.k_per_pass * plan.block_bytes
         cache = max(device.l3_bytes, plan.threads * device.l2_bytes)
@@ -115,13 +116,11 @@ class Wavefront:
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         check_feasible(self, plan, matrix, host_device())
         where = ordered(matrix, plan.partitioner)
-        layout = lay_out(
-            where.pattern, matrix.dtype, plan.variant, sigma=sigma_of(plan), block=block_of(plan, matrix)
-        )
+        layout = lay_out(where.pattern, matrix.dtype, plan.variant, sigma=sigma_of(plan), block=block_of(plan, matrix))
         blocks = max(1, round(layout.matrix_bytes / plan.block_bytes))
         interleaved = plan.option("split", "contiguous") == "interleaved"
         cuts, owner = _shares(where, layout, blocks, plan.threads, interleaved)
-        low, high = block_dependencies(where.pattern.indptr, where.pattern.indices, cuts)
+        low, high = dependencies(where.pattern, layout, cuts)
         order, pointer = (ascending if interleaved else mirrored)(owner, plan.threads)
         lag = int(plan.option("lag", 0))
         tasks = schedule_tasks(cuts, low, high, owner, order, pointer, k=plan.k, k_per_pass=plan.k_per_pass, lag=lag)
@@ -140,7 +139,7 @@ def _shares(
     return cuts, number % threads if interleaved else number * threads // max(count, 1)
 
 
-def _front(matrix: Matrix, partitioner: str) -> float:
+def front(matrix: Matrix, partitioner: str) -> float:
     """Mean extent of what a row and its block read, as a share of all rows; memoised with the pattern."""
     key = ("akx.kernels.cpu.front", partitioner)
     if key not in matrix.pattern_cache:

@@ -1,0 +1,308 @@
+"""`ghost`: every block takes its ghost zone along and does k_per_pass steps with no word to its neighbours.
+
+Block g copies the entries of x of its closure (rows at distance <= k_per_pass) into a small local vector, makes
+v_1, v_2, ... there on the rows still needed (distance <= k_per_pass - j at step j), and copies its own rows out. One
+meeting of the threads per pass. Local columns are narrow (16 bits where a closure has at most 65,536 rows).
+
+Flops: 2 nnz k redundancy; redundancy grows with k_per_pass and with the surface of the blocks. Traffic: the stacked
+local matrices once per pass, vectors twice more than the wavefront (copies in and out). Good for bands and small
+problems with many cores; a deep ghost zone of a 3-D problem does most of the work several times. Source: Demmel,
+Hoemmen, Mohiyuddin and Yelick (IPDPS 2008), algorithm PA1; thesis ch. 6.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.device.host import HostDevice, host_device
+from akx.errors import InfeasibleError
+from akx.formats import dia
+from akx.formats.base import Format, Pattern
+from akx.kernels.base import Coefficients, Parameter, Program, Traffic, check_feasible
+from akx.kernels.cpu.jit import jit
+from akx.kernels.cpu.layout import VARIANTS, bytes_per_entry, lay_out, ordered, variant_reason
+from akx.kernels.cpu.run import GhostBlocks, run_ghost
+from akx.kernels.cpu.shared import (
+    aligned_cuts,
+    basic_reason,
+    block_plan_reason,
+    common_parameters,
+    per_pass_choices,
+    sigma_of,
+)
+from akx.kernels.cpu.sync import LINE
+from akx.kernels.cpu.team import team
+from akx.kernels.cpu.wavefront import front
+from akx.matrix import Matrix
+from akx.partition.base import Partition, order_by_part
+from akx.partition.ghost import GhostZones, ghost_zones
+from akx.plan import Plan
+
+__all__ = ["SCHEDULE", "Ghost"]
+
+KIB = 1024
+_BLOCKS = (64 * KIB, 256 * KIB, 1024 * KIB)
+_PARTITIONERS = ("natural", "metis", "hypergraph")
+#: Local rows start at multiples of this, which every format's unit divides.
+_ALIGN = 64
+#: Closures may hold at most this many times the rows of the matrix.
+_MOST_ROWS = 4.0
+
+
+class Ghost:
+    """See the module."""
+
+    name = "ghost"
+    backend = "cpu"
+    description = "blocks with ghost zones do k steps each on their own"
+
+    def space(self, matrix: Matrix, device: HostDevice, k: int) -> tuple[Parameter, ...]:
+        once = matrix.nnz * (matrix.dtype.itemsize + 2)
+        blocks = tuple(size for size in _BLOCKS if size <= max(once, _BLOCKS[0]))
+        passes = per_pass_choices(k)
+        orders = ("natural", "metis") if matrix.nnz > _BLOCKS[0] else ("natural",)
+        parameters = []
+        for parameter in common_parameters(matrix, device, orders):
+            choices = parameter.choices
+            if parameter.name == "variant":
+                choices = tuple(v for v in choices if not str(v).startswith("bell"))
+            if parameter.name == "sigma":
+                continue
+            parameters.append(Parameter(parameter.name, choices, choices[0], parameter.description))
+        return (
+            *parameters,
+            Parameter("k_per_pass", passes, passes[0], "powers done per pass over the matrix"),
+            Parameter("block_bytes", blocks, blocks[-1], "bytes of matrix data per block, ghosts not counted"),
+        )
+
+    def feasible(self, plan: Plan, matrix: Matrix, device: HostDevice) -> str | None:
+        if plan.partitioner not in _PARTITIONERS:
+            return f"no partitioner {plan.partitioner!r} here, expected one of {', '.join(_PARTITIONERS)}"
+        if plan.variant not in VARIANTS:
+            return f"unknown variant {plan.variant!r}, known are {', '.join(VARIANTS)}"
+        if plan.variant.startswith("bell"):
+            return "ghost zones break the dense blocks up"
+        reason = block_plan_reason(plan) or basic_reason(
+            plan.replace(partitioner="natural", variant="csr"), matrix, ("natural",)
+        )
+        if reason is not None:
+            return reason
+        if plan.partitioner == "natural":
+            redundancy = self._redundancy(plan, matrix)
+            if redundancy > _MOST_ROWS:
+                return f"about {redundancy:.0f} times the work would be done in ghost zones"
+        return None
+
+    def _redundancy(self, plan: Plan, matrix: Matrix) -> float:
+        """Estimate for row blocks in natural order: half the front on either side, shrinking to nothing in the pass."""
+        blocks = max(1.0, matrix.nnz * bytes_per_entry(plan, matrix) / plan.block_bytes)
+        if blocks <= 1.0:
+            return 1.0
+        return 1.0 + 0.5 * (plan.k_per_pass - 1) * front(matrix, "natural") * blocks
+
+    def traffic(self, plan: Plan, matrix: Matrix, device: HostDevice) -> Traffic:
+        once = bytes_per_entry(plan, matrix) * matrix.nnz
+        vector = matrix.n * matrix.dtype.itemsize
+        passes = -(-plan.k // plan.k_per_pass)
+        redundancy = self._redundancy(plan, matrix) if plan.partitioner == "natural" else 1.5
+        everything = once * redundancy + (plan.k + 1) * vector
+        resident = everything <= 0.8 * device.l3_bytes
+        return Traffic(
+            matrix_bytes=once * redundancy * (1.0 if resident else passes),
+            vector_bytes=vector * (plan.k * (1 if resident else 2) + 2 * passes * redundancy),
+            flops=2.0 * matrix.nnz * plan.k * redundancy,
+            redundancy=redundancy,
+            cache_bytes=(once + 4 * vector) * plan.k * redundancy,
+            synchronisations=float(passes * (plan.threads - 1)),
+        )
+
+    def prepare(self, matrix: Matrix, plan: Plan) -> Program:
+        check_feasible(self, plan, matrix, host_device())
+        natural = ordered(matrix, "natural")
+        count = max(plan.threads, round(matrix.nnz * bytes_per_entry(plan, matrix) / plan.block_bytes))
+        zones, sizes = _zones(matrix, plan.partitioner, natural.pattern, count, plan.k_per_pass)
+        blocks, pattern, entries, longest = _stack(natural.pattern, zones, sizes, plan)
+        reason = variant_reason(
+            plan.variant, pattern, matrix.dtype, sigma=sigma_of(plan), block=1, memo={}, name=plan.label()
+        )
+        if reason is not None:
+            raise InfeasibleError(f"plan {plan.label()} is not feasible: {reason}")
+        layout = _lay_out(pattern, blocks, matrix.dtype, plan)
+        program = _GhostProgram(layout, blocks, entries, longest, plan.k_per_pass)
+        program.update_values(matrix.data)
+        return program
+
+
+class _GhostProgram:
+    """Stacked local matrices and what each block fetches; see :class:`akx.kernels.base.Program`."""
+
+    def __init__(self, layout: Format, blocks: GhostBlocks, entries: NDArray[Any], longest: int, depth: int) -> None:
+        self._layout = layout
+        self._blocks = blocks
+        self._entries = entries
+        self._longest = longest
+        self._depth = depth
+        self._threads = int(blocks.thread_ptr.size - 1)
+        self._counters = np.zeros(2 * LINE * self._threads, dtype=np.int64)
+        self._local = np.zeros((0, 0, 0, 0))
+
+    @property
+    def nbytes(self) -> int:
+        held = sum(int(a.nbytes) for a in self._blocks)
+        return self._layout.nbytes + held + int(self._entries.nbytes) + int(self._local.nbytes)
+
+    def update_values(self, data: NDArray[Any]) -> None:
+        self._layout.fill(data[self._entries])
+
+    def run(self, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients) -> None:
+        shape = (self._threads, self._depth + 2, x.shape[0], self._longest)
+        if self._local.shape != shape or self._local.dtype != out.dtype:
+            self._local = np.zeros(shape, dtype=out.dtype)
+        self._local[:] = 0  # rows outside the closure are computed too and never used: keep them finite
+        self._counters[:] = 0
+        a, b, c = coefficients.a, coefficients.b, coefficients.c
+
+        def job(thread: int) -> None:
+            run_ghost(
+                self._layout.arrays,
+                self._blocks,
+                self._depth,
+                x,
+                out,
+                self._local,
+                a,
+                b,
+                c,
+                self._counters,
+                thread,
+            )
+
+        team(self._threads).run(job)
+
+
+def _zones(
+    matrix: Matrix, partitioner: str, pattern: Pattern, count: int, depth: int
+) -> tuple[GhostZones, NDArray[np.int64]]:
+    """Ghost zones of `count` blocks and the blocks' work; memoised with the pattern."""
+    key = ("akx.kernels.cpu.zones", partitioner, count, depth)
+    if key not in matrix.pattern_cache:
+        parts_key = ("akx.kernels.cpu.parts", partitioner, count)
+        if parts_key not in matrix.pattern_cache:
+            if partitioner == "natural":
+                partition = Partition(None, aligned_cuts(pattern, count, 1))
+            else:
+                partition = order_by_part(_parts(matrix, partitioner, min(count, matrix.n)))
+            matrix.pattern_cache[parts_key] = partition
+        partition = matrix.pattern_cache[parts_key]
+        zones = ghost_zones(matrix.indptr, matrix.indices, partition, depth, most_rows=_MOST_ROWS)
+        matrix.pattern_cache[key] = (zones, zones.products)
+    result: tuple[GhostZones, NDArray[np.int64]] = matrix.pattern_cache[key]
+    return result
+
+
+def _parts(matrix: Matrix, partitioner: str, count: int) -> NDArray[Any]:
+    """The part of each row; the libraries behind the partitioners are imported when asked for."""
+    if partitioner == "metis":
+        from akx.partition.graph import metis_partition
+
+        parts: NDArray[Any] = metis_partition(matrix.indptr, matrix.indices, count)
+        return parts
+    from akx.partition.hypergraph import hypergraph_partition
+
+    cells: NDArray[Any] = hypergraph_partition(matrix.indptr, matrix.indices, count)
+    return cells
+
+
+def _stack(
+    pattern: Pattern, zones: GhostZones, work: NDArray[np.int64], plan: Plan
+) -> tuple[GhostBlocks, Pattern, NDArray[Any], int]:
+    """Local matrices of all closures, one below the other, each from a multiple of `_ALIGN` rows on."""
+    depth, count = zones.k, zones.blocks
+    fetch_ptr = np.append(zones.ptr[:, 0], zones.ptr[-1, -1]).astype(np.int64)
+    fetch = zones.rows.astype(np.uint32)
+    distance = np.repeat(np.tile(np.arange(depth + 1), count), np.diff(zones.ptr, axis=1).ravel())
+    lengths = np.diff(fetch_ptr)
+    row = np.zeros(count + 1, dtype=np.int64)
+    np.cumsum(-(-lengths // _ALIGN) * _ALIGN, out=row[1:])
+    first, last = np.zeros((count, depth), dtype=np.int64), np.zeros((count, depth), dtype=np.int64)
+    own_first, own_last = np.zeros(count, dtype=np.int64), np.diff(zones.ptr[:, :2], axis=1).ravel().astype(np.int64)
+    steps = np.arange(1, depth + 1)
+    if plan.partitioner == "natural":  # local rows in their natural order, so that diagonals stay diagonals
+        for g in range(count):
+            part = slice(int(fetch_ptr[g]), int(fetch_ptr[g + 1]))
+            order = np.argsort(fetch[part], kind="stable")
+            fetch[part], distance[part] = fetch[part][order], distance[part][order]
+            if not lengths[g]:
+                continue
+            near = distance[part][None, :] <= (depth - steps)[:, None]
+            first[g], last[g] = near.argmax(axis=1), lengths[g] - near[:, ::-1].argmax(axis=1)
+            own_first[g] = int((distance[part] == 0).argmax())
+        own_last += own_first
+    else:  # own rows first, then by distance: what is still needed is a prefix
+        last[:] = zones.ptr[:, depth:0:-1] - zones.ptr[:, :1]
+    first, last = first // _ALIGN * _ALIGN, -(-last // _ALIGN) * _ALIGN
+    total = int(zones.entries[:, :depth].sum())
+    kind = pattern.indptr.dtype if total < 2**32 else np.dtype(np.uint64)
+    indptr, indices = np.zeros(int(row[-1]) + 1, dtype=kind), np.empty(total, dtype=np.uint32)
+    entries = np.empty(total, dtype=kind)
+    _localise(pattern.indptr, pattern.indices, fetch_ptr, fetch, distance < depth, row, indptr, indices, entries)
+    share = np.cumsum(work) - work / 2
+    thread = (share * plan.threads / max(float(work.sum()), 1.0)).astype(np.int64)
+    thread_ptr = np.searchsorted(thread, np.arange(plan.threads + 1)).astype(np.int64)
+    thread_ptr[-1] = count
+    blocks = GhostBlocks(row, fetch_ptr, fetch, first, last, own_first, own_last, thread_ptr)
+    longest = int(np.diff(row).max(initial=_ALIGN))
+    for array in (indptr, indices):
+        array.flags.writeable = False
+    return blocks, Pattern(indptr, indices, longest), entries, longest
+
+
+def _lay_out(pattern: Pattern, blocks: GhostBlocks, dtype: np.dtype[Any], plan: Plan) -> Format:
+    if plan.variant != "dia":
+        return lay_out(pattern, dtype, plan.variant, sigma=1, block=1)
+    height = dia.slice_rows(dtype)
+    starts = np.arange(-(-pattern.rows // height), dtype=np.int64) * height
+    origin = blocks.row[np.searchsorted(blocks.row, starts, side="right") - 1]
+    return dia.from_csr(pattern, dtype, origin=origin)
+
+
+@jit
+def _localise(
+    indptr: Any,
+    indices: Any,
+    fetch_ptr: Any,
+    fetch: Any,
+    computed: Any,
+    row: Any,
+    local_ptr: Any,
+    local: Any,
+    entries: Any,
+) -> None:
+    """The rows of each closure that are computed, with columns numbered within the closure and sorted."""
+    where = np.zeros(indptr.size, np.uint32)
+    at = 0
+    for g in range(fetch_ptr.size - 1):
+        begin, stop = fetch_ptr[g], fetch_ptr[g + 1]
+        for f in range(begin, stop):
+            where[fetch[f]] = f - begin
+        for r in range(row[g + 1] - row[g]):
+            f = begin + r
+            if f < stop and computed[f]:
+                start = at
+                for p in range(np.int64(indptr[fetch[f]]), np.int64(indptr[fetch[f] + np.uint64(1)])):
+                    column = where[indices[p]]
+                    q = at
+                    while q > start and local[q - 1] > column:  # insertion sort: rows come nearly sorted
+                        local[q] = local[q - 1]
+                        entries[q] = entries[q - 1]
+                        q -= 1
+                    local[q] = column
+                    entries[q] = p
+                    at += 1
+            local_ptr[row[g] + r + 1] = at
+
+
+SCHEDULE = Ghost()

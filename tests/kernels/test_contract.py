@@ -1,0 +1,255 @@
+"""The contract that every schedule of every backend must pass: right to the componentwise bound, and deterministic.
+
+The bound is checked here against dense products in extended precision as well, so that the reference itself is not
+taken on trust.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from akx.device.host import host_device
+from akx.errors import InfeasibleError
+from akx.kernels import reference, registry
+from akx.kernels.base import Coefficients, as_coefficients
+from akx.kernels.cpu.layout import VARIANTS
+from akx.matrix import Matrix
+from akx.plan import Plan
+
+SCHEDULES = [("cpu", schedule.name) for schedule in registry.schedules("cpu")]
+DTYPES = ["float32", "float64", "complex64", "complex128"]
+
+
+def random_numbers(rng: np.random.Generator, shape: Any, dtype: str) -> Any:
+    values = rng.standard_normal(shape)
+    if np.dtype(dtype).kind == "c":
+        values = values + 1j * rng.standard_normal(shape)
+    return values.astype(dtype)
+
+
+def pattern(kind: str, n: int, rng: np.random.Generator) -> sp.coo_array:
+    """A random pattern with an awkward feature."""
+    i = np.arange(n)
+    if kind == "band":
+        parts = [(i, np.clip(i + d, 0, n - 1)) for d in (-3, -1, 0, 1, 4)]
+    elif kind == "empty":
+        return sp.coo_array((n, n))
+    elif kind == "dense row":
+        parts = [(i, i), (np.full(n, n // 2), i), (i[::7], np.zeros_like(i[::7]))]
+    elif kind == "disconnected":
+        parts = [(i, i // 5 * 5), (i, np.minimum(i // 5 * 5 + 4, n - 1))]
+    elif kind == "holes":  # two of three rows are empty
+        parts = [(i[::3], rng.integers(0, n, i[::3].size)), (i[::3], i[::3])]
+    elif kind == "blocks":
+        nodes = max(n // 3, 1)
+        first = np.repeat(np.arange(nodes), 4)
+        node = np.array([first, (first + rng.integers(0, nodes, first.size)) % nodes])
+        rows = (3 * node[0][:, None, None] + np.arange(3)[None, :, None]) + np.zeros((1, 1, 3), int)
+        columns = (3 * node[1][:, None, None] + np.arange(3)[None, None, :]) + np.zeros((1, 3, 1), int)
+        keep = (rows < n) & (columns < n)
+        parts = [(rows[keep], columns[keep])]
+    else:
+        count = 4 * n
+        parts = [(rng.integers(0, n, count), rng.integers(0, n, count))]
+    rows, columns = (np.concatenate(p) for p in zip(*parts, strict=True))
+    return sp.coo_array((np.ones(rows.size), (rows, columns)), shape=(n, n))
+
+
+KINDS = ["band", "empty", "dense row", "disconnected", "holes", "blocks", "random"]
+
+
+def make_matrix(kind: str, n: int, dtype: str, seed: int) -> Matrix:
+    rng = np.random.default_rng(seed)
+    A = sp.csr_array(pattern(kind, n, rng))
+    A.sum_duplicates()
+    A.data = random_numbers(rng, A.nnz, dtype) / 3
+    return Matrix.from_any(A.astype(dtype))
+
+
+def make_coefficients(kind: str, k: int, dtype: str, rng: np.random.Generator) -> Coefficients:
+    ones, zeros = np.ones(k), np.zeros(k)
+    if kind == "monomial":
+        return as_coefficients(ones, zeros, zeros, np.dtype(dtype))
+    a, b, c = rng.uniform(0.5, 1.5, k), rng.uniform(-1, 1, k), rng.uniform(-1, 1, k)
+    if kind == "newton":  # shifts, and the third term of a complex pair
+        c[::2] = 0
+    c[0] = 0
+    return as_coefficients(a, b, c, np.dtype(dtype))
+
+
+def exact_powers(matrix: Matrix, x: Any, coefficients: Coefficients) -> tuple[Any, Any]:
+    """Dense powers in extended precision, and sum |a||A| ... on absolute values: an oracle without sparse code."""
+    wide = np.clongdouble if matrix.dtype.kind == "c" else np.longdouble
+    A = matrix.to_scipy().toarray().astype(wide)
+    V, size = [x.astype(wide)], [np.abs(x).astype(np.longdouble)]
+    for j in range(coefficients.a.size):
+        a, b, c = (v[j] for v in (coefficients.a, coefficients.b, coefficients.c))
+        older, older_size = (V[-2], size[-2]) if j else (np.zeros_like(V[0]), np.zeros_like(size[0]))
+        V.append(a * (V[-1] @ A.T) + b * V[-1] + c * older)
+        size.append(abs(a) * (size[-1] @ np.abs(A).T) + abs(b) * size[-1] + abs(c) * older_size)
+    return np.array(V), np.array(size)
+
+
+def all_plans(backend: str, name: str, matrix: Matrix, k: int, threads: tuple[int, ...]) -> list[Plan]:
+    """Plans over variants, orders, threads and a few options; those that do not fit are left out by the schedule."""
+    schedule = registry.get(backend, name)
+    orders = {"sweep": ("natural", "rcm", "levels"), "wavefront": ("natural", "rcm"), "ghost": ("natural", "metis")}
+    plans = []
+    for variant in VARIANTS:
+        for order in orders[name]:
+            for count in threads:
+                options: list[dict[str, Any]] = [{}]
+                if variant.startswith("sell"):
+                    options.append({"sigma": 64})
+                if name == "wavefront" and count > 1:
+                    options += [{"split": "interleaved"}, {"split": "interleaved", "lag": 1}]
+                for option in options:
+                    depth = 1 if name == "sweep" else max(2, min(k, 3))
+                    size = 0 if name == "sweep" else 1024
+                    if depth <= k:
+                        plans.append(Plan(backend, name, variant, order, k, depth, size, count, option))
+    return [plan for plan in plans if schedule.feasible(plan, matrix, host_device()) is None]
+
+
+def run(plan: Plan, matrix: Matrix, x: Any, coefficients: Coefficients) -> Any:
+    program = registry.get(plan.backend, plan.schedule).prepare(matrix, plan)
+    out = np.full((plan.k + 1, *x.shape), np.nan, dtype=matrix.dtype)
+    program.run(x, out, coefficients)
+    again = np.full_like(out, np.nan)
+    program.run(x, again, coefficients)
+    assert out.tobytes() == again.tobytes(), f"{plan.label()}: two runs differ"
+    assert program.nbytes > 0
+    return out
+
+
+def check(plan: Plan, matrix: Matrix, x: Any, coefficients: Coefficients, truth: Any, size: Any) -> None:
+    try:
+        out = run(plan, matrix, x, coefficients)
+    except InfeasibleError:
+        return  # ghost zones can turn out too large, or columns too far apart, only when they are made
+    k = plan.k
+    longest = int(np.diff(matrix.indptr).max(initial=0))
+    unit = np.finfo(matrix.dtype).eps * (2 if matrix.dtype.kind == "c" else 1)
+    allowed = (np.arange(k + 1)[:, None, None] * (longest + 5)) * unit * size + np.finfo(matrix.dtype).tiny * 100
+    error = np.abs(out - truth)
+    assert np.all(error <= allowed), f"{plan.label()}: worst {np.nanmax(error / allowed)} of the bound"
+    assert np.array_equal(out[0], x)
+    ratio = reference.error_ratio(matrix, out, x, coefficients)
+    assert ratio <= 1.0, f"{plan.label()}: {ratio}"
+
+
+@pytest.mark.parametrize(("backend", "name"), SCHEDULES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_variant_order_and_basis(backend: str, name: str, dtype: str) -> None:
+    rng = np.random.default_rng(len(name) + 100 * DTYPES.index(dtype))
+    seen = set()
+    for number, kind in enumerate(KINDS):
+        n, k = (403, 5) if kind != "blocks" else (402, 5)
+        matrix = make_matrix(kind, n, dtype, seed=number)
+        basis = ("monomial", "newton", "chebyshev")[number % 3]
+        coefficients = make_coefficients(basis, k, dtype, rng)
+        x = random_numbers(rng, (1 + number % 3, n), dtype)
+        truth, size = exact_powers(matrix, x, coefficients)
+        for plan in all_plans(backend, name, matrix, k, (1, 3)):
+            check(plan, matrix, x, coefficients, truth, size)
+            seen.add(plan.variant)
+    assert seen == set(VARIANTS) - ({"bell", "bell16"} if name == "ghost" else set())
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+@given(
+    kind=st.sampled_from(KINDS),
+    n=st.integers(1, 150),
+    k=st.integers(1, 9),
+    b=st.integers(1, 8),
+    basis=st.sampled_from(["monomial", "newton", "chebyshev"]),
+    seed=st.integers(0, 2**16),
+    threads=st.integers(1, 5),
+    data=st.data(),
+)
+@pytest.mark.parametrize(("backend", "name"), SCHEDULES)
+def test_random_problems(
+    backend: str, name: str, kind: str, n: int, k: int, b: int, basis: str, seed: int, threads: int, data: Any
+) -> None:
+    matrix = make_matrix(kind, n, "float64", seed)
+    plans = all_plans(backend, name, matrix, k, (threads,))
+    if not plans:
+        return
+    plan = data.draw(st.sampled_from(plans))
+    rng = np.random.default_rng(seed)
+    coefficients = make_coefficients(basis, k, "float64", rng)
+    x = random_numbers(rng, (b, n), "float64")
+    truth, size = exact_powers(matrix, x, coefficients)
+    check(plan, matrix, x, coefficients, truth, size)
+
+
+@pytest.mark.parametrize(("backend", "name"), SCHEDULES)
+def test_space_traffic_and_values(backend: str, name: str) -> None:
+    """The space makes feasible plans, the model counts at least the work there is, new values need no new plan."""
+    schedule, device = registry.get(backend, name), host_device()
+    i = np.arange(5000)
+    A = sp.csr_array(sp.diags_array([1.0 + i % 7, 2.0 + i % 3, 1.0 + i % 5], offsets=[-2, 0, 1], shape=(5000, 5000)))
+    matrix = Matrix.from_any(A)
+    k = 4
+    parameters = schedule.space(matrix, device, k)
+    values = {p.name: p.default for p in parameters}
+    plan = Plan.from_parameters(backend, name, k, values)
+    assert schedule.feasible(plan, matrix, device) is None
+    assert all(p.description for p in parameters)
+    traffic = schedule.traffic(plan, matrix, device)
+    assert traffic.flops >= 2 * matrix.nnz * k
+    assert traffic.redundancy >= 1
+    assert traffic.matrix_bytes >= matrix.nnz * 8
+    assert traffic.vector_bytes >= (k + 1) * 5000 * 8
+    coefficients = as_coefficients(np.ones(k), np.zeros(k), np.zeros(k), matrix.dtype)
+    program = schedule.prepare(matrix, plan)
+    rng = np.random.default_rng(3)
+    x, out = rng.standard_normal((1, 5000)), np.full((k + 1, 1, 5000), np.nan)
+    program.run(x, out, coefficients)
+    assert reference.error_ratio(matrix, out, x, coefficients) <= 1
+    changed = matrix.with_values(rng.standard_normal(matrix.nnz))
+    program.update_values(changed.data)
+    out[:] = np.nan
+    program.run(x, out, coefficients)
+    assert reference.error_ratio(changed, out, x, coefficients) <= 1
+    assert reference.error_ratio(matrix, out, x, coefficients) > 1
+
+
+@pytest.mark.parametrize(("backend", "name"), SCHEDULES)
+def test_malformed_plans_are_infeasible_with_a_reason(backend: str, name: str) -> None:
+    schedule, device = registry.get(backend, name), host_device()
+    matrix = make_matrix("band", 300, "float64", 0)
+    good = Plan(backend, name, "csr", k=4, k_per_pass=1 if name == "sweep" else 2, block_bytes=4096)
+    assert schedule.feasible(good, matrix, device) is None
+    for bad in (
+        good.replace(variant="nothing"),
+        good.replace(partitioner="nothing"),
+        good.replace(variant="bell"),
+        good.replace(variant="sell", options={"sigma": 5}) if name != "ghost" else good.replace(block_bytes=1),
+    ):
+        reason = schedule.feasible(bad, matrix, device)
+        assert isinstance(reason, str)
+        assert reason
+        with pytest.raises(InfeasibleError):
+            schedule.prepare(matrix, bad)
+
+
+def test_a_result_off_by_a_little_is_caught() -> None:
+    matrix = make_matrix("band", 300, "float64", 0)
+    rng = np.random.default_rng(0)
+    coefficients = make_coefficients("chebyshev", 4, "float64", rng)
+    x = rng.standard_normal((2, 300))
+    out = reference.matrix_powers(matrix, x, coefficients)
+    assert reference.error_ratio(matrix, out, x, coefficients) <= 1
+    for place in [(4, 1, 17), (1, 0, 299), (2, 1, 0)]:
+        wrong = out.copy()
+        wrong[place] *= 1 + 1e-13
+        assert reference.error_ratio(matrix, wrong, x, coefficients) > 1
+        wrong[place] = np.nan
+        assert reference.error_ratio(matrix, wrong, x, coefficients) == np.inf
