@@ -182,10 +182,11 @@ def _checked_body(body: bytes, header: _Header, name: str) -> tuple[str, bytes]:
     indices = (_scan.INDEX,) * (2 if header.layout == "coordinate" else 0)
     values = {"complex": 2, "pattern": 0}.get(field, 1)
     kinds = indices + (_scan.INTEGER if whole else _scan.REAL,) * values
-    problem, line, entries, flags = _scan.scan_body(body, kinds)
+    body = body.rstrip() + b"\n"  # SciPy's reader runs past the end of a text that ends in a blank
+    problem, line, entries = _scan.scan_body(body, kinds)
     if whole and problem == _scan.BAD_TOKEN:  # decimals or Inf among integers: nothing is lost by reading them as real
         field, kinds = "real", (*indices, _scan.REAL)
-        problem, line, entries, flags = _scan.scan_body(body, kinds)
+        problem, line, entries = _scan.scan_body(body, kinds)
     number = header.size_line + 1 + line
     if problem:
         _fail_at_line(body, line, number, kinds, entries, header, name)
@@ -197,13 +198,18 @@ def _checked_body(body: bytes, header: _Header, name: str) -> tuple[str, bytes]:
             found=str(entries),
             hint="write or download it again" if entries < header.entries else "correct the size line",
         )
-    if flags & _scan.FLAG_COMMENT:  # a blank line in its place keeps the line numbers
+    return field, _plain_spelling(body)
+
+
+def _plain_spelling(body: bytes) -> bytes:
+    """Comments, D exponents and leading plus signs replaced, in a body that has been checked, keeping its lines."""
+    if b"%" in body:
         body = re.sub(rb"(?m)^[ \t\r]*%[^\n]*", b"", body)
-    if flags & _scan.FLAG_D:
+    if b"D" in body or b"d" in body:  # neither Inf nor NaN has one
         body = body.translate(bytes.maketrans(b"Dd", b"EE"))
-    if flags & _scan.FLAG_PLUS:
+    if body.startswith(b"+") or any(blank + b"+" in body for blank in (b" ", b"\t", b"\n", b"\r")):
         body = re.sub(rb"(^|[ \t\r\n])\+", rb"\1 ", body)
-    return field, body.rstrip() + b"\n"  # SciPy's reader runs past the end of a text that ends in a blank
+    return body
 
 
 def _fail_at_line(

@@ -11,21 +11,22 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["BAD_COUNT", "BAD_TOKEN", "FLAG_COMMENT", "FLAG_D", "FLAG_PLUS", "INDEX", "INTEGER", "REAL", "scan_body"]
+__all__ = ["BAD_COUNT", "BAD_TOKEN", "INDEX", "INTEGER", "REAL", "scan_body"]
 
 #: Kinds of number: digits; digits with a sign; a decimal number with an exponent (E or D), NaN or Inf.
 INDEX, INTEGER, REAL = 0, 1, 2
 #: What can be wrong with a line.
 BAD_TOKEN, BAD_COUNT = 1, 2
-#: What SciPy's reader does not take: an exponent with D; a leading plus; a comment among the entries.
-FLAG_D, FLAG_PLUS, FLAG_COMMENT = 1, 2, 4
 
-_REJECT = 255
 _CHARACTERS = 256
+_BLANKS, _NEWLINE, _PERCENT = "\t\r ", "\n", "%"
+#: What the table holds beside the next state (0 to 31): the number ends; it ends with its line; the line ends; a
+#: comment begins; no number has this character here.
+_END, _END_LINE, _LINE, _COMMENT, _REJECT = 32, 33, 34, 35, 36
 
 
-def _tables() -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-    """Next state by (kind, state, byte) and accepting states; state 0 is before the first character."""
+def _transitions() -> NDArray[np.uint8]:
+    """What follows, by (kind, state, byte); state 0 is before the first character of a number."""
     sign, whole, point, fraction, mark, mark_sign, exponent = 1, 2, 3, 4, 5, 6, 7
     words = {"inf": 8, "infinity": 16, "nan": 24}  # first state of each word's letters
     states = 32
@@ -64,62 +65,72 @@ def _tables() -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
             previous = (target,)
         accept[REAL, target] = True
     accept[REAL, words["infinity"] + 2] = True  # "inf"
-    return table, accept
+    for kind in (INDEX, INTEGER, REAL):
+        for state in range(states):
+            if accept[kind, state]:
+                arc(kind, state, _BLANKS, _END)
+                arc(kind, state, _NEWLINE, _END_LINE)
+        arc(kind, 0, _BLANKS, 0)
+        arc(kind, 0, _NEWLINE, _LINE)
+        arc(kind, 0, _PERCENT, _COMMENT)
+    return table
 
 
-_TABLE, _ACCEPT = _tables()
+def _flat() -> NDArray[np.int32]:
+    """The transitions for one addition and one load per byte: next states as offsets in the table, others negative."""
+    table = _transitions()
+    kinds, states, characters = table.shape
+    offset = (np.arange(kinds)[:, None, None] * states + table) * characters
+    return np.where(table < _END, offset, -table.astype(np.int64)).astype(np.int32).reshape(-1)
+
+
+_TABLE = _flat()
+_KIND_OFFSET = _END * _CHARACTERS
 
 
 @njit(nogil=True, cache=True)
-def _scan(
-    octets: NDArray[np.uint8],
-    kinds: NDArray[np.uint8],
-    table: NDArray[np.uint8],
-    accept: NDArray[np.bool_],
-) -> tuple[int, int, int, int]:
-    entries, line, tokens, flags = 0, 0, 0, 0
-    state = np.uint8(0)
-    kind = kinds[0]
-    comment = False
-    for p in range(octets.size + 1):
-        octet = octets[p] if p < octets.size else np.uint8(10)
-        if comment and octet != 10:
+def _scan(octets: NDArray[np.uint8], kinds: NDArray[np.int64], table: NDArray[np.int32]) -> tuple[int, int, int]:
+    entries, line, tokens = 0, 0, 0
+    start = kinds[0] * _KIND_OFFSET
+    state = start
+    p = 0
+    while p < octets.size:
+        following = np.int64(table[state + octets[p]])
+        p += 1
+        if following >= 0:
+            if tokens == kinds.size and following != start:
+                return BAD_COUNT, line, entries
+            state = following
             continue
-        if octet == 32 or octet == 9 or octet == 10 or octet == 13:
-            if state != 0:
-                if not accept[kind, state]:
-                    return BAD_TOKEN, line, entries, flags
-                state = np.uint8(0)
-                tokens += 1
-                if tokens < kinds.size:
-                    kind = kinds[tokens]
-            if octet == 10:
-                comment = False
-                if tokens:
-                    if tokens != kinds.size:
-                        return BAD_COUNT, line, entries, flags
-                    entries += 1
-                    tokens = 0
-                    kind = kinds[0]
-                line += 1
-        elif octet == 37 and state == 0 and tokens == 0:
-            flags |= FLAG_COMMENT
-            comment = True
-        else:
-            if tokens == kinds.size:
-                return BAD_COUNT, line, entries, flags
-            if octet == 43 and state == 0:
-                flags |= FLAG_PLUS
-            elif octet == 68 or octet == 100:
-                flags |= FLAG_D
-            state = table[kind, state, octet]
-            if state == _REJECT:
-                return BAD_TOKEN, line, entries, flags
-    return 0, line, entries, flags
+        if following == -_REJECT or (following == -_COMMENT and tokens):
+            return (BAD_COUNT if tokens == kinds.size else BAD_TOKEN), line, entries
+        if following == -_COMMENT:
+            while p < octets.size and octets[p] != 10:
+                p += 1
+            continue
+        if following != -_LINE:
+            tokens += 1
+        if following != -_END:
+            if tokens and tokens != kinds.size:
+                return BAD_COUNT, line, entries
+            entries += tokens > 0
+            tokens = 0
+            line += 1
+        if tokens < kinds.size:
+            start = kinds[tokens] * _KIND_OFFSET
+        state = start
+    return 0, line, entries
 
 
-def scan_body(body: bytes, kinds: tuple[int, ...]) -> tuple[int, int, int, int]:
+def scan_body(body: bytes, kinds: tuple[int, ...]) -> tuple[int, int, int]:
     """Check that every line but blanks and comments holds one number of each of `kinds`, in that order.
+
+    Parameters
+    ----------
+    body : bytes
+        Must end with a newline.
+    kinds : tuple of int
+        ``INDEX``, ``INTEGER`` or ``REAL`` for each number of a line.
 
     Returns
     -------
@@ -129,9 +140,7 @@ def scan_body(body: bytes, kinds: tuple[int, ...]) -> tuple[int, int, int, int]:
         Where the problem is, from 0.
     entries : int
         Good lines before the problem.
-    flags : int
-        ``FLAG_D``, ``FLAG_PLUS`` and ``FLAG_COMMENT`` where such was seen, or-ed together.
     """
     octets = np.frombuffer(body, dtype=np.uint8)
-    problem, line, entries, flags = _scan(octets, np.array(kinds, dtype=np.uint8), _TABLE, _ACCEPT)
-    return int(problem), int(line), int(entries), int(flags)
+    problem, line, entries = _scan(octets, np.array(kinds, dtype=np.int64), _TABLE)
+    return int(problem), int(line), int(entries)
