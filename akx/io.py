@@ -27,11 +27,11 @@ import scipy.io
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from akx._canonical import check_indices
 from akx._harwell_boeing import is_harwell_boeing, read_harwell_boeing
 from akx._mat_file import is_mat_file, read_mat_file, sparse_variables
 from akx._matrix_market import read_matrix_market
 from akx.errors import ArgumentError, ArgumentTypeError, FileFormatError, FileMissingError, MatrixError
-from akx.matrix import check_indices
 
 __all__ = ["list_variables", "read_matrix", "read_vector", "write_matrix", "write_vector"]
 

@@ -19,15 +19,15 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
+from akx._canonical import canonical_csr, check_finite, check_kind, check_shape, fit_index_type, target_dtype, trim
 from akx._features import Features, compute_features
 from akx.errors import ArgumentError, ArgumentTypeError, MatrixError
 
-__all__ = ["Features", "Matrix", "check_indices", "checksum", "content_token"]
+__all__ = ["Features", "Matrix", "checksum", "content_token"]
 
-_SUPPORTED = tuple(np.dtype(t) for t in (np.float32, np.float64, np.complex64, np.complex128))
-_SUPPORTED_NAMES = "float32, float64, complex64 or complex128"
 _DIGEST_BYTES = 20
-_INT32_LIMIT = 2**31
+#: Below this many words starting threads costs more than they save.
+_THREADED_WORDS = 1 << 19
 
 
 class Matrix:
@@ -102,20 +102,20 @@ class Matrix:
         if explicit_zeros not in ("keep", "drop"):
             raise ArgumentError("explicit_zeros is unknown", expected='"keep" or "drop"', found=repr(explicit_zeros))
         if isinstance(A, Matrix):
-            target = _target_dtype(A.dtype, dtype)
+            target = target_dtype(A.dtype, dtype)
             if target == A.dtype and (explicit_zeros == "keep" or np.all(A.data)):
                 return A
             A = A.to_scipy()
-        _check_kind(A)
-        _check_shape(A.shape)
-        target = _target_dtype(A.dtype, dtype)
+        check_kind(A)
+        check_shape(A.shape)
+        target = target_dtype(A.dtype, dtype)
         with np.errstate(over="ignore"):  # what becomes Inf is refused below, with its place
-            csr = _canonical(A, target)
+            csr = canonical_csr(A, target)
         if explicit_zeros == "drop":
             csr.eliminate_zeros()
-        indptr, indices = _fit_index_type(csr.indptr, csr.indices)
-        data = _trim(csr.data, indices.size)
-        _check_finite(indptr, indices, data, A.dtype)
+        indptr, indices = fit_index_type(csr.indptr, csr.indices)
+        data = trim(csr.data, indices.size)
+        check_finite(indptr, indices, data, A.dtype)
         return Matrix(indptr, indices, data, pattern_cache={})
 
     @property
@@ -181,8 +181,8 @@ class Matrix:
                 found=f"shape {values.shape}",
                 hint="give one value per entry, in the order of Matrix.data",
             )
-        copy = np.array(values, dtype=_target_dtype(values.dtype, None), order="C")
-        _check_finite(self.indptr, self.indices, copy, values.dtype)
+        copy = np.array(values, dtype=target_dtype(values.dtype, None), order="C")
+        check_finite(self.indptr, self.indices, copy, values.dtype)
         return Matrix(self.indptr, self.indices, copy, pattern_cache=self.pattern_cache)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -233,9 +233,6 @@ def checksum(array: NDArray[Any], *, threads: int = 1) -> int:
     return (total + int(word_sum(tail, np.uint64(count)))) % 2**64
 
 
-_THREADED_WORDS = 1 << 19
-
-
 def content_token(A: Any, *, threads: int = 1) -> tuple[Any, ...]:
     """A hashable token that differs whenever the content of a SciPy sparse matrix differs.
 
@@ -248,7 +245,7 @@ def content_token(A: Any, *, threads: int = 1) -> tuple[Any, ...]:
     """
     if isinstance(A, Matrix):
         return ("akx", A.dtype.name, A.fingerprint, A.values_fingerprint)
-    _check_kind(A)
+    check_kind(A)
     arrays = _buffers(A)
     return (
         A.format,
@@ -264,180 +261,3 @@ def _buffers(A: Any) -> tuple[NDArray[Any], ...]:
         return (A.data, A.offsets)
     coo = A if A.format == "coo" else A.tocoo()
     return (coo.data, *(coo.coords if hasattr(coo, "coords") else (coo.row, coo.col)))
-
-
-def _check_kind(A: Any) -> None:
-    if sp.issparse(A):
-        if A.dtype.hasobject:
-            raise MatrixError(
-                "matrix has an unsupported dtype",
-                expected=_SUPPORTED_NAMES,
-                found=str(A.dtype),
-                hint="convert it with A.astype(numpy.float64)",
-            )
-        return
-    if hasattr(A, "__array__") or (isinstance(A, (list, tuple)) and len(A) > 0):
-        shape = getattr(A, "shape", None)
-        raise MatrixError(
-            "matrix is dense",
-            expected="a SciPy sparse matrix or array",
-            found=type(A).__name__ + (f" of shape {tuple(shape)}" if shape is not None else ""),
-            hint="pass scipy.sparse.csr_array(A) if most entries are zero; for a dense matrix akx gains nothing",
-        )
-    hint = "pass a scipy.sparse matrix or array"
-    if isinstance(A, (str, bytes)) or hasattr(A, "__fspath__"):
-        hint = "read the file first with akx.read_matrix(path)"
-    elif hasattr(A, "matvec"):
-        hint = "akx needs the entries, not only products: pass the sparse matrix behind the operator"
-    raise ArgumentTypeError(
-        "matrix has the wrong type", expected="a SciPy sparse matrix or array", found=type(A).__name__, hint=hint
-    )
-
-
-def _check_shape(shape: tuple[int, ...]) -> None:
-    if len(shape) != 2:
-        raise MatrixError("matrix is not two-dimensional", expected="shape (n, n)", found=f"shape {tuple(shape)}")
-    rows, columns = (int(s) for s in shape)
-    if rows != columns:
-        least = min(rows, columns)
-        raise MatrixError(
-            "matrix is not square",
-            expected="as many columns as rows",
-            found=f"{rows} x {columns}",
-            hint=f"powers need a square matrix: pass A[:{least}, :{least}], or A.T @ A for least squares",
-        )
-    if rows == 0:
-        raise MatrixError("matrix is empty", expected="at least one row", found="0 x 0")
-
-
-def _target_dtype(found: np.dtype[Any], wanted: DTypeLike | None) -> np.dtype[Any]:
-    """The value type to convert to: `wanted`, else by the rules of :meth:`Matrix.from_any`."""
-    if wanted is not None:
-        try:
-            target = np.dtype(wanted).newbyteorder("=")
-        except TypeError as error:
-            raise ArgumentTypeError(
-                "dtype is not a NumPy type", expected=_SUPPORTED_NAMES, found=repr(wanted)
-            ) from error
-        if target not in _SUPPORTED:
-            raise ArgumentError("dtype is not supported", expected=_SUPPORTED_NAMES, found=str(target))
-        if found.kind == "c" and target.kind != "c":
-            raise MatrixError(
-                "matrix is complex",
-                expected=f"real values for dtype {target}",
-                found=str(found),
-                hint="ask for complex128, or pass A.real",
-            )
-        if found.kind in "biufc":
-            return target
-    native = found.newbyteorder("=")
-    if native in _SUPPORTED:
-        return native
-    if native.kind in "biu":
-        return np.dtype(np.float64)
-    if native == np.float16:
-        return np.dtype(np.float32)
-    double = "complex128" if native.kind == "c" else "float64"
-    hint = f"convert it with A.astype(numpy.{double}); digits beyond double precision are lost"
-    raise MatrixError(
-        "matrix has an unsupported dtype",
-        expected=_SUPPORTED_NAMES,
-        found=str(found),
-        hint=hint if native.kind in "fc" else "convert it with A.astype(numpy.float64)",
-    )
-
-
-def _canonical(A: Any, target: np.dtype[Any]) -> sp.csr_array:
-    """CSR with sorted unique columns and values of `target`, sharing no memory with `A` and leaving `A` as it was."""
-    shape = tuple(int(s) for s in A.shape)
-    check_indices(A)
-    values_first = A.dtype.kind != "b"  # bool duplicates are or-ed by SciPy, and only as bool
-    kind = target if values_first else A.dtype
-    if A.format in ("csr", "csc"):
-        nnz = int(A.indptr[-1])
-        fresh = A.format == "csr"  # CSC is converted below, which copies
-        parts = (
-            A.data[:nnz].astype(kind, copy=fresh),
-            np.array(A.indices[:nnz], copy=fresh or None),
-            np.array(A.indptr, copy=fresh or None),
-        )
-        csr = (sp.csr_array if fresh else sp.csc_array)(parts, shape=shape, copy=False)
-        csr = csr if fresh else csr.tocsr()
-    else:
-        csr = sp.csr_array(A.astype(kind).tocsr(copy=True))
-        _check_compressed(csr.indptr, csr.indices, csr.data, *shape)
-    csr.sum_duplicates()
-    return csr if csr.dtype == target else csr.astype(target)
-
-
-def check_indices(A: Any) -> None:
-    """Raise :class:`MatrixError` where the index arrays of a SciPy sparse matrix would lead compiled code astray."""
-    shape = tuple(int(s) for s in A.shape)
-    if A.format in ("csr", "csc"):
-        _check_compressed(A.indptr, A.indices, A.data, *(shape if A.format == "csr" else shape[::-1]))
-    elif A.format == "bsr":
-        rows, columns = A.blocksize
-        _check_compressed(A.indptr, A.indices, A.data, shape[0] // rows, shape[1] // columns)
-    elif A.format == "coo" and len(shape) == 2:
-        _check_coordinates(A, shape)
-
-
-def _check_compressed(indptr: Any, indices: Any, data: Any, major: int, minor: int) -> None:
-    """Refuse index arrays that would make compiled code read outside its arrays."""
-    problem = None
-    if indptr.size != major + 1 or (indptr.size and indptr[0] != 0) or np.any(indptr[1:] < indptr[:-1]):
-        problem = "row pointers (indptr) are not ascending from 0"
-    elif indptr[-1] > min(indices.size, data.shape[0]):
-        problem = "row pointers (indptr) point behind the last entry"
-    elif indptr[-1] and not 0 <= indices[: indptr[-1]].min() <= indices[: indptr[-1]].max() < minor:
-        problem = "indices are out of range"
-    if problem:
-        raise MatrixError(
-            f"matrix is broken: {problem}", hint="rebuild it from its entries with scipy.sparse.coo_array"
-        )
-
-
-def _check_coordinates(A: Any, shape: tuple[int, ...]) -> None:
-    for index, size, name in ((A.row, shape[0], "row"), (A.col, shape[1], "column")):
-        if index.size and not 0 <= index.min() <= index.max() < size:
-            raise MatrixError(
-                f"matrix is broken: {name} indices are out of range",
-                expected=f"0 to {size - 1}",
-                found=f"{index.min()} to {index.max()}",
-                hint="build it again with the right shape",
-            )
-
-
-def _fit_index_type(indptr: NDArray[Any], indices: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    n, nnz = indptr.size - 1, int(indptr[-1])
-    kind = np.int32 if max(n, nnz) < _INT32_LIMIT else np.int64
-    return (
-        np.ascontiguousarray(indptr.astype(kind, copy=False)),
-        _trim(indices.astype(kind, copy=False), nnz),
-    )
-
-
-def _trim(array: NDArray[Any], size: int) -> NDArray[Any]:
-    """The first `size` items, contiguous, not holding on to a longer buffer behind them."""
-    first = array[:size]
-    owner = array if array.base is None else array.base
-    return np.ascontiguousarray(first) if getattr(owner, "nbytes", 0) == first.nbytes else first.copy()
-
-
-def _check_finite(indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any], source: np.dtype[Any]) -> None:
-    finite = np.isfinite(data)
-    if finite.all():
-        return
-    first = int(np.argmin(finite))
-    row = int(np.searchsorted(indptr, first, side="right")) - 1
-    count = int(data.size - np.count_nonzero(finite))
-    value = data[first]
-    hint = "find such entries with numpy.isfinite(A.tocoo().data) and repair or remove them"
-    if np.isinf(value) and np.dtype(data.dtype).itemsize < np.dtype(source).itemsize:
-        hint = f"the value may be too large for {data.dtype}: ask for double precision, or scale the matrix"
-    raise MatrixError(
-        "matrix is not finite",
-        expected="finite values",
-        found=f"{value} at row {row}, column {int(indices[first])}" + (f" and {count - 1} more" if count > 1 else ""),
-        hint=hint,
-    )

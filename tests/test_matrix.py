@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components, shortest_path
 from scipy.sparse.linalg import aslinearoperator
 
-import akx.matrix
+import akx._canonical
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, MatrixError
 from akx.matrix import Features, Matrix, checksum, content_token
 
@@ -189,7 +189,7 @@ class TestFromAny:
         assert len(M.fingerprint) == 40
 
     def test_wide_indices_where_narrow_do_not_fit(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(akx.matrix, "_INT32_LIMIT", 25)
+        monkeypatch.setattr(akx._canonical, "_INT32_LIMIT", 25)
         assert Matrix.from_any(grid(3)).indices.dtype == np.int64  # 9 rows, 33 entries
         small = Matrix.from_any(sp.eye_array(9))
         assert small.indptr.dtype == small.indices.dtype == np.int32
@@ -454,7 +454,7 @@ class TestFeatures:
 
     def test_wide_indices_give_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
         narrow = Matrix.from_any(grid(4)).features
-        monkeypatch.setattr(akx.matrix, "_INT32_LIMIT", 0)
+        monkeypatch.setattr(akx._canonical, "_INT32_LIMIT", 0)
         assert Matrix.from_any(grid(4)).features == narrow
 
 
