@@ -7,7 +7,7 @@ of them alike; ratios are taken round by round. Rounds are repeated until the co
 narrow, or the time is gone.
 
 The interval of the median needs no assumption on the distribution: of n sorted samples, numbers d+1 and n-d enclose the
-median with a probability of about 95 % for d = floor((n - 1.96 sqrt(n)) / 2) (order statistics, binomial with p = 1/2).
+median with probability 1 - 2 P(B <= d), B binomial with n and 1/2; d is the largest with at least 95 %.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 
 from akx.errors import ArgumentError
 
@@ -25,8 +26,8 @@ __all__ = ["Measurement", "Precision", "interleave", "median", "median_interval"
 
 #: A call shorter than this (seconds) is made once, untimed, whenever its turn comes, to have its data in cache again.
 _REWARM_SECONDS = 10e-3
-#: A call shorter than this is tried three times before its batch is fixed.
-_ONCE_SECONDS = 2e-3
+#: A call shorter than this is tried up to three times before its batch is fixed: the first may be cold or disturbed.
+_ONCE_SECONDS = 50e-3
 _BATCH_MAX = 10_000
 
 
@@ -71,7 +72,7 @@ class Measurement:
     seconds : float
         Median seconds per call.
     low, high : float
-        Confidence interval of the median, about 95 %.
+        95 % confidence interval of the median.
     samples : tuple of float
         Seconds per call of each round, in order.
     batch : int
@@ -104,10 +105,20 @@ def median(samples: Sequence[float]) -> float:
 
 
 def median_interval(samples: Sequence[float]) -> tuple[float, float]:
-    """Lowest and highest of a confidence interval of the median, about 95 %; the range for fewer than six samples."""
+    """Lowest and highest of a 95 % confidence interval of the median; the range for fewer than six samples."""
     ordered = sorted(samples)
-    dropped = max(0, math.floor((len(ordered) - 1.96 * math.sqrt(len(ordered))) / 2))
+    dropped = _dropped(len(ordered))
     return ordered[dropped], ordered[-1 - dropped]
+
+
+@lru_cache(maxsize=1024)
+def _dropped(n: int) -> int:
+    """Samples to leave out at either end: d of the module's formula, in exact arithmetic."""
+    d, below = 0, 1 + n
+    while 40 * below <= 2**n:  # P(B <= d + 1) <= 2.5 %
+        d += 1
+        below += math.comb(n, d + 1)
+    return d
 
 
 def paired_ratio(a: Measurement, b: Measurement) -> Measurement:
@@ -169,9 +180,12 @@ def _enough(found: Sequence[Measurement], wanted: Precision, elapsed: float, las
 
 
 def _once(call: Callable[[], object]) -> float:
-    """Seconds of one call; the best of three where it is short."""
+    """Seconds of one call; the best of a few where it is short."""
     first = _sample(call, 1)
-    return first if first > _ONCE_SECONDS else min(first, _sample(call, 1), _sample(call, 1))
+    if first > _ONCE_SECONDS:
+        return first
+    second = min(first, _sample(call, 1))
+    return second if second > 0.2 * _ONCE_SECONDS else min(second, _sample(call, 1))
 
 
 def _batch(seconds: float, least: float) -> int:

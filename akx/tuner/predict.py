@@ -45,15 +45,18 @@ class Model:
     space : Space
         Where the schedules are.
     figures : Figures
-        Of the machine.
+        Of the machine, for the order of plans: derived ones, so that the order is always the same.
     start_vectors : int
         Start vectors per call.
+    ceiling : Figures or None
+        Measured ones, for the roofline; `figures` where there are none.
     """
 
     matrix: Matrix
     space: Space
     figures: Figures
     start_vectors: int = 1
+    ceiling: Figures | None = None
 
     @property
     def working_set(self) -> int:
@@ -68,15 +71,15 @@ class Model:
         except Exception:  # a model only ranks: what it cannot rank comes last, and is judged by its trial
             return None
 
-    def parts(self, traffic: Traffic) -> dict[str, float]:
+    def parts(self, traffic: Traffic, figures: Figures) -> dict[str, float]:
         """Seconds by what takes them: ``"memory"``, ``"cache"``, ``"arithmetic"``, ``"synchronisation"``."""
         b = self.start_vectors
         slow = traffic.matrix_bytes + b * traffic.vector_bytes
         return {
-            "memory": slow / self.figures.bandwidth(self.working_set),
-            "cache": b * traffic.cache_bytes / self.figures.cache_bandwidth,
-            "arithmetic": b * traffic.flops / self.figures.flops,
-            "synchronisation": traffic.synchronisations * self.figures.synchronisation,
+            "memory": slow / figures.bandwidth(self.working_set),
+            "cache": b * traffic.cache_bytes / figures.cache_bandwidth,
+            "arithmetic": b * traffic.flops / figures.flops,
+            "synchronisation": traffic.synchronisations * figures.synchronisation,
         }
 
     def seconds(self, plan: Plan) -> float:
@@ -84,7 +87,7 @@ class Model:
         traffic = self.traffic(plan)
         if traffic is None:
             return math.inf
-        parts = self.parts(traffic)
+        parts = self.parts(traffic, self.figures)
         waiting = parts.pop("synchronisation")
         return max(parts.values()) * self._share(plan) + waiting
 
@@ -97,7 +100,7 @@ class Model:
         traffic = self.traffic(plan)
         if traffic is None or seconds <= 0:
             return None
-        parts = self.parts(traffic)
+        parts = self.parts(traffic, self.figures if self.ceiling is None else self.ceiling)
         parts.pop("arithmetic")  # the flop rate is a guess, no bound
         parts.pop("synchronisation")
         limit = max(parts, key=lambda name: parts[name])

@@ -39,7 +39,7 @@ class Trial:
         The plan tried.
     origin : str
         Who asked for it: ``"baseline"``, ``"predicted"``, ``"default"``, ``"model"``, ``"neighbour"``, ``"sampler"``,
-        ``"all"`` or ``"given"``.
+        ``"spare"``, ``"all"`` or ``"given"``.
     state : str
         ``"complete"``, ``"pruned"`` (infeasible, or dropped early as too slow) or ``"failed"`` (an exception, or a
         wrong result).

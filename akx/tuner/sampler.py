@@ -18,7 +18,7 @@ from akx.tuner.space import Space, is_numeric
 __all__ = ["Sampler"]
 
 #: Suggestions of plans already tried after which the sampler has nothing new.
-_ATTEMPTS = 40
+_ATTEMPTS = 12
 
 
 class Sampler:
@@ -76,13 +76,13 @@ class Sampler:
             self._study.tell(trial, state=self._optuna.trial.TrialState.PRUNED)
 
     def _close(self, trial: Any, outcome: Trial) -> None:
-        states = self._optuna.trial.TrialState
         if outcome.state == COMPLETE and outcome.seconds is not None:
             self._study.tell(trial, outcome.seconds)
             return
         if outcome.state == PRUNED and outcome.seconds is not None:
             trial.report(outcome.seconds, step=1)
-        self._study.tell(trial, state=states.PRUNED if outcome.state == PRUNED else states.FAIL)
+        # TPE forgets failed trials; told as pruned, it keeps away from plans that fail.
+        self._study.tell(trial, state=self._optuna.trial.TrialState.PRUNED)
 
     def _walk(self, trial: Any) -> Plan:
         """Define by run: ask for the schedule, then for each of its parameters."""

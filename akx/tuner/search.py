@@ -15,6 +15,7 @@ so far.
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -37,6 +38,10 @@ __all__ = ["Outcome", "Search", "Settings"]
 _PROGRESS = 0.99
 #: Combinations that are looked through for something not yet tried.
 _ENUMERATED = 20_000
+#: Infeasible plans that may become trials, as examples of the reasons; the rest is passed over.
+_REFUSALS = 5
+#: Share of the time that baselines may take: there are many on first use, when each has to be compiled.
+_BASELINE_SHARE = 0.5
 #: Seconds that ranking by the traffic models may take.
 _RANKING_SECONDS = 1.0
 
@@ -146,7 +151,7 @@ class Search:
         self._given = tuple(given)
         self._everything = everything
         self._done: dict[Plan, Trial] = {}
-        self._refused: set[tuple[str, str, str]] = set()
+        self._refused: set[tuple[str, str]] = set()
         self._passed: set[Plan] = set()
         self._best: Trial | None = None
         self._baseline: Trial | None = None
@@ -206,7 +211,7 @@ class Search:
                 self._pass_over(plan)
                 continue
             self._try(plan, origin)
-            searching = origin in ("neighbour", "sampler")
+            searching = origin in ("neighbour", "sampler", "spare")
             if searching and self._since_progress >= self.settings.patience:
                 return "no improvement"
         return "space exhausted"
@@ -218,7 +223,7 @@ class Search:
         while True:
             programs, plans = self._programs(plans)
             calls = [self.bench.call(program) for program in programs]
-            found = measure.interleave(calls, self._final_precision(len(calls)))
+            found = measure.interleave(calls, self._final_precision())
             finals = tuple(
                 Finalist(plan, one.seconds, one.spread, len(one.samples))
                 for plan, one in zip(plans, found, strict=True)
@@ -273,6 +278,7 @@ class Search:
         yield from (("default", self.space.default(name)) for name in others)
         yield from (("model", plan) for plan in self._liked(others))
         self._since_progress = 0
+        spare = self._spare()
         while True:
             near = self._neighbour()
             if near is not None:
@@ -281,8 +287,10 @@ class Search:
             if suggested is not None:
                 yield "sampler", suggested
             if near is None and suggested is None:
-                break
-        yield from (("all", plan) for plan in islice(self.space.plans(), _ENUMERATED))
+                left = next(spare, None)
+                if left is None:
+                    return
+                yield "spare", left
 
     def _liked(self, names: list[str]) -> list[Plan]:
         """The two plans of each schedule that its traffic model likes best."""
@@ -310,6 +318,12 @@ class Search:
         """What the sampler suggests, or None where it finds nothing new."""
         return self._optuna().suggest(self._done, self._refuse_quietly)
 
+    def _spare(self) -> Iterator[Plan]:
+        """What is left of the space in a random order, for when nobody has an idea."""
+        plans = list(islice(self.space.plans(), _ENUMERATED))
+        random.Random(self.settings.seed).shuffle(plans)
+        return (plan for plan in plans if self._is_new(plan) and self._reason_against(plan) is None)
+
     def _optuna(self) -> Sampler:
         if self._sampler is None:
             self._sampler = Sampler(self.space, self.settings.seed)
@@ -333,7 +347,7 @@ class Search:
             kind = (trial.plan.schedule, trial.plan.partitioner)
             held = self._prepare_seconds.get(kind)
             self._prepare_seconds[kind] = min(trial.prepare_seconds, held if held is not None else math.inf)
-        self._since_progress += 1
+            self._since_progress += 1
         if trial.state == COMPLETE and trial.seconds is not None:
             if self._best is None or self._best.seconds is None or trial.seconds < self._best.seconds:
                 if self._best is None or self._best.seconds is None or trial.seconds < _PROGRESS * self._best.seconds:
@@ -366,8 +380,8 @@ class Search:
         reason = self._reason_against(plan)
         if reason is None:
             return False
-        kind = (plan.schedule, plan.variant, reason)
-        known = kind in self._refused
+        kind = (plan.schedule, reason)
+        known = kind in self._refused or len(self._refused) >= _REFUSALS
         self._refused.add(kind)
         return known
 
@@ -410,10 +424,14 @@ class Search:
         return sorted(done, key=lambda trial: (trial.seconds or 0.0, trial.number))
 
     def _finalists(self) -> list[Plan]:
-        """The few best, the best two baselines, and the plans given."""
+        """The two best, the simplest of those that are as good, the best two baselines, and the plans given."""
         done = self._completed()
         fastest = done[0].seconds or 0.0
-        close = [t.plan for t in done[: self.settings.finalists] if (t.seconds or 0.0) <= 1.15 * fastest]
+        noise = max(self.settings.noise, min(0.05, 2 * (done[0].spread or 0.0)))
+        equal = [t.plan for t in done if (t.seconds or 0.0) <= (1 + noise) * fastest]
+        near = [t.plan for t in done if (t.seconds or 0.0) <= 1.15 * fastest]
+        wanted = [*near[:2], *sorted(equal, key=self._complexity), *near]
+        close = list(dict.fromkeys(wanted))[: self.settings.finalists]
         baselines = [t.plan for t in done if is_baseline(t.plan)]
         assert self._baseline is not None
         rivals = [self._baseline.plan, *(plan for plan in baselines[:2] if plan != self._baseline.plan)]
@@ -462,30 +480,35 @@ class Search:
         allowed = max(1, -(-self.settings.trials // 2)) if baseline else self.settings.trials
         if len(self.trials) >= allowed:
             return "trial budget"
-        if self._left() <= 0:
+        if self._left() <= 0 or (baseline and self._elapsed() > _BASELINE_SHARE * self.settings.seconds):
             return "time budget"
         return ""
 
     def _left(self) -> float:
         """Seconds left for trials: what is needed for the run-off and the final preparation is kept back."""
-        return self._start + self.settings.seconds - measure.now() - self._reserve()
+        return self.settings.seconds - self._elapsed() - self._reserve()
+
+    def _elapsed(self) -> float:
+        return measure.now() - self._start
 
     def _reserve(self) -> float:
-        prepare = 0.0
-        if self._best is not None:
-            prepare = self._prepare_seconds.get((self._best.plan.schedule, self._best.plan.partitioner), 0.0)
-        return min(self.settings.final.seconds, 0.1 * self.settings.seconds) + min(prepare, 0.1 * self.settings.seconds)
+        """Seconds for the run-off, three rounds at least, and for preparing the winner anew."""
+        if self._best is None or self._best.seconds is None:
+            return self._final_seconds()
+        rounds = 3 * (self.settings.finalists + 2) * self._best.seconds
+        prepare = self._prepare_seconds.get((self._best.plan.schedule, self._best.plan.partitioner), 0.0)
+        return min(max(self._final_seconds(), rounds) + prepare, 0.25 * self.settings.seconds)
+
+    def _final_seconds(self) -> float:
+        return min(self.settings.final.seconds, 0.1 * self.settings.seconds)
 
     def _too_long(self, plan: Plan) -> bool:
         """Whether plans of this kind take longer to prepare than there is time."""
         return self._prepare_seconds.get((plan.schedule, plan.partitioner), 0.0) > max(self._left(), 0.0)
 
-    def _final_precision(self, count: int) -> Precision:
+    def _final_precision(self) -> Precision:
         final = self.settings.final
-        seconds = min(final.seconds, max(0.1 * self.settings.seconds, 0.02))
-        if self._everything:
-            seconds = final.seconds
-        return Precision(final.relative, seconds * max(1.0, count / 4), final.rounds_min, final.rounds_max)
+        return Precision(final.relative, self._final_seconds(), final.rounds_min, final.rounds_max)
 
     # ------------------------------------------------------------------------------------------------ progress
 
@@ -502,7 +525,7 @@ class Search:
                 phase=phase,
                 trials=len(self.trials),
                 trials_budget=self.settings.trials,
-                elapsed=measure.now() - self._start,
+                elapsed=self._elapsed(),
                 seconds_budget=self.settings.seconds,
                 state="" if trial is None else trial.state,
                 trial=trial,

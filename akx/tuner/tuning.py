@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import math
+import operator
 import platform
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from importlib import metadata
@@ -17,9 +19,9 @@ from akx.errors import AkxError, ArgumentError, ArgumentTypeError, DatabaseError
 from akx.kernels import registry
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.plandb import PlanDatabase, PlanKey, PlanRecord, TrialRecord, make_key
+from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanKey, PlanRecord, TrialRecord, make_key
 from akx.tuner import measure
-from akx.tuner.machine import measured_figures
+from akx.tuner.machine import derived_figures, measured_figures
 from akx.tuner.predict import Model
 from akx.tuner.result import Counts, Progress, TuneResult
 from akx.tuner.search import Outcome, Search, Settings
@@ -28,6 +30,9 @@ from akx.tuner.verify import BASIS_KINDS, Problem
 from akx.tuner.worker import Bench
 
 __all__ = ["exhaustive", "plan_key", "tune"]
+
+#: One trial's timing takes at most this fraction of the time there is.
+_TRIALS_IN_TIME = 50
 
 
 def tune(
@@ -102,25 +107,26 @@ def tune(
     """
     start = measure.now()
     wanted = _settings(settings, trials, seconds, seed)
-    _check_count("k", k)
-    _check_count("start_vectors", start_vectors)
+    k, start_vectors = _count("k", k), _count("start_vectors", start_vectors)
     if basis not in BASIS_KINDS:
         raise ArgumentError("unknown basis", expected=f"one of {', '.join(BASIS_KINDS)}", found=repr(basis))
     label, used, device = resolve_backend(backend), resolve_threads(threads), host_device()
     key = plan_key(matrix, k, basis=basis, start_vectors=start_vectors, backend=label, threads=used, device=device)
     kept = None if space_filter is not None else db
     if kept is not None:
-        if not retune:
-            reused = _reuse(kept, key, matrix, device, used, start)
-            if reused is not None:
-                if callback is not None:
-                    callback(_last_progress(reused, wanted))
-                return reused
+        with warnings.catch_warnings():
+            # A database that cannot even be read is an error below, and not a warning before it.
+            warnings.simplefilter("ignore", PlanDatabaseWarning)
+            reused = None if retune else _reuse(kept, key, matrix, device, used, start)
+        if reused is not None:
+            if callback is not None:
+                callback(_last_progress(reused, wanted))
+            return reused
         kept.check_writable()
     space = build_space(matrix, k, device, backend=label, threads=used)
     problem = Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed)
     bench = _bench(problem, space, wanted)
-    model = Model(matrix, space, measured_figures(space.device, used), start_vectors)
+    model = _model(matrix, space, start_vectors)
     search = Search(bench, model, wanted, start=start, callback=callback, keep=space_filter)
     outcome = search.run()
     bench.close()
@@ -169,13 +175,12 @@ def exhaustive(
     given = tuple(include)
     base = _settings(settings, None, None, seed)
     wanted = replace(base, trials=2**31 - 1, seconds=math.inf if seconds is None else seconds)
-    _check_count("k", k)
-    _check_count("start_vectors", start_vectors)
+    k, start_vectors = _count("k", k), _count("start_vectors", start_vectors)
     label, used, device = resolve_backend(backend), resolve_threads(threads), host_device()
     key = plan_key(matrix, k, basis=basis, start_vectors=start_vectors, backend=label, threads=used, device=device)
     space = build_space(matrix, k, device, backend=label, threads=used)
     bench = _bench(Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=seed), space, wanted)
-    model = Model(matrix, space, measured_figures(space.device, used), start_vectors)
+    model = _model(matrix, space, start_vectors)
     search = Search(
         bench, model, wanted, start=start, callback=callback, keep=space_filter, given=given, everything=True
     )
@@ -216,15 +221,27 @@ def _settings(settings: Settings | None, trials: int | None, seconds: float | No
     )
 
 
-def _check_count(what: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
+def _count(what: str, value: object) -> int:
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
         raise ArgumentTypeError(f"{what} is not a number", expected="an integer >= 1", found=repr(value))
-    if value < 1:
+    if number < 1:
         raise ArgumentError(f"{what} is out of range", expected="an integer >= 1", found=repr(value))
+    return number
+
+
+def _model(matrix: Matrix, space: Space, start_vectors: int) -> Model:
+    figures, ceiling = derived_figures(space.device, space.threads), measured_figures(space.device, space.threads)
+    return Model(matrix, space, figures, start_vectors, ceiling)
 
 
 def _bench(problem: Problem, space: Space, wanted: Settings) -> Bench:
-    return Bench(problem, space, precision=wanted.precision, race=wanted.race, keep=wanted.finalists + 1)
+    seconds = min(wanted.precision.seconds, wanted.seconds / _TRIALS_IN_TIME)
+    precision = replace(wanted.precision, seconds=seconds)
+    return Bench(problem, space, precision=precision, race=wanted.race, keep=wanted.finalists + 1)
 
 
 # ---------------------------------------------------------------------------------------------------- database

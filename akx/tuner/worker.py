@@ -33,6 +33,8 @@ __all__ = ["Bench"]
 
 #: Bytes of programs kept for the run-off beside the anchor's.
 _KEEP_BYTES = 1024**3
+#: How much wider the margin of the race is for a single sample.
+_CRUDE_MARGIN = 3.0
 
 
 @dataclass(frozen=True)
@@ -194,8 +196,8 @@ class Bench:
             nonlocal broken_off
             if best is None:
                 return False
-            # The very first call is cold and its ratio crude: twice the margin then.
-            margin = self.race if len(found[0].samples) > 1 else 2 * self.race
+            # A single ratio is crude, and the very first one is of calls out of turn: a wide margin then.
+            margin = self.race if len(found[0].samples) > 1 else _CRUDE_MARGIN * self.race
             broken_off = min(corrected(found).samples) > margin * best
             return broken_off
 

@@ -1,0 +1,159 @@
+"""Timing: medians, intervals, batches, drift, and when to stop."""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from akx.errors import ArgumentError
+from akx.tuner import measure
+from akx.tuner.measure import Measurement, Precision, interleave, median, median_interval, paired_ratio
+
+positive = st.floats(1e-6, 1.0)
+
+
+class Clock:
+    """Moves only when a call takes time; reads in steps of `resolution`."""
+
+    def __init__(self, resolution: float = 0.0) -> None:
+        self.time, self.resolution, self.speed = 0.0, resolution, lambda now: 1.0
+
+    def now(self) -> float:
+        return self.time if not self.resolution else math.floor(self.time / self.resolution) * self.resolution
+
+    def call(self, seconds: float | Callable[[], float]) -> Callable[[], None]:
+        def run() -> None:
+            self.time += (seconds() if callable(seconds) else seconds) * self.speed(self.time)
+
+        return run
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(measure, "now", found.now)
+    return found
+
+
+@given(st.lists(positive, min_size=1, max_size=50))
+def test_median_is_numpys(samples: list[float]) -> None:
+    assert median(samples) == pytest.approx(float(np.median(samples)), rel=1e-12)
+
+
+@given(st.lists(positive, min_size=1, max_size=50))
+def test_interval_encloses_the_median(samples: list[float]) -> None:
+    low, high = median_interval(samples)
+    assert min(samples) <= low <= median(samples) <= high <= max(samples)
+
+
+@pytest.mark.parametrize("n", [*range(6, 40), 101, 200])
+def test_interval_covers_the_true_median_95_times_in_100(n: int) -> None:
+    """By the binomial distribution, exactly: P(low <= m <= high) = P(d < Bin(n, 1/2) < n - d)."""
+    low, high = median_interval(list(range(n)))
+    below = sum(math.comb(n, i) for i in range(int(low) + 1)) / 2**n
+    assert int(low) == n - 1 - int(high)
+    assert 1 - 2 * below >= 0.95
+    # and it is not needlessly wide: one sample less on each side would not do
+    assert 1 - 2 * (below + math.comb(n, int(low) + 1) / 2**n) < 0.95
+
+
+def test_short_calls_are_batched_beyond_the_clocks_resolution(clock: Clock) -> None:
+    clock.resolution = 50e-6
+    found = interleave([clock.call(10e-6), clock.call(12e-6)], Precision(rounds_min=9))
+    assert found[0].seconds == pytest.approx(10e-6, rel=0.08)
+    assert found[1].seconds / found[0].seconds == pytest.approx(1.2, rel=0.1)
+    assert min(one.batch for one in found) >= 20
+
+
+def test_calls_of_no_time_end(clock: Clock) -> None:
+    found = interleave([clock.call(0.0)], Precision(rounds_max=3, rounds_min=1))
+    assert found[0].seconds == 0.0
+    assert found[0].spread == 0.0
+
+
+def test_drift_cancels(clock: Clock) -> None:
+    clock.speed = lambda now: 1 + 2 * now  # three times slower after a second
+    a, b = interleave([clock.call(3e-3), clock.call(2e-3)], Precision(1e-9, 0.8, 5, 200))
+    assert a.samples[-1] > 1.5 * a.samples[0]
+    assert paired_ratio(a, b).seconds == pytest.approx(1.5, rel=0.01)
+
+
+def test_quiet_calls_need_few_rounds_and_noisy_ones_use_the_time(clock: Clock) -> None:
+    quiet = interleave([clock.call(1e-3)], Precision(0.02, 0.3, 5, 100))
+    assert len(quiet[0].samples) == 5
+    random = np.random.default_rng(0)
+    begin = clock.time
+    noisy = interleave([clock.call(lambda: 1e-2 * random.uniform(0.7, 1.4))], Precision(0.001, 0.3, 5, 1000))
+    assert len(noisy[0].samples) > 10
+    assert 0.25 < clock.time - begin < 0.5
+
+
+def test_a_very_long_call_is_not_repeated_for_ever(clock: Clock) -> None:
+    found = interleave([clock.call(5.0)], Precision(0.001, 0.3, 5, 100))
+    assert len(found[0].samples) == 2
+
+
+def test_hopeless_calls_are_broken_off(clock: Clock) -> None:
+    seen: list[int] = []
+
+    def hopeless(found: Any) -> bool:
+        seen.append(len(found[0].samples))
+        return len(seen) == 3
+
+    found = interleave([clock.call(1e-3), clock.call(9e-3)], Precision(), hopeless=hopeless)
+    assert seen == [1, 1, 2]
+    assert len(found[0].samples) == len(found[1].samples) == 2
+
+
+def test_rounds_run_forwards_and_backwards(clock: Clock) -> None:
+    order: list[str] = []
+
+    def named(name: str) -> Callable[[], None]:
+        run = clock.call(20e-3)
+        return lambda: (order.append(name), run())[1]
+
+    interleave([named("a"), named("b")], Precision(1e-9, 10.0, 4, 4))
+    assert "".join(order[-8:]) == "abbaabba"
+
+
+def test_collection_of_garbage_is_off_while_timing_and_on_again(clock: Clock) -> None:
+    seen = []
+    interleave([lambda: (seen.append(gc.isenabled()), clock.call(1e-2)())[1]], Precision(rounds_max=5))
+    assert seen
+    assert not any(seen)
+    assert gc.isenabled()
+
+
+def test_collection_of_garbage_is_on_again_after_an_error(clock: Clock) -> None:
+    def broken() -> None:
+        raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError):
+        interleave([broken])
+    assert gc.isenabled()
+
+
+def test_precision_is_checked() -> None:
+    with pytest.raises(ArgumentError):
+        Precision(relative=0)
+    with pytest.raises(ArgumentError):
+        Precision(rounds_min=5, rounds_max=4)
+
+
+def test_spread_is_half_the_interval() -> None:
+    found = Measurement.of([1.0, 1.0, 0.9, 1.1, 1.0])
+    assert found.spread == pytest.approx(0.1)
+
+
+def test_the_real_clock_times_a_short_call() -> None:
+    data = np.zeros(1000)
+    found = interleave([lambda: data.fill(1.0)], Precision(0.5, 0.05, 3, 20))
+    assert 1e-8 < found[0].seconds < 1e-3
+    assert found[0].batch > 1

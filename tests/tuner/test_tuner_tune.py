@@ -1,0 +1,488 @@
+"""tune() in a world whose costs are known: what wins, what cannot win, and what ends a search."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from akx.errors import AkxError, ArgumentError, ArgumentTypeError, DatabaseError, InfeasibleError
+from akx.plan import Plan
+from akx.plandb import PlanDatabase
+from akx.tuner import Progress, Settings, exhaustive, plan_key, tune
+from akx.tuner.space import is_baseline
+
+JSON_FIELDS = {
+    "schema", "matrix", "k", "backend", "device", "baseline", "best", "speedup", "trials", "tuning_seconds",
+    "prepare_seconds", "break_even_calls", "reused", "db",
+}  # fmt: skip
+quick = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> PlanDatabase:
+    return PlanDatabase(tmp_path / "plans.sqlite", layers=())
+
+
+# ---------------------------------------------------------------------------------------------------- what wins
+
+
+def test_the_best_plan_is_found_with_default_settings(world: Any, matrix: Any, optimum: Plan) -> None:
+    result = tune(matrix, 8)
+    assert world.cost(result.plan) <= 1.05 * world.cost(optimum)
+    assert result.speedup == pytest.approx(4e-3 / world.cost(result.plan), rel=1e-6)
+    assert result.baseline_name == "sweep/sell threads=2"
+    assert not result.reused
+    assert result.db is None
+
+
+def test_the_baseline_is_the_fastest_variant_of_the_sweep(world: Any, matrix: Any) -> None:
+    result = tune(matrix, 8)
+    family = [plan for plan in {t.plan for t in result.trials} if is_baseline(plan)]
+    assert len(family) == 4
+    assert result.baseline_plan == min(family, key=world.cost)
+
+
+def test_where_nothing_beats_the_baseline_it_is_the_plan(make_world: Any, matrix: Any) -> None:
+    make_world(cost=lambda plan: 1e-3 if is_baseline(plan) else 2e-3)
+    result = tune(matrix, 8, trials=20)
+    assert is_baseline(result.plan)
+    assert result.plan == result.baseline_plan
+    assert result.speedup == 1.0
+    assert result.break_even_calls is None
+    assert any("nothing beat the baseline" in note for note in result.notes)
+
+
+@quick
+@given(st.integers(0, 2**32 - 1), st.floats(0.001, 0.2))
+def test_noise_never_beats_the_baseline(make_world: Any, matrix: Any, seed: int, size: float) -> None:
+    """All plans take the same time: whatever the noise makes of it, the speed-up is 1 or close, and never below."""
+    random = np.random.default_rng(seed)
+    make_world(cost=lambda plan: 2e-3, noise=lambda: float(size * random.uniform(0, 1)))
+    result = tune(matrix, 8, trials=14)
+    assert result.speedup >= 1.0
+    assert result.seconds <= result.baseline_seconds
+    if size < 0.005:
+        assert is_baseline(result.plan)
+        assert result.speedup == 1.0
+
+
+@quick
+@given(st.integers(0, 2**32 - 1))
+def test_a_fast_plan_wins_in_noise_and_drift(make_world: Any, matrix: Any, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    world = make_world(noise=lambda: float(random.exponential(0.05)), drift=0.05)
+    result = tune(matrix, 8)
+    assert result.plan.schedule == "front"
+    assert result.speedup > 1.3
+    assert world.cost(result.plan) < 1.25 * 2e-3
+
+
+def test_ties_go_to_the_simpler_plan(make_world: Any, matrix: Any) -> None:
+    def cost(plan: Plan) -> float:
+        return 2e-3 if plan.schedule == "front" else 4e-3
+
+    make_world(cost=cost)
+    first, second = (tune(matrix, 8, seed=seed) for seed in (0, 1))
+    assert first.plan.threads == second.plan.threads == 1
+    assert first.plan.partitioner == second.plan.partitioner == "natural"
+
+
+def test_a_sweep_in_another_order_may_win_over_the_baseline(make_world: Any, matrix: Any) -> None:
+    make_world(cost=lambda plan: 1e-3 if plan.schedule == "sweep" and plan.partitioner == "rcm" else 2e-3)
+    result = tune(matrix, 8, trials=25)
+    assert (result.plan.schedule, result.plan.partitioner) == ("sweep", "rcm")
+    assert result.speedup == pytest.approx(2.0)
+
+
+# ---------------------------------------------------------------------------------------------------- what cannot
+
+
+def test_a_wrong_plan_never_wins(make_world: Any, matrix: Any) -> None:
+    make_world(cost=lambda p: 1e-5 if p.schedule == "front" else 1e-3, wrong=lambda p, call: p.schedule == "front")
+    result = tune(matrix, 8)
+    assert result.plan.schedule == "sweep"
+    failed = [t for t in result.trials if t.state == "failed"]
+    assert failed
+    assert {t.plan.schedule for t in failed} == {"front"}
+    assert all("wrong result" in t.reason and "times its bound" in t.reason for t in failed)
+    assert result.counts.failed == len(failed)
+
+
+def test_a_plan_that_leaves_entries_out_never_wins(make_world: Any, matrix: Any) -> None:
+    make_world(cost=lambda p: 1e-5 if p.schedule == "front" else 1e-3, unwritten=lambda p: p.schedule == "front")
+    result = tune(matrix, 8)
+    assert result.plan.schedule == "sweep"
+    assert any("entries missing" in t.reason for t in result.trials if t.state == "failed")
+
+
+def test_a_plan_that_is_right_once_and_wrong_later_is_found_out(make_world: Any, matrix: Any) -> None:
+    world = make_world(wrong=lambda plan, call: plan.schedule == "front" and call > 1)
+    result = tune(matrix, 8)
+    assert result.plan.schedule == "sweep"
+    assert any("wrong later" in note for note in result.notes)
+    assert any(t.state == "failed" and t.plan.schedule == "front" for t in result.trials)
+    assert world.prepared
+
+
+@pytest.mark.parametrize("where", ["fails_to_prepare", "fails_to_run"])
+def test_exceptions_are_failed_trials_with_their_reason(make_world: Any, matrix: Any, where: str) -> None:
+    make_world(**{where: lambda plan: ZeroDivisionError("by\nnought") if plan.schedule == "front" else None})
+    result = tune(matrix, 8)
+    assert result.plan.schedule == "sweep"
+    assert result.counts.failed > 0
+    assert result.reasons["failed"] == {"ZeroDivisionError: by nought": result.counts.failed}
+
+
+def test_running_out_of_memory_is_a_failed_trial(make_world: Any, matrix: Any) -> None:
+    make_world(fails_to_prepare=lambda plan: MemoryError() if plan.variant == "sell" else None)
+    result = tune(matrix, 8, trials=20)
+    assert result.plan.variant == "csr"
+    assert result.reasons["failed"].keys() == {"MemoryError"}
+
+
+def test_infeasible_plans_are_pruned_with_their_reason_before_any_work(make_world: Any, matrix: Any) -> None:
+    world = make_world(infeasible=lambda p: "blocks too large" if p.block_bytes >= 64 * 1024 else None)
+    result = tune(matrix, 8)
+    assert "blocks too large" in result.reasons["pruned"]
+    assert not any(plan.block_bytes >= 64 * 1024 for plan in world.prepared)
+    assert result.plan.block_bytes == 32 * 1024
+    assert sum(t.reason == "blocks too large" for t in result.trials) <= 5
+
+
+def test_slow_plans_are_dropped_early(make_world: Any, matrix: Any) -> None:
+    calls: Counter[Plan] = Counter()
+
+    def cost(plan: Plan) -> float:
+        calls[plan] += 1
+        return 1e-3 if plan.schedule == "sweep" else 50e-3
+
+    make_world(cost=cost)
+    result = tune(matrix, 8, trials=20)
+    slow = [t for t in result.trials if t.plan.schedule == "front"]
+    assert slow
+    assert all(t.state == "pruned" and "slower than the best" in t.reason for t in slow)
+    assert all(calls[t.plan] <= 5 for t in slow)
+
+
+def test_no_baseline_is_an_error(make_world: Any, matrix: Any) -> None:
+    make_world(infeasible=lambda plan: "never" if plan.schedule == "sweep" else None)
+    with pytest.raises(InfeasibleError, match="never"):
+        tune(matrix, 8)
+
+
+# ---------------------------------------------------------------------------------------------------- what ends it
+
+
+@pytest.mark.parametrize("trials", [1, 2, 3, 7, 20])
+def test_the_trial_budget_is_kept(world: Any, matrix: Any, trials: int) -> None:
+    result = tune(matrix, 8, trials=trials)
+    assert sum(result.counts.to_json().values()) == len(result.trials) <= trials
+    assert result.speedup >= 1.0
+    if trials >= 2:
+        assert any(t.origin == "predicted" or not is_baseline(t.plan) for t in result.trials)
+    if trials < 20:
+        assert result.stopped == "trial budget"
+
+
+@pytest.mark.parametrize("seconds", [0.5, 3.0, 20.0])
+def test_the_time_budget_is_kept(make_world: Any, matrix: Any, seconds: float) -> None:
+    random = np.random.default_rng(0)
+    make_world(prepare_cost=lambda plan: 0.05 * seconds, noise=lambda: float(random.uniform(0, 0.3)))
+    result = tune(matrix, 8, trials=1000, seconds=seconds, settings=Settings(patience=1000))
+    assert result.stopped == "time budget"
+    assert 0.6 * seconds < result.tuning_seconds <= 1.3 * seconds
+
+
+def test_compilation_counts_as_tuning_time_and_not_as_the_plans(make_world: Any, matrix: Any) -> None:
+    world = make_world(compile_cost=4.0)
+    result = tune(matrix, 8)
+    assert result.tuning_seconds < 50
+    assert result.seconds == pytest.approx(world.cost(result.plan))
+    assert any(not is_baseline(t.plan) for t in result.trials)
+
+
+def test_plans_that_take_too_long_to_prepare_are_passed_over(make_world: Any, matrix: Any) -> None:
+    make_world(prepare_cost=lambda plan: 15.0 if plan.partitioner == "rcm" else 0.01)
+    result = tune(matrix, 8, settings=Settings(patience=1000))
+    assert result.tuning_seconds <= 40 + 16
+
+
+def test_a_search_without_progress_ends_early(world: Any, matrix: Any) -> None:
+    result = tune(matrix, 8, trials=1000, settings=Settings(patience=10))
+    assert result.stopped == "no improvement"
+    assert result.tuning_seconds < 20
+
+
+def test_a_small_space_is_exhausted(make_world: Any, matrix: Any) -> None:
+    def infeasible(plan: Plan) -> str | None:
+        return "no" if plan.schedule == "front" and (plan.block_bytes, plan.k_per_pass) != (2**20, 4) else None
+
+    world = make_world(infeasible=infeasible)
+    result = tune(matrix, 8, trials=1000, settings=Settings(patience=1000))
+    assert result.stopped == "space exhausted"
+    assert result.counts.complete + len([t for t in result.trials if "slower" in t.reason]) == 8 + 8 * 2
+    assert world.cost(result.plan) == min(world.cost(t.plan) for t in result.trials if t.state == "complete")
+
+
+def test_nothing_is_tried_twice(world: Any, matrix: Any) -> None:
+    result = tune(matrix, 8)
+    assert len({t.plan for t in result.trials}) == len(result.trials)
+    assert [t.number for t in result.trials] == list(range(len(result.trials)))
+
+
+def test_the_same_measurements_make_the_same_choices(make_world: Any, matrix: Any) -> None:
+    def run(seed: int) -> list[Plan]:
+        random = np.random.default_rng(7)
+        make_world(noise=lambda: float(random.uniform(0, 0.05)))
+        result = tune(matrix, 8, seed=seed)
+        return [*(t.plan for t in result.trials), result.plan]
+
+    assert run(3) == run(3)
+    assert run(3) != run(4)
+
+
+def test_baseline_and_predicted_plan_come_first(world: Any, matrix: Any) -> None:
+    origins = [t.origin for t in tune(matrix, 8).trials]
+    assert origins[0] == "baseline"
+    ranks = {"baseline": 0, "predicted": 1, "default": 2, "model": 3, "neighbour": 4, "sampler": 4, "spare": 4}
+    assert [ranks[o] for o in origins] == sorted(ranks[o] for o in origins)
+    assert {"neighbour", "sampler"} <= set(origins)
+
+
+# ---------------------------------------------------------------------------------------------------- Ctrl-C
+
+
+def test_ctrl_c_keeps_the_best_so_far(make_world: Any, matrix: Any, db: PlanDatabase) -> None:
+    total = make_world()
+    tune(matrix, 8)
+    for at in range(200, total.calls, max(1, total.calls // 7)):
+        make_world(interrupt_at=at)
+        result = tune(matrix, 8, db=db, retune=True)
+        assert result.interrupted
+        assert result.stopped == "interrupted"
+        assert result.speedup >= 1.0
+        fastest = min(t.seconds for t in result.trials if t.state == "complete")
+        assert result.seconds <= 1.05 * fastest
+        record = db.find(plan_key(matrix, 8, threads=2)).record
+        assert record is not None
+        assert record.plan == result.plan
+        assert result.to_json()["interrupted"] is True
+
+
+def test_ctrl_c_before_anything_was_measured_is_ctrl_c(make_world: Any, matrix: Any, db: PlanDatabase) -> None:
+    make_world(interrupt_at=1)
+    with pytest.raises(KeyboardInterrupt):
+        tune(matrix, 8, db=db)
+    assert db.list() == []
+
+
+# ---------------------------------------------------------------------------------------------------- the database
+
+
+def test_the_second_time_the_plan_comes_from_the_database(world: Any, matrix: Any, db: PlanDatabase) -> None:
+    first = tune(matrix, 8, db=db, name="small")
+    made = len(world.prepared)
+    again = tune(matrix.with_values(2 * matrix.data), 8, db=db)
+    assert len(world.prepared) == made
+    assert again.reused
+    assert (again.plan, again.seconds, again.speedup) == (first.plan, first.seconds, first.speedup)
+    assert (again.counts, again.baseline_name) == (first.counts, first.baseline_name)
+    assert again.db == str(db.path)
+    assert again.matrix_name == "small"
+    assert again.trials == ()
+    assert len(db.trials(plan_key(matrix, 8, threads=2))) == len(first.trials)
+
+
+def test_retune_searches_again_and_replaces(make_world: Any, matrix: Any, db: PlanDatabase) -> None:
+    make_world()
+    slow = tune(matrix, 8, db=db)
+    world = make_world(cost=lambda plan: 1e-3 if plan.schedule == "sweep" else 2e-3)
+    assert tune(matrix, 8, db=db).plan == slow.plan
+    again = tune(matrix, 8, db=db, retune=True)
+    assert not again.reused
+    assert again.plan.schedule == "sweep"
+    assert world.prepared
+    assert tune(matrix, 8, db=db).plan == again.plan
+
+
+@pytest.mark.parametrize(
+    "change", [{"k": 7}, {"basis": "newton"}, {"start_vectors": 2}, {"threads": 1}, {"dtype": np.float32}]
+)
+def test_a_plan_for_something_else_is_not_used(
+    make_matrix: Any, world: Any, matrix: Any, db: PlanDatabase, change: dict[str, Any]
+) -> None:
+    tune(matrix, 8, db=db, trials=5)
+    other = make_matrix(dtype=change.pop("dtype", np.float64))
+    result = tune(other, **{"k": 8, "db": db, "trials": 5, **change})
+    assert not result.reused
+    assert len(db.list()) == 2
+
+
+def test_a_plan_that_became_infeasible_is_not_used(make_world: Any, matrix: Any, db: PlanDatabase) -> None:
+    make_world()
+    assert tune(matrix, 8, db=db).plan.schedule == "front"
+    make_world(infeasible=lambda plan: "gone" if plan.schedule == "front" else None)
+    again = tune(matrix, 8, db=db)
+    assert not again.reused
+    assert again.plan.schedule == "sweep"
+
+
+def test_an_unwritable_database_is_an_error_before_any_work(world: Any, matrix: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    with pytest.raises(DatabaseError):
+        tune(matrix, 8, db=PlanDatabase(tmp_path / "file" / "plans.sqlite", layers=()))
+    assert world.prepared == []
+
+
+def test_a_database_that_fails_later_does_not_lose_the_result(
+    world: Any, matrix: Any, db: PlanDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(record: Any) -> None:
+        raise DatabaseError("no space left on device")
+
+    monkeypatch.setattr(db, "put", full)
+    result = tune(matrix, 8, db=db)
+    assert result.speedup > 1
+    assert any("could not be kept" in note and "no space left" in note for note in result.notes)
+
+
+def test_a_part_of_the_space_leaves_the_database_alone(world: Any, matrix: Any, db: PlanDatabase) -> None:
+    result = tune(matrix, 8, db=db, space_filter=lambda plan: plan.variant == "csr")
+    assert {t.plan.variant for t in result.trials if not is_baseline(t.plan)} == {"csr"}
+    assert not db.exists()
+    assert result.db is None
+
+
+# ---------------------------------------------------------------------------------------------------- results
+
+
+def test_json_has_the_promised_fields(world: Any, matrix: Any, db: PlanDatabase) -> None:
+    for result in (tune(matrix, 8, db=db), tune(matrix, 8, db=db)):
+        data = json.loads(json.dumps(result.to_json(history=True), allow_nan=False))
+        assert data.keys() >= JSON_FIELDS
+        assert data["matrix"].keys() >= {"rows", "nnz", "dtype", "fingerprint"}
+        assert data["matrix"]["rows"] == matrix.n
+        assert data["baseline"].keys() >= {"name", "seconds"}
+        assert data["best"].keys() >= {"seconds", "schedule", "variant", "plan"}
+        assert data["trials"].keys() == {"complete", "pruned", "failed"}
+        assert data["speedup"] == pytest.approx(data["baseline"]["seconds"] / data["best"]["seconds"])
+        assert Plan.from_json(data["best"]["plan"]) == result.plan
+        assert data["db"] == str(db.path)
+        gain = data["baseline"]["seconds"] - data["best"]["seconds"]
+        calls = data["break_even_calls"]
+        spent = data["tuning_seconds"] + data["prepare_seconds"]
+        assert (calls - 1) * gain < max(spent, gain) <= max(calls * gain, gain)
+    assert data["reused"] is True
+
+
+def test_break_even_is_one_call_at_least(world: Any, matrix: Any) -> None:
+    result = tune(matrix, 8, trials=10)
+    free = dataclasses.replace(result, tuning_seconds=0.0, prepare_seconds=0.0)
+    assert free.break_even_calls == 1
+    dear = dataclasses.replace(result, tuning_seconds=10.0, prepare_seconds=1.0)
+    assert dear.break_even_calls == math.ceil(11.0 / (result.baseline_seconds - result.seconds))
+
+
+def test_each_schedule_has_its_best(world: Any, matrix: Any) -> None:
+    result = tune(matrix, 8)
+    best = result.schedules
+    assert [t.plan.schedule for t in best] == ["front", "sweep"]
+    for one in best:
+        done = [t for t in result.trials if t.state == "complete" and t.plan.schedule == one.plan.schedule]
+        assert one.seconds == min(t.seconds for t in done)
+
+
+def test_preparation_is_timed_without_what_was_memoised(make_world: Any, matrix: Any) -> None:
+    make_world(prepare_cost=lambda plan: 0.25)
+    assert tune(matrix, 8, trials=8).prepare_seconds == pytest.approx(0.25)
+
+
+def test_programs_of_losing_trials_are_freed(world: Any, matrix: Any) -> None:
+    most = 0
+
+    def look(progress: Progress) -> None:
+        nonlocal most
+        most = max(most, len(world.alive))
+
+    result = tune(matrix, 8, callback=look)
+    assert len(result.trials) > 20
+    assert most <= Settings().finalists + 4
+    assert len(world.alive) == 0
+
+
+def test_the_callback_sees_every_trial_and_the_end(world: Any, matrix: Any) -> None:
+    seen: list[Progress] = []
+    result = tune(matrix, 8, trials=15, seconds=30.0, callback=seen.append)
+    assert [p.trial for p in seen if p.trial is not None] == list(result.trials)
+    assert seen[-1].phase == "done"
+    assert seen[-1].fraction == 1.0
+    assert seen[-1].speedup == pytest.approx(result.speedup)
+    assert all(0 <= p.fraction <= 1 and p.trials <= 15 and p.speedup >= 1 for p in seen)
+    elapsed = [p.elapsed for p in seen]
+    assert elapsed == sorted(elapsed)
+
+
+def test_a_callback_that_raises_ends_the_tuning(world: Any, matrix: Any) -> None:
+    def broken(progress: Progress) -> None:
+        raise RuntimeError("bar")
+
+    with pytest.raises(RuntimeError, match="bar"):
+        tune(matrix, 8, callback=broken)
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"k": 0}, ArgumentError),
+        ({"k": -1}, ArgumentError),
+        ({"k": 2.0}, ArgumentTypeError),
+        ({"k": True}, ArgumentTypeError),
+        ({"start_vectors": 0}, ArgumentError),
+        ({"basis": "legendre"}, ArgumentError),
+        ({"backend": "abacus"}, ArgumentError),
+        ({"trials": 0}, ArgumentError),
+        ({"seconds": 0}, ArgumentError),
+        ({"seconds": float("nan")}, ArgumentError),
+    ],
+)
+def test_arguments_are_checked(world: Any, matrix: Any, change: dict[str, Any], error: type[AkxError]) -> None:
+    with pytest.raises(error):
+        tune(matrix, **{"k": 8, **change})
+    assert world.prepared == []
+
+
+def test_numpy_integers_are_numbers(world: Any, matrix: Any) -> None:
+    result = tune(matrix, np.int64(8), start_vectors=np.int32(2), trials=2)
+    assert json.loads(json.dumps(result.to_json()))["k"] == 8
+
+
+# ---------------------------------------------------------------------------------------------------- exhaustive
+
+
+def test_exhaustive_measures_the_whole_feasible_space(make_world: Any, matrix: Any, optimum: Plan) -> None:
+    world = make_world(infeasible=lambda plan: "no" if plan.threads == 1 and plan.schedule == "front" else None)
+    tuned = tune(matrix, 8)
+    result = exhaustive(matrix, 8, include=[tuned.plan])
+    assert sum(t.state == "complete" for t in result.trials) == 8 + 4 * 3 * 7 * 2
+    assert result.plan == optimum
+    assert tuned.plan in [one.plan for one in result.finalists]
+    seconds = {one.plan: one.seconds for one in result.finalists}
+    assert seconds[tuned.plan] <= 1.05 * seconds[optimum]
+    assert world.cost(result.plan) == min(world.cost(t.plan) for t in result.trials)
+
+
+def test_exhaustive_can_be_limited(world: Any, matrix: Any) -> None:
+    result = exhaustive(matrix, 8, seconds=1.0)
+    assert result.stopped == "time budget"
+    assert result.tuning_seconds < 1.5
+    part = exhaustive(matrix, 8, space_filter=lambda plan: plan.schedule == "sweep")
+    assert {t.plan.schedule for t in part.trials} == {"sweep"}
