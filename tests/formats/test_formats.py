@@ -1,0 +1,138 @@
+"""Formats: every entry in a slot of its own, padding harmless, new values by one scatter, sizes as promised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from akx.formats import bell, csr, dia, sell
+from akx.formats.base import Format, Pattern, lanes_of, unsigned
+
+F64 = np.dtype(np.float64)
+
+
+def as_pattern(A: Any) -> Pattern:
+    A = sp.csr_array(A)
+    A.sum_duplicates()
+    return Pattern(unsigned(A.indptr), unsigned(A.indices), A.shape[1])
+
+
+def random_matrix(n: int, density: float, seed: int) -> sp.csr_array:
+    A = sp.random_array((n, n), density=density, rng=np.random.default_rng(seed), format="csr")
+    A.data = np.arange(1.0, A.nnz + 1)
+    A.sort_indices()
+    return A
+
+
+def make(kind: str, pattern: Pattern, dtype: np.dtype[Any] = F64) -> Format:
+    if kind == "csr":
+        return csr.from_csr(pattern, dtype, bits=32)
+    if kind == "csr16":
+        return csr.from_csr(pattern, dtype, bits=16)
+    if kind == "sell":
+        return sell.from_csr(pattern, dtype, sigma=1, bits=32)
+    if kind == "sell sorted":
+        return sell.from_csr(pattern, dtype, sigma=32, bits=16)
+    if kind == "dia":
+        return dia.from_csr(pattern, dtype)
+    return bell.from_csr(pattern, dtype, block=3, bits=16)
+
+
+def dense(kind: str, layout: Format, n: int) -> Any:
+    """The matrix read back from the arrays by the definition of the format, padding added to where it points."""
+    m, out = layout.arrays, np.zeros((n, n), dtype=layout.arrays.values.dtype)
+    if kind.startswith("csr"):
+        for i in range(n):
+            for p in range(m.pointer[i], m.pointer[i + 1]):
+                out[i, int(m.base[i // csr.GROUP]) + int(m.column[p])] += m.values[p]
+    elif kind.startswith("sell"):
+        for c in range(m.base.size):
+            for p in range(int(m.start[c]), int(m.start[c + 1])):
+                i = c * m.chunk + (p - int(m.start[c])) % m.chunk
+                if i < n:
+                    out[m.row[i] if m.row.size else i, int(m.base[c]) + int(m.column[p])] += m.values[p]
+                else:
+                    assert m.values[p] == 0
+    elif kind == "dia":
+        for s in range(m.edge.size):
+            for d in range(int(m.start[s]), int(m.start[s + 1])):
+                for r in range(m.slice):
+                    i, j = s * m.slice + r, s * m.slice + r + int(m.offset[d])
+                    value = m.values[d * m.slice + r]
+                    if i < n and 0 <= j < n:
+                        out[i, j] += value
+                    else:
+                        assert value == 0
+                        assert m.edge[s], "only an edge slice may leave the matrix"
+    else:
+        b = len(m.shape)
+        for c in range(m.base.size):
+            for s in range(int(m.start[c]), int(m.start[c + 1])):
+                for lane, q, r in np.ndindex(m.chunk, b, b):
+                    value = m.values[((s * b + q) * b + r) * m.chunk + lane]
+                    i = (c * m.chunk + lane) * b + r
+                    j = (int(m.base[c]) + int(m.column[s * m.chunk + lane])) * b + q
+                    if i < n:
+                        out[i, j] += value
+                    else:
+                        assert value == 0
+    return out
+
+
+@pytest.mark.parametrize("kind", ["csr", "csr16", "sell", "sell sorted", "dia", "bell"])
+@pytest.mark.parametrize(("n", "density"), [(1, 1.0), (99, 0.05), (132, 0.0), (201, 0.01)])
+def test_entries_come_back(kind: str, n: int, density: float) -> None:
+    n = 3 * (n // 3) if kind == "bell" and n > 2 else n
+    if kind == "bell" and n % 3:
+        n = 3
+    A = random_matrix(n, density, 1)
+    layout = make(kind, as_pattern(A))
+    layout.fill(A.data)
+    np.testing.assert_array_equal(dense(kind, layout, n), A.toarray())
+    layout.fill(-2 * A.data)
+    np.testing.assert_array_equal(dense(kind, layout, n), -2 * A.toarray())
+    assert layout.nbytes >= layout.matrix_bytes >= A.nnz * 8
+    assert layout.stored >= A.nnz
+
+
+def test_promised_sizes() -> None:
+    A = random_matrix(300, 0.03, 2)
+    pattern = as_pattern(A)
+    assert sell.from_csr(pattern, F64, sigma=1, bits=32).stored == sell.sell_slots(pattern, F64, 1)
+    assert sell.from_csr(pattern, F64, sigma=64, bits=32).stored == sell.sell_slots(pattern, F64, 64)
+    assert sell.sell_slots(pattern, F64, 64) < sell.sell_slots(pattern, F64, 1)
+    assert dia.from_csr(pattern, F64).stored == dia.dia_slots(pattern, F64, 2**40)
+    assert dia.dia_slots(pattern, F64, 100) > 100
+    assert bell.from_csr(pattern, F64, block=3, bits=32).stored == bell.bell_slots(pattern, F64, 3)
+
+
+def test_a_stencil_has_no_padding_in_diagonals_but_at_the_ends() -> None:
+    n = 6400
+    A = sp.csr_array(sp.diags_array([1.0, 2.0, 3.0], offsets=[-80, 0, 80], shape=(n, n)))
+    layout = dia.from_csr(as_pattern(A), F64)
+    assert layout.stored <= A.nnz + 2 * (80 + dia.slice_rows(F64))
+    low, high = dia.dia_reach(layout.arrays, n)
+    middle = np.flatnonzero(~layout.arrays.edge)[5]
+    first = middle * dia.slice_rows(F64)
+    assert (low[middle], high[middle]) == (first - 80, first + dia.slice_rows(F64) - 1 + 80)
+
+
+def test_sixteen_bits_are_refused_where_columns_are_far_apart() -> None:
+    n = 70_000
+    A = sp.csr_array((np.ones(4), ([0, 0, 69_999, 69_999], [0, 65_536, 3, 69_999])), shape=(n, n))
+    pattern = as_pattern(A)
+    assert not csr.csr_fits(pattern, 16)
+    assert not sell.sell_fits(pattern, F64, 1, 16)
+    assert not bell.bell_fits(as_pattern(sp.kron(A, np.ones((2, 2)))), F64, 2, 16)
+    B = sp.csr_array((np.ones(4), ([0, 0, 69_999, 69_999], [0, 65_535, 4_464, 69_999])), shape=(n, n))
+    pattern = as_pattern(B)
+    assert csr.csr_fits(pattern, 16)
+    assert sell.sell_fits(pattern, F64, 1, 16)
+    assert csr.csr_fits(pattern, 32)
+
+
+def test_lanes() -> None:
+    assert [lanes_of(np.dtype(t)) for t in ("f4", "f8", "c8", "c16")] == [16, 8, 8, 4]
