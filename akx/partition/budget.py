@@ -6,9 +6,10 @@ only, so splitting one block leaves the others as they are. The measuring of a b
 budget, so that a block far too large costs no more than one that just fits. When a single row with its zone does not
 fit, nothing does, and that row is named.
 
-Since halving leaves blocks half empty, some numbers of parts to start with are tried for the ordered methods
-("natural", "rcm", "levels": blocks are stretches of the order), and the result with the fewest blocks is taken.
-"metis" and "hypergraph" start from one set of parts and bisect the subgraphs of those that do not fit.
+Since halving leaves blocks half empty, the ordered methods ("natural", "rcm", "levels": blocks are stretches of the
+order) then start again from numbers of parts between half of the blocks found and all of them, and the result with the
+fewest blocks is taken. "metis" and "hypergraph" start once more from as many parts as the bytes with ghost zones ask
+for, then bisect the subgraphs of those that do not fit.
 Cost: a few passes over the entries, for "metis" and "hypergraph" mostly that of the partitioner.
 """
 
@@ -18,11 +19,12 @@ from math import ceil
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from akx.errors import ArgumentError, BudgetError
+from akx.errors import ArgumentError, BudgetError, InfeasibleError
 from akx.partition.base import ROW_FLOPS, IndexArray, Partition, order_by_part
+from akx.partition.fitting import block_bytes, blocks_fit, diagonal_block, split_cuts
+from akx.partition.ghost import ghost_zones
 from akx.partition.graph import metis_partition
 from akx.partition.hypergraph import hypergraph_partition
 from akx.partition.levels import levels, rcm
@@ -35,9 +37,10 @@ __all__ = ["METHODS", "split_to_budget"]
 
 #: How the rows may be ordered and cut.
 METHODS = ("natural", "rcm", "levels", "metis", "hypergraph")
-#: Each try starts with this much more parts than the one before.
-_GROWTH = 1.2
-_MOST_TRIES = 12
+#: Numbers of parts to start again from, over the blocks that halving gave.
+_AGAIN = (0.55, 0.65, 0.75, 0.85, 0.95)
+#: With more blocks than this times those without ghost zones, the zones are nearly all there is: not tried again.
+_HOPELESS = 4
 
 
 def split_to_budget(
@@ -120,33 +123,37 @@ class _Splitter:
         if permutation is not None:
             pointer, columns = unsigned_pattern(*permute(*self.given, permutation)[:2])
         work = 2.0 * pointer.astype(np.float64) + ROW_FLOPS * np.arange(self.n + 1)
-        best: NDArray[np.int64] | None = None
-        parts = self.first_parts
-        for _ in range(_MOST_TRIES):
+
+        def split(parts: int, most: int) -> NDArray[np.int64]:
             start = even_cuts(work, parts)
-            cuts, wrong = _split(pointer, columns, start, work, self.k, self.budget, *self.sizes)
+            cuts, wrong = split_cuts(pointer, columns, start, work, self.k, self.budget, *self.sizes, most)
             if wrong >= 0:
                 raise self.failure(pointer, columns, wrong, permutation)
-            if best is None or cuts.size < best.size:
-                best = cuts
-            # Without a split there is nothing to gain; nor with more parts than the best has blocks.
-            parts = min(max(ceil(parts * _GROWTH), parts + 1), self.n)
-            if cuts.size == start.size or parts >= best.size - 1:
-                break
-        assert best is not None
+            return np.asarray(cuts)
+
+        best = split(self.first_parts, self.most_blocks)
         self.check_count(best.size - 1)
+        halved = best.size - 1
+        for share in _AGAIN if self.first_parts < halved <= _HOPELESS * self.first_parts else ():
+            parts = ceil(share * halved)
+            if self.first_parts < parts < best.size - 1:
+                cuts = split(parts, best.size - 1)
+                best = cuts if cuts.size < best.size else best
         return Partition(permutation, best)
 
     def by_partitioner(self, method: str, seed: int) -> Partition:
         partition = metis_partition if method == "metis" else hypergraph_partition
         part = partition(*self.given, self.first_parts, seed=seed).astype(np.int64)
+        parts = self.parts_with_zones(order_by_part(part))
+        if parts > 1.05 * self.first_parts:
+            part = partition(*self.given, parts, seed=seed).astype(np.int64)
         while True:
             _, part = np.unique(part, return_inverse=True)  # no empty parts
             found = order_by_part(part)
             assert found.permutation is not None
             self.check_count(found.blocks)
             pointer, columns = unsigned_pattern(*permute(*self.given, found.permutation)[:2])
-            fits = _fits(pointer, columns, found.cuts, self.k, self.budget, *self.sizes)
+            fits = blocks_fit(pointer, columns, found.cuts, self.k, self.budget, *self.sizes)
             if fits.all():
                 return found
             part *= 2  # the two halves of part p become parts 2p and 2p + 1
@@ -154,18 +161,27 @@ class _Splitter:
                 first, last = int(found.cuts[b]), int(found.cuts[b + 1])
                 if last - first == 1:
                     raise self.failure(pointer, columns, first, found.permutation)
-                inner: tuple[Any, ...] = signed(*_subgraph(pointer, columns, first, last))
+                inner: tuple[Any, ...] = signed(*diagonal_block(pointer, columns, first, last))
                 half = partition(inner[0], inner[1], 2, seed=seed)
                 if half.min() == half.max():  # the partitioner did not split it
                     half = (np.arange(last - first) >= (last - first) // 2).astype(np.int32)
                 part[found.permutation[first:last]] += half
+
+    def parts_with_zones(self, found: Partition) -> int:
+        """Parts that the bytes of these blocks with their zones ask for, a tenth for unevenness; 0 where all fit."""
+        try:
+            zones = ghost_zones(*self.given, found, self.k, most_rows=_HOPELESS)
+        except InfeasibleError:
+            return 0
+        sizes = self.model.of(zones)
+        return min(ceil(1.1 * float(sizes.sum()) / self.budget), self.n) if float(sizes.max()) > self.budget else 0
 
     def check_count(self, blocks: int) -> None:
         if blocks > self.most_blocks:
             raise BudgetError(
                 "the budget asks for too many blocks",
                 expected=f"at most {self.most_blocks} blocks of {self.budget:g} bytes",
-                found=f"{blocks} blocks",
+                found=f"{blocks} blocks or more",
                 hint="raise the budget, or take fewer steps per pass",
             )
 
@@ -174,7 +190,7 @@ class _Splitter:
     ) -> BudgetError:
         owner = np.zeros(self.n, dtype=np.int64)
         queue = np.empty(self.n, dtype=columns.dtype)
-        needed = _measure(pointer, columns, row, row + 1, self.k, np.inf, *self.sizes, owner, 1, queue)
+        needed = block_bytes(pointer, columns, row, row + 1, self.k, np.inf, *self.sizes, owner, 1, queue)
         original = row if permutation is None else int(permutation[row])
         return BudgetError(
             f"no partition fits the memory budget for k = {self.k}",
@@ -182,139 +198,3 @@ class _Splitter:
             found=f"{needed:g} bytes for row {original} alone",
             hint="raise the budget, or take fewer steps per pass",
         )
-
-
-@njit(cache=True, nogil=True)
-def _measure(
-    indptr: NDArray[Any],
-    indices: NDArray[Any],
-    first: int,
-    last: int,
-    k: int,
-    budget: float,
-    entry: float,
-    row: float,
-    vector: float,
-    fixed: float,
-    owner: NDArray[np.int64],
-    stamp: int,
-    queue: NDArray[Any],
-) -> float:
-    """Bytes of rows first .. last-1 with their k-step zone; or any number above the budget where they take more."""
-    one = np.uint64(1)
-    own = np.int64(indptr[np.uint64(last)]) - np.int64(indptr[np.uint64(first)])
-    size = fixed + entry * own + (row + vector) * (last - first)
-    if size > budget:
-        return size
-    tail = np.uint64(0)
-    for i in range(np.uint64(first), np.uint64(last)):
-        queue[tail] = i
-        owner[i] = stamp
-        tail += one
-    head = np.uint64(0)
-    for d in range(1, k + 1):
-        # Rows at distance d < k are computed and cost their entries; those at distance k only an entry of x.
-        inner = d < k
-        level_end = tail
-        while head < level_end:
-            v = np.uint64(queue[head])
-            head += one
-            for e in range(indptr[v], indptr[v + one]):
-                j = indices[e]
-                if owner[j] != stamp:
-                    owner[j] = stamp
-                    queue[tail] = j
-                    tail += one
-                    size += vector
-                    if inner:
-                        size += row + entry * (np.int64(indptr[np.uint64(j) + one]) - np.int64(indptr[j]))
-            if size > budget:
-                return size
-    return size
-
-
-@njit(cache=True, nogil=True)
-def _fits(
-    indptr: NDArray[Any],
-    indices: NDArray[Any],
-    cuts: NDArray[np.int64],
-    k: int,
-    budget: float,
-    entry: float,
-    row: float,
-    vector: float,
-    fixed: float,
-) -> NDArray[np.bool_]:
-    n = indptr.shape[0] - 1
-    owner, queue = np.zeros(n, np.int64), np.empty(n, indices.dtype)
-    fits = np.zeros(cuts.shape[0] - 1, np.bool_)
-    for b in range(fits.shape[0]):
-        size = _measure(
-            indptr, indices, cuts[b], cuts[b + 1], k, budget, entry, row, vector, fixed, owner, b + 1, queue
-        )
-        fits[b] = size <= budget
-    return fits
-
-
-@njit(cache=True, nogil=True)
-def _split(
-    indptr: NDArray[Any],
-    indices: NDArray[Any],
-    start: NDArray[np.int64],
-    work: NDArray[np.float64],
-    k: int,
-    budget: float,
-    entry: float,
-    row: float,
-    vector: float,
-    fixed: float,
-) -> tuple[NDArray[np.int64], Any]:
-    """Cuts after halving (by work) whatever does not fit, and the row that does not fit alone, or -1."""
-    n = indptr.shape[0] - 1
-    owner, queue = np.zeros(n, np.int64), np.empty(n, indices.dtype)
-    cuts = np.zeros(n + 1, np.int64)
-    ends = np.empty(128, np.int64)  # stretches still to do, the next one on top; halving goes at most 64 deep
-    blocks, stamp, first = 0, 0, np.int64(0)
-    for b in range(start.shape[0] - 1):
-        ends[0] = start[b + 1]
-        top = 0
-        while top >= 0:
-            last = ends[top]
-            stamp += 1
-            size = _measure(
-                indptr, indices, first, last, k, budget, entry, row, vector, fixed, owner, stamp, queue
-            )
-            if size <= budget:
-                blocks += 1
-                cuts[blocks] = last
-                first = last
-                top -= 1
-            elif last - first == 1:
-                return cuts[:1], first
-            else:
-                middle = np.searchsorted(work[first : last + 1], 0.5 * (work[first] + work[last])) + first
-                # Halves of equal work, but neither with less than a quarter of the rows: the depth stays small.
-                quarter = max((last - first) // 4, 1)
-                top += 1
-                ends[top] = min(max(middle, first + quarter), last - quarter)
-    return cuts[: blocks + 1].copy(), -1
-
-
-@njit(cache=True, nogil=True)
-def _subgraph(
-    indptr: NDArray[Any], indices: NDArray[Any], first: int, last: int
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The pattern of the diagonal block of rows first .. last-1."""
-    one = np.uint64(1)
-    low, high = np.uint64(first), np.uint64(last)
-    pointer = np.zeros(last - first + 1, indptr.dtype)
-    columns = np.empty(np.int64(indptr[high]) - np.int64(indptr[low]), indices.dtype)
-    used = np.uint64(0)
-    for i in range(low, high):
-        for e in range(indptr[i], indptr[i + one]):
-            j = np.uint64(indices[e])
-            if low <= j < high:
-                columns[used] = j - low
-                used += one
-        pointer[i - low + one] = used
-    return pointer, columns[:used].copy()
