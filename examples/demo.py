@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-_MATRIX = Path(__file__).resolve().parent / "data" / "MATRIX_FILE"
+_MATRIX = Path(__file__).resolve().parent / "data" / "bcsstk25.mtx.gz"
 _POWERS = 8
 _THREE_LINES = """\
 A = akx.read_matrix(path)

@@ -22,6 +22,17 @@ if TYPE_CHECKING:
 __all__ = ["print_bench", "print_checks", "print_features", "print_pairs", "print_rows", "print_tuning"]
 
 
+def _print(table: Table, console: Console) -> None:
+    """Print a table; without the blanks that fill its last column where nobody looks at a terminal."""
+    if console.is_terminal:
+        console.print(table)
+        return
+    with console.capture() as capture:
+        console.print(table)
+    for line in capture.get().splitlines():
+        console.print(Text(line.rstrip()), soft_wrap=True)
+
+
 def print_pairs(pairs: Iterable[tuple[str, str]], console: Console) -> None:
     """A list of names and values in two columns."""
     grid = Table.grid(padding=(0, 2))
@@ -29,7 +40,7 @@ def print_pairs(pairs: Iterable[tuple[str, str]], console: Console) -> None:
     grid.add_column(overflow="fold")
     for name, value in pairs:
         grid.add_row(Text(name), Text(value))
-    console.print(grid)
+    _print(grid, console)
 
 
 def print_rows(columns: Mapping[str, str], rows: Iterable[Sequence[str]], console: Console) -> None:
@@ -39,7 +50,7 @@ def print_rows(columns: Mapping[str, str], rows: Iterable[Sequence[str]], consol
         table.add_column(heading, justify="right" if side == "right" else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    console.print(table)
+    _print(table, console)
 
 
 def print_tuning(result: TuneResult, file: str, console: Console) -> None:
@@ -170,7 +181,7 @@ def print_checks(groups: Mapping[str, Sequence[Check]], console: Console) -> Non
         grid.add_column(overflow="fold")
         for name, mark, text in rows:
             grid.add_row(Text(name), mark, Text(text))
-        console.print(grid)
+        _print(grid, console)
 
 
 _MARKS = {
