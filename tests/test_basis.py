@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.io import mmread
 
 from akx.basis import (
     Basis,
@@ -394,3 +396,18 @@ def test_make_basis() -> None:
         make_basis("newton", 3, A, shifts=[1j])
     with pytest.raises(ArgumentError, match="degenerate"):
         make_basis("chebyshev", 3, interval=(1.0, 1.0))
+
+
+@pytest.mark.parametrize("name", ["cavity14.mtx.gz", "helmholtz_2D.mtx.gz", "rail_20209.mtx.gz"])
+def test_estimated_bases_of_real_matrices(shared_matrices: Path, name: str) -> None:
+    A = sp.csr_array(mmread(shared_matrices / name))
+    x = np.random.default_rng(0).standard_normal(A.shape[0])
+    lengths, conditions = {}, {}
+    for kind in ("monomial", "newton", "chebyshev"):
+        V = vectors(make_basis(kind, 12, A), A, x / np.linalg.norm(x))
+        lengths[kind] = np.linalg.norm(V, axis=0)
+        conditions[kind] = np.linalg.cond(V / lengths[kind])
+    for kind in ("newton", "chebyshev"):
+        assert lengths[kind].min() > 1e-3
+        assert lengths[kind].max() < 1e3
+        assert conditions[kind] < 0.2 * conditions["monomial"]

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.io import mmread
 
 from akx.errors import ArgumentError, BudgetError
 from akx.partition.budget import METHODS, split_to_budget
@@ -85,3 +88,11 @@ def test_clear_failures() -> None:
         split_to_budget(A.indptr, A.indices, 1, 0)
     with pytest.raises(ArgumentError, match="k is out of range"):
         split_to_budget(A.indptr, A.indices, 0, 100)
+
+
+def test_dense_row_of_a_real_matrix_is_named(shared_matrices: Path) -> None:
+    A = sp.csr_array(mmread(shared_matrices / "memplus.mtx.gz"))
+    A.sort_indices()
+    with pytest.raises(BudgetError, match=r"row \d+ alone"):
+        split_to_budget(A.indptr, A.indices, 4, 500_000, method="metis")
+    assert split_to_budget(A.indptr, A.indices, 1, 500_000, method="metis").blocks < 20
