@@ -2,7 +2,7 @@
 
 from akx.tuner.predict import predict
 from akx.tuner.result import RESULT_SCHEMA, Counts, Finalist, Progress, Roofline, Trial, TuneResult
-from akx.tuner.search import Settings
+from akx.tuner.settings import Settings
 from akx.tuner.tuning import exhaustive, plan_key, tune
 
 __all__ = [

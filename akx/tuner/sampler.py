@@ -8,10 +8,11 @@ suggestions are told to the study too, as if it had asked for them. Optuna is im
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from akx.plan import Option, Plan
+from akx.tuner.ledger import Ledger
 from akx.tuner.result import COMPLETE, PRUNED, Trial
 from akx.tuner.space import Space, is_numeric
 
@@ -43,7 +44,7 @@ class Sampler:
             optuna.logging.set_verbosity(verbosity)
         self._open: dict[Plan, Any] = {}
 
-    def suggest(self, done: Mapping[Plan, Trial], refuse: Callable[[Plan], bool]) -> Plan | None:
+    def suggest(self, done: Ledger, refuse: Callable[[Plan], bool]) -> Plan | None:
         """A plan not done and not refused; None after many attempts without one."""
         for _ in range(_ATTEMPTS):
             trial = self._study.ask()

@@ -24,7 +24,8 @@ from akx.tuner import measure
 from akx.tuner.machine import derived_figures, measured_figures
 from akx.tuner.predict import Model
 from akx.tuner.result import Counts, Progress, TuneResult
-from akx.tuner.search import Outcome, Search, Settings
+from akx.tuner.search import Outcome, Search
+from akx.tuner.settings import Settings
 from akx.tuner.space import Space, build_space, resolve_backend
 from akx.tuner.verify import BASIS_KINDS, Problem
 from akx.tuner.worker import Bench

@@ -1,0 +1,97 @@
+"""The trials of one search, and what can be read off them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from akx.plan import Option, Plan
+from akx.tuner.result import COMPLETE, FAILED, Trial
+from akx.tuner.space import Space, is_baseline
+
+__all__ = ["Ledger"]
+
+#: A plan must be this much faster to count as progress.
+_PROGRESS = 0.99
+
+
+class Ledger:
+    """Every trial once, in order; the best and the baseline so far.
+
+    Attributes
+    ----------
+    trials : list of Trial
+        In the order they were made.
+    best, baseline : Trial or None
+        The fastest complete trial, and the fastest of a baseline.
+    since_progress : int
+        Trials, of those that took any work, since one was clearly better than all before.
+    """
+
+    def __init__(self, space: Space) -> None:
+        self.trials: list[Trial] = []
+        self.best: Trial | None = None
+        self.baseline: Trial | None = None
+        self.since_progress = 0
+        self._space = space
+        self._by_plan: dict[Plan, Trial] = {}
+        self._choices: dict[tuple[str, Option], float] = {}
+        self._prepare: dict[tuple[str, str], float] = {}
+
+    def __contains__(self, plan: Plan) -> bool:
+        return plan in self._by_plan
+
+    def __getitem__(self, plan: Plan) -> Trial:
+        return self._by_plan[plan]
+
+    @property
+    def best_seconds(self) -> float | None:
+        """Seconds of the best trial so far."""
+        return None if self.best is None else self.best.seconds
+
+    @property
+    def baseline_seconds(self) -> float | None:
+        """Seconds of the baseline so far."""
+        return None if self.baseline is None else self.baseline.seconds
+
+    def add(self, trial: Trial) -> bool:
+        """Enter a trial. Returns whether it became the baseline."""
+        self.trials.append(trial)
+        self._by_plan[trial.plan] = trial
+        if trial.prepare_seconds is not None:
+            self.since_progress += 1
+            kind = (trial.plan.schedule, trial.plan.partitioner)
+            self._prepare[kind] = min(trial.prepare_seconds, self._prepare.get(kind, math.inf))
+        if trial.seconds is None:
+            return False
+        for choice in (self._space.values(trial.plan) or {}).items():
+            self._choices[choice] = min(trial.seconds, self._choices.get(choice, math.inf))
+        if trial.state != COMPLETE:
+            return False
+        best, baseline = self.best_seconds, self.baseline_seconds
+        if best is None or trial.seconds < best:
+            if best is None or trial.seconds < _PROGRESS * best:
+                self.since_progress = 0
+            self.best = trial
+        if is_baseline(trial.plan) and (baseline is None or trial.seconds < baseline):
+            self.baseline = trial
+            return True
+        return False
+
+    def fail(self, plan: Plan, reason: str) -> None:
+        """Change a trial that seemed complete to a failed one."""
+        changed = replace(self._by_plan[plan], state=FAILED, reason=reason)
+        self.trials[changed.number] = self._by_plan[plan] = changed
+
+    def completed(self) -> list[Trial]:
+        """Complete trials, fastest first."""
+        done = [trial for trial in self.trials if trial.state == COMPLETE and trial.seconds is not None]
+        return sorted(done, key=lambda trial: (trial.seconds or 0.0, trial.number))
+
+    def prepare_seconds(self, plan: Plan) -> float:
+        """Least seconds that it took to prepare a plan of this schedule and order of the rows; 0 where none was."""
+        return self._prepare.get((plan.schedule, plan.partitioner), 0.0)
+
+    def record_of(self, choice: tuple[str, Option]) -> float:
+        """Fewest seconds of any trial with this choice of a parameter, in whatever schedule; 0 where there is none."""
+        return self._choices.get(choice, 0.0)

@@ -1,0 +1,222 @@
+"""What to try next.
+
+Seeds: the predicted plan; each other schedule's defaults, also in the variants in which the baseline is fastest; and
+what its traffic model likes best. Then in turn a neighbour of the best plan (hill climbing: one parameter changed, the
+choice with the best record first) and a suggestion of Optuna's sampler (TPE), which has learnt from every trial. When
+neither has an idea, something untried at random.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+
+from akx.plan import Plan
+from akx.tuner import measure
+from akx.tuner.ledger import Ledger
+from akx.tuner.predict import Model, predicted
+from akx.tuner.result import Trial
+from akx.tuner.sampler import Sampler
+from akx.tuner.space import BASELINE_SCHEDULE, is_baseline
+
+__all__ = ["SEARCHING", "Proposals"]
+
+#: Origins of plans that the search itself came up with, after the seeds.
+SEARCHING = frozenset({"neighbour", "sampler", "spare"})
+
+#: Variants, the fastest of the baseline, in which the other schedules are tried first.
+_FAST_VARIANTS = 3
+#: Best plans whose neighbours are tried.
+_CLIMBED = 3
+#: Infeasible plans that may become trials, as examples of the reasons; the rest is passed over.
+_REFUSALS = 5
+#: Combinations that are looked through for something not yet tried.
+_ENUMERATED = 20_000
+#: Seconds that ranking by the traffic models may take.
+_RANKING_SECONDS = 1.0
+
+
+class Proposals:
+    """A stream of plans, each new, each once.
+
+    Parameters
+    ----------
+    model : Model
+        Of the matrix and the space.
+    ledger : Ledger
+        Of the trials made meanwhile.
+    seed : int
+        Of the sampler.
+    keep : callable, optional
+        Plans for which it returns false are never proposed; baselines always are.
+    given : iterable of Plan
+        Plans proposed before all others.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        ledger: Ledger,
+        *,
+        seed: int,
+        keep: Callable[[Plan], bool] | None = None,
+        given: Iterable[Plan] = (),
+    ) -> None:
+        self.given = tuple(given)
+        self._model = model
+        self._space = model.space
+        self._ledger = ledger
+        self._seed = seed
+        self._keep = keep
+        self._refused: set[tuple[str, str]] = set()
+        self._passed: set[Plan] = set()
+        self._sampler: Sampler | None = None
+
+    def baselines(self) -> list[Plan]:
+        """Plain products in each variant, those first that the model likes best."""
+        return self._model.rank(self._space.baselines())
+
+    def threads_of(self, plan: Plan) -> list[Plan]:
+        """The same plan with every other number of threads."""
+        choices = self._space.choices(plan.schedule, "threads")
+        return [other for other in (plan.replace(threads=threads) for threads in choices) if self._is_new(other)]
+
+    def everything(self) -> Iterator[tuple[str, Plan]]:
+        """Who asks, and the plan: the whole space in order."""
+        yield from self._new(("given", plan) for plan in self.given)
+        yield from self._new(("all", plan) for plan in self._space.plans())
+
+    def search(self) -> Iterator[tuple[str, Plan]]:
+        """Who asks, and the plan: seeds first, then the search, until nothing is left."""
+        yield from self._new(self._seeds())
+        self._ledger.since_progress = 0
+        spare = self._spare()
+        while True:
+            near = self._neighbour()
+            if near is not None:
+                yield "neighbour", near
+            suggested = self._learnt().suggest(self._ledger, self._is_refused)
+            if suggested is not None:
+                yield "sampler", suggested
+            if near is None and suggested is None:
+                left = next(spare, None)
+                if left is None:
+                    return
+                yield "spare", left
+
+    def learn(self, trial: Trial) -> None:
+        """Tell the sampler of a trial."""
+        if self._sampler is not None:
+            self._sampler.tell(trial)
+
+    def pass_over(self, plan: Plan) -> None:
+        """Never propose this plan again, though it was not tried."""
+        self._passed.add(plan)
+        if self._sampler is not None:
+            self._sampler.drop(plan)
+
+    # ------------------------------------------------------------------------------------------------ sources
+
+    def _seeds(self) -> Iterator[tuple[str, Plan]]:
+        yield from (("given", plan) for plan in self.given)
+        yield "predicted", predicted(self._model)
+        others = [name for name in self._space.parameters if name != BASELINE_SCHEDULE]
+        for name in others:
+            yield from (("default", plan) for plan in self._defaults(name))
+        yield from (("model", plan) for plan in self._liked(others))
+
+    def _defaults(self, name: str) -> list[Plan]:
+        """A schedule's defaults, and the same in the fast variants; in the first order of rows that is feasible."""
+        fast = [trial.plan.variant for trial in self._ledger.completed() if is_baseline(trial.plan)]
+        allowed = self._space.choices(name, "variant")
+        variants = [variant for variant in dict.fromkeys(fast) if variant in allowed][:_FAST_VARIANTS]
+        orders = self._space.choices(name, "partitioner")
+        plans = [self._space.default(name)]
+        for variant in variants:
+            ordered = [self._space.plan(name, {"variant": variant, "partitioner": order}) for order in orders]
+            plans += [plan for plan in ordered if self._reason_against(plan) is None][:1]
+        return plans
+
+    def _liked(self, names: list[str]) -> list[Plan]:
+        """The plan of each schedule that its traffic model likes best."""
+        end = measure.now() + _RANKING_SECONDS
+        liked: list[Plan] = []
+        for name in names:
+            scored: list[tuple[float, int, Plan]] = []
+            for i, plan in enumerate(islice(self._space.plans(name), _ENUMERATED)):
+                if measure.now() > end:
+                    break
+                if self._reason_against(plan) is None:
+                    scored.append((self._model.seconds(plan), i, plan))
+            liked += [plan for _, _, plan in sorted(scored)[:1]]
+        return liked
+
+    def _neighbour(self) -> Plan | None:
+        """An untried feasible neighbour of the best plan, or of the next best where all of those are done.
+
+        Of several the one whose new choice has done best so far, in whatever plan; a choice never tried comes first.
+        """
+        for trial in self._ledger.completed()[:_CLIMBED]:
+            near = [plan for plan in self._space.neighbours(trial.plan) if self._is_new(plan)]
+            for plan in sorted(near, key=self._by_record(trial.plan)):
+                if self._reason_against(plan) is None:
+                    return plan
+        return None
+
+    def _by_record(self, here: Plan) -> Callable[[Plan], float]:
+        old = self._space.values(here) or {}
+
+        def record(plan: Plan) -> float:
+            new = self._space.values(plan) or {}
+            changed = [choice for choice in new.items() if old.get(choice[0]) != choice[1]]
+            return max((self._ledger.record_of(choice) for choice in changed), default=0.0)
+
+        return record
+
+    def _learnt(self) -> Sampler:
+        """The sampler, told of every trial so far."""
+        if self._sampler is None:
+            self._sampler = Sampler(self._space, self._seed)
+            for trial in self._ledger.trials:
+                self._sampler.tell(trial)
+        return self._sampler
+
+    def _spare(self) -> Iterator[Plan]:
+        """What is left of the space, in a random order."""
+        plans = list(islice(self._space.plans(), _ENUMERATED))
+        random.Random(self._seed).shuffle(plans)
+        return (plan for plan in plans if self._is_new(plan) and self._reason_against(plan) is None)
+
+    # ------------------------------------------------------------------------------------------------ refusals
+
+    def _new(self, proposals: Iterable[tuple[str, Plan]]) -> Iterator[tuple[str, Plan]]:
+        """Those that are new and not refused; what others ask for may become a pruned trial, with its reason."""
+        for origin, plan in proposals:
+            trusted = origin in ("given", "predicted", "default")
+            if self._is_new(plan) and (trusted or not self._is_old_refusal(plan)):
+                yield origin, plan
+
+    def _is_refused(self, plan: Plan) -> bool:
+        return not self._is_new(plan) or self._is_old_refusal(plan)
+
+    def _is_old_refusal(self, plan: Plan) -> bool:
+        """Whether a plan is infeasible; the first ones for each reason are let through, to be on record."""
+        reason = self._reason_against(plan)
+        if reason is None:
+            return False
+        kind = (plan.schedule, reason)
+        known = kind in self._refused or len(self._refused) >= _REFUSALS
+        self._refused.add(kind)
+        return known
+
+    def _reason_against(self, plan: Plan) -> str | None:
+        """Why a plan is infeasible; a schedule that cannot even say so fails in a trial, with its reason."""
+        try:
+            return self._space.feasible(plan, self._model.matrix)
+        except Exception as failure:
+            return str(failure)
+
+    def _is_new(self, plan: Plan) -> bool:
+        wanted = self._keep is None or is_baseline(plan) or self._keep(plan)
+        return wanted and plan not in self._ledger and plan not in self._passed

@@ -1,0 +1,55 @@
+"""How a search spends its budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from akx.errors import ArgumentError
+from akx.tuner.measure import Precision
+
+__all__ = ["Settings"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a search spends its budget.
+
+    Attributes
+    ----------
+    trials : int
+        Most trials.
+    seconds : float
+        Most seconds in all; a trial under way is finished.
+    patience : int
+        Trials without progress after which the search ends.
+    race : float
+        A candidate this many times slower than the best is dropped after a short measurement.
+    precision, final : Precision
+        Of a trial and of the run-off. With less than 15 seconds in all, both take a share of the time instead.
+    finalists : int
+        Plans in the run-off beside the baseline.
+    noise : float
+        Differences below this fraction count as none.
+    seed : int
+        Of start vectors and sampler.
+    """
+
+    trials: int = 60
+    seconds: float = 40.0
+    patience: int = 20
+    race: float = 1.5
+    precision: Precision = field(default_factory=Precision)
+    final: Precision = field(
+        default_factory=lambda: Precision(relative=0.004, seconds=3.0, rounds_min=7, rounds_max=101)
+    )
+    finalists: int = 4
+    noise: float = 0.01
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.trials, bool) or not isinstance(self.trials, int) or self.trials < 1:
+            raise ArgumentError("number of trials is out of range", expected="an integer >= 1", found=repr(self.trials))
+        if not (isinstance(self.seconds, (int, float)) and self.seconds > 0):
+            raise ArgumentError("tuning time is out of range", expected="seconds > 0", found=repr(self.seconds))
+        if self.race < 1 or self.patience < 1 or self.finalists < 1 or not 0 <= self.noise < 1:
+            raise ArgumentError("search settings make no sense", found=repr(self))
