@@ -174,4 +174,5 @@ def _places(n: int, boundaries: NDArray[Any] | None) -> NDArray[np.int64]:
     inner = np.asarray(boundaries, dtype=np.int64)
     if inner.size and (inner[0] < 0 or inner[-1] > n or np.any(inner[1:] < inner[:-1])):
         raise ArgumentError("boundaries are malformed", expected=f"sorted row numbers from 0 to {n}")
-    return np.unique(np.concatenate(([0], inner, [n])))
+    places = np.concatenate(([0], inner, [n]))
+    return places[np.concatenate(([True], places[1:] != places[:-1]))]  # sorted already: np.unique would hash
