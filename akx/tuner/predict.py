@@ -8,30 +8,43 @@ The model of one call with b start vectors on a machine with the figures of :mod
 where slow bytes = matrix bytes + b x vector bytes, flops and cache bytes grow with b, and the slow bandwidth is that of
 the last-level cache where the matrix and all vectors fit it. It is a roofline, so it is optimistic; it ranks plans.
 
-A call that was not tuned must never be slower than plain products because of a model. So another schedule is predicted
-only where it promises a clear gain, needs no reordering, and the matrix is beyond the last-level cache; in doubt it is
-the plain sweep.
+A call that was not tuned must never be slower than plain products because of a model, and must not wait for a look into
+the structure that costs more than the call. So only plans that a schedule offers unseen (:class:`Untuned`) are looked
+at; another one than the plain sweep is predicted only where the matrix is beyond the last-level cache, the plan is
+feasible in the order the rows have, and the model promises a clear gain. In doubt it is the plain sweep. The price is
+what ``feasible`` and ``traffic`` of these plans cost: one pass over the column indices at most.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 from akx.device.host import HostDevice, host_device, resolve_threads
 from akx.errors import InfeasibleError
+from akx.kernels import registry
 from akx.kernels.base import Traffic
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner.machine import Figures, derived_figures
 from akx.tuner.result import Roofline
-from akx.tuner.space import BASELINE_SCHEDULE, NATURAL, Space, build_space, is_baseline
+from akx.tuner.space import BASELINE_SCHEDULE, Space, build_space, resolve_backend
 
-__all__ = ["Model", "predict"]
+__all__ = ["Model", "Untuned", "predict", "predicted"]
 
 #: A schedule other than the sweep must promise to be this many times faster to be chosen without a measurement.
 _CLEAR_GAIN = 1.3
+
+
+@runtime_checkable
+class Untuned(Protocol):
+    """A schedule that offers a plan without having seen the matrix."""
+
+    def untuned(self, k: int, threads: int) -> Plan:
+        """A plan in the plainest variant and natural order, with defaults that suit most matrices."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -158,10 +171,11 @@ def predict(
         Where not even a plain sweep is feasible.
     """
     del basis
-    found = host_device() if device is None else device
-    used = resolve_threads(threads)
-    space = build_space(matrix, k, found, backend=backend, threads=used)
-    return predicted(Model(matrix, space, derived_figures(space.device, used), start_vectors))
+    name, used = resolve_backend(backend), resolve_threads(threads)
+    limited = replace(host_device() if device is None else device, cores=used)
+    schedules = {schedule.name: schedule for schedule in registry.schedules(name)}
+    unseen = Space(name, k, used, limited, schedules, {})
+    return predicted(Model(matrix, unseen, derived_figures(limited, used), start_vectors))
 
 
 def predicted(model: Model) -> Plan:
@@ -169,7 +183,7 @@ def predicted(model: Model) -> Plan:
     space, matrix = model.space, model.matrix
     reasons: dict[str, None] = {}
     sweeps = []
-    for plan in _sweeps(space):
+    for plan in _sweeps(model):
         reason = space.feasible(plan, matrix)
         if reason is None:
             sweeps.append(plan)
@@ -179,10 +193,13 @@ def predicted(model: Model) -> Plan:
         why = "; ".join(reasons) or "no schedule of that name"
         raise InfeasibleError(f"no plain sweep is feasible: {why}", hint="use another backend")
     best = model.rank(sweeps)[0]
-    if model.working_set <= model.figures.last_level_bytes or space.k < 2:
+    if space.k < 2 or model.working_set <= model.figures.last_level_bytes:
         return best
     bar = model.seconds(best) / _CLEAR_GAIN
-    for plan in _others(space):
+    for name, schedule in space.schedules.items():
+        if name == BASELINE_SCHEDULE or not isinstance(schedule, Untuned):
+            continue
+        plan = schedule.untuned(space.k, space.threads)
         if space.feasible(plan, matrix) is None:
             seconds = model.seconds(plan)
             if seconds < bar:
@@ -190,24 +207,16 @@ def predicted(model: Model) -> Plan:
     return best
 
 
-def _sweeps(space: Space) -> list[Plan]:
-    """Plain products, in each variant, on all threads and on one."""
-    plans = list(space.baselines())
-    if 1 in space.choices(BASELINE_SCHEDULE, "threads"):
-        plans += [plan.replace(threads=1) for plan in plans]
-    return list(dict.fromkeys(plan for plan in plans if is_baseline(plan)))
-
-
-def _others(space: Space) -> list[Plan]:
-    """The other schedules' defaults in each variant, in the order of the rows as it is."""
-    plans: dict[Plan, None] = {}
-    for name in space.parameters:
-        if name == BASELINE_SCHEDULE:
-            continue
-        orders = space.choices(name, "partitioner")
-        if orders and NATURAL not in orders:
-            continue
-        fixed = {"partitioner": NATURAL} if orders else {}
-        for variant in space.choices(name, "variant"):
-            plans[space.plan(name, {**fixed, "variant": variant})] = None
-    return list(plans)
+def _sweeps(model: Model) -> list[Plan]:
+    """Plain products on all threads and on one: as the schedule offers them unseen, else in every variant."""
+    space = model.space
+    schedule = space.schedules.get(BASELINE_SCHEDULE)
+    if schedule is None:
+        return []
+    if isinstance(schedule, Untuned):
+        plans = [schedule.untuned(space.k, space.threads)]
+    else:
+        if BASELINE_SCHEDULE not in space.parameters:
+            space = build_space(model.matrix, space.k, space.device, backend=space.backend, threads=space.threads)
+        plans = list(space.baselines())
+    return list(dict.fromkeys([*plans, *(plan.replace(threads=1) for plan in plans)]))

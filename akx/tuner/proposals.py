@@ -120,7 +120,7 @@ class Proposals:
 
     def _seeds(self) -> Iterator[tuple[str, Plan]]:
         yield from (("given", plan) for plan in self.given)
-        yield "predicted", predicted(self._model)
+        yield "predicted", self._space.inside(predicted(self._model))
         others = [name for name in self._space.parameters if name != BASELINE_SCHEDULE]
         for name in others:
             yield from (("default", plan) for plan in self._defaults(name))

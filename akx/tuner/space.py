@@ -85,7 +85,10 @@ class Space:
         return Plan.from_parameters(self.backend, schedule, self.k, chosen)
 
     def values(self, plan: Plan) -> dict[str, Option] | None:
-        """The choices that make `plan`, or None where it lies outside the space."""
+        """The choices that make `plan`, or None where it lies outside the space.
+
+        An option that the plan does not mention has its default.
+        """
         if plan.schedule not in self.parameters or plan.backend != self.backend or plan.k != self.k:
             return None
         chosen: dict[str, Option] = {}
@@ -94,7 +97,14 @@ class Space:
             if value not in parameter.choices:
                 return None
             chosen[parameter.name] = value
-        return chosen if self.plan(plan.schedule, chosen) == plan else None
+        same = self.plan(plan.schedule, chosen)
+        mentioned = {name: value for name, value in same.options.items() if name in plan.options}
+        return chosen if same.replace(options=mentioned) == plan else None
+
+    def inside(self, plan: Plan) -> Plan:
+        """The plan of the space that says the same as `plan`, every option spelt out; `plan` itself where none does."""
+        values = self.values(plan)
+        return plan if values is None else self.plan(plan.schedule, values)
 
     def default(self, schedule: str) -> Plan:
         """The plan of a schedule's defaults."""

@@ -38,6 +38,7 @@ class World:
     interrupt_at: int | None = None
     time: float = 100.0
     calls: int = 0
+    looked: int = 0
     prepared: list[Plan] = field(default_factory=list)
     alive: Any = field(default_factory=weakref.WeakSet)
 
@@ -90,7 +91,12 @@ class FakeSchedule:
         self.world, self.name, self.parameters = world, name, parameters
 
     def space(self, matrix: Matrix, device: Any, k: int) -> tuple[Parameter, ...]:
+        self.world.looked += 1
         return self.parameters
+
+    def untuned(self, k: int, threads: int) -> Plan:
+        passes = {"k_per_pass": k, "block_bytes": 128 * KIB} if self.name == "front" else {}
+        return Plan("cpu", self.name, "csr", k=k, threads=threads, **passes)
 
     def feasible(self, plan: Plan, matrix: Matrix, device: Any) -> str | None:
         return self.world.infeasible(plan)

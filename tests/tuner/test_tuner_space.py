@@ -31,6 +31,16 @@ def test_choices_and_plans_are_inverse(space: Space) -> None:
         assert space.plan(plan.schedule, values) == plan
 
 
+def test_an_option_not_mentioned_has_its_default(space: Space) -> None:
+    full = space.default("front")
+    short = full.replace(options={})
+    assert short != full
+    assert space.inside(short) == full
+    assert space.values(short) == space.values(full)
+    assert space.neighbours(short) == space.neighbours(full)
+    assert space.inside(full.replace(options={"split": "interleaved"})) != full
+
+
 def test_plans_outside_have_no_choices(space: Space) -> None:
     inside = space.default("front")
     assert space.values(inside) is not None
@@ -44,6 +54,7 @@ def test_plans_outside_have_no_choices(space: Space) -> None:
     ):
         assert space.values(outside) is None
         assert space.neighbours(outside) == ()
+        assert space.inside(outside) == outside
 
 
 def test_neighbours_differ_in_one_choice_and_numbers_by_one_step(space: Space) -> None:

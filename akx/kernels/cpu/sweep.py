@@ -33,6 +33,10 @@ class Sweep:
     def space(self, matrix: Matrix, device: HostDevice, k: int) -> tuple[Parameter, ...]:
         return common_parameters(matrix, device)
 
+    def untuned(self, k: int, threads: int) -> Plan:
+        """Plain CSR products: right for any matrix, laid out at no cost."""
+        return Plan(self.backend, self.name, "csr", k=k, threads=threads)
+
     def feasible(self, plan: Plan, matrix: Matrix, device: HostDevice) -> str | None:
         if plan.k_per_pass != 1:
             return f"a sweep does one power per pass, not {plan.k_per_pass}"

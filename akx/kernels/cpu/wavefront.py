@@ -73,6 +73,10 @@ class Wavefront:
             ]
         return tuple(parameters)
 
+    def untuned(self, k: int, threads: int) -> Plan:
+        """All powers in one pass, blocks of the default size, CSR in the order the rows have."""
+        return Plan(self.backend, self.name, "csr", k=k, k_per_pass=k, block_bytes=128 * KIB, threads=threads)
+
     def feasible(self, plan: Plan, matrix: Matrix, device: HostDevice) -> str | None:
         if plan.k_per_pass < 2:
             return "a wavefront of one power per pass is a sweep"

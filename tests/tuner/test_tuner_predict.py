@@ -1,0 +1,200 @@
+"""Predictions: cheap, careful, and the same every time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from akx.device.host import HostDevice
+from akx.errors import InfeasibleError
+from akx.kernels import registry
+from akx.kernels.base import Traffic
+from akx.matrix import Matrix
+from akx.plan import Plan
+from akx.tuner import predict
+from akx.tuner.machine import Figures, derived_figures, measured_figures
+from akx.tuner.predict import Model
+from akx.tuner.space import Space, build_space, is_baseline
+
+LARGE_CACHE = HostDevice("large cache", 2, 32 * 1024, 2**20, 2**30)
+SMALL_CACHE = HostDevice("small cache", 2, 32 * 1024, 2**14, 2**15)
+
+
+@pytest.fixture
+def large() -> Matrix:
+    """A tridiagonal matrix beyond the small cache."""
+    n = 20_000
+    return Matrix.from_any(sp.diags_array([np.ones(n - 1), np.ones(n), np.ones(n - 1)], offsets=[-1, 0, 1]))
+
+
+def test_within_the_cache_it_is_the_plain_sweep(world: Any, large: Matrix) -> None:
+    assert is_baseline(predict(large, 8, LARGE_CACHE))
+
+
+def test_beyond_the_cache_it_is_what_promises_a_clear_gain(world: Any, large: Matrix) -> None:
+    plan = predict(large, 8, SMALL_CACHE)
+    assert (plan.schedule, plan.k_per_pass, plan.partitioner) == ("front", 8, "natural")
+
+
+def test_one_power_is_a_plain_sweep(world: Any, large: Matrix) -> None:
+    assert is_baseline(predict(large, 1, SMALL_CACHE))
+
+
+def test_what_is_infeasible_is_not_predicted(make_world: Any, large: Matrix) -> None:
+    make_world(infeasible=lambda plan: "no" if plan.schedule == "front" else None)
+    assert is_baseline(predict(large, 8, SMALL_CACHE))
+    make_world(infeasible=lambda plan: "never")
+    with pytest.raises(InfeasibleError, match="never"):
+        predict(large, 8, SMALL_CACHE)
+
+
+def test_a_small_gain_is_in_doubt(world: Any, large: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
+    front = registry.get("cpu", "front")
+    sweep = registry.get("cpu", "sweep")
+
+    def slightly_better(plan: Plan, matrix: Matrix, device: Any) -> Traffic:
+        plain = sweep.traffic(plan.replace(schedule="sweep"), matrix, device)
+        return Traffic(plain.matrix_bytes / 1.2, plain.vector_bytes / 1.2, plain.flops)
+
+    monkeypatch.setattr(front, "traffic", slightly_better)
+    assert is_baseline(predict(large, 8, SMALL_CACHE))
+
+
+def test_a_model_that_fails_is_no_gain(world: Any, large: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(plan: Plan, matrix: Matrix, device: Any) -> Traffic:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(registry.get("cpu", "front"), "traffic", broken)
+    assert is_baseline(predict(large, 8, SMALL_CACHE))
+
+
+def test_nothing_is_measured_prepared_or_searched_for(world: Any, large: Matrix) -> None:
+    plans = {predict(large, 8, SMALL_CACHE) for _ in range(3)}
+    assert len(plans) == 1
+    assert world.prepared == []
+    assert world.calls == 0
+    assert world.looked == 0  # not even the space, which would look into the structure
+
+
+def test_a_schedule_without_an_untuned_plan(world: Any, large: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a sweep is chosen from its space; such another schedule is not predicted."""
+    silent = [
+        SimpleNamespace(name=s.name, backend="cpu", space=s.space, feasible=s.feasible, traffic=s.traffic)
+        for s in registry.schedules("cpu")
+    ]
+    monkeypatch.setattr(registry, "schedules", lambda backend: tuple(silent))
+    plan = predict(large, 8, SMALL_CACHE)
+    assert is_baseline(plan)
+    assert world.looked > 0
+
+
+def test_threads_are_kept_to(world: Any, large: Matrix) -> None:
+    assert predict(large, 8, SMALL_CACHE, threads=1).threads == 1
+    assert predict(large, 8, SMALL_CACHE, threads=2).threads == 2
+
+
+def test_a_small_matrix_gets_one_thread_where_waiting_costs_more(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep = registry.get("cpu", "sweep")
+
+    def waiting(plan: Plan, matrix: Matrix, device: Any) -> Traffic:
+        waits = float(plan.k * (plan.threads - 1))
+        return Traffic(12.0 * matrix.nnz, 8.0 * matrix.n, 2.0 * matrix.nnz, synchronisations=waits)
+
+    monkeypatch.setattr(sweep, "traffic", waiting)
+    tiny = Matrix.from_any(sp.eye_array(10, format="csr"))
+    large = Matrix.from_any(sp.eye_array(2_000_000, format="csr"))
+    assert predict(tiny, 8, LARGE_CACHE).threads == 1
+    assert predict(large, 8, LARGE_CACHE).threads == 2
+
+
+# ---------------------------------------------------------------------------------------------------- the model
+
+
+@pytest.fixture
+def model(world: Any, large: Matrix) -> Model:
+    space = build_space(large, 8, SMALL_CACHE, threads=2)
+    figures = Figures(10e9, 20e9, 100e9, 5e9, 1e-6, 2**15)
+    return Model(large, space, figures)
+
+
+def test_seconds_are_the_longest_part_and_the_waiting(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = model.space.default("sweep")
+    cases = {
+        "memory": (Traffic(9e9, 1e9, 1.0, 1.0, 1.0), 1.0),
+        "cache": (Traffic(1.0, 1.0, 1.0, 1.0, 300e9), 3.0),
+        "arithmetic": (Traffic(1.0, 1.0, 10e9, 1.0, 1.0), 2.0),
+        "waiting": (Traffic(9e9, 1e9, 1.0, 1.0, 1.0, 500_000), 1.5),
+    }
+    for traffic, seconds in cases.values():
+        monkeypatch.setattr(model.space.schedules["sweep"], "traffic", lambda *_, found=traffic: found)
+        assert model.seconds(plan) == pytest.approx(seconds)
+        assert model.seconds(plan.replace(threads=1)) == pytest.approx(
+            2 * seconds if traffic.synchronisations == 0 else 2.5
+        )
+
+
+def test_start_vectors_share_the_matrix(model: Model, large: Matrix, world: Any) -> None:
+    plan = model.space.default("sweep")
+    four = Model(large, model.space, model.figures, 4)
+    one_traffic = model.traffic(plan)
+    assert one_traffic is not None
+    parts = four.parts(one_traffic, four.figures)
+    assert parts["memory"] == pytest.approx((one_traffic.matrix_bytes + 4 * one_traffic.vector_bytes) / 10e9)
+    assert parts["arithmetic"] == pytest.approx(4 * one_traffic.flops / 5e9)
+
+
+def test_the_last_level_cache_is_faster_for_what_fits_it() -> None:
+    figures = Figures(10e9, 20e9, 100e9, 5e9, 1e-6, 1000)
+    assert figures.bandwidth(700) == 20e9
+    assert figures.bandwidth(5000) == 10e9
+
+
+def test_roofline(model: Model) -> None:
+    plan = model.space.default("sweep")
+    traffic = model.traffic(plan)
+    assert traffic is not None
+    bound = traffic.bytes / 10e9
+    found = model.roofline(plan, 2 * bound)
+    assert found is not None
+    assert found.share == pytest.approx(0.5)
+    assert found.limit == "memory"
+    assert found.bytes == traffic.bytes
+
+
+def test_roofline_is_against_the_measured_ceiling(model: Model, large: Matrix) -> None:
+    plan = model.space.default("sweep")
+    faster = Figures(20e9, 40e9, 100e9, 5e9, 1e-6, 2**15)
+    ceiling = Model(large, model.space, model.figures, 1, faster)
+    low, high = model.roofline(plan, 1.0), ceiling.roofline(plan, 1.0)
+    assert low is not None
+    assert high is not None
+    assert high.share == pytest.approx(low.share / 2)
+    assert ceiling.seconds(plan) == model.seconds(plan)
+
+
+def test_figures_grow_with_threads() -> None:
+    device = HostDevice("eight", 8, 32 * 1024, 2**20, 2**25)
+    one, eight = derived_figures(device, 1), derived_figures(device, 8)
+    assert eight.slow_bandwidth > one.slow_bandwidth
+    assert eight.flops == 8 * one.flops
+    assert one.synchronisation == 0.0 < eight.synchronisation
+
+
+def test_measured_figures_are_plausible() -> None:
+    device = HostDevice("here", 2, 32 * 1024, 2**18, 2**22)
+    found = measured_figures(device, 1)
+    assert 1e8 < found.slow_bandwidth <= found.last_level_bandwidth <= found.cache_bandwidth < 1e13
+    assert measured_figures(device, 1) is found
+
+
+def test_real_schedules_have_a_prediction(make_matrix: Callable[..., Matrix]) -> None:
+    matrix = make_matrix()
+    plan = predict(matrix, 4)
+    assert is_baseline(plan)
+    assert registry.get(plan.backend, plan.schedule).feasible(plan, matrix, LARGE_CACHE) is None
+    assert isinstance(build_space(matrix, 4, LARGE_CACHE, threads=2), Space)
