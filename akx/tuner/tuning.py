@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import math
 import operator
-import platform
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from importlib import metadata
 
 from akx.device.host import HostDevice, host_device, resolve_threads
-from akx.errors import AkxError, ArgumentError, ArgumentTypeError, DatabaseError, PlanError
-from akx.kernels import registry
+from akx.errors import ArgumentError, ArgumentTypeError
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanKey, PlanRecord, TrialRecord, make_key
+from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanKey, make_key
 from akx.tuner import measure
 from akx.tuner.machine import derived_figures, measured_figures
 from akx.tuner.predict import Model
+from akx.tuner.record import keep, reuse
 from akx.tuner.result import Counts, Progress, TuneResult
 from akx.tuner.search import Outcome, Search
 from akx.tuner.settings import Settings
@@ -118,7 +116,7 @@ def tune(
         with warnings.catch_warnings():
             # A database that cannot even be read is an error below, and not a warning before it.
             warnings.simplefilter("ignore", PlanDatabaseWarning)
-            reused = None if retune else _reuse(kept, key, matrix, device, used, start)
+            reused = None if retune else reuse(kept, key, matrix, device, used, start)
         if reused is not None:
             if callback is not None:
                 callback(_last_progress(reused, wanted))
@@ -133,7 +131,7 @@ def tune(
     bench.close()
     result = _result(outcome, matrix, key, space, model, start, name=name, db=kept)
     if kept is not None:
-        result = _keep(kept, key, result)
+        result = keep(kept, key, result)
     if callback is not None:
         callback(_last_progress(result, wanted))
     return result
@@ -243,107 +241,6 @@ def _bench(problem: Problem, space: Space, wanted: Settings) -> Bench:
     seconds = min(wanted.precision.seconds, wanted.seconds / _TRIALS_IN_TIME)
     precision = replace(wanted.precision, seconds=seconds)
     return Bench(problem, space, precision=precision, race=wanted.race, keep=wanted.finalists + 1)
-
-
-# ---------------------------------------------------------------------------------------------------- database
-
-
-def _reuse(
-    db: PlanDatabase, key: PlanKey, matrix: Matrix, device: HostDevice, threads: int, start: float
-) -> TuneResult | None:
-    """The result that the database has for `key`, or None; a plan that no longer works is not used."""
-    record = db.find(key).record
-    if record is None:
-        return None
-    try:
-        schedule = registry.get(record.plan.backend, record.plan.schedule)
-        if schedule.feasible(record.plan, matrix, replace(device, cores=threads)) is not None:
-            return None
-    except AkxError:
-        return None
-    baseline = None
-    spreads = record.provenance.get("spreads")
-    best_spread, baseline_spread = spreads if isinstance(spreads, list) and len(spreads) == 2 else (0.0, 0.0)
-    try:
-        baseline = Plan.from_json(record.provenance.get("baseline_plan", {}))
-    except PlanError:
-        baseline = None
-    counts = Counts(**{state: record.trials.get(state, 0) for state in ("complete", "pruned", "failed")})
-    return TuneResult(
-        matrix_name=record.matrix_name,
-        rows=matrix.n,
-        nnz=matrix.nnz,
-        dtype=key.dtype,
-        index_type=key.index_type,
-        fingerprint=key.fingerprint,
-        k=key.k,
-        basis=key.basis,
-        start_vectors=key.start_vectors,
-        backend=record.plan.backend,
-        device=key.device_class,
-        threads=threads,
-        plan=record.plan,
-        seconds=record.seconds,
-        spread=float(best_spread),
-        baseline_name=record.baseline_name,
-        baseline_plan=baseline,
-        baseline_seconds=record.baseline_seconds,
-        baseline_spread=float(baseline_spread),
-        tuning_seconds=measure.now() - start,
-        prepare_seconds=record.prepare_seconds,
-        counts=counts,
-        reused=True,
-        db=str(db.path),
-        stopped="reused",
-        notes=(f"tuned on {record.created[:10]} in {record.tuning_seconds:.1f} s",),
-    )
-
-
-def _keep(db: PlanDatabase, key: PlanKey, result: TuneResult) -> TuneResult:
-    """Put the result and its trials into the database; where that fails now, the result says so and is not lost."""
-    record = PlanRecord(
-        key=key,
-        plan=result.plan,
-        seconds=result.seconds,
-        baseline_name=result.baseline_name,
-        baseline_seconds=result.baseline_seconds,
-        prepare_seconds=result.prepare_seconds,
-        tuning_seconds=result.tuning_seconds,
-        matrix_name=result.matrix_name,
-        provenance=_provenance(result),
-        trials=result.counts.to_json(),
-    )
-    rows = [TrialRecord(trial.plan, trial.samples, trial.state, trial.reason) for trial in result.trials]
-    try:
-        db.put(record)
-        db.add_trials(key, rows)
-    except DatabaseError as error:
-        return replace(result, notes=(*result.notes, f"the plan could not be kept: {error}"))
-    return result
-
-
-def _provenance(result: TuneResult) -> dict[str, object]:
-    """Where the figures of a record come from."""
-    versions = {"python": platform.python_version()}
-    for package in ("akx", "numpy", "numba"):
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return {
-        "machine": {"system": platform.platform(), "device": result.device},
-        "versions": versions,
-        "matrix": {"rows": result.rows, "nnz": result.nnz},
-        "baseline_plan": None if result.baseline_plan is None else result.baseline_plan.to_json(),
-        "spreads": [result.spread, result.baseline_spread],
-        "finalists": [finalist.to_json() for finalist in result.finalists],
-        "roofline": None if result.roofline is None else result.roofline.to_json(),
-        "stopped": result.stopped,
-        "interrupted": result.interrupted,
-    }
-
-
-# ---------------------------------------------------------------------------------------------------- result
 
 
 def _result(
