@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 from akx.plan import Option, Plan
+from akx.tuner.measure import median
 from akx.tuner.result import COMPLETE, FAILED, Trial
 from akx.tuner.space import Space, is_baseline
 
@@ -13,6 +14,8 @@ __all__ = ["Ledger"]
 
 #: A plan must be this much faster to count as progress.
 _PROGRESS = 0.99
+#: Plans that take this many times longer to prepare than others must be within this factor of the best.
+_DEAR, _NEAR = 5.0, 1.1
 
 
 class Ledger:
@@ -36,7 +39,7 @@ class Ledger:
         self._space = space
         self._by_plan: dict[Plan, Trial] = {}
         self._choices: dict[tuple[str, Option], float] = {}
-        self._prepare: dict[tuple[str, str], float] = {}
+        self._prepare: dict[tuple[str, str], list[float]] = {}
 
     def __contains__(self, plan: Plan) -> bool:
         return plan in self._by_plan
@@ -60,8 +63,7 @@ class Ledger:
         self._by_plan[trial.plan] = trial
         if trial.prepare_seconds is not None:
             self.since_progress += 1
-            kind = (trial.plan.schedule, trial.plan.partitioner)
-            self._prepare[kind] = min(trial.prepare_seconds, self._prepare.get(kind, math.inf))
+            self._prepare.setdefault(_kind(trial.plan), []).append(trial.prepare_seconds)
         if trial.seconds is None:
             return False
         for choice in (self._space.values(trial.plan) or {}).items():
@@ -89,9 +91,29 @@ class Ledger:
         return sorted(done, key=lambda trial: (trial.seconds or 0.0, trial.number))
 
     def prepare_seconds(self, plan: Plan) -> float:
-        """Least seconds that it took to prepare a plan of this schedule and order of the rows; 0 where none was."""
-        return self._prepare.get((plan.schedule, plan.partitioner), 0.0)
+        """Median seconds that plans of this schedule and order of the rows took to prepare; 0 where none was."""
+        return median(self._prepare.get(_kind(plan), [0.0]))
+
+    def is_dear(self, plan: Plan, limit: float) -> bool:
+        """Whether plans of this schedule and order took more than `limit` seconds to prepare, and for nothing.
+
+        For nothing: five times as long as the median plan, with no complete trial near the best. Then there are better
+        uses of the time.
+        """
+        spent = self.prepare_seconds(plan)
+        everyone = [seconds for kind in self._prepare.values() for seconds in kind]
+        if spent <= limit or spent <= _DEAR * median(everyone):
+            return False
+        best = self.best_seconds or math.inf
+        return not any(
+            _kind(t.plan) == _kind(plan) and (t.seconds or math.inf) < _NEAR * best for t in self.completed()
+        )
 
     def record_of(self, choice: tuple[str, Option]) -> float:
         """Fewest seconds of any trial with this choice of a parameter, in whatever schedule; 0 where there is none."""
         return self._choices.get(choice, 0.0)
+
+
+def _kind(plan: Plan) -> tuple[str, str]:
+    """What the price of preparing depends on."""
+    return plan.schedule, plan.partitioner

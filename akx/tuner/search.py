@@ -36,6 +36,8 @@ __all__ = ["Outcome", "Search"]
 _BASELINE_SHARE = 0.5
 #: Share of the time that the run-off may take, and that is kept back for it and the last preparation at most.
 _FINAL_SHARE, _RESERVED_SHARE = 0.1, 0.25
+#: Share of the time that preparing one plan may take where plans of its kind have not been worth it.
+_DEAR_SHARE = 0.05
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,8 @@ class Search:
             gone = self._budget_gone()
             if gone:
                 return gone
-            if self.ledger.prepare_seconds(plan) > self._left():
+            dear = origin in SEARCHING and self.ledger.is_dear(plan, _DEAR_SHARE * self.settings.seconds)
+            if dear or self.ledger.prepare_seconds(plan) > self._left():
                 self.proposals.pass_over(plan)
                 continue
             self._try(plan, origin)
