@@ -64,12 +64,15 @@ class Format:
         Rows per unit: blocks of rows must begin at a multiple of it.
     stored : int
         Slots stored, padding included.
+    unit : int
+        Rows that the kernel does at once: of a chunk, a slice; divides `align`.
     """
 
     arrays: Any
     slot: NDArray[Any] | None
     align: int
     stored: int
+    unit: int
 
     @property
     def nbytes(self) -> int:

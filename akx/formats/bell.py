@@ -59,7 +59,7 @@ def from_csr(pattern: Pattern, dtype: np.dtype[Any], *, block: int, bits: int) -
     _lay_out(pattern.indptr, pattern.indices, block, chunk, start, low, index, slot)
     values = np.zeros(size, dtype=dtype)
     arrays = BellArrays(start, low, index, values, (0,) * block, pattern.rows, chunk)
-    return Format(arrays, slot, chunk * block, size)
+    return Format(arrays, slot, chunk * block, size, chunk * block)
 
 
 @njit(nogil=True, cache=True)

@@ -44,7 +44,7 @@ def from_csr(pattern: Pattern, dtype: np.dtype[Any], *, bits: int) -> Format:
     index = np.empty(pattern.nnz, dtype=index_dtype(bits))
     _relative(pattern.indptr, pattern.indices, low, GROUP, index)
     values = np.zeros(pattern.nnz, dtype=dtype)
-    return Format(CsrArrays(pattern.indptr, low, index, values), None, 1, pattern.nnz)
+    return Format(CsrArrays(pattern.indptr, low, index, values), None, 1, pattern.nnz, 1)
 
 
 @njit(nogil=True, cache=True)

@@ -70,7 +70,9 @@ def from_csr(
     edge = np.zeros(slices, dtype=np.bool_)
     _lay_out(pattern.indptr, pattern.indices, height, origin, columns, start, offset, slot, edge)
     values = np.zeros(diagonals * height, dtype=dtype)
-    return Format(DiaArrays(start, offset, values, edge, pattern.rows, height), slot, height, diagonals * height)
+    return Format(
+        DiaArrays(start, offset, values, edge, pattern.rows, height), slot, height, diagonals * height, height
+    )
 
 
 def dia_reach(arrays: DiaArrays, columns: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

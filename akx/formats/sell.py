@@ -83,7 +83,7 @@ def from_csr(pattern: Pattern, dtype: np.dtype[Any], *, sigma: int, bits: int) -
         row[: pattern.rows] = order
     values = np.zeros(slots, dtype=dtype)
     arrays = SellArrays(start, low, index, values, row, pattern.rows, chunk)
-    return Format(arrays, slot, chunk if sigma == 1 else sigma, slots)
+    return Format(arrays, slot, chunk if sigma == 1 else sigma, slots, chunk)
 
 
 @njit(nogil=True, cache=True)

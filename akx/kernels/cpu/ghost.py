@@ -147,7 +147,7 @@ class _GhostProgram:
         self._depth = depth
         self._threads = int(blocks.thread_ptr.size - 1)
         self._counters = np.zeros(2 * LINE * self._threads, dtype=np.int64)
-        self._local = np.zeros((0, 0, 0, 0))
+        self._local = np.zeros(0)
 
     @property
     def nbytes(self) -> int:
@@ -158,11 +158,12 @@ class _GhostProgram:
         self._layout.fill(data[self._entries])
 
     def run(self, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients) -> None:
-        shape = (self._threads, self._depth + 2, x.shape[0], self._longest)
-        if self._local.shape != shape or self._local.dtype != out.dtype:
-            self._local = np.zeros(shape, dtype=out.dtype)
+        size = self._threads * (self._depth + 2) * x.shape[0] * self._longest
+        if self._local.size != size or self._local.dtype != out.dtype:
+            self._local = np.zeros(size, dtype=out.dtype)
         self._local[:] = 0  # rows outside the closure are computed too and never used: keep them finite
         self._counters[:] = 0
+        powers = out.reshape(-1)
         a, b, c = coefficients.a, coefficients.b, coefficients.c
 
         def job(thread: int) -> None:
@@ -170,8 +171,9 @@ class _GhostProgram:
                 self._layout.arrays,
                 self._blocks,
                 self._depth,
+                self._longest,
                 x,
-                out,
+                powers,
                 self._local,
                 a,
                 b,

@@ -1,9 +1,12 @@
 """y = A x for a range of rows of one block, one loop per format: what every CPU schedule is made of.
 
-``product(m, x, y, first, last, shift)`` writes ``y[i - shift]`` for rows first <= i < last of the matrix laid out as
-`m`; `first` is a multiple of the format's `align`, `last` too or the number of rows. Columns and rows of a matrix of
-stacked local blocks are numbered within the block, whose first row is `shift`; else shift is 0. x, y: contiguous
-vectors.
+``product(m, w, x, y, first, last, shift)`` makes rows first <= i < last of the matrix laid out as `m`; `first` is a
+multiple of the format's `align`, `last` too or the number of rows. All vectors lie in one flat array `w`: entry j of x
+is w[x + j], entry i of y goes to w[y + i - shift]. (Slicing an array costs compiled code some 50 ns of reference
+counting, which a task of half a microsecond would feel.) Columns and rows of a matrix of stacked local blocks are
+numbered within the block, whose first row is `shift`; else shift is 0. While a unit (chunk, slice) is done, `lines`
+cache lines of the values from slot `soon` on are asked for: a wavefront's next block comes from memory while the block
+at hand is computed with.
 
 Real values go through short vectors (:mod:`akx.kernels.cpu.simd`), complex ones through plain loops over the same
 layout. Which loop is compiled is decided by the class of `m`, at compile time.
@@ -23,161 +26,175 @@ from akx.formats.csr import CsrArrays
 from akx.formats.dia import DiaArrays
 from akx.formats.sell import SellArrays
 from akx.kernels.cpu import simd
+from akx.kernels.cpu.jit import jit
 
-__all__ = ["combine", "product"]
+__all__ = ["combine", "product", "slots"]
 
 _0, _1 = np.uintp(0), np.uintp(1)
 
 
-def product(m: Any, x: Any, y: Any, first: Any, last: Any, shift: Any) -> None:
-    """y[i - shift] = (A x)[i] for first <= i < last; compiled code only."""
+def product(m: Any, w: Any, x: Any, y: Any, first: Any, last: Any, shift: Any, soon: Any, lines: Any) -> None:
+    """w[y + i - shift] = (A x)[i] for first <= i < last; compiled code only."""
     raise NotImplementedError("product is for compiled code")
 
 
-def combine(x: Any, before: Any, y: Any, first: Any, last: Any, a: Any, b: Any, c: Any) -> None:
-    """y = a y + b x + c before on [first, last): the basis recurrence, on rows still in the nearest cache."""
+def slots(m: Any, row: Any) -> Any:
+    """The slot of the values where the unit of `row` begins; compiled code only."""
+    raise NotImplementedError("slots is for compiled code")
+
+
+def combine(w: Any, x: Any, before: Any, y: Any, count: Any, a: Any, b: Any, c: Any) -> None:
+    """y = a y + b x + c before, `count` entries of each from w[y], w[x], w[before] on: the basis recurrence."""
     raise NotImplementedError("combine is for compiled code")
 
 
-def _csr(m: Any, x: Any, y: Any, first: Any, last: Any, shift: Any) -> None:
-    i = np.uintp(first)
-    end = np.uintp(last)
+def _csr(m: Any, w: Any, x: Any, y: Any, first: Any, last: Any, shift: Any, soon: Any, lines: Any) -> None:
+    i, end = np.uintp(first), np.uintp(last)
+    target = np.uintp(y) - np.uintp(shift)
     while i < end:
         group = i // np.uintp(64)
         stop = min(end, (group + _1) * np.uintp(64))
-        start = np.uintp(m.base[group])
+        start = np.uintp(x) + np.uintp(m.base[group])
         while i < stop:
             total = m.values.dtype.type(0)
             for p in range(np.uintp(m.pointer[i]), np.uintp(m.pointer[i + _1])):
-                total += m.values[p] * x[start + np.uintp(m.column[p])]
-            y[i - np.uintp(shift)] = total
+                total += m.values[p] * w[start + np.uintp(m.column[p])]
+            w[target + i] = total
             i += _1
 
 
-def _sell(m: Any, x: Any, y: Any, first: Any, last: Any, shift: Any) -> None:
-    lanes = np.uintp(m.chunk)
-    rows = np.uintp(m.rows)
-    moved = np.uintp(shift)
+def _sell(m: Any, w: Any, x: Any, y: Any, first: Any, last: Any, shift: Any, soon: Any, lines: Any) -> None:
+    lanes, rows = np.uintp(m.chunk), np.uintp(m.rows)
+    target = np.uintp(y) - np.uintp(shift)
+    ahead, line = np.uintp(soon), np.uintp(64 // m.values.itemsize)
     for c in range(np.uintp(first) // lanes, (np.uintp(last) + lanes - _1) // lanes):
+        for _ in range(lines):
+            simd.prefetch(m.values, ahead)
+            ahead += line
         p, stop = np.uintp(m.start[c]), np.uintp(m.start[c + _1])
-        base = np.uintp(m.base[c])
+        base = np.uintp(x) + np.uintp(m.base[c])
         even, odd = simd.zero(m.values), simd.zero(m.values)
         while p + lanes < stop:
-            even = simd.fma(simd.load(m.values, p), simd.gather(x, base, m.column, p), even)
+            even = simd.fma(simd.load(m.values, p), simd.gather(w, base, m.column, p), even)
             p += lanes
-            odd = simd.fma(simd.load(m.values, p), simd.gather(x, base, m.column, p), odd)
+            odd = simd.fma(simd.load(m.values, p), simd.gather(w, base, m.column, p), odd)
             p += lanes
         if p < stop:
-            even = simd.fma(simd.load(m.values, p), simd.gather(x, base, m.column, p), even)
+            even = simd.fma(simd.load(m.values, p), simd.gather(w, base, m.column, p), even)
         total = simd.add(even, odd)
         i = c * lanes
         if m.row.size:
-            simd.scatter(y, _0 - moved, m.row, i, total, min(lanes, rows - i))
+            simd.scatter(w, target, m.row, i, total, min(lanes, rows - i))
         elif i + lanes <= rows:
-            simd.store(y, i - moved, total)
+            simd.store(w, target + i, total)
         else:
-            simd.store_some(y, i - moved, total, rows - i)
+            simd.store_some(w, target + i, total, rows - i)
 
 
-def _sell_scalar(m: Any, x: Any, y: Any, first: Any, last: Any, shift: Any) -> None:
-    lanes = np.uintp(m.chunk)
-    rows = np.uintp(m.rows)
+def _sell_scalar(m: Any, w: Any, x: Any, y: Any, first: Any, last: Any, shift: Any, soon: Any, lines: Any) -> None:
+    lanes, rows = np.uintp(m.chunk), np.uintp(m.rows)
+    target = np.uintp(y) - np.uintp(shift)
     for c in range(np.uintp(first) // lanes, (np.uintp(last) + lanes - _1) // lanes):
         begin, stop = np.uintp(m.start[c]), np.uintp(m.start[c + _1])
-        base = np.uintp(m.base[c])
+        base = np.uintp(x) + np.uintp(m.base[c])
         for lane in range(min(lanes, rows - c * lanes)):
             total = m.values.dtype.type(0)
             p = begin + lane
             while p < stop:
-                total += m.values[p] * x[base + np.uintp(m.column[p])]
+                total += m.values[p] * w[base + np.uintp(m.column[p])]
                 p += lanes
             i = c * lanes + lane
             if m.row.size:
                 i = np.uintp(m.row[i])
-            y[i - np.uintp(shift)] = total
+            w[target + i] = total
 
 
-def _dia(m: Any, x: Any, y: Any, first: Any, last: Any, shift: Any) -> None:
+def _dia(m: Any, w: Any, x: Any, y: Any, first: Any, last: Any, shift: Any, soon: Any, lines: Any) -> None:
     height = np.uintp(m.slice)
     lanes = height // np.uintp(4)
+    source, target = np.uintp(x) - np.uintp(shift), np.uintp(y) - np.uintp(shift)
+    ahead, line = np.uintp(soon), np.uintp(64 // m.values.itemsize)
     for s in range(np.uintp(first) // height, (np.uintp(last) + height - _1) // height):
-        i = s * height - np.uintp(shift)
+        i = s * height
+        for _ in range(lines):
+            simd.prefetch(m.values, ahead)
+            ahead += line
         if m.edge[s]:
-            _edge_slice(m, x, y, s, min(height, np.uintp(m.rows) - s * height), i)
+            _slice_by_entry(m, w, s, min(height, np.uintp(m.rows) - i), source + i, target + i)
             continue
         s0, s1, s2, s3 = simd.zero(m.values), simd.zero(m.values), simd.zero(m.values), simd.zero(m.values)
         for d in range(np.uintp(m.start[s]), np.uintp(m.start[s + _1])):
             p = d * height
-            q = i + np.uintp(m.offset[d])
-            s0 = simd.fma(simd.load(m.values, p), simd.load(x, q), s0)
-            s1 = simd.fma(simd.load(m.values, p + lanes), simd.load(x, q + lanes), s1)
+            q = source + i + np.uintp(m.offset[d])
+            s0 = simd.fma(simd.load(m.values, p), simd.load(w, q), s0)
+            s1 = simd.fma(simd.load(m.values, p + lanes), simd.load(w, q + lanes), s1)
             p += lanes + lanes
             q += lanes + lanes
-            s2 = simd.fma(simd.load(m.values, p), simd.load(x, q), s2)
-            s3 = simd.fma(simd.load(m.values, p + lanes), simd.load(x, q + lanes), s3)
-        simd.store(y, i, s0)
-        simd.store(y, i + lanes, s1)
+            s2 = simd.fma(simd.load(m.values, p), simd.load(w, q), s2)
+            s3 = simd.fma(simd.load(m.values, p + lanes), simd.load(w, q + lanes), s3)
+        i += target
+        simd.store(w, i, s0)
+        simd.store(w, i + lanes, s1)
         i += lanes + lanes
-        simd.store(y, i, s2)
-        simd.store(y, i + lanes, s3)
+        simd.store(w, i, s2)
+        simd.store(w, i + lanes, s3)
 
 
-def _dia_scalar(m: Any, x: Any, y: Any, first: Any, last: Any, shift: Any) -> None:
+def _dia_scalar(m: Any, w: Any, x: Any, y: Any, first: Any, last: Any, shift: Any, soon: Any, lines: Any) -> None:
     height = np.uintp(m.slice)
+    source, target = np.uintp(x) - np.uintp(shift), np.uintp(y) - np.uintp(shift)
     for s in range(np.uintp(first) // height, (np.uintp(last) + height - _1) // height):
-        _edge_slice(m, x, y, s, min(height, np.uintp(m.rows) - s * height), s * height - np.uintp(shift))
+        i = s * height
+        _slice_by_entry(m, w, s, min(height, np.uintp(m.rows) - i), source + i, target + i)
 
 
-def _edge_slice(m: Any, x: Any, y: Any, s: Any, rows: Any, i: Any) -> None:
+@jit
+def _slice_by_entry(m: Any, w: Any, s: Any, rows: Any, source: Any, target: Any) -> None:
     """One slice, entry by entry; padding is told by its zero value, so that no column outside the matrix is read."""
-    raise NotImplementedError
+    height = np.uintp(m.slice)
+    for r in range(np.uintp(rows)):
+        total = m.values.dtype.type(0)
+        for d in range(np.uintp(m.start[s]), np.uintp(m.start[s + _1])):
+            value = m.values[d * height + r]
+            if value != 0:
+                total += value * w[source + r + np.uintp(m.offset[d])]
+        w[target + r] = total
 
 
-@overload(_edge_slice)
-def _edge_slice_loop(m: Any, x: Any, y: Any, s: Any, rows: Any, i: Any) -> Callable[..., None]:
-    def loop(m: Any, x: Any, y: Any, s: Any, rows: Any, i: Any) -> None:
-        height = np.uintp(m.slice)
-        for r in range(rows):
-            total = m.values.dtype.type(0)
-            for d in range(np.uintp(m.start[s]), np.uintp(m.start[s + _1])):
-                value = m.values[d * height + r]
-                if value != 0:
-                    total += value * x[i + r + np.uintp(m.offset[d])]
-            y[i + r] = total
-
-    return loop
-
-
-def _bell(m: Any, x: Any, y: Any, first: Any, last: Any, shift: Any) -> None:
-    block = np.uintp(len(m.shape))
-    lanes = np.uintp(m.chunk)
+def _bell(m: Any, w: Any, x: Any, y: Any, first: Any, last: Any, shift: Any, soon: Any, lines: Any) -> None:
+    block, lanes = np.uintp(len(m.shape)), np.uintp(m.chunk)
     height = block * lanes
     step = height * block
     block_rows = np.uintp(m.rows) // block
+    target = np.uintp(y) - np.uintp(shift)
+    ahead, line = np.uintp(soon), np.uintp(64 // m.values.itemsize)
     for c in range(np.uintp(first) // height, (np.uintp(last) + height - _1) // height):
-        base = np.uintp(m.base[c]) * block
+        base = np.uintp(x) + np.uintp(m.base[c]) * block
+        for _ in range(lines):
+            simd.prefetch(m.values, ahead)
+            ahead += line
         sums = simd.zero_block(m.values, m.shape)
         for s in range(np.uintp(m.start[c]), np.uintp(m.start[c + _1])):
-            sums = simd.fma_block(sums, m.values, s * step, x, base, m.column, s * lanes)
-        simd.scatter_block(y, c * height - np.uintp(shift), sums, min(lanes, block_rows - c * lanes))
+            sums = simd.fma_block(sums, m.values, s * step, w, base, m.column, s * lanes)
+        simd.scatter_block(w, target + c * height, sums, min(lanes, block_rows - c * lanes))
 
 
-def _bell_scalar(m: Any, x: Any, y: Any, first: Any, last: Any, shift: Any) -> None:
-    block = np.uintp(len(m.shape))
-    lanes = np.uintp(m.chunk)
-    block_rows = np.uintp(m.rows) // block
+def _bell_scalar(m: Any, w: Any, x: Any, y: Any, first: Any, last: Any, shift: Any, soon: Any, lines: Any) -> None:
+    block, lanes = np.uintp(len(m.shape)), np.uintp(m.chunk)
     height = block * lanes
+    block_rows = np.uintp(m.rows) // block
+    target = np.uintp(y) - np.uintp(shift)
     for c in range(np.uintp(first) // height, (np.uintp(last) + height - _1) // height):
-        base = np.uintp(m.base[c]) * block
+        base = np.uintp(x) + np.uintp(m.base[c]) * block
         for lane in range(min(lanes, block_rows - c * lanes)):
-            i = (c * lanes + lane) * block - np.uintp(shift)
+            i = target + (c * lanes + lane) * block
             for r in range(block):
                 total = m.values.dtype.type(0)
                 for s in range(np.uintp(m.start[c]), np.uintp(m.start[c + _1])):
                     q = base + np.uintp(m.column[s * lanes + lane]) * block
                     for d in range(block):
-                        total += m.values[((s * block + d) * block + r) * lanes + lane] * x[q + d]
-                y[i + r] = total
+                        total += m.values[((s * block + d) * block + r) * lanes + lane] * w[q + d]
+                w[i + r] = total
 
 
 _LOOPS: dict[type, tuple[Callable[..., None], Callable[..., None]]] = {
@@ -189,7 +206,9 @@ _LOOPS: dict[type, tuple[Callable[..., None], Callable[..., None]]] = {
 
 
 @overload(product)
-def _product(m: Any, x: Any, y: Any, first: Any, last: Any, shift: Any) -> Callable[..., None] | None:
+def _product(
+    m: Any, w: Any, x: Any, y: Any, first: Any, last: Any, shift: Any, soon: Any, lines: Any
+) -> Callable[..., None] | None:
     if not isinstance(m, types.NamedTuple) or m.instance_class not in _LOOPS:
         return None
     real, complex_ = _LOOPS[m.instance_class]
@@ -197,18 +216,50 @@ def _product(m: Any, x: Any, y: Any, first: Any, last: Any, shift: Any) -> Calla
     return complex_ if isinstance(values.dtype, types.Complex) else real
 
 
+def _csr_slots(m: Any, row: Any) -> Any:
+    return np.uintp(m.pointer[row])
+
+
+def _sell_slots(m: Any, row: Any) -> Any:
+    return np.uintp(m.start[(row + m.chunk - 1) // m.chunk])
+
+
+def _dia_slots(m: Any, row: Any) -> Any:
+    return np.uintp(m.start[(row + m.slice - 1) // m.slice]) * np.uintp(m.slice)
+
+
+def _bell_slots(m: Any, row: Any) -> Any:
+    height = m.chunk * len(m.shape)
+    return np.uintp(m.start[(row + height - 1) // height]) * np.uintp(height * len(m.shape))
+
+
+_SLOTS: dict[type, Callable[..., Any]] = {
+    CsrArrays: _csr_slots,
+    SellArrays: _sell_slots,
+    DiaArrays: _dia_slots,
+    BellArrays: _bell_slots,
+}
+
+
+@overload(slots)
+def _slots(m: Any, row: Any) -> Callable[..., Any] | None:
+    if not isinstance(m, types.NamedTuple) or m.instance_class not in _SLOTS:
+        return None
+    return _SLOTS[m.instance_class]
+
+
 @overload(combine)
-def _combine(x: Any, before: Any, y: Any, first: Any, last: Any, a: Any, b: Any, c: Any) -> Callable[..., None]:
-    def loop(x: Any, before: Any, y: Any, first: Any, last: Any, a: Any, b: Any, c: Any) -> None:
-        start, stop = np.uintp(first), np.uintp(last)
+def _combine(w: Any, x: Any, before: Any, y: Any, count: Any, a: Any, b: Any, c: Any) -> Callable[..., None]:
+    def loop(w: Any, x: Any, before: Any, y: Any, count: Any, a: Any, b: Any, c: Any) -> None:
+        u, v, t = np.uintp(x), np.uintp(y), np.uintp(before)
         if c != 0:
-            for i in range(start, stop):
-                y[i] = a * y[i] + b * x[i] + c * before[i]
+            for i in range(np.uintp(count)):
+                w[v + i] = a * w[v + i] + b * w[u + i] + c * w[t + i]
         elif b != 0:
-            for i in range(start, stop):
-                y[i] = a * y[i] + b * x[i]
+            for i in range(np.uintp(count)):
+                w[v + i] = a * w[v + i] + b * w[u + i]
         elif a != 1:
-            for i in range(start, stop):
-                y[i] = a * y[i]
+            for i in range(np.uintp(count)):
+                w[v + i] = a * w[v + i]
 
     return loop

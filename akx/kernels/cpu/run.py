@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.kernels.cpu.jit import jit
-from akx.kernels.cpu.products import combine, product
+from akx.kernels.cpu.products import combine, product, slots
 from akx.kernels.cpu.sync import LINE, publish, wait_for
 
 __all__ = ["GhostBlocks", "Tasks", "run_ghost", "run_tasks"]
@@ -24,6 +24,7 @@ class Tasks(NamedTuple):
 
     Thread t does tasks thread_ptr[t] .. thread_ptr[t+1]-1: task s makes rows first[s] <= i < last[s] of power power[s].
     Before it, for q in wait_ptr[s] .. wait_ptr[s+1]-1, thread wait_thread[q] must have finished wait_count[q] tasks.
+    During it, the matrix data of rows soon_first[s] <= i < soon_last[s] are fetched, which the thread needs next.
     All arrays are int64.
     """
 
@@ -31,6 +32,8 @@ class Tasks(NamedTuple):
     first: NDArray[np.int64]
     last: NDArray[np.int64]
     power: NDArray[np.int64]
+    soon_first: NDArray[np.int64]
+    soon_last: NDArray[np.int64]
     wait_ptr: NDArray[np.int64]
     wait_thread: NDArray[np.int64]
     wait_count: NDArray[np.int64]
@@ -63,25 +66,23 @@ def _meet(counters: Any, thread: int, threads: int, value: int) -> None:
 
 
 @jit
-def _share(n: int, thread: int, threads: int) -> tuple[int, int]:
-    return n * thread // threads, n * (thread + 1) // threads
-
-
-@jit
-def _steps(m: Any, start: Any, w: Any, j: int, v: int, first: int, last: int, a: Any, b: Any, c: Any) -> None:
-    """Rows first..last of power j of start vector v, the recurrence included."""
-    x = start[v] if j == 1 else w[j - 1, v]
-    y = w[j, v]
-    product(m, x, y, first, last, 0)
+def _step(
+    m: Any, w: Any, stride: int, j: int, v: int, first: int, last: int, a: Any, b: Any, c: Any, soon: int, lines: int
+) -> None:
+    """Rows first..last of power j of start vector v, the recurrence included; powers are `stride` entries apart."""
+    y = j * stride + v
+    x = y - stride
+    product(m, w, x, y, first, last, 0, soon, lines)
     if a[j - 1] != 1 or b[j - 1] != 0 or c[j - 1] != 0:
-        before = start[v] if j <= 2 else w[j - 2, v]
-        combine(x, before, y, first, last, a[j - 1], b[j - 1], c[j - 1])
+        before = max(x - stride, v)
+        combine(w, x + first, before + first, y + first, last - first, a[j - 1], b[j - 1], c[j - 1])
 
 
 @jit
 def run_tasks(
     m: Any,
     tasks: Any,
+    unit: int,
     group: int,
     x: Any,
     out: Any,
@@ -96,58 +97,77 @@ def run_tasks(
 ) -> None:
     """Do all tasks of one thread.
 
-    m: the matrix as laid out; group: rows per sub-block; x (b, n); out (k+1, b, n), out[0] becomes x. In natural order
-    `order` and `place` are empty and `work` is out; else `work` (k+1, b, n) holds the powers in the order of the
+    m: the matrix as laid out; unit, group: rows per unit of the format and per sub-block; x (b, n); out and work flat, (k+1, b, n); out[0] becomes x.
+    In natural order `order` and `place` are empty and `work` is out; else `work` holds the powers in the order of the
     partition, order[new] = old and place[old] = new. a, b, c (k,); counters: int64, zero, 2 LINE words per thread.
     """
-    threads = tasks.thread_ptr.size - 1
-    begin, end = _share(x.shape[1], thread, threads)
-    vectors = x.shape[0]
-    start = x
-    if order.size:
-        start = work[0]
-        for v in range(vectors):
+    threads, vectors, n = tasks.thread_ptr.size - 1, x.shape[0], x.shape[1]
+    stride = vectors * n
+    begin, end = n * thread // threads, n * (thread + 1) // threads
+    for v in range(vectors):
+        row = np.uintp(v * n)
+        for i in range(np.uintp(begin), np.uintp(end)):
+            out[row + i] = x[v, i]
+        if order.size:
             for i in range(np.uintp(begin), np.uintp(end)):
-                start[v, i] = x[v, np.uintp(order[i])]
-        _meet(counters, thread, threads, 1)
+                work[row + i] = x[v, np.uintp(order[i])]
+    _meet(counters, thread, threads, 1)
     base = tasks.thread_ptr[thread]
     for s in range(base, tasks.thread_ptr[thread + 1]):
         for q in range(tasks.wait_ptr[s], tasks.wait_ptr[s + 1]):
             wait_for(counters, np.uintp(tasks.wait_thread[q] * LINE), tasks.wait_count[q])
-        j, row = tasks.power[s], tasks.first[s]
-        while row < tasks.last[s]:
-            stop = min(row + group, tasks.last[s])
+        j, first, last = tasks.power[s], tasks.first[s], tasks.last[s]
+        plain = vectors == 1 and a[j - 1] == 1 and b[j - 1] == 0 and c[j - 1] == 0
+        soon, lines = 0, 0
+        if tasks.soon_last[s] > tasks.soon_first[s]:
+            soon = slots(m, tasks.soon_first[s])
+            units = (last - first + unit - 1) // unit
+            wanted = (slots(m, tasks.soon_last[s]) - soon) * m.values.itemsize // 64
+            lines = (wanted + units - 1) // units
+        while first < last:
+            stop = last if plain else min(first + group, last)
+            ahead = soon + (first - tasks.first[s]) // unit * lines * (64 // m.values.itemsize)
             for v in range(vectors):
-                _steps(m, start, work, j, v, row, stop, a, b, c)
-            row = stop
+                _step(m, work, stride, j, v * n, first, stop, a, b, c, ahead, lines if v == 0 else 0)
+            first = stop
         publish(counters, np.uintp(thread * LINE), s - base + 1)
-    for v in range(vectors):
-        for i in range(np.uintp(begin), np.uintp(end)):
-            out[0, v, i] = x[v, i]
     if order.size:
         _meet(counters, thread, threads, 2)
-        for j in range(1, out.shape[0]):
+        for j in range(1, a.size + 1):
             for v in range(vectors):
+                row = np.uintp(j * stride + v * n)
                 for i in range(np.uintp(begin), np.uintp(end)):
-                    out[j, v, i] = work[j, v, np.uintp(place[i])]
+                    out[row + i] = work[row + np.uintp(place[i])]
 
 
 @jit
 def run_ghost(
-    m: Any, blocks: Any, depth: int, x: Any, out: Any, local: Any, a: Any, b: Any, c: Any, counters: Any, thread: int
+    m: Any,
+    blocks: Any,
+    depth: int,
+    longest: int,
+    x: Any,
+    out: Any,
+    local: Any,
+    a: Any,
+    b: Any,
+    c: Any,
+    counters: Any,
+    thread: int,
 ) -> None:
     """Do all ghost blocks of one thread, `depth` powers per pass.
 
-    local: (threads, depth + 2, b, longest) workspace; local[t, 0] holds v_{-1} and local[t, 1] v_0 of the pass.
+    out: flat, (k+1, b, n). local: flat, (threads, depth + 2, b, longest) workspace; of a thread's vectors the first is
+    v_{-1} and the second v_0 of the pass.
     """
-    threads = blocks.thread_ptr.size - 1
-    vectors, k = x.shape[0], out.shape[0] - 1
-    begin, end = _share(x.shape[1], thread, threads)
+    threads, vectors, n, k = blocks.thread_ptr.size - 1, x.shape[0], x.shape[1], a.size
+    begin, end = n * thread // threads, n * (thread + 1) // threads
     for v in range(vectors):
         for i in range(np.uintp(begin), np.uintp(end)):
-            out[0, v, i] = x[v, i]
-    w = local[thread]
-    done, met = 0, 0
+            out[np.uintp(v * n) + i] = x[v, i]
+    _meet(counters, thread, threads, 1)
+    home, stride = thread * (depth + 2) * vectors * longest, vectors * longest
+    done, met = 0, 1
     while done < k:
         if done:
             met += 1
@@ -158,25 +178,38 @@ def run_ghost(
         for s in range(steps):
             three = three or c[done + s] != 0
         for g in range(blocks.thread_ptr[thread], blocks.thread_ptr[thread + 1]):
-            f, length = blocks.fetch_ptr[g], blocks.fetch_ptr[g + 1] - blocks.fetch_ptr[g]
+            f, length = np.uintp(blocks.fetch_ptr[g]), np.uintp(blocks.fetch_ptr[g + 1] - blocks.fetch_ptr[g])
             for v in range(vectors):
-                source = x[v] if done == 0 else out[done, v]
-                for i in range(np.uintp(length)):
-                    w[1, v, i] = source[np.uintp(blocks.fetch[np.uintp(f) + i])]
+                older, start = np.uintp(home + v * longest), np.uintp(home + stride + v * longest)
+                source = np.uintp((done * vectors + v) * n)
+                for i in range(length):
+                    local[start + i] = out[source + np.uintp(blocks.fetch[f + i])]
                 if three and done:
-                    for i in range(np.uintp(length)):
-                        w[0, v, i] = out[done - 1, v, np.uintp(blocks.fetch[np.uintp(f) + i])]
+                    source = np.uintp(((done - 1) * vectors + v) * n)
+                    for i in range(length):
+                        local[older + i] = out[source + np.uintp(blocks.fetch[f + i])]
             for s in range(steps):
-                j = done + s
+                j, row = done + s, blocks.row[g]
                 first, last = blocks.first[g, s + skipped], blocks.last[g, s + skipped]
                 for v in range(vectors):
-                    product(m, w[s + 1, v], w[s + 2, v], blocks.row[g] + first, blocks.row[g] + last, blocks.row[g])
+                    at = home + (s + 1) * stride + v * longest
+                    product(m, local, at, at + stride, row + first, row + last, row, 0, 0)
                     if a[j] != 1 or b[j] != 0 or c[j] != 0:
-                        combine(w[s + 1, v], w[s, v], w[s + 2, v], first, last, a[j], b[j], c[j])
+                        combine(
+                            local,
+                            at + first,
+                            at - stride + first,
+                            at + stride + first,
+                            last - first,
+                            a[j],
+                            b[j],
+                            c[j],
+                        )
             own = np.uintp(blocks.own_first[g])
             for s in range(steps):
                 for v in range(vectors):
-                    y = out[done + s + 1, v]
+                    target = np.uintp(((done + s + 1) * vectors + v) * n)
+                    start = np.uintp(home + (s + 2) * stride + v * longest)
                     for i in range(own, np.uintp(blocks.own_last[g])):
-                        y[np.uintp(blocks.fetch[np.uintp(f) + i])] = w[s + 2, v, i]
+                        out[target + np.uintp(blocks.fetch[f + i])] = local[start + i]
         done += steps

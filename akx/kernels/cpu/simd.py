@@ -21,6 +21,7 @@ __all__ = [
     "fma_block",
     "gather",
     "load",
+    "prefetch",
     "scatter",
     "scatter_block",
     "store",
@@ -240,6 +241,23 @@ def scatter(typingctx: Any, array: Any, base: Any, index: Any, p: Any, value: An
         return context.get_dummy_value()
 
     return types.void(array, types.uintp, index, types.uintp, value, types.uintp), generate
+
+
+@intrinsic
+def prefetch(typingctx: Any, array: Any, i: Any) -> Any:
+    """Ask for the cache line of array[i] in the second-level cache; harmless beyond the end."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        address = _address(context, builder, signature.args[0], args[0], args[1])
+        pointer = builder.bitcast(address, ir.IntType(8).as_pointer())
+        function = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(ir.VoidType(), [pointer.type, _I32, _I32, _I32]), "llvm.prefetch.p0"
+        )
+        read, second_level, data = (ir.Constant(_I32, number) for number in (0, 2, 1))
+        builder.call(function, [pointer, read, second_level, data])
+        return context.get_dummy_value()
+
+    return types.void(array, types.uintp), generate
 
 
 @intrinsic

@@ -79,7 +79,9 @@ def schedule_tasks(
     block, power = np.empty(blocks * k, dtype=np.int64), np.empty(blocks * k, dtype=np.int64)
     _play(low, high, owner, order, order_ptr, k, k_per_pass, lag, pointer, block, power)
     wait_ptr, wait_thread, wait_count = _waits(low, high, owner, pointer, block, power, k)
-    return Tasks(pointer, cuts[block], cuts[block + 1], power, wait_ptr, wait_thread, wait_count)
+    soon_first, soon_last = _soon(cuts, pointer, block, power, k_per_pass)
+    first, last = cuts[block], cuts[block + 1]
+    return Tasks(pointer, first, last, power, soon_first, soon_last, wait_ptr, wait_thread, wait_count)
 
 
 @jit
@@ -139,6 +141,28 @@ def _play(
                     left -= 1
                     break
         now += 1
+
+
+@jit
+def _soon(cuts: Any, pointer: Any, block: Any, power: Any, depth: int) -> Any:
+    """For each task, the share of the thread's next new block to fetch during it.
+
+    A new block is read from memory by the first power of a pass; the tasks between two such share the rows evenly.
+    """
+    first, last = np.zeros(block.size, np.int64), np.zeros(block.size, np.int64)
+    for t in range(pointer.size - 1):
+        start = pointer[t]
+        while start < pointer[t + 1]:
+            stop = start
+            while stop < pointer[t + 1] and (power[stop] - 1) % depth != 0:
+                stop += 1
+            if stop < pointer[t + 1]:
+                begin, rows = cuts[block[stop]], cuts[block[stop] + 1] - cuts[block[stop]]
+                for s in range(start, stop):
+                    first[s] = begin + rows * (s - start) // (stop - start)
+                    last[s] = begin + rows * (s + 1 - start) // (stop - start)
+            start = stop + 1
+    return first, last
 
 
 @jit
