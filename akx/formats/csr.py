@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from akx.formats.base import Format, Pattern, index_dtype
 
-__all__ = ["GROUP", "CsrArrays", "csr_fits", "from_csr"]
+__all__ = ["GROUP", "CsrAheadArrays", "CsrArrays", "csr_fits", "from_csr"]
 
 #: Rows that share a base.
 GROUP = 64
@@ -30,21 +30,34 @@ class CsrArrays(NamedTuple):
     values: NDArray[Any]
 
 
+class CsrAheadArrays(NamedTuple):
+    """As :class:`CsrArrays`; the kernel asks for entries of x well before it uses them."""
+
+    pointer: NDArray[Any]
+    base: NDArray[np.uint64]
+    column: NDArray[Any]
+    values: NDArray[Any]
+
+
 def csr_fits(pattern: Pattern, bits: int) -> bool:
     """Whether the columns of every group of rows lie within 2**bits of each other."""
     low, high = _group_range(pattern.indptr, pattern.indices, GROUP)
     return bool(np.all(high - low < np.uint64(2) ** np.uint64(bits))) if bits < 64 else True
 
 
-def from_csr(pattern: Pattern, dtype: np.dtype[Any], *, bits: int) -> Format:
-    """Lay `pattern` out; the values are zero until :meth:`Format.fill`. The caller has checked :func:`csr_fits`."""
+def from_csr(pattern: Pattern, dtype: np.dtype[Any], *, bits: int, ahead: bool = False) -> Format:
+    """Lay `pattern` out; the values are zero until :meth:`Format.fill`. The caller has checked :func:`csr_fits`.
+
+    With `ahead`, for the kernel that asks for x ahead of use; columns are then not relative to a base.
+    """
     low, _ = _group_range(pattern.indptr, pattern.indices, GROUP)
     if bits >= 32:
         low = np.zeros_like(low)
     index = np.empty(pattern.nnz, dtype=index_dtype(bits))
     _relative(pattern.indptr, pattern.indices, low, GROUP, index)
     values = np.zeros(pattern.nnz, dtype=dtype)
-    return Format(CsrArrays(pattern.indptr, low, index, values), None, 1, pattern.nnz, 1)
+    arrays = (CsrAheadArrays if ahead else CsrArrays)(pattern.indptr, low, index, values)
+    return Format(arrays, None, 1, pattern.nnz, 1)
 
 
 @njit(nogil=True, cache=True)

@@ -159,7 +159,7 @@ def test_every_variant_order_and_basis(backend: str, name: str, dtype: str) -> N
         for plan in all_plans(backend, name, matrix, k, (1, 3)):
             check(plan, matrix, x, coefficients, truth, size)
             seen.add(plan.variant)
-    assert seen == set(VARIANTS) - ({"bell", "bell16"} if name == "ghost" else set())
+    assert seen == set(VARIANTS) - ({"bell", "bell16", "csr-ahead"} if name == "ghost" else set())
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)

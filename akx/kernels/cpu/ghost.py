@@ -68,7 +68,7 @@ class Ghost:
         for parameter in common_parameters(matrix, device, orders):
             choices = parameter.choices
             if parameter.name == "variant":
-                choices = tuple(v for v in choices if not str(v).startswith("bell"))
+                choices = tuple(v for v in choices if not str(v).startswith(("bell", "csr-ahead")))
             if parameter.name == "sigma":
                 continue
             parameters.append(Parameter(parameter.name, choices, choices[0], parameter.description))
@@ -85,6 +85,8 @@ class Ghost:
             return f"unknown variant {plan.variant!r}, known are {', '.join(VARIANTS)}"
         if plan.variant.startswith("bell"):
             return "ghost zones break the dense blocks up"
+        if plan.variant == "csr-ahead":
+            return "local vectors are in cache, there is nothing to ask for ahead"
         reason = block_plan_reason(plan) or basic_reason(
             plan.replace(partitioner="natural", variant="csr"), matrix, ("natural",)
         )

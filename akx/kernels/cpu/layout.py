@@ -26,6 +26,7 @@ __all__ = ["VARIANTS", "Ordered", "bytes_per_entry", "lay_out", "ordered", "vari
 #: SpMV variants of this backend, in the order in which ties are decided.
 VARIANTS = {
     "csr": "compressed sparse rows",
+    "csr-ahead": "compressed sparse rows, entries of x asked for ahead of use, for columns far apart",
     "csr16": "compressed sparse rows, 16-bit column indices relative to a base per 64 rows",
     "sell": "sliced ELL with a sorting window",
     "sell16": "sliced ELL with a sorting window, 16-bit column indices relative to a base per chunk",
@@ -131,6 +132,8 @@ def _variant_reason(variant: str, pattern: Pattern, dtype: np.dtype[Any], sigma:
     limit = int(MOST_PADDING * pattern.nnz)
     too_full = f"padding would make it more than {MOST_PADDING:g} times as large"
     too_far = "columns of one chunk lie more than 65,535 apart"
+    if kind == "csr-ahead":
+        return None
     if kind == "csr":
         return None if bits > 16 or csr.csr_fits(pattern, bits) else too_far
     if kind == "sell":
@@ -174,8 +177,8 @@ def variants_for(matrix: Matrix, partitioner: str, *, sigma: int = 1) -> tuple[s
 def lay_out(pattern: Pattern, dtype: np.dtype[Any], variant: str, *, sigma: int, block: int) -> Format:
     """Lay `pattern` out as `variant`; the caller has asked :func:`variant_reason`. Values are not filled in."""
     kind, bits = _split(variant, pattern.columns)
-    if kind == "csr":
-        return csr.from_csr(pattern, dtype, bits=bits)
+    if kind in ("csr", "csr-ahead"):
+        return csr.from_csr(pattern, dtype, bits=bits, ahead=kind == "csr-ahead")
     if kind == "sell":
         return sell.from_csr(pattern, dtype, sigma=sigma, bits=bits)
     if kind == "dia":
@@ -188,7 +191,7 @@ def bytes_per_entry(plan: Plan, matrix: Matrix) -> float:
     kind, bits = _split(plan.variant, matrix.n)
     per_row = matrix.n / max(matrix.nnz, 1)
     itemsize = matrix.dtype.itemsize
-    if kind == "csr":
+    if kind in ("csr", "csr-ahead"):
         return itemsize + bits / 8 + 4 * per_row
     if kind == "sell":
         return itemsize + bits / 8 + per_row

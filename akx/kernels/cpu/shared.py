@@ -27,8 +27,9 @@ __all__ = [
     "thread_choices",
 ]
 
-#: Below this many entries one thread is all there is to try: waking a second costs more than the work.
-_SMALL = 20_000
+#: Below the first many entries one thread is all there is to try: waking a second costs more than the work. Above the
+#: second, one thread never wins.
+_SMALL, _LARGE = 20_000, 1_000_000
 
 
 def sigma_of(plan: Plan) -> int:
@@ -42,9 +43,11 @@ def block_of(plan: Plan, matrix: Matrix) -> int:
 
 
 def thread_choices(matrix: Matrix, device: HostDevice) -> tuple[int, ...]:
-    """One thread and all of them; one only for a small matrix."""
+    """All threads, one thread for a small matrix, or both to choose from."""
     most = device.cores
-    return (1,) if most == 1 or matrix.nnz < _SMALL else (most, 1)
+    if most == 1 or matrix.nnz < _SMALL:
+        return (1,)
+    return (most,) if matrix.nnz > _LARGE else (most, 1)
 
 
 def _orders(matrix: Matrix) -> tuple[str, ...]:
@@ -72,8 +75,8 @@ def common_parameters(
 
 
 def per_pass_choices(k: int) -> tuple[int, ...]:
-    """Powers per pass worth trying, ascending: k shared evenly over 1, 2, 3, ... passes, at least two powers each."""
-    return tuple(sorted({-(-k // passes) for passes in (1, 2, 3, 4, 8)} - {1})) or (k,)
+    """Powers per pass worth trying, ascending: k shared evenly over 1, 2 and 4 passes, at least two powers each."""
+    return tuple(sorted({-(-k // passes) for passes in (1, 2, 4)} - {1})) or (k,)
 
 
 def block_plan_reason(plan: Plan) -> str | None:
