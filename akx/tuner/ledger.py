@@ -98,11 +98,13 @@ class Ledger:
         """Whether plans of this schedule and order took more than `limit` seconds to prepare, and for nothing.
 
         For nothing: five times as long as the median plan, with no complete trial near the best. Then there are better
-        uses of the time.
+        uses of the time. Once is no rule: the first of a kind pays for what the others find memoised.
         """
-        spent = self.prepare_seconds(plan)
+        spent = self._prepare.get(_kind(plan), [])
+        if len(spent) < 2 or median(spent) <= limit:
+            return False
         everyone = [seconds for kind in self._prepare.values() for seconds in kind]
-        if spent <= limit or spent <= _DEAR * median(everyone):
+        if median(spent) <= _DEAR * median(everyone):
             return False
         best = self.best_seconds or math.inf
         return not any(

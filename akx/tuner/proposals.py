@@ -1,14 +1,16 @@
 """What to try next.
 
 Seeds: the predicted plan; each other schedule's defaults, also in the variants in which the baseline is fastest; and
-what its traffic model likes best. Then in turn a neighbour of the best plan (hill climbing: one parameter changed, the
-choice with the best record first) and a suggestion of Optuna's sampler (TPE), which has learnt from every trial. When
-neither has an idea, something untried at random.
+what its traffic model likes best. Then in turn neighbours of the best plan (hill climbing: one parameter changed, the
+choice with the best record first), a suggestion of Optuna's sampler (TPE), which has learnt from every trial, and a
+neighbour of a rival: the best plan of another schedule or variant that is close behind. When nobody has an idea,
+something untried at random.
 """
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
@@ -23,12 +25,14 @@ from akx.tuner.space import BASELINE_SCHEDULE, is_baseline
 __all__ = ["SEARCHING", "Proposals"]
 
 #: Origins of plans that the search itself came up with, after the seeds.
-SEARCHING = frozenset({"neighbour", "sampler", "spare"})
+SEARCHING = frozenset({"neighbour", "rival", "sampler", "spare"})
 
 #: Variants, the fastest of the baseline, in which the other schedules are tried first.
 _FAST_VARIANTS = 3
 #: Best plans whose neighbours are tried.
 _CLIMBED = 3
+#: The best plan of another schedule or variant is a rival where it takes at most this many times as long as the best.
+_RIVAL = 1.25
 #: Infeasible plans that may become trials, as examples of the reasons; the rest is passed over.
 _REFUSALS = 5
 #: Combinations that are looked through for something not yet tried.
@@ -50,6 +54,8 @@ class Proposals:
         Of the sampler.
     keep : callable, optional
         Plans for which it returns false are never proposed; baselines always are.
+    avoid : callable, optional
+        Plans for which it returns true are not proposed by the search, though they may be seeds.
     given : iterable of Plan
         Plans proposed before all others.
     """
@@ -61,6 +67,7 @@ class Proposals:
         *,
         seed: int,
         keep: Callable[[Plan], bool] | None = None,
+        avoid: Callable[[Plan], bool] | None = None,
         given: Iterable[Plan] = (),
     ) -> None:
         self.given = tuple(given)
@@ -69,8 +76,8 @@ class Proposals:
         self._ledger = ledger
         self._seed = seed
         self._keep = keep
+        self._avoid = avoid
         self._refused: set[tuple[str, str]] = set()
-        self._passed: set[Plan] = set()
         self._sampler: Sampler | None = None
 
     def baselines(self) -> list[Plan]:
@@ -93,13 +100,18 @@ class Proposals:
         self._ledger.since_progress = 0
         spare = self._spare()
         while True:
-            near = self._neighbour()
-            if near is not None:
-                yield "neighbour", near
-            suggested = self._learnt().suggest(self._ledger, self._is_refused)
-            if suggested is not None:
-                yield "sampler", suggested
-            if near is None and suggested is None:
+            idle = True
+            for origin, ask in (
+                ("neighbour", self._near_best),
+                ("sampler", self._suggestion),
+                ("neighbour", self._near_best),
+                ("rival", self._near_rival),
+            ):
+                plan = ask()
+                if plan is not None:
+                    idle = False
+                    yield origin, plan
+            if idle:
                 left = next(spare, None)
                 if left is None:
                     return
@@ -109,12 +121,6 @@ class Proposals:
         """Tell the sampler of a trial."""
         if self._sampler is not None:
             self._sampler.tell(trial)
-
-    def pass_over(self, plan: Plan) -> None:
-        """Never propose this plan again, though it was not tried."""
-        self._passed.add(plan)
-        if self._sampler is not None:
-            self._sampler.drop(plan)
 
     # ------------------------------------------------------------------------------------------------ sources
 
@@ -152,17 +158,37 @@ class Proposals:
             liked += [plan for _, _, plan in sorted(scored)[:1]]
         return liked
 
-    def _neighbour(self) -> Plan | None:
-        """An untried feasible neighbour of the best plan, or of the next best where all of those are done.
+    def _near_best(self) -> Plan | None:
+        """A neighbour of the best plan, or of the next best where all of those are done."""
+        near = (self._neighbour(trial.plan) for trial in self._ledger.completed()[:_CLIMBED])
+        return next((plan for plan in near if plan is not None), None)
+
+    def _near_rival(self) -> Plan | None:
+        """A neighbour of the best plan of another schedule or variant that is not far behind, the least tried first.
+
+        The best choices of one variant are not those of another: a rival deserves to be tuned before it is given up.
+        """
+        done = self._ledger.completed()
+        groups: dict[tuple[str, str], Plan] = {}
+        for trial in done:
+            if (trial.seconds or 0.0) <= _RIVAL * (done[0].seconds or 0.0):
+                groups.setdefault((trial.plan.schedule, trial.plan.variant), trial.plan)
+        groups.pop((done[0].plan.schedule, done[0].plan.variant), None)
+        tried = Counter((trial.plan.schedule, trial.plan.variant) for trial in self._ledger.trials)
+        near = (self._neighbour(groups[group]) for group in sorted(groups, key=lambda group: tried[group]))
+        return next((plan for plan in near if plan is not None), None)
+
+    def _neighbour(self, here: Plan) -> Plan | None:
+        """An untried feasible neighbour.
 
         Of several the one whose new choice has done best so far, in whatever plan; a choice never tried comes first.
         """
-        for trial in self._ledger.completed()[:_CLIMBED]:
-            near = [plan for plan in self._space.neighbours(trial.plan) if self._is_new(plan)]
-            for plan in sorted(near, key=self._by_record(trial.plan)):
-                if self._reason_against(plan) is None:
-                    return plan
-        return None
+        near = [plan for plan in self._space.neighbours(here) if self._is_open(plan)]
+        ordered = sorted(near, key=self._by_record(here))
+        return next((plan for plan in ordered if self._reason_against(plan) is None), None)
+
+    def _suggestion(self) -> Plan | None:
+        return self._learnt().suggest(self._ledger, self._is_refused)
 
     def _by_record(self, here: Plan) -> Callable[[Plan], float]:
         old = self._space.values(here) or {}
@@ -186,7 +212,7 @@ class Proposals:
         """What is left of the space, in a random order."""
         plans = list(islice(self._space.plans(), _ENUMERATED))
         random.Random(self._seed).shuffle(plans)
-        return (plan for plan in plans if self._is_new(plan) and self._reason_against(plan) is None)
+        return (plan for plan in plans if self._is_open(plan) and self._reason_against(plan) is None)
 
     # ------------------------------------------------------------------------------------------------ refusals
 
@@ -198,7 +224,7 @@ class Proposals:
                 yield origin, plan
 
     def _is_refused(self, plan: Plan) -> bool:
-        return not self._is_new(plan) or self._is_old_refusal(plan)
+        return not self._is_open(plan) or self._is_old_refusal(plan)
 
     def _is_old_refusal(self, plan: Plan) -> bool:
         """Whether a plan is infeasible; the first ones for each reason are let through, to be on record."""
@@ -219,4 +245,7 @@ class Proposals:
 
     def _is_new(self, plan: Plan) -> bool:
         wanted = self._keep is None or is_baseline(plan) or self._keep(plan)
-        return wanted and plan not in self._ledger and plan not in self._passed
+        return wanted and plan not in self._ledger
+
+    def _is_open(self, plan: Plan) -> bool:
+        return self._is_new(plan) and (self._avoid is None or not self._avoid(plan))

@@ -38,8 +38,8 @@ class Trial:
     plan : Plan
         The plan tried.
     origin : str
-        Who asked for it: ``"baseline"``, ``"predicted"``, ``"default"``, ``"model"``, ``"neighbour"``, ``"sampler"``,
-        ``"spare"``, ``"all"`` or ``"given"``.
+        Who asked for it: ``"baseline"``, ``"predicted"``, ``"default"``, ``"model"``, ``"neighbour"``, ``"rival"``,
+        ``"sampler"``, ``"spare"``, ``"all"`` or ``"given"``.
     state : str
         ``"complete"``, ``"pruned"`` (infeasible, or dropped early as too slow) or ``"failed"`` (an exception, or a
         wrong result).

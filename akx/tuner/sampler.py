@@ -70,12 +70,6 @@ class Sampler:
             self._walk(trial)
         self._close(trial, outcome)
 
-    def drop(self, plan: Plan) -> None:
-        """Forget a suggestion that will not be tried."""
-        trial = self._open.pop(plan, None)
-        if trial is not None:
-            self._study.tell(trial, state=self._optuna.trial.TrialState.PRUNED)
-
     def _close(self, trial: Any, outcome: Trial) -> None:
         if outcome.state == COMPLETE and outcome.seconds is not None:
             self._study.tell(trial, outcome.seconds)

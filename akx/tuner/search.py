@@ -92,11 +92,19 @@ class Search:
         self.model = model
         self.settings = settings
         self.ledger = Ledger(bench.space)
-        self.proposals = Proposals(model, self.ledger, seed=settings.seed, keep=keep, given=given)
+        self.proposals = Proposals(
+            model,
+            self.ledger,
+            seed=settings.seed,
+            keep=keep,
+            avoid=self._avoid,
+            given=given,
+        )
         self.notes: list[str] = []
         self._start = start
         self._callback = callback
         self._everything = everything
+        self._ran_short = False
 
     # ------------------------------------------------------------------------------------------------ phases
 
@@ -138,14 +146,13 @@ class Search:
             gone = self._budget_gone()
             if gone:
                 return gone
-            dear = origin in SEARCHING and self.ledger.is_dear(plan, _DEAR_SHARE * self.settings.seconds)
-            if dear or self.ledger.prepare_seconds(plan) > self._left():
-                self.proposals.pass_over(plan)
+            if self.ledger.prepare_seconds(plan) > self._left():
+                self._ran_short = True
                 continue
             self._try(plan, origin)
             if origin in SEARCHING and self.ledger.since_progress >= self.settings.patience:
                 return "no improvement"
-        return "space exhausted"
+        return "time budget" if self._ran_short else "space exhausted"
 
     def _run_off(self, stopped: str) -> Outcome:
         """Time the few best against the baseline once more, and choose."""
@@ -234,6 +241,13 @@ class Search:
         if self._left() <= 0 or (baseline and self._elapsed() > _BASELINE_SHARE * settings.seconds):
             return "time budget"
         return ""
+
+    def _avoid(self, plan: Plan) -> bool:
+        """Whether plans of this kind take longer to prepare than there is time, or than they are worth."""
+        if self.ledger.prepare_seconds(plan) > self._left():
+            self._ran_short = True
+            return True
+        return self.ledger.is_dear(plan, _DEAR_SHARE * self.settings.seconds)
 
     def _elapsed(self) -> float:
         return measure.now() - self._start

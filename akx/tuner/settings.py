@@ -34,9 +34,9 @@ class Settings:
         Of start vectors and sampler.
     """
 
-    trials: int = 60
+    trials: int = 80
     seconds: float = 40.0
-    patience: int = 20
+    patience: int = 25
     race: float = 1.5
     precision: Precision = field(default_factory=Precision)
     final: Precision = field(

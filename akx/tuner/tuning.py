@@ -69,7 +69,7 @@ def tune(
     threads : int, optional
         Most threads to use; a number other than the machine's cores is part of the plan's key.
     trials : int, optional
-        Most trials (60).
+        Most trials (80).
     seconds : float, optional
         Most seconds in all (40); a trial under way is finished.
     db : PlanDatabase, optional
