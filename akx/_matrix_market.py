@@ -182,7 +182,8 @@ def _checked_body(body: bytes, header: _Header, name: str) -> tuple[str, bytes]:
     indices = (_scan.INDEX,) * (2 if header.layout == "coordinate" else 0)
     values = {"complex": 2, "pattern": 0}.get(field, 1)
     kinds = indices + (_scan.INTEGER if whole else _scan.REAL,) * values
-    body = body.rstrip() + b"\n"  # SciPy's reader runs past the end of a text that ends in a blank
+    if not body.endswith(b"\n") or body[-2:-1].isspace():
+        body = body.rstrip() + b"\n"  # SciPy's reader runs past the end of a text that ends in a blank
     problem, line, entries = _scan.scan_body(body, kinds)
     if whole and problem == _scan.BAD_TOKEN:  # decimals or Inf among integers: nothing is lost by reading them as real
         field, kinds = "real", (*indices, _scan.REAL)
@@ -207,7 +208,9 @@ def _plain_spelling(body: bytes) -> bytes:
         body = re.sub(rb"(?m)^[ \t\r]*%[^\n]*", b"", body)
     if b"D" in body or b"d" in body:  # neither Inf nor NaN has one
         body = body.translate(bytes.maketrans(b"Dd", b"EE"))
-    if body.startswith(b"+") or any(blank + b"+" in body for blank in (b" ", b"\t", b"\n", b"\r")):
+    octets = np.frombuffer(body, dtype=np.uint8)
+    plus = np.flatnonzero(octets == ord("+")) if b"+" in body else np.zeros(0, dtype=np.int64)
+    if plus.size and (plus[0] == 0 or np.isin(octets[plus - 1], list(b" \t\n\r")).any()):  # not an exponent's
         body = re.sub(rb"(^|[ \t\r\n])\+", rb"\1 ", body)
     return body
 

@@ -694,3 +694,24 @@ class TestWriting:
             write_vector(tmp_path / "x.mtx", [3.0])
         assert read_vector(tmp_path / "x.mtx").tolist() == [1, 2]
         assert os.listdir(tmp_path) == ["x.mtx"]
+
+
+def test_a_long_file_is_scanned_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines are counted over all parts, wherever the fault is; parts may hold no line of their own."""
+    from akx import _scan
+
+    kinds = (_scan.INDEX, _scan.INDEX, _scan.REAL)
+    good = "".join(f"{i + 1} {i + 1} {i}.5e-1\n" for i in range(200)).encode()
+    expected = _scan.scan_body(good, kinds)
+    assert expected == (0, 200, 200)
+    for size in (64, 700, 10_000):
+        monkeypatch.setattr(_scan, "_PART_BYTES", size)
+        monkeypatch.setattr(_scan, "_MOST_PARTS", 7)
+        monkeypatch.setattr(_scan.os, "cpu_count", lambda: 7)
+        assert _scan.scan_body(good, kinds) == expected
+        for line in (0, 57, 199):
+            lines = good.splitlines(keepends=True)
+            lines[line] = b"1 x 2\n"
+            assert _scan.scan_body(b"".join(lines), kinds) == (_scan.BAD_TOKEN, line, line)
+    one_line = b"%" + b"-" * 5000 + b"\n" + b"1 1 1\n"
+    assert _scan.scan_body(one_line, kinds) == (0, 2, 1)
