@@ -60,7 +60,9 @@ def finalists(
     near = [trial.plan for trial in done if (trial.seconds or 0.0) <= _CHANCE * fastest]
     simple = sorted(equal, key=lambda plan: complexity(plan, nbytes(plan)))
     close = list(dict.fromkeys([*near[:2], *simple, *near]))[:count]
-    baselines = [trial.plan for trial in done if is_baseline(trial.plan)][:2]
+    family = [trial for trial in done if is_baseline(trial.plan)]
+    bar = _CHANCE * (family[0].seconds or 0.0)
+    baselines = [trial.plan for trial in family if (trial.seconds or 0.0) <= bar][:2]
     asked = [plan for plan in given if plan in ledger and ledger[plan].state == COMPLETE]
     return list(dict.fromkeys([*baselines, *close, *asked]))
 

@@ -1,7 +1,7 @@
 """What to try next.
 
-Seeds: the predicted plan; each other schedule's defaults, also in the variants in which the baseline is fastest; and
-what its traffic model likes best. Then in turn neighbours of the best plan (hill climbing: one parameter changed, the
+Seeds: the predicted plan; the other schedules' defaults, in the variants in which the baseline is fastest first; and
+what their traffic models like best. Then in turn neighbours of the best plan (hill climbing: one parameter changed, the
 choice with the best record first), a suggestion of Optuna's sampler (TPE), which has learnt from every trial, and a
 neighbour of a rival: the best plan of another schedule or variant that is close behind. When nobody has an idea,
 something untried at random.
@@ -128,32 +128,47 @@ class Proposals:
         yield from (("given", plan) for plan in self.given)
         yield "predicted", self._space.inside(predicted(self._model))
         others = [name for name in self._space.parameters if name != BASELINE_SCHEDULE]
-        for name in others:
-            yield from (("default", plan) for plan in self._defaults(name))
+        yield from (("default", plan) for plan in self._in_fast_variants(others))
+        yield from (("default", self._space.default(name)) for name in others)
         yield from (("model", plan) for plan in self._liked(others))
 
-    def _defaults(self, name: str) -> list[Plan]:
-        """A schedule's defaults, and the same in the fast variants; in the first order of rows that is feasible."""
-        fast = [trial.plan.variant for trial in self._ledger.completed() if is_baseline(trial.plan)]
-        allowed = self._space.choices(name, "variant")
-        variants = [variant for variant in dict.fromkeys(fast) if variant in allowed][:_FAST_VARIANTS]
-        orders = self._space.choices(name, "partitioner")
-        plans = [self._space.default(name)]
-        for variant in variants:
-            ordered = [self._space.plan(name, {"variant": variant, "partitioner": order}) for order in orders]
-            plans += [plan for plan in ordered if self._reason_against(plan) is None][:1]
-        return plans
+    def _in_fast_variants(self, names: list[str]) -> list[Plan]:
+        """Schedules' defaults in the variants in which the baseline is fastest, most promising first.
+
+        These are also the variants that are compiled already. Promising is what the baseline took in the variant, times
+        the model's ratio of the plan to the baseline. Each plan is in the first order of rows in which it is feasible.
+        """
+        baselines = [trial for trial in self._ledger.completed() if is_baseline(trial.plan)]
+        fast = {trial.plan.variant: trial for trial in reversed(baselines)}
+        promise: list[tuple[float, Plan]] = []
+        for variant in list(reversed(fast))[:_FAST_VARIANTS]:
+            plain = fast[variant]
+            modelled = self._model.seconds(plain.plan)
+            for name in names:
+                if variant not in self._space.choices(name, "variant"):
+                    continue
+                orders = self._space.choices(name, "partitioner")
+                plans = [self._space.plan(name, {"variant": variant, "partitioner": order}) for order in orders]
+                feasible = next((plan for plan in plans if self._reason_against(plan) is None), None)
+                if feasible is not None:
+                    promise.append(((plain.seconds or 0.0) * self._model.seconds(feasible) / modelled, feasible))
+        return [plan for _, plan in sorted(promise, key=lambda pair: pair[0])]
 
     def _liked(self, names: list[str]) -> list[Plan]:
-        """The plan of each schedule that its traffic model likes best."""
+        """The plan of each schedule that its traffic model likes best, in a variant and an order of rows tried before.
+
+        What was tried is compiled and ordered, so that following the model costs little where it is wrong.
+        """
         end = measure.now() + _RANKING_SECONDS
+        variants = {trial.plan.variant for trial in self._ledger.completed()}
         liked: list[Plan] = []
         for name in names:
             scored: list[tuple[float, int, Plan]] = []
             for i, plan in enumerate(islice(self._space.plans(name), _ENUMERATED)):
                 if measure.now() > end:
                     break
-                if self._reason_against(plan) is None:
+                known = plan.variant in variants and self._ledger.prepare_seconds(plan) > 0
+                if known and self._reason_against(plan) is None:
                     scored.append((self._model.seconds(plan), i, plan))
             liked += [plan for _, _, plan in sorted(scored)[:1]]
         return liked

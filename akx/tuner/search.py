@@ -33,7 +33,7 @@ from akx.tuner.worker import Bench
 __all__ = ["Outcome", "Search"]
 
 #: Share of the time that baselines may take: there are many on first use, when each has to be compiled.
-_BASELINE_SHARE = 0.5
+_BASELINE_SHARE = 0.4
 #: Share of the time that the run-off may take, and that is kept back for it and the last preparation at most.
 _FINAL_SHARE, _RESERVED_SHARE = 0.1, 0.25
 #: Share of the time that preparing one plan may take where plans of its kind have not been worth it.

@@ -129,7 +129,7 @@ def tune(
     search = Search(bench, model, wanted, start=start, callback=callback, keep=space_filter)
     outcome = search.run()
     bench.close()
-    result = _result(outcome, matrix, key, space, model, start, name=name, db=kept)
+    result = _result(outcome, matrix, key, space, start, name=name, db=kept)
     if kept is not None:
         result = keep(kept, key, result)
     if callback is not None:
@@ -185,7 +185,7 @@ def exhaustive(
     )
     outcome = search.run()
     bench.close()
-    return _result(outcome, matrix, key, space, model, start, name=name, db=None)
+    return _result(outcome, matrix, key, space, start, name=name, db=None)
 
 
 def plan_key(
@@ -248,7 +248,6 @@ def _result(
     matrix: Matrix,
     key: PlanKey,
     space: Space,
-    model: Model,
     start: float,
     *,
     name: str,
@@ -259,6 +258,7 @@ def _result(
     prepare = tried if tried is not None else 0.0
     if not outcome.interrupted:
         prepare = _cold_prepare_seconds(space, matrix, best.plan, prepare)
+    roofline = _model(matrix, space, key.start_vectors).roofline(best.plan, best.seconds)
     name_of_baseline = f"{baseline.plan.schedule}/{baseline.plan.variant} threads={baseline.plan.threads}"
     return TuneResult(
         matrix_name=name,
@@ -288,7 +288,7 @@ def _result(
         db=None if db is None else str(db.path),
         interrupted=outcome.interrupted,
         stopped=outcome.stopped,
-        roofline=model.roofline(best.plan, best.seconds),
+        roofline=roofline,
         notes=outcome.notes,
     )
 

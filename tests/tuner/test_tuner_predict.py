@@ -189,7 +189,9 @@ def test_measured_figures_are_plausible() -> None:
     device = HostDevice("here", 2, 32 * 1024, 2**18, 2**22)
     found = measured_figures(device, 1)
     assert 1e8 < found.slow_bandwidth <= found.last_level_bandwidth <= found.cache_bandwidth < 1e13
-    assert measured_figures(device, 1) is found
+    again = measured_figures(device, 1)
+    assert again.slow_bandwidth >= found.slow_bandwidth
+    assert again.cache_bandwidth >= found.cache_bandwidth
 
 
 def test_real_schedules_have_a_prediction(make_matrix: Callable[..., Matrix]) -> None:
