@@ -40,6 +40,8 @@ class Ledger:
         self._by_plan: dict[Plan, Trial] = {}
         self._choices: dict[tuple[str, Option], float] = {}
         self._prepare: dict[tuple[str, str], list[float]] = {}
+        self._compiled: set[tuple[str, str]] = set()
+        self._first: list[float] = []
 
     def __contains__(self, plan: Plan) -> bool:
         return plan in self._by_plan
@@ -57,10 +59,13 @@ class Ledger:
         """Seconds of the baseline so far."""
         return None if self.baseline is None else self.baseline.seconds
 
-    def add(self, trial: Trial) -> bool:
-        """Enter a trial. Returns whether it became the baseline."""
+    def add(self, trial: Trial, elapsed: float = 0.0) -> bool:
+        """Enter a trial that took `elapsed` seconds in all. Returns whether it became the baseline."""
         self.trials.append(trial)
         self._by_plan[trial.plan] = trial
+        if trial.prepare_seconds is not None and _code(trial.plan) not in self._compiled:
+            self._compiled.add(_code(trial.plan))
+            self._first.append(elapsed)
         if trial.prepare_seconds is not None:
             self.since_progress += 1
             self._prepare.setdefault(_kind(trial.plan), []).append(trial.prepare_seconds)
@@ -94,6 +99,19 @@ class Ledger:
         """Median seconds that plans of this schedule and order of the rows took to prepare; 0 where none was."""
         return median(self._prepare.get(_kind(plan), [0.0]))
 
+    def is_compiled(self, variant: str) -> bool:
+        """Whether a plan of this variant, of whatever schedule, has been prepared in this search."""
+        return any(variant == compiled for _, compiled in self._compiled)
+
+    def expected_seconds(self, plan: Plan) -> float:
+        """Seconds before a trial of this plan can be timed: like others of its kind, and to compile what is new.
+
+        The very first trial tells nothing of the price of compiling: it compiles what all others share.
+        """
+        others = self._first[1:]
+        compiling = median(others) if others and _code(plan) not in self._compiled else 0.0
+        return max(self.prepare_seconds(plan), compiling)
+
     def is_dear(self, plan: Plan, limit: float) -> bool:
         """Whether plans of this schedule and order took more than `limit` seconds to prepare, and for nothing.
 
@@ -114,6 +132,11 @@ class Ledger:
     def record_of(self, choice: tuple[str, Option]) -> float:
         """Fewest seconds of any trial with this choice of a parameter, in whatever schedule; 0 where there is none."""
         return self._choices.get(choice, 0.0)
+
+
+def _code(plan: Plan) -> tuple[str, str]:
+    """What has to be compiled once."""
+    return plan.schedule, plan.variant
 
 
 def _kind(plan: Plan) -> tuple[str, str]:

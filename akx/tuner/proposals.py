@@ -9,6 +9,7 @@ something untried at random.
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -196,7 +197,8 @@ class Proposals:
     def _neighbour(self, here: Plan) -> Plan | None:
         """An untried feasible neighbour.
 
-        Of several the one whose new choice has done best so far, in whatever plan; a choice never tried comes first.
+        Of several the one whose new choice has done best so far, in whatever plan; a choice never tried comes first,
+        but for a variant that has to be compiled, which comes last.
         """
         near = [plan for plan in self._space.neighbours(here) if self._is_open(plan)]
         ordered = sorted(near, key=self._by_record(here))
@@ -209,6 +211,8 @@ class Proposals:
         old = self._space.values(here) or {}
 
         def record(plan: Plan) -> float:
+            if not self._ledger.is_compiled(plan.variant):
+                return math.inf
             new = self._space.values(plan) or {}
             changed = [choice for choice in new.items() if old.get(choice[0]) != choice[1]]
             return max((self._ledger.record_of(choice) for choice in changed), default=0.0)

@@ -146,7 +146,7 @@ class Search:
             gone = self._budget_gone()
             if gone:
                 return gone
-            if self.ledger.prepare_seconds(plan) > self._left():
+            if self.ledger.expected_seconds(plan) > self._left():
                 self._ran_short = True
                 continue
             self._try(plan, origin)
@@ -197,8 +197,9 @@ class Search:
     def _try(self, plan: Plan, origin: str) -> None:
         racing = not self._everything and origin != "given"
         best = self.ledger.best_seconds if racing else None
+        begin = measure.now()
         trial = self.bench.try_plan(plan, number=len(self.ledger.trials), origin=origin, best=best)
-        if self.ledger.add(trial) and trial.seconds is not None:
+        if self.ledger.add(trial, measure.now() - begin) and trial.seconds is not None:
             self.bench.anchor_on(plan, trial.seconds)
         self.proposals.learn(trial)
         self._report("baseline" if origin == "baseline" else "search", trial)
@@ -243,8 +244,8 @@ class Search:
         return ""
 
     def _avoid(self, plan: Plan) -> bool:
-        """Whether plans of this kind take longer to prepare than there is time, or than they are worth."""
-        if self.ledger.prepare_seconds(plan) > self._left():
+        """Whether plans of this kind take longer to compile or prepare than there is time, or than they are worth."""
+        if self.ledger.expected_seconds(plan) > self._left():
             self._ran_short = True
             return True
         return self.ledger.is_dear(plan, _DEAR_SHARE * self.settings.seconds)

@@ -35,7 +35,7 @@ class Settings:
     """
 
     trials: int = 80
-    seconds: float = 40.0
+    seconds: float = 48.0
     patience: int = 25
     race: float = 1.5
     precision: Precision = field(default_factory=Precision)

@@ -71,7 +71,7 @@ def tune(
     trials : int, optional
         Most trials (80).
     seconds : float, optional
-        Most seconds in all (40); a trial under way is finished.
+        Most seconds in all (48); a trial under way is finished.
     db : PlanDatabase, optional
         Where plans are looked up and kept; None does neither.
     retune : bool

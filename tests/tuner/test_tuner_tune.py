@@ -233,7 +233,7 @@ def test_the_time_budget_is_kept(make_world: Any, matrix: Any, seconds: float) -
 def test_compilation_counts_as_tuning_time_and_not_as_the_plans(make_world: Any, matrix: Any) -> None:
     world = make_world(compile_cost=4.0)
     result = tune(matrix, 8)
-    assert result.tuning_seconds < 50
+    assert result.tuning_seconds < 60
     assert result.seconds == pytest.approx(world.cost(result.plan))
     assert any(not is_baseline(t.plan) for t in result.trials)
 
