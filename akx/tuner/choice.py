@@ -67,7 +67,13 @@ def finalists(
     return list(dict.fromkeys([*baselines, *close, *asked]))
 
 
-def choose(finals: Iterable[Finalist], *, noise: float, nbytes: Callable[[Plan], int]) -> tuple[Finalist, Finalist]:
+def choose(
+    finals: Iterable[Finalist],
+    *,
+    noise: float,
+    nbytes: Callable[[Plan], int],
+    is_faster: Callable[[Plan, Plan], bool] | None = None,
+) -> tuple[Finalist, Finalist]:
     """The best plan and the baseline.
 
     Parameters
@@ -78,6 +84,8 @@ def choose(finals: Iterable[Finalist], *, noise: float, nbytes: Callable[[Plan],
         Differences below this fraction count as none.
     nbytes : callable
         The size of a plan's program.
+    is_faster : callable, optional
+        Whether one plan is faster than another beyond doubt; by default, whether it has fewer seconds.
 
     Returns
     -------
@@ -95,7 +103,8 @@ def choose(finals: Iterable[Finalist], *, noise: float, nbytes: Callable[[Plan],
     if is_baseline(best.plan):
         return best, best
     baseline = min((one for one in measured if is_baseline(one.plan)), key=_by_seconds)
-    return (best, baseline) if best.seconds < baseline.seconds else (baseline, baseline)
+    beyond_doubt = is_faster is None or is_faster(best.plan, baseline.plan)
+    return (best, baseline) if best.seconds < baseline.seconds and beyond_doubt else (baseline, baseline)
 
 
 def _by_seconds(one: Finalist) -> tuple[float, str]:

@@ -23,6 +23,8 @@ __all__ = ["Figures", "derived_figures", "measured_figures"]
 
 #: Careful figures of one core of a server: bytes a second from memory and from its own cache, sparse flops a second.
 _SLOW_PER_CORE, _CACHE_PER_CORE, _FLOPS_PER_CORE = 10e9, 30e9, 3.0e9
+#: Seconds to wake sleeping threads.
+_WAKING = 20e-6
 #: Cores that saturate the memory bus.
 _SATURATING_CORES = 8
 _MIB = 1024 * 1024
@@ -47,6 +49,8 @@ class Figures:
         Seconds for threads to meet once.
     last_level_bytes : int
         Size of the last-level cache.
+    waking : float
+        Seconds to set more than one thread to work, once a call.
     """
 
     slow_bandwidth: float
@@ -55,6 +59,7 @@ class Figures:
     flops: float
     synchronisation: float
     last_level_bytes: int
+    waking: float = 0.0
 
     def bandwidth(self, working_set: float) -> float:
         """Bytes a second at which a working set of that many bytes is read again and again."""
@@ -72,6 +77,7 @@ def derived_figures(device: HostDevice, threads: int) -> Figures:
         flops=_FLOPS_PER_CORE * used,
         synchronisation=0.0 if used == 1 else 1e-6 * (1 + math.log2(used)),
         last_level_bytes=device.l3_bytes,
+        waking=0.0 if used == 1 else _WAKING,
     )
 
 
@@ -115,6 +121,7 @@ def _measure(device: HostDevice, threads: int) -> Figures:
         flops=guess.flops,
         synchronisation=guess.synchronisation,
         last_level_bytes=guess.last_level_bytes,
+        waking=guess.waking,
     )
 
 

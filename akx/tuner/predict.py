@@ -3,7 +3,7 @@
 The model of one call with b start vectors on a machine with the figures of :mod:`akx.tuner.machine`::
 
     seconds = max(slow bytes / slow bandwidth, cache bytes / cache bandwidth, flops / flop rate)
-              + synchronisations x price of one
+              + synchronisations x price of one + waking the threads
 
 where slow bytes = matrix bytes + b x vector bytes, flops and cache bytes grow with b, and the slow bandwidth is that of
 the last-level cache where the matrix and all vectors fit it. It is a roofline, so it is optimistic; it ranks plans.
@@ -102,7 +102,8 @@ class Model:
             return math.inf
         parts = self.parts(traffic, self.figures)
         waiting = parts.pop("synchronisation")
-        return max(parts.values()) * self._share(plan) + waiting
+        waking = self.figures.waking if plan.threads > 1 else 0.0
+        return max(parts.values()) * self._share(plan) + waiting + waking
 
     def rank(self, plans: Iterable[Plan]) -> list[Plan]:
         """Plans by modelled seconds, fastest first; the order given where they are equal."""

@@ -13,7 +13,7 @@ so far.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from akx.errors import InfeasibleError
@@ -22,7 +22,7 @@ from akx.plan import Plan
 from akx.tuner import measure
 from akx.tuner.choice import choose, finalists
 from akx.tuner.ledger import Ledger
-from akx.tuner.measure import Precision
+from akx.tuner.measure import Measurement, Precision
 from akx.tuner.predict import Model
 from akx.tuner.proposals import SEARCHING, Proposals
 from akx.tuner.result import Finalist, Progress, Trial
@@ -172,7 +172,10 @@ class Search:
                 Finalist(plan, one.seconds, one.spread, len(one.samples))
                 for plan, one in zip(plans, found, strict=True)
             )
-            best, baseline = choose(finals, noise=settings.noise, nbytes=self.bench.nbytes)
+            times = dict(zip(plans, found, strict=True))
+            best, baseline = choose(
+                finals, noise=settings.noise, nbytes=self.bench.nbytes, is_faster=_faster_beyond_doubt(times)
+            )
             try:
                 self.bench.run_verified(programs[plans.index(best.plan)])
                 break
@@ -298,3 +301,8 @@ class Search:
                 roofline_share=share,
             )
         )
+
+
+def _faster_beyond_doubt(times: Mapping[Plan, Measurement]) -> Callable[[Plan, Plan], bool]:
+    """Whether the interval of the median ratio of two plans, taken round by round, lies below one."""
+    return lambda one, other: measure.paired_ratio(times[one], times[other]).high < 1.0

@@ -1,0 +1,125 @@
+"""Who is in the run-off, and who wins it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from akx.plan import Plan
+from akx.tuner.choice import choose, complexity, finalists
+from akx.tuner.ledger import Ledger
+from akx.tuner.result import Finalist, Trial
+from akx.tuner.space import Space, is_baseline
+
+SWEEP = Plan("cpu", "sweep", "csr", k=8, threads=2)
+SINGLE = Plan("cpu", "sweep", "csr", k=8, threads=1)
+SELL = Plan("cpu", "sweep", "sell", k=8, threads=2)
+REORDERED = Plan("cpu", "sweep", "csr", "rcm", k=8, threads=2)
+FRONT = Plan("cpu", "front", "csr", k=8, k_per_pass=8, threads=2)
+FRONT_SINGLE = Plan("cpu", "front", "csr", k=8, k_per_pass=8, threads=1)
+PLANS = (SWEEP, SINGLE, SELL, REORDERED, FRONT, FRONT_SINGLE)
+
+
+def pick(times: dict[Plan, float], **more: Any) -> tuple[Plan, Plan]:
+    best, baseline = choose(
+        [Finalist(plan, seconds, 0.0) for plan, seconds in times.items()], noise=0.01, nbytes=lambda plan: 0, **more
+    )
+    return best.plan, baseline.plan
+
+
+def test_the_fastest_wins() -> None:
+    assert pick({SWEEP: 2.0, FRONT: 1.0, REORDERED: 1.5}) == (FRONT, SWEEP)
+
+
+def test_within_the_noise_the_simpler_wins() -> None:
+    assert pick({SWEEP: 1.009, FRONT: 1.0}) == (SWEEP, SWEEP)
+    assert pick({SWEEP: 2.0, FRONT: 1.0, REORDERED: 1.005}) == (REORDERED, SWEEP)
+    assert pick({SWEEP: 2.0, FRONT: 1.0, FRONT_SINGLE: 1.005}) == (FRONT_SINGLE, SWEEP)
+    assert pick({SWEEP: 2.0, FRONT: 1.0, FRONT_SINGLE: 1.015}) == (FRONT, SWEEP)
+
+
+def test_the_baseline_is_the_fastest_of_its_family() -> None:
+    assert pick({SWEEP: 2.0, SELL: 1.8, FRONT: 1.0}) == (FRONT, SELL)
+
+
+def test_a_faster_sweep_is_the_baseline_and_no_gain() -> None:
+    assert pick({SWEEP: 2.0, SELL: 1.0, FRONT: 1.5}) == (SELL, SELL)
+
+
+def test_in_doubt_it_is_the_baseline() -> None:
+    times = {SWEEP: 2.0, FRONT: 1.8}
+    assert pick(times, is_faster=lambda one, other: True) == (FRONT, SWEEP)
+    assert pick(times, is_faster=lambda one, other: False) == (SWEEP, SWEEP)
+
+
+def test_noise_is_capped() -> None:
+    wild = [Finalist(SWEEP, 1.05, 0.5), Finalist(FRONT, 1.0, 0.5)]
+    best, _ = choose(wild, noise=0.01, nbytes=lambda plan: 0)
+    assert best.plan == FRONT
+
+
+@given(st.lists(st.floats(0.5, 2.0), min_size=len(PLANS), max_size=len(PLANS)), st.permutations(range(len(PLANS))))
+def test_the_choice_does_not_depend_on_the_order(seconds: list[float], order: list[int]) -> None:
+    times = list(zip(PLANS, seconds, strict=True))
+    best, baseline = pick(dict(times))
+    assert (best, baseline) == pick({times[i][0]: times[i][1] for i in order})
+    assert is_baseline(baseline)
+    found = dict(times)
+    assert best == baseline or found[best] < found[baseline]
+    assert found[best] <= 1.01 * min(seconds)
+
+
+def test_complexity_orders_plans() -> None:
+    ordered = sorted(PLANS, key=lambda plan: complexity(plan, 0))
+    assert ordered == [SINGLE, SWEEP, SELL, REORDERED, FRONT_SINGLE, FRONT]
+    assert complexity(FRONT, 1) < complexity(FRONT, 2)
+
+
+@pytest.fixture
+def ledger(make_world: Any, matrix: Any) -> Ledger:
+    make_world()
+    return Ledger(Space("cpu", 8, 2, None, {}, {}))  # type: ignore[arg-type]
+
+
+def enter(ledger: Ledger, times: dict[Plan, float], state: str = "complete") -> None:
+    for plan, seconds in times.items():
+        ledger.add(Trial(len(ledger.trials), plan, "all", state, "", seconds, 0.001, 0.1))
+
+
+def test_finalists_are_the_best_and_the_baselines_near_the_best_baseline(ledger: Ledger) -> None:
+    enter(ledger, {SWEEP: 2.0, SELL: 2.1, SINGLE: 4.0, REORDERED: 1.05, FRONT: 1.0, FRONT_SINGLE: 1.5})
+    found = finalists(ledger, 4, noise=0.01, given=(), nbytes=lambda plan: 0)
+    assert set(found) == {SWEEP, SELL, FRONT, REORDERED}
+    with_given = finalists(ledger, 4, noise=0.01, given=[FRONT_SINGLE], nbytes=lambda plan: 0)
+    assert set(with_given) == {*found, FRONT_SINGLE}
+
+
+def test_simple_plans_that_are_as_good_are_finalists(ledger: Ledger) -> None:
+    others = {FRONT.replace(block_bytes=1024 * i): 1.0 + i * 1e-5 for i in range(1, 9)}
+    enter(ledger, {SWEEP: 2.0, **others, FRONT_SINGLE: 1.005})
+    found = finalists(ledger, 3, noise=0.01, given=(), nbytes=lambda plan: 0)
+    assert FRONT_SINGLE in found
+    assert len(found) == 4
+
+
+def test_failed_trials_are_no_finalists(ledger: Ledger) -> None:
+    enter(ledger, {SWEEP: 2.0, FRONT: 1.0})
+    ledger.fail(FRONT, "wrong")
+    assert finalists(ledger, 4, noise=0.01, given=[FRONT], nbytes=lambda plan: 0) == [SWEEP]
+    assert ledger[FRONT].reason == "wrong"
+
+
+def test_the_ledger_counts_trials_without_progress(ledger: Ledger) -> None:
+    enter(ledger, {SWEEP: 2.0})
+    assert ledger.since_progress == 0
+    enter(ledger, {SELL: 3.0, REORDERED: 1.99})
+    assert ledger.since_progress == 2
+    assert ledger.best_seconds == 1.99
+    enter(ledger, {FRONT: 1.0})
+    assert ledger.since_progress == 0
+    assert ledger.baseline_seconds == 2.0
+    ledger.add(Trial(4, SINGLE, "all", "pruned", "infeasible"))
+    assert ledger.since_progress == 0
