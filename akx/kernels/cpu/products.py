@@ -30,7 +30,7 @@ from akx.kernels.cpu.jit import jit
 
 __all__ = ["combine", "product", "slots"]
 
-_1 = np.uintp(1)
+_1, _2, _3, _4 = np.uintp(1), np.uintp(2), np.uintp(3), np.uintp(4)
 #: Entries ahead of which csr-ahead asks for x: 64 of them cover the way to memory (16 to 128 were tried).
 _AHEAD = np.uintp(64)
 
@@ -51,16 +51,25 @@ def combine(w: Any, x: Any, before: Any, y: Any, count: Any, a: Any, b: Any, c: 
 
 
 def _csr(m: Any, w: Any, x: Any, y: Any, first: Any, last: Any, shift: Any, soon: Any, lines: Any) -> None:
-    i, end = np.uintp(first), np.uintp(last)
+    i, bound = np.uintp(first), np.uintp(last)
     target = np.uintp(y) - np.uintp(shift)
-    while i < end:
+    while i < bound:
         group = i // np.uintp(64)
-        stop = min(end, (group + _1) * np.uintp(64))
+        stop = min(bound, (group + _1) * np.uintp(64))
         start = np.uintp(x) + np.uintp(m.base[group])
         while i < stop:
-            total = m.values.dtype.type(0)
-            for p in range(np.uintp(m.pointer[i]), np.uintp(m.pointer[i + _1])):
-                total += m.values[p] * w[start + np.uintp(m.column[p])]
+            p, end = np.uintp(m.pointer[i]), np.uintp(m.pointer[i + _1])
+            s0 = s1 = s2 = s3 = m.values.dtype.type(0)
+            while p + _3 < end:  # four sums, so that additions do not wait for one another
+                s0 += m.values[p] * w[start + np.uintp(m.column[p])]
+                s1 += m.values[p + _1] * w[start + np.uintp(m.column[p + _1])]
+                s2 += m.values[p + _2] * w[start + np.uintp(m.column[p + _2])]
+                s3 += m.values[p + _3] * w[start + np.uintp(m.column[p + _3])]
+                p += _4
+            while p < end:
+                s0 += m.values[p] * w[start + np.uintp(m.column[p])]
+                p += _1
+            total = (s0 + s1) + (s2 + s3)
             w[target + i] = total
             i += _1
 
