@@ -1,0 +1,102 @@
+"""Compiled code: kept on disk between processes, and compiled anew when a kernel source changes; threads as asked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import akx
+from akx.errors import ArgumentError
+from akx.kernels import registry
+from akx.kernels.cpu.team import Team, team
+from akx.plan import Plan
+
+_PROGRAM = """
+import numpy as np, scipy.sparse as sp, akx
+from akx.kernels.cpu.run import run_tasks
+from akx.plan import Plan
+A = sp.diags_array([1.0, -2.0, 1.0], offsets=[-1, 0, 1], shape=(500, 500), format="csr")
+V = akx.MatrixPowers(A, 3, plan=Plan("cpu", "sweep", "csr16", k=3))(np.ones(500))
+assert abs(V[250, 1]) < 1e-15
+print(sum(run_tasks.stats.cache_hits.values()), sum(run_tasks.stats.cache_misses.values()))
+"""
+
+
+def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
+    root = Path(akx.__file__).resolve().parents[1]
+    environment = os.environ | {
+        "NUMBA_CACHE_DIR": str(tmp_path / "cache"),
+        "AKX_DB": str(tmp_path / "plans.sqlite"),
+        "PYTHONPATH": str(root),
+    }
+    results = [
+        subprocess.run(
+            [sys.executable, "-c", _PROGRAM], env=environment, capture_output=True, text=True, check=True
+        ).stdout.split()
+        for _ in range(2)
+    ]
+    assert results == [["0", "1"], ["1", "0"]]
+
+
+def test_stamp_covers_all_kernel_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    from akx.kernels.cpu import jit
+
+    before = jit.source_hash()
+    original = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda self: original(self) + (b"#" if self.name == "sell.py" else b""))
+    assert jit.source_hash.__wrapped__() != before
+
+
+def test_every_registered_schedule_is_there() -> None:
+    assert registry.backends() == ("cpu",)
+    assert [s.name for s in registry.schedules("cpu")] == ["sweep", "ghost", "wavefront"]
+    assert all(s.backend == "cpu" and s.description for s in registry.schedules("cpu"))
+    with pytest.raises(ArgumentError, match="unknown schedule"):
+        registry.get("cpu", "magic")
+
+
+def test_a_team_runs_every_member_in_a_thread_of_its_own() -> None:
+    members = Team(4)
+    for _ in range(50):
+        seen: dict[int, int] = {}
+        barrier = threading.Barrier(4, timeout=30)
+
+        def job(number: int, seen: dict[int, int] = seen, barrier: threading.Barrier = barrier) -> None:
+            barrier.wait()  # only passes where all four run at once
+            seen[number] = threading.get_ident()
+
+        members.run(job)
+        assert sorted(seen) == [0, 1, 2, 3]
+        assert len(set(seen.values())) == 4
+        assert seen[0] == threading.get_ident()
+
+
+def test_what_a_member_raises_is_raised() -> None:
+    def job(number: int) -> None:
+        if number == 2:
+            raise RuntimeError("member 2")
+
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="member 2"):
+            team(3).run(job)
+    team(3).run(lambda number: None)
+
+
+def test_threads_of_a_plan_are_the_threads_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    A = sp.diags_array([1.0, -2.0, 1.0], offsets=[-1, 0, 1], shape=(5000, 5000), format="csr")
+    sizes: list[int] = []
+    original = Team.run
+    monkeypatch.setattr(Team, "run", lambda self, job: (sizes.append(self.size), original(self, job))[1])
+    for count in (1, 3):
+        P = akx.MatrixPowers(A, 2, plan=Plan("cpu", "sweep", "csr", k=2, threads=count))
+        P(np.ones(5000))
+        assert sizes.pop() == count
+    monkeypatch.setenv("NUMBA_NUM_THREADS", "1")
+    assert akx.MatrixPowers(A, 2).plan.threads == 1

@@ -1,0 +1,88 @@
+"""Plans: frozen, checked, and the same after a trip through JSON."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import pytest
+
+from akx.errors import AkxError, PlanError
+from akx.plan import PLAN_SCHEMA, Plan
+
+PLAN = Plan("cpu", "wavefront", "sell16", "rcm", 8, 4, 65536, 2, {"split": "contiguous", "sigma": 32})
+
+
+def test_json_and_pickle_round_trip() -> None:
+    assert Plan.from_json(json.loads(json.dumps(PLAN.to_json()))) == PLAN
+    assert pickle.loads(pickle.dumps(PLAN)) == PLAN
+    assert PLAN.to_json()["schema"] == PLAN_SCHEMA
+
+
+def test_equal_plans_hash_alike_whatever_the_order_of_options() -> None:
+    other = Plan("cpu", "wavefront", "sell16", "rcm", 8, 4, 65536, 2, {"sigma": 32, "split": "contiguous"})
+    assert other == PLAN
+    assert hash(other) == hash(PLAN)
+    assert (
+        other.label()
+        == PLAN.label()
+        == ("cpu/wavefront/sell16 rcm k=4x2 block=64KiB threads=2 sigma=32 split=contiguous")
+    )
+
+
+def test_a_plan_is_frozen() -> None:
+    with pytest.raises(AttributeError):
+        PLAN.k = 3  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        PLAN.options["sigma"] = 1  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"k": 0},
+        {"k": True},
+        {"k": 2.0},
+        {"k_per_pass": 9},
+        {"threads": 0},
+        {"block_bytes": -1},
+        {"schedule": ""},
+        {"variant": 3},
+        {"options": {"sigma": [1]}},
+    ],
+)
+def test_nonsense_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(PlanError):
+        PLAN.replace(**change)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda data: data | {"schema": PLAN_SCHEMA + 1},
+        lambda data: data | {"colour": "blue"},
+        lambda data: {key: value for key, value in data.items() if key != "variant"},
+        lambda data: [data],
+    ],
+)
+def test_other_json_is_refused(spoil: Any) -> None:
+    with pytest.raises(PlanError):
+        Plan.from_json(spoil(PLAN.to_json()))
+
+
+def test_from_parameters_sorts_fields_from_options() -> None:
+    values = {"variant": "csr", "threads": 2, "block_bytes": 4096, "k_per_pass": 2, "split": "contiguous"}
+    plan = Plan.from_parameters("cpu", "wavefront", 4, values)
+    assert plan == Plan("cpu", "wavefront", "csr", "natural", 4, 2, 4096, 2, {"split": "contiguous"})
+    assert plan.option("split", "") == "contiguous"
+    assert plan.option("lag", 1) == 1
+
+
+def test_errors_say_what_expected_found_and_next() -> None:
+    error = AkxError("it broke", expected="this", found="that", hint="mend it")
+    assert str(error) == "it broke, expected this, found that; mend it"
+    again = pickle.loads(pickle.dumps(PlanError("x", found="y")))
+    assert isinstance(again, PlanError)
+    assert isinstance(again, ValueError)
+    assert str(again) == "x, found y"
