@@ -5,8 +5,10 @@ A plan says *how*; a *program* (:mod:`akx.kernels.base`) is a plan made ready fo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -20,9 +22,11 @@ PLAN_SCHEMA = 1
 Option = bool | int | float | str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
     """One way to compute k matrix powers.
+
+    Two plans are equal where they are the same in JSON: an option ``1`` is neither ``True`` nor ``1.0``.
 
     Attributes
     ----------
@@ -43,7 +47,7 @@ class Plan:
     threads : int
         Threads of the host, at least 1.
     options : mapping of str to bool, int, float or str
-        Parameters that only this schedule or variant knows, such as ``sigma`` of sliced ELL.
+        Parameters that only this schedule or variant knows, such as ``sigma`` of sliced ELL. Numbers are finite.
     """
 
     backend: str
@@ -71,13 +75,26 @@ class Plan:
             raise PlanError(
                 "plan field 'k_per_pass' is out of range", expected=f"at most k = {self.k}", found=str(self.k_per_pass)
             )
-        for key, option in self.options.items():
-            if not isinstance(key, str) or not isinstance(option, (bool, int, float, str)):
-                raise PlanError(f"plan option {key!r} is not a scalar", found=repr(option))
-        object.__setattr__(self, "options", MappingProxyType(dict(sorted(self.options.items()))))
+        if not isinstance(self.options, Mapping):
+            raise PlanError("plan options are not named", expected="a mapping of names", found=repr(self.options))
+        options = dict(sorted((_name(name), _scalar(name, value)) for name, value in self.options.items()))
+        object.__setattr__(self, "options", MappingProxyType(options))
+
+    @cached_property
+    def _identity(self) -> tuple[object, ...]:
+        """What makes two plans equal; types are part of it, since Python holds that 1 == True == 1.0."""
+        plain = tuple(getattr(self, f.name) for f in fields(self) if f.name != "options")
+        return (*plain, tuple((name, type(value), value) for name, value in self.options.items()))
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self._identity)
+
+    def __eq__(self, other: object) -> bool:
+        return self._identity == other._identity if isinstance(other, Plan) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash((self.label(), self.k, self.block_bytes))
+        return self._hash
 
     def __reduce__(self) -> tuple[object, ...]:
         return (Plan.from_json, (self.to_json(),))
@@ -131,3 +148,22 @@ class Plan:
         chosen: dict[str, Any] = {key: value for key, value in values.items() if key in names}
         options = {key: value for key, value in values.items() if key not in names}
         return Plan(backend=backend, schedule=schedule, k=k, options=options, **chosen)
+
+
+def _name(name: object) -> str:
+    if not isinstance(name, str) or not name:
+        raise PlanError("plan option has no name", expected="a non-empty string", found=repr(name))
+    return str(name)
+
+
+def _scalar(name: str, value: object) -> Option:
+    """An option as the plain type that it has after a trip through JSON."""
+    if isinstance(value, (bool, str)):
+        return value if isinstance(value, bool) else str(value)
+    if isinstance(value, int):
+        return int(value)
+    if not isinstance(value, float):
+        raise PlanError(f"plan option {name!r} is not a scalar", found=repr(value))
+    if not math.isfinite(value):
+        raise PlanError(f"plan option {name!r} is not finite", found=repr(value))
+    return float(value) + 0.0  # so that there is one zero

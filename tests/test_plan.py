@@ -6,6 +6,7 @@ import json
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 
 from akx.errors import AkxError, PlanError
@@ -31,6 +32,18 @@ def test_equal_plans_hash_alike_whatever_the_order_of_options() -> None:
     )
 
 
+def test_plans_are_equal_where_their_json_is() -> None:
+    options: list[Any] = [1, True, 1.0, 0, False, 0.0, -0.0, "1", np.float64(1.0), np.str_("1")]
+    plans = [PLAN.replace(options={"sigma": option}) for option in options]
+    for one in plans:
+        assert Plan.from_json(json.loads(json.dumps(one.to_json(), allow_nan=False))) == one
+        for other in plans:
+            alike = json.dumps(one.to_json()) == json.dumps(other.to_json())
+            assert (one == other) is alike
+            assert (hash(one) == hash(other)) >= alike
+    assert PLAN != PLAN.label()
+
+
 def test_a_plan_is_frozen() -> None:
     with pytest.raises(AttributeError):
         PLAN.k = 3  # type: ignore[misc]
@@ -50,6 +63,12 @@ def test_a_plan_is_frozen() -> None:
         {"schedule": ""},
         {"variant": 3},
         {"options": {"sigma": [1]}},
+        {"options": {"sigma": None}},
+        {"options": {"sigma": float("nan")}},
+        {"options": {"sigma": float("inf")}},
+        {"options": {"": 1}},
+        {"options": {1: 1, "sigma": 1}},
+        {"options": None},
     ],
 )
 def test_nonsense_is_refused(change: dict[str, Any]) -> None:
@@ -64,6 +83,11 @@ def test_nonsense_is_refused(change: dict[str, Any]) -> None:
         lambda data: data | {"colour": "blue"},
         lambda data: {key: value for key, value in data.items() if key != "variant"},
         lambda data: [data],
+        lambda data: data | {"options": None},
+        lambda data: data | {"options": [["sigma", 32]]},
+        lambda data: data | {"options": "sigma"},
+        lambda data: data | {"options": {"sigma": float("nan")}},
+        lambda data: data | {"options": {"sigma": None}},
     ],
 )
 def test_other_json_is_refused(spoil: Any) -> None:
