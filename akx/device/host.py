@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import platform
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from akx.errors import ArgumentError
+from akx.errors import ArgumentError, ArgumentTypeError
 
 __all__ = ["HostDevice", "default_threads", "host_device", "resolve_threads"]
 
 _SYS = Path("/sys/devices/system/cpu/cpu0/cache")
+#: Where version 2 control groups are mounted, and the file that says in which of them this process is.
+_CGROUPS, _OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 #: Used where the operating system does not tell (bytes per core for L1 and L2, in all for L3).
 _FALLBACK = {1: 32 * 1024, 2: 1024 * 1024, 3: 16 * 1024 * 1024}
 
@@ -26,7 +29,7 @@ class HostDevice:
     name : str
         Model name as the operating system gives it.
     cores : int
-        Cores this process may run on.
+        Cores this process may run on: those of its affinity, and no more than a quota of its control group pays for.
     l1_bytes, l2_bytes : int
         Data cache per core, in bytes.
     l3_bytes : int
@@ -72,11 +75,37 @@ def _model_name() -> str:
     return platform.processor() or platform.machine() or "unknown processor"
 
 
+def _quota_cores(root: Path = _CGROUPS, own: Path = _OWN_CGROUP) -> int | None:
+    """Whole cores that the quota of this process's control group (version 2) pays for, or None where there is none.
+
+    Threads that wait for one another are stopped all together once a quota is used up, so a fraction does not count.
+    A quota of any group above holds as well.
+    """
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        return None
+    path = next((line[3:] for line in lines if line.startswith("0::")), None)
+    if path is None:
+        return None
+    names = [name for name in path.split("/") if name not in ("", ".", "..")]
+    found: list[int] = []
+    for depth in range(len(names) + 1):
+        try:
+            quota, period = (root.joinpath(*names[:depth]) / "cpu.max").read_text().split()
+            found.append(max(1, int(quota) // int(period)))
+        except (OSError, ValueError, ZeroDivisionError):
+            continue  # no file, or "max": no limit here
+    return min(found, default=None)
+
+
 @lru_cache(maxsize=1)
 def host_device() -> HostDevice:
     """The processor this process runs on."""
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity is not None else (os.cpu_count() or 1)
+    quota = _quota_cores()
+    cores = cores if quota is None else min(cores, quota)
     caches = _cache_bytes()
     return HostDevice(_model_name(), cores, caches[1], caches[2], caches.get(3, caches[2]))
 
@@ -86,7 +115,7 @@ def default_threads() -> int:
     text = os.environ.get("NUMBA_NUM_THREADS")
     if text is None or not text.strip():
         return host_device().cores
-    if not text.strip().isdigit() or int(text) < 1:
+    if not text.strip().isdecimal() or int(text) < 1:
         raise ArgumentError(
             "NUMBA_NUM_THREADS is not a number of threads", expected="an integer >= 1", found=repr(text)
         )
@@ -94,9 +123,23 @@ def default_threads() -> int:
 
 
 def resolve_threads(threads: int | None) -> int:
-    """`threads` checked, or the default where it is None."""
+    """`threads` checked, or the default where it is None.
+
+    Raises
+    ------
+    ArgumentTypeError
+        Where it is no integer.
+    ArgumentError
+        Where it is below 1.
+    """
     if threads is None:
         return default_threads()
-    if isinstance(threads, bool) or int(threads) != threads or threads < 1:
+    try:
+        number = operator.index(threads)
+    except TypeError:
+        number = None
+    if number is None or isinstance(threads, bool):
+        raise ArgumentTypeError("threads is not a number", expected="an integer >= 1", found=repr(threads))
+    if number < 1:
         raise ArgumentError("threads is out of range", expected="an integer >= 1", found=repr(threads))
-    return int(threads)
+    return number

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from akx.device import host
 from akx.device.host import HostDevice, default_threads, host_device, resolve_threads
-from akx.errors import ArgumentError
+from akx.errors import ArgumentError, ArgumentTypeError
 
 
 def test_facts_are_plausible() -> None:
@@ -31,10 +35,51 @@ def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_NUM_THREADS", "3")
     assert default_threads() == resolve_threads(None) == 3
     assert resolve_threads(5) == 5
-    for wrong in ("0", "many", "-1"):
+    for wrong in ("0", "many", "-1", "²"):
         monkeypatch.setenv("NUMBA_NUM_THREADS", wrong)
         with pytest.raises(ArgumentError, match="NUMBA_NUM_THREADS"):
             default_threads()
-    for bad in (0, -2, True, 1.5):
-        with pytest.raises(ArgumentError):
-            resolve_threads(bad)  # type: ignore[arg-type]
+    assert resolve_threads(np.int64(5)) == 5  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("threads", [0, -2])
+def test_threads_out_of_range_are_refused(threads: int) -> None:
+    with pytest.raises(ArgumentError):
+        resolve_threads(threads)
+
+
+@pytest.mark.parametrize("threads", [True, 1.5, 2.0, "abc", "2", float("nan"), float("inf"), [2], np.ones(2)])
+def test_threads_that_are_no_integer_are_refused(threads: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="an integer"):
+        resolve_threads(threads)
+
+
+@pytest.mark.parametrize(
+    ("quotas", "cores"),
+    [
+        ({}, None),
+        ({"": "max 100000"}, None),
+        ({"": "400000 100000"}, 4),
+        ({"a/b": "250000 100000"}, 2),  # half a core pays for no thread
+        ({"a/b": "5000 100000"}, 1),
+        ({"a/b": "max 100000", "a": "300000 100000"}, 3),
+        ({"a/b": "800000 100000", "a": "200000 100000", "": "max 100000"}, 2),
+        ({"other": "100000 100000"}, None),
+        ({"a/b": "nonsense"}, None),
+    ],
+)
+def test_a_quota_of_the_control_group_limits_the_cores(
+    tmp_path: Path, quotas: dict[str, str], cores: int | None
+) -> None:
+    own = tmp_path / "own"
+    own.write_text("3:cpuset:/\n0::/a/b\n")
+    for group, text in quotas.items():
+        (tmp_path / "root" / group).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "root" / group / "cpu.max").write_text(text + "\n")
+    assert host._quota_cores(tmp_path / "root", own) == cores
+    assert host._quota_cores(tmp_path / "root", tmp_path / "missing") is None
+
+
+def test_the_quota_counts_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "_quota_cores", lambda: 1)
+    assert host_device.__wrapped__().cores == 1
