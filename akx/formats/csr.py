@@ -50,11 +50,14 @@ def from_csr(pattern: Pattern, dtype: np.dtype[Any], *, bits: int, ahead: bool =
 
     With `ahead`, for the kernel that asks for x ahead of use; columns are then not relative to a base.
     """
-    low, _ = _group_range(pattern.indptr, pattern.indices, GROUP)
     if bits >= 32:
-        low = np.zeros_like(low)
-    index = np.empty(pattern.nnz, dtype=index_dtype(bits))
-    _relative(pattern.indptr, pattern.indices, low, GROUP, index)
+        low = np.zeros(-(-pattern.rows // GROUP), dtype=np.uint64)
+        index = pattern.indices.astype(index_dtype(bits), copy=False)  # the matrix's own array where the width allows
+    else:
+        low, _ = _group_range(pattern.indptr, pattern.indices, GROUP)
+        index = np.empty(pattern.nnz, dtype=index_dtype(bits))
+        _relative(pattern.indptr, pattern.indices, low, GROUP, index)
+    index.flags.writeable = False
     values = np.zeros(pattern.nnz, dtype=dtype)
     arrays = (CsrAheadArrays if ahead else CsrArrays)(pattern.indptr, low, index, values)
     return Format(arrays, None, 1, pattern.nnz, 1)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +89,28 @@ def test_what_a_member_raises_is_raised() -> None:
         with pytest.raises(RuntimeError, match="member 2"):
             team(3).run(job)
     team(3).run(lambda number: None)
+
+
+def test_ctrl_c_waits_until_the_members_are_done() -> None:
+    """An interrupted call leaves no member behind: the next call is complete when it returns."""
+    members, done = Team(3), []
+
+    def job(number: int) -> None:
+        if number == 0:
+            signal.raise_signal(signal.SIGINT)
+        else:
+            time.sleep(0.1)
+        done.append(number)
+
+    for _ in range(3):
+        done.clear()
+        with pytest.raises(KeyboardInterrupt):
+            members.run(job)
+        assert sorted(done) == [0, 1, 2]
+    done.clear()
+    members.run(lambda number: (time.sleep(0.05 * number), done.append(number))[1])
+    assert sorted(done) == [0, 1, 2]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_threads_of_a_plan_are_the_threads_used(monkeypatch: pytest.MonkeyPatch) -> None:

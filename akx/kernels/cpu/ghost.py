@@ -12,6 +12,7 @@ Hoemmen, Mohiyuddin and Yelick (IPDPS 2008), algorithm PA1; thesis ch. 6.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -30,12 +31,12 @@ from akx.kernels.cpu.shared import (
     basic_reason,
     block_plan_reason,
     common_parameters,
+    front,
     per_pass_choices,
     sigma_of,
 )
 from akx.kernels.cpu.sync import LINE
 from akx.kernels.cpu.team import team
-from akx.kernels.cpu.wavefront import front
 from akx.matrix import Matrix
 from akx.partition.base import Partition, order_by_part
 from akx.partition.ghost import GhostZones, ghost_zones
@@ -63,7 +64,9 @@ class Ghost:
         once = matrix.nnz * (matrix.dtype.itemsize + 2)
         blocks = tuple(size for size in _BLOCKS if size <= max(once, _BLOCKS[0]))
         passes = per_pass_choices(k)
-        orders = ("natural", "metis") if matrix.nnz > _BLOCKS[0] else ("natural",)
+        orders: tuple[str, ...] = ("natural",)
+        if matrix.nnz > _BLOCKS[0]:
+            orders = ("natural", "metis", "hypergraph") if _has_hypergraph() else ("natural", "metis")
         parameters = []
         for parameter in common_parameters(matrix, device, orders):
             choices = parameter.choices
@@ -205,6 +208,10 @@ def _zones(
         matrix.pattern_cache[key] = (zones, zones.products)
     result: tuple[GhostZones, NDArray[np.int64]] = matrix.pattern_cache[key]
     return result
+
+
+def _has_hypergraph() -> bool:
+    return find_spec("mtkahypar") is not None
 
 
 def _parts(matrix: Matrix, partitioner: str, count: int) -> NDArray[Any]:

@@ -22,6 +22,8 @@ __all__ = [
     "block_plan_reason",
     "common_parameters",
     "dependencies",
+    "front",
+    "has_front",
     "per_pass_choices",
     "sigma_of",
     "thread_choices",
@@ -30,6 +32,8 @@ __all__ = [
 #: Below the first many entries one thread is all there is to try: waking a second costs more than the work. Above the
 #: second, one thread never wins.
 _SMALL, _LARGE = 20_000, 1_000_000
+#: A front that is wider than this share of the rows, and than so many rows, is no front: nothing would be reused.
+_WIDEST, _NARROW = 0.5, 4096
 
 
 def sigma_of(plan: Plan) -> int:
@@ -57,21 +61,48 @@ def _orders(matrix: Matrix) -> tuple[str, ...]:
 def common_parameters(
     matrix: Matrix, device: HostDevice, orders: tuple[str, ...] | None = None
 ) -> tuple[Parameter, ...]:
-    """variant, partitioner, threads and sigma."""
-    variants = variants_for(matrix, "natural", sigma=32 * lanes_of(matrix.dtype))
-    threads = thread_choices(matrix, device)
+    """variant, partitioner, threads and sigma.
+
+    Where another order of the rows is offered, so are the variants that natural order is no good for: columns that lie
+    far apart come near. Which combination fits is known when that order is made; `feasible` then says.
+    """
+    window = 32 * lanes_of(matrix.dtype)
     named = _orders(matrix) if orders is None else orders
+    fitting = set(variants_for(matrix, "natural", sigma=window))
+    if named != ("natural",):
+        fitting |= {"csr16", "sell16"}
+    variants = tuple(v for v in VARIANTS if v in fitting)
+    threads = thread_choices(matrix, device)
+    meaning = "SpMV variant: " + "; ".join(f"{v}: {VARIANTS[v]}" for v in variants)
     parameters = [
-        Parameter(
-            "variant", variants, variants[0], "SpMV variant: " + "; ".join(f"{v}: {VARIANTS[v]}" for v in variants)
-        ),
+        Parameter("variant", variants, variants[0], meaning),
         Parameter("partitioner", named, named[0], "order of the rows"),
         Parameter("threads", threads, threads[0], "threads"),
     ]
     if any(v.startswith("sell") for v in variants):
-        window = 32 * lanes_of(matrix.dtype)
         parameters.append(Parameter("sigma", (1, window), 1, "rows per sorting window of sliced ELL, 1 for none"))
     return tuple(parameters)
+
+
+def front(matrix: Matrix, partitioner: str) -> float:
+    """Mean extent of what a row and its block read, as a share of all rows; memoised with the pattern."""
+    key = ("akx.kernels.cpu.front", partitioner)
+    if key not in matrix.pattern_cache:
+        where = ordered(matrix, partitioner)
+        cuts = aligned_cuts(where.pattern, 256, 1)
+        low, high = block_dependencies(where.pattern.indptr, where.pattern.indices, cuts)
+        begin = np.minimum.accumulate(cuts[low][::-1])[::-1]
+        end = np.maximum.accumulate(cuts[high + 1])
+        own = np.diff(cuts)
+        matrix.pattern_cache[key] = float(np.mean(end - begin - own) / max(matrix.n, 1))
+    share: float = matrix.pattern_cache[key]
+    return share
+
+
+def has_front(matrix: Matrix, partitioner: str) -> bool:
+    """Whether what rows read is narrow enough, in this order, for a front to move through the matrix."""
+    share = front(matrix, partitioner)
+    return share * matrix.n <= _NARROW or share <= _WIDEST
 
 
 def per_pass_choices(k: int) -> tuple[int, ...]:

@@ -1,9 +1,9 @@
-"""Point-to-point synchronisation of threads: progress counters with acquire and release, and a polite spin.
+"""Point-to-point synchronisation of threads: progress counters with acquire and release, and a spin.
 
 Each thread counts the tasks it has finished in a cache line of its own; a thread that needs the results of another
 waits until that counter is high enough. Release on the counter makes the vector entries written before it visible to
-whoever acquires it. A waiting thread pauses, and after a while gives its core away, so that more threads than cores
-are slow but never stuck.
+whoever acquires it. A waiting thread looks again and again, and after a while gives its core away each time, so that
+more threads than cores are slow but never stuck. (No pause instruction: in a virtual machine it traps.)
 """
 
 from __future__ import annotations

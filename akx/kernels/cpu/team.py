@@ -1,16 +1,19 @@
 """A team of threads that runs one compiled function per thread, again and again.
 
-Plain Python threads and functions compiled without the GIL: unlike Numba's own pools, several teams may work at once
-from several callers, and each member is sure to run, which the point-to-point waits of the kernels rely on. The calling
-thread is member 0. Members sleep on a lock between calls.
+Plain Python threads and functions compiled without the GIL: unlike in Numba's own pools, each member is sure to run,
+which the point-to-point waits of the kernels rely on, and several callers do no harm: there is one team of each size in
+a process, and callers of one size take turns. The calling thread is member 0. Members sleep on a lock between calls.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 
 __all__ = ["Team", "team"]
 
@@ -28,7 +31,7 @@ class Team:
         if self.size == 1:
             job(0)
             return
-        with self._busy:
+        with self._busy, _interrupts_later():
             for member in self._members:
                 member.start(job)
             try:
@@ -38,6 +41,26 @@ class Team:
             for failure in failures:
                 if failure is not None:
                     raise failure
+
+
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Hold Ctrl-C back until the members are done: they wait for one another, and their results go to the caller."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    usual = signal.getsignal(signal.SIGINT)
+    if not callable(usual):  # ignored, default, or not Python's
+        yield
+        return
+    held: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: held.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+        if held:
+            usual(*held[0])
 
 
 class _Member:

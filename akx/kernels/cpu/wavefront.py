@@ -33,20 +33,19 @@ from akx.kernels.cpu.shared import (
     block_plan_reason,
     common_parameters,
     dependencies,
+    front,
+    has_front,
     per_pass_choices,
     sigma_of,
 )
 from akx.kernels.cpu.tasks import ascending, mirrored, schedule_tasks
 from akx.matrix import Matrix
-from akx.partition.reach import block_dependencies
 from akx.plan import Plan
 
-__all__ = ["SCHEDULE", "Wavefront", "front"]
+__all__ = ["SCHEDULE", "Wavefront"]
 
 KIB = 1024
 _BLOCKS = (64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB, 1024 * KIB)
-#: A front that is wider than this share of the rows is no front: nothing would be reused.
-_WIDEST = 0.5
 
 
 class Wavefront:
@@ -59,9 +58,10 @@ class Wavefront:
     def space(self, matrix: Matrix, device: HostDevice, k: int) -> tuple[Parameter, ...]:
         entry = matrix.nnz * (matrix.dtype.itemsize + 2)
         blocks = tuple(size for size in _BLOCKS if size * 4 <= max(entry, 4 * _BLOCKS[0]))
-        default = min(blocks, key=lambda size: abs(size - 256 * KIB))
+        default = min(blocks, key=lambda size: abs(size - 512 * KIB))
         passes = per_pass_choices(k)
-        common = [p if p.name != "variant" else _near(p) for p in common_parameters(matrix, device)]
+        orders = ("natural", "rcm") if has_front(matrix, "natural") else ("rcm", "levels")
+        common = [p if p.name != "variant" else _near(p) for p in common_parameters(matrix, device, orders)]
         parameters = [
             *common,
             Parameter("k_per_pass", passes, passes[-1], "powers done per pass over the matrix"),
@@ -90,8 +90,8 @@ class Wavefront:
         reason = block_plan_reason(plan) or basic_reason(plan, matrix, ("natural", "rcm", "levels"))
         if reason is not None:
             return reason
-        share = front(matrix, plan.partitioner)
-        if share * matrix.n > 4096 and share > _WIDEST:
+        if not has_front(matrix, plan.partitioner):
+            share = front(matrix, plan.partitioner)
             return f"rows reach over {share:.0%} of the matrix in {plan.partitioner} order, so that no front forms"
         return None
 
@@ -147,21 +147,6 @@ def _near(variant: Parameter) -> Parameter:
     """The variants without the one for columns far apart: a front has them near."""
     choices = tuple(v for v in variant.choices if v != "csr-ahead")
     return Parameter(variant.name, choices, choices[0], variant.description)
-
-
-def front(matrix: Matrix, partitioner: str) -> float:
-    """Mean extent of what a row and its block read, as a share of all rows; memoised with the pattern."""
-    key = ("akx.kernels.cpu.front", partitioner)
-    if key not in matrix.pattern_cache:
-        where = ordered(matrix, partitioner)
-        cuts = aligned_cuts(where.pattern, 256, 1)
-        low, high = block_dependencies(where.pattern.indptr, where.pattern.indices, cuts)
-        begin = np.minimum.accumulate(cuts[low][::-1])[::-1]
-        end = np.maximum.accumulate(cuts[high + 1])
-        own = np.diff(cuts)
-        matrix.pattern_cache[key] = float(np.mean(end - begin - own) / max(matrix.n, 1))
-    share: float = matrix.pattern_cache[key]
-    return share
 
 
 SCHEDULE = Wavefront()
