@@ -104,7 +104,7 @@ class AkxContest:
         canonical = akx.Matrix.from_any(matrix)
         if self.compile_first:
             compile_kernels(str(canonical.dtype), self.threads)
-        database = PlanDatabase(self.db) if self.db is not None else None
+        database = PlanDatabase(self.db) if self.db is not None else False
         begin = time.perf_counter()
         found = tune(canonical, k, threads=self.threads, seconds=self.tune_seconds, db=database, name=name)
         tuning_seconds = time.perf_counter() - begin

@@ -76,7 +76,7 @@ def compare(
     canonical = akx.Matrix.from_any(matrix)
     compile_kernels(str(canonical.dtype), threads)
     begin = time.perf_counter()
-    tuned = tune(canonical, k, threads=threads, seconds=tune_seconds, name=name)
+    tuned = tune(canonical, k, threads=threads, seconds=tune_seconds, db=False, name=name)
     between = time.perf_counter()
     found = exhaustive(canonical, k, threads=threads, seconds=seconds, include=[tuned.plan], name=name)
     end = time.perf_counter()

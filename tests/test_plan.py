@@ -41,7 +41,7 @@ def test_plans_are_equal_where_their_json_is() -> None:
             alike = json.dumps(one.to_json()) == json.dumps(other.to_json())
             assert (one == other) is alike
             assert (hash(one) == hash(other)) >= alike
-    assert PLAN != PLAN.label()
+    assert PLAN.label() != PLAN
 
 
 def test_a_plan_is_frozen() -> None:

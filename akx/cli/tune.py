@@ -67,7 +67,7 @@ def run_tune(request: TuneRequest, *, as_json: bool) -> int:
 
         print_tuning(result, request.file, data_console())
     if result.interrupted:
-        note("interrupted: kept the best plan so far; run the same command with --retune to search on")
+        note("interrupted: this is the best plan so far; run the same command with --retune to search on")
         return EXIT_INTERRUPTED
     return 0
 

@@ -1,4 +1,8 @@
-"""Results in the plan database: a plan found again as a result, and a result kept as a plan with its trials."""
+"""Results in the plan database: a plan found again as a result, and a result kept as a plan with its trials.
+
+A plan gives way only to one that was compared with it: what a search without a run-off found, or one that never came to
+measure the plan that is there, is not kept in its place.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +19,11 @@ from akx.plandb import PlanDatabase, PlanKey, PlanRecord, TrialRecord
 from akx.tuner import measure
 from akx.tuner.result import Counts, TuneResult
 
-__all__ = ["keep", "reuse"]
+__all__ = ["find", "keep", "reuse"]
 
 
-def reuse(
-    db: PlanDatabase, key: PlanKey, matrix: Matrix, device: HostDevice, threads: int, start: float
-) -> TuneResult | None:
-    """The result that the database has for a key, or None.
+def find(db: PlanDatabase, key: PlanKey, matrix: Matrix, device: HostDevice, threads: int) -> PlanRecord | None:
+    """The record that the database has for a key, or None.
 
     Parameters
     ----------
@@ -35,12 +37,10 @@ def reuse(
         This machine.
     threads : int
         Most threads.
-    start : float
-        When the call began, on the clock of :func:`akx.tuner.measure.now`.
 
     Returns
     -------
-    TuneResult or None
+    PlanRecord or None
         None also where the plan found names an unknown schedule or is infeasible: it is then as good as not there.
     """
     record = db.find(key).record
@@ -52,6 +52,15 @@ def reuse(
             return None
     except AkxError:
         return None
+    return record
+
+
+def reuse(db: PlanDatabase, record: PlanRecord, matrix: Matrix, threads: int, start: float) -> TuneResult:
+    """A record of :func:`find` as the result of a call that began at `start`, on the tuner's clock."""
+    key = record.key
+    notes = [f"tuned on {record.created[:10]} in {record.tuning_seconds:.1f} s"]
+    if record.provenance.get("interrupted"):
+        notes.append("that search was interrupted; a new one, with --retune (retune=True), goes on from this plan")
     baseline = None
     spreads = record.provenance.get("spreads")
     best_spread, baseline_spread = spreads if isinstance(spreads, list) and len(spreads) == 2 else (0.0, 0.0)
@@ -86,18 +95,32 @@ def reuse(
         reused=True,
         db=str(db.path),
         stopped="reused",
-        notes=(f"tuned on {record.created[:10]} in {record.tuning_seconds:.1f} s",),
+        notes=tuple(notes),
     )
 
 
-def keep(db: PlanDatabase, key: PlanKey, result: TuneResult) -> TuneResult:
+def keep(db: PlanDatabase, key: PlanKey, result: TuneResult, old: PlanRecord | None = None) -> TuneResult:
     """Put a result and its trials into the database.
+
+    Parameters
+    ----------
+    db : PlanDatabase
+        Where to.
+    key : PlanKey
+        Of the call.
+    result : TuneResult
+        What the search found.
+    old : PlanRecord, optional
+        A usable one that is there: it stays where the search was interrupted.
 
     Returns
     -------
     TuneResult
-        The same; with a note where it could not be kept, so that it is not lost with the database.
+        The same; with a note where it was not kept, so that it is not lost with the database.
     """
+    if old is not None and result.interrupted:
+        stays = f"the database keeps the plan it had, {old.plan.label()}: the search that was to replace it did not end"
+        return replace(result, notes=(*result.notes, stays))
     record = PlanRecord(
         key=key,
         plan=result.plan,

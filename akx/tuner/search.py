@@ -71,7 +71,7 @@ class Search:
     keep : callable, optional
         Plans for which it returns false are left out.
     given : iterable of Plan
-        Plans to be tried before anything but the baseline, and to be in the run-off.
+        Plans to be tried before anything but the baseline, whatever is left of the budgets, and to be in the run-off.
     everything : bool
         Try the whole feasible space instead of searching it, and drop nothing early.
     """
@@ -143,6 +143,9 @@ class Search:
     def _try_all(self, proposals: Iterator[tuple[str, Plan]]) -> str:
         """Try what is proposed until a budget ends or nothing is left; returns which."""
         for origin, plan in proposals:
+            if origin == "given":
+                self._try(plan, origin)
+                continue
             gone = self._budget_gone()
             if gone:
                 return gone

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from numbers import Integral
 
 from akx.errors import ArgumentError
 from akx.tuner.measure import Precision
@@ -51,5 +52,7 @@ class Settings:
             raise ArgumentError("number of trials is out of range", expected="an integer >= 1", found=repr(self.trials))
         if not (isinstance(self.seconds, (int, float)) and self.seconds > 0):
             raise ArgumentError("tuning time is out of range", expected="seconds > 0", found=repr(self.seconds))
+        if isinstance(self.seed, bool) or not isinstance(self.seed, Integral) or self.seed < 0:
+            raise ArgumentError("seed is out of range", expected="an integer >= 0", found=repr(self.seed))
         if self.race < 1 or self.patience < 1 or self.finalists < 1 or not 0 <= self.noise < 1:
             raise ArgumentError("search settings make no sense", found=repr(self))

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any, Literal
 
 from akx.device.host import HostDevice, host_device, resolve_threads
 from akx.errors import ArgumentError, ArgumentTypeError
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanKey, make_key
+from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanKey, default_database, make_key
 from akx.tuner import measure
 from akx.tuner.machine import derived_figures, measured_figures
 from akx.tuner.predict import Model
-from akx.tuner.record import keep, reuse
+from akx.tuner.record import find, keep, reuse
 from akx.tuner.result import Counts, Progress, TuneResult
 from akx.tuner.search import Outcome, Search
 from akx.tuner.settings import Settings
@@ -35,7 +37,7 @@ _TRIALS_IN_TIME = 50
 
 
 def tune(
-    matrix: Matrix,
+    matrix: Any,
     k: int,
     *,
     basis: str = "monomial",
@@ -44,9 +46,9 @@ def tune(
     threads: int | None = None,
     trials: int | None = None,
     seconds: float | None = None,
-    db: PlanDatabase | None = None,
+    db: PlanDatabase | str | os.PathLike[str] | Literal[False] | None = None,
     retune: bool = False,
-    seed: int = 0,
+    seed: int | None = None,
     name: str = "",
     callback: Callable[[Progress], object] | None = None,
     space_filter: Callable[[Plan], bool] | None = None,
@@ -56,8 +58,8 @@ def tune(
 
     Parameters
     ----------
-    matrix : Matrix
-        The matrix.
+    matrix : scipy.sparse matrix or array of any format, shape (n, n), or Matrix
+        The matrix, in the dtype that is to be tuned for.
     k : int
         Powers, at least 1.
     basis : str
@@ -72,12 +74,14 @@ def tune(
         Most trials (80).
     seconds : float, optional
         Most seconds in all (48); a trial under way is finished.
-    db : PlanDatabase, optional
-        Where plans are looked up and kept; None does neither.
+    db : PlanDatabase or path, optional
+        Where plans are looked up and kept: the user's database by default, which :func:`akx.matrix_powers` asks as
+        well. ``False`` does neither.
     retune : bool
-        Search even where there is a plan, and replace it.
-    seed : int
-        Of start vectors and sampler.
+        Search even where there is a plan. That plan is measured as well, and stays unless the search runs to its end
+        and finds a better one.
+    seed : int, optional
+        Of start vectors and sampler (0).
     name : str
         What to call the matrix in the database.
     callback : callable, optional
@@ -97,6 +101,8 @@ def tune(
     ------
     ArgumentError, ArgumentTypeError
         An argument makes no sense.
+    MatrixError
+        The matrix is dense, not square, empty or not finite.
     DatabaseError
         The database cannot be written; raised before any time is spent on tuning.
     InfeasibleError
@@ -105,40 +111,43 @@ def tune(
         Before anything was measured; later it ends the search and the best so far is kept.
     """
     start = measure.now()
+    matrix = Matrix.from_any(matrix)
     wanted = _settings(settings, trials, seconds, seed)
     k, start_vectors = _count("k", k), _count("start_vectors", start_vectors)
     if basis not in BASIS_KINDS:
         raise ArgumentError("unknown basis", expected=f"one of {', '.join(BASIS_KINDS)}", found=repr(basis))
     label, used, device = resolve_backend(backend), resolve_threads(threads), host_device()
     key = plan_key(matrix, k, basis=basis, start_vectors=start_vectors, backend=label, threads=used, device=device)
-    kept = None if space_filter is not None else db
+    kept, old = _database(db, space_filter), None
     if kept is not None:
         with warnings.catch_warnings():
             # A database that cannot even be read is an error below, and not a warning before it.
             warnings.simplefilter("ignore", PlanDatabaseWarning)
-            reused = None if retune else reuse(kept, key, matrix, device, used, start)
-        if reused is not None:
+            old = find(kept, key, matrix, device, used)
+        if old is not None and not retune:
+            reused = reuse(kept, old, matrix, used, start)
             if callback is not None:
                 callback(_last_progress(reused, wanted))
             return reused
         kept.check_writable()
     space = build_space(matrix, k, device, backend=label, threads=used)
+    given = [] if old is None else [space.inside(old.plan)]
     problem = Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed)
     bench = _bench(problem, space, wanted)
     model = _model(matrix, space, start_vectors)
-    search = Search(bench, model, wanted, start=start, callback=callback, keep=space_filter)
+    search = Search(bench, model, wanted, start=start, callback=callback, keep=space_filter, given=given)
     outcome = search.run()
     bench.close()
     result = _result(outcome, matrix, key, space, start, name=name, db=kept)
     if kept is not None:
-        result = keep(kept, key, result)
+        result = keep(kept, key, result, old)
     if callback is not None:
         callback(_last_progress(result, wanted))
     return result
 
 
 def exhaustive(
-    matrix: Matrix,
+    matrix: Any,
     k: int,
     *,
     basis: str = "monomial",
@@ -147,7 +156,7 @@ def exhaustive(
     threads: int | None = None,
     seconds: float | None = None,
     include: Iterable[Plan] = (),
-    seed: int = 0,
+    seed: int | None = None,
     name: str = "",
     callback: Callable[[Progress], object] | None = None,
     space_filter: Callable[[Plan], bool] | None = None,
@@ -171,14 +180,14 @@ def exhaustive(
         Its ``trials`` are all plans that were measured.
     """
     start = measure.now()
-    given = tuple(include)
+    matrix, given = Matrix.from_any(matrix), tuple(include)
     base = _settings(settings, None, None, seed)
     wanted = replace(base, trials=2**31 - 1, seconds=math.inf if seconds is None else seconds)
     k, start_vectors = _count("k", k), _count("start_vectors", start_vectors)
     label, used, device = resolve_backend(backend), resolve_threads(threads), host_device()
     key = plan_key(matrix, k, basis=basis, start_vectors=start_vectors, backend=label, threads=used, device=device)
     space = build_space(matrix, k, device, backend=label, threads=used)
-    bench = _bench(Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=seed), space, wanted)
+    bench = _bench(Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed), space, wanted)
     model = _model(matrix, space, start_vectors)
     search = Search(
         bench, model, wanted, start=start, callback=callback, keep=space_filter, given=given, everything=True
@@ -189,7 +198,7 @@ def exhaustive(
 
 
 def plan_key(
-    matrix: Matrix,
+    matrix: Any,
     k: int,
     *,
     basis: str = "monomial",
@@ -200,7 +209,7 @@ def plan_key(
 ) -> PlanKey:
     """The key under which :func:`tune` keeps the plan of a call with these arguments."""
     return make_key(
-        matrix,
+        Matrix.from_any(matrix),
         k,
         basis=basis,
         start_vectors=start_vectors,
@@ -210,14 +219,29 @@ def plan_key(
     )
 
 
-def _settings(settings: Settings | None, trials: int | None, seconds: float | None, seed: int) -> Settings:
+def _settings(settings: Settings | None, trials: int | None, seconds: float | None, seed: int | None) -> Settings:
     base = Settings() if settings is None else settings
     return replace(
         base,
         trials=base.trials if trials is None else trials,
         seconds=base.seconds if seconds is None else seconds,
-        seed=seed,
+        seed=base.seed if seed is None else seed,
     )
+
+
+def _database(db: object, space_filter: object) -> PlanDatabase | None:
+    """The database that `db` stands for, or None where plans are neither looked up nor kept."""
+    if db is not None and db is not False and not isinstance(db, (PlanDatabase, str, os.PathLike)):
+        raise ArgumentTypeError(
+            "db is no plan database",
+            expected="a PlanDatabase, a path, None for the user's, or False for none",
+            found=repr(db),
+        )
+    if db is False or space_filter is not None:
+        return None
+    if db is None:
+        return default_database()
+    return db if isinstance(db, PlanDatabase) else PlanDatabase(db)
 
 
 def _count(what: str, value: object) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -145,6 +146,12 @@ def default_cost(plan: Plan) -> float:
 
 
 OPTIMUM = Plan("cpu", "front", "sell", "natural", 8, 4, 256 * KIB, 2, {"split": "interleaved"})
+
+
+@pytest.fixture(autouse=True)
+def _no_plans_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The user's database is a new file in every test."""
+    monkeypatch.setenv("AKX_DB", str(tmp_path / "user" / "plans.sqlite"))
 
 
 @pytest.fixture

@@ -6,25 +6,31 @@ import dataclasses
 import json
 import math
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from akx.device.host import host_device
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, DatabaseError, InfeasibleError
 from akx.plan import Plan
-from akx.plandb import PlanDatabase
-from akx.tuner import Progress, Settings, exhaustive, plan_key, tune
+from akx.plandb import PlanDatabase, default_database
+from akx.tuner import Progress, Settings, exhaustive, plan_key, tuning
+from akx.tuner import tune as tune_and_keep
 from akx.tuner.space import build_space, is_baseline
+from akx.tuner.verify import Problem
 
 JSON_FIELDS = {
     "schema", "matrix", "k", "backend", "device", "baseline", "best", "speedup", "trials", "tuning_seconds",
     "prepare_seconds", "break_even_calls", "reused", "db",
 }  # fmt: skip
+#: A search each time, unless a test says where plans are kept.
+tune = partial(tune_and_keep, db=False)
 quick = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -318,7 +324,9 @@ def test_ctrl_c_keeps_the_best_so_far(make_world: Any, matrix: Any, db: PlanData
     tune(matrix, 8)
     for at in range(200, total.calls, max(1, total.calls // 7)):
         make_world(interrupt_at=at)
-        result = tune(matrix, 8, db=db, retune=True)
+        for record in db.list():
+            db.remove(record.id)
+        result = tune(matrix, 8, db=db)
         assert result.interrupted
         assert result.stopped == "interrupted"
         assert result.speedup >= 1.0
@@ -328,6 +336,24 @@ def test_ctrl_c_keeps_the_best_so_far(make_world: Any, matrix: Any, db: PlanData
         assert record is not None
         assert record.plan == result.plan
         assert result.to_json()["interrupted"] is True
+        again = tune(matrix, 8, db=db)
+        assert again.reused
+        assert any("interrupted" in note and "--retune" in note for note in again.notes)
+
+
+def test_ctrl_c_does_not_replace_a_plan_by_a_worse_one(make_world: Any, matrix: Any, db: PlanDatabase) -> None:
+    make_world()
+    assert tune(matrix, 8, db=db).plan.schedule == "front"
+    total = make_world()
+    assert not tune(matrix, 8, db=db, retune=True).interrupted
+    assert not any("interrupted" in note for note in tune(matrix, 8, db=db).notes)
+    (before,) = db.list()
+    for at in range(200, total.calls, max(1, total.calls // 3)):
+        make_world(interrupt_at=at)
+        result = tune(matrix, 8, db=db, retune=True)
+        assert result.interrupted
+        assert any("keeps the plan it had" in note for note in result.notes)
+        assert db.list() == [before]
 
 
 def test_ctrl_c_before_anything_was_measured_is_ctrl_c(make_world: Any, matrix: Any, db: PlanDatabase) -> None:
@@ -364,6 +390,81 @@ def test_retune_searches_again_and_replaces(make_world: Any, matrix: Any, db: Pl
     assert again.plan.schedule == "sweep"
     assert world.prepared
     assert tune(matrix, 8, db=db).plan == again.plan
+
+
+@pytest.mark.parametrize("short", [{"trials": 1}, {"trials": 4}, {"seconds": 0.2}, {"seconds": 1e-3}])
+def test_a_short_retune_does_not_replace_a_plan_by_a_worse_one(
+    make_world: Any, matrix: Any, db: PlanDatabase, optimum: Plan, short: dict[str, Any]
+) -> None:
+    world = make_world()
+    first = tune(matrix, 8, db=db)
+    assert world.cost(first.plan) <= 1.02 * world.cost(optimum)
+    again = tune(matrix, 8, db=db, retune=True, **short)
+    assert not again.reused
+    assert "given" in [trial.origin for trial in again.trials]
+    assert world.cost(tune(matrix, 8, db=db).plan) <= 1.02 * world.cost(first.plan)
+
+
+def test_retune_drops_a_plan_that_is_wrong_now(make_world: Any, matrix: Any, db: PlanDatabase) -> None:
+    make_world()
+    first = tune(matrix, 8, db=db)
+    make_world(wrong=lambda plan, call: plan == first.plan)
+    again = tune(matrix, 8, db=db, retune=True)
+    assert again.plan != first.plan
+    assert tune(matrix, 8, db=db).plan == again.plan
+
+
+def test_by_default_plans_are_in_the_users_database(world: Any, matrix: Any) -> None:
+    first = tune_and_keep(matrix, 8)
+    assert not first.reused
+    assert first.db == str(default_database().path)
+    assert tune_and_keep(matrix, 8).reused
+    assert [record.plan for record in default_database().list()] == [first.plan]
+
+
+def test_nothing_is_kept_where_db_is_false(world: Any, matrix: Any) -> None:
+    assert tune_and_keep(matrix, 8, trials=3, db=False).db is None
+    assert not default_database().exists()
+
+
+def test_a_database_may_be_named_by_its_path(world: Any, matrix: Any, tmp_path: Path) -> None:
+    for path in (tmp_path / "named.sqlite", str(tmp_path / "named.sqlite")):
+        result = tune_and_keep(matrix, 8, trials=3, db=path)
+    assert result.reused
+    assert not default_database().exists()
+
+
+@pytest.mark.parametrize("kind", ["csr", "csc", "coo", "lil", "dok", "dia", "bsr"])
+def test_any_sparse_matrix_will_do(world: Any, matrix: Any, kind: str) -> None:
+    first = tune_and_keep(matrix, 8, trials=3)
+    other = sp.csr_matrix(matrix.to_scipy()).asformat(kind)
+    assert tune_and_keep(other, 8).plan == first.plan
+    assert plan_key(other, 8) == plan_key(matrix, 8)
+    assert exhaustive(other, 8, seconds=0.05).fingerprint == matrix.fingerprint
+
+
+@pytest.mark.parametrize("A", [np.eye(3), sp.csr_array((0, 0)), sp.csr_array((2, 3)), None])
+def test_what_is_no_sparse_matrix_is_refused(world: Any, A: Any) -> None:
+    for call in (tune, exhaustive):
+        with pytest.raises(AkxError):
+            call(A, 8)
+
+
+def test_the_seed_of_the_settings_counts(world: Any, matrix: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+
+    class Watched(Problem):
+        def __init__(self, *args: Any, seed: int, **kwargs: Any) -> None:
+            seeds.append(seed)
+            super().__init__(*args, seed=seed, **kwargs)
+
+    monkeypatch.setattr(tuning, "Problem", Watched)
+    for call in (partial(tune, trials=2), partial(exhaustive, seconds=0.01)):
+        call(matrix, 8)
+        call(matrix, 8, settings=Settings(seed=5))
+        call(matrix, 8, settings=Settings(seed=5), seed=0)
+        call(matrix, 8, seed=3)
+    assert seeds == [0, 5, 0, 3] * 2
 
 
 @pytest.mark.parametrize(
@@ -503,6 +604,10 @@ def test_a_callback_that_raises_ends_the_tuning(world: Any, matrix: Any) -> None
         ({"backend": "abacus"}, ArgumentError),
         ({"trials": 0}, ArgumentError),
         ({"seconds": 0}, ArgumentError),
+        ({"seed": -1}, ArgumentError),
+        ({"seed": 1.5}, ArgumentError),
+        ({"db": True}, ArgumentTypeError),
+        ({"db": 3}, ArgumentTypeError),
         ({"seconds": float("nan")}, ArgumentError),
     ],
 )
