@@ -32,6 +32,7 @@ _NAMES = {
     "scipy": "SciPy",
     "mkl": "MKL",
     "mkl_1_thread": "MKL, 1 thread",
+    "mkl_bsr": "MKL, block CSR",
     "sweep": "own `sweep`",
     "sweep_reordered": "`sweep`, reordered",
 }

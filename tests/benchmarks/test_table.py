@@ -76,6 +76,14 @@ def test_full_tables_have_every_baseline_and_the_price(document: dict[str, Any])
         assert len({line.count("|") for line in part.splitlines() if line.startswith("|")}) == 1
 
 
+def test_every_baseline_has_a_name_for_readers() -> None:
+    seconds = {"mkl_bsr": 2e-3, "mkl_1_thread": 3e-3, "mkl": 4e-3, "scipy": 16e-3, "sweep": 8e-3}
+    text = table.full_tables(record.merge(None, ORIGIN, [entry("brick", 8, 1e-3, baselines=seconds)]))
+    head = cells(text, "matrix")
+    assert head[1:6] == ["MKL, block CSR", "MKL, 1 thread", "MKL", "SciPy", "own `sweep`"]
+    assert "mkl_" not in text
+
+
 def test_the_exhaustive_search_is_told(document: dict[str, Any]) -> None:
     found = {
         "matrix": "brick", "k": 8, "space": 500, "feasible": 321, "complete": True, "tuning_seconds": 41.2,
