@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from akx.plandb.database import Lookup, PlanDatabase, default_database
+from akx.plandb.database import Lookup, PlanDatabase, default_database, shared_database
 from akx.plandb.files import PlanDatabaseWarning, database_path
 from akx.plandb.keys import FIELD_MEANINGS, PlanKey, kernel_hash, make_key, versions
 from akx.plandb.layers import PlanLayer, ShippedPlans, shipped_plans
@@ -30,6 +30,7 @@ __all__ = [
     "make_key",
     "parse_bundle",
     "read_bundle",
+    "shared_database",
     "shipped_plans",
     "stale_fields",
     "versions",

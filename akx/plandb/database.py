@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import sqlite3
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from akx.errors import ArgumentError, DatabaseError, FileFormatError
+from akx.plandb.changes import count_change, file_stamp, generation
 from akx.plandb.files import PlanDatabaseWarning, check_place, database_path
 from akx.plandb.keys import FIELD_MEANINGS, PlanKey
 from akx.plandb.layers import PlanLayer, shipped_plans
@@ -26,8 +27,9 @@ from akx.plandb.rows import ADD_TRIAL, PUT, SELECT, SELECT_TRIALS, Row, decode, 
 from akx.plandb.store import Store
 from akx.plandb.transfer import ImportReport, bundle_text, read_bundle, write_bundle
 
-__all__ = ["Lookup", "PlanDatabase", "default_database"]
+__all__ = ["Lookup", "PlanDatabase", "default_database", "shared_database"]
 
+_T = TypeVar("_T")
 _USER = "user"
 #: Plans of one pattern that a failed lookup compares with.
 _NEIGHBOURS = 64
@@ -186,7 +188,7 @@ class PlanDatabase:
 
     def put(self, record: PlanRecord) -> None:
         """Keep `record` as the plan for its key, in place of the one there was. Raises :class:`DatabaseError`."""
-        self._store.write(lambda connection: connection.execute(PUT, encode(record)) and None)
+        self._change(lambda connection: connection.execute(PUT, encode(record)) and None)
 
     def remove(self, identifier: str) -> PlanRecord:
         """Remove the user's plan whose id begins with `identifier`, and its trials.
@@ -211,7 +213,7 @@ class PlanDatabase:
             connection.execute("DELETE FROM plans WHERE id = ?", (record.id,))
             connection.execute("DELETE FROM trials WHERE key_id = ?", (record.id,))
 
-        self._store.write(delete)
+        self._change(delete)
         return record
 
     # ------------------------------------------------------------------------------------------------ trials
@@ -295,7 +297,23 @@ class PlanDatabase:
                 added, replaced = added + (row is None), replaced + (row is not None)
             return ImportReport(added, replaced, kept, unchanged, bundle.problems)
 
-        return self._store.write(merge)
+        return self._change(merge)
+
+    def _change(self, action: Callable[[sqlite3.Connection], _T]) -> _T:
+        """`action` in one transaction, after which every holder of a plan of this file looks again."""
+        try:
+            return self._store.write(action)
+        finally:
+            count_change(self.path)
+
+    @property
+    def generation(self) -> int:
+        """How often this process has changed the plans of this file, through any object; costs next to nothing."""
+        return generation(self.path)
+
+    def file_stamp(self) -> tuple[Any, ...]:
+        """What differs after another process has changed the file; costs some microseconds, opens nothing."""
+        return file_stamp(self.path)
 
     def _other_file(self, path: str | os.PathLike[str]) -> Path:
         """`path`, which must not be the database: opening that beside SQLite would drop SQLite's locks."""
@@ -326,15 +344,20 @@ class PlanDatabase:
         return found[0]
 
 
-_DEFAULTS: dict[Path, PlanDatabase] = {}
+_SHARED: dict[Path, PlanDatabase] = {}
+
+
+def shared_database(path: str | os.PathLike[str] | None = None) -> PlanDatabase:
+    """The database at `path`, as for :class:`PlanDatabase`: one object per path and process, so it opens once."""
+    place = database_path(path)
+    if place not in _SHARED:
+        _SHARED.setdefault(place, PlanDatabase(place))
+    return _SHARED[place]
 
 
 def default_database() -> PlanDatabase:
     """The database of ``AKX_DB`` or of the user's data directory: one object per path and process, so it opens once."""
-    path = database_path()
-    if path not in _DEFAULTS:
-        _DEFAULTS[path] = PlanDatabase(path)
-    return _DEFAULTS[path]
+    return shared_database()
 
 
 def _reopen(path: str, layers: Sequence[PlanLayer] | None, timeout: float) -> PlanDatabase:

@@ -1,0 +1,43 @@
+"""Whether the plans of a file may have changed since a moment: cheap enough to ask on every call.
+
+Changes by this process are counted; those by others show in the file or in its write-ahead log (size or time).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from pathlib import Path
+
+__all__ = ["count_change", "file_stamp", "generation"]
+
+_CHANGES: Counter[Path] = Counter()
+_LOCK = threading.Lock()
+
+
+def count_change(path: Path) -> None:
+    """Say that this process has changed the plans of the file at `path`."""
+    with _LOCK:
+        _CHANGES[path] += 1
+
+
+def generation(path: Path) -> int:
+    """How often this process has changed the plans of the file at `path`; well below a microsecond."""
+    return _CHANGES[path]
+
+
+def file_stamp(path: Path) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What differs after another process has changed the file or its log; some microseconds.
+
+    An empty log counts as none: SQLite makes and removes those as the file is opened and closed.
+    """
+    return _stamp(path), _stamp(f"{path}-wal")
+
+
+def _stamp(path: str | Path) -> tuple[int, ...]:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ()
+    return (status.st_ino, status.st_size, status.st_mtime_ns) if status.st_size else ()
