@@ -6,17 +6,19 @@ predicted; never tuned unasked) -> program -> V. V[..., j] = p_j(A) x, v_{j+1} =
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from akx._canonical import check_kind, target_dtype
 from akx.basis import Basis, make_basis
 from akx.device.host import host_device, resolve_threads
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, MatrixError, PlanError
@@ -24,14 +26,22 @@ from akx.kernels import registry
 from akx.kernels.base import Coefficients, Program, as_coefficients, check_feasible
 from akx.matrix import Matrix, content_token
 from akx.plan import Plan
-from akx.plandb import PlanDatabase
+from akx.plandb import PlanDatabase, shared_database
 from akx.tuner import plan_key, predict
+from akx.tuner.machine import measured_figures
 
 __all__ = ["MatrixPowers", "matrix_powers"]
 
 _DTYPES = tuple(np.dtype(t) for t in (np.float32, np.float64, np.complex64, np.complex128))
-#: Prepared operators that :func:`matrix_powers` keeps.
+#: Prepared operators that :func:`matrix_powers` keeps: so many, and of so many bytes in all; the newest in any case.
 _KEPT = 8
+_KEPT_BYTES = 1 << 30
+#: Bytes of a matrix for which one more thread reads along, when its checksum is formed.
+_BYTES_PER_READER = 4 << 20
+#: Seconds for which a file of plans is taken to be unchanged by other processes.
+_GLANCE = 0.1
+#: Plan options that only mean something to more than one thread.
+_SHARED_OPTIONS = ("split", "lag")
 
 
 @dataclass(frozen=True)
@@ -62,7 +72,8 @@ class MatrixPowers:
         float32, float64, complex64 or complex128: the least precision to compute in. By default that of A (float64 for
         integers). A start vector of a wider type widens the result, as in SciPy.
     threads : int, optional
-        Most threads to use; ``NUMBA_NUM_THREADS`` or all cores by default. Plans are tuned for a number of threads.
+        Most threads to use, those of a given `plan` included; ``NUMBA_NUM_THREADS`` or all cores by default. Plans are
+        tuned for a number of threads.
     db : path or PlanDatabase, optional
         Where to look for tuned plans; ``AKX_DB`` or the user's database by default.
     backend : str, optional
@@ -77,7 +88,8 @@ class MatrixPowers:
     basis : Basis
         V_k satisfies A V_k = V_{k+1} B with B = ``basis.matrix()``.
     plan : Plan
-        The plan for one start vector.
+        The plan for one start vector of the matrix's type. Plans are tuned, kept and looked up for a number of start
+        vectors and a type: calls with several vectors, or with a wider type, may use another (see :meth:`explain`).
 
     Raises
     ------
@@ -87,6 +99,9 @@ class MatrixPowers:
     Notes
     -----
     One object does one call at a time: concurrent calls wait for each other.
+
+    A plan is looked up once for each number of start vectors and type, and then stays: a plan that is tuned later is
+    for objects made later (:func:`matrix_powers` does look again).
 
     Examples
     --------
@@ -120,12 +135,15 @@ class MatrixPowers:
         self.basis = make_basis(basis, self.k, self._matrix)
         self._threads = resolve_threads(threads)
         self._backend = backend
-        self._db = db if isinstance(db, PlanDatabase) else PlanDatabase(db)
-        self._given = plan
+        self._db = _database(db)
+        self._is_own_db = isinstance(db, PlanDatabase)
+        self._given = plan if plan is None or threads is None else _limited(plan, self._threads)
         self._matrices: dict[np.dtype[Any], Matrix] = {self._matrix.dtype: self._matrix}
         self._choices: dict[tuple[np.dtype[Any], int], _Choice] = {}
         self._programs: dict[tuple[np.dtype[Any], Plan], Program] = {}
         self._coefficients: dict[np.dtype[Any], Coefficients] = {}
+        self._types: dict[np.dtype[Any], np.dtype[Any]] = {}
+        self._ready: dict[tuple[np.dtype[Any], int], tuple[Program, Coefficients]] = {}
         self._lock = threading.RLock()
         self.prepare_seconds = 0.0
         self._program(self._result_dtype(None), 1)
@@ -146,8 +164,8 @@ class MatrixPowers:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held by the matrix and all programs prepared so far."""
-        return self._matrix.nbytes + sum(program.nbytes for program in self._programs.values())
+        """Bytes held: the matrix in every type used, what was derived from its pattern, and the programs so far."""
+        return sum(self._held().values())
 
     def __repr__(self) -> str:
         n, nnz = self._matrix.n, self._matrix.nnz
@@ -161,26 +179,41 @@ class MatrixPowers:
         Parameters
         ----------
         x : array_like, shape (n,) or (n, b)
-            One start vector, or b of them done in one pass over the matrix.
+            One start vector, or b of them done in one pass over the matrix. Should be finite (see below).
         out : ndarray, optional
-            Where V goes, in a shape and layout as returned.
+            Where V goes, in a shape and layout as returned: aligned, writeable, in Fortran order. Then it is what is
+            returned.
 
         Returns
         -------
         V : ndarray, shape (n, k+1) or (n, b, k+1)
             In the common type of A and x. Each vector ``V[..., j]`` of a start vector is contiguous (V is in Fortran
             order), and ``V[..., 0]`` is x.
+
+        Notes
+        -----
+        NaN and Inf in x, and overflow on the way, are not looked for. Compressed sparse rows (variant ``"csr"``) treat
+        them as SciPy does: row i of v_j is non-finite where an entry of the row meets one. The padded variants multiply
+        by zeros that are not in the matrix, and may give NaN in other rows too. Which rows depends on the plan.
         """
         start, single = _start_block(x, self._matrix.n)
-        dtype = self._result_dtype(start.dtype)
+        dtype = self._types.get(start.dtype)
+        if dtype is None:
+            dtype = self._types[start.dtype] = self._result_dtype(start.dtype)
         block = np.ascontiguousarray(start, dtype=dtype)
+        if not block.flags.behaved:  # compiled code is for aligned, writeable arrays: another kind compiles again
+            block = block.copy()
         vectors = block.shape[0]
         powers = self._result(out, vectors, single, dtype)
+        if out is not None and np.may_share_memory(block, powers):
+            block = block.copy()
         with self._lock:
-            program = self._program(dtype, vectors)
-            if out is not None and np.may_share_memory(block, powers):
-                block = block.copy()
-            program.run(block, powers, self._coefficients_in(dtype))
+            ready = self._ready.get((dtype, vectors))
+            if ready is None:
+                ready = self._ready[dtype, vectors] = self._program(dtype, vectors), self._coefficients_in(dtype)
+            ready[0].run(block, powers, ready[1])
+        if out is not None:
+            return out
         return powers[:, 0].T if single else powers.transpose(2, 1, 0)
 
     def update_values(self, A: Any) -> None:
@@ -197,8 +230,7 @@ class MatrixPowers:
             Where the pattern differs; nothing is changed then.
         """
         fresh = Matrix.from_any(A, dtype=self._matrix.dtype)
-        same = fresh.n == self._matrix.n and np.array_equal(fresh.indptr, self._matrix.indptr)
-        if not (same and np.array_equal(fresh.indices, self._matrix.indices)):
+        if not _same_pattern(fresh, self._matrix):
             raise MatrixError(
                 "the matrix has another pattern",
                 expected=f"the {self._matrix.nnz} entries given first",
@@ -206,7 +238,8 @@ class MatrixPowers:
                 hint="make a new MatrixPowers",
             )
         with self._lock:
-            self._matrix = self._matrix.with_values(fresh.data)
+            old = self._matrix
+            self._matrix = Matrix(old.indptr, old.indices, fresh.data, pattern_cache=old.pattern_cache)
             self._matrices = {self._matrix.dtype: self._matrix}
             for (dtype, _), program in self._programs.items():
                 program.update_values(self._matrix_in(dtype).data)
@@ -236,40 +269,53 @@ class MatrixPowers:
         def matmat(X: NDArray[Any]) -> NDArray[Any]:
             return np.array(self(X)[:, :, j])
 
-        dtype = np.result_type(self._matrix.dtype, self.basis.a, self.basis.b, self.basis.c)
-        return LinearOperator(self.shape, matvec=matvec, matmat=matmat, dtype=dtype)
+        return LinearOperator(self.shape, matvec=matvec, matmat=matmat, dtype=self._result_dtype(None))
 
-    def explain(self, *, measure: bool = True) -> str:
+    def explain(self, *, measure: bool = True, start_vectors: int = 1, dtype: DTypeLike | None = None) -> str:
         """What was chosen, why, and the traffic that the model expects, beside what a few calls achieve.
 
         Parameters
         ----------
         measure : bool
-            Time a few calls (about 0.2 s) and give bytes per second and the time per step; False does not run.
+            Time a few calls and this machine's memory (about half a second in all): the time per call and per step,
+            the expected bytes per second that were achieved, and the bandwidth measured. False does not run.
+        start_vectors : int
+            For calls with so many start vectors: each number has a plan of its own.
+        dtype : dtype, optional
+            For start vectors of that type; the matrix's by default.
         """
-        dtype = self._result_dtype(None)
-        choice = self._choice(dtype, 1)
+        vectors = _check_count("start_vectors", start_vectors)
+        dtype = self._result_dtype(None if dtype is None else target_dtype(np.dtype(np.float32), dtype))
+        with self._lock:
+            choice = self._choice(dtype, vectors)
         plan, matrix = choice.plan, self._matrix_in(dtype)
         schedule = registry.get(plan.backend, plan.schedule)
         traffic = schedule.traffic(plan, matrix, host_device())
-        plain = 2.0 * matrix.nnz * self.k
+        moved = traffic.matrix_bytes + vectors * traffic.vector_bytes
+        plain = 2.0 * matrix.nnz * self.k * vectors
         lines = [
             f"matrix      {matrix.n} x {matrix.n}, {matrix.nnz} entries, {dtype}",
-            f"powers      k = {self.k}, {self.basis.kind} basis",
+            f"powers      k = {self.k}, {self.basis.kind} basis, {vectors} start vector{'s' if vectors > 1 else ''}",
             f"plan        {plan.label()}",
             f"schedule    {schedule.description}",
             f"chosen      {choice.source}",
-            f"expected    {_mega(traffic.bytes)} from and to memory per call "
-            f"(matrix {_mega(traffic.matrix_bytes)}, vectors {_mega(traffic.vector_bytes)}), "
-            f"{traffic.flops / 1e6:.1f} Mflop, redundancy {traffic.redundancy:.2f}",
+            f"expected    {_mega(moved)} from and to memory per call "
+            f"(matrix {_mega(traffic.matrix_bytes)}, vectors {_mega(vectors * traffic.vector_bytes)}), "
+            f"{vectors * traffic.flops / 1e6:.1f} Mflop, redundancy {traffic.redundancy:.2f}",
         ]
         if measure:
-            seconds = self._time_calls()
-            lines.append(
-                f"measured    {seconds * 1e3:.3f} ms per call, {seconds / self.k * 1e3:.3f} ms per step: "
-                f"{traffic.bytes / seconds / 1e9:.1f} GB/s of the expected traffic, "
-                f"{plain / seconds / 1e9:.2f} Gflop/s"
-            )
+            seconds = self._time_calls(dtype, vectors)
+            figures = measured_figures(host_device(), plan.threads)
+            working = matrix.nbytes + (self.k + 1) * vectors * matrix.n * dtype.itemsize
+            bandwidth = figures.bandwidth(working)
+            level = "memory" if bandwidth == figures.slow_bandwidth else "the last-level cache"
+            lines += [
+                f"measured    {seconds * 1e3:.3f} ms per call, {seconds / self.k * 1e3:.3f} ms per step, "
+                f"{plain / seconds / 1e9:.2f} Gflop/s",
+                f"achieved    {moved / seconds / 1e9:.1f} GB/s of the expected traffic; {plan.threads} "
+                f"thread{'s' if plan.threads > 1 else ''} here were measured to read {level} at "
+                f"{bandwidth / 1e9:.1f} GB/s",
+            ]
         lines.append(f"prepared    in {self.prepare_seconds:.3f} s, {_mega(self.nbytes)} held")
         return "\n".join(lines)
 
@@ -304,7 +350,13 @@ class MatrixPowers:
                 expected="a writeable array in Fortran order, so that every vector is contiguous",
                 hint=f"make it with np.empty({shape}, dtype='{dtype}', order='F')",
             )
-        return out.T.reshape(self.k + 1, vectors, n)
+        if not out.flags.aligned:
+            raise ArgumentError(
+                "out is not aligned in memory",
+                expected=f"an address that is a multiple of {dtype.alignment}",
+                hint=f"make it with np.empty({shape}, dtype='{dtype}', order='F')",
+            )
+        return np.asarray(out).T.reshape(self.k + 1, vectors, n)
 
     def _matrix_in(self, dtype: np.dtype[Any]) -> Matrix:
         found = self._matrices.get(dtype)
@@ -336,6 +388,8 @@ class MatrixPowers:
             "threads": self._threads,
         }
         lookup = self._db.find(plan_key(matrix, self.k, **arguments))
+        if not self._is_own_db:
+            self._db.close()  # lookups are rare, open files are few
         if lookup.record is not None:
             record = lookup.record
             reason = _reason_against(record.plan, matrix)
@@ -360,11 +414,29 @@ class MatrixPowers:
             self.prepare_seconds += time.perf_counter() - begin
         return found
 
-    def _time_calls(self) -> float:
-        """Median seconds of a few calls into the same result, on a fixed start vector."""
-        dtype = self._result_dtype(None)
-        x = np.random.default_rng(0).standard_normal(self._matrix.n).astype(dtype)
-        out = np.empty((self._matrix.n, self.k + 1), dtype=dtype, order="F")
+    def _look_again(self) -> None:
+        """Look every plan up again, and forget the programs of those that were replaced."""
+        with self._lock:
+            wanted = list(self._choices)
+            self._choices.clear()
+            used = {(dtype, self._choice(dtype, vectors).plan) for dtype, vectors in wanted}
+            self._programs = {key: program for key, program in self._programs.items() if key in used}
+            self._ready.clear()
+
+    def _held(self) -> dict[Any, int]:
+        """Bytes of all that is held, by what tells one holding from another: arrays may be shared with others."""
+        arrays: dict[Any, int] = {}
+        for matrix in list(self._matrices.values()):
+            _add_arrays(arrays, (matrix.indptr, matrix.indices, matrix.data))
+        _add_arrays(arrays, self._matrix.pattern_cache)
+        programs = {("program", id(program)): program.nbytes for program in list(self._programs.values())}
+        return {**arrays, **programs}
+
+    def _time_calls(self, dtype: np.dtype[Any], vectors: int) -> float:
+        """Median seconds of a few calls into the same result, on fixed start vectors."""
+        n = self._matrix.n
+        x = np.asfortranarray(np.random.default_rng(0).standard_normal((n, vectors)).astype(dtype))
+        out = np.empty((n, vectors, self.k + 1), dtype=dtype, order="F")
         self(x, out=out)
         samples: list[float] = []
         while len(samples) < 5 or (sum(samples) < 0.2 and len(samples) < 200):
@@ -394,13 +466,14 @@ def matrix_powers(
     A : sparse matrix or array, shape (n, n)
         Any SciPy sparse format or a :class:`akx.Matrix`.
     x : array_like, shape (n,) or (n, b)
-        One start vector, or b of them done in one pass over the matrix.
+        One start vector, or b of them done in one pass over the matrix. Should be finite: where a NaN or Inf spreads to
+        depends on the plan, see :meth:`MatrixPowers.__call__`.
     k : int
         Number of powers, at least 1.
     basis, plan, dtype, threads, db, backend
         As for :class:`MatrixPowers`.
     out : ndarray, optional
-        Where V goes: of shape (n, k+1) or (n, b, k+1), Fortran order, the result's dtype.
+        Where V goes: of shape (n, k+1) or (n, b, k+1), Fortran order, the result's dtype. It is returned itself.
 
     Returns
     -------
@@ -409,12 +482,16 @@ def matrix_powers(
 
     Notes
     -----
-    The last few matrices stay prepared (while the caller keeps them alive), so a second call for the same `A` object
-    pays for no preparation. To make sure that `A` is still what was prepared, *every call reads all of its arrays
-    once* and compares a 64-bit checksum of the values and of the indices: a change of ``A.data`` in place is seen, and
-    only the values are laid out anew; a change of the pattern makes a new preparation. That reading costs about as
-    much as one product or less. An :class:`akx.Matrix`, which cannot change, is not checked; neither does a
-    :class:`MatrixPowers` check: it keeps the values it was given until ``update_values``.
+    The last few matrices, of a gigabyte in all, stay prepared (while the caller keeps them alive), so a second call
+    for the same `A` object pays for no preparation. To make sure that `A` is still what was prepared, *every call reads
+    all of its arrays once* and compares a 64-bit checksum of the values and of the indices: a change of ``A.data`` in
+    place is seen, and only the values are laid out anew; a change of the pattern or of the type makes a new
+    preparation. That reading costs about as much as one product or less. An :class:`akx.Matrix`, which cannot change,
+    is not checked; neither does a :class:`MatrixPowers` check: it keeps the values it was given until
+    ``update_values``.
+
+    A plan that is tuned, imported or removed later is seen too: at once where this process did it, within about 0.1 s
+    where another did.
 
     Examples
     --------
@@ -432,13 +509,20 @@ def matrix_powers(
 # -------------------------------------------------------------------------------- operators kept for matrix_powers
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Kept:
-    """A prepared operator, the matrix object it is for and that object's content when it was prepared."""
+    """A prepared operator, the matrix object it is for, and the content of both it and the plans when it was prepared.
+
+    `generation`, `stamp` and `glanced` belong to the plans: changes by this process, those by others, and when they
+    were last looked for.
+    """
 
     owner: Callable[[], Any]
     token: tuple[Any, ...]
     operator: MatrixPowers
+    generation: int
+    stamp: tuple[Any, ...]
+    glanced: float
 
 
 _kept: OrderedDict[tuple[Any, ...], _Kept] = OrderedDict()
@@ -448,41 +532,88 @@ _kept_lock = threading.RLock()
 def _prepared(
     A: Any, k: int, basis: str | Basis, plan: Plan | None, dtype: Any, threads: int | None, db: Any, backend: str
 ) -> MatrixPowers:
+    if not isinstance(A, Matrix):
+        check_kind(A)
+    target = target_dtype(A.dtype, dtype)
+    most = resolve_threads(threads)
     named = basis if isinstance(basis, str) else id(basis)
-    wanted = None if dtype is None else np.dtype(dtype).str
-    database = db if isinstance(db, PlanDatabase) else None if db is None else str(db)
-    key = (id(A), k, named, plan, wanted, resolve_threads(threads), database, backend)
-    token = content_token(A, threads=min(2, resolve_threads(threads)))
+    key = (id(A), target.str, k, named, plan, threads is None, most, _place(db), backend)
+    token = _token(A, most)
     with _kept_lock:
         found = _kept.get(key)
         if found is not None and found.owner() is A and _same_basis(found.operator, basis):
-            if found.token != token:
-                found = _renewed(found, A, token)
-            if found is not None:
-                _kept[key] = found
+            if found.token == token or _renew(found, A, target, token, basis):
+                _refresh(found)
                 _kept.move_to_end(key)
                 return found.operator
-    operator = MatrixPowers(A, k, basis=basis, plan=plan, dtype=dtype, threads=threads, db=db, backend=backend)
+            del _kept[key]
+        source = _sibling(A, target, token)
+    database = _database(db)
+    generation, stamp = database.generation, database.file_stamp()  # before the lookup: a change since is then seen
+    if source is None:  # a Matrix must not be kept alive by what is kept for it
+        source = Matrix(A.indptr, A.indices, A.data, pattern_cache=A.pattern_cache) if isinstance(A, Matrix) else A
+    operator = MatrixPowers(source, k, basis=basis, plan=plan, dtype=target, threads=threads, db=db, backend=backend)
     try:
         owner: Callable[[], Any] = weakref.ref(A, lambda _: _kept.pop(key, None))
     except TypeError:  # a sparse class without weak references is not kept
         return operator
     with _kept_lock:
-        _kept[key] = _Kept(owner, token, operator)
-        while len(_kept) > _KEPT:
+        _kept[key] = _Kept(owner, token, operator, generation, stamp, time.monotonic())
+        _kept.move_to_end(key)
+        while len(_kept) > 1 and (len(_kept) > _KEPT or _kept_bytes() > _KEPT_BYTES):
             _kept.popitem(last=False)
     return operator
 
 
-def _renewed(found: _Kept, A: Any, token: tuple[Any, ...]) -> _Kept | None:
-    """The kept operator with the new values of `A`; None where its pattern, or an estimated spectrum, is stale."""
-    if found.operator.basis.kind != "monomial":
-        return None
+def _token(A: Any, threads: int) -> tuple[Any, ...]:
+    """The content of `A`, read by as many threads as its size is worth; an akx.Matrix cannot change."""
+    if isinstance(A, Matrix):
+        return ("akx",)
+    octets = A.nnz * (A.dtype.itemsize + 4)
+    return content_token(A, threads=max(1, min(threads, octets // _BYTES_PER_READER)))
+
+
+def _sibling(A: Any, target: np.dtype[Any], token: tuple[Any, ...]) -> Matrix | None:
+    """The canonical matrix of the same content that another kept operator for `A` has, or None."""
+    for other in list(_kept.values()):
+        if other.owner() is A and other.token == token and other.operator.dtype == target:
+            return other.operator._matrix
+    return None
+
+
+def _renew(found: _Kept, A: Any, target: np.dtype[Any], token: tuple[Any, ...], basis: str | Basis) -> bool:
+    """Give the kept operator the new values of `A`; False where its pattern, or an estimated spectrum, is stale."""
+    if isinstance(basis, str) and basis != "monomial":
+        return False
+    sibling = _sibling(A, target, token)
     try:
-        found.operator.update_values(A)
+        found.operator.update_values(A if sibling is None else sibling)
     except MatrixError:
-        return None
-    return replace(found, token=token)
+        return False
+    found.token = token
+    return True
+
+
+def _refresh(found: _Kept) -> None:
+    """Look for another plan where those in the database may have changed since the last one was looked up."""
+    operator = found.operator
+    if operator._given is not None:
+        return
+    generation, now = operator._db.generation, time.monotonic()
+    if generation == found.generation and now - found.glanced < _GLANCE:
+        return
+    stamp = operator._db.file_stamp()
+    if generation != found.generation or stamp != found.stamp:
+        operator._look_again()
+    found.generation, found.stamp, found.glanced = generation, stamp, now
+
+
+def _kept_bytes() -> int:
+    """Bytes of all kept operators; what they share counts once."""
+    held: dict[Any, int] = {}
+    for kept in list(_kept.values()):
+        held.update(kept.operator._held())
+    return sum(held.values())
 
 
 def _same_basis(operator: MatrixPowers, basis: str | Basis) -> bool:
@@ -494,11 +625,64 @@ def _same_basis(operator: MatrixPowers, basis: str | Basis) -> bool:
 
 
 def _check_k(k: Any) -> int:
-    if isinstance(k, bool) or not isinstance(k, (int, np.integer)):
-        raise ArgumentTypeError("k is not a number", expected="an integer >= 1", found=repr(k))
-    if k < 1:
-        raise ArgumentError("k is out of range", expected="an integer >= 1", found=str(k), hint="pass k = 1 or more")
-    return int(k)
+    return _check_count("k", k)
+
+
+def _check_count(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise ArgumentTypeError(f"{name} is not a number", expected="an integer >= 1", found=repr(value))
+    if value < 1:
+        raise ArgumentError(
+            f"{name} is out of range", expected="an integer >= 1", found=str(value), hint=f"pass {name} = 1 or more"
+        )
+    return int(value)
+
+
+def _database(db: Any) -> PlanDatabase:
+    """The database that `db` names, one object per file: each may hold a file open."""
+    if isinstance(db, PlanDatabase):
+        return db
+    if db is not None and not isinstance(db, (str, os.PathLike)):
+        raise ArgumentTypeError("db is no database", expected="a path or a PlanDatabase", found=type(db).__name__)
+    return shared_database(db)
+
+
+def _place(db: Any) -> Any:
+    """What decides which file `db` names, without a look at the file system."""
+    if db is None:
+        return tuple(os.environ.get(name) for name in ("AKX_DB", "XDG_DATA_HOME", "HOME"))
+    return os.path.abspath(db) if isinstance(db, (str, os.PathLike)) else _database(db)
+
+
+def _limited(plan: Plan, threads: int) -> Plan:
+    """`plan` with at most so many threads, and without what only several have a use for where one is left."""
+    if plan.threads <= threads:
+        return plan
+    options = {name: value for name, value in plan.options.items() if threads > 1 or name not in _SHARED_OPTIONS}
+    return plan.replace(threads=threads, options=options)
+
+
+def _same_pattern(one: Matrix, other: Matrix) -> bool:
+    if one.indptr is other.indptr and one.indices is other.indices:
+        return True
+    return np.array_equal(one.indptr, other.indptr) and np.array_equal(one.indices, other.indices)
+
+
+def _add_arrays(found: dict[Any, int], value: Any) -> None:
+    """Add the bytes of all arrays in `value`, by address; views of one array count once."""
+    if isinstance(value, np.ndarray):
+        place = value.__array_interface__["data"][0]
+        found[place] = max(found.get(place, 0), int(value.nbytes))
+        return
+    parts: Iterable[Any] = ()
+    if isinstance(value, Mapping):
+        parts = list(value.values())
+    elif isinstance(value, (tuple, list)):
+        parts = value
+    elif is_dataclass(value) and not isinstance(value, type):
+        parts = [getattr(value, item.name) for item in fields(value)]
+    for part in parts:
+        _add_arrays(found, part)
 
 
 def _start_block(x: Any, n: int) -> tuple[NDArray[Any], bool]:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import gc
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +17,10 @@ import scipy.sparse as sp
 import akx
 from akx import operator
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, InfeasibleError, MatrixError, PlanError
+from akx.kernels.cpu.run import run_tasks
 from akx.plan import Plan
+from akx.plandb import PlanRecord
+from akx.tuner import plan_key
 
 
 @pytest.fixture(autouse=True)
@@ -24,6 +31,12 @@ def own_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def grid(m: int = 30) -> sp.csr_array:
     line = sp.diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(m, m))
     return sp.csr_array(sp.kron(line, sp.eye_array(m)) + sp.kron(sp.eye_array(m), line))
+
+
+def record(A: Any, k: int, plan: Plan, **which: Any) -> PlanRecord:
+    """What a search would keep, made by hand."""
+    key = plan_key(akx.Matrix.from_any(A), k, **which)
+    return PlanRecord(key, plan, 1.0, "csr", 2.0, 0.1, 1.0, "2026-01-01T00:00:00+00:00", "by hand", {}, {})
 
 
 def powers(A: Any, x: Any, k: int) -> Any:
@@ -76,7 +89,7 @@ def test_out_is_filled_and_returned() -> None:
     A, x = grid(), np.random.default_rng(0).standard_normal(900)
     out = np.full((900, 4), np.nan, order="F")
     V = akx.matrix_powers(A, x, 3, out=out)
-    assert np.shares_memory(V, out)
+    assert V is out
     np.testing.assert_allclose(out, powers(A, x, 3), atol=1e-12)
     P = akx.MatrixPowers(A, 3)
     block = np.full((900, 2, 4), np.nan, order="F")
@@ -302,3 +315,245 @@ def test_several_callers_at_once() -> None:
             np.testing.assert_allclose(V, powers(A, x, 4), atol=1e-9)
         for x, V in zip(xs, pool.map(lambda x: akx.matrix_powers(A, x, 3), xs), strict=True):
             np.testing.assert_allclose(V, powers(A, x, 3), atol=1e-9)
+
+
+# ------------------------------------------------------------------------------------------- never stale
+
+
+@pytest.mark.parametrize(("narrow", "wide"), [("f4", "f8"), ("c8", "c16"), ("f4", "i8")])
+def test_type_changed_in_place_is_seen(narrow: str, wide: str) -> None:
+    A, x = grid().astype(narrow), np.ones(900, dtype="f4")
+    akx.matrix_powers(A, x, 2)
+    A.data = A.data.astype(wide)
+    if wide != "i8":
+        A.data *= 1 + 1e-12
+    V = akx.matrix_powers(A, x, 2)
+    assert V.dtype == np.dtype("f8" if wide == "i8" else wide)
+    np.testing.assert_allclose(V, powers(A, x, 2), rtol=1e-14)
+
+
+def used_plan(A: Any) -> Plan:
+    """The plan of the operator that is kept for A."""
+    return next(kept.operator.plan for kept in operator._kept.values() if kept.owner() is A)
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["user's", "path"])
+def test_plan_put_later_is_used_from_then_on(tmp_path: Path, named: bool) -> None:
+    path = tmp_path / "named.sqlite"
+    arguments: dict[str, Any] = {"db": path} if named else {}
+    db = akx.PlanDatabase(path if named else None)
+    A, x = grid(), np.ones(900)
+    akx.matrix_powers(A, x, 3, **arguments)
+    tuned = Plan("cpu", "sweep", "sell", k=3, threads=1, options={"sigma": 128})
+    assert used_plan(A) != tuned
+    kept = db.put(record(A, 3, tuned)) or db.list()[0]
+    np.testing.assert_allclose(akx.matrix_powers(A, x, 3, **arguments), powers(A, x, 3), atol=1e-12)
+    assert used_plan(A) == tuned
+    A.data *= 2
+    np.testing.assert_allclose(akx.matrix_powers(A, x, 3, **arguments), powers(A, x, 3), atol=1e-12)
+    db.export(tmp_path / "bundle.json")
+    db.remove(kept.id)
+    akx.matrix_powers(A, x, 3, **arguments)
+    assert used_plan(A) != tuned
+    db.import_(tmp_path / "bundle.json")
+    akx.matrix_powers(A, x, 3, **arguments)
+    assert used_plan(A) == tuned
+
+
+def test_plan_of_another_process_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operator, "_GLANCE", 0.0)
+    A, x = grid(), np.ones(900)
+    tuned = Plan("cpu", "sweep", "sell", k=3, threads=1, options={"sigma": 128})
+    put = (
+        "import sys, json, akx\nfrom akx.plandb import PlanRecord\n"
+        "akx.PlanDatabase().put(PlanRecord.from_json(json.load(sys.stdin)))"
+    )
+    for variant in ("sell", "csr"):  # makes the file, then changes it
+        akx.matrix_powers(A, x, 3)
+        tuned = tuned.replace(variant=variant, options={"sigma": 128} if variant == "sell" else {})
+        text = json.dumps(record(A, 3, tuned).to_json())
+        root = str(Path(akx.__file__).parents[1])
+        environment = {**os.environ, "PYTHONPATH": root}
+        subprocess.run([sys.executable, "-c", put], input=text, text=True, check=True, env=environment)
+        akx.matrix_powers(A, x, 3)
+        assert used_plan(A) == tuned
+
+
+def test_other_database_of_the_environment_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    A, x = grid(), np.ones(900)
+    akx.matrix_powers(A, x, 3)
+    tuned = Plan("cpu", "sweep", "sell", k=3, threads=1)
+    akx.PlanDatabase(tmp_path / "second.sqlite").put(record(A, 3, tuned))
+    monkeypatch.setenv("AKX_DB", str(tmp_path / "second.sqlite"))
+    akx.matrix_powers(A, x, 3)
+    assert tuned in [kept.operator.plan for kept in operator._kept.values() if kept.owner() is A]
+
+
+def test_unchanged_database_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operator, "_GLANCE", 0.0)
+    A, x = grid(), np.ones(900)
+    akx.PlanDatabase().put(record(A, 4, Plan("cpu", "sweep", "csr", k=4)))
+    akx.matrix_powers(A, x, 3)
+    akx.matrix_powers(A, x, 3)
+    monkeypatch.setattr(akx.PlanDatabase, "find", lambda *_: pytest.fail("looked up again"))
+    for _ in range(3):
+        akx.matrix_powers(A, x, 3)
+
+
+def test_explicit_basis_takes_new_values_without_new_preparation() -> None:
+    A, x = grid(), np.random.default_rng(0).standard_normal(900)
+    basis = akx.newton([1.0, 3.0, 5.0], 3)
+    akx.matrix_powers(A, x, 3, basis=basis)
+    (before,) = [kept.operator for kept in operator._kept.values() if kept.owner() is A]
+    A.data *= 1.5
+    V = akx.matrix_powers(A, x, 3, basis=basis)
+    (after,) = [kept.operator for kept in operator._kept.values() if kept.owner() is A]
+    assert after is before
+    np.testing.assert_allclose(A @ V[:, :3], V @ basis.matrix(), atol=1e-10 * np.abs(V).max())
+
+
+# ------------------------------------------------------------------------------------------- what is held
+
+
+def test_kept_operators_die_with_an_akx_matrix() -> None:
+    A = akx.Matrix.from_any(grid())
+    akx.matrix_powers(A, np.ones(900), 2)
+    size = len(operator._kept)
+    del A
+    gc.collect()
+    assert len(operator._kept) == size - 1
+
+
+def test_kept_operators_of_one_matrix_share_it() -> None:
+    A, x = grid(), np.ones(900)
+    for turn in range(2):
+        for k in (1, 2, 3):
+            np.testing.assert_allclose(akx.matrix_powers(A, x, k), powers(A, x, k), atol=1e-12)
+        data = {id(kept.operator._matrix.data) for kept in operator._kept.values() if kept.owner() is A}
+        assert len(data) == 1, turn
+        A.data *= 1.25
+
+
+def test_kept_operators_are_bound_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrices = [grid(20 + i) for i in range(4)]
+    operator._kept.clear()
+    monkeypatch.setattr(operator, "_KEPT_BYTES", 2 * akx.MatrixPowers(matrices[-1], 1).nbytes)
+    for A in matrices:
+        akx.matrix_powers(A, np.ones(A.shape[0]), 1)
+    assert [kept.owner() for kept in operator._kept.values()] == matrices[-2:]
+    monkeypatch.setattr(operator, "_KEPT_BYTES", 1)
+    akx.matrix_powers(matrices[0], np.ones(400), 1)
+    assert [kept.owner() for kept in operator._kept.values()] == matrices[:1]
+
+
+def test_nbytes_counts_converted_copies_and_new_orders() -> None:
+    A = grid()
+    P = akx.MatrixPowers(A, 2, plan=Plan("cpu", "sweep", "csr", k=2))
+    plain = P.nbytes
+    P(np.ones(900, dtype=complex))
+    assert P.nbytes >= plain + 2 * 16 * A.nnz  # the complex copy and its layout
+    Q = akx.MatrixPowers(A, 2, plan=Plan("cpu", "sweep", "csr", "rcm", k=2))
+    assert Q.nbytes >= plain + 8 * A.nnz  # columns and entries in the new order
+
+
+def test_objects_hold_no_files_open(tmp_path: Path) -> None:
+    folder = Path("/proc/self/fd")
+    if not folder.is_dir():
+        pytest.skip("needs /proc")
+    A = grid(10)
+    akx.PlanDatabase(tmp_path / "plans.sqlite").put(record(A, 5, Plan("cpu", "sweep", "csr", k=5)))
+    gc.collect()
+    before = len(list(folder.iterdir()))
+    held = [akx.MatrixPowers(A, 2) for _ in range(10)]
+    held += [akx.MatrixPowers(A, 2, db=tmp_path / "plans.sqlite") for _ in range(10)]
+    assert len(list(folder.iterdir())) <= before
+
+
+# ------------------------------------------------------------------------------------------- unusual arguments
+
+
+def test_arrays_of_any_kind_compile_nothing_anew() -> None:
+    A, rng = grid(), np.random.default_rng(0)
+    P = akx.MatrixPowers(A, 2, plan=Plan("cpu", "sweep", "csr", k=2))
+    x = rng.standard_normal(900)
+    expected = P(x)
+    compiled = list(run_tasks.signatures)
+    fixed = x.copy()
+    fixed.flags.writeable = False
+    odd = np.zeros(900 * 8 + 1, dtype=np.uint8)[1:].view(np.float64)
+    odd[:] = x
+    assert not odd.flags.aligned
+    for y in (fixed, odd, x.astype(">f8"), np.repeat(x, 2)[::2], list(x)):
+        np.testing.assert_array_equal(P(y), expected)
+    assert list(run_tasks.signatures) == compiled
+    out = np.zeros(900 * 3 * 8 + 1, dtype=np.uint8)[1:].view(np.float64).reshape((900, 3), order="F")
+    with pytest.raises(ArgumentError, match="not aligned"):
+        P(x, out=out)
+
+
+def test_out_in_a_file_is_filled(tmp_path: Path) -> None:
+    A, x = grid(), np.ones(900)
+    out = np.memmap(tmp_path / "v.bin", dtype=np.float64, mode="w+", shape=(900, 4), order="F")
+    assert akx.MatrixPowers(A, 3)(x, out=out) is out
+    np.testing.assert_allclose(np.asarray(out), powers(A, x, 3), atol=1e-12)
+
+
+def test_type_and_database_that_are_none() -> None:
+    with pytest.raises(ArgumentTypeError, match="dtype"):
+        akx.matrix_powers(grid(), np.ones(900), 2, dtype="nonsense")
+    for call in (lambda: akx.matrix_powers(grid(), np.ones(900), 2, db=3), lambda: akx.MatrixPowers(grid(), 2, db=3)):
+        with pytest.raises(ArgumentTypeError, match="db"):
+            call()
+
+
+def test_threads_limit_a_given_plan() -> None:
+    A, x = grid(40), np.ones(1600)
+    options = {"split": "interleaved", "lag": 1}
+    plan = Plan("cpu", "wavefront", "csr", k=3, k_per_pass=3, block_bytes=4096, threads=4, options=options)
+    one = akx.MatrixPowers(A, 3, plan=plan, threads=1)
+    assert one.plan == plan.replace(threads=1, options={})
+    np.testing.assert_allclose(one(x), powers(A, x, 3), atol=1e-12)
+    assert akx.MatrixPowers(A, 3, plan=plan, threads=2).plan == plan.replace(threads=2)
+    assert akx.MatrixPowers(A, 3, plan=plan, threads=8).plan == plan
+    assert akx.MatrixPowers(A, 3, plan=plan).plan == plan
+
+
+def test_non_finite_start_vectors_spread_as_in_scipy_for_csr() -> None:
+    A = grid(20).tolil()
+    A[7] = 0  # an empty row
+    A = sp.csr_array(A)
+    plan = Plan("cpu", "sweep", "csr", k=3)
+    for value in (np.nan, np.inf):
+        x = np.ones(400)
+        x[[0, 213]] = value
+        V = akx.matrix_powers(A, x, 3, plan=plan)
+        expected = powers(A, x, 3)
+        assert np.isfinite(expected).any(axis=0).all()
+        np.testing.assert_allclose(V, expected, atol=1e-12)
+
+
+def test_explain_for_several_vectors_and_another_type() -> None:
+    A = grid()
+    tuned = Plan("cpu", "sweep", "sell", k=3, threads=1)
+    akx.PlanDatabase().put(record(A, 3, tuned, start_vectors=4))
+    P = akx.MatrixPowers(A, 3)
+    assert tuned.label() not in P.explain(measure=False)
+    text = P.explain(measure=False, start_vectors=4)
+    assert tuned.label() in text
+    assert "4 start vectors" in text
+    assert "complex128" in P.explain(measure=False, dtype="complex64")  # the type in common with A's float64
+    with pytest.raises(ArgumentError, match="start_vectors"):
+        P.explain(start_vectors=0)
+
+
+def test_explain_sets_what_is_achieved_beside_what_was_measured_of_the_machine() -> None:
+    text = akx.MatrixPowers(grid(), 3).explain()
+    assert "GB/s" not in next(line for line in text.splitlines() if line.startswith("measured"))
+    assert next(line for line in text.splitlines() if line.startswith("achieved")).count("GB/s") == 2
+
+
+def test_linear_operator_has_the_results_type() -> None:
+    for dtype in ("f4", "f8", "c8"):
+        P = akx.MatrixPowers(grid().astype(dtype), 2)
+        assert P.aslinearoperator().dtype == np.dtype(dtype)
+        assert P(np.ones(900, "f4")).dtype == np.dtype(dtype)
