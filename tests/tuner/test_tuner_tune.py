@@ -622,6 +622,16 @@ def test_numpy_integers_are_numbers(world: Any, matrix: Any) -> None:
     assert json.loads(json.dumps(result.to_json()))["k"] == 8
 
 
+def test_the_docs_name_the_default_budgets() -> None:
+    docs = Path(__file__).resolve().parents[2] / "docs"
+    default = Settings()
+    for option, row in (("--time", f"| {default.seconds:g} |"), ("--trials", f"| {default.trials} |")):
+        for page in ("tuner.md", "cli.md"):
+            (line,) = [line for line in (docs / page).read_text().splitlines() if line[:1] == "|" and option in line]
+            assert row in line
+    assert f"gain of 1 % | {default.patience} |" in (docs / "tuner.md").read_text()
+
+
 # ---------------------------------------------------------------------------------------------------- exhaustive
 
 
