@@ -312,9 +312,8 @@ class MatrixPowers:
             lines += [
                 f"measured    {seconds * 1e3:.3f} ms per call, {seconds / self.k * 1e3:.3f} ms per step, "
                 f"{plain / seconds / 1e9:.2f} Gflop/s",
-                f"achieved    {moved / seconds / 1e9:.1f} GB/s of the expected traffic; {plan.threads} "
-                f"thread{'s' if plan.threads > 1 else ''} here were measured to read {level} at "
-                f"{bandwidth / 1e9:.1f} GB/s",
+                f"achieved    {moved / seconds / 1e9:.1f} GB/s of the expected traffic; this machine was measured "
+                f"to read {level} at {bandwidth / 1e9:.1f} GB/s with {plan.threads} thread{'s' if plan.threads > 1 else ''}",
             ]
         lines.append(f"prepared    in {self.prepare_seconds:.3f} s, {_mega(self.nbytes)} held")
         return "\n".join(lines)
