@@ -313,7 +313,7 @@ class MatrixPowers:
                 f"measured    {seconds * 1e3:.3f} ms per call, {seconds / self.k * 1e3:.3f} ms per step, "
                 f"{plain / seconds / 1e9:.2f} Gflop/s",
                 f"achieved    {moved / seconds / 1e9:.1f} GB/s of the expected traffic; this machine was measured "
-                f"to read {level} at {bandwidth / 1e9:.1f} GB/s with {plan.threads} thread{'s' if plan.threads > 1 else ''}",
+                f"to read {level} at {bandwidth / 1e9:.1f} GB/s, threads: {plan.threads}",
             ]
         lines.append(f"prepared    in {self.prepare_seconds:.3f} s, {_mega(self.nbytes)} held")
         return "\n".join(lines)
