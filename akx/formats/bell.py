@@ -47,16 +47,15 @@ def bell_fits(pattern: Pattern, dtype: np.dtype[Any], block: int, bits: int) -> 
 def from_csr(pattern: Pattern, dtype: np.dtype[Any], *, block: int, bits: int) -> Format:
     """Lay `pattern` out; the values are zero until :meth:`Format.fill`. Rows must be a multiple of `block`."""
     chunk = lanes_of(dtype)
-    width, low, _ = _chunk_shape(pattern.indptr, pattern.indices, block, chunk)
-    if bits >= 32:
-        low = np.zeros_like(low)
+    width, least, _ = _chunk_shape(pattern.indptr, pattern.indices, block, chunk)
+    low = np.zeros_like(least) if bits >= 32 else least
     start = np.zeros(width.size + 1, dtype=np.uint64)
     np.cumsum(width, out=start[1:].view(np.int64))
     slots = int(start[-1])
     size = slots * chunk * block * block
     index = np.zeros(slots * chunk, dtype=index_dtype(bits))
     slot = np.empty(pattern.nnz, dtype=np.uint32 if size < 2**32 else np.uint64)
-    _lay_out(pattern.indptr, pattern.indices, block, chunk, start, low, index, slot)
+    _lay_out(pattern.indptr, pattern.indices, block, chunk, start, least, low, index, slot)
     values = np.zeros(size, dtype=dtype)
     arrays = BellArrays(start, low, index, values, (0,) * block, pattern.rows, chunk)
     return Format(arrays, slot, chunk * block, size, chunk * block)
@@ -115,7 +114,12 @@ def _chunk_shape(indptr: Any, indices: Any, block: Any, chunk: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def _lay_out(indptr: Any, indices: Any, block: Any, chunk: Any, start: Any, low: Any, index: Any, slot: Any) -> None:
+def _lay_out(
+    indptr: Any, indices: Any, block: Any, chunk: Any, start: Any, least: Any, low: Any, index: Any, slot: Any
+) -> None:
+    """Place every entry. Padding repeats the last block column of its block row, or reads the least one of the chunk
+    where the block row is empty: never an entry of x that the chunk does not read anyway.
+    """
     block_rows = (indptr.size - 1) // block
     cursor, found = np.empty(block, np.int64), _scratch(indptr, block)
     for c in range(low.size):
@@ -124,13 +128,13 @@ def _lay_out(indptr: Any, indices: Any, block: Any, chunk: Any, start: Any, low:
             lane = block_row - c * chunk
             count = _block_columns(indptr, indices, block, block_row, cursor, found)
             for s in range(width):
-                if count:
-                    index[(first + s) * chunk + lane] = np.uint64(found[min(s, count - 1)]) - low[c]
+                column = np.uint64(found[min(s, count - 1)]) if count else least[c]
+                index[(first + s) * chunk + lane] = column - low[c]
             for r in range(block):
                 s = 0
                 for p in range(np.int64(indptr[block_row * block + r]), np.int64(indptr[block_row * block + r + 1])):
-                    column = np.int64(indices[p])
-                    while found[s] != column // block:
+                    j = np.int64(indices[p])
+                    while found[s] != j // block:
                         s += 1
-                    inner = (column % block) * block + r
+                    inner = (j % block) * block + r
                     slot[p] = ((first + s) * block * block + inner) * chunk + lane

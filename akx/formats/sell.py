@@ -71,12 +71,11 @@ def from_csr(pattern: Pattern, dtype: np.dtype[Any], *, sigma: int, bits: int) -
     start = np.zeros(width.size + 1, dtype=np.uint64)
     np.cumsum(width * chunk, out=start[1:].view(np.int64))
     slots = int(start[-1])
-    low, _ = _chunk_range(pattern.indptr, pattern.indices, order, chunk)
-    if bits >= 32:
-        low = np.zeros_like(low)
+    least, _ = _chunk_range(pattern.indptr, pattern.indices, order, chunk)
+    low = np.zeros_like(least) if bits >= 32 else least
     index = np.zeros(slots, dtype=index_dtype(bits))
     slot = np.empty(pattern.nnz, dtype=np.uint32 if slots < 2**32 else np.uint64)
-    _lay_out(pattern.indptr, pattern.indices, order, chunk, start, low, index, slot)
+    _lay_out(pattern.indptr, pattern.indices, order, chunk, start, least, low, index, slot)
     row = np.zeros(0, dtype=np.uint32)
     if sigma > 1:
         row = np.zeros(width.size * chunk, dtype=np.uint32)
@@ -103,23 +102,26 @@ def _chunk_range(indptr: Any, indices: Any, order: Any, chunk: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def _lay_out(indptr: Any, indices: Any, order: Any, chunk: Any, start: Any, low: Any, index: Any, slot: Any) -> None:
-    """Place every entry; padding of a row repeats its last column, so that it never reads a far part of x."""
+def _lay_out(
+    indptr: Any, indices: Any, order: Any, chunk: Any, start: Any, least: Any, low: Any, index: Any, slot: Any
+) -> None:
+    """Place every entry. Padding repeats the last column of its row, or reads the least column of the chunk where the
+    row is empty: it must never read an entry of x that the chunk does not read anyway, which may not be there yet.
+    """
     for c in range(low.size):
         first_slot = np.int64(start[c])
         width = (np.int64(start[c + 1]) - first_slot) // chunk
         for lane in range(chunk):
             s = c * chunk + lane
-            if s >= order.size:
-                continue
-            first, stop = np.int64(indptr[order[s]]), np.int64(indptr[order[s] + 1])
+            first, stop = np.int64(0), np.int64(0)
+            if s < order.size:
+                first, stop = np.int64(indptr[order[s]]), np.int64(indptr[order[s] + 1])
             at = first_slot + lane
             for p in range(first, stop):
                 index[at] = np.uint64(indices[p]) - low[c]
                 slot[p] = at
                 at += chunk
-            if stop > first:
-                last = np.uint64(indices[stop - 1]) - low[c]
-                for _ in range(width - (stop - first)):
-                    index[at] = last
-                    at += chunk
+            last = np.uint64(indices[stop - 1]) if stop > first else least[c]
+            for _ in range(width - (stop - first)):
+                index[at] = last - low[c]
+                at += chunk

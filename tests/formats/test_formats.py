@@ -136,3 +136,28 @@ def test_sixteen_bits_are_refused_where_columns_are_far_apart() -> None:
 
 def test_lanes() -> None:
     assert [lanes_of(np.dtype(t)) for t in ("f4", "f8", "c8", "c16")] == [16, 8, 8, 4]
+
+
+@pytest.mark.parametrize("bits", [16, 32, 64])
+@pytest.mark.parametrize("kind", ["sell", "sorted", "bell"])
+def test_padding_reads_nothing_that_its_chunk_does_not_read(kind: str, bits: int) -> None:
+    """A schedule waits for the columns of a chunk's entries only, so padding must stay among them."""
+    n = 360
+    rng = np.random.default_rng(3)
+    rows = np.repeat(np.arange(0, n, 7), 3)  # most rows are empty
+    A = sp.csr_array((np.ones(rows.size), (rows, 120 + (rows + rng.integers(0, 90, rows.size)) % 240)), shape=(n, n))
+    A.sum_duplicates()
+    pattern = as_pattern(A)
+    if kind == "bell":
+        layout, block = bell.from_csr(pattern, F64, block=3, bits=bits), 3
+    else:
+        layout, block = sell.from_csr(pattern, F64, sigma=1 if kind == "sell" else 64, bits=bits), 1
+    m = layout.arrays
+    order = m.row if kind == "sorted" else np.arange(n)
+    slots = np.diff(m.start.astype(np.int64)) * (m.chunk if kind == "bell" else 1)
+    ends = np.cumsum(slots)
+    for c, end in enumerate(ends):
+        columns = int(m.base[c]) + m.column[end - slots[c] : end].astype(np.int64)
+        owned = order[c * m.chunk * block : (c + 1) * m.chunk * block]
+        read = {int(j) // block for i in owned for j in A.indices[A.indptr[i] : A.indptr[i + 1]]}
+        assert set(columns.tolist()) <= read
