@@ -165,8 +165,11 @@ def _exhaustive_text(found: Json) -> str:
 def _machine(document: Json) -> str:
     machine = document["machine"]
     threads = machine.get("threads", machine.get("cores"))
+    made = dict.fromkeys(entry.get("commit", document["commit"]) for entry in document["powers"])
+    commits = [_short(commit) for commit in made] or [_short(document["commit"])]
+    label = "commit" if len(commits) == 1 else "commits"
     return (
-        f"{machine.get('processor', 'unknown processor')}, {threads} threads, commit {_short(document['commit'])}, "
+        f"{machine.get('processor', 'unknown processor')}, {threads} threads, {label} {', '.join(commits)}, "
         f"{document['date'][:10]}"
     )
 

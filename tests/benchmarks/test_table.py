@@ -45,6 +45,12 @@ def cells(text: str, first: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
+def test_all_commits_are_named(document: dict[str, Any]) -> None:
+    document["powers"][1]["commit"] = "fedcba9876543210"
+    text = table.summary(document)
+    assert "2 threads, commits 0123456789 with changes, fedcba9876, 2025-01-02" in text
+
+
 def test_summary_rows_and_means(document: dict[str, Any]) -> None:
     text = table.summary(document)
     assert "Some CPU, 2 threads, commit 0123456789 with changes, 2025-01-02" in text
