@@ -34,6 +34,7 @@ from akx.kernels.cpu.shared import (
     front,
     per_pass_choices,
     sigma_of,
+    without_variants,
 )
 from akx.kernels.cpu.sync import LINE
 from akx.kernels.cpu.team import team
@@ -67,14 +68,8 @@ class Ghost:
         orders: tuple[str, ...] = ("natural",)
         if matrix.nnz > _BLOCKS[0]:
             orders = ("natural", "metis", "hypergraph") if _has_hypergraph() else ("natural", "metis")
-        parameters = []
-        for parameter in common_parameters(matrix, device, orders):
-            choices = parameter.choices
-            if parameter.name == "variant":
-                choices = tuple(v for v in choices if not str(v).startswith(("bell", "csr-ahead")))
-            if parameter.name == "sigma":
-                continue
-            parameters.append(Parameter(parameter.name, choices, choices[0], parameter.description))
+        common = [p for p in common_parameters(matrix, device, orders) if p.name != "sigma"]
+        parameters = [without_variants(p, ("bell", "csr-ahead")) for p in common]
         return (
             *parameters,
             Parameter("k_per_pass", passes, passes[0], "powers done per pass over the matrix"),

@@ -22,7 +22,7 @@ from numba import types
 from numba.extending import overload
 
 from akx.formats.bell import BellArrays
-from akx.formats.csr import CsrAheadArrays, CsrArrays
+from akx.formats.csr import GROUP, CsrAheadArrays, CsrArrays
 from akx.formats.dia import DiaArrays
 from akx.formats.sell import SellArrays
 from akx.kernels.cpu import simd
@@ -31,6 +31,7 @@ from akx.kernels.cpu.jit import jit
 __all__ = ["combine", "product", "slots"]
 
 _1, _2, _3, _4 = np.uintp(1), np.uintp(2), np.uintp(3), np.uintp(4)
+_GROUP = np.uintp(GROUP)
 #: Entries ahead of which csr-ahead asks for x: 64 of them cover the way to memory (16 to 128 were tried).
 _AHEAD = np.uintp(64)
 
@@ -54,8 +55,8 @@ def _csr(m: Any, w: Any, x: Any, y: Any, first: Any, last: Any, shift: Any, soon
     i, bound = np.uintp(first), np.uintp(last)
     target = np.uintp(y) - np.uintp(shift)
     while i < bound:
-        group = i // np.uintp(64)
-        stop = min(bound, (group + _1) * np.uintp(64))
+        group = i // _GROUP
+        stop = min(bound, (group + _1) * _GROUP)
         start = np.uintp(x) + np.uintp(m.base[group])
         while i < stop:
             p, end = np.uintp(m.pointer[i]), np.uintp(m.pointer[i + _1])

@@ -27,6 +27,7 @@ __all__ = [
     "per_pass_choices",
     "sigma_of",
     "thread_choices",
+    "without_variants",
 ]
 
 #: Below the first many entries one thread is all there is to try: waking a second costs more than the work. Above the
@@ -82,6 +83,14 @@ def common_parameters(
     if any(v.startswith("sell") for v in variants):
         parameters.append(Parameter("sigma", (1, window), 1, "rows per sorting window of sliced ELL, 1 for none"))
     return tuple(parameters)
+
+
+def without_variants(parameter: Parameter, dropped: tuple[str, ...]) -> Parameter:
+    """`parameter`, without the choices that begin with one of `dropped` where it is the variant."""
+    if parameter.name != "variant":
+        return parameter
+    choices = tuple(v for v in parameter.choices if not str(v).startswith(dropped))
+    return Parameter(parameter.name, choices, choices[0], parameter.description)
 
 
 def front(matrix: Matrix, partitioner: str) -> float:

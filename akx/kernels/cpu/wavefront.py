@@ -37,6 +37,7 @@ from akx.kernels.cpu.shared import (
     has_front,
     per_pass_choices,
     sigma_of,
+    without_variants,
 )
 from akx.kernels.cpu.tasks import ascending, mirrored, schedule_tasks
 from akx.matrix import Matrix
@@ -61,7 +62,8 @@ class Wavefront:
         default = min(blocks, key=lambda size: abs(size - 512 * KIB))
         passes = per_pass_choices(k)
         orders = ("natural", "rcm") if has_front(matrix, "natural") else ("rcm", "levels")
-        common = [p if p.name != "variant" else _near(p) for p in common_parameters(matrix, device, orders)]
+        # a front has columns near: there is nothing to ask for ahead
+        common = [without_variants(p, ("csr-ahead",)) for p in common_parameters(matrix, device, orders)]
         parameters = [
             *common,
             Parameter("k_per_pass", passes, passes[-1], "powers done per pass over the matrix"),
@@ -74,7 +76,7 @@ class Wavefront:
         return tuple(parameters)
 
     def untuned(self, k: int, threads: int) -> Plan:
-        """All powers in one pass, blocks of the default size, CSR in the order the rows have."""
+        """All powers in one pass, blocks of 128 KiB, CSR in the order the rows have."""
         return Plan(self.backend, self.name, "csr", k=k, k_per_pass=k, block_bytes=128 * KIB, threads=threads)
 
     def feasible(self, plan: Plan, matrix: Matrix, device: HostDevice) -> str | None:
@@ -141,12 +143,6 @@ def _shares(
     count = cuts.size - 1
     number = np.arange(count, dtype=np.int64)
     return cuts, number % threads if interleaved else number * threads // max(count, 1)
-
-
-def _near(variant: Parameter) -> Parameter:
-    """The variants without the one for columns far apart: a front has them near."""
-    choices = tuple(v for v in variant.choices if v != "csr-ahead")
-    return Parameter(variant.name, choices, choices[0], variant.description)
 
 
 SCHEDULE = Wavefront()
