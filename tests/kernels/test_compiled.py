@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 import akx
 from akx.errors import ArgumentError
 from akx.kernels import registry
-from akx.kernels.cpu.team import Team, team
+from akx.kernels.cpu.team import Job, Team
 from akx.plan import Plan
 
 _PROGRAM = """
@@ -64,61 +63,17 @@ def test_every_registered_schedule_is_there() -> None:
         registry.get("cpu", "magic")
 
 
-def test_a_team_runs_every_member_in_a_thread_of_its_own() -> None:
-    members = Team(4)
-    for _ in range(50):
-        seen: dict[int, int] = {}
-        barrier = threading.Barrier(4, timeout=30)
-
-        def job(number: int, seen: dict[int, int] = seen, barrier: threading.Barrier = barrier) -> None:
-            barrier.wait()  # only passes where all four run at once
-            seen[number] = threading.get_ident()
-
-        members.run(job)
-        assert sorted(seen) == [0, 1, 2, 3]
-        assert len(set(seen.values())) == 4
-        assert seen[0] == threading.get_ident()
-
-
-def test_what_a_member_raises_is_raised() -> None:
-    def job(number: int) -> None:
-        if number == 2:
-            raise RuntimeError("member 2")
-
-    for _ in range(2):
-        with pytest.raises(RuntimeError, match="member 2"):
-            team(3).run(job)
-    team(3).run(lambda number: None)
-
-
-def test_ctrl_c_waits_until_the_members_are_done() -> None:
-    """An interrupted call leaves no member behind: the next call is complete when it returns."""
-    members, done = Team(3), []
-
-    def job(number: int) -> None:
-        if number == 0:
-            signal.raise_signal(signal.SIGINT)
-        else:
-            time.sleep(0.1)
-        done.append(number)
-
-    for _ in range(3):
-        done.clear()
-        with pytest.raises(KeyboardInterrupt):
-            members.run(job)
-        assert sorted(done) == [0, 1, 2]
-    done.clear()
-    members.run(lambda number: (time.sleep(0.05 * number), done.append(number))[1])
-    assert sorted(done) == [0, 1, 2]
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
 def test_threads_of_a_plan_are_the_threads_used(monkeypatch: pytest.MonkeyPatch) -> None:
     A = sp.diags_array([1.0, -2.0, 1.0], offsets=[-1, 0, 1], shape=(5000, 5000), format="csr")
     sizes: list[int] = []
     original = Team.run
-    monkeypatch.setattr(Team, "run", lambda self, job: (sizes.append(self.size), original(self, job))[1])
-    for count in (1, 3):
+
+    def run(self: Team, job: Job, x: NDArray[Any], out: NDArray[Any]) -> None:
+        sizes.append(self.size)
+        original(self, job, x, out)
+
+    monkeypatch.setattr(Team, "run", run)
+    for count in (2, 3):
         P = akx.MatrixPowers(A, 2, plan=Plan("cpu", "sweep", "csr", k=2, threads=count))
         P(np.ones(5000))
         assert sizes.pop() == count

@@ -36,8 +36,7 @@ from akx.kernels.cpu.shared import (
     sigma_of,
     without_variants,
 )
-from akx.kernels.cpu.sync import LINE
-from akx.kernels.cpu.team import team
+from akx.kernels.cpu.team import Job
 from akx.matrix import Matrix
 from akx.partition.base import Partition, order_by_part
 from akx.partition.ghost import GhostZones, ghost_zones
@@ -146,8 +145,9 @@ class _GhostProgram:
         self._longest = longest
         self._depth = depth
         self._threads = int(blocks.thread_ptr.size - 1)
-        self._counters = np.zeros(2 * LINE * self._threads, dtype=np.int64)
-        self._local = np.zeros(0)
+        self._local = np.empty(0)
+        self._coefficients: Coefficients | None = None
+        self._job: Job | None = None
 
     @property
     def nbytes(self) -> int:
@@ -159,30 +159,17 @@ class _GhostProgram:
 
     def run(self, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients) -> None:
         size = self._threads * (self._depth + 2) * x.shape[0] * self._longest
-        if self._local.size != size or self._local.dtype != out.dtype:
-            self._local = np.zeros(size, dtype=out.dtype)
-        self._local[:] = 0  # rows outside the closure are computed too and never used: keep them finite
-        self._counters[:] = 0
-        powers = out.reshape(-1)
-        a, b, c = coefficients.a, coefficients.b, coefficients.c
+        job = self._job
+        if job is None or self._coefficients is not coefficients or self._local.size != size:
+            job = self._job = self._make_job(size, out.dtype, coefficients)
+        job.run(x, out.reshape(-1))
 
-        def job(thread: int) -> None:
-            run_ghost(
-                self._layout.arrays,
-                self._blocks,
-                self._depth,
-                self._longest,
-                x,
-                powers,
-                self._local,
-                a,
-                b,
-                c,
-                self._counters,
-                thread,
-            )
-
-        team(self._threads).run(job)
+    def _make_job(self, size: int, dtype: np.dtype[Any], coefficients: Coefficients) -> Job:
+        self._local = np.empty(size, dtype=dtype)
+        self._coefficients = coefficients
+        basis = (coefficients.a, coefficients.b, coefficients.c)
+        fixed = (self._layout.arrays, self._blocks, self._depth, self._longest, self._local)
+        return Job(run_ghost, (*fixed, *basis), self._threads, dtype)
 
 
 def _zones(

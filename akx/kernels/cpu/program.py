@@ -11,8 +11,7 @@ from akx.formats.base import Format
 from akx.kernels.base import Coefficients
 from akx.kernels.cpu.layout import Ordered
 from akx.kernels.cpu.run import Tasks, run_tasks
-from akx.kernels.cpu.sync import LINE
-from akx.kernels.cpu.team import team
+from akx.kernels.cpu.team import Job
 
 __all__ = ["TaskProgram"]
 
@@ -29,49 +28,35 @@ class TaskProgram:
         self._tasks = tasks
         self._where = where
         self._threads = int(tasks.thread_ptr.size - 1)
-        self._counters = np.zeros(2 * LINE * self._threads, dtype=np.int64)
         self._unit = layout.unit
         rows = max(where.pattern.rows, 1)
         group = max(1, int(_SUB_BLOCK * rows / max(layout.matrix_bytes, 1)))
         self._group = max(1, group // layout.align) * layout.align
-        self._work: NDArray[Any] | None = None
+        self._work = np.empty(0, dtype=layout.arrays.values.dtype)
+        self._coefficients: Coefficients | None = None
+        self._job: Job | None = None
 
     @property
     def nbytes(self) -> int:
         tasks = sum(int(a.nbytes) for a in self._tasks)
         moved = int(self._where.order.nbytes + self._where.place.nbytes)
-        return self._layout.nbytes + tasks + moved + (0 if self._work is None else int(self._work.nbytes))
+        return self._layout.nbytes + tasks + moved + int(self._work.nbytes)
 
     def update_values(self, data: NDArray[Any]) -> None:
         entries = self._where.entries
         self._layout.fill(data if entries is None else data[entries])
 
     def run(self, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients) -> None:
-        a, b, c = coefficients.a, coefficients.b, coefficients.c
-        powers = work = out.reshape(-1)
-        if self._where.order.size:
-            if self._work is None or self._work.size != out.size:
-                self._work = np.empty(out.size, dtype=out.dtype)
-            work = self._work
-        self._counters[:] = 0
-        order, place = self._where.order, self._where.place
+        work = out.size if self._where.order.size else 0
+        job = self._job
+        if job is None or self._coefficients is not coefficients or self._work.size != work:
+            job = self._job = self._make_job(work, out.dtype, coefficients)
+        job.run(x, out.reshape(-1))
 
-        def job(thread: int) -> None:
-            run_tasks(
-                self._layout.arrays,
-                self._tasks,
-                self._unit,
-                self._group,
-                x,
-                powers,
-                work,
-                order,
-                place,
-                a,
-                b,
-                c,
-                self._counters,
-                thread,
-            )
-
-        team(self._threads).run(job)
+    def _make_job(self, work: int, dtype: np.dtype[Any], coefficients: Coefficients) -> Job:
+        self._work = np.empty(work, dtype=dtype)
+        self._coefficients = coefficients
+        fixed = (self._layout.arrays, self._tasks, self._unit, self._group)
+        moved = (self._work, self._where.order, self._where.place)
+        basis = (coefficients.a, coefficients.b, coefficients.c)
+        return Job(run_tasks, (*fixed, *moved, *basis), self._threads, dtype)

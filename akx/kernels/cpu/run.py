@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from akx.kernels.cpu import simd
 from akx.kernels.cpu.jit import jit
 from akx.kernels.cpu.products import combine, product, slots
-from akx.kernels.cpu.sync import LINE, publish, wait_for
+from akx.kernels.cpu.sync import LINE, arrays_of, begin, finish, meet, publish, wait_for
 
 __all__ = ["GhostBlocks", "Tasks", "run_ghost", "run_tasks"]
 
@@ -59,14 +59,6 @@ class GhostBlocks(NamedTuple):
 
 
 @jit
-def _meet(counters: Any, thread: int, threads: int, value: int) -> None:
-    """Wait until every thread has come here for the `value`-th time: a barrier by one counter per thread."""
-    publish(counters, np.uintp((threads + thread) * LINE), value)
-    for other in range(threads):
-        wait_for(counters, np.uintp((threads + other) * LINE), value)
-
-
-@jit
 def _collect(source: Any, start: int, order: Any, begin: int, end: int, target: Any, row: int) -> None:
     """target[row + i] = source[start + order[i]] for begin <= i < end.
 
@@ -98,59 +90,75 @@ def run_tasks(
     tasks: Any,
     unit: int,
     group: int,
-    x: Any,
-    out: Any,
     work: Any,
     order: Any,
     place: Any,
     a: Any,
     b: Any,
     c: Any,
-    counters: Any,
+    x: Any,
+    out: Any,
+    calls: Any,
     thread: int,
-) -> None:
-    """Do all tasks of one thread.
+    sent: bool,
+) -> bool:
+    """Do all tasks of one thread; a member of a team for call after call. False where nothing was done: see `begin`.
 
     m: the matrix as laid out; unit, group: rows per unit of the format and per sub-block; x (b, n); out and work flat,
-    (k+1, b, n); out[0] becomes x. In natural order `order` and `place` are empty and `work` is out; else `work` holds
-    the powers in the order of the partition, order[new] = old and place[old] = new. a, b, c (k,); counters: int64,
-    zero, 2 LINE words per thread.
+    (k+1, b, n); out[0] becomes x. In natural order `order` and `place` are empty and `work` is not used; else `work`
+    holds the powers in the order of the partition, order[new] = old and place[old] = new. a, b, c (k,). calls, thread,
+    sent: see :mod:`akx.kernels.cpu.sync`.
     """
-    threads, vectors, n = tasks.thread_ptr.size - 1, x.shape[0], x.shape[1]
-    stride = vectors * n
-    begin, end = n * thread // threads, n * (thread + 1) // threads
-    for v in range(vectors):
-        row = np.uintp(v * n)
-        for i in range(np.uintp(begin), np.uintp(end)):
-            out[row + i] = x[v, i]
+    threads = tasks.thread_ptr.size - 1
+    number = begin(calls, thread, threads, sent, x, out)
+    if number <= 0:
+        return False
+    begin_task, end_task = tasks.thread_ptr[thread], tasks.thread_ptr[thread + 1]
+    finished = (number - 1) * (end_task - begin_task)
+    while number > 0:
+        if thread > 0:
+            x, out = arrays_of(calls, threads, a.size + 1, x, out)
+        if order.size == 0:
+            work = out
+        vectors, n = x.shape
+        stride = vectors * n
+        start, end = n * thread // threads, n * (thread + 1) // threads
+        for v in range(vectors):
+            row = np.uintp(v * n)
+            for i in range(np.uintp(start), np.uintp(end)):
+                out[row + i] = x[v, i]
+            if order.size:
+                _collect(x[v], 0, order, start, end, work, v * n)
+        meet(calls, thread, threads, 2 * number - 1)
+        for s in range(begin_task, end_task):
+            for q in range(tasks.wait_ptr[s], tasks.wait_ptr[s + 1]):
+                other = tasks.wait_thread[q]
+                before = (number - 1) * (tasks.thread_ptr[other + 1] - tasks.thread_ptr[other])
+                wait_for(calls, np.uintp(other * LINE), before + tasks.wait_count[q])
+            j, first, last = tasks.power[s], tasks.first[s], tasks.last[s]
+            plain = vectors == 1 and a[j - 1] == 1 and b[j - 1] == 0 and c[j - 1] == 0
+            soon, lines = 0, 0
+            if tasks.soon_last[s] > tasks.soon_first[s]:
+                soon = slots(m, tasks.soon_first[s])
+                units = (last - first + unit - 1) // unit
+                wanted = (slots(m, tasks.soon_last[s]) - soon) * m.values.itemsize // 64
+                lines = (wanted + units - 1) // units
+            while first < last:
+                stop = last if plain else min(first + group, last)
+                ahead = soon + (first - tasks.first[s]) // unit * lines * (64 // m.values.itemsize)
+                for v in range(vectors):
+                    _step(m, work, stride, j, v * n, first, stop, a, b, c, ahead, lines if v == 0 else 0)
+                first = stop
+            finished += 1
+            publish(calls, np.uintp(thread * LINE), finished)
         if order.size:
-            _collect(x[v], 0, order, begin, end, work, v * n)
-    _meet(counters, thread, threads, 1)
-    base = tasks.thread_ptr[thread]
-    for s in range(base, tasks.thread_ptr[thread + 1]):
-        for q in range(tasks.wait_ptr[s], tasks.wait_ptr[s + 1]):
-            wait_for(counters, np.uintp(tasks.wait_thread[q] * LINE), tasks.wait_count[q])
-        j, first, last = tasks.power[s], tasks.first[s], tasks.last[s]
-        plain = vectors == 1 and a[j - 1] == 1 and b[j - 1] == 0 and c[j - 1] == 0
-        soon, lines = 0, 0
-        if tasks.soon_last[s] > tasks.soon_first[s]:
-            soon = slots(m, tasks.soon_first[s])
-            units = (last - first + unit - 1) // unit
-            wanted = (slots(m, tasks.soon_last[s]) - soon) * m.values.itemsize // 64
-            lines = (wanted + units - 1) // units
-        while first < last:
-            stop = last if plain else min(first + group, last)
-            ahead = soon + (first - tasks.first[s]) // unit * lines * (64 // m.values.itemsize)
-            for v in range(vectors):
-                _step(m, work, stride, j, v * n, first, stop, a, b, c, ahead, lines if v == 0 else 0)
-            first = stop
-        publish(counters, np.uintp(thread * LINE), s - base + 1)
-    if order.size:
-        _meet(counters, thread, threads, 2)
-        for j in range(1, a.size + 1):
-            for v in range(vectors):
-                row = j * stride + v * n
-                _collect(work, row, place, begin, end, out, row)
+            meet(calls, thread, threads, 2 * number)
+            for j in range(1, a.size + 1):
+                for v in range(vectors):
+                    row = j * stride + v * n
+                    _collect(work, row, place, start, end, out, row)
+        number = finish(calls, thread, threads, number)
+    return True
 
 
 @jit
@@ -159,70 +167,95 @@ def run_ghost(
     blocks: Any,
     depth: int,
     longest: int,
-    x: Any,
-    out: Any,
     local: Any,
     a: Any,
     b: Any,
     c: Any,
-    counters: Any,
+    x: Any,
+    out: Any,
+    calls: Any,
     thread: int,
-) -> None:
-    """Do all ghost blocks of one thread, `depth` powers per pass.
+    sent: bool,
+) -> bool:
+    """Do all ghost blocks of one thread, `depth` powers per pass; for call after call as :func:`run_tasks`.
 
     out: flat, (k+1, b, n). local: flat, (threads, depth + 2, b, longest) workspace; of a thread's vectors the first is
     v_{-1} and the second v_0 of the pass.
     """
-    threads, vectors, n, k = blocks.thread_ptr.size - 1, x.shape[0], x.shape[1], a.size
-    begin, end = n * thread // threads, n * (thread + 1) // threads
-    for v in range(vectors):
-        for i in range(np.uintp(begin), np.uintp(end)):
-            out[np.uintp(v * n) + i] = x[v, i]
-    _meet(counters, thread, threads, 1)
-    home, stride = thread * (depth + 2) * vectors * longest, vectors * longest
-    done, met = 0, 1
-    while done < k:
-        if done:
+    threads, k = blocks.thread_ptr.size - 1, a.size
+    number = begin(calls, thread, threads, sent, x, out)
+    if number <= 0:
+        return False
+    passes = (k + depth - 1) // depth
+    while number > 0:
+        if thread > 0:
+            x, out = arrays_of(calls, threads, k + 1, x, out)
+        vectors, n = x.shape
+        begin_row, end_row = n * thread // threads, n * (thread + 1) // threads
+        for v in range(vectors):
+            for i in range(np.uintp(begin_row), np.uintp(end_row)):
+                out[np.uintp(v * n) + i] = x[v, i]
+        home, stride = thread * (depth + 2) * vectors * longest, vectors * longest
+        local[home : home + (depth + 2) * stride] = 0  # rows outside the closure are computed and never used
+        done, met = 0, (number - 1) * passes
+        while done < k:
             met += 1
-            _meet(counters, thread, threads, met)
-        steps = min(depth, k - done)
-        skipped = depth - steps
-        three = False
-        for s in range(steps):
-            three = three or c[done + s] != 0
-        for g in range(blocks.thread_ptr[thread], blocks.thread_ptr[thread + 1]):
-            f, length = np.uintp(blocks.fetch_ptr[g]), np.uintp(blocks.fetch_ptr[g + 1] - blocks.fetch_ptr[g])
-            for v in range(vectors):
-                older, start = np.uintp(home + v * longest), np.uintp(home + stride + v * longest)
-                source = np.uintp((done * vectors + v) * n)
-                for i in range(length):
-                    local[start + i] = out[source + np.uintp(blocks.fetch[f + i])]
-                if three and done:
-                    source = np.uintp(((done - 1) * vectors + v) * n)
-                    for i in range(length):
-                        local[older + i] = out[source + np.uintp(blocks.fetch[f + i])]
-            for s in range(steps):
-                j, row = done + s, blocks.row[g]
-                first, last = blocks.first[g, s + skipped], blocks.last[g, s + skipped]
-                for v in range(vectors):
-                    at = home + (s + 1) * stride + v * longest
-                    product(m, local, at, at + stride, row + first, row + last, row, 0, 0)
-                    if a[j] != 1 or b[j] != 0 or c[j] != 0:
-                        combine(
-                            local,
-                            at + first,
-                            at - stride + first,
-                            at + stride + first,
-                            last - first,
-                            a[j],
-                            b[j],
-                            c[j],
-                        )
-            own = np.uintp(blocks.own_first[g])
-            for s in range(steps):
-                for v in range(vectors):
-                    target = np.uintp(((done + s + 1) * vectors + v) * n)
-                    start = np.uintp(home + (s + 2) * stride + v * longest)
-                    for i in range(own, np.uintp(blocks.own_last[g])):
-                        out[target + np.uintp(blocks.fetch[f + i])] = local[start + i]
-        done += steps
+            meet(calls, thread, threads, met)
+            steps = min(depth, k - done)
+            for g in range(blocks.thread_ptr[thread], blocks.thread_ptr[thread + 1]):
+                _ghost_block(m, blocks, g, depth, steps, done, local, home, stride, longest, out, vectors, n, a, b, c)
+            done += steps
+        number = finish(calls, thread, threads, number)
+    return True
+
+
+@jit
+def _ghost_block(
+    m: Any,
+    blocks: Any,
+    g: int,
+    depth: int,
+    steps: int,
+    done: int,
+    local: Any,
+    home: int,
+    stride: int,
+    longest: int,
+    out: Any,
+    vectors: int,
+    n: int,
+    a: Any,
+    b: Any,
+    c: Any,
+) -> None:
+    """Powers done + 1 .. done + steps of block g: fetch, step by step, and the own rows back."""
+    skipped = depth - steps
+    three = False
+    for s in range(steps):
+        three = three or c[done + s] != 0
+    f, length = np.uintp(blocks.fetch_ptr[g]), np.uintp(blocks.fetch_ptr[g + 1] - blocks.fetch_ptr[g])
+    for v in range(vectors):
+        older, start = np.uintp(home + v * longest), np.uintp(home + stride + v * longest)
+        source = np.uintp((done * vectors + v) * n)
+        for i in range(length):
+            local[start + i] = out[source + np.uintp(blocks.fetch[f + i])]
+        if three and done:
+            source = np.uintp(((done - 1) * vectors + v) * n)
+            for i in range(length):
+                local[older + i] = out[source + np.uintp(blocks.fetch[f + i])]
+    for s in range(steps):
+        j, row = done + s, blocks.row[g]
+        first, last = blocks.first[g, s + skipped], blocks.last[g, s + skipped]
+        for v in range(vectors):
+            x = home + (s + 1) * stride + v * longest
+            y = x + stride
+            product(m, local, x, y, row + first, row + last, row, 0, 0)
+            if a[j] != 1 or b[j] != 0 or c[j] != 0:
+                combine(local, x + first, x - stride + first, y + first, last - first, a[j], b[j], c[j])
+    own = np.uintp(blocks.own_first[g])
+    for s in range(steps):
+        for v in range(vectors):
+            target = np.uintp(((done + s + 1) * vectors + v) * n)
+            start = np.uintp(home + (s + 2) * stride + v * longest)
+            for i in range(own, np.uintp(blocks.own_last[g])):
+                out[target + np.uintp(blocks.fetch[f + i])] = local[start + i]

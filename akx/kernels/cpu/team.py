@@ -1,8 +1,12 @@
-"""A team of threads that runs one compiled function per thread, again and again.
+"""A team of threads that do jobs, compiled functions with all their arguments but the vectors, call after call.
 
 Plain Python threads and functions compiled without the GIL: unlike in Numba's own pools, each member is sure to run,
 which the point-to-point waits of the kernels rely on, and several callers do no harm: there is one team of each size in
-a process, and callers of one size take turns. The calling thread is member 0. Members sleep on a lock between calls.
+a process, and callers of one size take turns. The calling thread is member 0.
+
+After a call the members listen in compiled code for the next one of the same job (:mod:`akx.kernels.cpu.sync`); when
+none has come for a while, or another job is to be done, they return and sleep on a queue. Ctrl-C waits until a call is
+complete: members wait for one another, and their results go to the caller.
 """
 
 from __future__ import annotations
@@ -13,34 +17,77 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from queue import SimpleQueue
 from types import FrameType
+from typing import Any, TypeAlias
 
-__all__ = ["Team", "team"]
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.kernels.cpu.sync import call_words, dismiss
+
+__all__ = ["Job", "Team", "team"]
+
+#: What a member is sent: a function and all of its arguments.
+_Part: TypeAlias = tuple[Callable[..., bool], tuple[Any, ...]]
+
+
+class Job:
+    """A function compiled without the GIL and its arguments but the last five: x, out, calls, thread, sent.
+
+    `function` does the part of one thread and says whether it did: see :func:`akx.kernels.cpu.sync.begin`. Members are
+    given empty arrays for x and out; those of a call are in `calls`.
+    """
+
+    __slots__ = ("arguments", "calls", "empty", "function", "threads")
+
+    def __init__(self, function: Callable[..., bool], arguments: tuple[Any, ...], threads: int, dtype: Any) -> None:
+        self.function = function
+        self.arguments = arguments
+        self.threads = threads
+        self.empty = np.empty((1, 0), dtype=dtype), np.empty(0, dtype=dtype)
+        self.calls = np.zeros(call_words(threads), dtype=np.int64)
+
+    def run(self, x: NDArray[Any], out: NDArray[Any]) -> None:
+        """Do the job on x (b, n), C-contiguous, with the result in `out`, flat. One call of a job at a time."""
+        if self.threads == 1:
+            self.function(*self.arguments, x, out, self.calls, 0, True)
+        else:
+            team(self.threads).run(self, x, out)
 
 
 class Team:
-    """`size` threads, the caller included."""
+    """`size` >= 2 threads, the caller included."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self._busy = threading.Lock()
-        self._members = [_Member(number) for number in range(1, size)]
+        self._inboxes: list[SimpleQueue[_Part | None]] = [SimpleQueue() for _ in range(1, size)]
+        self._calls: NDArray[np.int64] | None = None
+        for number, inbox in enumerate(self._inboxes, 1):
+            threading.Thread(target=_serve, args=(inbox,), name=f"akx-{number}", daemon=True).start()
+        weakref.finalize(self, _retire, self._inboxes)
 
-    def run(self, job: Callable[[int], None]) -> None:
-        """Call job(t) for t in 0 .. size-1, each in a thread of its own; raise what the first of them raised."""
-        if self.size == 1:
-            job(0)
-            return
-        with self._busy, _interrupts_later():
-            for member in self._members:
-                member.start(job)
-            try:
-                job(0)
-            finally:
-                failures = [member.finish() for member in self._members]
-            for failure in failures:
-                if failure is not None:
-                    raise failure
+    def run(self, job: Job, x: NDArray[Any], out: NDArray[Any]) -> None:
+        """Do `job`, each thread its part; return when all are done."""
+        with self._busy:
+            if self._calls is job.calls and job.function(*job.arguments, x, out, job.calls, 0, False):
+                return
+            with _interrupts_later():
+                self._gather(job)
+                try:
+                    job.function(*job.arguments, x, out, job.calls, 0, True)
+                except BaseException:
+                    dismiss(job.calls)
+                    raise
+
+    def _gather(self, job: Job) -> None:
+        """Send every member to the first of a new row of calls."""
+        if self._calls is not None:
+            dismiss(self._calls)  # who still listens there leaves; nobody enters again
+        self._calls = job.calls = np.zeros(call_words(self.size), dtype=np.int64)
+        for number, inbox in enumerate(self._inboxes, 1):
+            inbox.put((job.function, (*job.arguments, *job.empty, job.calls, number, True)))
 
 
 @contextmanager
@@ -63,67 +110,42 @@ def _interrupts_later() -> Iterator[None]:
             usual(*held[0])
 
 
-class _Member:
-    def __init__(self, number: int) -> None:
-        self._wake, self._done = threading.Lock(), threading.Lock()
-        self._wake.acquire()
-        self._done.acquire()
-        self._mail: list[Callable[[int], None] | None] = [None]
-        self._failure: list[BaseException | None] = [None]
-        thread = threading.Thread(
-            target=_serve,
-            args=(number, self._wake, self._done, self._mail, self._failure),
-            name=f"akx-{number}",
-            daemon=True,
-        )
-        thread.start()
-        weakref.finalize(self, _dismiss, self._wake, self._mail)
-
-    def start(self, job: Callable[[int], None]) -> None:
-        self._mail[0] = job
-        self._wake.release()
-
-    def finish(self) -> BaseException | None:
-        self._done.acquire()
-        return self._failure[0]
-
-
-def _serve(
-    number: int,
-    wake: threading.Lock,
-    done: threading.Lock,
-    mail: list[Callable[[int], None] | None],
-    failure: list[BaseException | None],
-) -> None:
-    while True:
-        wake.acquire()
-        job = mail[0]
-        if job is None:
-            return
-        failure[0] = None
+def _serve(inbox: SimpleQueue[_Part | None]) -> None:
+    while (part := inbox.get()) is not None:
+        function, arguments = part
         try:
-            job(number)
-        except BaseException as error:  # handed to the caller
-            failure[0] = error
-        mail[0] = job = None
-        done.release()
+            function(*arguments)
+        except BaseException as error:  # the same error is on its way in the calling thread
+            threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, None)))
+        del part, function, arguments  # a sleeping thread holds no matrix
 
 
-def _dismiss(wake: threading.Lock, mail: list[Callable[[int], None] | None]) -> None:
-    mail[0] = None
-    if wake.locked():
-        wake.release()
+def _retire(inboxes: list[SimpleQueue[_Part | None]]) -> None:
+    for inbox in inboxes:
+        inbox.put(None)
 
 
-_TEAMS: dict[tuple[int, int], Team] = {}
+_TEAMS: dict[int, Team] = {}
 _LOCK = threading.Lock()
 
 
 def team(size: int) -> Team:
     """The team of `size` threads of this process; made once, and anew after a fork."""
-    key = (os.getpid(), size)
-    with _LOCK:
-        found = _TEAMS.get(key)
-        if found is None:
-            found = _TEAMS[key] = Team(size)
-        return found
+    found = _TEAMS.get(size)
+    if found is None:
+        with _LOCK:
+            found = _TEAMS.get(size)
+            if found is None:
+                found = _TEAMS[size] = Team(size)
+    return found
+
+
+def _forget() -> None:
+    """In a forked child: threads do not survive a fork, and who held the lock is gone too."""
+    global _LOCK
+    _LOCK = threading.Lock()
+    _TEAMS.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,197 @@
+"""Teams of threads: members that listen for the next call, sleep when none comes, and leave for another job."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+import akx
+from akx.kernels.cpu.team import Job, Team, team
+from akx.plan import Plan
+
+_N = 4000
+
+
+def _operator(threads: int, schedule: str = "sweep", k: int = 3, seed: int = 0) -> tuple[akx.MatrixPowers, Any]:
+    values = np.random.default_rng(seed).uniform(0.1, 0.3, 3)
+    A = sp.diags_array(values, offsets=[-1, 0, 1], shape=(_N, _N), format="csr")
+    options: dict[str, Any] = {} if schedule == "sweep" else {"k_per_pass": k, "block_bytes": 4096}
+    return akx.MatrixPowers(A, k, plan=Plan("cpu", schedule, "csr", k=k, threads=threads, **options)), A
+
+
+def _right(A: Any, x: NDArray[Any], V: NDArray[Any]) -> bool:
+    expected = x
+    for j in range(1, V.shape[-1]):
+        expected = A @ expected
+        if not np.allclose(V[..., j], expected, rtol=1e-12):
+            return False
+    return True
+
+
+@pytest.fixture
+def gathered(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
+    """The jobs for which members were sent for, in order."""
+    seen: list[Job] = []
+    original = Team._gather
+
+    def gather(self: Team, job: Job) -> None:
+        seen.append(job)
+        original(self, job)
+
+    monkeypatch.setattr(Team, "_gather", gather)
+    return seen
+
+
+@pytest.mark.parametrize("schedule", ["sweep", "ghost", "wavefront"])
+@pytest.mark.parametrize("threads", [2, 3, 5])
+def test_many_calls_with_fresh_vectors_are_all_right(schedule: str, threads: int) -> None:
+    P, A = _operator(threads, schedule)
+    rng = np.random.default_rng(threads)
+    for number in range(40):
+        x = rng.standard_normal((_N, 1 + number % 3) if number % 4 else _N)
+        assert _right(A, x, P(x)), number
+
+
+def test_members_that_listen_need_not_be_sent_for(gathered: list[Job]) -> None:
+    P, A = _operator(2)
+    x = np.ones(_N)
+    out = P(x)
+    for _ in range(2000):
+        P(x, out=out)
+    assert _right(A, x, out)
+    assert len(gathered) < 500  # a busy machine may keep the caller off its core for longer than members listen
+
+
+def test_members_that_went_to_sleep_are_woken(gathered: list[Job]) -> None:
+    P, A = _operator(2)
+    for number in range(4):
+        time.sleep(0.2)
+        x = np.full(_N, 1.0 + number)
+        assert _right(A, x, P(x))
+    assert len(gathered) == 4
+
+
+def test_members_leave_one_job_for_another(gathered: list[Job]) -> None:
+    pairs = [_operator(2, seed=seed) for seed in range(3)]
+    for number in range(30):
+        for P, A in pairs:
+            x = np.full(_N, 1.0 + number)
+            assert _right(A, x, P(x))
+    assert len(gathered) >= 90
+    P, A = _operator(2, seed=7)
+    P(np.ones(_N))
+    del pairs, P  # an operator that is gone while its members may still listen
+    gc.collect()
+    P, A = _operator(2, seed=8)
+    assert _right(A, np.ones(_N), P(np.ones(_N)))
+
+
+def test_new_values_reach_members_that_listen() -> None:
+    P, A = _operator(2)
+    x = np.ones(_N)
+    for number in range(20):
+        A.data = np.random.default_rng(number).uniform(0.1, 0.3, A.nnz)
+        P.update_values(A)
+        assert _right(A, x, P(x))
+
+
+def test_callers_in_several_threads_take_turns() -> None:
+    pairs = [_operator(2, seed=seed) for seed in range(3)]
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        P, A = pairs[number]
+        rng = np.random.default_rng(number)
+        for _ in range(30):
+            x = rng.standard_normal(_N)
+            if not _right(A, x, P(x)):
+                wrong.append(number)
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(timeout=120)
+    assert not wrong
+    assert not any(worker.is_alive() for worker in workers)
+
+
+def _in_child(operator: akx.MatrixPowers, x: NDArray[Any], connection: Any) -> None:
+    connection.send([operator(x) for _ in range(3)])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_has_a_team_of_its_own() -> None:
+    P, A = _operator(2)
+    x = np.ones(_N)
+    P(x)  # members listen at the time of the fork: the child has none
+    here, there = multiprocessing.Pipe()
+    child = multiprocessing.get_context("fork").Process(target=_in_child, args=(P, x, there))
+    child.start()
+    try:
+        assert here.poll(60), "the forked child hangs"
+        assert all(_right(A, x, V) for V in here.recv())
+    finally:
+        child.kill()
+        child.join()
+    assert _right(A, x, P(x))
+
+
+def test_ctrl_c_waits_until_a_call_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupted call leaves no member behind: the next call is complete when it returns."""
+    P, A = _operator(3)
+    x = np.ones(_N)
+    out = np.empty((_N, 4), order="F")
+    original = Team._gather
+
+    def interrupted(self: Team, job: Job) -> None:
+        original(self, job)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Team, "_gather", interrupted)
+    for _ in range(3):
+        out[:] = np.nan
+        time.sleep(0.1)
+        with pytest.raises(KeyboardInterrupt):
+            P(x, out=out)
+        assert _right(A, x, out)
+    monkeypatch.undo()
+    assert _right(A, x, P(x))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_what_a_job_raises_is_raised_and_the_team_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda arguments: None)
+
+    def fails(*arguments: Any) -> bool:
+        raise RuntimeError("no such kernel")
+
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="no such kernel"):
+            Job(fails, (), 3, np.float64).run(np.ones((1, 4)), np.ones(8))
+    P, A = _operator(3)
+    assert _right(A, np.ones(_N), P(np.ones(_N)))
+
+
+def test_one_team_of_each_size() -> None:
+    assert team(3) is team(3)
+    assert team(3) is not team(2)
+    made: list[Team] = []
+    makers: list[Callable[[], None]] = [lambda: made.append(team(4))] * 4
+    workers = [threading.Thread(target=maker) for maker in makers]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert len(set(map(id, made))) == 1
