@@ -164,7 +164,7 @@ class _GhostProgram:
     def run(self, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients) -> None:
         size = self._threads * (self._depth + 2) * x.shape[0] * self._longest
         job = self._job
-        if job is None or self._coefficients is not coefficients or self._local.size != size:
+        if job is None or self._coefficients is not coefficients or self._local.size < size:
             job = self._job = self._make_job(size, out.dtype, coefficients)
         job.run(x, out.reshape(-1))
 
