@@ -66,7 +66,12 @@ Threads = Annotated[
 ]
 Trials = Annotated[int | None, typer.Option("--trials", help="Most plans to try; by default the tuner decides.")]
 Seconds = Annotated[
-    float | None, typer.Option("--time", metavar="SECONDS", help="Most seconds to spend; by default the tuner decides.")
+    float | None,
+    typer.Option(
+        "--time",
+        metavar="SECONDS",
+        help="Seconds to spend, plus the one or two a kernel takes to compile on first use.",
+    ),
 ]
 Backend = Annotated[BackendName, typer.Option("--backend", help="Where to run.")]
 Database = Annotated[

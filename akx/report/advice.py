@@ -82,8 +82,8 @@ def _memory(f: Features, device: HostDevice, k: int) -> Advice:
 
 
 def _wavefront(f: Features, device: HostDevice, k: int) -> Advice | None:
-    if f.nnz == 0 or f.level_count <= 1:
-        return None
+    if f.nnz == 0 or f.level_count <= 1 or matrix_bytes(f) <= device.cores * device.l2_bytes:
+        return None  # what is in L2 as a whole needs no wavefront to stay there
     value = np.dtype(f.dtype).itemsize
     per_row = f.row_mean * (value + _INDEX_BYTES) + _INDEX_BYTES + 2 * value
     window, caches = (k + 1) * f.level_width_max * per_row, device.cores * device.l2_bytes
