@@ -1,9 +1,9 @@
 """From a CUDA source and its macros to a loaded module: NVRTC first, nvcc where that is missing, a store on disk.
 
 NVRTC compiles a small kernel in a few hundredths of a second where nvcc takes seconds, which decides how many
-candidates a tuner can try. A cubin is kept under a key of everything that it depends on: the source and every ``.cuh`` beside it,
-the options, the architecture, and the compiler with its version. Files are written under another name and renamed, so
-that a reader never sees half of one; a store that cannot be written is done without.
+candidates a tuner can try. A cubin is kept under a key of everything that it depends on: the source and every ``.cuh``
+beside it, the options, the architecture, and the compiler with its version. Files are written under another name and
+renamed, so that a reader never sees half of one; a store that cannot be written is done without.
 """
 
 from __future__ import annotations
