@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from akx.formats.base import Format, Pattern, index_dtype, lanes_of
+from akx.formats.base import Format, Pattern, aligned_zeros, index_dtype, lanes_of
 
 __all__ = ["BellArrays", "bell_fits", "bell_slots", "from_csr"]
 
@@ -53,10 +53,10 @@ def from_csr(pattern: Pattern, dtype: np.dtype[Any], *, block: int, bits: int) -
     np.cumsum(width, out=start[1:].view(np.int64))
     slots = int(start[-1])
     size = slots * chunk * block * block
-    index = np.zeros(slots * chunk, dtype=index_dtype(bits))
+    index = aligned_zeros(slots * chunk, index_dtype(bits))
     slot = np.empty(pattern.nnz, dtype=np.uint32 if size < 2**32 else np.uint64)
     _lay_out(pattern.indptr, pattern.indices, block, chunk, start, least, low, index, slot)
-    values = np.zeros(size, dtype=dtype)
+    values = aligned_zeros(size, dtype)
     arrays = BellArrays(start, low, index, values, (0,) * block, pattern.rows, chunk)
     return Format(arrays, slot, chunk * block, size, chunk * block)
 

@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from akx.formats.base import Format, Pattern, lanes_of
+from akx.formats.base import Format, Pattern, aligned_zeros, lanes_of
 
 __all__ = ["DiaArrays", "dia_reach", "dia_slots", "from_csr", "slice_rows"]
 
@@ -69,7 +69,7 @@ def from_csr(
     slot = np.empty(pattern.nnz, dtype=np.uint32 if diagonals * height < 2**32 else np.uint64)
     edge = np.zeros(slices, dtype=np.bool_)
     _lay_out(pattern.indptr, pattern.indices, height, origin, columns, start, offset, slot, edge)
-    values = np.zeros(diagonals * height, dtype=dtype)
+    values = aligned_zeros(diagonals * height, dtype)
     return Format(
         DiaArrays(start, offset, values, edge, pattern.rows, height), slot, height, diagonals * height, height
     )

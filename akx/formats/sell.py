@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from akx.formats.base import Format, Pattern, index_dtype, lanes_of
+from akx.formats.base import Format, Pattern, aligned_zeros, index_dtype, lanes_of
 
 __all__ = ["SellArrays", "from_csr", "sell_fits", "sell_slots"]
 
@@ -75,14 +75,14 @@ def from_csr(pattern: Pattern, dtype: np.dtype[Any], *, sigma: int, bits: int, c
     slots = int(start[-1])
     least, _ = _chunk_range(pattern.indptr, pattern.indices, order, chunk)
     low = np.zeros_like(least) if bits >= 32 else least
-    index = np.zeros(slots, dtype=index_dtype(bits))
+    index = aligned_zeros(slots, index_dtype(bits))
     slot = np.empty(pattern.nnz, dtype=np.uint32 if slots < 2**32 else np.uint64)
     _lay_out(pattern.indptr, pattern.indices, order, chunk, start, least, low, index, slot)
     row = np.zeros(0, dtype=np.uint32)
     if sigma > 1:
         row = np.zeros(width.size * chunk, dtype=np.uint32)
         row[: pattern.rows] = order
-    values = np.zeros(slots, dtype=dtype)
+    values = aligned_zeros(slots, dtype)
     arrays = SellArrays(start, low, index, values, row, pattern.rows, chunk)
     return Format(arrays, slot, chunk if sigma == 1 else sigma, slots, chunk)
 

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from akx.formats import bell, csr, dia, sell
-from akx.formats.base import Format, Pattern, lanes_of, unsigned
+from akx.formats.base import Format, Pattern, aligned_zeros, lanes_of, unsigned
 
 F64 = np.dtype(np.float64)
 
@@ -132,6 +132,17 @@ def test_sixteen_bits_are_refused_where_columns_are_far_apart() -> None:
     assert csr.csr_fits(pattern, 16)
     assert sell.sell_fits(pattern, F64, 1, 16)
     assert csr.csr_fits(pattern, 32)
+
+
+@pytest.mark.parametrize("size", [1, 63, 1000])
+def test_values_begin_where_a_vector_does(size: int) -> None:
+    for dtype in (np.float32, np.complex128):
+        array = aligned_zeros(size, np.dtype(dtype))
+        assert array.ctypes.data % 64 == 0
+        assert array.dtype == dtype
+        assert array.shape == (size,)
+        assert array.flags.writeable
+        assert not array.any()
 
 
 def test_lanes() -> None:

@@ -30,9 +30,9 @@ __all__ = [
     "without_variants",
 ]
 
-#: Below the first many entries one thread is all there is to try: waking a second costs more than the work. Above the
-#: second, one thread never wins.
-_SMALL, _LARGE = 20_000, 1_000_000
+#: Below the first many entries one thread is all there is to try: a second pays from 2,500 entries (5 a row, k = 8, two
+#: cores of Zen 4). Above the second, one thread never wins.
+_SMALL, _LARGE = 2_500, 1_000_000
 #: A front that is wider than this share of the rows, and than so many rows, is no front: nothing would be reused.
 _WIDEST, _NARROW = 0.5, 4096
 

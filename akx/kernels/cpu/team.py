@@ -81,10 +81,19 @@ class Team:
                     dismiss(job.calls)
                     raise
 
-    def _gather(self, job: Job) -> None:
-        """Send every member to the first of a new row of calls."""
+    def send_away(self) -> None:
+        """Let members that listen go to sleep now: another job is to be done, or somebody else needs the cores."""
+        with self._busy:
+            self._dismiss()
+
+    def _dismiss(self) -> None:
         if self._calls is not None:
             dismiss(self._calls)  # who still listens there leaves; nobody enters again
+            self._calls = None
+
+    def _gather(self, job: Job) -> None:
+        """Send every member to the first of a new row of calls."""
+        self._dismiss()
         self._calls = job.calls = np.zeros(call_words(self.size), dtype=np.int64)
         for number, inbox in enumerate(self._inboxes, 1):
             inbox.put((job.function, (*job.arguments, *job.empty, job.calls, number, True)))
