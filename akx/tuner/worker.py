@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from akx.errors import AkxError, InfeasibleError, VerificationError
 from akx.kernels.base import Program
@@ -29,6 +30,9 @@ from akx.tuner.measure import Measurement, Precision
 from akx.tuner.result import COMPLETE, FAILED, PRUNED, Trial
 from akx.tuner.space import Space
 from akx.tuner.verify import Problem
+
+if TYPE_CHECKING:
+    from akx.tuner.gpu import DeviceProblem
 
 __all__ = ["Bench"]
 
@@ -70,6 +74,7 @@ class Bench:
         self.keep = keep
         self._anchor: _Anchor | None = None
         self._kept: dict[Plan, tuple[float, Program]] = {}
+        self._on_device = _device_problem(problem) if space.backend == "cuda" else None
         self._sizes: dict[Plan, int] = {}
 
     @property
@@ -139,7 +144,11 @@ class Bench:
             Where an entry is wrong or was not written.
         """
         self.problem.poison()
+        if self._on_device is not None:
+            self._on_device.poison()
         self.call(program)()
+        if self._on_device is not None:
+            self._on_device.fetch()
         error = self.problem.error()
         if error != error:
             raise VerificationError("wrong result: entries missing or not finite")
@@ -149,6 +158,8 @@ class Bench:
 
     def call(self, program: Program) -> Callable[[], None]:
         """The call to be timed."""
+        if self._on_device is not None:
+            return self._on_device.call(program)
         run, x, out, coefficients = program.run, self.problem.x, self.problem.out, self.problem.coefficients
         return lambda: run(x, out, coefficients)
 
@@ -216,6 +227,12 @@ class Bench:
             held += int(kept.nbytes)
             if place > 0 and (place >= self.keep or held > _KEEP_BYTES):
                 del self._kept[old]
+
+
+def _device_problem(problem: Problem) -> DeviceProblem:
+    from akx.tuner.gpu import DeviceProblem
+
+    return DeviceProblem(problem)
 
 
 def _reason(refusal: InfeasibleError, plan: Plan) -> str:

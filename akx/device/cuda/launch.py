@@ -23,8 +23,10 @@ __all__ = ["Event", "Graph", "Kernel", "Module", "Stream", "capture", "default_s
 
 Argument = DeviceArray | np.generic | int
 
-#: What pycuda made is never let go: it can only be let go in the thread and context that it was made in.
-_forever: list[Any] = []
+
+def _keep_forever(made: Any) -> None:
+    """Never let go what pycuda made: it can only be let go in the thread that it was made in."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
 
 
 @contextlib.contextmanager
@@ -32,7 +34,7 @@ def _pycuda_context() -> Iterator[Any]:
     """pycuda's own view of the primary context, which it wants to see pushed before it makes anything."""
     library = pycuda_driver()
     context = library.Device(runtime().ordinal).retain_primary_context()
-    _forever.append(context)
+    _keep_forever(context)
     context.push()
     try:
         yield library
@@ -56,12 +58,11 @@ class Stream:
         if pycuda_driver() is not None:
             with _pycuda_context() as library:
                 self.ours = library.Stream()
-            _forever.append(self.ours)
+            _keep_forever(self.ours)
             self.handle = int(self.ours.handle)
         else:
             with live.active():
                 made = live.call("cuStreamCreate", 0, doing="making a stream")
-            _forever.append(made)
             self.handle = int(made)
         self.raw = live.driver.CUstream(self.handle)
 
@@ -152,7 +153,7 @@ class Module:
         with _pycuda_context() as library:
             if self._pycuda is None:
                 self._pycuda = library.module_from_buffer(self.cubin)
-                _forever.append(self._pycuda)
+                _keep_forever(self._pycuda)
             return self._pycuda.get_function(name)
 
     def driver_function(self, name: str) -> Any:

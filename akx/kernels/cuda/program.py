@@ -113,7 +113,7 @@ class CudaProgram(ABC):
         self._take(coefficients)
         key = (x.pointer, out.pointer, x.shape[0])
         graph = self._graphs.get(key)
-        if graph is None and (key not in self._graphs or self.k == 1):
+        if graph is None and key not in self._graphs:
             self.enqueue(x, out, self._on_device)
             self._graphs[key] = None
             while len(self._graphs) > _GRAPHS:
