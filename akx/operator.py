@@ -500,7 +500,7 @@ class MatrixPowers:
         out = empty((self.k + 1, *x.shape), dtype)
         with self._lock:
             program, coefficients = self._ready_for(dtype, vectors, self._home)
-            call = DeviceCall(program, to_device(x), out, coefficients)
+            call = DeviceCall.of(program, to_device(x), out, coefficients)
             call()
             return interleave([call])[0].seconds
 

@@ -35,6 +35,7 @@ app.add_typer(plans_app, name="plans")
 class BackendName(StrEnum):
     AUTO = "auto"
     CPU = "cpu"
+    CUDA = "cuda"
 
 
 class BasisName(StrEnum):
@@ -68,7 +69,7 @@ Trials = Annotated[int | None, typer.Option("--trials", help="Most plans to try;
 Seconds = Annotated[
     float | None, typer.Option("--time", metavar="SECONDS", help="Most seconds to spend; by default the tuner decides.")
 ]
-Backend = Annotated[BackendName, typer.Option("--backend", help="Where to run.")]
+Backend = Annotated[BackendName, typer.Option("--backend", help="Where to run; auto tries all there are.")]
 Database = Annotated[
     Path | None,
     typer.Option("--db", metavar="PATH", help="Plan database; by default AKX_DB, else in the user's data."),
@@ -149,6 +150,7 @@ def bench(
     k: Annotated[
         str, typer.Option("--k", metavar="K[,K...]", help="Number of powers; several, separated by commas.")
     ] = "8",
+    backend: Backend = BackendName.AUTO,
     dtype: Dtype = None,
     trials: Trials = None,
     seconds: Seconds = None,
@@ -157,12 +159,13 @@ def bench(
     variable: Variable = None,
     as_json: Json = False,
 ) -> int:
-    """Time the tuned plan beside SciPy, MKL (where installed) and akx's own plain products, in one run."""
+    """Time the tuned plan beside SciPy and MKL, or cuSPARSE on a GPU, and akx's own plain products, in one run."""
     from akx.cli.bench import BenchRequest, run_bench
 
     request = BenchRequest(
         file=file,
         powers=k,
+        backend=backend.value,
         dtype=None if dtype is None else dtype.value,
         trials=trials,
         seconds=seconds,

@@ -6,6 +6,8 @@ another, and the device's own clock is read before and after the graph. What the
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from akx.device.cuda.launch import Event, Graph, default_stream
@@ -20,26 +22,44 @@ _PRODUCTS = 256
 
 
 class DeviceCall:
-    """One call of a program on arrays of the device; :meth:`timed` is what the tuner's clock asks."""
+    """Work on the device that is done again and again; :meth:`timed` is what the tuner's clock asks.
 
-    def __init__(self, program: Any, x: DeviceArray, out: DeviceArray, coefficients: Coefficients) -> None:
-        self._program, self._x, self._out, self._coefficients = program, x, out, coefficients
+    Parameters
+    ----------
+    run : callable
+        Queues the work once.
+    repeated : callable
+        ``repeated(count)`` is a graph of the work done so many times.
+    products : int
+        Products in the work, to bound the size of a graph.
+    """
+
+    def __init__(self, run: Callable[[], object], repeated: Callable[[int], Graph], products: int) -> None:
+        self._run, self._repeated, self._products = run, repeated, products
         self._graphs: dict[int, Graph] = {}
         self._stream = default_stream()
         self._events = Event(), Event()
 
+    @staticmethod
+    def of(program: Any, x: DeviceArray, out: DeviceArray, coefficients: Coefficients) -> DeviceCall:
+        """A call of a program on arrays of the device."""
+        return DeviceCall(
+            partial(program.run, x, out, coefficients),
+            partial(program.repeated, x, out, coefficients),
+            coefficients.a.size,
+        )
+
     def __call__(self) -> None:
-        """Make the call and wait for it."""
-        self._program.run(self._x, self._out, self._coefficients)
+        """Do the work once and wait for it."""
+        self._run()
         self._stream.synchronize()
 
     def timed(self, batch: int) -> float:
         """Seconds of one call, by the device's clock, over `batch` calls or a few more."""
-        size = max(1, min(batch, _PRODUCTS // self._coefficients.a.size))
+        size = max(1, min(batch, _PRODUCTS // self._products))
         graph = self._graphs.get(size)
         if graph is None:
-            graph = self._program.repeated(self._x, self._out, self._coefficients, size)
-            self._graphs[size] = graph
+            graph = self._graphs[size] = self._repeated(size)
         launches = -(-batch // size)
         begin, end = self._events
         begin.record(self._stream)
@@ -68,4 +88,4 @@ class DeviceProblem:
 
     def call(self, program: Program) -> DeviceCall:
         """The call to be timed."""
-        return DeviceCall(program, self._x, self._out, self._problem.coefficients)
+        return DeviceCall.of(program, self._x, self._out, self._problem.coefficients)
