@@ -3,6 +3,7 @@
 Steps, each of which may end the trial:
 
 1. feasible?                  no: pruned, with the schedule's reason, before any work
+   on a GPU, does it survive in another process (:mod:`akx.tuner.canary`)?   no: failed, with what became of it
 2. prepare                    an exception: failed; InfeasibleError: pruned
 3. poison, run, compare       a wrong or missing entry: failed, whatever its speed
 4. time against the anchor    clearly slower than the best: pruned after the first rounds
@@ -26,6 +27,7 @@ from akx.kernels.base import Program
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner import measure
+from akx.tuner.canary import Canary
 from akx.tuner.measure import Measurement, Precision
 from akx.tuner.result import COMPLETE, FAILED, PRUNED, Trial
 from akx.tuner.space import Space
@@ -75,6 +77,7 @@ class Bench:
         self._anchor: _Anchor | None = None
         self._kept: dict[Plan, tuple[float, Program]] = {}
         self._on_device = _device_problem(problem) if space.backend == "cuda" else None
+        self._canary = Canary(problem) if space.backend == "cuda" else None
         self._sizes: dict[Plan, int] = {}
 
     @property
@@ -110,6 +113,9 @@ class Bench:
         if reason is not None:
             return Trial(number, plan, origin, PRUNED, reason)
         start = measure.now()
+        lost = self._reason_to_fear(plan)
+        if lost is not None:
+            return Trial(number, plan, origin, FAILED, lost, prepare_seconds=measure.now() - start)
         try:
             program = self._prepare(plan)
             prepared = measure.now() - start
@@ -185,6 +191,15 @@ class Bench:
         """Drop every program."""
         self._kept.clear()
         self._anchor = None
+        if self._canary is not None:
+            self._canary.close()
+
+    def _reason_to_fear(self, plan: Plan) -> str | None:
+        """Why a plan must not run in this process: it was lost, or hung, where it ran first."""
+        schedule = self.space.schedules[plan.schedule]
+        if self._canary is None or not getattr(schedule, "may_crash", True):
+            return None
+        return self._canary.reason_against(plan)
 
     def _prepare(self, plan: Plan) -> Program:
         program = self.space.schedules[plan.schedule].prepare(self.matrix, plan)

@@ -140,6 +140,8 @@ class Sweep:
     name = "sweep"
     backend = "cuda"
     description = "k products one after another in one graph (the baseline)"
+    #: Its kernels neither wait for one another nor use addresses that depend on more than the layout.
+    may_crash = False
 
     def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
         fitting = tuple(v for v in preferred(matrix, device) if self._variant_reason(v, matrix, 4, 1) is None)
