@@ -57,7 +57,8 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@touch $@ $(VENV)/.run
 
 $(VENV)/.cuda: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,cuda]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,cuda]' || \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' 'cuda-bindings[all]>=12.8'
 	@touch $@ $(VENV)/.run
 
 $(VENV)/.bench: pyproject.toml | $(BIN)/python
