@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,25 @@ def test_on_a_stream_of_the_caller(cupy: Any) -> None:
             given += cupy.asarray(x)
             V = 2 * P(given)
             np.testing.assert_allclose(cupy.asnumpy(V), 2 * expected, rtol=1e-12, atol=1e-12)
+
+
+def test_two_threads_with_an_operator_each(cupy: Any) -> None:
+    A, wrong = matrix(), []
+
+    def work(seed: int) -> None:
+        x = np.random.default_rng(seed).standard_normal(5003)
+        P, given, expected = akx.MatrixPowers(A, 4, backend="cuda"), cupy.asarray(x), powers(A, x, 4)
+        for turn in range(40):  # new results: graphs are recorded and replayed all the time
+            kept = [P(given) for _ in range(3)]
+            if not all(np.allclose(cupy.asnumpy(V), expected, rtol=1e-12, atol=1e-12) for V in kept):
+                wrong.append((seed, turn))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
 
 
 def test_torch_and_dlpack(cupy: Any) -> None:

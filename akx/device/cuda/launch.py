@@ -43,7 +43,13 @@ def _pycuda_context() -> Iterator[Any]:
 
 
 class Stream:
-    """A queue of work on the device. It also waits for, and is waited for by, the legacy default stream.
+    """A queue of work on the device.
+
+    Parameters
+    ----------
+    blocking : bool
+        It also waits for, and is waited for by, the legacy default stream. One to record graphs on must not: others
+        could not use the legacy stream meanwhile.
 
     Attributes
     ----------
@@ -52,17 +58,18 @@ class Stream:
         For the driver's functions.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, blocking: bool = True) -> None:
         self.ours: Any = None
+        flags = 0 if blocking else 1
         live = runtime()
         if pycuda_driver() is not None:
             with _pycuda_context() as library:
-                self.ours = library.Stream()
+                self.ours = library.Stream(flags)
             _keep_forever(self.ours)
             self.handle = int(self.ours.handle)
         else:
             with live.active():
-                made = live.call("cuStreamCreate", 0, doing="making a stream")
+                made = live.call("cuStreamCreate", flags, doing="making a stream")
             self.handle = int(made)
         self.raw = live.driver.CUstream(self.handle)
 

@@ -26,6 +26,8 @@ __all__ = ["C_TYPES", "CudaProgram"]
 C_TYPES = {"float32": "float", "float64": "double", "complex64": "cfloat", "complex128": "cdouble"}
 #: Graphs kept, one for each pair of addresses and number of start vectors.
 _GRAPHS = 16
+#: Streams to record on that nobody uses; appending and popping are atomic.
+_spare: list[Stream] = []
 
 
 class CudaProgram(ABC):
@@ -36,7 +38,7 @@ class CudaProgram(ABC):
     n, k : int
     dtype : numpy.dtype
     stream : Stream
-        Where all work goes.
+        Where :meth:`enqueue` puts the work: the stream of all work, or one that records a graph.
     """
 
     def __init__(self, n: int, k: int, dtype: np.dtype[Any]) -> None:
@@ -101,10 +103,7 @@ class CudaProgram(ABC):
         """`count` calls, one after another, as one graph: what to time where the launch must not be timed."""
         self.ready(x.shape[0])
         self._take(coefficients)
-        with capture(self.stream) as graph:
-            for _ in range(count):
-                self.enqueue(x, out, self._on_device)
-        return graph
+        return self._record(x, out, count)
 
     # ------------------------------------------------------------------------------------------------ inside
 
@@ -120,11 +119,22 @@ class CudaProgram(ABC):
                 self._graphs.popitem(last=False)
             return
         if graph is None:
-            with capture(self.stream) as graph:
-                self.enqueue(x, out, self._on_device)
-            self._graphs[key] = graph
+            graph = self._graphs[key] = self._record(x, out, 1)
         self._graphs.move_to_end(key)
         graph.launch(self.stream)
+
+    def _record(self, x: DeviceArray, out: DeviceArray, count: int) -> Graph:
+        """`count` calls as a graph, recorded on a stream that no other thread has: it would record their work too."""
+        own = self.stream
+        self.stream = _spare.pop() if _spare else Stream(blocking=False)
+        try:
+            with capture(self.stream) as graph:
+                for _ in range(count):
+                    self.enqueue(x, out, self._on_device)
+        finally:
+            _spare.append(self.stream)
+            self.stream = own
+        return graph
 
     def _take(self, coefficients: Coefficients) -> None:
         if coefficients is not self._coefficients:
