@@ -49,9 +49,7 @@ PART = np.dtype(
     ]
 )
 #: One slice, as the kernels read it.
-SLICE = np.dtype(
-    [(name, np.uint32) for name in ["near", "far", "nears", "fars", "base"]] + [("reserved", np.uint32, (3,))]
-)
+SLICE = np.dtype([("near", "u4"), ("far", "u4"), ("nears", "u2"), ("fars", "u2"), ("base", "u4")])
 
 
 @dataclass(frozen=True)
@@ -210,6 +208,8 @@ def lay_out(
     longest = int(np.diff(nodes.ptr).max(initial=0))
     if local and longest > 2**16:
         raise InfeasibleError(f"a part has {longest} nodes in reach, more than 16 bits number")
+    if int(width.max(initial=0)) >= 2**16:
+        raise InfeasibleError(f"a row has {int(width.max())} blocks for each lane, more than 16 bits count")
     if slots * shape.slot >= 2**32 - 1 or pattern.nnz >= 2**32 - 1:
         raise InfeasibleError("the matrix is too large for 32-bit places")
     parts = np.zeros(count, dtype=PART)

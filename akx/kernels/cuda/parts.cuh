@@ -5,8 +5,8 @@
 // A part computes `rows` block rows of BR rows each, 32 / LANES of them in a slice, a slice per warp at a time. A slot
 // is one dense BR x BC block for each of the 32 lanes: BR*BC values and one 16-bit column. The slots of a slice live in
 // three places: in registers (HS slices per warp, HW slots each), in shared memory, and in global memory (the rest,
-// read again in each step; STREAM says that there are any). x is in shared memory as [own even | halo | own odd], or,
-// where it does not fit, in global memory. MODE says what a step needs from other parts:
+// read again in each step; STREAM says that there are any). x is in shared memory, once for even steps and once
+// for odd ones, or, where it does not fit, in global memory. MODE says what a step needs from other parts:
 //
 //   SHARED  every `depth` steps x is fetched on the nodes of others, which are computed along in between (`resident`)
 //   GLOBAL  x is read where it is in global memory, when the neighbours' flags say so  (`resident`)
@@ -28,11 +28,10 @@ struct Part {
     u32 neighbour, neighbours;  // first in `neighbour_of`, number
 };
 
-struct Slice {
-    u32 near, far;     // first slot in shared memory (of the part), and in global memory (of all)
-    u32 nears, fars;   // numbers
-    u32 base;          // GLOBAL: columns are relative to this node
-    u32 reserved[3];
+struct alignas(16) Slice {
+    u32 near, far;    // first slot in shared memory (of the part), and in global memory (of all)
+    u16 nears, fars;  // numbers
+    u32 base;         // GLOBAL: columns are relative to this node
 };
 
 __device__ __forceinline__ u32 shared_address(const void *p) { return u32(__cvta_generic_to_shared(p)); }
@@ -135,10 +134,9 @@ struct Parts {
         u16 column[AHEAD];
     };
 
-    // Where the columns of a slice point: a base and, for x in shared memory, the shift of own nodes in odd steps.
+    // Where the columns of a slice point.
     struct Source {
         const T *x;
-        u32 computed, shift;
         i64 stride;
     };
 
@@ -151,7 +149,7 @@ struct Parts {
 #pragma unroll
                 for (int c = 0; c < BC; ++c) x[v][c] = p[v * from.stride + c];
         } else {
-            const T *p = from.x + (column + (column < from.computed ? from.shift : 0u)) * (BC * NB);
+            const T *p = from.x + column * (BC * NB);
 #pragma unroll
             for (int c = 0; c < BC; ++c)
 #pragma unroll
@@ -173,15 +171,16 @@ struct Parts {
         const u32 *node_of;
         Source from;
         const T *x, *coefficient;
-        T *out, *cur, *next;  // cur, next: own nodes in shared memory
+        T *out, *cur, *next, *y;  // cur, next: x in shared memory
         u32 step, vectors, first;
+        bool own_term, older_term;
         i64 n;
 
         // v_j of the first of the start vectors at hand.
         __device__ __forceinline__ T *result(u32 j) const { return out + (i64(j) * vectors + first) * n; }
         __device__ __forceinline__ const T *vector(u32 j) const { return j == 0 ? x + first * n : result(j); }
 
-        u32 lane, computed, own;
+        u32 lane, rows, own_rows;  // rows: block rows computed
         u64 kept, passing;
         u32 share;
 
@@ -199,7 +198,7 @@ struct Parts {
 #pragma unroll
                 for (int r = 0; r < BR; ++r) sum[v][r] = zero<T>();
             const u32 block_row = s * ROWS + lane % ROWS;
-            const bool mine = lane < ROWS && block_row < computed * PER;
+            const bool mine = lane < ROWS && block_row < rows;
             if (!HOLDS && mine) node = node_of[block_row / PER];
             if (HOLDS) {
 #pragma unroll
@@ -248,25 +247,25 @@ struct Parts {
         }
 
         __device__ __forceinline__ void finish_rows(u32 block_row, u32 global, const T (&sum)[NB][BR]) const {
-            const u32 node = block_row / PER, sub = block_row % PER * BR;
-            const i64 row = i64(global) * BC + sub;
-            const T a = coefficient[3 * step], b = coefficient[3 * step + 1], c = coefficient[3 * step + 2];
+            const u32 sub = PER == 1 ? 0 : block_row % PER * BR;
+            T *target = y + (i64(global) * BC + sub);
+            const T *c = coefficient + 3 * step;
 #pragma unroll
             for (int r = 0; r < BR; ++r)
 #pragma unroll
                 for (int v = 0; v < NB; ++v) {
-                    const u32 at = (node * BC + sub + r) * NB + v;
-                    const i64 place = v * n + row + r;
-                    T value = mad(a, sum[v][r], zero<T>());
-                    if (!is_zero(b)) value = mad(b, MODE == GLOBAL ? vector(step)[place] : cur[at], value);
-                    if (!is_zero(c)) {
+                    const u32 at = (block_row * BR + r) * NB + v;
+                    const i64 place = v * n + r;
+                    T value = mad(c[0], sum[v][r], zero<T>());
+                    if (own_term) value = mad(c[1], MODE == GLOBAL ? vector(step)[target - y + place] : cur[at], value);
+                    if (older_term) {
                         T before = zero<T>();
                         if (MODE != GLOBAL) before = next[at];
-                        else if (step > 0) before = vector(step - 1)[place];
-                        value = mad(c, before, value);
+                        else if (step > 0) before = vector(step - 1)[target - y + place];
+                        value = mad(c[2], before, value);
                     }
                     if (MODE != GLOBAL) next[at] = value;
-                    if (MODE == GLOBAL || node < own) store_passing(result(step + 1) + place, value, passing);
+                    if (MODE == GLOBAL || block_row < own_rows) store_passing(target + place, value, passing);
                 }
         }
     };
@@ -281,33 +280,31 @@ struct Parts {
         __syncwarp();
     }
 
-    // v_{j+1} of the nodes of others, and v_j too where the recurrence asks for it.
-    static __device__ __forceinline__ void fetch(const Part &part, const Step &at, T *xs, u32 thread) {
-        const u32 count = (part.nodes - part.own) * BC;
-        const bool both = part.computed > part.own && !is_zero(at.coefficient[3 * (at.step + 1) + 2]);
-        for (u32 first = thread; first < count; first += BATCH * THREADS) {
+    // v_{j+1} of the nodes of others, and v_j too where they are computed along and the recurrence asks for it.
+    static __device__ __forceinline__ void fetch(const Part &part, const Step &at, u32 thread) {
+        const u32 begin = part.own * BC, end = part.nodes * BC;
+        const bool both = part.computed > part.own && !is_zero(at.coefficient[3 * at.step + 5]);
+        for (u32 first = begin + thread; first < end; first += BATCH * THREADS) {
             u32 place[BATCH];
             T value[BATCH][NB];
 #pragma unroll
             for (int u = 0; u < BATCH; ++u) {
                 const u32 e = first + u * THREADS;
-                place[u] = e < count ? at.node_of[part.own + e / BC] * BC + e % BC : NONE;
+                place[u] = e < end ? at.node_of[e / BC] * BC + e % BC : NONE;
             }
 #pragma unroll
             for (int u = 0; u < BATCH; ++u)
                 if (place[u] != NONE)
 #pragma unroll
-                    for (int v = 0; v < NB; ++v) value[u][v] = load_foreign(at.result(at.step + 1) + v * at.n + place[u]);
+                    for (int v = 0; v < NB; ++v) value[u][v] = load_foreign(at.y + v * at.n + place[u]);
 #pragma unroll
             for (int u = 0; u < BATCH; ++u)
                 if (place[u] != NONE) {
-                    const u32 e = part.own * BC + first + u * THREADS;
-                    const bool computed = e < part.computed * BC;
+                    const u32 e = first + u * THREADS;
 #pragma unroll
                     for (int v = 0; v < NB; ++v) {
-                        (computed ? at.next : xs)[e * NB + v] = value[u][v];
-                        if (computed && both)
-                            at.cur[e * NB + v] = load_foreign(at.vector(at.step) + v * at.n + place[u]);
+                        at.next[e * NB + v] = value[u][v];
+                        if (both) at.cur[e * NB + v] = load_foreign(at.vector(at.step) + v * at.n + place[u]);
                     }
                 }
         }
@@ -327,11 +324,11 @@ struct Parts {
 
         // Shared memory: coefficients, slices, values, columns, x.
         T *coefficient = reinterpret_cast<T *>(memory);
-        Slice *slices = reinterpret_cast<Slice *>(memory + (3 * k * sizeof(T) + 15) / 16 * 16);
+        Slice *slices = reinterpret_cast<Slice *>(memory + (k * (3 * sizeof(T) + 4) + 15) / 16 * 16);
+        u32 *lasts = reinterpret_cast<u32 *>(coefficient + 3 * k);
         T *near_value = reinterpret_cast<T *>(slices + part.slices);
         u16 *near_column = reinterpret_cast<u16 *>(near_value + size_t(part.nears) * (32 * E));
         T *xs = reinterpret_cast<T *>(near_column + size_t(part.nears) * 32);
-        const u32 halo = part.nodes - part.computed;
 
         {
             const char *source = reinterpret_cast<const char *>(values + u64(part.near) * (32 * E));
@@ -347,6 +344,8 @@ struct Parts {
                 copy16(target + 16 * i, source + 16 * u64(i), once);
         }
         for (u32 i = thread; i < 3 * k; i += THREADS) coefficient[i] = coefficients[i];
+        for (u32 i = thread; i < depth; i += THREADS)
+            lasts[i] = MODE == GLOBAL || depth == 1 ? part.slices : active[me * depth + i];
         T held[HS > 0 ? HS : 1][HW > 0 ? HW : 1][E];
         u32 held_column[HS > 0 ? HS : 1][HW > 0 ? (HW + 1) / 2 : 1];
         u32 held_node[HS > 0 ? HS : 1] = {};
@@ -368,7 +367,7 @@ struct Parts {
         }
         u32 count = MODE == ALONE ? 0 : flag_of(flags + me);  // all parts have done the same number of steps so far
         Asked ahead;
-        const u32 own_span = part.computed * (BC * NB), halo_span = halo * (BC * NB);
+        const u32 span = part.nodes * (BC * NB);
         const i64 step_stride = i64(vectors) * n;
 
         for (u32 first = from_vector; first < to_vector; first += NB) {
@@ -386,7 +385,7 @@ struct Parts {
                             xs[i * NB + v] = value;
                             if (node < part.computed) {
                                 const bool older = from_step > 0;
-                                xs[own_span + halo_span + i * NB + v] =
+                                xs[span + i * NB + v] =
                                     older ? out[(from_step - 1) * step_stride + place] : zero<T>();
                             }
                         }
@@ -397,6 +396,7 @@ struct Parts {
             copies_done();
             __syncthreads();
 
+            u32 turn = 0;
             for (u32 j = 0; j < steps; ++j) {
                 const u32 step = from_step + j;
                 const u32 odd = j & 1;
@@ -407,16 +407,19 @@ struct Parts {
                 at.node_of = node_of + part.node;
                 at.x = x, at.out = out, at.coefficient = coefficient;
                 at.step = step, at.vectors = vectors, at.first = first;
-                at.cur = xs + (odd ? own_span + halo_span : 0u);
-                at.next = xs + (odd ? 0u : own_span + halo_span);
-                at.from = {MODE == GLOBAL ? at.vector(step) : xs, part.computed, odd ? part.nodes : 0u, n};
-                at.n = n, at.lane = lane, at.computed = part.computed, at.own = part.own;
+                at.cur = xs + (odd ? span : 0u);
+                at.next = xs + (odd ? 0u : span);
+                at.y = at.result(step + 1);
+                at.own_term = !is_zero(coefficient[3 * step + 1]);
+                at.older_term = !is_zero(coefficient[3 * step + 2]);
+                at.from = {MODE == GLOBAL ? at.vector(step) : at.cur, n};
+                at.n = n, at.lane = lane, at.rows = part.computed * PER, at.own_rows = part.own * PER;
                 at.kept = kept, at.passing = passing;
                 at.share = share;
                 const u32 number = count + j + 1;
                 // Between two exchanges there is one phase, on own nodes and ghosts; before one the border comes first.
-                const bool exchange = MODE == GLOBAL || (MODE == SHARED && (j % depth == depth - 1 || j + 1 == steps));
-                const u32 last = MODE == GLOBAL || depth == 1 ? part.slices : active[me * depth + j % depth];
+                const bool exchange = MODE == GLOBAL || (MODE == SHARED && (turn == depth - 1 || j + 1 == steps));
+                const u32 last = lasts[turn];
                 const u32 border = exchange ? part.border : 0u;
                 // Slices of this warp: every WARPS-th one below `dealt`, and every WARPS-th one from there on.
                 const u32 dealt = max(u32(HS) * WARPS, border), start_slice = warp < dealt ? warp : dealt + warp;
@@ -445,9 +448,10 @@ struct Parts {
                 if (exchange && j + 1 < steps) {
                     if (warp == 0) wait(part, neighbour_of, flags, number, lane);
                     __syncthreads();
-                    if (MODE == SHARED) fetch(part, at, xs, thread);
+                    if (MODE == SHARED) fetch(part, at, thread);
                 }
                 if (MODE != GLOBAL) __syncthreads();
+                turn = turn + 1 == depth ? 0 : turn + 1;
             }
             count += steps;
         }

@@ -2,10 +2,10 @@
 
 Shared memory of a thread block, in bytes, for NB start vectors at a time (w: bytes of a value):
 
-    3 k w  +  32 slices  +  (2 computed + halo) bc NB w  +  slots (32 br bc w + 64)
+    k (3 w + 4)  +  16 slices  +  2 nodes bc NB w  +  slots (32 br bc w + 64)
 
-that is: coefficients, slices, x twice with its halo (not where x is in global memory), and as many slots of the matrix
-as then fit. Slots in registers come on top; what fits neither is read from L2 or memory in each step.
+that is: coefficients and active slices, slices, x with its halo twice (not where x is in global memory), and as many
+slots of the matrix as then fit. Slots in registers come on top; what fits neither is read from L2 or memory each step.
 """
 
 from __future__ import annotations
@@ -196,9 +196,8 @@ def lay_out_parts(matrix: Matrix, nodes: Nodes, shape: Shape, mode: int, k: int,
     assert node is not None
     size = matrix.dtype.itemsize
     _, first = slice_widths(nodes, node, shape)
-    fetched = np.diff(nodes.ptr) - nodes.computed
-    x = np.zeros(fetched.size) if mode == GLOBAL else (2 * nodes.computed + fetched) * (shape.bc * vectors * size)
-    fixed = _STATIC + -(-3 * k * size // 16) * 16 + np.diff(first) * SLICE.itemsize + x.astype(np.int64)
+    x = np.zeros(nodes.own.size) if mode == GLOBAL else 2 * np.diff(nodes.ptr) * (shape.bc * vectors * size)
+    fixed = _STATIC + -(-k * (3 * size + 4) // 16) * 16 + np.diff(first) * SLICE.itemsize + x.astype(np.int64)
     if int(fixed.max(initial=0)) > limit:
         raise InfeasibleError(
             "x does not fit the shared memory",
@@ -279,7 +278,7 @@ class PartsProgram(CudaProgram):
             "blocks": blocks_per_sm,
         }
         words = [parts.parts, parts.slices, parts.rows, parts.neighbours]
-        self._tables = [self.hold(_some(np.ascontiguousarray(a).view(np.uint32).reshape(-1))) for a in words]
+        self._tables = [self.hold(_some(_words(a))) for a in words]
         self._columns = self.hold(_some(parts.columns))
         self._active = {depth: self.hold(table) for depth, table in active.items()}
         self._flags = self.hold(np.zeros(max(self._count, 1), dtype=np.uint32))
@@ -352,6 +351,11 @@ class PartsProgram(CudaProgram):
                     stream=self.stream,
                 )
                 done += steps
+
+
+def _words(array: NDArray[Any]) -> NDArray[np.uint32]:
+    """The bytes of an array as 32-bit words."""
+    return np.ascontiguousarray(array).view(np.uint32).reshape(-1)
 
 
 def _some(array: NDArray[Any]) -> NDArray[Any]:
