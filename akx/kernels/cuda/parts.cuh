@@ -126,8 +126,10 @@ struct Parts {
     // Slots of a slice whose values are asked for before any of them is used.
     static constexpr int AHEAD = !STREAM ? 1 : (E >= 12 ? 1 : (E >= 6 ? 2 : (E >= 3 ? 4 : 8)));
     // Entries of the halo that a thread asks for at a time.
-    static constexpr int BATCH = NB > 1 ? 1 : 4;
+    static constexpr int BATCH = NB > 1 ? 1 : 2;
     static constexpr u32 NONE = 0xffffffffu;
+    // Nodes of held slices are in registers too, where there are few.
+    static constexpr bool KNOWN = HS <= 2;
 
     struct Asked {
         T value[AHEAD][E];
@@ -199,7 +201,7 @@ struct Parts {
                 for (int r = 0; r < BR; ++r) sum[v][r] = zero<T>();
             const u32 block_row = s * ROWS + lane % ROWS;
             const bool mine = lane < ROWS && block_row < rows;
-            if (!HOLDS && mine) node = node_of[block_row / PER];
+            if (!(HOLDS && KNOWN) && mine) node = node_of[block_row / PER];
             if (HOLDS) {
 #pragma unroll
                 for (int q = 0; q < HW; ++q)
@@ -352,7 +354,7 @@ struct Parts {
 #pragma unroll
         for (int t = 0; t < HS; ++t) {
             const u32 s = warp + t * WARPS, row = s * ROWS + lane % ROWS;
-            held_node[t] = row < part.computed * PER ? node_of[part.node + row / PER] : 0u;
+            if (KNOWN) held_node[t] = row < part.computed * PER ? node_of[part.node + row / PER] : 0u;
             if (s < part.slices) {
 #pragma unroll
                 for (int q = 0; q < HW; ++q) {

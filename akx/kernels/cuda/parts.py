@@ -60,8 +60,8 @@ SHAPES = ((1, 1), (2, 2), (3, 3), (1, 3), (2, 6), (3, 6))
 LANES = (1, 2, 4, 8)
 #: Variants: the dense block and the lanes per block row.
 VARIANTS = tuple(f"{br}x{bc}-{lanes}" for br, bc in SHAPES for lanes in LANES)
-BLOCKS = (256, 512, 640, 768, 1024)
-HELD_SLICES, HELD_SLOTS = (0, 1, 2, 4), (1, 2, 3, 4, 5, 7, 9)
+BLOCKS = (256, 384, 512, 640, 768, 1024)
+HELD_SLICES, HELD_SLOTS = (0, 1, 2, 4, 6, 8), (1, 2, 3, 4, 5, 7, 9)
 VECTORS = (1, 2, 4)
 #: Bytes of shared memory that the kernels have besides.
 _STATIC = 64
