@@ -8,7 +8,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .DELETE_ON_ERROR:
-.PHONY: demo test lint bench gpu-test clean help
+.PHONY: demo test lint bench gpu-test gpu-bench clean help
 
 help:
 	@echo "make demo      tune a shipped matrix, then reuse the plan from Python"
@@ -16,6 +16,7 @@ help:
 	@echo "make lint      ruff, mypy --strict and import-linter only"
 	@echo "make bench     measure the gallery against SciPy and MKL (long)"
 	@echo "make gpu-test  the tests that need an NVIDIA GPU, with a receipt"
+	@echo "make gpu-bench measure the gallery against cuSPARSE on an NVIDIA GPU"
 	@echo "make clean     remove what the others made"
 
 demo: $(VENV)/.run
@@ -32,8 +33,11 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
 
-gpu-test: $(VENV)/.dev
+gpu-test: $(VENV)/.cuda
 	$(BIN)/python benchmarks/gpu_receipt.py
+
+gpu-bench: $(VENV)/.cuda
+	$(BIN)/python -m benchmarks.gpu
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
@@ -50,6 +54,11 @@ $(VENV)/.run: pyproject.toml | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@ $(VENV)/.run
+
+$(VENV)/.cuda: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,cuda]' || \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' 'cuda-bindings[all]>=12.8'
 	@touch $@ $(VENV)/.run
 
 $(VENV)/.bench: pyproject.toml | $(BIN)/python

@@ -13,11 +13,15 @@ __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
     "BudgetError",
+    "CompileError",
     "DatabaseError",
     "DeviceError",
+    "DeviceMemoryError",
     "FileFormatError",
     "FileMissingError",
+    "IllegalAddressError",
     "InfeasibleError",
+    "LaunchError",
     "MatrixError",
     "MissingDependencyError",
     "PlanError",
@@ -110,6 +114,22 @@ class DatabaseError(AkxError, OSError):
 
 class DeviceError(AkxError, RuntimeError):
     """The device failed or is not there."""
+
+
+class DeviceMemoryError(DeviceError, MemoryError):
+    """The device has too little memory left, or a budget for it is spent."""
+
+
+class LaunchError(DeviceError):
+    """The device refused to start a kernel, or a kernel stopped."""
+
+
+class IllegalAddressError(DeviceError):
+    """A kernel read or wrote where it must not; the GPU is lost to this process."""
+
+
+class CompileError(DeviceError):
+    """A kernel does not compile; the compiler's log is in the message."""
 
 
 class MissingDependencyError(AkxError, ImportError):

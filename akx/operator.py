@@ -20,7 +20,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from akx._canonical import check_kind, target_dtype
 from akx.basis import Basis, make_basis
-from akx.device.host import host_device, resolve_threads
+from akx.device.choose import device_of
+from akx.device.host import resolve_threads
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, MatrixError, PlanError
 from akx.kernels import registry
 from akx.kernels.base import Coefficients, Program, as_coefficients, check_feasible
@@ -29,6 +30,7 @@ from akx.plan import Plan
 from akx.plandb import PlanDatabase, shared_database
 from akx.tuner import plan_key, predict
 from akx.tuner.machine import measured_figures
+from akx.tuner.space import resolve_backend
 
 __all__ = ["MatrixPowers", "matrix_powers"]
 
@@ -77,7 +79,8 @@ class MatrixPowers:
     db : path or PlanDatabase, optional
         Where to look for tuned plans; ``AKX_DB`` or the user's database by default.
     backend : str, optional
-        ``"auto"`` or ``"cpu"``.
+        ``"cpu"``, ``"cuda"``, or ``"auto"``: where the start vectors are. Vectors of the host can be computed on the
+        GPU with ``"cuda"``, and are copied there and back.
 
     Attributes
     ----------
@@ -135,15 +138,16 @@ class MatrixPowers:
         self.basis = make_basis(basis, self.k, self._matrix)
         self._threads = resolve_threads(threads)
         self._backend = backend
+        self._home = resolve_backend(backend) if plan is None else plan.backend
         self._db = _database(db)
         self._is_own_db = isinstance(db, PlanDatabase)
         self._given = plan if plan is None or threads is None else _limited(plan, self._threads)
         self._matrices: dict[np.dtype[Any], Matrix] = {self._matrix.dtype: self._matrix}
-        self._choices: dict[tuple[np.dtype[Any], int], _Choice] = {}
+        self._choices: dict[tuple[np.dtype[Any], int, str], _Choice] = {}
         self._programs: dict[tuple[np.dtype[Any], Plan], Program] = {}
         self._coefficients: dict[np.dtype[Any], Coefficients] = {}
         self._types: dict[np.dtype[Any], np.dtype[Any]] = {}
-        self._ready: dict[tuple[np.dtype[Any], int], tuple[Program, Coefficients]] = {}
+        self._ready: dict[tuple[np.dtype[Any], int, str], tuple[Program, Coefficients]] = {}
         self._lock = threading.RLock()
         self.prepare_seconds = 0.0
         self._program(self._result_dtype(None), 1)
@@ -179,8 +183,9 @@ class MatrixPowers:
         Parameters
         ----------
         x : array_like, shape (n,) or (n, b)
-            One start vector, or b of them done in one pass over the matrix. Should be finite (see below).
-        out : ndarray, optional
+            One start vector, or b of them done in one pass over the matrix. Should be finite (see below). An array on a
+            GPU (with ``__cuda_array_interface__`` or DLPack) is computed there, and V is an array of the same library.
+        out : ndarray, or array on the GPU, optional
             Where V goes, in a shape and layout as returned: aligned, writeable, in Fortran order. Then it is what is
             returned.
 
@@ -196,10 +201,11 @@ class MatrixPowers:
         them as SciPy does: row i of v_j is non-finite where an entry of the row meets one. The padded variants multiply
         by zeros that are not in the matrix, and may give NaN in other rows too. Which rows depends on the plan.
         """
+        if not isinstance(x, np.ndarray) and _is_on_device(x):
+            answer: NDArray[Any] = self._call_on_device(x, out)  # in kind, as the types of Python cannot say
+            return answer
         start, single = _start_block(x, self._matrix.n)
-        dtype = self._types.get(start.dtype)
-        if dtype is None:
-            dtype = self._types[start.dtype] = self._result_dtype(start.dtype)
+        dtype = self._type_for(start.dtype)
         block = np.ascontiguousarray(start, dtype=dtype)
         if not block.flags.behaved:  # compiled code is for aligned, writeable arrays: another kind compiles again
             block = block.copy()
@@ -208,13 +214,38 @@ class MatrixPowers:
         if out is not None and np.may_share_memory(block, powers):
             block = block.copy()
         with self._lock:
-            ready = self._ready.get((dtype, vectors))
-            if ready is None:
-                ready = self._ready[dtype, vectors] = self._program(dtype, vectors), self._coefficients_in(dtype)
-            ready[0].run(block, powers, ready[1])
+            program, coefficients = self._ready_for(dtype, vectors, self._home)
+            program.run(block, powers, coefficients)
         if out is not None:
             return out
         return powers[:, 0].T if single else powers.transpose(2, 1, 0)
+
+    def _call_on_device(self, x: Any, out: Any) -> Any:
+        """:meth:`__call__` for an array on the GPU: nothing is copied to the host, and nothing waited for."""
+        from akx.device.cuda import interchange
+
+        if self._given is not None and self._given.backend != "cuda":
+            raise ArgumentTypeError(
+                "the plan is for arrays of the host", found=f"{self._given.label()} and x on the device"
+            )
+        if self._backend == "cpu":
+            raise ArgumentTypeError("x is on the device", expected="an array of the host for backend='cpu'")
+        start, single = interchange.start_of(x, self._matrix.n)
+        dtype, shape = self._type_for(start.dtype), (self.k + 1, *start.shape)
+        block = interchange.block_of(x, start, dtype)
+        if out is None:
+            powers, answer = interchange.make_result(x, shape, dtype, single)
+        else:
+            n, b = self._matrix.n, start.shape[0]
+            wanted = (n, self.k + 1) if single else (n, b, self.k + 1)
+            powers, answer = interchange.result_in(out, wanted, dtype, shape), out
+        if block.pointer != powers.pointer and _overlap(block, powers):
+            block = interchange.copy_of(block)
+        with self._lock:
+            program, coefficients = self._ready_for(dtype, start.shape[0], "cuda")
+            program.run(block, powers, coefficients)  # type: ignore[arg-type]
+            interchange.hand_over(start)
+        return answer
 
     def update_values(self, A: Any) -> None:
         """Take the values of another matrix of the same pattern, without a new plan.
@@ -294,8 +325,8 @@ class MatrixPowers:
         with self._lock:
             choice = self._choice(dtype, vectors)
         plan, matrix = choice.plan, self._matrix_in(dtype)
-        schedule = registry.get(plan.backend, plan.schedule)
-        traffic = schedule.traffic(plan, matrix, host_device())
+        schedule, device = registry.get(plan.backend, plan.schedule), device_of(plan.backend)
+        traffic = schedule.traffic(plan, matrix, device)
         moved = traffic.matrix_bytes + vectors * traffic.vector_bytes
         plain = 2.0 * matrix.nnz * self.k * vectors
         lines = [
@@ -310,7 +341,7 @@ class MatrixPowers:
         ]
         if measure:
             seconds = self._time_calls(dtype, vectors)
-            figures = measured_figures(host_device(), plan.threads)
+            figures = measured_figures(device, plan.threads)
             working = matrix.nbytes + (self.k + 1) * vectors * matrix.n * dtype.itemsize
             bandwidth = figures.bandwidth(working)
             level = "memory" if bandwidth == figures.slow_bandwidth else "the last-level cache"
@@ -362,6 +393,20 @@ class MatrixPowers:
             )
         return np.asarray(out).T.reshape(self.k + 1, vectors, n)
 
+    def _type_for(self, given: np.dtype[Any]) -> np.dtype[Any]:
+        """The result's type for start vectors of a type; remembered."""
+        dtype = self._types.get(given)
+        if dtype is None:
+            dtype = self._types[given] = self._result_dtype(given)
+        return dtype
+
+    def _ready_for(self, dtype: np.dtype[Any], vectors: int, backend: str) -> tuple[Program, Coefficients]:
+        key = (dtype, vectors, backend)
+        ready = self._ready.get(key)
+        if ready is None:
+            ready = self._ready[key] = self._program(dtype, vectors, backend), self._coefficients_in(dtype)
+        return ready
+
     def _matrix_in(self, dtype: np.dtype[Any]) -> Matrix:
         found = self._matrices.get(dtype)
         if found is None:
@@ -375,20 +420,20 @@ class MatrixPowers:
             self._coefficients[dtype] = found
         return found
 
-    def _choice(self, dtype: np.dtype[Any], vectors: int) -> _Choice:
-        key = (dtype, vectors)
+    def _choice(self, dtype: np.dtype[Any], vectors: int, backend: str | None = None) -> _Choice:
+        key = (dtype, vectors, backend or self._home)
         found = self._choices.get(key)
         if found is None:
-            found = self._choices[key] = self._choose(self._matrix_in(dtype), vectors)
+            found = self._choices[key] = self._choose(self._matrix_in(dtype), vectors, key[2])
         return found
 
-    def _choose(self, matrix: Matrix, vectors: int) -> _Choice:
+    def _choose(self, matrix: Matrix, vectors: int, backend: str) -> _Choice:
         if self._given is not None:
             return _Choice(self._given, "given by the caller")
         arguments: dict[str, Any] = {
             "basis": self.basis.kind,
             "start_vectors": vectors,
-            "backend": self._backend,
+            "backend": backend,
             "threads": self._threads,
         }
         lookup = self._db.find(plan_key(matrix, self.k, **arguments))
@@ -406,14 +451,14 @@ class MatrixPowers:
             source = f"predicted, not tuned ({lookup.explain()}); tune it with `akx tune` or akx.tune"
         return _Choice(predict(matrix, self.k, **arguments), source)
 
-    def _program(self, dtype: np.dtype[Any], vectors: int) -> Program:
-        plan = self._choice(dtype, vectors).plan
+    def _program(self, dtype: np.dtype[Any], vectors: int, backend: str | None = None) -> Program:
+        plan = self._choice(dtype, vectors, backend).plan
         found = self._programs.get((dtype, plan))
         if found is None:
             begin = time.perf_counter()
             matrix = self._matrix_in(dtype)
             schedule = registry.get(plan.backend, plan.schedule)
-            check_feasible(schedule, plan, matrix, host_device())
+            check_feasible(schedule, plan, matrix, device_of(plan.backend))
             found = self._programs[(dtype, plan)] = schedule.prepare(matrix, plan)
             self.prepare_seconds += time.perf_counter() - begin
         return found
@@ -423,7 +468,7 @@ class MatrixPowers:
         with self._lock:
             wanted = list(self._choices)
             self._choices.clear()
-            used = {(dtype, self._choice(dtype, vectors).plan) for dtype, vectors in wanted}
+            used = {(dtype, self._choice(dtype, vectors, backend).plan) for dtype, vectors, backend in wanted}
             self._programs = {key: program for key, program in self._programs.items() if key in used}
             self._ready.clear()
 
@@ -437,8 +482,10 @@ class MatrixPowers:
         return {**arrays, **programs}
 
     def _time_calls(self, dtype: np.dtype[Any], vectors: int) -> float:
-        """Median seconds of a few calls into the same result, on fixed start vectors."""
+        """Median seconds of a few calls into the same result, on fixed start vectors, where the plan has them."""
         n = self._matrix.n
+        if self._choice(dtype, vectors).plan.backend == "cuda":
+            return self._time_on_device(dtype, vectors)
         x = np.asfortranarray(np.random.default_rng(0).standard_normal((n, vectors)).astype(dtype))
         out = np.empty((n, vectors, self.k + 1), dtype=dtype, order="F")
         self(x, out=out)
@@ -448,6 +495,19 @@ class MatrixPowers:
             self(x, out=out)
             samples.append(time.perf_counter() - begin)
         return float(np.median(samples))
+
+    def _time_on_device(self, dtype: np.dtype[Any], vectors: int) -> float:
+        from akx.device.cuda.memory import empty, to_device
+        from akx.tuner.gpu import DeviceCall
+        from akx.tuner.measure import interleave
+
+        x = np.random.default_rng(0).standard_normal((vectors, self._matrix.n)).astype(dtype)
+        out = empty((self.k + 1, *x.shape), dtype)
+        with self._lock:
+            program, coefficients = self._ready_for(dtype, vectors, self._home)
+            call = DeviceCall.of(program, to_device(x), out, coefficients)
+            call()
+            return interleave([call])[0].seconds
 
 
 def matrix_powers(
@@ -506,6 +566,8 @@ def matrix_powers(
            [1., 2., 4.],
            [1., 3., 9.]])
     """
+    if backend == "auto" and not isinstance(x, np.ndarray) and _is_on_device(x):
+        backend = "cuda"
     operator = _prepared(A, _check_k(k), basis, plan, dtype, threads, db, backend)
     return operator(x, out=out)
 
@@ -707,9 +769,20 @@ def _start_block(x: Any, n: int) -> tuple[NDArray[Any], bool]:
     return (array[None, :], True) if array.ndim == 1 else (array.T, False)
 
 
+def _is_on_device(x: Any) -> bool:
+    from akx.device.cuda.interchange import is_on_device
+
+    return is_on_device(x)
+
+
+def _overlap(one: Any, other: Any) -> bool:
+    """Whether two device arrays share memory."""
+    return bool(one.pointer < other.pointer + other.nbytes and other.pointer < one.pointer + one.nbytes)
+
+
 def _reason_against(plan: Plan, matrix: Matrix) -> str | None:
     try:
-        return registry.get(plan.backend, plan.schedule).feasible(plan, matrix, host_device())
+        return registry.get(plan.backend, plan.schedule).feasible(plan, matrix, device_of(plan.backend))
     except AkxError as error:
         return str(error)
 

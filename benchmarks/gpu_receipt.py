@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from xml.etree import ElementTree
 _ROOT = Path(__file__).resolve().parents[1]
 _RECEIPT = _ROOT / "benchmarks" / "results" / "gpu_receipt.json"
 _SOURCES = (".cu", ".cuh")
-_PACKAGES = ("akx", "numpy", "scipy", "pycuda", "cuda-core", "cuda-bindings")
+_PACKAGES = ("akx", "numpy", "scipy", "pycuda", "cuda-bindings", "cupy-cuda12x", "cupy-cuda13x", "torch")
 _SKIPPED = 3
 SCHEMA = 1
 
@@ -87,8 +88,9 @@ def _versions() -> dict[str, str]:
 
 
 def _commit() -> str:
+    """Of the checkout, or from the variable AKX_COMMIT where the sources came without their history."""
     done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=_ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
+    return os.environ.get("AKX_COMMIT", "").strip() or done.stdout.strip() or "unknown"
 
 
 def main() -> int:

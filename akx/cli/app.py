@@ -35,6 +35,7 @@ app.add_typer(plans_app, name="plans")
 class BackendName(StrEnum):
     AUTO = "auto"
     CPU = "cpu"
+    CUDA = "cuda"
 
 
 class BasisName(StrEnum):
@@ -73,7 +74,7 @@ Seconds = Annotated[
         help="Seconds to spend, plus the one or two a kernel takes to compile on first use.",
     ),
 ]
-Backend = Annotated[BackendName, typer.Option("--backend", help="Where to run.")]
+Backend = Annotated[BackendName, typer.Option("--backend", help="Where to run; auto tries all there are.")]
 Database = Annotated[
     Path | None,
     typer.Option("--db", metavar="PATH", help="Plan database; by default AKX_DB, else in the user's data."),
@@ -154,6 +155,7 @@ def bench(
     k: Annotated[
         str, typer.Option("--k", metavar="K[,K...]", help="Number of powers; several, separated by commas.")
     ] = "8",
+    backend: Backend = BackendName.AUTO,
     dtype: Dtype = None,
     trials: Trials = None,
     seconds: Seconds = None,
@@ -162,12 +164,13 @@ def bench(
     variable: Variable = None,
     as_json: Json = False,
 ) -> int:
-    """Time the tuned plan beside SciPy, MKL (where installed) and akx's own plain products, in one run."""
+    """Time the tuned plan beside SciPy and MKL, or cuSPARSE on a GPU, and akx's own plain products, in one run."""
     from akx.cli.bench import BenchRequest, run_bench
 
     request = BenchRequest(
         file=file,
         powers=k,
+        backend=backend.value,
         dtype=None if dtype is None else dtype.value,
         trials=trials,
         seconds=seconds,

@@ -20,6 +20,7 @@ class BenchRequest:
 
     file: str
     powers: str = "8"
+    backend: str = "auto"
     dtype: str | None = None
     trials: int | None = None
     seconds: float | None = None
@@ -61,6 +62,7 @@ def run_bench(request: BenchRequest, *, as_json: bool) -> int:
             tuned = tune(
                 matrix,
                 k,
+                backend=request.backend,
                 threads=request.threads,
                 trials=request.trials,
                 seconds=request.seconds,

@@ -1,4 +1,6 @@
-"""Sliced ELL with a sorting window: chunks of C rows stored column by column, C the lanes of a short vector.
+"""Sliced ELL with a sorting window: chunks of C rows stored column by column.
+
+C is the lanes of a short vector by default; on a GPU it is the threads of a warp.
 
 Rows are sorted by falling length within windows of sigma rows, so that the rows of a chunk are of like length; a row
 map takes the results back (no map and no scatter where sigma = 1). Indices of 16, 32 or 64 bits are relative to a base
@@ -48,25 +50,25 @@ def _chunk_width(pattern: Pattern, order: NDArray[np.int64], chunk: int) -> NDAr
     return width
 
 
-def sell_slots(pattern: Pattern, dtype: np.dtype[Any], sigma: int) -> int:
+def sell_slots(pattern: Pattern, dtype: np.dtype[Any], sigma: int, *, chunk: int | None = None) -> int:
     """Slots that :func:`from_csr` would store, padding included."""
-    chunk = lanes_of(dtype)
+    chunk = chunk or lanes_of(dtype)
     return int(_chunk_width(pattern, _row_order(pattern, sigma), chunk).sum()) * chunk
 
 
-def sell_fits(pattern: Pattern, dtype: np.dtype[Any], sigma: int, bits: int) -> bool:
+def sell_fits(pattern: Pattern, dtype: np.dtype[Any], sigma: int, bits: int, *, chunk: int | None = None) -> bool:
     """Whether the columns of every chunk lie within 2**bits of each other."""
-    chunk, order = lanes_of(dtype), _row_order(pattern, sigma)
+    chunk, order = chunk or lanes_of(dtype), _row_order(pattern, sigma)
     low, high = _chunk_range(pattern.indptr, pattern.indices, order, chunk)
     return bool(np.all(high - low < np.uint64(2) ** np.uint64(bits))) if bits < 64 else True
 
 
-def from_csr(pattern: Pattern, dtype: np.dtype[Any], *, sigma: int, bits: int) -> Format:
+def from_csr(pattern: Pattern, dtype: np.dtype[Any], *, sigma: int, bits: int, chunk: int | None = None) -> Format:
     """Lay `pattern` out; the values are zero until :meth:`Format.fill`. The caller has checked :func:`sell_fits`.
 
-    `sigma` is 1 (unsorted) or a multiple of the chunk height.
+    `sigma` is 1 (unsorted) or a multiple of the chunk height; `chunk` is that height, :func:`lanes_of` by default.
     """
-    chunk, order = lanes_of(dtype), _row_order(pattern, sigma)
+    chunk, order = chunk or lanes_of(dtype), _row_order(pattern, sigma)
     width = _chunk_width(pattern, order, chunk)
     start = np.zeros(width.size + 1, dtype=np.uint64)
     np.cumsum(width * chunk, out=start[1:].view(np.int64))

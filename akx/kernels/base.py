@@ -14,7 +14,6 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.device.host import HostDevice
 from akx.errors import InfeasibleError
 from akx.matrix import Matrix
 from akx.plan import Option, Plan
@@ -94,21 +93,24 @@ class Program(Protocol):
 
 
 class Schedule(Protocol):
-    """What every schedule of every backend provides."""
+    """What every schedule of every backend provides.
+
+    `device` is a :class:`akx.device.host.HostDevice` or a :class:`akx.device.cuda.facts.CudaDevice`, as the backend is.
+    """
 
     name: str
     backend: str
     description: str
 
-    def space(self, matrix: Matrix, device: HostDevice, k: int) -> tuple[Parameter, ...]:
+    def space(self, matrix: Matrix, device: Any, k: int) -> tuple[Parameter, ...]:
         """The tuning parameters that make sense for this matrix, device and k."""
         ...
 
-    def feasible(self, plan: Plan, matrix: Matrix, device: HostDevice) -> str | None:
+    def feasible(self, plan: Plan, matrix: Matrix, device: Any) -> str | None:
         """None where the plan can be prepared, else the reason why not."""
         ...
 
-    def traffic(self, plan: Plan, matrix: Matrix, device: HostDevice) -> Traffic:
+    def traffic(self, plan: Plan, matrix: Matrix, device: Any) -> Traffic:
         """The byte and flop model of the plan; one model for the roofline, the predictor and the docs."""
         ...
 
@@ -117,7 +119,7 @@ class Schedule(Protocol):
         ...
 
 
-def check_feasible(schedule: Schedule, plan: Plan, matrix: Matrix, device: HostDevice) -> None:
+def check_feasible(schedule: Schedule, plan: Plan, matrix: Matrix, device: Any) -> None:
     """Raise :class:`InfeasibleError` with the schedule's reason where `plan` cannot be prepared."""
     reason = schedule.feasible(plan, matrix, device)
     if reason is not None:

@@ -14,6 +14,9 @@ _SCHEDULES: dict[tuple[str, str], str] = {
     ("cpu", "sweep"): "akx.kernels.cpu.sweep:SCHEDULE",
     ("cpu", "ghost"): "akx.kernels.cpu.ghost:SCHEDULE",
     ("cpu", "wavefront"): "akx.kernels.cpu.wavefront:SCHEDULE",
+    ("cuda", "sweep"): "akx.kernels.cuda.sweep:SCHEDULE",
+    ("cuda", "ghost"): "akx.kernels.cuda.ghost:SCHEDULE",
+    ("cuda", "resident"): "akx.kernels.cuda.resident:SCHEDULE",
 }
 
 

@@ -42,7 +42,7 @@ _LARGEST = 2**31 - 1
 _PACKAGE = Path(__file__).resolve().parents[1]
 _SOURCE_SUFFIXES = frozenset({".py", ".cu", ".cuh", ".h", ".c", ".cpp", ".hpp"})
 #: Packages whose minor version decides which machine code a backend's kernels become.
-_COMPILERS: Mapping[str, tuple[str, ...]] = {"cpu": ("numba",), "cuda": ("pycuda",)}
+_COMPILERS: Mapping[str, tuple[str, ...]] = {"cpu": ("numba",), "cuda": ("cuda-bindings",)}
 
 
 @dataclass(frozen=True)

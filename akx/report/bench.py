@@ -1,9 +1,10 @@
-"""``akx bench``: a tuned plan beside SciPy, MKL and akx's own plain products, timed in one interleaved run.
+"""``akx bench``: a tuned plan beside SciPy and MKL, or cuSPARSE on a GPU, and akx's own plain products, in one run.
 
 Every contestant gets the same start vector and fills an array of its own; all are prepared and warmed up ahead of the
 clock, timed in turns so that a drift of the machine falls on all alike, and given as median with the relative
-half-width of its 95 % interval. A speed-up is over the fastest contestant that is not the plan. The plan's result is
-checked against the plain reference by the componentwise bound before anything is timed.
+half-width of its 95 % interval. On a GPU the vectors are in its memory, and calls are timed by events in CUDA graphs. A
+speed-up is over the fastest contestant that is not the plan. The plan's result is checked against the plain reference
+by the componentwise bound before anything is timed.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from akx.errors import VerificationError
 from akx.report.baselines import baselines
+from akx.report.cusparse import ALGORITHMS, CusparsePowers, cusparse_missing
 from akx.report.mkl import mkl_missing
 
 if TYPE_CHECKING:
@@ -114,6 +116,9 @@ class BenchResult:
     @property
     def notes(self) -> tuple[str, ...]:
         """What is missing from the comparison."""
+        if self.device.startswith("cuda/"):
+            lacking = cusparse_missing()
+            return () if lacking is None else (f"cuSPARSE is not installed, so it is not compared: {lacking}",)
         hint = mkl_missing()
         return () if hint is None else (f"MKL is not installed, so it is not compared: {hint}",)
 
@@ -183,12 +188,16 @@ def bench_power(matrix: Matrix, tuned: TuneResult, threads: int) -> BenchPower:
     prepare_seconds = perf_counter() - start
     error = _verify(matrix, program, x, coefficients, tuned.plan)
     calls: dict[str, tuple[Callable[[], object], str]] = {}
-    calls[_TUNED] = (_call(program, x, _result(matrix, k), coefficients), tuned.plan.label())
+    make = _device_call if tuned.backend == "cuda" else _call
+    calls[_TUNED] = (make(program, x, _result(matrix, k), coefficients), tuned.plan.label())
     plain = tuned.baseline_plan or _default_sweep(matrix, k, tuned)
     if plain != tuned.plan:
-        calls[_SWEEP] = (_call(_prepare(matrix, plain), x, _result(matrix, k), coefficients), plain.label())
-    for name, run in baselines(matrix, k, threads).items():
-        calls[name] = (partial(run, x, _result(matrix, k)[:, 0, :]), _DETAILS.get(name, "").format(threads=threads))
+        calls[_SWEEP] = (make(_prepare(matrix, plain), x, _result(matrix, k), coefficients), plain.label())
+    if tuned.backend == "cuda":
+        calls |= _cusparse_calls(matrix, x, k)
+    else:
+        for name, run in baselines(matrix, k, threads).items():
+            calls[name] = (partial(run, x, _result(matrix, k)[:, 0, :]), _DETAILS.get(name, "").format(threads=threads))
     for call, _ in calls.values():
         call()
     precision = Precision(relative=0.01, seconds=_SECONDS_PER_CONTESTANT * len(calls), rounds_min=7)
@@ -205,15 +214,17 @@ _DETAILS = {
     "mkl": "inspector-executor, {threads} threads",
     "mkl_1_thread": "inspector-executor, 1 thread",
     "mkl_bsr": "inspector-executor on block CSR, {threads} threads",
+    "cusparse_alg1": "CSR algorithm 1, preprocessed, {k} products in a CUDA graph",
+    "cusparse_alg2": "CSR algorithm 2, preprocessed, {k} products in a CUDA graph",
 }
 
 
 def _default_sweep(matrix: Matrix, k: int, tuned: TuneResult) -> Plan:
     """Plain products by the schedule's own defaults, where the record of a plan does not name its baseline."""
-    from akx.device.host import host_device
+    from akx.device.choose import device_of
     from akx.tuner.space import BASELINE_SCHEDULE, build_space
 
-    space = build_space(matrix, k, host_device(), backend=tuned.backend, threads=tuned.threads)
+    space = build_space(matrix, k, device_of(tuned.backend), backend=tuned.backend, threads=tuned.threads)
     return space.default(BASELINE_SCHEDULE)
 
 
@@ -233,6 +244,30 @@ def _prepare(matrix: Matrix, plan: Plan) -> Program:
 
 def _call(program: Program, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients) -> Callable[[], object]:
     return partial(program.run, x[None, :], out, coefficients)
+
+
+def _device_call(
+    program: Program, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients
+) -> Callable[[], object]:
+    """As :func:`_call`, with the vectors on the device."""
+    from akx.device.cuda.memory import to_device
+    from akx.tuner.gpu import DeviceCall
+
+    return DeviceCall.of(program, to_device(x[None, :]), to_device(out), coefficients)
+
+
+def _cusparse_calls(matrix: Matrix, x: NDArray[Any], k: int) -> dict[str, tuple[Callable[[], object], str]]:
+    """Each algorithm of cuSPARSE for CSR, on vectors of its own."""
+    from akx.device.cuda.memory import to_device
+    from akx.tuner.gpu import DeviceCall
+
+    calls: dict[str, tuple[Callable[[], object], str]] = {}
+    for name in ALGORITHMS if cusparse_missing() is None else ():
+        out = _result(matrix, k)
+        out[0, 0] = x
+        powers = CusparsePowers(matrix, to_device(out), name)
+        calls[name] = DeviceCall(powers.run, powers.repeated, k), _DETAILS[name].format(k=k)
+    return calls
 
 
 def _result(matrix: Matrix, k: int) -> NDArray[Any]:

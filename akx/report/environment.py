@@ -33,7 +33,6 @@ _OPTIONAL = {
 }
 _GPU = {
     "pycuda": ("pycuda", "cuda", "the GPU backend"),
-    "cuda.core": ("cuda-core", "cuda", "the GPU backend"),
     "cuda.bindings": ("cuda-bindings", "cuda", "the GPU backend"),
 }
 
@@ -76,7 +75,7 @@ def inspect_environment(db: Path | None = None) -> dict[str, list[Check]]:
         "python": [_python(), _akx()],
         "packages": [_required(name) for name in _REQUIRED],
         "optional": [_mkl(), *(_optional(module, *about) for module, about in _OPTIONAL.items())],
-        "gpu": [_driver(), *(_optional(module, *about) for module, about in _GPU.items()), _backends()],
+        "gpu": [_driver(), *(_optional(module, *about) for module, about in _GPU.items()), *_gpu(), _backends()],
         "machine": list(_machine()),
         "caches": [_numba_cache()],
         "database": list(_database(db)),
@@ -144,12 +143,40 @@ def _driver() -> Check:
 
 
 def _backends() -> Check:
+    from akx.device.choose import is_usable
     from akx.kernels.registry import backends
 
-    names = backends()
-    if "cuda" in names:
-        return Check("backends", "ok", ", ".join(names))
-    return Check("backends", "ok", f"{', '.join(names)} (this version of akx has no GPU backend)")
+    usable = [name for name in backends() if is_usable(name)]
+    lacking = [name for name in backends() if name not in usable]
+    return Check(
+        "backends", "ok", ", ".join(usable) + (f" (not on this machine: {', '.join(lacking)})" if lacking else "")
+    )
+
+
+def _gpu() -> Iterator[Check]:
+    """The GPU that akx would use, its compiler, and what `akx bench` compares with."""
+    from akx.device.cuda.compile import compiler_name, store_folder
+    from akx.device.cuda.facts import cuda_device, cuda_missing
+    from akx.report.cusparse import cusparse_missing, cusparse_version
+
+    reason = cuda_missing()
+    if reason is not None:
+        yield Check("gpu", "missing", f"the GPU backend cannot be used: {reason}")
+    else:
+        device = cuda_device()
+        memory = f"{size(device.memory_bytes)} of memory, L2 {size(device.l2_bytes)}"
+        shared = f"{size(device.shared_per_block)} of shared memory per block"
+        yield Check("gpu", "ok", f"{device.name}, {device.arch}, {device.sms} multiprocessors, {memory}, {shared}")
+    compiler = compiler_name()
+    if compiler is None:
+        yield Check("cuda compiler", "missing", "neither NVRTC nor nvcc", "pip install 'cuda-bindings[all]'")
+    else:
+        yield Check("cuda compiler", "ok", f"{compiler}; machine code is kept in {store_folder()}")
+    hint = cusparse_missing()
+    if hint is not None:
+        yield Check("cusparse", "missing", "for `akx bench`, to compare with", hint)
+    else:
+        yield Check("cusparse", "ok", cusparse_version() or "version unknown")
 
 
 def _machine() -> Iterator[Check]:

@@ -20,9 +20,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-from akx.device.host import HostDevice, host_device, resolve_threads
+from akx.device.choose import device_of
+from akx.device.host import resolve_threads
 from akx.errors import InfeasibleError
 from akx.kernels import registry
 from akx.kernels.base import Traffic
@@ -135,7 +136,7 @@ class Model:
 def predict(
     matrix: Matrix,
     k: int,
-    device: HostDevice | None = None,
+    device: Any = None,
     *,
     basis: str = "monomial",
     start_vectors: int = 1,
@@ -150,8 +151,8 @@ def predict(
         The matrix.
     k : int
         Powers, at least 1.
-    device : HostDevice, optional
-        This machine by default.
+    device : HostDevice or CudaDevice, optional
+        This machine's by default.
     basis : str
         Basis kind; every kind costs the same in the model.
     start_vectors : int
@@ -173,7 +174,8 @@ def predict(
     """
     del basis
     name, used = resolve_backend(backend), resolve_threads(threads)
-    limited = replace(host_device() if device is None else device, cores=used)
+    used = 1 if name == "cuda" else used
+    limited = replace(device_of(name) if device is None else device, cores=used)
     schedules = {schedule.name: schedule for schedule in registry.schedules(name)}
     unseen = Space(name, k, used, limited, schedules, {})
     return predicted(Model(matrix, unseen, derived_figures(limited, used), start_vectors))

@@ -9,8 +9,8 @@ from __future__ import annotations
 import platform
 from dataclasses import replace
 from importlib import metadata
+from typing import Any
 
-from akx.device.host import HostDevice
 from akx.errors import AkxError, DatabaseError, PlanError
 from akx.kernels import registry
 from akx.matrix import Matrix
@@ -22,7 +22,7 @@ from akx.tuner.result import Counts, TuneResult
 __all__ = ["find", "keep", "reuse"]
 
 
-def find(db: PlanDatabase, key: PlanKey, matrix: Matrix, device: HostDevice, threads: int) -> PlanRecord | None:
+def find(db: PlanDatabase, key: PlanKey, matrix: Matrix, device: Any, threads: int) -> PlanRecord | None:
     """The record that the database has for a key, or None.
 
     Parameters
@@ -33,8 +33,8 @@ def find(db: PlanDatabase, key: PlanKey, matrix: Matrix, device: HostDevice, thr
         Of the call.
     matrix : Matrix
         The matrix.
-    device : HostDevice
-        This machine.
+    device : HostDevice or CudaDevice
+        This machine's.
     threads : int
         Most threads.
 
@@ -145,7 +145,8 @@ def keep(db: PlanDatabase, key: PlanKey, result: TuneResult, old: PlanRecord | N
 def _provenance(result: TuneResult) -> dict[str, object]:
     """Where the figures of a record come from."""
     versions = {"python": platform.python_version()}
-    for package in ("akx", "numpy", "numba"):
+    packages = ("akx", "numpy", "numba") + (("pycuda", "cuda-bindings") if result.backend == "cuda" else ())
+    for package in packages:
         try:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:

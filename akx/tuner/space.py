@@ -12,8 +12,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
-from akx.device.host import HostDevice
 from akx.errors import ArgumentError
 from akx.kernels import registry
 from akx.kernels.base import Parameter, Schedule
@@ -58,7 +58,7 @@ class Space:
         Powers.
     threads : int
         Most threads that a plan may use; all of them where a schedule has no such parameter.
-    device : HostDevice
+    device : HostDevice or CudaDevice
         The device as the schedules see it: with `threads` cores.
     schedules : mapping of str to Schedule
         By name, in the order of the registry.
@@ -69,7 +69,7 @@ class Space:
     backend: str
     k: int
     threads: int
-    device: HostDevice
+    device: Any
     schedules: Mapping[str, Schedule]
     parameters: Mapping[str, tuple[Parameter, ...]]
 
@@ -162,7 +162,7 @@ class Space:
 def build_space(
     matrix: Matrix,
     k: int,
-    device: HostDevice,
+    device: Any,
     *,
     backend: str = "auto",
     threads: int,
@@ -176,7 +176,7 @@ def build_space(
         The matrix.
     k : int
         Powers, at least 1.
-    device : HostDevice
+    device : HostDevice or CudaDevice
         The device; schedules see it with `threads` cores.
     backend : str
         ``"auto"`` or a backend's name.

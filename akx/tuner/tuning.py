@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Literal
 
-from akx.device.host import HostDevice, host_device, resolve_threads
+from akx.device.choose import device_of, is_usable
+from akx.device.host import resolve_threads
 from akx.errors import ArgumentError, ArgumentTypeError
+from akx.kernels import registry
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanKey, default_database, make_key
@@ -67,7 +69,8 @@ def tune(
     start_vectors : int
         Start vectors per call, at least 1.
     backend : str
-        ``"auto"`` or a backend's name.
+        ``"auto"`` or a backend's name. Where there is a GPU, ``"auto"`` tunes for it and for the host, each in half the
+        time, keeps both plans and returns the faster; the GPU's is timed with the vectors in its memory.
     threads : int, optional
         Most threads to use; a number other than the machine's cores is part of the plan's key.
     trials : int, optional
@@ -113,10 +116,16 @@ def tune(
     start = measure.now()
     matrix = Matrix.from_any(matrix)
     wanted = _settings(settings, trials, seconds, seed)
+    if backend == "auto" and "cuda" in registry.backends() and is_usable("cuda"):
+        each = replace(wanted, seconds=wanted.seconds / 2)
+        again: dict[str, Any] = {"basis": basis, "start_vectors": start_vectors, "threads": threads, "db": db}
+        again |= {"retune": retune, "name": name, "callback": callback, "space_filter": space_filter}
+        both = [tune(matrix, k, backend=one, settings=each, **again) for one in ("cpu", "cuda")]
+        return _faster(both[0], both[1], start)
     k, start_vectors = _count("k", k), _count("start_vectors", start_vectors)
     if basis not in BASIS_KINDS:
         raise ArgumentError("unknown basis", expected=f"one of {', '.join(BASIS_KINDS)}", found=repr(basis))
-    label, used, device = resolve_backend(backend), resolve_threads(threads), host_device()
+    label, used, device = _where(backend, threads)
     key = plan_key(matrix, k, basis=basis, start_vectors=start_vectors, backend=label, threads=used, device=device)
     kept, old = _database(db, space_filter), None
     if kept is not None:
@@ -184,7 +193,7 @@ def exhaustive(
     base = _settings(settings, None, None, seed)
     wanted = replace(base, trials=2**31 - 1, seconds=math.inf if seconds is None else seconds)
     k, start_vectors = _count("k", k), _count("start_vectors", start_vectors)
-    label, used, device = resolve_backend(backend), resolve_threads(threads), host_device()
+    label, used, device = _where(backend, threads)
     key = plan_key(matrix, k, basis=basis, start_vectors=start_vectors, backend=label, threads=used, device=device)
     space = build_space(matrix, k, device, backend=label, threads=used)
     bench = _bench(Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed), space, wanted)
@@ -205,18 +214,35 @@ def plan_key(
     start_vectors: int = 1,
     backend: str = "auto",
     threads: int | None = None,
-    device: HostDevice | None = None,
+    device: Any = None,
 ) -> PlanKey:
     """The key under which :func:`tune` keeps the plan of a call with these arguments."""
+    label, used, here = _where(backend, threads, device)
     return make_key(
         Matrix.from_any(matrix),
         k,
         basis=basis,
         start_vectors=start_vectors,
-        device=host_device() if device is None else device,
-        threads=resolve_threads(threads),
-        backend=resolve_backend(backend),
+        device=here,
+        threads=used,
+        backend=label,
     )
+
+
+def _where(backend: str, threads: int | None, device: Any = None) -> tuple[str, int, Any]:
+    """The backend, the threads of the host that its plans may use, and its device: this machine's by default."""
+    label, used = resolve_backend(backend), resolve_threads(threads)
+    return label, 1 if label == "cuda" else used, device_of(label) if device is None else device
+
+
+def _faster(one: TuneResult, other: TuneResult, start: float) -> TuneResult:
+    """The result of the two that takes less time per call, with a note on the other."""
+    best, rest = (one, other) if one.seconds <= other.seconds else (other, one)
+    note = (
+        f"the best plan of the {rest.backend} backend takes {rest.seconds * 1e3:.3f} ms and is kept as well: arrays of "
+        "the host are computed on the cpu, arrays of the device on the device, unless a backend is named"
+    )
+    return replace(best, tuning_seconds=measure.now() - start, notes=(*best.notes, note))
 
 
 def _settings(settings: Settings | None, trials: int | None, seconds: float | None, seed: int | None) -> Settings:

@@ -3,6 +3,7 @@
 Steps, each of which may end the trial:
 
 1. feasible?                  no: pruned, with the schedule's reason, before any work
+   on a GPU, does it survive in another process (:mod:`akx.tuner.canary`)?   no: failed, with what became of it
 2. prepare                    an exception: failed; InfeasibleError: pruned
 3. poison, run, compare       a wrong or missing entry: failed, whatever its speed
 4. time against the anchor    clearly slower than the best: pruned after the first rounds
@@ -19,16 +20,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from akx.errors import AkxError, InfeasibleError, VerificationError
 from akx.kernels.base import Program
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner import measure
+from akx.tuner.canary import Canary
 from akx.tuner.measure import Measurement, Precision
 from akx.tuner.result import COMPLETE, FAILED, PRUNED, Trial
 from akx.tuner.space import Space
 from akx.tuner.verify import Problem
+
+if TYPE_CHECKING:
+    from akx.tuner.gpu import DeviceProblem
 
 __all__ = ["Bench"]
 
@@ -73,6 +79,8 @@ class Bench:
         self.keep = keep
         self._anchor: _Anchor | None = None
         self._kept: dict[Plan, tuple[float, Program]] = {}
+        self._on_device = _device_problem(problem) if space.backend == "cuda" else None
+        self._canary = Canary(problem) if space.backend == "cuda" else None
         self._sizes: dict[Plan, int] = {}
 
     @property
@@ -108,6 +116,9 @@ class Bench:
         if reason is not None:
             return Trial(number, plan, origin, PRUNED, reason)
         start = measure.now()
+        lost = self._reason_to_fear(plan)
+        if lost is not None:
+            return Trial(number, plan, origin, FAILED, lost, prepare_seconds=measure.now() - start)
         try:
             program = self._prepare(plan)
             prepared = measure.now() - start
@@ -142,7 +153,11 @@ class Bench:
             Where an entry is wrong or was not written.
         """
         self.problem.poison()
+        if self._on_device is not None:
+            self._on_device.poison()
         self.call(program)()
+        if self._on_device is not None:
+            self._on_device.fetch()
         error = self.problem.error()
         if error != error:
             raise VerificationError("wrong result: entries missing or not finite")
@@ -152,6 +167,8 @@ class Bench:
 
     def call(self, program: Program) -> Callable[[], None]:
         """The call to be timed."""
+        if self._on_device is not None:
+            return self._on_device.call(program)
         run, x, out, coefficients = program.run, self.problem.x, self.problem.out, self.problem.coefficients
         return lambda: run(x, out, coefficients)
 
@@ -177,6 +194,15 @@ class Bench:
         """Drop every program."""
         self._kept.clear()
         self._anchor = None
+        if self._canary is not None:
+            self._canary.close()
+
+    def _reason_to_fear(self, plan: Plan) -> str | None:
+        """Why a plan must not run in this process: it was lost, or hung, where it ran first."""
+        schedule = self.space.schedules[plan.schedule]
+        if self._canary is None or not getattr(schedule, "may_crash", True):
+            return None
+        return self._canary.reason_against(plan)
 
     def _prepare(self, plan: Plan) -> Program:
         program = self.space.schedules[plan.schedule].prepare(self.matrix, plan)
@@ -223,6 +249,12 @@ class Bench:
             held += int(kept.nbytes)
             if place > 0 and (place >= self.keep or held > _KEEP_BYTES):
                 del self._kept[old]
+
+
+def _device_problem(problem: Problem) -> DeviceProblem:
+    from akx.tuner.gpu import DeviceProblem
+
+    return DeviceProblem(problem)
 
 
 def _reason(refusal: InfeasibleError, plan: Plan) -> str:

@@ -1,0 +1,262 @@
+"""Arrays of other libraries on the GPU: taken as they are, and answered in kind.
+
+Whatever has ``__cuda_array_interface__`` (CuPy, PyTorch, Numba, JAX) or speaks DLPack is read without a copy where its
+layout is that of the kernels. Results are CuPy arrays for CuPy's, PyTorch's for PyTorch's, Numba's for Numba's, and a
+:class:`DeviceView`, which has ``__cuda_array_interface__``, for all others. Work is ordered by events: akx waits for
+the stream that the giver names, and that stream waits for akx. The libraries themselves are never imported here: an
+array of theirs is only there where they are.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.device.cuda.launch import default_stream
+from akx.device.cuda.memory import DeviceArray, empty, wrap
+from akx.device.cuda.runtime import runtime
+from akx.errors import ArgumentError, ArgumentTypeError, DeviceError
+
+__all__ = [
+    "DeviceView",
+    "Foreign",
+    "block_of",
+    "copy_of",
+    "hand_over",
+    "is_on_device",
+    "make_result",
+    "result_in",
+    "start_of",
+]
+
+_CUDA = 2  # kDLCUDA
+_LEGACY = 1
+_KINDS = {0: "i", 1: "u", 2: "f", 5: "c"}
+
+
+class DeviceView:
+    """A result on the device in a layout of its own; any library that reads ``__cuda_array_interface__`` takes it."""
+
+    def __init__(self, array: DeviceArray, shape: Sequence[int], strides: Sequence[int]) -> None:
+        self._array, self.shape, self.strides, self.dtype = array, tuple(shape), tuple(strides), array.dtype
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Version 3 of the interface; readers wait for the legacy stream, which waits for akx."""
+        return {**self._array.__cuda_array_interface__, "shape": self.shape, "strides": self.strides}
+
+    def get(self) -> NDArray[Any]:
+        """A copy in host memory."""
+        held = self._array.get()
+        return np.ndarray(self.shape, self.dtype, buffer=held, strides=self.strides)
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """An array of another library: where it is, its layout (strides in bytes), and the stream that it is ready on."""
+
+    pointer: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype[Any]
+    stream: int
+    owner: Any
+
+
+def is_on_device(x: Any) -> bool:
+    """Whether `x` is an array in the memory of an NVIDIA GPU."""
+    if isinstance(x, (np.ndarray, np.generic, list, tuple, int, float)):
+        return False
+    if hasattr(x, "__cuda_array_interface__"):
+        return True
+    where = getattr(x, "__dlpack_device__", None)
+    return where is not None and int(where()[0]) == _CUDA
+
+
+def start_of(x: Any, n: int) -> tuple[Foreign, bool]:
+    """The start vectors, of shape (b, n), and whether `x` was a single vector. Raises where the shape does not fit."""
+    found = _read(x)
+    if found.dtype.kind not in "fc" or found.dtype.itemsize < 4:
+        raise ArgumentTypeError(
+            "x is not of a type that the GPU backend takes",
+            expected="float32, float64, complex64 or complex128",
+            found=str(found.dtype),
+        )
+    shape = found.shape
+    if len(shape) not in (1, 2) or shape[0] != n or 0 in shape:
+        raise ArgumentError("x does not fit the matrix", expected=f"shape ({n},) or ({n}, b)", found=f"shape {shape}")
+    single = len(shape) == 1
+    turned, steps = ((1, n), (0, *found.strides)) if single else (shape[::-1], found.strides[::-1])
+    return Foreign(found.pointer, turned, steps, found.dtype, found.stream, found.owner), single
+
+
+def block_of(x: Any, start: Foreign, dtype: np.dtype[Any]) -> DeviceArray:
+    """The start vectors as a C-contiguous (b, n) array of `dtype`: the memory of `x` itself where that will do."""
+    if start.dtype != dtype:
+        x = _converted(x, dtype)
+        start, _ = start_of(x, start.shape[1])
+    default_stream().wait_for(start.stream)
+    (b, n), size = start.shape, dtype.itemsize
+    if start.strides[1] == size and (b == 1 or start.strides[0] == n * size):
+        return wrap(start.pointer, (b, n), dtype, x)
+    if start.strides[1] < size or any(stride < 0 for stride in start.strides):
+        raise ArgumentError(
+            "x has a layout that cannot be read", found=f"strides {start.strides}", hint="copy it first"
+        )
+    block = empty((b, n), dtype)
+    for row in range(b):
+        source, target = start.pointer + row * start.strides[0], block.pointer + row * n * size
+        _copy_strided(source, start.strides[1], target, size, n)
+    return block
+
+
+def result_in(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], block: tuple[int, ...]) -> DeviceArray:
+    """The array (k+1, b, n) behind the caller's `out`, which must be a device array in Fortran order."""
+    if not is_on_device(out):
+        raise ArgumentError("out does not fit", expected="an array on the device, as x is", found=type(out).__name__)
+    found = _read(out)
+    steps = tuple(dtype.itemsize * prod(shape[:axis]) for axis in range(len(shape)))
+    if found.shape != shape or found.dtype != dtype:
+        raise ArgumentError("out does not fit", expected=f"{shape} of {dtype}", found=f"{found.shape} of {found.dtype}")
+    if any(have != want for have, want, extent in zip(found.strides, steps, shape, strict=True) if extent > 1):
+        raise ArgumentError(
+            "out has the wrong layout",
+            expected=f"Fortran order, strides {steps}",
+            found=f"strides {found.strides}",
+            hint="pass no out, or one that an earlier call returned",
+        )
+    default_stream().wait_for(found.stream)
+    return wrap(found.pointer, block, dtype, out)
+
+
+def make_result(x: Any, block: tuple[int, ...], dtype: np.dtype[Any], single: bool) -> tuple[DeviceArray, Any]:
+    """A new array (k+1, b, n), and what the caller gets: V of the library of `x`, a view of it in Fortran order."""
+    library = type(x).__module__.partition(".")[0]
+    if library == "cupy":
+        base = sys.modules["cupy"].empty(block, dtype)
+        return wrap(base.data.ptr, block, dtype, base), base[:, 0].T if single else base.transpose(2, 1, 0)
+    if library == "torch":
+        torch = sys.modules["torch"]
+        base = torch.empty(block, dtype=getattr(torch, dtype.name), device=x.device)
+        return wrap(base.data_ptr(), block, dtype, base), base[:, 0].T if single else base.permute(2, 1, 0)
+    array = empty(block, dtype)
+    k1, b, n = block
+    shape = (n, k1) if single else (n, b, k1)
+    strides = tuple(dtype.itemsize * prod(shape[:axis]) for axis in range(len(shape)))
+    view = DeviceView(array, shape, strides)
+    return array, sys.modules["numba.cuda"].as_cuda_array(view) if library == "numba" else view
+
+
+def copy_of(array: DeviceArray) -> DeviceArray:
+    """Another array of the same content."""
+    copy = empty(array.shape, array.dtype)
+    copy.copy_from(array)
+    return copy
+
+
+def hand_over(start: Foreign) -> None:
+    """Let the stream that x came on wait for the work queued so far, so that its owner can use the result."""
+    default_stream().release_to(start.stream)
+
+
+def _converted(x: Any, dtype: np.dtype[Any]) -> Any:
+    if type(x).__module__.partition(".")[0] == "torch":
+        return x.to(getattr(sys.modules["torch"], dtype.name))
+    convert = getattr(x, "astype", None)
+    if convert is None:
+        raise ArgumentTypeError("x has another type than the result", expected=str(dtype), hint="convert it first")
+    return convert(dtype)
+
+
+def _read(x: Any) -> Foreign:
+    interface = getattr(x, "__cuda_array_interface__", None)
+    found = _read_dlpack(x) if interface is None else _read_interface(x, interface)
+    _check_device(found)
+    return found
+
+
+def _read_interface(x: Any, interface: dict[str, Any]) -> Foreign:
+    if interface.get("mask") is not None:
+        raise ArgumentError("a masked array cannot be used")
+    shape, dtype = tuple(int(extent) for extent in interface["shape"]), np.dtype(interface["typestr"])
+    steps = interface.get("strides")
+    strides = _c_strides(shape, dtype) if steps is None else tuple(int(step) for step in steps)
+    stream = interface.get("stream")
+    if type(x).__module__.partition(".")[0] == "torch":
+        stream = sys.modules["torch"].cuda.current_stream().cuda_stream
+    return Foreign(int(interface["data"][0]), shape, strides, dtype, int(stream or _LEGACY), x)
+
+
+def _check_device(found: Foreign) -> None:
+    if not found.pointer or 0 in found.shape:
+        return
+    live = runtime()
+    attribute = live.driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    with live.active():
+        code, ordinal = live.driver.cuPointerGetAttribute(attribute, found.pointer)
+    if int(code) != 0 or int(ordinal) != live.ordinal:
+        raise DeviceError(
+            "an array is not on the GPU that akx uses",
+            expected=f"GPU {live.ordinal}",
+            found=f"GPU {int(ordinal)}" if int(code) == 0 else "no memory of a GPU",
+            hint="choose the GPU with CUDA_VISIBLE_DEVICES",
+        )
+
+
+def _c_strides(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
+    return tuple(dtype.itemsize * prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def _copy_strided(source: int, step: int, target: int, size: int, count: int) -> None:
+    """`count` entries of `size` bytes, `step` bytes apart, to where they are next to one another."""
+    live = runtime()
+    job = live.driver.CUDA_MEMCPY2D()
+    job.srcMemoryType = job.dstMemoryType = live.driver.CUmemorytype.CU_MEMORYTYPE_DEVICE
+    job.srcDevice, job.srcPitch = live.driver.CUdeviceptr(source), step
+    job.dstDevice, job.dstPitch = live.driver.CUdeviceptr(target), size
+    job.WidthInBytes, job.Height = size, count
+    with live.active():
+        live.call("cuMemcpy2DAsync", job, default_stream().raw, doing="copying vectors")
+
+
+# ------------------------------------------------------------------------------------------------------------ DLPack
+
+
+class _Tensor(ctypes.Structure):
+    """DLTensor of dlpack.h."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+def _read_dlpack(x: Any) -> Foreign:
+    """The capsule of `x`, ready on the legacy stream; it is kept, unconsumed, so that its own deleter frees it."""
+    capsule = x.__dlpack__(stream=_LEGACY)
+    pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    tensor = _Tensor.from_address(pointer_of(capsule, b"dltensor"))
+    if tensor.lanes != 1 or tensor.code not in _KINDS:
+        raise ArgumentTypeError("x is of a type that cannot be read", found=f"DLPack type code {tensor.code}")
+    dtype = np.dtype(f"{_KINDS[tensor.code]}{tensor.bits // 8}")
+    shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
+    strides = _c_strides(shape, dtype)
+    if tensor.strides:
+        strides = tuple(tensor.strides[axis] * dtype.itemsize for axis in range(tensor.ndim))
+    return Foreign((tensor.data or 0) + tensor.byte_offset, shape, strides, dtype, _LEGACY, (x, capsule))

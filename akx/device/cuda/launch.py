@@ -1,0 +1,389 @@
+"""Kernels, streams, events and graphs.
+
+Plain launches are pycuda's; cooperative launches, clusters, graphs and occupancy are those of ``cuda.bindings``, which
+pycuda does not have. The two do not show each other their handles, so a kernel that needs both is loaded twice: state
+in ``__device__`` variables is not shared between the two, and kernels must not have any.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from akx.device.cuda.memory import DeviceArray
+from akx.device.cuda.runtime import pycuda_driver, runtime
+from akx.errors import ArgumentTypeError, DeviceError, LaunchError
+
+__all__ = ["Event", "Graph", "Kernel", "Module", "Stream", "capture", "default_stream", "synchronize"]
+
+Argument = DeviceArray | np.generic | int
+
+
+def _keep_forever(made: Any) -> None:
+    """Never let go what pycuda made: it can only be let go in the thread that it was made in."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
+
+
+@contextlib.contextmanager
+def _pycuda_context() -> Iterator[Any]:
+    """pycuda's own view of the primary context, which it wants to see pushed before it makes anything."""
+    library = pycuda_driver()
+    context = library.Device(runtime().ordinal).retain_primary_context()
+    _keep_forever(context)
+    context.push()
+    try:
+        yield library
+    finally:
+        library.Context.pop()
+
+
+class Stream:
+    """A queue of work on the device.
+
+    Parameters
+    ----------
+    blocking : bool
+        It also waits for, and is waited for by, the legacy default stream. One to record graphs on must not: others
+        could not use the legacy stream meanwhile.
+
+    Attributes
+    ----------
+    handle : int
+    raw
+        For the driver's functions.
+    """
+
+    def __init__(self, *, blocking: bool = True) -> None:
+        self.ours: Any = None
+        flags = 0 if blocking else 1
+        live = runtime()
+        if pycuda_driver() is not None:
+            with _pycuda_context() as library:
+                self.ours = library.Stream(flags)
+            _keep_forever(self.ours)
+            self.handle = int(self.ours.handle)
+        else:
+            with live.active():
+                made = live.call("cuStreamCreate", flags, doing="making a stream")
+            self.handle = int(made)
+        self.raw = live.driver.CUstream(self.handle)
+
+    def synchronize(self) -> None:
+        """Wait until all work so far is done; what failed in it is raised here."""
+        with runtime().active() as live:
+            live.call("cuStreamSynchronize", self.raw, doing="waiting for the GPU")
+
+    def wait_for(self, handle: int) -> None:
+        """Let work from now on wait for the work so far on a stream of another library (1 and 2: default streams)."""
+        if handle == self.handle:
+            return
+        with runtime().active() as live:
+            event = live.call("cuEventCreate", 2, doing="making an event")  # 2: no timing
+            live.call("cuEventRecord", event, live.driver.CUstream(handle), doing="recording an event")
+            live.call("cuStreamWaitEvent", self.raw, event, 0, doing="waiting for an event")
+            live.driver.cuEventDestroy(event)
+
+    def release_to(self, handle: int) -> None:
+        """Let work from now on, on a stream of another library, wait for the work so far on this one."""
+        if handle == self.handle:
+            return
+        with runtime().active() as live:
+            event = live.call("cuEventCreate", 2, doing="making an event")
+            live.call("cuEventRecord", event, self.raw, doing="recording an event")
+            live.call("cuStreamWaitEvent", live.driver.CUstream(handle), event, 0, doing="waiting for an event")
+            live.driver.cuEventDestroy(event)
+
+
+@lru_cache(maxsize=1)
+def default_stream() -> Stream:
+    """The stream that akx works on where no other is named."""
+    return Stream()
+
+
+def synchronize() -> None:
+    """Wait for everything on the device."""
+    with runtime().active() as live:
+        live.call("cuCtxSynchronize", doing="waiting for the GPU")
+
+
+class Event:
+    """A mark in a stream, with the time when the device passed it."""
+
+    def __init__(self) -> None:
+        with runtime().active() as live:
+            self._event = live.call("cuEventCreate", 0, doing="making an event")
+
+    def record(self, stream: Stream | None = None) -> None:
+        """Put the mark at the end of the stream."""
+        with runtime().active() as live:
+            live.call("cuEventRecord", self._event, (stream or default_stream()).raw, doing="recording an event")
+
+    def synchronize(self) -> None:
+        """Wait until the device has passed the mark."""
+        with runtime().active() as live:
+            live.call("cuEventSynchronize", self._event, doing="waiting for the GPU")
+
+    def seconds_since(self, earlier: Event) -> float:
+        """Seconds between two marks that the device has passed."""
+        with runtime().active() as live:
+            found = live.call("cuEventElapsedTime", earlier._event, self._event, doing="reading the clock")
+        return float(found) * 1e-3
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception), runtime().active() as live:
+            live.driver.cuEventDestroy(self._event)
+
+
+class Module:
+    """Loaded machine code; kernels are found by their ``extern "C"`` names."""
+
+    def __init__(self, cubin: bytes, name: str) -> None:
+        self.cubin = cubin
+        self.name = name
+        self._pycuda: Any = None
+        self._driver: Any = None
+        self._kernels: dict[str, Kernel] = {}
+
+    def kernel(self, name: str) -> Kernel:
+        """The kernel `name`. Raises :class:`DeviceError` where there is none."""
+        if name not in self._kernels:
+            self._kernels[name] = Kernel(self, name)
+        return self._kernels[name]
+
+    def pycuda_function(self, name: str) -> Any:
+        """The kernel for pycuda's launches."""
+        with _pycuda_context() as library:
+            if self._pycuda is None:
+                self._pycuda = library.module_from_buffer(self.cubin)
+                _keep_forever(self._pycuda)
+            return self._pycuda.get_function(name)
+
+    def driver_function(self, name: str) -> Any:
+        """The kernel for the driver's launches."""
+        with runtime().active() as live:
+            if self._driver is None:
+                self._driver = live.call("cuModuleLoadData", self.cubin, doing=f"loading {self.name}")
+            return live.call(
+                "cuModuleGetFunction", self._driver, name.encode(), doing=f"looking for {name} in {self.name}"
+            )
+
+
+class Kernel:
+    """One kernel.
+
+    Attributes
+    ----------
+    registers : int
+        Per thread.
+    local_bytes : int
+        Local memory per thread: not zero where registers were spilt or an array is indexed at run time.
+    shared_bytes : int
+        Static shared memory per block.
+    max_threads : int
+        Most threads per block.
+    """
+
+    def __init__(self, module: Module, name: str) -> None:
+        self._module = module
+        self.name = name
+        self._function = module.driver_function(name)
+        self._plain: Any = None
+        self._most_shared = 0
+        self._most_shared_plain = 0
+        self.registers = self._attribute("NUM_REGS")
+        self.local_bytes = self._attribute("LOCAL_SIZE_BYTES")
+        self.shared_bytes = self._attribute("SHARED_SIZE_BYTES")
+        self.max_threads = self._attribute("MAX_THREADS_PER_BLOCK")
+
+    def max_blocks_per_sm(self, block: int, shared: int = 0) -> int:
+        """Blocks of `block` threads, each with `shared` dynamic bytes, that one multiprocessor holds at a time."""
+        with runtime().active() as live:
+            self._allow_shared(shared)
+            name = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
+            return int(live.call(name, self._function, block, shared, doing=f"asking for occupancy of {self.name}"))
+
+    def launch(
+        self,
+        grid: int,
+        block: int,
+        args: Sequence[Argument],
+        *,
+        shared: int = 0,
+        cooperative: bool = False,
+        cluster: int = 1,
+        stream: Stream | None = None,
+    ) -> None:
+        """Queue the kernel on a stream.
+
+        Parameters
+        ----------
+        grid, block : int
+            Blocks, and threads per block.
+        args : sequence of DeviceArray, NumPy scalar or int
+            Pointers for arrays, scalars in their own type, int64 for plain integers. Complex scalars are aligned as
+            their parts are; rather pass an array.
+        shared : int
+            Bytes of dynamic shared memory; above 48 KiB the limit is raised.
+        cooperative : bool
+            All blocks are on the device at once, or the launch fails.
+        cluster : int
+            Blocks per cluster; `grid` must be a multiple of it.
+        stream : Stream, optional
+            The default stream of akx by default.
+
+        Raises
+        ------
+        LaunchError
+            Where the launch is refused. What fails while the kernel runs is raised by the next synchronisation.
+        """
+        on = default_stream() if stream is None else stream
+        if on.ours is not None and not cooperative and cluster == 1:
+            self._launch_by_pycuda(grid, block, args, shared, on)
+            return
+        keep, addresses = _packed(args)
+        with runtime().active() as live:
+            self._allow_shared(shared)
+            config = live.driver.CUlaunchConfig()
+            config.gridDimX, config.gridDimY, config.gridDimZ = grid, 1, 1
+            config.blockDimX, config.blockDimY, config.blockDimZ = block, 1, 1
+            config.sharedMemBytes = shared
+            config.hStream = on.raw
+            config.attrs = _attributes(live.driver, cooperative, cluster)
+            config.numAttrs = len(config.attrs)
+            pointers = 0 if not keep else ctypes.addressof(addresses)
+            try:
+                live.call("cuLaunchKernelEx", config, self._function, pointers, 0, doing=f"launching {self.name}")
+            except LaunchError:
+                raise
+            except DeviceError as error:
+                raise LaunchError(f"launching {self.name} was refused", found=error.found) from error
+
+    def _launch_by_pycuda(self, grid: int, block: int, args: Sequence[Argument], shared: int, stream: Stream) -> None:
+        library = pycuda_driver()
+        if self._plain is None:
+            self._plain = self._module.pycuda_function(self.name)
+        if shared > max(self._most_shared_plain, 48 * 1024):
+            limit = library.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
+            with runtime().active(), _launching(library, self.name):
+                self._plain.set_attribute(limit, shared)
+            self._most_shared_plain = shared
+        self._plain.prepare([_kind(argument) for argument in args])
+        values = [argument.pointer if isinstance(argument, DeviceArray) else argument for argument in args]
+        with runtime().active(), _launching(library, self.name):
+            self._plain.prepared_async_call((grid, 1), (block, 1, 1), stream.ours, *values, shared_size=shared)
+
+    def _allow_shared(self, shared: int) -> None:
+        if shared > max(self._most_shared, 48 * 1024):
+            live = runtime()
+            limit = live.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            live.call("cuFuncSetAttribute", self._function, limit, shared, doing=f"shared memory of {self.name}")
+            self._most_shared = shared
+
+    def _attribute(self, name: str) -> int:
+        with runtime().active() as live:
+            attribute = getattr(live.driver.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
+            return int(live.call("cuFuncGetAttribute", attribute, self._function, doing=f"asking {self.name}"))
+
+
+@contextlib.contextmanager
+def _launching(library: Any, name: str) -> Iterator[None]:
+    try:
+        yield
+    except library.Error as error:
+        raise LaunchError(f"launching {name} was refused", found=str(error)) from error
+
+
+def _kind(argument: Argument) -> str:
+    """The letter of pycuda's format for an argument."""
+    if isinstance(argument, DeviceArray):
+        return "P"
+    if isinstance(argument, np.generic):
+        return str(argument.dtype.char)
+    if isinstance(argument, int) and not isinstance(argument, bool):
+        return "q"
+    raise ArgumentTypeError("a kernel cannot take this argument", found=repr(argument))
+
+
+def _packed(args: Sequence[Argument]) -> tuple[list[Any], Any]:
+    """Buffers with the arguments, and the array of their addresses; the buffers must outlive the launch call."""
+    keep: list[Any] = []
+    for argument in args:
+        kind = _kind(argument)
+        if isinstance(argument, DeviceArray):
+            keep.append(np.array([argument.pointer], dtype=np.uint64))
+        elif kind == "q" and isinstance(argument, int):
+            keep.append(np.array([argument], dtype=np.int64))
+        else:
+            keep.append(np.array([argument]))
+    addresses = (ctypes.c_void_p * max(1, len(keep)))(*(one.ctypes.data for one in keep))
+    return keep, addresses
+
+
+def _attributes(library: Any, cooperative: bool, cluster: int) -> list[Any]:
+    found = []
+    if cooperative:
+        attribute = library.CUlaunchAttribute()
+        attribute.id = library.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+        attribute.value.cooperative = 1
+        found.append(attribute)
+    if cluster > 1:
+        attribute = library.CUlaunchAttribute()
+        attribute.id = library.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        attribute.value.clusterDim.x = cluster
+        attribute.value.clusterDim.y = 1
+        attribute.value.clusterDim.z = 1
+        found.append(attribute)
+    return found
+
+
+class Graph:
+    """A recorded sequence of work, launched in one go; made by :func:`capture`."""
+
+    def __init__(self) -> None:
+        self._executable: Any = None
+
+    def launch(self, stream: Stream | None = None) -> None:
+        """Queue the whole sequence. Raises :class:`DeviceError` where nothing was recorded."""
+        if self._executable is None:
+            raise DeviceError("the graph is not complete", hint="leave the block of capture() first")
+        on = default_stream() if stream is None else stream
+        with runtime().active() as live:
+            live.call("cuGraphLaunch", self._executable, on.raw, doing="launching a graph")
+
+    def __del__(self) -> None:
+        if self._executable is not None:
+            with contextlib.suppress(Exception), runtime().active() as live:
+                live.driver.cuGraphExecDestroy(self._executable)
+
+
+@contextlib.contextmanager
+def capture(stream: Stream | None = None) -> Iterator[Graph]:
+    """Record the work queued on `stream` within the block, instead of doing it.
+
+    >>> with capture(stream) as graph:  # doctest: +SKIP
+    ...     kernel.launch(1, 32, [], stream=stream)
+    >>> graph.launch(stream)  # doctest: +SKIP
+    """
+    on = default_stream() if stream is None else stream
+    graph = Graph()
+    live = runtime()
+    mode = live.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+    with live.active():
+        live.call("cuStreamBeginCapture", on.raw, mode, doing="recording a graph")
+        try:
+            yield graph
+        except BaseException:
+            code, recorded = live.driver.cuStreamEndCapture(on.raw)
+            if int(code) == 0:
+                live.driver.cuGraphDestroy(recorded)
+            raise
+        recorded = live.call("cuStreamEndCapture", on.raw, doing="recording a graph")
+        try:
+            graph._executable = live.call("cuGraphInstantiate", recorded, 0, doing="making a graph")
+        finally:
+            live.driver.cuGraphDestroy(recorded)

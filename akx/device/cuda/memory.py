@@ -1,0 +1,257 @@
+"""Arrays in device memory, from a pool with a budget, and pinned arrays of the host.
+
+The pool keeps what was freed, in sizes rounded up to a few bits, and gives it out again without a word to the driver.
+That is safe because all of akx's work is ordered on streams that also wait for one another (see
+:class:`akx.device.cuda.launch.Stream`). Where the driver has no memory left, the pool first gives back what it keeps.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import weakref
+from collections import defaultdict
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from akx.device.cuda.runtime import runtime
+from akx.errors import ArgumentError, DeviceMemoryError
+
+__all__ = ["DeviceArray", "MemoryPool", "empty", "pinned", "pool", "to_device", "wrap"]
+
+_GRAIN = 512
+
+
+class MemoryPool:
+    """Device memory, kept between uses; never more than `budget` bytes in use and kept together.
+
+    Attributes
+    ----------
+    used, kept : int
+        Bytes given out, and bytes free but not given back to the driver.
+    budget : int or None
+        None: as much as the device has.
+    """
+
+    def __init__(self, budget: int | None = None) -> None:
+        self.budget = budget
+        self.used = 0
+        self.kept = 0
+        self._free: dict[int, list[int]] = defaultdict(list)
+        self._lock = threading.RLock()
+
+    def take(self, nbytes: int) -> tuple[int, int]:
+        """An address and the bytes that are there, at least `nbytes`. Raises :class:`DeviceMemoryError`."""
+        size = _rounded(nbytes)
+        with self._lock:
+            if self._free[size]:
+                self.kept -= size
+                self.used += size
+                return self._free[size].pop(), size
+            if self.budget is not None and self.used + self.kept + size > self.budget:
+                self.trim()
+                if self.used + size > self.budget:
+                    raise DeviceMemoryError(
+                        "the memory budget is spent",
+                        expected=f"at most {self.budget} bytes",
+                        found=f"{self.used} in use and {size} more asked for",
+                        hint="raise the budget, or free arrays",
+                    )
+            address = self._allocate(size)
+            self.used += size
+            return address, size
+
+    def give(self, address: int, size: int) -> None:
+        """Take back what :meth:`take` gave."""
+        with self._lock:
+            self.used -= size
+            self.kept += size
+            self._free[size].append(address)
+
+    def trim(self) -> None:
+        """Give everything that is free back to the driver."""
+        with self._lock, runtime().active() as live:
+            for addresses in self._free.values():
+                for address in addresses:
+                    live.driver.cuMemFree(live.driver.CUdeviceptr(address))
+            self._free.clear()
+            self.kept = 0
+
+    def _allocate(self, size: int) -> int:
+        with runtime().active() as live:
+            code, address = live.driver.cuMemAlloc(size)
+            if int(code) != 0 and self.kept:
+                self.trim()
+                code, address = live.driver.cuMemAlloc(size)
+            if int(code) != 0:
+                free = live.call("cuMemGetInfo")[0]
+                raise DeviceMemoryError(
+                    "the device is out of memory", expected=f"{size} bytes", found=f"{free} free ({code.name})"
+                )
+            return int(address)
+
+
+_POOL = MemoryPool()
+
+
+def pool() -> MemoryPool:
+    """The pool that all arrays come from."""
+    return _POOL
+
+
+def _rounded(nbytes: int) -> int:
+    """`nbytes` up to a multiple of 512 with at most four bits set, so that little is wasted and sizes repeat."""
+    units = max(1, -(-nbytes // _GRAIN))
+    step = 1 << max(0, units.bit_length() - 4)
+    return -(-units // step) * step * _GRAIN
+
+
+class DeviceArray:
+    """A C-contiguous array in device memory.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    dtype : numpy.dtype
+    pointer : int
+        Address on the device.
+    nbytes : int
+    """
+
+    __slots__ = ("__weakref__", "_owner", "dtype", "nbytes", "pointer", "shape")
+
+    def __init__(self, pointer: int, shape: Sequence[int], dtype: DTypeLike, owner: object) -> None:
+        self.pointer = pointer
+        self.shape = tuple(int(extent) for extent in shape)
+        self.dtype = np.dtype(dtype)
+        self.nbytes = prod(self.shape) * self.dtype.itemsize
+        self._owner = owner
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return prod(self.shape)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Version 3 of the interface; the work that fills the array is done, or ordered on the legacy stream."""
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self.pointer, False),
+            "version": 3,
+            "strides": None,
+            "stream": 1,
+        }
+
+    def __repr__(self) -> str:
+        return f"<DeviceArray {self.shape} {self.dtype} at {self.pointer:#x}>"
+
+    def get(self, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """A copy in host memory, once the device has done all work before it."""
+        from akx.device.cuda.launch import default_stream
+
+        found = np.empty(self.shape, dtype=self.dtype) if out is None else out
+        if found.shape != self.shape or found.dtype != self.dtype or not found.flags.c_contiguous:
+            raise ArgumentError("out does not fit", expected=f"{self.shape} of {self.dtype}, C-contiguous")
+        stream = default_stream()
+        if self.nbytes:
+            with runtime().active() as live:
+                live.call(
+                    "cuMemcpyDtoHAsync", found.ctypes.data, self.pointer, self.nbytes, stream.raw, doing="copying"
+                )
+        stream.synchronize()
+        return found
+
+    def set(self, values: NDArray[Any]) -> None:
+        """Take the values of a host array of the same shape; it may be changed as soon as this returns."""
+        from akx.device.cuda.launch import default_stream
+
+        source = np.ascontiguousarray(values, dtype=self.dtype)
+        if source.shape != self.shape:
+            raise ArgumentError("values do not fit", expected=f"shape {self.shape}", found=f"shape {source.shape}")
+        if self.nbytes:
+            stream = default_stream()
+            with runtime().active() as live:
+                live.call(
+                    "cuMemcpyHtoDAsync", self.pointer, source.ctypes.data, self.nbytes, stream.raw, doing="copying"
+                )
+            stream.synchronize()
+
+    def copy_from(self, other: DeviceArray, stream: Any = None) -> None:
+        """Take the bytes of another device array of the same size, ordered on `stream`."""
+        from akx.device.cuda.launch import default_stream
+
+        if other.nbytes != self.nbytes:
+            raise ArgumentError("arrays differ in size", expected=f"{self.nbytes} bytes", found=f"{other.nbytes}")
+        if self.nbytes and other.pointer != self.pointer:
+            on = default_stream() if stream is None else stream
+            with runtime().active() as live:
+                live.call("cuMemcpyDtoDAsync", self.pointer, other.pointer, self.nbytes, on.raw, doing="copying")
+
+    def fill_bytes(self, value: int, stream: Any = None) -> None:
+        """Set every byte to `value`; 255 makes every float a NaN."""
+        from akx.device.cuda.launch import default_stream
+
+        if self.nbytes:
+            on = default_stream() if stream is None else stream
+            with runtime().active() as live:
+                live.call("cuMemsetD8Async", self.pointer, value, self.nbytes, on.raw, doing="filling")
+
+    def view(self, offset: int, shape: Sequence[int], dtype: DTypeLike | None = None) -> DeviceArray:
+        """An array over `shape` entries from entry number `offset` on; it keeps the memory alive."""
+        kind = self.dtype if dtype is None else np.dtype(dtype)
+        start = offset * self.dtype.itemsize
+        if offset < 0 or start + prod(shape) * kind.itemsize > self.nbytes:
+            raise ArgumentError("view reaches beyond the array", found=f"{shape} of {kind} from entry {offset}")
+        return DeviceArray(self.pointer + start, shape, kind, self)
+
+    def reshape(self, *shape: int) -> DeviceArray:
+        """The same entries in another shape."""
+        if prod(shape) != self.size:
+            raise ArgumentError("shape does not fit", expected=f"{self.size} entries", found=f"{shape}")
+        return DeviceArray(self.pointer, shape, self.dtype, self)
+
+
+def empty(shape: int | Sequence[int], dtype: DTypeLike) -> DeviceArray:
+    """A device array with whatever was in the memory. Raises :class:`DeviceMemoryError`."""
+    extents = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    nbytes = prod(extents) * np.dtype(dtype).itemsize
+    address, size = _POOL.take(nbytes)
+    array = DeviceArray(address, extents, dtype, None)
+    weakref.finalize(array, _POOL.give, address, size).atexit = False
+    return array
+
+
+def to_device(values: NDArray[Any]) -> DeviceArray:
+    """A copy of a host array in device memory."""
+    array = empty(values.shape, values.dtype)
+    array.set(values)
+    return array
+
+
+def wrap(pointer: int, shape: Sequence[int], dtype: DTypeLike, owner: object) -> DeviceArray:
+    """Memory of another library as a device array; `owner` is kept alive with it."""
+    return DeviceArray(pointer, shape, dtype, owner)
+
+
+def pinned(shape: int | Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
+    """A host array in page-locked memory, for fast and asynchronous copies; freed with its last view."""
+    extents = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    nbytes = max(1, prod(extents) * np.dtype(dtype).itemsize)
+    with runtime().active() as live:
+        address = int(live.call("cuMemHostAlloc", nbytes, 1, doing="pinning host memory"))  # 1: for every context
+    buffer = (ctypes.c_byte * nbytes).from_address(address)
+    weakref.finalize(buffer, _unpin, address).atexit = False
+    octets: NDArray[Any] = np.ctypeslib.as_array(buffer)
+    array: NDArray[Any] = octets[: prod(extents) * np.dtype(dtype).itemsize].view(dtype).reshape(extents)
+    return array
+
+
+def _unpin(address: int) -> None:
+    with runtime().active() as live:
+        live.driver.cuMemFreeHost(address)

@@ -1,0 +1,384 @@
+"""Parts: the matrix cut for thread blocks that keep their share of it, in slots of 32 dense blocks with 16-bit columns.
+
+A node is bc consecutive rows. Each part computes a list of nodes; node i of the list is rows i*bc .. of the part, taken
+br at a time as block rows. A slice is 32 / lanes block rows, a slot one dense br x bc block for each of 32 lanes: lane
+= l * (32 / lanes) + r takes blocks l, l + lanes, ... of block row r of its slice. Layout of slot s:
+
+    values[(s * br*bc + e) * 32 + lane]   entry e = row * bc + column of the block
+    columns[s * 32 + lane]                node of x: its number in the part's list, or relative to the slice's base
+
+The slots of a part are in three tiers, one after another: `held` (a fixed number for each of the first slices: in
+registers), `near` (shared memory, as many as fit), `far` (the rest). Each slice has its share of near and far slots, so
+that both are read at the same time. Bytes per entry: itemsize + 2 / (br bc), over the fill. Padding has value 0 and the
+column of its own row. Sources: sliced ELL as in Kreutzer et al. 2014; 16-bit local columns as in Morlan et al. (akx).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from akx.errors import InfeasibleError
+from akx.formats.base import Pattern
+
+__all__ = ["PART", "SLICE", "Nodes", "Parts", "Shape", "lay_out", "node_pattern", "slice_widths"]
+
+WARP = 32
+#: One part, as the kernels read it.
+PART = np.dtype(
+    [
+        (name, np.uint32)
+        for name in [
+            "node",
+            "nodes",
+            "computed",
+            "own",
+            "slice",
+            "slices",
+            "border",
+            "held",
+            "near",
+            "nears",
+            "neighbour",
+            "neighbours",
+        ]
+    ]
+)
+#: One slice, as the kernels read it.
+SLICE = np.dtype([("near", "u4"), ("far", "u4"), ("nears", "u2"), ("fars", "u2"), ("base", "u4")])
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How slots are formed: br x bc blocks, lanes per block row, and which slots are held in registers.
+
+    `warps` warps of a thread block take slices in turn; each holds `held_slots` slots of its first `held_slices` ones.
+    """
+
+    br: int
+    bc: int
+    lanes: int
+    warps: int
+    held_slices: int
+    held_slots: int
+
+    @property
+    def slot(self) -> int:
+        """Values in a slot."""
+        return WARP * self.br * self.bc
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The nodes of each part: `computed` ones, of which the first `own` are its own, then those it only fetches.
+
+    Attributes
+    ----------
+    rows : (total,) array of uint32
+        Node numbers, part after part.
+    ptr : (parts+1,) array of int64
+    computed, own, border : (parts,) arrays of int64
+        The first `border` ones are published before the others are computed.
+    neighbours, neighbour_ptr
+        Parts that each part waits for.
+    """
+
+    rows: NDArray[np.uint32]
+    ptr: NDArray[np.int64]
+    computed: NDArray[np.int64]
+    own: NDArray[np.int64]
+    border: NDArray[np.int64]
+    neighbours: NDArray[np.uint32]
+    neighbour_ptr: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A matrix laid out in parts.
+
+    Attributes
+    ----------
+    parts : (parts,) array of PART
+    slices : (slices,) array of SLICE
+    rows, neighbours : arrays of uint32
+        As in :class:`Nodes`.
+    columns : (slots * 32,) array of uint16
+    entry : (slots * 32 * br * bc,) array of uint32
+        One plus the CSR entry in each place, 0 for padding.
+    shape : Shape
+    far_slots : int
+        Slots in neither registers nor shared memory.
+    """
+
+    parts: NDArray[Any]
+    slices: NDArray[Any]
+    rows: NDArray[np.uint32]
+    neighbours: NDArray[np.uint32]
+    columns: NDArray[np.uint16]
+    entry: NDArray[np.uint32]
+    shape: Shape
+    far_slots: int
+
+    def values(self, data: NDArray[Any]) -> NDArray[Any]:
+        """The values in their places."""
+        padded = np.concatenate([np.zeros(1, dtype=data.dtype), data])
+        placed: NDArray[Any] = padded[self.entry]
+        return placed
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays on the host."""
+        held = (self.parts, self.slices, self.rows, self.neighbours, self.columns, self.entry)
+        return sum(int(array.nbytes) for array in held)
+
+
+def node_pattern(pattern: Pattern, bc: int) -> Pattern | None:
+    """The pattern of nodes of bc rows, or None where the matrix is not made of dense, aligned bc x bc blocks."""
+    if bc == 1:
+        return pattern
+    if pattern.rows % bc or pattern.nnz % (bc * bc):
+        return None
+    nodes = pattern.rows // bc
+    indptr = np.zeros(nodes + 1, dtype=pattern.indptr.dtype)
+    indices = np.empty(pattern.nnz // (bc * bc), dtype=pattern.indices.dtype)
+    if not _node_pattern(pattern.indptr, pattern.indices, bc, indptr, indices):
+        return None
+    return Pattern(indptr, indices, nodes)
+
+
+def slice_widths(nodes: Nodes, pattern: Pattern, shape: Shape) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Slots of each slice, and where each part's slices begin."""
+    height = WARP // shape.lanes
+    per_part = -(-nodes.computed * (shape.bc // shape.br) // height)
+    first = np.zeros(per_part.size + 1, dtype=np.int64)
+    np.cumsum(per_part, out=first[1:])
+    width = np.zeros(int(first[-1]), dtype=np.int64)
+    _widths(
+        pattern.indptr, nodes.rows, nodes.ptr, nodes.computed, first, height, shape.bc // shape.br, shape.lanes, width
+    )
+    return width, first
+
+
+def lay_out(
+    pattern: Pattern, node: Pattern, nodes: Nodes, shape: Shape, room: NDArray[np.int64], *, local: bool
+) -> Parts:
+    """Lay a pattern out.
+
+    Parameters
+    ----------
+    pattern : Pattern
+        Of the matrix.
+    node : Pattern
+        Its :func:`node_pattern` for ``shape.bc``.
+    nodes : Nodes
+    shape : Shape
+    room : (parts,) array of int64
+        Slots that fit the shared memory of each part.
+    local : bool
+        Columns are numbers in the part's list; otherwise nodes of the matrix relative to a base per slice.
+
+    Raises
+    ------
+    InfeasibleError
+        Where 16 bits do not hold the columns, or a number does not fit.
+    """
+    width, first = slice_widths(nodes, node, shape)
+    count = nodes.computed.size
+    part_of = np.repeat(np.arange(count), np.diff(first))
+    number = np.arange(width.size) - first[part_of]
+    holds = number < shape.held_slices * shape.warps
+    held = np.where(holds, shape.held_slots, 0)
+    rest = np.maximum(width - held, 0)
+    before = _before(rest, first)
+    total = _sums(rest, first)
+    fit = np.minimum(total, room)
+    share = np.where(total > 0, fit / np.maximum(total, 1), 0.0)[part_of]
+    near_before = np.floor(before * share + 1e-9).astype(np.int64)
+    nears = np.floor((before + rest) * share + 1e-9).astype(np.int64) - near_before
+    fars = rest - nears
+    held_total = _sums(held, first)
+    near_total, far_total = _sums(nears, first), _sums(fars, first)
+    start = np.zeros(count + 1, dtype=np.int64)
+    np.cumsum(held_total + near_total + far_total, out=start[1:])
+    slots = int(start[-1])
+    longest = int(np.diff(nodes.ptr).max(initial=0))
+    if local and longest > 2**16:
+        raise InfeasibleError(f"a part has {longest} nodes in reach, more than 16 bits number")
+    if int(width.max(initial=0)) >= 2**16:
+        raise InfeasibleError(f"a row has {int(width.max())} blocks for each lane, more than 16 bits count")
+    if slots * shape.slot >= 2**32 - 1 or pattern.nnz >= 2**32 - 1:
+        raise InfeasibleError("the matrix is too large for 32-bit places")
+    parts = np.zeros(count, dtype=PART)
+    parts["node"], parts["nodes"] = nodes.ptr[:-1], np.diff(nodes.ptr)
+    parts["computed"], parts["own"] = nodes.computed, nodes.own
+    parts["slice"], parts["slices"] = first[:-1], np.diff(first)
+    parts["border"] = -(-nodes.border * (shape.bc // shape.br) // (WARP // shape.lanes))
+    parts["held"], parts["near"], parts["nears"] = start[:-1], start[:-1] + held_total, near_total
+    parts["neighbour"], parts["neighbours"] = nodes.neighbour_ptr[:-1], np.diff(nodes.neighbour_ptr)
+    slices = np.zeros(width.size, dtype=SLICE)
+    slices["near"], slices["nears"], slices["fars"] = _before(nears, first), nears, fars
+    slices["far"] = (start[:-1] + held_total + near_total)[part_of] + _before(fars, first)
+    columns = np.zeros(slots * WARP, dtype=np.uint16)
+    entry = np.zeros(slots * shape.slot, dtype=np.uint32)
+    base = np.zeros(width.size, dtype=np.uint32)
+    fits = _fill(
+        pattern.indptr,
+        node.indptr,
+        node.indices,
+        nodes.rows,
+        nodes.ptr,
+        nodes.computed,
+        first,
+        parts["held"].astype(np.int64),
+        parts["near"].astype(np.int64),
+        slices["near"].astype(np.int64),
+        slices["far"].astype(np.int64),
+        nears,
+        held,
+        width,
+        shape.br,
+        shape.bc,
+        shape.lanes,
+        shape.held_slots,
+        local,
+        base,
+        columns,
+        entry,
+    )
+    if not fits:
+        raise InfeasibleError("columns of one slice lie more than 65,535 nodes apart")
+    slices["base"] = base
+    return Parts(parts, slices, nodes.rows, nodes.neighbours, columns, entry, shape, int(far_total.sum()))
+
+
+def _before(sizes: NDArray[np.int64], first: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The sum of the sizes before each one, within its part."""
+    running = np.zeros(sizes.size + 1, dtype=np.int64)
+    np.cumsum(sizes, out=running[1:])
+    found: NDArray[np.int64] = running[:-1] - np.repeat(running[first[:-1]], np.diff(first))
+    return found
+
+
+def _sums(sizes: NDArray[np.int64], first: NDArray[np.int64]) -> NDArray[np.int64]:
+    running = np.zeros(sizes.size + 1, dtype=np.int64)
+    np.cumsum(sizes, out=running[1:])
+    return np.diff(running[first])
+
+
+@njit(cache=True, nogil=True)
+def _node_pattern(indptr: Any, indices: Any, bc: int, node_ptr: Any, node_columns: Any) -> bool:
+    at = 0
+    for g in range(node_ptr.size - 1):
+        start = np.int64(indptr[g * bc])
+        length = np.int64(indptr[g * bc + 1]) - start
+        if length % bc or at + length // bc > node_columns.size:
+            return False
+        for q in range(length // bc):
+            column = np.int64(indices[start + q * bc])
+            if column % bc:
+                return False
+            for r in range(bc):
+                row = np.int64(indptr[g * bc + r])
+                if np.int64(indptr[g * bc + r + 1]) - row != length:
+                    return False
+                for c in range(bc):
+                    if np.int64(indices[row + q * bc + c]) != column + c:
+                        return False
+            node_columns[at] = column // bc
+            at += 1
+        node_ptr[g + 1] = at
+    return bool(at == node_columns.size)
+
+
+@njit(cache=True, nogil=True)
+def _widths(
+    indptr: Any, rows: Any, ptr: Any, computed: Any, first: Any, height: int, per: int, lanes: int, width: Any
+) -> None:
+    for g in range(computed.size):
+        for i in range(computed[g]):
+            node = rows[ptr[g] + i]
+            length = np.int64(indptr[node + np.uint64(1)]) - np.int64(indptr[node])
+            slots = (length + lanes - 1) // lanes
+            for s in range((i * per) // height, ((i + 1) * per - 1) // height + 1):
+                width[first[g] + s] = max(width[first[g] + s], slots)
+
+
+@njit(cache=True, nogil=True)
+def _fill(
+    indptr: Any,
+    node_ptr: Any,
+    node_columns: Any,
+    rows: Any,
+    ptr: Any,
+    computed: Any,
+    first: Any,
+    part_held: Any,
+    part_near: Any,
+    slice_near: Any,
+    slice_far: Any,
+    nears: Any,
+    held: Any,
+    width: Any,
+    br: int,
+    bc: int,
+    lanes: int,
+    held_slots: int,
+    local: bool,
+    base: Any,
+    columns: Any,
+    entry: Any,
+) -> bool:
+    height, per, area = 32 // lanes, bc // br, br * bc
+    where = np.zeros(node_ptr.size, np.int64)
+    for g in range(computed.size):
+        if local:
+            for i in range(ptr[g + 1] - ptr[g]):
+                where[rows[ptr[g] + i]] = i
+        for s in range(first[g], first[g + 1]):
+            top = (s - first[g]) * height
+            low, high = np.int64(2**62), np.int64(-1)
+            if not local:
+                for r in range(height):
+                    i = (top + r) // per
+                    if i < computed[g]:
+                        node = rows[ptr[g] + i]
+                        low, high = min(low, np.int64(node)), max(high, np.int64(node))
+                        for p in range(np.int64(node_ptr[node]), np.int64(node_ptr[node + np.uint64(1)])):
+                            low = min(low, np.int64(node_columns[p]))
+                            high = max(high, np.int64(node_columns[p]))
+                if high - low > 65535:
+                    return False
+                base[s] = low
+            for q in range(max(width[s], held[s])):
+                if q < held[s]:
+                    slot = part_held[g] + (s - first[g]) * held_slots + q
+                elif q - held[s] < nears[s]:
+                    slot = part_near[g] + slice_near[s] + q - held[s]
+                else:
+                    slot = slice_far[s] + q - held[s] - nears[s]
+                for lane in range(32):
+                    block_row = top + lane % height
+                    i = block_row // per
+                    if i >= computed[g]:
+                        continue
+                    node = rows[ptr[g] + i]
+                    number = q * lanes + lane // height
+                    start = np.int64(node_ptr[node])
+                    length = np.int64(node_ptr[node + np.uint64(1)]) - start
+                    column = np.int64(node)
+                    if number < length:
+                        column = np.int64(node_columns[start + number])
+                        for r in range(br):
+                            row = np.int64(node) * bc + block_row % per * br + r
+                            for c in range(bc):
+                                place = (slot * area + r * bc + c) * 32 + lane
+                                entry[place] = np.int64(indptr[row]) + number * bc + c + 1
+                    if local:
+                        columns[slot * 32 + lane] = where[column]
+                    else:
+                        columns[slot * 32 + lane] = column - low
+    return True

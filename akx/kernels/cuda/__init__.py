@@ -1,0 +1,1 @@
+"""Schedules on NVIDIA GPUs; the kernels are in the ``.cu`` and ``.cuh`` files beside the modules."""

@@ -1,0 +1,461 @@
+// Parts: the matrix is cut in parts, one thread block each, that keep their share of it for all steps of a call.
+//
+//     v_{j+1} = a_j A v_j + b_j v_j + c_j v_{j-1}
+//
+// A part computes `rows` block rows of BR rows each, 32 / LANES of them in a slice, a slice per warp at a time. A slot
+// is one dense BR x BC block for each of the 32 lanes: BR*BC values and one 16-bit column. The slots of a slice live in
+// three places: in registers (HS slices per warp, HW slots each), in shared memory, and in global memory (the rest,
+// read again in each step; STREAM says that there are any). x is in shared memory, once for even steps and once
+// for odd ones, or, where it does not fit, in global memory. MODE says what a step needs from other parts:
+//
+//   SHARED  every `depth` steps x is fetched on the nodes of others, which are computed along in between (`resident`)
+//   GLOBAL  x is read where it is in global memory, when the neighbours' flags say so  (`resident`)
+//   ALONE   nothing: ghost rows are computed along, fewer in each step                 (`ghost`)
+//
+// A part fetches when its neighbours' flags say that what it needs is there. Slices that neighbours wait for come first
+// in a part and are published before the others are computed.
+#pragma once
+#include "common.cuh"
+
+enum Mode { SHARED = 0, GLOBAL = 1, ALONE = 2 };
+
+struct Part {
+    u32 node, nodes;            // first in `node_of`, number: own and computed ones, then those that are fetched
+    u32 computed, own;          // nodes computed here, and those of them (the first ones) that are written
+    u32 slice, slices, border;  // first in `slice_of`, number, how many come first
+    u32 held;                   // first slot in registers, HW for each of the first slices
+    u32 near, nears;            // first slot in shared memory, number
+    u32 neighbour, neighbours;  // first in `neighbour_of`, number
+};
+
+struct alignas(16) Slice {
+    u32 near, far;    // first slot in shared memory (of the part), and in global memory (of all)
+    u16 nears, fars;  // numbers
+    u32 base;         // GLOBAL: columns are relative to this node
+};
+
+__device__ __forceinline__ u32 shared_address(const void *p) { return u32(__cvta_generic_to_shared(p)); }
+
+__device__ __forceinline__ void copy16(void *to, const void *from, u64 policy) {
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+                 "l"(policy)
+                 : "memory");
+}
+__device__ __forceinline__ void copies_done() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+// What is to stay in L2, and what is to leave first.
+__device__ __forceinline__ u64 keep_policy() {
+    u64 policy;
+    asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+__device__ __forceinline__ u64 pass_policy() {
+    u64 policy;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
+__device__ __forceinline__ double load_kept(const double *p, u64 policy) {
+    double v;
+    asm("ld.global.nc.L1::no_allocate.L2::cache_hint.f64 %0, [%1], %2;" : "=d"(v) : "l"(p), "l"(policy));
+    return v;
+}
+__device__ __forceinline__ float load_kept(const float *p, u64 policy) {
+    float v;
+    asm("ld.global.nc.L1::no_allocate.L2::cache_hint.f32 %0, [%1], %2;" : "=f"(v) : "l"(p), "l"(policy));
+    return v;
+}
+__device__ __forceinline__ cfloat load_kept(const cfloat *p, u64 policy) {
+    cfloat v;
+    asm("ld.global.nc.L1::no_allocate.L2::cache_hint.v2.f32 {%0, %1}, [%2], %3;"
+        : "=f"(v.re), "=f"(v.im)
+        : "l"(p), "l"(policy));
+    return v;
+}
+__device__ __forceinline__ cdouble load_kept(const cdouble *p, u64 policy) {
+    cdouble v;
+    asm("ld.global.nc.L1::no_allocate.L2::cache_hint.v2.f64 {%0, %1}, [%2], %3;"
+        : "=d"(v.re), "=d"(v.im)
+        : "l"(p), "l"(policy));
+    return v;
+}
+__device__ __forceinline__ u16 load_kept(const u16 *p, u64 policy) {
+    u16 v;
+    asm("ld.global.nc.L1::no_allocate.L2::cache_hint.u16 %0, [%1], %2;" : "=h"(v) : "l"(p), "l"(policy));
+    return v;
+}
+__device__ __forceinline__ void store_passing(double *p, double v, u64 policy) {
+    asm volatile("st.global.L2::cache_hint.f64 [%0], %1, %2;" ::"l"(p), "d"(v), "l"(policy) : "memory");
+}
+__device__ __forceinline__ void store_passing(float *p, float v, u64 policy) {
+    asm volatile("st.global.L2::cache_hint.f32 [%0], %1, %2;" ::"l"(p), "f"(v), "l"(policy) : "memory");
+}
+__device__ __forceinline__ void store_passing(cfloat *p, cfloat v, u64 policy) {
+    asm volatile("st.global.L2::cache_hint.v2.f32 [%0], {%1, %2}, %3;" ::"l"(p), "f"(v.re), "f"(v.im), "l"(policy)
+                 : "memory");
+}
+__device__ __forceinline__ void store_passing(cdouble *p, cdouble v, u64 policy) {
+    asm volatile("st.global.L2::cache_hint.v2.f64 [%0], {%1, %2}, %3;" ::"l"(p), "d"(v.re), "d"(v.im), "l"(policy)
+                 : "memory");
+}
+
+// What another block wrote before it raised its flag: from L2, never from this multiprocessor's L1.
+__device__ __forceinline__ double load_foreign(const double *p) { return __ldcg(p); }
+__device__ __forceinline__ float load_foreign(const float *p) { return __ldcg(p); }
+__device__ __forceinline__ cfloat load_foreign(const cfloat *p) {
+    const float2 v = __ldcg(reinterpret_cast<const float2 *>(p));
+    return {v.x, v.y};
+}
+__device__ __forceinline__ cdouble load_foreign(const cdouble *p) {
+    const double2 v = __ldcg(reinterpret_cast<const double2 *>(p));
+    return {v.x, v.y};
+}
+
+__device__ __forceinline__ void raise(u32 *flag, u32 value) {
+    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
+}
+__device__ __forceinline__ u32 flag_of(const u32 *flag) {
+    u32 value;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
+    return value;
+}
+
+template <class T, int BR, int BC, int LANES, int HS, int HW, int NB, int THREADS, int MODE, bool STREAM>
+struct Parts {
+    static constexpr int E = BR * BC, ROWS = 32 / LANES, WARPS = THREADS / 32, PER = BC / BR;
+    // Slots of a slice whose values are asked for before any of them is used.
+    static constexpr int AHEAD = !STREAM ? 1 : (E >= 12 ? 1 : (E >= 6 ? 2 : (E >= 3 ? 4 : 8)));
+    // Entries of the halo that a thread asks for at a time.
+    static constexpr int BATCH = NB > 1 ? 1 : 2;
+    static constexpr u32 NONE = 0xffffffffu;
+    // Nodes of held slices are in registers too, where there are few.
+    static constexpr bool KNOWN = HS <= 2;
+
+    struct Asked {
+        T value[AHEAD][E];
+        u16 column[AHEAD];
+    };
+
+    // Where the columns of a slice point.
+    struct Source {
+        const T *x;
+        i64 stride;
+    };
+
+    static __device__ __forceinline__ void block(T (&sum)[NB][BR], const T (&value)[E], const Source &from, u32 column) {
+        T x[NB][BC];
+        if (MODE == GLOBAL) {
+            const T *p = from.x + i64(column) * BC;
+#pragma unroll
+            for (int v = 0; v < NB; ++v)
+#pragma unroll
+                for (int c = 0; c < BC; ++c) x[v][c] = p[v * from.stride + c];
+        } else {
+            const T *p = from.x + column * (BC * NB);
+#pragma unroll
+            for (int c = 0; c < BC; ++c)
+#pragma unroll
+                for (int v = 0; v < NB; ++v) x[v][c] = p[c * NB + v];
+        }
+#pragma unroll
+        for (int v = 0; v < NB; ++v)
+#pragma unroll
+            for (int r = 0; r < BR; ++r)
+#pragma unroll
+                for (int c = 0; c < BC; ++c) sum[v][r] = mad(value[r * BC + c], x[v][c], sum[v][r]);
+    }
+
+    // What the slices of a part share in a step.
+    struct Step {
+        const Slice *slices;
+        const T *values, *near_value;
+        const u16 *columns, *near_column;
+        const u32 *node_of;
+        Source from;
+        const T *x, *coefficient;
+        T *out, *cur, *next, *y;  // cur, next: x in shared memory
+        u32 step, vectors, first;
+        bool own_term, older_term;
+        i64 n;
+
+        // v_j of the first of the start vectors at hand.
+        __device__ __forceinline__ T *result(u32 j) const { return out + (i64(j) * vectors + first) * n; }
+        __device__ __forceinline__ const T *vector(u32 j) const { return j == 0 ? x + first * n : result(j); }
+
+        u32 lane, rows, own_rows;  // rows: block rows computed
+        u64 kept, passing;
+        u32 share;
+
+        // Slice s, with `tile` of its slots in registers where HOLDS, of node `node` in this lane. The first far slots of
+        // the slice have been asked for; those of slice `after` are when it is through.
+        template <bool HOLDS>
+        __device__ __forceinline__ void compute(u32 s, u32 after, Asked &ahead, u32 node, const T (&tile)[HW > 0 ? HW : 1][E],
+                                                const u32 (&tile_column)[HW > 0 ? (HW + 1) / 2 : 1]) const {
+            const Slice slice = slices[s];
+            Source here = from;
+            if (MODE == GLOBAL) here.x += i64(slice.base) * BC;
+            T sum[NB][BR];
+#pragma unroll
+            for (int v = 0; v < NB; ++v)
+#pragma unroll
+                for (int r = 0; r < BR; ++r) sum[v][r] = zero<T>();
+            const u32 block_row = s * ROWS + lane % ROWS;
+            const bool mine = lane < ROWS && block_row < rows;
+            if (!(HOLDS && KNOWN) && mine) node = node_of[block_row / PER];
+            if (HOLDS) {
+#pragma unroll
+                for (int q = 0; q < HW; ++q)
+                    block(sum, tile[q], here, (tile_column[q / 2] >> (q % 2 * 16)) & 0xffffu);
+            }
+            const T *value = near_value + slice.near * (32 * E) + lane;
+            const u16 *column = near_column + slice.near * 32 + lane;
+#pragma unroll(E == 1 ? 4 : 1)
+            for (u32 q = 0; q < slice.nears; ++q) {
+                T dense[E];
+#pragma unroll
+                for (int e = 0; e < E; ++e) dense[e] = value[(q * E + e) * 32];
+                block(sum, dense, here, column[q * 32]);
+            }
+            if (STREAM) {
+                for (u32 f = 0; f < slice.fars;) {
+#pragma unroll
+                    for (int u = 0; u < AHEAD; ++u)
+                        if (f + u < slice.fars) block(sum, ahead.value[u], here, ahead.column[u]);
+                    f += AHEAD;
+                    if (f < slice.fars) ask(s, slice, f, ahead);
+                }
+                ask(after, slices[after], 0, ahead);
+            }
+#pragma unroll
+            for (int offset = ROWS; offset < 32; offset *= 2)
+#pragma unroll
+                for (int v = 0; v < NB; ++v)
+#pragma unroll
+                    for (int r = 0; r < BR; ++r) sum[v][r] = add(sum[v][r], across(sum[v][r], offset));
+            if (mine) finish_rows(block_row, node, sum);
+        }
+
+        __device__ __forceinline__ void ask(u32 s, const Slice &slice, u32 f, Asked &ahead) const {
+            const u64 policy = s % 16 < share ? kept : passing;
+            const T *value = values + (u64(slice.far) + f) * (32 * E) + lane;
+            const u16 *column = columns + (u64(slice.far) + f) * 32 + lane;
+#pragma unroll
+            for (int u = 0; u < AHEAD; ++u)
+                if (f + u < slice.fars) {
+#pragma unroll
+                    for (int e = 0; e < E; ++e) ahead.value[u][e] = load_kept(value + (u * E + e) * 32, policy);
+                    ahead.column[u] = load_kept(column + u * 32, policy);
+                }
+        }
+
+        __device__ __forceinline__ void finish_rows(u32 block_row, u32 global, const T (&sum)[NB][BR]) const {
+            const u32 sub = PER == 1 ? 0 : block_row % PER * BR;
+            T *target = y + (i64(global) * BC + sub);
+            const T *c = coefficient + 3 * step;
+#pragma unroll
+            for (int r = 0; r < BR; ++r)
+#pragma unroll
+                for (int v = 0; v < NB; ++v) {
+                    const u32 at = (block_row * BR + r) * NB + v;
+                    const i64 place = v * n + r;
+                    T value = mad(c[0], sum[v][r], zero<T>());
+                    if (own_term) value = mad(c[1], MODE == GLOBAL ? vector(step)[target - y + place] : cur[at], value);
+                    if (older_term) {
+                        T before = zero<T>();
+                        if (MODE != GLOBAL) before = next[at];
+                        else if (step > 0) before = vector(step - 1)[target - y + place];
+                        value = mad(c[2], before, value);
+                    }
+                    if (MODE != GLOBAL) next[at] = value;
+                    if (MODE == GLOBAL || block_row < own_rows) store_passing(target + place, value, passing);
+                }
+        }
+    };
+
+    // A warp waits until all neighbours have done this many steps.
+    static __device__ __forceinline__ void wait(const Part &part, const u32 *neighbour_of, const u32 *flags, u32 number,
+                                                u32 lane) {
+        for (u32 q = lane; q < part.neighbours; q += 32) {
+            const u32 *flag = flags + neighbour_of[part.neighbour + q];
+            while (int(flag_of(flag) - number) < 0) {}
+        }
+        __syncwarp();
+    }
+
+    // v_{j+1} of the nodes of others, and v_j too where they are computed along and the recurrence asks for it.
+    static __device__ __forceinline__ void fetch(const Part &part, const Step &at, u32 thread) {
+        const u32 begin = part.own * BC, end = part.nodes * BC;
+        const bool both = part.computed > part.own && !is_zero(at.coefficient[3 * at.step + 5]);
+        for (u32 first = begin + thread; first < end; first += BATCH * THREADS) {
+            u32 place[BATCH];
+            T value[BATCH][NB];
+#pragma unroll
+            for (int u = 0; u < BATCH; ++u) {
+                const u32 e = first + u * THREADS;
+                place[u] = e < end ? at.node_of[e / BC] * BC + e % BC : NONE;
+            }
+#pragma unroll
+            for (int u = 0; u < BATCH; ++u)
+                if (place[u] != NONE)
+#pragma unroll
+                    for (int v = 0; v < NB; ++v) value[u][v] = load_foreign(at.y + v * at.n + place[u]);
+#pragma unroll
+            for (int u = 0; u < BATCH; ++u)
+                if (place[u] != NONE) {
+                    const u32 e = first + u * THREADS;
+#pragma unroll
+                    for (int v = 0; v < NB; ++v) {
+                        at.next[e * NB + v] = value[u][v];
+                        if (both) at.cur[e * NB + v] = load_foreign(at.vector(at.step) + v * at.n + place[u]);
+                    }
+                }
+        }
+    }
+
+    static __device__ __forceinline__ void run(const Part *parts, const Slice *slice_of, const u32 *node_of,
+                                               const u32 *neighbour_of, const u32 *active, const T *values,
+                                               const u16 *columns, const T *coefficients, u32 *flags, const T *x,
+                                               T *out, u32 k, u32 vectors, u32 from_vector, u32 to_vector, i64 n,
+                                               u32 from_step, u32 steps, u32 depth, u32 share) {
+        extern __shared__ __align__(16) unsigned char memory[];
+        const u32 me = blockIdx.x, thread = threadIdx.x, lane = thread & 31, warp = thread / 32;
+        __shared__ Part part;
+        if (thread == 0) part = parts[me];
+        __syncthreads();
+        const u64 kept = keep_policy(), passing = pass_policy(), once = STREAM ? passing : kept;
+
+        // Shared memory: coefficients, slices, values, columns, x.
+        T *coefficient = reinterpret_cast<T *>(memory);
+        Slice *slices = reinterpret_cast<Slice *>(memory + (k * (3 * sizeof(T) + 4) + 15) / 16 * 16);
+        u32 *lasts = reinterpret_cast<u32 *>(coefficient + 3 * k);
+        T *near_value = reinterpret_cast<T *>(slices + part.slices);
+        u16 *near_column = reinterpret_cast<u16 *>(near_value + size_t(part.nears) * (32 * E));
+        T *xs = reinterpret_cast<T *>(near_column + size_t(part.nears) * 32);
+
+        {
+            const char *source = reinterpret_cast<const char *>(values + u64(part.near) * (32 * E));
+            char *target = reinterpret_cast<char *>(near_value);
+            for (u32 i = thread; i < part.nears * (2 * E * u32(sizeof(T))); i += THREADS)
+                copy16(target + 16 * i, source + 16 * u64(i), once);
+            source = reinterpret_cast<const char *>(columns + u64(part.near) * 32);
+            target = reinterpret_cast<char *>(near_column);
+            for (u32 i = thread; i < part.nears * 4; i += THREADS) copy16(target + 16 * i, source + 16 * u64(i), once);
+            source = reinterpret_cast<const char *>(slice_of + part.slice);
+            target = reinterpret_cast<char *>(slices);
+            for (u32 i = thread; i < part.slices * u32(sizeof(Slice) / 16); i += THREADS)
+                copy16(target + 16 * i, source + 16 * u64(i), once);
+        }
+        for (u32 i = thread; i < 3 * k; i += THREADS) coefficient[i] = coefficients[i];
+        for (u32 i = thread; i < depth; i += THREADS)
+            lasts[i] = MODE == GLOBAL || depth == 1 ? part.slices : active[me * depth + i];
+        T held[HS > 0 ? HS : 1][HW > 0 ? HW : 1][E];
+        u32 held_column[HS > 0 ? HS : 1][HW > 0 ? (HW + 1) / 2 : 1];
+        u32 held_node[HS > 0 ? HS : 1] = {};
+#pragma unroll
+        for (int t = 0; t < HS; ++t) {
+            const u32 s = warp + t * WARPS, row = s * ROWS + lane % ROWS;
+            if (KNOWN) held_node[t] = row < part.computed * PER ? node_of[part.node + row / PER] : 0u;
+            if (s < part.slices) {
+#pragma unroll
+                for (int q = 0; q < HW; ++q) {
+                    const u64 slot = u64(part.held) + s * HW + q;
+#pragma unroll
+                    for (int e = 0; e < E; ++e) held[t][q][e] = load_kept(values + (slot * E + e) * 32 + lane, once);
+                    const u32 column = load_kept(columns + slot * 32 + lane, once);
+                    if (q % 2 == 0) held_column[t][q / 2] = column;
+                    else held_column[t][q / 2] |= column << 16;
+                }
+            }
+        }
+        u32 count = MODE == ALONE ? 0 : flag_of(flags + me);  // all parts have done the same number of steps so far
+        Asked ahead;
+        const u32 span = part.nodes * (BC * NB);
+        const i64 step_stride = i64(vectors) * n;
+
+        for (u32 first = from_vector; first < to_vector; first += NB) {
+            // v_{from_step} (and v_{from_step - 1}) of own, computed and fetched nodes; out[0] of own ones.
+            const T *start = from_step == 0 ? x : out + from_step * step_stride;
+            if (MODE != GLOBAL || from_step == 0) {
+                for (u32 i = thread; i < (MODE == GLOBAL ? part.own : part.nodes) * BC; i += THREADS) {
+                    const u32 node = i / BC, c = i % BC;
+                    const i64 at = i64(node_of[part.node + node]) * BC + c;
+#pragma unroll
+                    for (int v = 0; v < NB; ++v) {
+                        const i64 place = i64(first + v) * n + at;
+                        const T value = start[place];
+                        if (MODE != GLOBAL) {
+                            xs[i * NB + v] = value;
+                            if (node < part.computed) {
+                                const bool older = from_step > 0;
+                                xs[span + i * NB + v] =
+                                    older ? out[(from_step - 1) * step_stride + place] : zero<T>();
+                            }
+                        }
+                        if (from_step == 0 && node < part.own) out[place] = value;
+                    }
+                }
+            }
+            copies_done();
+            __syncthreads();
+
+            u32 turn = 0;
+            for (u32 j = 0; j < steps; ++j) {
+                const u32 step = from_step + j;
+                const u32 odd = j & 1;
+                Step at;
+                at.slices = slices;
+                at.values = values, at.columns = columns;
+                at.near_value = near_value, at.near_column = near_column;
+                at.node_of = node_of + part.node;
+                at.x = x, at.out = out, at.coefficient = coefficient;
+                at.step = step, at.vectors = vectors, at.first = first;
+                at.cur = xs + (odd ? span : 0u);
+                at.next = xs + (odd ? 0u : span);
+                at.y = at.result(step + 1);
+                at.own_term = !is_zero(coefficient[3 * step + 1]);
+                at.older_term = !is_zero(coefficient[3 * step + 2]);
+                at.from = {MODE == GLOBAL ? at.vector(step) : at.cur, n};
+                at.n = n, at.lane = lane, at.rows = part.computed * PER, at.own_rows = part.own * PER;
+                at.kept = kept, at.passing = passing;
+                at.share = share;
+                const u32 number = count + j + 1;
+                // Between two exchanges there is one phase, on own nodes and ghosts; before one the border comes first.
+                const bool exchange = MODE == GLOBAL || (MODE == SHARED && (turn == depth - 1 || j + 1 == steps));
+                const u32 last = lasts[turn];
+                const u32 border = exchange ? part.border : 0u;
+                // Slices of this warp: every WARPS-th one below `dealt`, and every WARPS-th one from there on.
+                const u32 dealt = max(u32(HS) * WARPS, border), start_slice = warp < dealt ? warp : dealt + warp;
+                auto following = [&](u32 s) {
+                    const u32 next = s < dealt && s + WARPS >= dealt ? dealt + warp : s + WARPS;
+                    return next < last ? next : start_slice;
+                };
+                if (STREAM && start_slice < last && (j == 0 || MODE != GLOBAL && depth > 1))
+                    at.ask(start_slice, slices[start_slice], 0, ahead);
+#pragma unroll 1
+                for (int inner = exchange ? 0 : 1; inner < 2; ++inner) {
+                    const u32 low = inner ? border : 0u, high = inner ? last : border;
+#pragma unroll
+                    for (int t = 0; t < HS; ++t) {
+                        const u32 s = warp + t * WARPS;
+                        if (s >= low && s < high)
+                            at.template compute<true>(s, following(s), ahead, held_node[t], held[t], held_column[t]);
+                    }
+                    for (u32 s = inner ? dealt + warp : warp + HS * WARPS; s < high; s += WARPS)
+                        at.template compute<false>(s, following(s), ahead, 0u, held[0], held_column[0]);
+                    if (!inner) {
+                        __syncthreads();
+                        if (thread == 0) raise(flags + me, number);
+                    }
+                }
+                if (exchange && j + 1 < steps) {
+                    if (warp == 0) wait(part, neighbour_of, flags, number, lane);
+                    __syncthreads();
+                    if (MODE == SHARED) fetch(part, at, thread);
+                }
+                if (MODE != GLOBAL) __syncthreads();
+                turn = turn + 1 == depth ? 0 : turn + 1;
+            }
+            count += steps;
+        }
+    }
+};

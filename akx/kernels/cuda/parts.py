@@ -1,0 +1,363 @@
+"""What `resident` and `ghost` share: parts of the matrix that stay on the multiprocessors, and their program.
+
+Shared memory of a thread block, in bytes, for NB start vectors at a time (w: bytes of a value):
+
+    k (3 w + 4)  +  16 slices  +  2 nodes bc NB w  +  slots (32 br bc w + 64)
+
+that is: coefficients and active slices, slices, x with its halo twice (not where x is in global memory), and as many
+slots of the matrix as then fit. Slots in registers come on top; what fits neither is read from L2 or memory each step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.device.cuda.compile import load
+from akx.device.cuda.facts import CudaDevice, cuda_device
+from akx.device.cuda.launch import Kernel
+from akx.device.cuda.memory import DeviceArray
+from akx.errors import InfeasibleError
+from akx.formats.base import Pattern, unsigned
+from akx.formats.parts import SLICE, WARP, Nodes, Parts, Shape, lay_out, node_pattern, slice_widths
+from akx.kernels.cuda.program import C_TYPES, CudaProgram
+from akx.matrix import Matrix
+from akx.partition.ghost import GhostZones
+from akx.plan import Plan
+
+__all__ = [
+    "ALONE",
+    "BLOCKS",
+    "GLOBAL",
+    "HELD_SLICES",
+    "HELD_SLOTS",
+    "SHAPES",
+    "SHARED",
+    "VARIANTS",
+    "VECTORS",
+    "LaidOut",
+    "PartsProgram",
+    "active_slices",
+    "choice_reason",
+    "column_shapes",
+    "lay_out_parts",
+    "macros",
+    "nodes_of",
+    "padding",
+    "shape_of",
+    "zone_nodes",
+]
+
+SHARED, GLOBAL, ALONE = 0, 1, 2
+_SOURCE = Path(__file__).with_name("parts.cu")
+#: Dense blocks that a lane takes, rows x columns.
+SHAPES = ((1, 1), (2, 2), (3, 3), (1, 3), (2, 6), (3, 6))
+LANES = (1, 2, 4, 8)
+#: Variants: the dense block and the lanes per block row.
+VARIANTS = tuple(f"{br}x{bc}-{lanes}" for br, bc in SHAPES for lanes in LANES)
+BLOCKS = (256, 384, 512, 640, 768, 1024)
+HELD_SLICES, HELD_SLOTS = (0, 1, 2, 4, 6, 8), (1, 2, 3, 4, 5, 7, 9)
+VECTORS = (1, 2, 4)
+#: Bytes of shared memory that the kernels have besides.
+_STATIC = 64
+#: 32-bit registers of a thread that its slots may take, of those that its block leaves it.
+_WORKING_REGISTERS = 34
+
+
+def shape_of(plan: Plan) -> Shape:
+    """The form of the plan's slots."""
+    block, lanes = plan.variant.split("-")
+    br, bc = block.split("x")
+    held = int(plan.option("held_slices", 0))
+    return Shape(
+        int(br), int(bc), int(lanes), int(plan.option("block", 512)) // WARP, held, int(plan.option("held_slots", 1))
+    )
+
+
+def pattern_of(matrix: Matrix) -> Pattern:
+    """The pattern of the matrix."""
+    return Pattern(unsigned(matrix.indptr), unsigned(matrix.indices), matrix.n)
+
+
+def nodes_of(matrix: Matrix, bc: int) -> Pattern | None:
+    """The pattern of nodes of bc rows, None where there is none; memoised with the pattern."""
+    key = ("akx.kernels.cuda.nodes", bc)
+    if key not in matrix.pattern_cache:
+        matrix.pattern_cache[key] = node_pattern(pattern_of(matrix), bc)
+    found: Pattern | None = matrix.pattern_cache[key]
+    return found
+
+
+def column_shapes(matrix: Matrix) -> tuple[tuple[int, int], ...]:
+    """The dense blocks that the matrix is made of."""
+    return tuple(shape for shape in SHAPES if nodes_of(matrix, shape[1]) is not None)
+
+
+def padding(matrix: Matrix, lanes: int, bc: int) -> float:
+    """Places over entries where rows are dealt to `lanes` lanes, the padding of slices not counted."""
+    key = ("akx.kernels.cuda.padding", lanes, bc)
+    if key not in matrix.pattern_cache:
+        node = nodes_of(matrix, bc)
+        assert node is not None
+        lengths = np.diff(node.indptr.astype(np.int64))
+        matrix.pattern_cache[key] = float((-(-lengths // lanes) * lanes).sum()) / max(node.nnz, 1)
+    return float(matrix.pattern_cache[key])
+
+
+def held_registers(shape: Shape, dtype: np.dtype[Any]) -> int:
+    """32-bit registers of a thread that its slots take."""
+    per_slice = shape.held_slots * shape.br * shape.bc * dtype.itemsize // 4 + (shape.held_slots + 1) // 2
+    return shape.held_slices * per_slice
+
+
+def choice_reason(
+    plan: Plan, matrix: Matrix, device: CudaDevice, allowed: dict[str, Sequence[Any]], blocks_per_sm: int
+) -> str | None:
+    """Why the plan's variant and options are not possible, whatever the parts are."""
+    if plan.backend != "cuda":
+        return f"this schedule runs on cuda, not on {plan.backend}"
+    if plan.variant not in VARIANTS:
+        return f"unknown variant {plan.variant!r}, known are {', '.join(VARIANTS)}"
+    for name, value in plan.options.items():
+        choices = allowed.get(name)
+        if choices is not None and not any(value == one and type(value) is type(one) for one in choices):
+            return f"{name} is {value!r}, expected one of {', '.join(map(str, choices))}"
+    shape = shape_of(plan)
+    if (shape.br, shape.bc) not in column_shapes(matrix):
+        return f"the matrix is not made of dense {shape.bc} x {shape.bc} blocks"
+    if shape.held_slices == 0 and shape.held_slots != 1:
+        return "slots in registers of no slices"
+    if padding(matrix, shape.lanes, shape.bc) > 2.0:
+        return f"rows are too short for {shape.lanes} lanes each"
+    threads = WARP * shape.warps * blocks_per_sm
+    room = min(255, device.registers_per_sm // threads // 8 * 8) - _WORKING_REGISTERS
+    area = shape.br * shape.bc * matrix.dtype.itemsize // 4
+    room -= shape.br * matrix.dtype.itemsize // 4 * int(plan.option("vectors", 1)) + area
+    if held_registers(shape, matrix.dtype) > max(room, 0):
+        return f"{held_registers(shape, matrix.dtype)} registers for slots do not fit {room}"
+    if threads > 2048:
+        return f"{threads} threads do not fit a multiprocessor"
+    return None
+
+
+def macros(
+    shape: Shape,
+    dtype: np.dtype[Any],
+    vectors: int,
+    *,
+    mode: int,
+    stream: bool,
+    blocks: int = 1,
+) -> dict[str, int | str]:
+    """The macros of the kernel."""
+    return {
+        "AKX_VALUE": C_TYPES[dtype.name],
+        "AKX_BR": shape.br,
+        "AKX_BC": shape.bc,
+        "AKX_LANES": shape.lanes,
+        "AKX_HELD_SLICES": shape.held_slices,
+        "AKX_HELD_SLOTS": shape.held_slots if shape.held_slices else 0,
+        "AKX_VECTORS": vectors,
+        "AKX_THREADS": WARP * shape.warps,
+        "AKX_MODE": mode,
+        "AKX_STREAM": int(stream),
+        "AKX_BLOCKS": blocks,
+    }
+
+
+@dataclass(frozen=True)
+class LaidOut:
+    """A matrix in parts, with what the kernels need to know besides.
+
+    Attributes
+    ----------
+    parts : Parts
+    mode : int
+    shared : int
+        Bytes of dynamic shared memory.
+    vectors : int
+        Start vectors at a time.
+    """
+
+    parts: Parts
+    mode: int
+    shared: int
+    vectors: int
+
+
+def lay_out_parts(matrix: Matrix, nodes: Nodes, shape: Shape, mode: int, k: int, vectors: int, limit: int) -> LaidOut:
+    """Lay the matrix out for blocks with `limit` bytes of shared memory. Raises :class:`InfeasibleError`."""
+    node = nodes_of(matrix, shape.bc)
+    assert node is not None
+    size = matrix.dtype.itemsize
+    _, first = slice_widths(nodes, node, shape)
+    x = np.zeros(nodes.own.size) if mode == GLOBAL else 2 * np.diff(nodes.ptr) * (shape.bc * vectors * size)
+    fixed = _STATIC + -(-k * (3 * size + 4) // 16) * 16 + np.diff(first) * SLICE.itemsize + x.astype(np.int64)
+    if int(fixed.max(initial=0)) > limit:
+        raise InfeasibleError(
+            "x does not fit the shared memory",
+            expected=f"at most {limit} bytes per part",
+            found=f"{int(fixed.max())} bytes",
+            hint="keep x in global memory, or take fewer start vectors at a time",
+        )
+    slot = shape.slot * size + 2 * WARP
+    parts = lay_out(pattern_of(matrix), node, nodes, shape, (limit - fixed) // slot, local=mode != GLOBAL)
+    shared = int((fixed - _STATIC + parts.parts["nears"].astype(np.int64) * slot).max(initial=0))
+    return LaidOut(parts, mode, shared, vectors)
+
+
+def active_slices(zones: GhostZones, shape: Shape, steps: int) -> NDArray[np.uint32]:
+    """Slices of each block that each of `steps` steps computes, shape (blocks, steps)."""
+    counts = zones.ptr[:, steps:0:-1] - zones.ptr[:, :1]
+    per_slice = WARP // shape.lanes
+    return np.ascontiguousarray(-(-counts * (shape.bc // shape.br) // per_slice), dtype=np.uint32)
+
+
+def zone_nodes(zones: GhostZones, node: Pattern | None) -> Nodes:
+    """The closures as lists of nodes: own ones, those that others need first, then distance by distance.
+
+    Among themselves own ones and those of one distance are by falling length.
+    """
+    assert node is not None
+    lengths = np.diff(node.indptr.astype(np.int64))
+    sizes = np.diff(zones.ptr, axis=1)
+    count, distances = sizes.shape
+    ring = np.repeat(np.arange(count * distances), sizes.ravel())
+    foreign = ring % distances > 0
+    part = ring // distances
+    wanted, owner = np.zeros(node.rows, dtype=bool), np.zeros(node.rows, dtype=np.int64)
+    wanted[zones.rows[foreign]] = True
+    owner[zones.rows[~foreign]] = part[~foreign]
+    inner = ~wanted[zones.rows] & ~foreign
+    order = np.lexsort((np.arange(ring.size), -lengths[zones.rows], inner, ring))
+    pairs = np.unique(part[foreign] * count + owner[zones.rows[foreign]])
+    neighbour_ptr = np.searchsorted(pairs, np.arange(count + 1) * count).astype(np.int64)
+    return Nodes(
+        zones.rows[order].astype(np.uint32),
+        np.append(zones.ptr[:, 0], zones.ptr[-1, -1]).astype(np.int64),
+        zones.ptr[:, zones.k] - zones.ptr[:, 0],
+        sizes[:, 0].copy(),
+        np.bincount(part[~foreign & ~inner], minlength=count).astype(np.int64),
+        (pairs % count).astype(np.uint32),
+        neighbour_ptr,
+    )
+
+
+class PartsProgram(CudaProgram):
+    """A matrix in parts on the GPU.
+
+    Attributes
+    ----------
+    steps : tuple of int
+        Steps of each pass; more than one pass only without exchange.
+    """
+
+    def __init__(
+        self,
+        matrix: Matrix,
+        laid_out: LaidOut,
+        plan: Plan,
+        steps: tuple[int, ...],
+        active: dict[int, NDArray[np.uint32]],
+        blocks_per_sm: int,
+    ) -> None:
+        super().__init__(matrix.n, plan.k, matrix.dtype)
+        parts = laid_out.parts
+        self.steps = steps
+        self._depth = int(plan.option("depth", 1))
+        self._host, self._laid_out = parts, laid_out
+        self._count = int(parts.parts.size)
+        self._form: dict[str, Any] = {
+            "mode": laid_out.mode,
+            "stream": parts.far_slots > 0,
+            "blocks": blocks_per_sm,
+        }
+        words = [parts.parts, parts.slices, parts.rows, parts.neighbours]
+        self._tables = [self.hold(_some(_words(a))) for a in words]
+        self._columns = self.hold(_some(parts.columns))
+        self._active = {depth: self.hold(table) for depth, table in active.items()}
+        self._flags = self.hold(np.zeros(max(self._count, 1), dtype=np.uint32))
+        values = parts.values(matrix.data)
+        self._values = self.hold(_some(values))
+        # A share of what is read from L2 in each step is to stay there, in sixteenths.
+        far = parts.far_slots * (parts.shape.slot * matrix.dtype.itemsize + 2 * WARP)
+        self._share = np.uint32(min(16, round(16 * float(plan.option("keep", 32)) * 2**20 / far)) if far else 16)
+        self._kernels: dict[int, Kernel] = {}
+
+    def update_values(self, data: NDArray[Any]) -> None:
+        self._values.set(_some(self._host.values(data)))
+
+    def groups(self, vectors: int) -> list[tuple[int, int, int]]:
+        """(first, last, at a time) of the kernels that so many start vectors take."""
+        found, at, size = [], 0, self._laid_out.vectors
+        while at < vectors:
+            while size > vectors - at:
+                size //= 2
+            stop = at + (vectors - at) // size * size
+            found.append((at, stop, size))
+            at = stop
+        return found
+
+    def ready(self, vectors: int) -> None:
+        for _, _, size in self.groups(vectors):
+            if size not in self._kernels:
+                given = macros(self._host.shape, self.dtype, size, **self._form)
+                self._kernels[size] = load(_SOURCE, given, device=cuda_device()).kernel("steps")
+
+    @property
+    def kernels(self) -> dict[int, Kernel]:
+        """The kernels made so far, by start vectors at a time."""
+        return self._kernels
+
+    def enqueue(self, x: DeviceArray, out: DeviceArray, coefficients: DeviceArray) -> None:
+        vectors = x.shape[0]
+        parts, slices, rows, neighbours = self._tables
+        for first, last, size in self.groups(vectors):
+            done = 0
+            for steps in self.steps:
+                depth = self._depth if self._laid_out.mode == SHARED else steps
+                self._kernels[size].launch(
+                    self._count,
+                    WARP * self._host.shape.warps,
+                    [
+                        parts,
+                        slices,
+                        rows,
+                        neighbours,
+                        self._active.get(depth, self._flags),
+                        self._values,
+                        self._columns,
+                        coefficients,
+                        self._flags,
+                        x,
+                        out,
+                        np.uint32(self.k),
+                        np.uint32(vectors),
+                        np.uint32(first),
+                        np.uint32(last),
+                        np.int64(self.n),
+                        np.uint32(done),
+                        np.uint32(steps),
+                        np.uint32(depth),
+                        self._share,
+                    ],
+                    shared=self._laid_out.shared,
+                    cooperative=self._laid_out.mode != ALONE,
+                    stream=self.stream,
+                )
+                done += steps
+
+
+def _words(array: NDArray[Any]) -> NDArray[np.uint32]:
+    """The bytes of an array as 32-bit words."""
+    return np.ascontiguousarray(array).view(np.uint32).reshape(-1)
+
+
+def _some(array: NDArray[Any]) -> NDArray[Any]:
+    """The array, or one of a single zero where it is empty."""
+    return array if array.size else np.zeros(1, dtype=array.dtype)

@@ -1,0 +1,235 @@
+"""`resident` on the GPU: the matrix stays on the multiprocessors for all k steps, only the halo of x is exchanged.
+
+v_{j+1} = a_j A v_j + b_j v_j + c_j v_{j-1}. One part of the matrix per multiprocessor, one cooperative launch per call.
+Slots of a part are in registers, in shared memory, and, what fits neither, in L2 or memory. After each step a part
+raises its flag and waits for those of its neighbours only; border rows are computed and published first. With depth > 1
+it does so every `depth` steps, and computes the ghost rows in between along (fewer waits, some work twice). See
+``parts.cuh`` for the kernel and :mod:`akx.formats.parts` for the layout.
+
+Traffic per call and start vector: the matrix once, k times what does not stay on chip (or in L2), x and k results.
+Flops: 2 nnz k. Variants: ``BRxBC-L``, dense blocks of BR x BC and L lanes per block row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.device.cuda.facts import CudaDevice, cuda_device
+from akx.formats.base import Pattern
+from akx.formats.parts import Nodes, Shape
+from akx.kernels.base import Parameter, Program, Traffic, check_feasible
+from akx.kernels.cuda.parts import (
+    BLOCKS,
+    GLOBAL,
+    HELD_SLICES,
+    HELD_SLOTS,
+    SHARED,
+    VARIANTS,
+    VECTORS,
+    LaidOut,
+    PartsProgram,
+    active_slices,
+    choice_reason,
+    column_shapes,
+    held_registers,
+    lay_out_parts,
+    nodes_of,
+    padding,
+    shape_of,
+    zone_nodes,
+)
+from akx.matrix import Matrix
+from akx.partition.base import order_by_part
+from akx.partition.ghost import GhostZones, ghost_zones
+from akx.partition.halo import halos
+from akx.partition.rows import even_cuts
+from akx.plan import Option, Plan
+
+__all__ = ["SCHEDULE", "Resident", "lay_out_resident"]
+
+_PARTITIONERS = ("natural", "metis")
+_PLACES = ("shared", "global")
+KEEPS = (0, 16, 24, 32, 40)
+DEPTHS = (1, 2, 3, 4, 6, 8)
+#: With two blocks on a multiprocessor one can work while the other waits.
+BLOCKS_PER_SM = (1, 2, 4)
+_OPTIONS = {
+    "block": BLOCKS,
+    "held_slices": HELD_SLICES,
+    "held_slots": HELD_SLOTS,
+    "x": _PLACES,
+    "keep": KEEPS,
+    "vectors": VECTORS,
+    "depth": DEPTHS,
+    "blocks_per_sm": BLOCKS_PER_SM,
+}
+#: Closures may hold at most this many times the nodes of the matrix.
+_MOST_ROWS = 4.0
+#: What a row costs beside its entries, in entries.
+_ROW_WORK = 2.0
+
+
+class Resident:
+    """See the module."""
+
+    name = "resident"
+    backend = "cuda"
+    description = "the matrix stays on the multiprocessors, only the halo of x is exchanged"
+
+    def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
+        shapes = {f"{br}x{bc}": bc for br, bc in column_shapes(matrix)}
+        variants = tuple(
+            v
+            for v in VARIANTS
+            if v.split("-")[0] in shapes and padding(matrix, int(v.split("-")[1]), shapes[v.split("-")[0]]) <= 2.0
+        )
+        default = self.untuned_for(matrix, device, k)
+        orders = _PARTITIONERS
+        return (
+            Parameter("variant", variants, default.variant, "dense block and lanes per block row"),
+            Parameter("k_per_pass", (k,), k, "powers done per launch: all"),
+            Parameter("partitioner", orders, "natural", "how rows are dealt to multiprocessors"),
+            Parameter("block", BLOCKS, default.options["block"], "threads per multiprocessor"),
+            Parameter("held_slices", HELD_SLICES, default.options["held_slices"], "slices of a warp in registers"),
+            Parameter("held_slots", HELD_SLOTS, default.options["held_slots"], "slots of each of them in registers"),
+            Parameter("x", _PLACES, default.options["x"], "where x is: shared or global memory"),
+            Parameter("keep", KEEPS, 24, "MiB of the matrix that L2 is asked to keep"),
+            Parameter("blocks_per_sm", BLOCKS_PER_SM, 1, "parts on a multiprocessor, to work while others wait"),
+            Parameter("depth", DEPTHS, 1, "steps from one exchange to the next, ghosts computed along in between"),
+            Parameter("vectors", VECTORS, 1, "start vectors at a time"),
+        )
+
+    def untuned_for(self, matrix: Matrix, device: CudaDevice, k: int) -> Plan:
+        """A plan that fits, from the sizes alone."""
+        br, bc = max(column_shapes(matrix), key=lambda shape: shape[0] * shape[1])
+        block_rows = matrix.n / br / max(device.sms, 1)
+        lanes = next((n for n in (1, 2, 4, 8) if block_rows * n >= 512 or n == 8), 8)
+        while lanes > 1 and padding(matrix, lanes, bc) > 1.25:
+            lanes //= 2
+        # Where nothing is read again in each step, x in shared memory is faster; else what it takes is missed more.
+        once = matrix.nnz * (matrix.dtype.itemsize + 2 / (br * bc)) + 3 * matrix.n * matrix.dtype.itemsize
+        options: dict[str, Option] = {
+            "block": 1024 if br * bc == 1 else 384,
+            "held_slices": 0,
+            "held_slots": 1,
+            "x": "shared" if once <= 1.3 * device.sms * device.shared_per_block else "global",
+            "keep": 24,
+            "vectors": 1,
+        }
+        return Plan(self.backend, self.name, f"{br}x{bc}-{lanes}", k=k, k_per_pass=k, options=options)
+
+    def feasible(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
+        if plan.partitioner not in _PARTITIONERS:
+            return f"no partitioner {plan.partitioner!r} here, expected one of {', '.join(_PARTITIONERS)}"
+        if plan.k_per_pass != plan.k:
+            return f"all {plan.k} powers are done in one pass, not {plan.k_per_pass} at a time"
+        reason = choice_reason(plan, matrix, device, dict(_OPTIONS), int(plan.option("blocks_per_sm", 1)))
+        if reason is not None:
+            return reason
+        if plan.option("depth", 1) != 1 and plan.option("x", "shared") != "shared":
+            return "with x in global memory the exchange is in every step"
+        vectors = int(plan.option("vectors", 1))
+        x = 2.0 * matrix.n * matrix.dtype.itemsize * vectors / device.sms
+        if plan.option("x", "shared") == "shared" and x > device.shared_per_block:
+            return f"x takes {x:.0f} bytes of each multiprocessor, of {device.shared_per_block} shared ones"
+        return None
+
+    def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
+        shape, size = shape_of(plan), matrix.dtype.itemsize
+        once = matrix.nnz * padding(matrix, shape.lanes, shape.bc) * (size + 2.0 / (shape.br * shape.bc))
+        vector = float(matrix.n * size)
+        shared = plan.option("x", "shared") == "shared"
+        chip = device.sms * (device.shared_per_block + 128.0 * shape.warps * held_registers(shape, matrix.dtype))
+        chip -= 2.5 * vector * int(plan.option("vectors", 1)) if shared else 0.0
+        rest = max(0.0, once - max(chip, 0.0))
+        l2 = min(float(int(plan.option("keep", 32))) * 2**20, 0.8 * device.l2_bytes)
+        return Traffic(
+            matrix_bytes=once + plan.k * max(0.0, rest - l2),
+            vector_bytes=vector * (plan.k + 1.0),
+            flops=2.0 * matrix.nnz * plan.k,
+            cache_bytes=once + plan.k * (rest + vector),
+            synchronisations=float(plan.k),
+        )
+
+    def prepare(self, matrix: Matrix, plan: Plan) -> Program:
+        device = cuda_device()
+        check_feasible(self, plan, matrix, device)
+        laid_out, zones = lay_out_resident(matrix, plan, device)
+        depth = int(plan.option("depth", 1))
+        active = {} if zones is None else {depth: active_slices(zones, shape_of(plan), depth)}
+        return PartsProgram(matrix, laid_out, plan, (plan.k,), active, int(plan.option("blocks_per_sm", 1)))
+
+
+def lay_out_resident(matrix: Matrix, plan: Plan, device: CudaDevice) -> tuple[LaidOut, GhostZones | None]:
+    """The matrix in one part per multiprocessor, and the ghost zones if the exchange is not in every step."""
+    shape = shape_of(plan)
+    mode = SHARED if plan.option("x", "shared") == "shared" else GLOBAL
+    per_sm = int(plan.option("blocks_per_sm", 1))
+    limit = min(device.shared_per_block, device.shared_per_sm // per_sm - 1024)
+    nodes, zones = _nodes(matrix, plan.partitioner, shape, device.sms * per_sm, int(plan.option("depth", 1)))
+    if mode == GLOBAL:
+        nodes = Nodes(
+            _own_rows(nodes),
+            _starts(nodes.own),
+            nodes.own,
+            nodes.own,
+            nodes.border,
+            nodes.neighbours,
+            nodes.neighbour_ptr,
+        )
+    vectors = int(plan.option("vectors", 1))
+    return lay_out_parts(matrix, nodes, shape, mode, plan.k, vectors, limit), zones
+
+
+def _nodes(matrix: Matrix, partitioner: str, shape: Shape, parts: int, depth: int) -> tuple[Nodes, GhostZones | None]:
+    """The nodes of each part, and the zones where ghosts are computed along; memoised with the pattern."""
+    key = ("akx.kernels.cuda.resident", partitioner, shape.bc, parts, depth)
+    if key not in matrix.pattern_cache:
+        node = nodes_of(matrix, shape.bc)
+        assert node is not None
+        part = _part(node, partitioner, parts)
+        if depth == 1:
+            found = halos(node.indptr, node.indices, part, parts)
+            nodes = Nodes(
+                found.rows, found.ptr, found.own, found.own, found.border, found.neighbours, found.neighbour_ptr
+            )
+            matrix.pattern_cache[key] = nodes, None
+        else:
+            indptr, indices = (a.view(f"i{a.itemsize}") for a in (node.indptr, node.indices))
+            zones = ghost_zones(indptr, indices, order_by_part(part, parts), depth, most_rows=_MOST_ROWS)
+            matrix.pattern_cache[key] = zone_nodes(zones, node), zones
+    known: tuple[Nodes, GhostZones | None] = matrix.pattern_cache[key]
+    return known
+
+
+def _part(node: Pattern, partitioner: str, parts: int) -> NDArray[Any]:
+    if partitioner == "metis" and parts > 1:
+        from akx.partition.graph import metis_partition
+
+        found: NDArray[Any] = metis_partition(
+            node.indptr.view(f"i{node.indptr.itemsize}"),
+            node.indices.view(f"i{node.indices.itemsize}"),
+            parts,
+            weights=np.diff(node.indptr.astype(np.int64)) + int(_ROW_WORK),
+        )
+        return found
+    work = node.indptr.astype(np.float64) + _ROW_WORK * np.arange(node.rows + 1)
+    cuts = even_cuts(work, parts)
+    return np.repeat(np.arange(cuts.size - 1, dtype=np.uint32), np.diff(cuts))
+
+
+def _own_rows(nodes: Nodes) -> NDArray[np.uint32]:
+    number = np.arange(nodes.rows.size) - np.repeat(nodes.ptr[:-1], np.diff(nodes.ptr))
+    return nodes.rows[number < np.repeat(nodes.own, np.diff(nodes.ptr))]
+
+
+def _starts(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    found = np.zeros(sizes.size + 1, dtype=np.int64)
+    np.cumsum(sizes, out=found[1:])
+    return found
+
+
+SCHEDULE = Resident()

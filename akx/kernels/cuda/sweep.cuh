@@ -1,0 +1,186 @@
+// `sweep`: one step v_{j+1} = a_j A v_j + b_j v_j + c_j v_{j-1} of B start vectors, in every SpMV variant.
+// T value type, LANES threads per row, ONCE: matrix data is marked as not to be kept in cache.
+#pragma once
+#include "common.cuh"
+
+// ---------------------------------------------------------------------------------------------------------------- CSR
+// LANES neighbouring threads take a row: lane l its entries l, l + LANES, ... (Bell and Garland, SC 2009).
+template <class T, int B, int LANES, bool ONCE>
+__device__ __forceinline__ void csr_step(u32 n, const u32 *__restrict__ start, const u32 *__restrict__ column,
+                                         const T *__restrict__ value, const T *__restrict__ x, const T *before, T *y,
+                                         T *first, const T *coefficient) {
+    const u64 thread = u64(blockIdx.x) * blockDim.x + threadIdx.x;
+    const u32 row = u32(thread / LANES), lane = u32(thread % LANES);
+    T sum[B];
+#pragma unroll
+    for (int v = 0; v < B; ++v) sum[v] = zero<T>();
+    if (row < n) {
+        const u32 stop = load(start + row + 1);
+#pragma unroll 4
+        for (u32 p = load(start + row) + lane; p < stop; p += LANES) {
+            const u32 at = fetch<ONCE>(column + p);
+            const T a = fetch<ONCE>(value + p);
+#pragma unroll
+            for (int v = 0; v < B; ++v) sum[v] = mad(a, load(x + i64(v) * n + at), sum[v]);
+        }
+    }
+#pragma unroll
+    for (int offset = LANES / 2; offset > 0; offset /= 2)
+#pragma unroll
+        for (int v = 0; v < B; ++v) sum[v] = add(sum[v], across(sum[v], offset));
+    if (row < n && lane == 0)
+#pragma unroll
+        for (int v = 0; v < B; ++v) finish(sum[v], x, before, y, first, coefficient, i64(v) * n + row);
+}
+
+// ------------------------------------------------------------------------------------------------------------- rows16
+// Rows padded to 16 entries, half a warp each; products are gathered in shared memory, so that y is written in long
+// runs (Zhang et al. 2009, after Baskaran and Bordawekar). start counts entries in units of 16. A block of 256 threads
+// takes 128 rows.
+constexpr int ROWS16 = 128;
+template <class T, int B, bool ONCE>
+__device__ __forceinline__ void rows16_step(u32 n, const u32 *__restrict__ start, const u32 *__restrict__ column,
+                                            const T *__restrict__ value, const T *__restrict__ x, const T *before,
+                                            T *y, T *first, const T *coefficient) {
+    __shared__ T staged[B][ROWS16];
+    const u32 lane = threadIdx.x % 16, group = threadIdx.x / 16, groups = blockDim.x / 16;
+    const u64 base = u64(blockIdx.x) * ROWS16;
+    for (u32 local = group; local < ROWS16; local += groups) {
+        const u64 row = base + local;
+        T sum[B];
+#pragma unroll
+        for (int v = 0; v < B; ++v) sum[v] = zero<T>();
+        if (row < n) {
+            const u32 stop = load(start + row + 1);
+#pragma unroll 2
+            for (u32 unit = load(start + row); unit < stop; ++unit) {
+                const u64 p = u64(unit) * 16 + lane;
+                const u32 at = fetch<ONCE>(column + p);
+                const T a = fetch<ONCE>(value + p);
+#pragma unroll
+                for (int v = 0; v < B; ++v) sum[v] = mad(a, load(x + i64(v) * n + at), sum[v]);
+            }
+        }
+#pragma unroll
+        for (int offset = 8; offset > 0; offset /= 2)
+#pragma unroll
+            for (int v = 0; v < B; ++v) sum[v] = add(sum[v], across(sum[v], offset));
+        if (lane == 0)
+#pragma unroll
+            for (int v = 0; v < B; ++v) staged[v][local] = sum[v];
+    }
+    __syncthreads();
+    for (u32 local = threadIdx.x; local < ROWS16; local += blockDim.x)
+        if (base + local < n)
+#pragma unroll
+            for (int v = 0; v < B; ++v)
+                finish(staged[v][local], x, before, y, first, coefficient, i64(v) * n + i64(base + local));
+}
+
+// --------------------------------------------------------------------------------------------------------------- PCSR
+// Partitions of 256 entries whatever the rows; rows padded to PAD entries, at least PAD of them (Mehri Dehnavi 2012,
+// ch. 3 and 4). A block of 256 threads takes AHEAD partitions and loads the next while it sums one. Of a row that is
+// split between partitions, each partition keeps its share: `head` where the row began before, else `tail`; a second
+// kernel adds the shares in order, so there are no atomics. start: (n + 1) entries where rows begin, row: (P + 1) the
+// row of the first entry of each partition (n after the last).
+constexpr int PART = 256;
+template <class T, int B, int PAD, int AHEAD, bool ONCE>
+__device__ __forceinline__ void pcsr_step(u32 n, const u32 *__restrict__ start, const u32 *__restrict__ column,
+                                          const T *__restrict__ value, const u32 *__restrict__ row, u32 partitions,
+                                          T *__restrict__ head, T *__restrict__ tail, const T *__restrict__ x,
+                                          const T *before, T *y, T *first, const T *coefficient) {
+    __shared__ T sums[PART / PAD];
+    const u32 thread = threadIdx.x, from = blockIdx.x * AHEAD;
+    u32 at = fetch<ONCE>(column + u64(from) * PART + thread);
+    T a = fetch<ONCE>(value + u64(from) * PART + thread);
+    for (u32 step = 0; step < AHEAD && from + step < partitions; ++step) {
+        const u32 part = from + step;
+        const u64 base = u64(part) * PART;
+        const u32 here = at;
+        const T mine = a;
+        if (step + 1 < AHEAD && part + 1 < partitions) {  // 1. the next partition is on its way
+            at = fetch<ONCE>(column + base + PART + thread);
+            a = fetch<ONCE>(value + base + PART + thread);
+        }
+        const u32 low = load(row + part), own = low + thread;  // 2. this thread sums row `own`, where it is ours
+        const u64 begins = own < n ? u64(load(start + own)) : base + PART;
+        const u64 ends = own < n ? u64(load(start + own + 1)) : base + PART;
+        const bool ours = own < n && begins < base + PART;
+        const u32 left = u32((begins > base ? begins - base : 0) / PAD);
+        const u32 right = u32((ends < base + PART ? ends - base : u64(PART)) / PAD);
+#pragma unroll
+        for (int v = 0; v < B; ++v) {
+            T product = mad(mine, load(x + i64(v) * n + here), zero<T>());  // 3. products, 4. sums of PAD of them
+#pragma unroll
+            for (int offset = PAD / 2; offset > 0; offset /= 2) product = add(product, across(product, offset));
+            if (thread % PAD == 0) sums[thread / PAD] = product;
+            __syncthreads();
+            if (ours) {  // 5. rows
+                T sum = zero<T>();
+                for (u32 s = left; s < right; ++s) sum = add(sum, sums[s]);
+                if (begins < base)
+                    head[u64(v) * partitions + part] = sum;
+                else if (ends > base + PART)
+                    tail[u64(v) * partitions + part] = sum;
+                else
+                    finish(sum, x, before, y, first, coefficient, i64(v) * n + own);
+            }
+            __syncthreads();
+        }
+    }
+}
+
+// The rows that are split: row split[s], from partition begin[s] on to partition end[s].
+template <class T, int B>
+__device__ __forceinline__ void pcsr_join(u32 n, const u32 *__restrict__ split, const u32 *__restrict__ begin,
+                                          const u32 *__restrict__ end, u32 splits, u32 partitions,
+                                          const T *__restrict__ head, const T *__restrict__ tail,
+                                          const T *__restrict__ x, const T *before, T *y, T *first,
+                                          const T *coefficient) {
+    const u32 s = blockIdx.x * blockDim.x + threadIdx.x;
+    if (s >= splits) return;
+#pragma unroll
+    for (int v = 0; v < B; ++v) {
+        T sum = load(tail + u64(v) * partitions + load(begin + s));
+        for (u32 part = load(begin + s) + 1; part <= load(end + s); ++part)
+            sum = add(sum, load(head + u64(v) * partitions + part));
+        finish(sum, x, before, y, first, coefficient, i64(v) * n + load(split + s));
+    }
+}
+
+// --------------------------------------------------------------------------------------------------------- sliced ELL
+// Slices of 32 rows, stored column by column, columns relative to the base of the slice. A warp takes 32 / LANES rows;
+// the lanes of a row are 32 / LANES threads apart, so that every load of the warp is of LANES whole runs.
+// order: the row of each place where rows are sorted by length, else null.
+template <class T, class INDEX, int B, int LANES, bool ONCE>
+__device__ __forceinline__ void sell_step(u32 n, const u32 *__restrict__ start, const u32 *__restrict__ base,
+                                          const INDEX *__restrict__ column, const T *__restrict__ value,
+                                          const u32 *__restrict__ order, const T *__restrict__ x, const T *before,
+                                          T *y, T *first, const T *coefficient) {
+    constexpr u32 ROWS = 32 / LANES;
+    const u64 warp = (u64(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
+    const u32 place = u32(warp * ROWS) + threadIdx.x % ROWS, lane = threadIdx.x % 32 / ROWS;
+    const u32 slice = place / 32;
+    T sum[B];
+#pragma unroll
+    for (int v = 0; v < B; ++v) sum[v] = zero<T>();
+    if (place < n) {
+        const u32 low = load(base + slice), stop = load(start + slice + 1);
+#pragma unroll 4
+        for (u32 p = load(start + slice) + lane * 32 + place % 32; p < stop; p += 32 * LANES) {
+            const u32 at = low + fetch<ONCE>(column + p);
+            const T a = fetch<ONCE>(value + p);
+#pragma unroll
+            for (int v = 0; v < B; ++v) sum[v] = mad(a, load(x + i64(v) * n + at), sum[v]);
+        }
+    }
+#pragma unroll
+    for (u32 offset = 16; offset >= ROWS && LANES > 1; offset /= 2)
+#pragma unroll
+        for (int v = 0; v < B; ++v) sum[v] = add(sum[v], across(sum[v], int(offset)));
+    if (place < n && lane == 0) {
+        const u32 row = order == nullptr ? place : load(order + place);
+#pragma unroll
+        for (int v = 0; v < B; ++v) finish(sum[v], x, before, y, first, coefficient, i64(v) * n + row);
+    }
+}

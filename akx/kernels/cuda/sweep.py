@@ -1,0 +1,304 @@
+"""`sweep` on the GPU: k products one after another in one graph, in every SpMV variant. The baseline of akx itself.
+
+v_{j+1} = a_j A v_j + b_j v_j + c_j v_{j-1}, one kernel a step (two for PCSR), the recurrence fused. Variants:
+
+csr-1 .. csr-32       compressed sparse rows, 1 to 32 threads per row (Bell and Garland, SC 2009)
+rows16                rows padded to 16 entries, half a warp each, results gathered in shared memory (Zhang et al. 2009,
+                      after Baskaran and Bordawekar)
+pcsr                  partitions of 256 entries, rows padded to `pad`, `ahead` partitions a block (Mehri Dehnavi 2012,
+                      ch. 3 and 4, without atomics)
+sell-1 .. sell-8      slices of 32 rows stored by columns, 1 to 8 threads per row (Kreutzer et al. 2014)
+sell16-1 .. sell16-8  the same with 16-bit columns relative to a base per slice
+
+Traffic per call and start vector: k times the matrix unless it fits the L2 cache, k times x read and y written.
+Flops: 2 nnz k.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.device.cuda.compile import load
+from akx.device.cuda.facts import CudaDevice, cuda_device
+from akx.device.cuda.launch import Kernel
+from akx.device.cuda.memory import DeviceArray, empty
+from akx.formats import pcsr, sell
+from akx.formats.base import Format, Pattern, unsigned
+from akx.kernels.base import Parameter, Program, Traffic, check_feasible
+from akx.kernels.cuda.program import C_TYPES, CudaProgram
+from akx.matrix import Matrix
+from akx.plan import Plan
+
+__all__ = ["SCHEDULE", "VARIANTS", "Sweep", "lay_out", "macros", "preferred"]
+
+_SOURCE = Path(__file__).with_name("sweep.cu")
+_CSR, _ROWS16, _PCSR, _SELL = 1, 2, 3, 4
+_SLICE = 32
+_ROWS_PER_BLOCK = 128
+#: Threads that one multiprocessor holds.
+_FULL = 2048
+
+#: SpMV variants, in the order in which ties are decided.
+VARIANTS = (
+    *(f"csr-{lanes}" for lanes in (1, 2, 4, 8, 16, 32)),
+    *(f"sell-{lanes}" for lanes in (1, 2, 4, 8)),
+    *(f"sell16-{lanes}" for lanes in (1, 2, 4, 8)),
+    "pcsr",
+    "rows16",
+)
+PADS, AHEADS, BLOCKS, WINDOWS = (1, 2, 4, 8), (1, 2, 3, 4), (128, 256, 512), (1, 1024)
+#: Slots per entry that a padded format may need.
+_MOST_PADDING = {_SELL: 2.0, _PCSR: 2.0, _ROWS16: 4.0}
+_OPTIONS = {"block": BLOCKS, "once": (False, True), "pad": PADS, "ahead": AHEADS, "sigma": WINDOWS}
+
+
+def _kind(variant: str) -> tuple[int, int, int]:
+    """The layout, threads per row and bits of a column."""
+    if variant == "rows16":
+        return _ROWS16, 16, 32
+    if variant == "pcsr":
+        return _PCSR, 1, 32
+    name, lanes = variant.split("-")
+    return (_CSR, int(lanes), 32) if name == "csr" else (_SELL, int(lanes), 16 if name == "sell16" else 32)
+
+
+def preferred(matrix: Matrix, device: CudaDevice) -> tuple[str, ...]:
+    """The variants, the likely best number of lanes of each kind first, so that a model that sees no lanes takes it.
+
+    Sliced ELL has whole runs whatever the lanes, and wants enough of them that the device is full of threads; CSR wants
+    lanes that read runs. Neither wants more than a quarter of a row's entries. On an H100 that was within a tenth of
+    the best number of lanes for seven matrices of 4 to 69 entries a row.
+    """
+    per_row = matrix.nnz / max(1, matrix.n)
+    runs = next((lanes for lanes in (32, 16, 8, 4, 2) if per_row >= 4 * lanes), 1)
+    full = 0.9 * device.sms * _FULL
+    wide = next((lanes for lanes in (1, 2, 4, 8) if matrix.n * lanes >= full or 2 * lanes > runs), 8)
+    kinds = (("sell16", (wide, 1, 2, 4, 8)), ("sell", (wide, 1, 2, 4, 8)), ("csr", (runs, 1, 2, 4, 8, 16, 32)))
+    return (*dict.fromkeys(f"{kind}-{n}" for kind, lanes in kinds for n in lanes), "pcsr", "rows16")
+
+
+def _pattern(matrix: Matrix) -> Pattern:
+    return Pattern(unsigned(matrix.indptr), unsigned(matrix.indices), matrix.n)
+
+
+def _slots(matrix: Matrix, kind: int, pad: int, sigma: int) -> int:
+    """Slots stored; memoised with the pattern."""
+    key = ("akx.kernels.cuda.slots", kind, pad, sigma)
+    if key not in matrix.pattern_cache:
+        if kind == _SELL:
+            found = sell.sell_slots(_pattern(matrix), matrix.dtype, sigma, chunk=_SLICE)
+        else:
+            found = pcsr.pcsr_slots(_pattern(matrix), 16 if kind == _ROWS16 else pad)
+        matrix.pattern_cache[key] = found
+    return int(matrix.pattern_cache[key])
+
+
+def _near(matrix: Matrix, sigma: int) -> bool:
+    """Whether 16 bits hold the columns of every slice, relative to its least; memoised with the pattern."""
+    key = ("akx.kernels.cuda.near", sigma)
+    if key not in matrix.pattern_cache:
+        matrix.pattern_cache[key] = sell.sell_fits(_pattern(matrix), matrix.dtype, sigma, 16, chunk=_SLICE)
+    return bool(matrix.pattern_cache[key])
+
+
+def lay_out(matrix: Matrix, plan: Plan) -> Format:
+    """The matrix's pattern in the plan's variant; values are zero. The caller has asked ``feasible``."""
+    kind, _, bits = _kind(plan.variant)
+    pattern = _pattern(matrix)
+    if kind == _SELL:
+        sigma = int(plan.option("sigma", 1))
+        return sell.from_csr(pattern, matrix.dtype, sigma=sigma, bits=bits, chunk=_SLICE)
+    pad = 1 if kind == _CSR else 16 if kind == _ROWS16 else int(plan.option("pad", 4))
+    return pcsr.from_csr(pattern, matrix.dtype, pad=pad)
+
+
+def macros(plan: Plan, dtype: np.dtype[Any], vectors: int) -> dict[str, int | str]:
+    """The macros of the plan's kernels for so many start vectors."""
+    kind, lanes, bits = _kind(plan.variant)
+    found: dict[str, int | str] = {
+        "AKX_VALUE": C_TYPES[dtype.name],
+        "AKX_VECTORS": vectors,
+        "AKX_VARIANT": kind,
+        "AKX_ONCE": int(plan.option("once", False)),
+    }
+    if kind in (_CSR, _SELL):
+        found["AKX_LANES"] = lanes
+    if kind == _SELL:
+        found["AKX_INDEX"] = f"u{bits}"
+    if kind == _PCSR:
+        found |= {"AKX_PAD": int(plan.option("pad", 4)), "AKX_AHEAD": int(plan.option("ahead", 2))}
+    return found
+
+
+class Sweep:
+    """See the module."""
+
+    name = "sweep"
+    backend = "cuda"
+    description = "k products one after another in one graph (the baseline)"
+    #: Its kernels neither wait for one another nor use addresses that depend on more than the layout.
+    may_crash = False
+
+    def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
+        fitting = tuple(v for v in preferred(matrix, device) if self._variant_reason(v, matrix, 4, 1) is None)
+        return (
+            Parameter("variant", fitting, fitting[0], "SpMV variant and its lanes"),
+            Parameter("partitioner", ("natural",), "natural", "order of the rows"),
+            Parameter("block", BLOCKS, 256, "threads per block"),
+            Parameter("once", (False, True), False, "mark matrix data as not to be kept in cache"),
+            Parameter("sigma", WINDOWS, 1, "rows per sorting window of sliced ELL, 1 for none"),
+            Parameter("pad", PADS, 4, "padding factor of pcsr"),
+            Parameter("ahead", AHEADS, 2, "partitions of pcsr that a block takes, each loaded ahead of its use"),
+        )
+
+    def feasible(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
+        if plan.backend != self.backend:
+            return f"this schedule runs on cuda, not on {plan.backend}"
+        if plan.k_per_pass != 1:
+            return f"a sweep does one power per pass, not {plan.k_per_pass}"
+        if plan.partitioner != "natural":
+            return f"no partitioner {plan.partitioner!r} here, expected natural"
+        if plan.variant not in VARIANTS:
+            return f"unknown variant {plan.variant!r}, known are {', '.join(VARIANTS)}"
+        kind = _kind(plan.variant)[0]
+        for name, value in plan.options.items():
+            allowed = _OPTIONS.get(name)
+            if allowed is not None and not any(value == one and type(value) is type(one) for one in allowed):
+                return f"{name} is {value!r}, expected one of {', '.join(map(str, allowed))}"
+        if kind != _SELL and plan.option("sigma", 1) != 1:
+            return f"sigma is for sliced ELL, not for {plan.variant}"
+        if kind != _PCSR and (plan.option("pad", 4), plan.option("ahead", 2)) != (4, 2):
+            return f"pad and ahead are for pcsr, not for {plan.variant}"
+        if kind in (_ROWS16, _PCSR) and plan.option("block", 256) != 256:
+            return f"{plan.variant} has blocks of 256 threads"
+        return self._variant_reason(plan.variant, matrix, int(plan.option("pad", 4)), int(plan.option("sigma", 1)))
+
+    def _variant_reason(self, variant: str, matrix: Matrix, pad: int, sigma: int) -> str | None:
+        kind, _, bits = _kind(variant)
+        if kind == _CSR:
+            return None if matrix.nnz + matrix.n < 2**32 else "more than 2**32 entries"
+        slots = _slots(matrix, kind, pad, sigma)
+        if slots >= 2**32:
+            return "more than 2**32 slots"
+        if slots > _MOST_PADDING[kind] * matrix.nnz + 4096:
+            return f"padding would make it more than {_MOST_PADDING[kind]:g} times as large"
+        if bits == 16 and not _near(matrix, sigma):
+            return "columns of one slice lie more than 65,535 apart"
+        return None
+
+    def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
+        kind, _, bits = _kind(plan.variant)
+        slots = float(matrix.nnz)
+        if kind != _CSR:
+            slots = float(_slots(matrix, kind, int(plan.option("pad", 4)), int(plan.option("sigma", 1))))
+        rows = matrix.n / (_SLICE / 2) if kind == _SELL else float(matrix.n)
+        once = slots * (matrix.dtype.itemsize + bits / 8) + 4.0 * rows
+        vector = float(matrix.n * matrix.dtype.itemsize)
+        resident = once + 2 * vector <= 0.75 * device.l2_bytes
+        return Traffic(
+            matrix_bytes=once * (1 if resident else plan.k),
+            vector_bytes=2.0 * plan.k * vector + vector,
+            flops=2.0 * matrix.nnz * plan.k,
+            cache_bytes=(once + 2 * vector) * plan.k,
+            synchronisations=float(plan.k),
+        )
+
+    def prepare(self, matrix: Matrix, plan: Plan) -> Program:
+        device = cuda_device()
+        check_feasible(self, plan, matrix, device)
+        program = _SweepProgram(matrix, plan, device)
+        program.update_values(matrix.data)
+        return program
+
+
+class _SweepProgram(CudaProgram):
+    """The arrays of one variant on the device, and a kernel for each number of start vectors."""
+
+    def __init__(self, matrix: Matrix, plan: Plan, device: CudaDevice) -> None:
+        super().__init__(matrix.n, plan.k, matrix.dtype)
+        self._plan, self._device = plan, device
+        self._kind, lanes, _ = _kind(plan.variant)
+        self._block = int(plan.option("block", 256))
+        self._steps: dict[int, tuple[Kernel, Kernel | None]] = {}
+        self._shares: dict[int, DeviceArray] = {}
+        self._splits = self._partitions = 0
+        self._slot: NDArray[Any] | None = None
+        if self._kind == _CSR:
+            self._stored = max(1, matrix.nnz)
+            start = self.hold(matrix.indptr.astype(np.uint32))
+            column = self.hold(matrix.indices.astype(np.uint32)) if matrix.nnz else self.held(empty(1, np.uint32))
+            self._before: list[Any] = [start, column]
+            self._after: list[Any] = []
+            self._grid = -(-matrix.n * lanes // self._block)
+        else:
+            layout = lay_out(matrix, plan)
+            self._slot, self._stored = layout.slot, max(1, layout.stored)
+            self._take_arrays(layout.arrays, matrix.n, lanes)
+        self._values = self.held(empty(self._stored, self.dtype))
+
+    def _take_arrays(self, arrays: Any, n: int, lanes: int) -> None:
+        column = self.hold(arrays.column if arrays.column.size else np.zeros(1, arrays.column.dtype))
+        if self._kind == _SELL:
+            start, base = (self.hold(array.astype(np.uint32)) for array in (arrays.start, arrays.base))
+            order: Any = self.hold(arrays.row) if arrays.row.size else 0
+            self._before, self._after = [start, base, column], [order]
+            self._grid = -(-(-(-n // _SLICE) * _SLICE) * lanes // self._block)
+        elif self._kind == _ROWS16:
+            start = self.hold((arrays.start // 16).astype(np.uint32))
+            self._before, self._after = [start, column], []
+            self._grid = -(-n // _ROWS_PER_BLOCK)
+        else:
+            self._partitions, self._splits = arrays.row.size - 1, arrays.split.size
+            self._before, self._after = [self.hold(arrays.start), column], [self.hold(arrays.row)]
+            self._after.append(np.uint32(self._partitions))
+            self._grid = -(-self._partitions // int(self._plan.option("ahead", 2)))
+            if self._splits:
+                self._join = [self.hold(array) for array in (arrays.split, arrays.begin, arrays.end)]
+
+    def update_values(self, data: NDArray[Any]) -> None:
+        laid = np.zeros(self._stored, dtype=self.dtype)
+        laid[slice(data.size) if self._slot is None else self._slot] = data
+        self._values.set(laid)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device, and of the map from entries to slots on the host."""
+        return super().nbytes + (0 if self._slot is None else int(self._slot.nbytes))
+
+    def ready(self, vectors: int) -> None:
+        if vectors in self._steps:
+            return
+        module = load(_SOURCE, macros(self._plan, self.dtype, vectors), device=self._device)
+        join = module.kernel("join") if self._splits else None
+        self._steps[vectors] = module.kernel("step"), join
+        if self._kind == _PCSR:
+            self._shares[vectors] = self.held(empty((2, vectors, self._partitions), self.dtype))
+
+    def enqueue(self, x: DeviceArray, out: DeviceArray, coefficients: DeviceArray) -> None:
+        vectors = x.shape[0]
+        step, join = self._steps[vectors]
+        n, size, none = np.uint32(self.n), vectors * self.n, np.uint64(0)
+        extra = [np.uint64(argument) if isinstance(argument, int) else argument for argument in self._after]
+        shares: list[Any] = []
+        if self._kind == _PCSR:
+            both = self._shares[vectors]
+            shares = [both, both.view(both.size // 2, (vectors, self._partitions))]
+        for j in range(self.k):
+            own: DeviceArray = out.view(j * size, (vectors, self.n)) if j else x
+            before: Any = out.view((j - 1) * size, (vectors, self.n)) if j > 1 else x if j else none
+            first: Any = out if j == 0 and x.pointer != out.pointer else none
+            y = out.view((j + 1) * size, (vectors, self.n))
+            vectors_of = [own, before, y, first, coefficients.view(3 * j, (3,))]
+            matrix = [n, *self._before, self._values, *extra]
+            step.launch(self._grid, self._block, [*matrix, *shares, *vectors_of], stream=self.stream)
+            if join is not None:
+                counts = [np.uint32(self._splits), np.uint32(self._partitions)]
+                arguments = [n, *self._join, *counts, *shares, *vectors_of]
+                join.launch(-(-self._splits // 128), 128, arguments, stream=self.stream)
+
+
+SCHEDULE = Sweep()

@@ -1,0 +1,141 @@
+"""Halos: what each part of a partition must know of the others to do one step.
+
+Part p owns the rows with part[i] == p. Its halo is the set of foreign columns of its rows, and its neighbours are the
+parts that own them; for a nonsymmetric pattern p may be a neighbour of q without q being one of p. A row is on the
+*border* where it has a foreign column or is in the halo of another part; border rows come first, so that what others
+wait for can be done first, and inner rows, which need no halo, meanwhile:
+
+    nodes of part p = [ border | inner | halo ]
+
+Cost: two passes over the entries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+__all__ = ["Halos", "halos"]
+
+
+@dataclass(frozen=True)
+class Halos:
+    """The rows of each part and its halo.
+
+    Attributes
+    ----------
+    rows : (total,) array of uint32
+        Part after part: own rows (border, then inner ones, each by falling length) and the halo in ascending order.
+    ptr : (parts+1,) array of int64
+        Where each part begins in `rows`.
+    own, border : (parts,) arrays of int64
+        How many of them are own rows, and how many of those are on the border.
+    neighbours : (m,) array of uint32
+        The parts that own the halo, ascending, part after part.
+    neighbour_ptr : (parts+1,) array of int64
+    """
+
+    rows: NDArray[np.uint32]
+    ptr: NDArray[np.int64]
+    own: NDArray[np.int64]
+    border: NDArray[np.int64]
+    neighbours: NDArray[np.uint32]
+    neighbour_ptr: NDArray[np.int64]
+
+    @property
+    def parts(self) -> int:
+        """Number of parts."""
+        return int(self.own.size)
+
+    @property
+    def halo(self) -> NDArray[np.int64]:
+        """Foreign rows that each part fetches, shape (parts,)."""
+        return np.diff(self.ptr) - self.own
+
+
+def halos(indptr: NDArray[Any], indices: NDArray[Any], part: NDArray[Any], parts: int) -> Halos:
+    """The halos of a partition.
+
+    Parameters
+    ----------
+    indptr, indices : (n+1,) and (nnz,) arrays of unsigned integers
+        CSR pattern.
+    part : (n,) array of integers
+        The part of each row, 0 <= part < parts.
+    parts : int
+        Parts may be empty.
+    """
+    n = indptr.size - 1
+    owner = part.astype(np.uint32)
+    border = np.zeros(n, dtype=np.uint8)
+    _border(indptr, indices, owner, border)
+    lengths = np.diff(indptr.astype(np.int64))
+    order = np.lexsort((np.arange(n), -lengths, 1 - border, owner)).astype(np.uint32)
+    own = np.bincount(owner, minlength=parts).astype(np.int64)
+    on_border = np.bincount(owner[border > 0], minlength=parts).astype(np.int64)
+    rows, ptr, neighbours, neighbour_ptr = _halos(indptr, indices, owner, order, own)
+    return Halos(rows, ptr, own, on_border, neighbours, neighbour_ptr)
+
+
+@njit(cache=True, nogil=True)
+def _border(indptr: Any, indices: Any, owner: Any, border: Any) -> None:
+    for i in range(np.uint64(owner.size)):
+        for p in range(np.uint64(indptr[i]), np.uint64(indptr[i + np.uint64(1)])):
+            j = indices[p]
+            if owner[j] != owner[i]:
+                border[i] = 1
+                border[j] = 1
+
+
+@njit(cache=True, nogil=True)
+def _halos(indptr: Any, indices: Any, owner: Any, order: Any, own: Any) -> Any:
+    n, parts = owner.size, own.size
+    seen = np.full(n, -1, np.int64)
+    met = np.full(parts, -1, np.int64)
+    rows = np.empty(2 * n + 64, np.uint32)
+    ptr = np.zeros(parts + 1, np.int64)
+    neighbours = np.empty(8 * parts + 64, np.uint32)
+    neighbour_ptr = np.zeros(parts + 1, np.int64)
+    tail, met_tail, place = 0, 0, 0
+    for g in range(parts):
+        while rows.size < tail + own[g]:
+            rows = _doubled(rows)
+        rows[tail : tail + own[g]] = order[place : place + own[g]]
+        place += own[g]
+        begin = tail
+        tail += own[g]
+        first = tail
+        met_first = met_tail
+        for t in range(begin, first):
+            row = np.uint64(rows[t])
+            for p in range(np.uint64(indptr[row]), np.uint64(indptr[row + np.uint64(1)])):
+                j = indices[p]
+                if owner[j] != g and seen[j] != g:
+                    seen[j] = g
+                    if tail == rows.size:
+                        rows = _doubled(rows)
+                    rows[tail] = j
+                    tail += 1
+                    q = owner[j]
+                    if met[q] != g:
+                        met[q] = g
+                        if met_tail == neighbours.size:
+                            neighbours = _doubled(neighbours)
+                        neighbours[met_tail] = q
+                        met_tail += 1
+        rows[first:tail].sort()
+        neighbours[met_first:met_tail].sort()
+        ptr[g + 1] = tail
+        neighbour_ptr[g + 1] = met_tail
+    return rows[:tail].copy(), ptr, neighbours[:met_tail].copy(), neighbour_ptr
+
+
+@njit(cache=True, nogil=True)
+def _doubled(array: Any) -> Any:
+    larger = np.empty(2 * array.size, array.dtype)
+    larger[: array.size] = array
+    return larger

@@ -1,0 +1,143 @@
+"""k products by cuSPARSE, through its C interface: what akx is compared with on a GPU.
+
+A weak baseline would be a defect: the matrix and all vectors are on the device, each algorithm for CSR gets its
+preprocessing ahead of the clock and a descriptor of its own, the k products are one CUDA graph, and the fastest
+algorithm is what counts. A product writes straight into the next vector; x is in its place already, and nothing is
+copied. The newer ``cusparseSpMVOp`` is not used.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from akx.device.cuda.launch import Graph, capture, default_stream
+from akx.device.cuda.libraries import open_library
+from akx.device.cuda.memory import DeviceArray, empty, to_device
+from akx.device.cuda.runtime import runtime
+from akx.errors import DeviceError, MissingDependencyError
+from akx.matrix import Matrix
+
+__all__ = ["ALGORITHMS", "CusparsePowers", "cusparse_missing", "cusparse_version"]
+
+#: Algorithms for CSR by their numbers in cusparse.h.
+ALGORITHMS = {"cusparse_alg1": 2, "cusparse_alg2": 3}
+_TYPES = {"float32": 0, "float64": 1, "complex64": 4, "complex128": 5}
+_INDEX_32, _INDEX_64, _ZERO_BASE, _PLAIN = 2, 3, 0, 0
+_SONAMES = ("libcusparse.so.13", "libcusparse.so.12", "libcusparse.so")
+
+
+def _library() -> Any:
+    return open_library("cusparse", _SONAMES)
+
+
+def cusparse_missing() -> str | None:
+    """None where cuSPARSE can be used, else what to install."""
+    return None if _library() is not None else "pip install nvidia-cusparse"
+
+
+def cusparse_version() -> str | None:
+    """cuSPARSE's version, or None where it is not there."""
+    library = _library()
+    if library is None:
+        return None
+    parts = []
+    for which in range(3):  # major, minor, patch
+        value = ctypes.c_int()
+        library.cusparseGetProperty(which, ctypes.byref(value))
+        parts.append(str(value.value))
+    return ".".join(parts)
+
+
+class CusparsePowers:
+    """k products with one algorithm: ``out[j+1] = A out[j]``.
+
+    Parameters
+    ----------
+    matrix : Matrix
+        The matrix, in its natural order.
+    out : DeviceArray, shape (k+1, 1, n)
+        Holds x in out[0]; the rest is written by :meth:`run`.
+    algorithm : str
+        One of :data:`ALGORITHMS`.
+    """
+
+    def __init__(self, matrix: Matrix, out: DeviceArray, algorithm: str) -> None:
+        library = _library()
+        if library is None:
+            raise MissingDependencyError("cuSPARSE is not installed", hint=cusparse_missing())
+        self._library = library
+        self._out, self._n, self._k = out, matrix.n, out.shape[0] - 1
+        self._kind, self._algorithm = _TYPES[matrix.dtype.name], ALGORITHMS[algorithm]
+        self.stream = default_stream()
+        self._one, self._zero = np.ones(1, matrix.dtype), np.zeros(1, matrix.dtype)
+        self._handle = ctypes.c_void_p()
+        with runtime().active():
+            self._call("cusparseCreate", ctypes.byref(self._handle))
+            self._call("cusparseSetStream", self._handle, ctypes.c_void_p(self.stream.handle))
+            self._arrays = [to_device(array) for array in (matrix.indptr, matrix.indices, matrix.data)]
+            self._matrix = self._make_matrix(matrix)
+            self._vectors = [self._make_vector(j) for j in range(self._k + 1)]
+            self._buffer = empty(self._buffer_size(), np.uint8)
+            self._product("cusparseSpMV_preprocess", 0)
+            self.graph = self._record(1)
+        self.stream.synchronize()
+
+    def run(self) -> None:
+        """Queue the k products."""
+        self.graph.launch(self.stream)
+
+    def repeated(self, count: int) -> Graph:
+        """`count` times the k products as one graph, to be timed."""
+        with runtime().active():
+            return self._record(count)
+
+    def close(self) -> None:
+        """Give back what cuSPARSE holds."""
+        with runtime().active():
+            for vector in self._vectors:
+                self._call("cusparseDestroyDnVec", vector)
+            self._call("cusparseDestroySpMat", self._matrix)
+            self._call("cusparseDestroy", self._handle)
+        self._vectors = []
+
+    def _record(self, count: int) -> Graph:
+        with capture(self.stream) as graph:
+            for _ in range(count):
+                for j in range(self._k):
+                    self._product("cusparseSpMV", j)
+        return graph
+
+    def _make_matrix(self, matrix: Matrix) -> ctypes.c_void_p:
+        index = _INDEX_32 if matrix.indices.dtype.itemsize == 4 else _INDEX_64
+        sizes = [ctypes.c_int64(size) for size in (matrix.n, matrix.n, matrix.nnz)]
+        pointers = [ctypes.c_void_p(array.pointer) for array in self._arrays]
+        made = ctypes.c_void_p()
+        self._call("cusparseCreateCsr", ctypes.byref(made), *sizes, *pointers, index, index, _ZERO_BASE, self._kind)
+        return made
+
+    def _make_vector(self, j: int) -> ctypes.c_void_p:
+        made, vector = ctypes.c_void_p(), self._out.view(j * self._n, (self._n,))
+        size, pointer = ctypes.c_int64(self._n), ctypes.c_void_p(vector.pointer)
+        self._call("cusparseCreateDnVec", ctypes.byref(made), size, pointer, self._kind)
+        return made
+
+    def _arguments(self, j: int) -> list[Any]:
+        one, zero = (ctypes.c_void_p(array.ctypes.data) for array in (self._one, self._zero))
+        x, y = self._vectors[j], self._vectors[j + 1]
+        return [self._handle, _PLAIN, one, self._matrix, x, zero, y, self._kind, self._algorithm]
+
+    def _buffer_size(self) -> int:
+        size = ctypes.c_size_t()
+        self._call("cusparseSpMV_bufferSize", *self._arguments(0), ctypes.byref(size))
+        return max(1, int(size.value))
+
+    def _product(self, name: str, j: int) -> None:
+        self._call(name, *self._arguments(j), ctypes.c_void_p(self._buffer.pointer))
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        code = getattr(self._library, name)(*arguments)
+        if code != 0:
+            raise DeviceError(f"{name} failed", found=f"status {code}")

@@ -1,0 +1,168 @@
+"""A process that may be lost: candidates that could crash or hang the GPU run there first.
+
+A kernel that uses an illegal address takes the context of its process with it, and one that waits for ever takes the
+process itself. So a candidate of a schedule that may do either is prepared and run twice (by launches, and as a graph)
+in a process of its own, which is kept for the next candidate while it lives. What it dies of, or that it did not answer
+in time, is the candidate's reason to fail. Figures never come from there.
+
+The two talk through pipes, in pickles: first the problem, then one plan after another, each answered by an empty text
+or a reason. The program is :func:`main` of this module, started by its name, so that no script of the user runs again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import selectors
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import IO, Any
+
+from akx.plan import Plan
+from akx.tuner.verify import Problem
+
+__all__ = ["Canary"]
+
+#: Seconds for a candidate to be prepared and run, and for the process to come up beside that.
+_PATIENCE, _START = 30.0, 60.0
+_LENGTH = 8
+
+
+class Canary:
+    """Where candidates run first.
+
+    Parameters
+    ----------
+    problem : Problem
+        What they compute.
+    command : sequence of str, optional
+        The process; by default this module.
+    patience : float
+        Seconds for one candidate.
+    """
+
+    def __init__(self, problem: Problem, *, command: Sequence[str] | None = None, patience: float = _PATIENCE) -> None:
+        self._problem, self._patience = problem, patience
+        self._command = [sys.executable, "-m", __name__] if command is None else list(command)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def reason_against(self, plan: Plan) -> str | None:
+        """None where the candidate ran to its end, whatever its result, else what became of the process."""
+        patience = self._patience
+        try:
+            if self._process is None:
+                patience += _START
+                self._process = self._start()
+            assert self._process.stdin is not None
+            _send(self._process.stdin, plan.to_json())
+            answer = self._answer(self._process, patience)
+        except (OSError, EOFError):
+            code = self._stop()
+            return f"the process that ran it first was lost (exit code {code})"
+        if answer is None:
+            self._stop()
+            return f"the process that ran it first did not answer within {patience:g} s"
+        if answer.startswith("lost: "):
+            self._stop()  # its context cannot be used any more
+        return answer or None
+
+    def close(self) -> None:
+        """End the process."""
+        self._stop()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        assert process.stdin is not None
+        matrix, coefficients = self._problem.matrix, self._problem.coefficients
+        _send(
+            process.stdin,
+            {
+                "matrix": (matrix.indptr, matrix.indices, matrix.data),
+                "x": self._problem.x,
+                "coefficients": (coefficients.a, coefficients.b, coefficients.c),
+            },
+        )
+        return process
+
+    def _answer(self, process: subprocess.Popen[bytes], patience: float) -> str | None:
+        assert process.stdout is not None
+        with selectors.DefaultSelector() as waiting:
+            waiting.register(process.stdout, selectors.EVENT_READ)
+            if not waiting.select(patience):
+                return None
+        return str(_receive(process.stdout))
+
+    def _stop(self) -> int | None:
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        try:
+            return process.wait(timeout=2.0)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+
+
+def _send(pipe: IO[bytes], value: Any) -> None:
+    text = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+    pipe.write(len(text).to_bytes(_LENGTH, "little") + text)
+    pipe.flush()
+
+
+def _receive(pipe: IO[bytes]) -> Any:
+    head = pipe.read(_LENGTH)
+    if len(head) < _LENGTH:
+        raise EOFError
+    size = int.from_bytes(head, "little")
+    text = pipe.read(size)
+    if len(text) < size:
+        raise EOFError
+    return pickle.loads(text)
+
+
+def _run(plan: Plan, matrix: Any, x: Any, coefficients: Any) -> str:
+    """Prepare and run a plan twice; the text that :meth:`Canary.reason_against` gets."""
+    import numpy as np
+
+    from akx.errors import IllegalAddressError, LaunchError
+    from akx.kernels import registry
+
+    out = np.empty((plan.k + 1, *x.shape), dtype=matrix.dtype)
+    try:
+        program = registry.get(plan.backend, plan.schedule).prepare(matrix, plan)
+        for _ in range(2):
+            program.run(x, out, coefficients)
+    except (IllegalAddressError, LaunchError) as error:
+        return f"lost: {error}"
+    except Exception:
+        return ""  # an ordinary failure or refusal: the trial itself will say so
+    return ""
+
+
+def main() -> None:
+    """Answer plans until the pipe is closed."""
+    from akx.kernels.base import Coefficients
+    from akx.matrix import Matrix
+
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a compiler prints must not get between the answers
+    try:
+        problem = _receive(sys.stdin.buffer)
+        matrix = Matrix(*problem["matrix"], pattern_cache={})
+        coefficients = Coefficients(*problem["coefficients"])
+        while True:
+            plan = Plan.from_json(_receive(sys.stdin.buffer))
+            _send(answers, _run(plan, matrix, problem["x"], coefficients))
+    except (EOFError, OSError):
+        return
+
+
+if __name__ == "__main__":
+    main()

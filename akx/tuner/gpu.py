@@ -1,0 +1,91 @@
+"""Trials on a GPU: vectors that stay on the device, and a clock made of events.
+
+A call is timed as it is used again and again: its kernels are recorded into a CUDA graph, several calls one after
+another, and the device's own clock is read before and after the graph. What the host does to launch is not part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from akx.device.cuda.launch import Event, Graph, default_stream
+from akx.device.cuda.memory import DeviceArray, empty, to_device
+from akx.kernels.base import Coefficients, Program
+from akx.tuner.verify import Problem
+
+__all__ = ["DeviceCall", "DeviceProblem"]
+
+#: Products in one graph at most: larger graphs take long to make and no shorter to run.
+_PRODUCTS = 256
+
+
+class DeviceCall:
+    """Work on the device that is done again and again; :meth:`timed` is what the tuner's clock asks.
+
+    Parameters
+    ----------
+    run : callable
+        Queues the work once.
+    repeated : callable
+        ``repeated(count)`` is a graph of the work done so many times.
+    products : int
+        Products in the work, to bound the size of a graph.
+    """
+
+    def __init__(self, run: Callable[[], object], repeated: Callable[[int], Graph], products: int) -> None:
+        self._run, self._repeated, self._products = run, repeated, products
+        self._graphs: dict[int, Graph] = {}
+        self._stream = default_stream()
+        self._events = Event(), Event()
+
+    @staticmethod
+    def of(program: Any, x: DeviceArray, out: DeviceArray, coefficients: Coefficients) -> DeviceCall:
+        """A call of a program on arrays of the device."""
+        return DeviceCall(
+            partial(program.run, x, out, coefficients),
+            partial(program.repeated, x, out, coefficients),
+            coefficients.a.size,
+        )
+
+    def __call__(self) -> None:
+        """Do the work once and wait for it."""
+        self._run()
+        self._stream.synchronize()
+
+    def timed(self, batch: int) -> float:
+        """Seconds of one call, by the device's clock, over `batch` calls or a few more."""
+        size = max(1, min(batch, _PRODUCTS // self._products))
+        graph = self._graphs.get(size)
+        if graph is None:
+            graph = self._graphs[size] = self._repeated(size)
+        launches = -(-batch // size)
+        begin, end = self._events
+        begin.record(self._stream)
+        for _ in range(launches):
+            graph.launch(self._stream)
+        end.record(self._stream)
+        end.synchronize()
+        return end.seconds_since(begin) / (launches * size)
+
+
+class DeviceProblem:
+    """The vectors of a :class:`Problem` on the device."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._x = to_device(problem.x)
+        self._out = empty(problem.out.shape, problem.out.dtype)
+
+    def poison(self) -> None:
+        """Fill the output on the device with NaN, so that what is not written shows."""
+        self._out.fill_bytes(255)
+
+    def fetch(self) -> None:
+        """Bring the output to the host, for the problem to judge."""
+        self._out.get(self._problem.out)
+
+    def call(self, program: Program) -> DeviceCall:
+        """The call to be timed."""
+        return DeviceCall.of(program, self._x, self._out, self._problem.coefficients)

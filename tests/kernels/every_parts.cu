@@ -1,0 +1,30 @@
+// Every dense block in every mode of `resident` and `ghost`, in one translation unit, for the value type VALUES, VECTORS
+// start vectors at a time, PER_ROW lanes per block row, and HELD_SLICES x HELD_SLOTS slots in registers.
+#include "../../akx/kernels/cuda/parts.cuh"
+
+typedef VALUES T;
+
+#define INSTANCE(BR, BC, MODE, STREAM)                                                                                 \
+    extern "C" __global__ void __launch_bounds__(256)                                                                  \
+        steps_##BR##x##BC##_##MODE##_##STREAM(                                                                         \
+            const Part *parts, const Slice *slice_of, const u32 *node_of, const u32 *neighbour_of, const u32 *active,  \
+            const T *values, const u16 *columns, const T *coefficients, u32 *flags, const T *x, T *out, u32 k,         \
+            u32 vectors, u32 from_vector, u32 to_vector, i64 n, u32 from_step, u32 step_count, u32 depth, u32 share) { \
+        Parts<T, BR, BC, PER_ROW, HELD_SLICES, HELD_SLOTS, VECTORS, 256, MODE, STREAM>::run(                             \
+            parts, slice_of, node_of, neighbour_of, active, values, columns, coefficients, flags, x, out, k, vectors,  \
+            from_vector, to_vector, n, from_step, step_count, depth, share);                                           \
+    }
+#define MODES(BR, BC)                                                                                                  \
+    INSTANCE(BR, BC, 0, 0)                                                                                             \
+    INSTANCE(BR, BC, 0, 1)                                                                                             \
+    INSTANCE(BR, BC, 1, 0)                                                                                             \
+    INSTANCE(BR, BC, 1, 1)                                                                                             \
+    INSTANCE(BR, BC, 2, 0)                                                                                             \
+    INSTANCE(BR, BC, 2, 1)
+
+MODES(1, 1)
+MODES(2, 2)
+MODES(3, 3)
+MODES(1, 3)
+MODES(2, 6)
+MODES(3, 6)

@@ -1,0 +1,114 @@
+"""The kernel of ``parts.cuh`` in plain NumPy, on the same arrays: what a layout means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from akx.kernels.base import Coefficients
+from akx.kernels.cuda.parts import ALONE, GLOBAL, LaidOut
+
+
+def interpret(
+    laid_out: LaidOut,
+    values: Any,
+    x: Any,
+    coefficients: Coefficients,
+    steps: tuple[int, ...],
+    active: Any = None,
+    depth: int = 1,
+) -> Any:
+    """out (k+1, b, n); every part does its step before any does the next, and foreign data is NaN until fetched."""
+    parts, mode = laid_out.parts, laid_out.mode
+    shape = parts.shape
+    br, bc, lanes, height = shape.br, shape.bc, shape.lanes, 32 // shape.lanes
+    area, per = br * bc, bc // br
+    k = sum(steps)
+    out = np.full((k + 1, *x.shape), np.nan, dtype=x.dtype)
+    vectors = range(x.shape[0])
+    done = 0
+    for count in steps:
+        state = []
+        for part in parts.parts:
+            nodes = parts.rows[part["node"] :][: part["nodes"]].astype(np.int64)
+            at = (nodes[:, None] * bc + np.arange(bc)).ravel()
+            own = slice(0, int(part["own"]) * bc)
+            if done == 0:
+                out[0][:, at[own]] = x[:, at[own]]
+            state.append([at, None, None])
+        for entry in state:
+            source = x if done == 0 else out[done]
+            entry[1] = source[:, entry[0]].copy()
+            entry[2] = np.zeros_like(entry[1]) if done == 0 or mode != ALONE else out[done - 1][:, entry[0]].copy()
+        for j in range(count):
+            a, b, c = (v[done + j] for v in (coefficients.a, coefficients.b, coefficients.c))
+            for g, part in enumerate(parts.parts):
+                at, now, before = state[g]
+                computed = int(part["computed"])
+                new = before.copy()
+                last = int(part["slices"])
+                if mode == ALONE or depth > 1:
+                    turn = count if mode == ALONE else depth
+                    last = int(active[turn][g, j % turn])
+                assert part["border"] <= part["slices"]
+                for s in range(last):
+                    piece = parts.slices[part["slice"] + s]
+                    held = shape.held_slots if s < shape.held_slices * shape.warps else 0
+                    slots = [int(part["held"]) + s * shape.held_slots + q for q in range(held)]
+                    assert piece["near"] + piece["nears"] <= part["nears"]
+                    slots += [int(part["near"]) + int(piece["near"]) + q for q in range(piece["nears"])]
+                    slots += [int(piece["far"]) + q for q in range(piece["fars"])]
+                    total = np.zeros((len(vectors), 32, br), dtype=x.dtype)
+                    for slot in slots:
+                        dense = values[slot * 32 * area :][: 32 * area].reshape(br, bc, 32)
+                        column = parts.columns[slot * 32 :][:32].astype(np.int64)
+                        if mode == GLOBAL:
+                            place = (column + int(piece["base"]))[:, None] * bc + np.arange(bc)
+                            source = (x if done + j == 0 else out[done + j])[:, place]
+                        else:
+                            source = now[:, column[:, None] * bc + np.arange(bc)]
+                        total += np.einsum("rcl,vlc->vlr", dense, source)
+                    total = total.reshape(len(vectors), lanes, height, br).sum(axis=1)
+                    for r in range(height):
+                        row = s * height + r
+                        if row >= computed * per:
+                            continue
+                        here = slice(row * br, row * br + br)
+                        new[:, here] = a * total[:, r] + b * now[:, here] + (c * before[:, here] if c else 0)
+                own = int(part["own"]) * bc
+                assert last * height * br >= own
+                out[done + j + 1][:, at[:own]] = new[:, :own]
+                state[g][1], state[g][2] = new, now
+            if mode == ALONE or (j + 1) % depth:
+                for entry, part in zip(state, parts.parts, strict=True):  # what was only fetched is of no use any more
+                    entry[1][:, int(part["computed"]) * bc :] = np.nan if mode != GLOBAL else 0
+                continue
+            owner, position = _owner(laid_out), _place(laid_out)
+            for g, part in enumerate(parts.parts):
+                near = set(parts.neighbours[part["neighbour"] :][: part["neighbours"]].tolist())
+                edge = int(part["own"]) * bc
+                at = state[g][0]
+                state[g][1][:, edge:] = out[done + j + 1][:, at[edge:]]
+                state[g][2][:, edge:] = out[done + j][:, at[edge:]]
+                assert set(owner[at[edge:] // bc].tolist()) <= near
+                for node in at[edge::bc] // bc:  # foreign nodes are published first
+                    assert position[node] * per // height < parts.parts["border"][owner[node]]
+        done += count
+    return out
+
+
+def _owner(laid_out: LaidOut) -> Any:
+    parts = laid_out.parts
+    owner = np.full(int(parts.rows.max(initial=0)) + 1, -1)
+    for g, part in enumerate(parts.parts):
+        owner[parts.rows[part["node"] :][: part["own"]]] = g
+    return owner
+
+
+def _place(laid_out: LaidOut) -> Any:
+    parts = laid_out.parts
+    place = np.full(int(parts.rows.max(initial=0)) + 1, -1)
+    for part in parts.parts:
+        place[parts.rows[part["node"] :][: part["own"]]] = np.arange(part["own"])
+    return place

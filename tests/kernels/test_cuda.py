@@ -1,0 +1,119 @@
+"""The contract on a GPU: every schedule, every variant, every option, right to the bound and the same bits twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from test_contract import DTYPES, KINDS, make_coefficients, make_matrix, random_numbers
+
+from akx.device.cuda.facts import cuda_device, cuda_missing
+from akx.errors import InfeasibleError
+from akx.kernels import reference, registry
+from akx.kernels.base import as_coefficients
+from akx.matrix import Matrix
+from akx.plan import Plan
+from akx.tuner.space import build_space
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(cuda_missing() is not None, reason=str(cuda_missing())),
+]
+SCHEDULES = [schedule.name for schedule in registry.schedules("cuda")]
+WORST: dict[str, float] = {}
+
+
+def all_plans(name: str, matrix: Matrix, k: int) -> list[Plan]:
+    """The plans of each variant's defaults, and all that differ from one of them in one choice."""
+    space = build_space(matrix, k, cuda_device(), threads=1, backend="cuda", keep=lambda label: label == name)
+    start = [space.plan(name, {"variant": variant}) for variant in space.choices(name, "variant")]
+    near = [plan for one in start for plan in space.neighbours(one)]
+    return [p for p in dict.fromkeys([*start, *near]) if space.feasible(p, matrix) is None]
+
+
+def run_twice(plan: Plan, matrix: Matrix, x: Any, coefficients: Any) -> Any:
+    """The result in host memory, from poisoned outputs; three runs, since the second and third are by a graph."""
+    from akx.device.cuda.launch import default_stream
+    from akx.device.cuda.memory import empty, to_device
+
+    program = registry.get("cuda", plan.schedule).prepare(matrix, plan)
+    found = np.full((plan.k + 1, *x.shape), np.nan, dtype=matrix.dtype)
+    program.run(x, found, coefficients)
+    held, out = to_device(x), empty(found.shape, matrix.dtype)
+    for _ in range(3):
+        out.fill_bytes(255)
+        program.run(held, out, coefficients)
+        default_stream().synchronize()
+        assert out.get().tobytes() == found.tobytes(), f"{plan.label()}: two runs differ"
+    assert program.nbytes > 0
+    return found
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_plan_is_right(name: str, kind: str, dtype: str) -> None:
+    for turn, n in enumerate((1, 33, 1009)):
+        matrix = make_matrix(kind, n, dtype, turn)
+        rng = np.random.default_rng(turn)
+        k, b = (5, 1, 3)[turn], (1, 2, 1)[turn]
+        basis = ("chebyshev", "newton", "monomial")[(turn + KINDS.index(kind)) % 3]
+        coefficients = make_coefficients(basis, k, dtype, rng)
+        x = random_numbers(rng, (b, n), dtype)
+        truth = reference.reference(matrix, x, coefficients)
+        for plan in all_plans(name, matrix, k):
+            try:
+                out = run_twice(plan, matrix, x, coefficients)
+            except InfeasibleError:
+                continue
+            assert truth.error_ratio(out) <= 1, plan.label()
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("b", range(1, 9))
+def test_start_vectors(name: str, b: int) -> None:
+    for dtype in ("float64", "complex128"):
+        matrix = make_matrix("blocks", 20_011, dtype, 3)
+        rng = np.random.default_rng(b)
+        coefficients = make_coefficients("chebyshev", 4, dtype, rng)
+        x = random_numbers(rng, (b, matrix.n), dtype)
+        truth = reference.reference(matrix, x, coefficients)
+        space = build_space(matrix, 4, cuda_device(), threads=1, backend="cuda", keep=lambda label: label == name)
+        for variant in space.choices(name, "variant"):
+            plan = space.plan(name, {"variant": variant})
+            if space.feasible(plan, matrix) is None:
+                try:
+                    out = run_twice(plan, matrix, x, coefficients)
+                except InfeasibleError:
+                    continue
+                assert truth.error_ratio(out) <= 1, plan.label()
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_new_values_and_new_coefficients_need_no_new_plan(name: str) -> None:
+    matrix = make_matrix("band", 50_021, "float64", 0)
+    space = build_space(matrix, 4, cuda_device(), threads=1, backend="cuda", keep=lambda label: label == name)
+    rng = np.random.default_rng(3)
+    x, ones, zeros = rng.standard_normal((1, matrix.n)), np.ones(4), np.zeros(4)
+    for variant in space.choices(name, "variant"):
+        plan = space.plan(name, {"variant": variant})
+        if space.feasible(plan, matrix) is not None:
+            continue
+        program = space.schedules[name].prepare(matrix, plan)
+        out = np.full((5, 1, matrix.n), np.nan)
+        changed = matrix.with_values(rng.standard_normal(matrix.nnz))
+        for values, a in ((matrix, ones), (matrix, 2 * ones), (changed, 2 * ones)):
+            program.update_values(values.data)
+            coefficients = as_coefficients(a, zeros, zeros, matrix.dtype)
+            out[:] = np.nan
+            program.run(x, out, coefficients)
+            assert reference.error_ratio(values, out, x, coefficients) <= 1, plan.label()
+
+
+def test_the_facts_are_read_from_the_device() -> None:
+    device = cuda_device()
+    assert device.sms > 0
+    assert device.shared_per_block >= 48 * 1024
+    assert device.l2_bytes > 0
+    assert device.name in device.device_class

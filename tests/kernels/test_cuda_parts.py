@@ -1,0 +1,174 @@
+"""Layouts of `resident` and `ghost` on the GPU, interpreted on the CPU against the reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from parts_interpreter import interpret
+from test_contract import make_matrix
+
+from akx.device.cuda.facts import CudaDevice
+from akx.errors import InfeasibleError
+from akx.kernels import reference
+from akx.kernels.base import as_coefficients
+from akx.kernels.cuda import ghost, resident
+from akx.kernels.cuda.parts import ALONE, active_slices, column_shapes, shape_of
+from akx.matrix import Matrix
+from akx.plan import Plan
+from benchmarks import gallery
+
+DTYPES = ["float32", "float64", "complex64", "complex128"]
+
+
+def small_gpu(sms: int = 5, shared: int = 40_000) -> CudaDevice:
+    return CudaDevice("test", 0, (9, 0), sms, shared, shared + 1024, 65536, 2**20, 2**30, 10**9, 1e12)
+
+
+def make(name: str, dtype: str, seed: int = 0) -> Matrix:
+    rng = np.random.default_rng(seed)
+    A = sp.csr_array(gallery.small(name))
+    A.data = rng.standard_normal(A.nnz) / 3
+    if np.dtype(dtype).kind == "c":
+        A = A.astype(dtype)
+        A.data = A.data + 1j * rng.standard_normal(A.nnz) / 3
+    return Matrix.from_any(A.astype(dtype))
+
+
+def start(matrix: Matrix, b: int, seed: int) -> Any:
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((b, matrix.n))
+    return (x + 1j * x[:, ::-1] if matrix.dtype.kind == "c" else x).astype(matrix.dtype)
+
+
+def basis(k: int, dtype: np.dtype[Any]) -> Any:
+    rng = np.random.default_rng(k)
+    c = rng.uniform(-1, 1, k)
+    c[0] = 0
+    return as_coefficients(rng.uniform(0.5, 1.5, k), rng.uniform(-1, 1, k), c, dtype)
+
+
+RESIDENT = [
+    ("pentadiagonal", "1x1-1", {"held_slices": 1, "held_slots": 4}),
+    ("mc2depi", "1x1-1", {"held_slices": 2, "held_slots": 3}),
+    ("mc2depi", "1x1-2", {"x": "global"}),
+    ("brick", "3x3-4", {"held_slices": 1, "held_slots": 2}),
+    ("brick", "3x3-1", {"x": "global"}),
+    ("brick", "1x3-2", {}),
+    ("shell", "3x6-2", {}),
+    ("shell", "2x6-1", {"held_slices": 1, "held_slots": 1}),
+    ("27-point", "1x1-4", {"held_slices": 1, "held_slots": 9}),
+    ("rmat", "1x1-8", {}),
+    ("mc2depi", "1x1-1", {"depth": 3}),
+    ("pentadiagonal", "1x1-2", {"depth": 2, "held_slices": 1, "held_slots": 1}),
+    ("shell", "3x6-1", {"depth": 2}),
+]
+
+
+@pytest.mark.parametrize(("name", "variant", "options"), RESIDENT)
+@pytest.mark.parametrize("partitioner", ["natural", "metis"])
+@pytest.mark.parametrize("dtype", ["float64", "complex64"])
+def test_resident_layouts(name: str, variant: str, options: Any, partitioner: str, dtype: str) -> None:
+    matrix, device, k = make(name, dtype), small_gpu(), 4
+    options = {"block": 256, "vectors": 2, **options}
+    plan = Plan("cuda", "resident", variant, partitioner, k, k, options=options)
+    assert resident.SCHEDULE.feasible(plan, matrix, device) is None
+    laid_out, zones = resident.lay_out_resident(matrix, plan, device)
+    assert laid_out.shared <= device.shared_per_block
+    x, coefficients = start(matrix, 2, 1), basis(k, matrix.dtype)
+    depth = int(options.get("depth", 1))
+    active = {} if zones is None else {depth: active_slices(zones, shape_of(plan), depth)}
+    out = interpret(laid_out, laid_out.parts.values(matrix.data), x, coefficients, (k,), active, depth)
+    assert reference.error_ratio(matrix, out, x, coefficients) <= 1
+    entries = laid_out.parts.entry
+    found = np.unique(entries[entries > 0])
+    assert np.array_equal(found, np.arange(1, matrix.nnz + 1))
+    assert depth > 1 or np.array_equal(np.sort(entries[entries > 0]), np.arange(1, matrix.nnz + 1))
+
+
+@pytest.mark.parametrize("shared", [6_000, 12_000, 227 * 1024])
+def test_tiers(shared: int) -> None:
+    """With little shared memory the rest is far, with much of it nothing is; each place is right."""
+    matrix, device = make("27-point", "float64"), small_gpu(4, shared)
+    for held in (0, 1):
+        options = {"block": 256, "held_slices": held, "held_slots": 3 if held else 1}
+        plan = Plan("cuda", "resident", "1x1-1", k=3, k_per_pass=3, options=options)
+        laid_out, _ = resident.lay_out_resident(matrix, plan, device)
+        assert (laid_out.parts.far_slots == 0) == (shared > 200_000)
+        x, coefficients = start(matrix, 1, 1), basis(3, matrix.dtype)
+        out = interpret(laid_out, laid_out.parts.values(matrix.data), x, coefficients, (3,))
+        assert reference.error_ratio(matrix, out, x, coefficients) <= 1
+
+
+GHOST = [
+    ("pentadiagonal", "1x1-1", 5, 5, {"held_slices": 1, "held_slots": 5}),
+    ("pentadiagonal", "1x1-1", 7, 3, {"blocks_per_sm": 2}),
+    ("mc2depi", "1x1-2", 4, 2, {}),
+    ("brick", "3x3-2", 3, 2, {"held_slices": 1, "held_slots": 1}),
+    ("shell", "3x6-1", 2, 1, {}),
+]
+
+
+@pytest.mark.parametrize(("name", "variant", "k", "depth", "options"), GHOST)
+@pytest.mark.parametrize("partitioner", ["natural", "metis"])
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_ghost_layouts(name: str, variant: str, k: int, depth: int, options: Any, partitioner: str, dtype: str) -> None:
+    matrix, device = make(name, dtype), small_gpu(3, 227 * 1024)
+    options = {"block": 256, "vectors": 1, **options}
+    plan = Plan("cuda", "ghost", variant, partitioner, k, depth, options=options)
+    assert ghost.SCHEDULE.feasible(plan, matrix, device) is None
+    laid_out, zones, steps = ghost.lay_out_ghost(matrix, plan, device)
+    assert laid_out.mode == ALONE
+    active = {one: active_slices(zones, shape_of(plan), one) for one in set(steps)}
+    x, coefficients = start(matrix, 2, 1), basis(k, matrix.dtype)
+    out = interpret(laid_out, laid_out.parts.values(matrix.data), x, coefficients, steps, active)
+    assert reference.error_ratio(matrix, out, x, coefficients) <= 1
+
+
+def test_blocks_that_do_not_fit_are_made_smaller() -> None:
+    matrix = make("pentadiagonal", "float64")
+    plan = Plan("cuda", "ghost", "1x1-1", k=2, k_per_pass=2, options={"block": 128})
+    whole = ghost.lay_out_ghost(matrix, plan, small_gpu(1, 227 * 1024))[0]
+    cut = ghost.lay_out_ghost(matrix, plan, small_gpu(1, 3000))[0]
+    assert whole.parts.parts.size == 1
+    assert cut.parts.parts.size == 2
+    assert cut.shared <= 3000
+    with pytest.raises(InfeasibleError):
+        ghost.lay_out_ghost(matrix, plan, small_gpu(1, 400))
+
+
+def test_dense_blocks_are_found() -> None:
+    assert {bc for _, bc in column_shapes(make("shell", "float64"))} == {1, 2, 3, 6}
+    assert {bc for _, bc in column_shapes(make("brick", "float64"))} >= {1, 3}
+    assert {bc for _, bc in column_shapes(make("9-point", "float64"))} == {1}
+
+
+@pytest.mark.parametrize("kind", ["band", "empty", "dense row", "disconnected", "holes", "blocks", "random"])
+@pytest.mark.parametrize("n", [1, 2, 33, 402])
+def test_awkward_matrices(kind: str, n: int) -> None:
+    """Rows without entries, one row with all of them, parts without rows: by every schedule that takes them."""
+    matrix, device, k = make_matrix(kind, n, "float64", n), small_gpu(6, 100_000), 4
+    x, coefficients = start(matrix, 1, 1), basis(k, matrix.dtype)
+    truth = reference.reference(matrix, x, coefficients)
+    for options in ({}, {"depth": 2}, {"x": "global"}, {"held_slices": 1, "held_slots": 2}):
+        for variant in ("1x1-1", "1x1-4", "3x3-2"):
+            plan = Plan("cuda", "resident", variant, k=k, k_per_pass=k, options={"block": 256, **options})
+            if resident.SCHEDULE.feasible(plan, matrix, device) is not None:
+                continue
+            depth = int(options.get("depth", 1))
+            try:
+                laid_out, zones = resident.lay_out_resident(matrix, plan, device)
+            except InfeasibleError:
+                assert depth > 1
+                continue
+            active = {} if zones is None else {depth: active_slices(zones, shape_of(plan), depth)}
+            out = interpret(laid_out, laid_out.parts.values(matrix.data), x, coefficients, (k,), active, depth)
+            assert truth.error_ratio(out) <= 1, plan.label()
+    plan = Plan("cuda", "ghost", "1x1-1", k=k, k_per_pass=3, options={"block": 128})
+    assert ghost.SCHEDULE.feasible(plan, matrix, device) is None
+    laid_out, zones, steps = ghost.lay_out_ghost(matrix, plan, device)
+    active = {one: active_slices(zones, shape_of(plan), one) for one in set(steps)}
+    out = interpret(laid_out, laid_out.parts.values(matrix.data), x, coefficients, steps, active)
+    assert truth.error_ratio(out) <= 1

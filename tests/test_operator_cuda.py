@@ -1,0 +1,192 @@
+"""The operator on a GPU: arrays of the host and of CuPy in all layouts, answers in kind, and what is refused."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import akx
+from akx.device.cuda.runtime import cuda_missing
+from akx.errors import ArgumentError, ArgumentTypeError
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(cuda_missing() is not None, reason=str(cuda_missing())),
+]
+
+
+@pytest.fixture(autouse=True)
+def _no_plans_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AKX_DB", str(tmp_path / "plans.sqlite"))
+
+
+@pytest.fixture
+def cupy() -> Any:
+    return pytest.importorskip("cupy")
+
+
+def matrix(n: int = 5003) -> sp.csr_array:
+    rng = np.random.default_rng(0)
+    A = sp.diags_array([1.0, -2.0, 1.5, 0.5], offsets=[-1, 0, 1, 40], shape=(n, n), format="csr")
+    A.data = rng.uniform(-0.5, 0.5, A.nnz)
+    return A
+
+
+def powers(A: Any, x: Any, k: int) -> Any:
+    V = [x]
+    for _ in range(k):
+        V.append(A @ V[-1])
+    return np.stack(V, axis=-1)
+
+
+def test_host_arrays_on_the_gpu() -> None:
+    A, rng = matrix(), np.random.default_rng(1)
+    P = akx.MatrixPowers(A, 5, backend="cuda")
+    assert P.plan.backend == "cuda"
+    for x in (rng.standard_normal(5003), rng.standard_normal((5003, 3)), rng.standard_normal((3, 5003)).T):
+        V = P(x)
+        assert isinstance(V, np.ndarray)
+        np.testing.assert_allclose(V, powers(A, x, 5), rtol=1e-12, atol=1e-13)
+        out = np.empty_like(V, order="F")
+        assert P(x, out=out) is out
+        np.testing.assert_array_equal(out, V)
+    assert P.nbytes > 12 * A.nnz
+    assert "GB/s" in P.explain()
+
+
+def test_new_values() -> None:
+    A, x = matrix(), np.random.default_rng(1).standard_normal(5003)
+    P = akx.MatrixPowers(A, 3, backend="cuda")
+    P(x)
+    P.update_values(3 * A)
+    np.testing.assert_allclose(P(x), powers(3 * A, x, 3), rtol=1e-12, atol=1e-12)
+
+
+def test_cupy_in_cupy_out(cupy: Any) -> None:
+    A, rng = matrix(), np.random.default_rng(2)
+    P = akx.MatrixPowers(A, 4, backend="cuda")
+    x = rng.standard_normal((5003, 2))
+    vectors = {
+        "one": (cupy.asarray(x[:, 0].copy()), x[:, 0]),
+        "a column": (cupy.asarray(x)[:, 1], x[:, 1]),
+        "in C order": (cupy.asarray(x), x),
+        "in Fortran order": (cupy.asfortranarray(cupy.asarray(x)), x),
+        "every second": (cupy.asarray(np.repeat(x, 2, axis=0))[::2], x),
+    }
+    for name, (given, host) in vectors.items():
+        V = P(given)
+        assert isinstance(V, cupy.ndarray), name
+        np.testing.assert_allclose(cupy.asnumpy(V), powers(A, host, 4), rtol=1e-12, atol=1e-13, err_msg=name)
+        out = cupy.full_like(V, np.nan)
+        assert P(given, out=out) is out, name
+        np.testing.assert_array_equal(cupy.asnumpy(out), cupy.asnumpy(V), err_msg=name)
+        V_in_place = cupy.full_like(V, np.nan)
+        V_in_place[..., 0] = given
+        P(V_in_place[..., 0], out=V_in_place)
+        np.testing.assert_array_equal(cupy.asnumpy(V_in_place), cupy.asnumpy(V), err_msg=name)
+
+
+def test_types_widen_as_in_scipy(cupy: Any) -> None:
+    A = matrix().astype(np.float32)
+    x = np.random.default_rng(2).standard_normal(5003)
+    for kind in (np.float32, np.float64, np.complex64, np.complex128):
+        V = akx.matrix_powers(A, cupy.asarray(x.astype(kind)), 3)
+        assert V.dtype == np.result_type(np.float32, kind)
+        assert not np.isnan(cupy.asnumpy(V)).any()
+        np.testing.assert_allclose(cupy.asnumpy(V), powers(A, x.astype(V.dtype), 3), rtol=1e-3, atol=1e-5)
+    V = akx.matrix_powers(matrix(), cupy.asarray(x.astype(np.float32)), 3)
+    assert V.dtype == np.float64
+
+
+def test_on_a_stream_of_the_caller(cupy: Any) -> None:
+    A, x = matrix(), np.random.default_rng(3).standard_normal(5003)
+    P = akx.MatrixPowers(A, 4, backend="cuda")
+    expected = powers(A, x, 4)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        for _ in range(20):
+            given = cupy.zeros(5003)
+            given += cupy.asarray(x)
+            V = 2 * P(given)
+            np.testing.assert_allclose(cupy.asnumpy(V), 2 * expected, rtol=1e-12, atol=1e-12)
+
+
+def test_two_threads_with_an_operator_each(cupy: Any) -> None:
+    A, wrong = matrix(), []
+
+    def work(seed: int) -> None:
+        x = np.random.default_rng(seed).standard_normal(5003)
+        P, given, expected = akx.MatrixPowers(A, 4, backend="cuda"), cupy.asarray(x), powers(A, x, 4)
+        for turn in range(40):  # new results: graphs are recorded and replayed all the time
+            kept = [P(given) for _ in range(3)]
+            if not all(np.allclose(cupy.asnumpy(V), expected, rtol=1e-12, atol=1e-12) for V in kept):
+                wrong.append((seed, turn))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_torch_and_dlpack(cupy: Any) -> None:
+    torch = pytest.importorskip("torch")
+    A, x = matrix(), np.random.default_rng(3).standard_normal((5003, 2))
+    V = akx.matrix_powers(A, torch.as_tensor(x, device="cuda"), 3)
+    assert isinstance(V, torch.Tensor)
+    np.testing.assert_allclose(V.cpu().numpy(), powers(A, x, 3), rtol=1e-12, atol=1e-13)
+
+    class Speaker:
+        """Nothing but DLPack."""
+
+        def __init__(self, held: Any) -> None:
+            self.held = held
+
+        def __dlpack__(self, **options: Any) -> Any:
+            return self.held.__dlpack__(**options)
+
+        def __dlpack_device__(self) -> Any:
+            return self.held.__dlpack_device__()
+
+    V = akx.matrix_powers(A, Speaker(cupy.asarray(x)), 3)
+    np.testing.assert_allclose(V.get(), powers(A, x, 3), rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(cupy.asnumpy(cupy.asarray(V)), powers(A, x, 3), rtol=1e-12, atol=1e-13)
+
+
+def test_what_is_refused(cupy: Any) -> None:
+    P = akx.MatrixPowers(matrix(), 2, backend="cuda")
+    with pytest.raises(ArgumentError, match="does not fit"):
+        P(cupy.zeros(7))
+    with pytest.raises(ArgumentTypeError, match="type"):
+        P(cupy.zeros(5003, dtype=np.int32))
+    with pytest.raises(ArgumentError, match="strides"):
+        P(cupy.zeros(5003)[::-1])
+    with pytest.raises(ArgumentError, match="on the device"):
+        P(cupy.zeros(5003), out=np.zeros((5003, 3), order="F"))
+    with pytest.raises(ArgumentError, match="layout"):
+        P(cupy.zeros(5003), out=cupy.zeros((5003, 3)))
+    with pytest.raises(ArgumentTypeError, match="on the device"):
+        akx.MatrixPowers(matrix(), 2, backend="cpu")(cupy.zeros(5003))
+
+
+def test_tuning_for_the_gpu(tmp_path: Path, cupy: Any) -> None:
+    A = matrix(40_000)
+    db = tmp_path / "own.sqlite"
+    result = akx.tune(A, 4, backend="cuda", seconds=8, trials=25, db=db)
+    assert result.backend == "cuda"
+    assert result.speedup >= 1
+    assert result.device.startswith("cuda/")
+    again = akx.tune(A, 4, backend="cuda", db=db)
+    assert again.reused
+    assert again.plan == result.plan
+    P = akx.MatrixPowers(A, 4, backend="auto", db=db)
+    assert P.plan.backend == "cpu"
+    x = np.random.default_rng(0).standard_normal(40_000)
+    np.testing.assert_allclose(cupy.asnumpy(P(cupy.asarray(x))), powers(A, x, 4), rtol=1e-12, atol=1e-13)
+    assert akx.MatrixPowers(A, 4, backend="cuda", db=db).plan == result.plan

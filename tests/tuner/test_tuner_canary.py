@@ -1,0 +1,46 @@
+"""Candidates run first where they can do no harm."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from akx.matrix import Matrix
+from akx.plan import Plan
+from akx.tuner.canary import Canary
+from akx.tuner.verify import Problem
+
+
+@pytest.fixture
+def problem(make_matrix: Callable[..., Matrix]) -> Problem:
+    return Problem(make_matrix(), 2)
+
+
+def test_one_process_answers_for_many_plans(problem: Problem) -> None:
+    canary = Canary(problem)
+    try:
+        assert canary.reason_against(Plan("cpu", "sweep", "csr", k=2)) is None
+        process: Any = canary._process
+        assert canary.reason_against(Plan("cpu", "sweep", "nonsense", k=2)) is None  # the trial will say why not
+        assert canary.reason_against(Plan("cpu", "sweep", "sell", k=2)) is None
+        assert canary._process is process
+    finally:
+        canary.close()
+    assert process.returncode == 0
+
+
+def test_a_lost_process_is_a_reason_and_the_next_plan_gets_another(problem: Problem) -> None:
+    canary = Canary(problem, command=[sys.executable, "-c", "import os; os.read(0, 99); os._exit(3)"])
+    for _ in range(2):
+        assert "was lost" in (canary.reason_against(Plan("cpu", "sweep", "csr", k=2)) or "")
+        assert canary._process is None
+
+
+def test_a_process_that_hangs_is_ended(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("akx.tuner.canary._START", 0.5)
+    canary = Canary(problem, command=[sys.executable, "-c", "import time; time.sleep(600)"], patience=0.5)
+    assert "did not answer within 1 s" in (canary.reason_against(Plan("cpu", "sweep", "csr", k=2)) or "")
+    assert canary._process is None
