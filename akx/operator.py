@@ -272,8 +272,13 @@ class MatrixPowers:
             old = self._matrix
             self._matrix = Matrix(old.indptr, old.indices, fresh.data, pattern_cache=old.pattern_cache)
             self._matrices = {self._matrix.dtype: self._matrix}
-            for (dtype, _), program in self._programs.items():
-                program.update_values(self._matrix_in(dtype).data)
+            try:
+                for (dtype, _), program in self._programs.items():
+                    program.update_values(self._matrix_in(dtype).data)
+            except BaseException:  # Ctrl-C too: no program may go on with values that are half old
+                self._programs.clear()
+                self._ready.clear()
+                raise
 
     def aslinearoperator(self, power: int | None = None) -> Any:
         """p_j(A) as a :class:`scipy.sparse.linalg.LinearOperator` of shape (n, n), for SciPy's solvers.

@@ -21,8 +21,8 @@ __all__ = ["Figures", "derived_figures", "measured_figures"]
 
 #: Careful figures of one core of a server: bytes a second from memory and from its own cache, sparse flops a second.
 _SLOW_PER_CORE, _CACHE_PER_CORE, _FLOPS_PER_CORE = 10e9, 30e9, 3.0e9
-#: Seconds to hand a call to threads that listen for it (measured: a call on two threads takes 2 to 4 us more).
-_WAKING = 4e-6
+#: Seconds to hand a call to other threads: 2 to 4 us where they listen for it, about 50 where they sleep.
+_WAKING = 20e-6
 #: Cores that saturate the memory bus.
 _SATURATING_CORES = 8
 _MIB = 1024 * 1024

@@ -22,7 +22,7 @@ from functools import lru_cache
 
 from akx.errors import ArgumentError
 
-__all__ = ["Measurement", "Precision", "interleave", "median", "median_interval", "now", "paired_ratio"]
+__all__ = ["Measurement", "Precision", "interleave", "median", "median_interval", "now", "paired_ratio", "pause"]
 
 #: A call shorter than this (seconds) is made once, untimed, whenever its turn comes, to have its data in cache again.
 _REWARM_SECONDS = 10e-3
@@ -34,6 +34,11 @@ _BATCH_MAX = 10_000
 def now() -> float:
     """Seconds on a monotonic clock; the only clock that tuning looks at."""
     return time.perf_counter()
+
+
+def pause(seconds: float) -> None:
+    """Do nothing for so long."""
+    time.sleep(seconds)
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,12 @@ import gc
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +24,7 @@ from akx.kernels.cpu.team import Job, Team, team
 from akx.plan import Plan
 
 _N = 4000
+_ROOT = Path(akx.__file__).resolve().parents[1]
 
 
 def _operator(threads: int, schedule: str = "sweep", k: int = 3, seed: int = 0) -> tuple[akx.MatrixPowers, Any]:
@@ -182,6 +186,97 @@ def test_what_a_job_raises_is_raised_and_the_team_goes_on(monkeypatch: pytest.Mo
             Job(fails, (), 3, np.float64).run(np.ones((1, 4)), np.ones(8))
     P, A = _operator(3)
     assert _right(A, np.ones(_N), P(np.ones(_N)))
+
+
+def test_a_member_that_fails_alone_ends_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    P, _ = _operator(3)
+    x = np.ones(_N)
+    V = P(x)
+    monkeypatch.setattr(threading, "excepthook", lambda arguments: None)
+    job = next(iter(P._programs.values()))._job  # type: ignore[attr-defined]
+    original = job.function
+
+    def fails_in_a_member(*arguments: Any) -> bool:
+        if arguments[-2] == 2:
+            raise MemoryError
+        return bool(original(*arguments))
+
+    monkeypatch.setattr(job, "function", fails_in_a_member)
+    team(3).send_away()
+    with pytest.raises(akx.AkxError, match="could not do its part"):
+        P(x)
+    monkeypatch.undo()
+    assert np.array_equal(P(x), V)
+
+
+def test_a_call_within_a_call_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    P, A = _operator(2)
+    x = np.ones(_N)
+    original = Team._gather
+
+    def nested(self: Team, job: Job) -> None:
+        with pytest.raises(akx.AkxError, match="in the middle of a call"):
+            P(x)
+        original(self, job)
+
+    team(2).send_away()
+    monkeypatch.setattr(Team, "_gather", nested)
+    assert _right(A, x, P(x))
+
+
+_ALARMS = """
+import random, signal, time
+import numpy as np, scipy.sparse as sp, akx
+from akx.plan import Plan
+
+class Alarm(Exception):
+    pass
+
+def ring(number, frame):
+    raise Alarm
+
+A = sp.diags_array([0.2, 0.3, 0.1], offsets=[-1, 0, 1], shape=(4000, 4000), format="csr")
+P = akx.MatrixPowers(A, 3, plan=Plan("cpu", "sweep", "csr", k=3, threads=2))
+x = np.ones(4000)
+expected = P(x).copy()
+signal.signal(signal.SIGALRM, ring)
+random.seed(1)
+rung, end = 0, time.monotonic() + 4
+while time.monotonic() < end:
+    try:
+        time.sleep(0.0015)  # the members sleep
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(5e-6, 3e-4))
+        V = P(x)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        assert np.array_equal(V, expected)
+    except Alarm:
+        rung += 1
+assert rung > 10, rung
+"""
+
+_LATE = """
+import atexit, time
+def late():
+    time.sleep(0.3)
+    print(P(x)[-1, -1])
+atexit.register(late)
+import numpy as np, scipy.sparse as sp, akx
+from akx.plan import Plan
+A = sp.eye_array(4000, format="csr")
+P = akx.MatrixPowers(A, 3, plan=Plan("cpu", "sweep", "csr", k=3, threads=2))
+x = np.ones(4000)
+P(x)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers here")
+@pytest.mark.parametrize("program", [_ALARMS, _LATE], ids=["exceptions at any moment", "calls at exit"])
+def test_nothing_hangs(program: str, tmp_path: Path) -> None:
+    environment = os.environ | {"AKX_DB": str(tmp_path / "plans.sqlite"), "PYTHONPATH": str(_ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_one_team_of_each_size() -> None:

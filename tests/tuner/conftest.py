@@ -46,6 +46,9 @@ class World:
     def now(self) -> float:
         return self.time
 
+    def wait(self, seconds: float) -> None:
+        self.time += seconds
+
     def spend(self, seconds: float) -> None:
         self.time += seconds * (1 + self.noise()) * (1 + self.drift * (self.time - 100.0))
 
@@ -165,6 +168,7 @@ def make_world(monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
         monkeypatch.setattr(registry, "schedules", lambda backend: tuple(schedules.values()))
         monkeypatch.setattr(registry, "get", lambda backend, name: schedules[name])
         monkeypatch.setattr(measure, "now", world.now)
+        monkeypatch.setattr(measure, "pause", world.wait)
         monkeypatch.setattr(tuning, "measured_figures", machine.derived_figures)
         monkeypatch.setattr(tuning, "resolve_threads", lambda threads: threads or 2)
         return world

@@ -46,6 +46,9 @@ __all__ = ["SCHEDULE", "Ghost"]
 
 KIB = 1024
 _BLOCKS = (64 * KIB, 256 * KIB, 1024 * KIB)
+#: Up to so many entries the tuner tries hypergraph partitions: at 20 us an entry for 50 parts (METIS takes 0.1 us) they
+#: take seconds there, and minutes on millions. A plan that is given may have one on any matrix.
+_HYPERGRAPH_MOST = 150_000
 _PARTITIONERS = ("natural", "metis", "hypergraph")
 #: Local rows start at multiples of this, which every format's unit divides.
 _ALIGN = 64
@@ -66,7 +69,8 @@ class Ghost:
         passes = per_pass_choices(k)
         orders: tuple[str, ...] = ("natural",)
         if matrix.nnz > _BLOCKS[0]:
-            orders = ("natural", "metis", "hypergraph") if _has_hypergraph() else ("natural", "metis")
+            small = matrix.nnz <= _HYPERGRAPH_MOST
+            orders = ("natural", "metis", "hypergraph") if small and _has_hypergraph() else ("natural", "metis")
         common = [p for p in common_parameters(matrix, device, orders) if p.name != "sigma"]
         parameters = [without_variants(p, ("bell", "csr-ahead")) for p in common]
         return (
@@ -160,7 +164,7 @@ class _GhostProgram:
     def run(self, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients) -> None:
         size = self._threads * (self._depth + 2) * x.shape[0] * self._longest
         job = self._job
-        if job is None or self._coefficients is not coefficients or self._local.size != size:
+        if job is None or self._coefficients is not coefficients or self._local.size < size:
             job = self._job = self._make_job(size, out.dtype, coefficients)
         job.run(x, out.reshape(-1))
 

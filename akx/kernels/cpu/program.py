@@ -49,7 +49,7 @@ class TaskProgram:
     def run(self, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients) -> None:
         work = out.size if self._where.order.size else 0
         job = self._job
-        if job is None or self._coefficients is not coefficients or self._work.size != work:
+        if job is None or self._coefficients is not coefficients or self._work.size < work:
             job = self._job = self._make_job(work, out.dtype, coefficients)
         job.run(x, out.reshape(-1))
 

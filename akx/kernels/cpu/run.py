@@ -101,8 +101,8 @@ def run_tasks(
     calls: Any,
     thread: int,
     sent: bool,
-) -> bool:
-    """Do all tasks of one thread; a member of a team for call after call. False where nothing was done: see `begin`.
+) -> Any:
+    """Do all tasks of one thread; a member of a team for call after call. False where nothing was done, or not all.
 
     m: the matrix as laid out; unit, group: rows per unit of the format and per sub-block; x (b, n); out and work flat,
     (k+1, b, n); out[0] becomes x. In natural order `order` and `place` are empty and `work` is not used; else `work`
@@ -158,7 +158,7 @@ def run_tasks(
                     row = j * stride + v * n
                     _collect(work, row, place, start, end, out, row)
         number = finish(calls, thread, threads, number)
-    return True
+    return number == 0
 
 
 @jit
@@ -176,7 +176,7 @@ def run_ghost(
     calls: Any,
     thread: int,
     sent: bool,
-) -> bool:
+) -> Any:
     """Do all ghost blocks of one thread, `depth` powers per pass; for call after call as :func:`run_tasks`.
 
     out: flat, (k+1, b, n). local: flat, (threads, depth + 2, b, longest) workspace; of a thread's vectors the first is
@@ -206,7 +206,7 @@ def run_ghost(
                 _ghost_block(m, blocks, g, depth, steps, done, local, home, stride, longest, out, vectors, n, a, b, c)
             done += steps
         number = finish(calls, thread, threads, number)
-    return True
+    return number == 0
 
 
 @jit

@@ -117,13 +117,15 @@ def _give_way(typingctx: Any) -> Any:
 
 
 @jit
-def wait_for(counters: Any, i: Any, value: Any) -> None:
-    """Return when counters[i] >= value."""
+def wait_for(calls: Any, i: Any, value: Any) -> None:
+    """Return when calls[i] >= value, or when the call is given up."""
     spins = 0
-    while _acquire(counters, i) < value:
+    while _acquire(calls, i) < value:
         spins += 1
         if spins > _SPINS:
             _give_way()
+            if _acquire(calls, np.uintp(calls.size - LINE)) < 0:
+                return
 
 
 @jit
@@ -140,7 +142,7 @@ def call_words(threads: int) -> int:
 
 
 def dismiss(calls: NDArray[np.int64]) -> None:
-    """Let all who listen return. Only for one who could hand out a call."""
+    """Let all who listen return, for good; a call that is going on is given up: nobody waits for anybody any more."""
     calls[calls.size - LINE] = -1
 
 
@@ -152,9 +154,14 @@ def begin(calls: Any, thread: int, threads: int, sent: bool, x: Any, out: Any) -
     sent : the members are sure to come, as they were sent by other means.
     """
     if thread > 0:
-        last = np.uintp((3 * threads + 1) * LINE)
-        wait_for(calls, last, 1)
-        return _acquire(calls, last)
+        first, looks = np.uintp((3 * threads + 1) * LINE), 0
+        while True:
+            now = _acquire(calls, first)
+            if now != 0:
+                return max(now, 0)
+            looks += 1
+            if looks > _SPINS:
+                _give_way()
     gate, last = np.uintp(3 * threads * LINE), np.uintp((3 * threads + 1) * LINE)
     if not sent and not _swap_if(calls, gate, threads - 1, 0):
         return 0
@@ -178,12 +185,12 @@ def arrays_of(calls: Any, threads: int, powers: int, x: Any, out: Any) -> Any:
 
 @jit
 def finish(calls: Any, thread: int, threads: int, number: int) -> Any:
-    """Thread 0 waits for all, and is done (0). A member listens: the number of the next call, or 0 to return."""
+    """Thread 0 waits for all: 0, or -1 where the call was given up. A member listens: the next call, or 0 to return."""
+    gate, last = np.uintp(3 * threads * LINE), np.uintp((3 * threads + 1) * LINE)
     if thread == 0:
         for other in range(1, threads):
             wait_for(calls, np.uintp((2 * threads + other) * LINE), number)
-        return 0
-    gate, last = np.uintp(3 * threads * LINE), np.uintp((3 * threads + 1) * LINE)
+        return min(_acquire(calls, last), 0)
     _add(calls, gate, 1)
     publish(calls, np.uintp((2 * threads + thread) * LINE), number)
     looks = 0
@@ -197,4 +204,6 @@ def finish(calls: Any, thread: int, threads: int, number: int) -> Any:
             if looks > _LOOKS + _OFFERS:
                 listening = _acquire(calls, gate)
                 if listening > 0 and _swap_if(calls, gate, listening, listening - 1):
-                    return 0
+                    if _acquire(calls, last) == number:
+                        return 0
+                    _add(calls, gate, 1)  # the call was handed out before; who took themselves off were others

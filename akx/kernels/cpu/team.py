@@ -24,12 +24,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from akx.errors import DeviceError
 from akx.kernels.cpu.sync import call_words, dismiss
 
 __all__ = ["Job", "Team", "team"]
 
-#: What a member is sent: a function and all of its arguments.
-_Part: TypeAlias = tuple[Callable[..., bool], tuple[Any, ...]]
+#: What a member is sent: a function, its arguments but the last three, and of these `calls` and `thread`.
+_Part: TypeAlias = tuple[Callable[..., bool], tuple[Any, ...], NDArray[np.int64], int]
 
 
 class Job:
@@ -62,27 +63,54 @@ class Team:
     def __init__(self, size: int) -> None:
         self.size = size
         self._busy = threading.Lock()
+        self._owner = 0
         self._inboxes: list[SimpleQueue[_Part | None]] = [SimpleQueue() for _ in range(1, size)]
         self._calls: NDArray[np.int64] | None = None
         for number, inbox in enumerate(self._inboxes, 1):
             threading.Thread(target=_serve, args=(inbox,), name=f"akx-{number}", daemon=True).start()
-        weakref.finalize(self, _retire, self._inboxes)
+        weakref.finalize(self, _retire, self._inboxes).atexit = False  # there may be calls after that
 
     def run(self, job: Job, x: NDArray[Any], out: NDArray[Any]) -> None:
-        """Do `job`, each thread its part; return when all are done."""
+        """Do `job`, each thread its part; return when all are done.
+
+        Raises
+        ------
+        DeviceError
+            In a call from within a call, as from a signal handler; or where a member could not do its part.
+        """
+        self._check_turn()
         with self._busy:
-            if self._calls is job.calls and job.function(*job.arguments, x, out, job.calls, 0, False):
-                return
-            with _interrupts_later():
-                self._gather(job)
-                try:
-                    job.function(*job.arguments, x, out, job.calls, 0, True)
-                except BaseException:
-                    dismiss(job.calls)
-                    raise
+            self._owner = threading.get_ident()
+            try:
+                if self._calls is job.calls and job.function(*job.arguments, x, out, job.calls, 0, False):
+                    return
+                with _interrupts_later():
+                    self._start(job, x, out)
+            finally:
+                self._owner = 0
+
+    def _start(self, job: Job, x: NDArray[Any], out: NDArray[Any]) -> None:
+        """The first of a new row of calls."""
+        done = False
+        try:
+            self._gather(job)
+            done = job.function(*job.arguments, x, out, job.calls, 0, True)
+        finally:
+            if not done:
+                self._dismiss()
+        if not done:
+            raise DeviceError("a thread could not do its part of a call", hint="its own error was printed before")
+
+    def _check_turn(self) -> None:
+        if self._owner == threading.get_ident():
+            raise DeviceError(
+                "this thread is in the middle of a call already",
+                hint="do not call an operator in a signal handler or a finalizer",
+            )
 
     def send_away(self) -> None:
         """Let members that listen go to sleep now: another job is to be done, or somebody else needs the cores."""
+        self._check_turn()
         with self._busy:
             self._dismiss()
 
@@ -96,7 +124,7 @@ class Team:
         self._dismiss()
         self._calls = job.calls = np.zeros(call_words(self.size), dtype=np.int64)
         for number, inbox in enumerate(self._inboxes, 1):
-            inbox.put((job.function, (*job.arguments, *job.empty, job.calls, number, True)))
+            inbox.put((job.function, (*job.arguments, *job.empty), job.calls, number))
 
 
 @contextmanager
@@ -121,12 +149,13 @@ def _interrupts_later() -> Iterator[None]:
 
 def _serve(inbox: SimpleQueue[_Part | None]) -> None:
     while (part := inbox.get()) is not None:
-        function, arguments = part
+        function, arguments, calls, number = part
         try:
-            function(*arguments)
-        except BaseException as error:  # the same error is on its way in the calling thread
+            function(*arguments, calls, number, True)
+        except BaseException as error:
+            dismiss(calls)  # or all the others would wait for this one
             threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, None)))
-        del part, function, arguments  # a sleeping thread holds no matrix
+        del part, function, arguments, calls  # a sleeping thread holds no matrix
 
 
 def _retire(inboxes: list[SimpleQueue[_Part | None]]) -> None:

@@ -47,6 +47,8 @@ __all__ = ["SCHEDULE", "Wavefront"]
 
 KIB = 1024
 _BLOCKS = (64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB, 1024 * KIB)
+#: The size to begin with; on the gallery the best are 256 KiB to 1 MiB, and near one another.
+_BLOCK = 512 * KIB
 
 
 class Wavefront:
@@ -59,7 +61,7 @@ class Wavefront:
     def space(self, matrix: Matrix, device: HostDevice, k: int) -> tuple[Parameter, ...]:
         entry = matrix.nnz * (matrix.dtype.itemsize + 2)
         blocks = tuple(size for size in _BLOCKS if size * 4 <= max(entry, 4 * _BLOCKS[0]))
-        default = min(blocks, key=lambda size: abs(size - 512 * KIB))
+        default = min(blocks, key=lambda size: abs(size - _BLOCK))
         passes = per_pass_choices(k)
         orders = ("natural", "rcm") if has_front(matrix, "natural") else ("rcm", "levels")
         # a front has columns near: there is nothing to ask for ahead
@@ -76,8 +78,8 @@ class Wavefront:
         return tuple(parameters)
 
     def untuned(self, k: int, threads: int) -> Plan:
-        """All powers in one pass, blocks of 128 KiB, CSR in the order the rows have."""
-        return Plan(self.backend, self.name, "csr", k=k, k_per_pass=k, block_bytes=128 * KIB, threads=threads)
+        """All powers in one pass, blocks of 512 KiB, CSR in the order the rows have."""
+        return Plan(self.backend, self.name, "csr", k=k, k_per_pass=k, block_bytes=_BLOCK, threads=threads)
 
     def feasible(self, plan: Plan, matrix: Matrix, device: HostDevice) -> str | None:
         if plan.k_per_pass < 2:
