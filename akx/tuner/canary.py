@@ -28,6 +28,7 @@ __all__ = ["Canary"]
 #: Seconds for a candidate to be prepared and run, and for the process to come up beside that.
 _PATIENCE, _START = 30.0, 60.0
 _LENGTH = 8
+_LOST = "lost the process that ran it first: "
 _PROGRAM = f"from {__name__} import main; main()"
 
 
@@ -65,7 +66,7 @@ class Canary:
         if answer is None:
             self._stop()
             return f"the process that ran it first did not answer within {patience:g} s"
-        if answer.startswith("lost: "):
+        if answer.startswith(_LOST):
             self._stop()  # its context cannot be used any more
         return answer or None
 
@@ -142,7 +143,7 @@ def _run(plan: Plan, matrix: Any, x: Any, coefficients: Any) -> str:
         for _ in range(2):
             program.run(x, out, coefficients)
     except (IllegalAddressError, LaunchError) as error:
-        return f"lost: {error}"
+        return f"{_LOST}{error.what} ({error.found})"
     except Exception:
         return ""  # an ordinary failure or refusal: the trial itself will say so
     return ""
