@@ -6,7 +6,7 @@ in a process of its own, which is kept for the next candidate while it lives. Wh
 in time, is the candidate's reason to fail. Figures never come from there.
 
 The two talk through pipes, in pickles: first the problem, then one plan after another, each answered by an empty text
-or a reason. The program is :func:`main` of this module, started by its name, so that no script of the user runs again.
+or a reason. The program is :func:`main` of this module, so that no script of the user runs again.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ __all__ = ["Canary"]
 #: Seconds for a candidate to be prepared and run, and for the process to come up beside that.
 _PATIENCE, _START = 30.0, 60.0
 _LENGTH = 8
+_LOST = "lost the process that ran it first: "
+_PROGRAM = f"from {__name__} import main; main()"
 
 
 class Canary:
@@ -45,7 +47,7 @@ class Canary:
 
     def __init__(self, problem: Problem, *, command: Sequence[str] | None = None, patience: float = _PATIENCE) -> None:
         self._problem, self._patience = problem, patience
-        self._command = [sys.executable, "-m", __name__] if command is None else list(command)
+        self._command = [sys.executable, "-c", _PROGRAM] if command is None else list(command)
         self._process: subprocess.Popen[bytes] | None = None
 
     def reason_against(self, plan: Plan) -> str | None:
@@ -64,7 +66,7 @@ class Canary:
         if answer is None:
             self._stop()
             return f"the process that ran it first did not answer within {patience:g} s"
-        if answer.startswith("lost: "):
+        if answer.startswith(_LOST):
             self._stop()  # its context cannot be used any more
         return answer or None
 
@@ -73,7 +75,8 @@ class Canary:
         self._stop()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)  # what is imported here is imported there
+        environment = {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
         process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         assert process.stdin is not None
         matrix, coefficients = self._problem.matrix, self._problem.coefficients
@@ -140,7 +143,7 @@ def _run(plan: Plan, matrix: Any, x: Any, coefficients: Any) -> str:
         for _ in range(2):
             program.run(x, out, coefficients)
     except (IllegalAddressError, LaunchError) as error:
-        return f"lost: {error}"
+        return f"{_LOST}{error.what} ({error.found})"
     except Exception:
         return ""  # an ordinary failure or refusal: the trial itself will say so
     return ""
@@ -163,6 +166,3 @@ def main() -> None:
     except (EOFError, OSError):
         return
 
-
-if __name__ == "__main__":
-    main()
