@@ -172,3 +172,14 @@ def test_awkward_matrices(kind: str, n: int) -> None:
     active = {one: active_slices(zones, shape_of(plan), one) for one in set(steps)}
     out = interpret(laid_out, laid_out.parts.values(matrix.data), x, coefficients, steps, active)
     assert truth.error_ratio(out) <= 1
+
+
+
+@pytest.mark.parametrize(("k", "depth", "possible"), [(3, 3, True), (3, 4, False), (1, 2, False)])
+def test_an_exchange_every_so_many_steps_needs_as_many_steps(k: int, depth: int, possible: bool) -> None:
+    """The kernel has room for k numbers of active slices: with a larger depth it would write past them."""
+    matrix, gpu = make("9-point", "float64"), small_gpu()
+    plan = Plan("cuda", "resident", "1x1-1", k=k, k_per_pass=k, options={"depth": depth})
+    assert (resident.SCHEDULE.feasible(plan, matrix, gpu) is None) is possible
+    depths = next(p.choices for p in resident.SCHEDULE.space(matrix, gpu, k) if p.name == "depth")
+    assert (depth in depths) is possible

@@ -324,7 +324,7 @@ struct Parts {
         __syncthreads();
         const u64 kept = keep_policy(), passing = pass_policy(), once = STREAM ? passing : kept;
 
-        // Shared memory: coefficients, slices, values, columns, x.
+        // Shared memory: coefficients, active slices (depth <= k of them), slices, values, columns, x.
         T *coefficient = reinterpret_cast<T *>(memory);
         Slice *slices = reinterpret_cast<Slice *>(memory + (k * (3 * sizeof(T) + 4) + 15) / 16 * 16);
         u32 *lasts = reinterpret_cast<u32 *>(coefficient + 3 * k);

@@ -88,6 +88,7 @@ class Resident:
         )
         default = self.untuned_for(matrix, device, k)
         orders = _PARTITIONERS
+        depths = tuple(depth for depth in DEPTHS if depth <= k)
         return (
             Parameter("variant", variants, default.variant, "dense block and lanes per block row"),
             Parameter("k_per_pass", (k,), k, "powers done per launch: all"),
@@ -98,7 +99,7 @@ class Resident:
             Parameter("x", _PLACES, default.options["x"], "where x is: shared or global memory"),
             Parameter("keep", KEEPS, 24, "MiB of the matrix that L2 is asked to keep"),
             Parameter("blocks_per_sm", BLOCKS_PER_SM, 1, "parts on a multiprocessor, to work while others wait"),
-            Parameter("depth", DEPTHS, 1, "steps from one exchange to the next, ghosts computed along in between"),
+            Parameter("depth", depths, 1, "steps from one exchange to the next, ghosts computed along in between"),
             Parameter("vectors", VECTORS, 1, "start vectors at a time"),
         )
 
@@ -129,6 +130,8 @@ class Resident:
         reason = choice_reason(plan, matrix, device, dict(_OPTIONS), int(plan.option("blocks_per_sm", 1)))
         if reason is not None:
             return reason
+        if int(plan.option("depth", 1)) > plan.k:
+            return f"an exchange every {plan.option('depth', 1)} steps, of {plan.k}"
         if plan.option("depth", 1) != 1 and plan.option("x", "shared") != "shared":
             return "with x in global memory the exchange is in every step"
         vectors = int(plan.option("vectors", 1))
