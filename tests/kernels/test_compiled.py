@@ -58,7 +58,7 @@ def test_stamp_covers_all_kernel_sources(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_every_registered_schedule_is_there() -> None:
-    assert registry.backends() == ("cpu",)
+    assert registry.backends() == ("cpu", "cuda")
     assert [s.name for s in registry.schedules("cpu")] == ["sweep", "ghost", "wavefront"]
     assert all(s.backend == "cpu" and s.description for s in registry.schedules("cpu"))
     with pytest.raises(ArgumentError, match="unknown schedule"):
