@@ -58,7 +58,21 @@ class Inspection:
 
 
 def inspect(connection: sqlite3.Connection) -> Inspection:
-    """Say what the file behind `connection` is. Raises ``sqlite3.Error`` where it cannot be read at all."""
+    """Say what the file behind `connection` is. Raises ``sqlite3.Error`` where it cannot be read at all.
+
+    All of it is read in one transaction: another process may be making the tables at this moment.
+    """
+    if connection.in_transaction:
+        return _inspect(connection)
+    connection.execute("BEGIN")
+    try:
+        return _inspect(connection)
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _inspect(connection: sqlite3.Connection) -> Inspection:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if application == 0 and not tables:

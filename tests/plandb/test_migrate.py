@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -129,3 +132,37 @@ def test_an_old_layout_on_a_read_only_medium(old: tuple[Path, list[PlanRecord]])
     finally:
         folder.chmod(0o755)
         shutil.rmtree(folder)
+
+
+class _Interrupted:
+    """A connection during whose first look another one makes the tables."""
+
+    def __init__(self, connection: sqlite3.Connection, other: sqlite3.Connection) -> None:
+        self._connection, self._other = connection, other
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._connection.in_transaction
+
+    def execute(self, statement: str) -> Any:
+        cursor = self._connection.execute(statement)
+        if "application_id" not in statement:
+            return cursor
+        rows = cursor.fetchall()
+        with contextlib.suppress(sqlite3.OperationalError):  # it may have to wait; then it was not in between
+            self._other.execute("BEGIN IMMEDIATE")
+            migrations.migrate(self._other, 0)
+            self._other.execute("COMMIT")
+        return SimpleNamespace(fetchone=lambda: rows[0])
+
+
+@pytest.mark.parametrize("journal", ["DELETE", "WAL"])
+def test_a_file_that_another_process_is_making_is_not_taken_for_a_foreign_one(tmp_path: Path, journal: str) -> None:
+    path = tmp_path / "plans.sqlite"
+    one, other = (sqlite3.connect(path, isolation_level=None, timeout=0.1) for _ in range(2))
+    other.execute(f"PRAGMA journal_mode = {journal}")
+    found = migrations.inspect(_Interrupted(one, other))  # type: ignore[arg-type]
+    assert found.fault is None
+    assert not one.in_transaction
+    one.close()
+    other.close()
