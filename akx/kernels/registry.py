@@ -15,6 +15,7 @@ _SCHEDULES: dict[tuple[str, str], str] = {
     ("cpu", "ghost"): "akx.kernels.cpu.ghost:SCHEDULE",
     ("cpu", "wavefront"): "akx.kernels.cpu.wavefront:SCHEDULE",
     ("cuda", "sweep"): "akx.kernels.cuda.sweep:SCHEDULE",
+    ("cuda", "stream"): "akx.kernels.cuda.stream:SCHEDULE",
 }
 
 
