@@ -122,7 +122,8 @@ def measure(case: Case, matrix: Matrix, powers: Sequence[int], fraction: float) 
                 found.append(one)
                 share = one["speedup"] / one["bound"]
                 print(
-                    f"{case.name} k = {k} {back:6s} depth {plan.k_per_pass:2d} chunks {one['chunks']:4d}  streamed products "
+                    f"{case.name} k = {k} {back:6s} depth {plan.k_per_pass:2d} chunks {one['chunks']:4d}  "
+                    "streamed products "
                     f"{'/'.join(f'{t * 1e3:.3f}' for t in baselines)} ms  stream {seconds * 1e3:.3f} ms  "
                     f"{one['speedup']:.2f}x  bound {one['bound']:.2f} ({share:.0%})",
                     file=sys.stderr,
