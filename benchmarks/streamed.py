@@ -44,10 +44,10 @@ def _blocks_of(matrix: Matrix, budget: int, slots: int, bits: int) -> Window:
     rows = max(SLICE, int(rows * budget / slots / stored_bytes(matrix, bits)) // SLICE * SLICE)
     while True:
         chunks = -(-matrix.n // rows)
-        window = Window(matrix.n, rows, chunks, 1, 1, slots, 0, chunks, 1, size)
+        window = Window(matrix.n, rows, chunks, 0, 1, slots, 0, chunks * rows, 1, size)
         widest = int(np.diff(pack(matrix, window, bits).begin).max())
         if widest * slots <= budget or rows == SLICE:
-            return Window(matrix.n, rows, chunks, 1, 1, slots, widest, chunks, 1, size)
+            return Window(matrix.n, rows, chunks, 0, 1, slots, widest, chunks * rows, 1, size)
         rows = max(SLICE, min(rows - SLICE, int(rows * budget / slots / widest) // SLICE * SLICE))
 
 

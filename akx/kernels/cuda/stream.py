@@ -85,7 +85,8 @@ def window_of(plan: Plan, matrix: Matrix, device: CudaDevice) -> Window | None:
     """The window of a plan for the matrix in the plan's order, None where none fits the budget."""
     ordered, budget = _ordered(matrix, plan.partitioner)[0], budget_of(plan, matrix, device)
     vectors, rows = int(plan.option("vectors", 1)), int(plan.option("rows", 0))
-    return choose_window(ordered, plan.k_per_pass, budget, vectors, _kind(plan.variant)[0], rows)
+    backs = BACKS if plan.option("back", "copy") == "copy" else 0
+    return choose_window(ordered, plan.k_per_pass, budget, vectors, _kind(plan.variant)[0], backs, rows)
 
 
 def bus_bytes(plan: Plan, matrix: Matrix) -> tuple[float, float]:
@@ -228,7 +229,7 @@ class StreamProgram:
         self._slots = empty(window.slots * window.slot_bytes, np.uint8)
         shape = (window.depth + 2, window.vectors, window.ring)
         self._rings = empty(shape, self.dtype)
-        self._staged = empty((BACKS, window.vectors, window.depth, window.rows), self.dtype)
+        self._staged = empty((window.backs, window.vectors, window.depth, window.rows), self.dtype)
         self._coefficients = empty((self.k, 3), self.dtype)
         self._known: Coefficients | None = None
         self._pinned = pinned((self.k + 1, window.vectors, self.n), self.dtype)
@@ -318,11 +319,10 @@ class _Steps:
             self.returned[-1].holds(self.work)
         self.last.holds(self.there)
         for step in range(window.steps(depth)):
-            chunk = step - window.lag
+            chunk = window.arrives(step)
             if 0 <= chunk < window.chunks and not (self.passes and window.slots == window.chunks):
-                free = step - 1 - (window.slots - ((depth - 1) * window.lag + 1))
                 if chunk >= window.slots:
-                    made[free].holds(self.there)
+                    made[window.frees(chunk - window.slots, depth)].holds(self.there)
                 self._send(chunk)
                 Mark(self.there).holds(self.work)
             if self.copied and len(self.returned) >= BACKS:
@@ -360,7 +360,7 @@ class _Steps:
             strides = window.rows, depth * window.rows
         else:
             back = self.out + (power * b * window.n + step * window.rows) * size
-            strides = b * window.n - window.lag * window.rows, window.n
+            strides = b * window.n - window.lag, window.n
         x = self.out + power * b * window.n * size
         rings = [np.uint64(of._rings.pointer + i * stride * size) for i in range(3)]
         arguments: list[Any] = [of._slots, np.uint64(window.slot_bytes)]
@@ -375,20 +375,21 @@ class _Steps:
     def _bring(self, step: int, power: int, depth: int) -> None:
         window, b = self.of.window, self.vectors
         low, high = window.powers(step, depth)
-        low = max(low, 1)
-        size, width = window.itemsize, window.rows * window.itemsize
-        short = window.n - (window.chunks - 1) * window.rows
-        pitch = (b * window.n - window.lag * window.rows) * size
+        size, n, rows = window.itemsize, window.n, window.rows
+        pitch, width = (b * n - window.lag) * size, rows * size
         for v in range(b):
-            first = low
+            first = max(low, 1)
             while first <= high:
-                chunk = step - first * window.lag
-                last_chunk = chunk == window.chunks - 1
-                count = 1 if last_chunk or pitch < width else high - first + 1
-                source = (step % BACKS * b + v) * depth + first - 1
-                to = ((power + first) * b + v) * window.n + chunk * window.rows
-                pointer, wide = self.of._staged.pointer + source * width, short * size if last_chunk else width
-                bring_rows(self.out + to * size, pitch, pointer, width, wide, count, self.back)
+                begin = step * rows - first * window.lag
+                skipped, end = max(0, -begin), min(rows, n - begin)
+                last = first
+                while end - skipped == rows and last < high and step * rows >= (last + 1) * window.lag:
+                    last += 1  # whole in both: one copy, where the pitch can be had
+                count = last - first + 1 if pitch >= width else 1
+                source = ((step % window.backs * b + v) * depth + first - 1) * rows + skipped
+                to = ((power + first) * b + v) * n + begin + skipped
+                pointer = self.of._staged.pointer + source * size
+                bring_rows(self.out + to * size, pitch, pointer, width, (end - skipped) * size, count, self.back)
                 first += count
 
 

@@ -1,16 +1,16 @@
-"""The window of `stream`: how many chunks of rows are on the device at a time, and the matrix laid out in them.
+"""The window of `stream`: how much of a matrix and its vectors is on the device at a time, and the matrix in chunks.
 
-The rows are cut into T chunks of C rows. A chunk reads columns of at most r chunks to either side (its *reach*), so
-that with a lag of l = r + 1, power p of chunk t - p l can be done at step t for all p = 1..m at once: what it reads of
-power p - 1 was made before. A chunk of the matrix is wanted from step s + l to step s + m l, hence on the device are
+The matrix comes in chunks of C rows. Row i reads columns from i - d to i + u. Let l = C + u, up to a multiple of 32.
+Then at step t, power p can be done on rows t C - p l .. t C - p l + C - 1 for all p = 1..m at once: what it reads of
+power p - 1 was made in earlier steps. On the device are
 
-    (m - 1) l + 1 + AHEAD  chunks of the matrix, AHEAD of them on their way,
-    2 l + 1                chunks of each of m + 2 vectors (v_{p-2}, read by the recurrence, is the oldest),
-    BACKS m                chunks of results on their way back.
+    ceil(m l / C) - floor(l / C) + 1 + AHEAD  chunks of the matrix, AHEAD of them on their way,
+    C + l + max(d, l)                         rows of each of m + 2 vectors (the recurrence reads v_{p-2} as well),
+    BACKS m C                                 rows of results on their way back, where those are copied.
 
 Every row comes once per pass and is computed once per power: the ghost zones of thesis sec. 6.3.1 are on the device
-already, those behind a chunk because they are kept, those before it because the powers lag. C is chosen by a model of
-the time, among the sizes whose window fits the budget.
+already, those behind a block of rows because they are kept, those before it because the powers lag. C is chosen by a
+model of the time, among the sizes whose window fits the budget.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SLICE = 32
 AHEAD, BACKS = 2, 3
 _ALIGN = 256
 #: Bytes a second over the bus and in the device, and seconds that a step takes at least: only to compare sizes with.
-_BUS, _DEVICE, _STEP = 5e10, 2.5e12, 5e-6
+_BUS, _DEVICE, _STEP = 5e10, 2.5e12, 8e-6
 
 
 @dataclass(frozen=True)
@@ -44,16 +44,18 @@ class Window:
     n, rows, chunks : int
         Rows of the matrix and of a chunk (a multiple of 32), and chunks.
     lag : int
-        Steps from one power of a chunk to the next.
+        Rows from one power to the next, a multiple of 32.
     depth : int
         Powers per pass.
     slots, slot_bytes : int
         Chunks of the matrix on the device, and bytes for each.
-    kept : int
-        Chunks of each vector on the device.
+    ring : int
+        Rows of each vector on the device, a multiple of 32: row i is at i mod ring.
     vectors : int
         Start vectors at a time.
     itemsize : int
+    backs : int
+        Steps whose results are on their way back.
     """
 
     n: int
@@ -63,14 +65,10 @@ class Window:
     depth: int
     slots: int
     slot_bytes: int
-    kept: int
+    ring: int
     vectors: int
     itemsize: int
-
-    @property
-    def ring(self) -> int:
-        """Rows of each vector on the device."""
-        return self.kept * self.rows
+    backs: int = 0
 
     @property
     def header(self) -> int:
@@ -80,16 +78,25 @@ class Window:
     @property
     def nbytes(self) -> int:
         """Bytes on the device."""
-        vectors = (self.depth + 2) * self.kept + self.depth * BACKS
-        return self.slots * self.slot_bytes + vectors * self.rows * self.vectors * self.itemsize
+        rows = (self.depth + 2) * self.ring + self.depth * self.backs * self.rows
+        return self.slots * self.slot_bytes + rows * self.vectors * self.itemsize
 
     def steps(self, depth: int) -> int:
         """Steps of a pass of `depth` powers."""
-        return self.chunks + depth * self.lag
+        return (self.n - 1 + depth * self.lag) // self.rows + 1
 
     def powers(self, step: int, depth: int) -> tuple[int, int]:
         """The first and last power done in a step; power 0 is the fetching of x. None where last < first."""
-        return max(0, -(-(step - self.chunks + 1) // self.lag)), min(depth, step // self.lag)
+        at = step * self.rows
+        return max(0, (at - self.n) // self.lag + 1), min(depth, (at + self.rows - 1) // self.lag)
+
+    def arrives(self, step: int) -> int:
+        """The chunk that is first used in a step."""
+        return step - self.lag // self.rows
+
+    def frees(self, chunk: int, depth: int) -> int:
+        """The last step that uses a chunk, in a pass of `depth` powers."""
+        return chunk - (-depth * self.lag // self.rows)
 
 
 def header_bytes(rows: int) -> int:
@@ -100,21 +107,19 @@ def _pattern(matrix: Matrix) -> Pattern:
     return Pattern(unsigned(matrix.indptr), unsigned(matrix.indices), matrix.n)
 
 
-def _slices(matrix: Matrix) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Least and greatest row or column of each slice of 32 rows, and where its slots begin; memoised."""
+def _slices(matrix: Matrix) -> tuple[int, int, NDArray[Any]]:
+    """How far columns lie below and above their rows, and where the slots of each slice begin; memoised."""
     key = ("akx.kernels.cuda.window.slices",)
     if key not in matrix.pattern_cache:
-        low = np.arange(matrix.n, dtype=np.int64)
-        high = low.copy()
         length = np.diff(matrix.indptr).astype(np.int64)
-        full = length > 0
-        low[full] = np.minimum(low[full], matrix.indices[matrix.indptr[:-1][full]])
-        high[full] = np.maximum(high[full], matrix.indices[matrix.indptr[1:][full] - 1])
+        full = np.flatnonzero(length)
+        first, last = (matrix.indices[end] for end in (matrix.indptr[full], matrix.indptr[full + 1] - 1))
+        below, above = int((full - first).max(initial=0)), int((last - full).max(initial=0))
         at = np.arange(0, matrix.n, SLICE)
         start = np.zeros(at.size + 1, np.int64)
         np.cumsum(np.maximum.reduceat(length, at) * SLICE, out=start[1:])
-        matrix.pattern_cache[key] = np.minimum.reduceat(low, at), np.maximum.reduceat(high, at), start
-    found: tuple[NDArray[Any], NDArray[Any], NDArray[Any]] = matrix.pattern_cache[key]
+        matrix.pattern_cache[key] = below, above, start
+    found: tuple[int, int, NDArray[Any]] = matrix.pattern_cache[key]
     return found
 
 
@@ -124,17 +129,21 @@ def stored_bytes(matrix: Matrix, bits: int) -> int:
     return int(start[-1]) * (matrix.dtype.itemsize + bits // 8) + 8 * (start.size - 1)
 
 
-def _window(matrix: Matrix, rows: int, depth: int, vectors: int, bits: int) -> Window:
-    low, high, start = _slices(matrix)
-    at = np.arange(0, low.size, rows // SLICE)
-    own = np.arange(at.size)
-    below, above = np.minimum.reduceat(low, at) // rows, np.maximum.reduceat(high, at) // rows
-    lag = int(max((own - below).max(), (above - own).max())) + 1
+def _window(matrix: Matrix, rows: int, depth: int, vectors: int, bits: int, backs: int) -> Window:
+    below, above, start = _slices(matrix)
+    at = np.arange(0, start.size - 1, rows // SLICE)
+    lag, down = rows + _whole(above), _whole(below)
     size = matrix.dtype.itemsize
     most = int(np.diff(np.append(start[at], start[-1])).max())
     slot = -(-(header_bytes(rows) + most * (size + bits // 8)) // _ALIGN) * _ALIGN
-    slots, kept = min(at.size, (depth - 1) * lag + 1 + AHEAD), min(at.size, 2 * lag + 1)
-    return Window(matrix.n, rows, at.size, lag, depth, slots, slot, kept, vectors, size)
+    slots = min(at.size, -(-depth * lag // rows) - lag // rows + 1 + AHEAD)
+    ring = min(_whole(matrix.n), rows + lag + max(down, lag))
+    return Window(matrix.n, rows, at.size, lag, depth, slots, slot, ring, vectors, size, backs)
+
+
+def _whole(rows: int) -> int:
+    """Rows up to whole slices."""
+    return -(-rows // SLICE) * SLICE
 
 
 def _seconds(window: Window, bus: float) -> float:
@@ -142,12 +151,14 @@ def _seconds(window: Window, bus: float) -> float:
     results = window.depth * window.rows * window.vectors * window.itemsize
     work = max(_STEP, window.depth * bus / _DEVICE)
     step = max(work, bus / _BUS, results / _BUS)
-    return window.chunks * step + window.depth * window.lag * work + bus / _BUS
+    return window.chunks * step + (window.steps(window.depth) - window.chunks) * work + bus / _BUS
 
 
-def choose_window(matrix: Matrix, depth: int, budget: int, vectors: int, bits: int, rows: int = 0) -> Window | None:
+def choose_window(
+    matrix: Matrix, depth: int, budget: int, vectors: int, bits: int, backs: int, rows: int = 0
+) -> Window | None:
     """The window with the least expected time that fits the budget, of chunks of `rows` rows where given; or None."""
-    key = ("akx.kernels.cuda.window", depth, budget, vectors, bits, rows, matrix.dtype.itemsize)
+    key = ("akx.kernels.cuda.window", depth, budget, vectors, bits, backs, rows, matrix.dtype.itemsize)
     if key not in matrix.pattern_cache:
         sizes: list[int] = [-(-rows // SLICE) * SLICE] if rows else []
         size = -(-matrix.n // SLICE) * SLICE
@@ -157,7 +168,7 @@ def choose_window(matrix: Matrix, depth: int, budget: int, vectors: int, bits: i
         best: tuple[float, Window] | None = None
         total = stored_bytes(matrix, bits)
         for size in sizes:
-            found = _window(matrix, size, depth, vectors, bits)
+            found = _window(matrix, size, depth, vectors, bits, backs)
             seconds = _seconds(found, total / found.chunks)
             if found.nbytes <= budget and (best is None or seconds < best[0]):
                 best = seconds, found
