@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from akx.errors import AkxError
 from akx.kernels import reference
-from akx.kernels.base import as_coefficients
+from akx.kernels.base import Coefficients, as_coefficients
 from akx.matrix import Matrix
 from akx.plan import Plan
 from benchmarks import record
@@ -38,8 +38,13 @@ POWERS = (4, 8, 11, 15, 24, 34, 39)
 #: Lanes per row, by entries per row.
 _LANES = ((48, 8), (24, 4), (8, 2), (0, 1))
 _REPEATS = 7
-#: Sizes of chunks tried, in terms of the one that the model chooses.
-_SIZES = (1, 2)
+#: What is tried, one setting after another; sizes of chunks in terms of the one that the model chooses.
+_TUNED: dict[str, tuple[Any, ...]] = {
+    "back": ("copy", "direct"),
+    "rows": (1, 0.6, 0.8, 1.25, 1.6, 2.2),
+    "ahead": (2, 1, 4),
+    "block": (256, 128),
+}
 
 
 def timed(call: Callable[[], None]) -> float:
@@ -73,6 +78,37 @@ def measure(case: Case, matrix: Matrix, powers: Sequence[int], fraction: float) 
         if truth is not None and out.tobytes() != truth[: out.shape[0]].tobytes():
             raise ValueError(f"{case.name} k = {out.shape[0] - 1}: {what} differs")
 
+    def trial(plan: Plan, by: Coefficients, baseline: float) -> dict[str, Any]:
+        program: Any = stream.SCHEDULE.prepare(matrix, plan)
+        held = program.pinned_vectors(1)
+        held[:] = np.nan
+        held[0] = x
+        seconds = timed(lambda: program.queue(1, by))
+        check(held, plan.label())
+        limit = stream.bound(plan, matrix)
+        print(
+            f"{case.name} {plan.label()} chunks {program.window.chunks}: streamed products {baseline * 1e3:.3f} ms  "
+            f"stream {seconds * 1e3:.3f} ms  {baseline / seconds:.2f}x  bound {limit:.2f} "
+            f"({baseline / seconds / limit:.0%})",
+            file=sys.stderr,
+            flush=True,
+        )
+        return {
+            "matrix": case.name,
+            "fraction": fraction,
+            "k": plan.k,
+            "baseline_seconds": baseline,
+            "seconds": seconds,
+            "speedup": baseline / seconds,
+            "bound": limit,
+            "redundancy": stream.SCHEDULE.traffic(plan, matrix, device).redundancy,
+            "chunks": program.window.chunks,
+            "device_bytes": program.nbytes,
+            "budget_bytes": budget,
+            "error": error,
+            "plan": plan.label(),
+        }
+
     for k in sorted(powers, reverse=True):
         coefficients = as_coefficients(np.ones(k), np.zeros(k), np.zeros(k), matrix.dtype)
         baselines = []
@@ -92,44 +128,21 @@ def measure(case: Case, matrix: Matrix, powers: Sequence[int], fraction: float) 
         while base.k_per_pass > 1 and stream.SCHEDULE.feasible(base, matrix, device) is not None:
             base = base.replace(k_per_pass=-(-base.k_per_pass // 2))
         window = stream.window_of(base, matrix, device)
-        for times in _SIZES:
-            for back in stream.BACK:
-                rows = 0 if window is None or times == 1 else times * window.rows
-                plan = base.replace(options={**base.options, "back": back, "rows": rows})
-                if stream.SCHEDULE.feasible(plan, matrix, device) is not None:
-                    continue
-                program: Any = stream.SCHEDULE.prepare(matrix, plan)
-                held = program.pinned_vectors(1)
-                held[:] = np.nan
-                held[0] = x
-                seconds = timed(lambda made=program, by=coefficients: made.queue(1, by))  # type: ignore[misc]
-                check(held, plan.label())
-                one = {
-                    "matrix": case.name,
-                    "fraction": fraction,
-                    "k": k,
-                    "baseline_seconds": min(baselines),
-                    "seconds": seconds,
-                    "speedup": min(baselines) / seconds,
-                    "bound": stream.bound(plan, matrix),
-                    "redundancy": stream.SCHEDULE.traffic(plan, matrix, device).redundancy,
-                    "chunks": program.window.chunks,
-                    "device_bytes": program.nbytes,
-                    "budget_bytes": budget,
-                    "error": error,
-                    "plan": plan.label(),
-                }
-                found.append(one)
-                share = one["speedup"] / one["bound"]
-                print(
-                    f"{case.name} k = {k} {back:6s} depth {plan.k_per_pass:2d} chunks {one['chunks']:4d}  "
-                    "streamed products "
-                    f"{'/'.join(f'{t * 1e3:.3f}' for t in baselines)} ms  stream {seconds * 1e3:.3f} ms  "
-                    f"{one['speedup']:.2f}x  bound {one['bound']:.2f} ({share:.0%})",
-                    file=sys.stderr,
-                    flush=True,
-                )
-                del program, held
+        chosen = base
+        for name, choices in _TUNED.items():  # one setting after another, each from the best so far
+            tried = []
+            for choice in choices:
+                value = choice
+                if name == "rows":
+                    value = 0 if window is None or choice == 1 else int(float(choice) * window.rows)
+                plan = chosen.replace(options={**chosen.options, name: value})
+                known = next((one for one in found if one["plan"] == plan.label()), None)
+                if known is None and stream.SCHEDULE.feasible(plan, matrix, device) is None:
+                    known = trial(plan, coefficients, min(baselines))
+                    found.append(known)
+                if known is not None:
+                    tried.append((known["seconds"], plan))
+            chosen = min(tried, key=lambda pair: pair[0])[1] if tried else chosen
     best: dict[int, dict[str, Any]] = {}
     for one in found:
         if one["k"] not in best or one["seconds"] < best[one["k"]]["seconds"]:

@@ -11,11 +11,10 @@ from test_contract import DTYPES, KINDS, make_coefficients, make_matrix, random_
 
 from akx.device.cuda.facts import CudaDevice
 from akx.device.cuda.runtime import cuda_missing
-from akx.errors import InfeasibleError
 from akx.kernels import reference, registry
 from akx.kernels.base import Coefficients
 from akx.kernels.cuda import stream
-from akx.kernels.cuda.window import AHEAD, Chunks, Window, pack
+from akx.kernels.cuda.window import Chunks, Window, pack
 from akx.matrix import Matrix
 from akx.plan import Plan
 from benchmarks import gallery
@@ -127,7 +126,7 @@ def interpreted_ratio(plan: Plan, matrix: Matrix, b: int = 2, seed: int = 0) -> 
 def test_windows_of_the_gallery(name: str, variant: str) -> None:
     matrix = gallery_matrix(name)
     for depth, rows in ((5, 0), (3, 64), (1, 0), (5, 320)):
-        plan = plan_of(matrix, 5, variant, depth, budget=2**30, rows=rows, vectors=2)
+        plan = plan_of(matrix, 5, variant, depth, budget=2**30, rows=rows, vectors=2, ahead=1 + rows % 3)
         assert interpreted_ratio(plan, matrix) <= 1, plan.label()
 
 
@@ -148,7 +147,7 @@ def test_a_small_budget_makes_many_chunks() -> None:
     assert window is not None
     assert window.chunks > 64
     assert window.slots < window.chunks
-    assert window.slots >= 5 * window.lag // window.rows + AHEAD
+    assert window.slots >= 5 * window.lag // window.rows + 2
     assert interpreted_ratio(plan, matrix, b=1) <= 1
 
 
@@ -224,12 +223,11 @@ class TestOnTheGpu:
             matrix = make_matrix(kind, n, dtype, n)
             basis = ("chebyshev", "newton", "monomial")[(turn + KINDS.index(kind)) % 3]
             for back, depth, rows in (("copy", 4, 0), ("direct", 2, 32), ("copy", 3, 96)):
-                options = {"budget": 2**30, "rows": rows, "back": back, "vectors": (1, 2, 4)[turn]}
+                ahead = depth - 1
+                options = {"budget": 2**30, "rows": rows, "back": back, "vectors": (1, 2, 4)[turn], "ahead": ahead}
                 plan = plan_of(matrix, 4, f"sell-{(1, 2, 8)[turn]}", depth, **options)
-                try:
+                if stream.SCHEDULE.feasible(plan, matrix, GPU) is None:
                     check(plan, matrix, (1, 2, 3)[turn], basis, turn)
-                except InfeasibleError as reason:
-                    assert "padding" in str(reason)
 
     @pytest.mark.parametrize("name", ["brick", "shell", "mc2depi", "9-point", "27-point"])
     @pytest.mark.parametrize("back", stream.BACK)

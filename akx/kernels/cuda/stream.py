@@ -45,10 +45,10 @@ __all__ = ["SCHEDULE", "VARIANTS", "Streamed", "bound", "budget_of", "bus_bytes"
 _SOURCE = Path(__file__).with_name("stream.cu")
 VARIANTS = tuple(f"{name}-{lanes}" for name in ("sell16", "sell") for lanes in (1, 2, 4, 8))
 _PARTITIONERS = ("natural", "rcm")
-BLOCKS, VECTORS, BACK = (128, 256, 512), (1, 2, 4, 8), ("copy", "direct")
+BLOCKS, VECTORS, BACK, AHEADS = (128, 256, 512), (1, 2, 4, 8), ("copy", "direct"), (1, 2, 3, 4)
 _SHARE = 0.9
 _MOST_PADDING = 2.0
-_OPTIONS = {"block": BLOCKS, "vectors": VECTORS, "back": BACK}
+_OPTIONS = {"block": BLOCKS, "vectors": VECTORS, "back": BACK, "ahead": AHEADS}
 
 
 def _kind(variant: str) -> tuple[int, int]:
@@ -86,7 +86,8 @@ def window_of(plan: Plan, matrix: Matrix, device: CudaDevice) -> Window | None:
     ordered, budget = _ordered(matrix, plan.partitioner)[0], budget_of(plan, matrix, device)
     vectors, rows = int(plan.option("vectors", 1)), int(plan.option("rows", 0))
     backs = BACKS if plan.option("back", "copy") == "copy" else 0
-    return choose_window(ordered, plan.k_per_pass, budget, vectors, _kind(plan.variant)[0], backs, rows)
+    bits, ahead = _kind(plan.variant)[0], int(plan.option("ahead", 2))
+    return choose_window(ordered, plan.k_per_pass, budget, vectors, bits, backs, ahead, rows)
 
 
 def bus_bytes(plan: Plan, matrix: Matrix) -> tuple[float, float]:
@@ -132,6 +133,7 @@ class Streamed:
             Parameter("k_per_pass", passes, passes[-1], "powers done each time the matrix comes by"),
             Parameter("block", BLOCKS, 256, "threads per block"),
             Parameter("back", BACK, "copy", "how results return: copied, or written to the host by the kernels"),
+            Parameter("ahead", AHEADS, 2, "chunks of the matrix that are on their way at a time"),
             Parameter("vectors", VECTORS, 1, "start vectors at a time"),
         )
 

@@ -4,7 +4,7 @@ The matrix comes in chunks of C rows. Row i reads columns from i - d to i + u. L
 Then at step t, power p can be done on rows t C - p l .. t C - p l + C - 1 for all p = 1..m at once: what it reads of
 power p - 1 was made in earlier steps. On the device are
 
-    ceil(m l / C) - floor(l / C) + 1 + AHEAD  chunks of the matrix, AHEAD of them on their way,
+    ceil(m l / C) - floor(l / C) + 1 + ahead  chunks of the matrix, `ahead` of them on their way,
     C + l + max(d, l)                         rows of each of m + 2 vectors (the recurrence reads v_{p-2} as well),
     BACKS m C                                 rows of results on their way back, where those are copied.
 
@@ -25,11 +25,11 @@ from akx.formats import sell
 from akx.formats.base import Pattern, unsigned
 from akx.matrix import Matrix
 
-__all__ = ["AHEAD", "BACKS", "SLICE", "Chunks", "Window", "choose_window", "pack"]
+__all__ = ["BACKS", "SLICE", "Chunks", "Window", "choose_window", "pack"]
 
 SLICE = 32
-#: Chunks of the matrix on their way beside those in use, and steps whose results are on their way back.
-AHEAD, BACKS = 2, 3
+#: Steps whose results are on their way back.
+BACKS = 3
 _ALIGN = 256
 #: Bytes a second over the bus and in the device, and seconds that a step takes at least: only to compare sizes with.
 _BUS, _DEVICE, _STEP = 5e10, 2.5e12, 8e-6
@@ -129,14 +129,14 @@ def stored_bytes(matrix: Matrix, bits: int) -> int:
     return int(start[-1]) * (matrix.dtype.itemsize + bits // 8) + 8 * (start.size - 1)
 
 
-def _window(matrix: Matrix, rows: int, depth: int, vectors: int, bits: int, backs: int) -> Window:
+def _window(matrix: Matrix, rows: int, depth: int, vectors: int, bits: int, backs: int, ahead: int) -> Window:
     below, above, start = _slices(matrix)
     at = np.arange(0, start.size - 1, rows // SLICE)
     lag, down = rows + _whole(above), _whole(below)
     size = matrix.dtype.itemsize
     most = int(np.diff(np.append(start[at], start[-1])).max())
     slot = -(-(header_bytes(rows) + most * (size + bits // 8)) // _ALIGN) * _ALIGN
-    slots = min(at.size, -(-depth * lag // rows) - lag // rows + 1 + AHEAD)
+    slots = min(at.size, -(-depth * lag // rows) - lag // rows + 1 + ahead)
     ring = min(_whole(matrix.n), rows + lag + max(down, lag))
     return Window(matrix.n, rows, at.size, lag, depth, slots, slot, ring, vectors, size, backs)
 
@@ -155,10 +155,10 @@ def _seconds(window: Window, bus: float) -> float:
 
 
 def choose_window(
-    matrix: Matrix, depth: int, budget: int, vectors: int, bits: int, backs: int, rows: int = 0
+    matrix: Matrix, depth: int, budget: int, vectors: int, bits: int, backs: int, ahead: int, rows: int = 0
 ) -> Window | None:
     """The window with the least expected time that fits the budget, of chunks of `rows` rows where given; or None."""
-    key = ("akx.kernels.cuda.window", depth, budget, vectors, bits, backs, rows, matrix.dtype.itemsize)
+    key = ("akx.kernels.cuda.window", depth, budget, vectors, bits, backs, ahead, rows, matrix.dtype.itemsize)
     if key not in matrix.pattern_cache:
         sizes: list[int] = [-(-rows // SLICE) * SLICE] if rows else []
         size = -(-matrix.n // SLICE) * SLICE
@@ -168,7 +168,7 @@ def choose_window(
         best: tuple[float, Window] | None = None
         total = stored_bytes(matrix, bits)
         for size in sizes:
-            found = _window(matrix, size, depth, vectors, bits, backs)
+            found = _window(matrix, size, depth, vectors, bits, backs, ahead)
             seconds = _seconds(found, total / found.chunks)
             if found.nbytes <= budget and (best is None or seconds < best[0]):
                 best = seconds, found
