@@ -15,6 +15,8 @@ _SCHEDULES: dict[tuple[str, str], str] = {
     ("cpu", "ghost"): "akx.kernels.cpu.ghost:SCHEDULE",
     ("cpu", "wavefront"): "akx.kernels.cpu.wavefront:SCHEDULE",
     ("cuda", "sweep"): "akx.kernels.cuda.sweep:SCHEDULE",
+    ("cuda", "ghost"): "akx.kernels.cuda.ghost:SCHEDULE",
+    ("cuda", "resident"): "akx.kernels.cuda.resident:SCHEDULE",
     ("cuda", "stream"): "akx.kernels.cuda.stream:SCHEDULE",
 }
 

@@ -54,6 +54,8 @@ _PARTITIONERS = ("natural", "metis")
 _PLACES = ("shared", "global")
 KEEPS = (0, 16, 24, 32, 40)
 DEPTHS = (1, 2, 3, 4, 6, 8)
+#: With two blocks on a multiprocessor one can work while the other waits.
+BLOCKS_PER_SM = (1, 2, 4)
 _OPTIONS = {
     "block": BLOCKS,
     "held_slices": HELD_SLICES,
@@ -62,6 +64,7 @@ _OPTIONS = {
     "keep": KEEPS,
     "vectors": VECTORS,
     "depth": DEPTHS,
+    "blocks_per_sm": BLOCKS_PER_SM,
 }
 #: Closures may hold at most this many times the nodes of the matrix.
 _MOST_ROWS = 4.0
@@ -87,12 +90,14 @@ class Resident:
         orders = _PARTITIONERS
         return (
             Parameter("variant", variants, default.variant, "dense block and lanes per block row"),
+            Parameter("k_per_pass", (k,), k, "powers done per launch: all"),
             Parameter("partitioner", orders, "natural", "how rows are dealt to multiprocessors"),
             Parameter("block", BLOCKS, default.options["block"], "threads per multiprocessor"),
             Parameter("held_slices", HELD_SLICES, default.options["held_slices"], "slices of a warp in registers"),
             Parameter("held_slots", HELD_SLOTS, default.options["held_slots"], "slots of each of them in registers"),
             Parameter("x", _PLACES, default.options["x"], "where x is: shared or global memory"),
-            Parameter("keep", KEEPS, 32, "MiB of the matrix that L2 is asked to keep"),
+            Parameter("keep", KEEPS, 24, "MiB of the matrix that L2 is asked to keep"),
+            Parameter("blocks_per_sm", BLOCKS_PER_SM, 1, "parts on a multiprocessor, to work while others wait"),
             Parameter("depth", DEPTHS, 1, "steps from one exchange to the next, ghosts computed along in between"),
             Parameter("vectors", VECTORS, 1, "start vectors at a time"),
         )
@@ -104,14 +109,14 @@ class Resident:
         lanes = next((n for n in (1, 2, 4, 8) if block_rows * n >= 512 or n == 8), 8)
         while lanes > 1 and padding(matrix, lanes, bc) > 1.25:
             lanes //= 2
-        x = matrix.n * matrix.dtype.itemsize * 3 / max(device.sms, 1)
-        place = "shared" if x <= 0.6 * device.shared_per_block else "global"
+        # Where nothing is read again in each step, x in shared memory is faster; else what it takes is missed more.
+        once = matrix.nnz * (matrix.dtype.itemsize + 2 / (br * bc)) + 3 * matrix.n * matrix.dtype.itemsize
         options: dict[str, Option] = {
-            "block": 512,
+            "block": 1024 if br * bc == 1 else 384,
             "held_slices": 0,
             "held_slots": 1,
-            "x": place,
-            "keep": 32,
+            "x": "shared" if once <= 1.3 * device.sms * device.shared_per_block else "global",
+            "keep": 24,
             "vectors": 1,
         }
         return Plan(self.backend, self.name, f"{br}x{bc}-{lanes}", k=k, k_per_pass=k, options=options)
@@ -119,7 +124,9 @@ class Resident:
     def feasible(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         if plan.partitioner not in _PARTITIONERS:
             return f"no partitioner {plan.partitioner!r} here, expected one of {', '.join(_PARTITIONERS)}"
-        reason = choice_reason(plan, matrix, device, dict(_OPTIONS), 1)
+        if plan.k_per_pass != plan.k:
+            return f"all {plan.k} powers are done in one pass, not {plan.k_per_pass} at a time"
+        reason = choice_reason(plan, matrix, device, dict(_OPTIONS), int(plan.option("blocks_per_sm", 1)))
         if reason is not None:
             return reason
         if plan.option("depth", 1) != 1 and plan.option("x", "shared") != "shared":
@@ -153,14 +160,16 @@ class Resident:
         laid_out, zones = lay_out_resident(matrix, plan, device)
         depth = int(plan.option("depth", 1))
         active = {} if zones is None else {depth: active_slices(zones, shape_of(plan), depth)}
-        return PartsProgram(matrix, laid_out, plan, (plan.k,), active, 1)
+        return PartsProgram(matrix, laid_out, plan, (plan.k,), active, int(plan.option("blocks_per_sm", 1)))
 
 
 def lay_out_resident(matrix: Matrix, plan: Plan, device: CudaDevice) -> tuple[LaidOut, GhostZones | None]:
     """The matrix in one part per multiprocessor, and the ghost zones if the exchange is not in every step."""
     shape = shape_of(plan)
     mode = SHARED if plan.option("x", "shared") == "shared" else GLOBAL
-    nodes, zones = _nodes(matrix, plan.partitioner, shape, device.sms, int(plan.option("depth", 1)))
+    per_sm = int(plan.option("blocks_per_sm", 1))
+    limit = min(device.shared_per_block, device.shared_per_sm // per_sm - 1024)
+    nodes, zones = _nodes(matrix, plan.partitioner, shape, device.sms * per_sm, int(plan.option("depth", 1)))
     if mode == GLOBAL:
         nodes = Nodes(
             _own_rows(nodes),
@@ -172,7 +181,7 @@ def lay_out_resident(matrix: Matrix, plan: Plan, device: CudaDevice) -> tuple[La
             nodes.neighbour_ptr,
         )
     vectors = int(plan.option("vectors", 1))
-    return lay_out_parts(matrix, nodes, shape, mode, plan.k, vectors, device.shared_per_block), zones
+    return lay_out_parts(matrix, nodes, shape, mode, plan.k, vectors, limit), zones
 
 
 def _nodes(matrix: Matrix, partitioner: str, shape: Shape, parts: int, depth: int) -> tuple[Nodes, GhostZones | None]:

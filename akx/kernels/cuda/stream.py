@@ -126,6 +126,8 @@ class Streamed:
     def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
         per_row = matrix.nnz / max(1, matrix.n)
         variants = sorted(VARIANTS, key=lambda v: (v.startswith("sell-"), per_row < 8 * int(v.split("-")[1])))
+        if _fits(matrix, k, int(_SHARE * device.memory_bytes)):  # nothing to search: no plan without a budget will do
+            return (Parameter("variant", tuple(variants[:1]), variants[0], "width of columns and lanes per row"),)
         passes = tuple(dict.fromkeys(max(1, ceil(k / p)) for p in (8, 4, 3, 2, 1)))
         return (
             Parameter("variant", tuple(variants), variants[0], "width of columns and lanes per row"),
@@ -144,8 +146,8 @@ class Streamed:
         if not 0 < matrix.n < 2**32 or matrix.nnz >= 2**40:
             return f"{matrix.n} rows and {matrix.nnz} entries are out of range"
         size, budget = matrix.dtype.itemsize, budget_of(plan, matrix, device)
-        whole = matrix.nnz * (size + 4.0) + matrix.n * (4.0 + (plan.k + 1.0) * size)
-        if not plan.option("budget", 0) and not plan.option("fraction", 0.0) and whole <= budget:
+        unasked = not plan.option("budget", 0) and not plan.option("fraction", 0.0)
+        if unasked and _fits(matrix, plan.k, budget):
             return "the matrix fits the device; set a budget or a fraction to stream it all the same"
         bits = _kind(plan.variant)[0]
         ordered = _ordered(matrix, plan.partitioner)[0]
@@ -201,6 +203,12 @@ class Streamed:
         program = StreamProgram(matrix, plan, device)
         program.update_values(matrix.data)
         return program
+
+
+def _fits(matrix: Matrix, k: int, budget: int) -> bool:
+    """Whether the matrix in CSR and k + 1 vectors fit so many bytes."""
+    size = matrix.dtype.itemsize
+    return matrix.nnz * (size + 4.0) + matrix.n * (4.0 + (k + 1.0) * size) <= budget
 
 
 def _near(matrix: Matrix) -> bool:
