@@ -22,7 +22,7 @@ from akx.device.cuda.facts import cuda_device
 from akx.device.cuda.launch import Graph, Stream, capture, default_stream
 from akx.device.cuda.memory import empty, pinned
 from akx.kernels.base import Coefficients
-from akx.kernels.cuda.stream import step_kernel
+from akx.kernels.cuda.stream_program import step_kernel
 from akx.kernels.cuda.window import SLICE, Window, pack, stored_bytes
 from akx.matrix import Matrix
 
