@@ -118,7 +118,8 @@ def merge(document: Json | None, origin: Provenance, entries: Iterable[Mapping[s
     added = [{**entry, "commit": origin["commit"], "date": origin["date"]} for entry in entries]
     replaced = {_key(entry) for entry in added}
     kept = [entry for entry in (document or empty(origin))["powers"] if _key(entry) not in replaced]
-    return {**origin, "powers": sorted(kept + added, key=_order)}
+    others = {"stream": document["stream"]} if document is not None and "stream" in document else {}
+    return {**origin, "powers": sorted(kept + added, key=_order), **others}
 
 
 def save(path: Path, document: Json) -> None:

@@ -1,0 +1,229 @@
+"""The program of `stream`: a call as one graph of copies to the device, kernels and copies of results to the host.
+
+Each step of :mod:`akx.kernels.cuda.window` is a launch. It waits for the chunk that it is the first to use, and where
+results are copied, for the copy that empties the buffer it writes to; a chunk is sent as soon as the step that is the
+last to use what lies in its slot is done. Nothing else is ordered: the three streams run as far ahead as they can.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.device.cuda.compile import load
+from akx.device.cuda.copies import Mark, bring_rows, send
+from akx.device.cuda.facts import CudaDevice
+from akx.device.cuda.launch import Graph, Kernel, Stream, capture, default_stream
+from akx.device.cuda.memory import DeviceArray, empty, pinned
+from akx.kernels.base import Coefficients
+from akx.kernels.cuda.program import C_TYPES
+from akx.kernels.cuda.window import BACKS, Window, pack
+from akx.matrix import Matrix
+from akx.plan import Plan
+
+__all__ = ["Ordered", "StreamProgram", "kind_of", "step_kernel"]
+
+#: A matrix in the order of its rows that a plan wants, the permutation, and that of the entries (None: as it was).
+Ordered = tuple[Matrix, NDArray[Any] | None, NDArray[Any] | None]
+_SOURCE = Path(__file__).with_name("stream.cu")
+
+
+def kind_of(variant: str) -> tuple[int, int]:
+    """Bits of a column and lanes per row."""
+    name, lanes = variant.split("-")
+    return (16 if name == "sell16" else 32), int(lanes)
+
+
+def step_kernel(dtype: np.dtype[Any], variant: str, vectors: int, device: CudaDevice) -> Kernel:
+    """The kernel of one step."""
+    bits, lanes = kind_of(variant)
+    macros: dict[str, int | str] = {
+        "AKX_VALUE": C_TYPES[dtype.name],
+        "AKX_VECTORS": vectors,
+        "AKX_INDEX": f"u{bits}",
+        "AKX_LANES": lanes,
+    }
+    return load(_SOURCE, macros, device=device).kernel("step")
+
+
+class StreamProgram:
+    """The matrix in page-locked memory, the window on the device, and a graph for each number of start vectors.
+
+    Attributes
+    ----------
+    window : Window
+    """
+
+    def __init__(self, ordered: Ordered, plan: Plan, window: Window, device: CudaDevice) -> None:
+        matrix, self._order, self._entries = ordered
+        self.window, self._plan, self._device, self.dtype = window, plan, device, matrix.dtype
+        self.n, self.k = matrix.n, plan.k
+        self._chunks = pack(matrix, window, kind_of(plan.variant)[0], pinned)
+        self._slots = empty(window.slots * window.slot_bytes, np.uint8)
+        shape = (window.depth + 2, window.vectors, window.ring)
+        self._rings = empty(shape, self.dtype)
+        self._staged = empty((window.backs, window.vectors, window.depth, window.rows), self.dtype)
+        self._coefficients = empty((self.k, 3), self.dtype)
+        self._known: Coefficients | None = None
+        self._pinned = pinned((self.k + 1, window.vectors, self.n), self.dtype)
+        self._graphs: dict[int, Graph] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device: what the budget is for."""
+        held = (self._slots, self._rings, self._staged, self._coefficients)
+        return sum(array.nbytes for array in held)
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes of page-locked host memory, and of the map of the entries."""
+        return self._chunks.data.nbytes + self._pinned.nbytes + self._chunks.slot.nbytes
+
+    def update_values(self, data: NDArray[Any]) -> None:
+        """Take new values, in the order of the matrix's canonical CSR data."""
+        values = self._chunks.data.view(self.dtype)
+        values[self._chunks.slot] = data if self._entries is None else data[self._entries]
+
+    def run(self, x: Any, out: Any, coefficients: Coefficients) -> None:
+        """Fill out (k+1, b, n) from x (b, n): both NumPy arrays, or both on the device."""
+        if isinstance(x, DeviceArray):
+            found = np.empty(out.shape, self.dtype)
+            self.run(x.get(), found, coefficients)
+            out.set(found)
+            return
+        out[0] = x
+        for first in range(0, x.shape[0], self.window.vectors):
+            group = slice(first, min(first + self.window.vectors, x.shape[0]))
+            held = self.pinned_vectors(group.stop - first)
+            held[0] = x[group] if self._order is None else x[group][:, self._order]
+            self.queue(group.stop - first, coefficients)
+            default_stream().synchronize()
+            if self._order is None:
+                out[1:, group] = held[1:]
+            else:
+                out[1:, group, self._order] = held[1:]
+
+    def pinned_vectors(self, vectors: int) -> NDArray[Any]:
+        """The page-locked (k+1, vectors, n) array that :meth:`queue` works on: v_0 is to be put there."""
+        flat: NDArray[Any] = self._pinned.reshape(-1)[: (self.k + 1) * vectors * self.n]
+        return flat.reshape(self.k + 1, vectors, self.n)
+
+    def queue(self, vectors: int, coefficients: Coefficients) -> None:
+        """Queue one call on the vectors in page-locked memory, in the order of the plan's rows."""
+        if coefficients is not self._known:
+            triples = np.stack([coefficients.a, coefficients.b, coefficients.c], axis=1)
+            self._coefficients.set(triples.astype(self.dtype))
+            self._known = coefficients
+        if vectors not in self._graphs:
+            self._graphs[vectors] = self._record(vectors)
+        self._graphs[vectors].launch(default_stream())
+
+    def _record(self, vectors: int) -> Graph:
+        kernel = step_kernel(self.dtype, self._plan.variant, vectors, self._device)
+        work = Stream(blocking=False)
+        with capture(work) as graph:
+            steps = _Steps(self, kernel, vectors, work)
+            for power in range(0, self.k, self.window.depth):
+                steps.one_pass(power, min(self.window.depth, self.k - power))
+            steps.join()
+        return graph
+
+
+class _Steps:
+    """The steps of a call, queued on three streams: copies to the device, kernels, copies to the host."""
+
+    def __init__(self, program: StreamProgram, kernel: Kernel, vectors: int, work: Stream) -> None:
+        self.of, self.kernel, self.vectors, self.work = program, kernel, vectors, work
+        self.there, self.back = Stream(blocking=False), Stream(blocking=False)
+        self.copied = program._plan.option("back", "copy") == "copy"
+        self.out = program.pinned_vectors(vectors).ctypes.data
+        start = Mark(work)
+        start.holds(self.there)
+        start.holds(self.back)
+        self.last = start
+        self.returned: list[Mark] = []
+        self.passes = 0
+
+    def one_pass(self, power: int, depth: int) -> None:
+        """v_{power+1} .. v_{power+depth}, from v_power and the one before it in host memory."""
+        window = self.of.window
+        made: list[Mark] = []
+        if self.returned:  # this pass begins with what the last one returned
+            self.returned[-1].holds(self.work)
+        self.last.holds(self.there)
+        for step in range(window.steps(depth)):
+            chunk = window.arrives(step)
+            if 0 <= chunk < window.chunks and not (self.passes and window.slots == window.chunks):
+                if chunk >= window.slots:
+                    made[window.frees(chunk - window.slots, depth)].holds(self.there)
+                self._send(chunk)
+                Mark(self.there).holds(self.work)
+            if self.copied and len(self.returned) >= BACKS:
+                self.returned[-BACKS].holds(self.work)
+            self._launch(step, power, depth)
+            made.append(Mark(self.work))
+            if self.copied:
+                made[-1].holds(self.back)
+                self._bring(step, power, depth)
+                self.returned.append(Mark(self.back))
+        self.last = made[-1]
+        self.passes += 1
+
+    def join(self) -> None:
+        """Let the first stream wait for the others, so that the graph is whole."""
+        Mark(self.there).holds(self.work)
+        Mark(self.back).holds(self.work)
+
+    def _send(self, chunk: int) -> None:
+        window, chunks = self.of.window, self.of._chunks
+        begin, end = int(chunks.begin[chunk]), int(chunks.begin[chunk + 1])
+        to = self.of._slots.pointer + chunk % window.slots * window.slot_bytes
+        send(to, chunks.data.ctypes.data + begin, end - begin, self.there)
+
+    def _launch(self, step: int, power: int, depth: int) -> None:
+        window, of, b = self.of.window, self.of, self.vectors
+        low, high = window.powers(step, depth)
+        if low > high:
+            return
+        size, stride = window.itemsize, b * window.ring
+        block = int(of._plan.option("block", 256))
+        per = -(-window.rows * kind_of(of._plan.variant)[1] // block)
+        if self.copied:
+            back = of._staged.pointer + (step % BACKS * b * depth - 1) * window.rows * size
+            strides = window.rows, depth * window.rows
+        else:
+            back = self.out + (power * b * window.n + step * window.rows) * size
+            strides = b * window.n - window.lag, window.n
+        x = self.out + power * b * window.n * size
+        rings = [np.uint64(of._rings.pointer + i * stride * size) for i in range(3)]
+        arguments: list[Any] = [of._slots, np.uint64(window.slot_bytes)]
+        arguments += [np.uint32(v) for v in (window.slots, window.header, window.rows, window.lag, window.n)]
+        arguments += [np.int64(step), np.uint32(low), np.uint32(per), *rings, np.int64(stride)]
+        arguments += [np.uint32(window.ring), np.uint32(power > 0), np.uint64(x)]
+        arguments += [np.uint64(x - b * window.n * size if power else 0), np.uint64(back)]
+        arguments += [np.int64(stride) for stride in strides]
+        arguments += [of._coefficients.view(3 * power, (depth, 3))]
+        self.kernel.launch((high - low + 1) * per, block, arguments, stream=self.work)
+
+    def _bring(self, step: int, power: int, depth: int) -> None:
+        window, b = self.of.window, self.vectors
+        low, high = window.powers(step, depth)
+        size, n, rows = window.itemsize, window.n, window.rows
+        pitch, width = (b * n - window.lag) * size, rows * size
+        for v in range(b):
+            first = max(low, 1)
+            while first <= high:
+                begin = step * rows - first * window.lag
+                skipped, end = max(0, -begin), min(rows, n - begin)
+                last = first
+                while end - skipped == rows and last < high and step * rows >= (last + 1) * window.lag:
+                    last += 1  # whole in both: one copy, where the pitch can be had
+                count = last - first + 1 if pitch >= width else 1
+                source = ((step % window.backs * b + v) * depth + first - 1) * rows + skipped
+                to = ((power + first) * b + v) * n + begin + skipped
+                pointer = self.of._staged.pointer + source * size
+                bring_rows(self.out + to * size, pitch, pointer, width, (end - skipped) * size, count, self.back)
+                first += count

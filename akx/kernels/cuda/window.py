@@ -1,0 +1,228 @@
+"""The window of `stream`: how much of a matrix and its vectors is on the device at a time, and the matrix in chunks.
+
+The matrix comes in chunks of C rows. Row i reads columns from i - d to i + u. Let l = C + u, up to a multiple of 32.
+Then at step t, power p can be done on rows t C - p l .. t C - p l + C - 1 for all p = 1..m at once: what it reads of
+power p - 1 was made in earlier steps. On the device are
+
+    ceil(m l / C) - floor(l / C) + 1 + ahead  chunks of the matrix, `ahead` of them on their way,
+    C + l + max(d, l)                         rows of each of m + 2 vectors (the recurrence reads v_{p-2} as well),
+    BACKS m C                                 rows of results on their way back, where those are copied.
+
+Every row comes once per pass and is computed once per power: the ghost zones of thesis sec. 6.3.1 are on the device
+already, those behind a block of rows because they are kept, those before it because the powers lag. C is chosen by a
+model of the time, among the sizes whose window fits the budget.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.formats import sell
+from akx.formats.base import Pattern, unsigned
+from akx.matrix import Matrix
+
+__all__ = ["BACKS", "SLICE", "Chunks", "Window", "choose_window", "pack"]
+
+SLICE = 32
+#: Steps whose results are on their way back.
+BACKS = 3
+_ALIGN = 256
+#: Bytes a second over the bus and in the device, and seconds that a step takes at least: only to compare sizes with.
+_BUS, _DEVICE, _STEP = 5e10, 2.5e12, 8e-6
+
+
+@dataclass(frozen=True)
+class Window:
+    """The sizes of a window.
+
+    Attributes
+    ----------
+    n, rows, chunks : int
+        Rows of the matrix and of a chunk (a multiple of 32), and chunks.
+    lag : int
+        Rows from one power to the next, a multiple of 32.
+    depth : int
+        Powers per pass.
+    slots, slot_bytes : int
+        Chunks of the matrix on the device, and bytes for each.
+    ring : int
+        Rows of each vector on the device, a multiple of 32: row i is at i mod ring.
+    vectors : int
+        Start vectors at a time.
+    itemsize : int
+    backs : int
+        Steps whose results are on their way back.
+    """
+
+    n: int
+    rows: int
+    chunks: int
+    lag: int
+    depth: int
+    slots: int
+    slot_bytes: int
+    ring: int
+    vectors: int
+    itemsize: int
+    backs: int = 0
+
+    @property
+    def header(self) -> int:
+        """Bytes of a chunk before its values."""
+        return header_bytes(self.rows)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        rows = (self.depth + 2) * self.ring + self.depth * self.backs * self.rows
+        return self.slots * self.slot_bytes + rows * self.vectors * self.itemsize
+
+    def steps(self, depth: int) -> int:
+        """Steps of a pass of `depth` powers."""
+        return (self.n - 1 + depth * self.lag) // self.rows + 1
+
+    def powers(self, step: int, depth: int) -> tuple[int, int]:
+        """The first and last power done in a step; power 0 is the fetching of x. None where last < first."""
+        at = step * self.rows
+        return max(0, (at - self.n) // self.lag + 1), min(depth, (at + self.rows - 1) // self.lag)
+
+    def arrives(self, step: int) -> int:
+        """The chunk that is first used in a step."""
+        return step - self.lag // self.rows
+
+    def frees(self, chunk: int, depth: int) -> int:
+        """The last step that uses a chunk, in a pass of `depth` powers."""
+        return chunk - (-depth * self.lag // self.rows)
+
+
+def header_bytes(rows: int) -> int:
+    return -(-4 * (2 * (rows // SLICE) + 1) // _ALIGN) * _ALIGN
+
+
+def _pattern(matrix: Matrix) -> Pattern:
+    return Pattern(unsigned(matrix.indptr), unsigned(matrix.indices), matrix.n)
+
+
+def _slices(matrix: Matrix) -> tuple[int, int, NDArray[Any]]:
+    """How far columns lie below and above their rows, and where the slots of each slice begin; memoised."""
+    key = ("akx.kernels.cuda.window.slices",)
+    if key not in matrix.pattern_cache:
+        length = np.diff(matrix.indptr).astype(np.int64)
+        full = np.flatnonzero(length)
+        first, last = (matrix.indices[end] for end in (matrix.indptr[full], matrix.indptr[full + 1] - 1))
+        below, above = int((full - first).max(initial=0)), int((last - full).max(initial=0))
+        at = np.arange(0, matrix.n, SLICE)
+        start = np.zeros(at.size + 1, np.int64)
+        np.cumsum(np.maximum.reduceat(length, at) * SLICE, out=start[1:])
+        matrix.pattern_cache[key] = below, above, start
+    found: tuple[int, int, NDArray[Any]] = matrix.pattern_cache[key]
+    return found
+
+
+def stored_bytes(matrix: Matrix, bits: int) -> int:
+    """Bytes that come over the bus for one pass over the matrix, but for alignment."""
+    start = _slices(matrix)[2]
+    return int(start[-1]) * (matrix.dtype.itemsize + bits // 8) + 8 * (start.size - 1)
+
+
+def _window(matrix: Matrix, rows: int, depth: int, vectors: int, bits: int, backs: int, ahead: int) -> Window:
+    below, above, start = _slices(matrix)
+    at = np.arange(0, start.size - 1, rows // SLICE)
+    lag, down = rows + _whole(above), _whole(below)
+    size = matrix.dtype.itemsize
+    most = int(np.diff(np.append(start[at], start[-1])).max())
+    slot = -(-(header_bytes(rows) + most * (size + bits // 8)) // _ALIGN) * _ALIGN
+    slots = min(at.size, -(-depth * lag // rows) - lag // rows + 1 + ahead)
+    ring = min(_whole(matrix.n), rows + lag + max(down, lag))
+    return Window(matrix.n, rows, at.size, lag, depth, slots, slot, ring, vectors, size, backs)
+
+
+def _whole(rows: int) -> int:
+    """Rows up to whole slices."""
+    return -(-rows // SLICE) * SLICE
+
+
+def _seconds(window: Window, bus: float) -> float:
+    """A rough time of one pass, to choose the size of chunks by."""
+    results = window.depth * window.rows * window.vectors * window.itemsize
+    work = max(_STEP, window.depth * bus / _DEVICE)
+    step = max(work, bus / _BUS, results / _BUS)
+    return window.chunks * step + (window.steps(window.depth) - window.chunks) * work + bus / _BUS
+
+
+def choose_window(
+    matrix: Matrix, depth: int, budget: int, vectors: int, bits: int, backs: int, ahead: int, rows: int = 0
+) -> Window | None:
+    """The window with the least expected time that fits the budget, of chunks of `rows` rows where given; or None."""
+    key = ("akx.kernels.cuda.window", depth, budget, vectors, bits, backs, ahead, rows, matrix.dtype.itemsize)
+    if key not in matrix.pattern_cache:
+        sizes: list[int] = [-(-rows // SLICE) * SLICE] if rows else []
+        size = -(-matrix.n // SLICE) * SLICE
+        while not rows and (not sizes or sizes[-1] > SLICE):
+            sizes.append(size)
+            size = max(SLICE, int(0.9 * size) // SLICE * SLICE)
+        best: tuple[float, Window] | None = None
+        total = stored_bytes(matrix, bits)
+        for size in sizes:
+            found = _window(matrix, size, depth, vectors, bits, backs, ahead)
+            seconds = _seconds(found, total / found.chunks)
+            if found.nbytes <= budget and (best is None or seconds < best[0]):
+                best = seconds, found
+        matrix.pattern_cache[key] = None if best is None else best[1]
+    chosen: Window | None = matrix.pattern_cache[key]
+    return chosen
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """The matrix in chunks as they travel.
+
+    Attributes
+    ----------
+    data : array of bytes
+        All chunks; values are zero until ``data.view(dtype)[slot] = values``.
+    begin : (chunks + 1,) array
+        Where each chunk begins in `data`.
+    slot : (nnz,) array
+        The place of each entry of CSR data, in values from the beginning of `data`.
+    """
+
+    data: NDArray[np.uint8]
+    begin: NDArray[np.int64]
+    slot: NDArray[Any]
+
+
+def pack(matrix: Matrix, window: Window, bits: int, memory: Any = np.zeros) -> Chunks:
+    """Lay the matrix out in chunks; ``memory(nbytes, dtype)`` gives the bytes to put them in."""
+    size, rows = matrix.dtype.itemsize, window.rows
+    laid = sell.from_csr(_pattern(matrix), matrix.dtype, sigma=1, bits=bits, chunk=SLICE)
+    start, base, column = laid.arrays.start.astype(np.int64), laid.arrays.base.astype(np.int64), laid.arrays.column
+    if bits == 16:
+        base %= window.ring
+    else:
+        column = (column % np.uint32(window.ring)).astype(np.uint32)
+    per = rows // SLICE
+    first = np.minimum(np.arange(window.chunks + 1) * per, base.size)
+    slots = np.diff(start[first])
+    octets = -(-(window.header + slots * (size + bits // 8)) // _ALIGN) * _ALIGN
+    begin = np.concatenate([[0], np.cumsum(octets)]).astype(np.int64)
+    data = memory(int(begin[-1]), np.uint8)
+    data[:] = 0
+    for c in range(window.chunks):
+        a, b = first[c], first[c + 1]
+        chunk = data[begin[c] : begin[c + 1]]
+        head = chunk[: window.header].view(np.uint32)
+        head[: per + 1] = start[b] - start[a]  # also of the slices that a last chunk does not have
+        head[: b - a + 1] = start[a : b + 1] - start[a]
+        head[per + 1 : per + 1 + b - a] = base[a:b]
+        after = window.header + int(slots[c]) * size
+        chunk[after : after + int(slots[c]) * (bits // 8)].view(column.dtype)[:] = column[start[a] : start[b]]
+    moved = (begin[:-1] + window.header) // size - start[first[:-1]]  # from slots of the whole to places in `data`
+    slot = laid.slot.astype(np.int64) if laid.slot is not None else np.arange(matrix.nnz)
+    row_chunk = np.repeat(np.arange(window.chunks), np.diff(matrix.indptr[np.minimum(first * SLICE, matrix.n)]))
+    slot += moved[row_chunk]
+    return Chunks(data, begin, slot)

@@ -1,0 +1,186 @@
+"""Measure `stream` beside k streamed plain products, into the list `stream` of a result file.
+
+    python -m benchmarks.stream                               a quarter of the matrix, several k below 40
+    python -m benchmarks.stream --only brick --k 15 -o file   one matrix, into another file
+
+An entry is {"matrix", "fraction", "k", "baseline_seconds", "seconds", "speedup", "bound", "redundancy", ...}: medians
+of one call for all k powers, from the host's memory to the host's memory, by events. The baseline is the best of
+:mod:`benchmarks.streamed` with two to four blocks on the device, `bound` that of thesis eq. 6.2, `error` the largest
+componentwise error over its bound. All results of one matrix must agree with the checked ones in every bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.errors import AkxError
+from akx.kernels import reference
+from akx.kernels.base import Coefficients, as_coefficients
+from akx.matrix import Matrix
+from akx.plan import Plan
+from benchmarks import record
+from benchmarks.gpu import RESULTS, provenance
+from benchmarks.matrices import Case, select
+
+__all__ = ["MATRICES", "POWERS", "main", "measure"]
+
+MATRICES = ("brick", "9-point", "mc2depi", "shell")
+POWERS = (4, 8, 11, 15, 24, 34, 39)
+#: Lanes per row, by entries per row.
+_LANES = ((48, 8), (24, 4), (8, 2), (0, 1))
+_REPEATS = 7
+#: What is tried, one setting after another; sizes of chunks in terms of the one that the model chooses.
+_TUNED: dict[str, tuple[Any, ...]] = {
+    "back": ("copy", "direct"),
+    "rows": (1, 0.6, 0.8, 1.25, 1.6, 2.2),
+    "ahead": (2, 1, 4),
+    "block": (256, 128),
+}
+
+
+def timed(call: Callable[[], None]) -> float:
+    """The median time of a call by the device's clock, after one that is not counted."""
+    from akx.device.cuda.launch import Event, default_stream
+
+    times, begin, end = [], Event(), Event()
+    for _ in range(_REPEATS + 1):
+        begin.record(default_stream())
+        call()
+        end.record(default_stream())
+        end.synchronize()
+        times.append(end.seconds_since(begin))
+    return median(times[1:])
+
+
+def measure(case: Case, matrix: Matrix, powers: Sequence[int], fraction: float) -> list[dict[str, Any]]:
+    """The entries of one matrix. Raises ValueError for a wrong result."""
+    from akx.device.cuda.facts import cuda_device
+    from akx.kernels.cuda import stream
+    from benchmarks.streamed import StreamedProducts
+
+    device, found = cuda_device(), []
+    lanes = next(count for least, count in _LANES if matrix.nnz >= least * matrix.n)
+    budget = int(fraction * (matrix.nnz * (matrix.dtype.itemsize + 4) + 4 * (matrix.n + 1)))
+    x = np.random.default_rng(7).standard_normal((1, matrix.n))
+    truth: NDArray[Any] | None = None
+    error = 0.0
+
+    def check(out: NDArray[Any], what: str) -> None:
+        if truth is not None and out.tobytes() != truth[: out.shape[0]].tobytes():
+            raise ValueError(f"{case.name} k = {out.shape[0] - 1}: {what} differs")
+
+    def trial(plan: Plan, by: Coefficients, baseline: float) -> dict[str, Any]:
+        program: Any = stream.SCHEDULE.prepare(matrix, plan)
+        held = program.pinned_vectors(1)
+        held[:] = np.nan
+        held[0] = x
+        seconds = timed(lambda: program.queue(1, by))
+        check(held, plan.label())
+        limit = stream.bound(plan, matrix)
+        print(
+            f"{case.name} {plan.label()} chunks {program.window.chunks}: streamed products {baseline * 1e3:.3f} ms  "
+            f"stream {seconds * 1e3:.3f} ms  {baseline / seconds:.2f}x  bound {limit:.2f} "
+            f"({baseline / seconds / limit:.0%})",
+            file=sys.stderr,
+            flush=True,
+        )
+        return {
+            "matrix": case.name,
+            "fraction": fraction,
+            "k": plan.k,
+            "baseline_seconds": baseline,
+            "seconds": seconds,
+            "speedup": baseline / seconds,
+            "bound": limit,
+            "redundancy": stream.SCHEDULE.traffic(plan, matrix, device).redundancy,
+            "chunks": program.window.chunks,
+            "device_bytes": program.nbytes,
+            "budget_bytes": budget,
+            "error": error,
+            "plan": plan.label(),
+        }
+
+    for k in sorted(powers, reverse=True):
+        coefficients = as_coefficients(np.ones(k), np.zeros(k), np.zeros(k), matrix.dtype)
+        baselines = []
+        for slots in (2, 3, 4):
+            plain = StreamedProducts(matrix, k, budget, slots, f"sell16-{lanes}")
+            plain.vectors[:] = np.nan
+            plain.vectors[0] = x
+            baselines.append(timed(lambda made=plain, by=coefficients: made.queue(by)))  # type: ignore[misc]
+            if truth is None:
+                truth = plain.vectors.copy()
+                error = reference.error_ratio(matrix, truth, x, coefficients)
+                if not error <= 1:
+                    raise ValueError(f"{case.name} k = {k}: error {error:g} times its bound")
+            check(plain.vectors, f"baseline of {slots} blocks")
+            del plain
+        base = Plan("cuda", "stream", f"sell16-{lanes}", "natural", k, k, options={"fraction": fraction})
+        while base.k_per_pass > 1 and stream.SCHEDULE.feasible(base, matrix, device) is not None:
+            base = base.replace(k_per_pass=-(-base.k_per_pass // 2))
+        window = stream.window_of(base, matrix, device)
+        chosen = base
+        for name, choices in _TUNED.items():  # one setting after another, each from the best so far
+            tried = []
+            for choice in choices:
+                value = choice
+                if name == "rows":
+                    value = 0 if window is None or choice == 1 else int(float(choice) * window.rows)
+                plan = chosen.replace(options={**chosen.options, name: value})
+                known = next((one for one in found if one["plan"] == plan.label()), None)
+                if known is None and stream.SCHEDULE.feasible(plan, matrix, device) is None:
+                    known = trial(plan, coefficients, min(baselines))
+                    found.append(known)
+                if known is not None:
+                    tried.append((known["seconds"], plan))
+            chosen = min(tried, key=lambda pair: pair[0])[1] if tried else chosen
+    best: dict[int, dict[str, Any]] = {}
+    for one in found:
+        if one["k"] not in best or one["seconds"] < best[one["k"]]["seconds"]:
+            best[one["k"]] = one
+    return [best[k] for k in sorted(best)]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line, measure, and return the exit code: 1 where a measurement failed, 3 without a GPU."""
+    from akx.device.cuda.runtime import cuda_missing
+
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.stream", description="Measure stream on a GPU.")
+    parser.add_argument("--only", nargs="+", metavar="NAME", default=list(MATRICES), help="matrices, or a group")
+    parser.add_argument("--k", nargs="+", type=int, default=list(POWERS), metavar="K", help="numbers of powers")
+    parser.add_argument("--fraction", type=float, default=0.25, help="of the bytes of the matrix, on the device")
+    parser.add_argument("-o", "--output", type=Path, default=RESULTS, help="result file to merge into")
+    parser.add_argument("--small", action="store_true", help="the gallery in its reduced form, to try the harness")
+    options = parser.parse_args(arguments)
+    if cuda_missing() is not None:
+        print(f"stream: nothing measured: {cuda_missing()}", file=sys.stderr)
+        return 3
+    origin, failures = provenance(), 0
+    document = record.merge(record.load(options.output), origin, [])
+    for case in select(options.only, reduced=options.small):
+        try:
+            entries = measure(case, Matrix.from_any(case.load()), options.k, options.fraction)
+        except (AkxError, ValueError) as problem:
+            failures += 1
+            print(f"{case.name}  FAILED: {type(problem).__name__}: {problem}", file=sys.stderr, flush=True)
+            continue
+        stamp = {"commit": origin["commit"], "date": origin["date"]}
+        new = {(one["matrix"], one["fraction"], one["k"]): {**one, **stamp} for one in entries}
+        old = {(one["matrix"], one["fraction"], one["k"]): one for one in document.get("stream", [])}
+        document["stream"] = list({**old, **new}.values())
+        record.save(options.output, document)
+    print(json.dumps(document.get("stream", []), indent=1) if options.small else options.output)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

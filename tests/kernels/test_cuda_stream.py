@@ -1,0 +1,267 @@
+"""`stream`: the window and its layout interpreted on the CPU against the reference, and the contract on a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from test_contract import DTYPES, KINDS, make_coefficients, make_matrix, random_numbers
+
+from akx.device.cuda.facts import CudaDevice
+from akx.device.cuda.runtime import cuda_missing
+from akx.kernels import reference, registry
+from akx.kernels.base import Coefficients
+from akx.kernels.cuda import stream
+from akx.kernels.cuda.window import Chunks, Window, pack
+from akx.matrix import Matrix
+from akx.plan import Plan
+from benchmarks import gallery
+
+on_gpu = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(cuda_missing() is not None, reason=str(cuda_missing())),
+]
+GPU = CudaDevice("test", 0, (9, 0), 132, 232448, 233472, 65536, 2**25, 2**36, 10**9, 1e12)
+POISON = np.nan
+
+
+def plan_of(matrix: Matrix, k: int, variant: str = "sell16-2", depth: int = 0, **options: Any) -> Plan:
+    partitioner = options.pop("partitioner", "natural")
+    return Plan("cuda", "stream", variant, partitioner, k, depth or k, options=options)
+
+
+def gallery_matrix(name: str, dtype: str = "float64") -> Matrix:
+    rng = np.random.default_rng(5)
+    A = sp.csr_array(gallery.small(name)).astype(dtype)
+    A.data = random_numbers(rng, A.nnz, dtype) / 4
+    return Matrix.from_any(A)
+
+
+def product(window: Window, chunk: Any, ring: Any, bits: int, dtype: Any) -> Any:
+    """The product of one chunk, from its bytes, with vectors (b, ring) in a ring; rows beyond the matrix too."""
+    slices = window.rows // 32
+    head = chunk[: window.header].view(np.uint32).astype(np.int64)
+    start, base = head[: slices + 1], head[slices + 1 : 2 * slices + 1]
+    after = window.header + int(start[-1]) * np.dtype(dtype).itemsize
+    value = chunk[window.header : after].view(dtype)
+    column = chunk[after : after + int(start[-1]) * bits // 8].view(f"u{bits // 8}").astype(np.int64)
+    out = np.zeros((ring.shape[0], window.rows), dtype)
+    for s in range(slices):
+        at = base[s] + column[start[s] : start[s + 1]].reshape(-1, 32)
+        at = np.where(at >= window.ring, at - window.ring, at)
+        assert np.all(at < window.ring)
+        terms = value[start[s] : start[s + 1]].reshape(-1, 32) * ring[:, at]
+        out[:, 32 * s : 32 * s + 32] = terms.sum(axis=1)
+    return out
+
+
+def interpret(plan: Plan, matrix: Matrix, window: Window, chunks: Chunks, x: Any, coefficients: Coefficients) -> Any:
+    """A call step by step. Chunks are sent as early as they may, over poison; what a step writes is poisoned first."""
+    bits = 16 if plan.variant.startswith("sell16") else 32
+    b, n, rows = x.shape[0], window.n, window.rows
+    out = np.full((plan.k + 1, b, n), POISON, matrix.dtype)
+    out[0] = x
+    for power in range(0, plan.k, window.depth):
+        depth = min(window.depth, plan.k - power)
+        slots: list[Any] = [None] * window.slots
+        rings = np.full((depth + 2, b, window.ring), POISON, matrix.dtype)
+        sent = 0
+
+        def values_of(p: int, own: Any) -> tuple[Any, Any]:
+            if p == 0:
+                return out[power][:, own], out[power - 1][:, own]  # noqa: B023
+            first = int(own[0]) // rows
+            products = []
+            for chunk in range(first, int(own[-1]) // rows + 1):
+                assert sent > chunk >= sent - window.slots  # noqa: B023
+                products.append(product(window, slots[chunk % window.slots], rings[p], bits, matrix.dtype))  # noqa: B023
+            a, shift, older = (v[power + p - 1] for v in (coefficients.a, coefficients.b, coefficients.c))  # noqa: B023
+            value = a * np.concatenate(products, axis=1)[:, own - first * rows]
+            value = value + shift * rings[p][:, own % window.ring]  # noqa: B023
+            if power + p > 1:  # noqa: B023
+                value = value + older * rings[p - 1][:, own % window.ring]  # noqa: B023
+            return value, None
+
+        for step in range(window.steps(depth)):
+            while sent < window.chunks and (
+                sent < window.slots or window.frees(sent - window.slots, depth) <= step - 1
+            ):
+                slots[sent % window.slots] = chunks.data[chunks.begin[sent] : chunks.begin[sent + 1]]
+                sent += 1
+            low, high = window.powers(step, depth)
+            made = []
+            for p in range(low, high + 1):
+                begin = step * rows - p * window.lag
+                own = np.arange(max(0, begin), min(n, begin + rows))
+                assert own.size, "a power without rows"
+                rings[p + 1][:, own % window.ring] = POISON
+                made.append((p, own))
+            results = [(p, own, values_of(p, own)) for p, own in made]
+            for p, own, (value, before) in results:
+                rings[p + 1][:, own % window.ring] = value
+                if p:
+                    out[power + p][:, own] = value
+                elif power:
+                    rings[0][:, own % window.ring] = before
+    return out
+
+
+def interpreted_ratio(plan: Plan, matrix: Matrix, b: int = 2, seed: int = 0) -> float:
+    rng = np.random.default_rng(seed)
+    coefficients = make_coefficients("chebyshev", plan.k, matrix.dtype.name, rng)
+    x = random_numbers(rng, (b, matrix.n), matrix.dtype.name)
+    window = stream.window_of(plan, matrix, GPU)
+    assert window is not None
+    assert window.nbytes <= stream.budget_of(plan, matrix, GPU)
+    chunks = pack(matrix, window, 16 if plan.variant.startswith("sell16") else 32)
+    chunks.data.view(matrix.dtype)[chunks.slot] = matrix.data
+    out = interpret(plan, matrix, window, chunks, x, coefficients)
+    return reference.error_ratio(matrix, out, x, coefficients)
+
+
+@pytest.mark.parametrize("name", ["brick", "shell", "mc2depi", "9-point", "pentadiagonal", "27-point"])
+@pytest.mark.parametrize("variant", ["sell16-1", "sell-1"])
+def test_windows_of_the_gallery(name: str, variant: str) -> None:
+    matrix = gallery_matrix(name)
+    for depth, rows in ((5, 0), (3, 64), (1, 0), (5, 320)):
+        plan = plan_of(matrix, 5, variant, depth, budget=2**30, rows=rows, vectors=2, ahead=1 + rows % 3)
+        assert interpreted_ratio(plan, matrix) <= 1, plan.label()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_windows_of_awkward_matrices(kind: str, dtype: str) -> None:
+    for n in (1, 31, 33, 1009):
+        matrix = make_matrix(kind, n, dtype, n)
+        for depth, rows in ((4, 0), (2, 32), (3, 96)):
+            plan = plan_of(matrix, 4, "sell-1", depth, budget=2**30, rows=rows, vectors=2)
+            assert interpreted_ratio(plan, matrix) <= 1, plan.label()
+
+
+def test_a_small_budget_makes_many_chunks() -> None:
+    matrix = make_matrix("band", 20_011, "float64", 1)
+    plan = plan_of(matrix, 6, budget=60_000)
+    window = stream.window_of(plan, matrix, GPU)
+    assert window is not None
+    assert window.chunks > 64
+    assert window.slots < window.chunks
+    assert window.slots >= 5 * window.lag // window.rows + 2
+    assert interpreted_ratio(plan, matrix, b=1) <= 1
+
+
+def test_the_window_is_within_a_quarter_of_the_matrix() -> None:
+    matrix = Matrix.from_any(gallery.GALLERY["brick"]())
+    plan = plan_of(matrix, 14, fraction=0.25)
+    assert stream.SCHEDULE.feasible(plan, matrix, GPU) is None
+    window = stream.window_of(plan, matrix, GPU)
+    assert window is not None
+    assert window.nbytes <= 0.25 * (12 * matrix.nnz + 4 * matrix.n + 4)
+    traffic = stream.SCHEDULE.traffic(plan, matrix, GPU)
+    assert traffic.redundancy == 1
+    assert 10 < stream.bound(plan, matrix) < 14
+    assert stream.bound(plan.replace(k=1, k_per_pass=1), matrix) < 1
+
+
+def test_reasons() -> None:
+    matrix, schedule = gallery_matrix("mc2depi"), stream.SCHEDULE
+
+    def reason(**changes: Any) -> str:
+        options = changes.pop("options", {"fraction": 0.5})
+        return schedule.feasible(plan_of(matrix, 4).replace(options=options, **changes), matrix, GPU) or ""
+
+    assert "fits the device" in reason(options={})
+    assert "no window" in reason(options={"budget": 1000})
+    assert "unknown variant" in reason(variant="csr-1")
+    assert "no partitioner" in reason(partitioner="metis")
+    assert "expected one of" in reason(options={"fraction": 0.5, "block": 100})
+    assert "bytes" in reason(options={"budget": -1})
+    assert "0 .. 1" in reason(options={"fraction": 2.0})
+    assert "cuda" in reason(backend="cpu")
+    assert "fits the device" in (schedule.feasible(schedule_default(matrix), matrix, GPU) or "")
+
+
+def schedule_default(matrix: Matrix) -> Plan:
+    values = {parameter.name: parameter.default for parameter in stream.SCHEDULE.space(matrix, GPU, 4)}
+    return Plan.from_parameters("cuda", "stream", 4, values)
+
+
+# ------------------------------------------------------------------------------------------------------------ on a GPU
+
+
+def check(plan: Plan, matrix: Matrix, b: int, basis: str, seed: int) -> Any:
+    """Three runs from poisoned outputs, the second with new values and coefficients; returns the program."""
+    rng = np.random.default_rng(seed)
+    program = registry.get("cuda", "stream").prepare(matrix, plan)
+    same = []
+    for turn in range(3):
+        values = matrix if turn != 1 else matrix.with_values(random_numbers(rng, matrix.nnz, matrix.dtype.name) / 3)
+        program.update_values(values.data)
+        draw = np.random.default_rng(seed + turn % 2)
+        coefficients = make_coefficients(basis, plan.k, matrix.dtype.name, draw)
+        x = random_numbers(draw, (b, matrix.n), matrix.dtype.name)
+        out = np.full((plan.k + 1, b, matrix.n), np.nan, matrix.dtype)
+        program._pinned[:] = np.nan  # type: ignore[attr-defined]
+        for held in (program._slots, program._rings, program._staged):  # type: ignore[attr-defined]
+            held.fill_bytes(255)
+        program.run(x, out, coefficients)
+        assert reference.error_ratio(values, out, x, coefficients) <= 1, (plan.label(), turn)
+        same += [out.tobytes()] if turn != 1 else []
+    assert same[0] == same[1], f"{plan.label()}: two runs differ"
+    assert program.nbytes > 0
+    return program
+
+
+class TestOnTheGpu:
+    pytestmark = on_gpu
+
+    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_awkward_matrices(self, kind: str, dtype: str) -> None:
+        for turn, n in enumerate((1, 33, 1009)):
+            matrix = make_matrix(kind, n, dtype, n)
+            basis = ("chebyshev", "newton", "monomial")[(turn + KINDS.index(kind)) % 3]
+            for back, depth, rows in (("copy", 4, 0), ("direct", 2, 32), ("copy", 3, 96)):
+                ahead = depth - 1
+                options = {"budget": 2**30, "rows": rows, "back": back, "vectors": (1, 2, 4)[turn], "ahead": ahead}
+                plan = plan_of(matrix, 4, f"sell-{(1, 2, 8)[turn]}", depth, **options)
+                if stream.SCHEDULE.feasible(plan, matrix, GPU) is None:
+                    check(plan, matrix, (1, 2, 3)[turn], basis, turn)
+
+    @pytest.mark.parametrize("name", ["brick", "shell", "mc2depi", "9-point", "27-point"])
+    @pytest.mark.parametrize("back", stream.BACK)
+    def test_gallery_in_every_variant(self, name: str, back: str) -> None:
+        matrix = gallery_matrix(name)
+        for order, variant in zip(("natural", "rcm") * 4, stream.VARIANTS, strict=True):
+            plan = plan_of(matrix, 5, variant, 3, partitioner=order, back=back, rows=160, budget=2**30)
+            check(plan, matrix, 1, "chebyshev", 3)
+
+    @pytest.mark.parametrize("b", range(1, 9))
+    def test_start_vectors(self, b: int) -> None:
+        for dtype in ("float64", "complex64"):
+            matrix = gallery_matrix("pentadiagonal", dtype)
+            for vectors in (1, 4, 8):
+                plan = plan_of(matrix, 5, budget=2**24, rows=224, vectors=vectors)
+                check(plan, matrix, b, "newton", b)
+
+    @pytest.mark.parametrize("back", stream.BACK)
+    def test_more_than_64_partitions(self, back: str) -> None:
+        matrix = make_matrix("band", 100_003, "float64", 1)
+        plan = plan_of(matrix, 16, budget=500_000, back=back)
+        program = check(plan, matrix, 1, "chebyshev", 1)
+        assert program.window.chunks > 64
+        assert program.nbytes <= 500_000 + 16 * 24
+
+    def test_arrays_on_the_device(self) -> None:
+        from akx.device.cuda.memory import empty, to_device
+
+        matrix = gallery_matrix("brick")
+        rng = np.random.default_rng(0)
+        coefficients = make_coefficients("chebyshev", 4, "float64", rng)
+        x = rng.standard_normal((1, matrix.n))
+        program = registry.get("cuda", "stream").prepare(matrix, plan_of(matrix, 4, budget=2**24))
+        out = empty((5, 1, matrix.n), np.float64)
+        out.fill_bytes(255)
+        program.run(to_device(x), out, coefficients)
+        assert reference.error_ratio(matrix, out.get(), x, coefficients) <= 1
