@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Format", "Pattern", "aligned_zeros", "index_dtype", "lanes_of", "unsigned"]
+from akx.matrix import Matrix
+
+__all__ = ["Format", "Pattern", "aligned_zeros", "index_dtype", "lanes_of", "pattern_of", "unsigned"]
 
 #: Bytes of a short vector in the kernels; a chunk of sliced ELL has as many rows as it has lanes.
 VECTOR_BYTES = 64
@@ -59,6 +61,11 @@ class Pattern:
     @property
     def nnz(self) -> int:
         return int(self.indices.size)
+
+
+def pattern_of(matrix: Matrix) -> Pattern:
+    """The pattern of a matrix in the order of its rows, without a copy."""
+    return Pattern(unsigned(matrix.indptr), unsigned(matrix.indices), matrix.n)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ shape (k+1, b, n), so that every vector is contiguous; the user's V[..., j] is a
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -18,7 +19,7 @@ from akx.errors import InfeasibleError
 from akx.matrix import Matrix
 from akx.plan import Option, Plan
 
-__all__ = ["Coefficients", "Parameter", "Program", "Schedule", "Traffic", "check_feasible"]
+__all__ = ["Coefficients", "Parameter", "Program", "Schedule", "Traffic", "check_feasible", "option_reason"]
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,15 @@ def check_feasible(schedule: Schedule, plan: Plan, matrix: Matrix, device: Any) 
         raise InfeasibleError(
             f"plan {plan.label()} is not feasible: {reason}", hint="tune the matrix, or pass plan=None"
         )
+
+
+def option_reason(plan: Plan, allowed: Mapping[str, Sequence[Option]]) -> str | None:
+    """The first option of `plan` that is none of those `allowed`, in words, or None; True is not 1 here, nor 1.0."""
+    for name, value in plan.options.items():
+        choices = allowed.get(name)
+        if choices is not None and not any(value == one and type(value) is type(one) for one in choices):
+            return f"{name} is {value!r}, expected one of {', '.join(map(str, choices))}"
+    return None
 
 
 def as_coefficients(a: Any, b: Any, c: Any, dtype: np.dtype[Any]) -> Coefficients:

@@ -14,7 +14,7 @@ from akx.kernels import reference, registry
 from akx.kernels.base import as_coefficients
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.tuner.space import build_space
+from akx.tuner.space import Space, build_space
 
 pytestmark = [
     pytest.mark.cuda,
@@ -25,9 +25,21 @@ SCHEDULES = [schedule.name for schedule in registry.schedules("cuda")]
 MOST_PLANS = 20
 
 
+def space_of(name: str, matrix: Matrix, k: int) -> Space:
+    """The space of one schedule."""
+    return build_space(matrix, k, cuda_device(), threads=1, backend="cuda", keep=lambda label: label == name)
+
+
+def default_plans(name: str, matrix: Matrix, k: int) -> list[Plan]:
+    """The feasible ones among the plans of each variant's defaults."""
+    space = space_of(name, matrix, k)
+    plans = [space.plan(name, {"variant": variant}) for variant in space.choices(name, "variant")]
+    return [plan for plan in plans if space.feasible(plan, matrix) is None]
+
+
 def all_plans(name: str, matrix: Matrix, k: int) -> list[Plan]:
     """The plans of each variant's defaults, and those that differ from one of them in one choice, or some of them."""
-    space = build_space(matrix, k, cuda_device(), threads=1, backend="cuda", keep=lambda label: label == name)
+    space = space_of(name, matrix, k)
     start = [space.plan(name, {"variant": variant}) for variant in space.choices(name, "variant")]
     near = [plan for one in start for plan in space.neighbours(one)]
     feasible = [p for p in dict.fromkeys([*start, *near]) if space.feasible(p, matrix) is None]
@@ -84,28 +96,21 @@ def test_start_vectors(name: str, b: int) -> None:
         coefficients = make_coefficients("chebyshev", 4, dtype, rng)
         x = random_numbers(rng, (b, matrix.n), dtype)
         truth = reference.reference(matrix, x, coefficients)
-        space = build_space(matrix, 4, cuda_device(), threads=1, backend="cuda", keep=lambda label: label == name)
-        for variant in space.choices(name, "variant"):
-            plan = space.plan(name, {"variant": variant})
-            if space.feasible(plan, matrix) is None:
-                try:
-                    out = run_twice(plan, matrix, x, coefficients)
-                except InfeasibleError:
-                    continue
-                assert truth.error_ratio(out) <= 1, plan.label()
+        for plan in default_plans(name, matrix, 4):
+            try:
+                out = run_twice(plan, matrix, x, coefficients)
+            except InfeasibleError:
+                continue
+            assert truth.error_ratio(out) <= 1, plan.label()
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_new_values_and_new_coefficients_need_no_new_plan(name: str) -> None:
     matrix = make_matrix("band", 50_021, "float64", 0)
-    space = build_space(matrix, 4, cuda_device(), threads=1, backend="cuda", keep=lambda label: label == name)
     rng = np.random.default_rng(3)
     x, ones, zeros = rng.standard_normal((1, matrix.n)), np.ones(4), np.zeros(4)
-    for variant in space.choices(name, "variant"):
-        plan = space.plan(name, {"variant": variant})
-        if space.feasible(plan, matrix) is not None:
-            continue
-        program = space.schedules[name].prepare(matrix, plan)
+    for plan in default_plans(name, matrix, 4):
+        program = registry.get("cuda", name).prepare(matrix, plan)
         out = np.full((5, 1, matrix.n), np.nan)
         changed = matrix.with_values(rng.standard_normal(matrix.nnz))
         for values, a in ((matrix, ones), (matrix, 2 * ones), (changed, 2 * ones)):

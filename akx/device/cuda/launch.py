@@ -1,7 +1,7 @@
 """Kernels, streams, events and graphs.
 
-Plain launches are pycuda's; cooperative launches, clusters, graphs and occupancy are those of ``cuda.bindings``, which
-pycuda does not have. The two do not show each other their handles, so a kernel that needs both is loaded twice: state
+Plain launches are pycuda's; cooperative launches, clusters and graphs are those of ``cuda.bindings``, which pycuda
+does not have. The two do not show each other their handles, so a kernel that needs both is loaded twice: state
 in ``__device__`` variables is not shared between the two, and kernels must not have any.
 """
 
@@ -199,13 +199,6 @@ class Kernel:
         self.local_bytes = self._attribute("LOCAL_SIZE_BYTES")
         self.shared_bytes = self._attribute("SHARED_SIZE_BYTES")
         self.max_threads = self._attribute("MAX_THREADS_PER_BLOCK")
-
-    def max_blocks_per_sm(self, block: int, shared: int = 0) -> int:
-        """Blocks of `block` threads, each with `shared` dynamic bytes, that one multiprocessor holds at a time."""
-        with runtime().active() as live:
-            self._allow_shared(shared)
-            name = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
-            return int(live.call(name, self._function, block, shared, doing=f"asking for occupancy of {self.name}"))
 
     def launch(
         self,

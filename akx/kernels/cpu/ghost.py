@@ -25,6 +25,7 @@ from akx.formats.base import Format, Pattern
 from akx.kernels.base import Coefficients, Parameter, Program, Traffic, check_feasible
 from akx.kernels.cpu.jit import jit
 from akx.kernels.cpu.layout import VARIANTS, bytes_per_entry, lay_out, ordered, variant_reason
+from akx.kernels.cpu.program import TeamProgram
 from akx.kernels.cpu.run import GhostBlocks, run_ghost
 from akx.kernels.cpu.shared import (
     aligned_cuts,
@@ -139,40 +140,31 @@ class Ghost:
         return program
 
 
-class _GhostProgram:
+class _GhostProgram(TeamProgram):
     """Stacked local matrices and what each block fetches; see :class:`akx.kernels.base.Program`."""
 
     def __init__(self, layout: Format, blocks: GhostBlocks, entries: NDArray[Any], longest: int, depth: int) -> None:
+        super().__init__(int(blocks.thread_ptr.size - 1), layout.arrays.values.dtype)
         self._layout = layout
         self._blocks = blocks
         self._entries = entries
         self._longest = longest
         self._depth = depth
-        self._threads = int(blocks.thread_ptr.size - 1)
-        self._local = np.empty(0)
-        self._coefficients: Coefficients | None = None
-        self._job: Job | None = None
 
     @property
     def nbytes(self) -> int:
         held = sum(int(a.nbytes) for a in self._blocks)
-        return self._layout.nbytes + held + int(self._entries.nbytes) + int(self._local.nbytes)
+        return self._layout.nbytes + held + int(self._entries.nbytes) + int(self._work.nbytes)
 
     def update_values(self, data: NDArray[Any]) -> None:
         self._layout.fill(data[self._entries])
 
-    def run(self, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients) -> None:
-        size = self._threads * (self._depth + 2) * x.shape[0] * self._longest
-        job = self._job
-        if job is None or self._coefficients is not coefficients or self._local.size < size:
-            job = self._job = self._make_job(size, out.dtype, coefficients)
-        job.run(x, out.reshape(-1))
+    def _work_size(self, x: NDArray[Any], out: NDArray[Any]) -> int:
+        return int(self._threads * (self._depth + 2) * x.shape[0] * self._longest)
 
-    def _make_job(self, size: int, dtype: np.dtype[Any], coefficients: Coefficients) -> Job:
-        self._local = np.empty(size, dtype=dtype)
-        self._coefficients = coefficients
+    def _make_job(self, coefficients: Coefficients, dtype: np.dtype[Any]) -> Job:
         basis = (coefficients.a, coefficients.b, coefficients.c)
-        fixed = (self._layout.arrays, self._blocks, self._depth, self._longest, self._local)
+        fixed = (self._layout.arrays, self._blocks, self._depth, self._longest, self._work)
         return Job(run_ghost, (*fixed, *basis), self._threads, dtype)
 
 

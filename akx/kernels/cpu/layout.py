@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from akx._features import dense_block_size
 from akx.errors import InfeasibleError
 from akx.formats import bell, csr, dia, sell
-from akx.formats.base import Format, Pattern, lanes_of, unsigned
+from akx.formats.base import Format, Pattern, lanes_of, pattern_of, unsigned
 from akx.matrix import Matrix
 from akx.partition.base import inverse_permutation
 from akx.partition.levels import levels, rcm
@@ -77,8 +77,7 @@ def ordered(matrix: Matrix, partitioner: str) -> Ordered:
 def _order(matrix: Matrix, partitioner: str) -> Ordered:
     nothing = _frozen(np.zeros(0, dtype=np.uint32))
     if partitioner == "natural":
-        pattern = Pattern(unsigned(matrix.indptr), unsigned(matrix.indices), matrix.n)
-        return Ordered(pattern, nothing, nothing, None)
+        return Ordered(pattern_of(matrix), nothing, nothing, None)
     if partitioner == "rcm":
         permutation = rcm(matrix.indptr, matrix.indices)
     elif partitioner == "levels":

@@ -1,7 +1,8 @@
-"""Programs of the schedules that run lists of tasks: `sweep` and `wavefront`."""
+"""Programs that a team of threads runs; those of `sweep` and `wavefront`, which run lists of tasks."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -13,28 +14,52 @@ from akx.kernels.cpu.layout import Ordered
 from akx.kernels.cpu.run import Tasks, run_tasks
 from akx.kernels.cpu.team import Job
 
-__all__ = ["TaskProgram"]
+__all__ = ["TaskProgram", "TeamProgram"]
 
 #: Matrix bytes of a sub-block: all start vectors pass over it, and the recurrence is applied, before the next. Small
 #: enough that its vector entries stay in the first cache, large enough that the 0.1 us a sub-block costs do not matter.
 _SUB_BLOCK = 64 * 1024
 
 
-class TaskProgram:
+class TeamProgram(ABC):
+    """What programs that a team runs share: the job, kept from call to call, and its workspace, which only grows."""
+
+    def __init__(self, threads: int, dtype: np.dtype[Any]) -> None:
+        self._threads = threads
+        self._work = np.empty(0, dtype=dtype)
+        self._coefficients: Coefficients | None = None
+        self._job: Job | None = None
+
+    @abstractmethod
+    def _work_size(self, x: NDArray[Any], out: NDArray[Any]) -> int:
+        """Entries of workspace that a call needs."""
+
+    @abstractmethod
+    def _make_job(self, coefficients: Coefficients, dtype: np.dtype[Any]) -> Job:
+        """The job with the workspace at hand."""
+
+    def run(self, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients) -> None:
+        """See :meth:`akx.kernels.base.Program.run`."""
+        size, job = self._work_size(x, out), self._job
+        if job is None or self._coefficients is not coefficients or self._work.size < size:
+            self._work = np.empty(size, dtype=out.dtype)
+            self._coefficients = coefficients
+            job = self._job = self._make_job(coefficients, out.dtype)
+        job.run(x, out.reshape(-1))
+
+
+class TaskProgram(TeamProgram):
     """A laid-out matrix with each thread's tasks; see :class:`akx.kernels.base.Program`."""
 
     def __init__(self, layout: Format, tasks: Tasks, where: Ordered) -> None:
+        super().__init__(int(tasks.thread_ptr.size - 1), layout.arrays.values.dtype)
         self._layout = layout
         self._tasks = tasks
         self._where = where
-        self._threads = int(tasks.thread_ptr.size - 1)
         self._unit = layout.unit
         rows = max(where.pattern.rows, 1)
         group = max(1, int(_SUB_BLOCK * rows / max(layout.matrix_bytes, 1)))
         self._group = max(1, group // layout.align) * layout.align
-        self._work = np.empty(0, dtype=layout.arrays.values.dtype)
-        self._coefficients: Coefficients | None = None
-        self._job: Job | None = None
 
     @property
     def nbytes(self) -> int:
@@ -46,16 +71,10 @@ class TaskProgram:
         entries = self._where.entries
         self._layout.fill(data if entries is None else data[entries])
 
-    def run(self, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients) -> None:
-        work = out.size if self._where.order.size else 0
-        job = self._job
-        if job is None or self._coefficients is not coefficients or self._work.size < work:
-            job = self._job = self._make_job(work, out.dtype, coefficients)
-        job.run(x, out.reshape(-1))
+    def _work_size(self, x: NDArray[Any], out: NDArray[Any]) -> int:
+        return out.size if self._where.order.size else 0
 
-    def _make_job(self, work: int, dtype: np.dtype[Any], coefficients: Coefficients) -> Job:
-        self._work = np.empty(work, dtype=dtype)
-        self._coefficients = coefficients
+    def _make_job(self, coefficients: Coefficients, dtype: np.dtype[Any]) -> Job:
         fixed = (self._layout.arrays, self._tasks, self._unit, self._group)
         moved = (self._work, self._where.order, self._where.place)
         basis = (coefficients.a, coefficients.b, coefficients.c)

@@ -22,13 +22,12 @@ from akx.kernels.cuda.parts import (
     BLOCKS,
     HELD_SLICES,
     HELD_SLOTS,
-    VARIANTS,
     VECTORS,
     LaidOut,
     PartsProgram,
     active_slices,
     choice_reason,
-    column_shapes,
+    fitting_variants,
     lay_out_parts,
     nodes_of,
     padding,
@@ -39,14 +38,14 @@ from akx.matrix import Matrix
 from akx.partition.base import Partition, order_by_part
 from akx.partition.ghost import GhostZones, ghost_zones
 from akx.partition.rows import even_cuts
-from akx.plan import Plan
+from akx.plan import Option, Plan
 
 __all__ = ["SCHEDULE", "Ghost", "lay_out_ghost"]
 
 _PARTITIONERS = ("natural", "metis")
 BLOCKS_PER_SM = (1, 2, 3, 4, 6, 8)
 THREADS = (128, *BLOCKS)
-_OPTIONS = {
+_OPTIONS: dict[str, tuple[Option, ...]] = {
     "block": THREADS,
     "held_slices": HELD_SLICES,
     "held_slots": HELD_SLOTS,
@@ -67,12 +66,7 @@ class Ghost:
     description = "blocks with ghost zones do k steps each on their own, in shared memory"
 
     def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
-        shapes = {f"{br}x{bc}": bc for br, bc in column_shapes(matrix)}
-        variants = tuple(
-            v
-            for v in VARIANTS
-            if v.split("-")[0] in shapes and padding(matrix, int(v.split("-")[1]), shapes[v.split("-")[0]]) <= 2.0
-        )
+        variants = fitting_variants(matrix)
         passes = tuple(dict.fromkeys(max(1, -(-k // p)) for p in (1, 2, 3, 4) if p <= k))
         return (
             Parameter("variant", variants, variants[0], "dense block and lanes per block row"),
@@ -89,7 +83,7 @@ class Ghost:
         if plan.partitioner not in _PARTITIONERS:
             return f"no partitioner {plan.partitioner!r} here, expected one of {', '.join(_PARTITIONERS)}"
         blocks = plan.option("blocks_per_sm", 1)
-        reason = choice_reason(plan, matrix, device, dict(_OPTIONS), int(blocks))
+        reason = choice_reason(plan, matrix, device, _OPTIONS, int(blocks))
         if reason is not None:
             return reason
         vectors = int(plan.option("vectors", 1))

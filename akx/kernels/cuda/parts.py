@@ -10,7 +10,7 @@ slots of the matrix as then fit. Slots in registers come on top; what fits neith
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,13 @@ from akx.device.cuda.facts import CudaDevice, cuda_device
 from akx.device.cuda.launch import Kernel
 from akx.device.cuda.memory import DeviceArray
 from akx.errors import InfeasibleError
-from akx.formats.base import Pattern, unsigned
+from akx.formats.base import Pattern, pattern_of
 from akx.formats.parts import SLICE, WARP, Nodes, Parts, Shape, lay_out, node_pattern, slice_widths
+from akx.kernels.base import option_reason
 from akx.kernels.cuda.program import C_TYPES, CudaProgram
 from akx.matrix import Matrix
 from akx.partition.ghost import GhostZones
-from akx.plan import Plan
+from akx.plan import Option, Plan
 
 __all__ = [
     "ALONE",
@@ -45,6 +46,7 @@ __all__ = [
     "active_slices",
     "choice_reason",
     "column_shapes",
+    "fitting_variants",
     "lay_out_parts",
     "macros",
     "nodes_of",
@@ -63,6 +65,8 @@ VARIANTS = tuple(f"{br}x{bc}-{lanes}" for br, bc in SHAPES for lanes in LANES)
 BLOCKS = (256, 384, 512, 640, 768, 1024)
 HELD_SLICES, HELD_SLOTS = (0, 1, 2, 4, 6, 8), (1, 2, 3, 4, 5, 7, 9)
 VECTORS = (1, 2, 4)
+#: Places over entries up to which rows are worth so many lanes.
+_MOST_PADDING = 2.0
 #: Bytes of shared memory that the kernels have besides.
 _STATIC = 64
 #: 32-bit registers of a thread that its slots may take, of those that its block leaves it.
@@ -77,11 +81,6 @@ def shape_of(plan: Plan) -> Shape:
     return Shape(
         int(br), int(bc), int(lanes), int(plan.option("block", 512)) // WARP, held, int(plan.option("held_slots", 1))
     )
-
-
-def pattern_of(matrix: Matrix) -> Pattern:
-    """The pattern of the matrix."""
-    return Pattern(unsigned(matrix.indptr), unsigned(matrix.indices), matrix.n)
 
 
 def nodes_of(matrix: Matrix, bc: int) -> Pattern | None:
@@ -109,6 +108,15 @@ def padding(matrix: Matrix, lanes: int, bc: int) -> float:
     return float(matrix.pattern_cache[key])
 
 
+def fitting_variants(matrix: Matrix) -> tuple[str, ...]:
+    """The variants whose dense blocks the matrix is made of, and whose lanes its rows are long enough for."""
+    fitting = []
+    for br, bc in column_shapes(matrix):
+        lanes = (n for n in LANES if padding(matrix, n, bc) <= _MOST_PADDING)
+        fitting += [f"{br}x{bc}-{n}" for n in lanes]
+    return tuple(fitting)
+
+
 def held_registers(shape: Shape, dtype: np.dtype[Any]) -> int:
     """32-bit registers of a thread that its slots take."""
     per_slice = shape.held_slots * shape.br * shape.bc * dtype.itemsize // 4 + (shape.held_slots + 1) // 2
@@ -116,23 +124,22 @@ def held_registers(shape: Shape, dtype: np.dtype[Any]) -> int:
 
 
 def choice_reason(
-    plan: Plan, matrix: Matrix, device: CudaDevice, allowed: dict[str, Sequence[Any]], blocks_per_sm: int
+    plan: Plan, matrix: Matrix, device: CudaDevice, allowed: Mapping[str, Sequence[Option]], blocks_per_sm: int
 ) -> str | None:
     """Why the plan's variant and options are not possible, whatever the parts are."""
     if plan.backend != "cuda":
         return f"this schedule runs on cuda, not on {plan.backend}"
     if plan.variant not in VARIANTS:
         return f"unknown variant {plan.variant!r}, known are {', '.join(VARIANTS)}"
-    for name, value in plan.options.items():
-        choices = allowed.get(name)
-        if choices is not None and not any(value == one and type(value) is type(one) for one in choices):
-            return f"{name} is {value!r}, expected one of {', '.join(map(str, choices))}"
+    reason = option_reason(plan, allowed)
+    if reason is not None:
+        return reason
     shape = shape_of(plan)
     if (shape.br, shape.bc) not in column_shapes(matrix):
         return f"the matrix is not made of dense {shape.bc} x {shape.bc} blocks"
     if shape.held_slices == 0 and shape.held_slots != 1:
         return "slots in registers of no slices"
-    if padding(matrix, shape.lanes, shape.bc) > 2.0:
+    if padding(matrix, shape.lanes, shape.bc) > _MOST_PADDING:
         return f"rows are too short for {shape.lanes} lanes each"
     threads = WARP * shape.warps * blocks_per_sm
     room = min(255, device.registers_per_sm // threads // 8 * 8) - _WORKING_REGISTERS

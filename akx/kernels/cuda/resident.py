@@ -27,13 +27,13 @@ from akx.kernels.cuda.parts import (
     HELD_SLICES,
     HELD_SLOTS,
     SHARED,
-    VARIANTS,
     VECTORS,
     LaidOut,
     PartsProgram,
     active_slices,
     choice_reason,
     column_shapes,
+    fitting_variants,
     held_registers,
     lay_out_parts,
     nodes_of,
@@ -56,7 +56,7 @@ KEEPS = (0, 16, 24, 32, 40)
 DEPTHS = (1, 2, 3, 4, 6, 8)
 #: With two blocks on a multiprocessor one can work while the other waits.
 BLOCKS_PER_SM = (1, 2, 4)
-_OPTIONS = {
+_OPTIONS: dict[str, tuple[Option, ...]] = {
     "block": BLOCKS,
     "held_slices": HELD_SLICES,
     "held_slots": HELD_SLOTS,
@@ -80,12 +80,7 @@ class Resident:
     description = "the matrix stays on the multiprocessors, only the halo of x is exchanged"
 
     def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
-        shapes = {f"{br}x{bc}": bc for br, bc in column_shapes(matrix)}
-        variants = tuple(
-            v
-            for v in VARIANTS
-            if v.split("-")[0] in shapes and padding(matrix, int(v.split("-")[1]), shapes[v.split("-")[0]]) <= 2.0
-        )
+        variants = fitting_variants(matrix)
         default = self.untuned_for(matrix, device, k)
         orders = _PARTITIONERS
         depths = tuple(depth for depth in DEPTHS if depth <= k)
@@ -127,7 +122,7 @@ class Resident:
             return f"no partitioner {plan.partitioner!r} here, expected one of {', '.join(_PARTITIONERS)}"
         if plan.k_per_pass != plan.k:
             return f"all {plan.k} powers are done in one pass, not {plan.k_per_pass} at a time"
-        reason = choice_reason(plan, matrix, device, dict(_OPTIONS), int(plan.option("blocks_per_sm", 1)))
+        reason = choice_reason(plan, matrix, device, _OPTIONS, int(plan.option("blocks_per_sm", 1)))
         if reason is not None:
             return reason
         if int(plan.option("depth", 1)) > plan.k:

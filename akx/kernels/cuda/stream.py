@@ -22,15 +22,14 @@ import numpy as np
 from scipy import sparse
 
 from akx.device.cuda.facts import CudaDevice, cuda_device
-from akx.formats.base import Pattern, unsigned
-from akx.formats.sell import sell_fits
-from akx.kernels.base import Parameter, Program, Traffic, check_feasible
+from akx.kernels.base import Parameter, Program, Traffic, check_feasible, option_reason
 from akx.kernels.cuda.stream_program import Ordered, StreamProgram, kind_of
-from akx.kernels.cuda.window import BACKS, SLICE, Window, choose_window, stored_bytes
+from akx.kernels.cuda.sweep import near
+from akx.kernels.cuda.window import BACKS, Window, choose_window, stored_bytes
 from akx.matrix import Matrix
 from akx.partition.levels import rcm
 from akx.partition.reach import permute
-from akx.plan import Plan
+from akx.plan import Option, Plan
 
 __all__ = ["SCHEDULE", "VARIANTS", "Streamed", "bound", "budget_of", "bus_bytes", "window_of"]
 
@@ -39,7 +38,7 @@ _PARTITIONERS = ("natural", "rcm")
 BLOCKS, VECTORS, BACK, AHEADS = (128, 256, 512), (1, 2, 4, 8), ("copy", "direct"), (1, 2, 3, 4)
 _SHARE = 0.9
 _MOST_PADDING = 2.0
-_OPTIONS = {"block": BLOCKS, "vectors": VECTORS, "back": BACK, "ahead": AHEADS}
+_OPTIONS: dict[str, tuple[Option, ...]] = {"block": BLOCKS, "vectors": VECTORS, "back": BACK, "ahead": AHEADS}
 
 
 def budget_of(plan: Plan, matrix: Matrix, device: CudaDevice) -> int:
@@ -127,7 +126,7 @@ class Streamed:
         stored = stored_bytes(ordered, bits)
         if stored > (_MOST_PADDING * matrix.nnz + 4096) * (size + bits / 8) + matrix.n:
             return f"padding would make it more than {_MOST_PADDING:g} times as large"
-        if bits == 16 and not _near(ordered):
+        if bits == 16 and not near(ordered, 1):
             return "columns of one slice lie more than 65,535 apart"
         found = window_of(plan, matrix, device)
         if found is None:
@@ -146,10 +145,9 @@ class Streamed:
             return f"no partitioner {plan.partitioner!r} here, expected one of {', '.join(_PARTITIONERS)}"
         if plan.variant not in VARIANTS:
             return f"unknown variant {plan.variant!r}, known are {', '.join(VARIANTS)}"
-        for name, value in plan.options.items():
-            allowed = _OPTIONS.get(name)
-            if allowed is not None and not any(value == one and type(value) is type(one) for one in allowed):
-                return f"{name} is {value!r}, expected one of {', '.join(map(str, allowed))}"
+        reason = option_reason(plan, _OPTIONS)
+        if reason is not None:
+            return reason
         for name in ("budget", "rows"):
             value = plan.option(name, 0)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -184,15 +182,6 @@ def _fits(matrix: Matrix, k: int, budget: int) -> bool:
     """Whether the matrix in CSR and k + 1 vectors fit so many bytes."""
     size = matrix.dtype.itemsize
     return matrix.nnz * (size + 4.0) + matrix.n * (4.0 + (k + 1.0) * size) <= budget
-
-
-def _near(matrix: Matrix) -> bool:
-    """Whether 16 bits hold the columns of every slice, relative to its least; memoised with the pattern."""
-    key = ("akx.kernels.cuda.near", 1)
-    if key not in matrix.pattern_cache:
-        pattern = Pattern(unsigned(matrix.indptr), unsigned(matrix.indices), matrix.n)
-        matrix.pattern_cache[key] = sell_fits(pattern, matrix.dtype, 1, 16, chunk=SLICE)
-    return bool(matrix.pattern_cache[key])
 
 
 SCHEDULE = Streamed()

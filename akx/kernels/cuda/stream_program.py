@@ -77,11 +77,6 @@ class StreamProgram:
         held = (self._slots, self._rings, self._staged, self._coefficients)
         return sum(array.nbytes for array in held)
 
-    @property
-    def host_bytes(self) -> int:
-        """Bytes of page-locked host memory, and of the map of the entries."""
-        return self._chunks.data.nbytes + self._pinned.nbytes + self._chunks.slot.nbytes
-
     def update_values(self, data: NDArray[Any]) -> None:
         """Take new values, in the order of the matrix's canonical CSR data."""
         values = self._chunks.data.view(self.dtype)

@@ -27,13 +27,13 @@ from akx.device.cuda.facts import CudaDevice, cuda_device
 from akx.device.cuda.launch import Kernel
 from akx.device.cuda.memory import DeviceArray, empty
 from akx.formats import pcsr, sell
-from akx.formats.base import Format, Pattern, unsigned
-from akx.kernels.base import Parameter, Program, Traffic, check_feasible
+from akx.formats.base import Format, pattern_of
+from akx.kernels.base import Parameter, Program, Traffic, check_feasible, option_reason
 from akx.kernels.cuda.program import C_TYPES, CudaProgram
 from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.plan import Option, Plan
 
-__all__ = ["SCHEDULE", "VARIANTS", "Sweep", "lay_out", "macros", "preferred"]
+__all__ = ["SCHEDULE", "VARIANTS", "Sweep", "lay_out", "macros", "near", "preferred"]
 
 _SOURCE = Path(__file__).with_name("sweep.cu")
 _CSR, _ROWS16, _PCSR, _SELL = 1, 2, 3, 4
@@ -53,7 +53,13 @@ VARIANTS = (
 PADS, AHEADS, BLOCKS, WINDOWS = (1, 2, 4, 8), (1, 2, 3, 4), (128, 256, 512), (1, 1024)
 #: Slots per entry that a padded format may need.
 _MOST_PADDING = {_SELL: 2.0, _PCSR: 2.0, _ROWS16: 4.0}
-_OPTIONS = {"block": BLOCKS, "once": (False, True), "pad": PADS, "ahead": AHEADS, "sigma": WINDOWS}
+_OPTIONS: dict[str, tuple[Option, ...]] = {
+    "block": BLOCKS,
+    "once": (False, True),
+    "pad": PADS,
+    "ahead": AHEADS,
+    "sigma": WINDOWS,
+}
 
 
 def _kind(variant: str) -> tuple[int, int, int]:
@@ -81,34 +87,30 @@ def preferred(matrix: Matrix, device: CudaDevice) -> tuple[str, ...]:
     return (*dict.fromkeys(f"{kind}-{n}" for kind, lanes in kinds for n in lanes), "pcsr", "rows16")
 
 
-def _pattern(matrix: Matrix) -> Pattern:
-    return Pattern(unsigned(matrix.indptr), unsigned(matrix.indices), matrix.n)
-
-
 def _slots(matrix: Matrix, kind: int, pad: int, sigma: int) -> int:
     """Slots stored; memoised with the pattern."""
     key = ("akx.kernels.cuda.slots", kind, pad, sigma)
     if key not in matrix.pattern_cache:
         if kind == _SELL:
-            found = sell.sell_slots(_pattern(matrix), matrix.dtype, sigma, chunk=_SLICE)
+            found = sell.sell_slots(pattern_of(matrix), matrix.dtype, sigma, chunk=_SLICE)
         else:
-            found = pcsr.pcsr_slots(_pattern(matrix), 16 if kind == _ROWS16 else pad)
+            found = pcsr.pcsr_slots(pattern_of(matrix), 16 if kind == _ROWS16 else pad)
         matrix.pattern_cache[key] = found
     return int(matrix.pattern_cache[key])
 
 
-def _near(matrix: Matrix, sigma: int) -> bool:
+def near(matrix: Matrix, sigma: int) -> bool:
     """Whether 16 bits hold the columns of every slice, relative to its least; memoised with the pattern."""
     key = ("akx.kernels.cuda.near", sigma)
     if key not in matrix.pattern_cache:
-        matrix.pattern_cache[key] = sell.sell_fits(_pattern(matrix), matrix.dtype, sigma, 16, chunk=_SLICE)
+        matrix.pattern_cache[key] = sell.sell_fits(pattern_of(matrix), matrix.dtype, sigma, 16, chunk=_SLICE)
     return bool(matrix.pattern_cache[key])
 
 
 def lay_out(matrix: Matrix, plan: Plan) -> Format:
     """The matrix's pattern in the plan's variant; values are zero. The caller has asked ``feasible``."""
     kind, _, bits = _kind(plan.variant)
-    pattern = _pattern(matrix)
+    pattern = pattern_of(matrix)
     if kind == _SELL:
         sigma = int(plan.option("sigma", 1))
         return sell.from_csr(pattern, matrix.dtype, sigma=sigma, bits=bits, chunk=_SLICE)
@@ -165,10 +167,9 @@ class Sweep:
         if plan.variant not in VARIANTS:
             return f"unknown variant {plan.variant!r}, known are {', '.join(VARIANTS)}"
         kind = _kind(plan.variant)[0]
-        for name, value in plan.options.items():
-            allowed = _OPTIONS.get(name)
-            if allowed is not None and not any(value == one and type(value) is type(one) for one in allowed):
-                return f"{name} is {value!r}, expected one of {', '.join(map(str, allowed))}"
+        reason = option_reason(plan, _OPTIONS)
+        if reason is not None:
+            return reason
         if kind != _SELL and plan.option("sigma", 1) != 1:
             return f"sigma is for sliced ELL, not for {plan.variant}"
         if kind != _PCSR and (plan.option("pad", 4), plan.option("ahead", 2)) != (4, 2):
@@ -186,7 +187,7 @@ class Sweep:
             return "more than 2**32 slots"
         if slots > _MOST_PADDING[kind] * matrix.nnz + 4096:
             return f"padding would make it more than {_MOST_PADDING[kind]:g} times as large"
-        if bits == 16 and not _near(matrix, sigma):
+        if bits == 16 and not near(matrix, sigma):
             return "columns of one slice lie more than 65,535 apart"
         return None
 

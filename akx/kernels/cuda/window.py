@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.formats import sell
-from akx.formats.base import Pattern, unsigned
+from akx.formats.base import pattern_of
 from akx.matrix import Matrix
 
 __all__ = ["BACKS", "SLICE", "Chunks", "Window", "choose_window", "pack"]
@@ -101,10 +101,6 @@ class Window:
 
 def header_bytes(rows: int) -> int:
     return -(-4 * (2 * (rows // SLICE) + 1) // _ALIGN) * _ALIGN
-
-
-def _pattern(matrix: Matrix) -> Pattern:
-    return Pattern(unsigned(matrix.indptr), unsigned(matrix.indices), matrix.n)
 
 
 def _slices(matrix: Matrix) -> tuple[int, int, NDArray[Any]]:
@@ -199,7 +195,7 @@ class Chunks:
 def pack(matrix: Matrix, window: Window, bits: int, memory: Any = np.zeros) -> Chunks:
     """Lay the matrix out in chunks; ``memory(nbytes, dtype)`` gives the bytes to put them in."""
     size, rows = matrix.dtype.itemsize, window.rows
-    laid = sell.from_csr(_pattern(matrix), matrix.dtype, sigma=1, bits=bits, chunk=SLICE)
+    laid = sell.from_csr(pattern_of(matrix), matrix.dtype, sigma=1, bits=bits, chunk=SLICE)
     start, base, column = laid.arrays.start.astype(np.int64), laid.arrays.base.astype(np.int64), laid.arrays.column
     if bits == 16:
         base %= window.ring
