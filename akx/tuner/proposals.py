@@ -1,10 +1,10 @@
 """What to try next.
 
-Seeds: the predicted plan; the other schedules' defaults, in the variants in which the baseline is fastest first; and
-what their traffic models like best. Then in turn neighbours of the best plan (hill climbing: one parameter changed, the
-choice with the best record first), a suggestion of Optuna's sampler (TPE), which has learnt from every trial, and a
-neighbour of a rival: the best plan of another schedule or variant that is close behind. When nobody has an idea,
-something untried at random.
+Seeds: the predicted plan; the other schedules' defaults, in the variants in which the baseline is fastest first; the
+plans that a schedule itself wants tried (:class:`Started`), and for those that name none what their traffic models
+like. Then in turn neighbours of the best plan (hill climbing: one parameter changed, the choice with the best record
+first), a suggestion of Optuna's sampler (TPE), which has learnt from every trial, and a neighbour of a rival: the best
+plan of another schedule or variant that is close behind. When nobody has an idea, something untried at random.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from typing import Any, Protocol, runtime_checkable
 
+from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner import measure
 from akx.tuner.ledger import Ledger
@@ -23,7 +25,7 @@ from akx.tuner.result import Trial
 from akx.tuner.sampler import Sampler
 from akx.tuner.space import BASELINE_SCHEDULE, is_baseline
 
-__all__ = ["SEARCHING", "Proposals"]
+__all__ = ["SEARCHING", "Proposals", "Started"]
 
 #: Origins of plans that the search itself came up with, after the seeds.
 SEARCHING = frozenset({"neighbour", "rival", "sampler", "spare"})
@@ -40,6 +42,15 @@ _REFUSALS = 5
 _ENUMERATED = 20_000
 #: Seconds that ranking by the traffic models may take.
 _RANKING_SECONDS = 1.0
+
+
+@runtime_checkable
+class Started(Protocol):
+    """A schedule that knows where a search should begin, beside its defaults."""
+
+    def starts(self, matrix: Matrix, device: Any, k: int) -> tuple[Plan, ...]:
+        """Feasible plans, each for an idea of its own."""
+        ...
 
 
 class Proposals:
@@ -131,7 +142,9 @@ class Proposals:
         others = [name for name in self._space.parameters if name != BASELINE_SCHEDULE]
         yield from (("default", plan) for plan in self._in_fast_variants(others))
         yield from (("default", self._space.default(name)) for name in others)
-        yield from (("model", plan) for plan in self._liked(others))
+        started = {name: self._starts(name) for name in others}
+        yield from (("start", plan) for plans in started.values() for plan in plans)
+        yield from (("model", plan) for plan in self._liked([name for name in others if not started[name]]))
 
     def _in_fast_variants(self, names: list[str]) -> list[Plan]:
         """Schedules' defaults in the variants in which the baseline is fastest, most promising first.
@@ -154,6 +167,14 @@ class Proposals:
                 if feasible is not None:
                     promise.append(((plain.seconds or 0.0) * self._model.seconds(feasible) / modelled, feasible))
         return [plan for _, plan in sorted(promise, key=lambda pair: pair[0])]
+
+    def _starts(self, name: str) -> list[Plan]:
+        """The plans that a schedule wants a search to begin with; most have none."""
+        schedule = self._space.schedules[name]
+        if not isinstance(schedule, Started):
+            return []
+        plans = schedule.starts(self._model.matrix, self._space.device, self._space.k)
+        return [self._space.inside(plan) for plan in plans]
 
     def _liked(self, names: list[str]) -> list[Plan]:
         """The plan of each schedule that its traffic model likes best, in a variant and an order of rows tried before.

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from akx.errors import ArgumentError
 from akx.kernels import registry
@@ -44,6 +44,15 @@ def resolve_backend(backend: str) -> str:
     if backend not in known:
         raise ArgumentError("unknown backend", expected=f"auto or one of {', '.join(known)}", found=repr(backend))
     return backend
+
+
+@runtime_checkable
+class Thrifty(Protocol):
+    """A schedule that tells which of its feasible plans have a cheaper twin."""
+
+    def waste(self, plan: Plan, matrix: Matrix, device: Any) -> str | None:
+        """What the plan has no use for, None where it uses all of it."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -144,8 +153,12 @@ class Space:
         return tuple(found)
 
     def feasible(self, plan: Plan, matrix: Matrix) -> str | None:
-        """None where the plan can be prepared, else the schedule's reason why not."""
-        return self.schedules[plan.schedule].feasible(plan, matrix, self.device)
+        """None where the plan can be prepared and wastes nothing, else the schedule's reason why not to try it."""
+        schedule = self.schedules[plan.schedule]
+        reason = schedule.feasible(plan, matrix, self.device)
+        if reason is None and isinstance(schedule, Thrifty):
+            return schedule.waste(plan, matrix, self.device)
+        return reason
 
     def baselines(self) -> tuple[Plan, ...]:
         """The plans that stand for the baseline: each variant of the plain products, natural order, other defaults."""
@@ -166,6 +179,7 @@ def build_space(
     *,
     backend: str = "auto",
     threads: int,
+    start_vectors: int | None = None,
     keep: Callable[[str], bool] | None = None,
 ) -> Space:
     """The space of every schedule of a backend for one matrix.
@@ -182,13 +196,16 @@ def build_space(
         ``"auto"`` or a backend's name.
     threads : int
         Most threads that a plan may use.
+    start_vectors : int, optional
+        Start vectors of a call: plans that take more of them at a time are the same as those that take as many. Any
+        number by default.
     keep : callable, optional
         Names of schedules to keep; all by default.
     """
     name = resolve_backend(backend)
     limited = replace(device, cores=threads)
     schedules = {s.name: s for s in registry.schedules(name) if keep is None or keep(s.name)}
-    limits = {"threads": threads, "k_per_pass": k}
+    limits = {"threads": threads, "k_per_pass": k, "vectors": start_vectors}
     parameters = {
         label: tuple(_limited(p, limits.get(p.name)) for p in schedule.space(matrix, limited, k))
         for label, schedule in schedules.items()

@@ -139,7 +139,7 @@ def tune(
                 callback(_last_progress(reused, wanted))
             return reused
         kept.check_writable()
-    space = build_space(matrix, k, device, backend=label, threads=used)
+    space = build_space(matrix, k, device, backend=label, threads=used, start_vectors=start_vectors)
     given = [] if old is None else [space.inside(old.plan)]
     problem = Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed)
     bench = _bench(problem, space, wanted)
@@ -195,7 +195,7 @@ def exhaustive(
     k, start_vectors = _count("k", k), _count("start_vectors", start_vectors)
     label, used, device = _where(backend, threads)
     key = plan_key(matrix, k, basis=basis, start_vectors=start_vectors, backend=label, threads=used, device=device)
-    space = build_space(matrix, k, device, backend=label, threads=used)
+    space = build_space(matrix, k, device, backend=label, threads=used, start_vectors=start_vectors)
     bench = _bench(Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed), space, wanted)
     model = _model(matrix, space, start_vectors)
     search = Search(

@@ -34,15 +34,21 @@ def default_plans(name: str, matrix: Matrix, k: int) -> list[Plan]:
     """The feasible ones among the plans of each variant's defaults."""
     space = space_of(name, matrix, k)
     plans = [space.plan(name, {"variant": variant}) for variant in space.choices(name, "variant")]
-    return [plan for plan in plans if space.feasible(plan, matrix) is None]
+    return [plan for plan in plans if is_feasible(plan, matrix)]
+
+
+def is_feasible(plan: Plan, matrix: Matrix) -> bool:
+    """Whether a plan must be right, even one that the tuner would not try because it has a cheaper twin."""
+    return registry.get("cuda", plan.schedule).feasible(plan, matrix, cuda_device()) is None
 
 
 def all_plans(name: str, matrix: Matrix, k: int) -> list[Plan]:
     """The plans of each variant's defaults, and those that differ from one of them in one choice, or some of them."""
     space = space_of(name, matrix, k)
     start = [space.plan(name, {"variant": variant}) for variant in space.choices(name, "variant")]
-    near = [plan for one in start for plan in space.neighbours(one)]
-    feasible = [p for p in dict.fromkeys([*start, *near]) if space.feasible(p, matrix) is None]
+    wide = [space.plan(name, {"variant": one.variant, "block": space.choices(name, "block")[-1]}) for one in start]
+    near = [plan for one in [*start, *wide] for plan in space.neighbours(one)]
+    feasible = [plan for plan in dict.fromkeys([*start, *wide, *near]) if is_feasible(plan, matrix)]
     if len(feasible) <= MOST_PLANS:
         return feasible
     rng = np.random.default_rng([matrix.n, matrix.nnz, k, matrix.dtype.num])  # others for every matrix and type

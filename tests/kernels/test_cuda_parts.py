@@ -18,6 +18,7 @@ from akx.kernels.cuda import ghost, resident
 from akx.kernels.cuda.parts import ALONE, active_slices, column_shapes, shape_of
 from akx.matrix import Matrix
 from akx.plan import Plan
+from akx.tuner.space import build_space
 from benchmarks import gallery
 
 DTYPES = ["float32", "float64", "complex64", "complex128"]
@@ -174,7 +175,6 @@ def test_awkward_matrices(kind: str, n: int) -> None:
     assert truth.error_ratio(out) <= 1
 
 
-
 @pytest.mark.parametrize(("k", "depth", "possible"), [(3, 3, True), (3, 4, False), (1, 2, False)])
 def test_an_exchange_every_so_many_steps_needs_as_many_steps(k: int, depth: int, possible: bool) -> None:
     """The kernel has room for k numbers of active slices: with a larger depth it would write past them."""
@@ -183,3 +183,27 @@ def test_an_exchange_every_so_many_steps_needs_as_many_steps(k: int, depth: int,
     assert (resident.SCHEDULE.feasible(plan, matrix, gpu) is None) is possible
     depths = next(p.choices for p in resident.SCHEDULE.space(matrix, gpu, k) if p.name == "depth")
     assert (depth in depths) is possible
+
+
+@pytest.mark.parametrize("name", ["brick", "shell", "mc2depi", "9-point"])
+def test_searches_begin_with_plans_that_fit_and_waste_nothing(name: str) -> None:
+    matrix, device = make(name, "float64"), small_gpu()
+    space = build_space(matrix, 4, device, threads=1, backend="cuda", start_vectors=1)
+    for schedule in (resident.SCHEDULE, ghost.SCHEDULE):
+        plans = schedule.starts(matrix, device, 4)
+        assert plans
+        for plan in plans:
+            assert space.values(plan) is not None, plan.label()
+            assert space.feasible(space.inside(plan), matrix) is None, plan.label()
+
+
+def test_wasteful_plans_are_possible_and_not_searched() -> None:
+    matrix, device = make("brick", "float64"), small_gpu()
+    space = build_space(matrix, 4, device, threads=1, backend="cuda", start_vectors=1)
+    plan = space.plan("resident", {"variant": "3x3-1", "block": 1024})
+    assert resident.SCHEDULE.feasible(plan, matrix, device) is None
+    assert "1024 threads for" in str(space.feasible(plan, matrix))
+    assert space.choices("resident", "vectors") == (1,)
+    assert build_space(matrix, 4, device, threads=1, backend="cuda").choices("resident", "vectors") == (1, 2, 4)
+    tight = space.plan("resident", {"variant": "3x3-1", "block": 256, "keep": 40})
+    assert "the same as 24" in str(space.feasible(tight, matrix))

@@ -27,11 +27,15 @@ from akx.kernels.cuda.parts import (
     PartsProgram,
     active_slices,
     choice_reason,
+    fitting_block,
     fitting_variants,
+    holding,
     lay_out_parts,
     nodes_of,
     padding,
     shape_of,
+    slices_per_part,
+    waste,
     zone_nodes,
 )
 from akx.matrix import Matrix
@@ -73,11 +77,34 @@ class Ghost:
             Parameter("partitioner", _PARTITIONERS, "natural", "how rows are cut into blocks"),
             Parameter("k_per_pass", passes, passes[-1], "powers done per launch"),
             Parameter("blocks_per_sm", BLOCKS_PER_SM, 1, "blocks on a multiprocessor at a time"),
-            Parameter("block", THREADS, 512, "threads per block"),
+            Parameter("block", THREADS, self._block(matrix, device, variants[0]), "threads per block"),
             Parameter("held_slices", HELD_SLICES, 0, "slices of a warp in registers"),
             Parameter("held_slots", HELD_SLOTS, 1, "slots of each of them in registers"),
             Parameter("vectors", VECTORS, 1, "start vectors at a time"),
         )
+
+    def starts(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
+        """Plans that a search should begin with, beside the defaults: all powers in one launch, one or two blocks."""
+
+        def reason(plan: Plan) -> str | None:
+            return self.feasible(plan, matrix, device) or self.waste(plan, matrix, device)
+
+        variant = fitting_variants(matrix)[0]
+        plans = []
+        for blocks in (1, 2):
+            options: dict[str, Option] = {
+                "block": self._block(matrix, device, variant, blocks),
+                "blocks_per_sm": blocks,
+            }
+            whole = Plan(self.backend, self.name, variant, k=k, k_per_pass=k, options=options)
+            plans.append(holding(whole, reason))
+        return tuple(plan for plan in plans if plan is not None)
+
+    @staticmethod
+    def _block(matrix: Matrix, device: CudaDevice, variant: str, blocks: int = 1) -> int:
+        shape = shape_of(Plan("cuda", "ghost", variant, k=1, k_per_pass=1))
+        slices = slices_per_part(matrix, shape, device.sms * blocks, 1.0)
+        return min(512 // blocks, fitting_block(slices, THREADS))
 
     def feasible(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         if plan.partitioner not in _PARTITIONERS:
@@ -91,6 +118,11 @@ class Ghost:
         if x > 8 * device.shared_per_sm:
             return f"x takes {x:.0f} bytes per multiprocessor: too many blocks, one after another"
         return None
+
+    def waste(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
+        """What a feasible plan has no use for; there is one without, that is the same and cheaper."""
+        parts = device.sms * int(plan.option("blocks_per_sm", 1))
+        return waste(plan, matrix, parts, THREADS, _MOST_ROWS)
 
     def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
         shape, size = shape_of(plan), matrix.dtype.itemsize
@@ -158,7 +190,7 @@ def _most_blocks(matrix: Matrix, partitioner: str, shape: Shape, blocks: int, de
 
 
 def _zones(matrix: Matrix, partitioner: str, shape: Shape, blocks: int, depth: int) -> GhostZones:
-    """Ghost zones of the nodes; memoised with the pattern."""
+    """Ghost zones of the nodes; memoised with the pattern. Raises InfeasibleError where they are too large."""
     key = ("akx.kernels.cuda.ghost", partitioner, shape.bc, blocks, depth)
     if key not in matrix.pattern_cache:
         node = nodes_of(matrix, shape.bc)
@@ -170,8 +202,13 @@ def _zones(matrix: Matrix, partitioner: str, shape: Shape, blocks: int, depth: i
             partition = order_by_part(metis_partition(indptr, indices, min(blocks, node.rows)))
         else:
             partition = Partition(None, even_cuts(node.indptr.astype(np.float64) + np.arange(node.rows + 1), blocks))
-        matrix.pattern_cache[key] = ghost_zones(indptr, indices, partition, depth, most_rows=_MOST_ROWS)
-    zones: GhostZones = matrix.pattern_cache[key]
+        try:
+            matrix.pattern_cache[key] = ghost_zones(indptr, indices, partition, depth, most_rows=_MOST_ROWS)
+        except InfeasibleError as refusal:
+            matrix.pattern_cache[key] = refusal  # to be found out once
+    zones: GhostZones | InfeasibleError = matrix.pattern_cache[key]
+    if isinstance(zones, InfeasibleError):
+        raise zones.with_traceback(None)
     return zones
 
 

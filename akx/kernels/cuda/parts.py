@@ -10,8 +10,9 @@ slots of the matrix as then fit. Slots in registers come on top; what fits neith
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +47,16 @@ __all__ = [
     "active_slices",
     "choice_reason",
     "column_shapes",
+    "fitting_block",
     "fitting_variants",
+    "holding",
     "lay_out_parts",
     "macros",
     "nodes_of",
     "padding",
     "shape_of",
+    "slices_per_part",
+    "waste",
     "zone_nodes",
 ]
 
@@ -109,9 +114,13 @@ def padding(matrix: Matrix, lanes: int, bc: int) -> float:
 
 
 def fitting_variants(matrix: Matrix) -> tuple[str, ...]:
-    """The variants whose dense blocks the matrix is made of, and whose lanes its rows are long enough for."""
+    """The variants of the widest dense blocks that the matrix is made of, with lanes that its rows are long enough for.
+
+    Narrower blocks hold the same entries with more columns; they are possible, and never the better plan.
+    """
     fitting = []
-    for br, bc in column_shapes(matrix):
+    shapes = column_shapes(matrix)
+    for br, bc in (shape for shape in shapes if shape[1] == max(wide for _, wide in shapes)):
         lanes = (n for n in LANES if padding(matrix, n, bc) <= _MOST_PADDING)
         fitting += [f"{br}x{bc}-{n}" for n in lanes]
     return tuple(fitting)
@@ -123,8 +132,42 @@ def held_registers(shape: Shape, dtype: np.dtype[Any]) -> int:
     return shape.held_slices * per_slice
 
 
+def widest(matrix: Matrix, bc: int) -> int:
+    """Dense blocks of the longest block row; memoised with the pattern."""
+    key = ("akx.kernels.cuda.widest", bc)
+    if key not in matrix.pattern_cache:
+        node = nodes_of(matrix, bc)
+        assert node is not None
+        matrix.pattern_cache[key] = int(np.diff(node.indptr.astype(np.int64)).max(initial=0))
+    return int(matrix.pattern_cache[key])
+
+
+def slices_per_part(matrix: Matrix, shape: Shape, parts: int, growth: float) -> int:
+    """Slices of a part that computes `growth` times the rows of an equal share."""
+    block_rows = matrix.n / shape.br * growth / max(parts, 1)
+    return max(1, ceil(block_rows * shape.lanes / WARP))
+
+
+def fitting_block(slices: int, blocks: Sequence[int]) -> int:
+    """The fewest threads that give each slice a warp, or the most there are."""
+    return next((threads for threads in blocks if threads // WARP >= slices), blocks[-1])
+
+
+def holding(plan: Plan, reason: Callable[[Plan], str | None]) -> Plan | None:
+    """The plan with as many slots in registers as one slice of a warp can have, None where that is none."""
+    for slots in reversed(HELD_SLOTS):
+        held = plan.replace(options={**plan.options, "held_slices": 1, "held_slots": slots})
+        if reason(held) is None:
+            return held
+    return None
+
+
 def choice_reason(
-    plan: Plan, matrix: Matrix, device: CudaDevice, allowed: Mapping[str, Sequence[Option]], blocks_per_sm: int
+    plan: Plan,
+    matrix: Matrix,
+    device: CudaDevice,
+    allowed: Mapping[str, Sequence[Option]],
+    blocks_per_sm: int,
 ) -> str | None:
     """Why the plan's variant and options are not possible, whatever the parts are."""
     if plan.backend != "cuda":
@@ -150,6 +193,23 @@ def choice_reason(
     if threads > 2048:
         return f"{threads} threads do not fit a multiprocessor"
     return None
+
+
+def waste(plan: Plan, matrix: Matrix, parts: int, blocks: Sequence[int], growth: float) -> str | None:
+    """What the plan has no use for: threads beyond the slices of a part, registers for slices or slots it has not.
+
+    The plan with fewer is the same and cheaper. `growth` is how many times the rows of an equal share a part computes.
+    """
+    shape = shape_of(plan)
+    slices = slices_per_part(matrix, shape, parts, growth)
+    if WARP * shape.warps > fitting_block(slices, blocks):
+        return f"{WARP * shape.warps} threads for {slices} slices of 32 lanes"
+    if shape.held_slices > ceil(slices / shape.warps):
+        return f"registers for {shape.held_slices} slices of a warp, of {ceil(slices / shape.warps)}"
+    slots = ceil(widest(matrix, shape.bc) / shape.lanes)
+    return (
+        f"registers for {shape.held_slots} slots of a slice, of {slots}" if shape.held_slots > max(1, slots) else None
+    )
 
 
 def macros(

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.device.cuda.facts import CudaDevice, cuda_device
+from akx.errors import InfeasibleError
 from akx.formats.base import Pattern
 from akx.formats.parts import Nodes, Shape
 from akx.kernels.base import Parameter, Program, Traffic, check_feasible
@@ -33,12 +34,16 @@ from akx.kernels.cuda.parts import (
     active_slices,
     choice_reason,
     column_shapes,
+    fitting_block,
     fitting_variants,
     held_registers,
+    holding,
     lay_out_parts,
     nodes_of,
     padding,
     shape_of,
+    slices_per_part,
+    waste,
     zone_nodes,
 )
 from akx.matrix import Matrix
@@ -52,7 +57,7 @@ __all__ = ["SCHEDULE", "Resident", "lay_out_resident"]
 
 _PARTITIONERS = ("natural", "metis")
 _PLACES = ("shared", "global")
-KEEPS = (0, 16, 24, 32, 40)
+KEEPS, KEEP = (0, 16, 24, 32, 40), 24
 DEPTHS = (1, 2, 3, 4, 6, 8)
 #: With two blocks on a multiprocessor one can work while the other waits.
 BLOCKS_PER_SM = (1, 2, 4)
@@ -92,7 +97,7 @@ class Resident:
             Parameter("held_slices", HELD_SLICES, default.options["held_slices"], "slices of a warp in registers"),
             Parameter("held_slots", HELD_SLOTS, default.options["held_slots"], "slots of each of them in registers"),
             Parameter("x", _PLACES, default.options["x"], "where x is: shared or global memory"),
-            Parameter("keep", KEEPS, 24, "MiB of the matrix that L2 is asked to keep"),
+            Parameter("keep", KEEPS, KEEP, "MiB of the matrix that L2 is asked to keep"),
             Parameter("blocks_per_sm", BLOCKS_PER_SM, 1, "parts on a multiprocessor, to work while others wait"),
             Parameter("depth", depths, 1, "steps from one exchange to the next, ghosts computed along in between"),
             Parameter("vectors", VECTORS, 1, "start vectors at a time"),
@@ -105,17 +110,35 @@ class Resident:
         lanes = next((n for n in (1, 2, 4, 8) if block_rows * n >= 512 or n == 8), 8)
         while lanes > 1 and padding(matrix, lanes, bc) > 1.25:
             lanes //= 2
+        shape = Shape(br, bc, lanes, 1, 0, 1)
+        most = 1024 if br * bc == 1 else 384
         # Where nothing is read again in each step, x in shared memory is faster; else what it takes is missed more.
         once = matrix.nnz * (matrix.dtype.itemsize + 2 / (br * bc)) + 3 * matrix.n * matrix.dtype.itemsize
         options: dict[str, Option] = {
-            "block": 1024 if br * bc == 1 else 384,
+            "block": min(most, fitting_block(slices_per_part(matrix, shape, device.sms, 1.0), BLOCKS)),
             "held_slices": 0,
             "held_slots": 1,
             "x": "shared" if once <= 1.3 * device.sms * device.shared_per_block else "global",
-            "keep": 24,
+            "keep": KEEP,
             "vectors": 1,
         }
         return Plan(self.backend, self.name, f"{br}x{bc}-{lanes}", k=k, k_per_pass=k, options=options)
+
+    def starts(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
+        """Plans that a search should begin with, beside the defaults: one idea each; each has won somewhere."""
+
+        def reason(plan: Plan) -> str | None:
+            return self.feasible(plan, matrix, device) or self.waste(plan, matrix, device)
+
+        default = self.untuned_for(matrix, device, k)
+        halved = {**default.options, "blocks_per_sm": 2, "block": max(BLOCKS[0], int(default.options["block"]) // 2)}
+        plans = [holding(default, reason), default.replace(options=halved)]
+        if default.options["x"] == "shared":
+            plans.append(holding(default.replace(options={**default.options, "x": "global"}), reason))
+            if k > 1:
+                apart = default.replace(partitioner="metis", options={**default.options, "depth": 2})
+                plans.append(holding(apart, reason) or apart)
+        return tuple(plan for plan in plans if plan is not None)
 
     def feasible(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         if plan.partitioner not in _PARTITIONERS:
@@ -135,15 +158,20 @@ class Resident:
             return f"x takes {x:.0f} bytes of each multiprocessor, of {device.shared_per_block} shared ones"
         return None
 
+    def waste(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
+        """What a feasible plan has no use for; there is one without, that is the same and cheaper."""
+        growth = 1.0 if plan.option("depth", 1) == 1 else _MOST_ROWS
+        found = waste(plan, matrix, device.sms * int(plan.option("blocks_per_sm", 1)), BLOCKS, growth)
+        keep, again = int(plan.option("keep", KEEP)), _again(plan, matrix, device)
+        if keep != KEEP and (again <= 0 or (keep > KEEP and again <= KEEP * 2**20)):
+            return f"L2 asked to keep {keep} MiB of {max(0.0, again) / 2**20:.0f}: the same as {KEEP}"
+        return found
+
     def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
         shape, size = shape_of(plan), matrix.dtype.itemsize
         once = matrix.nnz * padding(matrix, shape.lanes, shape.bc) * (size + 2.0 / (shape.br * shape.bc))
-        vector = float(matrix.n * size)
-        shared = plan.option("x", "shared") == "shared"
-        chip = device.sms * (device.shared_per_block + 128.0 * shape.warps * held_registers(shape, matrix.dtype))
-        chip -= 2.5 * vector * int(plan.option("vectors", 1)) if shared else 0.0
-        rest = max(0.0, once - max(chip, 0.0))
-        l2 = min(float(int(plan.option("keep", 32))) * 2**20, 0.8 * device.l2_bytes)
+        vector, rest = float(matrix.n * size), max(0.0, _again(plan, matrix, device))
+        l2 = min(float(int(plan.option("keep", KEEP))) * 2**20, 0.8 * device.l2_bytes)
         return Traffic(
             matrix_bytes=once + plan.k * max(0.0, rest - l2),
             vector_bytes=vector * (plan.k + 1.0),
@@ -159,6 +187,17 @@ class Resident:
         depth = int(plan.option("depth", 1))
         active = {} if zones is None else {depth: active_slices(zones, shape_of(plan), depth)}
         return PartsProgram(matrix, laid_out, plan, (plan.k,), active, int(plan.option("blocks_per_sm", 1)))
+
+
+def _again(plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
+    """Bytes of the matrix that do not fit the multiprocessors, about; negative where there is room left."""
+    shape, size = shape_of(plan), matrix.dtype.itemsize
+    once = matrix.nnz * padding(matrix, shape.lanes, shape.bc) * (size + 2.0 / (shape.br * shape.bc))
+    parts = device.sms * int(plan.option("blocks_per_sm", 1))
+    chip = device.sms * device.shared_per_block + parts * 128.0 * shape.warps * held_registers(shape, matrix.dtype)
+    if plan.option("x", "shared") == "shared":
+        chip -= 2.5 * matrix.n * size * int(plan.option("vectors", 1))
+    return once - max(chip, 0.0)
 
 
 def lay_out_resident(matrix: Matrix, plan: Plan, device: CudaDevice) -> tuple[LaidOut, GhostZones | None]:
@@ -197,9 +236,14 @@ def _nodes(matrix: Matrix, partitioner: str, shape: Shape, parts: int, depth: in
             matrix.pattern_cache[key] = nodes, None
         else:
             indptr, indices = (a.view(f"i{a.itemsize}") for a in (node.indptr, node.indices))
-            zones = ghost_zones(indptr, indices, order_by_part(part, parts), depth, most_rows=_MOST_ROWS)
-            matrix.pattern_cache[key] = zone_nodes(zones, node), zones
-    known: tuple[Nodes, GhostZones | None] = matrix.pattern_cache[key]
+            try:
+                zones = ghost_zones(indptr, indices, order_by_part(part, parts), depth, most_rows=_MOST_ROWS)
+                matrix.pattern_cache[key] = zone_nodes(zones, node), zones
+            except InfeasibleError as refusal:
+                matrix.pattern_cache[key] = refusal  # to be found out once
+    known: tuple[Nodes, GhostZones | None] | InfeasibleError = matrix.pattern_cache[key]
+    if isinstance(known, InfeasibleError):
+        raise known.with_traceback(None)
     return known
 
 
