@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.device.cuda.compile import load
-from akx.device.cuda.copies import Mark, bring_rows, send
+from akx.device.cuda.copies import bring_rows, send
 from akx.device.cuda.facts import CudaDevice
-from akx.device.cuda.launch import Graph, Kernel, Stream, capture, default_stream
+from akx.device.cuda.launch import Graph, Kernel, Mark, Stream, capture, default_stream
 from akx.device.cuda.memory import DeviceArray, empty, pinned
 from akx.kernels.base import Coefficients
 from akx.kernels.cuda.program import C_TYPES
