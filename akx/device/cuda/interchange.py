@@ -22,7 +22,7 @@ from akx.device.cuda import dlpack
 from akx.device.cuda.launch import default_stream
 from akx.device.cuda.memory import DeviceArray, empty, wrap
 from akx.device.cuda.runtime import runtime
-from akx.errors import ArgumentError, ArgumentTypeError, DeviceError
+from akx.errors import ArgumentError, ArgumentTypeError, DeviceError, MatrixError
 
 __all__ = [
     "DeviceView",
@@ -34,6 +34,7 @@ __all__ = [
     "make_result",
     "result_in",
     "start_of",
+    "values_of",
 ]
 
 _LEGACY = 1
@@ -122,7 +123,8 @@ def block_of(x: Any, start: Foreign, dtype: np.dtype[Any]) -> DeviceArray:
         start, _ = start_of(x, start.shape[1])
     default_stream().wait_for(start.stream)
     (b, n), size = start.shape, dtype.itemsize
-    if start.strides[1] == size and (b == 1 or start.strides[0] == n * size):
+    aligned = start.pointer % size == 0  # kernels load a complex number at once
+    if aligned and start.strides[1] == size and (b == 1 or start.strides[0] == n * size):
         return wrap(start.pointer, (b, n), dtype, x)
     if start.strides[1] < size or any(stride < 0 for stride in start.strides):
         raise ArgumentError(
@@ -133,6 +135,39 @@ def block_of(x: Any, start: Foreign, dtype: np.dtype[Any]) -> DeviceArray:
         source, target = start.pointer + row * start.strides[0], block.pointer + row * n * size
         _copy_strided(source, start.strides[1], target, size, n)
     return block
+
+
+def values_of(data: Any, nnz: int, dtype: np.dtype[Any]) -> tuple[DeviceArray, Foreign]:
+    """A copy of the values of a matrix, (nnz,) of `dtype`, queued behind what their stream has to do.
+
+    Raises
+    ------
+    MatrixError
+        Where the shape does not fit.
+    ArgumentTypeError
+        Where the type is another one.
+    """
+    found = _read(data)
+    if found.shape != (nnz,):
+        raise MatrixError(
+            "values do not fit the pattern",
+            expected=f"shape ({nnz},)",
+            found=f"shape {found.shape}",
+            hint="give one value per entry, row by row with ascending columns",
+        )
+    if found.dtype != dtype:
+        raise ArgumentTypeError(
+            "values are of another type than the matrix",
+            expected=str(dtype),
+            found=str(found.dtype),
+            hint="convert them",
+        )
+    if not nnz:
+        return empty(0, dtype), found
+    row = Foreign(found.pointer, (1, nnz), (0, *found.strides), dtype, found.stream, found.owner)
+    block = block_of(data, row, dtype)
+    copy = copy_of(block) if block.pointer == found.pointer else block
+    return copy.reshape(nnz), found
 
 
 def result_in(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], block: tuple[int, ...]) -> DeviceArray:
