@@ -5,9 +5,9 @@
 
 The record is one run of :func:`akx.tuner.tune` with its default settings, trial by trial, and then the trials of
 searches with other seeds and without their end for want of progress, so that more of the space is known than one search
-asks for. With them are the facts of the device and the figures measured of it, so that the whole tuner can be run on
-any machine: a trial is answered from the record, and the clock goes on by what it took (:func:`load`, :func:`plan_of`
-and ``tests/benchmarks/test_tuning_replay.py``).
+asks for. With them are the facts of the device, the figures measured of it, and the space, so that the whole tuner can
+be run on any machine: a trial is answered from the record, and the clock goes on by what it took
+(``tests/benchmarks/test_tuning_replay.py``).
 
 A trial is one line: the plan's choices by name, who asked for it, what became of it and why, seconds and spread, every
 sample, and the seconds that it took in all.
@@ -29,10 +29,11 @@ from akx.plan import Plan
 from akx.tuner import Settings, TuneResult, tune
 from akx.tuner.machine import measured_figures
 from akx.tuner.result import Progress
+from akx.tuner.space import build_space
 from benchmarks import record
 from benchmarks.gallery import GALLERY, small
 
-__all__ = ["RECORD", "choices", "load", "main", "plan_of", "recorded", "save"]
+__all__ = ["RECORD", "choices", "load", "main", "plan_of", "recorded", "save", "space_of"]
 
 RECORD = Path(__file__).resolve().parents[1] / "tests" / "data" / "tuning_h100.json"
 _SCHEMA = 1
@@ -129,6 +130,7 @@ def recorded(
         "threads": result.threads,
         "device": asdict(device),
         "figures": asdict(measured_figures(device, result.threads)),
+        "space": space_of(matrix, k, backend, device, result.threads),
         "settings": {"trials": settings.trials, "seconds": settings.seconds, "seed": settings.seed},
         "result": _outcome(result),
         "finalists": [
@@ -137,6 +139,15 @@ def recorded(
         ],
         "trials": own.found,
         "others": further,
+    }
+
+
+def space_of(matrix: Matrix, k: int, backend: str, device: Any, threads: int) -> Json:
+    """Every parameter of every schedule: its choices and its default. What is added later is not of the record."""
+    space = build_space(matrix, k, device, backend=backend, threads=threads)
+    return {
+        name: {one.name: {"choices": list(one.choices), "default": one.default} for one in parameters}
+        for name, parameters in space.parameters.items()
     }
 
 
