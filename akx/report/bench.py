@@ -9,6 +9,7 @@ by the componentwise bound before anything is timed.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -18,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.errors import VerificationError
+from akx.errors import AkxError, VerificationError
 from akx.report.baselines import baselines
 from akx.report.cusparse import ALGORITHMS, CusparsePowers, cusparse_missing
+from akx.report.cusparse_op import KNOWN, OP_ALGORITHMS, CusparseOpPowers, spmvop, spmvop_note
 from akx.report.mkl import mkl_missing
 
 if TYPE_CHECKING:
@@ -117,8 +119,9 @@ class BenchResult:
     def notes(self) -> tuple[str, ...]:
         """What is missing from the comparison."""
         if self.device.startswith("cuda/"):
-            lacking = cusparse_missing()
-            return () if lacking is None else (f"cuSPARSE is not installed, so it is not compared: {lacking}",)
+            lacking, beyond = cusparse_missing(), spmvop_note()
+            missing = () if lacking is None else (f"cuSPARSE is not installed, so it is not compared: {lacking}",)
+            return missing if beyond is None else (*missing, beyond)
         hint = mkl_missing()
         return () if hint is None else (f"MKL is not installed, so it is not compared: {hint}",)
 
@@ -216,6 +219,8 @@ _DETAILS = {
     "mkl_bsr": "inspector-executor on block CSR, {threads} threads",
     "cusparse_alg1": "CSR algorithm 1, preprocessed, {k} products in a CUDA graph",
     "cusparse_alg2": "CSR algorithm 2, preprocessed, {k} products in a CUDA graph",
+    "cusparse_op1": "SpMVOp algorithm 1, planned ahead, {k} products in a CUDA graph",
+    "cusparse_op2": "SpMVOp algorithm 2, planned ahead, {k} products in a CUDA graph",
 }
 
 
@@ -267,7 +272,31 @@ def _cusparse_calls(matrix: Matrix, x: NDArray[Any], k: int) -> dict[str, tuple[
         out[0, 0] = x
         powers = CusparsePowers(matrix, to_device(out), name)
         calls[name] = DeviceCall(powers.run, powers.repeated, k), _DETAILS[name].format(k=k)
+    for name in OP_ALGORITHMS if spmvop() == KNOWN else ():
+        try:
+            made = _checked_op(matrix, x, k, name)
+        except AkxError as failure:
+            warnings.warn(f"cusparseSpMVOp ({name}) is not compared: {failure}", RuntimeWarning, stacklevel=2)
+        else:
+            calls[name] = DeviceCall(made.run, made.repeated, k), _DETAILS[name].format(k=k)
     return calls
+
+
+def _checked_op(matrix: Matrix, x: NDArray[Any], k: int, name: str) -> CusparseOpPowers:
+    """k products by ``cusparseSpMVOp``, run once from a poisoned output. Raises AkxError where a result is wrong."""
+    from akx.device.cuda.memory import to_device
+    from akx.kernels import reference
+
+    out = _result(matrix, k)
+    out[1:] = np.nan
+    out[0, 0] = x
+    held = to_device(out)
+    powers = CusparseOpPowers(matrix, held, name)
+    powers.run()
+    error = float(reference.error_ratio(matrix, held.get(), x[None, :], _monomial(k, matrix.dtype)))
+    if not error <= 1:
+        raise VerificationError("a wrong result", expected="an error within the bound", found=f"{error:.3g} times it")
+    return powers
 
 
 def _result(matrix: Matrix, k: int) -> NDArray[Any]:

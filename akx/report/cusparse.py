@@ -3,7 +3,7 @@
 A weak baseline would be a defect: the matrix and all vectors are on the device, each algorithm for CSR gets its
 preprocessing ahead of the clock and a descriptor of its own, the k products are one CUDA graph, and the fastest
 algorithm is what counts. A product writes straight into the next vector; x is in its place already, and nothing is
-copied. The newer ``cusparseSpMVOp`` is not used.
+copied. Newer libraries have ``cusparseSpMVOp`` beside ``cusparseSpMV``: see :mod:`akx.report.cusparse_op`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from akx.device.cuda.runtime import runtime
 from akx.errors import DeviceError, MissingDependencyError
 from akx.matrix import Matrix
 
-__all__ = ["ALGORITHMS", "CusparsePowers", "cusparse_missing", "cusparse_version"]
+__all__ = ["ALGORITHMS", "CusparsePowers", "cusparse_library", "cusparse_missing", "cusparse_version"]
 
 #: Algorithms for CSR by their numbers in cusparse.h.
 ALGORITHMS = {"cusparse_alg1": 2, "cusparse_alg2": 3}
@@ -29,18 +29,19 @@ _INDEX_32, _INDEX_64, _ZERO_BASE, _PLAIN = 2, 3, 0, 0
 _SONAMES = ("libcusparse.so.13", "libcusparse.so.12", "libcusparse.so")
 
 
-def _library() -> Any:
+def cusparse_library() -> Any:
+    """The library, or None."""
     return open_library("cusparse", _SONAMES)
 
 
 def cusparse_missing() -> str | None:
     """None where cuSPARSE can be used, else what to install."""
-    return None if _library() is not None else "pip install nvidia-cusparse"
+    return None if cusparse_library() is not None else "pip install nvidia-cusparse"
 
 
 def cusparse_version() -> str | None:
     """cuSPARSE's version, or None where it is not there."""
-    library = _library()
+    library = cusparse_library()
     if library is None:
         return None
     parts = []
@@ -64,13 +65,16 @@ class CusparsePowers:
         One of :data:`ALGORITHMS`.
     """
 
+    #: The algorithms by name.
+    numbers = ALGORITHMS
+
     def __init__(self, matrix: Matrix, out: DeviceArray, algorithm: str) -> None:
-        library = _library()
+        library = cusparse_library()
         if library is None:
             raise MissingDependencyError("cuSPARSE is not installed", hint=cusparse_missing())
         self._library = library
         self._out, self._n, self._k = out, matrix.n, out.shape[0] - 1
-        self._kind, self._algorithm = _TYPES[matrix.dtype.name], ALGORITHMS[algorithm]
+        self._kind, self._algorithm = _TYPES[matrix.dtype.name], self.numbers[algorithm]
         self.stream = default_stream()
         self._one, self._zero = np.ones(1, matrix.dtype), np.zeros(1, matrix.dtype)
         self._handle = ctypes.c_void_p()
@@ -80,8 +84,7 @@ class CusparsePowers:
             self._arrays = [to_device(array) for array in (matrix.indptr, matrix.indices, matrix.data)]
             self._matrix = self._make_matrix(matrix)
             self._vectors = [self._make_vector(j) for j in range(self._k + 1)]
-            self._buffer = empty(self._buffer_size(), np.uint8)
-            self._product("cusparseSpMV_preprocess", 0)
+            self._prepare()
             self.graph = self._record(1)
         self.stream.synchronize()
 
@@ -99,6 +102,7 @@ class CusparsePowers:
         with runtime().active():
             for vector in self._vectors:
                 self._call("cusparseDestroyDnVec", vector)
+            self._drop()
             self._call("cusparseDestroySpMat", self._matrix)
             self._call("cusparseDestroy", self._handle)
         self._vectors = []
@@ -107,7 +111,7 @@ class CusparsePowers:
         with capture(self.stream) as graph:
             for _ in range(count):
                 for j in range(self._k):
-                    self._product("cusparseSpMV", j)
+                    self._multiply(j)
         return graph
 
     def _make_matrix(self, matrix: Matrix) -> ctypes.c_void_p:
@@ -123,6 +127,18 @@ class CusparsePowers:
         size, pointer = ctypes.c_int64(self._n), ctypes.c_void_p(vector.pointer)
         self._call("cusparseCreateDnVec", ctypes.byref(made), size, pointer, self._kind)
         return made
+
+    def _prepare(self) -> None:
+        """The preprocessing, ahead of the clock."""
+        self._buffer = empty(self._buffer_size(), np.uint8)
+        self._product("cusparseSpMV_preprocess", 0)
+
+    def _multiply(self, j: int) -> None:
+        """Queue ``out[j+1] = A out[j]``."""
+        self._product("cusparseSpMV", j)
+
+    def _drop(self) -> None:
+        """Give back what the preprocessing made."""
 
     def _arguments(self, j: int) -> list[Any]:
         one, zero = (ctypes.c_void_p(array.ctypes.data) for array in (self._one, self._zero))
