@@ -298,7 +298,7 @@ class MatrixPowers:
         from akx.device.cuda import interchange
         from akx.kernels.cuda.values import all_finite
 
-        data, given = interchange.values_of(values, self._matrix.nnz, self._matrix.dtype)
+        data = interchange.values_of(values, self._matrix.nnz, self._matrix.dtype)
         if check_finite and not all_finite(data):
             raise MatrixError(
                 "the matrix is not finite", found="NaN or Inf among its new values", hint="replace or remove them"
@@ -311,7 +311,6 @@ class MatrixPowers:
                 for key, program in self._programs.items():
                     if key not in self._stale:
                         program.update_values(data)  # type: ignore[arg-type]
-            interchange.hand_over(given)
 
     def _take_host_values(self, data: NDArray[Any]) -> None:
         old = self._matrix

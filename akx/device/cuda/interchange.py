@@ -137,8 +137,8 @@ def block_of(x: Any, start: Foreign, dtype: np.dtype[Any]) -> DeviceArray:
     return block
 
 
-def values_of(data: Any, nnz: int, dtype: np.dtype[Any]) -> tuple[DeviceArray, Foreign]:
-    """A copy of the values of a matrix, (nnz,) of `dtype`, queued behind what their stream has to do.
+def values_of(data: Any, nnz: int, dtype: np.dtype[Any]) -> DeviceArray:
+    """A copy of the values of a matrix, (nnz,) of `dtype`, queued behind the work of their stream, which waits for it.
 
     Raises
     ------
@@ -163,11 +163,12 @@ def values_of(data: Any, nnz: int, dtype: np.dtype[Any]) -> tuple[DeviceArray, F
             hint="convert them",
         )
     if not nnz:
-        return empty(0, dtype), found
+        return empty(0, dtype)
     row = Foreign(found.pointer, (1, nnz), (0, *found.strides), dtype, found.stream, found.owner)
     block = block_of(data, row, dtype)
     copy = copy_of(block) if block.pointer == found.pointer else block
-    return copy.reshape(nnz), found
+    hand_over(found)
+    return copy.reshape(nnz)
 
 
 def result_in(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], block: tuple[int, ...]) -> DeviceArray:
