@@ -268,9 +268,7 @@ def _cusparse_calls(matrix: Matrix, x: NDArray[Any], k: int) -> dict[str, tuple[
 
     calls: dict[str, tuple[Callable[[], object], str]] = {}
     for name in ALGORITHMS if cusparse_missing() is None else ():
-        out = _result(matrix, k)
-        out[0, 0] = x
-        powers = CusparsePowers(matrix, to_device(out), name)
+        powers = CusparsePowers(matrix, to_device(_aligned_result(matrix, x, k)), name)
         calls[name] = DeviceCall(powers.run, powers.repeated, k), _DETAILS[name].format(k=k)
     for name in OP_ALGORITHMS if spmvop() == KNOWN else ():
         try:
@@ -287,13 +285,11 @@ def _checked_op(matrix: Matrix, x: NDArray[Any], k: int, name: str) -> CusparseO
     from akx.device.cuda.memory import to_device
     from akx.kernels import reference
 
-    out = _result(matrix, k)
-    out[1:] = np.nan
-    out[0, 0] = x
-    held = to_device(out)
+    held = to_device(_aligned_result(matrix, x, k))
     powers = CusparseOpPowers(matrix, held, name)
     powers.run()
-    error = float(reference.error_ratio(matrix, held.get(), x[None, :], _monomial(k, matrix.dtype)))
+    found = np.ascontiguousarray(held.get()[:, :, : matrix.n])
+    error = float(reference.error_ratio(matrix, found, x[None, :], _monomial(k, matrix.dtype)))
     if not error <= 1:
         raise VerificationError("a wrong result", expected="an error within the bound", found=f"{error:.3g} times it")
     return powers
@@ -301,6 +297,14 @@ def _checked_op(matrix: Matrix, x: NDArray[Any], k: int, name: str) -> CusparseO
 
 def _result(matrix: Matrix, k: int) -> NDArray[Any]:
     return np.zeros((k + 1, 1, matrix.n), dtype=matrix.dtype)
+
+
+def _aligned_result(matrix: Matrix, x: NDArray[Any], k: int) -> NDArray[Any]:
+    """x and NaN, (k+1, 1, n or a little more): vectors begin at multiples of 256 bytes, as those of cuSPARSE may."""
+    padded = -(-matrix.n * matrix.dtype.itemsize // 256) * 256 // matrix.dtype.itemsize
+    out = np.full((k + 1, 1, padded), np.nan, dtype=matrix.dtype)
+    out[0, 0, : matrix.n] = x
+    return out
 
 
 def _start_vector(matrix: Matrix) -> NDArray[Any]:

@@ -59,8 +59,9 @@ class CusparsePowers:
     ----------
     matrix : Matrix
         The matrix, in its natural order.
-    out : DeviceArray, shape (k+1, 1, n)
-        Holds x in out[0]; the rest is written by :meth:`run`.
+    out : DeviceArray, shape (k+1, 1, n or more)
+        Holds x in out[0]; the rest is written by :meth:`run`. A last extent beyond n is for vectors that begin at an
+        address of one's choice; what is beyond n is not touched.
     algorithm : str
         One of :data:`ALGORITHMS`.
     """
@@ -123,7 +124,7 @@ class CusparsePowers:
         return made
 
     def _make_vector(self, j: int) -> ctypes.c_void_p:
-        made, vector = ctypes.c_void_p(), self._out.view(j * self._n, (self._n,))
+        made, vector = ctypes.c_void_p(), self._out.view(j * self._out.shape[-1], (self._n,))
         size, pointer = ctypes.c_int64(self._n), ctypes.c_void_p(vector.pointer)
         self._call("cusparseCreateDnVec", ctypes.byref(made), size, pointer, self._kind)
         return made

@@ -112,11 +112,15 @@ def test_the_calls_are_those_of_the_header(monkeypatch: pytest.MonkeyPatch) -> N
     library = Library((12, 9, 4), has_op=True)
     install(monkeypatch, library)
     fake_device(monkeypatch)
-    out: Any = SimpleNamespace(shape=(4, 1, 5), view=lambda *_: SimpleNamespace(pointer=99))
+    views: list[Any] = []
+    out: Any = SimpleNamespace(
+        shape=(4, 1, 32), view=lambda *of: views.append(of) or SimpleNamespace(pointer=1024 + 8 * of[0])
+    )
     powers = CusparseOpPowers(Matrix.from_any(sp.eye_array(5, format="csr")), out, "cusparse_op2")
     handle, matrix = library.arguments("cusparseCreate")[0], library.arguments("cusparseCreateCsr")[0]
     vectors = [arguments[0]._obj.value for name, arguments in library.calls if name == "cusparseCreateDnVec"]
     assert len(set(vectors)) == 4
+    assert views == [(32 * j, (5,)) for j in range(4)]
     size = library.arguments("cusparseSpMVOp_bufferSize")
     # handle, opA, matA, vecX, vecY, vecZ, computeType (CUDA_R_64F is 1), alg, bufferSize
     assert size[:8] == [handle, 0, matrix, vectors[0], vectors[1], vectors[1], 1, 2]
@@ -138,10 +142,21 @@ def test_the_calls_are_those_of_the_header(monkeypatch: pytest.MonkeyPatch) -> N
     assert library.arguments("cusparseSpMVOp_destroyDescr") == [description]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "complex128"])
+def test_vectors_begin_at_round_addresses(dtype: str) -> None:
+    """SpMVOp refuses vectors that do not begin at a multiple of 16 bytes."""
+    matrix = Matrix.from_any(sp.eye_array(37, format="csr").astype(dtype))
+    out = bench._aligned_result(matrix, np.arange(37.0), 2)
+    assert out.strides[0] % 256 == 0
+    assert out.shape[2] >= 37
+    np.testing.assert_array_equal(out[0, 0, :37], np.arange(37.0))
+    assert np.isnan(out[1:]).all()
+
+
 def test_one_that_fails_is_left_out_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, Library((12, 9, 4), has_op=True, fails="cusparseSpMVOp_createPlan"))
     fake_device(monkeypatch)
-    out: Any = SimpleNamespace(shape=(2, 1, 5), view=lambda *_: SimpleNamespace(pointer=99))
+    out: Any = SimpleNamespace(shape=(2, 1, 32), view=lambda *_: SimpleNamespace(pointer=99))
     matrix = Matrix.from_any(sp.eye_array(5, format="csr"))
     with pytest.raises(DeviceError, match="createPlan failed, found status 10"):
         CusparseOpPowers(matrix, out, "cusparse_op1")
