@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from akx.plan import Plan
     from akx.tuner import TuneResult
 
-__all__ = ["BENCH_SCHEMA", "BenchPower", "BenchResult", "BenchRow", "bench_power"]
+__all__ = ["BENCH_SCHEMA", "BenchPower", "BenchResult", "BenchRow", "bench_power", "cusparse_calls"]
 
 #: Version of the JSON object of ``akx bench --json``.
 BENCH_SCHEMA = 1
@@ -197,7 +197,7 @@ def bench_power(matrix: Matrix, tuned: TuneResult, threads: int) -> BenchPower:
     if plain != tuned.plan:
         calls[_SWEEP] = (make(_prepare(matrix, plain), x, _result(matrix, k), coefficients), plain.label())
     if tuned.backend == "cuda":
-        calls |= _cusparse_calls(matrix, x, k)
+        calls |= cusparse_calls(matrix, x, k)
     else:
         for name, run in baselines(matrix, k, threads).items():
             calls[name] = (partial(run, x, _result(matrix, k)[:, 0, :]), _DETAILS.get(name, "").format(threads=threads))
@@ -261,8 +261,16 @@ def _device_call(
     return DeviceCall.of(program, to_device(x[None, :]), to_device(out), coefficients)
 
 
-def _cusparse_calls(matrix: Matrix, x: NDArray[Any], k: int) -> dict[str, tuple[Callable[[], object], str]]:
-    """Each algorithm of cuSPARSE for CSR, on vectors of its own."""
+def cusparse_calls(matrix: Matrix, x: NDArray[Any], k: int) -> dict[str, tuple[Callable[[], object], str]]:
+    """Each algorithm of cuSPARSE for CSR, on vectors of its own: the work to be timed, and how it works.
+
+    Parameters
+    ----------
+    matrix : Matrix
+    x : (n,) array
+    k : int
+        Products, one after another.
+    """
     from akx.device.cuda.memory import to_device
     from akx.tuner.gpu import DeviceCall
 

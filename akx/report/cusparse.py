@@ -9,6 +9,8 @@ copied. Newer libraries have ``cusparseSpMVOp`` beside ``cusparseSpMV``: see :mo
 from __future__ import annotations
 
 import ctypes
+import os
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -30,13 +32,25 @@ _SONAMES = ("libcusparse.so.13", "libcusparse.so.12", "libcusparse.so")
 
 
 def cusparse_library() -> Any:
-    """The library, or None."""
-    return open_library("cusparse", _SONAMES)
+    """The library: the file that ``AKX_CUSPARSE`` names, else that of the environment or the system; or None."""
+    chosen = os.environ.get("AKX_CUSPARSE")
+    return _load(chosen) if chosen else open_library("cusparse", _SONAMES)
+
+
+@lru_cache(maxsize=4)
+def _load(path: str) -> ctypes.CDLL | None:
+    try:
+        return ctypes.CDLL(path)
+    except OSError:
+        return None
 
 
 def cusparse_missing() -> str | None:
-    """None where cuSPARSE can be used, else what to install."""
-    return None if cusparse_library() is not None else "pip install nvidia-cusparse"
+    """None where cuSPARSE can be used, else what to do."""
+    if cusparse_library() is not None:
+        return None
+    chosen = os.environ.get("AKX_CUSPARSE")
+    return f"AKX_CUSPARSE names no library that loads: {chosen}" if chosen else "pip install nvidia-cusparse"
 
 
 def cusparse_version() -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import ctypes.util
 from types import SimpleNamespace
 from typing import Any
 
@@ -88,6 +89,16 @@ def test_without_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
     assert BenchResult("m", 1, 1, "float64", "f", "cuda/H100", 1, ()).notes[0].startswith("cuSPARSE is not installed")
 
 
+def test_a_library_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setenv("AKX_CUSPARSE", str(tmp_path / "libcusparse.so.99"))
+    assert cusparse.cusparse_library() is None
+    assert "libcusparse.so.99" in (cusparse.cusparse_missing() or "")
+    real = ctypes.util.find_library("c")
+    assert real is not None
+    monkeypatch.setenv("AKX_CUSPARSE", real)  # any library: it is only opened
+    assert cusparse.cusparse_missing() is None
+
+
 def fake_device(monkeypatch: pytest.MonkeyPatch) -> None:
     class Held:
         def __init__(self, shape: Any, dtype: Any) -> None:
@@ -163,7 +174,7 @@ def test_one_that_fails_is_left_out_with_a_warning(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(bench, "ALGORITHMS", {})
     monkeypatch.setattr("akx.device.cuda.memory.to_device", lambda array: out)
     with pytest.warns(RuntimeWarning) as warned:
-        assert bench._cusparse_calls(matrix, np.ones(5), 1) == {}
+        assert bench.cusparse_calls(matrix, np.ones(5), 1) == {}
     texts = [str(one.message) for one in warned]
     assert ["op1" in text or "op2" in text for text in texts] == [True, True]
     assert all("not compared" in text and "status 10" in text for text in texts)
