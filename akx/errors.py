@@ -17,6 +17,7 @@ __all__ = [
     "DatabaseError",
     "DeviceError",
     "DeviceMemoryError",
+    "ExportError",
     "FileFormatError",
     "FileMissingError",
     "IllegalAddressError",
@@ -130,6 +131,10 @@ class IllegalAddressError(DeviceError):
 
 class CompileError(DeviceError):
     """A kernel does not compile; the compiler's log is in the message."""
+
+
+class ExportError(AkxError, BufferError):
+    """An array cannot be handed to another library in the way that it asks for."""
 
 
 class MissingDependencyError(AkxError, ImportError):

@@ -6,12 +6,13 @@ predicted; never tuned unasked) -> program -> V. V[..., j] = p_j(A) x, v_{j+1} =
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
@@ -148,6 +149,8 @@ class MatrixPowers:
         self._coefficients: dict[np.dtype[Any], Coefficients] = {}
         self._types: dict[np.dtype[Any], np.dtype[Any]] = {}
         self._ready: dict[tuple[np.dtype[Any], int, str], tuple[Program, Coefficients]] = {}
+        self._new_values: Any = None  # on the device, not yet in `_matrix`
+        self._stale: set[tuple[np.dtype[Any], Plan]] = set()
         self._lock = threading.RLock()
         self.prepare_seconds = 0.0
         self._program(self._result_dtype(None), 1)
@@ -247,19 +250,35 @@ class MatrixPowers:
             interchange.hand_over(start)
         return answer
 
-    def update_values(self, A: Any) -> None:
+    def update_values(self, A: Any, *, check_finite: bool = True) -> None:
         """Take the values of another matrix of the same pattern, without a new plan.
 
         Parameters
         ----------
-        A : sparse matrix or array, shape (n, n)
-            Has exactly the entries (in any format and order) of the matrix given first, with other values.
+        A : sparse matrix or array, shape (n, n), or array on the GPU, shape (nnz,)
+            Has exactly the entries (in any format and order) of the matrix given first, with other values. Or those
+            values alone, in GPU memory (``__cuda_array_interface__`` or DLPack) and in the matrix's own type: one for
+            each entry, row by row, columns ascending, duplicates summed, as in SciPy's canonical CSR. They are copied
+            there, on the stream that they come on, and laid out there.
+        check_finite : bool
+            Refuse NaN and Inf in values on the GPU, which waits for the device; without it nothing waits. Matrices of
+            the host are always checked.
 
         Raises
         ------
         MatrixError
-            Where the pattern differs; nothing is changed then.
+            Where the pattern differs, or a value is not finite; nothing is changed then.
+        ArgumentTypeError
+            Where values on the GPU are of another type than the matrix.
+
+        Notes
+        -----
+        Values from GPU memory come to the host only where they are needed: by plans of the host, by ``stream``, which
+        keeps its matrix there, and by the first call with another type or number of start vectors.
         """
+        if _is_on_device(A):
+            self._update_on_device(A, check_finite)
+            return
         fresh = Matrix.from_any(A, dtype=self._matrix.dtype)
         if not _same_pattern(fresh, self._matrix):
             raise MatrixError(
@@ -269,16 +288,45 @@ class MatrixPowers:
                 hint="make a new MatrixPowers",
             )
         with self._lock:
-            old = self._matrix
-            self._matrix = Matrix(old.indptr, old.indices, fresh.data, pattern_cache=old.pattern_cache)
-            self._matrices = {self._matrix.dtype: self._matrix}
-            try:
+            self._take_host_values(fresh.data)
+            self._stale.clear()
+            with self._all_or_none():
                 for (dtype, _), program in self._programs.items():
                     program.update_values(self._matrix_in(dtype).data)
-            except BaseException:  # Ctrl-C too: no program may go on with values that are half old
-                self._programs.clear()
-                self._ready.clear()
-                raise
+
+    def _update_on_device(self, values: Any, check_finite: bool) -> None:
+        from akx.device.cuda import interchange
+        from akx.kernels.cuda.values import all_finite
+
+        data = interchange.values_of(values, self._matrix.nnz, self._matrix.dtype)
+        if check_finite and not all_finite(data):
+            raise MatrixError(
+                "the matrix is not finite", found="NaN or Inf among its new values", hint="replace or remove them"
+            )
+        with self._lock:
+            self._new_values = data
+            self._stale = {key for key in self._programs if key[1].backend != "cuda"}
+            self._ready = {key: ready for key, ready in self._ready.items() if key[2] == "cuda"}
+            with self._all_or_none():
+                for key, program in self._programs.items():
+                    if key not in self._stale:
+                        program.update_values(data)  # type: ignore[arg-type]
+
+    def _take_host_values(self, data: NDArray[Any]) -> None:
+        old = self._matrix
+        self._matrix = Matrix(old.indptr, old.indices, data, pattern_cache=old.pattern_cache)
+        self._matrices = {self._matrix.dtype: self._matrix}
+        self._new_values = None
+
+    @contextlib.contextmanager
+    def _all_or_none(self) -> Iterator[None]:
+        """No program may go on with values that are half old, whatever comes between, Ctrl-C too."""
+        try:
+            yield
+        except BaseException:
+            self._programs.clear()
+            self._ready.clear()
+            raise
 
     def aslinearoperator(self, power: int | None = None) -> Any:
         """p_j(A) as a :class:`scipy.sparse.linalg.LinearOperator` of shape (n, n), for SciPy's solvers.
@@ -408,6 +456,11 @@ class MatrixPowers:
         return ready
 
     def _matrix_in(self, dtype: np.dtype[Any]) -> Matrix:
+        """The matrix in a type, with the values that it has now."""
+        if self._new_values is not None:
+            with self._lock:
+                if self._new_values is not None:
+                    self._take_host_values(self._new_values.get())
         found = self._matrices.get(dtype)
         if found is None:
             found = self._matrices[dtype] = self._matrix.with_values(self._matrix.data.astype(dtype))
@@ -454,6 +507,9 @@ class MatrixPowers:
     def _program(self, dtype: np.dtype[Any], vectors: int, backend: str | None = None) -> Program:
         plan = self._choice(dtype, vectors, backend).plan
         found = self._programs.get((dtype, plan))
+        if found is not None and (dtype, plan) in self._stale:
+            found.update_values(self._matrix_in(dtype).data)
+            self._stale.discard((dtype, plan))
         if found is None:
             begin = time.perf_counter()
             matrix = self._matrix_in(dtype)
@@ -478,6 +534,8 @@ class MatrixPowers:
         for matrix in list(self._matrices.values()):
             _add_arrays(arrays, (matrix.indptr, matrix.indices, matrix.data))
         _add_arrays(arrays, self._matrix.pattern_cache)
+        if self._new_values is not None:
+            arrays["new values"] = self._new_values.nbytes
         programs = {("program", id(program)): program.nbytes for program in list(self._programs.values())}
         return {**arrays, **programs}
 

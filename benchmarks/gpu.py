@@ -4,8 +4,9 @@
     python -m benchmarks.gpu --only brick --k 16      one matrix, merged into the file
 
 The file has the form of :mod:`benchmarks.record`. `baselines` are cuSPARSE's algorithms for CSR, preprocessed, the k
-products in one CUDA graph, vectors on the device; `sweep` beside them is akx's own fastest plain product, which is not
-what a speed-up is over. All are timed by events, in turns; `spread` is the half-width of the median's 95 % interval.
+products in one CUDA graph, vectors on the device, and those of SpMVOp where the library has it; `sweep` beside them is
+akx's own fastest plain product, which is not what a speed-up is over. All are timed by events, in turns; `spread` is
+the half-width of the median's 95 % interval.
 The file is written anew after every (matrix, k), so a run that is stopped loses nothing.
 """
 
@@ -39,6 +40,7 @@ def provenance() -> record.Provenance:
     from akx.device.cuda.compile import compiler_name
     from akx.device.cuda.facts import cuda_device
     from akx.report.cusparse import cusparse_version
+    from akx.report.cusparse_op import ABSENT, spmvop
 
     origin, device = record.provenance(1), cuda_device()
     machine = {
@@ -50,6 +52,7 @@ def provenance() -> record.Provenance:
         "system": f"{platform.system()} {platform.machine()}",
     }
     versions = {**origin["versions"], "compiler": compiler_name() or "", "cusparse": cusparse_version() or ""}
+    versions["spmvop"] = spmvop() != ABSENT  # whether the library has the newer product at all
     for name in ("pycuda", "cuda-bindings"):
         try:
             versions[name] = metadata.version(name)
@@ -95,6 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, measure, and return the exit code: 1 where a measurement failed, 2 for a bad argument."""
     from akx.device.cuda.runtime import cuda_missing
     from akx.report.cusparse import cusparse_missing
+    from akx.report.cusparse_op import spmvop_note
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description="Measure matrix powers on a GPU.")
     parser.add_argument("--only", nargs="+", metavar="NAME", default=list(MATRICES), help="matrices, or a group")
@@ -105,6 +109,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.small and options.output == RESULTS:
         parser.error("--small is for trying: give it a file of its own with -o")
+    beyond = spmvop_note()
+    if beyond is not None:
+        print(f"gpu-bench: {beyond}", file=sys.stderr)
     for reason in (cuda_missing(), cusparse_missing()):
         if reason is not None:
             print(f"gpu-bench: nothing measured: {reason}", file=sys.stderr)

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.device.cuda.copies import Mark, bring_rows, send
+from akx.device.cuda.copies import bring_rows, send
 from akx.device.cuda.facts import cuda_device
-from akx.device.cuda.launch import Graph, Stream, capture, default_stream
+from akx.device.cuda.launch import Graph, Mark, Stream, capture, default_stream
 from akx.device.cuda.memory import empty, pinned
 from akx.kernels.base import Coefficients
 from akx.kernels.cuda.stream_program import step_kernel

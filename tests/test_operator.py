@@ -233,6 +233,53 @@ def test_operator_copies_and_update_values() -> None:
     np.testing.assert_allclose(P(1j * x)[:, 3].imag, first[:, 3], atol=1e-10)
 
 
+def test_values_from_a_device_reach_plans_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are fetched when a plan of the host is used, once, and not before; bytes are counted meanwhile."""
+    from akx.device.cuda import interchange
+    from akx.kernels.cuda import values
+
+    fetched: list[int] = []
+
+    class Values:
+        __cuda_array_interface__: Any = None
+
+        def __init__(self, data: Any) -> None:
+            self.data, self.nbytes = data, data.nbytes
+
+        def get(self) -> Any:
+            fetched.append(1)
+            return self.data.copy()
+
+    monkeypatch.setattr(interchange, "values_of", lambda x, nnz, dtype: x)
+    monkeypatch.setattr(values, "all_finite", lambda x: bool(np.isfinite(x.data).all()))
+    A, x = grid(), np.random.default_rng(0).standard_normal(900)
+    P = akx.MatrixPowers(A, 3)
+    P(x)
+    P(x.astype(complex))
+    held = P.nbytes
+    for factor in (2.0, 3.0):
+        fetched.clear()
+        P.update_values(Values(factor * A.data))
+        assert not fetched
+        assert P.nbytes >= held + A.data.nbytes
+        V = akx.matrix_powers(factor * A, x, 3)
+        assert np.array_equal(P(x), V)
+        np.testing.assert_allclose(P(x.astype(complex)), V, rtol=1e-13)
+        np.testing.assert_allclose(P(np.stack([x, x], axis=1))[:, 1], V, rtol=1e-13)
+        assert fetched == [1]
+    spoilt = A.data.copy()
+    spoilt[7] = np.inf
+    with pytest.raises(MatrixError, match="not finite"):
+        P.update_values(Values(spoilt))
+    assert np.array_equal(P(x), V)
+    P.update_values(Values(spoilt), check_finite=False)
+    assert not np.isfinite(P(x)[:, 1]).all()
+    P.update_values(A)  # and back to values of the host, with others still on the device
+    P.update_values(Values(2 * A.data))
+    P.update_values(A)
+    assert np.array_equal(P(x), akx.matrix_powers(A, x, 3))
+
+
 def test_update_values_refuses_another_pattern() -> None:
     P = akx.MatrixPowers(grid(), 3)
     for other in (sp.eye_array(900, format="csr"), grid(29)):

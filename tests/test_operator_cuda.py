@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ import scipy.sparse as sp
 
 import akx
 from akx.device.cuda.runtime import cuda_missing
-from akx.errors import ArgumentError, ArgumentTypeError
+from akx.errors import ArgumentError, ArgumentTypeError, MatrixError
 
+NUMPY_TAKES_DEVICES = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 pytestmark = [
     pytest.mark.cuda,
     pytest.mark.skipif(cuda_missing() is not None, reason=str(cuda_missing())),
@@ -28,6 +30,26 @@ def _no_plans_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 @pytest.fixture
 def cupy() -> Any:
     return pytest.importorskip("cupy")
+
+
+class Speaker:
+    """Nothing but DLPack."""
+
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.held.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self.held.__dlpack_device__()
+
+
+class Copied(Speaker):
+    """Hands out copies."""
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.held.__dlpack__(**{**options, "copy": True})
 
 
 def matrix(n: int = 5003) -> sp.csr_array:
@@ -65,6 +87,105 @@ def test_new_values() -> None:
     P(x)
     P.update_values(3 * A)
     np.testing.assert_allclose(P(x), powers(3 * A, x, 3), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+def test_new_values_from_the_device(cupy: Any, dtype: str) -> None:
+    A, rng = matrix().astype(dtype), np.random.default_rng(1)
+    A.sort_indices()
+    P = akx.MatrixPowers(A, 3, backend="cuda")
+    x = rng.standard_normal(5003).astype(dtype)
+    given, wide = cupy.asarray(x), cupy.asarray(x.astype(complex))
+    tolerance = 1e-4 if np.finfo(dtype).eps > 1e-10 else 1e-12
+    P(given), P(wide)
+    held, stream = P.nbytes, cupy.cuda.Stream(non_blocking=True)
+    for turn in range(3):
+        B = A.copy()
+        B.data = (rng.standard_normal(A.nnz) / 3).astype(dtype)
+        with stream:
+            values = cupy.zeros(A.nnz, dtype=dtype)
+            values += cupy.asarray(B.data)
+            P.update_values(values, check_finite=turn > 0)
+            values[:] = cupy.nan  # copied by then, as far as the stream is concerned
+        V, W = P(given), P(wide)
+        np.testing.assert_allclose(cupy.asnumpy(V), powers(B, x, 3), rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(cupy.asnumpy(W), powers(B, x, 3), rtol=tolerance, atol=tolerance)
+        Q = akx.MatrixPowers(B, 3, backend="cuda", plan=P.plan)
+        assert cupy.asnumpy(Q(given)).tobytes() == cupy.asnumpy(V).tobytes()
+    assert P.nbytes > held
+    V = P(np.stack([x, 2 * x], axis=1))  # a program that has to be made: from the values of now
+    np.testing.assert_allclose(V[:, 1], powers(B, 2 * x, 3), rtol=tolerance, atol=2 * tolerance)
+    strided = cupy.asarray(np.repeat(A.data, 3))[1::3]
+    P.update_values(strided)
+    np.testing.assert_allclose(P(x), powers(A, x, 3), rtol=tolerance, atol=tolerance)
+
+
+def test_new_values_from_the_device_that_are_refused(cupy: Any) -> None:
+    A, x = matrix(), cupy.asarray(np.random.default_rng(1).standard_normal(5003))
+    P = akx.MatrixPowers(A, 3, backend="cuda")
+    V = P(x)
+    wrong = cupy.asarray(A.data)
+    wrong[A.nnz // 2] = cupy.nan
+    for values, error in (
+        (wrong, MatrixError),
+        (cupy.zeros(A.nnz + 1), MatrixError),
+        (cupy.zeros((A.nnz, 1)), MatrixError),
+        (cupy.zeros(A.nnz, dtype=np.float32), ArgumentTypeError),
+    ):
+        with pytest.raises(error):
+            P.update_values(values)
+        assert cupy.array_equal(P(x), V)
+
+
+def test_results_by_dlpack(cupy: Any) -> None:
+    """A giver that speaks DLPack alone gets what speaks it; the memory lives as long as who took it."""
+    torch = pytest.importorskip("torch")
+    A, x = matrix(), np.random.default_rng(3).standard_normal((5003, 2))
+    P, expected = akx.MatrixPowers(A, 3, backend="cuda"), powers(matrix(), x, 3)
+    speaker = Speaker(cupy.asarray(x))
+    for take, back in (
+        (cupy.from_dlpack, cupy.asnumpy),
+        (torch.from_dlpack, lambda V: V.cpu().numpy()),
+        (torch.utils.dlpack.from_dlpack, lambda V: V.cpu().numpy()),
+        (torch.as_tensor, lambda V: V.cpu().numpy()),
+    ):
+        stream = cupy.cuda.Stream(non_blocking=True)
+        with stream:
+            taken = [take(P(speaker)) for _ in range(8)]
+            assert taken[0].shape == (5003, 2, 4)
+        for V in taken:  # results of their own, none given away while it is held
+            np.testing.assert_allclose(back(V), expected, rtol=1e-12, atol=1e-13)
+        taken[0][...] = 7
+        np.testing.assert_allclose(back(taken[1]), expected, rtol=1e-12, atol=1e-13)
+    V = P(speaker)
+    on_host = np.from_dlpack(V, device="cpu") if NUMPY_TAKES_DEVICES else V.get()
+    np.testing.assert_array_equal(on_host, V.get())
+    copy = cupy.from_dlpack(Copied(V))
+    copy[...] = 0
+    np.testing.assert_allclose(V.get(), expected, rtol=1e-12, atol=1e-13)
+    out = P(Speaker(cupy.asarray(x[:, 0].copy())))
+    again = torch.from_dlpack(out)
+    assert P(Speaker(cupy.asarray(x[:, 0].copy())), out=out) is out
+    np.testing.assert_allclose(again.cpu().numpy(), expected[:, 0], rtol=1e-12, atol=1e-13)
+
+
+def test_memory_taken_by_dlpack_goes_back_to_the_pool(cupy: Any) -> None:
+    from akx.device.cuda.memory import empty, pool
+
+    gc.collect()
+    before = pool().used
+    array = empty((1000, 1000), np.float64)
+    taken = cupy.from_dlpack(array)
+    unused = array.__dlpack__()
+    del array
+    gc.collect()
+    assert pool().used >= before + 8_000_000
+    del unused
+    gc.collect()
+    assert pool().used >= before + 8_000_000
+    del taken
+    gc.collect()
+    assert pool().used == before
 
 
 def test_cupy_in_cupy_out(cupy: Any) -> None:
@@ -141,18 +262,6 @@ def test_torch_and_dlpack(cupy: Any) -> None:
     V = akx.matrix_powers(A, torch.as_tensor(x, device="cuda"), 3)
     assert isinstance(V, torch.Tensor)
     np.testing.assert_allclose(V.cpu().numpy(), powers(A, x, 3), rtol=1e-12, atol=1e-13)
-
-    class Speaker:
-        """Nothing but DLPack."""
-
-        def __init__(self, held: Any) -> None:
-            self.held = held
-
-        def __dlpack__(self, **options: Any) -> Any:
-            return self.held.__dlpack__(**options)
-
-        def __dlpack_device__(self) -> Any:
-            return self.held.__dlpack_device__()
 
     V = akx.matrix_powers(A, Speaker(cupy.asarray(x)), 3)
     np.testing.assert_allclose(V.get(), powers(A, x, 3), rtol=1e-12, atol=1e-13)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from akx.device.host import HostDevice, host_device
+from akx.device.host import HostDevice, host_device, resolve_threads
 
 if TYPE_CHECKING:
     from akx.device.cuda.facts import CudaDevice
 
-__all__ = ["device_of", "is_usable"]
+__all__ = ["device_of", "is_usable", "plan_threads"]
 
 
 def device_of(backend: str) -> HostDevice | CudaDevice:
@@ -34,3 +34,15 @@ def is_usable(backend: str) -> bool:
     from akx.device.cuda.runtime import cuda_missing
 
     return cuda_missing() is None
+
+
+def plan_threads(backend: str, threads: int | None = None) -> int:
+    """Threads of the host that a plan of the backend may use: one feeds a GPU, whatever is asked for.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        Where `threads` makes no sense, on a GPU too.
+    """
+    used = resolve_threads(threads)
+    return 1 if backend == "cuda" else used

@@ -89,7 +89,10 @@ class Program(Protocol):
         ...
 
     def update_values(self, data: NDArray[Any]) -> None:
-        """Take new values, given in the order of the matrix's canonical CSR data, without a new plan."""
+        """Take new values, given in the order of the matrix's canonical CSR data, without a new plan.
+
+        Programs of the GPU take them from there too, as a ``DeviceArray`` of their type or a narrower one.
+        """
         ...
 
 

@@ -9,6 +9,7 @@ by the componentwise bound before anything is timed.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -18,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.errors import VerificationError
+from akx.errors import AkxError, VerificationError
 from akx.report.baselines import baselines
 from akx.report.cusparse import ALGORITHMS, CusparsePowers, cusparse_missing
+from akx.report.cusparse_op import KNOWN, OP_ALGORITHMS, CusparseOpPowers, spmvop, spmvop_note
 from akx.report.mkl import mkl_missing
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from akx.plan import Plan
     from akx.tuner import TuneResult
 
-__all__ = ["BENCH_SCHEMA", "BenchPower", "BenchResult", "BenchRow", "bench_power"]
+__all__ = ["BENCH_SCHEMA", "BenchPower", "BenchResult", "BenchRow", "bench_power", "cusparse_calls"]
 
 #: Version of the JSON object of ``akx bench --json``.
 BENCH_SCHEMA = 1
@@ -117,8 +119,9 @@ class BenchResult:
     def notes(self) -> tuple[str, ...]:
         """What is missing from the comparison."""
         if self.device.startswith("cuda/"):
-            lacking = cusparse_missing()
-            return () if lacking is None else (f"cuSPARSE is not installed, so it is not compared: {lacking}",)
+            lacking, beyond = cusparse_missing(), spmvop_note()
+            missing = () if lacking is None else (f"cuSPARSE is not installed, so it is not compared: {lacking}",)
+            return missing if beyond is None else (*missing, beyond)
         hint = mkl_missing()
         return () if hint is None else (f"MKL is not installed, so it is not compared: {hint}",)
 
@@ -194,7 +197,7 @@ def bench_power(matrix: Matrix, tuned: TuneResult, threads: int) -> BenchPower:
     if plain != tuned.plan:
         calls[_SWEEP] = (make(_prepare(matrix, plain), x, _result(matrix, k), coefficients), plain.label())
     if tuned.backend == "cuda":
-        calls |= _cusparse_calls(matrix, x, k)
+        calls |= cusparse_calls(matrix, x, k)
     else:
         for name, run in baselines(matrix, k, threads).items():
             calls[name] = (partial(run, x, _result(matrix, k)[:, 0, :]), _DETAILS.get(name, "").format(threads=threads))
@@ -216,6 +219,8 @@ _DETAILS = {
     "mkl_bsr": "inspector-executor on block CSR, {threads} threads",
     "cusparse_alg1": "CSR algorithm 1, preprocessed, {k} products in a CUDA graph",
     "cusparse_alg2": "CSR algorithm 2, preprocessed, {k} products in a CUDA graph",
+    "cusparse_op1": "SpMVOp algorithm 1, planned ahead, {k} products in a CUDA graph",
+    "cusparse_op2": "SpMVOp algorithm 2, planned ahead, {k} products in a CUDA graph",
 }
 
 
@@ -256,22 +261,58 @@ def _device_call(
     return DeviceCall.of(program, to_device(x[None, :]), to_device(out), coefficients)
 
 
-def _cusparse_calls(matrix: Matrix, x: NDArray[Any], k: int) -> dict[str, tuple[Callable[[], object], str]]:
-    """Each algorithm of cuSPARSE for CSR, on vectors of its own."""
+def cusparse_calls(matrix: Matrix, x: NDArray[Any], k: int) -> dict[str, tuple[Callable[[], object], str]]:
+    """Each algorithm of cuSPARSE for CSR, on vectors of its own: the work to be timed, and how it works.
+
+    Parameters
+    ----------
+    matrix : Matrix
+    x : (n,) array
+    k : int
+        Products, one after another.
+    """
     from akx.device.cuda.memory import to_device
     from akx.tuner.gpu import DeviceCall
 
     calls: dict[str, tuple[Callable[[], object], str]] = {}
     for name in ALGORITHMS if cusparse_missing() is None else ():
-        out = _result(matrix, k)
-        out[0, 0] = x
-        powers = CusparsePowers(matrix, to_device(out), name)
+        powers = CusparsePowers(matrix, to_device(_aligned_result(matrix, x, k)), name)
         calls[name] = DeviceCall(powers.run, powers.repeated, k), _DETAILS[name].format(k=k)
+    for name in OP_ALGORITHMS if spmvop() == KNOWN else ():
+        try:
+            made = _checked_op(matrix, x, k, name)
+        except AkxError as failure:
+            warnings.warn(f"cusparseSpMVOp ({name}) is not compared: {failure}", RuntimeWarning, stacklevel=2)
+        else:
+            calls[name] = DeviceCall(made.run, made.repeated, k), _DETAILS[name].format(k=k)
     return calls
+
+
+def _checked_op(matrix: Matrix, x: NDArray[Any], k: int, name: str) -> CusparseOpPowers:
+    """k products by ``cusparseSpMVOp``, run once from a poisoned output. Raises AkxError where a result is wrong."""
+    from akx.device.cuda.memory import to_device
+    from akx.kernels import reference
+
+    held = to_device(_aligned_result(matrix, x, k))
+    powers = CusparseOpPowers(matrix, held, name)
+    powers.run()
+    found = np.ascontiguousarray(held.get()[:, :, : matrix.n])
+    error = float(reference.error_ratio(matrix, found, x[None, :], _monomial(k, matrix.dtype)))
+    if not error <= 1:
+        raise VerificationError("a wrong result", expected="an error within the bound", found=f"{error:.3g} times it")
+    return powers
 
 
 def _result(matrix: Matrix, k: int) -> NDArray[Any]:
     return np.zeros((k + 1, 1, matrix.n), dtype=matrix.dtype)
+
+
+def _aligned_result(matrix: Matrix, x: NDArray[Any], k: int) -> NDArray[Any]:
+    """x and NaN, (k+1, 1, n or a little more): vectors begin at multiples of 256 bytes, as those of cuSPARSE may."""
+    padded = -(-matrix.n * matrix.dtype.itemsize // 256) * 256 // matrix.dtype.itemsize
+    out = np.full((k + 1, 1, padded), np.nan, dtype=matrix.dtype)
+    out[0, 0, : matrix.n] = x
+    return out
 
 
 def _start_vector(matrix: Matrix) -> NDArray[Any]:

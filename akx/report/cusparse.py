@@ -3,12 +3,14 @@
 A weak baseline would be a defect: the matrix and all vectors are on the device, each algorithm for CSR gets its
 preprocessing ahead of the clock and a descriptor of its own, the k products are one CUDA graph, and the fastest
 algorithm is what counts. A product writes straight into the next vector; x is in its place already, and nothing is
-copied. The newer ``cusparseSpMVOp`` is not used.
+copied. Newer libraries have ``cusparseSpMVOp`` beside ``cusparseSpMV``: see :mod:`akx.report.cusparse_op`.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from akx.device.cuda.runtime import runtime
 from akx.errors import DeviceError, MissingDependencyError
 from akx.matrix import Matrix
 
-__all__ = ["ALGORITHMS", "CusparsePowers", "cusparse_missing", "cusparse_version"]
+__all__ = ["ALGORITHMS", "CusparsePowers", "cusparse_library", "cusparse_missing", "cusparse_version"]
 
 #: Algorithms for CSR by their numbers in cusparse.h.
 ALGORITHMS = {"cusparse_alg1": 2, "cusparse_alg2": 3}
@@ -29,18 +31,31 @@ _INDEX_32, _INDEX_64, _ZERO_BASE, _PLAIN = 2, 3, 0, 0
 _SONAMES = ("libcusparse.so.13", "libcusparse.so.12", "libcusparse.so")
 
 
-def _library() -> Any:
-    return open_library("cusparse", _SONAMES)
+def cusparse_library() -> Any:
+    """The library: the file that ``AKX_CUSPARSE`` names, else that of the environment or the system; or None."""
+    chosen = os.environ.get("AKX_CUSPARSE")
+    return _load(chosen) if chosen else open_library("cusparse", _SONAMES)
+
+
+@lru_cache(maxsize=4)
+def _load(path: str) -> ctypes.CDLL | None:
+    try:
+        return ctypes.CDLL(path)
+    except OSError:
+        return None
 
 
 def cusparse_missing() -> str | None:
-    """None where cuSPARSE can be used, else what to install."""
-    return None if _library() is not None else "pip install nvidia-cusparse"
+    """None where cuSPARSE can be used, else what to do."""
+    if cusparse_library() is not None:
+        return None
+    chosen = os.environ.get("AKX_CUSPARSE")
+    return f"AKX_CUSPARSE names no library that loads: {chosen}" if chosen else "pip install nvidia-cusparse"
 
 
 def cusparse_version() -> str | None:
     """cuSPARSE's version, or None where it is not there."""
-    library = _library()
+    library = cusparse_library()
     if library is None:
         return None
     parts = []
@@ -58,19 +73,23 @@ class CusparsePowers:
     ----------
     matrix : Matrix
         The matrix, in its natural order.
-    out : DeviceArray, shape (k+1, 1, n)
-        Holds x in out[0]; the rest is written by :meth:`run`.
+    out : DeviceArray, shape (k+1, 1, n or more)
+        Holds x in out[0]; the rest is written by :meth:`run`. A last extent beyond n is for vectors that begin at an
+        address of one's choice; what is beyond n is not touched.
     algorithm : str
         One of :data:`ALGORITHMS`.
     """
 
+    #: The algorithms by name.
+    numbers = ALGORITHMS
+
     def __init__(self, matrix: Matrix, out: DeviceArray, algorithm: str) -> None:
-        library = _library()
+        library = cusparse_library()
         if library is None:
             raise MissingDependencyError("cuSPARSE is not installed", hint=cusparse_missing())
         self._library = library
         self._out, self._n, self._k = out, matrix.n, out.shape[0] - 1
-        self._kind, self._algorithm = _TYPES[matrix.dtype.name], ALGORITHMS[algorithm]
+        self._kind, self._algorithm = _TYPES[matrix.dtype.name], self.numbers[algorithm]
         self.stream = default_stream()
         self._one, self._zero = np.ones(1, matrix.dtype), np.zeros(1, matrix.dtype)
         self._handle = ctypes.c_void_p()
@@ -80,8 +99,7 @@ class CusparsePowers:
             self._arrays = [to_device(array) for array in (matrix.indptr, matrix.indices, matrix.data)]
             self._matrix = self._make_matrix(matrix)
             self._vectors = [self._make_vector(j) for j in range(self._k + 1)]
-            self._buffer = empty(self._buffer_size(), np.uint8)
-            self._product("cusparseSpMV_preprocess", 0)
+            self._prepare()
             self.graph = self._record(1)
         self.stream.synchronize()
 
@@ -99,6 +117,7 @@ class CusparsePowers:
         with runtime().active():
             for vector in self._vectors:
                 self._call("cusparseDestroyDnVec", vector)
+            self._drop()
             self._call("cusparseDestroySpMat", self._matrix)
             self._call("cusparseDestroy", self._handle)
         self._vectors = []
@@ -107,7 +126,7 @@ class CusparsePowers:
         with capture(self.stream) as graph:
             for _ in range(count):
                 for j in range(self._k):
-                    self._product("cusparseSpMV", j)
+                    self._multiply(j)
         return graph
 
     def _make_matrix(self, matrix: Matrix) -> ctypes.c_void_p:
@@ -119,10 +138,22 @@ class CusparsePowers:
         return made
 
     def _make_vector(self, j: int) -> ctypes.c_void_p:
-        made, vector = ctypes.c_void_p(), self._out.view(j * self._n, (self._n,))
+        made, vector = ctypes.c_void_p(), self._out.view(j * self._out.shape[-1], (self._n,))
         size, pointer = ctypes.c_int64(self._n), ctypes.c_void_p(vector.pointer)
         self._call("cusparseCreateDnVec", ctypes.byref(made), size, pointer, self._kind)
         return made
+
+    def _prepare(self) -> None:
+        """The preprocessing, ahead of the clock."""
+        self._buffer = empty(self._buffer_size(), np.uint8)
+        self._product("cusparseSpMV_preprocess", 0)
+
+    def _multiply(self, j: int) -> None:
+        """Queue ``out[j+1] = A out[j]``."""
+        self._product("cusparseSpMV", j)
+
+    def _drop(self) -> None:
+        """Give back what the preprocessing made."""
 
     def _arguments(self, j: int) -> list[Any]:
         one, zero = (ctypes.c_void_p(array.ctypes.data) for array in (self._one, self._zero))

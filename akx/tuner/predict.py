@@ -22,8 +22,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
-from akx.device.choose import device_of
-from akx.device.host import resolve_threads
+from akx.device.choose import device_of, plan_threads
 from akx.errors import InfeasibleError
 from akx.kernels import registry
 from akx.kernels.base import Traffic
@@ -173,8 +172,8 @@ def predict(
         Where not even a plain sweep is feasible.
     """
     del basis
-    name, used = resolve_backend(backend), resolve_threads(threads)
-    used = 1 if name == "cuda" else used
+    name = resolve_backend(backend)
+    used = plan_threads(name, threads)
     limited = replace(device_of(name) if device is None else device, cores=used)
     schedules = {schedule.name: schedule for schedule in registry.schedules(name)}
     unseen = Space(name, k, used, limited, schedules, {})

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Literal
 
-from akx.device.choose import device_of, is_usable
-from akx.device.host import resolve_threads
+from akx.device.choose import device_of, is_usable, plan_threads
 from akx.errors import ArgumentError, ArgumentTypeError
 from akx.kernels import registry
 from akx.matrix import Matrix
@@ -231,8 +230,8 @@ def plan_key(
 
 def _where(backend: str, threads: int | None, device: Any = None) -> tuple[str, int, Any]:
     """The backend, the threads of the host that its plans may use, and its device: this machine's by default."""
-    label, used = resolve_backend(backend), resolve_threads(threads)
-    return label, 1 if label == "cuda" else used, device_of(label) if device is None else device
+    label = resolve_backend(backend)
+    return label, plan_threads(label, threads), device_of(label) if device is None else device
 
 
 def _faster(one: TuneResult, other: TuneResult, start: float) -> TuneResult:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from akx.device import host
+from akx.device.choose import plan_threads
 from akx.device.host import HostDevice, default_threads, host_device, resolve_threads
 from akx.errors import ArgumentError, ArgumentTypeError
 
@@ -83,3 +84,11 @@ def test_a_quota_of_the_control_group_limits_the_cores(
 def test_the_quota_counts_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "_quota_cores", lambda: 1)
     assert host_device.__wrapped__().cores == 1
+
+
+def test_one_thread_feeds_a_gpu() -> None:
+    assert plan_threads("cuda") == plan_threads("cuda", 5) == 1
+    assert plan_threads("cpu", 5) == 5
+    assert plan_threads("cpu") == default_threads()
+    with pytest.raises(ArgumentError):
+        plan_threads("cuda", 0)

@@ -170,7 +170,7 @@ def make_world(monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
         monkeypatch.setattr(measure, "now", world.now)
         monkeypatch.setattr(measure, "pause", world.wait)
         monkeypatch.setattr(tuning, "measured_figures", machine.derived_figures)
-        monkeypatch.setattr(tuning, "resolve_threads", lambda threads: threads or 2)
+        monkeypatch.setattr(tuning, "plan_threads", lambda backend, threads=None: threads or 2)
         return world
 
     return make

@@ -1,34 +1,14 @@
-"""Asynchronous copies between page-locked host memory and the device, and marks that order streams by.
+"""Asynchronous copies between page-locked host memory and the device.
 
 Everything here only queues work on a stream, so that it can be recorded into a graph that forks and joins again.
 """
 
 from __future__ import annotations
 
-import contextlib
-
 from akx.device.cuda.launch import Stream
 from akx.device.cuda.runtime import runtime
 
-__all__ = ["Mark", "bring_rows", "send"]
-
-
-class Mark:
-    """A place in a stream that other streams can wait for; without a time."""
-
-    def __init__(self, stream: Stream) -> None:
-        with runtime().active() as live:
-            self._event = live.call("cuEventCreate", 2, doing="making an event")  # 2: no timing
-            live.call("cuEventRecord", self._event, stream.raw, doing="recording an event")
-
-    def holds(self, stream: Stream) -> None:
-        """Let work from now on, on `stream`, wait for the mark."""
-        with runtime().active() as live:
-            live.call("cuStreamWaitEvent", stream.raw, self._event, 0, doing="waiting for an event")
-
-    def __del__(self) -> None:
-        with contextlib.suppress(Exception), runtime().active() as live:
-            live.driver.cuEventDestroy(self._event)
+__all__ = ["bring_rows", "send"]
 
 
 def send(pointer: int, address: int, nbytes: int, stream: Stream) -> None:

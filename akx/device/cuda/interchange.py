@@ -2,14 +2,13 @@
 
 Whatever has ``__cuda_array_interface__`` (CuPy, PyTorch, Numba, JAX) or speaks DLPack is read without a copy where its
 layout is that of the kernels. Results are CuPy arrays for CuPy's, PyTorch's for PyTorch's, Numba's for Numba's, and a
-:class:`DeviceView`, which has ``__cuda_array_interface__``, for all others. Work is ordered by events: akx waits for
-the stream that the giver names, and that stream waits for akx. The libraries themselves are never imported here: an
-array of theirs is only there where they are.
+:class:`DeviceView`, which has ``__cuda_array_interface__`` and speaks DLPack, for all others. Work is ordered by
+events: akx waits for the stream that the giver names, and that stream waits for akx. The libraries themselves are never
+imported here: an array of theirs is only there where they are.
 """
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,10 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from akx.device.cuda import dlpack
 from akx.device.cuda.launch import default_stream
 from akx.device.cuda.memory import DeviceArray, empty, wrap
 from akx.device.cuda.runtime import runtime
-from akx.errors import ArgumentError, ArgumentTypeError, DeviceError
+from akx.errors import ArgumentError, ArgumentTypeError, DeviceError, MatrixError
 
 __all__ = [
     "DeviceView",
@@ -34,15 +34,19 @@ __all__ = [
     "make_result",
     "result_in",
     "start_of",
+    "values_of",
 ]
 
-_CUDA = 2  # kDLCUDA
 _LEGACY = 1
-_KINDS = {0: "i", 1: "u", 2: "f", 5: "c"}
 
 
 class DeviceView:
-    """A result on the device in a layout of its own; any library that reads ``__cuda_array_interface__`` takes it."""
+    """A result on the device in a layout of its own.
+
+    Any library that reads ``__cuda_array_interface__`` or speaks DLPack takes it: ``cupy.asarray(V)``,
+    ``torch.from_dlpack(V)``. The memory lives as long as this object or what was taken from it; its strides are in
+    bytes.
+    """
 
     def __init__(self, array: DeviceArray, shape: Sequence[int], strides: Sequence[int]) -> None:
         self._array, self.shape, self.strides, self.dtype = array, tuple(shape), tuple(strides), array.dtype
@@ -51,6 +55,21 @@ class DeviceView:
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """Version 3 of the interface; readers wait for the legacy stream, which waits for akx."""
         return {**self._array.__cuda_array_interface__, "shape": self.shape, "strides": self.strides}
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """DLPack's type and number of the GPU."""
+        return self._array.__dlpack_device__()
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """See :meth:`akx.device.cuda.memory.DeviceArray.__dlpack__`."""
+        return self._array.export(self.shape, self.strides, stream, max_version, dl_device, copy)
 
     def get(self) -> NDArray[Any]:
         """A copy in host memory."""
@@ -77,7 +96,7 @@ def is_on_device(x: Any) -> bool:
     if hasattr(x, "__cuda_array_interface__"):
         return True
     where = getattr(x, "__dlpack_device__", None)
-    return where is not None and int(where()[0]) == _CUDA
+    return where is not None and int(where()[0]) == dlpack.CUDA
 
 
 def start_of(x: Any, n: int) -> tuple[Foreign, bool]:
@@ -104,7 +123,8 @@ def block_of(x: Any, start: Foreign, dtype: np.dtype[Any]) -> DeviceArray:
         start, _ = start_of(x, start.shape[1])
     default_stream().wait_for(start.stream)
     (b, n), size = start.shape, dtype.itemsize
-    if start.strides[1] == size and (b == 1 or start.strides[0] == n * size):
+    aligned = start.pointer % size == 0  # kernels load a complex number at once
+    if aligned and start.strides[1] == size and (b == 1 or start.strides[0] == n * size):
         return wrap(start.pointer, (b, n), dtype, x)
     if start.strides[1] < size or any(stride < 0 for stride in start.strides):
         raise ArgumentError(
@@ -115,6 +135,40 @@ def block_of(x: Any, start: Foreign, dtype: np.dtype[Any]) -> DeviceArray:
         source, target = start.pointer + row * start.strides[0], block.pointer + row * n * size
         _copy_strided(source, start.strides[1], target, size, n)
     return block
+
+
+def values_of(data: Any, nnz: int, dtype: np.dtype[Any]) -> DeviceArray:
+    """A copy of the values of a matrix, (nnz,) of `dtype`, queued behind the work of their stream, which waits for it.
+
+    Raises
+    ------
+    MatrixError
+        Where the shape does not fit.
+    ArgumentTypeError
+        Where the type is another one.
+    """
+    found = _read(data)
+    if found.shape != (nnz,):
+        raise MatrixError(
+            "values do not fit the pattern",
+            expected=f"shape ({nnz},)",
+            found=f"shape {found.shape}",
+            hint="give one value per entry, row by row with ascending columns",
+        )
+    if found.dtype != dtype:
+        raise ArgumentTypeError(
+            "values are of another type than the matrix",
+            expected=str(dtype),
+            found=str(found.dtype),
+            hint="convert them",
+        )
+    if not nnz:
+        return empty(0, dtype)
+    row = Foreign(found.pointer, (1, nnz), (0, *found.strides), dtype, found.stream, found.owner)
+    block = block_of(data, row, dtype)
+    copy = copy_of(block) if block.pointer == found.pointer else block
+    hand_over(found)
+    return copy.reshape(nnz)
 
 
 def result_in(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], block: tuple[int, ...]) -> DeviceArray:
@@ -226,37 +280,7 @@ def _copy_strided(source: int, step: int, target: int, size: int, count: int) ->
         live.call("cuMemcpy2DAsync", job, default_stream().raw, doing="copying vectors")
 
 
-# ------------------------------------------------------------------------------------------------------------ DLPack
-
-
-class _Tensor(ctypes.Structure):
-    """DLTensor of dlpack.h."""
-
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    )
-
-
 def _read_dlpack(x: Any) -> Foreign:
-    """The capsule of `x`, ready on the legacy stream; it is kept, unconsumed, so that its own deleter frees it."""
-    capsule = x.__dlpack__(stream=_LEGACY)
-    pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    tensor = _Tensor.from_address(pointer_of(capsule, b"dltensor"))
-    if tensor.lanes != 1 or tensor.code not in _KINDS:
-        raise ArgumentTypeError("x is of a type that cannot be read", found=f"DLPack type code {tensor.code}")
-    dtype = np.dtype(f"{_KINDS[tensor.code]}{tensor.bits // 8}")
-    shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
-    strides = _c_strides(shape, dtype)
-    if tensor.strides:
-        strides = tuple(tensor.strides[axis] * dtype.itemsize for axis in range(tensor.ndim))
-    return Foreign((tensor.data or 0) + tensor.byte_offset, shape, strides, dtype, _LEGACY, (x, capsule))
+    """The array behind the capsule of `x`, ready on the legacy stream; the capsule is kept, and frees the memory."""
+    found = dlpack.imported(x.__dlpack__(stream=_LEGACY))
+    return Foreign(found.pointer, found.shape, found.strides, found.dtype, _LEGACY, (x, found.capsule))

@@ -19,7 +19,7 @@ from akx.device.cuda.memory import DeviceArray
 from akx.device.cuda.runtime import pycuda_driver, runtime
 from akx.errors import ArgumentTypeError, DeviceError, LaunchError
 
-__all__ = ["Event", "Graph", "Kernel", "Module", "Stream", "capture", "default_stream", "synchronize"]
+__all__ = ["Event", "Graph", "Kernel", "Mark", "Module", "Stream", "capture", "default_stream", "synchronize"]
 
 Argument = DeviceArray | np.generic | int
 
@@ -80,23 +80,41 @@ class Stream:
 
     def wait_for(self, handle: int) -> None:
         """Let work from now on wait for the work so far on a stream of another library (1 and 2: default streams)."""
-        if handle == self.handle:
-            return
-        with runtime().active() as live:
-            event = live.call("cuEventCreate", 2, doing="making an event")  # 2: no timing
-            live.call("cuEventRecord", event, live.driver.CUstream(handle), doing="recording an event")
-            live.call("cuStreamWaitEvent", self.raw, event, 0, doing="waiting for an event")
-            live.driver.cuEventDestroy(event)
+        if handle != self.handle:
+            Mark(handle).holds(self)
 
     def release_to(self, handle: int) -> None:
         """Let work from now on, on a stream of another library, wait for the work so far on this one."""
-        if handle == self.handle:
-            return
+        if handle != self.handle:
+            Mark(self).holds(handle)
+
+
+class Mark:
+    """A place in a stream that others can wait for; without a time.
+
+    Parameters
+    ----------
+    stream : Stream or int
+        The stream, or the handle of one of another library (1 and 2: default streams).
+    """
+
+    def __init__(self, stream: Stream | int) -> None:
         with runtime().active() as live:
-            event = live.call("cuEventCreate", 2, doing="making an event")
-            live.call("cuEventRecord", event, self.raw, doing="recording an event")
-            live.call("cuStreamWaitEvent", live.driver.CUstream(handle), event, 0, doing="waiting for an event")
-            live.driver.cuEventDestroy(event)
+            self._event = live.call("cuEventCreate", 2, doing="making an event")  # 2: no timing
+            live.call("cuEventRecord", self._event, _raw(live, stream), doing="recording an event")
+
+    def holds(self, stream: Stream | int) -> None:
+        """Let work from now on, on `stream`, wait for the mark; it may be dropped then."""
+        with runtime().active() as live:
+            live.call("cuStreamWaitEvent", _raw(live, stream), self._event, 0, doing="waiting for an event")
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception), runtime().active() as live:
+            live.driver.cuEventDestroy(self._event)
+
+
+def _raw(live: Any, stream: Stream | int) -> Any:
+    return stream.raw if isinstance(stream, Stream) else live.driver.CUstream(stream)
 
 
 @lru_cache(maxsize=1)

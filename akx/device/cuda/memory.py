@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from akx.device.cuda import dlpack
 from akx.device.cuda.runtime import runtime
 from akx.errors import ArgumentError, DeviceMemoryError
 
@@ -147,6 +148,75 @@ class DeviceArray:
             "strides": None,
             "stream": 1,
         }
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """DLPack's type and number of the GPU."""
+        return (dlpack.CUDA, runtime().ordinal)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """The array as a DLPack capsule, as the array API standard has it.
+
+        Parameters
+        ----------
+        stream : int, optional
+            Stream of the taker, which waits for akx's work so far: None or 1 the legacy one, 2 the thread's own, a
+            handle, or -1 for no order.
+        max_version : (int, int), optional
+            The newest version of DLPack that the taker knows; by default one before 1.0.
+        dl_device : (int, int), optional
+            Where the array is wanted: this GPU, or (1, 0) for a copy in host memory.
+        copy : bool, optional
+            True for a copy in any case, False for none: then the host is refused.
+
+        Raises
+        ------
+        ArgumentError
+            For a stream that there cannot be (0).
+        ExportError
+            Which is a BufferError, where the wish cannot be met.
+
+        Notes
+        -----
+        The memory lives until the taker lets go of it. It may then be used again by work of akx, which waits for the
+        legacy stream: a taker with a stream that does not must have finished with the array by then.
+        """
+        strides = [self.dtype.itemsize * prod(self.shape[axis + 1 :]) for axis in range(len(self.shape))]
+        return self.export(self.shape, strides, stream, max_version, dl_device, copy)
+
+    def export(
+        self,
+        shape: Sequence[int],
+        strides: Sequence[int],
+        stream: int | None,
+        max_version: tuple[int, int] | None,
+        dl_device: tuple[int, int] | None,
+        copy: bool | None,
+    ) -> Any:
+        """:meth:`__dlpack__` for the same entries in another shape, with strides in bytes."""
+        from akx.device.cuda.launch import default_stream
+
+        here = self.__dlpack_device__()
+        given: dict[str, Any] = {"max_version": max_version, "copied": True}
+        if dlpack.leaves_device(here, dl_device, copy):
+            host = self.get()
+            where = host.ctypes.data
+            return dlpack.capsule_of(where, shape, strides, self.dtype, device=(dlpack.CPU, 0), owner=host, **given)
+        on = dlpack.check_stream(stream)
+        held = self
+        if copy:
+            held = empty(self.shape, self.dtype)
+            held.copy_from(self)
+        if on != -1:
+            default_stream().release_to(on)
+        given["copied"] = bool(copy)
+        return dlpack.capsule_of(held.pointer, shape, strides, self.dtype, device=here, owner=held, **given)
 
     def __repr__(self) -> str:
         return f"<DeviceArray {self.shape} {self.dtype} at {self.pointer:#x}>"

@@ -28,6 +28,7 @@ from akx.formats.base import Pattern, pattern_of
 from akx.formats.parts import SLICE, WARP, Nodes, Parts, Shape, lay_out, node_pattern, slice_widths
 from akx.kernels.base import option_reason
 from akx.kernels.cuda.program import C_TYPES, CudaProgram
+from akx.kernels.cuda.values import Places
 from akx.matrix import Matrix
 from akx.partition.ghost import GhostZones
 from akx.plan import Option, Plan
@@ -351,13 +352,22 @@ class PartsProgram(CudaProgram):
         self._flags = self.hold(np.zeros(max(self._count, 1), dtype=np.uint32))
         values = parts.values(matrix.data)
         self._values = self.hold(_some(values))
+        self._places = Places(lambda: parts.entry)
         # A share of what is read from L2 in each step is to stay there, in sixteenths.
         far = parts.far_slots * (parts.shape.slot * matrix.dtype.itemsize + 2 * WARP)
         self._share = np.uint32(min(16, round(16 * float(plan.option("keep", 32)) * 2**20 / far)) if far else 16)
         self._kernels: dict[int, Kernel] = {}
 
-    def update_values(self, data: NDArray[Any]) -> None:
-        self._values.set(_some(self._host.values(data)))
+    def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
+        if isinstance(data, DeviceArray):
+            self._places.fill(self._values, data)
+        else:
+            self._values.set(_some(self._host.values(data)))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        return super().nbytes + self._places.nbytes
 
     def groups(self, vectors: int) -> list[tuple[int, int, int]]:
         """(first, last, at a time) of the kernels that so many start vectors take."""

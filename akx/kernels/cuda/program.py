@@ -61,8 +61,8 @@ class CudaProgram(ABC):
         """
 
     @abstractmethod
-    def update_values(self, data: NDArray[Any]) -> None:
-        """Take new values, in the order of the matrix's canonical CSR data."""
+    def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
+        """Take new values, in the order of the matrix's canonical CSR data: of the host, or queued from the device."""
 
     @abstractmethod
     def ready(self, vectors: int) -> None:

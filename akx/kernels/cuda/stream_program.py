@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.device.cuda.compile import load
-from akx.device.cuda.copies import Mark, bring_rows, send
+from akx.device.cuda.copies import bring_rows, send
 from akx.device.cuda.facts import CudaDevice
-from akx.device.cuda.launch import Graph, Kernel, Stream, capture, default_stream
+from akx.device.cuda.launch import Graph, Kernel, Mark, Stream, capture, default_stream
 from akx.device.cuda.memory import DeviceArray, empty, pinned
 from akx.kernels.base import Coefficients
 from akx.kernels.cuda.program import C_TYPES
@@ -77,8 +77,10 @@ class StreamProgram:
         held = (self._slots, self._rings, self._staged, self._coefficients)
         return sum(array.nbytes for array in held)
 
-    def update_values(self, data: NDArray[Any]) -> None:
-        """Take new values, in the order of the matrix's canonical CSR data."""
+    def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
+        """Take new values, in the order of the matrix's canonical CSR data; the matrix is on the host, so they go."""
+        if isinstance(data, DeviceArray):
+            data = data.get()
         values = self._chunks.data.view(self.dtype)
         values[self._chunks.slot] = data if self._entries is None else data[self._entries]
 

@@ -30,6 +30,7 @@ from akx.formats import pcsr, sell
 from akx.formats.base import Format, pattern_of
 from akx.kernels.base import Parameter, Program, Traffic, check_feasible, option_reason
 from akx.kernels.cuda.program import C_TYPES, CudaProgram
+from akx.kernels.cuda.values import Places, entry_map
 from akx.matrix import Matrix
 from akx.plan import Option, Plan
 
@@ -240,6 +241,8 @@ class _SweepProgram(CudaProgram):
             self._slot, self._stored = layout.slot, max(1, layout.stored)
             self._take_arrays(layout.arrays, matrix.n, lanes)
         self._values = self.held(empty(self._stored, self.dtype))
+        slot, stored = self._slot, self._stored
+        self._places = Places(lambda: None if slot is None else entry_map(slot, stored))
 
     def _take_arrays(self, arrays: Any, n: int, lanes: int) -> None:
         column = self.hold(arrays.column if arrays.column.size else np.zeros(1, arrays.column.dtype))
@@ -260,7 +263,10 @@ class _SweepProgram(CudaProgram):
             if self._splits:
                 self._join = [self.hold(array) for array in (arrays.split, arrays.begin, arrays.end)]
 
-    def update_values(self, data: NDArray[Any]) -> None:
+    def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
+        if isinstance(data, DeviceArray):
+            self._places.fill(self._values, data)
+            return
         laid = np.zeros(self._stored, dtype=self.dtype)
         laid[slice(data.size) if self._slot is None else self._slot] = data
         self._values.set(laid)
@@ -268,7 +274,7 @@ class _SweepProgram(CudaProgram):
     @property
     def nbytes(self) -> int:
         """Bytes on the device, and of the map from entries to slots on the host."""
-        return super().nbytes + (0 if self._slot is None else int(self._slot.nbytes))
+        return super().nbytes + self._places.nbytes + (0 if self._slot is None else int(self._slot.nbytes))
 
     def ready(self, vectors: int) -> None:
         if vectors in self._steps:

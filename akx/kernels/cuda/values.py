@@ -1,0 +1,96 @@
+"""New values for a matrix on the device from data that is there too, without a way over the host.
+
+A layout keeps its values in places, padding among them; a map says which entry of the CSR data each place has: one plus
+its number, 0 for padding. ``values[p] = data[map[p] - 1]``, or zero, is one kernel (``values.cu``), ordered on the
+stream of all work. Data may be narrower than the values: a program for complex vectors takes real data as it is.
+
+Bytes per update: for each place 4 of the map and the value written, for each entry at least its own bytes read, more
+where neighbouring places are of entries far from one another. The map is made when it is first needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.device.cuda.compile import load
+from akx.device.cuda.facts import cuda_device
+from akx.device.cuda.memory import DeviceArray, empty, to_device
+from akx.kernels.cuda.program import C_TYPES
+
+__all__ = ["GIVEN", "Places", "all_finite", "entry_map"]
+
+#: Types of data that values of a type are made from.
+GIVEN = {
+    "float32": ("float32",),
+    "float64": ("float64", "float32"),
+    "complex64": ("complex64", "float32"),
+    "complex128": ("complex128", "complex64", "float64", "float32"),
+}
+_SOURCE = Path(__file__).with_name("values.cu")
+_BLOCK = 256
+
+
+def entry_map(slot: NDArray[Any], places: int) -> NDArray[np.uint32]:
+    """The map of a format that knows the place of each entry: ``values[slot] = data``.
+
+    Parameters
+    ----------
+    slot : (nnz,) array of unsigned integers
+    places : int
+        Padding included, less than 2**32.
+    """
+    found = np.zeros(places, dtype=np.uint32)
+    found[slot] = np.arange(1, slot.size + 1, dtype=np.uint32)
+    return found
+
+
+class Places:
+    """Where entries go, for one program; the map comes to the device with the first update.
+
+    Parameters
+    ----------
+    make : callable
+        Makes the map, or None where the first places are the entries themselves.
+    """
+
+    def __init__(self, make: Callable[[], NDArray[np.uint32] | None]) -> None:
+        self._make = make
+        self._known = False
+        self._entry: DeviceArray | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the map on the device so far."""
+        return 0 if self._entry is None else self._entry.nbytes
+
+    def fill(self, values: DeviceArray, data: DeviceArray) -> None:
+        """Queue the update of all `values` from `data`, (nnz,) of a type in :data:`GIVEN` for them."""
+        if not self._known:
+            found = self._make()
+            self._entry = None if found is None else to_device(found)
+            self._known = True
+        count = data.size if self._entry is None else min(values.size, self._entry.size)
+        if count:
+            where: Any = np.uint64(0) if self._entry is None else self._entry
+            kernel = _kernel("place", values.dtype, data.dtype)
+            kernel.launch(-(-count // _BLOCK), _BLOCK, [np.uint64(count), where, data, values])
+
+
+def all_finite(data: DeviceArray) -> bool:
+    """Whether no entry is NaN or infinite. Waits for the device."""
+    found = empty(1, np.uint32)
+    found.fill_bytes(0)
+    if data.size:
+        kernel = _kernel("examine", data.dtype, data.dtype)
+        kernel.launch(-(-data.size // _BLOCK), _BLOCK, [np.uint64(data.size), data, found])
+    return not found.get()[0]
+
+
+def _kernel(name: str, kept: np.dtype[Any], given: np.dtype[Any]) -> Any:
+    macros: dict[str, int | str] = {"AKX_VALUE": C_TYPES[kept.name], "AKX_GIVEN": C_TYPES[given.name]}
+    return load(_SOURCE, macros, device=cuda_device()).kernel(name)
