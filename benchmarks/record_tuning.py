@@ -16,6 +16,7 @@ sample, and the seconds that it took in all.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -33,7 +34,7 @@ from akx.tuner.space import build_space
 from benchmarks import record
 from benchmarks.gallery import GALLERY, small
 
-__all__ = ["RECORD", "choices", "load", "main", "plan_of", "recorded", "save", "space_of"]
+__all__ = ["RECORD", "choices", "load", "main", "plan_of", "recorded", "save", "search_hash", "space_of"]
 
 RECORD = Path(__file__).resolve().parents[1] / "tests" / "data" / "tuning_h100.json"
 _SCHEMA = 1
@@ -120,6 +121,7 @@ def recorded(
     return {
         "schema": _SCHEMA,
         **origin,
+        "search": search_hash(),
         "matrix": name,
         "rows": matrix.n,
         "nnz": matrix.nnz,
@@ -142,9 +144,19 @@ def recorded(
     }
 
 
+def search_hash() -> str:
+    """SHA-256 of what decides which plans a search asks for: the tuner and the schedules."""
+    import akx
+
+    root, digest = Path(akx.__file__).parent, hashlib.sha256()
+    for path in sorted([*(root / "tuner").glob("*.py"), *(root / "kernels" / "cuda").glob("*.py")]):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
 def space_of(matrix: Matrix, k: int, backend: str, device: Any, threads: int) -> Json:
     """Every parameter of every schedule: its choices and its default. What is added later is not of the record."""
-    space = build_space(matrix, k, device, backend=backend, threads=threads)
+    space = build_space(matrix, k, device, backend=backend, threads=threads, start_vectors=1)
     return {
         name: {one.name: {"choices": list(one.choices), "default": one.default} for one in parameters}
         for name, parameters in space.parameters.items()
