@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from akx.errors import InfeasibleError
 from akx.kernels import reference
 from akx.kernels.base import as_coefficients
 from akx.kernels.cuda import ghost, resident
-from akx.kernels.cuda.parts import ALONE, active_slices, column_shapes, shape_of
+from akx.kernels.cuda.parts import ALONE, CLUSTER, active_slices, column_shapes, shape_of
 from akx.matrix import Matrix
 from akx.plan import Plan
 from benchmarks import gallery
@@ -108,6 +109,14 @@ GHOST = [
     ("mc2depi", "1x1-2", 4, 2, {}),
     ("brick", "3x3-2", 3, 2, {"held_slices": 1, "held_slots": 1}),
     ("shell", "3x6-1", 2, 1, {}),
+    ("pentadiagonal", "1x1-1", 5, 5, {"waves": 3}),
+    ("pentadiagonal", "1x1-2", 7, 3, {"cluster": 2, "held_slices": 1, "held_slots": 5}),
+    ("mc2depi", "1x1-1", 4, 4, {"cluster": 4, "waves": 2}),
+    ("mc2depi", "1x1-4", 5, 2, {"cluster": 8, "vectors": 2, "blocks_per_sm": 3}),
+    ("brick", "3x3-2", 3, 2, {"cluster": 2, "held_slices": 1, "held_slots": 1}),
+    ("brick", "1x3-1", 1, 1, {"cluster": 2}),
+    ("shell", "2x6-1", 3, 3, {"cluster": 4, "blocks_per_sm": 4}),
+    ("9-point", "1x1-1", 4, 4, {"cluster": 8, "blocks_per_sm": 6}),
 ]
 
 
@@ -119,11 +128,11 @@ def test_ghost_layouts(name: str, variant: str, k: int, depth: int, options: Any
     options = {"block": 256, "vectors": 1, **options}
     plan = Plan("cuda", "ghost", variant, partitioner, k, depth, options=options)
     assert ghost.SCHEDULE.feasible(plan, matrix, device) is None
-    laid_out, zones, steps = ghost.lay_out_ghost(matrix, plan, device)
-    assert laid_out.mode == ALONE
-    active = {one: active_slices(zones, shape_of(plan), one) for one in set(steps)}
+    laid_out, active, steps = ghost.lay_out_ghost(matrix, plan, device)
+    cluster = int(options.get("cluster", 1))
+    assert laid_out.mode == (ALONE if cluster == 1 else CLUSTER)
     x, coefficients = start(matrix, 2, 1), basis(k, matrix.dtype)
-    out = interpret(laid_out, laid_out.parts.values(matrix.data), x, coefficients, steps, active)
+    out = interpret(laid_out, laid_out.parts.values(matrix.data), x, coefficients, steps, active, cluster=cluster)
     assert reference.error_ratio(matrix, out, x, coefficients) <= 1
 
 
@@ -166,13 +175,24 @@ def test_awkward_matrices(kind: str, n: int) -> None:
             active = {} if zones is None else {depth: active_slices(zones, shape_of(plan), depth)}
             out = interpret(laid_out, laid_out.parts.values(matrix.data), x, coefficients, (k,), active, depth)
             assert truth.error_ratio(out) <= 1, plan.label()
-    plan = Plan("cuda", "ghost", "1x1-1", k=k, k_per_pass=3, options={"block": 128})
-    assert ghost.SCHEDULE.feasible(plan, matrix, device) is None
-    laid_out, zones, steps = ghost.lay_out_ghost(matrix, plan, device)
-    active = {one: active_slices(zones, shape_of(plan), one) for one in set(steps)}
-    out = interpret(laid_out, laid_out.parts.values(matrix.data), x, coefficients, steps, active)
-    assert truth.error_ratio(out) <= 1
+    for cluster, partitioner in ((1, "natural"), (2, "natural"), (4, "natural"), (2, "metis")):
+        options = {"block": 128, "cluster": cluster}
+        plan = Plan("cuda", "ghost", "1x1-1", partitioner, k, 3, options=options)
+        assert ghost.SCHEDULE.feasible(plan, matrix, device) is None
+        laid_out, active, steps = ghost.lay_out_ghost(matrix, plan, device)
+        values = laid_out.parts.values(matrix.data)
+        out = interpret(laid_out, values, x, coefficients, steps, active, cluster=cluster)
+        assert truth.error_ratio(out) <= 1, plan.label()
 
+
+def test_clusters_need_hopper() -> None:
+    matrix = make("pentadiagonal", "float64")
+    old = dataclasses.replace(small_gpu(), compute_capability=(8, 0))
+    plan = Plan("cuda", "ghost", "1x1-1", k=2, k_per_pass=2, options={"cluster": 2})
+    assert "compute capability 9.0" in str(ghost.SCHEDULE.feasible(plan, matrix, old))
+    for gpu, choices in ((old, (1,)), (small_gpu(), (1, 2, 4, 8))):
+        found = next(p for p in ghost.SCHEDULE.space(matrix, gpu, 2) if p.name == "cluster")
+        assert found.choices == choices
 
 
 @pytest.mark.parametrize(("k", "depth", "possible"), [(3, 3, True), (3, 4, False), (1, 2, False)])

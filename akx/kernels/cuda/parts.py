@@ -28,26 +28,32 @@ from akx.formats.parts import SLICE, WARP, Nodes, Parts, Shape, lay_out, node_pa
 from akx.kernels.base import option_reason
 from akx.kernels.cuda.program import C_TYPES, CudaProgram
 from akx.matrix import Matrix
+from akx.partition.clusters import Clusters
 from akx.partition.ghost import GhostZones
 from akx.plan import Option, Plan
 
 __all__ = [
     "ALONE",
     "BLOCKS",
+    "CLUSTER",
     "GLOBAL",
     "HELD_SLICES",
     "HELD_SLOTS",
     "SHAPES",
     "SHARED",
+    "STATIC",
     "VARIANTS",
     "VECTORS",
     "LaidOut",
     "PartsProgram",
     "active_slices",
+    "active_windows",
     "choice_reason",
+    "cluster_nodes",
     "column_shapes",
     "fitting_variants",
     "lay_out_parts",
+    "load_kernel",
     "macros",
     "nodes_of",
     "padding",
@@ -55,7 +61,7 @@ __all__ = [
     "zone_nodes",
 ]
 
-SHARED, GLOBAL, ALONE = 0, 1, 2
+SHARED, GLOBAL, ALONE, CLUSTER = 0, 1, 2, 3
 _SOURCE = Path(__file__).with_name("parts.cu")
 #: Dense blocks that a lane takes, rows x columns.
 SHAPES = ((1, 1), (2, 2), (3, 3), (1, 3), (2, 6), (3, 6))
@@ -68,7 +74,7 @@ VECTORS = (1, 2, 4)
 #: Places over entries up to which rows are worth so many lanes.
 _MOST_PADDING = 2.0
 #: Bytes of shared memory that the kernels have besides.
-_STATIC = 64
+STATIC = 64
 #: 32-bit registers of a thread that its slots may take, of those that its block leaves it.
 _WORKING_REGISTERS = 34
 
@@ -177,6 +183,11 @@ def macros(
     }
 
 
+def load_kernel(given: dict[str, int | str]) -> Kernel:
+    """The kernel that macros ask for."""
+    return load(_SOURCE, given, device=cuda_device()).kernel("steps")
+
+
 @dataclass(frozen=True)
 class LaidOut:
     """A matrix in parts, with what the kernels need to know besides.
@@ -203,8 +214,8 @@ def lay_out_parts(matrix: Matrix, nodes: Nodes, shape: Shape, mode: int, k: int,
     assert node is not None
     size = matrix.dtype.itemsize
     _, first = slice_widths(nodes, node, shape)
-    x = np.zeros(nodes.own.size) if mode == GLOBAL else 2 * np.diff(nodes.ptr) * (shape.bc * vectors * size)
-    fixed = _STATIC + -(-k * (3 * size + 4) // 16) * 16 + np.diff(first) * SLICE.itemsize + x.astype(np.int64)
+    x = np.zeros(nodes.own.size) if mode == GLOBAL else 2 * nodes.room * (shape.bc * vectors * size)
+    fixed = STATIC + -(-k * (3 * size + 4) // 16) * 16 + np.diff(first) * SLICE.itemsize + x.astype(np.int64)
     if int(fixed.max(initial=0)) > limit:
         raise InfeasibleError(
             "x does not fit the shared memory",
@@ -214,7 +225,7 @@ def lay_out_parts(matrix: Matrix, nodes: Nodes, shape: Shape, mode: int, k: int,
         )
     slot = shape.slot * size + 2 * WARP
     parts = lay_out(pattern_of(matrix), node, nodes, shape, (limit - fixed) // slot, local=mode != GLOBAL)
-    shared = int((fixed - _STATIC + parts.parts["nears"].astype(np.int64) * slot).max(initial=0))
+    shared = int((fixed - STATIC + parts.parts["nears"].astype(np.int64) * slot).max(initial=0))
     return LaidOut(parts, mode, shared, vectors)
 
 
@@ -255,6 +266,32 @@ def zone_nodes(zones: GhostZones, node: Pattern | None) -> Nodes:
     )
 
 
+def cluster_nodes(found: Clusters) -> Nodes:
+    """The lists of the blocks of clusters, with room for x that is the same in all blocks of a cluster."""
+    longest = np.diff(found.ptr).reshape(-1, found.size).max(axis=1, initial=0)
+    return Nodes(
+        found.rows,
+        found.ptr,
+        found.computed,
+        found.own,
+        found.border,
+        found.sends.reshape(-1),
+        2 * found.send_ptr,
+        found.before,
+        np.repeat((longest + 1) // 2 * 2, found.size),  # even: what follows x is copied 16 bytes at a time
+    )
+
+
+def active_windows(found: Clusters, shape: Shape, steps: int) -> NDArray[np.uint32]:
+    """Slices of each block that each of `steps` steps computes, first * 2^16 + last + 1, shape (blocks, steps)."""
+    k, per_node, per_slice = found.low.shape[1], shape.bc // shape.br, WARP // shape.lanes
+    low = found.low[:, k - steps :] * per_node // per_slice
+    high = -(-found.high[:, k - steps :] * per_node // per_slice)
+    if int(high.max(initial=0)) >= 2**16:
+        raise InfeasibleError(f"a block has {int(high.max())} slices, more than 16 bits count")
+    return np.ascontiguousarray(low << 16 | high, dtype=np.uint32)
+
+
 class PartsProgram(CudaProgram):
     """A matrix in parts on the GPU.
 
@@ -277,6 +314,7 @@ class PartsProgram(CudaProgram):
         parts = laid_out.parts
         self.steps = steps
         self._depth = int(plan.option("depth", 1))
+        self._cluster = int(plan.option("cluster", 1))
         self._host, self._laid_out = parts, laid_out
         self._count = int(parts.parts.size)
         self._form: dict[str, Any] = {
@@ -314,7 +352,7 @@ class PartsProgram(CudaProgram):
         for _, _, size in self.groups(vectors):
             if size not in self._kernels:
                 given = macros(self._host.shape, self.dtype, size, **self._form)
-                self._kernels[size] = load(_SOURCE, given, device=cuda_device()).kernel("steps")
+                self._kernels[size] = load_kernel(given)
 
     @property
     def kernels(self) -> dict[int, Kernel]:
@@ -354,7 +392,8 @@ class PartsProgram(CudaProgram):
                         self._share,
                     ],
                     shared=self._laid_out.shared,
-                    cooperative=self._laid_out.mode != ALONE,
+                    cooperative=self._laid_out.mode in (SHARED, GLOBAL),
+                    cluster=self._cluster,
                     stream=self.stream,
                 )
                 done += steps
