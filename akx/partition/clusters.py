@@ -89,7 +89,7 @@ def clusters(indptr: NDArray[Any], indices: NDArray[Any], zones: GhostZones, siz
     rows = zones.rows.astype(np.int64)
     ring = np.repeat(np.tile(np.arange(k + 1), count), np.diff(zones.ptr, axis=1).ravel())
     cluster = np.repeat(np.arange(count), zones.ptr[:, -1] - zones.ptr[:, 0])
-    lengths: NDArray[np.int64] = np.diff(indptr.astype(np.int64))[rows]
+    lengths = np.asarray(np.diff(indptr.astype(np.int64))[rows], dtype=np.int64)
     start = np.append(zones.ptr[:, 0], rows.size).astype(np.int64)
     block = np.full(rows.size, _NONE, dtype=np.uint8)
     inside = ring < k
