@@ -47,6 +47,7 @@ PART = np.dtype(
             "neighbours",
             "before",
             "span",
+            "taken",
         ]
     ]
 )
@@ -93,6 +94,8 @@ class Nodes:
     span : (parts,) array of int64, optional
         Nodes that each copy of x has room for, by default those of the part. The same for all parts of a cluster, so
         that a place of x is the same in all of them.
+    taken : (parts,) array of int64, optional
+        Nodes that others of its cluster give to each part after each step.
     """
 
     rows: NDArray[np.uint32]
@@ -104,6 +107,7 @@ class Nodes:
     neighbour_ptr: NDArray[np.int64]
     before: NDArray[np.int64] | None = None
     span: NDArray[np.int64] | None = None
+    taken: NDArray[np.int64] | None = None
 
     @property
     def room(self) -> NDArray[np.int64]:
@@ -235,6 +239,7 @@ def lay_out(
     parts["held"], parts["near"], parts["nears"] = start[:-1], start[:-1] + held_total, near_total
     parts["neighbour"], parts["neighbours"] = nodes.neighbour_ptr[:-1], np.diff(nodes.neighbour_ptr)
     parts["before"], parts["span"] = 0 if nodes.before is None else nodes.before, nodes.room
+    parts["taken"] = 0 if nodes.taken is None else nodes.taken
     slices = np.zeros(width.size, dtype=SLICE)
     slices["near"], slices["nears"], slices["fars"] = _before(nears, first), nears, fars
     slices["far"] = (start[:-1] + held_total + near_total)[part_of] + _before(fars, first)

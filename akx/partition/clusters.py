@@ -54,8 +54,11 @@ class Clusters:
         Where the rows computed in each step begin and end in the block's list.
     sends : (m, 2) array of uint32
         What each block gives to others of its cluster after each step: its own number of the row, and the other's
-        number of it plus 2^16 times the other's place in the cluster.
+        number of it plus 2^16 times the other's place in the cluster. Who is given something gives something back, if
+        only a row that the other puts after the end of its list: so no block gets ahead of one that it gives to.
     send_ptr : (blocks+1,) array of int64
+    taken : (blocks,) array of int64
+        How many rows each block is given.
     """
 
     size: int
@@ -69,6 +72,7 @@ class Clusters:
     high: NDArray[np.int64]
     sends: NDArray[np.uint32]
     send_ptr: NDArray[np.int64]
+    taken: NDArray[np.int64]
 
 
 def clusters(indptr: NDArray[Any], indices: NDArray[Any], zones: GhostZones, size: int, *, metis: bool) -> Clusters:
@@ -162,8 +166,13 @@ def _listed(
     home[computed] = number[: computed.size]
     giver = cluster[halo[given]] * size + block[halo[given]]
     taker, target = halo_part[given], number[computed.size :][given]
+    one_way = np.setdiff1d(taker * parts + giver, giver * parts + taker)
+    back, to = one_way // parts, one_way % parts
+    source = np.concatenate([home[halo[given]], np.zeros_like(back)])
+    target = np.concatenate([target, np.diff(ptr)[to]])
+    giver, taker = np.concatenate([giver, back]), np.concatenate([taker, to])
     in_turn = np.lexsort((target, taker, giver))
-    sends = np.stack([home[halo[given]], target + (taker % size << 16)], axis=1)[in_turn].astype(np.uint32)
+    sends = np.stack([source, target + (taker % size << 16)], axis=1)[in_turn].astype(np.uint32)
     return Clusters(
         size,
         rows[at[order]].astype(np.uint32),
@@ -176,6 +185,7 @@ def _listed(
         high,
         sends,
         np.searchsorted(giver[in_turn], np.arange(parts + 1)).astype(np.int64),
+        np.bincount(taker, minlength=parts).astype(np.int64),
     )
 
 

@@ -97,8 +97,9 @@ def interpret(
                     entry[1][:, int(part["computed"]) * bc :] = np.nan if mode != GLOBAL else 0
                 if mode == CLUSTER and j + 1 < count:
                     for giver, source, taker, target in _gifts(laid_out, cluster):
-                        one = np.arange(bc)
-                        state[taker][1][:, target * bc + one] = state[giver][1][:, source * bc + one]
+                        if target < parts.parts[taker]["nodes"]:
+                            here, there = (i * bc + np.arange(bc) for i in (source, target))
+                            state[taker][1][:, there] = state[giver][1][:, here]
                 continue
             owner, position = _owner(laid_out), _place(laid_out)
             for g, part in enumerate(parts.parts):
@@ -131,9 +132,17 @@ def check_clusters(laid_out: LaidOut, cluster: int) -> None:
     assert (spans == spans[:, :1]).all()  # a place of x is the same in all of them
     assert (spans % 2 == 0).all()
     written: list[set[int]] = [set() for _ in range(parts.parts.size)]
-    for giver, source, taker, target in _gifts(laid_out, cluster):
+    gifts = list(_gifts(laid_out, cluster))
+    pairs = {(giver, taker) for giver, _, taker, _ in gifts}
+    assert pairs == {(taker, giver) for giver, taker in pairs}  # nobody gets ahead of one that is still reading
+    assert np.array_equal(np.bincount([g[2] for g in gifts], minlength=spans.size), parts.parts["taken"])
+    for giver, source, taker, target in gifts:
         part, other = parts.parts[giver], parts.parts[taker]
         assert giver != taker
+        assert source < part["computed"]
+        assert target < other["span"]
+        if target == other["nodes"]:
+            continue
         assert parts.rows[part["node"] + source] == parts.rows[other["node"] + target]
         assert (source * per + per - 1) // height < part["border"]  # what is given is done first
         assert other["computed"] <= target < other["nodes"]  # and no place of what is computed here

@@ -28,7 +28,7 @@ struct Part {
     u32 held;                   // first slot in registers, HW for each of the first slices
     u32 near, nears;            // first slot in shared memory, number
     u32 neighbour, neighbours;  // first in `neighbour_of`, number; CLUSTER: pairs of words, what goes where
-    u32 before, span;           // CLUSTER: ghosts before the own nodes, nodes for which each copy of x has room
+    u32 before, span, taken;    // CLUSTER: ghosts before the own nodes, room of each copy of x, nodes given by others
 };
 
 struct alignas(16) Slice {
@@ -124,28 +124,55 @@ __device__ __forceinline__ u32 flag_of(const u32 *flag) {
 }
 
 // Distributed shared memory, from compute capability 9.0 on. Blocks of a cluster follow each other in the grid.
-__device__ __forceinline__ u32 cluster_rank() {
-    u32 rank;
-    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return rank;
-}
-// The address of block `rank` that is `address` in this block.
+//
+// What one block writes into another's shared memory is counted by a barrier there. A barrier of the cluster after each
+// step would do as well, but its release waits until all results written to global memory have arrived: 1 us a step.
+
+// The address in block `rank` of what is at `address` in this one.
 __device__ __forceinline__ u32 address_in(u32 address, u32 rank) {
     u32 found;
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(found) : "r"(address), "r"(rank));
     return found;
 }
-__device__ __forceinline__ void store_in(u32 p, double v) {
-    asm volatile("st.shared::cluster.f64 [%0], %1;" ::"r"(p), "d"(v) : "memory");
+// Store into another block, and tell its barrier when it has arrived.
+__device__ __forceinline__ void give_one(u32 to, double v, u32 barrier) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f64 [%0], %1, [%2];" ::"r"(to), "d"(v),
+                 "r"(barrier)
+                 : "memory");
 }
-__device__ __forceinline__ void store_in(u32 p, float v) {
-    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(p), "f"(v) : "memory");
+__device__ __forceinline__ void give_one(u32 to, float v, u32 barrier) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(to), "f"(v),
+                 "r"(barrier)
+                 : "memory");
 }
-__device__ __forceinline__ void store_in(u32 p, cfloat v) {
-    asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(p), "f"(v.re), "f"(v.im) : "memory");
+__device__ __forceinline__ void give_one(u32 to, cfloat v, u32 barrier) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(to),
+                 "f"(v.re), "f"(v.im), "r"(barrier)
+                 : "memory");
 }
-__device__ __forceinline__ void store_in(u32 p, cdouble v) {
-    asm volatile("st.shared::cluster.v2.f64 [%0], {%1, %2};" ::"r"(p), "d"(v.re), "d"(v.im) : "memory");
+__device__ __forceinline__ void give_one(u32 to, cdouble v, u32 barrier) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f64 [%0], {%1, %2}, [%3];" ::"r"(to),
+                 "d"(v.re), "d"(v.im), "r"(barrier)
+                 : "memory");
+}
+// A barrier is through when one thread of the block has said how many bytes there will be and they are there.
+__device__ __forceinline__ void make_barrier(u32 barrier) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ __forceinline__ void expect_bytes(u32 barrier, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void wait_for_bytes(u32 barrier, u32 parity) {
+    u32 through;
+    do {
+        asm volatile("{\n.reg .pred p;\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                     "selp.u32 %0, 1, 0, p;\n}"
+                     : "=r"(through)
+                     : "r"(barrier), "r"(parity)
+                     : "memory");
+    } while (!through);
 }
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
@@ -351,15 +378,17 @@ struct Parts {
     }
 
     // v_{j+1} of border nodes, into the shared memory of the blocks of the cluster that need them.
-    static __device__ __forceinline__ void give(const Part &part, const Step &at, const u32 *neighbour_of, u32 thread) {
+    static __device__ __forceinline__ void give(const Part &part, const Step &at, const u32 *neighbour_of, u32 barrier,
+                                                u32 thread) {
         const u64 *sends = reinterpret_cast<const u64 *>(neighbour_of) + part.neighbour / 2;
         const u32 place = shared_address(at.next);
         for (u32 i = thread; i < part.neighbours / 2 * BC; i += THREADS) {
             const u64 send = __ldg(sends + i / BC);
             const u32 from = u32(send) * BC + i % BC, to = u32(send >> 32 & 0xffffu) * BC + i % BC;
-            const u32 there = address_in(place, u32(send >> 48)) + to * u32(NB * sizeof(T));
+            const u32 rank = u32(send >> 48), there = address_in(place, rank) + to * u32(NB * sizeof(T));
 #pragma unroll
-            for (int v = 0; v < NB; ++v) store_in(there + v * u32(sizeof(T)), at.next[from * NB + v]);
+            for (int v = 0; v < NB; ++v)
+                give_one(there + v * u32(sizeof(T)), at.next[from * NB + v], address_in(barrier, rank));
         }
     }
 
@@ -371,8 +400,14 @@ struct Parts {
         extern __shared__ __align__(16) unsigned char memory[];
         const u32 me = blockIdx.x, thread = threadIdx.x, lane = thread & 31, warp = thread / 32;
         __shared__ Part part;
-        if (thread == 0) part = parts[me];
+        __shared__ u64 barriers[MODE == CLUSTER ? 2 : 1];  // of even and of odd exchanges
+        u32 exchanges = 0;
+        if (thread == 0) {
+            part = parts[me];
+            if (MODE == CLUSTER) make_barrier(shared_address(barriers)), make_barrier(shared_address(barriers + 1));
+        }
         __syncthreads();
+        if (MODE == CLUSTER) cluster_arrive();
         const u64 kept = keep_policy(), passing = pass_policy(), once = STREAM ? passing : kept;
 
         // Shared memory: coefficients, active slices (depth <= k of them), slices, values, columns, x; in clusters x
@@ -451,8 +486,8 @@ struct Parts {
                 }
             }
             copies_done();
-            if (MODE == CLUSTER) cluster_arrive(), cluster_wait();
-            else __syncthreads();
+            if (MODE == CLUSTER) cluster_wait();  // the others are there, and through with what was before
+            __syncthreads();
 
             u32 turn = 0;
             for (u32 j = 0; j < steps; ++j) {
@@ -476,6 +511,7 @@ struct Parts {
                 at.kept = kept, at.passing = passing;
                 at.share = share;
                 const u32 number = count + j + 1;
+                const u32 barrier = MODE == CLUSTER ? shared_address(barriers + (exchanges & 1)) : 0u;
                 // Between two exchanges there is one phase, on own nodes and ghosts; before one the border comes first.
                 const bool exchange =
                     MODE == GLOBAL || MODE == CLUSTER || (MODE == SHARED && (turn == depth - 1 || j + 1 == steps));
@@ -505,14 +541,17 @@ struct Parts {
                         __syncthreads();
                         if (MODE == CLUSTER) {
                             if (j + 1 < steps) {
-                                give(part, at, neighbour_of, thread);
-                                cluster_arrive();
+                                if (thread == 0) expect_bytes(barrier, part.taken * u32(BC * NB * sizeof(T)));
+                                give(part, at, neighbour_of, barrier, thread);
                             }
                         } else if (thread == 0) raise(flags + me, number);
                     }
                 }
                 if (MODE == CLUSTER) {
-                    if (j + 1 < steps) cluster_wait();
+                    if (j + 1 < steps) {
+                        if (warp == 0) wait_for_bytes(barrier, exchanges >> 1 & 1);
+                        ++exchanges;
+                    }
                 } else if (exchange && j + 1 < steps) {
                     if (warp == 0) wait(part, neighbour_of, flags, number, lane);
                     __syncthreads();
@@ -522,6 +561,7 @@ struct Parts {
                 turn = turn + 1 == depth ? 0 : turn + 1;
             }
             count += steps;
+            if (MODE == CLUSTER && first + NB < to_vector) cluster_arrive();
         }
     }
 };

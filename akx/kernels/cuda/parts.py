@@ -74,7 +74,7 @@ VECTORS = (1, 2, 4)
 #: Places over entries up to which rows are worth so many lanes.
 _MOST_PADDING = 2.0
 #: Bytes of shared memory that the kernels have besides.
-STATIC = 64
+STATIC = 80
 #: 32-bit registers of a thread that its slots may take, of those that its block leaves it.
 _WORKING_REGISTERS = 34
 
@@ -278,7 +278,9 @@ def cluster_nodes(found: Clusters) -> Nodes:
         found.sends.reshape(-1),
         2 * found.send_ptr,
         found.before,
-        np.repeat((longest + 1) // 2 * 2, found.size),  # even: what follows x is copied 16 bytes at a time
+        # One place more than there are nodes; even, since what follows x is copied 16 bytes at a time.
+        np.repeat(longest // 2 * 2 + 2, found.size),
+        found.taken,
     )
 
 
