@@ -62,7 +62,7 @@ _PARTITIONERS = ("natural", "metis")
 BLOCKS_PER_SM = (1, 2, 3, 4, 6, 8)
 THREADS = (128, *BLOCKS)
 CLUSTERS = (1, 2, 4, 8)
-WAVES = (1, 2, 3, 4, 6, 8)
+WAVES = (1, 2, 3, 4, 5, 6, 8, 12)
 _OPTIONS: dict[str, tuple[Option, ...]] = {
     "block": THREADS,
     "held_slices": HELD_SLICES,
