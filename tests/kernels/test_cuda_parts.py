@@ -15,11 +15,11 @@ from akx.device.cuda.facts import CudaDevice
 from akx.errors import InfeasibleError
 from akx.kernels import reference
 from akx.kernels.base import as_coefficients
-from akx.kernels.cuda import ghost, resident
+from akx.kernels.cuda import clusters, ghost, resident
 from akx.kernels.cuda.parts import ALONE, CLUSTER, active_slices, column_shapes, shape_of
 from akx.matrix import Matrix
 from akx.plan import Plan
-from benchmarks import gallery
+from benchmarks import gallery, matrices
 
 DTYPES = ["float32", "float64", "complex64", "complex128"]
 
@@ -203,3 +203,51 @@ def test_an_exchange_every_so_many_steps_needs_as_many_steps(k: int, depth: int,
     assert (resident.SCHEDULE.feasible(plan, matrix, gpu) is None) is possible
     depths = next(p.choices for p in resident.SCHEDULE.space(matrix, gpu, k) if p.name == "depth")
     assert (depth in depths) is possible
+
+
+def h100(**changes: Any) -> CudaDevice:
+    """The figures of an H100."""
+    gpu = CudaDevice("H100", 0, (9, 0), 132, 232_448, 233_472, 65_536, 50 * 2**20, 80 * 2**30, 1_980_000_000, 3.35e12)
+    return dataclasses.replace(gpu, **changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu", "wanted"),
+    [
+        ("pentadiagonal", h100(), {"cluster": 1, "waves": 1, "k_per_pass": 16, "partitioner": "natural"}),
+        ("9-point", h100(), {"cluster": 8, "waves": 5, "k_per_pass": 8, "partitioner": "metis"}),
+        ("9-point", h100(compute_capability=(8, 0)), {"cluster": 1, "partitioner": "metis"}),
+        ("random", h100(), {"cluster": 1, "waves": 1, "partitioner": "natural"}),
+    ],
+)
+def test_tuning_ghost_begins_at_a_likely_cut(name: str, gpu: CudaDevice, wanted: dict[str, Any]) -> None:
+    """What fits and has few ghosts: on an H100 the 9-point grid of 10^6 rows takes 21.6 us per step so, 27.1 alone."""
+    if name == "random":
+        matrix = make_matrix("random", 200_000, "float64", 0)
+    else:
+        matrix = Matrix.from_any(matrices.select([name], reduced=False)[0].load())
+    found = {parameter.name: parameter for parameter in ghost.SCHEDULE.space(matrix, gpu, 16)}
+    assert {name: found[name].default for name in wanted} == wanted
+    assert all(parameter.default in parameter.choices for parameter in found.values())
+    default = {name: parameter.default for name, parameter in found.items()}
+    fixed = {one: default.pop(one) for one in ("variant", "partitioner", "k_per_pass")}
+    plan = Plan("cuda", "ghost", fixed["variant"], fixed["partitioner"], 16, fixed["k_per_pass"], options=default)
+    assert ghost.SCHEDULE.feasible(plan, matrix, gpu) is None
+    assert ghost.SCHEDULE.traffic(plan, matrix, gpu).redundancy >= 1
+
+
+def test_a_device_that_takes_no_such_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reason comes before the launch, and is not a launch failure."""
+
+    class Crowded:
+        def most_clusters(self, cluster: int, block: int, shared: int) -> int:
+            assert (cluster, block) == (8, 256)
+            assert 30_000 < shared <= 40_000
+            return 0
+
+    matrix, plan = make("mc2depi", "float64"), Plan("cuda", "ghost", "1x1-1", k=2, k_per_pass=2)
+    monkeypatch.setattr(clusters, "load_kernel", lambda given: Crowded())
+    assert clusters.on_device(matrix, plan, small_gpu()) == 5
+    crowded = dataclasses.replace(plan, options={"cluster": 8, "block": 256})
+    with pytest.raises(InfeasibleError, match="no cluster fits the device"):
+        clusters.on_device(matrix, crowded, small_gpu())

@@ -23,27 +23,34 @@ from numpy.typing import NDArray
 from akx.device.cuda.facts import CudaDevice, cuda_device
 from akx.errors import InfeasibleError
 from akx.formats.base import Pattern
-from akx.formats.parts import WARP, Nodes, Shape
+from akx.formats.parts import Nodes, Shape
 from akx.kernels.base import Parameter, Program, Traffic, check_feasible
+from akx.kernels.cuda.clusters import (
+    CLUSTERS,
+    WAVES,
+    WITH_CLUSTERS,
+    active_windows,
+    cluster_nodes,
+    clusters_at_once,
+    likely_closure_and_work,
+    likely_cut,
+    on_device,
+    shared_limit,
+)
 from akx.kernels.cuda.parts import (
     ALONE,
     BLOCKS,
     CLUSTER,
     HELD_SLICES,
     HELD_SLOTS,
-    STATIC,
     VECTORS,
     LaidOut,
     PartsProgram,
     active_slices,
-    active_windows,
     choice_reason,
-    cluster_nodes,
     fitting_variants,
     held_registers,
     lay_out_parts,
-    load_kernel,
-    macros,
     nodes_of,
     padding,
     shape_of,
@@ -61,8 +68,6 @@ __all__ = ["SCHEDULE", "Ghost", "lay_out_ghost"]
 _PARTITIONERS = ("natural", "metis")
 BLOCKS_PER_SM = (1, 2, 3, 4, 6, 8)
 THREADS = (128, *BLOCKS)
-CLUSTERS = (1, 2, 4, 8)
-WAVES = (1, 2, 3, 4, 5, 6, 8, 12)
 _OPTIONS: dict[str, tuple[Option, ...]] = {
     "block": THREADS,
     "held_slices": HELD_SLICES,
@@ -72,8 +77,6 @@ _OPTIONS: dict[str, tuple[Option, ...]] = {
     "waves": WAVES,
     "vectors": VECTORS,
 }
-#: The least compute capability with clusters.
-_WITH_CLUSTERS = (9, 0)
 #: Closures may hold at most this many times the nodes of the matrix.
 _MOST_ROWS = 4.0
 #: Times that the number of blocks is raised where a block does not fit.
@@ -89,18 +92,19 @@ class Ghost:
 
     def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
         variants = fitting_variants(matrix)
-        sizes = CLUSTERS if device.compute_capability >= _WITH_CLUSTERS else (1,)
+        sizes = CLUSTERS if device.compute_capability >= WITH_CLUSTERS else (1,)
         passes = tuple(dict.fromkeys(max(1, -(-k // p)) for p in (1, 2, 3, 4) if p <= k))
+        likely = likely_cut(matrix, device, sizes, passes)
         return (
             Parameter("variant", variants, variants[0], "dense block and lanes per block row"),
-            Parameter("partitioner", _PARTITIONERS, "natural", "how rows are cut into blocks"),
-            Parameter("k_per_pass", passes, passes[-1], "powers done per launch"),
+            Parameter("partitioner", likely.partitioners, likely.partitioners[0], "how rows are cut into blocks"),
+            Parameter("k_per_pass", passes, likely.depth, "powers done per launch"),
             Parameter("blocks_per_sm", BLOCKS_PER_SM, 1, "blocks on a multiprocessor at a time"),
-            Parameter("cluster", sizes, 1, "blocks that exchange through distributed shared memory"),
-            Parameter("waves", WAVES, 1, "times the blocks on the device at a time, one after another"),
+            Parameter("cluster", sizes, likely.cluster, "blocks that exchange through distributed shared memory"),
+            Parameter("waves", WAVES, likely.waves, "times the blocks on the device at a time, one after another"),
             Parameter("block", THREADS, 512, "threads per block"),
-            Parameter("held_slices", HELD_SLICES, 0, "slices of a warp in registers"),
-            Parameter("held_slots", HELD_SLOTS, 1, "slots of each of them in registers"),
+            Parameter("held_slices", HELD_SLICES, likely.held_slices, "slices of a warp in registers"),
+            Parameter("held_slots", HELD_SLOTS, likely.held_slots, "slots of each of them in registers"),
             Parameter("vectors", VECTORS, 1, "start vectors at a time"),
         )
 
@@ -111,9 +115,9 @@ class Ghost:
         reason = choice_reason(plan, matrix, device, _OPTIONS, int(blocks))
         if reason is not None:
             return reason
-        if plan.option("cluster", 1) != 1 and device.compute_capability < _WITH_CLUSTERS:
+        if plan.option("cluster", 1) != 1 and device.compute_capability < WITH_CLUSTERS:
             return "clusters need compute capability {}.{}, this has {}.{}".format(
-                *_WITH_CLUSTERS, *device.compute_capability
+                *WITH_CLUSTERS, *device.compute_capability
             )
         vectors = int(plan.option("vectors", 1))
         x = 2.0 * matrix.n * matrix.dtype.itemsize * vectors / device.sms
@@ -125,15 +129,8 @@ class Ghost:
         shape, size = shape_of(plan), matrix.dtype.itemsize
         once = matrix.nnz * padding(matrix, shape.lanes, shape.bc) * (size + 2.0 / (shape.br * shape.bc))
         passes = -(-plan.k // plan.k_per_pass)
-        waves, count = int(plan.option("waves", 1)), _clusters_at_once(plan, device)
-        key = ("akx.kernels.cuda.redundancy", plan.partitioner, shape.bc, waves * count, plan.k_per_pass)
-        if key not in matrix.pattern_cache:
-            try:
-                zones = _zones(matrix, plan.partitioner, shape, waves * count, plan.k_per_pass)
-                matrix.pattern_cache[key] = zones.redundancy
-            except InfeasibleError:
-                matrix.pattern_cache[key] = 2.0 * _MOST_ROWS
-        redundancy = float(matrix.pattern_cache[key])
+        waves, count = int(plan.option("waves", 1)), clusters_at_once(plan, device)
+        redundancy = _redundancy(matrix, plan.partitioner, shape, waves * count, plan.k_per_pass)
         vector = float(matrix.n * size)
         chip = device.sms * (device.shared_per_block + 128.0 * shape.warps * held_registers(shape, matrix.dtype))
         x = 2 * vector * redundancy * int(plan.option("vectors", 1))
@@ -152,7 +149,7 @@ class Ghost:
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         device = cuda_device()
         check_feasible(self, plan, matrix, device)
-        laid_out, active, steps = lay_out_ghost(matrix, plan, device, _on_device(matrix, plan, device))
+        laid_out, active, steps = lay_out_ghost(matrix, plan, device, on_device(matrix, plan, device))
         return PartsProgram(matrix, laid_out, plan, steps, active, int(plan.option("blocks_per_sm", 1)))
 
 
@@ -173,8 +170,8 @@ def lay_out_ghost(
     """
     shape, depth = shape_of(plan), plan.k_per_pass
     vectors, size = int(plan.option("vectors", 1)), int(plan.option("cluster", 1))
-    limit, mode = _shared_limit(plan, device), ALONE if size == 1 else CLUSTER
-    count = int(plan.option("waves", 1)) * (_clusters_at_once(plan, device) if at_once is None else at_once)
+    limit, mode = shared_limit(plan, device), ALONE if size == 1 else CLUSTER
+    count = int(plan.option("waves", 1)) * (clusters_at_once(plan, device) if at_once is None else at_once)
     steps = (depth,) * (plan.k // depth) + ((plan.k % depth,) if plan.k % depth else ())
     count = _most_blocks(matrix, plan.partitioner, shape, count, depth)
     for attempt in range(_REPARTITIONS + 1):
@@ -190,34 +187,6 @@ def lay_out_ghost(
             return laid_out, {one: active_windows(dealt, shape, one) for one in set(steps)}, steps
         count *= 2
     raise InfeasibleError("a block does not fit the shared memory")  # pragma: no cover - raised above
-
-
-def _shared_limit(plan: Plan, device: CudaDevice) -> int:
-    """Bytes of shared memory for each block."""
-    return min(device.shared_per_block, device.shared_per_sm // int(plan.option("blocks_per_sm", 1)) - 1024)
-
-
-def _clusters_at_once(plan: Plan, device: CudaDevice) -> int:
-    """Clusters for which there are multiprocessors."""
-    return max(1, device.sms * int(plan.option("blocks_per_sm", 1)) // int(plan.option("cluster", 1)))
-
-
-def _on_device(matrix: Matrix, plan: Plan, device: CudaDevice) -> int:
-    """Clusters that the device takes at once: those of 8 blocks do not come out even with its multiprocessors."""
-    size, per_sm = int(plan.option("cluster", 1)), int(plan.option("blocks_per_sm", 1))
-    if size == 1:
-        return _clusters_at_once(plan, device)
-    shape, limit = shape_of(plan), _shared_limit(plan, device) - STATIC
-    given = macros(shape, matrix.dtype, int(plan.option("vectors", 1)), mode=CLUSTER, stream=False, blocks=per_sm)
-    found = load_kernel(given).most_clusters(size, WARP * shape.warps, limit)
-    if found == 0:
-        raise InfeasibleError(
-            "no cluster fits the device",
-            expected=f"{size} blocks of {WARP * shape.warps} threads at once",
-            found=f"{limit} bytes of shared memory each",
-            hint="take smaller clusters",
-        )
-    return min(found, _clusters_at_once(plan, device))
 
 
 def _nodes(
@@ -259,6 +228,20 @@ def _zones(matrix: Matrix, partitioner: str, shape: Shape, blocks: int, depth: i
         matrix.pattern_cache[key] = ghost_zones(indptr, indices, partition, depth, most_rows=_MOST_ROWS)
     zones: GhostZones = matrix.pattern_cache[key]
     return zones
+
+
+def _redundancy(matrix: Matrix, partitioner: str, shape: Shape, count: int, depth: int) -> float:
+    """Flops done over flops needed: of the zones, or, where they take long to make, of balls instead of blocks."""
+    made = ("akx.kernels.cuda.ghost", partitioner, shape.bc, count, depth) in matrix.pattern_cache
+    if partitioner == "metis" and not made:
+        return float(min(likely_closure_and_work(matrix, count, depth)[1], 2.0 * _MOST_ROWS))
+    key = ("akx.kernels.cuda.redundancy", partitioner, shape.bc, count, depth)
+    if key not in matrix.pattern_cache:
+        try:
+            matrix.pattern_cache[key] = _zones(matrix, partitioner, shape, count, depth).redundancy
+        except InfeasibleError:
+            matrix.pattern_cache[key] = 2.0 * _MOST_ROWS
+    return float(matrix.pattern_cache[key])
 
 
 def _partition(matrix: Matrix, node: Pattern, partitioner: str, bc: int, blocks: int) -> Partition:

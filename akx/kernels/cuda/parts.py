@@ -28,7 +28,6 @@ from akx.formats.parts import SLICE, WARP, Nodes, Parts, Shape, lay_out, node_pa
 from akx.kernels.base import option_reason
 from akx.kernels.cuda.program import C_TYPES, CudaProgram
 from akx.matrix import Matrix
-from akx.partition.clusters import Clusters
 from akx.partition.ghost import GhostZones
 from akx.plan import Option, Plan
 
@@ -47,9 +46,7 @@ __all__ = [
     "LaidOut",
     "PartsProgram",
     "active_slices",
-    "active_windows",
     "choice_reason",
-    "cluster_nodes",
     "column_shapes",
     "fitting_variants",
     "lay_out_parts",
@@ -264,34 +261,6 @@ def zone_nodes(zones: GhostZones, node: Pattern | None) -> Nodes:
         (pairs % count).astype(np.uint32),
         neighbour_ptr,
     )
-
-
-def cluster_nodes(found: Clusters) -> Nodes:
-    """The lists of the blocks of clusters, with room for x that is the same in all blocks of a cluster."""
-    longest = np.diff(found.ptr).reshape(-1, found.size).max(axis=1, initial=0)
-    return Nodes(
-        found.rows,
-        found.ptr,
-        found.computed,
-        found.own,
-        found.border,
-        found.sends.reshape(-1),
-        2 * found.send_ptr,
-        found.before,
-        # One place more than there are nodes; even, since what follows x is copied 16 bytes at a time.
-        np.repeat(longest // 2 * 2 + 2, found.size),
-        found.taken,
-    )
-
-
-def active_windows(found: Clusters, shape: Shape, steps: int) -> NDArray[np.uint32]:
-    """Slices of each block that each of `steps` steps computes, first * 2^16 + last + 1, shape (blocks, steps)."""
-    k, per_node, per_slice = found.low.shape[1], shape.bc // shape.br, WARP // shape.lanes
-    low = found.low[:, k - steps :] * per_node // per_slice
-    high = -(-found.high[:, k - steps :] * per_node // per_slice)
-    if int(high.max(initial=0)) >= 2**16:
-        raise InfeasibleError(f"a block has {int(high.max())} slices, more than 16 bits count")
-    return np.ascontiguousarray(low << 16 | high, dtype=np.uint32)
 
 
 class PartsProgram(CudaProgram):
