@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from akx.errors import InfeasibleError
 from akx.formats.base import Pattern
 
-__all__ = ["PART", "SLICE", "Nodes", "Parts", "Shape", "lay_out", "node_pattern", "slice_widths"]
+__all__ = ["PART", "SLICE", "WARP", "Nodes", "Parts", "Shape", "lay_out", "node_pattern", "slice_widths"]
 
 WARP = 32
 #: One part, as the kernels read it.
@@ -45,6 +45,9 @@ PART = np.dtype(
             "nears",
             "neighbour",
             "neighbours",
+            "before",
+            "span",
+            "taken",
         ]
     ]
 )
@@ -74,7 +77,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Nodes:
-    """The nodes of each part: `computed` ones, of which the first `own` are its own, then those it only fetches.
+    """The nodes of each part: `computed` ones, of which `own` are its own, then those it only fetches.
 
     Attributes
     ----------
@@ -84,7 +87,15 @@ class Nodes:
     computed, own, border : (parts,) arrays of int64
         The first `border` ones are published before the others are computed.
     neighbours, neighbour_ptr
-        Parts that each part waits for.
+        Parts that each part waits for; in clusters, pairs of what it gives and where to
+        (:attr:`akx.partition.clusters.Clusters.sends`).
+    before : (parts,) array of int64, optional
+        Ghosts before the own nodes, none by default.
+    span : (parts,) array of int64, optional
+        Nodes that each copy of x has room for, by default those of the part. The same for all parts of a cluster, so
+        that a place of x is the same in all of them.
+    taken : (parts,) array of int64, optional
+        Nodes that others of its cluster give to each part after each step.
     """
 
     rows: NDArray[np.uint32]
@@ -94,6 +105,14 @@ class Nodes:
     border: NDArray[np.int64]
     neighbours: NDArray[np.uint32]
     neighbour_ptr: NDArray[np.int64]
+    before: NDArray[np.int64] | None = None
+    span: NDArray[np.int64] | None = None
+    taken: NDArray[np.int64] | None = None
+
+    @property
+    def room(self) -> NDArray[np.int64]:
+        """Nodes that each copy of x has room for, shape (parts,)."""
+        return np.diff(self.ptr) if self.span is None else self.span
 
 
 @dataclass(frozen=True)
@@ -219,6 +238,8 @@ def lay_out(
     parts["border"] = -(-nodes.border * (shape.bc // shape.br) // (WARP // shape.lanes))
     parts["held"], parts["near"], parts["nears"] = start[:-1], start[:-1] + held_total, near_total
     parts["neighbour"], parts["neighbours"] = nodes.neighbour_ptr[:-1], np.diff(nodes.neighbour_ptr)
+    parts["before"], parts["span"] = 0 if nodes.before is None else nodes.before, nodes.room
+    parts["taken"] = 0 if nodes.taken is None else nodes.taken
     slices = np.zeros(width.size, dtype=SLICE)
     slices["near"], slices["nears"], slices["fars"] = _before(nears, first), nears, fars
     slices["far"] = (start[:-1] + held_total + near_total)[part_of] + _before(fars, first)

@@ -14,13 +14,21 @@ typedef VALUES T;
             parts, slice_of, node_of, neighbour_of, active, values, columns, coefficients, flags, x, out, k, vectors,  \
             from_vector, to_vector, n, from_step, step_count, depth, share);                                           \
     }
+// Clusters, where there are any.
+#if __CUDA_ARCH__ >= 900
+#define CLUSTERED(BR, BC, STREAM) INSTANCE(BR, BC, 3, STREAM)
+#else
+#define CLUSTERED(BR, BC, STREAM)
+#endif
 #define MODES(BR, BC)                                                                                                  \
     INSTANCE(BR, BC, 0, 0)                                                                                             \
     INSTANCE(BR, BC, 0, 1)                                                                                             \
     INSTANCE(BR, BC, 1, 0)                                                                                             \
     INSTANCE(BR, BC, 1, 1)                                                                                             \
     INSTANCE(BR, BC, 2, 0)                                                                                             \
-    INSTANCE(BR, BC, 2, 1)
+    INSTANCE(BR, BC, 2, 1)                                                                                             \
+    CLUSTERED(BR, BC, 0)                                                                                               \
+    CLUSTERED(BR, BC, 1)
 
 MODES(1, 1)
 MODES(2, 2)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from akx.kernels.base import Coefficients
-from akx.kernels.cuda.parts import ALONE, GLOBAL, LaidOut
+from akx.kernels.cuda.parts import ALONE, CLUSTER, GLOBAL, LaidOut
 
 
 def interpret(
@@ -18,6 +18,7 @@ def interpret(
     steps: tuple[int, ...],
     active: Any = None,
     depth: int = 1,
+    cluster: int = 1,
 ) -> Any:
     """out (k+1, b, n); every part does its step before any does the next, and foreign data is NaN until fetched."""
     parts, mode = laid_out.parts, laid_out.mode
@@ -33,26 +34,36 @@ def interpret(
         for part in parts.parts:
             nodes = parts.rows[part["node"] :][: part["nodes"]].astype(np.int64)
             at = (nodes[:, None] * bc + np.arange(bc)).ravel()
-            own = slice(0, int(part["own"]) * bc)
+            own = slice(int(part["before"]) * bc, int(part["before"] + part["own"]) * bc)
+            assert part["nodes"] <= part["span"]
             if done == 0:
                 out[0][:, at[own]] = x[:, at[own]]
             state.append([at, None, None])
         for entry in state:
             source = x if done == 0 else out[done]
             entry[1] = source[:, entry[0]].copy()
-            entry[2] = np.zeros_like(entry[1]) if done == 0 or mode != ALONE else out[done - 1][:, entry[0]].copy()
+            entry[2] = (
+                np.zeros_like(entry[1])
+                if done == 0 or mode not in (ALONE, CLUSTER)
+                else out[done - 1][:, entry[0]].copy()
+            )
+        if mode == CLUSTER:
+            check_clusters(laid_out, cluster)
         for j in range(count):
             a, b, c = (v[done + j] for v in (coefficients.a, coefficients.b, coefficients.c))
             for g, part in enumerate(parts.parts):
                 at, now, before = state[g]
                 computed = int(part["computed"])
                 new = before.copy()
-                last = int(part["slices"])
-                if mode == ALONE or depth > 1:
-                    turn = count if mode == ALONE else depth
+                first, last = 0, int(part["slices"])
+                if mode in (ALONE, CLUSTER) or depth > 1:
+                    turn = depth if depth > 1 else count
                     last = int(active[turn][g, j % turn])
+                if mode == CLUSTER:
+                    first, last = last >> 16, last & 0xFFFF
+                    assert first <= part["border"] <= last <= part["slices"]
                 assert part["border"] <= part["slices"]
-                for s in range(last):
+                for s in range(first, last):
                     piece = parts.slices[part["slice"] + s]
                     held = shape.held_slots if s < shape.held_slices * shape.warps else 0
                     slots = [int(part["held"]) + s * shape.held_slots + q for q in range(held)]
@@ -76,13 +87,19 @@ def interpret(
                             continue
                         here = slice(row * br, row * br + br)
                         new[:, here] = a * total[:, r] + b * now[:, here] + (c * before[:, here] if c else 0)
-                own = int(part["own"]) * bc
-                assert last * height * br >= own
-                out[done + j + 1][:, at[:own]] = new[:, :own]
+                own = slice(int(part["before"]) * bc, int(part["before"] + part["own"]) * bc)
+                assert first * height * br <= own.start or own.start == own.stop
+                assert last * height * br >= own.stop or own.start == own.stop
+                out[done + j + 1][:, at[own]] = new[:, own]
                 state[g][1], state[g][2] = new, now
-            if mode == ALONE or (j + 1) % depth:
+            if mode in (ALONE, CLUSTER) or (j + 1) % depth:
                 for entry, part in zip(state, parts.parts, strict=True):  # what was only fetched is of no use any more
                     entry[1][:, int(part["computed"]) * bc :] = np.nan if mode != GLOBAL else 0
+                if mode == CLUSTER and j + 1 < count:
+                    for giver, source, taker, target in _gifts(laid_out, cluster):
+                        if target < parts.parts[taker]["nodes"]:
+                            here, there = (i * bc + np.arange(bc) for i in (source, target))
+                            state[taker][1][:, there] = state[giver][1][:, here]
                 continue
             owner, position = _owner(laid_out), _place(laid_out)
             for g, part in enumerate(parts.parts):
@@ -96,6 +113,50 @@ def interpret(
                     assert position[node] * per // height < parts.parts["border"][owner[node]]
         done += count
     return out
+
+
+def _gifts(laid_out: LaidOut, cluster: int) -> Any:
+    """(giver, its number of the node, taker, the taker's number) of all that is given after a step."""
+    for g, part in enumerate(laid_out.parts.parts):
+        words = laid_out.parts.neighbours[part["neighbour"] :][: part["neighbours"]].reshape(-1, 2).astype(np.int64)
+        for source, where in words:
+            yield g, source, g - g % cluster + (where >> 16), where & 0xFFFF
+
+
+def check_clusters(laid_out: LaidOut, cluster: int) -> None:
+    """What lets blocks of a cluster work while others write into them, one barrier per step between them."""
+    parts, shape = laid_out.parts, laid_out.parts.shape
+    height, per = 32 // shape.lanes, shape.bc // shape.br
+    assert parts.parts.size % cluster == 0
+    spans = parts.parts["span"].reshape(-1, cluster)
+    assert (spans == spans[:, :1]).all()  # a place of x is the same in all of them
+    assert (spans % 2 == 0).all()
+    written: list[set[int]] = [set() for _ in range(parts.parts.size)]
+    gifts = list(_gifts(laid_out, cluster))
+    pairs = {(giver, taker) for giver, _, taker, _ in gifts}
+    assert pairs == {(taker, giver) for giver, taker in pairs}  # nobody gets ahead of one that is still reading
+    assert np.array_equal(np.bincount([g[2] for g in gifts], minlength=spans.size), parts.parts["taken"])
+    for giver, source, taker, target in gifts:
+        part, other = parts.parts[giver], parts.parts[taker]
+        assert giver != taker
+        assert source < part["computed"]
+        assert target < other["span"]
+        if target == other["nodes"]:
+            continue
+        assert parts.rows[part["node"] + source] == parts.rows[other["node"] + target]
+        assert (source * per + per - 1) // height < part["border"]  # what is given is done first
+        assert other["computed"] <= target < other["nodes"]  # and no place of what is computed here
+        assert target not in written[taker]
+        written[taker].add(int(target))
+    for g, part in enumerate(parts.parts):  # slices done while others may write already read nothing of that
+        for s in range(int(part["border"]), int(part["slices"])):
+            piece = parts.slices[part["slice"] + s]
+            held = shape.held_slots if s < shape.held_slices * shape.warps else 0
+            slots = [int(part["held"]) + s * shape.held_slots + q for q in range(held)]
+            slots += [int(part["near"]) + int(piece["near"]) + q for q in range(piece["nears"])]
+            slots += [int(piece["far"]) + q for q in range(piece["fars"])]
+            for slot in slots:
+                assert not written[g] & set(parts.columns[slot * 32 :][:32].tolist())
 
 
 def _owner(laid_out: LaidOut) -> Any:

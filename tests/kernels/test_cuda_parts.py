@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,12 @@ from akx.device.cuda.facts import CudaDevice
 from akx.errors import InfeasibleError
 from akx.kernels import reference
 from akx.kernels.base import as_coefficients
-from akx.kernels.cuda import ghost, resident
-from akx.kernels.cuda.parts import ALONE, active_slices, column_shapes, shape_of
+from akx.kernels.cuda import clusters, ghost, resident
+from akx.kernels.cuda.parts import ALONE, CLUSTER, active_slices, column_shapes, shape_of
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner.space import build_space
-from benchmarks import gallery
+from benchmarks import gallery, matrices
 
 DTYPES = ["float32", "float64", "complex64", "complex128"]
 
@@ -109,6 +110,14 @@ GHOST = [
     ("mc2depi", "1x1-2", 4, 2, {}),
     ("brick", "3x3-2", 3, 2, {"held_slices": 1, "held_slots": 1}),
     ("shell", "3x6-1", 2, 1, {}),
+    ("pentadiagonal", "1x1-1", 5, 5, {"waves": 3}),
+    ("pentadiagonal", "1x1-2", 7, 3, {"cluster": 2, "held_slices": 1, "held_slots": 5}),
+    ("mc2depi", "1x1-1", 4, 4, {"cluster": 4, "waves": 2}),
+    ("mc2depi", "1x1-4", 5, 2, {"cluster": 8, "vectors": 2, "blocks_per_sm": 3}),
+    ("brick", "3x3-2", 3, 2, {"cluster": 2, "held_slices": 1, "held_slots": 1}),
+    ("brick", "1x3-1", 1, 1, {"cluster": 2}),
+    ("shell", "2x6-1", 3, 3, {"cluster": 4, "blocks_per_sm": 4}),
+    ("9-point", "1x1-1", 4, 4, {"cluster": 8, "blocks_per_sm": 6}),
 ]
 
 
@@ -120,11 +129,11 @@ def test_ghost_layouts(name: str, variant: str, k: int, depth: int, options: Any
     options = {"block": 256, "vectors": 1, **options}
     plan = Plan("cuda", "ghost", variant, partitioner, k, depth, options=options)
     assert ghost.SCHEDULE.feasible(plan, matrix, device) is None
-    laid_out, zones, steps = ghost.lay_out_ghost(matrix, plan, device)
-    assert laid_out.mode == ALONE
-    active = {one: active_slices(zones, shape_of(plan), one) for one in set(steps)}
+    laid_out, active, steps = ghost.lay_out_ghost(matrix, plan, device)
+    cluster = int(options.get("cluster", 1))
+    assert laid_out.mode == (ALONE if cluster == 1 else CLUSTER)
     x, coefficients = start(matrix, 2, 1), basis(k, matrix.dtype)
-    out = interpret(laid_out, laid_out.parts.values(matrix.data), x, coefficients, steps, active)
+    out = interpret(laid_out, laid_out.parts.values(matrix.data), x, coefficients, steps, active, cluster=cluster)
     assert reference.error_ratio(matrix, out, x, coefficients) <= 1
 
 
@@ -167,12 +176,24 @@ def test_awkward_matrices(kind: str, n: int) -> None:
             active = {} if zones is None else {depth: active_slices(zones, shape_of(plan), depth)}
             out = interpret(laid_out, laid_out.parts.values(matrix.data), x, coefficients, (k,), active, depth)
             assert truth.error_ratio(out) <= 1, plan.label()
-    plan = Plan("cuda", "ghost", "1x1-1", k=k, k_per_pass=3, options={"block": 128})
-    assert ghost.SCHEDULE.feasible(plan, matrix, device) is None
-    laid_out, zones, steps = ghost.lay_out_ghost(matrix, plan, device)
-    active = {one: active_slices(zones, shape_of(plan), one) for one in set(steps)}
-    out = interpret(laid_out, laid_out.parts.values(matrix.data), x, coefficients, steps, active)
-    assert truth.error_ratio(out) <= 1
+    for cluster, partitioner in ((1, "natural"), (2, "natural"), (4, "natural"), (2, "metis")):
+        options = {"block": 128, "cluster": cluster}
+        plan = Plan("cuda", "ghost", "1x1-1", partitioner, k, 3, options=options)
+        assert ghost.SCHEDULE.feasible(plan, matrix, device) is None
+        laid_out, active, steps = ghost.lay_out_ghost(matrix, plan, device)
+        values = laid_out.parts.values(matrix.data)
+        out = interpret(laid_out, values, x, coefficients, steps, active, cluster=cluster)
+        assert truth.error_ratio(out) <= 1, plan.label()
+
+
+def test_clusters_need_hopper() -> None:
+    matrix = make("pentadiagonal", "float64")
+    old = dataclasses.replace(small_gpu(), compute_capability=(8, 0))
+    plan = Plan("cuda", "ghost", "1x1-1", k=2, k_per_pass=2, options={"cluster": 2})
+    assert "compute capability 9.0" in str(ghost.SCHEDULE.feasible(plan, matrix, old))
+    for gpu, choices in ((old, (1,)), (small_gpu(), (1, 2, 4, 8))):
+        found = next(p for p in ghost.SCHEDULE.space(matrix, gpu, 2) if p.name == "cluster")
+        assert found.choices == choices
 
 
 @pytest.mark.parametrize(("k", "depth", "possible"), [(3, 3, True), (3, 4, False), (1, 2, False)])
@@ -207,3 +228,51 @@ def test_wasteful_plans_are_possible_and_not_searched() -> None:
     assert build_space(matrix, 4, device, threads=1, backend="cuda").choices("resident", "vectors") == (1, 2, 4)
     tight = space.plan("resident", {"variant": "3x3-1", "block": 256, "keep": 40})
     assert "the same as 24" in str(space.feasible(tight, matrix))
+
+
+def h100(**changes: Any) -> CudaDevice:
+    """The figures of an H100."""
+    gpu = CudaDevice("H100", 0, (9, 0), 132, 232_448, 233_472, 65_536, 50 * 2**20, 80 * 2**30, 1_980_000_000, 3.35e12)
+    return dataclasses.replace(gpu, **changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu", "wanted"),
+    [
+        ("pentadiagonal", h100(), {"cluster": 1, "waves": 1, "k_per_pass": 16, "partitioner": "natural"}),
+        ("9-point", h100(), {"cluster": 8, "waves": 5, "k_per_pass": 8, "partitioner": "metis"}),
+        ("9-point", h100(compute_capability=(8, 0)), {"cluster": 1, "partitioner": "metis"}),
+        ("random", h100(), {"cluster": 1, "waves": 1, "partitioner": "natural"}),
+    ],
+)
+def test_tuning_ghost_begins_at_a_likely_cut(name: str, gpu: CudaDevice, wanted: dict[str, Any]) -> None:
+    """What fits and has few ghosts: on an H100 the 9-point grid of 10^6 rows takes 21.6 us per step so, 27.1 alone."""
+    if name == "random":
+        matrix = make_matrix("random", 200_000, "float64", 0)
+    else:
+        matrix = Matrix.from_any(matrices.select([name], reduced=False)[0].load())
+    found = {parameter.name: parameter for parameter in ghost.SCHEDULE.space(matrix, gpu, 16)}
+    assert {name: found[name].default for name in wanted} == wanted
+    assert all(parameter.default in parameter.choices for parameter in found.values())
+    default = {name: parameter.default for name, parameter in found.items()}
+    fixed = {one: default.pop(one) for one in ("variant", "partitioner", "k_per_pass")}
+    plan = Plan("cuda", "ghost", fixed["variant"], fixed["partitioner"], 16, fixed["k_per_pass"], options=default)
+    assert ghost.SCHEDULE.feasible(plan, matrix, gpu) is None
+    assert ghost.SCHEDULE.traffic(plan, matrix, gpu).redundancy >= 1
+
+
+def test_a_device_that_takes_no_such_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reason comes before the launch, and is not a launch failure."""
+
+    class Crowded:
+        def most_clusters(self, cluster: int, block: int, shared: int) -> int:
+            assert (cluster, block) == (8, 256)
+            assert 30_000 < shared <= 40_000
+            return 0
+
+    matrix, plan = make("mc2depi", "float64"), Plan("cuda", "ghost", "1x1-1", k=2, k_per_pass=2)
+    monkeypatch.setattr(clusters, "load_kernel", lambda given: Crowded())
+    assert clusters.on_device(matrix, plan, small_gpu()) == 5
+    crowded = dataclasses.replace(plan, options={"cluster": 8, "block": 256})
+    with pytest.raises(InfeasibleError, match="no cluster fits the device"):
+        clusters.on_device(matrix, crowded, small_gpu())

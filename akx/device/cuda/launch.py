@@ -274,6 +274,26 @@ class Kernel:
             except DeviceError as error:
                 raise LaunchError(f"launching {self.name} was refused", found=error.found) from error
 
+    def most_clusters(self, cluster: int, block: int, shared: int) -> int:
+        """Clusters that can be on the device at once, 0 where not even one can.
+
+        Parameters
+        ----------
+        cluster, block : int
+            Blocks per cluster, and threads per block.
+        shared : int
+            Bytes of dynamic shared memory of a block.
+        """
+        with runtime().active() as live:
+            self._allow_shared(shared)
+            config = live.driver.CUlaunchConfig()
+            config.gridDimX, config.gridDimY, config.gridDimZ = cluster, 1, 1
+            config.blockDimX, config.blockDimY, config.blockDimZ = block, 1, 1
+            config.sharedMemBytes = shared
+            config.attrs = _attributes(live.driver, False, cluster)
+            config.numAttrs = len(config.attrs)
+            return int(live.call("cuOccupancyMaxActiveClusters", self._function, config, doing=f"asking {self.name}"))
+
     def _launch_by_pycuda(self, grid: int, block: int, args: Sequence[Argument], shared: int, stream: Stream) -> None:
         library = pycuda_driver()
         if self._plain is None:

@@ -4,22 +4,43 @@ v_{j+1} = a_j A v_j + b_j v_j + c_j v_{j-1}. One launch per pass, no barrier bet
 closure (nodes at distance <= k_per_pass), keeps it in shared memory, and in step j computes the nodes at distance <=
 k_per_pass - j: a prefix of its list, nearest first. Matrix slots are in registers and shared memory as in `resident`.
 
-Flops: 2 nnz k redundancy. Traffic: matrix and x once per pass with their ghosts, k results. Blocks per multiprocessor
-from 1 to 8 as the thesis tunes it; where a block does not fit, there are more and smaller ones. Source: Demmel,
-Hoemmen, Mohiyuddin and Yelick (IPDPS 2008), algorithm PA1; Mehri Dehnavi 2012, ch. 6.
+With `cluster` > 1 the ghost zone is that of a cluster of blocks, which write what others of it need into their shared
+memory after each step (:mod:`akx.partition.clusters`): fewer ghosts, but a barrier of the cluster in each step. With
+`waves` > 1 there are so many times the blocks that are on the device at once, one after another, so that a matrix that
+does not fit the chip is read from memory once per pass all the same.
+
+Flops: 2 nnz k redundancy. Traffic: matrix and x once per pass with their ghosts, k results; what of the matrix fits
+neither registers nor shared memory is read again in each step. Blocks per multiprocessor from 1 to 8 as the thesis
+tunes it; where a block does not fit, there are more and smaller ones. Source: Demmel, Hoemmen, Mohiyuddin and Yelick
+(IPDPS 2008), algorithm PA1; Mehri Dehnavi 2012, ch. 6.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from akx.device.cuda.facts import CudaDevice, cuda_device
 from akx.errors import InfeasibleError
-from akx.formats.parts import Shape
+from akx.formats.base import Pattern
+from akx.formats.parts import Nodes, Shape
 from akx.kernels.base import Parameter, Program, Traffic, check_feasible
+from akx.kernels.cuda.clusters import (
+    CLUSTERS,
+    WAVES,
+    WITH_CLUSTERS,
+    active_windows,
+    cluster_nodes,
+    clusters_at_once,
+    likely_closure_and_work,
+    likely_cut,
+    on_device,
+    shared_limit,
+)
 from akx.kernels.cuda.parts import (
     ALONE,
     BLOCKS,
+    CLUSTER,
     HELD_SLICES,
     HELD_SLOTS,
     VECTORS,
@@ -29,6 +50,7 @@ from akx.kernels.cuda.parts import (
     choice_reason,
     fitting_block,
     fitting_variants,
+    held_registers,
     holding,
     lay_out_parts,
     nodes_of,
@@ -40,6 +62,7 @@ from akx.kernels.cuda.parts import (
 )
 from akx.matrix import Matrix
 from akx.partition.base import Partition, order_by_part
+from akx.partition.clusters import Clusters, clusters
 from akx.partition.ghost import GhostZones, ghost_zones
 from akx.partition.rows import even_cuts
 from akx.plan import Option, Plan
@@ -54,6 +77,8 @@ _OPTIONS: dict[str, tuple[Option, ...]] = {
     "held_slices": HELD_SLICES,
     "held_slots": HELD_SLOTS,
     "blocks_per_sm": BLOCKS_PER_SM,
+    "cluster": CLUSTERS,
+    "waves": WAVES,
     "vectors": VECTORS,
 }
 #: Closures may hold at most this many times the nodes of the matrix.
@@ -71,15 +96,19 @@ class Ghost:
 
     def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
         variants = fitting_variants(matrix)
+        sizes = CLUSTERS if device.compute_capability >= WITH_CLUSTERS else (1,)
         passes = tuple(dict.fromkeys(max(1, -(-k // p)) for p in (1, 2, 3, 4) if p <= k))
+        likely = likely_cut(matrix, device, sizes, passes)
         return (
             Parameter("variant", variants, variants[0], "dense block and lanes per block row"),
-            Parameter("partitioner", _PARTITIONERS, "natural", "how rows are cut into blocks"),
-            Parameter("k_per_pass", passes, passes[-1], "powers done per launch"),
+            Parameter("partitioner", likely.partitioners, likely.partitioners[0], "how rows are cut into blocks"),
+            Parameter("k_per_pass", passes, likely.depth, "powers done per launch"),
             Parameter("blocks_per_sm", BLOCKS_PER_SM, 1, "blocks on a multiprocessor at a time"),
+            Parameter("cluster", sizes, likely.cluster, "blocks that exchange through distributed shared memory"),
+            Parameter("waves", WAVES, likely.waves, "times the blocks on the device at a time, one after another"),
             Parameter("block", THREADS, self._block(matrix, device, variants[0]), "threads per block"),
-            Parameter("held_slices", HELD_SLICES, 0, "slices of a warp in registers"),
-            Parameter("held_slots", HELD_SLOTS, 1, "slots of each of them in registers"),
+            Parameter("held_slices", HELD_SLICES, likely.held_slices, "slices of a warp in registers"),
+            Parameter("held_slots", HELD_SLOTS, likely.held_slots, "slots of each of them in registers"),
             Parameter("vectors", VECTORS, 1, "start vectors at a time"),
         )
 
@@ -95,6 +124,8 @@ class Ghost:
             options: dict[str, Option] = {
                 "block": self._block(matrix, device, variant, blocks),
                 "blocks_per_sm": blocks,
+                "cluster": 1,
+                "waves": 1,
             }
             whole = Plan(self.backend, self.name, variant, k=k, k_per_pass=k, options=options)
             plans.append(holding(whole, reason))
@@ -113,6 +144,10 @@ class Ghost:
         reason = choice_reason(plan, matrix, device, _OPTIONS, int(blocks))
         if reason is not None:
             return reason
+        if plan.option("cluster", 1) != 1 and device.compute_capability < WITH_CLUSTERS:
+            return "clusters need compute capability {}.{}, this has {}.{}".format(
+                *WITH_CLUSTERS, *device.compute_capability
+            )
         vectors = int(plan.option("vectors", 1))
         x = 2.0 * matrix.n * matrix.dtype.itemsize * vectors / device.sms
         if x > 8 * device.shared_per_sm:
@@ -121,60 +156,87 @@ class Ghost:
 
     def waste(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         """What a feasible plan has no use for; there is one without, that is the same and cheaper."""
-        parts = device.sms * int(plan.option("blocks_per_sm", 1))
+        parts = device.sms * int(plan.option("blocks_per_sm", 1)) * int(plan.option("waves", 1))
         return waste(plan, matrix, parts, THREADS, _MOST_ROWS)
 
     def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
         shape, size = shape_of(plan), matrix.dtype.itemsize
         once = matrix.nnz * padding(matrix, shape.lanes, shape.bc) * (size + 2.0 / (shape.br * shape.bc))
         passes = -(-plan.k // plan.k_per_pass)
-        blocks = device.sms * int(plan.option("blocks_per_sm", 1))
-        key = ("akx.kernels.cuda.redundancy", plan.partitioner, shape.bc, blocks, plan.k_per_pass)
-        if key not in matrix.pattern_cache:
-            try:
-                matrix.pattern_cache[key] = _zones(matrix, plan.partitioner, shape, blocks, plan.k_per_pass).redundancy
-            except InfeasibleError:
-                matrix.pattern_cache[key] = 2.0 * _MOST_ROWS
-        redundancy = float(matrix.pattern_cache[key])
+        waves, count = int(plan.option("waves", 1)), clusters_at_once(plan, device)
+        redundancy = _redundancy(matrix, plan.partitioner, shape, waves * count, plan.k_per_pass)
         vector = float(matrix.n * size)
+        chip = device.sms * (device.shared_per_block + 128.0 * shape.warps * held_registers(shape, matrix.dtype))
+        x = 2 * vector * redundancy * int(plan.option("vectors", 1))
+        rest = max(0.0, once * redundancy - max(0.0, waves * chip - x))
+        again = rest * (plan.k - passes)
         return Traffic(
-            matrix_bytes=once * redundancy * passes,
+            matrix_bytes=once * redundancy * passes
+            + max(0.0, again * (1.0 - device.l2_bytes * waves / max(rest, 1.0))),
             vector_bytes=vector * (plan.k + 1.0 + 2 * (passes - 1)),
             flops=2.0 * matrix.nnz * plan.k * redundancy,
             redundancy=redundancy,
-            cache_bytes=once * redundancy * passes + vector * (plan.k + 1.0),
+            cache_bytes=once * redundancy * passes + again + vector * (plan.k + 1.0),
             synchronisations=float(passes),
         )
 
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         device = cuda_device()
         check_feasible(self, plan, matrix, device)
-        laid_out, zones, steps = lay_out_ghost(matrix, plan, device)
-        active = {depth: active_slices(zones, shape_of(plan), depth) for depth in set(steps)}
+        laid_out, active, steps = lay_out_ghost(matrix, plan, device, on_device(matrix, plan, device))
         return PartsProgram(matrix, laid_out, plan, steps, active, int(plan.option("blocks_per_sm", 1)))
 
 
-def lay_out_ghost(matrix: Matrix, plan: Plan, device: CudaDevice) -> tuple[LaidOut, GhostZones, tuple[int, ...]]:
-    """The matrix in blocks with ghost zones, the zones, and the steps of each pass. Raises InfeasibleError."""
+def lay_out_ghost(
+    matrix: Matrix, plan: Plan, device: CudaDevice, at_once: int | None = None
+) -> tuple[LaidOut, dict[int, NDArray[np.uint32]], tuple[int, ...]]:
+    """The matrix in blocks with ghost zones, the active slices by steps of a pass, and the steps of each pass.
+
+    Parameters
+    ----------
+    at_once : int, optional
+        Clusters that are on the device at once; by default those for which there are multiprocessors.
+
+    Raises
+    ------
+    InfeasibleError
+        Where a block does not fit, however small.
+    """
     shape, depth = shape_of(plan), plan.k_per_pass
-    per_sm, vectors = int(plan.option("blocks_per_sm", 1)), int(plan.option("vectors", 1))
-    limit = min(device.shared_per_block, device.shared_per_sm // per_sm - 1024)
-    blocks = device.sms * per_sm
+    vectors, size = int(plan.option("vectors", 1)), int(plan.option("cluster", 1))
+    limit, mode = shared_limit(plan, device), ALONE if size == 1 else CLUSTER
+    count = int(plan.option("waves", 1)) * (clusters_at_once(plan, device) if at_once is None else at_once)
     steps = (depth,) * (plan.k // depth) + ((plan.k % depth,) if plan.k % depth else ())
-    blocks = _most_blocks(matrix, plan.partitioner, shape, blocks, depth)
+    count = _most_blocks(matrix, plan.partitioner, shape, count, depth)
     for attempt in range(_REPARTITIONS + 1):
-        zones = _zones(matrix, plan.partitioner, shape, blocks, depth)
+        nodes, zones, dealt = _nodes(matrix, plan.partitioner, shape, count, depth, size)
         try:
-            laid_out = lay_out_parts(
-                matrix, zone_nodes(zones, nodes_of(matrix, shape.bc)), shape, ALONE, plan.k, vectors, limit
-            )
+            laid_out = lay_out_parts(matrix, nodes, shape, mode, plan.k, vectors, limit)
         except InfeasibleError:
             if attempt == _REPARTITIONS:
                 raise
         else:
-            return laid_out, zones, steps
-        blocks *= 2
+            if dealt is None:
+                return laid_out, {one: active_slices(zones, shape, one) for one in set(steps)}, steps
+            return laid_out, {one: active_windows(dealt, shape, one) for one in set(steps)}, steps
+        count *= 2
     raise InfeasibleError("a block does not fit the shared memory")  # pragma: no cover - raised above
+
+
+def _nodes(
+    matrix: Matrix, partitioner: str, shape: Shape, count: int, depth: int, size: int
+) -> tuple[Nodes, GhostZones, Clusters | None]:
+    """The nodes of the blocks, and the zones of the clusters, dealt to their blocks; memoised with the pattern."""
+    zones = _zones(matrix, partitioner, shape, count, depth)
+    node = nodes_of(matrix, shape.bc)
+    if size == 1:
+        return zone_nodes(zones, node), zones, None
+    assert node is not None
+    key = ("akx.kernels.cuda.clusters", partitioner, shape.bc, count, depth, size)
+    if key not in matrix.pattern_cache:
+        matrix.pattern_cache[key] = clusters(node.indptr, node.indices, zones, size, metis=partitioner == "metis")
+    dealt: Clusters = matrix.pattern_cache[key]
+    return cluster_nodes(dealt), zones, dealt
 
 
 def _most_blocks(matrix: Matrix, partitioner: str, shape: Shape, blocks: int, depth: int) -> int:
@@ -196,12 +258,7 @@ def _zones(matrix: Matrix, partitioner: str, shape: Shape, blocks: int, depth: i
         node = nodes_of(matrix, shape.bc)
         assert node is not None
         indptr, indices = (a.view(f"i{a.itemsize}") for a in (node.indptr, node.indices))
-        if partitioner == "metis" and blocks > 1:
-            from akx.partition.graph import metis_partition
-
-            partition = order_by_part(metis_partition(indptr, indices, min(blocks, node.rows)))
-        else:
-            partition = Partition(None, even_cuts(node.indptr.astype(np.float64) + np.arange(node.rows + 1), blocks))
+        partition = _partition(matrix, node, partitioner, shape.bc, blocks)
         try:
             matrix.pattern_cache[key] = ghost_zones(indptr, indices, partition, depth, most_rows=_MOST_ROWS)
         except InfeasibleError as refusal:
@@ -210,6 +267,34 @@ def _zones(matrix: Matrix, partitioner: str, shape: Shape, blocks: int, depth: i
     if isinstance(zones, InfeasibleError):
         raise zones.with_traceback(None)
     return zones
+
+
+def _redundancy(matrix: Matrix, partitioner: str, shape: Shape, count: int, depth: int) -> float:
+    """Flops done over flops needed: of the zones, or, where they take long to make, of balls instead of blocks."""
+    made = ("akx.kernels.cuda.ghost", partitioner, shape.bc, count, depth) in matrix.pattern_cache
+    if partitioner == "metis" and not made:
+        return float(min(likely_closure_and_work(matrix, count, depth)[1], 2.0 * _MOST_ROWS))
+    key = ("akx.kernels.cuda.redundancy", partitioner, shape.bc, count, depth)
+    if key not in matrix.pattern_cache:
+        try:
+            matrix.pattern_cache[key] = _zones(matrix, partitioner, shape, count, depth).redundancy
+        except InfeasibleError:
+            matrix.pattern_cache[key] = 2.0 * _MOST_ROWS
+    return float(matrix.pattern_cache[key])
+
+
+def _partition(matrix: Matrix, node: Pattern, partitioner: str, bc: int, blocks: int) -> Partition:
+    """The nodes in blocks; memoised with the pattern where it takes long."""
+    if partitioner != "metis" or blocks == 1:
+        return Partition(None, even_cuts(node.indptr.astype(np.float64) + np.arange(node.rows + 1), blocks))
+    key = ("akx.kernels.cuda.ghost.partition", bc, blocks)
+    if key not in matrix.pattern_cache:
+        from akx.partition.graph import metis_partition
+
+        indptr, indices = (a.view(f"i{a.itemsize}") for a in (node.indptr, node.indices))
+        matrix.pattern_cache[key] = order_by_part(metis_partition(indptr, indices, min(blocks, node.rows)))
+    partition: Partition = matrix.pattern_cache[key]
+    return partition
 
 
 SCHEDULE = Ghost()

@@ -4,7 +4,7 @@
 //   AKX_BR, AKX_BC  rows and columns of a dense block AKX_LANES    lanes per block row
 //   AKX_HELD_SLICES, AKX_HELD_SLOTS  slots in registers, for each warp
 //   AKX_THREADS  threads per block                    AKX_STREAM   1: some slots are in global memory
-//   AKX_MODE     0 x in shared memory, 1 x in global memory, 2 ghost zones
+//   AKX_MODE     0 x in shared memory, 1 x in global memory, 2 ghost zones, 3 those of clusters
 #include "parts.cuh"
 
 typedef AKX_VALUE T;

@@ -11,21 +11,24 @@
 //   SHARED  every `depth` steps x is fetched on the nodes of others, which are computed along in between (`resident`)
 //   GLOBAL  x is read where it is in global memory, when the neighbours' flags say so  (`resident`)
 //   ALONE   nothing: ghost rows are computed along, fewer in each step                 (`ghost`)
+//   CLUSTER what other blocks of its cluster compute, which they write into its shared memory; the ghost rows of the
+//           cluster are computed along                                                (`ghost` with cluster > 1)
 //
 // A part fetches when its neighbours' flags say that what it needs is there. Slices that neighbours wait for come first
 // in a part and are published before the others are computed.
 #pragma once
 #include "common.cuh"
 
-enum Mode { SHARED = 0, GLOBAL = 1, ALONE = 2 };
+enum Mode { SHARED = 0, GLOBAL = 1, ALONE = 2, CLUSTER = 3 };
 
 struct Part {
     u32 node, nodes;            // first in `node_of`, number: own and computed ones, then those that are fetched
-    u32 computed, own;          // nodes computed here, and those of them (the first ones) that are written
+    u32 computed, own;          // nodes computed here, and those of them (the first ones, `before` aside) that are written
     u32 slice, slices, border;  // first in `slice_of`, number, how many come first
     u32 held;                   // first slot in registers, HW for each of the first slices
     u32 near, nears;            // first slot in shared memory, number
-    u32 neighbour, neighbours;  // first in `neighbour_of`, number
+    u32 neighbour, neighbours;  // first in `neighbour_of`, number; CLUSTER: pairs of words, what goes where
+    u32 before, span, taken;    // CLUSTER: ghosts before the own nodes, room of each copy of x, nodes given by others
 };
 
 struct alignas(16) Slice {
@@ -120,6 +123,60 @@ __device__ __forceinline__ u32 flag_of(const u32 *flag) {
     return value;
 }
 
+// Distributed shared memory, from compute capability 9.0 on. Blocks of a cluster follow each other in the grid.
+//
+// What one block writes into another's shared memory is counted by a barrier there. A barrier of the cluster after each
+// step would do as well, but its release waits until all results written to global memory have arrived: 1 us a step.
+
+// The address in block `rank` of what is at `address` in this one.
+__device__ __forceinline__ u32 address_in(u32 address, u32 rank) {
+    u32 found;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(found) : "r"(address), "r"(rank));
+    return found;
+}
+// Store into another block, and tell its barrier when it has arrived.
+__device__ __forceinline__ void give_one(u32 to, double v, u32 barrier) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f64 [%0], %1, [%2];" ::"r"(to), "d"(v),
+                 "r"(barrier)
+                 : "memory");
+}
+__device__ __forceinline__ void give_one(u32 to, float v, u32 barrier) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(to), "f"(v),
+                 "r"(barrier)
+                 : "memory");
+}
+__device__ __forceinline__ void give_one(u32 to, cfloat v, u32 barrier) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(to),
+                 "f"(v.re), "f"(v.im), "r"(barrier)
+                 : "memory");
+}
+__device__ __forceinline__ void give_one(u32 to, cdouble v, u32 barrier) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f64 [%0], {%1, %2}, [%3];" ::"r"(to),
+                 "d"(v.re), "d"(v.im), "r"(barrier)
+                 : "memory");
+}
+// A barrier is through when one thread of the block has said how many bytes there will be and they are there.
+__device__ __forceinline__ void make_barrier(u32 barrier) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ __forceinline__ void expect_bytes(u32 barrier, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void wait_for_bytes(u32 barrier, u32 parity) {
+    u32 through;
+    do {
+        asm volatile("{\n.reg .pred p;\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                     "selp.u32 %0, 1, 0, p;\n}"
+                     : "=r"(through)
+                     : "r"(barrier), "r"(parity)
+                     : "memory");
+    } while (!through);
+}
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
+
 template <class T, int BR, int BC, int LANES, int HS, int HW, int NB, int THREADS, int MODE, bool STREAM>
 struct Parts {
     static constexpr int E = BR * BC, ROWS = 32 / LANES, WARPS = THREADS / 32, PER = BC / BR;
@@ -182,7 +239,7 @@ struct Parts {
         __device__ __forceinline__ T *result(u32 j) const { return out + (i64(j) * vectors + first) * n; }
         __device__ __forceinline__ const T *vector(u32 j) const { return j == 0 ? x + first * n : result(j); }
 
-        u32 lane, rows, own_rows;  // rows: block rows computed
+        u32 lane, rows, own_first, own_rows;  // rows: block rows computed
         u64 kept, passing;
         u32 share;
 
@@ -267,10 +324,18 @@ struct Parts {
                         value = mad(c[2], before, value);
                     }
                     if (MODE != GLOBAL) next[at] = value;
-                    if (MODE == GLOBAL || block_row < own_rows) store_passing(target + place, value, passing);
+                    const u32 own_row = MODE == CLUSTER ? block_row - own_first : block_row;
+                    if (MODE == GLOBAL || own_row < own_rows) store_passing(target + place, value, passing);
                 }
         }
     };
+
+    // The first slice that a warp takes, none of those before `begin`; begin <= dealt.
+    static __device__ __forceinline__ u32 first_slice(u32 begin, u32 dealt, u32 warp) {
+        u32 s = warp;
+        if (MODE == CLUSTER && begin > warp) s += (begin - warp + WARPS - 1) / WARPS * WARPS;
+        return s < dealt ? s : dealt + warp;
+    }
 
     // A warp waits until all neighbours have done this many steps.
     static __device__ __forceinline__ void wait(const Part &part, const u32 *neighbour_of, const u32 *flags, u32 number,
@@ -312,6 +377,21 @@ struct Parts {
         }
     }
 
+    // v_{j+1} of border nodes, into the shared memory of the blocks of the cluster that need them.
+    static __device__ __forceinline__ void give(const Part &part, const Step &at, const u32 *neighbour_of, u32 barrier,
+                                                u32 thread) {
+        const u64 *sends = reinterpret_cast<const u64 *>(neighbour_of) + part.neighbour / 2;
+        const u32 place = shared_address(at.next);
+        for (u32 i = thread; i < part.neighbours / 2 * BC; i += THREADS) {
+            const u64 send = __ldg(sends + i / BC);
+            const u32 from = u32(send) * BC + i % BC, to = u32(send >> 32 & 0xffffu) * BC + i % BC;
+            const u32 rank = u32(send >> 48), there = address_in(place, rank) + to * u32(NB * sizeof(T));
+#pragma unroll
+            for (int v = 0; v < NB; ++v)
+                give_one(there + v * u32(sizeof(T)), at.next[from * NB + v], address_in(barrier, rank));
+        }
+    }
+
     static __device__ __forceinline__ void run(const Part *parts, const Slice *slice_of, const u32 *node_of,
                                                const u32 *neighbour_of, const u32 *active, const T *values,
                                                const u16 *columns, const T *coefficients, u32 *flags, const T *x,
@@ -320,17 +400,27 @@ struct Parts {
         extern __shared__ __align__(16) unsigned char memory[];
         const u32 me = blockIdx.x, thread = threadIdx.x, lane = thread & 31, warp = thread / 32;
         __shared__ Part part;
-        if (thread == 0) part = parts[me];
+        __shared__ u64 barriers[MODE == CLUSTER ? 2 : 1];  // of even and of odd exchanges
+        u32 exchanges = 0;
+        if (thread == 0) {
+            part = parts[me];
+            if (MODE == CLUSTER) make_barrier(shared_address(barriers)), make_barrier(shared_address(barriers + 1));
+        }
         __syncthreads();
+        if (MODE == CLUSTER) cluster_arrive();
         const u64 kept = keep_policy(), passing = pass_policy(), once = STREAM ? passing : kept;
 
-        // Shared memory: coefficients, active slices (depth <= k of them), slices, values, columns, x.
+        // Shared memory: coefficients, active slices (depth <= k of them), slices, values, columns, x; in clusters x
+        // comes before the slices, at the same place in all blocks.
+        const u32 span = (MODE == CLUSTER ? part.span : part.nodes) * (BC * NB);
         T *coefficient = reinterpret_cast<T *>(memory);
-        Slice *slices = reinterpret_cast<Slice *>(memory + (k * (3 * sizeof(T) + 4) + 15) / 16 * 16);
+        unsigned char *after = memory + (k * (3 * sizeof(T) + 4) + 15) / 16 * 16;
+        Slice *slices = reinterpret_cast<Slice *>(MODE == CLUSTER ? after + 2 * span * sizeof(T) : after);
         u32 *lasts = reinterpret_cast<u32 *>(coefficient + 3 * k);
         T *near_value = reinterpret_cast<T *>(slices + part.slices);
         u16 *near_column = reinterpret_cast<u16 *>(near_value + size_t(part.nears) * (32 * E));
-        T *xs = reinterpret_cast<T *>(near_column + size_t(part.nears) * 32);
+        T *xs = MODE == CLUSTER ? reinterpret_cast<T *>(after)
+                                : reinterpret_cast<T *>(near_column + size_t(part.nears) * 32);
 
         {
             const char *source = reinterpret_cast<const char *>(values + u64(part.near) * (32 * E));
@@ -347,7 +437,7 @@ struct Parts {
         }
         for (u32 i = thread; i < 3 * k; i += THREADS) coefficient[i] = coefficients[i];
         for (u32 i = thread; i < depth; i += THREADS)
-            lasts[i] = MODE == GLOBAL || depth == 1 ? part.slices : active[me * depth + i];
+            lasts[i] = MODE == GLOBAL || MODE == SHARED && depth == 1 ? part.slices : active[me * depth + i];
         T held[HS > 0 ? HS : 1][HW > 0 ? HW : 1][E];
         u32 held_column[HS > 0 ? HS : 1][HW > 0 ? (HW + 1) / 2 : 1];
         u32 held_node[HS > 0 ? HS : 1] = {};
@@ -367,9 +457,8 @@ struct Parts {
                 }
             }
         }
-        u32 count = MODE == ALONE ? 0 : flag_of(flags + me);  // all parts have done the same number of steps so far
+        u32 count = MODE == ALONE || MODE == CLUSTER ? 0 : flag_of(flags + me);  // all parts have done the same number of steps so far
         Asked ahead;
-        const u32 span = part.nodes * (BC * NB);
         const i64 step_stride = i64(vectors) * n;
 
         for (u32 first = from_vector; first < to_vector; first += NB) {
@@ -391,11 +480,13 @@ struct Parts {
                                     older ? out[(from_step - 1) * step_stride + place] : zero<T>();
                             }
                         }
-                        if (from_step == 0 && node < part.own) out[place] = value;
+                        const u32 own_node = MODE == CLUSTER ? node - part.before : node;
+                        if (from_step == 0 && own_node < part.own) out[place] = value;
                     }
                 }
             }
             copies_done();
+            if (MODE == CLUSTER) cluster_wait();  // the others are there, and through with what was before
             __syncthreads();
 
             u32 turn = 0;
@@ -416,15 +507,19 @@ struct Parts {
                 at.older_term = !is_zero(coefficient[3 * step + 2]);
                 at.from = {MODE == GLOBAL ? at.vector(step) : at.cur, n};
                 at.n = n, at.lane = lane, at.rows = part.computed * PER, at.own_rows = part.own * PER;
+                if (MODE == CLUSTER) at.own_first = part.before * PER;
                 at.kept = kept, at.passing = passing;
                 at.share = share;
                 const u32 number = count + j + 1;
+                const u32 barrier = MODE == CLUSTER ? shared_address(barriers + (exchanges & 1)) : 0u;
                 // Between two exchanges there is one phase, on own nodes and ghosts; before one the border comes first.
-                const bool exchange = MODE == GLOBAL || (MODE == SHARED && (turn == depth - 1 || j + 1 == steps));
-                const u32 last = lasts[turn];
+                const bool exchange =
+                    MODE == GLOBAL || MODE == CLUSTER || (MODE == SHARED && (turn == depth - 1 || j + 1 == steps));
+                const u32 begin = MODE == CLUSTER ? lasts[turn] >> 16 : 0u;
+                const u32 last = MODE == CLUSTER ? lasts[turn] & 0xffffu : lasts[turn];
                 const u32 border = exchange ? part.border : 0u;
                 // Slices of this warp: every WARPS-th one below `dealt`, and every WARPS-th one from there on.
-                const u32 dealt = max(u32(HS) * WARPS, border), start_slice = warp < dealt ? warp : dealt + warp;
+                const u32 dealt = max(u32(HS) * WARPS, border), start_slice = first_slice(begin, dealt, warp);
                 auto following = [&](u32 s) {
                     const u32 next = s < dealt && s + WARPS >= dealt ? dealt + warp : s + WARPS;
                     return next < last ? next : start_slice;
@@ -433,21 +528,31 @@ struct Parts {
                     at.ask(start_slice, slices[start_slice], 0, ahead);
 #pragma unroll 1
                 for (int inner = exchange ? 0 : 1; inner < 2; ++inner) {
-                    const u32 low = inner ? border : 0u, high = inner ? last : border;
+                    const u32 low = inner ? border : begin, high = inner ? last : border;
 #pragma unroll
                     for (int t = 0; t < HS; ++t) {
                         const u32 s = warp + t * WARPS;
                         if (s >= low && s < high)
                             at.template compute<true>(s, following(s), ahead, held_node[t], held[t], held_column[t]);
                     }
-                    for (u32 s = inner ? dealt + warp : warp + HS * WARPS; s < high; s += WARPS)
+                    for (u32 s = inner ? dealt + warp : max(start_slice, warp + HS * WARPS); s < high; s += WARPS)
                         at.template compute<false>(s, following(s), ahead, 0u, held[0], held_column[0]);
                     if (!inner) {
                         __syncthreads();
-                        if (thread == 0) raise(flags + me, number);
+                        if (MODE == CLUSTER) {
+                            if (j + 1 < steps) {
+                                if (thread == 0) expect_bytes(barrier, part.taken * u32(BC * NB * sizeof(T)));
+                                give(part, at, neighbour_of, barrier, thread);
+                            }
+                        } else if (thread == 0) raise(flags + me, number);
                     }
                 }
-                if (exchange && j + 1 < steps) {
+                if (MODE == CLUSTER) {
+                    if (j + 1 < steps) {
+                        if (warp == 0) wait_for_bytes(barrier, exchanges >> 1 & 1);
+                        ++exchanges;
+                    }
+                } else if (exchange && j + 1 < steps) {
                     if (warp == 0) wait(part, neighbour_of, flags, number, lane);
                     __syncthreads();
                     if (MODE == SHARED) fetch(part, at, thread);
@@ -456,6 +561,7 @@ struct Parts {
                 turn = turn + 1 == depth ? 0 : turn + 1;
             }
             count += steps;
+            if (MODE == CLUSTER && first + NB < to_vector) cluster_arrive();
         }
     }
 };

@@ -36,11 +36,13 @@ from akx.plan import Option, Plan
 __all__ = [
     "ALONE",
     "BLOCKS",
+    "CLUSTER",
     "GLOBAL",
     "HELD_SLICES",
     "HELD_SLOTS",
     "SHAPES",
     "SHARED",
+    "STATIC",
     "VARIANTS",
     "VECTORS",
     "LaidOut",
@@ -52,6 +54,7 @@ __all__ = [
     "fitting_variants",
     "holding",
     "lay_out_parts",
+    "load_kernel",
     "macros",
     "nodes_of",
     "padding",
@@ -61,7 +64,7 @@ __all__ = [
     "zone_nodes",
 ]
 
-SHARED, GLOBAL, ALONE = 0, 1, 2
+SHARED, GLOBAL, ALONE, CLUSTER = 0, 1, 2, 3
 _SOURCE = Path(__file__).with_name("parts.cu")
 #: Dense blocks that a lane takes, rows x columns.
 SHAPES = ((1, 1), (2, 2), (3, 3), (1, 3), (2, 6), (3, 6))
@@ -74,7 +77,7 @@ VECTORS = (1, 2, 4)
 #: Places over entries up to which rows are worth so many lanes.
 _MOST_PADDING = 2.0
 #: Bytes of shared memory that the kernels have besides.
-_STATIC = 64
+STATIC = 80
 #: 32-bit registers of a thread that its slots may take, of those that its block leaves it.
 _WORKING_REGISTERS = 34
 
@@ -238,6 +241,11 @@ def macros(
     }
 
 
+def load_kernel(given: dict[str, int | str]) -> Kernel:
+    """The kernel that macros ask for."""
+    return load(_SOURCE, given, device=cuda_device()).kernel("steps")
+
+
 @dataclass(frozen=True)
 class LaidOut:
     """A matrix in parts, with what the kernels need to know besides.
@@ -264,8 +272,8 @@ def lay_out_parts(matrix: Matrix, nodes: Nodes, shape: Shape, mode: int, k: int,
     assert node is not None
     size = matrix.dtype.itemsize
     _, first = slice_widths(nodes, node, shape)
-    x = np.zeros(nodes.own.size) if mode == GLOBAL else 2 * np.diff(nodes.ptr) * (shape.bc * vectors * size)
-    fixed = _STATIC + -(-k * (3 * size + 4) // 16) * 16 + np.diff(first) * SLICE.itemsize + x.astype(np.int64)
+    x = np.zeros(nodes.own.size) if mode == GLOBAL else 2 * nodes.room * (shape.bc * vectors * size)
+    fixed = STATIC + -(-k * (3 * size + 4) // 16) * 16 + np.diff(first) * SLICE.itemsize + x.astype(np.int64)
     if int(fixed.max(initial=0)) > limit:
         raise InfeasibleError(
             "x does not fit the shared memory",
@@ -275,7 +283,7 @@ def lay_out_parts(matrix: Matrix, nodes: Nodes, shape: Shape, mode: int, k: int,
         )
     slot = shape.slot * size + 2 * WARP
     parts = lay_out(pattern_of(matrix), node, nodes, shape, (limit - fixed) // slot, local=mode != GLOBAL)
-    shared = int((fixed - _STATIC + parts.parts["nears"].astype(np.int64) * slot).max(initial=0))
+    shared = int((fixed - STATIC + parts.parts["nears"].astype(np.int64) * slot).max(initial=0))
     return LaidOut(parts, mode, shared, vectors)
 
 
@@ -338,6 +346,7 @@ class PartsProgram(CudaProgram):
         parts = laid_out.parts
         self.steps = steps
         self._depth = int(plan.option("depth", 1))
+        self._cluster = int(plan.option("cluster", 1))
         self._host, self._laid_out = parts, laid_out
         self._count = int(parts.parts.size)
         self._form: dict[str, Any] = {
@@ -384,7 +393,7 @@ class PartsProgram(CudaProgram):
         for _, _, size in self.groups(vectors):
             if size not in self._kernels:
                 given = macros(self._host.shape, self.dtype, size, **self._form)
-                self._kernels[size] = load(_SOURCE, given, device=cuda_device()).kernel("steps")
+                self._kernels[size] = load_kernel(given)
 
     @property
     def kernels(self) -> dict[int, Kernel]:
@@ -424,7 +433,8 @@ class PartsProgram(CudaProgram):
                         self._share,
                     ],
                     shared=self._laid_out.shared,
-                    cooperative=self._laid_out.mode != ALONE,
+                    cooperative=self._laid_out.mode in (SHARED, GLOBAL),
+                    cluster=self._cluster,
                     stream=self.stream,
                 )
                 done += steps

@@ -1,0 +1,85 @@
+"""How fast balls grow in the graph of a matrix: what ghost zones of compact blocks cost, without cutting any.
+
+B(r) is the set of rows within r steps row -> column of a row. A compact block of m rows is about a ball of the radius r
+with |B(r)| = m, and its rows at distance <= d are about B(r + d) (exactly so for a ball in a graph of uniform growth).
+Hence, for k steps,
+
+    closure  ~ |B(r + k - 1)| / m          rows computed at all, over own rows
+    work     ~ mean_{d < k} |B(r + d)| / m     row products over those needed: the redundancy
+
+with |B| the mean over a few rows, interpolated between whole radii. In a 2-D 9-point grid (2 r + 1)^2, as for squares.
+Cost: a breadth-first search from each of the rows, up to the size asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+__all__ = ["ball_sizes", "closure_and_work"]
+
+#: Rows that balls are grown around.
+_SAMPLES = 8
+
+
+def ball_sizes(indptr: NDArray[Any], indices: NDArray[Any], most: int) -> NDArray[np.float64]:
+    """Mean |B(r)| over rows at even distances in the order given, for r = 0, 1, ... until one ball has `most` rows.
+
+    Parameters
+    ----------
+    indptr, indices : (n+1,) and (nnz,) arrays of unsigned integers
+        CSR pattern, n at least 1.
+    most : int
+        Rows from which on a ball grows no further.
+    """
+    n = indptr.size - 1
+    centres = (np.arange(_SAMPLES) * n + n // 2) // _SAMPLES
+    found = [_grow(indptr, indices, int(centre), int(most)) for centre in centres]
+    shortest = min(sizes.size for sizes in found if sizes[-1] >= most) if any(s[-1] >= most for s in found) else 0
+    radii = shortest or max(sizes.size for sizes in found)
+    # A ball that has taken all it can reach stays as it is.
+    full = [np.append(sizes, np.full(max(0, radii - sizes.size), sizes[-1]))[:radii] for sizes in found]
+    return np.asarray(np.mean(full, axis=0), dtype=np.float64)
+
+
+def closure_and_work(sizes: NDArray[np.float64], rows: float, k: int) -> tuple[float, float]:
+    """Rows computed over own rows, and the redundancy, of compact blocks of `rows` rows each in k steps."""
+    own = max(rows, 1.0)
+    if sizes[-1] <= own:
+        return 1.0, 1.0
+    radii = np.arange(sizes.size)
+    last = int(np.searchsorted(sizes, own, side="right"))  # sizes[last] is the first larger than own
+    radius = last - 1 + (own - sizes[last - 1]) / (sizes[last] - sizes[last - 1]) if last else 0.0
+    grown = np.interp(radius + np.arange(k), radii, sizes) / own
+    return float(grown[-1]), float(grown.mean())
+
+
+@njit(cache=True, nogil=True)
+def _grow(indptr: Any, indices: Any, centre: int, most: int) -> Any:
+    n = indptr.size - 1
+    seen = np.zeros(n, np.bool_)
+    queue = np.empty(n, np.int64)
+    sizes = np.empty(n + 1, np.float64)
+    queue[0] = centre
+    seen[centre] = True
+    head, tail, radius = 0, 1, 0
+    sizes[0] = 1.0
+    while tail < most:
+        end = tail
+        for t in range(head, end):
+            row = queue[t]
+            for p in range(np.int64(indptr[row]), np.int64(indptr[row + 1])):
+                j = np.int64(indices[p])
+                if not seen[j]:
+                    seen[j] = True
+                    queue[tail] = j
+                    tail += 1
+        head = end
+        if tail == end:
+            break
+        radius += 1
+        sizes[radius] = tail
+    return sizes[: radius + 1].copy()
