@@ -38,6 +38,8 @@ gpu-test: $(VENV)/.cuda
 
 gpu-bench: $(VENV)/.cuda
 	$(BIN)/python -m benchmarks.gpu
+	$(BIN)/python -m benchmarks.stream --large
+	$(BIN)/python -m benchmarks.thesis --shared
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -166,7 +166,7 @@ __device__ __forceinline__ void flow_steps(const Frame f, const Vectors<T> at, c
             const u32 power = task.low + task.next / task.warps, warp = task.next % task.warps;
             const i64 from = i64(t) * f.rows - i64(power) * f.lag;
             if (any && power > 0) share.prepare(f, from, power, warp);
-            if (!waited) {  // what is brought for the next step too, so that its entries can be read before the next wait
+            if (!waited) {  // for what the next step needs too, so that its entries can be read before the next wait
                 if (threadIdx.x == 0) flow_wait(done, blocks * t);
                 if (threadIdx.x == 32 && next < w.steps)
                     flow_wait(arrived + next % w.ahead * FLOW_LINE, members * (next / w.ahead + 1));

@@ -41,8 +41,8 @@ __device__ __forceinline__ void stream_fetch(const Frame f, const Vectors<T> at,
         }
 }
 
-// One warp's share of a power: 32 / LANES rows. `prepare` reads what does not depend on the power before, the first HELD
-// entries of each lane among it; `finish` does the rest, results to y, and with `back` to back + v * pitch + place too.
+// One warp's share of a power: 32 / LANES rows. `prepare` reads what does not depend on the power before, the first
+// HELD entries of each lane among it; `finish` does the rest, results to y, and with `back` to back + v * pitch + place.
 template <class T, class INDEX, int B, int LANES, bool LIVE, int HELD> struct Share {
     static constexpr u32 ROWS = 32 / LANES;
     u32 power, place, row, next, stop, low;

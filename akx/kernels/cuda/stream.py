@@ -73,9 +73,9 @@ def window_of(plan: Plan, matrix: Matrix, device: CudaDevice) -> Window | None:
     """The window of a plan for the matrix in the plan's order, None where none fits the budget."""
     ordered, budget = _ordered(matrix, plan.partitioner)[0], budget_of(plan, matrix, device)
     vectors, rows = int(plan.option("vectors", 1)), int(plan.option("rows", 0))
-    move = plan.option("move", "copy")
+    move = plan.option("move", "kernel")
     backs = BACKS if move == "copy" else 0
-    bits, ahead = kind_of(plan.variant)[0], int(plan.option("ahead", 2))
+    bits, ahead = kind_of(plan.variant)[0], int(plan.option("ahead", 4))
     return choose_window(ordered, plan.k_per_pass, budget, vectors, bits, backs, ahead, rows, move == "kernel")
 
 
@@ -120,7 +120,7 @@ class Streamed:
             Parameter(
                 "move", MOVE, "kernel", "what moves: one kernel's blocks, copies, or copies there, launches back"
             ),
-            Parameter("ahead", AHEADS, 2, "chunks of the matrix that are on their way at a time"),
+            Parameter("ahead", AHEADS, 4, "chunks of the matrix that are on their way at a time"),
             Parameter("vectors", VECTORS, 1, "start vectors at a time"),
             *budget,
         )

@@ -32,7 +32,7 @@ __all__ = ["Ordered", "StreamProgram", "kind_of", "movers", "step_kernel"]
 #: A matrix in the order of its rows that a plan wants, the permutation, and that of the entries (None: as it was).
 Ordered = tuple[Matrix, NDArray[Any] | None, NDArray[Any] | None]
 _SOURCE = Path(__file__).with_name("stream.cu")
-#: Movers: 4 read as much as the bus gives, with 8 they do so beside those that write, who are 2 at least.
+#: Movers: 8 read as much as the bus gives beside those that write; 4 of these are needed where results are many.
 _IN, _OUT = 8, 4
 
 
@@ -180,7 +180,7 @@ class _Steps:
     def __init__(self, program: StreamProgram, kernel: Kernel, vectors: int, work: Stream) -> None:
         self.of, self.kernel, self.vectors, self.work = program, kernel, vectors, work
         self.there, self.back = Stream(blocking=False), Stream(blocking=False)
-        self.copied = program._plan.option("move", "copy") == "copy"
+        self.copied = program._plan.option("move", "kernel") == "copy"
         self.out = program.pinned_vectors(vectors).ctypes.data
         start = Mark(work)
         start.holds(self.there)
