@@ -286,8 +286,9 @@ def _tuned(document: Json) -> list[str]:
     best = max(mine, key=lambda one: one["k"])
     over = best["sweep"] / best["best"]["seconds"]
     return [
-        f"That is in blocks of one entry and with nothing held in registers. Tuned, k = {best['k']} is {over:.1f} times "
-        f"as fast as the fastest plain sweep and {best['speedup']:.1f} times as fast as cuSPARSE: `{best['plan']}`."
+        "That is in blocks of one entry and with nothing held in registers. "
+        f"Tuned, k = {best['k']} is {over:.1f} times as fast as the fastest plain sweep "
+        f"and {best['speedup']:.1f} times as fast as cuSPARSE: `{best['plan']}`."
     ]
 
 
