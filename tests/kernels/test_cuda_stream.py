@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -176,6 +177,9 @@ def test_reasons() -> None:
     assert "unknown variant" in reason(variant="csr-1")
     assert "no partitioner" in reason(partitioner="metis")
     assert "expected one of" in reason(options={"fraction": 0.5, "block": 100})
+    assert "launch per step" in reason(options={"fraction": 0.5, "block": 512})
+    assert reason(options={"budget": 2**24, "block": 512, "move": "copy"}) == ""
+    assert "multiprocessors" in (schedule.feasible(plan_of(matrix, 4, budget=2**24), matrix, replace(GPU, sms=8)) or "")
     assert "bytes" in reason(options={"budget": -1})
     assert "0 .. 1" in reason(options={"fraction": 2.0})
     assert "cuda" in reason(backend="cpu")

@@ -166,6 +166,8 @@ class Streamed:
         reason = option_reason(plan, _OPTIONS)
         if reason is not None:
             return reason
+        if plan.option("move", "kernel") == "kernel" and plan.option("block", 256) != 256:
+            return "threads per block are those of a launch per step; one kernel takes what its registers allow"
         for name in ("budget", "rows"):
             value = plan.option(name, 0)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
