@@ -16,7 +16,7 @@ help:
 	@echo "make lint      ruff, mypy --strict and import-linter only"
 	@echo "make bench     measure the gallery against SciPy and MKL (long)"
 	@echo "make gpu-test  the tests that need an NVIDIA GPU, with a receipt"
-	@echo "make gpu-bench measure the gallery against cuSPARSE on an NVIDIA GPU"
+	@echo "make gpu-bench measure the gallery against cuSPARSE on an NVIDIA GPU, and matrices beyond a memory budget"
 	@echo "make clean     remove what the others made"
 
 demo: $(VENV)/.run
@@ -38,6 +38,8 @@ gpu-test: $(VENV)/.cuda
 
 gpu-bench: $(VENV)/.cuda
 	$(BIN)/python -m benchmarks.gpu
+	$(BIN)/python -m benchmarks.stream --large
+	$(BIN)/python -m benchmarks.thesis --shared
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

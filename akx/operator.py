@@ -21,9 +21,10 @@ from numpy.typing import DTypeLike, NDArray
 
 from akx._canonical import check_kind, target_dtype
 from akx.basis import Basis, make_basis
+from akx.device.budget import budgeted_backend, resolve_budget, within
 from akx.device.choose import device_of
 from akx.device.host import resolve_threads
-from akx.errors import AkxError, ArgumentError, ArgumentTypeError, MatrixError, PlanError
+from akx.errors import AkxError, ArgumentError, ArgumentTypeError, BudgetError, MatrixError, PlanError
 from akx.kernels import registry
 from akx.kernels.base import Coefficients, Program, as_coefficients, check_feasible
 from akx.matrix import Matrix, content_token
@@ -31,7 +32,7 @@ from akx.plan import Plan
 from akx.plandb import PlanDatabase, shared_database
 from akx.tuner import plan_key, predict
 from akx.tuner.machine import measured_figures
-from akx.tuner.space import resolve_backend
+from akx.tuner.space import STREAMED_SCHEDULE, resolve_backend
 
 __all__ = ["MatrixPowers", "matrix_powers"]
 
@@ -82,6 +83,12 @@ class MatrixPowers:
     backend : str, optional
         ``"cpu"``, ``"cuda"``, or ``"auto"``: where the start vectors are. Vectors of the host can be computed on the
         GPU with ``"cuda"``, and are copied there and back.
+    memory_budget : int or str, optional
+        Bytes of the GPU's memory to keep within, vectors included, e.g. ``"512M"`` or ``"80GiB"``: plans tuned for
+        exactly this budget are used, else one that streams the matrix from the host's memory, as far as it does not
+        fit. For the backend ``"cuda"``, which it also means.
+    fraction : float, optional
+        The same as a fraction of the bytes of the matrix in CSR; the smaller of the two counts.
 
     Attributes
     ----------
@@ -129,6 +136,8 @@ class MatrixPowers:
         threads: int | None = None,
         db: Any = None,
         backend: str = "auto",
+        memory_budget: int | str | None = None,
+        fraction: float | None = None,
     ) -> None:
         self.k = _check_k(k)
         if plan is not None and not isinstance(plan, Plan):
@@ -138,7 +147,10 @@ class MatrixPowers:
         self._matrix = Matrix.from_any(A, dtype=dtype)
         self.basis = make_basis(basis, self.k, self._matrix)
         self._threads = resolve_threads(threads)
-        self._backend = backend
+        self._budget = resolve_budget(self._matrix, memory_budget, fraction)
+        self._backend = backend = budgeted_backend(backend, self._budget)
+        if plan is not None:
+            budgeted_backend(plan.backend, self._budget)
         self._home = resolve_backend(backend) if plan is None else plan.backend
         self._db = _database(db)
         self._is_own_db = isinstance(db, PlanDatabase)
@@ -373,7 +385,7 @@ class MatrixPowers:
         with self._lock:
             choice = self._choice(dtype, vectors)
         plan, matrix = choice.plan, self._matrix_in(dtype)
-        schedule, device = registry.get(plan.backend, plan.schedule), device_of(plan.backend)
+        schedule, device = registry.get(plan.backend, plan.schedule), self._device(plan.backend)
         traffic = schedule.traffic(plan, matrix, device)
         moved = traffic.matrix_bytes + vectors * traffic.vector_bytes
         plain = 2.0 * matrix.nnz * self.k * vectors
@@ -489,12 +501,13 @@ class MatrixPowers:
             "backend": backend,
             "threads": self._threads,
         }
-        lookup = self._db.find(plan_key(matrix, self.k, **arguments))
+        device = None if self._budget is None else self._device(backend)
+        lookup = self._db.find(plan_key(matrix, self.k, **arguments, device=device))
         if not self._is_own_db:
             self._db.close()  # lookups are rare, open files are few
         if lookup.record is not None:
             record = lookup.record
-            reason = _reason_against(record.plan, matrix)
+            reason = _reason_against(record.plan, matrix, self._device(backend))
             if reason is None:
                 gain = record.baseline_seconds / record.seconds
                 source = f"tuned on {record.created[:10]}: {gain:.2f}x over {record.baseline_name}"
@@ -502,7 +515,10 @@ class MatrixPowers:
             source = f"predicted, not tuned: the plan in the database does not work here ({reason})"
         else:
             source = f"predicted, not tuned ({lookup.explain()}); tune it with `akx tune` or akx.tune"
-        return _Choice(predict(matrix, self.k, **arguments), source)
+        return _Choice(predict(matrix, self.k, device, **arguments), source)
+
+    def _device(self, backend: str) -> Any:
+        return within(device_of(backend), self._budget)
 
     def _program(self, dtype: np.dtype[Any], vectors: int, backend: str | None = None) -> Program:
         plan = self._choice(dtype, vectors, backend).plan
@@ -514,10 +530,22 @@ class MatrixPowers:
             begin = time.perf_counter()
             matrix = self._matrix_in(dtype)
             schedule = registry.get(plan.backend, plan.schedule)
-            check_feasible(schedule, plan, matrix, device_of(plan.backend))
-            found = self._programs[(dtype, plan)] = schedule.prepare(matrix, plan)
+            check_feasible(schedule, plan, matrix, self._device(plan.backend))
+            program = schedule.prepare(matrix, plan)
+            self._check_budget(plan, program.nbytes + (self.k + 2) * vectors * matrix.n * dtype.itemsize)
+            found = self._programs[(dtype, plan)] = program
             self.prepare_seconds += time.perf_counter() - begin
         return found
+
+    def _check_budget(self, plan: Plan, taken: int) -> None:
+        """Refuse a plan that takes `taken` bytes where it has its vectors on the device; one that streams has not."""
+        if self._budget is not None and plan.schedule != STREAMED_SCHEDULE and taken > self._budget:
+            raise BudgetError(
+                f"plan {plan.label()} does not keep within the memory budget",
+                expected=f"at most {self._budget} bytes",
+                found=f"{taken} bytes with its vectors",
+                hint="tune within the budget, or give it more",
+            )
 
     def _look_again(self) -> None:
         """Look every plan up again, and forget the programs of those that were replaced."""
@@ -556,14 +584,18 @@ class MatrixPowers:
 
     def _time_on_device(self, dtype: np.dtype[Any], vectors: int) -> float:
         from akx.device.cuda.memory import empty, to_device
-        from akx.tuner.gpu import DeviceCall
+        from akx.tuner.gpu import DeviceCall, HostCall
         from akx.tuner.measure import interleave
 
         x = np.random.default_rng(0).standard_normal((vectors, self._matrix.n)).astype(dtype)
-        out = empty((self.k + 1, *x.shape), dtype)
         with self._lock:
             program, coefficients = self._ready_for(dtype, vectors, self._home)
-            call = DeviceCall.of(program, to_device(x), out, coefficients)
+            call: DeviceCall | HostCall
+            if self._choice(dtype, vectors).plan.schedule == STREAMED_SCHEDULE:
+                call = HostCall(program, x, np.empty((self.k + 1, *x.shape), dtype), coefficients)
+            else:
+                out = empty((self.k + 1, *x.shape), dtype)
+                call = DeviceCall.of(program, to_device(x), out, coefficients)
             call()
             return interleave([call])[0].seconds
 
@@ -580,6 +612,8 @@ def matrix_powers(
     threads: int | None = None,
     db: Any = None,
     backend: str = "auto",
+    memory_budget: int | str | None = None,
+    fraction: float | None = None,
 ) -> NDArray[Any]:
     """The Krylov basis V with V[..., j] = p_j(A) x for j = 0 .. k.
 
@@ -592,7 +626,7 @@ def matrix_powers(
         depends on the plan, see :meth:`MatrixPowers.__call__`.
     k : int
         Number of powers, at least 1.
-    basis, plan, dtype, threads, db, backend
+    basis, plan, dtype, threads, db, backend, memory_budget, fraction
         As for :class:`MatrixPowers`.
     out : ndarray, optional
         Where V goes: of shape (n, k+1) or (n, b, k+1), Fortran order, the result's dtype. It is returned itself.
@@ -626,7 +660,7 @@ def matrix_powers(
     """
     if backend == "auto" and not isinstance(x, np.ndarray) and _is_on_device(x):
         backend = "cuda"
-    operator = _prepared(A, _check_k(k), basis, plan, dtype, threads, db, backend)
+    operator = _prepared(A, _check_k(k), basis, plan, dtype, threads, db, backend, (memory_budget, fraction))
     return operator(x, out=out)
 
 
@@ -654,14 +688,22 @@ _kept_lock = threading.RLock()
 
 
 def _prepared(
-    A: Any, k: int, basis: str | Basis, plan: Plan | None, dtype: Any, threads: int | None, db: Any, backend: str
+    A: Any,
+    k: int,
+    basis: str | Basis,
+    plan: Plan | None,
+    dtype: Any,
+    threads: int | None,
+    db: Any,
+    backend: str,
+    budget: tuple[int | str | None, float | None] = (None, None),
 ) -> MatrixPowers:
     if not isinstance(A, Matrix):
         check_kind(A)
     target = target_dtype(A.dtype, dtype)
     most = resolve_threads(threads)
     named = basis if isinstance(basis, str) else id(basis)
-    key = (id(A), target.str, k, named, plan, threads is None, most, _place(db), backend)
+    key = (id(A), target.str, k, named, plan, threads is None, most, _place(db), backend, budget)
     token = _token(A, most)
     with _kept_lock:
         found = _kept.get(key)
@@ -676,7 +718,10 @@ def _prepared(
     generation, stamp = database.generation, database.file_stamp()  # before the lookup: a change since is then seen
     if source is None:  # a Matrix must not be kept alive by what is kept for it
         source = Matrix(A.indptr, A.indices, A.data, pattern_cache=A.pattern_cache) if isinstance(A, Matrix) else A
-    operator = MatrixPowers(source, k, basis=basis, plan=plan, dtype=target, threads=threads, db=db, backend=backend)
+    limits: dict[str, Any] = {"memory_budget": budget[0], "fraction": budget[1]}
+    operator = MatrixPowers(
+        source, k, basis=basis, plan=plan, dtype=target, threads=threads, db=db, backend=backend, **limits
+    )
     try:
         owner: Callable[[], Any] = weakref.ref(A, lambda _: _kept.pop(key, None))
     except TypeError:  # a sparse class without weak references is not kept
@@ -838,9 +883,9 @@ def _overlap(one: Any, other: Any) -> bool:
     return bool(one.pointer < other.pointer + other.nbytes and other.pointer < one.pointer + one.nbytes)
 
 
-def _reason_against(plan: Plan, matrix: Matrix) -> str | None:
+def _reason_against(plan: Plan, matrix: Matrix, device: Any) -> str | None:
     try:
-        return registry.get(plan.backend, plan.schedule).feasible(plan, matrix, device_of(plan.backend))
+        return registry.get(plan.backend, plan.schedule).feasible(plan, matrix, device)
     except AkxError as error:
         return str(error)
 

@@ -1,6 +1,6 @@
 """Measure matrix powers on a GPU beside cuSPARSE, into a result file: ``make gpu-bench``.
 
-    python -m benchmarks.gpu                          the seven matrices, k = 1, 4, 16
+    python -m benchmarks.gpu                          the seven matrices, k = 1, 4, 16; then benchmarks.stream
     python -m benchmarks.gpu --only brick --k 16      one matrix, merged into the file
 
 The file has the form of :mod:`benchmarks.record`. `baselines` are cuSPARSE's algorithms for CSR, preprocessed, the k
@@ -106,6 +106,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", "--output", type=Path, default=RESULTS, help="result file to merge into")
     parser.add_argument("--tune-seconds", type=float, default=30.0, help="time budget of tuning for each k")
     parser.add_argument("--small", action="store_true", help="the gallery in its reduced form, to try the harness")
+    parser.add_argument(
+        "--no-stream", action="store_true", help="leave out the list `stream`: matrices beyond a budget"
+    )
     options = parser.parse_args(arguments)
     if options.small and options.output == RESULTS:
         parser.error("--small is for trying: give it a file of its own with -o")
@@ -144,6 +147,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             gains = [one["speedup"] for one in document["powers"] if one["k"] == k]
             if gains:
                 print(f"k = {k}: geometric mean {record.geometric_mean(gains):.2f}, least {min(gains):.2f}")
+    from benchmarks import stream
+
+    streamed = [case.name for case in cases if case.name in stream.MATRICES]
+    if streamed and not options.no_stream:
+        reduced = ["--small"] if options.small else []
+        failures += stream.main(["--only", *streamed, "-o", str(options.output), *reduced])
     return 1 if failures else 0
 
 

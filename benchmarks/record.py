@@ -5,13 +5,15 @@ A file is one JSON object::
     {"machine": {...}, "versions": {...}, "commit": "...", "date": "...",
      "powers": [{"matrix", "rows", "nnz", "k", "dtype",
                  "baselines": {name: seconds}, "best": {"schedule", "variant", "seconds", "spread"},
-                 "speedup", "prepare_seconds", "error", ...}, ...]}
+                 "speedup", "prepare_seconds", "error", ...}, ...],
+     "stream": [{"matrix", "fraction", "k", "baseline_seconds", "seconds", "speedup", "bound", "redundancy",
+                 ...}, ...]}
 
 `seconds` are medians of one call that computes all k powers; `spread` is the interquartile range over the median;
 `speedup` is the fastest baseline over best; `error` is the largest componentwise error over its bound, at most 1.
-An entry may carry more: `group`, `plan`, `tuning_seconds`, `sweep_reordered`, and the `commit` and `date` it was
-measured at, since a file may be filled in several runs. Those of the file are of its newest entry. All entries of one
-file are of one machine.
+`stream`, where there is one, is of :mod:`benchmarks.stream`. An entry of `powers` may carry more: `group`, `plan`,
+`tuning_seconds`, `sweep_reordered`, and the `commit` and `date` it was measured at, since a file may be filled in
+several runs. Those of the file are of its newest entry. All entries of one file are of one machine.
 """
 
 from __future__ import annotations
@@ -47,6 +49,16 @@ _ENTRY = {
     "error": float,
 }
 _BEST = {"schedule": str, "variant": str, "seconds": float, "spread": float}
+_STREAMED = {
+    "matrix": str,
+    "fraction": float,
+    "k": int,
+    "baseline_seconds": float,
+    "seconds": float,
+    "speedup": float,
+    "bound": float,
+    "redundancy": float,
+}
 _ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -143,6 +155,12 @@ def check(document: Any) -> list[str]:
         found = _missing(entry, _ENTRY, where)
         found = found or _missing(entry["best"], _BEST, f"{where}.best")
         found = found or _wrong_figures(entry, where)
+        problems += found
+    for number, entry in enumerate(document.get("stream", [])):
+        where = f"stream[{number}]"
+        found = _missing(entry, _STREAMED, where)
+        if not found and not abs(entry["baseline_seconds"] / entry["seconds"] - entry["speedup"]) <= 1e-6:
+            found = [f"{where}.speedup is not the baseline over seconds"]
         problems += found
     return problems
 

@@ -121,7 +121,8 @@ class StreamedProducts:
         slot = np.uint64(self._slots.pointer + number % window.slots * window.slot_bytes)
         numbers = [np.uint32(v) for v in (1, window.header, window.rows, 0, window.n)]
         per = -(-window.rows * self._lanes // 256)
-        arguments: list[Any] = [slot, np.uint64(0), *numbers, np.int64(chunk), np.uint32(1), np.uint32(per)]
-        arguments += [before, x, y, np.int64(0), np.uint32(window.ring), np.uint32(j > 0), np.uint64(0), np.uint64(0)]
+        arguments: list[Any] = [slot, np.uint64(0), *numbers, before, x, y, np.int64(0), np.uint32(window.ring)]
+        arguments += [np.uint32(j > 0), self._coefficients.view(3 * j, (1, 3)), np.int64(chunk), np.uint32(1)]
+        arguments += [np.uint32(per), np.uint64(0), np.uint64(0), np.int64(0)]
         arguments += [np.uint64(y.pointer + chunk * window.rows * window.itemsize), np.int64(0), np.int64(0)]
-        self._kernel.launch(per, 256, [*arguments, self._coefficients.view(3 * j, (1, 3))], stream=stream)
+        self._kernel.launch(per, 256, arguments, stream=stream)

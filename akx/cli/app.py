@@ -79,6 +79,18 @@ Database = Annotated[
     Path | None,
     typer.Option("--db", metavar="PATH", help="Plan database; by default AKX_DB, else in the user's data."),
 ]
+MemoryBudget = Annotated[
+    str | None,
+    typer.Option(
+        "--memory-budget",
+        metavar="BYTES",
+        help="Most bytes of the GPU's memory, vectors included, e.g. 512M, 2G, 80GiB; what does not fit is streamed.",
+    ),
+]
+Fraction = Annotated[
+    float | None,
+    typer.Option("--fraction", help="The same, as a fraction of the bytes of the matrix in CSR; the smaller counts."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
 
 
@@ -114,6 +126,8 @@ def tune(
     db: Database = None,
     retune: Annotated[bool, typer.Option("--retune", help="Measure again even where a plan is known.")] = False,
     variable: Variable = None,
+    memory_budget: MemoryBudget = None,
+    fraction: Fraction = None,
     as_json: Json = False,
 ) -> int:
     """Find the fastest plan for a matrix on this machine, and keep it."""
@@ -131,6 +145,8 @@ def tune(
         db=db,
         retune=retune,
         variable=variable,
+        memory_budget=memory_budget,
+        fraction=fraction,
     )
     return run_tune(request, as_json=as_json)
 
@@ -162,6 +178,8 @@ def bench(
     threads: Threads = None,
     db: Database = None,
     variable: Variable = None,
+    memory_budget: MemoryBudget = None,
+    fraction: Fraction = None,
     as_json: Json = False,
 ) -> int:
     """Time the tuned plan beside SciPy and MKL, or cuSPARSE on a GPU, and akx's own plain products, in one run."""
@@ -177,6 +195,8 @@ def bench(
         threads=threads,
         db=db,
         variable=variable,
+        memory_budget=memory_budget,
+        fraction=fraction,
     )
     return run_bench(request, as_json=as_json)
 

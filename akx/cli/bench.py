@@ -27,6 +27,8 @@ class BenchRequest:
     threads: int | None = None
     db: Path | None = None
     variable: str | None = None
+    memory_budget: str | None = None
+    fraction: float | None = None
 
 
 def parse_powers(text: str) -> tuple[int, ...]:
@@ -69,12 +71,15 @@ def run_bench(request: BenchRequest, *, as_json: bool) -> int:
                 db=database,
                 name=name,
                 callback=report,
+                memory_budget=request.memory_budget,
+                fraction=request.fraction,
             )
         if tuned.interrupted:
             note("interrupted while tuning; the best plan so far is kept, nothing was compared")
             return EXIT_INTERRUPTED
         device = tuned.device
-        measured.append(bench_power(matrix, tuned, threads))
+        within_budget = request.memory_budget is not None or request.fraction is not None
+        measured.append(bench_power(matrix, tuned, threads, within_budget=within_budget))
     result = BenchResult(
         name, matrix.n, matrix.nnz, matrix.dtype.name, matrix.fingerprint, device, threads, tuple(measured)
     )

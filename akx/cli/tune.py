@@ -34,6 +34,8 @@ class TuneRequest:
     db: Path | None = None
     retune: bool = False
     variable: str | None = None
+    memory_budget: str | None = None
+    fraction: float | None = None
 
 
 def run_tune(request: TuneRequest, *, as_json: bool) -> int:
@@ -59,6 +61,8 @@ def run_tune(request: TuneRequest, *, as_json: bool) -> int:
             retune=request.retune,
             name=matrix_name(request.file),
             callback=report,
+            memory_budget=request.memory_budget,
+            fraction=request.fraction,
         )
     if as_json:
         emit_json(result.to_json())

@@ -33,7 +33,7 @@ FIELD_MEANINGS: Mapping[str, str] = {
     "basis": "another basis",
     "k": "another k",
     "start_vectors": "another number of start vectors",
-    "device_class": "another device or number of threads",
+    "device_class": "another device, number of threads or memory budget",
     "kernel_hash": "other kernel sources",
     "versions": "other versions",
 }

@@ -165,7 +165,7 @@ class BenchResult:
         }
 
 
-def bench_power(matrix: Matrix, tuned: TuneResult, threads: int) -> BenchPower:
+def bench_power(matrix: Matrix, tuned: TuneResult, threads: int, *, within_budget: bool = False) -> BenchPower:
     """Time the plan of `tuned` beside every baseline there is.
 
     Parameters
@@ -176,6 +176,9 @@ def bench_power(matrix: Matrix, tuned: TuneResult, threads: int) -> BenchPower:
         Gives k, the plan, and the plan of akx's own baseline.
     threads : int
         Threads of MKL.
+    within_budget : bool
+        The plan was tuned within a memory budget: vectors are in the host's memory, and beside it is the baseline of
+        that tuning alone, since no other library keeps within it.
 
     Raises
     ------
@@ -191,12 +194,14 @@ def bench_power(matrix: Matrix, tuned: TuneResult, threads: int) -> BenchPower:
     prepare_seconds = perf_counter() - start
     error = _verify(matrix, program, x, coefficients, tuned.plan)
     calls: dict[str, tuple[Callable[[], object], str]] = {}
-    make = _device_call if tuned.backend == "cuda" else _call
+    make = _call if tuned.backend != "cuda" else _host_call if within_budget else _device_call
     calls[_TUNED] = (make(program, x, _result(matrix, k), coefficients), tuned.plan.label())
     plain = tuned.baseline_plan or _default_sweep(matrix, k, tuned)
     if plain != tuned.plan:
         calls[_SWEEP] = (make(_prepare(matrix, plain), x, _result(matrix, k), coefficients), plain.label())
-    if tuned.backend == "cuda":
+    if within_budget:
+        pass
+    elif tuned.backend == "cuda":
         calls |= cusparse_calls(matrix, x, k)
     else:
         for name, run in baselines(matrix, k, threads).items():
@@ -259,6 +264,15 @@ def _device_call(
     from akx.tuner.gpu import DeviceCall
 
     return DeviceCall.of(program, to_device(x[None, :]), to_device(out), coefficients)
+
+
+def _host_call(
+    program: Program, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients
+) -> Callable[[], object]:
+    """As :func:`_device_call`, with the vectors in the host's memory, page-locked."""
+    from akx.tuner.gpu import HostCall
+
+    return HostCall(program, x[None, :], out, coefficients)
 
 
 def cusparse_calls(matrix: Matrix, x: NDArray[Any], k: int) -> dict[str, tuple[Callable[[], object], str]]:

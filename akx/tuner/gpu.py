@@ -1,7 +1,10 @@
-"""Trials on a GPU: vectors that stay on the device, and a clock made of events.
+"""Trials on a GPU: vectors that stay on the device, or in the host's memory, and a clock made of events.
 
 A call is timed as it is used again and again: its kernels are recorded into a CUDA graph, several calls one after
 another, and the device's own clock is read before and after the graph. What the host does to launch is not part of it.
+
+Within a memory budget vectors are at home in the host's memory, page-locked: then a call also brings x there and the
+results back, whatever the schedule.
 """
 
 from __future__ import annotations
@@ -10,12 +13,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from numpy.typing import NDArray
+
+from akx.device.cuda.copies import bring_rows, send
 from akx.device.cuda.launch import Event, Graph, default_stream
-from akx.device.cuda.memory import DeviceArray, empty, to_device
+from akx.device.cuda.memory import DeviceArray, empty, pinned, to_device
 from akx.kernels.base import Coefficients, Program
 from akx.tuner.verify import Problem
 
-__all__ = ["DeviceCall", "DeviceProblem"]
+__all__ = ["DeviceCall", "DeviceProblem", "HostCall", "HostProblem"]
 
 #: Products in one graph at most: larger graphs take long to make and no shorter to run.
 _PRODUCTS = 256
@@ -89,3 +95,76 @@ class DeviceProblem:
     def call(self, program: Program) -> DeviceCall:
         """The call to be timed."""
         return DeviceCall.of(program, self._x, self._out, self._problem.coefficients)
+
+
+class HostCall:
+    """A program's call on vectors of the host: done once for its result, timed between page-locked vectors.
+
+    Parameters
+    ----------
+    program : Program
+        On the device; where it streams it has page-locked vectors of its own.
+    x, out : (b, n) and (k+1, b, n) array
+    coefficients : Coefficients
+    """
+
+    def __init__(self, program: Any, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients) -> None:
+        self._program, self._x, self._out, self._coefficients = program, x, out, coefficients
+        self._stream, self._events = default_stream(), (Event(), Event())
+        self._queue = self._streamed() if hasattr(program, "pinned_vectors") else self._copied()
+
+    def __call__(self) -> None:
+        """Do the work once and wait for it."""
+        self._program.run(self._x, self._out, self._coefficients)
+        self._stream.synchronize()
+
+    def timed(self, batch: int) -> float:
+        """Seconds of one call, by the device's clock, over `batch` calls."""
+        begin, end = self._events
+        begin.record(self._stream)
+        for _ in range(batch):
+            self._queue()
+        end.record(self._stream)
+        end.synchronize()
+        return end.seconds_since(begin) / batch
+
+    def _streamed(self) -> Callable[[], None]:
+        most, vectors = self._program.window.vectors, self._x.shape[0]
+        groups = [min(most, vectors - first) for first in range(0, vectors, most)]
+        for count in dict.fromkeys(groups):
+            self._program.pinned_vectors(count)[0] = self._x[:count]
+
+        def queue() -> None:
+            for count in groups:
+                self._program.queue(count, self._coefficients)
+
+        return queue
+
+    def _copied(self) -> Callable[[], None]:
+        x, out = to_device(self._x), empty(self._out.shape, self._out.dtype)
+        here, there = pinned(self._x.shape, self._x.dtype), pinned(self._out.shape, self._out.dtype)
+        here[:] = self._x
+
+        def queue() -> None:
+            send(x.pointer, here.ctypes.data, x.nbytes, self._stream)
+            self._program.run(x, out, self._coefficients)
+            bring_rows(there.ctypes.data, out.nbytes, out.pointer, out.nbytes, out.nbytes, 1, self._stream)
+
+        return queue
+
+
+class HostProblem:
+    """The vectors of a :class:`Problem` in the host's memory, for programs within a memory budget."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+
+    def poison(self) -> None:
+        """Nothing: the problem's own output is what calls write to."""
+
+    def fetch(self) -> None:
+        """Nothing: the problem's own output is what calls write to."""
+
+    def call(self, program: Program) -> HostCall:
+        """The call to be timed."""
+        return HostCall(program, self._problem.x, self._problem.out, self._problem.coefficients)

@@ -20,22 +20,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, Protocol, runtime_checkable
 
 from akx.device.choose import device_of, plan_threads
-from akx.errors import InfeasibleError
+from akx.errors import BudgetError, InfeasibleError
 from akx.kernels import registry
 from akx.kernels.base import Traffic
 from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.plan import Option, Plan
 from akx.tuner.machine import Figures, derived_figures
 from akx.tuner.result import Roofline
-from akx.tuner.space import BASELINE_SCHEDULE, Space, build_space, resolve_backend
+from akx.tuner.space import BASELINE_SCHEDULE, STREAMED_SCHEDULE, Space, build_space, resolve_backend
 
-__all__ = ["Model", "Untuned", "predict", "predicted"]
+__all__ = ["Model", "Untuned", "budget_error", "predict", "predicted"]
 
 #: A schedule other than the sweep must promise to be this many times faster to be chosen without a measurement.
 _CLEAR_GAIN = 1.3
+#: A sweep is predicted within a memory budget only where its layout would fit with so much padding.
+_MOST_STORED = 2.0
 
 
 @runtime_checkable
@@ -170,6 +173,8 @@ def predict(
     ------
     InfeasibleError
         Where not even a plain sweep is feasible.
+    BudgetError
+        Where nothing keeps within the device's memory budget.
     """
     del basis
     name = resolve_backend(backend)
@@ -183,6 +188,9 @@ def predict(
 def predicted(model: Model) -> Plan:
     """The plan that `model` predicts; see :func:`predict`."""
     space, matrix = model.space, model.matrix
+    budget = getattr(space.device, "budget", 0)
+    if budget and _MOST_STORED * model.working_set > budget:
+        return _streamed(model)
     reasons: dict[str, None] = {}
     sweeps = []
     for plan in _sweeps(model):
@@ -207,6 +215,41 @@ def predicted(model: Model) -> Plan:
             if seconds < bar:
                 best, bar = plan, seconds
     return best
+
+
+def _streamed(model: Model) -> Plan:
+    """Streamed within the memory budget: as many powers per pass as fit, in the first order of rows that will do.
+
+    Raises :class:`BudgetError`, with the least that would do, where nothing fits.
+    """
+    space, matrix = model.space, model.matrix
+    if STREAMED_SCHEDULE not in space.parameters:
+        space = build_space(matrix, space.k, space.device, backend=space.backend, threads=space.threads)
+    reasons: dict[str, None] = {}
+    for depth in sorted({space.k, *space.choices(STREAMED_SCHEDULE, "k_per_pass")}, key=lambda depth: -int(depth)):
+        for variant in space.choices(STREAMED_SCHEDULE, "variant"):
+            for move in space.choices(STREAMED_SCHEDULE, "move"):
+                for order, ahead in product(space.choices(STREAMED_SCHEDULE, "partitioner"), (2, 1)):
+                    values: dict[str, Option] = {"k_per_pass": depth, "variant": variant, "move": move}
+                    plan = space.plan(STREAMED_SCHEDULE, {**values, "partitioner": order, "ahead": ahead})
+                    reason = space.feasible(plan, matrix)
+                    if reason is None:
+                        return plan
+                    reasons[reason] = None
+    raise budget_error(space, matrix, next(reversed(reasons), "there is no schedule that streams"))
+
+
+def budget_error(space: Space, matrix: Matrix, reason: str) -> BudgetError:
+    """That nothing keeps within the memory budget, and the least that would do."""
+    schedule = space.schedules.get(STREAMED_SCHEDULE)
+    least = getattr(schedule, "least_budget", None)
+    enough = f"at least {least(matrix, space.k, space.device)} bytes" if least is not None else ""
+    return BudgetError(
+        "no plan keeps within the memory budget",
+        expected=enough,
+        found=f"{space.device.budget} bytes ({reason})",
+        hint="give it more (--memory-budget, --fraction)",
+    )
 
 
 def _sweeps(model: Model) -> list[Plan]:

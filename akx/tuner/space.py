@@ -20,14 +20,31 @@ from akx.kernels.base import Parameter, Schedule
 from akx.matrix import Matrix
 from akx.plan import Option, Plan
 
-__all__ = ["BASELINE_SCHEDULE", "NATURAL", "Space", "build_space", "is_baseline", "is_numeric", "resolve_backend"]
+__all__ = [
+    "BASELINE_SCHEDULE",
+    "NATURAL",
+    "STREAMED_SCHEDULE",
+    "Space",
+    "build_space",
+    "is_baseline",
+    "is_numeric",
+    "least_bytes",
+    "resolve_backend",
+]
 
 BASELINE_SCHEDULE = "sweep"
+#: What keeps within any memory budget; with one power per pass, streamed plain products.
+STREAMED_SCHEDULE = "stream"
 NATURAL = "natural"
 
 
 def is_baseline(plan: Plan) -> bool:
-    """Whether a plan is plain products one after another, rows in the order the user gave."""
+    """Whether a plan is plain products one after another, rows in the order the user gave.
+
+    Within a memory budget these may be streamed: the matrix is sent once for each product.
+    """
+    if plan.schedule == STREAMED_SCHEDULE:
+        return plan.k_per_pass == 1 and plan.partitioner == NATURAL and bool(plan.option("budget", 0))
     return plan.schedule == BASELINE_SCHEDULE and plan.partitioner == NATURAL
 
 
@@ -153,7 +170,13 @@ class Space:
         return tuple(found)
 
     def feasible(self, plan: Plan, matrix: Matrix) -> str | None:
-        """None where the plan can be prepared and wastes nothing, else the schedule's reason why not to try it."""
+        """None where the plan can be prepared and wastes nothing, else the schedule's reason why not to try it.
+
+        With a memory budget also where the matrix and its vectors take more, whatever the schedule.
+        """
+        budget = getattr(self.device, "budget", 0)
+        if budget and plan.schedule != STREAMED_SCHEDULE and least_bytes(matrix, self.k) > budget:
+            return f"matrix and vectors take more than the memory budget of {budget} bytes"
         schedule = self.schedules[plan.schedule]
         reason = schedule.feasible(plan, matrix, self.device)
         if reason is None and isinstance(schedule, Thrifty):
@@ -162,14 +185,25 @@ class Space:
 
     def baselines(self) -> tuple[Plan, ...]:
         """The plans that stand for the baseline: each variant of the plain products, natural order, other defaults."""
-        if BASELINE_SCHEDULE not in self.parameters:
-            return ()
-        fixed: dict[str, Option] = {}
-        if NATURAL in self.choices(BASELINE_SCHEDULE, "partitioner"):
-            fixed["partitioner"] = NATURAL
-        variants = self.choices(BASELINE_SCHEDULE, "variant")
-        plans = [self.plan(BASELINE_SCHEDULE, {**fixed, "variant": variant}) for variant in variants]
+        plans: list[Plan] = []
+        for schedule in (BASELINE_SCHEDULE, STREAMED_SCHEDULE):
+            if schedule not in self.parameters:
+                continue
+            fixed: dict[str, Option] = {}
+            if NATURAL in self.choices(schedule, "partitioner"):
+                fixed["partitioner"] = NATURAL
+            if schedule == STREAMED_SCHEDULE:
+                fixed["k_per_pass"] = 1
+            for move in self.choices(schedule, "move") or (None,):
+                chosen = fixed if move is None else {**fixed, "move": move}
+                variants = self.choices(schedule, "variant")
+                plans += [self.plan(schedule, {**chosen, "variant": variant}) for variant in variants]
         return tuple(dict.fromkeys(plan for plan in plans if is_baseline(plan)))
+
+
+def least_bytes(matrix: Matrix, k: int, start_vectors: int = 1) -> int:
+    """Bytes that a program with the matrix on the device takes at least, vectors included: values, x and V."""
+    return matrix.dtype.itemsize * (matrix.nnz + (k + 2) * start_vectors * matrix.n)
 
 
 def build_space(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Literal
 
+from akx.device.budget import budgeted_backend, resolve_budget, within
 from akx.device.choose import device_of, is_usable, plan_threads
 from akx.errors import ArgumentError, ArgumentTypeError
 from akx.kernels import registry
@@ -22,12 +23,12 @@ from akx.plan import Plan
 from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanKey, default_database, make_key
 from akx.tuner import measure
 from akx.tuner.machine import derived_figures, measured_figures
-from akx.tuner.predict import Model
+from akx.tuner.predict import Model, budget_error
 from akx.tuner.record import find, keep, reuse
 from akx.tuner.result import Counts, Progress, TuneResult
 from akx.tuner.search import Outcome, Search
 from akx.tuner.settings import Settings
-from akx.tuner.space import Space, build_space, resolve_backend
+from akx.tuner.space import STREAMED_SCHEDULE, Space, build_space, resolve_backend
 from akx.tuner.verify import BASIS_KINDS, Problem
 from akx.tuner.worker import Bench
 
@@ -54,6 +55,8 @@ def tune(
     callback: Callable[[Progress], object] | None = None,
     space_filter: Callable[[Plan], bool] | None = None,
     settings: Settings | None = None,
+    memory_budget: int | str | None = None,
+    fraction: float | None = None,
 ) -> TuneResult:
     """The best plan for a matrix on this machine: from the database, or by measuring.
 
@@ -93,6 +96,12 @@ def tune(
         written, since a plan from a part of the space is not the best plan.
     settings : Settings, optional
         Everything else about the search; `trials`, `seconds` and `seed` override it where given.
+    memory_budget : int or str, optional
+        Bytes of the GPU's memory that a plan may take, vectors included, e.g. ``"512M"`` or ``"80GiB"``; see
+        :func:`akx.device.budget.parse_bytes`. Vectors are then at home in the host's memory, the baseline is streamed
+        plain products, and the plan is kept for exactly this budget. For the backend ``"cuda"``, which it also means.
+    fraction : float, optional
+        The same as a fraction of the bytes of the matrix in CSR; the smaller of the two counts.
 
     Returns
     -------
@@ -109,12 +118,16 @@ def tune(
         The database cannot be written; raised before any time is spent on tuning.
     InfeasibleError
         Not even a plain sweep works.
+    BudgetError
+        Nothing keeps within the memory budget; the message says the least that would do.
     KeyboardInterrupt
         Before anything was measured; later it ends the search and the best so far is kept.
     """
     start = measure.now()
     matrix = Matrix.from_any(matrix)
     wanted = _settings(settings, trials, seconds, seed)
+    budget = resolve_budget(matrix, memory_budget, fraction)
+    backend = budgeted_backend(backend, budget)
     if backend == "auto" and "cuda" in registry.backends() and is_usable("cuda"):
         each = replace(wanted, seconds=wanted.seconds / 2)
         again: dict[str, Any] = {"basis": basis, "start_vectors": start_vectors, "threads": threads, "db": db}
@@ -125,6 +138,7 @@ def tune(
     if basis not in BASIS_KINDS:
         raise ArgumentError("unknown basis", expected=f"one of {', '.join(BASIS_KINDS)}", found=repr(basis))
     label, used, device = _where(backend, threads)
+    device = within(device, budget)
     key = plan_key(matrix, k, basis=basis, start_vectors=start_vectors, backend=label, threads=used, device=device)
     kept, old = _database(db, space_filter), None
     if kept is not None:
@@ -140,6 +154,9 @@ def tune(
         kept.check_writable()
     space = build_space(matrix, k, device, backend=label, threads=used, start_vectors=start_vectors)
     given = [] if old is None else [space.inside(old.plan)]
+    if budget is not None and all(space.feasible(plan, matrix) is not None for plan in space.baselines()):
+        reasons = dict.fromkeys(space.feasible(plan, matrix) or "" for plan in reversed(space.baselines()))
+        raise budget_error(space, matrix, next(iter(reasons), "nothing streams"))
     problem = Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed)
     bench = _bench(problem, space, wanted)
     model = _model(matrix, space, start_vectors)
@@ -147,6 +164,9 @@ def tune(
     outcome = search.run()
     bench.close()
     result = _result(outcome, matrix, key, space, start, name=name, db=kept)
+    if budget is not None:
+        within_it = f"memory budget of {budget} bytes: vectors in the host's memory, the baseline is streamed products"
+        result = replace(result, notes=(within_it, *result.notes))
     if kept is not None:
         result = keep(kept, key, result, old)
     if callback is not None:
@@ -309,6 +329,8 @@ def _result(
         prepare = _cold_prepare_seconds(space, matrix, best.plan, prepare)
     roofline = _model(matrix, space, key.start_vectors).roofline(best.plan, best.seconds)
     name_of_baseline = f"{baseline.plan.schedule}/{baseline.plan.variant} threads={baseline.plan.threads}"
+    if baseline.plan.schedule == STREAMED_SCHEDULE:
+        name_of_baseline = f"{baseline.plan.schedule}/{baseline.plan.variant} k_per_pass=1"
     return TuneResult(
         matrix_name=name,
         rows=matrix.n,

@@ -30,11 +30,11 @@ from akx.tuner import measure
 from akx.tuner.canary import Canary
 from akx.tuner.measure import Measurement, Precision
 from akx.tuner.result import COMPLETE, FAILED, PRUNED, Trial
-from akx.tuner.space import Space
+from akx.tuner.space import STREAMED_SCHEDULE, Space
 from akx.tuner.verify import Problem
 
 if TYPE_CHECKING:
-    from akx.tuner.gpu import DeviceProblem
+    from akx.tuner.gpu import DeviceProblem, HostProblem
 
 __all__ = ["Bench"]
 
@@ -79,7 +79,8 @@ class Bench:
         self.keep = keep
         self._anchor: _Anchor | None = None
         self._kept: dict[Plan, tuple[float, Program]] = {}
-        self._on_device = _device_problem(problem) if space.backend == "cuda" else None
+        self._budget = int(getattr(space.device, "budget", 0))
+        self._on_device = _device_problem(problem, hosted=bool(self._budget)) if space.backend == "cuda" else None
         self._canary = Canary(problem) if space.backend == "cuda" else None
         self._sizes: dict[Plan, int] = {}
 
@@ -207,6 +208,10 @@ class Bench:
     def _prepare(self, plan: Plan) -> Program:
         program = self.space.schedules[plan.schedule].prepare(self.matrix, plan)
         self._sizes[plan] = int(program.nbytes)
+        if self._budget and plan.schedule != STREAMED_SCHEDULE:
+            taken = self._sizes[plan] + self.problem.x.nbytes + self.problem.out.nbytes
+            if taken > self._budget:
+                raise InfeasibleError(f"takes {taken} bytes with its vectors, the memory budget is {self._budget}")
         return program
 
     def _time(self, program: Program, best: float | None) -> tuple[Measurement, bool]:
@@ -251,10 +256,10 @@ class Bench:
                 del self._kept[old]
 
 
-def _device_problem(problem: Problem) -> DeviceProblem:
-    from akx.tuner.gpu import DeviceProblem
+def _device_problem(problem: Problem, *, hosted: bool) -> DeviceProblem | HostProblem:
+    from akx.tuner.gpu import DeviceProblem, HostProblem
 
-    return DeviceProblem(problem)
+    return HostProblem(problem) if hosted else DeviceProblem(problem)
 
 
 def _reason(refusal: InfeasibleError, plan: Plan) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -176,6 +177,9 @@ def test_reasons() -> None:
     assert "unknown variant" in reason(variant="csr-1")
     assert "no partitioner" in reason(partitioner="metis")
     assert "expected one of" in reason(options={"fraction": 0.5, "block": 100})
+    assert "launch per step" in reason(options={"fraction": 0.5, "block": 512})
+    assert reason(options={"budget": 2**24, "block": 512, "move": "copy"}) == ""
+    assert "multiprocessors" in (schedule.feasible(plan_of(matrix, 4, budget=2**24), matrix, replace(GPU, sms=8)) or "")
     assert "bytes" in reason(options={"budget": -1})
     assert "0 .. 1" in reason(options={"fraction": 2.0})
     assert "cuda" in reason(backend="cpu")
@@ -203,8 +207,8 @@ def check(plan: Plan, matrix: Matrix, b: int, basis: str, seed: int) -> Any:
         x = random_numbers(draw, (b, matrix.n), matrix.dtype.name)
         out = np.full((plan.k + 1, b, matrix.n), np.nan, matrix.dtype)
         program._pinned[:] = np.nan  # type: ignore[attr-defined]
-        for held in (program._slots, program._rings, program._staged):  # type: ignore[attr-defined]
-            held.fill_bytes(255)
+        for name in ("_slots", "_rings", "_staged", "_staged_x", "_counters"):
+            getattr(program, name).fill_bytes(255)
         program.run(x, out, coefficients)
         assert reference.error_ratio(values, out, x, coefficients) <= 1, (plan.label(), turn)
         same += [out.tobytes()] if turn != 1 else []
@@ -222,36 +226,56 @@ class TestOnTheGpu:
         for turn, n in enumerate((1, 33, 1009)):
             matrix = make_matrix(kind, n, dtype, n)
             basis = ("chebyshev", "newton", "monomial")[(turn + KINDS.index(kind)) % 3]
-            for back, depth, rows in (("copy", 4, 0), ("direct", 2, 32), ("copy", 3, 96)):
-                ahead = depth - 1
-                options = {"budget": 2**30, "rows": rows, "back": back, "vectors": (1, 2, 4)[turn], "ahead": ahead}
+            for move, depth, rows in (("copy", 4, 0), ("direct", 2, 32), ("kernel", 3, 96), ("kernel", 4, 0)):
+                ahead = depth - 1  # 1, 2 and 3
+                options = {"budget": 2**30, "rows": rows, "move": move, "vectors": (1, 2, 4)[turn], "ahead": ahead}
                 plan = plan_of(matrix, 4, f"sell-{(1, 2, 8)[turn]}", depth, **options)
                 if stream.SCHEDULE.feasible(plan, matrix, GPU) is None:
                     check(plan, matrix, (1, 2, 3)[turn], basis, turn)
 
     @pytest.mark.parametrize("name", ["brick", "shell", "mc2depi", "9-point", "27-point"])
-    @pytest.mark.parametrize("back", stream.BACK)
-    def test_gallery_in_every_variant(self, name: str, back: str) -> None:
+    @pytest.mark.parametrize("move", stream.MOVE)
+    def test_gallery_in_every_variant(self, name: str, move: str) -> None:
         matrix = gallery_matrix(name)
         for order, variant in zip(("natural", "rcm") * 4, stream.VARIANTS, strict=True):
-            plan = plan_of(matrix, 5, variant, 3, partitioner=order, back=back, rows=160, budget=2**30)
+            plan = plan_of(matrix, 5, variant, 3, partitioner=order, move=move, rows=160, budget=2**30)
             check(plan, matrix, 1, "chebyshev", 3)
 
     @pytest.mark.parametrize("b", range(1, 9))
     def test_start_vectors(self, b: int) -> None:
         for dtype in ("float64", "complex64"):
             matrix = gallery_matrix("pentadiagonal", dtype)
-            for vectors in (1, 4, 8):
-                plan = plan_of(matrix, 5, budget=2**24, rows=224, vectors=vectors)
+            for vectors, move in ((1, "kernel"), (4, "copy"), (8, "kernel")):
+                plan = plan_of(matrix, 5, budget=2**24, rows=224, vectors=vectors, move=move)
                 check(plan, matrix, b, "newton", b)
 
-    @pytest.mark.parametrize("back", stream.BACK)
-    def test_more_than_64_partitions(self, back: str) -> None:
+    @pytest.mark.parametrize("move", stream.MOVE)
+    def test_more_than_64_partitions(self, move: str) -> None:
         matrix = make_matrix("band", 100_003, "float64", 1)
-        plan = plan_of(matrix, 16, budget=500_000, back=back)
+        plan = plan_of(matrix, 16, budget=500_000, move=move)
         program = check(plan, matrix, 1, "chebyshev", 1)
         assert program.window.chunks > 64
-        assert program.nbytes <= 500_000 + 16 * 24
+        assert program.nbytes <= 500_000
+
+    @pytest.mark.parametrize("move", stream.MOVE)
+    @pytest.mark.parametrize("lanes", [1, 4])
+    @pytest.mark.parametrize("dtype", ["float64", "complex64"])
+    def test_more_than_64_partitions_to_the_last_digit(self, dtype: str, lanes: int, move: str) -> None:
+        matrix = make_matrix("band", 30_011, dtype, 2)
+        rng = np.random.default_rng(3)
+        coefficients = make_coefficients("chebyshev", 12, dtype, rng)
+        x = random_numbers(rng, (1, matrix.n), dtype)
+        found = np.full((3, 13, 1, matrix.n), np.nan, matrix.dtype)
+        plans = [plan_of(matrix, 12, f"sell16-{lanes}", depth, budget=200_000, move=move) for depth in (12, 5)]
+        plans.append(Plan("cuda", "sweep", f"sell16-{lanes}", "natural", 12))
+        for plan, out in zip(plans, found, strict=True):
+            program: Any = registry.get("cuda", plan.schedule).prepare(matrix, plan)
+            if plan.schedule == "stream":
+                assert program.window.chunks > 64
+                assert program.nbytes <= 200_000
+            program.run(x, out, coefficients)
+        assert reference.error_ratio(matrix, found[0], x, coefficients) <= 1
+        assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
 
     def test_arrays_on_the_device(self) -> None:
         from akx.device.cuda.memory import empty, to_device

@@ -25,8 +25,8 @@ def compile_instances(arguments: tuple[str, int, Path]) -> str:
     command = ["nvcc", "-fatbin", "-std=c++17", "-Xcicc", "-O1", "-Xptxas", "-O0", "-Werror", "all-warnings", *targets]
     command += [f"-DVALUES={kind}", f"-DVECTORS={vectors}", f"-DAKX_VALUE={kind}", f"-DAKX_VECTORS={vectors}"]
     command += ["-DAKX_INDEX=u16", "-DAKX_LANES=2"]
-    for source in (_SOURCE, _ENTRY):
-        out = ["-o", str(folder / f"{kind}-{vectors}-{source.stem}.fatbin"), str(source)]
+    for source, flow in ((_SOURCE, 0), (_ENTRY, 0), (_ENTRY, 768), (_ENTRY, 512)):
+        out = [f"-DAKX_FLOW={flow}", "-o", str(folder / f"{kind}-{vectors}-{source.stem}-{flow}.fatbin"), str(source)]
         done = subprocess.run([*command, *out], capture_output=True, text=True, check=False)
         if done.returncode:
             return f"{kind} x {vectors}: {done.stderr}"

@@ -43,41 +43,133 @@ class Held(DeviceArray):
     def set(self, values: Any) -> None:
         self.memory[...] = values
 
+    def fill_bytes(self, value: int, stream: Any = None) -> None:
+        self.memory.view(np.uint8)[...] = value
 
-def launch(dtype: Any, bits: int, vectors: int, grid: int, arguments: list[Any]) -> None:
-    """One step, as the kernel does it."""
-    numbers = [a.pointer if isinstance(a, DeviceArray) else int(a) for a in arguments]
-    slots, slot_bytes, count, header, rows, lag, n, t, first, per, before, x, y, stride, ring, older = numbers[:16]
-    host_x, host_before, back, back_power, back_vector, coefficients = numbers[16:]
-    size = np.dtype(dtype).itemsize
-    window = Window(n, rows, 0, lag, 0, count, slot_bytes, ring, vectors, size)
-    assert window.header == header
-    for power in range(first, first + grid // per):
-        begin = t * rows - power * lag
-        own = np.arange(max(0, begin), min(n, begin + rows))
+
+def to_device(values: Any) -> Held:
+    made = Held(values.shape, values.dtype)
+    made.set(values)
+    return made
+
+
+def powers_of(
+    dtype: Any, bits: int, vectors: int, window: Window, ring: list[int], t: int, low: int, high: int, coefficients: int
+) -> Iterator[tuple[int, Any, Any]]:
+    """Powers low .. high of a step from what is on the device: each with its rows and their values."""
+    slots, before, x, y, stride, older = ring
+    size, rows = np.dtype(dtype).itemsize, window.rows
+    for power in range(max(1, low), high + 1):
+        begin = t * rows - power * window.lag
+        own = np.arange(max(0, begin), min(window.n, begin + rows))
         later = (power - 1) * stride * size
-        if power == 0:
-            at(x, vectors * ring, dtype).reshape(vectors, ring)[:, own % ring] = at(host_x, vectors * n, dtype).reshape(
-                vectors, n
-            )[:, own]
-            if older:
-                held = at(before, vectors * ring, dtype).reshape(vectors, ring)
-                held[:, own % ring] = at(host_before, vectors * n, dtype).reshape(vectors, n)[:, own]
-            continue
-        vector, result = (at(p + later, vectors * ring, dtype).reshape(vectors, ring) for p in (x, y))
+        vector, result = (at(p + later, vectors * window.ring, dtype).reshape(vectors, window.ring) for p in (x, y))
         low = int(own[0]) // rows
         parts = [
-            product(window, at(slots + c % count * slot_bytes, slot_bytes, np.uint8), vector, bits, dtype)
+            product(
+                window,
+                at(slots + c % window.slots * window.slot_bytes, window.slot_bytes, np.uint8),
+                vector,
+                bits,
+                dtype,
+            )
             for c in range(low, int(own[-1]) // rows + 1)
         ]
         a, b, c = at(coefficients + 3 * (power - 1) * size, 3, dtype)
-        value = a * np.concatenate(parts, axis=1)[:, own - low * rows] + b * vector[:, own % ring]
+        value = a * np.concatenate(parts, axis=1)[:, own - low * rows] + b * vector[:, own % window.ring]
         if c != 0 and (power > 1 or older):
-            value = value + c * at(before + later, vectors * ring, dtype).reshape(vectors, ring)[:, own % ring]
-        result[:, own % ring] = value
+            value = (
+                value
+                + c
+                * at(before + later, vectors * window.ring, dtype).reshape(vectors, window.ring)[:, own % window.ring]
+            )
+        yield power, own, value
+        result[:, own % window.ring] = value
+
+
+def numbers_of(arguments: list[Any]) -> list[int]:
+    return [a.pointer if isinstance(a, DeviceArray) else int(a) for a in arguments]
+
+
+def launch(dtype: Any, bits: int, vectors: int, grid: int, arguments: list[Any]) -> None:
+    """One step, as the kernel does it."""
+    numbers = numbers_of(arguments)
+    slots, slot_bytes, count, header, rows, lag, n, before, x, y, stride, ring, older, coefficients = numbers[:14]
+    t, first, per, host_x, host_before, pitch, back, back_power, back_vector = numbers[14:]
+    size = np.dtype(dtype).itemsize
+    window = Window(n, rows, 0, lag, 0, count, slot_bytes, ring, vectors, size)
+    assert window.header == header
+    assert pitch == window.pitch
+    last = first + grid // per - 1
+    if first == 0:
+        own = np.arange(t * rows, min(n, (t + 1) * rows))
+        sources = [(x, host_x)] + [(before, host_before)] * older
+        for ring_of, source in sources:
+            held = at(source, vectors * pitch, dtype).reshape(vectors, pitch)
+            at(ring_of, vectors * ring, dtype).reshape(vectors, ring)[:, own % ring] = held[:, own]
+    done = list(
+        powers_of(dtype, bits, vectors, window, [slots, before, x, y, stride, older], t, first, last, coefficients)
+    )
+    for power, own, value in done:
         for v in range(vectors):
-            to = back + (power * back_power + v * back_vector + int(own[0]) - begin) * size
+            to = back + (power * back_power + v * back_vector + int(own[0]) - (t * rows - power * lag)) * size
             at(to, own.size, dtype)[:] = value[v]
+
+
+def flow(dtype: Any, bits: int, vectors: int, early: bool, arguments: list[Any]) -> None:
+    """One pass, as the kernel does it. Movers bring as early and take away as late as they may, or the other way."""
+    numbers = numbers_of(arguments)
+    slots, slot_bytes, count, header, rows, lag, n, before, x, y, stride, ring, older, coefficients = numbers[:14]
+    chunks, begin, chunk_count, staged, host_x, host_before, out, pitch, depth, steps = numbers[14:24]
+    ahead, slack, sends, into, away, _ = numbers[24:]
+    size = np.dtype(dtype).itemsize
+    window = Window(n, rows, chunk_count, lag, depth, count, slot_bytes, ring, vectors, size)
+    assert window.header == header
+    assert pitch == window.pitch
+    assert steps == window.steps(depth)
+    assert into % ahead == 0
+    assert slack >= 1  # a step that waits for its own results waits for ever
+    assert away % 2 == 0
+    begins = at(begin, chunk_count + 1, np.int64)
+    brought = taken = 0
+
+    def bring(t: int) -> None:
+        width = max(0, min(rows, pitch - t * rows))
+        for number, source in enumerate([host_x] + [host_before] * older):
+            for v in range(vectors):
+                to = staged + ((t % (ahead + 1) * 2 * vectors) + number * vectors + v) * rows * size
+                ctypes.memmove(to, source + (v * pitch + t * rows) * size, width * size) if width else None
+        chunk = t - lag // rows
+        if sends and 0 <= chunk < chunk_count:
+            length = int(begins[chunk + 1] - begins[chunk])
+            ctypes.memmove(slots + chunk % count * slot_bytes, chunks + int(begins[chunk]), length)
+
+    def take(t: int) -> None:
+        low, high = window.powers(t, depth)
+        for power in range(max(1, low), high + 1):
+            own = np.arange(max(0, t * rows - power * lag), min(n, t * rows - power * lag + rows))
+            held = at(y + (power - 1) * stride * size, vectors * ring, dtype).reshape(vectors, ring)
+            to = at(out + power * vectors * pitch * size, vectors * pitch, dtype).reshape(vectors, pitch)
+            to[:, own] = held[:, own % ring]
+
+    for t in range(steps):
+        while brought < steps and brought <= (t + ahead if early else t):
+            bring(brought)
+            brought += 1
+        while taken < t and (not early or taken <= t - slack):
+            take(taken)
+            taken += 1
+        low, high = window.powers(t, depth)
+        if low == 0:
+            own = np.arange(t * rows, min(n, (t + 1) * rows))
+            for number, ring_of in enumerate([x] + [before] * older):
+                from_ = staged + ((t % (ahead + 1) * 2) + number) * vectors * rows * size
+                held = at(from_, vectors * rows, dtype).reshape(vectors, rows)
+                at(ring_of, vectors * ring, dtype).reshape(vectors, ring)[:, own % ring] = held[:, : own.size]
+        list(powers_of(dtype, bits, vectors, window, [slots, before, x, y, stride, older], t, low, high, coefficients))
+    while taken < steps:
+        take(taken)
+        taken += 1
 
 
 def bring_rows(address: int, pitch: int, pointer: int, device_pitch: int, width: int, height: int, _: Any) -> None:
@@ -86,10 +178,10 @@ def bring_rows(address: int, pitch: int, pointer: int, device_pitch: int, width:
         ctypes.memmove(address + row * pitch, pointer + row * device_pitch, width)
 
 
-@pytest.mark.parametrize("back", stream.BACK)
-@pytest.mark.parametrize(("depth", "rows", "b"), [(5, 96, 2), (2, 64, 1), (3, 160, 2), (5, 3200, 1)])
+@pytest.mark.parametrize("move", [*stream.MOVE, "kernel, late"])
+@pytest.mark.parametrize(("depth", "rows", "b"), [(5, 96, 2), (2, 64, 1), (3, 160, 2), (5, 3200, 1), (3, 4032, 1)])
 @pytest.mark.parametrize("dtype", ["float64", "complex64"])
-def test_the_program(monkeypatch: Any, dtype: str, depth: int, rows: int, b: int, back: str) -> None:
+def test_the_program(monkeypatch: Any, dtype: str, depth: int, rows: int, b: int, move: str) -> None:
     @contextlib.contextmanager
     def capture(_: Any) -> Iterator[Any]:
         yield SimpleNamespace(launch=lambda _: None)
@@ -97,11 +189,16 @@ def test_the_program(monkeypatch: Any, dtype: str, depth: int, rows: int, b: int
     def mark(_: Any) -> Any:
         return SimpleNamespace(holds=lambda _: None)
 
-    def kernel(kind: Any, variant: str, vectors: int, _: Any) -> Any:
+    def kernel(name: str, _threads: int, kind: Any, variant: str, vectors: int, _device: Any) -> Any:
         bits = stream_program.kind_of(variant)[0]
-        return SimpleNamespace(
-            launch=lambda grid, block, arguments, stream: launch(kind, bits, vectors, grid, arguments)
-        )
+
+        def run(grid: int, _block: int, arguments: list[Any], **_: Any) -> None:
+            if name == "flow":
+                flow(kind, bits, vectors, move == "kernel", arguments)
+            else:
+                launch(kind, bits, vectors, grid, arguments)
+
+        return SimpleNamespace(launch=run)
 
     fakes = {
         "empty": Held,
@@ -111,7 +208,8 @@ def test_the_program(monkeypatch: Any, dtype: str, depth: int, rows: int, b: int
         "Stream": lambda blocking: None,
         "send": lambda pointer, address, nbytes, _: ctypes.memmove(pointer, address, nbytes),
         "bring_rows": bring_rows,
-        "step_kernel": kernel,
+        "to_device": to_device,
+        "_kernel": kernel,
         "default_stream": lambda: SimpleNamespace(synchronize=lambda: None),
     }
     for name, fake in fakes.items():
@@ -121,7 +219,7 @@ def test_the_program(monkeypatch: Any, dtype: str, depth: int, rows: int, b: int
     rng = np.random.default_rng(depth)
     coefficients = make_coefficients("chebyshev", 5, dtype, rng)
     x = random_numbers(rng, (b, matrix.n), dtype)
-    options = {"budget": 2**24, "rows": rows, "vectors": b, "back": back}
+    options = {"budget": 2**24, "rows": rows, "vectors": b, "move": move.split(",")[0], "ahead": 1 + rows % 3}
     program = stream.SCHEDULE.prepare(matrix, plan_of(matrix, 5, "sell16-2", depth, **options))
     out = np.full((6, b, matrix.n), np.nan, dtype)
     program.run(x, out, coefficients)

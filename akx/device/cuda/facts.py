@@ -42,6 +42,8 @@ class CudaDevice:
         Bytes a second from memory clock and bus width: a bound, not a measurement. 0 where the driver does not tell.
     cores : int
         Threads of the host that feed it: one.
+    budget : int
+        Bytes that plans may take of its memory, vectors included; 0 where nobody said.
     """
 
     name: str
@@ -57,15 +59,17 @@ class CudaDevice:
     memory_bandwidth_hint: float
     cores: int = 1
     backend: str = "cuda"
+    budget: int = 0
 
     @property
     def device_class(self) -> str:
-        """What a plan is keyed by: GPUs of one class share plans."""
+        """What a plan is keyed by: GPUs of one class share plans, and a budget makes a class of its own."""
         mib = 1024 * 1024
         major, minor = self.compute_capability
         memory = round(self.memory_bytes / 1024**3)
         l2 = f"L2 {self.l2_bytes / mib:g} MiB"
-        return f"cuda/{self.name}/sm_{major}{minor}/{self.sms} SMs/{l2}/{memory} GiB"
+        whole = f"cuda/{self.name}/sm_{major}{minor}/{self.sms} SMs/{l2}/{memory} GiB"
+        return f"{whole}/budget {self.budget} bytes" if self.budget else whole
 
     @property
     def arch(self) -> str:

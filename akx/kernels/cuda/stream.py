@@ -3,11 +3,12 @@
 v_{j+1} = a_j A v_j + b_j v_j + c_j v_{j-1}. The matrix is cut into chunks of rows, which come once per pass; the powers
 follow one another through the window that :mod:`akx.kernels.cuda.window` describes, one launch a step for all of them.
 So what thesis sec. 6.3.1 sends as ghost zones of its blocks, and computes again, is on the device already: the bytes
-sent and the flops are those of one product and of k products. Copies to the device, kernels and copies of results to
-the host run on three streams at once; the whole call is one graph.
+sent and the flops are those of one product and of k products. What moves: the thread blocks of one kernel per pass,
+some bringing the matrix, some writing results to the host, the others computing (`move` = kernel), or copies on streams
+of their own beside a launch per step (copy; direct: the launches write the results to the host). One graph is a call.
 
-The window takes no more device memory than `budget` bytes, or `fraction` of the bytes of the matrix in CSR, or without
-either nine tenths of the device (then only for matrices that do not fit it). Vectors count.
+The window takes no more device memory than `budget` bytes, or `fraction` of the bytes of the matrix in CSR, or the
+device's budget, or without any nine tenths of the device (then only for matrices that do not fit it). Vectors count.
 
 Traffic, over the bus: ceil(k / k_per_pass) times the matrix and x, once each of the k results. Flops: 2 nnz k.
 The bound of thesis eq. 6.2 over k streamed plain products (Fig. 6.5), which send the matrix k times and bring back k
@@ -16,6 +17,7 @@ results as well: the ratio of the bytes. It adds bytes of both directions up; a 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil
 
 import numpy as np
@@ -23,9 +25,9 @@ from scipy import sparse
 
 from akx.device.cuda.facts import CudaDevice, cuda_device
 from akx.kernels.base import Parameter, Program, Traffic, check_feasible, option_reason
-from akx.kernels.cuda.stream_program import Ordered, StreamProgram, kind_of
+from akx.kernels.cuda.stream_program import Ordered, StreamProgram, kind_of, movers
 from akx.kernels.cuda.sweep import near
-from akx.kernels.cuda.window import BACKS, Window, choose_window, stored_bytes
+from akx.kernels.cuda.window import BACKS, Window, choose_window, smallest_window, stored_bytes
 from akx.matrix import Matrix
 from akx.partition.levels import rcm
 from akx.partition.reach import permute
@@ -35,19 +37,21 @@ __all__ = ["SCHEDULE", "VARIANTS", "Streamed", "bound", "budget_of", "bus_bytes"
 
 VARIANTS = tuple(f"{name}-{lanes}" for name in ("sell16", "sell") for lanes in (1, 2, 4, 8))
 _PARTITIONERS = ("natural", "rcm")
-BLOCKS, VECTORS, BACK, AHEADS = (128, 256, 512), (1, 2, 4, 8), ("copy", "direct"), (1, 2, 3, 4)
+BLOCKS, VECTORS, MOVE, AHEADS = (128, 256, 512), (1, 2, 4, 8), ("kernel", "copy", "direct"), (1, 2, 3, 4)
 _SHARE = 0.9
 _MOST_PADDING = 2.0
-_OPTIONS: dict[str, tuple[Option, ...]] = {"block": BLOCKS, "vectors": VECTORS, "back": BACK, "ahead": AHEADS}
+_OPTIONS: dict[str, tuple[Option, ...]] = {"block": BLOCKS, "vectors": VECTORS, "move": MOVE, "ahead": AHEADS}
 
 
 def budget_of(plan: Plan, matrix: Matrix, device: CudaDevice) -> int:
-    """Bytes that the window may take on the device."""
+    """Bytes that the window may take on the device: what is allowed, less the coefficients."""
     given = [int(plan.option("budget", 0))] if plan.option("budget", 0) else []
     if plan.option("fraction", 0.0):
         once = matrix.nnz * (matrix.dtype.itemsize + 4) + 4 * (matrix.n + 1)
         given.append(int(float(plan.option("fraction", 0.0)) * once))
-    return min([*given, int(_SHARE * device.memory_bytes)])
+    if device.budget:
+        given.append(device.budget)
+    return min([*given, int(_SHARE * device.memory_bytes)]) - 3 * plan.k * matrix.dtype.itemsize
 
 
 def _ordered(matrix: Matrix, partitioner: str) -> Ordered:
@@ -69,9 +73,10 @@ def window_of(plan: Plan, matrix: Matrix, device: CudaDevice) -> Window | None:
     """The window of a plan for the matrix in the plan's order, None where none fits the budget."""
     ordered, budget = _ordered(matrix, plan.partitioner)[0], budget_of(plan, matrix, device)
     vectors, rows = int(plan.option("vectors", 1)), int(plan.option("rows", 0))
-    backs = BACKS if plan.option("back", "copy") == "copy" else 0
-    bits, ahead = kind_of(plan.variant)[0], int(plan.option("ahead", 2))
-    return choose_window(ordered, plan.k_per_pass, budget, vectors, bits, backs, ahead, rows)
+    move = plan.option("move", "kernel")
+    backs = BACKS if move == "copy" else 0
+    bits, ahead = kind_of(plan.variant)[0], int(plan.option("ahead", 4))
+    return choose_window(ordered, plan.k_per_pass, budget, vectors, bits, backs, ahead, rows, move == "kernel")
 
 
 def bus_bytes(plan: Plan, matrix: Matrix) -> tuple[float, float]:
@@ -98,17 +103,26 @@ class Streamed:
     def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
         per_row = matrix.nnz / max(1, matrix.n)
         variants = sorted(VARIANTS, key=lambda v: (v.startswith("sell-"), per_row < 8 * int(v.split("-")[1])))
-        if _fits(matrix, k, int(_SHARE * device.memory_bytes)):  # nothing to search: no plan without a budget will do
+        if not device.budget and _fits(
+            matrix, k, int(_SHARE * device.memory_bytes)
+        ):  # nothing to search: no plan without a budget will do
             return (Parameter("variant", tuple(variants[:1]), variants[0], "width of columns and lanes per row"),)
         passes = tuple(dict.fromkeys(max(1, ceil(k / p)) for p in (8, 4, 3, 2, 1)))
+        budget: tuple[Parameter, ...] = ()
+        if device.budget:  # a plan says it, so that it keeps within it wherever it is used
+            passes = tuple(dict.fromkeys((1, *passes)))
+            budget = (Parameter("budget", (device.budget,), device.budget, "bytes of device memory, vectors included"),)
         return (
             Parameter("variant", tuple(variants), variants[0], "width of columns and lanes per row"),
             Parameter("partitioner", _PARTITIONERS, "natural", "order of the rows"),
             Parameter("k_per_pass", passes, passes[-1], "powers done each time the matrix comes by"),
             Parameter("block", BLOCKS, 256, "threads per block"),
-            Parameter("back", BACK, "copy", "how results return: copied, or written to the host by the kernels"),
-            Parameter("ahead", AHEADS, 2, "chunks of the matrix that are on their way at a time"),
+            Parameter(
+                "move", MOVE, "kernel", "what moves: one kernel's blocks, copies, or copies there, launches back"
+            ),
+            Parameter("ahead", AHEADS, 4, "chunks of the matrix that are on their way at a time"),
             Parameter("vectors", VECTORS, 1, "start vectors at a time"),
+            *budget,
         )
 
     def feasible(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
@@ -119,6 +133,8 @@ class Streamed:
             return f"{matrix.n} rows and {matrix.nnz} entries are out of range"
         size, budget = matrix.dtype.itemsize, budget_of(plan, matrix, device)
         unasked = not plan.option("budget", 0) and not plan.option("fraction", 0.0)
+        if device.budget and budget_of(plan, matrix, replace(device, budget=0)) > budget:
+            return f"the plan may take more than the memory budget of {device.budget} bytes"
         if unasked and _fits(matrix, plan.k, budget):
             return "the matrix fits the device; set a budget or a fraction to stream it all the same"
         bits = kind_of(plan.variant)[0]
@@ -136,6 +152,8 @@ class Streamed:
             )
         if found.slot_bytes >= 2**32:
             return "a chunk of more than 2**32 bytes"
+        if found.staged and sum(movers(found.staged - 1)) >= device.sms:
+            return f"{device.sms} multiprocessors are too few for one kernel with movers; move=copy does without"
         return None
 
     def _malformed(self, plan: Plan) -> str | None:
@@ -148,6 +166,8 @@ class Streamed:
         reason = option_reason(plan, _OPTIONS)
         if reason is not None:
             return reason
+        if plan.option("move", "kernel") == "kernel" and plan.option("block", 256) != 256:
+            return "threads per block are those of a launch per step; one kernel takes what its registers allow"
         for name in ("budget", "rows"):
             value = plan.option(name, 0)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -156,6 +176,15 @@ class Streamed:
         if isinstance(fraction, (bool, str)) or not 0 <= fraction <= 1:
             return f"fraction is {fraction!r}, expected 0 .. 1"
         return None
+
+    def least_budget(self, matrix: Matrix, k: int, device: CudaDevice) -> int:
+        """The fewest bytes that some plan for the matrix does with, one power per pass, in the better order of rows."""
+        least = []
+        for partitioner in _PARTITIONERS:
+            ordered = _ordered(matrix, partitioner)[0]
+            for bits in (16, 32) if near(ordered, 1) else (32,):
+                least.append(smallest_window(ordered, bits).nbytes)
+        return min(least) + 3 * k * matrix.dtype.itemsize
 
     def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
         sent, vectors = bus_bytes(plan, matrix)

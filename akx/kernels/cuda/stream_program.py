@@ -1,8 +1,11 @@
-"""The program of `stream`: a call as one graph of copies to the device, kernels and copies of results to the host.
+"""The program of `stream`: a call as one graph, of one kernel per pass or of copies and a launch per step.
 
-Each step of :mod:`akx.kernels.cuda.window` is a launch. It waits for the chunk that it is the first to use, and where
-results are copied, for the copy that empties the buffer it writes to; a chunk is sent as soon as the step that is the
-last to use what lies in its slot is done. Nothing else is ordered: the three streams run as far ahead as they can.
+One kernel per pass (`move` = kernel): blocks of it are movers, which read the matrix and x from the host's memory and
+write results there, the others do the steps, ordered by counters in device memory; see flow.cuh.
+
+A launch per step (`move` = copy or direct): it waits for the chunk that it is the first to use, and where results are
+copied, for the copy that empties the buffer it writes to; a chunk is sent as soon as the step that is the last to use
+what lies in its slot is done. Nothing else is ordered: the three streams run as far ahead as they can.
 """
 
 from __future__ import annotations
@@ -17,18 +20,20 @@ from akx.device.cuda.compile import load
 from akx.device.cuda.copies import bring_rows, send
 from akx.device.cuda.facts import CudaDevice
 from akx.device.cuda.launch import Graph, Kernel, Mark, Stream, capture, default_stream
-from akx.device.cuda.memory import DeviceArray, empty, pinned
+from akx.device.cuda.memory import DeviceArray, empty, pinned, to_device
 from akx.kernels.base import Coefficients
 from akx.kernels.cuda.program import C_TYPES
-from akx.kernels.cuda.window import BACKS, Window, pack
+from akx.kernels.cuda.window import BACKS, COUNTERS, Window, pack
 from akx.matrix import Matrix
 from akx.plan import Plan
 
-__all__ = ["Ordered", "StreamProgram", "kind_of", "step_kernel"]
+__all__ = ["Ordered", "StreamProgram", "kind_of", "movers", "step_kernel"]
 
 #: A matrix in the order of its rows that a plan wants, the permutation, and that of the entries (None: as it was).
 Ordered = tuple[Matrix, NDArray[Any] | None, NDArray[Any] | None]
 _SOURCE = Path(__file__).with_name("stream.cu")
+#: Movers: 8 read as much as the bus gives beside those that write; 4 of these are needed where results are many.
+_IN, _OUT = 8, 4
 
 
 def kind_of(variant: str) -> tuple[int, int]:
@@ -37,16 +42,26 @@ def kind_of(variant: str) -> tuple[int, int]:
     return (16 if name == "sell16" else 32), int(lanes)
 
 
+def movers(ahead: int) -> tuple[int, int]:
+    """Blocks of one kernel that bring what `ahead` steps need, in as many groups, and that take results away."""
+    return ahead * -(-_IN // ahead), _OUT
+
+
 def step_kernel(dtype: np.dtype[Any], variant: str, vectors: int, device: CudaDevice) -> Kernel:
     """The kernel of one step."""
+    return _kernel("step", 0, dtype, variant, vectors, device)
+
+
+def _kernel(name: str, threads: int, dtype: np.dtype[Any], variant: str, vectors: int, device: CudaDevice) -> Kernel:
     bits, lanes = kind_of(variant)
     macros: dict[str, int | str] = {
         "AKX_VALUE": C_TYPES[dtype.name],
         "AKX_VECTORS": vectors,
         "AKX_INDEX": f"u{bits}",
         "AKX_LANES": lanes,
+        "AKX_FLOW": threads,
     }
-    return load(_SOURCE, macros, device=device).kernel("step")
+    return load(_SOURCE, macros, device=device).kernel(name)
 
 
 class StreamProgram:
@@ -68,13 +83,17 @@ class StreamProgram:
         self._staged = empty((window.backs, window.vectors, window.depth, window.rows), self.dtype)
         self._coefficients = empty((self.k, 3), self.dtype)
         self._known: Coefficients | None = None
-        self._pinned = pinned((self.k + 1, window.vectors, self.n), self.dtype)
+        self._staged_x = empty((window.staged, 2, window.vectors, window.rows), self.dtype)
+        self._begin = to_device(self._chunks.begin if window.staged else np.zeros(0, np.int64))
+        self._counters = empty(COUNTERS if window.staged else 0, np.uint8)
+        self._pinned = pinned((self.k + 1, window.vectors, window.pitch), self.dtype)
         self._graphs: dict[int, Graph] = {}
 
     @property
     def nbytes(self) -> int:
         """Bytes on the device: what the budget is for."""
-        held = (self._slots, self._rings, self._staged, self._coefficients)
+        held = [self._slots, self._rings, self._staged, self._coefficients]
+        held += [self._staged_x, self._begin, self._counters]
         return sum(array.nbytes for array in held)
 
     def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
@@ -105,8 +124,8 @@ class StreamProgram:
 
     def pinned_vectors(self, vectors: int) -> NDArray[Any]:
         """The page-locked (k+1, vectors, n) array that :meth:`queue` works on: v_0 is to be put there."""
-        flat: NDArray[Any] = self._pinned.reshape(-1)[: (self.k + 1) * vectors * self.n]
-        return flat.reshape(self.k + 1, vectors, self.n)
+        flat: NDArray[Any] = self._pinned.reshape(-1)[: (self.k + 1) * vectors * self.window.pitch]
+        return flat.reshape(self.k + 1, vectors, self.window.pitch)[:, :, : self.n]
 
     def queue(self, vectors: int, coefficients: Coefficients) -> None:
         """Queue one call on the vectors in page-locked memory, in the order of the plan's rows."""
@@ -119,13 +138,41 @@ class StreamProgram:
         self._graphs[vectors].launch(default_stream())
 
     def _record(self, vectors: int) -> Graph:
-        kernel = step_kernel(self.dtype, self._plan.variant, vectors, self._device)
         work = Stream(blocking=False)
+        if self.window.staged:
+            return self._record_flow(vectors, work)
+        kernel = step_kernel(self.dtype, self._plan.variant, vectors, self._device)
         with capture(work) as graph:
             steps = _Steps(self, kernel, vectors, work)
             for power in range(0, self.k, self.window.depth):
                 steps.one_pass(power, min(self.window.depth, self.k - power))
             steps.join()
+        return graph
+
+    def _record_flow(self, vectors: int, work: Stream) -> Graph:
+        """One kernel per pass; it has as many threads as there are registers for."""
+        window, size, b, sms = self.window, self.window.itemsize, vectors, self._device.sms
+        threads = 768 if size <= 8 and b * size <= 32 else 512
+        kernel = _kernel("flow", threads, self.dtype, self._plan.variant, vectors, self._device)
+        ahead, stride = window.staged - 1, b * window.ring
+        into, out = movers(ahead)
+        slack = max(1, window.ring // window.rows)  # steps until the place of a result is taken; a whole vector's never
+        frame: list[Any] = [self._slots, np.uint64(window.slot_bytes)]
+        frame += [np.uint32(v) for v in (window.slots, window.header, window.rows, window.lag, window.n)]
+        frame += [np.uint64(self._rings.pointer + i * stride * size) for i in range(3)]
+        frame += [np.int64(stride), np.uint32(window.ring)]
+        with capture(work) as graph:
+            for power in range(0, self.k, window.depth):
+                depth = min(window.depth, self.k - power)
+                self._counters.fill_bytes(0, work)
+                x = self._pinned.ctypes.data + power * b * window.pitch * size
+                sends = power == 0 or window.slots < window.chunks
+                arguments = [*frame, np.uint32(power > 0), self._coefficients.view(3 * power, (depth, 3))]
+                arguments += [np.uint64(self._chunks.data.ctypes.data), self._begin, np.uint32(window.chunks)]
+                arguments += [self._staged_x, np.uint64(x), np.uint64(x - b * window.pitch * size if power else 0)]
+                arguments += [np.uint64(x), np.int64(window.pitch), np.uint32(depth), np.uint32(window.steps(depth))]
+                arguments += [np.uint32(v) for v in (ahead, slack, sends, into, out)]
+                kernel.launch(sms, threads, [*arguments, self._counters], cooperative=True, stream=work)
         return graph
 
 
@@ -135,7 +182,7 @@ class _Steps:
     def __init__(self, program: StreamProgram, kernel: Kernel, vectors: int, work: Stream) -> None:
         self.of, self.kernel, self.vectors, self.work = program, kernel, vectors, work
         self.there, self.back = Stream(blocking=False), Stream(blocking=False)
-        self.copied = program._plan.option("back", "copy") == "copy"
+        self.copied = program._plan.option("move", "kernel") == "copy"
         self.out = program.pinned_vectors(vectors).ctypes.data
         start = Mark(work)
         start.holds(self.there)
@@ -192,24 +239,23 @@ class _Steps:
             back = of._staged.pointer + (step % BACKS * b * depth - 1) * window.rows * size
             strides = window.rows, depth * window.rows
         else:
-            back = self.out + (power * b * window.n + step * window.rows) * size
-            strides = b * window.n - window.lag, window.n
-        x = self.out + power * b * window.n * size
+            back = self.out + (power * b * window.pitch + step * window.rows) * size
+            strides = b * window.pitch - window.lag, window.pitch
+        x = self.out + power * b * window.pitch * size
         rings = [np.uint64(of._rings.pointer + i * stride * size) for i in range(3)]
         arguments: list[Any] = [of._slots, np.uint64(window.slot_bytes)]
         arguments += [np.uint32(v) for v in (window.slots, window.header, window.rows, window.lag, window.n)]
-        arguments += [np.int64(step), np.uint32(low), np.uint32(per), *rings, np.int64(stride)]
-        arguments += [np.uint32(window.ring), np.uint32(power > 0), np.uint64(x)]
-        arguments += [np.uint64(x - b * window.n * size if power else 0), np.uint64(back)]
-        arguments += [np.int64(stride) for stride in strides]
-        arguments += [of._coefficients.view(3 * power, (depth, 3))]
+        arguments += [*rings, np.int64(stride), np.uint32(window.ring), np.uint32(power > 0)]
+        arguments += [of._coefficients.view(3 * power, (depth, 3)), np.int64(step), np.uint32(low), np.uint32(per)]
+        arguments += [np.uint64(x), np.uint64(x - b * window.pitch * size if power else 0), np.int64(window.pitch)]
+        arguments += [np.uint64(back), *(np.int64(stride) for stride in strides)]
         self.kernel.launch((high - low + 1) * per, block, arguments, stream=self.work)
 
     def _bring(self, step: int, power: int, depth: int) -> None:
         window, b = self.of.window, self.vectors
         low, high = window.powers(step, depth)
         size, n, rows = window.itemsize, window.n, window.rows
-        pitch, width = (b * n - window.lag) * size, rows * size
+        pitch, width = (b * window.pitch - window.lag) * size, rows * size
         for v in range(b):
             first = max(low, 1)
             while first <= high:
@@ -220,7 +266,7 @@ class _Steps:
                     last += 1  # whole in both: one copy, where the pitch can be had
                 count = last - first + 1 if pitch >= width else 1
                 source = ((step % window.backs * b + v) * depth + first - 1) * rows + skipped
-                to = ((power + first) * b + v) * n + begin + skipped
+                to = ((power + first) * b + v) * window.pitch + begin + skipped
                 pointer = self.of._staged.pointer + source * size
                 bring_rows(self.out + to * size, pitch, pointer, width, (end - skipped) * size, count, self.back)
                 first += count

@@ -6,7 +6,8 @@ power p - 1 was made in earlier steps. On the device are
 
     ceil(m l / C) - floor(l / C) + 1 + ahead  chunks of the matrix, `ahead` of them on their way,
     C + l + max(d, l)                         rows of each of m + 2 vectors (the recurrence reads v_{p-2} as well),
-    BACKS m C                                 rows of results on their way back, where those are copied.
+    BACKS m C                                 rows of results on their way back, where those are copied,
+    2 (ahead + 1) C                           rows of x, where one kernel does all: it brings them early.
 
 Every row comes once per pass and is computed once per power: the ghost zones of thesis sec. 6.3.1 are on the device
 already, those behind a block of rows because they are kept, those before it because the powers lag. C is chosen by a
@@ -25,14 +26,17 @@ from akx.formats import sell
 from akx.formats.base import pattern_of
 from akx.matrix import Matrix
 
-__all__ = ["BACKS", "SLICE", "Chunks", "Window", "choose_window", "pack"]
+__all__ = ["BACKS", "COUNTERS", "SLICE", "Chunks", "Window", "choose_window", "pack", "smallest_window"]
 
 SLICE = 32
 #: Steps whose results are on their way back.
 BACKS = 3
+#: Bytes of counters, where one kernel does all: a line for the steps, and one for each group of movers.
+COUNTERS = 128 * 16
 _ALIGN = 256
-#: Bytes a second over the bus and in the device, and seconds that a step takes at least: only to compare sizes with.
-_BUS, _DEVICE, _STEP = 5e10, 2.5e12, 8e-6
+#: Bytes a second over the bus and in the device, and seconds that a step takes at least, in a graph and in one kernel:
+#: only to compare sizes with.
+_BUS, _DEVICE, _STEP, _FLOW_STEP = 5e10, 2.5e12, 8e-6, 3e-6
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,8 @@ class Window:
     itemsize : int
     backs : int
         Steps whose results are on their way back.
+    staged : int
+        Steps whose rows of x are on the device before they are needed; 0 where a launch per step fetches them.
     """
 
     n: int
@@ -69,6 +75,7 @@ class Window:
     vectors: int
     itemsize: int
     backs: int = 0
+    staged: int = 0
 
     @property
     def header(self) -> int:
@@ -78,8 +85,14 @@ class Window:
     @property
     def nbytes(self) -> int:
         """Bytes on the device."""
-        rows = (self.depth + 2) * self.ring + self.depth * self.backs * self.rows
-        return self.slots * self.slot_bytes + rows * self.vectors * self.itemsize
+        rows = (self.depth + 2) * self.ring + (self.depth * self.backs + 2 * self.staged) * self.rows
+        ordered = 8 * (self.chunks + 1) + COUNTERS if self.staged else 0
+        return self.slots * self.slot_bytes + rows * self.vectors * self.itemsize + ordered
+
+    @property
+    def pitch(self) -> int:
+        """Rows from one vector to the next in host memory: whole slices, so that all transfers begin at a line."""
+        return _whole(self.n)
 
     def steps(self, depth: int) -> int:
         """Steps of a pass of `depth` powers."""
@@ -125,7 +138,9 @@ def stored_bytes(matrix: Matrix, bits: int) -> int:
     return int(start[-1]) * (matrix.dtype.itemsize + bits // 8) + 8 * (start.size - 1)
 
 
-def _window(matrix: Matrix, rows: int, depth: int, vectors: int, bits: int, backs: int, ahead: int) -> Window:
+def _window(
+    matrix: Matrix, rows: int, depth: int, vectors: int, bits: int, backs: int, ahead: int, one: bool
+) -> Window:
     below, above, start = _slices(matrix)
     at = np.arange(0, start.size - 1, rows // SLICE)
     lag, down = rows + _whole(above), _whole(below)
@@ -134,7 +149,8 @@ def _window(matrix: Matrix, rows: int, depth: int, vectors: int, bits: int, back
     slot = -(-(header_bytes(rows) + most * (size + bits // 8)) // _ALIGN) * _ALIGN
     slots = min(at.size, -(-depth * lag // rows) - lag // rows + 1 + ahead)
     ring = min(_whole(matrix.n), rows + lag + max(down, lag))
-    return Window(matrix.n, rows, at.size, lag, depth, slots, slot, ring, vectors, size, backs)
+    staged = ahead + 1 if one else 0
+    return Window(matrix.n, rows, at.size, lag, depth, slots, slot, ring, vectors, size, backs, staged)
 
 
 def _whole(rows: int) -> int:
@@ -145,16 +161,27 @@ def _whole(rows: int) -> int:
 def _seconds(window: Window, bus: float) -> float:
     """A rough time of one pass, to choose the size of chunks by."""
     results = window.depth * window.rows * window.vectors * window.itemsize
-    work = max(_STEP, window.depth * bus / _DEVICE)
+    work = max(_FLOW_STEP if window.staged else _STEP, window.depth * bus / _DEVICE)
     step = max(work, bus / _BUS, results / _BUS)
     return window.chunks * step + (window.steps(window.depth) - window.chunks) * work + bus / _BUS
 
 
 def choose_window(
-    matrix: Matrix, depth: int, budget: int, vectors: int, bits: int, backs: int, ahead: int, rows: int = 0
+    matrix: Matrix,
+    depth: int,
+    budget: int,
+    vectors: int,
+    bits: int,
+    backs: int,
+    ahead: int,
+    rows: int = 0,
+    one: bool = False,
 ) -> Window | None:
-    """The window with the least expected time that fits the budget, of chunks of `rows` rows where given; or None."""
-    key = ("akx.kernels.cuda.window", depth, budget, vectors, bits, backs, ahead, rows, matrix.dtype.itemsize)
+    """The window with the least expected time that fits the budget, or None.
+
+    With chunks of `rows` rows where given; `one` is for one kernel per pass instead of a launch per step.
+    """
+    key = ("akx.kernels.cuda.window", depth, budget, vectors, bits, backs, ahead, rows, one, matrix.dtype.itemsize)
     if key not in matrix.pattern_cache:
         sizes: list[int] = [-(-rows // SLICE) * SLICE] if rows else []
         size = -(-matrix.n // SLICE) * SLICE
@@ -164,13 +191,20 @@ def choose_window(
         best: tuple[float, Window] | None = None
         total = stored_bytes(matrix, bits)
         for size in sizes:
-            found = _window(matrix, size, depth, vectors, bits, backs, ahead)
+            found = _window(matrix, size, depth, vectors, bits, backs, ahead, one)
             seconds = _seconds(found, total / found.chunks)
             if found.nbytes <= budget and (best is None or seconds < best[0]):
                 best = seconds, found
         matrix.pattern_cache[key] = None if best is None else best[1]
     chosen: Window | None = matrix.pattern_cache[key]
     return chosen
+
+
+def smallest_window(matrix: Matrix, bits: int) -> Window:
+    """The window that takes the fewest bytes: one power and one vector, results written by the launches."""
+    whole = _whole(matrix.n)
+    sizes = {min(whole, SLICE * 2**power) for power in range(whole.bit_length())}
+    return min((_window(matrix, size, 1, 1, bits, 0, 1, False) for size in sorted(sizes)), key=lambda one: one.nbytes)
 
 
 @dataclass(frozen=True)

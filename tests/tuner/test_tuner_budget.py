@@ -1,0 +1,175 @@
+"""Plans within a memory budget: what is in the space, what is predicted, what is refused; and tuning on a GPU."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import akx
+from akx.device.budget import within
+from akx.device.cuda.facts import CudaDevice
+from akx.device.cuda.runtime import cuda_missing
+from akx.errors import ArgumentError, BudgetError
+from akx.kernels import registry
+from akx.kernels.cuda import stream
+from akx.matrix import Matrix
+from akx.plan import Plan
+from akx.tuner import plan_key, predict
+from akx.tuner.space import Space, build_space, is_baseline
+
+GPU = CudaDevice("test", 0, (9, 0), 132, 232448, 233472, 65536, 2**25, 2**36, 10**9, 1e12)
+
+
+@pytest.fixture(scope="module")
+def matrix() -> Matrix:
+    offsets = [-41, -40, -1, 0, 1, 40]
+    A = sp.diags_array([1.0, 2.0, 3.0, -4.0, 5.0, 6.0], offsets=offsets, shape=(20_011, 20_011), format="csr")
+    return Matrix.from_any(A)
+
+
+def csr_bytes(matrix: Matrix) -> int:
+    return 12 * matrix.nnz + 4 * (matrix.n + 1)
+
+
+def space_of(matrix: Matrix, budget: int, k: int = 6) -> Space:
+    return build_space(matrix, k, within(GPU, budget), backend="cuda", threads=1)
+
+
+def test_a_small_budget_leaves_what_streams(matrix: Matrix) -> None:
+    budget = csr_bytes(matrix) // 4
+    space = space_of(matrix, budget)
+    feasible = {
+        name: [p for p in space.plans(name) if space.feasible(p, matrix) is None] for name in ("sweep", "stream")
+    }
+    assert not feasible["sweep"]
+    assert feasible["stream"]
+    for plan in feasible["stream"][:: max(1, len(feasible["stream"]) // 40)]:
+        assert plan.option("budget", 0) == budget
+        window = stream.window_of(plan, matrix, GPU)
+        assert window is not None
+        assert window.nbytes + 3 * 6 * 8 <= budget
+    baselines = [plan for plan in space.baselines() if space.feasible(plan, matrix) is None]
+    assert baselines
+    assert all(plan.schedule == "stream" and plan.k_per_pass == 1 for plan in baselines)
+
+
+def test_a_large_budget_leaves_sweeps_too(matrix: Matrix) -> None:
+    space = space_of(matrix, 8 * csr_bytes(matrix))
+    baselines = [plan for plan in space.baselines() if space.feasible(plan, matrix) is None]
+    assert {plan.schedule for plan in baselines} == {"sweep", "stream"}
+    assert predict(matrix, 6, within(GPU, 8 * csr_bytes(matrix)), backend="cuda").schedule == "sweep"
+
+
+def test_without_a_budget_nothing_streams(matrix: Matrix) -> None:
+    space = build_space(matrix, 6, GPU, backend="cuda", threads=1)
+    assert all(plan.schedule == "sweep" for plan in space.baselines())
+    assert not any(space.feasible(plan, matrix) is None for plan in space.plans("stream"))
+    streamed = Plan("cuda", "stream", "sell16-2", "natural", 6, 1, options={"fraction": 0.25})
+    assert not is_baseline(streamed)
+
+
+def test_the_predicted_plan_keeps_within_the_budget(matrix: Matrix) -> None:
+    for share in (2, 4, 8):
+        device = within(GPU, csr_bytes(matrix) // share)
+        plan = predict(matrix, 6, device, backend="cuda")
+        assert plan.schedule == "stream"
+        assert plan.option("budget", 0) == device.budget
+        assert registry.get("cuda", "stream").feasible(plan, matrix, device) is None
+        assert registry.get("cuda", "stream").feasible(plan, matrix, GPU) is None
+
+
+def test_too_small_a_budget_says_what_would_do(matrix: Matrix) -> None:
+    with pytest.raises(BudgetError, match="at least") as refusal:
+        predict(matrix, 6, within(GPU, 1000), backend="cuda")
+    least = int(re.findall(r"at least (\d+) bytes", str(refusal.value))[0])
+    assert predict(matrix, 6, within(GPU, least), backend="cuda").k_per_pass == 1
+    with pytest.raises(BudgetError):
+        predict(matrix, 6, within(GPU, least - 1), backend="cuda")
+
+
+def test_a_plan_for_more_is_refused(matrix: Matrix) -> None:
+    schedule, budget = registry.get("cuda", "stream"), csr_bytes(matrix) // 4
+    plan = predict(matrix, 6, within(GPU, budget), backend="cuda")
+    assert schedule.feasible(plan, matrix, within(GPU, budget)) is None
+    assert "budget" in (schedule.feasible(plan, matrix, within(GPU, budget - 8)) or "")
+    assert schedule.feasible(plan, matrix, within(GPU, budget + 8)) is None
+
+
+def test_keys_of_budgets_differ_and_those_without_are_as_they_were(matrix: Matrix) -> None:
+    keys = [
+        plan_key(matrix, 6, backend="cuda", device=device) for device in (GPU, within(GPU, 10**6), within(GPU, 10**7))
+    ]
+    assert len({key.id for key in keys}) == 3
+    assert keys[0].mismatch(keys[1]) == keys[1].mismatch(keys[2]) == ["device_class"]
+    assert keys[0].device_class == GPU.device_class
+    assert "budget" not in keys[0].device_class
+
+
+def test_a_budget_is_not_for_the_cpu(matrix: Matrix) -> None:
+    A = matrix.to_scipy()
+    for call in (
+        lambda: akx.tune(A, 2, backend="cpu", memory_budget="1G", db=False),
+        lambda: akx.MatrixPowers(A, 2, backend="cpu", fraction=0.25),
+        lambda: akx.matrix_powers(A, np.ones(matrix.n), 2, backend="cpu", memory_budget=10**6),
+    ):
+        with pytest.raises(ArgumentError, match="for the GPU"):
+            call()
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(cuda_missing() is not None, reason=str(cuda_missing()))
+class TestOnTheGpu:
+    @pytest.fixture(autouse=True)
+    def _no_plans_of_the_user(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setenv("AKX_DB", str(tmp_path / "plans.sqlite"))
+
+    def powers(self, A: Any, x: Any, k: int) -> Any:
+        V = [x]
+        for _ in range(k):
+            V.append(A @ V[-1])
+        return np.stack(V, axis=-1)
+
+    def test_tuning_and_calls_within_a_fraction(self, matrix: Matrix) -> None:
+        A = sp.csr_array(matrix.to_scipy()) / 100
+        budget = csr_bytes(matrix) // 4
+        result = akx.tune(A, 6, fraction=0.25, seconds=10, trials=40)
+        assert result.plan.schedule == "stream"
+        assert result.plan.option("budget", 0) == budget
+        assert result.baseline_plan is not None
+        assert is_baseline(result.baseline_plan)
+        assert result.baseline_plan.schedule == "stream"
+        assert f"budget {budget} bytes" in result.device
+        assert any("streamed products" in note for note in result.notes)
+        assert result.counts.failed == 0, result.reasons
+        again = akx.tune(A, 6, memory_budget=budget)
+        assert again.reused
+        assert again.plan == result.plan
+        x = np.random.default_rng(0).standard_normal(matrix.n)
+        P = akx.MatrixPowers(A, 6, memory_budget=budget)
+        assert P.plan == result.plan
+        assert "tuned" in P.explain(measure=True)
+        np.testing.assert_allclose(P(x), self.powers(A, x, 6), rtol=1e-12, atol=1e-12)
+        other = akx.MatrixPowers(A, 6, memory_budget=budget + 4096)
+        assert "predicted" in other.explain(measure=False)
+        np.testing.assert_allclose(other(x), P(x), rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(akx.matrix_powers(A, x, 6, fraction=0.25), P(x), rtol=0, atol=0)
+        held = next(iter(P._programs.values()))
+        assert held.nbytes <= budget
+
+    def test_a_budget_that_everything_fits(self, matrix: Matrix) -> None:
+        A = sp.csr_array(matrix.to_scipy()) / 100
+        result = akx.tune(A, 6, fraction=10, seconds=10, trials=30, db=False)
+        assert result.seconds <= result.baseline_seconds
+
+    def test_too_small(self, matrix: Matrix) -> None:
+        with pytest.raises(BudgetError, match="at least"):
+            akx.tune(matrix, 6, memory_budget=1000, db=False)
+        with pytest.raises(BudgetError, match="at least"):
+            akx.MatrixPowers(matrix, 6, memory_budget=1000)
+        with pytest.raises(BudgetError, match="does not keep within"):
+            akx.MatrixPowers(matrix, 6, memory_budget="1M", plan=Plan("cuda", "sweep", "csr-1", k=6))
