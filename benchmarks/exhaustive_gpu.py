@@ -1,14 +1,16 @@
 """How good is the tuner on a GPU? Measure the whole feasible space of the brick at k = 16; compare with the tuned plan.
 
-    python -m benchmarks.exhaustive_gpu                        into benchmarks/results/exhaustive_brick_gpu.json
-    python -m benchmarks.exhaustive_gpu --seconds 500 --log F  stop after that; the same log goes on where it stopped
+    python -m benchmarks.exhaustive_gpu --list FILE            the plans to be tried, on any machine (a minute)
+    python -m benchmarks.exhaustive_gpu --plans FILE           into benchmarks/results/exhaustive_brick_gpu.json
+    python -m benchmarks.exhaustive_gpu --plans FILE --seconds 300 --log F   stop; the same log goes on from there
 
-`akx tune` runs first, with its default settings, no database, and an empty store of compiled code. Then every feasible
-plan of the tuner's space is prepared, checked and timed, in a random order, by several processes: laying out and
-compiling is done side by side, and what runs on the GPU (check and timing) one at a time, under a lock. A plan is not
-run where it cannot win: where the bytes that must come from L2, at more than any L2 delivers, take longer than 1.05
-times the tuned plan already. At last the tuned plan and the best of the search are timed in turns; `ratio` is the tuned
-plan's median over the fastest one's.
+The list has every feasible plan of the tuner's space, of the schedules named, for the device of the recorded tuning
+(tests/data/tuning_h100.json), but for those that cannot be laid out (ghost zones too large) and those that cannot win:
+the bytes that must come from L2, at more than any L2 delivers, take longer than `--bar` already. Plans with the widest
+dense blocks come first, otherwise the order is random. `akx tune` runs first, with its default settings, no database,
+and an empty store of compiled code. Then the plans are prepared, checked and timed by several processes: laying out and
+compiling is done side by side, and what runs on the GPU (check and timing) one at a time, under a lock. At last the
+tuned plan and the best of the search are timed in turns; `ratio` is the tuned plan's median over the fastest one's.
 """
 
 from __future__ import annotations
@@ -16,33 +18,39 @@ from __future__ import annotations
 import argparse
 import fcntl
 import json
+import math
 import os
 import random
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from akx.device.cuda.facts import CudaDevice
 from akx.errors import InfeasibleError
 from akx.kernels import registry
+from akx.kernels.cuda import resident
+from akx.kernels.cuda.parts import shape_of
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner import measure
 from akx.tuner.space import Space, build_space
 from akx.tuner.verify import Problem
+from benchmarks import record_tuning
 from benchmarks.gallery import GALLERY, small
 
-__all__ = ["compare", "least_seconds", "main", "work"]
+__all__ = ["compare", "least_seconds", "list_plans", "main", "work"]
 
 _RESULTS = Path(__file__).resolve().parent / "results"
 #: Bytes per second that no L2 delivers (5.7e12 were measured on an H100), for the bound below which a plan is run.
 _L2 = 8e12
 #: A plan is timed to the end where its first sample is within this factor of the tuned plan.
-_NEAR, _MARGIN = 1.3, 1.05
+_NEAR = 1.3
 _FINALISTS, _LISTED = 8, 25
 
 
@@ -64,43 +72,57 @@ def _alone(lock: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_UN)
 
 
-def _order(space: Space) -> list[Plan]:
-    """All feasible plans, in a random order that is always the same."""
-    plans = list(space.plans())
+def list_plans(matrix: Matrix, space: Space, schedules: Sequence[str], bar: float) -> dict[str, Any]:
+    """The plans to be tried, and how many are left out and why."""
+    plans: list[Plan] = []
+    left: Counter[str] = Counter()
+    for plan in (plan for name in schedules for plan in space.plans(name)):
+        if space.feasible(plan, matrix) is not None:
+            continue
+        if least_seconds(plan, matrix, space) > bar:
+            left["cannot win"] += 1
+        elif not _can_be_laid_out(plan, matrix, space):
+            left["ghost zones too large"] += 1
+        else:
+            plans.append(plan)
     random.Random(16).shuffle(plans)
-    return plans
+    plans.sort(
+        key=lambda plan: -math.prod(int(size) for size in plan.variant.split("-")[0].split("x") if size.isdigit())
+    )
+    return {"schedules": list(schedules), "left_out": dict(left), "plans": [plan.to_json() for plan in plans]}
 
 
-def _space(matrix: Matrix, k: int) -> Space:
-    from akx.device.cuda.facts import cuda_device
+def _can_be_laid_out(plan: Plan, matrix: Matrix, space: Space) -> bool:
+    """Whether the ghost zones of an exchange every so many steps are small enough; worked out once for each cut."""
+    if plan.schedule != "resident" or int(plan.option("depth", 1)) == 1:
+        return True
+    parts = space.device.sms * int(plan.option("blocks_per_sm", 1))
+    try:
+        resident.part_nodes(matrix, plan.partitioner, shape_of(plan), parts, int(plan.option("depth", 1)))
+    except InfeasibleError:
+        return False
+    return True
 
-    return build_space(matrix, k, cuda_device(), threads=1, backend="cuda", start_vectors=1)
 
-
-def work(matrix: Matrix, k: int, share: tuple[int, int], bar: float, log: Path, lock: Path, end: float) -> None:
-    """Try the plans of one share (number, of how many) and write a line for each: before it is tried, and after."""
+def work(matrix: Matrix, k: int, plans: Sequence[Plan], bar: float, log: Path, lock: Path, end: float) -> None:
+    """Try plans and write a line for each: before it is tried, and after."""
     from akx.tuner.gpu import DeviceProblem
 
-    space = _space(matrix, k)
     done = {json.loads(line)["plan"] for line in log.read_text().splitlines()} if log.exists() else set()
     problem = Problem(matrix, k, basis="monomial", start_vectors=1, seed=0)
     with _alone(lock):
         device = DeviceProblem(problem)
     with log.open("a") as file:
-        for plan in _order(space)[share[0] :: share[1]]:
+        for plan in plans:
             if time.time() > end:
                 return
-            if plan.label() in done or space.feasible(plan, matrix) is not None:
+            if plan.label() in done:
                 continue
 
             def say(state: str, plan: Plan = plan, **more: Any) -> None:
                 file.write(json.dumps({"plan": plan.label(), "state": state, **more}) + "\n")
                 file.flush()
 
-            least = least_seconds(plan, matrix, space)
-            if least > _MARGIN * bar:
-                say("beyond", seconds=least)
-                continue
             say("begun")  # where the process is lost, this is the last line
             try:
                 program = registry.get("cuda", plan.schedule).prepare(matrix, plan)
@@ -148,8 +170,8 @@ def compare(name: str, matrix: Matrix, k: int, options: argparse.Namespace) -> d
         for line in file.read_text().splitlines() if file.exists() else ():
             lines[json.loads(line)["plan"]] = json.loads(line)
     found = sorted((one for one in lines.values() if one["state"] == "complete"), key=lambda one: one["seconds"])
-    space = _space(matrix, k)
-    feasible = sum(space.feasible(one, matrix) is None for one in space.plans())
+    listed = json.loads(options.plans.read_text())
+    wanted = len(listed["plans"])
     best = [Plan.from_json(one["json"]) for one in found[:_FINALISTS]]
     finals = _in_turns(matrix, k, list(dict.fromkeys([plan, *best])))
     fastest = min(finals, key=lambda one: one["seconds"])
@@ -160,9 +182,11 @@ def compare(name: str, matrix: Matrix, k: int, options: argparse.Namespace) -> d
         "nnz": matrix.nnz,
         "k": k,
         "dtype": str(matrix.dtype),
-        "feasible": feasible,
-        "looked_at": len(lines),
-        "complete": len(lines) >= feasible,
+        "schedules": listed["schedules"],
+        "left_out": listed["left_out"],
+        "listed": wanted,
+        "tried": len(lines),
+        "complete": len(lines) >= wanted,
         "states": states,
         "tuning_seconds": tuned["seconds"],
         "tuning_process_seconds": process_seconds,
@@ -177,11 +201,16 @@ def compare(name: str, matrix: Matrix, k: int, options: argparse.Namespace) -> d
     }
 
 
-_STATES = ("complete", "refused", "beyond", "failed", "wrong", "begun")
+_STATES = ("complete", "refused", "failed", "wrong", "begun")
+
+
+def _recorded_device() -> CudaDevice:
+    facts = dict(record_tuning.load()["device"])
+    return CudaDevice(**{**facts, "compute_capability": tuple(facts["compute_capability"])})
 
 
 def _same(options: argparse.Namespace) -> list[str]:
-    given = ["--matrix", options.matrix, "--k", str(options.k)]
+    given = ["--matrix", options.matrix, "--k", str(options.k), "--plans", str(options.plans)]
     return [*given, "--small"] if options.small else given
 
 
@@ -237,9 +266,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", "--output", type=Path, help="default: benchmarks/results/exhaustive_MATRIX_gpu.json")
     parser.add_argument("--small", action="store_true", help="the reduced matrix, to try the harness; needs -o")
     parser.add_argument("--tune", action="store_true", help=argparse.SUPPRESS)
-    for name, kind in (("--work", str), ("--bar", float), ("--lock", Path), ("--end", float)):
+    parser.add_argument("--plans", type=Path, help="what --list wrote")
+    parser.add_argument("--list", type=Path, metavar="FILE", help="write the plans to be tried, and stop")
+    parser.add_argument("--schedules", nargs="+", default=["sweep", "resident"], help="of which plans are listed")
+    parser.add_argument("--bar", type=float, default=80e-6, help="seconds that a listed plan may take")
+    for name, kind in (("--work", str), ("--lock", Path), ("--end", float)):
         parser.add_argument(name, type=kind, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
+    if options.list is not None:
+        matrix = Matrix.from_any(small(options.matrix) if options.small else GALLERY[options.matrix]())
+        space = build_space(matrix, options.k, _recorded_device(), threads=1, backend="cuda", start_vectors=1)
+        options.list.write_text(json.dumps(list_plans(matrix, space, options.schedules, options.bar)))
+        return 0
     from akx.device.cuda.runtime import cuda_missing
 
     if cuda_missing() is not None:
@@ -255,17 +293,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.work:
         number, count = (int(part) for part in options.work.split("/"))
-        work(matrix, options.k, (number, count), options.bar, Path(options.log), options.lock, options.end)
+        plans = [Plan.from_json(one) for one in json.loads(options.plans.read_text())["plans"]][number::count]
+        work(matrix, options.k, plans, options.bar, Path(options.log), options.lock, options.end)
         return 0
     if options.small and options.output is None:
         parser.error("--small is for trying: give it a file of its own with -o")
+    if options.plans is None:
+        parser.error("give the plans to be tried: --plans FILE, made by --list FILE")
     from benchmarks.gpu import provenance
 
     origin = provenance()
     result = compare(options.matrix, matrix, options.k, options)
     output = options.output or _RESULTS / f"exhaustive_{options.matrix}_gpu.json"
     output.write_text(json.dumps({**origin, **result}, indent=1) + "\n")
-    print(f"{output}: {result['states']} of {result['feasible']}; ratio {result['ratio']:.3f}", file=sys.stderr)
+    print(f"{output}: {result['states']} of {result['listed']}; ratio {result['ratio']:.3f}", file=sys.stderr)
     return 0 if result["ratio"] <= 1.05 else 1
 
 

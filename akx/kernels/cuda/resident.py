@@ -53,7 +53,7 @@ from akx.partition.halo import halos
 from akx.partition.rows import even_cuts
 from akx.plan import Option, Plan
 
-__all__ = ["SCHEDULE", "Resident", "lay_out_resident"]
+__all__ = ["SCHEDULE", "Resident", "lay_out_resident", "part_nodes"]
 
 _PARTITIONERS = ("natural", "metis")
 _PLACES = ("shared", "global")
@@ -206,7 +206,7 @@ def lay_out_resident(matrix: Matrix, plan: Plan, device: CudaDevice) -> tuple[La
     mode = SHARED if plan.option("x", "shared") == "shared" else GLOBAL
     per_sm = int(plan.option("blocks_per_sm", 1))
     limit = min(device.shared_per_block, device.shared_per_sm // per_sm - 1024)
-    nodes, zones = _nodes(matrix, plan.partitioner, shape, device.sms * per_sm, int(plan.option("depth", 1)))
+    nodes, zones = part_nodes(matrix, plan.partitioner, shape, device.sms * per_sm, int(plan.option("depth", 1)))
     if mode == GLOBAL:
         nodes = Nodes(
             _own_rows(nodes),
@@ -221,7 +221,9 @@ def lay_out_resident(matrix: Matrix, plan: Plan, device: CudaDevice) -> tuple[La
     return lay_out_parts(matrix, nodes, shape, mode, plan.k, vectors, limit), zones
 
 
-def _nodes(matrix: Matrix, partitioner: str, shape: Shape, parts: int, depth: int) -> tuple[Nodes, GhostZones | None]:
+def part_nodes(
+    matrix: Matrix, partitioner: str, shape: Shape, parts: int, depth: int
+) -> tuple[Nodes, GhostZones | None]:
     """The nodes of each part, and the zones where ghosts are computed along; memoised with the pattern."""
     key = ("akx.kernels.cuda.resident", partitioner, shape.bc, parts, depth)
     if key not in matrix.pattern_cache:
