@@ -7,7 +7,8 @@ it does so every `depth` steps, and computes the ghost rows in between along (fe
 ``parts.cuh`` for the kernel and :mod:`akx.formats.parts` for the layout.
 
 Traffic per call and start vector: the matrix once, k times what does not stay on chip (or in L2), x and k results.
-Flops: 2 nnz k. Variants: ``BRxBC-L``, dense blocks of BR x BC and L lanes per block row.
+Flops: 2 nnz k. Variants: ``BRxBC-L``, dense blocks of BR x BC and L lanes per block row; ``dia``, diagonals of 32 rows
+(:mod:`akx.kernels.cuda.diagonals`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from numpy.typing import NDArray
 from akx.device.cuda.facts import CudaDevice, cuda_device
 from akx.formats.base import Pattern
 from akx.formats.parts import Nodes, Shape
-from akx.kernels.base import Parameter, Program, Traffic, check_feasible
+from akx.kernels.base import Parameter, Program, Traffic, check_feasible, option_reason
+from akx.kernels.cuda import diagonals
 from akx.kernels.cuda.parts import (
     BLOCKS,
     GLOBAL,
@@ -81,11 +83,13 @@ class Resident:
 
     def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
         variants = fitting_variants(matrix)
+        if diagonals.suits(matrix) is None:
+            variants += (diagonals.DIA,)
         default = self.untuned_for(matrix, device, k)
         orders = _PARTITIONERS
         depths = tuple(depth for depth in DEPTHS if depth <= k)
         return (
-            Parameter("variant", variants, default.variant, "dense block and lanes per block row"),
+            Parameter("variant", variants, default.variant, "dense block and lanes per block row, or diagonals"),
             Parameter("k_per_pass", (k,), k, "powers done per launch: all"),
             Parameter("partitioner", orders, "natural", "how rows are dealt to multiprocessors"),
             Parameter("block", BLOCKS, default.options["block"], "threads per multiprocessor"),
@@ -115,13 +119,19 @@ class Resident:
             "keep": 24,
             "vectors": 1,
         }
-        return Plan(self.backend, self.name, f"{br}x{bc}-{lanes}", k=k, k_per_pass=k, options=options)
+        fallback = Plan(self.backend, self.name, f"{br}x{bc}-{lanes}", k=k, k_per_pass=k, options=options)
+        if diagonals.suits(matrix) is not None:
+            return fallback
+        plan = fallback.replace(variant=diagonals.DIA, options=diagonals.default_options(matrix, device))
+        return fallback if self.feasible(plan, matrix, device) is not None else plan
 
     def feasible(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         if plan.partitioner not in _PARTITIONERS:
             return f"no partitioner {plan.partitioner!r} here, expected one of {', '.join(_PARTITIONERS)}"
         if plan.k_per_pass != plan.k:
             return f"all {plan.k} powers are done in one pass, not {plan.k_per_pass} at a time"
+        if plan.backend == self.backend and plan.variant == diagonals.DIA:
+            return option_reason(plan, _OPTIONS) or diagonals.reason_against(plan, matrix, device)
         reason = choice_reason(plan, matrix, device, _OPTIONS, int(plan.option("blocks_per_sm", 1)))
         if reason is not None:
             return reason
@@ -136,6 +146,8 @@ class Resident:
         return None
 
     def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
+        if plan.variant == diagonals.DIA:
+            return diagonals.traffic(plan, matrix, device)
         shape, size = shape_of(plan), matrix.dtype.itemsize
         once = matrix.nnz * padding(matrix, shape.lanes, shape.bc) * (size + 2.0 / (shape.br * shape.bc))
         vector = float(matrix.n * size)
@@ -155,6 +167,8 @@ class Resident:
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         device = cuda_device()
         check_feasible(self, plan, matrix, device)
+        if plan.variant == diagonals.DIA:
+            return diagonals.DiagonalsProgram(matrix, diagonals.lay_out(matrix, plan, device), plan)
         laid_out, zones = lay_out_resident(matrix, plan, device)
         depth = int(plan.option("depth", 1))
         active = {} if zones is None else {depth: active_slices(zones, shape_of(plan), depth)}
