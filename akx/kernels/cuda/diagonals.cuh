@@ -50,14 +50,26 @@ template <int THREADS> __device__ __forceinline__ void await_announcements() {
     asm volatile("barrier.cta.sync 1, %0;" ::"n"(THREADS) : "memory");
 }
 
+// Results are not read again but for the border: the first to leave L2.
+__device__ __forceinline__ void store_once(double *p, double v) { __stcs(p, v); }
+__device__ __forceinline__ void store_once(float *p, float v) { __stcs(p, v); }
+__device__ __forceinline__ void store_once(cfloat *p, cfloat v) {
+    __stcs(reinterpret_cast<float2 *>(p), make_float2(v.re, v.im));
+}
+__device__ __forceinline__ void store_once(cdouble *p, cdouble v) {
+    __stcs(reinterpret_cast<double2 *>(p), make_double2(v.re, v.im));
+}
+
 template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diagonals {
     static constexpr int WARPS = THREADS / 32, STRIDE = NB * int(sizeof(T));
     // Offsets of a slice with held slots, read four at a time.
     static constexpr int FOURS = (HW + 3) / 4;
     // Slices with held slots that a warp does at once.
-    static constexpr int PAIR = HS > 1 && NB == 1 && sizeof(T) <= 8 ? 2 : 1;
+    static constexpr int PAIR = HS % 2 == 0 && HS > 0 && NB == 1 && sizeof(T) <= 8 ? 2 : 1;
     static constexpr int AHEAD = !STREAM ? 1 : (sizeof(T) > 8 ? 4 : 8);
     static constexpr int BATCH = NB > 1 || sizeof(T) > 8 ? 1 : 4;
+
+    static constexpr u32 NONE = 0xffffffffu;
 
     struct alignas(STRIDE < 16 ? STRIDE : 16) Pack {
         T of[NB];
@@ -73,54 +85,65 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
         for (int v = 0; v < NB; ++v) sum[v] = mad(value, x.of[v], sum[v]);
     }
 
+    // What is the same for all slices of a part, in shared memory: registers are for the matrix.
+    struct Shared {
+        Band band;
+        u32 offset, first, coefficient, slices, values, columns, x;  // bytes from the beginning
+        u32 bytes, end;                                              // of x once, of the place behind the last own row
+    };
+
+    static __device__ __forceinline__ unsigned char *memory() {
+        extern __shared__ __align__(16) unsigned char dynamic[];
+        return dynamic;
+    }
+
+    // A step of a part. A place is the byte, in the window of x, that belongs to this lane's row of a slice.
     struct Step {
-        const BandSlice *slices;
-        const T *values, *near_value, *coefficient;
-        const u16 *columns, *near_column;
-        const int *offset;
-        const char *cur;  // x in shared memory, from the window's first row
+        const Shared &common;
+        const T *values, *coefficient;
+        const u16 *columns;
+        const char *cur;  // x in shared memory
         char *next;
-        T *y;             // the result of the first own row
-        u32 count, above, border, own, rows;
-        bool own_term, older_term;
+        char *y;          // the result at the window's first row, which may lie before the matrix
+        u32 terms;        // 1: b_j is not zero, 2: c_j is not
         i64 n;
         u32 lane, share;
         u64 kept, passing;
 
-        // Row of the part that this lane has in slice s.
-        __device__ __forceinline__ u32 row_of(u32 s) const {
-            const u32 place = s < above ? s : (s < border ? s + (count - border) : s - (border - above));
-            return place * 32 + lane;
-        }
-
-        __device__ __forceinline__ void finish(u32 row, const T (&sum)[NB]) const {
-            if (row >= rows) return;
-            const u32 at = (own + row) * STRIDE;
-            Pack made, now, before;
-            if (own_term) now = *reinterpret_cast<const Pack *>(cur + at);
-            if (older_term) before = *reinterpret_cast<const Pack *>(next + at);
+        __device__ __forceinline__ void finish(u32 place, const T (&sum)[NB]) const {
+            if (place >= common.end) return;
+            // Asked anew for each slice: the compiler would make a copy of the whole step for each case.
+            u32 asked = terms;
+            asm volatile("" : "+r"(asked));
+            Pack made;
 #pragma unroll
-            for (int v = 0; v < NB; ++v) {
-                T value = mad(coefficient[0], sum[v], zero<T>());
-                if (own_term) value = mad(coefficient[1], now.of[v], value);
-                if (older_term) value = mad(coefficient[2], before.of[v], value);
-                made.of[v] = value;
-                store_passing(y + (v * n + row), value, passing);
+            for (int v = 0; v < NB; ++v) made.of[v] = mad(coefficient[0], sum[v], zero<T>());
+            if (asked & 1) {
+                const Pack now = *reinterpret_cast<const Pack *>(cur + place);
+#pragma unroll
+                for (int v = 0; v < NB; ++v) made.of[v] = mad(coefficient[1], now.of[v], made.of[v]);
             }
-            *reinterpret_cast<Pack *>(next + at) = made;
+            if (asked & 2) {
+                const Pack before = *reinterpret_cast<const Pack *>(next + place);
+#pragma unroll
+                for (int v = 0; v < NB; ++v) made.of[v] = mad(coefficient[2], before.of[v], made.of[v]);
+            }
+#pragma unroll
+            for (int v = 0; v < NB; ++v) store_once(reinterpret_cast<T *>(y + place / NB) + v * n, made.of[v]);
+            *reinterpret_cast<Pack *>(next + place) = made;
         }
 
         // What of slice s is not in registers.
-        __device__ __forceinline__ void others(u32 s, u32 row, T (&sum)[NB], u32 after, Asked &ahead) const {
-            const BandSlice slice = slices[s];
-            const char *here = cur + (own + row) * STRIDE;
-            const T *value = near_value + slice.near * 32 + lane;
-            const int *off = offset + slice.offset;
+        __device__ __forceinline__ void others(u32 s, u32 place, T (&sum)[NB], u32 after, Asked &ahead) const {
+            const BandSlice slice = reinterpret_cast<const BandSlice *>(memory() + common.slices)[s];
+            const char *here = cur + place;
+            const T *value = reinterpret_cast<const T *>(memory() + common.values) + slice.near * 32 + lane;
+            const int *off = reinterpret_cast<const int *>(memory()) + slice.offset;
 #pragma unroll 4
             for (u32 q = 0; q < slice.nears; ++q) take(sum, value[q * 32], here + off[q]);
             value += slice.nears * 32;
-            const u16 *column = near_column + slice.column * 32 + lane;
-#pragma unroll 2
+            const u16 *column = reinterpret_cast<const u16 *>(memory() + common.columns) + slice.column * 32 + lane;
+#pragma unroll 1
             for (u32 q = 0; q < slice.near_scattered; ++q) take(sum, value[q * 32], cur + u32(column[q * 32]) * STRIDE);
             if (STREAM) {
                 off += slice.nears;
@@ -134,7 +157,8 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
                     f += AHEAD;
                     if (f < all) ask(s, slice, f, ahead);
                 }
-                ask(after, slices[after], 0, ahead);
+                if (after != NONE)
+                    ask(after, reinterpret_cast<const BandSlice *>(memory() + common.slices)[after], 0, ahead);
             }
         }
 
@@ -153,14 +177,8 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
         }
     };
 
-    // x of a step on the rows of others: wait for their flags, then two contiguous ranges.
-    static __device__ __forceinline__ void fetch(const Band &band, const u32 *neighbour_of, const u32 *flags, u32 number,
-                                                 const T *from, i64 n, char *next, u32 thread) {
-        for (u32 q = thread & 31; q < band.neighbours; q += 32) {
-            const u32 *flag = flags + neighbour_of[band.neighbour + q];
-            while (int(flag_of(flag) - number) < 0) {}
-        }
-        __syncwarp();
+    // x of a step on the rows of others, which have been published: two contiguous ranges.
+    static __device__ __forceinline__ void fetch(const Band &band, const T *from, i64 n, char *next, u32 thread) {
         const u32 before = band.low < 0 ? u32(-band.low) : 0u, own = u32(int(band.row) - band.low);
         const u32 behind = min(band.span, u32(int(n) - band.low)), upper = own - before;
         const u32 halo = upper + (behind > own + band.rows ? behind - (own + band.rows) : 0u);
@@ -169,11 +187,12 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
 #pragma unroll
             for (int u = 0; u < BATCH; ++u) {
                 const u32 e = first + u * THREADS;
-                if (e < halo)
 #pragma unroll
-                    for (int v = 0; v < NB; ++v)
-                        value[u][v] = load_foreign(
-                            from + v * n + (band.low + int(e < upper ? before + e : e - upper + own + band.rows)));
+                for (int v = 0; v < NB; ++v)
+                    value[u][v] =
+                        e < halo ? load_foreign(from + v * n +
+                                                (band.low + int(e < upper ? before + e : e - upper + own + band.rows)))
+                                 : zero<T>();
             }
 #pragma unroll
             for (int u = 0; u < BATCH; ++u) {
@@ -193,22 +212,31 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
                                                const u32 *neighbour_of, const T *values, const u16 *columns,
                                                const T *coefficients, u32 *flags, const T *x, T *out, u32 k,
                                                u32 vectors, u32 from_vector, u32 to_vector, i64 n, u32 share) {
-        extern __shared__ __align__(16) unsigned char memory[];
         const u32 me = blockIdx.x, thread = threadIdx.x, lane = thread & 31, warp = thread / 32;
-        __shared__ Band band;
-        if (thread == 0) band = bands[me];
+        __shared__ Shared common;
+        Band &band = common.band;
+        if (thread == 0) {
+            const Band found = bands[me];
+            u32 at = 0;
+            const auto reserve = [&](u32 size) {
+                const u32 begin = at;
+                at += (size + 15) / 16 * 16;
+                return begin;
+            };
+            common.offset = reserve(found.offsets * 4);
+            common.first = reserve(max(found.slices, u32(HS * WARPS)) * 4);
+            common.coefficient = reserve(k * 3 * u32(sizeof(T)));
+            common.slices = reserve(found.slices * u32(sizeof(BandSlice)));
+            common.values = reserve(found.nears * 32 * u32(sizeof(T)));
+            common.columns = reserve(found.columns * 64);
+            common.x = at;
+            common.bytes = (found.span * STRIDE + 15) / 16 * 16;
+            common.end = (u32(int(found.row) - found.low) + found.rows) * STRIDE;
+            band = found;
+        }
         u32 done = flag_of(flags + me);  // all parts have done the same number of steps so far
         __syncthreads();
         const u64 kept = keep_policy(), passing = pass_policy(), once = STREAM ? passing : kept;
-
-        // Shared memory: coefficients, slices, offsets, values, columns, x.
-        T *coefficient = reinterpret_cast<T *>(memory);
-        BandSlice *slices = reinterpret_cast<BandSlice *>(memory + (k * 3 * sizeof(T) + 15) / 16 * 16);
-        int *offset = reinterpret_cast<int *>(slices + band.slices);
-        T *near_value = reinterpret_cast<T *>(offset + band.offsets);
-        u16 *near_column = reinterpret_cast<u16 *>(near_value + size_t(band.nears) * 32);
-        char *xs = reinterpret_cast<char *>(near_column + size_t(band.columns) * 32);
-        const u32 bytes = (band.span * STRIDE + 15) / 16 * 16;
 
         // x of the first vectors, then what the part keeps: all on its way at once.
         auto ask_x = [&](u32 first) {
@@ -218,45 +246,46 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
                 const bool inside = row >= 0 && row < n;
 #pragma unroll
                 for (int v = 0; v < NB; ++v) {
-                    T *target = reinterpret_cast<T *>(xs + i * STRIDE) + v;
-                    if (inside) copy_some<sizeof(T)>(target, start + v * n + row);
-                    else *target = zero<T>(), *reinterpret_cast<T *>(reinterpret_cast<char *>(target) + bytes) = zero<T>();
+                    unsigned char *target = memory() + common.x + i * STRIDE + v * sizeof(T);
+                    if (inside) {
+                        copy_some<sizeof(T)>(target, start + v * n + row);
+                    } else {
+                        *reinterpret_cast<T *>(target) = zero<T>();
+                        *reinterpret_cast<T *>(target + common.bytes) = zero<T>();
+                    }
                 }
             }
             commit_copies();
         };
+        const auto copy_all = [&](u32 to, const void *from, u32 size) {
+            for (u32 i = 16 * thread; i < size; i += 16 * THREADS)
+                copy16(memory() + to + i, reinterpret_cast<const char *>(from) + i, once);
+        };
         ask_x(from_vector);
-        {
-            const char *source = reinterpret_cast<const char *>(slice_of + band.slice);
-            char *target = reinterpret_cast<char *>(slices);
-            for (u32 i = thread; i < band.slices * u32(sizeof(BandSlice) / 16); i += THREADS)
-                copy16(target + 16 * i, source + 16 * u64(i), once);
-            source = reinterpret_cast<const char *>(values + u64(band.near) * 32);
-            target = reinterpret_cast<char *>(near_value);
-            for (u32 i = thread; i < band.nears * (2 * u32(sizeof(T))); i += THREADS)
-                copy16(target + 16 * i, source + 16 * u64(i), once);
-            source = reinterpret_cast<const char *>(columns + u64(band.column) * 32);
-            target = reinterpret_cast<char *>(near_column);
-            for (u32 i = thread; i < band.columns * 4; i += THREADS) copy16(target + 16 * i, source + 16 * u64(i), once);
-            commit_copies();
-        }
+        copy_all(common.slices, slice_of + band.slice, band.slices * u32(sizeof(BandSlice)));
+        copy_all(common.values, values + u64(band.near) * 32, band.nears * 32 * u32(sizeof(T)));
+        copy_all(common.columns, columns + u64(band.column) * 32, band.columns * 64);
+        commit_copies();
         T held[HS > 0 ? HS : 1][HW > 0 ? HW : 1];
 #pragma unroll
         for (int t = 0; t < HS; ++t) {
             const u32 s = warp + t * WARPS;
+            const T *from = values + (u64(band.held) + s * HW) * 32 + lane;
 #pragma unroll
-            for (int q = 0; q < HW; ++q)
-                held[t][q] = s < band.slices
-                                 ? load_kept(values + (u64(band.held) + s * HW + q) * 32 + lane, once) : zero<T>();
+            for (int q = 0; q < HW; ++q) held[t][q] = s < band.slices ? load_kept(from + q * 32, once) : zero<T>();
         }
-        for (u32 i = thread; i < 3 * k; i += THREADS) coefficient[i] = coefficients[i];
-        for (u32 i = thread; i < band.offsets; i += THREADS) offset[i] = offset_of[band.offset + i] * STRIDE;
-
-        const u32 rounds = (band.slices + WARPS - 1) / WARPS, border = band.above + band.below;
-        u32 early = (border + WARPS - 1) / WARPS;  // rounds before the others are told
-        if (early < HS) early = (early + PAIR - 1) / PAIR * PAIR;
+        for (u32 i = thread; i < 3 * k; i += THREADS)
+            reinterpret_cast<T *>(memory() + common.coefficient)[i] = coefficients[i];
+        for (u32 i = thread; i < band.offsets; i += THREADS)
+            reinterpret_cast<int *>(memory())[i] = offset_of[band.offset + i] * STRIDE;
+        for (u32 s = thread; s < max(band.slices, u32(HS * WARPS)); s += THREADS) {
+            const u32 border = band.above + band.below;
+            const u32 number = s < band.above ? s : (s < border ? s + (band.slices - border) : s - band.below);
+            const u32 first = (u32(int(band.row) - band.low) + number * 32) * STRIDE;
+            reinterpret_cast<u32 *>(memory() + common.first)[s] = s < band.slices ? first : 0u;
+        }
         u32 more = 0;  // a bit for each slice that has other slots than those in registers
-        Asked ahead;
+        Asked ahead = {};
 
         for (u32 first = from_vector; first < to_vector; first += NB) {
             if (first > from_vector) ask_x(first);
@@ -264,67 +293,71 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
             else copies_done();
             // Each thread has what it copied itself.
             for (u32 i = thread; i < band.span; i += THREADS) {
-                const u32 row = u32(i + band.low - int(band.row));
+                const u32 row = u32(int(i) + band.low - int(band.row));
                 if (row < band.rows)
 #pragma unroll
                     for (int v = 0; v < NB; ++v)
-                        store_passing(out + (i64(first + v) * n + band.row + row),
-                                      reinterpret_cast<const T *>(xs + i * STRIDE)[v], passing);
+                        store_once(out + (i64(first + v) * n + band.row + row),
+                                   reinterpret_cast<const T *>(memory() + common.x + i * STRIDE)[v]);
             }
             copies_done();
             __syncthreads();
-            if (first == from_vector)
+            if (first == from_vector) {
+                const BandSlice *slices = reinterpret_cast<const BandSlice *>(memory() + common.slices);
+#pragma unroll 1
                 for (int t = 0; t < HS; ++t) {
                     const u32 s = warp + t * WARPS;
-                    const BandSlice slice = slices[s < band.slices ? s : 0];
-                    const bool any = slice.nears + slice.near_scattered + slice.fars + slice.far_scattered > 0;
-                    if (s < band.slices && any) more |= 1u << t;
+                    if (s < band.slices) {
+                        const BandSlice slice = slices[s];
+                        if (slice.nears + slice.near_scattered + slice.fars + slice.far_scattered > 0) more |= 1u << t;
+                    }
                 }
-            // The slice after s among those of this warp that have slots elsewhere; the first one after the last.
-            auto following = [&](u32 s) {
-                u32 t = s / WARPS + 1;
-                if (t < HS) t = (more >> t) ? t + u32(__ffs(int(more >> t))) - 1 : HS;
-                if (warp + t * WARPS < band.slices) return warp + t * WARPS;
-                t = more ? u32(__ffs(int(more))) - 1 : HS;
-                return warp + t * WARPS < band.slices ? warp + t * WARPS : 0xffffffffu;
+            }
+            // The slice of this warp, from round t on, that has slots elsewhere; the first of all behind the last.
+            const auto next_from = [&](u32 t) {
+                if (int(t) < HS) t = more >> t ? t + u32(__ffs(int(more >> t))) - 1 : u32(HS);
+                return warp + t * WARPS;
+            };
+            const auto following = [&](u32 s) {
+                const u32 later = next_from(s / WARPS + 1), begin = next_from(0);
+                return later < band.slices ? later : (begin < band.slices ? begin : NONE);
             };
             if (STREAM) {
-                const u32 begin = HS > 0 ? (more ? warp + u32(__ffs(int(more)) - 1) * WARPS : warp + HS * WARPS) : warp;
-                Step at;
+                Step at{common};
                 at.values = values, at.columns = columns, at.lane = lane, at.share = share;
                 at.kept = kept, at.passing = passing;
-                if (begin < band.slices) at.ask(begin, slices[begin], 0, ahead);
+                const u32 begin = next_from(0);
+                if (begin < band.slices)
+                    at.ask(begin, reinterpret_cast<const BandSlice *>(memory() + common.slices)[begin], 0, ahead);
             }
+#pragma unroll 1
             for (u32 j = 0; j < k; ++j) {
-                Step at;
-                at.slices = slices, at.values = values, at.columns = columns;
-                at.near_value = near_value, at.near_column = near_column, at.offset = offset;
-                at.coefficient = coefficient + 3 * j;
-                at.cur = xs + (j & 1 ? bytes : 0u);
-                at.next = xs + (j & 1 ? 0u : bytes);
-                T *result = out + (i64(j + 1) * vectors + first) * n;
-                at.y = result + band.row;
-                at.count = band.slices, at.above = band.above, at.border = border;
-                at.own = u32(int(band.row) - band.low), at.rows = band.rows;
-                at.own_term = !is_zero(at.coefficient[1]);
-                at.older_term = j > 0 && !is_zero(at.coefficient[2]);
-                at.n = n, at.lane = lane, at.share = share, at.kept = kept, at.passing = passing;
+                Step at{common};
+                at.values = values, at.columns = columns;
+                at.coefficient = reinterpret_cast<const T *>(memory() + common.coefficient) + 3 * j;
+                at.cur = reinterpret_cast<const char *>(memory() + common.x + (j & 1 ? common.bytes : 0u));
+                at.next = reinterpret_cast<char *>(memory() + common.x + (j & 1 ? 0u : common.bytes));
+                at.y = reinterpret_cast<char *>(out + ((i64(j + 1) * vectors + first) * n + band.low));
+                at.terms = !is_zero(at.coefficient[1]) + (j > 0 && !is_zero(at.coefficient[2]) ? 2 : 0);
+                at.n = n, at.share = share, at.kept = kept, at.passing = passing, at.lane = lane;
                 const u32 number = done + j + 1;
 #pragma unroll 1
                 for (int inner = 0; inner < 2; ++inner) {
-                    const u32 begin = inner ? early : 0u, end = inner ? rounds : early;
+                    const u32 border = band.above + band.below;
+                    const u32 low = inner ? border : 0u, high = inner ? band.slices : border;
+                    // What follows from the lane is found anew each time: for all slices at once it takes registers.
+                    asm volatile("" : "+r"(at.lane));
+                    const u32 *firsts = reinterpret_cast<const u32 *>(memory() + common.first);
 #pragma unroll
-                    for (int t = 0; t < HS; t += PAIR)
-                        if (t >= begin && t < end) {
+                    for (int t = 0; t < HS; t += PAIR) {
+                        const u32 s = warp + t * WARPS;
+                        if (s + (PAIR - 1) * WARPS >= low && s < high) {
                             T sum[PAIR][NB];
-                            u32 row[PAIR];
+                            u32 place[PAIR];
 #pragma unroll
                             for (int p = 0; p < PAIR; ++p) {
-                                const u32 s = warp + (t + p) * WARPS;
-                                const bool there = t + p < HS && s < band.slices;
-                                row[p] = there ? at.row_of(s) : 0xffffffffu;
-                                const char *here = at.cur + (at.own + (there ? row[p] : 0u)) * STRIDE;
-                                const int4 *table = reinterpret_cast<const int4 *>(offset) + (there ? s : 0u) * FOURS;
+                                place[p] = firsts[s + p * WARPS] + at.lane * STRIDE;
+                                const int4 *table = reinterpret_cast<const int4 *>(memory()) + (s + p * WARPS) * FOURS;
 #pragma unroll
                                 for (int v = 0; v < NB; ++v) sum[p][v] = zero<T>();
 #pragma unroll
@@ -332,29 +365,33 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
                                     const int4 off = table[f];
 #pragma unroll
                                     for (int q = 4 * f; q < HW && q < 4 * f + 4; ++q)
-                                        take(sum[p], held[t + p < HS ? t + p : t][q],
-                                             here + (q % 4 == 0 ? off.x : q % 4 == 1 ? off.y : q % 4 == 2 ? off.z : off.w));
+                                        take(sum[p], held[t + p][q],
+                                             at.cur + place[p] +
+                                                 (q % 4 == 0 ? off.x : q % 4 == 1 ? off.y : q % 4 == 2 ? off.z : off.w));
                                 }
                             }
 #pragma unroll
                             for (int p = 0; p < PAIR; ++p) {
-                                const u32 s = warp + (t + p) * WARPS;
-                                if (t + p < HS && more >> (t + p) & 1)
-                                    at.others(s, row[p], sum[p], STREAM ? following(s) : 0u, ahead);
-                                if (t + p < HS) at.finish(row[p], sum[p]);
+                                const u32 mine = s + p * WARPS;
+                                if (mine >= low && mine < high) {
+                                    if (more >> (t + p) & 1)
+                                        at.others(mine, place[p], sum[p], STREAM ? following(mine) : NONE, ahead);
+                                    at.finish(place[p], sum[p]);
+                                }
                             }
                         }
+                    }
+                    // The others begin behind the held ones, in the round of the first one at hand.
+                    u32 s = warp + HS * WARPS;
+                    if (s < low) s += (low - s + WARPS - 1) / WARPS * WARPS;
 #pragma unroll 1
-                    for (u32 t = max(begin, u32(HS)); t < end; ++t) {
-                        const u32 s = warp + t * WARPS;
-                        if (s < band.slices) {
-                            T sum[NB];
+                    for (; s < high; s += WARPS) {
+                        T sum[NB];
 #pragma unroll
-                            for (int v = 0; v < NB; ++v) sum[v] = zero<T>();
-                            const u32 row = at.row_of(s);
-                            at.others(s, row, sum, STREAM ? following(s) : 0u, ahead);
-                            at.finish(row, sum);
-                        }
+                        for (int v = 0; v < NB; ++v) sum[v] = zero<T>();
+                        const u32 place = firsts[s] + at.lane * STRIDE;
+                        at.others(s, place, sum, STREAM ? following(s) : NONE, ahead);
+                        at.finish(place, sum);
                     }
                     if (!inner) {
                         if (warp == WARPS - 1) {
@@ -363,7 +400,16 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
                         } else announce<THREADS>();
                     }
                 }
-                if (j + 1 < k) fetch(band, neighbour_of, flags, number, result, n, at.next, thread);
+                if (j + 1 < k) {
+                    if (warp == 0) {
+                        for (u32 q = lane; q < band.neighbours; q += 32) {
+                            const u32 *flag = flags + neighbour_of[band.neighbour + q];
+                            while (int(flag_of(flag) - number) < 0) {}
+                        }
+                    }
+                    __syncthreads();
+                    fetch(band, out + (i64(j + 1) * vectors + first) * n, n, at.next, thread);
+                }
                 __syncthreads();
             }
             done += k;

@@ -6,7 +6,7 @@ in one contiguous window, so there are no lists of nodes and no columns to read;
 
 Shared memory of a thread block, in bytes, for NB start vectors at a time (w: bytes of a value):
 
-    3 k w  +  32 slices  +  4 offsets  +  2 window NB w  +  slots 32 w  +  scattered slots 64
+    3 k w  +  36 slices  +  4 offsets  +  2 window NB w  +  slots 32 w  +  scattered slots 64
 
 Traffic per call and start vector: the matrix once (w / fill bytes an entry), k times what does not stay on chip or in
 L2, x and k results. Flops: 2 nnz k.
@@ -43,10 +43,11 @@ _SOURCE = Path(__file__).with_name("diagonals.cu")
 _LEAST_FILL, _MOST_SCATTERED = 0.7, 0.25
 #: Slices of 32 rows that are looked at before all of them are.
 _SAMPLE = 64
-#: What a slice costs beside its slots, in slots.
-_SLICE_WORK = 2.5
+#: What a slice costs beside its slots, in slots; and what those cost, each and at all, that it has beyond the usual ones,
+#: which are read one after another from shared memory.
+_SLICE_WORK, _EXTRA_WORK, _EXTRAS_WORK = 4.0, 1.5, 3.0
 #: Bytes of shared memory that the kernel has besides.
-_STATIC = 96
+_STATIC = 128
 #: 32-bit registers of a thread that its slots may not take.
 _WORKING_REGISTERS = 32
 
@@ -155,6 +156,7 @@ def lay_out(matrix: Matrix, plan: Plan, device: CudaDevice) -> LaidOut:
     span = -(-(bands.high - bands.low) * vectors * size // 16) * 16
     rounded = -(-slots // 4) * 4 if slices else 0
     fixed = _STATIC + -(-3 * plan.k * size // 16) * 16 + count * BAND_SLICE.itemsize + 2 * span
+    fixed += -(-np.maximum(count, slices * warps) // 4) * 16
     fixed += 4 * slices * warps * rounded
     limit = min(device.shared_per_block, device.shared_per_sm // per_sm - 1024)
     room = limit - fixed
@@ -276,8 +278,10 @@ def _bands(matrix: Matrix, parts: int) -> Bands:
     key = ("akx.kernels.cuda.diagonals", parts)
     if key not in matrix.pattern_cache:
         found = diagonals(matrix)
-        work = np.zeros(found.scattered.size + 1)
-        np.cumsum(found.uniform + 2.0 * found.scattered + _SLICE_WORK, out=work[1:])
+        usual = np.median(found.uniform)
+        extra = np.maximum(found.uniform - usual, 0) + 2.0 * found.scattered
+        each = usual + _SLICE_WORK + _EXTRA_WORK * extra + _EXTRAS_WORK * (extra > 0)
+        work = np.concatenate([[0.0], np.cumsum(each)])
         matrix.pattern_cache[key] = windows(found, even_cuts(work, parts))
     bands: Bands = matrix.pattern_cache[key]
     return bands
