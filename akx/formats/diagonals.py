@@ -3,8 +3,9 @@
 A slot is one value for each of the 32 rows of a slice. In a *uniform* slot all of them lie on one diagonal, so that one
 offset (column - row) stands for 32 columns; in a *scattered* slot every row has a 16-bit column of its own. Each slice
 has the diagonals that pay: with the diagonals of a slice by falling number of entries, u of them are uniform and the
-entries left are scattered, u such that (uniform + 2 scattered) slots are fewest. Lines of a grid, whatever their
-lengths, give few diagonals to a slice though many to the matrix.
+entries left are scattered, u such that (uniform + 2 scattered) slots are fewest. Or it is cut in two, where that takes
+fewer slots: rows from `cut` on have diagonals of their own, and a slot has two offsets. Lines of a grid, whatever their
+lengths, then take no more slots where one line ends and the next begins.
 
 Layout of slot s: ``values[s * 32 + row of the slice]``. A part computes contiguous rows and sees x in a contiguous
 window of rows; a column is a row of the window, so uniform padding (value 0) may point before the first and behind the
@@ -68,7 +69,7 @@ BAND_SLICE = np.dtype(
         ("near_scattered", "u2"),
         ("fars", "u2"),
         ("far_scattered", "u2"),
-        ("spare", "u4"),
+        ("cut", "u4"),
     ]
 )
 #: Diagonals of a slice that are looked at; a slice with more of them is scattered.
@@ -84,8 +85,10 @@ class Diagonals:
     rows : int
     ptr : (slices+1,) array of int64
         Into `offset`: the uniform slots of each slice.
-    offset : array of int64
-        column - row, increasing in each slice.
+    offset, later : arrays of int64
+        column - row, of the rows before the cut and of the others; increasing in each slice, then 0 where one has less.
+    cut : (slices,) array of int64
+        Rows before the cut; 32 where there is none.
     scattered : (slices,) array of int64
         Scattered slots, which come behind the uniform ones.
     slot : (nnz,) array of uint16
@@ -97,6 +100,8 @@ class Diagonals:
     rows: int
     ptr: NDArray[np.int64]
     offset: NDArray[np.int64]
+    later: NDArray[np.int64]
+    cut: NDArray[np.int64]
     scattered: NDArray[np.int64]
     slot: NDArray[np.uint16]
     low: NDArray[np.int64]
@@ -149,7 +154,8 @@ class Deal:
     slices : (slices,) array of BAND_SLICE
         In each part border slices first.
     offsets : array of int32
-        Part after part: of held slots, `held_slots` rounded up to 4 for each slice that holds any, then of the others.
+        Part after part: of held slots, twice `held_slots` rounded up to 4 for each slice that holds any, then of the
+        others: before the cut, then from it on.
     columns : (scattered slots * 32,) array of uint16
         Rows of the window; those in shared memory first in each part.
     neighbours : array of uint32
@@ -180,14 +186,14 @@ def diagonals_of(pattern: Pattern) -> Diagonals:
     uniform, scattered = np.zeros(slices, dtype=np.int64), np.zeros(slices, dtype=np.int64)
     slot = np.zeros(pattern.nnz, dtype=np.uint16)
     low, high = np.zeros(slices, dtype=np.int64), np.zeros(slices, dtype=np.int64)
-    offset = np.zeros(slices * _MOST_DIAGONALS, dtype=np.int32)
-    _choose(pattern.indptr, pattern.indices, uniform, scattered, offset, slot, low, high)
+    offset, later = (np.zeros(slices * _MOST_DIAGONALS, dtype=np.int32) for _ in range(2))
+    cut = np.zeros(slices, dtype=np.int64)
+    _choose(pattern.indptr, pattern.indices, uniform, scattered, offset, later, cut, slot, low, high)
     ptr = np.zeros(slices + 1, dtype=np.int64)
     np.cumsum(uniform, out=ptr[1:])
     kept = np.arange(_MOST_DIAGONALS) < uniform[:, None]
-    return Diagonals(
-        pattern.rows, ptr, offset.reshape(slices, -1)[kept].astype(np.int64), scattered, slot, low, high
-    )
+    first, second = (a.reshape(slices, -1)[kept].astype(np.int64) for a in (offset, later))
+    return Diagonals(pattern.rows, ptr, first, second, cut, scattered, slot, low, high)
 
 
 def windows(diagonals: Diagonals, cuts: NDArray[np.int64]) -> Bands:
@@ -254,20 +260,20 @@ def deal(
     holds = number < held_slices * warps
     held = np.where(holds, np.minimum(uniform, held_slots), 0)
     rest = uniform - held
-    room = room - 4 * (np.bincount(part_of, rest, minlength=count).astype(np.int64) + 3)
+    room = room - 8 * (np.bincount(part_of, rest, minlength=count).astype(np.int64) + 3)
     nears = _near(rest, scattered, cuts, part_of, room, size)
     near_uniform = np.minimum(nears, rest)
     near_scattered = nears - near_uniform
     fars, far_scattered = rest - near_uniform, scattered - near_scattered
     rounded = -(-held_slots // 4) * 4 if held_slices else 0
-    offset_held = held_slices * warps * rounded
+    offset_held = 2 * held_slices * warps * rounded
     held_total = np.minimum(slices, held_slices * warps) * (held_slots if held_slices else 0)
     near_total, far_total = _sums(nears, cuts), _sums(fars + far_scattered, cuts)
     start = np.zeros(count + 1, dtype=np.int64)
     np.cumsum(held_total + near_total + far_total, out=start[1:])
     column_start = np.zeros(count + 1, dtype=np.int64)
     np.cumsum(_sums(scattered, cuts), out=column_start[1:])
-    offsets = offset_held + -(-_sums(rest, cuts) // 4) * 4
+    offsets = offset_held + -(-2 * _sums(rest, cuts) // 4) * 4
     offset_start = np.zeros(count + 1, dtype=np.int64)
     np.cumsum(offsets, out=offset_start[1:])
     span = bands.high - bands.low
@@ -288,7 +294,7 @@ def deal(
     table["near"], table["nears"], table["near_scattered"] = _before(nears, cuts), near_uniform, near_scattered
     table["far"] = (start[:-1] + held_total + near_total)[part_of] + _before(fars + far_scattered, cuts)
     table["fars"], table["far_scattered"] = fars, far_scattered
-    table["offset"] = offset_held + _before(rest, cuts)
+    table["offset"], table["cut"] = offset_held + 2 * _before(rest, cuts), diagonals.cut[order]
     table["column"] = _before(near_scattered, cuts)
     table["far_column"] = (column_start[:-1] + parts["columns"])[part_of] + _before(far_scattered, cuts)
     columns = np.zeros(int(column_start[-1]) * WARP, dtype=np.uint16)
@@ -300,6 +306,7 @@ def deal(
         diagonals.slot,
         diagonals.ptr,
         diagonals.offset,
+        diagonals.later,
         order,
         held,
         holds,
@@ -309,7 +316,8 @@ def deal(
         near_uniform,
         near_scattered,
         fars,
-        offset_start[:-1][part_of] + number * rounded,
+        offset_start[:-1][part_of] + 2 * number * rounded,
+        rounded,
         offset_start[:-1][part_of] + table["offset"],
         column_start[:-1][part_of] + table["column"],
         table["far_column"].astype(np.int64),
@@ -363,7 +371,16 @@ def _sums(sizes: NDArray[Any], first: NDArray[np.int64]) -> NDArray[np.int64]:
 
 @njit(nogil=True, cache=True)
 def _choose(
-    indptr: Any, indices: Any, uniform: Any, scattered: Any, offset: Any, slot: Any, low: Any, high: Any
+    indptr: Any,
+    indices: Any,
+    uniform: Any,
+    scattered: Any,
+    offset: Any,
+    later: Any,
+    cut: Any,
+    slot: Any,
+    low: Any,
+    high: Any,
 ) -> None:
     rows, most = indptr.size - 1, _MOST_DIAGONALS
     known, mask = np.empty(most, np.int64), np.empty(most, np.uint32)
@@ -397,6 +414,7 @@ def _choose(
         best, width = 0, 0
         for i in range(first, stop):
             width = max(width, left[i - first])
+        longest = width
         count = max(count, 0)
         taken[:] = False
         chosen[:] = False
@@ -419,21 +437,41 @@ def _choose(
                 least, best = u + 1 + 2 * width, u + 1
                 scattered[s] = width
                 chosen[:] = taken
+        cut[s] = WARP
+        for c in range(1, stop - first if count and least > longest else 1):
+            one = other = 0
+            for k in range(count):
+                one += mask[k] & ((np.int64(1) << c) - 1) != 0
+                other += (mask[k] >> np.uint32(c)) != 0
+            if max(one, other) < least:
+                least, best, cut[s], scattered[s] = max(one, other), max(one, other), c, 0
         uniform[s] = best
-        k = 0
+        below = (np.int64(1) << cut[s]) - 1
+        here = s * most
+        k = j = 0
         for m in range(count):
-            if chosen[m]:
-                offset[s * most + k] = known[m]
+            before = chosen[m] if cut[s] == WARP else mask[m] & below != 0
+            behind = chosen[m] if cut[s] == WARP else mask[m] >> np.uint32(cut[s]) != 0
+            if before:
+                offset[here + k] = known[m]
+                k += 1
+            if behind:
+                later[here + j] = known[m]
+                j += 1
+            if before or behind:
                 low[s] = min(low[s], first + known[m])
                 high[s] = max(high[s], first + WARP + known[m])
-                k += 1
+        number = k, j
         for i in range(first, stop):
-            k, lone = 0, best
+            k, lone = 0, uniform[s]
+            second = i - first >= cut[s]
+            mine = later if second else offset
+            best = number[1] if second else number[0]
             for p in range(np.int64(indptr[i]), np.int64(indptr[i + 1])):
                 wanted = np.int64(indices[p]) - i
-                while k < best and offset[s * most + k] < wanted:
+                while k < best and mine[here + k] < wanted:
                     k += 1
-                if k < best and offset[s * most + k] == wanted:
+                if k < best and mine[here + k] == wanted:
                     slot[p] = k
                 else:
                     slot[p] = lone
@@ -447,6 +485,7 @@ def _fill(
     slot: Any,
     ptr: Any,
     diagonal: Any,
+    later: Any,
     order: Any,
     held: Any,
     holds: Any,
@@ -457,6 +496,7 @@ def _fill(
     near_scattered: Any,
     fars: Any,
     held_offset: Any,
+    rounded: Any,
     offset_at: Any,
     column_at: Any,
     far_column: Any,
@@ -472,8 +512,10 @@ def _fill(
         for q in range(uniform):
             if q < held[t]:
                 offset[held_offset[t] + q] = diagonal[ptr[s] + q]
+                offset[held_offset[t] + rounded + q] = later[ptr[s] + q]
             else:
                 offset[offset_at[t] + q - held[t]] = diagonal[ptr[s] + q]
+                offset[offset_at[t] + uniform - held[t] + q - held[t]] = later[ptr[s] + q]
         own = first - low[t]
         for lane in range(WARP):
             for q in range(near_scattered[t]):

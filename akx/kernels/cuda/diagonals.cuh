@@ -29,7 +29,7 @@ struct alignas(16) BandSlice {
     u32 column, far_column;     // first scattered slot in shared memory (of the part), and in global memory (of all)
     u16 nears, near_scattered;  // numbers
     u16 fars, far_scattered;
-    u32 spare;
+    u32 cut;                    // rows from here on have offsets of their own, behind those of the others
 };
 
 // cp.async of 4, 8 or 16 bytes.
@@ -61,15 +61,19 @@ __device__ __forceinline__ void store_once(cdouble *p, cdouble v) {
 }
 
 template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diagonals {
-    static constexpr int WARPS = THREADS / 32, STRIDE = NB * int(sizeof(T));
+    // The last warp publishes the border, and waits for that of others, while the rest is computed.
+    static constexpr int WARPS = THREADS / 32 - 1, STRIDE = NB * int(sizeof(T));
     // Offsets of a slice with held slots, read four at a time.
     static constexpr int FOURS = (HW + 3) / 4;
     // Slices with held slots that a warp does at once.
     static constexpr int PAIR = HS % 2 == 0 && HS > 0 && NB == 1 && sizeof(T) <= 8 ? 2 : 1;
-    static constexpr int AHEAD = !STREAM ? 1 : (sizeof(T) > 8 ? 4 : 8);
+    // Entries of the halo that a thread asks for at a time.
     static constexpr int BATCH = NB > 1 || sizeof(T) > 8 ? 1 : 4;
+    static constexpr int AHEAD = !STREAM ? 1 : (sizeof(T) > 8 ? 4 : 8);
 
     static constexpr u32 NONE = 0xffffffffu;
+    // A slice's first row in the window, in bytes, and its cut share a word.
+    static constexpr u32 CUT = 24;
 
     struct alignas(STRIDE < 16 ? STRIDE : 16) Pack {
         T of[NB];
@@ -105,19 +109,22 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
         const char *cur;  // x in shared memory
         char *next;
         char *y;          // the result at the window's first row, which may lie before the matrix
-        u32 terms;        // 1: b_j is not zero, 2: c_j is not
+        u32 terms, end;   // 1: b_j is not zero, 2: c_j is not; the place behind the last own row
+        T first_term;     // a_j
         i64 n;
         u32 lane, share;
         u64 kept, passing;
 
-        __device__ __forceinline__ void finish(u32 place, const T (&sum)[NB]) const {
-            if (place >= common.end) return;
-            // Asked anew for each slice: the compiler would make a copy of the whole step for each case.
-            u32 asked = terms;
-            asm volatile("" : "+r"(asked));
-            Pack made;
+        // MORE: the rest of a slice that has been finished without it.
+        template <bool MORE> __device__ __forceinline__ void finish(u32 place, const T (&sum)[NB]) const {
+            if (place >= end) return;
+            Pack made = {};
+            if (MORE) made = *reinterpret_cast<const Pack *>(next + place);
 #pragma unroll
-            for (int v = 0; v < NB; ++v) made.of[v] = mad(coefficient[0], sum[v], zero<T>());
+            for (int v = 0; v < NB; ++v) made.of[v] = mad(first_term, sum[v], made.of[v]);
+            // Asked anew for each slice: the compiler would make a copy of the whole step for each case.
+            u32 asked = MORE ? 0u : terms;
+            if (!MORE) asm volatile("" : "+r"(asked));
             if (asked & 1) {
                 const Pack now = *reinterpret_cast<const Pack *>(cur + place);
 #pragma unroll
@@ -139,6 +146,7 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
             const char *here = cur + place;
             const T *value = reinterpret_cast<const T *>(memory() + common.values) + slice.near * 32 + lane;
             const int *off = reinterpret_cast<const int *>(memory()) + slice.offset;
+            if (lane >= slice.cut) off += u32(slice.nears) + slice.fars;
 #pragma unroll 4
             for (u32 q = 0; q < slice.nears; ++q) take(sum, value[q * 32], here + off[q]);
             value += slice.nears * 32;
@@ -272,7 +280,7 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
             const u32 s = warp + t * WARPS;
             const T *from = values + (u64(band.held) + s * HW) * 32 + lane;
 #pragma unroll
-            for (int q = 0; q < HW; ++q) held[t][q] = s < band.slices ? load_kept(from + q * 32, once) : zero<T>();
+            for (int q = 0; q < HW; ++q) held[t][q] = warp < WARPS && s < band.slices ? load_kept(from + q * 32, once) : zero<T>();
         }
         for (u32 i = thread; i < 3 * k; i += THREADS)
             reinterpret_cast<T *>(memory() + common.coefficient)[i] = coefficients[i];
@@ -282,7 +290,8 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
             const u32 border = band.above + band.below;
             const u32 number = s < band.above ? s : (s < border ? s + (band.slices - border) : s - band.below);
             const u32 first = (u32(int(band.row) - band.low) + number * 32) * STRIDE;
-            reinterpret_cast<u32 *>(memory() + common.first)[s] = s < band.slices ? first : 0u;
+            const u32 cut = slice_of[band.slice + min(s, band.slices - 1)].cut;
+            reinterpret_cast<u32 *>(memory() + common.first)[s] = s < band.slices ? first | cut << CUT : 0u;
         }
         u32 more = 0;  // a bit for each slice that has other slots than those in registers
         Asked ahead = {};
@@ -327,7 +336,7 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
                 at.values = values, at.columns = columns, at.lane = lane, at.share = share;
                 at.kept = kept, at.passing = passing;
                 const u32 begin = next_from(0);
-                if (begin < band.slices)
+                if (warp < WARPS && begin < band.slices)
                     at.ask(begin, reinterpret_cast<const BandSlice *>(memory() + common.slices)[begin], 0, ahead);
             }
 #pragma unroll 1
@@ -338,16 +347,25 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
                 at.cur = reinterpret_cast<const char *>(memory() + common.x + (j & 1 ? common.bytes : 0u));
                 at.next = reinterpret_cast<char *>(memory() + common.x + (j & 1 ? 0u : common.bytes));
                 at.y = reinterpret_cast<char *>(out + ((i64(j + 1) * vectors + first) * n + band.low));
+                at.end = common.end, at.first_term = at.coefficient[0];
                 at.terms = !is_zero(at.coefficient[1]) + (j > 0 && !is_zero(at.coefficient[2]) ? 2 : 0);
                 at.n = n, at.share = share, at.kept = kept, at.passing = passing, at.lane = lane;
-                const u32 number = done + j + 1;
+                const u32 number = done + j + 1, border = band.above + band.below, count = band.slices;
+                const u32 *firsts = reinterpret_cast<const u32 *>(memory() + common.first);
+                if (warp == WARPS) {
+                    await_announcements<THREADS>();
+                    if (lane == 0) raise(flags + me, number);
+                    if (j + 1 < k)
+                        for (u32 q = lane; q < band.neighbours; q += 32) {
+                            const u32 *flag = flags + neighbour_of[band.neighbour + q];
+                            while (int(flag_of(flag) - number) < 0) {}
+                        }
+                } else {
 #pragma unroll 1
                 for (int inner = 0; inner < 2; ++inner) {
-                    const u32 border = band.above + band.below;
-                    const u32 low = inner ? border : 0u, high = inner ? band.slices : border;
+                    const u32 low = inner ? border : 0u, high = inner ? count : border;
                     // What follows from the lane is found anew each time: for all slices at once it takes registers.
                     asm volatile("" : "+r"(at.lane));
-                    const u32 *firsts = reinterpret_cast<const u32 *>(memory() + common.first);
 #pragma unroll
                     for (int t = 0; t < HS; t += PAIR) {
                         const u32 s = warp + t * WARPS;
@@ -356,8 +374,10 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
                             u32 place[PAIR];
 #pragma unroll
                             for (int p = 0; p < PAIR; ++p) {
-                                place[p] = firsts[s + p * WARPS] + at.lane * STRIDE;
-                                const int4 *table = reinterpret_cast<const int4 *>(memory()) + (s + p * WARPS) * FOURS;
+                                const u32 found = firsts[s + p * WARPS];
+                                place[p] = (found & ((1u << CUT) - 1)) + at.lane * STRIDE;
+                                const u32 number = 2 * (s + p * WARPS) + (at.lane >= found >> CUT);
+                                const int4 *table = reinterpret_cast<const int4 *>(memory()) + number * FOURS;
 #pragma unroll
                                 for (int v = 0; v < NB; ++v) sum[p][v] = zero<T>();
 #pragma unroll
@@ -373,40 +393,25 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
 #pragma unroll
                             for (int p = 0; p < PAIR; ++p) {
                                 const u32 mine = s + p * WARPS;
-                                if (mine >= low && mine < high) {
-                                    if (more >> (t + p) & 1)
-                                        at.others(mine, place[p], sum[p], STREAM ? following(mine) : NONE, ahead);
-                                    at.finish(place[p], sum[p]);
-                                }
+                                if (mine >= low && mine < high) at.template finish<false>(place[p], sum[p]);
                             }
                         }
                     }
-                    // The others begin behind the held ones, in the round of the first one at hand.
-                    u32 s = warp + HS * WARPS;
-                    if (s < low) s += (low - s + WARPS - 1) / WARPS * WARPS;
-#pragma unroll 1
-                    for (; s < high; s += WARPS) {
+                    // What is not in registers: added to what the slice has, or all there is.
+                    u32 s = low + (warp + WARPS - low % WARPS) % WARPS;
+                    for (s = next_from(s / WARPS); s < high; s = next_from(s / WARPS + 1)) {
                         T sum[NB];
 #pragma unroll
                         for (int v = 0; v < NB; ++v) sum[v] = zero<T>();
-                        const u32 place = firsts[s] + at.lane * STRIDE;
+                        const u32 place = (firsts[s] & ((1u << CUT) - 1)) + at.lane * STRIDE;
                         at.others(s, place, sum, STREAM ? following(s) : NONE, ahead);
-                        at.finish(place, sum);
+                        if (HS > 0 && s < u32(HS * WARPS)) at.template finish<true>(place, sum);
+                        else at.template finish<false>(place, sum);
                     }
-                    if (!inner) {
-                        if (warp == WARPS - 1) {
-                            await_announcements<THREADS>();
-                            if (lane == 0) raise(flags + me, number);
-                        } else announce<THREADS>();
-                    }
+                    if (!inner) announce<THREADS>();
+                }
                 }
                 if (j + 1 < k) {
-                    if (warp == 0) {
-                        for (u32 q = lane; q < band.neighbours; q += 32) {
-                            const u32 *flag = flags + neighbour_of[band.neighbour + q];
-                            while (int(flag_of(flag) - number) < 0) {}
-                        }
-                    }
                     __syncthreads();
                     fetch(band, out + (i64(j + 1) * vectors + first) * n, n, at.next, thread);
                 }

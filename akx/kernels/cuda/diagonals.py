@@ -49,7 +49,7 @@ _SLICE_WORK, _EXTRA_WORK, _EXTRAS_WORK = 4.0, 1.5, 3.0
 #: Bytes of shared memory that the kernel has besides.
 _STATIC = 128
 #: 32-bit registers of a thread that its slots may not take.
-_WORKING_REGISTERS = 32
+_WORKING_REGISTERS = 48
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def default_options(matrix: Matrix, device: CudaDevice) -> dict[str, Option]:
     width = int(np.median(uniform)) if uniform.size else 1
     per_warp = -(-uniform.size // max(device.sms, 1) // 16)
     slots = max((n for n in HELD_SLOTS if n <= max(width, 1)), default=1)
-    room = (128 - 2 * _WORKING_REGISTERS) * 4 // matrix.dtype.itemsize
+    room = (128 - _WORKING_REGISTERS) * 4 // matrix.dtype.itemsize
     slices = max((n for n in HELD_SLICES if n * slots <= room and (n == 0 or n < 2 * per_warp)), default=0)
     return {
         "block": 512,
@@ -150,20 +150,20 @@ def lay_out(matrix: Matrix, plan: Plan, device: CudaDevice) -> LaidOut:
     """Deal the matrix to one part for each thread block. Raises :class:`InfeasibleError`."""
     per_sm, vectors, size = int(plan.option("blocks_per_sm", 1)), int(plan.option("vectors", 1)), matrix.dtype.itemsize
     threads, slices, slots = _form(plan)
-    warps = threads // WARP
+    warps = threads // WARP - 1
     bands, found = _bands(matrix, device.sms * per_sm), diagonals(matrix)
     count = np.diff(bands.cuts)
     span = -(-(bands.high - bands.low) * vectors * size // 16) * 16
     rounded = -(-slots // 4) * 4 if slices else 0
     fixed = _STATIC + -(-3 * plan.k * size // 16) * 16 + count * BAND_SLICE.itemsize + 2 * span
     fixed += -(-np.maximum(count, slices * warps) // 4) * 16
-    fixed += 4 * slices * warps * rounded
+    fixed += 8 * slices * warps * rounded
     limit = min(device.shared_per_block, device.shared_per_sm // per_sm - 1024)
     room = limit - fixed
     dealt = deal(pattern_of(matrix), found, bands, warps, slices, slots, room, size)
     parts = dealt.parts
     shared = fixed + parts["nears"].astype(np.int64) * (WARP * size) + parts["columns"].astype(np.int64) * (2 * WARP)
-    shared += 4 * (parts["offsets"].astype(np.int64) - slices * warps * rounded)
+    shared += 4 * (parts["offsets"].astype(np.int64) - 2 * slices * warps * rounded)
     most = int(shared.max(initial=0))
     if most > limit:
         raise InfeasibleError(
@@ -227,7 +227,7 @@ class DiagonalsProgram(CudaProgram):
                 found = self._laid_out
                 given = macros(
                     self.dtype,
-                    WARP * found.warps,
+                    WARP * (found.warps + 1),
                     found.held_slices,
                     found.held_slots,
                     size,
@@ -246,7 +246,7 @@ class DiagonalsProgram(CudaProgram):
         for first, last, size in vector_groups(vectors, self._laid_out.vectors):
             self._kernels[size].launch(
                 self._count,
-                WARP * self._laid_out.warps,
+                WARP * (self._laid_out.warps + 1),  # one of them exchanges
                 [
                     *self._tables,
                     self._values,
