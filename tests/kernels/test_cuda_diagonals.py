@@ -150,15 +150,18 @@ def test_lines_of_any_length_are_diagonals_and_leftovers_are_scattered() -> None
     assert lone.uniform.tolist() == [3] + [4] + [3] * 8 or lone.scattered.sum() == 1
 
 
-@pytest.mark.parametrize("name", ["mc2depi", "pentadiagonal", "9-point"])
-def test_the_space_offers_diagonals_where_rows_have_them(name: str) -> None:
-    matrix, gpu = make(name, "float64"), small_gpu(2, 227 * 1024)
-    offered = resident.SCHEDULE.space(matrix, gpu, 4)[0]
-    if diagonals.suits(matrix) is None:
-        assert DIA in offered.choices
+@pytest.mark.parametrize(("shared", "offered"), [(227 * 1024, True), (16_000, False)])
+def test_the_space_offers_diagonals_where_all_stays_on_the_chip(shared: int, offered: bool) -> None:
+    """And then the default has them, so that the tuner tries them first."""
+    matrix, gpu = Matrix.from_any(sp.csr_array(gallery.epidemic(150))), small_gpu(2, shared)
+    assert diagonals.suits(matrix) is None
     plan = resident.SCHEDULE.untuned_for(matrix, gpu, 4)
-    assert resident.SCHEDULE.feasible(plan, matrix, gpu) is None
-    assert (plan.variant == DIA) == (diagonals.suits(matrix) is None)
+    assert (DIA in resident.SCHEDULE.space(matrix, gpu, 4)[0].choices) is offered
+    assert (plan.variant == DIA) is offered
+    if offered:
+        assert resident.SCHEDULE.feasible(plan, matrix, gpu) is None
+        assert diagonals.lay_out(matrix, plan, gpu).deal.far_slots == 0
+        assert plan.options["held_slots"] == 4
 
 
 def test_reasons() -> None:

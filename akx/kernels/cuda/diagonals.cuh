@@ -2,12 +2,13 @@
 //
 //     v_{j+1} = a_j A v_j + b_j v_j + c_j v_{j-1}
 //
-// A slice is 32 consecutive rows, a row per lane. Its slots are uniform (one offset for all lanes) or scattered (a
-// 16-bit row of the window per lane); they are in registers (HS slices per warp, HW uniform slots each), in shared
-// memory, and in global memory (the rest, read again in each step; STREAM says that there are any). x lies in shared
-// memory, once for even steps and once for odd ones, in a window of consecutive rows; it has zeros before the first and
-// behind the last row of the matrix. A warp takes every WARPS-th slice; the first rounds hold those that other windows
-// reach into and are published before the others are computed. See akx/formats/diagonals.py for the layout.
+// A slice is 32 consecutive rows, a row per lane. Its slots are uniform (one offset for the lanes before the slice's
+// cut, one for the others) or scattered (a 16-bit row of the window per lane); they are in registers (HS slices per
+// warp, HW uniform slots each), in shared memory, and in global memory (the rest, read again in each step; STREAM says
+// that there are any). x lies in shared memory, once for even steps and once for odd ones, in a window of consecutive
+// rows; it has zeros before the first and behind the last row of the matrix. A warp takes every WARPS-th slice; first
+// come those that other windows reach into. When all of these are stored the last warp publishes them and waits for
+// the neighbours, while the others compute the rest. See akx/formats/bands.py for the layout.
 #pragma once
 #include "parts.cuh"
 
@@ -31,6 +32,10 @@ struct alignas(16) BandSlice {
     u16 fars, far_scattered;
     u32 cut;                    // rows from here on have offsets of their own, behind those of the others
 };
+
+__device__ __forceinline__ int one_of(const int4 &four, int i) {
+    return i == 0 ? four.x : (i == 1 ? four.y : (i == 2 ? four.z : four.w));
+}
 
 // cp.async of 4, 8 or 16 bytes.
 template <int BYTES> __device__ __forceinline__ void copy_some(void *to, const void *from) {
@@ -178,9 +183,10 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
             for (int u = 0; u < AHEAD; ++u)
                 if (f + u < all) {
                     ahead.value[u] = load_kept(value + u * 32, policy);
-                    if (f + u >= slice.fars)
-                        ahead.column[u] = load_kept(columns + (u64(slice.far_column) + (f + u - slice.fars)) * 32 + lane,
-                                                    policy);
+                    if (f + u >= slice.fars) {
+                        const u64 slot = u64(slice.far_column) + (f + u - slice.fars);
+                        ahead.column[u] = load_kept(columns + slot * 32 + lane, policy);
+                    }
                 }
         }
     };
@@ -278,9 +284,10 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
 #pragma unroll
         for (int t = 0; t < HS; ++t) {
             const u32 s = warp + t * WARPS;
+            const bool there = warp < WARPS && s < band.slices;
             const T *from = values + (u64(band.held) + s * HW) * 32 + lane;
 #pragma unroll
-            for (int q = 0; q < HW; ++q) held[t][q] = warp < WARPS && s < band.slices ? load_kept(from + q * 32, once) : zero<T>();
+            for (int q = 0; q < HW; ++q) held[t][q] = there ? load_kept(from + q * 32, once) : zero<T>();
         }
         for (u32 i = thread; i < 3 * k; i += THREADS)
             reinterpret_cast<T *>(memory() + common.coefficient)[i] = coefficients[i];
@@ -362,54 +369,52 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
                         }
                 } else {
 #pragma unroll 1
-                for (int inner = 0; inner < 2; ++inner) {
-                    const u32 low = inner ? border : 0u, high = inner ? count : border;
-                    // What follows from the lane is found anew each time: for all slices at once it takes registers.
-                    asm volatile("" : "+r"(at.lane));
+                    for (int inner = 0; inner < 2; ++inner) {
+                        const u32 low = inner ? border : 0u, high = inner ? count : border;
+                        // What follows from the lane is found anew each time: for all slices it takes registers.
+                        asm volatile("" : "+r"(at.lane));
 #pragma unroll
-                    for (int t = 0; t < HS; t += PAIR) {
-                        const u32 s = warp + t * WARPS;
-                        if (s + (PAIR - 1) * WARPS >= low && s < high) {
-                            T sum[PAIR][NB];
-                            u32 place[PAIR];
+                        for (int t = 0; t < HS; t += PAIR) {
+                            const u32 s = warp + t * WARPS;
+                            if (s + (PAIR - 1) * WARPS >= low && s < high) {
+                                T sum[PAIR][NB];
+                                u32 place[PAIR];
 #pragma unroll
-                            for (int p = 0; p < PAIR; ++p) {
-                                const u32 found = firsts[s + p * WARPS];
-                                place[p] = (found & ((1u << CUT) - 1)) + at.lane * STRIDE;
-                                const u32 number = 2 * (s + p * WARPS) + (at.lane >= found >> CUT);
-                                const int4 *table = reinterpret_cast<const int4 *>(memory()) + number * FOURS;
+                                for (int p = 0; p < PAIR; ++p) {
+                                    const u32 found = firsts[s + p * WARPS];
+                                    place[p] = (found & ((1u << CUT) - 1)) + at.lane * STRIDE;
+                                    const u32 number = 2 * (s + p * WARPS) + (at.lane >= found >> CUT);
+                                    const int4 *table = reinterpret_cast<const int4 *>(memory()) + number * FOURS;
 #pragma unroll
-                                for (int v = 0; v < NB; ++v) sum[p][v] = zero<T>();
+                                    for (int v = 0; v < NB; ++v) sum[p][v] = zero<T>();
 #pragma unroll
-                                for (int f = 0; f < FOURS; ++f) {
-                                    const int4 off = table[f];
+                                    for (int f = 0; f < FOURS; ++f) {
+                                        const int4 off = table[f];
 #pragma unroll
-                                    for (int q = 4 * f; q < HW && q < 4 * f + 4; ++q)
-                                        take(sum[p], held[t + p][q],
-                                             at.cur + place[p] +
-                                                 (q % 4 == 0 ? off.x : q % 4 == 1 ? off.y : q % 4 == 2 ? off.z : off.w));
+                                        for (int q = 4 * f; q < HW && q < 4 * f + 4; ++q)
+                                            take(sum[p], held[t + p][q], at.cur + place[p] + one_of(off, q % 4));
+                                    }
+                                }
+#pragma unroll
+                                for (int p = 0; p < PAIR; ++p) {
+                                    const u32 mine = s + p * WARPS;
+                                    if (mine >= low && mine < high) at.template finish<false>(place[p], sum[p]);
                                 }
                             }
-#pragma unroll
-                            for (int p = 0; p < PAIR; ++p) {
-                                const u32 mine = s + p * WARPS;
-                                if (mine >= low && mine < high) at.template finish<false>(place[p], sum[p]);
-                            }
                         }
-                    }
-                    // What is not in registers: added to what the slice has, or all there is.
-                    u32 s = low + (warp + WARPS - low % WARPS) % WARPS;
-                    for (s = next_from(s / WARPS); s < high; s = next_from(s / WARPS + 1)) {
-                        T sum[NB];
+                        // What is not in registers: added to what the slice has, or all there is.
+                        u32 s = low + (warp + WARPS - low % WARPS) % WARPS;
+                        for (s = next_from(s / WARPS); s < high; s = next_from(s / WARPS + 1)) {
+                            T sum[NB];
 #pragma unroll
-                        for (int v = 0; v < NB; ++v) sum[v] = zero<T>();
-                        const u32 place = (firsts[s] & ((1u << CUT) - 1)) + at.lane * STRIDE;
-                        at.others(s, place, sum, STREAM ? following(s) : NONE, ahead);
-                        if (HS > 0 && s < u32(HS * WARPS)) at.template finish<true>(place, sum);
-                        else at.template finish<false>(place, sum);
+                            for (int v = 0; v < NB; ++v) sum[v] = zero<T>();
+                            const u32 place = (firsts[s] & ((1u << CUT) - 1)) + at.lane * STRIDE;
+                            at.others(s, place, sum, STREAM ? following(s) : NONE, ahead);
+                            if (HS > 0 && s < u32(HS * WARPS)) at.template finish<true>(place, sum);
+                            else at.template finish<false>(place, sum);
+                        }
+                        if (!inner) announce<THREADS>();
                     }
-                    if (!inner) announce<THREADS>();
-                }
                 }
                 if (j + 1 < k) {
                     __syncthreads();

@@ -2,7 +2,7 @@
 
 For matrices whose rows come line by line from a grid. The part's rows are in the order given, x lies in shared memory
 in one contiguous window, so there are no lists of nodes and no columns to read; results and halos are contiguous. See
-``diagonals.cuh`` for the kernel and :mod:`akx.formats.diagonals` for the layout.
+``diagonals.cuh`` for the kernel and :mod:`akx.formats.bands` for the layout.
 
 Shared memory of a thread block, in bytes, for NB start vectors at a time (w: bytes of a value):
 
@@ -26,8 +26,9 @@ from akx.device.cuda.facts import CudaDevice, cuda_device
 from akx.device.cuda.launch import Kernel
 from akx.device.cuda.memory import DeviceArray
 from akx.errors import InfeasibleError
+from akx.formats.bands import BAND_SLICE, Bands, Deal, deal, windows
 from akx.formats.base import pattern_of
-from akx.formats.diagonals import BAND_SLICE, WARP, Bands, Deal, Diagonals, deal, diagonals_of, windows
+from akx.formats.diagonals import WARP, Diagonals, diagonals_of
 from akx.kernels.base import Traffic
 from akx.kernels.cuda.parts import HELD_SLICES, HELD_SLOTS, as_words, not_empty, vector_groups
 from akx.kernels.cuda.program import C_TYPES, CudaProgram
@@ -35,7 +36,17 @@ from akx.matrix import Matrix
 from akx.partition.rows import even_cuts
 from akx.plan import Option, Plan
 
-__all__ = ["DIA", "DiagonalsProgram", "default_options", "lay_out", "macros", "reason_against", "suits", "traffic"]
+__all__ = [
+    "DIA",
+    "DiagonalsProgram",
+    "default_options",
+    "lay_out",
+    "macros",
+    "offered",
+    "reason_against",
+    "suits",
+    "traffic",
+]
 
 DIA = "dia"
 _SOURCE = Path(__file__).with_name("diagonals.cu")
@@ -43,8 +54,8 @@ _SOURCE = Path(__file__).with_name("diagonals.cu")
 _LEAST_FILL, _MOST_SCATTERED = 0.7, 0.25
 #: Slices of 32 rows that are looked at before all of them are.
 _SAMPLE = 64
-#: What a slice costs beside its slots, in slots; and what those cost, each and at all, that it has beyond the usual ones,
-#: which are read one after another from shared memory.
+#: What a slice costs beside its slots, in slots; and what those beyond the usual ones cost, each and at all: they are
+#: read one after another from shared memory.
 _SLICE_WORK, _EXTRA_WORK, _EXTRAS_WORK = 4.0, 1.5, 3.0
 #: Bytes of shared memory that the kernel has besides.
 _STATIC = 128
@@ -81,6 +92,18 @@ def suits(matrix: Matrix) -> str | None:
         matrix.pattern_cache[key] = _unsuited(matrix)
     found: str | None = matrix.pattern_cache[key]
     return found
+
+
+def offered(matrix: Matrix, device: CudaDevice) -> bool:
+    """Whether the space has the variant: where it suits the pattern and nothing has to be read again in each step.
+
+    Where something has, the other variants were faster (one H100, 9-point and 27-point stencils), since the window of x
+    takes more of the shared memory than the columns do.
+    """
+    if suits(matrix) is not None:
+        return False
+    plan = Plan("cuda", "resident", DIA, options=default_options(matrix, device))
+    return reason_against(plan, matrix, device) is None and _rest(plan, matrix, device) == 0.0
 
 
 def default_options(matrix: Matrix, device: CudaDevice) -> dict[str, Option]:
@@ -128,14 +151,9 @@ def reason_against(plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None
 
 def traffic(plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
     """The byte and flop model."""
-    size, found = matrix.dtype.itemsize, diagonals(matrix)
-    threads, slices, slots = _form(plan)
-    per_sm = int(plan.option("blocks_per_sm", 1))
-    once = max(found.slots * WARP * size + found.scattered.sum() * 2.0 * WARP, float(matrix.nnz * size))
+    size, once = matrix.dtype.itemsize, _stored(matrix)
     vector = float(matrix.n * size)
-    window = 2.0 * _window(matrix, device.sms * per_sm) * size * int(plan.option("vectors", 1)) * per_sm
-    chip = device.sms * (device.shared_per_sm + threads * per_sm * slices * slots * size - window)
-    rest = max(0.0, once - max(chip, 0.0))
+    rest = _rest(plan, matrix, device)
     l2 = min(float(int(plan.option("keep", 32))) * 2**20, 0.8 * device.l2_bytes)
     return Traffic(
         matrix_bytes=once + plan.k * max(0.0, rest - l2),
@@ -268,6 +286,21 @@ class DiagonalsProgram(CudaProgram):
             )
 
 
+def _stored(matrix: Matrix) -> float:
+    """Bytes of the slots, those held for nothing not counted."""
+    found, size = diagonals(matrix), matrix.dtype.itemsize
+    return max(found.slots * WARP * size + float(found.scattered.sum()) * 2.0 * WARP, float(matrix.nnz * size))
+
+
+def _rest(plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
+    """Bytes that neither registers nor shared memory hold."""
+    size, (threads, slices, slots) = matrix.dtype.itemsize, _form(plan)
+    per_sm, vectors = int(plan.option("blocks_per_sm", 1)), int(plan.option("vectors", 1))
+    window = 2.0 * _window(matrix, device.sms * per_sm) * size * vectors
+    shared = min(device.shared_per_block, device.shared_per_sm // per_sm - 1024) - window
+    return max(0.0, _stored(matrix) - device.sms * per_sm * (shared + float((threads - WARP) * slices * slots * size)))
+
+
 def _form(plan: Plan) -> tuple[int, int, int]:
     """Threads of a block, slices of a warp in registers, slots of each."""
     return int(plan.option("block", 512)), int(plan.option("held_slices", 0)), int(plan.option("held_slots", 1))
@@ -302,7 +335,8 @@ def _unsuited(matrix: Matrix) -> str | None:
         for s in np.linspace(0, slices - 2, _SAMPLE).astype(np.int64):
             row = np.arange(s * WARP, (s + 1) * WARP)
             begin, end = int(pattern.indptr[row[0]]), int(pattern.indptr[row[-1] + 1])
-            lengths = np.diff(pattern.indptr[row[0] : row[-1] + 2].astype(np.int64))
+            pointer = pattern.indptr[row[0] : row[-1] + 2].astype(np.int64)
+            lengths = pointer[1:] - pointer[:-1]
             offsets = pattern.indices[begin:end].astype(np.int64) - np.repeat(row, lengths)
             entries, places = entries + end - begin, places + WARP * np.unique(offsets).size
         if entries < 0.5 * places:

@@ -83,7 +83,7 @@ class Resident:
 
     def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
         variants = fitting_variants(matrix)
-        if diagonals.suits(matrix) is None:
+        if diagonals.offered(matrix, device):
             variants += (diagonals.DIA,)
         default = self.untuned_for(matrix, device, k)
         orders = _PARTITIONERS
@@ -120,10 +120,9 @@ class Resident:
             "vectors": 1,
         }
         fallback = Plan(self.backend, self.name, f"{br}x{bc}-{lanes}", k=k, k_per_pass=k, options=options)
-        if diagonals.suits(matrix) is not None:
+        if not diagonals.offered(matrix, device):
             return fallback
-        plan = fallback.replace(variant=diagonals.DIA, options=diagonals.default_options(matrix, device))
-        return fallback if self.feasible(plan, matrix, device) is not None else plan
+        return fallback.replace(variant=diagonals.DIA, options=diagonals.default_options(matrix, device))
 
     def feasible(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         if plan.partitioner not in _PARTITIONERS:
