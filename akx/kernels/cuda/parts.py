@@ -48,6 +48,7 @@ __all__ = [
     "LaidOut",
     "PartsProgram",
     "active_slices",
+    "as_words",
     "choice_reason",
     "column_shapes",
     "fitting_block",
@@ -57,9 +58,11 @@ __all__ = [
     "load_kernel",
     "macros",
     "nodes_of",
+    "not_empty",
     "padding",
     "shape_of",
     "slices_per_part",
+    "vector_groups",
     "waste",
     "zone_nodes",
 ]
@@ -355,12 +358,12 @@ class PartsProgram(CudaProgram):
             "blocks": blocks_per_sm,
         }
         words = [parts.parts, parts.slices, parts.rows, parts.neighbours]
-        self._tables = [self.hold(_some(_words(a))) for a in words]
-        self._columns = self.hold(_some(parts.columns))
+        self._tables = [self.hold(not_empty(as_words(a))) for a in words]
+        self._columns = self.hold(not_empty(parts.columns))
         self._active = {depth: self.hold(table) for depth, table in active.items()}
         self._flags = self.hold(np.zeros(max(self._count, 1), dtype=np.uint32))
         values = parts.values(matrix.data)
-        self._values = self.hold(_some(values))
+        self._values = self.hold(not_empty(values))
         self._places = Places(lambda: parts.entry)
         # A share of what is read from L2 in each step is to stay there, in sixteenths.
         far = parts.far_slots * (parts.shape.slot * matrix.dtype.itemsize + 2 * WARP)
@@ -371,7 +374,7 @@ class PartsProgram(CudaProgram):
         if isinstance(data, DeviceArray):
             self._places.fill(self._values, data)
         else:
-            self._values.set(_some(self._host.values(data)))
+            self._values.set(not_empty(self._host.values(data)))
 
     @property
     def nbytes(self) -> int:
@@ -380,14 +383,7 @@ class PartsProgram(CudaProgram):
 
     def groups(self, vectors: int) -> list[tuple[int, int, int]]:
         """(first, last, at a time) of the kernels that so many start vectors take."""
-        found, at, size = [], 0, self._laid_out.vectors
-        while at < vectors:
-            while size > vectors - at:
-                size //= 2
-            stop = at + (vectors - at) // size * size
-            found.append((at, stop, size))
-            at = stop
-        return found
+        return vector_groups(vectors, self._laid_out.vectors)
 
     def ready(self, vectors: int) -> None:
         for _, _, size in self.groups(vectors):
@@ -440,11 +436,23 @@ class PartsProgram(CudaProgram):
                 done += steps
 
 
-def _words(array: NDArray[Any]) -> NDArray[np.uint32]:
+def vector_groups(vectors: int, size: int) -> list[tuple[int, int, int]]:
+    """(first, last, at a time) of the kernels that so many start vectors take, at most `size` at a time."""
+    found, at = [], 0
+    while at < vectors:
+        while size > vectors - at:
+            size //= 2
+        stop = at + (vectors - at) // size * size
+        found.append((at, stop, size))
+        at = stop
+    return found
+
+
+def as_words(array: NDArray[Any]) -> NDArray[np.uint32]:
     """The bytes of an array as 32-bit words."""
     return np.ascontiguousarray(array).view(np.uint32).reshape(-1)
 
 
-def _some(array: NDArray[Any]) -> NDArray[Any]:
+def not_empty(array: NDArray[Any]) -> NDArray[Any]:
     """The array, or one of a single zero where it is empty."""
     return array if array.size else np.zeros(1, dtype=array.dtype)

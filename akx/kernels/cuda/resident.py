@@ -7,7 +7,8 @@ it does so every `depth` steps, and computes the ghost rows in between along (fe
 ``parts.cuh`` for the kernel and :mod:`akx.formats.parts` for the layout.
 
 Traffic per call and start vector: the matrix once, k times what does not stay on chip (or in L2), x and k results.
-Flops: 2 nnz k. Variants: ``BRxBC-L``, dense blocks of BR x BC and L lanes per block row.
+Flops: 2 nnz k. Variants: ``BRxBC-L``, dense blocks of BR x BC and L lanes per block row; ``dia``, diagonals of 32 rows
+(:mod:`akx.kernels.cuda.diagonals`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from akx.device.cuda.facts import CudaDevice, cuda_device
 from akx.errors import InfeasibleError
 from akx.formats.base import Pattern
 from akx.formats.parts import Nodes, Shape
-from akx.kernels.base import Parameter, Program, Traffic, check_feasible
+from akx.kernels.base import Parameter, Program, Traffic, check_feasible, option_reason
+from akx.kernels.cuda import diagonals
 from akx.kernels.cuda.parts import (
     BLOCKS,
     GLOBAL,
@@ -86,11 +88,13 @@ class Resident:
 
     def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
         variants = fitting_variants(matrix)
+        if diagonals.offered(matrix, device):
+            variants += (diagonals.DIA,)
         default = self.untuned_for(matrix, device, k)
         orders = _PARTITIONERS
         depths = tuple(depth for depth in DEPTHS if depth <= k)
         return (
-            Parameter("variant", variants, default.variant, "dense block and lanes per block row"),
+            Parameter("variant", variants, default.variant, "dense block and lanes per block row, or diagonals"),
             Parameter("k_per_pass", (k,), k, "powers done per launch: all"),
             Parameter("partitioner", orders, "natural", "how rows are dealt to multiprocessors"),
             Parameter("block", BLOCKS, default.options["block"], "threads per multiprocessor"),
@@ -104,7 +108,14 @@ class Resident:
         )
 
     def untuned_for(self, matrix: Matrix, device: CudaDevice, k: int) -> Plan:
-        """A plan that fits, from the sizes alone."""
+        """A plan that fits, from the sizes alone; by diagonals where they suit the matrix."""
+        plain = self._plain(matrix, device, k)
+        if not diagonals.offered(matrix, device):
+            return plain
+        return plain.replace(variant=diagonals.DIA, options=diagonals.default_options(matrix, device))
+
+    def _plain(self, matrix: Matrix, device: CudaDevice, k: int) -> Plan:
+        """A plan that fits, in dense blocks."""
         br, bc = max(column_shapes(matrix), key=lambda shape: shape[0] * shape[1])
         block_rows = matrix.n / br / max(device.sms, 1)
         lanes = next((n for n in (1, 2, 4, 8) if block_rows * n >= 512 or n == 8), 8)
@@ -130,9 +141,9 @@ class Resident:
         def reason(plan: Plan) -> str | None:
             return self.feasible(plan, matrix, device) or self.waste(plan, matrix, device)
 
-        default = self.untuned_for(matrix, device, k)
+        default = self._plain(matrix, device, k)
         halved = {**default.options, "blocks_per_sm": 2, "block": max(BLOCKS[0], int(default.options["block"]) // 2)}
-        plans = [holding(default, reason), default.replace(options=halved)]
+        plans = [default, holding(default, reason), default.replace(options=halved)]
         if default.options["x"] == "shared":
             plans.append(holding(default.replace(options={**default.options, "x": "global"}), reason))
             if k > 1:
@@ -145,6 +156,8 @@ class Resident:
             return f"no partitioner {plan.partitioner!r} here, expected one of {', '.join(_PARTITIONERS)}"
         if plan.k_per_pass != plan.k:
             return f"all {plan.k} powers are done in one pass, not {plan.k_per_pass} at a time"
+        if plan.backend == self.backend and plan.variant == diagonals.DIA:
+            return option_reason(plan, _OPTIONS) or diagonals.reason_against(plan, matrix, device)
         reason = choice_reason(plan, matrix, device, _OPTIONS, int(plan.option("blocks_per_sm", 1)))
         if reason is not None:
             return reason
@@ -160,6 +173,9 @@ class Resident:
 
     def waste(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         """What a feasible plan has no use for; there is one without, that is the same and cheaper."""
+        if plan.variant == diagonals.DIA:  # offered where all stays on the chip
+            keep = plan.option("keep", KEEP)
+            return None if keep == KEEP else f"L2 asked to keep {keep} MiB of none"
         growth = 1.0 if plan.option("depth", 1) == 1 else _MOST_ROWS
         found = waste(plan, matrix, device.sms * int(plan.option("blocks_per_sm", 1)), BLOCKS, growth)
         keep, again = int(plan.option("keep", KEEP)), _again(plan, matrix, device)
@@ -168,6 +184,8 @@ class Resident:
         return found
 
     def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
+        if plan.variant == diagonals.DIA:
+            return diagonals.traffic(plan, matrix, device)
         shape, size = shape_of(plan), matrix.dtype.itemsize
         once = matrix.nnz * padding(matrix, shape.lanes, shape.bc) * (size + 2.0 / (shape.br * shape.bc))
         vector, rest = float(matrix.n * size), max(0.0, _again(plan, matrix, device))
@@ -183,6 +201,8 @@ class Resident:
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         device = cuda_device()
         check_feasible(self, plan, matrix, device)
+        if plan.variant == diagonals.DIA:
+            return diagonals.DiagonalsProgram(matrix, diagonals.lay_out(matrix, plan, device), plan)
         laid_out, zones = lay_out_resident(matrix, plan, device)
         depth = int(plan.option("depth", 1))
         active = {} if zones is None else {depth: active_slices(zones, shape_of(plan), depth)}

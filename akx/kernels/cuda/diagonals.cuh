@@ -1,0 +1,428 @@
+// Diagonals: contiguous rows in a part, one thread block each, that keeps its share of the matrix for all steps.
+//
+//     v_{j+1} = a_j A v_j + b_j v_j + c_j v_{j-1}
+//
+// A slice is 32 consecutive rows, a row per lane. Its slots are uniform (one offset for the lanes before the slice's
+// cut, one for the others) or scattered (a 16-bit row of the window per lane); they are in registers (HS slices per
+// warp, HW uniform slots each), in shared memory, and in global memory (the rest, read again in each step; STREAM says
+// that there are any). x lies in shared memory, once for even steps and once for odd ones, in a window of consecutive
+// rows; it has zeros before the first and behind the last row of the matrix. A warp takes every WARPS-th slice; first
+// come those that other windows reach into. When all of these are stored the last warp publishes them and waits for
+// the neighbours, while the others compute the rest. See akx/formats/bands.py for the layout.
+#pragma once
+#include "parts.cuh"
+
+struct Band {
+    int low;                    // first row of the window; may lie before the matrix
+    u32 span;                   // rows of the window
+    u32 row, rows;              // own rows
+    u32 slices, above, below;   // slices, and how many of them at the beginning and at the end others read
+    u32 slice;                  // first in `slice_of`
+    u32 offset, offsets;        // first in `offset_of`, number: a multiple of 4
+    u32 held, near, nears;      // first slot in registers, in shared memory, number of the latter
+    u32 column, columns;        // first scattered slot, number of those in shared memory
+    u32 neighbour, neighbours;  // first in `neighbour_of`, number
+};
+
+struct alignas(16) BandSlice {
+    u32 near, far;              // first slot in shared memory (of the part), and in global memory (of all)
+    u32 offset;                 // of the first uniform slot that is not held (of the part)
+    u32 column, far_column;     // first scattered slot in shared memory (of the part), and in global memory (of all)
+    u16 nears, near_scattered;  // numbers
+    u16 fars, far_scattered;
+    u32 cut;                    // rows from here on have offsets of their own, behind those of the others
+};
+
+__device__ __forceinline__ int one_of(const int4 &four, int i) {
+    return i == 0 ? four.x : (i == 1 ? four.y : (i == 2 ? four.z : four.w));
+}
+
+// cp.async of 4, 8 or 16 bytes.
+template <int BYTES> __device__ __forceinline__ void copy_some(void *to, const void *from) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared_address(to)), "l"(from), "n"(BYTES)
+                 : "memory");
+}
+__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int LEFT> __device__ __forceinline__ void copies_done_but() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+}
+
+// All warps announce that their border is stored; the one that publishes waits for that, the others go on.
+template <int THREADS> __device__ __forceinline__ void announce() {
+    asm volatile("barrier.cta.arrive 1, %0;" ::"n"(THREADS) : "memory");
+}
+template <int THREADS> __device__ __forceinline__ void await_announcements() {
+    asm volatile("barrier.cta.sync 1, %0;" ::"n"(THREADS) : "memory");
+}
+
+// Results are not read again but for the border: the first to leave L2.
+__device__ __forceinline__ void store_once(double *p, double v) { __stcs(p, v); }
+__device__ __forceinline__ void store_once(float *p, float v) { __stcs(p, v); }
+__device__ __forceinline__ void store_once(cfloat *p, cfloat v) {
+    __stcs(reinterpret_cast<float2 *>(p), make_float2(v.re, v.im));
+}
+__device__ __forceinline__ void store_once(cdouble *p, cdouble v) {
+    __stcs(reinterpret_cast<double2 *>(p), make_double2(v.re, v.im));
+}
+
+template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diagonals {
+    // The last warp publishes the border, and waits for that of others, while the rest is computed.
+    static constexpr int WARPS = THREADS / 32 - 1, STRIDE = NB * int(sizeof(T));
+    // Offsets of a slice with held slots, read four at a time.
+    static constexpr int FOURS = (HW + 3) / 4;
+    // Slices with held slots that a warp does at once.
+    static constexpr int PAIR = HS % 2 == 0 && HS > 0 && NB == 1 && sizeof(T) <= 8 ? 2 : 1;
+    // Entries of the halo that a thread asks for at a time.
+    static constexpr int BATCH = NB > 1 || sizeof(T) > 8 ? 1 : 4;
+    static constexpr int AHEAD = !STREAM ? 1 : (sizeof(T) > 8 ? 4 : 8);
+
+    static constexpr u32 NONE = 0xffffffffu;
+    // A slice's first row in the window, in bytes, and its cut share a word.
+    static constexpr u32 CUT = 24;
+
+    struct alignas(STRIDE < 16 ? STRIDE : 16) Pack {
+        T of[NB];
+    };
+    struct Asked {
+        T value[AHEAD];
+        u16 column[AHEAD];
+    };
+
+    static __device__ __forceinline__ void take(T (&sum)[NB], T value, const char *at) {
+        const Pack x = *reinterpret_cast<const Pack *>(at);
+#pragma unroll
+        for (int v = 0; v < NB; ++v) sum[v] = mad(value, x.of[v], sum[v]);
+    }
+
+    // What is the same for all slices of a part, in shared memory: registers are for the matrix.
+    struct Shared {
+        Band band;
+        u32 offset, first, coefficient, slices, values, columns, x;  // bytes from the beginning
+        u32 bytes, end;                                              // of x once, of the place behind the last own row
+    };
+
+    static __device__ __forceinline__ unsigned char *memory() {
+        extern __shared__ __align__(16) unsigned char dynamic[];
+        return dynamic;
+    }
+
+    // A step of a part. A place is the byte, in the window of x, that belongs to this lane's row of a slice.
+    struct Step {
+        const Shared &common;
+        const T *values, *coefficient;
+        const u16 *columns;
+        const char *cur;  // x in shared memory
+        char *next;
+        char *y;          // the result at the window's first row, which may lie before the matrix
+        u32 terms, end;   // 1: b_j is not zero, 2: c_j is not; the place behind the last own row
+        T first_term;     // a_j
+        i64 n;
+        u32 lane, share;
+        u64 kept, passing;
+
+        // MORE: the rest of a slice that has been finished without it.
+        template <bool MORE> __device__ __forceinline__ void finish(u32 place, const T (&sum)[NB]) const {
+            if (place >= end) return;
+            Pack made = {};
+            if (MORE) made = *reinterpret_cast<const Pack *>(next + place);
+#pragma unroll
+            for (int v = 0; v < NB; ++v) made.of[v] = mad(first_term, sum[v], made.of[v]);
+            // Asked anew for each slice: the compiler would make a copy of the whole step for each case.
+            u32 asked = MORE ? 0u : terms;
+            if (!MORE) asm volatile("" : "+r"(asked));
+            if (asked & 1) {
+                const Pack now = *reinterpret_cast<const Pack *>(cur + place);
+#pragma unroll
+                for (int v = 0; v < NB; ++v) made.of[v] = mad(coefficient[1], now.of[v], made.of[v]);
+            }
+            if (asked & 2) {
+                const Pack before = *reinterpret_cast<const Pack *>(next + place);
+#pragma unroll
+                for (int v = 0; v < NB; ++v) made.of[v] = mad(coefficient[2], before.of[v], made.of[v]);
+            }
+#pragma unroll
+            for (int v = 0; v < NB; ++v) store_once(reinterpret_cast<T *>(y + place / NB) + v * n, made.of[v]);
+            *reinterpret_cast<Pack *>(next + place) = made;
+        }
+
+        // What of slice s is not in registers.
+        __device__ __forceinline__ void others(u32 s, u32 place, T (&sum)[NB], u32 after, Asked &ahead) const {
+            const BandSlice slice = reinterpret_cast<const BandSlice *>(memory() + common.slices)[s];
+            const char *here = cur + place;
+            const T *value = reinterpret_cast<const T *>(memory() + common.values) + slice.near * 32 + lane;
+            const int *off = reinterpret_cast<const int *>(memory()) + slice.offset;
+            if (lane >= slice.cut) off += u32(slice.nears) + slice.fars;
+#pragma unroll 4
+            for (u32 q = 0; q < slice.nears; ++q) take(sum, value[q * 32], here + off[q]);
+            value += slice.nears * 32;
+            const u16 *column = reinterpret_cast<const u16 *>(memory() + common.columns) + slice.column * 32 + lane;
+#pragma unroll 1
+            for (u32 q = 0; q < slice.near_scattered; ++q) take(sum, value[q * 32], cur + u32(column[q * 32]) * STRIDE);
+            if (STREAM) {
+                off += slice.nears;
+                const u32 all = u32(slice.fars) + slice.far_scattered;
+                for (u32 f = 0; f < all;) {
+#pragma unroll
+                    for (int u = 0; u < AHEAD; ++u)
+                        if (f + u < all)
+                            take(sum, ahead.value[u],
+                                 f + u < slice.fars ? here + off[f + u] : cur + u32(ahead.column[u]) * STRIDE);
+                    f += AHEAD;
+                    if (f < all) ask(s, slice, f, ahead);
+                }
+                if (after != NONE)
+                    ask(after, reinterpret_cast<const BandSlice *>(memory() + common.slices)[after], 0, ahead);
+            }
+        }
+
+        __device__ __forceinline__ void ask(u32 s, const BandSlice &slice, u32 f, Asked &ahead) const {
+            const u64 policy = s % 16 < share ? kept : passing;
+            const u32 all = u32(slice.fars) + slice.far_scattered;
+            const T *value = values + (u64(slice.far) + f) * 32 + lane;
+#pragma unroll
+            for (int u = 0; u < AHEAD; ++u)
+                if (f + u < all) {
+                    ahead.value[u] = load_kept(value + u * 32, policy);
+                    if (f + u >= slice.fars) {
+                        const u64 slot = u64(slice.far_column) + (f + u - slice.fars);
+                        ahead.column[u] = load_kept(columns + slot * 32 + lane, policy);
+                    }
+                }
+        }
+    };
+
+    // x of a step on the rows of others, which have been published: two contiguous ranges.
+    static __device__ __forceinline__ void fetch(const Band &band, const T *from, i64 n, char *next, u32 thread) {
+        const u32 before = band.low < 0 ? u32(-band.low) : 0u, own = u32(int(band.row) - band.low);
+        const u32 behind = min(band.span, u32(int(n) - band.low)), upper = own - before;
+        const u32 halo = upper + (behind > own + band.rows ? behind - (own + band.rows) : 0u);
+        for (u32 first = thread; first < halo; first += BATCH * THREADS) {
+            T value[BATCH][NB];
+#pragma unroll
+            for (int u = 0; u < BATCH; ++u) {
+                const u32 e = first + u * THREADS;
+#pragma unroll
+                for (int v = 0; v < NB; ++v)
+                    value[u][v] =
+                        e < halo ? load_foreign(from + v * n +
+                                                (band.low + int(e < upper ? before + e : e - upper + own + band.rows)))
+                                 : zero<T>();
+            }
+#pragma unroll
+            for (int u = 0; u < BATCH; ++u) {
+                const u32 e = first + u * THREADS;
+                if (e < halo) {
+                    Pack made;
+#pragma unroll
+                    for (int v = 0; v < NB; ++v) made.of[v] = value[u][v];
+                    *reinterpret_cast<Pack *>(next + (e < upper ? before + e : e - upper + own + band.rows) * STRIDE) =
+                        made;
+                }
+            }
+        }
+    }
+
+    static __device__ __forceinline__ void run(const Band *bands, const BandSlice *slice_of, const int *offset_of,
+                                               const u32 *neighbour_of, const T *values, const u16 *columns,
+                                               const T *coefficients, u32 *flags, const T *x, T *out, u32 k,
+                                               u32 vectors, u32 from_vector, u32 to_vector, i64 n, u32 share) {
+        const u32 me = blockIdx.x, thread = threadIdx.x, lane = thread & 31, warp = thread / 32;
+        __shared__ Shared common;
+        Band &band = common.band;
+        if (thread == 0) {
+            const Band found = bands[me];
+            u32 at = 0;
+            const auto reserve = [&](u32 size) {
+                const u32 begin = at;
+                at += (size + 15) / 16 * 16;
+                return begin;
+            };
+            common.offset = reserve(found.offsets * 4);
+            common.first = reserve(max(found.slices, u32(HS * WARPS)) * 4);
+            common.coefficient = reserve(k * 3 * u32(sizeof(T)));
+            common.slices = reserve(found.slices * u32(sizeof(BandSlice)));
+            common.values = reserve(found.nears * 32 * u32(sizeof(T)));
+            common.columns = reserve(found.columns * 64);
+            common.x = at;
+            common.bytes = (found.span * STRIDE + 15) / 16 * 16;
+            common.end = (u32(int(found.row) - found.low) + found.rows) * STRIDE;
+            band = found;
+        }
+        u32 done = flag_of(flags + me);  // all parts have done the same number of steps so far
+        __syncthreads();
+        const u64 kept = keep_policy(), passing = pass_policy(), once = STREAM ? passing : kept;
+
+        // x of the first vectors, then what the part keeps: all on its way at once.
+        auto ask_x = [&](u32 first) {
+            const T *start = x + i64(first) * n;
+            for (u32 i = thread; i < band.span; i += THREADS) {
+                const i64 row = i64(band.low) + i;
+                const bool inside = row >= 0 && row < n;
+#pragma unroll
+                for (int v = 0; v < NB; ++v) {
+                    unsigned char *target = memory() + common.x + i * STRIDE + v * sizeof(T);
+                    if (inside) {
+                        copy_some<sizeof(T)>(target, start + v * n + row);
+                    } else {
+                        *reinterpret_cast<T *>(target) = zero<T>();
+                        *reinterpret_cast<T *>(target + common.bytes) = zero<T>();
+                    }
+                }
+            }
+            commit_copies();
+        };
+        const auto copy_all = [&](u32 to, const void *from, u32 size) {
+            for (u32 i = 16 * thread; i < size; i += 16 * THREADS)
+                copy16(memory() + to + i, reinterpret_cast<const char *>(from) + i, once);
+        };
+        ask_x(from_vector);
+        copy_all(common.slices, slice_of + band.slice, band.slices * u32(sizeof(BandSlice)));
+        copy_all(common.values, values + u64(band.near) * 32, band.nears * 32 * u32(sizeof(T)));
+        copy_all(common.columns, columns + u64(band.column) * 32, band.columns * 64);
+        commit_copies();
+        T held[HS > 0 ? HS : 1][HW > 0 ? HW : 1];
+#pragma unroll
+        for (int t = 0; t < HS; ++t) {
+            const u32 s = warp + t * WARPS;
+            const bool there = warp < WARPS && s < band.slices;
+            const T *from = values + (u64(band.held) + s * HW) * 32 + lane;
+#pragma unroll
+            for (int q = 0; q < HW; ++q) held[t][q] = there ? load_kept(from + q * 32, once) : zero<T>();
+        }
+        for (u32 i = thread; i < 3 * k; i += THREADS)
+            reinterpret_cast<T *>(memory() + common.coefficient)[i] = coefficients[i];
+        for (u32 i = thread; i < band.offsets; i += THREADS)
+            reinterpret_cast<int *>(memory())[i] = offset_of[band.offset + i] * STRIDE;
+        for (u32 s = thread; s < max(band.slices, u32(HS * WARPS)); s += THREADS) {
+            const u32 border = band.above + band.below;
+            const u32 number = s < band.above ? s : (s < border ? s + (band.slices - border) : s - band.below);
+            const u32 first = (u32(int(band.row) - band.low) + number * 32) * STRIDE;
+            const u32 cut = slice_of[band.slice + min(s, band.slices - 1)].cut;
+            reinterpret_cast<u32 *>(memory() + common.first)[s] = s < band.slices ? first | cut << CUT : 0u;
+        }
+        u32 more = 0;  // a bit for each slice that has other slots than those in registers
+        Asked ahead = {};
+
+        for (u32 first = from_vector; first < to_vector; first += NB) {
+            if (first > from_vector) ask_x(first);
+            if (first == from_vector) copies_done_but<1>();
+            else copies_done();
+            // Each thread has what it copied itself.
+            for (u32 i = thread; i < band.span; i += THREADS) {
+                const u32 row = u32(int(i) + band.low - int(band.row));
+                if (row < band.rows)
+#pragma unroll
+                    for (int v = 0; v < NB; ++v)
+                        store_once(out + (i64(first + v) * n + band.row + row),
+                                   reinterpret_cast<const T *>(memory() + common.x + i * STRIDE)[v]);
+            }
+            copies_done();
+            __syncthreads();
+            if (first == from_vector) {
+                const BandSlice *slices = reinterpret_cast<const BandSlice *>(memory() + common.slices);
+#pragma unroll 1
+                for (int t = 0; t < HS; ++t) {
+                    const u32 s = warp + t * WARPS;
+                    if (s < band.slices) {
+                        const BandSlice slice = slices[s];
+                        if (slice.nears + slice.near_scattered + slice.fars + slice.far_scattered > 0) more |= 1u << t;
+                    }
+                }
+            }
+            // The slice of this warp, from round t on, that has slots elsewhere; the first of all behind the last.
+            const auto next_from = [&](u32 t) {
+                if (int(t) < HS) t = more >> t ? t + u32(__ffs(int(more >> t))) - 1 : u32(HS);
+                return warp + t * WARPS;
+            };
+            const auto following = [&](u32 s) {
+                const u32 later = next_from(s / WARPS + 1), begin = next_from(0);
+                return later < band.slices ? later : (begin < band.slices ? begin : NONE);
+            };
+            if (STREAM) {
+                Step at{common};
+                at.values = values, at.columns = columns, at.lane = lane, at.share = share;
+                at.kept = kept, at.passing = passing;
+                const u32 begin = next_from(0);
+                if (warp < WARPS && begin < band.slices)
+                    at.ask(begin, reinterpret_cast<const BandSlice *>(memory() + common.slices)[begin], 0, ahead);
+            }
+#pragma unroll 1
+            for (u32 j = 0; j < k; ++j) {
+                Step at{common};
+                at.values = values, at.columns = columns;
+                at.coefficient = reinterpret_cast<const T *>(memory() + common.coefficient) + 3 * j;
+                at.cur = reinterpret_cast<const char *>(memory() + common.x + (j & 1 ? common.bytes : 0u));
+                at.next = reinterpret_cast<char *>(memory() + common.x + (j & 1 ? 0u : common.bytes));
+                at.y = reinterpret_cast<char *>(out + ((i64(j + 1) * vectors + first) * n + band.low));
+                at.end = common.end, at.first_term = at.coefficient[0];
+                at.terms = !is_zero(at.coefficient[1]) + (j > 0 && !is_zero(at.coefficient[2]) ? 2 : 0);
+                at.n = n, at.share = share, at.kept = kept, at.passing = passing, at.lane = lane;
+                const u32 number = done + j + 1, border = band.above + band.below, count = band.slices;
+                const u32 *firsts = reinterpret_cast<const u32 *>(memory() + common.first);
+                if (warp == WARPS) {
+                    await_announcements<THREADS>();
+                    if (lane == 0) raise(flags + me, number);
+                    if (j + 1 < k)
+                        for (u32 q = lane; q < band.neighbours; q += 32) {
+                            const u32 *flag = flags + neighbour_of[band.neighbour + q];
+                            while (int(flag_of(flag) - number) < 0) {}
+                        }
+                } else {
+#pragma unroll 1
+                    for (int inner = 0; inner < 2; ++inner) {
+                        const u32 low = inner ? border : 0u, high = inner ? count : border;
+                        // What follows from the lane is found anew each time: for all slices it takes registers.
+                        asm volatile("" : "+r"(at.lane));
+#pragma unroll
+                        for (int t = 0; t < HS; t += PAIR) {
+                            const u32 s = warp + t * WARPS;
+                            if (s + (PAIR - 1) * WARPS >= low && s < high) {
+                                T sum[PAIR][NB];
+                                u32 place[PAIR];
+#pragma unroll
+                                for (int p = 0; p < PAIR; ++p) {
+                                    const u32 found = firsts[s + p * WARPS];
+                                    place[p] = (found & ((1u << CUT) - 1)) + at.lane * STRIDE;
+                                    const u32 number = 2 * (s + p * WARPS) + (at.lane >= found >> CUT);
+                                    const int4 *table = reinterpret_cast<const int4 *>(memory()) + number * FOURS;
+#pragma unroll
+                                    for (int v = 0; v < NB; ++v) sum[p][v] = zero<T>();
+#pragma unroll
+                                    for (int f = 0; f < FOURS; ++f) {
+                                        const int4 off = table[f];
+#pragma unroll
+                                        for (int q = 4 * f; q < HW && q < 4 * f + 4; ++q)
+                                            take(sum[p], held[t + p][q], at.cur + place[p] + one_of(off, q % 4));
+                                    }
+                                }
+#pragma unroll
+                                for (int p = 0; p < PAIR; ++p) {
+                                    const u32 mine = s + p * WARPS;
+                                    if (mine >= low && mine < high) at.template finish<false>(place[p], sum[p]);
+                                }
+                            }
+                        }
+                        // What is not in registers: added to what the slice has, or all there is.
+                        u32 s = low + (warp + WARPS - low % WARPS) % WARPS;
+                        for (s = next_from(s / WARPS); s < high; s = next_from(s / WARPS + 1)) {
+                            T sum[NB];
+#pragma unroll
+                            for (int v = 0; v < NB; ++v) sum[v] = zero<T>();
+                            const u32 place = (firsts[s] & ((1u << CUT) - 1)) + at.lane * STRIDE;
+                            at.others(s, place, sum, STREAM ? following(s) : NONE, ahead);
+                            if (HS > 0 && s < u32(HS * WARPS)) at.template finish<true>(place, sum);
+                            else at.template finish<false>(place, sum);
+                        }
+                        if (!inner) announce<THREADS>();
+                    }
+                }
+                if (j + 1 < k) {
+                    __syncthreads();
+                    fetch(band, out + (i64(j + 1) * vectors + first) * n, n, at.next, thread);
+                }
+                __syncthreads();
+            }
+            done += k;
+        }
+    }
+};

@@ -1,0 +1,361 @@
+"""`resident` with diagonals: parts of contiguous rows, one offset for 32 entries where they lie on one diagonal.
+
+For matrices whose rows come line by line from a grid. The part's rows are in the order given, x lies in shared memory
+in one contiguous window, so there are no lists of nodes and no columns to read; results and halos are contiguous. See
+``diagonals.cuh`` for the kernel and :mod:`akx.formats.bands` for the layout.
+
+Shared memory of a thread block, in bytes, for NB start vectors at a time (w: bytes of a value):
+
+    3 k w  +  36 slices  +  4 offsets  +  2 window NB w  +  slots 32 w  +  scattered slots 64
+
+Traffic per call and start vector: the matrix once (w / fill bytes an entry), k times what does not stay on chip or in
+L2, x and k results. Flops: 2 nnz k.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.device.cuda.compile import load
+from akx.device.cuda.facts import CudaDevice, cuda_device
+from akx.device.cuda.launch import Kernel
+from akx.device.cuda.memory import DeviceArray
+from akx.errors import InfeasibleError
+from akx.formats.bands import BAND_SLICE, Bands, Deal, deal, windows
+from akx.formats.base import pattern_of
+from akx.formats.diagonals import WARP, Diagonals, diagonals_of
+from akx.kernels.base import Traffic
+from akx.kernels.cuda.parts import HELD_SLICES, HELD_SLOTS, as_words, not_empty, vector_groups
+from akx.kernels.cuda.program import C_TYPES, CudaProgram
+from akx.kernels.cuda.values import Places
+from akx.matrix import Matrix
+from akx.partition.rows import even_cuts
+from akx.plan import Option, Plan
+
+__all__ = [
+    "DIA",
+    "DiagonalsProgram",
+    "default_options",
+    "lay_out",
+    "macros",
+    "offered",
+    "reason_against",
+    "suits",
+    "traffic",
+]
+
+DIA = "dia"
+_SOURCE = Path(__file__).with_name("diagonals.cu")
+#: Entries over places, and scattered slots over all, for the variant to be offered.
+_LEAST_FILL, _MOST_SCATTERED = 0.7, 0.25
+#: Slices of 32 rows that are looked at before all of them are.
+_SAMPLE = 64
+#: What a slice costs beside its slots, in slots; and what those beyond the usual ones cost, each and at all: they are
+#: read one after another from shared memory.
+_SLICE_WORK, _EXTRA_WORK, _EXTRAS_WORK = 4.0, 1.5, 3.0
+#: Bytes of shared memory that the kernel has besides.
+_STATIC = 128
+#: 32-bit registers of a thread that its slots may not take.
+_WORKING_REGISTERS = 48
+
+
+@dataclass(frozen=True)
+class LaidOut:
+    """A matrix dealt to thread blocks.
+
+    Attributes
+    ----------
+    deal : Deal
+    warps, held_slices, held_slots : int
+    shared : int
+        Bytes of dynamic shared memory.
+    vectors : int
+        Start vectors at a time.
+    """
+
+    deal: Deal
+    warps: int
+    held_slices: int
+    held_slots: int
+    shared: int
+    vectors: int
+
+
+def suits(matrix: Matrix) -> str | None:
+    """None where the rows lie on few enough diagonals, else the reason; memoised with the pattern."""
+    key = ("akx.kernels.cuda.diagonals", "suits")
+    if key not in matrix.pattern_cache:
+        matrix.pattern_cache[key] = _unsuited(matrix)
+    found: str | None = matrix.pattern_cache[key]
+    return found
+
+
+def offered(matrix: Matrix, device: CudaDevice) -> bool:
+    """Whether the space has the variant: where it suits the pattern and nothing has to be read again in each step.
+
+    Where something has, the other variants were faster (one H100, 9-point and 27-point stencils), since the window of x
+    takes more of the shared memory than the columns do.
+    """
+    if suits(matrix) is not None:
+        return False
+    plan = Plan("cuda", "resident", DIA, options=default_options(matrix, device))
+    return reason_against(plan, matrix, device) is None and _rest(plan, matrix, device) == 0.0
+
+
+def default_options(matrix: Matrix, device: CudaDevice) -> dict[str, Option]:
+    """Options that hold as much in registers as there is room for."""
+    uniform = diagonals(matrix).uniform
+    width = int(np.median(uniform)) if uniform.size else 1
+    per_warp = -(-uniform.size // max(device.sms, 1) // 16)
+    slots = max((n for n in HELD_SLOTS if n <= max(width, 1)), default=1)
+    room = (128 - _WORKING_REGISTERS) * 4 // matrix.dtype.itemsize
+    slices = max((n for n in HELD_SLICES if n * slots <= room and (n == 0 or n < 2 * per_warp)), default=0)
+    return {
+        "block": 512,
+        "held_slices": slices,
+        "held_slots": slots if slices else 1,
+        "x": "shared",
+        "keep": 24,
+        "vectors": 1,
+    }
+
+
+def reason_against(plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
+    """Why the plan, whose options are known to be among the choices, is not possible with diagonals."""
+    reason = suits(matrix)
+    if reason is not None:
+        return reason
+    if plan.partitioner != "natural" or plan.option("x", "shared") != "shared" or plan.option("depth", 1) != 1:
+        return "with diagonals rows are in the order given, x is in shared memory, and exchanged in every step"
+    threads, slices, slots = _form(plan)
+    per_sm = int(plan.option("blocks_per_sm", 1))
+    if slices == 0 and slots != 1:
+        return "slots in registers of no slices"
+    if threads * per_sm > 2048:
+        return f"{threads * per_sm} threads do not fit a multiprocessor"
+    room = min(255, device.registers_per_sm // (threads * per_sm) // 8 * 8) - _WORKING_REGISTERS
+    room -= 2 * (int(plan.option("vectors", 1)) - 1) * matrix.dtype.itemsize // 4
+    held = slices * slots * matrix.dtype.itemsize // 4
+    if held > max(room, 0):
+        return f"{held} registers for slots do not fit {room}"
+    window = 2.0 * _window(matrix, device.sms * per_sm) * matrix.dtype.itemsize * int(plan.option("vectors", 1))
+    limit = min(device.shared_per_block, device.shared_per_sm // per_sm - 1024)
+    if window > limit:
+        return f"x takes {window:.0f} bytes of a part, of {limit} shared ones"
+    return None
+
+
+def traffic(plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
+    """The byte and flop model."""
+    size, once = matrix.dtype.itemsize, _stored(matrix)
+    vector = float(matrix.n * size)
+    rest = _rest(plan, matrix, device)
+    l2 = min(float(int(plan.option("keep", 32))) * 2**20, 0.8 * device.l2_bytes)
+    return Traffic(
+        matrix_bytes=once + plan.k * max(0.0, rest - l2),
+        vector_bytes=vector * (plan.k + 1.0),
+        flops=2.0 * matrix.nnz * plan.k,
+        cache_bytes=once + plan.k * (rest + vector),
+        synchronisations=float(plan.k),
+    )
+
+
+def lay_out(matrix: Matrix, plan: Plan, device: CudaDevice) -> LaidOut:
+    """Deal the matrix to one part for each thread block. Raises :class:`InfeasibleError`."""
+    per_sm, vectors, size = int(plan.option("blocks_per_sm", 1)), int(plan.option("vectors", 1)), matrix.dtype.itemsize
+    threads, slices, slots = _form(plan)
+    warps = threads // WARP - 1
+    bands, found = _bands(matrix, device.sms * per_sm), diagonals(matrix)
+    count = np.diff(bands.cuts)
+    span = -(-(bands.high - bands.low) * vectors * size // 16) * 16
+    rounded = -(-slots // 4) * 4 if slices else 0
+    fixed = _STATIC + -(-3 * plan.k * size // 16) * 16 + count * BAND_SLICE.itemsize + 2 * span
+    fixed += -(-np.maximum(count, slices * warps) // 4) * 16
+    fixed += 8 * slices * warps * rounded
+    limit = min(device.shared_per_block, device.shared_per_sm // per_sm - 1024)
+    room = limit - fixed
+    dealt = deal(pattern_of(matrix), found, bands, warps, slices, slots, room, size)
+    parts = dealt.parts
+    shared = fixed + parts["nears"].astype(np.int64) * (WARP * size) + parts["columns"].astype(np.int64) * (2 * WARP)
+    shared += 4 * (parts["offsets"].astype(np.int64) - 2 * slices * warps * rounded)
+    most = int(shared.max(initial=0))
+    if most > limit:
+        raise InfeasibleError(
+            "x does not fit the shared memory",
+            expected=f"at most {limit} bytes per part",
+            found=f"{most} bytes",
+            hint="take fewer start vectors at a time, or another variant",
+        )
+    return LaidOut(dealt, warps, slices, slots, most - _STATIC, vectors)
+
+
+def diagonals(matrix: Matrix) -> Diagonals:
+    """The diagonals of each slice; memoised with the pattern."""
+    key = ("akx.kernels.cuda.diagonals", "diagonals")
+    if key not in matrix.pattern_cache:
+        matrix.pattern_cache[key] = diagonals_of(pattern_of(matrix))
+    found: Diagonals = matrix.pattern_cache[key]
+    return found
+
+
+def macros(
+    dtype: np.dtype[Any], threads: int, slices: int, slots: int, vectors: int, *, stream: bool, blocks: int
+) -> dict[str, int | str]:
+    """The macros of the kernel."""
+    return {
+        "AKX_VALUE": C_TYPES[dtype.name],
+        "AKX_HELD_SLICES": slices,
+        "AKX_HELD_SLOTS": slots if slices else 0,
+        "AKX_VECTORS": vectors,
+        "AKX_THREADS": threads,
+        "AKX_STREAM": int(stream),
+        "AKX_BLOCKS": blocks,
+    }
+
+
+class DiagonalsProgram(CudaProgram):
+    """A matrix dealt to thread blocks, on the GPU."""
+
+    def __init__(self, matrix: Matrix, laid_out: LaidOut, plan: Plan) -> None:
+        super().__init__(matrix.n, plan.k, matrix.dtype)
+        dealt = laid_out.deal
+        self._host, self._laid_out = dealt, laid_out
+        self._blocks = int(plan.option("blocks_per_sm", 1))
+        self._count = int(dealt.parts.size)
+        tables = [dealt.parts, dealt.slices, dealt.offsets, dealt.neighbours]
+        self._tables = [self.hold(not_empty(as_words(a))) for a in tables]
+        self._values = self.hold(not_empty(dealt.values(matrix.data)))
+        self._places = Places(lambda: dealt.entry)
+        self._columns = self.hold(not_empty(dealt.columns))
+        self._flags = self.hold(np.zeros(self._count, dtype=np.uint32))
+        # A share of what is read from L2 in each step is to stay there, in sixteenths.
+        far = dealt.far_slots * WARP * matrix.dtype.itemsize
+        self._share = np.uint32(min(16, round(16 * float(plan.option("keep", 32)) * 2**20 / far)) if far else 16)
+        self._kernels: dict[int, Kernel] = {}
+
+    def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
+        if isinstance(data, DeviceArray):
+            self._places.fill(self._values, data)
+        else:
+            self._values.set(not_empty(self._host.values(data)))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        return super().nbytes + self._places.nbytes
+
+    def ready(self, vectors: int) -> None:
+        for _, _, size in vector_groups(vectors, self._laid_out.vectors):
+            if size not in self._kernels:
+                found = self._laid_out
+                given = macros(
+                    self.dtype,
+                    WARP * (found.warps + 1),
+                    found.held_slices,
+                    found.held_slots,
+                    size,
+                    stream=found.deal.far_slots > 0,
+                    blocks=self._blocks,
+                )
+                self._kernels[size] = load(_SOURCE, given, device=cuda_device()).kernel("steps")
+
+    @property
+    def kernels(self) -> dict[int, Kernel]:
+        """The kernels made so far, by start vectors at a time."""
+        return self._kernels
+
+    def enqueue(self, x: DeviceArray, out: DeviceArray, coefficients: DeviceArray) -> None:
+        vectors = x.shape[0]
+        for first, last, size in vector_groups(vectors, self._laid_out.vectors):
+            self._kernels[size].launch(
+                self._count,
+                WARP * (self._laid_out.warps + 1),  # one of them exchanges
+                [
+                    *self._tables,
+                    self._values,
+                    self._columns,
+                    coefficients,
+                    self._flags,
+                    x,
+                    out,
+                    np.uint32(self.k),
+                    np.uint32(vectors),
+                    np.uint32(first),
+                    np.uint32(last),
+                    np.int64(self.n),
+                    self._share,
+                ],
+                shared=self._laid_out.shared,
+                cooperative=True,
+                stream=self.stream,
+            )
+
+
+def _stored(matrix: Matrix) -> float:
+    """Bytes of the slots, those held for nothing not counted."""
+    found, size = diagonals(matrix), matrix.dtype.itemsize
+    return max(found.slots * WARP * size + float(found.scattered.sum()) * 2.0 * WARP, float(matrix.nnz * size))
+
+
+def _rest(plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
+    """Bytes that neither registers nor shared memory hold."""
+    size, (threads, slices, slots) = matrix.dtype.itemsize, _form(plan)
+    per_sm, vectors = int(plan.option("blocks_per_sm", 1)), int(plan.option("vectors", 1))
+    window = 2.0 * _window(matrix, device.sms * per_sm) * size * vectors
+    shared = min(device.shared_per_block, device.shared_per_sm // per_sm - 1024) - window
+    return max(0.0, _stored(matrix) - device.sms * per_sm * (shared + float((threads - WARP) * slices * slots * size)))
+
+
+def _form(plan: Plan) -> tuple[int, int, int]:
+    """Threads of a block, slices of a warp in registers, slots of each."""
+    return int(plan.option("block", 512)), int(plan.option("held_slices", 0)), int(plan.option("held_slots", 1))
+
+
+def _bands(matrix: Matrix, parts: int) -> Bands:
+    """Parts of equal work and their windows; memoised with the pattern."""
+    key = ("akx.kernels.cuda.diagonals", parts)
+    if key not in matrix.pattern_cache:
+        found = diagonals(matrix)
+        usual = np.median(found.uniform)
+        extra = np.maximum(found.uniform - usual, 0) + 2.0 * found.scattered
+        each = usual + _SLICE_WORK + _EXTRA_WORK * extra + _EXTRAS_WORK * (extra > 0)
+        work = np.concatenate([[0.0], np.cumsum(each)])
+        matrix.pattern_cache[key] = windows(found, even_cuts(work, parts))
+    bands: Bands = matrix.pattern_cache[key]
+    return bands
+
+
+def _window(matrix: Matrix, parts: int) -> int:
+    """Rows of the longest window."""
+    bands = _bands(matrix, parts)
+    return int((bands.high - bands.low).max())
+
+
+def _unsuited(matrix: Matrix) -> str | None:
+    """A look at some slices, then at all."""
+    pattern = pattern_of(matrix)
+    slices = -(-matrix.n // WARP)
+    if slices > 4 * _SAMPLE:
+        entries = places = 0
+        for s in np.linspace(0, slices - 2, _SAMPLE).astype(np.int64):
+            row = np.arange(s * WARP, (s + 1) * WARP)
+            begin, end = int(pattern.indptr[row[0]]), int(pattern.indptr[row[-1] + 1])
+            pointer = pattern.indptr[row[0] : row[-1] + 2].astype(np.int64)
+            lengths = pointer[1:] - pointer[:-1]
+            offsets = pattern.indices[begin:end].astype(np.int64) - np.repeat(row, lengths)
+            entries, places = entries + end - begin, places + WARP * np.unique(offsets).size
+        if entries < 0.5 * places:
+            return f"rows lie on too many diagonals: {entries} entries on {places} places of some slices"
+    found = diagonals(matrix)
+    fill = matrix.nnz / max(WARP * found.slots, 1)
+    if fill < _LEAST_FILL:
+        return f"diagonals of 32 rows are {fill:.0%} full, less than {_LEAST_FILL:.0%}"
+    scattered = int(found.scattered.sum())
+    if scattered > _MOST_SCATTERED * found.slots:
+        return f"{scattered} of {found.slots} slots are on no diagonal"
+    return None
