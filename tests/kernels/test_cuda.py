@@ -46,7 +46,8 @@ def all_plans(name: str, matrix: Matrix, k: int) -> list[Plan]:
     """The plans of each variant's defaults, and those that differ from one of them in one choice, or some of them."""
     space = space_of(name, matrix, k)
     start = [space.plan(name, {"variant": variant}) for variant in space.choices(name, "variant")]
-    wide = [space.plan(name, {"variant": one.variant, "block": space.choices(name, "block")[-1]}) for one in start]
+    widest = {"block": sizes[-1]} if (sizes := space.choices(name, "block")) else {}
+    wide = [space.plan(name, {"variant": one.variant, **widest}) for one in start]
     near = [plan for one in [*start, *wide] for plan in space.neighbours(one)]
     feasible = [plan for plan in dict.fromkeys([*start, *wide, *near]) if is_feasible(plan, matrix)]
     if len(feasible) <= MOST_PLANS:

@@ -276,3 +276,20 @@ def test_a_device_that_takes_no_such_cluster(monkeypatch: pytest.MonkeyPatch) ->
     crowded = dataclasses.replace(plan, options={"cluster": 8, "block": 256})
     with pytest.raises(InfeasibleError, match="no cluster fits the device"):
         clusters.on_device(matrix, crowded, small_gpu())
+
+
+def test_a_refusal_that_is_remembered_holds_nothing() -> None:
+    """A traceback would: frames, programs in them, and their memory, until a garbage collection at a bad time."""
+    matrix, device = make("9-point", "float64"), small_gpu(sms=100)
+    options = {"block": 256, "depth": 4}
+    plan = Plan("cuda", "resident", "1x1-1", k=4, k_per_pass=4, options=options)
+    alone = Plan("cuda", "ghost", "1x1-1", k=4, k_per_pass=4, options={"block": 128})
+    for _ in range(2):
+        with pytest.raises(InfeasibleError):
+            resident.lay_out_resident(matrix, plan, device)
+        with pytest.raises(InfeasibleError):
+            ghost._zones(matrix, "natural", shape_of(alone), 300, 4)
+        kept = [value for value in matrix.pattern_cache.values() if isinstance(value, InfeasibleError)]
+        assert len(kept) == 2
+        assert all(one.__traceback__ is None for one in kept)
+        assert all(one.__context__ is None for one in kept)

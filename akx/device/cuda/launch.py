@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
@@ -393,6 +394,18 @@ class Graph:
 
 
 @contextlib.contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """No garbage collection within the block: finalizers of other programs would free their memory there."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@contextlib.contextmanager
 def capture(stream: Stream | None = None) -> Iterator[Graph]:
     """Record the work queued on `stream` within the block, instead of doing it.
 
@@ -403,8 +416,9 @@ def capture(stream: Stream | None = None) -> Iterator[Graph]:
     on = default_stream() if stream is None else stream
     graph = Graph()
     live = runtime()
-    mode = live.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-    with live.active():
+    # Memory that is freed meanwhile, by the garbage collector or with its last name, must not spoil the recording.
+    mode = live.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    with live.active(), _nothing_collected():
         live.call("cuStreamBeginCapture", on.raw, mode, doing="recording a graph")
         try:
             yield graph

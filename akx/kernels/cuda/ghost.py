@@ -17,6 +17,8 @@ tunes it; where a block does not fit, there are more and smaller ones. Source: D
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -262,10 +264,10 @@ def _zones(matrix: Matrix, partitioner: str, shape: Shape, blocks: int, depth: i
         try:
             matrix.pattern_cache[key] = ghost_zones(indptr, indices, partition, depth, most_rows=_MOST_ROWS)
         except InfeasibleError as refusal:
-            matrix.pattern_cache[key] = refusal  # to be found out once
+            matrix.pattern_cache[key] = copy(refusal)  # without its traceback, which would hold all that is above
     zones: GhostZones | InfeasibleError = matrix.pattern_cache[key]
     if isinstance(zones, InfeasibleError):
-        raise zones.with_traceback(None)
+        raise copy(zones)
     return zones
 
 

@@ -13,6 +13,7 @@ Flops: 2 nnz k. Variants: ``BRxBC-L``, dense blocks of BR x BC and L lanes per b
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -262,10 +263,10 @@ def part_nodes(
                 zones = ghost_zones(indptr, indices, order_by_part(part, parts), depth, most_rows=_MOST_ROWS)
                 matrix.pattern_cache[key] = zone_nodes(zones, node), zones
             except InfeasibleError as refusal:
-                matrix.pattern_cache[key] = refusal  # to be found out once
+                matrix.pattern_cache[key] = copy(refusal)  # without its traceback, which would hold all that is above
     known: tuple[Nodes, GhostZones | None] | InfeasibleError = matrix.pattern_cache[key]
     if isinstance(known, InfeasibleError):
-        raise known.with_traceback(None)
+        raise copy(known)
     return known
 
 
