@@ -85,6 +85,8 @@ _OPTIONS: dict[str, tuple[Option, ...]] = {
 }
 #: Closures may hold at most this many times the nodes of the matrix.
 _MOST_ROWS = 4.0
+#: Rows of a block with ghosts over own ones, where ghost zones pay.
+_FEW_GHOSTS = 1.25
 #: Times that the number of blocks is raised where a block does not fit.
 _REPARTITIONS = 3
 
@@ -108,7 +110,7 @@ class Ghost:
             Parameter("blocks_per_sm", BLOCKS_PER_SM, 1, "blocks on a multiprocessor at a time"),
             Parameter("cluster", sizes, likely.cluster, "blocks that exchange through distributed shared memory"),
             Parameter("waves", WAVES, likely.waves, "times the blocks on the device at a time, one after another"),
-            Parameter("block", THREADS, self._block(matrix, device, variants[0]), "threads per block"),
+            Parameter("block", THREADS, self._block(matrix, device, variants[0], 1, 512), "threads per block"),
             Parameter("held_slices", HELD_SLICES, likely.held_slices, "slices of a warp in registers"),
             Parameter("held_slots", HELD_SLOTS, likely.held_slots, "slots of each of them in registers"),
             Parameter("vectors", VECTORS, 1, "start vectors at a time"),
@@ -124,7 +126,7 @@ class Ghost:
         plans = []
         for blocks in (1, 2):
             options: dict[str, Option] = {
-                "block": self._block(matrix, device, variant, blocks),
+                "block": self._block(matrix, device, variant, blocks, 1024),
                 "blocks_per_sm": blocks,
                 "cluster": 1,
                 "waves": 1,
@@ -134,10 +136,11 @@ class Ghost:
         return tuple(plan for plan in plans if plan is not None)
 
     @staticmethod
-    def _block(matrix: Matrix, device: CudaDevice, variant: str, blocks: int = 1) -> int:
+    def _block(matrix: Matrix, device: CudaDevice, variant: str, blocks: int, most: int) -> int:
+        """Threads for so many blocks per multiprocessor: a warp for each slice, a few ghosts included."""
         shape = shape_of(Plan("cuda", "ghost", variant, k=1, k_per_pass=1))
-        slices = slices_per_part(matrix, shape, device.sms * blocks, 1.0)
-        return min(512 // blocks, fitting_block(slices, THREADS))
+        slices = slices_per_part(matrix, shape, device.sms * blocks, _FEW_GHOSTS)
+        return min(most // blocks, fitting_block(slices, THREADS))
 
     def feasible(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         if plan.partitioner not in _PARTITIONERS:
