@@ -12,14 +12,13 @@ median with probability 1 - 2 P(B <= d), B binomial with n and 1/2; d is the lar
 
 from __future__ import annotations
 
-import gc
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from akx.device.collection import nothing_collected
 from akx.errors import ArgumentError
 
 __all__ = ["Measurement", "Precision", "interleave", "median", "median_interval", "now", "paired_ratio", "pause"]
@@ -156,7 +155,7 @@ def interleave(
     """
     wanted = precision or Precision()
     samples: list[list[float]] = [[] for _ in calls]
-    with _quiet():
+    with nothing_collected():
         start = now()
         once = [_once(call) for call in calls]
         first = [Measurement.of([seconds]) for seconds in once]
@@ -208,15 +207,3 @@ def _sample(call: Callable[[], object], batch: int) -> float:
     for _ in range(batch):
         call()
     return (now() - start) / batch
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No garbage collection while the clock runs."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import gc
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from akx.device.collection import nothing_collected
 from akx.device.cuda.memory import DeviceArray
 from akx.device.cuda.runtime import pycuda_driver, runtime
 from akx.errors import ArgumentTypeError, DeviceError, LaunchError
@@ -394,18 +394,6 @@ class Graph:
 
 
 @contextlib.contextmanager
-def _nothing_collected() -> Iterator[None]:
-    """No garbage collection within the block: finalizers of other programs would free their memory there."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-@contextlib.contextmanager
 def capture(stream: Stream | None = None) -> Iterator[Graph]:
     """Record the work queued on `stream` within the block, instead of doing it.
 
@@ -418,7 +406,7 @@ def capture(stream: Stream | None = None) -> Iterator[Graph]:
     live = runtime()
     # Memory that is freed meanwhile, by the garbage collector or with its last name, must not spoil the recording.
     mode = live.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-    with live.active(), _nothing_collected():
+    with live.active(), nothing_collected():
         live.call("cuStreamBeginCapture", on.raw, mode, doing="recording a graph")
         try:
             yield graph

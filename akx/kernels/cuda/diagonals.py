@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from akx.device.cuda.compile import load
 from akx.device.cuda.facts import CudaDevice, cuda_device
@@ -30,9 +29,9 @@ from akx.formats.bands import BAND_SLICE, Bands, Deal, deal, windows
 from akx.formats.base import pattern_of
 from akx.formats.diagonals import WARP, Diagonals, diagonals_of
 from akx.kernels.base import Traffic
-from akx.kernels.cuda.parts import HELD_SLICES, HELD_SLOTS, as_words, not_empty, vector_groups
-from akx.kernels.cuda.program import C_TYPES, CudaProgram
-from akx.kernels.cuda.values import Places
+from akx.kernels.cuda.parts import HELD_SLICES, HELD_SLOTS, as_words, vector_groups
+from akx.kernels.cuda.program import C_TYPES
+from akx.kernels.cuda.values import PlacedProgram, not_empty
 from akx.matrix import Matrix
 from akx.partition.rows import even_cuts
 from akx.plan import Option, Plan
@@ -218,7 +217,7 @@ def macros(
     }
 
 
-class DiagonalsProgram(CudaProgram):
+class DiagonalsProgram(PlacedProgram):
     """A matrix dealt to thread blocks, on the GPU."""
 
     def __init__(self, matrix: Matrix, laid_out: LaidOut, plan: Plan) -> None:
@@ -229,25 +228,13 @@ class DiagonalsProgram(CudaProgram):
         self._count = int(dealt.parts.size)
         tables = [dealt.parts, dealt.slices, dealt.offsets, dealt.neighbours]
         self._tables = [self.hold(not_empty(as_words(a))) for a in tables]
-        self._values = self.hold(not_empty(dealt.values(matrix.data)))
-        self._places = Places(lambda: dealt.entry)
+        self.place_values(dealt.values, dealt.entry, matrix.data)
         self._columns = self.hold(not_empty(dealt.columns))
         self._flags = self.hold(np.zeros(self._count, dtype=np.uint32))
         # A share of what is read from L2 in each step is to stay there, in sixteenths.
         far = dealt.far_slots * WARP * matrix.dtype.itemsize
         self._share = np.uint32(min(16, round(16 * float(plan.option("keep", 32)) * 2**20 / far)) if far else 16)
         self._kernels: dict[int, Kernel] = {}
-
-    def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
-        if isinstance(data, DeviceArray):
-            self._places.fill(self._values, data)
-        else:
-            self._values.set(not_empty(self._host.values(data)))
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes on the device."""
-        return super().nbytes + self._places.nbytes
 
     def ready(self, vectors: int) -> None:
         for _, _, size in vector_groups(vectors, self._laid_out.vectors):

@@ -27,8 +27,8 @@ from akx.errors import InfeasibleError
 from akx.formats.base import Pattern, pattern_of
 from akx.formats.parts import SLICE, WARP, Nodes, Parts, Shape, lay_out, node_pattern, slice_widths
 from akx.kernels.base import option_reason
-from akx.kernels.cuda.program import C_TYPES, CudaProgram
-from akx.kernels.cuda.values import Places
+from akx.kernels.cuda.program import C_TYPES
+from akx.kernels.cuda.values import PlacedProgram, not_empty
 from akx.matrix import Matrix
 from akx.partition.ghost import GhostZones
 from akx.plan import Option, Plan
@@ -58,7 +58,6 @@ __all__ = [
     "load_kernel",
     "macros",
     "nodes_of",
-    "not_empty",
     "padding",
     "shape_of",
     "slices_per_part",
@@ -327,7 +326,7 @@ def zone_nodes(zones: GhostZones, node: Pattern | None) -> Nodes:
     )
 
 
-class PartsProgram(CudaProgram):
+class PartsProgram(PlacedProgram):
     """A matrix in parts on the GPU.
 
     Attributes
@@ -362,24 +361,11 @@ class PartsProgram(CudaProgram):
         self._columns = self.hold(not_empty(parts.columns))
         self._active = {depth: self.hold(table) for depth, table in active.items()}
         self._flags = self.hold(np.zeros(max(self._count, 1), dtype=np.uint32))
-        values = parts.values(matrix.data)
-        self._values = self.hold(not_empty(values))
-        self._places = Places(lambda: parts.entry)
+        self.place_values(parts.values, parts.entry, matrix.data)
         # A share of what is read from L2 in each step is to stay there, in sixteenths.
         far = parts.far_slots * (parts.shape.slot * matrix.dtype.itemsize + 2 * WARP)
         self._share = np.uint32(min(16, round(16 * float(plan.option("keep", 32)) * 2**20 / far)) if far else 16)
         self._kernels: dict[int, Kernel] = {}
-
-    def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
-        if isinstance(data, DeviceArray):
-            self._places.fill(self._values, data)
-        else:
-            self._values.set(not_empty(self._host.values(data)))
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes on the device."""
-        return super().nbytes + self._places.nbytes
 
     def groups(self, vectors: int) -> list[tuple[int, int, int]]:
         """(first, last, at a time) of the kernels that so many start vectors take."""
@@ -451,8 +437,3 @@ def vector_groups(vectors: int, size: int) -> list[tuple[int, int, int]]:
 def as_words(array: NDArray[Any]) -> NDArray[np.uint32]:
     """The bytes of an array as 32-bit words."""
     return np.ascontiguousarray(array).view(np.uint32).reshape(-1)
-
-
-def not_empty(array: NDArray[Any]) -> NDArray[Any]:
-    """The array, or one of a single zero where it is empty."""
-    return array if array.size else np.zeros(1, dtype=array.dtype)

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from akx.device.cuda.compile import load
 from akx.device.cuda.facts import cuda_device
 from akx.device.cuda.memory import DeviceArray, empty, to_device
-from akx.kernels.cuda.program import C_TYPES
+from akx.kernels.cuda.program import C_TYPES, CudaProgram
 
-__all__ = ["GIVEN", "Places", "all_finite", "entry_map"]
+__all__ = ["GIVEN", "PlacedProgram", "Places", "all_finite", "entry_map", "not_empty"]
 
 #: Types of data that values of a type are made from.
 GIVEN = {
@@ -79,6 +79,37 @@ class Places:
             where: Any = np.uint64(0) if self._entry is None else self._entry
             kernel = _kernel("place", values.dtype, data.dtype)
             kernel.launch(-(-count // _BLOCK), _BLOCK, [np.uint64(count), where, data, values])
+
+
+class PlacedProgram(CudaProgram):
+    """A program whose values are one array on the device, with a place for each entry.
+
+    Subclasses set, when they are made, what :meth:`place_values` needs.
+    """
+
+    def place_values(
+        self, on_host: Callable[[NDArray[Any]], NDArray[Any]], entry: NDArray[np.uint32], data: Any
+    ) -> None:
+        """Lay the first values out: `on_host` places data of the host, `entry` says which entry each place has."""
+        self._on_host = on_host
+        self._values = self.hold(not_empty(on_host(data)))
+        self._places = Places(lambda: entry)
+
+    def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
+        if isinstance(data, DeviceArray):
+            self._places.fill(self._values, data)
+        else:
+            self._values.set(not_empty(self._on_host(data)))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        return super().nbytes + self._places.nbytes
+
+
+def not_empty(array: NDArray[Any]) -> NDArray[Any]:
+    """The array, or one of a single zero where it is empty: kernels are given an address in any case."""
+    return array if array.size else np.zeros(1, dtype=array.dtype)
 
 
 def all_finite(data: DeviceArray) -> bool:
