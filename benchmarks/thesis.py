@@ -147,7 +147,14 @@ def measure_shared() -> Json:
 def page(document: Json, extra: Json) -> str:
     """The page."""
     streamed = document.get("stream", [])
-    parts = [_HEAD, "## Table 6.1: a quarter of the matrix on the device", _table_1(streamed), _MISSING]
+    commits = ", ".join(dict.fromkeys(one.get("commit", "")[:10] for one in streamed))
+    parts = [
+        _HEAD,
+        f"Streamed runs: commits {commits}.",
+        "## Table 6.1: a quarter of the matrix on the device",
+        _table_1(streamed),
+        _MISSING,
+    ]
     parts += ["## Figure 6.6: performance and the bound of eq. 6.2", _figure_6(streamed)]
     parts += ["## Speed-up over k, and the share of the bound", _curves(streamed)]
     parts += ["## Ghost zones at the same budget", _GHOSTS, _ghost_table(streamed, extra.get("ghosts", []))]
