@@ -18,6 +18,8 @@ __all__ = ["HessenbergQR"]
 
 #: A column whose independent part is smaller than this, relative to it, depends on those before it.
 _DEPENDENT = 10 * float(np.finfo(float).eps)
+#: Most that rounding errors in H, times y, may be, relative to the right-hand side.
+_RULED = 1e-3
 
 
 class HessenbergQR:
@@ -85,16 +87,17 @@ class HessenbergQR:
         return np.linalg.eigvals(self.matrix()[:-1]).astype(complex)
 
     def solve(self) -> NDArray[Any]:
-        """y, (j,): the least-squares solution, and the smallest one where H has not full rank."""
-        j = self.size
+        """y, (j,): the least-squares solution; without the directions that rounding errors would rule, where there are."""
+        j, eps = self.size, float(np.finfo(float).eps)
         R = np.zeros((j, j), dtype=np.result_type(np.float64, *self.columns))
         for i, column in enumerate(self._rotated):
             R[: i + 1, i] = column
         g = np.array(self._g[:j], dtype=R.dtype)
-        diagonal = np.abs(np.diagonal(R))
-        if diagonal.min(initial=np.inf) > np.finfo(float).eps * diagonal.max(initial=0.0):
-            return np.asarray(np.linalg.solve(R, g))
-        return np.asarray(np.linalg.lstsq(R, g, rcond=j * np.finfo(float).eps)[0])
+        if np.abs(np.diagonal(R)).min(initial=1.0) > 0:
+            y = np.asarray(np.linalg.solve(R, g))
+            if eps * float(np.linalg.norm(R)) * float(np.linalg.norm(y)) <= _RULED * float(np.linalg.norm(g)):
+                return y
+        return np.asarray(np.linalg.lstsq(R, g, rcond=eps / _RULED)[0])
 
 
 def _rotation(f: Any, g: Any) -> tuple[float, Any, Any]:

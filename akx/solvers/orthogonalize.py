@@ -196,7 +196,7 @@ def _replace(W: NDArray[Any], combination: NDArray[Any], s: int) -> None:
 
 
 def _cholesky(S: NDArray[Any], lengths: NDArray[np.float64]) -> NDArray[Any] | None:
-    """R with S = R^H R; None where S is not positive definite. Scaled by the rows' lengths: bad scaling does no harm."""
+    """R with S = R^H R; None where S is not positive definite. Scaled by the lengths of rows."""
     if not (np.isfinite(S).all() and (lengths > 0).all()):
         return None
     try:
