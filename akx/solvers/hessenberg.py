@@ -87,7 +87,7 @@ class HessenbergQR:
         return np.linalg.eigvals(self.matrix()[:-1]).astype(complex)
 
     def solve(self) -> NDArray[Any]:
-        """y, (j,): the least-squares solution; without the directions that rounding errors would rule, where there are."""
+        """y, (j,): the least-squares solution, without directions that rounding errors would rule."""
         j, eps = self.size, float(np.finfo(float).eps)
         R = np.zeros((j, j), dtype=np.result_type(np.float64, *self.columns))
         for i, column in enumerate(self._rotated):
