@@ -106,9 +106,9 @@ def ca_gmres(
     cycles = Cycles(system, restart, maxiter, callback_type)
     inner = system if right is None else replace(system, matrix=right.apply_to(system.matrix), _operators={})
     steps = _Steps(inner, cycles, _most_steps(s, plan, cycles.restart), basis, plan)
-    # Memory movement of s steps from row k, in words: A once or less than s times (the plan says), s n of V written and
-    # read; per round of orthogonalisation (one or two) (k + s) n twice to be read and s n to be written. Of a cycle: as
-    # in GMRES.
+    # Memory movement of s steps from row k, in words: A once or less than s times (the plan says), s n of V written;
+    # by orthogonalisation (k + s) n twice read and s n written, half of that again where a second round is needed. Of a
+    # cycle: as in GMRES.
     W = steps.W
     while cycles.goes_on(W[0]):
         steps.adapt()
@@ -116,7 +116,7 @@ def ca_gmres(
         while qr.size < cycles.restart and cycles.step_allowed() and qr.residual > system.target and steps.go(qr):
             cycles.tell(qr.residual)
         steps.end(qr)
-        update = cycles.combination(W, qr)
+        update = cycles.combination(steps.ortho, qr)
         cycles.end(update if right is None else right.solution(update).astype(W.dtype, copy=False))
     return cycles.finish(return_stats)
 
@@ -138,7 +138,7 @@ class _Steps:
         self.system, self.cycles, self.plan = system, cycles, plan
         self.most = self.s = most
         self.W = system.rows(cycles.restart + 1 + most)
-        self.ortho = Orthogonalizer(self.W)
+        self.ortho = Orthogonalizer(self.W, threads=system.threads)
         self._kind = basis
         self._limit = float(np.finfo(system.dtype).eps) ** -0.5
         self._warm = min(2 * most, cycles.restart)

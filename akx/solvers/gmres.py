@@ -8,8 +8,8 @@ the true residual computed, and all begins again.
 The preconditioner is applied from the right, so that what is minimised and reported is the residual of A x = b itself;
 SciPy applies it from the left, and without one both are the same.
 
-Vectors are made orthogonal by classical Gram-Schmidt in matrix-vector products, a second time where a bound of the loss
-asks for it (:mod:`akx.solvers.orthogonalize`).
+Vectors are made orthogonal by classical Gram-Schmidt, two passes over those before, and a third where the loss of
+orthogonality asks for it (:mod:`akx.solvers.orthogonalize`).
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ def gmres(
     """
     system = make_system("gmres", A, b, x0, rtol=rtol, atol=atol, M=M, callback=callback, threads=threads, db=db)
     cycles = Cycles(system, restart, maxiter, callback_type)
-    # Memory movement of step j, in words: A once; Q, j n, once for the products and once to be subtracted, both again
-    # where a second round is needed; 6 n for the new vector. Of a cycle of m: m n for x, and a product.
+    # Memory movement of step j, in words: A once; Q, j n, once for the products and once to be subtracted, and again
+    # where a second round is needed; 3 n for the new vector. Of a cycle of m: m n for x, and a product.
     W = system.rows(cycles.restart + 1)
-    ortho = Orthogonalizer(W)
+    ortho = Orthogonalizer(W, threads=threads)
     while cycles.goes_on(W[0]):
         qr = cycles.begin(W, ortho)
         while qr.size < cycles.restart and cycles.step_allowed() and qr.residual > system.target:
@@ -100,7 +100,7 @@ def gmres(
                 break
             cycles.count(qr.residual)
             cycles.tell(qr.residual)
-        update = cycles.combination(W, qr)
+        update = cycles.combination(ortho, qr)
         cycles.end(system.precondition(update))
     return cycles.finish(return_stats)
 
@@ -216,13 +216,14 @@ class Cycles:
         if not self._tells_x:
             self.system.say(estimate / self.system.norm_b)
 
-    def combination(self, W: NDArray[Any], qr: HessenbergQR) -> NDArray[Any]:
+    def combination(self, ortho: Orthogonalizer, qr: HessenbergQR) -> NDArray[Any]:
         """Q^T y, (n,)."""
         stats = self.system.stats
         with stats.phase("small"):
             y = qr.solve()
         with stats.phase("vectors"):
-            found: NDArray[Any] = y.astype(W.dtype) @ W[: y.size]
+            found = np.zeros_like(self.system.x)
+            ortho.work.add(y, found)
         return found
 
     def end(self, update: NDArray[Any]) -> None:

@@ -1,26 +1,25 @@
-r"""Orthonormal rows: one vector after another by classical Gram-Schmidt, or blocks of vectors against all before.
+r"""Orthonormal rows: blocks of vectors, or one vector, against all before and each other.
 
-W of shape (m, n) holds vectors as rows; the first k are orthonormal, Q. A single row w behind them becomes
-
-    w = Q^T c + r q,    c = conj(Q) w,
-
-(CGS), and a block V of s rows behind them, with C of shape (k, s) and R upper triangular,
+W of shape (m, n) holds vectors as rows; the first k are orthonormal, Q. A block V of s rows behind them becomes, with C
+of shape (k, s) and R upper triangular,
 
     V^T = Q^T C + Q_new^T R
 
-(block classical Gram-Schmidt, with CholQR within the block). Both need the sums of products of all rows with the new
-ones, C = conj(Q) V^T and G = conj(V) V^T, in one pass: by Pythagoras the part of V that is orthogonal to Q has the Gram
-matrix G - C^H C = R^H R, so that the pass that subtracts Q^T C also divides by R (BCGS-PIP; Carson, Lund, Rozloznik,
-Thomas 2021). Where that matrix is not safely positive definite, V is projected first and factorised by Householder
-reflections; where what is left is too far from orthonormal, all of it is done again (BCGS2, CholQR2).
+(block classical Gram-Schmidt, with CholQR within the block; one row is a block of one). One pass over memory brings
+the products of all rows with the new ones, C = conj(Q) V^T and G = conj(V) V^T. By Pythagoras the part of V that is
+orthogonal to Q has the Gram matrix G - C^H C = R^H R, so that the pass that subtracts Q^T C also divides by R
+(BCGS-PIP; Carson, Lund, Rozloznik, Thomas 2021). Where that matrix is not safely positive definite, V is projected
+first and factorised by Householder reflections; where what is left is too far from orthonormal, it is done again
+(BCGS2, CholQR2).
 
 When is it done again? Let delta be a bound of how far Q is from orthonormal, and kappa of how much shorter than V its
-independent parts are, from R scaled by the norms of V. The new rows then lose about kappa delta + kappa^2 eps, and
-another round is only worth its time where that is more than sqrt(eps): GMRES needs independent vectors and the residual
-estimate to a few digits, not orthogonality to the last bit (Giraud, Langou 2002). From the second round on the loss is
-measured, not estimated: it is what the products show.
+independent parts are, from R scaled by the norms of V. The new rows then lose about kappa delta + kappa^2 eps. Where
+that is less than sqrt(eps), they are taken as they are: GMRES needs independent vectors and the residual's estimate to
+a few digits, not orthogonality to the last bit (Giraud, Langou 2002). Where it is more, the pass that makes the new
+rows also computes their products, so that the loss is known, not estimated, and only one that is too large costs more.
 
-Memory movement, in words: a round reads (k + s) n twice and writes s n. Flops: 4 (k + s) s n.
+Memory movement, in words: two passes that read (k + s) n, the second one writing s n; a third of the second kind where
+the loss was too large. Flops: 4 (k + s) s n, 2 (k + s) s n more to measure the loss (:mod:`akx.kernels.cpu.blocks`).
 """
 
 from __future__ import annotations
@@ -30,13 +29,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import get_blas_funcs
 
-__all__ = ["Block", "Orthogonalizer", "condition_of_columns", "gram"]
+from akx.kernels.cpu.blocks import BlockWork
+
+__all__ = ["Block", "Orthogonalizer", "condition_of_columns"]
 
 _ROUNDS = 5
-#: Entries of each row that are worked on at a time where a block is replaced in place.
-_CHUNK = 8192
+#: Most that rounding errors in G - C^H C may be, relative to its least eigenvalue, for R to be taken from it.
+_SAFE = 1e-2
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,8 @@ class Orthogonalizer:
         Changed in place.
     loss : float, optional
         How far from orthonormal rows may be; sqrt(eps) of their type by default.
+    threads : int, optional
+        Most threads, as for :class:`akx.MatrixPowers`.
 
     Attributes
     ----------
@@ -74,10 +76,11 @@ class Orthogonalizer:
         The estimate of how far the rows so far are from orthonormal; set it to 0 when a new basis is begun.
     """
 
-    def __init__(self, W: NDArray[Any], loss: float | None = None) -> None:
+    def __init__(self, W: NDArray[Any], loss: float | None = None, threads: int | None = None) -> None:
         self.W = W
+        self.work = BlockWork(W, threads)
         self.eps = float(np.finfo(W.dtype).eps)
-        self.allowed = self.eps**0.5 if loss is None else loss
+        self.allowed = self.eps**0.5 if loss is None else max(loss, 20 * self.eps)
         self.loss = 0.0
 
     def append(self, k: int) -> tuple[NDArray[Any], float]:
@@ -87,25 +90,15 @@ class Orthogonalizer:
         -------
         c : (k,) array
         r : float
-            0 where the row depends on those before it, up to rounding errors; it is then not normalised.
+            0 where the row depends on those before it, up to rounding errors, or is zero; the row is then of no use.
+            Not finite where the row is not.
         """
-        Q, w = self.W[:k], self.W[k]
-        before = _length(w)
-        c = np.zeros(k, dtype=_wide(self.W.dtype))
-        length, floor = before, 10 * self.eps * before
-        for _ in range(_ROUNDS):
-            part = (Q @ w.conj()).conj()
-            w -= part @ Q
-            c += part
-            last, length = length, _length(w)
-            if not length > floor:  # NaN too
-                return c, 0.0 if np.isfinite(length) else length
-            loss = (self.loss * float(np.linalg.norm(part)) + self.eps * last) / length
-            if loss <= self.allowed:
-                break
-        self.loss = max(self.loss, loss)
-        w /= length
-        return c, length
+        block = self.append_block(k, 1)
+        if block.norms.size == 0:
+            row = self.W[k]
+            return np.zeros(k, dtype=block.C.dtype), 0.0 if not row.any() else float("nan")
+        r = float(np.real(block.R[0, 0]))
+        return block.C[:, 0], r if r > 10 * self.eps * block.norms[0] else 0.0
 
     def append_block(self, k: int, s: int) -> Block:
         """Rows k .. k+s-1 become orthonormal to those before them and to each other.
@@ -113,42 +106,47 @@ class Orthogonalizer:
         Rows that depend on those before them up to rounding errors become some rows orthogonal to them, and the
         diagonal of R is tiny there: look at :func:`condition_of_columns` before using them.
         """
-        W, kind = self.W, _wide(self.W.dtype)
+        kind = np.dtype(np.complex128 if self.W.dtype.kind == "c" else np.float64)
         C, R = np.zeros((k, s), dtype=kind), np.eye(s, dtype=kind)
-        norms = np.zeros(s)
+        both = self.work.products(k, s)
+        norms = lengths = np.sqrt(np.maximum(np.real(np.diagonal(both[k:])), 0.0))
+        good = np.isfinite(lengths) & (lengths > 0)
+        if not good.all():
+            first = int(np.argmin(good))
+            return self.append_block(k, first) if first else Block(C[:, :0], R[:0, :0], norms[:0])
         for turn in range(_ROUNDS):
-            both = gram(W[: k + s], W[k : k + s])
             part, G = both[:k], both[k:]
-            lengths = np.sqrt(np.real(np.diagonal(G)))
-            if turn == 0:
-                good = np.isfinite(lengths) & (lengths > 0)
-                if not good.all():
-                    first = int(np.argmin(good))
-                    return self.append_block(k, first) if first else Block(C[:, :0], R[:0, :0], norms[:0])
-                norms = lengths
-            else:
-                off = max(float(np.abs(part).max(initial=0.0)), float(np.abs(G - np.eye(s)).max()))
-                if off <= self.allowed:
-                    self.loss = max(self.loss, off)
+            if turn > 0:
+                loss = max(float(np.abs(part).max(initial=0.0)), float(np.abs(G - np.eye(s)).max()))
+                if loss <= self.allowed:
                     break
+                lengths = np.sqrt(np.real(np.diagonal(G)))
             upper = _cholesky(G - part.conj().T @ part, lengths)
-            kappa = np.inf if upper is None else _inverse_norm(upper / lengths)
-            if upper is not None and self.eps * kappa**2 < 1e-2:
+            kappa = np.inf if upper is None else float(np.linalg.norm(_invert(upper / lengths)))
+            loss = kappa * self.loss + self.eps * kappa**2
+            if upper is not None and self.eps * kappa**2 < _SAFE:
                 inverse = _invert(upper)
-                _replace(W[: k + s], np.concatenate([-part @ inverse, inverse]), s)
-                loss = kappa * self.loss + self.eps * kappa**2
+                both = self.work.replace(k, s, np.concatenate([-part @ inverse, inverse]), check=loss > self.allowed)
             else:
-                W[k : k + s] -= part.T.astype(W.dtype) @ W[:k]
-                rows, upper = np.linalg.qr(W[k : k + s].T)
-                W[k : k + s] = rows.T
-                upper = upper.astype(kind)
-                loss = np.inf
-            C += part @ R
+                upper = self._project(k, s, part).astype(kind)
+                both = self.work.products(k, s)
+            C = C + part @ R
             R = upper @ R
-            if loss <= self.allowed or not np.isfinite(R).all():
-                self.loss = max(self.loss, loss)
+            if loss <= self.allowed or not np.isfinite(both).all():
                 break
+        self.loss = max(self.loss, loss)
         return Block(C, R, norms)
+
+    def _project(self, k: int, s: int, C: NDArray[Any]) -> NDArray[Any]:
+        """Rows k .. k+s-1 minus Q^T C, orthonormal by Householder reflections; R with a real diagonal >= 0."""
+        W = self.W
+        for j, c in enumerate(C.T):
+            self.work.add(-c, W[k + j])
+        rows, upper = np.linalg.qr(W[k : k + s].T)
+        diagonal = np.diagonal(upper)
+        phase = np.where(diagonal == 0, 1, diagonal / np.where(diagonal == 0, 1, np.abs(diagonal)))
+        W[k : k + s] = (rows * phase).T
+        return np.asarray(upper * phase.conj()[:, None])
 
 
 def condition_of_columns(T: NDArray[Any], norms: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -180,24 +178,9 @@ def condition_of_columns(T: NDArray[Any], norms: NDArray[np.float64]) -> NDArray
     return found
 
 
-def gram(W: NDArray[Any], V: NDArray[Any]) -> NDArray[Any]:
-    """conj(W) V^T, (m, s), in float64 or complex128, of rows (m, n) and (s, n), each C-contiguous; no copies."""
-    (multiply,) = get_blas_funcs(("gemm",), (W,))
-    found = multiply(1.0, W.T, V.T, trans_a=2 if W.dtype.kind == "c" else 1)
-    return np.ascontiguousarray(found, dtype=_wide(W.dtype))
-
-
-def _replace(W: NDArray[Any], combination: NDArray[Any], s: int) -> None:
-    """The last s rows of W (m, n) become combination^T W, combination of shape (m, s)."""
-    factors = np.ascontiguousarray(combination.T, dtype=W.dtype)
-    for first in range(0, W.shape[1], _CHUNK):
-        part = W[:, first : first + _CHUNK]
-        part[-s:] = factors @ part
-
-
 def _cholesky(S: NDArray[Any], lengths: NDArray[np.float64]) -> NDArray[Any] | None:
     """R with S = R^H R; None where S is not positive definite. Scaled by the lengths of rows."""
-    if not (np.isfinite(S).all() and (lengths > 0).all()):
+    if not np.isfinite(S).all():
         return None
     try:
         lower = np.linalg.cholesky(S / np.outer(lengths, lengths))
@@ -214,15 +197,3 @@ def _invert(R: NDArray[Any]) -> NDArray[Any]:
         inverse[j, j] = 1 / R[j, j]
         inverse[:j, j] = -inverse[:j, :j] @ R[:j, j] * inverse[j, j]
     return inverse
-
-
-def _inverse_norm(R: NDArray[Any]) -> float:
-    return float(np.linalg.norm(_invert(R)))
-
-
-def _length(w: NDArray[Any]) -> float:
-    return float(np.sqrt(np.real(np.vdot(w, w))))
-
-
-def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    return np.dtype(np.complex128 if dtype.kind == "c" else np.float64)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from akx.solvers.orthogonalize import Orthogonalizer, condition_of_columns, gram
+from akx.solvers.orthogonalize import Orthogonalizer, condition_of_columns
 
 TYPES = [np.float32, np.float64, np.complex64, np.complex128]
 
@@ -27,15 +27,6 @@ def loss(Q: NDArray[Any]) -> float:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_gram_conjugates_the_first(dtype: Any) -> None:
-    W, V = rows(5, 300, dtype), rows(3, 300, dtype, 1)
-    expected = W.astype(complex).conj() @ V.astype(complex).T
-    found = gram(W, V)
-    assert found.dtype == (np.complex128 if np.dtype(dtype).kind == "c" else np.float64)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=300 * np.finfo(dtype).eps)
-
-
-@pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("allowed", [0.0, None])
 def test_vectors_one_by_one(dtype: Any, allowed: float | None) -> None:
     W = rows(12, 500, dtype)
@@ -44,7 +35,7 @@ def test_vectors_one_by_one(dtype: Any, allowed: float | None) -> None:
     R = np.zeros((12, 12), dtype=complex)
     for k in range(12):
         R[:k, k], R[k, k] = ortho.append(k)
-    assert loss(W) <= (20 * eps if allowed == 0.0 else eps**0.5)
+    assert loss(W) <= (40 * eps if allowed == 0.0 else eps**0.5)
     np.testing.assert_allclose(W.T.astype(complex) @ R, before.T, rtol=0, atol=200 * eps)
 
 
