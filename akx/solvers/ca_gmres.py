@@ -30,7 +30,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
 
 from akx.basis import Basis
 from akx.errors import ArgumentError
@@ -38,7 +37,7 @@ from akx.plan import Plan
 from akx.solvers.bases import CHOICES, basis_from_ritz
 from akx.solvers.gmres import Cycles, check_count
 from akx.solvers.hessenberg import HessenbergQR
-from akx.solvers.orthogonalize import Block, Orthogonalizer, condition_of_columns
+from akx.solvers.orthogonalize import Block, Orthogonalizer, condition_of_columns, invert_upper
 from akx.solvers.system import Answer, System, make_system
 
 __all__ = ["ca_gmres"]
@@ -262,8 +261,7 @@ def _new_columns(H: NDArray[Any], block: Block, B: NDArray[Any], count: int) -> 
     made[k + 1 :, 1:] = block.R[:count, :count]
     right = made @ B[: count + 1, :count]
     right[: k + 1] -= H @ made[:k, :count]
-    T = made[k : k + count, :count]
-    new = solve_triangular(T, right.T, trans="T").T
+    new = right @ invert_upper(made[k : k + count, :count])  # the threads of LAPACK's would cost far more
     return [np.array(new[: k + j + 2, j]) for j in range(count)]
 
 

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from akx.kernels.cpu.blocks import BlockWork
 
-__all__ = ["Block", "Orthogonalizer", "condition_of_columns"]
+__all__ = ["Block", "Orthogonalizer", "condition_of_columns", "invert_upper"]
 
 _ROUNDS = 5
 #: Most that rounding errors in G - C^H C may be, relative to its least eigenvalue, for R to be taken from it.
@@ -122,10 +122,10 @@ class Orthogonalizer:
                     break
                 lengths = np.sqrt(np.real(np.diagonal(G)))
             upper = _cholesky(G - part.conj().T @ part, lengths)
-            kappa = np.inf if upper is None else float(np.linalg.norm(_invert(upper / lengths)))
+            kappa = np.inf if upper is None else float(np.linalg.norm(invert_upper(upper / lengths)))
             loss = kappa * self.loss + self.eps * kappa**2
             if upper is not None and self.eps * kappa**2 < _SAFE:
-                inverse = _invert(upper)
+                inverse = invert_upper(upper)
                 both = self.work.replace(k, s, np.concatenate([-part @ inverse, inverse]), check=loss > self.allowed)
             else:
                 upper = self._project(k, s, part).astype(kind)
@@ -170,7 +170,7 @@ def condition_of_columns(T: NDArray[Any], norms: NDArray[np.float64]) -> NDArray
     if s:
         X = T[:s, :s] / norms[:s]
         with np.errstate(over="ignore", invalid="ignore"):
-            inverse = _invert(X)
+            inverse = invert_upper(X)
             # The inverse of a leading part is the leading part of the inverse.
             squares = [np.cumsum(np.sum(np.abs(Y) ** 2, axis=0)) for Y in (X, inverse)]
             found[:s] = np.sqrt(squares[0] * squares[1])
@@ -189,7 +189,7 @@ def _cholesky(S: NDArray[Any], lengths: NDArray[np.float64]) -> NDArray[Any] | N
     return np.asarray(lower.conj().T * lengths)
 
 
-def _invert(R: NDArray[Any]) -> NDArray[Any]:
+def invert_upper(R: NDArray[Any]) -> NDArray[Any]:
     """The inverse of an upper triangle, (s, s), by back substitution; exact zeros below."""
     s = R.shape[0]
     inverse = np.zeros_like(R)
