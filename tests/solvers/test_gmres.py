@@ -11,9 +11,11 @@ import pytest
 import scipy.sparse as sp
 import scipy.sparse.linalg as sla
 
-from akx.errors import ArgumentError
+from akx.basis import newton
+from akx.errors import ArgumentError, PlanError
 from akx.io import read_matrix
-from akx.solvers.ca_gmres import ca_gmres
+from akx.operator import MatrixPowers
+from akx.solvers.ca_gmres import _most_steps, ca_gmres
 from akx.solvers.gmres import gmres
 from akx.solvers.hessenberg import HessenbergQR
 
@@ -256,6 +258,44 @@ def test_what_folds_becomes_part_of_the_matrix() -> None:
     assert abs(stats.iterations - classic.iterations) <= 1
     with pytest.raises(ArgumentError, match="use gmres"):
         ca_gmres(A, b, M=sp.eye_array(400))
+
+
+def test_a_plan_is_for_its_s() -> None:
+    A, b = matrix(), vector(400)
+    plan = MatrixPowers(A, 5, basis=newton([1.0], 5)).plan
+    _, info, stats = ca_gmres(A, b, rtol=1e-9, plan=plan, return_stats=True)
+    assert info == 0
+    assert set(stats.s) == {5}
+    with pytest.raises(PlanError):
+        ca_gmres(A, b, s=4, rtol=1e-9, plan=plan)
+
+
+@pytest.mark.parametrize(("restart", "s"), [(30, 6), (20, 5), (40, 8), (32, 8), (7, 7), (31, 8), (1, 1), (12, 6)])
+def test_the_s_of_auto_divides_the_cycle(restart: int, s: int) -> None:
+    assert _most_steps("auto", None, restart) == s
+
+
+@BOTH
+def test_no_product_is_finite(solve: Solver) -> None:
+    A = sp.csr_array(sp.diags_array([np.full(40, 1e200), np.full(39, 1e250)], offsets=[0, 1]))
+    with np.errstate(all="ignore"):
+        x, info, stats = solve(A, np.full(40, 1e100), return_stats=True)
+    assert info != 0
+    assert not stats.converged
+    assert np.isfinite(x).all()
+    assert stats.reason
+
+
+@BOTH
+def test_badly_scaled_systems(solve: Solver) -> None:
+    """Rows and b of any size: nothing depends on units."""
+    A, b = matrix(), vector(400)
+    reference = solve(A, b, rtol=1e-8, return_stats=True)[2]
+    for of_matrix, of_b in ((1e-60, 1e60), (1e90, 1e-60), (1e-120, 1e-120)):
+        x, info, stats = solve(of_matrix * A, of_b * b, rtol=1e-8, return_stats=True)
+        assert info == 0
+        assert abs(stats.iterations - reference.iterations) <= 1
+        assert misfit(A, x * (of_matrix / of_b), b) <= 1.01e-8
 
 
 @pytest.mark.parametrize("bad", [{"restart": 0}, {"restart": 2.5}, {"maxiter": -1}, {"callback_type": "xk"}])
