@@ -152,7 +152,7 @@ class Cycles:
             stats.residuals.append(self.norm)
         if self.norm <= system.target:
             return self._stop(0, "converged: the residual is below the tolerance")
-        if not self.norm <= self._best:  # NaN too: a cycle never adds to the residual but by rounding errors
+        if not (np.isfinite(self.norm) and self.norm <= self._best):  # a cycle only adds to it by rounding errors
             if self.done == 0:
                 return self._stop(-1, "the residual of x0 is not finite")
             system.x, lost = self._before, self.norm

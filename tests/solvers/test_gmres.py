@@ -317,6 +317,7 @@ def test_the_s_of_auto_divides_the_cycle(restart: int, s: int) -> None:
 def test_no_product_is_finite(solve: Solver) -> None:
     A = sp.csr_array(sp.diags_array([np.full(40, 1e200), np.full(39, 1e250)], offsets=[0, 1]))
     with np.errstate(all="ignore"):
+        assert solve(A, np.ones(40), x0=np.full(40, 1e200))[1] < 0  # not even the first residual
         x, info, stats = solve(A, np.full(40, 1e100), return_stats=True)
     assert info != 0
     assert not stats.converged
