@@ -35,7 +35,7 @@ from akx.basis import Basis
 from akx.errors import ArgumentError
 from akx.plan import Plan
 from akx.solvers.bases import CHOICES, basis_from_ritz
-from akx.solvers.gmres import Cycles, check_count
+from akx.solvers.cycles import Cycles, check_count
 from akx.solvers.hessenberg import HessenbergQR
 from akx.solvers.orthogonalize import Block, Orthogonalizer, condition_of_columns, invert_upper
 from akx.solvers.system import Answer, System, make_system

@@ -17,7 +17,8 @@ from akx.errors import ArgumentError, PlanError
 from akx.io import read_matrix
 from akx.operator import MatrixPowers
 from akx.solvers.ca_gmres import _most_steps, _Steps, ca_gmres
-from akx.solvers.gmres import Cycles, gmres
+from akx.solvers.cycles import Cycles
+from akx.solvers.gmres import gmres
 from akx.solvers.hessenberg import HessenbergQR
 from akx.solvers.system import make_system
 
