@@ -163,6 +163,7 @@ class MatrixPowers:
         self._ready: dict[tuple[np.dtype[Any], int, str], tuple[Program, Coefficients]] = {}
         self._new_values: Any = None  # on the device, not yet in `_matrix`
         self._stale: set[tuple[np.dtype[Any], Plan]] = set()
+        self._last: tuple[Basis, np.dtype[Any], Coefficients] | None = None
         self._lock = threading.RLock()
         self.prepare_seconds = 0.0
         self._program(self._result_dtype(None), 1)
@@ -192,7 +193,7 @@ class MatrixPowers:
 
     # ---------------------------------------------------------------------------------------------- the call
 
-    def __call__(self, x: Any, out: NDArray[Any] | None = None) -> NDArray[Any]:
+    def __call__(self, x: Any, out: NDArray[Any] | None = None, *, basis: Basis | None = None) -> NDArray[Any]:
         """V with V[..., j] = p_j(A) x.
 
         Parameters
@@ -202,7 +203,9 @@ class MatrixPowers:
             GPU (with ``__cuda_array_interface__`` or DLPack) is computed there, and V is an array of the same library.
         out : ndarray, or array on the GPU, optional
             Where V goes, in a shape and layout as returned: aligned, writeable, in Fortran order. Then it is what is
-            returned.
+            returned. Where x is ``out[..., 0]`` itself nothing is copied.
+        basis : Basis, optional
+            Another basis of k steps for this call: new coefficients for the plan at hand. Real for real vectors.
 
         Returns
         -------
@@ -217,7 +220,7 @@ class MatrixPowers:
         by zeros that are not in the matrix, and may give NaN in other rows too. Which rows depends on the plan.
         """
         if not isinstance(x, np.ndarray) and _is_on_device(x):
-            answer: NDArray[Any] = self._call_on_device(x, out)  # in kind, as the types of Python cannot say
+            answer: NDArray[Any] = self._call_on_device(x, out, basis)  # in kind, as the types of Python cannot say
             return answer
         start, single = _start_block(x, self._matrix.n)
         dtype = self._type_for(start.dtype)
@@ -226,16 +229,18 @@ class MatrixPowers:
             block = block.copy()
         vectors = block.shape[0]
         powers = self._result(out, vectors, single, dtype)
-        if out is not None and np.may_share_memory(block, powers):
+        if out is not None and np.may_share_memory(block, powers) and not _is_same(block, powers[0]):
             block = block.copy()
         with self._lock:
             program, coefficients = self._ready_for(dtype, vectors, self._home)
+            if basis is not None:
+                coefficients = self._coefficients_of(basis, dtype)
             program.run(block, powers, coefficients)
         if out is not None:
             return out
         return powers[:, 0].T if single else powers.transpose(2, 1, 0)
 
-    def _call_on_device(self, x: Any, out: Any) -> Any:
+    def _call_on_device(self, x: Any, out: Any, basis: Basis | None) -> Any:
         """:meth:`__call__` for an array on the GPU: nothing is copied to the host, and nothing waited for."""
         from akx.device.cuda import interchange
 
@@ -258,6 +263,8 @@ class MatrixPowers:
             block = interchange.copy_of(block)
         with self._lock:
             program, coefficients = self._ready_for(dtype, start.shape[0], "cuda")
+            if basis is not None:
+                coefficients = self._coefficients_of(basis, dtype)
             program.run(block, powers, coefficients)  # type: ignore[arg-type]
             interchange.hand_over(start)
         return answer
@@ -484,6 +491,18 @@ class MatrixPowers:
             found = as_coefficients(self.basis.a, self.basis.b, self.basis.c, dtype)
             self._coefficients[dtype] = found
         return found
+
+    def _coefficients_of(self, basis: Basis, dtype: np.dtype[Any]) -> Coefficients:
+        """Those of a basis given with a call; the last ones are remembered, since a solver asks for them again."""
+        if self._last is None or self._last[0] is not basis or self._last[1] != dtype:
+            if not isinstance(basis, Basis):
+                raise ArgumentTypeError("basis is not a Basis", found=type(basis).__name__)
+            if basis.k != self.k:
+                raise ArgumentError("basis is for another k", expected=f"{self.k} steps", found=f"{basis.k}")
+            if not basis.is_real and dtype.kind != "c":
+                raise ArgumentTypeError("basis is complex and the vectors are real", expected="a real basis")
+            self._last = basis, dtype, as_coefficients(basis.a, basis.b, basis.c, dtype)
+        return self._last[2]
 
     def _choice(self, dtype: np.dtype[Any], vectors: int, backend: str | None = None) -> _Choice:
         key = (dtype, vectors, backend or self._home)
@@ -881,6 +900,11 @@ def _is_on_device(x: Any) -> bool:
 def _overlap(one: Any, other: Any) -> bool:
     """Whether two device arrays share memory."""
     return bool(one.pointer < other.pointer + other.nbytes and other.pointer < one.pointer + one.nbytes)
+
+
+def _is_same(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Whether two contiguous arrays of one shape and type are the same memory."""
+    return bool(one.__array_interface__["data"][0] == other.__array_interface__["data"][0])
 
 
 def _reason_against(plan: Plan, matrix: Matrix, device: Any) -> str | None:

@@ -604,3 +604,40 @@ def test_linear_operator_has_the_results_type() -> None:
         P = akx.MatrixPowers(grid().astype(dtype), 2)
         assert P.aslinearoperator().dtype == np.dtype(dtype)
         assert P(np.ones(900, "f4")).dtype == np.dtype(dtype)
+
+
+def test_another_basis_for_one_call() -> None:
+    A, x = grid(), np.random.default_rng(0).standard_normal(900)
+    P = akx.MatrixPowers(A, 3)
+    other = akx.newton([1.0, 3.0, 5.0], 3)
+    V = P(x, basis=other)
+    np.testing.assert_allclose(V, akx.matrix_powers(A, x, 3, basis=other), rtol=1e-14)
+    np.testing.assert_allclose(P(x), powers(A, x, 3), rtol=1e-13, atol=1e-11)
+    with pytest.raises(ArgumentError, match="another k"):
+        P(x, basis=akx.monomial(2))
+    with pytest.raises(ArgumentTypeError, match="not a Basis"):
+        P(x, basis="newton")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentTypeError, match="complex"):
+        P(x, basis=akx.newton([1j, 1 + 1j, 2j], 3, real=False))
+
+
+@pytest.mark.parametrize("b", [1, 3])
+def test_x_may_be_the_first_vector_of_out(b: int) -> None:
+    A, rng = grid(), np.random.default_rng(0)
+    matrix = akx.Matrix.from_any(A)
+    from akx.device.host import host_device
+    from akx.tuner.space import build_space
+
+    space = build_space(matrix, 4, host_device(), backend="cpu", threads=2)
+    names = [(name, order) for name in space.parameters for order in space.choices(name, "partitioner")]
+    for name, order in names:
+        plan = space.plan(name, {"partitioner": order})
+        if space.feasible(plan, matrix) is not None:
+            continue
+        P = akx.MatrixPowers(A, 4, plan=plan)
+        W = np.full((5, b, 900), np.nan)
+        W[0] = rng.standard_normal((b, 900))
+        wanted = P(W[0].T.copy() if b > 1 else W[0, 0].copy())
+        out = W.transpose(2, 1, 0) if b > 1 else W[:, 0].T
+        assert P(out[..., 0], out=out) is out
+        np.testing.assert_array_equal(out, wanted, err_msg=plan.label())

@@ -1,0 +1,251 @@
+"""Dense work of orthogonalisation on the team: products of the last rows with all, and their replacement, in one pass.
+
+W (m, n), C-contiguous, holds m vectors as rows; the last s of them, V, are to be made orthonormal to the others and to
+each other (:mod:`akx.solvers.orthogonalize`). A pass goes through W in chunks of columns that stay in the second-level
+cache, each thread through its own part of the columns, and does any of
+
+    replace     V = F^T W, F (m, s), all of the old W
+    add         x += f^T W, f (m,)
+    products    P = conj(W) V^T, (m, s), of the new V, or only its last s rows
+
+on a chunk before the next, so that products that check a replacement move no memory. Words per pass: m n read, and s n
+written by replace, n read and written by add. Flops: 2 m s n for replace and products each.
+
+Four rows meet four rows at a time: sixteen sums in registers, half a load for each product; rows beyond the end are the
+last one again, with factors of zero. Sums are kept in double precision from chunk to chunk and added up in the order of
+the threads: the same input gives the same bits on the same number of threads. One job, so that in a solver the team
+changes between this and the matrix only; passes too short to be worth the change are done by the caller alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.device.host import resolve_threads
+from akx.kernels.cpu.jit import jit, jit_sums
+from akx.kernels.cpu.sync import arrays_of, begin, finish
+from akx.kernels.cpu.team import Job
+
+__all__ = ["BlockWork", "run_blocks"]
+
+#: Bytes of a chunk of all rows, and the columns that it has.
+_CHUNK_BYTES = 160 * 1024
+_LEAST_CHUNK, _MOST_CHUNK = 64, 1024
+#: Bytes moved from which on a pass is shared by the team: handing it over costs about 50 us where it has another job.
+_SHARED_BYTES = 3 << 20
+_NONE, _OWN, _ALL = range(3)
+
+
+class BlockWork:
+    """The operations on the rows of one array.
+
+    Parameters
+    ----------
+    W : (m, n) array, C-contiguous, float32, float64, complex64 or complex128
+        Room for all rows there will be.
+    threads : int, optional
+        Most threads, as for :class:`akx.MatrixPowers`.
+    """
+
+    def __init__(self, W: NDArray[Any], threads: int | None = None) -> None:
+        assert W.flags.c_contiguous
+        self.W = W
+        self.threads = resolve_threads(threads)
+        self._words = np.zeros(8, dtype=np.int64)
+        self._nothing = np.empty(0, dtype=W.dtype)
+        self._jobs: dict[int, tuple[Job, NDArray[Any]]] = {}
+        self._width = 0
+        self._factors = self._nothing
+        self._make(8)
+
+    def products(self, k: int, s: int) -> NDArray[Any]:
+        """conj(W[:k+s]) W[k:k+s]^T, (k+s, s), in float64 or complex128."""
+        return self._run(k, s, None, _ALL)
+
+    def replace(self, k: int, s: int, F: NDArray[Any], *, check: bool = False) -> NDArray[Any]:
+        """Rows k .. k+s-1 become F^T W[:k+s], F (k+s, s); with `check`, the products of the new ones."""
+        return self._run(k, s, F, _ALL if check else _NONE)
+
+    def add(self, y: NDArray[Any], x: NDArray[Any]) -> None:
+        """x (n,) += sum_j y[j] W[j], y (j,)."""
+        if y.size:
+            self._run(y.size - 1, 1, y[:, None], _NONE, x)
+
+    def _make(self, width: int) -> None:
+        """Room for blocks of so many rows."""
+        rows, kind = self.W.shape[0], self.W.dtype
+        wide = np.dtype(np.complex128 if kind.kind == "c" else np.float64)
+        self._width = width = -(-width // 4) * 4
+        self._factors = np.zeros((rows + 4, width), dtype=kind)
+        for count in {1, self.threads}:
+            sums = np.zeros((count, rows, width), dtype=wide)
+            chunks = np.zeros((count, width, _MOST_CHUNK), dtype=kind)
+            self._jobs[count] = Job(run_blocks, (self._words, self._factors, chunks, sums), count, kind), sums
+
+    def _run(self, k: int, s: int, F: NDArray[Any] | None, check: int, x: NDArray[Any] | None = None) -> NDArray[Any]:
+        if s > self._width:
+            self._make(s)
+        m = k + s
+        if F is not None:
+            self._factors[: m + 4] = 0
+            self._factors[:m, :s] = F
+        self._words[:6] = m, s, self.W.shape[1], F is not None and x is None, x is not None, check
+        threads = self.threads if m * self.W[0].nbytes >= _SHARED_BYTES else 1
+        job, sums = self._jobs[threads]
+        job.run(self.W, self._nothing if x is None else x)
+        found: NDArray[Any] = sums[0, :m, :s].copy() if threads == 1 else sums[:, :m, :s].sum(axis=0)
+        return found
+
+
+@jit_sums
+def _dots_one(W: Any, start: int, stop: int, i: int, end: int, j: int, sums: Any, q: int) -> None:
+    """sums[i + r, q] += <w_{i+r}, w_j> for r < 4 and i + r < end."""
+    s0 = s1 = s2 = s3 = W.dtype.type(0)
+    last = end - 1
+    w0, w1 = W[i, start:stop], W[min(i + 1, last), start:stop]
+    w2, w3 = W[min(i + 2, last), start:stop], W[min(i + 3, last), start:stop]
+    v = W[j, start:stop]
+    for t in range(np.uintp(v.size)):
+        s0 += np.conj(w0[t]) * v[t]
+        s1 += np.conj(w1[t]) * v[t]
+        s2 += np.conj(w2[t]) * v[t]
+        s3 += np.conj(w3[t]) * v[t]
+    for r, value in enumerate((s0, s1, s2, s3)):
+        if i + r < end:
+            sums[i + r, q] += value
+
+
+@jit_sums
+def _dots_four(W: Any, start: int, stop: int, i: int, end: int, j: int, sums: Any, q: int) -> None:
+    """sums[i + r, q + c] += <w_{i+r}, w_{j+c}> for r, c < 4 and i + r < end."""
+    a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = W.dtype.type(0)
+    c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = W.dtype.type(0)
+    last = end - 1
+    u0, u1 = W[i, start:stop], W[min(i + 1, last), start:stop]
+    u2, u3 = W[min(i + 2, last), start:stop], W[min(i + 3, last), start:stop]
+    v0, v1, v2, v3 = W[j, start:stop], W[j + 1, start:stop], W[j + 2, start:stop], W[j + 3, start:stop]
+    for t in range(np.uintp(u0.size)):
+        a, b, c, d = np.conj(u0[t]), np.conj(u1[t]), np.conj(u2[t]), np.conj(u3[t])
+        e, f, g, h = v0[t], v1[t], v2[t], v3[t]
+        a0 += a * e
+        a1 += a * f
+        a2 += a * g
+        a3 += a * h
+        b0 += b * e
+        b1 += b * f
+        b2 += b * g
+        b3 += b * h
+        c0 += c * e
+        c1 += c * f
+        c2 += c * g
+        c3 += c * h
+        d0 += d * e
+        d1 += d * f
+        d2 += d * g
+        d3 += d * h
+    for r, row in enumerate(((a0, a1, a2, a3), (b0, b1, b2, b3), (c0, c1, c2, c3), (d0, d1, d2, d3))):
+        if i + r < end:
+            for p, value in enumerate(row):
+                sums[i + r, q + p] += value
+
+
+@jit
+def _products(W: Any, start: int, stop: int, first: int, m: int, s: int, sums: Any) -> None:
+    """sums[i, q] += <w_i, v_q> for first <= i < m, on a chunk."""
+    k, whole = m - s, s - s % 4
+    for i in range(first, m, 4):
+        for q in range(0, whole, 4):
+            _dots_four(W, start, stop, i, m, k + q, sums, q)
+        for q in range(whole, s):
+            _dots_one(W, start, stop, i, m, k + q, sums, q)
+
+
+@jit
+def _sum_one(W: Any, start: int, stop: int, m: int, F: Any, q: int, target: Any) -> None:
+    """target += sum_j F[j, q] w_j on a chunk."""
+    last = m - 1
+    for j in range(0, m, 4):
+        f0, f1, f2, f3 = F[j, q], F[j + 1, q], F[j + 2, q], F[j + 3, q]
+        w0, w1 = W[j, start:stop], W[min(j + 1, last), start:stop]
+        w2, w3 = W[min(j + 2, last), start:stop], W[min(j + 3, last), start:stop]
+        for t in range(np.uintp(target.size)):
+            target[t] += f0 * w0[t] + f1 * w1[t] + f2 * w2[t] + f3 * w3[t]
+
+
+@jit
+def _sum_four(W: Any, start: int, stop: int, m: int, F: Any, q: int, chunk: Any) -> None:
+    """chunk[q + c] = sum_j F[j, q + c] w_j for c < 4."""
+    last, size = m - 1, stop - start
+    x0, x1, x2, x3 = chunk[q, :size], chunk[q + 1, :size], chunk[q + 2, :size], chunk[q + 3, :size]
+    for j in range(0, m, 4):
+        a0, a1, a2, a3 = F[j, q], F[j + 1, q], F[j + 2, q], F[j + 3, q]
+        b0, b1, b2, b3 = F[j, q + 1], F[j + 1, q + 1], F[j + 2, q + 1], F[j + 3, q + 1]
+        c0, c1, c2, c3 = F[j, q + 2], F[j + 1, q + 2], F[j + 2, q + 2], F[j + 3, q + 2]
+        d0, d1, d2, d3 = F[j, q + 3], F[j + 1, q + 3], F[j + 2, q + 3], F[j + 3, q + 3]
+        w0, w1 = W[j, start:stop], W[min(j + 1, last), start:stop]
+        w2, w3 = W[min(j + 2, last), start:stop], W[min(j + 3, last), start:stop]
+        for t in range(np.uintp(size)):
+            e, f, g, h = w0[t], w1[t], w2[t], w3[t]
+            x0[t] += a0 * e + a1 * f + a2 * g + a3 * h
+            x1[t] += b0 * e + b1 * f + b2 * g + b3 * h
+            x2[t] += c0 * e + c1 * f + c2 * g + c3 * h
+            x3[t] += d0 * e + d1 * f + d2 * g + d3 * h
+
+
+@jit
+def _replace(W: Any, start: int, stop: int, m: int, s: int, F: Any, chunk: Any) -> None:
+    """The last s of m rows become F^T W, on a chunk."""
+    size = stop - start
+    chunk[:s, :size] = 0
+    if s == 1:
+        _sum_one(W, start, stop, m, F, 0, chunk[0, :size])
+    else:
+        for q in range(0, s, 4):
+            chunk[q : q + 4, :size] = 0
+            _sum_four(W, start, stop, m, F, q, chunk)
+    for q in range(s):
+        W[m - s + q, start:stop] = chunk[q, :size]
+
+
+@jit
+def run_blocks(
+    words: Any, factors: Any, chunks: Any, sums: Any, x: Any, out: Any, calls: Any, thread: int, sent: bool
+) -> Any:
+    """Do one pass over the columns of one thread; a member of a team for call after call.
+
+    words : (8,) int64: m, s, n, whether to replace, whether to add to `out`, which products.
+    factors : (rows + 4, width); chunks : (threads, width, columns) scratch; sums : (threads, rows, width).
+    x : W (rows, n); out (n,), calls, thread, sent: see :mod:`akx.kernels.cpu.sync`.
+    """
+    threads = sums.shape[0]
+    number = begin(calls, thread, threads, sent, x, out) if threads > 1 else 1
+    if number <= 0:
+        return False
+    while number > 0:
+        m, s, n = words[0], words[1], words[2]
+        if thread > 0:
+            x, out = arrays_of(calls, threads, 1, x, out)  # `out` ends earlier than that says
+        total = sums[thread]
+        total[:m, :s] = 0
+        length = min(max(_CHUNK_BYTES // (m * x.itemsize), _LEAST_CHUNK), _MOST_CHUNK) // 64 * 64
+        start, end = _cut(n, thread, threads), _cut(n, thread + 1, threads)
+        while start < end:
+            stop = min(start + length, end)
+            if words[3]:
+                _replace(x, start, stop, m, s, factors, chunks[thread])
+            if words[4]:
+                _sum_one(x, start, stop, m, factors, 0, out[start:stop])
+            if words[5] != _NONE:
+                _products(x, start, stop, 0 if words[5] == _ALL else m - s, m, s, total)
+            start = stop
+        number = finish(calls, thread, threads, number) if threads > 1 else 0
+    return number == 0
+
+
+@jit
+def _cut(n: int, thread: int, threads: int) -> int:
+    """Where the columns of a thread begin: at a cache line, but for the end."""
+    return n if thread == threads else n * thread // threads // 16 * 16

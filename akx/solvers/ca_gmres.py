@@ -1,0 +1,294 @@
+"""Communication-avoiding GMRES (Hoemmen 2010, ch. 3): the iterates of restarted GMRES, s of them per pass over A.
+
+Let Q_{k+1} be the rows that Arnoldi's process has made, A Q_k^T = Q_{k+1}^T H_k. One step of s:
+
+1. Matrix powers on the last of them: V = [v_0 = q_k, v_1, .., v_s], A V_s^T = V_{s+1}^T B with the basis' matrix B.
+2. Block Gram-Schmidt and CholQR make [v_1, .., v_s] orthonormal: V_{s+1}^T = Q_k^T C + T_{s+1}^T R, where
+   T = [q_k, new q] and R, upper triangular, has R[0, 0] = 1 (:mod:`akx.solvers.orthogonalize`).
+3. s columns of H, since A T_s^T R_s = A V_s^T - A Q_k^T C_s:
+
+       H_new = ([C; R] B - [H_k; 0] C_s) R_s^-1,    s more columns of an upper Hessenberg matrix.
+4. The Givens rotations of GMRES on each column give each step's residual norm.
+
+The basis is Newton's with shifts from Ritz values: the solve begins with ordinary steps of Arnoldi, which make progress
+as any, until there are 2 s of them, or one cycle; the Ritz values are taken again when the first cycle is complete.
+
+What keeps it safe: the columns of [C; R] divided by the norms of v_j have a condition number that says how many digits
+the new columns of H lose. Where it is above eps^(-1/2), only the leading columns that are below it are used, and s is
+halved; after some good steps it is doubled again, up to the s asked for. A step of one is one of Arnoldi's. Each cycle
+ends with the true residual; a cycle that raised it is taken back, and one that fell short is followed by one of
+ordinary steps. Where [C; R] is so bad that nothing is left, the next step is an ordinary one.
+
+A preconditioner must be part of the matrix: one from :mod:`akx.solvers.preconditioners` that folds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.basis import Basis
+from akx.errors import ArgumentError
+from akx.plan import Plan
+from akx.solvers.bases import CHOICES, basis_from_ritz
+from akx.solvers.cycles import Cycles, check_count
+from akx.solvers.hessenberg import HessenbergQR
+from akx.solvers.orthogonalize import Block, Orthogonalizer, condition_of_columns, invert_upper
+from akx.solvers.system import Answer, System, make_system
+
+__all__ = ["ca_gmres"]
+
+#: The most steps per pass that "auto" takes, and the fewest where that makes a cycle a whole number of passes.
+_MOST, _FEWEST = 8, 5
+#: A block of which a smaller part than this can be used has s lowered.
+_ENOUGH = 0.75
+#: Good steps in a row after which a lowered s is doubled.
+_PATIENCE = 4
+#: A cycle has fallen short where the true residual is so many times what it should be.
+_SHORT = 2.0
+
+
+def ca_gmres(
+    A: Any,
+    b: Any,
+    x0: Any = None,
+    *,
+    rtol: float = 1e-5,
+    atol: float = 0.0,
+    restart: int | None = None,
+    maxiter: int | None = None,
+    M: Any = None,
+    callback: Callable[[Any], object] | None = None,
+    callback_type: str = "pr_norm",
+    s: int | str = "auto",
+    basis: str = "auto",
+    plan: Plan | None = None,
+    threads: int | None = None,
+    db: Any = None,
+    return_stats: bool = False,
+) -> Answer:
+    """Solve A x = b for any square A by restarted GMRES, with s products per pass over the matrix.
+
+    Parameters
+    ----------
+    A, b, x0, rtol, atol, restart, maxiter, threads, db, return_stats
+        As for :func:`akx.solvers.gmres.gmres`. The solver holds restart + s + 1 vectors.
+    M : Preconditioner, optional
+        One that can be made part of the matrix, such as ``jacobi`` and ``spai`` of akx.solvers.preconditioners make.
+    callback : callable, optional
+    callback_type : str
+        ``"pr_norm"`` (default) and ``"legacy"``: called after each pass over the matrix with the residual's norm over
+        that of b; ``"x"``: called after each cycle with x.
+    s : int or ``"auto"``
+        The most steps per pass. ``"auto"``: from 5 to 8, so that a cycle is a whole number of passes where possible.
+        Fewer are taken where the basis is too ill-conditioned.
+    basis : str
+        ``"auto"`` (Newton), ``"newton"``, ``"chebyshev"`` or ``"monomial"``.
+    plan : Plan, optional
+        For s products; the tuned one where there is one, else a predicted one, by default.
+
+    Returns
+    -------
+    x, info
+        As for :func:`akx.solvers.gmres.gmres`.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError, MatrixError, PlanError
+    """
+    right = None if M is None else _from_the_right(M)
+    system = make_system("ca_gmres", A, b, x0, rtol=rtol, atol=atol, M=M, callback=callback, threads=threads, db=db)
+    cycles = Cycles(system, restart, maxiter, callback_type)
+    inner = system if right is None else replace(system, matrix=right.apply_to(system.matrix), _operators={})
+    steps = _Steps(inner, cycles, _most_steps(s, plan, cycles.restart), basis, plan)
+    # Memory movement of s steps from row k, in words: A once or less than s times (the plan says), s n of V written;
+    # by orthogonalisation (k + s) n twice read and s n written, half of that again where a second round is needed. Of a
+    # cycle: as in GMRES.
+    W = steps.W
+    while cycles.goes_on(W[0]):
+        steps.adapt()
+        qr = cycles.begin(W, steps.ortho)
+        while qr.size < cycles.restart and cycles.step_allowed() and qr.residual > system.target and steps.go(qr):
+            cycles.tell(qr.residual)
+        steps.end(qr)
+        update = cycles.combination(steps.ortho, qr)
+        cycles.end(update if right is None else right.solution(update).astype(W.dtype, copy=False))
+    return cycles.finish(return_stats)
+
+
+class _Steps:
+    """The steps of a cycle: ordinary ones, or s at a time.
+
+    Parameters
+    ----------
+    system : System
+        With the matrix that powers are made of.
+    most : int
+        Of s.
+    """
+
+    def __init__(self, system: System, cycles: Cycles, most: int, basis: str, plan: Plan | None) -> None:
+        if basis not in CHOICES:
+            raise ArgumentError("unknown basis", expected=" or ".join(CHOICES), found=repr(basis))
+        self.system, self.cycles, self.plan = system, cycles, plan
+        self.most = self.s = most
+        self.W = system.rows(cycles.restart + 1 + most)
+        self.ortho = Orthogonalizer(self.W, threads=system.threads)
+        self._kind = basis
+        self._limit = float(np.finfo(system.dtype).eps) ** -0.5
+        self._warm = min(2 * most, cycles.restart)
+        self._bases: dict[int, Basis] = {}
+        self._ritz: NDArray[Any] | None = None
+        self._of_whole_cycle = False
+        self._good, self._patience = 0, _PATIENCE
+        self._ordinary = self._in_blocks = False  # of the cycle at hand
+        self._estimate = 0.0  # at the end of the last one
+        system.stats.basis = "newton" if basis == "auto" else basis
+
+    def adapt(self) -> None:
+        """Before a cycle: an ordinary one where the last one, of blocks, got nowhere or fell short of its estimate."""
+        cycles = self.cycles
+        aim = max(self._estimate, self.system.target)
+        self._ordinary = self._in_blocks and (cycles.idle or cycles.norm > _SHORT * aim)
+        self._in_blocks = False
+        if self._ordinary:
+            cycles.forgive()
+            self._limit = max(0.01 * self._limit, 10.0)
+            self._lower(max(1, self.s // 2), f"cycle {cycles.done} fell short of its estimate, the next is ordinary")
+
+    def go(self, qr: HessenbergQR) -> bool:
+        """One step of s, or an ordinary one; False where the cycle must end."""
+        if self._ordinary or self.most == 1 or (self._ritz is None and qr.size < self._warm):
+            return self._one(qr)
+        if self._ritz is None:
+            self._ritz = qr.ritz()
+        if self.s == 1:
+            self._raise_later(True)
+            return self._one(qr)
+        return self._several(qr) or self._one(qr)
+
+    def end(self, qr: HessenbergQR) -> None:
+        """After a cycle: better Ritz values, from the first one that is whole."""
+        self._estimate = qr.residual
+        if not self._of_whole_cycle and qr.size == self.cycles.restart:
+            self._of_whole_cycle = True
+            self._ritz = qr.ritz()
+            self._bases.clear()
+
+    def _one(self, qr: HessenbergQR) -> bool:
+        """A step of Arnoldi's process."""
+        j = qr.size
+        self.system.product(self.W[j], self.W[j + 1])
+        if not self.cycles.orthogonalize(self.ortho, qr):
+            return False
+        self.cycles.count(qr.residual)
+        return True
+
+    def _several(self, qr: HessenbergQR) -> bool:
+        """Up to s steps by one pass over the matrix; False where not even one of them is of use."""
+        k, s, stats = qr.size, self.s, self.system.stats
+        basis = self._basis(s)
+        V = self.W[k : k + s + 1]
+        # 1. V = [q_k, p_1(A) q_k, .., p_s(A) q_k], in the rows where the orthonormal ones will be
+        self.system.powers(V[:1], V[:, None], basis, self.plan if s == self.most else None)
+        stats.s.append(s)
+        self._in_blocks = True
+        # 2. [v_1, .., v_s] against all rows and each other
+        wanted = min(s, self.cycles.restart - k)
+        with stats.phase("orthogonalize"):
+            block = self.ortho.append_block(k + 1, wanted)
+        # 3. columns of H, as many as are safe; 4. their residuals
+        with stats.phase("small"):
+            usable = self._judge(block, k, wanted)
+            columns = _new_columns(qr.matrix(), block, basis.matrix(), usable) if usable else []
+            for column in columns:
+                qr.append(column)
+                self.cycles.count(qr.residual)
+                if qr.residual <= self.system.target or not self.cycles.step_allowed():
+                    break
+        return usable > 0
+
+    def _basis(self, s: int) -> Basis:
+        if s not in self._bases:
+            assert self._ritz is not None
+            with self.system.stats.phase("small"):
+                real = self.system.dtype.kind != "c"
+                self._bases[s] = basis_from_ritz(self._kind, self._ritz, s, real=real)
+        return self._bases[s]
+
+    def _judge(self, block: Block, k: int, wanted: int) -> int:
+        """How many of the new columns are safe to use; s is lowered or raised by it."""
+        made = block.norms.size
+        T = np.zeros((made + 1, made + 1), dtype=block.R.dtype)
+        T[0, 0], T[0, 1:], T[1:, 1:] = 1, block.C[k], block.R
+        condition = condition_of_columns(T, np.append(1.0, block.norms))
+        usable = int(np.count_nonzero(condition[1:] <= self._limit))
+        if usable < _ENOUGH * wanted:
+            why = f"the basis of {wanted} steps is too ill-conditioned"
+            self._lower(max(1, min(self.s // 2, usable)), why)
+        else:
+            self._raise_later(bool(condition[-1] ** 2 <= self._limit))
+        return usable
+
+    def _lower(self, s: int, why: str) -> None:
+        if s < self.s or why.startswith("cycle"):
+            change = f", s lowered from {self.s} to {s}" if s < self.s else ""
+            self.system.stats.notes.append(f"step {self.cycles.iterations}: {why}{change}")
+        self.s = s
+        self._good = 0
+        self._patience *= 2
+
+    def _raise_later(self, good: bool) -> None:
+        """Double s after enough good steps in a row; each time that s had to be lowered makes it twice as many."""
+        self._good = self._good + 1 if good else 0
+        if self.s < self.most and self._good >= self._patience:
+            s = min(2 * self.s, self.most)
+            self.system.stats.notes.append(f"step {self.cycles.iterations}: s raised from {self.s} to {s}")
+            self.s, self._good = s, 0
+
+
+def _new_columns(H: NDArray[Any], block: Block, B: NDArray[Any], count: int) -> list[NDArray[Any]]:
+    """The next `count` columns of H, (k+1, k): ([C; R] B - [H; 0] C_s) R_s^-1, column j with k + j + 2 entries."""
+    k = H.shape[1]
+    kind = np.result_type(block.R, B)
+    made = np.zeros((k + 1 + count, count + 1), dtype=kind)  # v_0 .. v_count by the orthonormal rows
+    made[k, 0] = 1
+    made[: k + 1, 1:] = block.C[:, :count]
+    made[k + 1 :, 1:] = block.R[:count, :count]
+    right = made @ B[: count + 1, :count]
+    right[: k + 1] -= H @ made[:k, :count]
+    new = right @ invert_upper(made[k : k + count, :count])  # the threads of LAPACK's would cost far more
+    return [np.array(new[: k + j + 2, j]) for j in range(count)]
+
+
+def _most_steps(s: int | str, plan: Plan | None, restart: int) -> int:
+    if s == "auto":
+        if isinstance(plan, Plan):
+            return plan.k
+        if restart <= _MOST:
+            return restart
+        return next((few for few in range(_MOST, _FEWEST - 1, -1) if restart % few == 0), _MOST)
+    if isinstance(s, str):
+        raise ArgumentError("s is out of range", expected="an integer >= 1 or 'auto'", found=repr(s))
+    count = check_count("s", s, 1)
+    return count if plan is not None else min(count, restart)
+
+
+def _from_the_right(M: Any) -> Any:
+    """M in the form A' = A M, whose residual is that of A."""
+    if not getattr(M, "folds", False):
+        raise ArgumentError(
+            "M is not part of the matrix",
+            expected="a preconditioner that folds, such as akx.solvers.preconditioners.jacobi(A)",
+            found=type(M).__name__,
+            hint="use gmres, which takes any LinearOperator",
+        )
+    if M.keeps_residual:
+        return M
+    if M.name == "jacobi":
+        return type(M)(M.diagonal, "right", M.notes)
+    raise ArgumentError("M changes the residual", expected="a preconditioner from the right", found=M.name)

@@ -1,0 +1,199 @@
+r"""Orthonormal rows: blocks of vectors, or one vector, against all before and each other.
+
+W of shape (m, n) holds vectors as rows; the first k are orthonormal, Q. A block V of s rows behind them becomes, with C
+of shape (k, s) and R upper triangular,
+
+    V^T = Q^T C + Q_new^T R
+
+(block classical Gram-Schmidt, with CholQR within the block; one row is a block of one). One pass over memory brings
+the products of all rows with the new ones, C = conj(Q) V^T and G = conj(V) V^T. By Pythagoras the part of V that is
+orthogonal to Q has the Gram matrix G - C^H C = R^H R, so that the pass that subtracts Q^T C also divides by R
+(BCGS-PIP; Carson, Lund, Rozloznik, Thomas 2021). Where that matrix is not safely positive definite, V is projected
+first and factorised by Householder reflections; where what is left is too far from orthonormal, it is done again
+(BCGS2, CholQR2).
+
+When is it done again? Let delta be a bound of how far Q is from orthonormal, and kappa of how much shorter than V its
+independent parts are, from R scaled by the norms of V. The new rows then lose about kappa delta + kappa^2 eps. Where
+that is less than sqrt(eps), they are taken as they are: GMRES needs independent vectors and the residual's estimate to
+a few digits, not orthogonality to the last bit (Giraud, Langou 2002). Where it is more, the pass that makes the new
+rows also computes their products, so that the loss is known, not estimated, and only one that is too large costs more.
+
+Memory movement, in words: two passes that read (k + s) n, the second one writing s n; a third of the second kind where
+the loss was too large. Flops: 4 (k + s) s n, 2 (k + s) s n more to measure the loss (:mod:`akx.kernels.cpu.blocks`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.kernels.cpu.blocks import BlockWork
+
+__all__ = ["Block", "Orthogonalizer", "condition_of_columns", "invert_upper"]
+
+_ROUNDS = 5
+#: Most that rounding errors in G - C^H C may be, relative to its least eigenvalue, for R to be taken from it.
+_SAFE = 1e-2
+
+
+@dataclass(frozen=True)
+class Block:
+    """How a block of s rows V is made of the orthonormal ones: V^T = Q^T C + Q_new^T R.
+
+    Attributes
+    ----------
+    C : (k, s) array of float64 or complex128
+    R : (s, s) array, upper triangular
+    norms : (s,) array of float64
+        Lengths of the rows of V.
+
+    The block ends, with a smaller s, before the first row that is zero or not finite.
+    """
+
+    C: NDArray[Any]
+    R: NDArray[Any]
+    norms: NDArray[np.float64]
+
+
+class Orthogonalizer:
+    """Makes the rows of W orthonormal from the first to the last.
+
+    Parameters
+    ----------
+    W : (m, n) array, C-contiguous
+        Changed in place.
+    loss : float, optional
+        How far from orthonormal rows may be; sqrt(eps) of their type by default.
+    threads : int, optional
+        Most threads, as for :class:`akx.MatrixPowers`.
+
+    Attributes
+    ----------
+    loss : float
+        The estimate of how far the rows so far are from orthonormal; set it to 0 when a new basis is begun.
+    """
+
+    def __init__(self, W: NDArray[Any], loss: float | None = None, threads: int | None = None) -> None:
+        self.W = W
+        self.work = BlockWork(W, threads)
+        self.eps = float(np.finfo(W.dtype).eps)
+        self.allowed = self.eps**0.5 if loss is None else max(loss, 20 * self.eps)
+        self.loss = 0.0
+
+    def append(self, k: int) -> tuple[NDArray[Any], float]:
+        """Row k becomes orthonormal to those before it.
+
+        Returns
+        -------
+        c : (k,) array
+        r : float
+            0 where the row depends on those before it, up to rounding errors, or is zero; the row is then of no use.
+            Not finite where the row is not.
+        """
+        block = self.append_block(k, 1)
+        if block.norms.size == 0:
+            row = self.W[k]
+            return np.zeros(k, dtype=block.C.dtype), 0.0 if not row.any() else float("nan")
+        r = float(np.real(block.R[0, 0]))
+        return block.C[:, 0], r if r > 10 * self.eps * block.norms[0] else 0.0
+
+    def append_block(self, k: int, s: int) -> Block:
+        """Rows k .. k+s-1 become orthonormal to those before them and to each other.
+
+        Rows that depend on those before them up to rounding errors become some rows orthogonal to them, and the
+        diagonal of R is tiny there: look at :func:`condition_of_columns` before using them.
+        """
+        kind = np.dtype(np.complex128 if self.W.dtype.kind == "c" else np.float64)
+        C, R = np.zeros((k, s), dtype=kind), np.eye(s, dtype=kind)
+        both = self.work.products(k, s)
+        norms = lengths = np.sqrt(np.maximum(np.real(np.diagonal(both[k:])), 0.0))
+        good = np.isfinite(lengths) & (lengths > 0)
+        if not good.all():
+            first = int(np.argmin(good))
+            return self.append_block(k, first) if first else Block(C[:, :0], R[:0, :0], norms[:0])
+        for turn in range(_ROUNDS):
+            part, G = both[:k], both[k:]
+            if turn > 0:
+                loss = max(float(np.abs(part).max(initial=0.0)), float(np.abs(G - np.eye(s)).max()))
+                if loss <= self.allowed:
+                    break
+                lengths = np.sqrt(np.real(np.diagonal(G)))
+            upper = _cholesky(G - part.conj().T @ part, lengths)
+            kappa = np.inf if upper is None else float(np.linalg.norm(invert_upper(upper / lengths)))
+            loss = kappa * self.loss + self.eps * kappa**2
+            if upper is not None and self.eps * kappa**2 < _SAFE:
+                inverse = invert_upper(upper)
+                both = self.work.replace(k, s, np.concatenate([-part @ inverse, inverse]), check=loss > self.allowed)
+            else:
+                upper = self._project(k, s, part).astype(kind)
+                both = self.work.products(k, s)
+            C = C + part @ R
+            R = upper @ R
+            if loss <= self.allowed or not np.isfinite(both).all():
+                break
+        self.loss = max(self.loss, loss)
+        return Block(C, R, norms)
+
+    def _project(self, k: int, s: int, C: NDArray[Any]) -> NDArray[Any]:
+        """Rows k .. k+s-1 minus Q^T C, orthonormal by Householder reflections; R with a real diagonal >= 0."""
+        W = self.W
+        for j, c in enumerate(C.T):
+            self.work.add(-c, W[k + j])
+        rows, upper = np.linalg.qr(W[k : k + s].T)
+        diagonal = np.diagonal(upper)
+        phase = np.where(diagonal == 0, 1, diagonal / np.where(diagonal == 0, 1, np.abs(diagonal)))
+        W[k : k + s] = (rows * phase).T
+        return np.asarray(upper * phase.conj()[:, None])
+
+
+def condition_of_columns(T: NDArray[Any], norms: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Condition numbers of the leading columns of a triangle, each column divided by the norm of what it came from.
+
+    Parameters
+    ----------
+    T : (s, s) array, upper triangular
+    norms : (s,) array
+
+    Returns
+    -------
+    (s,) array
+        Entry j is that of ``T[:j+1, :j+1] / norms[:j+1]`` in the Frobenius norm, which is within a factor of s of the
+        usual one; Inf from the first column that is zero or not finite.
+    """
+    found = np.full(norms.size, np.inf)
+    diagonal = np.abs(np.diagonal(T))
+    bad = ~(np.isfinite(norms) & (norms > 0) & np.isfinite(T).all(axis=0) & (diagonal > 0))
+    s = int(np.argmax(bad)) if bad.any() else norms.size
+    if s:
+        X = T[:s, :s] / norms[:s]
+        with np.errstate(over="ignore", invalid="ignore"):
+            inverse = invert_upper(X)
+            # The inverse of a leading part is the leading part of the inverse.
+            squares = [np.cumsum(np.sum(np.abs(Y) ** 2, axis=0)) for Y in (X, inverse)]
+            found[:s] = np.sqrt(squares[0] * squares[1])
+    found[np.isnan(found)] = np.inf
+    return found
+
+
+def _cholesky(S: NDArray[Any], lengths: NDArray[np.float64]) -> NDArray[Any] | None:
+    """R with S = R^H R; None where S is not positive definite. Scaled by the lengths of rows."""
+    if not np.isfinite(S).all():
+        return None
+    try:
+        lower = np.linalg.cholesky(S / np.outer(lengths, lengths))
+    except np.linalg.LinAlgError:
+        return None
+    return np.asarray(lower.conj().T * lengths)
+
+
+def invert_upper(R: NDArray[Any]) -> NDArray[Any]:
+    """The inverse of an upper triangle, (s, s), by back substitution; exact zeros below."""
+    s = R.shape[0]
+    inverse = np.zeros_like(R)
+    for j in range(s):
+        inverse[j, j] = 1 / R[j, j]
+        inverse[:j, j] = -inverse[:j, :j] @ R[:j, j] * inverse[j, j]
+    return inverse

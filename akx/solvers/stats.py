@@ -1,0 +1,88 @@
+"""What a solver did: residuals, products, passes over the matrix, time by phase, and why it stopped."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["SolveStats"]
+
+
+@dataclass
+class SolveStats:
+    """The record of one solve; with ``return_stats=True`` the third value that a solver returns.
+
+    Attributes
+    ----------
+    method : str
+        The solver's name.
+    converged : bool
+        Whether the true residual ||b - A x|| met the tolerance when it was computed at the end.
+    reason : str
+        Why the solver stopped, in words.
+    iterations : int
+        Steps of the method, in the sense of its classic form: one product of cg, gmres; two products of bicgstab.
+    residuals : list of float
+        Norms of the residual, first that of x0: after each step where the method knows it cheaply (estimates, by the
+        recurrence), the last entry being the true one.
+    residual, target : float
+        The true residual's norm at the end, and what it was to be: max(rtol ||b||, atol).
+    products : int
+        Products of A with a vector.
+    matrix_passes : int
+        Times that the matrix was read from slow memory, with s powers of any number of vectors as one: equal to
+        `products` for classic solvers.
+    seconds : dict of str to float
+        Wall time by phase: ``"matrix"``, ``"orthogonalize"``, ``"vectors"``, ``"small"``, ``"precondition"``,
+        ``"setup"``, and ``"total"``.
+    s : list of int
+        Steps per basis, one entry for each basis that was made; empty for classic solvers.
+    basis : str
+        Kind of the polynomial basis, empty for classic solvers.
+    notes : list of str
+        What happened on the way: a basis too ill-conditioned, s lowered or raised, residuals replaced, restarts.
+    """
+
+    method: str = ""
+    converged: bool = False
+    reason: str = ""
+    iterations: int = 0
+    residuals: list[float] = field(default_factory=list)
+    residual: float = float("nan")
+    target: float = 0.0
+    products: int = 0
+    matrix_passes: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    s: list[int] = field(default_factory=list)
+    basis: str = ""
+    notes: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the time of a block to a phase. Phases do not nest."""
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begin
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict of JSON types."""
+        return {
+            "method": self.method,
+            "converged": self.converged,
+            "reason": self.reason,
+            "iterations": self.iterations,
+            "residual": self.residual,
+            "target": self.target,
+            "products": self.products,
+            "matrix_passes": self.matrix_passes,
+            "seconds": dict(self.seconds),
+            "s": list(self.s),
+            "basis": self.basis,
+            "notes": list(self.notes),
+            "residuals": list(self.residuals),
+        }

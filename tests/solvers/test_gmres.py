@@ -1,0 +1,381 @@
+"""GMRES and communication-avoiding GMRES: the same problems, the same answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import scipy.sparse.linalg as sla
+
+from akx.basis import newton
+from akx.errors import ArgumentError, PlanError
+from akx.io import read_matrix
+from akx.operator import MatrixPowers
+from akx.solvers.ca_gmres import _most_steps, _Steps, ca_gmres
+from akx.solvers.cycles import Cycles
+from akx.solvers.gmres import gmres
+from akx.solvers.hessenberg import HessenbergQR
+from akx.solvers.system import make_system
+
+module = import_module("akx.solvers.ca_gmres")
+BOTH = pytest.mark.parametrize("solve", [gmres, ca_gmres])
+TYPES = [np.float32, np.float64, np.complex64, np.complex128]
+Solver = Callable[..., Any]
+
+
+def matrix(n: int = 400, dtype: Any = float, shift: float = 3.0) -> sp.csr_array:
+    A = sp.diags_array([-1.0, shift, -1.5, 0.3], offsets=[-1, 0, 1, 7], shape=(n, n))
+    if np.dtype(dtype).kind == "c":
+        A = sp.csr_array(A) + 1j * sp.csr_array(sp.diags_array(np.linspace(-1, 1, n)))
+    return sp.csr_array(A.astype(dtype))
+
+
+def vector(n: int, dtype: Any = float, seed: int = 0) -> Any:
+    rng = np.random.default_rng(seed)
+    v = rng.standard_normal(n)
+    return (v + 1j * rng.standard_normal(n) if np.dtype(dtype).kind == "c" else v).astype(dtype)
+
+
+def misfit(A: Any, x: Any, b: Any) -> float:
+    return float(np.linalg.norm(b - A @ x) / np.linalg.norm(b))
+
+
+@BOTH
+@pytest.mark.parametrize("dtype", TYPES)
+def test_all_types_reach_the_tolerance(solve: Solver, dtype: Any) -> None:
+    A, b = matrix(dtype=dtype), vector(400, dtype)
+    rtol = 2e-5 if np.finfo(dtype).eps > 1e-10 else 1e-11
+    x, info, stats = solve(A, b, rtol=rtol, return_stats=True)
+    assert (info, x.dtype, x.shape) == (0, np.dtype(dtype), (400,))
+    assert misfit(A, x, b) <= 1.01 * rtol
+    assert stats.converged
+    assert stats.residual <= stats.target
+    assert len(stats.residuals) == stats.iterations + 2
+    np.testing.assert_allclose(x, sla.spsolve(A.tocsc(), b), rtol=0, atol=50 * rtol * np.abs(x).max())
+
+
+def test_the_iterates_are_scipys() -> None:
+    A, b = matrix(), vector(400)
+    ours: list[float] = []
+    theirs: list[float] = []
+    x, info, stats = gmres(A, b, rtol=1e-9, restart=20, callback=ours.append, return_stats=True)
+    y, _ = sla.gmres(A, b, rtol=1e-9, restart=20, callback=theirs.append, callback_type="pr_norm")
+    assert info == 0
+    assert stats.iterations == len(ours)
+    assert abs(len(ours) - len(theirs)) <= 1
+    both = min(len(ours), len(theirs))
+    np.testing.assert_allclose(ours[:both], theirs[:both], rtol=1e-6)
+    np.testing.assert_allclose(x, y, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128])
+@pytest.mark.parametrize("s", [1, 2, 4, 5, 8])
+@pytest.mark.parametrize("basis", ["newton", "chebyshev", "monomial"])
+def test_every_step_is_that_of_gmres(dtype: Any, s: int, basis: str) -> None:
+    """s divides the cycle or not: each step's residual is the classic one's."""
+    A, b = matrix(dtype=dtype), vector(400, dtype)
+    _, _, classic = gmres(A, b, rtol=1e-9, restart=22, return_stats=True)
+    _, info, stats = ca_gmres(A, b, rtol=1e-9, restart=22, s=s, basis=basis, return_stats=True)
+    assert info == 0
+    assert stats.iterations == classic.iterations
+    np.testing.assert_allclose(stats.residuals, classic.residuals, rtol=1e-4)
+    if s > 1:
+        assert set(stats.s) == {s}
+        assert stats.matrix_passes < (0.55 if s == 2 else 0.4) * classic.matrix_passes + 2 * s
+
+
+def test_a_basis_that_is_no_use_has_s_lowered() -> None:
+    """Powers of A soon point in one direction; Newton's basis of the same length does not."""
+    A, b = matrix(shift=2.8), vector(400)
+    classic = gmres(A, b, rtol=1e-9, restart=60, return_stats=True)[2]
+    for basis in ("monomial", "newton"):
+        _, info, stats = ca_gmres(A, b, rtol=1e-9, restart=60, s=16, basis=basis, return_stats=True)
+        assert (info, stats.iterations) == (0, classic.iterations)
+        np.testing.assert_allclose(stats.residuals[:-1], classic.residuals[:-1], rtol=1e-3)
+        lowered = [note for note in stats.notes if "lowered from 16 to 8" in note]
+        assert (len(lowered) > 0) == (basis == "monomial")
+        assert min(stats.s) == (8 if basis == "monomial" else 16)
+
+
+def test_a_lowered_s_is_raised_after_good_steps() -> None:
+    system = make_system("ca_gmres", matrix(), vector(400))
+    steps = _Steps(system, Cycles(system, 30, None, "pr_norm"), 8, "auto", None)
+    steps._lower(2, "test")
+    for expected in (2, 2, 2, 2, 2, 2, 2, 4):
+        steps._raise_later(True)
+        assert steps.s == expected
+    steps._raise_later(False)
+    for _ in range(8):
+        assert steps.s == 4
+        steps._raise_later(True)
+    assert steps.s == 8
+    assert [note.split(": ")[1] for note in system.stats.notes] == [
+        "test, s lowered from 8 to 2",
+        "s raised from 2 to 4",
+        "s raised from 4 to 8",
+    ]
+
+
+def test_a_cycle_that_falls_short_is_followed_by_an_ordinary_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns of H that are wrong: the true residual tells, x is taken back, and the solve goes on and converges."""
+
+    def spoiled(*arguments: Any) -> list[Any]:
+        return [column * 1.5 for column in new_columns(*arguments)]
+
+    new_columns = module._new_columns
+    monkeypatch.setattr(module, "_new_columns", spoiled)
+    A, b = matrix(shift=2.8), vector(400)
+    x, info, stats = ca_gmres(A, b, rtol=1e-9, return_stats=True)
+    assert info == 0
+    assert misfit(A, x, b) <= 1e-9
+    assert any("the next is ordinary" in note for note in stats.notes)
+
+
+@BOTH
+def test_zero_right_hand_side_and_exact_guess(solve: Solver) -> None:
+    A, b = matrix(50), vector(50)
+    x, info, stats = solve(A, np.zeros(50), x0=np.ones(50), return_stats=True)
+    assert info == 0
+    assert not x.any()
+    exact = sla.spsolve(A.tocsc(), b)
+    x, info, stats = solve(A, b, x0=exact, rtol=1e-10, return_stats=True)
+    assert (info, stats.iterations) == (0, 0)
+    np.testing.assert_array_equal(x, exact)
+    x, info = solve(A, b[:, None], x0=exact[:, None] + 1e-3)
+    assert (info, x.shape) == (0, (50, 1))
+
+
+@BOTH
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_tiny_systems_end_in_an_invariant_space(solve: Solver, n: int) -> None:
+    A = sp.csr_array(np.diag(np.arange(1.0, n + 1)) + np.eye(n, k=1))
+    x, info, stats = solve(A, np.ones(n), rtol=1e-13, return_stats=True)
+    assert info == 0
+    assert stats.iterations <= n
+    assert misfit(A, x, np.ones(n)) <= 1e-13
+
+
+@BOTH
+def test_the_identity_takes_one_step(solve: Solver) -> None:
+    x, info, stats = solve(sp.csr_array(4.0 * sp.eye_array(60)), np.arange(60.0), rtol=1e-14, return_stats=True)
+    assert (info, stats.iterations) == (0, 1)
+    np.testing.assert_allclose(x, np.arange(60) / 4)
+
+
+@BOTH
+def test_few_eigenvalues_end_within_a_block(solve: Solver) -> None:
+    """20 of them: the Krylov space is exhausted in the second block of eight or so, and x is exact."""
+    d = np.tile(np.arange(1.0, 21.0), 10)
+    A, b = sp.csr_array(sp.diags_array(d)), vector(200)
+    x, info, stats = solve(A, b, rtol=1e-12, restart=40, return_stats=True)
+    assert info == 0
+    assert stats.iterations <= 21
+    np.testing.assert_allclose(x, b / d, rtol=1e-9)
+
+
+@BOTH
+def test_singular_systems(solve: Solver) -> None:
+    d = np.linspace(1, 3, 40)
+    d[7] = 0
+    A = sp.csr_array(sp.diags_array(d))
+    consistent = vector(40)
+    consistent[7] = 0
+    x, info = solve(A, consistent, rtol=1e-10)
+    assert info == 0
+    assert misfit(A, x, consistent) <= 1e-10
+    x, info, stats = solve(A, np.ones(40), rtol=1e-10, return_stats=True)
+    assert info != 0
+    assert not stats.converged
+    assert "singular" in stats.reason or "stagnation" in stats.reason
+    assert stats.residual == pytest.approx(1.0, rel=1e-6)  # the least there is
+    assert np.isfinite(x).all()
+
+
+@BOTH
+def test_no_progress_is_named(solve: Solver) -> None:
+    """A cyclic shift: the residual does not move before step n."""
+    A = sp.csr_array(np.roll(np.eye(60), 1, axis=0))
+    x, info, stats = solve(A, np.eye(60)[0], restart=20, return_stats=True)
+    assert info > 0
+    assert "stagnation" in stats.reason
+    x, info = solve(A, np.eye(60)[0], restart=60)
+    assert info == 0
+    np.testing.assert_allclose(A @ x, np.eye(60)[0], atol=1e-12)
+
+
+@BOTH
+def test_what_rounding_errors_allow_is_named(solve: Solver) -> None:
+    x, info, stats = solve(matrix(), vector(400), rtol=0.0, return_stats=True)
+    assert info == stats.iterations > 0
+    assert "rounding errors" in stats.reason
+    assert misfit(matrix(), x, vector(400)) < 1e-14
+
+
+@BOTH
+def test_iterations_run_out(solve: Solver) -> None:
+    A, b = matrix(shift=2.0), vector(400)
+    x, info, stats = solve(A, b, rtol=1e-12, restart=10, maxiter=2, return_stats=True)
+    assert info == stats.iterations == 20
+    assert "ran out" in stats.reason
+    assert stats.residual == pytest.approx(np.linalg.norm(b - A @ x))
+    _, info = solve(A, b, rtol=1e-12, restart=10, maxiter=13, callback_type="legacy")
+    assert info == 13
+    assert solve(A, b, maxiter=0)[1] > 0
+
+
+@BOTH
+def test_callbacks(solve: Solver) -> None:
+    A, b = matrix(), vector(400)
+    norms: list[float] = []
+    _, _, stats = solve(A, b, rtol=1e-8, callback=norms.append, return_stats=True)
+    assert norms[-1] <= 1e-8
+    assert len(norms) == (stats.iterations if solve is gmres else len(norms))
+    if solve is ca_gmres:
+        assert len(norms) < stats.iterations
+    xs: list[Any] = []
+    x, _, stats = solve(A, b, rtol=1e-8, restart=12, callback=lambda x: xs.append(x.copy()), callback_type="x",
+                        return_stats=True)  # fmt: skip
+    assert len(xs) == -(-stats.iterations // 12)
+    np.testing.assert_array_equal(xs[-1], x)
+
+
+@BOTH
+def test_the_same_input_gives_the_same_bits(solve: Solver) -> None:
+    A, b = matrix(5000), vector(5000)
+    first, second = (solve(A, b, rtol=1e-9)[0] for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+def test_preconditioners_work_from_the_right() -> None:
+    A = matrix() @ sp.diags_array(np.logspace(-3, 3, 400))
+    b = vector(400)
+    inverse = sp.diags_array(np.logspace(3, -3, 400))
+    seen: list[float] = []
+    x, info, stats = gmres(A, b, M=inverse, rtol=1e-9, callback=seen.append, return_stats=True)
+    _, _, plain = gmres(matrix(), b, rtol=1e-9, return_stats=True)
+    assert info == 0
+    assert misfit(A, x, b) <= 1e-9
+    assert stats.iterations == plain.iterations
+    np.testing.assert_allclose(stats.residuals, plain.residuals, rtol=1e-5)
+    exact = sla.LinearOperator(A.shape, sla.splu(A.tocsc()).solve, dtype=float)
+    _, info, stats = gmres(A, b, M=exact, rtol=1e-9, return_stats=True)
+    assert (info, stats.iterations) == (0, 1)
+
+
+class _Diagonal(sla.LinearOperator):  # type: ignore[misc]
+    """M = D^-1, part of the matrix from the right."""
+
+    folds, keeps_residual, name = True, True, "scaling"
+
+    def __init__(self, d: Any) -> None:
+        super().__init__(np.dtype(float), (d.size, d.size))
+        self.d = d
+
+    def apply_to(self, A: Any) -> Any:
+        return A.with_values(A.data / self.d[A.indices])
+
+    def solution(self, y: Any) -> Any:
+        return y / self.d
+
+    def _matvec(self, x: Any) -> Any:
+        return x.reshape(-1) / self.d
+
+
+def test_what_folds_becomes_part_of_the_matrix() -> None:
+    d = np.logspace(-3, 3, 400)
+    A = sp.csr_array(matrix() @ sp.diags_array(d))
+    b, x0 = vector(400), vector(400, seed=1) / d
+    x, info, stats = ca_gmres(A, b, x0=x0, M=_Diagonal(d), rtol=1e-9, return_stats=True)
+    _, _, classic = gmres(A, b, x0=x0, M=_Diagonal(d), rtol=1e-9, return_stats=True)
+    assert info == 0
+    assert misfit(A, x, b) <= 1e-9
+    assert abs(stats.iterations - classic.iterations) <= 1
+    with pytest.raises(ArgumentError, match="use gmres"):
+        ca_gmres(A, b, M=sp.eye_array(400))
+
+
+def test_a_plan_is_for_its_s() -> None:
+    A, b = matrix(), vector(400)
+    plan = MatrixPowers(A, 5, basis=newton([1.0], 5)).plan
+    _, info, stats = ca_gmres(A, b, rtol=1e-9, plan=plan, return_stats=True)
+    assert info == 0
+    assert set(stats.s) == {5}
+    with pytest.raises(PlanError):
+        ca_gmres(A, b, s=4, rtol=1e-9, plan=plan)
+
+
+@pytest.mark.parametrize(("restart", "s"), [(30, 6), (20, 5), (40, 8), (32, 8), (7, 7), (31, 8), (1, 1), (12, 6)])
+def test_the_s_of_auto_divides_the_cycle(restart: int, s: int) -> None:
+    assert _most_steps("auto", None, restart) == s
+
+
+@BOTH
+def test_no_product_is_finite(solve: Solver) -> None:
+    A = sp.csr_array(sp.diags_array([np.full(40, 1e200), np.full(39, 1e250)], offsets=[0, 1]))
+    with np.errstate(all="ignore"):
+        assert solve(A, np.ones(40), x0=np.full(40, 1e200))[1] < 0  # not even the first residual
+        x, info, stats = solve(A, np.full(40, 1e100), return_stats=True)
+    assert info != 0
+    assert not stats.converged
+    assert np.isfinite(x).all()
+    assert stats.reason
+
+
+@BOTH
+def test_badly_scaled_systems(solve: Solver) -> None:
+    """Rows and b of any size: nothing depends on units."""
+    A, b = matrix(), vector(400)
+    reference = solve(A, b, rtol=1e-8, return_stats=True)[2]
+    for of_matrix, of_b in ((1e-60, 1e60), (1e90, 1e-60), (1e-120, 1e-120)):
+        x, info, stats = solve(of_matrix * A, of_b * b, rtol=1e-8, return_stats=True)
+        assert info == 0
+        assert abs(stats.iterations - reference.iterations) <= 1
+        assert misfit(A, x * (of_matrix / of_b), b) <= 1.01e-8
+
+
+@pytest.mark.parametrize("bad", [{"restart": 0}, {"restart": 2.5}, {"maxiter": -1}, {"callback_type": "xk"}])
+@BOTH
+def test_bad_arguments(solve: Solver, bad: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError):
+        solve(matrix(10), np.ones(10), **bad)
+
+
+@pytest.mark.parametrize("bad", [{"s": 0}, {"s": "most"}, {"s": True}, {"basis": "legendre"}])
+def test_bad_arguments_of_the_basis(bad: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError):
+        ca_gmres(matrix(10), np.ones(10), **bad)
+
+
+@pytest.mark.parametrize(("name", "rtol"), [("cage10", 1e-8), ("helmholtz_2D", 1e-8), ("wang4", 1e-4)])
+@pytest.mark.parametrize("s", [4, 8])
+def test_real_matrices_take_no_more_steps(shared_matrices: Path, name: str, rtol: float, s: int) -> None:
+    A = read_matrix(shared_matrices / f"{name}.mtx.gz")
+    b = A @ vector(A.shape[0], A.dtype)
+    x, info, stats = ca_gmres(A, b, rtol=rtol, s=s, return_stats=True)
+    _, classic_info, classic = gmres(A, b, rtol=rtol, return_stats=True)
+    assert (info, classic_info) == (0, 0)
+    assert misfit(A, x, b) <= rtol
+    assert stats.iterations <= 1.1 * classic.iterations
+    assert stats.matrix_passes < classic.matrix_passes
+
+
+def test_columns_of_the_small_problem() -> None:
+    rng = np.random.default_rng(0)
+    H = np.triu(rng.standard_normal((7, 6)) + 1j * rng.standard_normal((7, 6)), -1)
+    qr = HessenbergQR(2.0)
+    for j in range(6):
+        found = qr.append(H[: j + 2, j])
+        y = np.linalg.lstsq(H[: j + 2, : j + 1], 2.0 * np.eye(j + 2)[0], rcond=None)[0]
+        np.testing.assert_allclose(qr.solve(), y)
+        assert found == pytest.approx(np.linalg.norm(2.0 * np.eye(j + 2)[0] - H[: j + 2, : j + 1] @ y))
+    np.testing.assert_array_equal(qr.matrix(), H)
+    np.testing.assert_allclose(np.sort(qr.ritz()), np.sort(np.linalg.eigvals(H[:6])))
+    dependent = HessenbergQR(1.0)
+    assert dependent.append(np.array([0.0, 1.0])) == 1.0
+    assert dependent.append(np.array([0.0, 0.0, 0.0])) == 1.0
+    assert np.isfinite(dependent.solve()).all()
