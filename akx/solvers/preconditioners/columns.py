@@ -169,8 +169,8 @@ def solve_columns(
             x[r] -= alpha
             beta = below + norm * size
             for c in range(q + 1, n2):
-                _reflect(x, work[c * n1 : c * n1 + n1], r, beta)
-            _reflect(x, right, r, beta)
+                _reflect(x[r:], work[c * n1 + r : c * n1 + n1], beta)
+            _reflect(x[r:], right[r:n1], beta)
             x[r] = alpha
             pivot[r] = q
             r += 1
@@ -192,12 +192,12 @@ def solve_columns(
             result[begin + q] = m * scale[kept[begin + q]]
 
 
-@njit(nogil=True, cache=True, fastmath=_FLAGS, error_model="numpy", inline="always")
-def _reflect(v: Array, y: Array, r: int, beta: float) -> None:
-    """y[r:] -= v (v^H y) / beta, over the rows r .. len(v) - 1."""
-    total = v[r].conjugate() * y[r]
-    for i in range(r + 1, v.size):
+@njit(nogil=True, cache=True, fastmath=_FLAGS, error_model="numpy")
+def _reflect(v: Array, y: Array, beta: float) -> None:
+    """y -= v (v^H y) / beta."""
+    total = v[0].conjugate() * y[0]
+    for i in range(1, v.size):
         total += v[i].conjugate() * y[i]
     total /= beta
-    for i in range(r, v.size):
+    for i in range(v.size):
         y[i] -= total * v[i]
