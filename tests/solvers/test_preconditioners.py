@@ -341,6 +341,21 @@ def test_a_folded_solve_reaches_the_residual_of_the_original_system(dtype: Any, 
         assert stats.residual <= stats.target
 
 
+def test_one_call_is_enough_where_the_scaling_is_extreme(shared_matrices: Path) -> None:
+    A = sp.csr_array(akx.read_matrix(shared_matrices / "bcsstk16.mtx.gz"))
+    b = np.random.default_rng(0).standard_normal(A.shape[0])
+    calls: list[float] = []
+
+    def counted(A: Any, b: Any, *, atol: float, **options: Any) -> Any:
+        calls.append(atol)
+        return stats_of(cg)(A, b, atol=atol, **options)
+
+    x, info = solve_folded(counted, A, b, M=jacobi(A), rtol=1e-8, maxiter=2000)  # type: ignore[misc]
+    assert info == 0
+    assert len(calls) == 1
+    assert np.linalg.norm(b - A @ x) > 1e-10 * np.linalg.norm(b)  # nor did it do much more than was asked for
+
+
 def test_a_folded_solve_tells_the_truth() -> None:
     A, b = graded(60), np.ones(60)
     M = jacobi(A)

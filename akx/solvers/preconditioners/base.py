@@ -37,6 +37,9 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
         Whether :meth:`apply_to` can be called.
     keeps_residual : bool
         Whether the folded system has the residual of the original one: L = I.
+    residual_scale : float
+        ||L r|| / ||r|| of a residual whose folded form L r has entries of one size, as it has after many steps: what to
+        multiply a goal for ||r|| with, to have one for ||L r||. 1 where L = I.
     hermitian : bool
         Whether M is Hermitian, so that conjugate gradients may use it.
     notes : tuple of str
@@ -46,6 +49,7 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
     name = ""
     folds = False
     keeps_residual = True
+    residual_scale = 1.0
     hermitian = False
 
     def __init__(self, n: int, dtype: DTypeLike, notes: tuple[str, ...] = ()) -> None:

@@ -5,8 +5,10 @@ With A' = L A R of :mod:`akx.solvers.preconditioners.base` and a first guess x0,
     A' y = L (b - A x0),    x = x0 + R y,
 
 to the residual that is asked for of the original system. Where L is not the identity, the norms of the two residuals
-differ: the solver is first given the goal that belongs to the ratio of the two norms at the start, and, as long as the
-true residual is above the target, called again for a correction, with the ratio of the new residual.
+differ. The solver is first given the goal that belongs to a folded residual with entries of one size: on the definite
+matrices bodyy5, bcsstk16, bcsstk18, nasa4704 and 662_bus the ratio of the two norms at 1e-8 was 0.8 to 1.02 times the
+ratio of such a one, when at the start it had been up to 6500 times it. As long as the true residual is above the target
+the solver is called again for a correction, with the ratio of the residual at hand.
 
 Besides what the solver does: A' once, and for each call a product with A and a few vectors.
 """
@@ -27,8 +29,8 @@ __all__ = ["solve_folded"]
 
 #: Corrections at most.
 _ROUNDS = 6
-#: A correction is asked for to this part of what is missing.
-_SAFETY = 0.5
+#: Where the norms differ, the goal is this part of what their ratio makes it.
+_SAFETY = 0.7
 
 
 def solve_folded(
@@ -83,8 +85,8 @@ def solve_folded(
         folded = M.apply_to(system.matrix) if folded is None else folded
         right = np.ascontiguousarray(M.rhs(r))
         size = float(np.linalg.norm(right))
-        first = total is None
-        goal = target * (size / norm) * (1.0 if first or M.keeps_residual else _SAFETY)
+        ratio = M.residual_scale if total is None else size / norm
+        goal = target if M.keeps_residual else _SAFETY * target * ratio
         say = None if callback is None else _translated(callback, M, x.copy(), size / (system.norm_b or 1.0))
         left = {} if maxiter is None else {"maxiter": maxiter}
         y, info, stats = solver(folded, right, rtol=0.0, atol=goal, callback=say, return_stats=True, **left, **options)

@@ -49,6 +49,8 @@ class Jacobi(Preconditioner):
         with np.errstate(over="ignore"):
             self._inverse = 1 / diagonal
         self._right = 1 / np.sqrt(diagonal.real).astype(diagonal.dtype) if side == "symmetric" else self._inverse
+        if side == "symmetric":
+            self.residual_scale = float(np.sqrt(diagonal.size / diagonal.real.sum(dtype=np.float64)))
         if not np.isfinite(self._inverse).all():
             raise ArgumentError(
                 "an entry of the diagonal is too small to divide by",
