@@ -111,6 +111,9 @@ def test_it_does_not_depend_on_scale_and_survives_extremes() -> None:
     extreme = spai(A @ scaling, pattern=A)
     plain = spai(A, pattern=A)
     np.testing.assert_allclose((scaling @ extreme.M).toarray(), plain.M.toarray(), rtol=1e-10, atol=1e-12)
+    tiny = spai(sp.csr_array(np.array([[4e-320, 1.0], [0.0, 2.0]])))  # whose inverse has an entry beyond the numbers
+    assert np.isfinite(tiny.M.data).all()
+    assert tiny.M[1, 1] == pytest.approx(0.5)
 
 
 def test_dependent_columns_and_singular_matrices() -> None:

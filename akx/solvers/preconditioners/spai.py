@@ -249,7 +249,7 @@ def _columns(
             hint="lower tau, pass most=100 or so to bound the entries of a column, or raise memory",
         )
     threads = min(threads, memory // needed)
-    scale = np.ldexp(1.0, -np.frexp(of_column)[1])
+    scale = np.ldexp(1.0, np.minimum(-np.frexp(of_column)[1], 1022))
     result, misfit = np.empty(kept.size, dtype=values.dtype), np.empty(n)
     tolerance = 10 * float(np.finfo(np.float64).eps) * float(np.sqrt(max(1, n1.max())))
     work_done = np.cumsum(n1 * n2 * n2 + 20 * n2 + 10)
