@@ -105,12 +105,7 @@ def table(document: dict[str, Any]) -> str:
                 f"{compared - failed}, and takes at most {round(100 * (ALLOWED - 1))}% more steps in {kept}."
             )
         parts.append("\n\n".join(text))
-    machine = document["machine"]
-    origin = (
-        f"Run on {machine['processor']}, {machine['threads']} threads, commit {document['commit'][:10]}, "
-        f"{document['date'][:10]}."
-    )
-    return "\n\n".join([origin, *parts])
+    return "\n\n".join([f"{solving.origin(document, document['parity'])}.", *parts])
 
 
 def _steps(found: dict[str, Any]) -> str:
@@ -141,6 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 entry = compare(name, A, method, precond, threads=options.threads, most=options.most)
                 ca = " ".join(f"s={s}: {_steps(found)}" for s, found in entry["ca"].items())
                 print(f"{name} {method} {precond}: {_steps(entry['classic'])} {ca}", file=sys.stderr)
+                entry |= {"commit": origin["commit"], "date": origin["date"]}
                 kept = [e for e in document["parity"] if _key(e) != _key(entry)]
                 document = {**origin, "rtol": _RTOL, "parity": sorted([*kept, entry], key=_order)}
                 solving.save(options.output, document)

@@ -23,7 +23,7 @@ from akx.errors import ArgumentError
 from akx.solvers.preconditioners import Preconditioner, solve_folded
 from benchmarks.matrices import REAL
 
-__all__ = ["RESTART", "find", "load", "replace_block", "rows", "run", "save"]
+__all__ = ["RESTART", "find", "load", "origin", "replace_block", "rows", "run", "save"]
 
 #: Of restarted GMRES, whoever's it is.
 RESTART = 30
@@ -165,6 +165,17 @@ def save(path: Path, document: Mapping[str, Any]) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(json.dumps(document, indent=1) + "\n")
     draft.replace(path)
+
+
+def origin(document: Mapping[str, Any], entries: Iterable[Mapping[str, Any]]) -> str:
+    """Where and when the entries of a file were measured, in words."""
+    machine, found = document["machine"], list(entries)
+    commits = dict.fromkeys(str(entry["commit"])[:10] for entry in found)
+    dates = sorted({str(entry["date"])[:10] for entry in found})
+    return (
+        f"Measured on {machine['processor']}, {machine['threads']} threads, "
+        f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits)}, {' and '.join(dates)}"
+    )
 
 
 def rows(head: Sequence[str], body: Iterable[Sequence[str]], *, left: int = 1) -> str:

@@ -91,10 +91,9 @@ def table(document: dict[str, Any]) -> str:
                 "" if plain else f"{entry['fill']:.2f}",
             ]
         )
-    machine, by = document["machine"], sorted({entry["solve"]["by"] for entry in document["spai"]})
+    by = sorted({entry["solve"]["by"] for entry in document["spai"]})
     parts = [
-        f"Measured on {machine['processor']}, {machine['threads']} threads, commit {document['commit'][:10]}, "
-        f"{document['date'][:10]}; BiCGStab of {' and '.join(by)}.",
+        f"{solving.origin(document, document['spai'])}; BiCGStab of {' and '.join(by)}.",
         solving.rows(head, body, left=1),
     ]
     ours = {e["tau"]: e for e in document["spai"] if e["matrix"] == "G3_circuit" and e["tau"] in _THESIS}
@@ -134,6 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 entry = measure(name, A, tau, threads=options.threads, most=options.most)
                 solve = entry["solve"]
                 print(f"{name} tau={tau} {solve['iterations']} {entry['total_seconds']:.1f} s", file=sys.stderr)
+                entry |= {"commit": origin["commit"], "date": origin["date"]}
                 kept = [e for e in document["spai"] if (e["matrix"], e["tau"]) != (name, tau)]
                 document = {**origin, "spai": sorted([*kept, entry], key=_order)}
                 solving.save(options.output, document)

@@ -85,12 +85,8 @@ def test_parity_with_solvers_missing_failing_and_present(own: dict[str, Any], tm
     own.pop("ca_gmres")
     entries.append(parity.compare("wang4", system(), "gmres", "jacobi"))
     assert entries[3]["ca"] == {}
-    document = {
-        "machine": {"processor": "P", "threads": 2},
-        "commit": "c" * 40,
-        "date": "2026-01-01",
-        "parity": entries,
-    }
+    stamped = [{**entry, "commit": "c" * 40, "date": "2026-01-01"} for entry in entries]
+    document = {"machine": {"processor": "P", "threads": 2}, "parity": stamped}
     text = parity.table(document)
     assert "`ca_gmres` converges in 0, and takes at most 10% more steps in 0" in text
     assert "| wang4 | jacobi | 40 | 40 | 1.00 | 80 | 2.00 |" in text
