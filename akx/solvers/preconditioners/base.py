@@ -1,0 +1,83 @@
+"""What every preconditioner offers: M as an operator, and the same M folded into the matrix where that can be done.
+
+A communication-avoiding solver computes s powers of one matrix. A preconditioner between two products would need s
+powers of a product of two, so such solvers take M only where it can be made part of the matrix beforehand:
+
+    A' = L A R,    A' y = L b,    x = R y,
+
+with R = M, L = I for a preconditioner from the right (the residual b - A x is then the same), or L = R = D^-1/2 for
+symmetric scaling, which keeps a Hermitian matrix Hermitian.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+from scipy.sparse.linalg import LinearOperator
+
+from akx.errors import ArgumentError
+from akx.matrix import Matrix
+
+__all__ = ["Preconditioner"]
+
+
+class Preconditioner(LinearOperator):  # type: ignore[misc]
+    """An approximation M of A^-1, shape (n, n).
+
+    As a SciPy LinearOperator (``M @ r``) it is what classic solvers take, SciPy's included. What follows is for solvers
+    that need it within the matrix.
+
+    Attributes
+    ----------
+    name : str
+        Of the kind: ``"jacobi"``, ``"chebyshev"``, ``"spai"``.
+    folds : bool
+        Whether :meth:`apply_to` can be called.
+    keeps_residual : bool
+        Whether the folded system has the residual of the original one: L = I.
+    residual_scale : float
+        ||L r|| / ||r|| of a residual whose folded form L r has entries of one size, as it has after many steps: what to
+        multiply a goal for ||r|| with, to have one for ||L r||. 1 where L = I.
+    hermitian : bool
+        Whether M is Hermitian, so that conjugate gradients may use it.
+    notes : tuple of str
+        What a user should know: entries of the diagonal that are zero, local problems that were singular.
+    """
+
+    name = ""
+    folds = False
+    keeps_residual = True
+    residual_scale = 1.0
+    hermitian = False
+
+    def __init__(self, n: int, dtype: DTypeLike, notes: tuple[str, ...] = ()) -> None:
+        super().__init__(np.dtype(dtype), (n, n))
+        self.notes = notes
+
+    def apply_to(self, A: Any) -> Matrix:
+        """L A R. Raises :class:`ArgumentError` for a preconditioner that is no matrix."""
+        raise ArgumentError(
+            f"the {self.name} preconditioner cannot be made part of the matrix",
+            expected="jacobi or spai",
+            hint="use it as M of a classic solver (cg, gmres, bicgstab), or take jacobi or spai",
+        )
+
+    def rhs(self, b: NDArray[Any]) -> NDArray[Any]:
+        """L b: the right-hand side of the folded system; (n,)."""
+        return b
+
+    def solution(self, y: NDArray[Any]) -> NDArray[Any]:
+        """R y: the x that belongs to a solution of the folded system; (n,), a new array."""
+        return np.asarray(self.matvec(y)).reshape(-1)
+
+    def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
+        return np.stack([np.asarray(self._matvec(x)).reshape(-1) for x in X.T], axis=1)
+
+    def _checked(self, A: Any) -> Matrix:
+        """`A` as a Matrix of this preconditioner's size."""
+        matrix = Matrix.from_any(A)
+        if matrix.n != self.shape[0]:
+            raise ArgumentError("preconditioner does not fit A", expected=f"{self.shape}", found=f"{matrix.shape}")
+        return matrix

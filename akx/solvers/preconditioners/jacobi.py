@@ -1,0 +1,129 @@
+"""Jacobi: M = D^-1, D the diagonal of A. Folded into the matrix by scaling it costs nothing.
+
+symmetric    A' = D^-1/2 A D^-1/2, b' = D^-1/2 b, x = D^-1/2 y: a Hermitian A with a positive diagonal stays Hermitian,
+             and definite if it was. Its residual is D^-1/2 (b - A x), which is not that of the original system.
+right        A' = A D^-1, b' = b, x = D^-1 y: any A with any diagonal; the residual is that of the original system.
+
+Conjugate gradients on the symmetric form take the same steps as conjugate gradients with M (Saad 2003, sec. 9.2.1). The
+scaled matrix has the pattern of A, so that plans tuned for A serve it too. Where a diagonal entry is zero, 1 stands for
+it. An application moves 3 n words.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.errors import ArgumentError
+from akx.matrix import Matrix
+from akx.solvers.preconditioners.base import Preconditioner
+
+__all__ = ["SIDES", "Jacobi", "jacobi"]
+
+#: What ``side=`` of :func:`jacobi` may be.
+SIDES = ("auto", "symmetric", "right")
+
+
+class Jacobi(Preconditioner):
+    """M = D^-1; made by :func:`jacobi`.
+
+    Attributes
+    ----------
+    diagonal : (n,) array
+        D, without zeros.
+    side : str
+        ``"symmetric"`` or ``"right"``: the form in which it is folded.
+    """
+
+    name = "jacobi"
+    folds = True
+
+    def __init__(self, diagonal: NDArray[Any], side: str, notes: tuple[str, ...]) -> None:
+        super().__init__(diagonal.size, diagonal.dtype, notes)
+        self.diagonal = diagonal
+        self.side = side
+        self.keeps_residual = side == "right"
+        self.hermitian = not np.any(diagonal.imag)
+        with np.errstate(over="ignore"):
+            self._inverse = 1 / diagonal
+        self._right = 1 / np.sqrt(diagonal.real).astype(diagonal.dtype) if side == "symmetric" else self._inverse
+        if side == "symmetric":
+            self.residual_scale = float(np.sqrt(diagonal.size / diagonal.real.sum(dtype=np.float64)))
+        if not np.isfinite(self._inverse).all():
+            raise ArgumentError(
+                "an entry of the diagonal is too small to divide by",
+                found=f"{diagonal[~np.isfinite(self._inverse)][0]} in {diagonal.dtype}",
+                hint="scale the matrix, or use another preconditioner",
+            )
+
+    def apply_to(self, A: Any) -> Matrix:
+        """The scaled matrix, of the pattern and dtype of `A`; reads and writes its values once."""
+        matrix = self._checked(A)
+        right = self._right
+        # Both factors at once would overflow in places where the two scalings, one after the other, do not.
+        values = matrix.data * right[matrix.indices]
+        if self.side == "symmetric":
+            values *= np.repeat(right, np.diff(matrix.indptr))
+        return matrix.with_values(values.astype(matrix.dtype, copy=False))
+
+    def rhs(self, b: NDArray[Any]) -> NDArray[Any]:
+        """D^-1/2 b in the symmetric form, b in the right one; (n,)."""
+        return b * self._right if self.side == "symmetric" else b
+
+    def solution(self, y: NDArray[Any]) -> NDArray[Any]:
+        """D^-1/2 y in the symmetric form, D^-1 y in the right one; (n,), a new array."""
+        return np.asarray(y * self._right)
+
+    def guess(self, x: NDArray[Any]) -> NDArray[Any]:
+        """The y that :meth:`solution` takes to x; (n,), a new array."""
+        return np.asarray(x / self._right)
+
+    def _matvec(self, x: NDArray[Any]) -> NDArray[Any]:
+        return np.asarray(x.reshape(-1) * self._inverse)
+
+    def _rmatvec(self, x: NDArray[Any]) -> NDArray[Any]:
+        return np.asarray(x.reshape(-1) * self._inverse.conj())
+
+
+def jacobi(A: Any, *, side: str = "auto") -> Jacobi:
+    """The diagonal of A as a preconditioner.
+
+    Parameters
+    ----------
+    A : sparse matrix or array, shape (n, n), or Matrix
+    side : str
+        How it is folded into the matrix: ``"symmetric"`` needs a real positive diagonal; ``"right"`` any; ``"auto"``
+        is symmetric where A is Hermitian with a positive diagonal.
+
+    Returns
+    -------
+    Jacobi
+
+    Raises
+    ------
+    ArgumentError
+        An unknown side, or a symmetric one of a diagonal that is not real and positive.
+    MatrixError
+        Where A is no square sparse matrix.
+    """
+    if side not in SIDES:
+        raise ArgumentError("unknown side", expected=" or ".join(SIDES), found=repr(side))
+    matrix = Matrix.from_any(A)
+    diagonal = np.array(matrix.to_scipy().diagonal())
+    missing = int(np.count_nonzero(diagonal == 0))
+    diagonal[diagonal == 0] = 1
+    positive = bool(np.all(diagonal.real > 0)) and not np.any(diagonal.imag)
+    if side == "symmetric" and not positive:
+        raise ArgumentError(
+            "the diagonal is not real and positive", hint="use side='right', which asks for nothing of the diagonal"
+        )
+    if side == "auto":
+        side = "symmetric" if positive and _is_hermitian(matrix) else "right"
+    notes = (f"{missing} of {matrix.n} diagonal entries are zero; 1 stands for them",) if missing else ()
+    return Jacobi(diagonal, side, notes)
+
+
+def _is_hermitian(matrix: Matrix) -> bool:
+    return matrix.features.value_symmetry == ("hermitian" if matrix.dtype.kind == "c" else "symmetric")

@@ -1,0 +1,290 @@
+"""Static sparse approximate inverse: M minimises ||A M - I||_F among the matrices of a pattern taken from A.
+
+The pattern keeps m_ik where |a_ik| > (1 - tau) max_j |a_ij|, and the diagonal: for tau = 1 it is that of A, for tau = 0
+the diagonal alone (Mehri Dehnavi 2012, ch. 5, eq. 5.3). The norm falls apart into n independent least-squares problems
+
+    min || A(I, J) m_k(J) - e_k(I) ||,    J = pattern of column k,    I = rows that the columns J of A reach
+
+(eq. 5.4), each a small dense QR factorisation; :mod:`akx.solvers.preconditioners.columns` solves them. The steps are
+those of the thesis: the dimensions of all problems first (Pre-GSAI), then the columns, cut into runs of equal work that
+threads take in turn, each thread with one workspace for its widest problem (Compute-GSAI). There the workspaces of all
+columns of a launch lie side by side in the card's memory, and a budget decides how many columns a launch does; here a
+budget decides how many threads work at once.
+
+Work: sum over k of 2 n2^2 (n1 - n2/3) flops. Memory: A in CSC, M, the magnitudes of A, 4 n bytes for each thread.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from akx.device.host import resolve_threads
+from akx.errors import ArgumentError, BudgetError
+from akx.matrix import Matrix
+from akx.operator import MatrixPowers
+from akx.solvers.preconditioners.base import Preconditioner
+from akx.solvers.preconditioners.columns import column_sizes, kept_entries, largest_magnitudes, solve_columns
+
+__all__ = ["SPAI", "spai"]
+
+#: Bytes that the workspaces of all threads may take.
+_MEMORY = 1 << 30
+#: Runs of columns for each thread: enough that none waits long for the last.
+_RUNS = 16
+
+
+class SPAI(Preconditioner):
+    """M as a sparse matrix; made by :func:`spai`.
+
+    Attributes
+    ----------
+    M : scipy.sparse.csr_array
+        The approximate inverse. Read-only.
+    tau : float
+    seconds : float
+        Time to make it.
+    misfit : float
+        ||A M - I||_F / sqrt(n): 0 for an inverse, at most 1.
+    largest : tuple of int
+        The largest n1 and n2 of a local problem.
+    """
+
+    name = "spai"
+    folds = True
+
+    def __init__(
+        self,
+        matrix: Matrix,
+        *,
+        tau: float = float("nan"),
+        seconds: float = 0.0,
+        misfit: float = float("nan"),
+        largest: tuple[int, int] = (0, 0),
+        hermitian: bool = False,
+        threads: int | None = None,
+        notes: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(matrix.n, matrix.dtype, notes)
+        self.matrix = matrix
+        self.M = matrix.to_scipy()
+        self.tau, self.seconds, self.misfit, self.largest = tau, seconds, misfit, largest
+        self.hermitian = hermitian
+        self._threads = threads
+        self._operator: MatrixPowers | None = None
+        self._pair: NDArray[Any] | None = None
+
+    @property
+    def nnz(self) -> int:
+        """Entries of M."""
+        return self.matrix.nnz
+
+    def product(self, A: Any) -> sp.csr_array:
+        """A M as a sparse matrix; :meth:`fill` says what that costs."""
+        found = sp.csr_array(self._checked(A).to_scipy() @ self.M)
+        found.sum_duplicates()
+        return found
+
+    def fill(self, A: Any) -> float:
+        """Entries of A M over those of A and M together: below 1, one product with A M reads less than two."""
+        return float(self.product(A).nnz / (self._checked(A).nnz + self.nnz))
+
+    def apply_to(self, A: Any) -> Matrix:
+        """A M, in the dtype of `A` and M together."""
+        return Matrix.from_any(self.product(A))
+
+    def _matvec(self, x: NDArray[Any]) -> NDArray[Any]:
+        if self._operator is None:
+            self._operator = MatrixPowers(self.matrix, 1, threads=self._threads)
+        vector = x.reshape(-1)
+        kind = np.result_type(self.dtype, vector.dtype)
+        if kind != self.dtype:
+            return np.asarray(self.M @ vector)
+        if self._pair is None:
+            self._pair = np.empty((2, self.shape[0]), dtype=self.dtype)
+        self._operator(vector, out=self._pair.T)
+        found: NDArray[Any] = self._pair[1].copy()
+        return found
+
+    def _rmatvec(self, x: NDArray[Any]) -> NDArray[Any]:
+        return np.asarray(self.M.conj().T @ x.reshape(-1))
+
+
+def spai(
+    A: Any,
+    tau: float = 0.9,
+    *,
+    pattern: Any = None,
+    most: int | None = None,
+    symmetric: bool = False,
+    memory: int = _MEMORY,
+    threads: int | None = None,
+) -> SPAI:
+    """A static sparse approximate inverse.
+
+    Parameters
+    ----------
+    A : sparse matrix or array, shape (n, n), or Matrix
+    tau : float
+        Between 0, the diagonal alone, and 1, the pattern of A; entries that are zero are never part of it.
+    pattern : sparse matrix or array, shape (n, n), optional
+        The pattern of M, instead of one by `tau`: that of A^2, for instance. Its diagonal is not added.
+    most : int, optional
+        Most entries in a column of M: of those allowed, the largest of A, the diagonal always among them. For matrices
+        with a few columns so full that their local problems would dominate.
+    symmetric : bool
+        Take (M + M^H) / 2, as conjugate gradients need it. It is Hermitian; definite it is not for certain.
+    memory : int
+        Bytes for the workspaces of all threads: fewer threads work at once where it is short.
+    threads : int, optional
+        Threads to compute and to apply it with.
+
+    Returns
+    -------
+    SPAI
+        Computed in float64 or complex128, stored in the dtype of A. The same bits for any number of threads.
+
+    Raises
+    ------
+    ArgumentError
+        Arguments out of range.
+    BudgetError
+        Where one local problem does not fit `memory`.
+    MatrixError
+        Where A or the pattern is no square sparse matrix.
+    """
+    begin = time.perf_counter()
+    if isinstance(tau, bool) or not isinstance(tau, (int, float, np.number)) or not 0 <= float(tau) <= 1:
+        raise ArgumentError("tau is out of range", expected="0 .. 1", found=repr(tau))
+    for name, value in (("most", most), ("memory", memory)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1):
+            raise ArgumentError(f"{name} is out of range", expected="an integer >= 1", found=repr(value))
+    workers = resolve_threads(threads)
+    matrix = Matrix.from_any(A)
+    wide = np.dtype(np.complex128 if matrix.dtype.kind == "c" else np.float64)
+    csc = matrix.to_scipy().tocsc()
+    csc.sort_indices()
+    indptr, indices = csc.indptr.astype(np.int64), csc.indices
+    values = np.ascontiguousarray(csc.data, dtype=wide)
+    magnitudes = np.abs(values)
+    of_column, of_row = np.zeros(matrix.n), np.zeros(matrix.n)
+    largest_magnitudes(indptr, indices, magnitudes, of_column, of_row)
+
+    # (a) J of every column
+    if pattern is None:
+        kept_ptr = np.empty(matrix.n + 1, dtype=np.int64)
+        factor = 1.0 - float(tau)
+        kept_entries(indptr, indices, magnitudes, of_row, factor, kept_ptr, np.empty(0, dtype=indices.dtype))
+        kept = np.empty(kept_ptr[-1], dtype=indices.dtype)
+        kept_entries(indptr, indices, magnitudes, of_row, factor, kept_ptr, kept)
+    else:
+        given = Matrix.from_any(pattern)
+        if given.n != matrix.n:
+            raise ArgumentError("pattern does not fit A", expected=str(matrix.shape), found=str(given.shape))
+        turned = given.to_scipy().tocsc()
+        turned.sort_indices()
+        kept_ptr, kept = turned.indptr.astype(np.int64), turned.indices.astype(indices.dtype)
+    if most is not None:
+        kept_ptr, kept = _thinned(csc, magnitudes, kept_ptr, kept, int(most))
+
+    result, misfit, largest = _columns(indptr, indices, values, of_column, kept_ptr, kept, workers, int(memory))
+    lost = int(np.count_nonzero(~np.isfinite(result)))
+    result[~np.isfinite(result)] = 0
+    notes: tuple[str, ...] = (
+        (f"{lost} entries of M were beyond the range of numbers; 0 stands for them",) if lost else ()
+    )
+    counted = np.concatenate([[0], np.cumsum(result != 0)])[kept_ptr]
+    empty = int(np.count_nonzero(np.diff(counted) == 0))
+    if empty:
+        notes += (f"{empty} columns of M are zero: A is singular there, or the pattern reaches nothing",)
+    M = sp.csc_array((result, kept, kept_ptr), shape=matrix.shape)
+    if symmetric:
+        M = (M + M.conj().T) * 0.5
+    with np.errstate(over="ignore"):
+        found = Matrix.from_any(sp.csr_array(M).astype(matrix.dtype))
+    return SPAI(
+        found,
+        tau=float(tau) if pattern is None else float("nan"),
+        seconds=time.perf_counter() - begin,
+        misfit=float(np.sqrt(misfit.sum() / matrix.n)),
+        largest=largest,
+        hermitian=symmetric,
+        threads=threads,
+        notes=notes,
+    )
+
+
+def _columns(
+    indptr: NDArray[Any],
+    indices: NDArray[Any],
+    values: NDArray[Any],
+    of_column: NDArray[Any],
+    kept_ptr: NDArray[Any],
+    kept: NDArray[Any],
+    threads: int,
+    memory: int,
+) -> tuple[NDArray[Any], NDArray[Any], tuple[int, int]]:
+    """The entries of M in the order of the pattern, the squared misfit of each column, and the largest n1 and n2."""
+    n = indptr.size - 1
+    n1, n2 = np.zeros(n, dtype=np.int64), np.diff(kept_ptr)
+    cuts = np.linspace(0, n, threads + 1).astype(np.int64)
+    with ThreadPoolExecutor(threads) as pool:
+        list(
+            pool.map(lambda t: column_sizes(cuts[t], cuts[t + 1], indptr, indices, kept_ptr, kept, n1), range(threads))
+        )
+    room = int((n1 * n2).max())
+    widest = int(np.argmax(n1 * n2))
+    needed = max(1, room * values.itemsize)
+    if needed > memory:
+        raise BudgetError(
+            f"the local problem of column {widest} does not fit the memory given to them",
+            expected=f"{memory} bytes or less",
+            found=f"{n1[widest]} x {n2[widest]}, {needed} bytes",
+            hint="lower tau, pass most=100 or so to bound the entries of a column, or raise memory",
+        )
+    threads = min(threads, memory // needed)
+    scale = np.ldexp(1.0, np.minimum(-np.frexp(of_column)[1], 1022))
+    result, misfit = np.empty(kept.size, dtype=values.dtype), np.empty(n)
+    tolerance = 10 * float(np.finfo(np.float64).eps) * float(np.sqrt(max(1, n1.max())))
+    work_done = np.cumsum(n1 * n2 * n2 + 20 * n2 + 10)
+    cuts = np.searchsorted(work_done, np.linspace(0, work_done[-1], _RUNS * threads + 1)[1:-1])
+    runs: SimpleQueue[NDArray[Any]] = SimpleQueue()
+    for run in np.split(np.arange(n), cuts):
+        runs.put(run)
+
+    fixed = (indptr, indices, values, scale, kept_ptr, kept)
+
+    def serve(_: int) -> None:
+        where = np.full(n, -1, dtype=np.int32)
+        work = np.empty(max(1, room), dtype=values.dtype)
+        right, pivot = np.empty(max(1, n1.max()), dtype=values.dtype), np.empty(max(1, n2.max()), dtype=np.int64)
+        while True:
+            try:
+                columns = runs.get_nowait()
+            except Empty:
+                return
+            solve_columns(columns, *fixed, where, work, right, pivot, tolerance, result, misfit)
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(serve, range(threads)))
+    return result, misfit, (int(n1.max()), int(n2.max()))
+
+
+def _thinned(
+    csc: Any, magnitudes: NDArray[Any], kept_ptr: NDArray[Any], kept: NDArray[Any], most: int
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The pattern with at most so many entries in a column: the diagonal, then the largest of A, then by row."""
+    column = np.repeat(np.arange(kept_ptr.size - 1), np.diff(kept_ptr))
+    size = np.asarray(sp.csc_array((magnitudes, csc.indices, csc.indptr), shape=csc.shape)[kept, column]).reshape(-1)
+    size[kept == column] = np.inf
+    order = np.lexsort((kept, -size, column))
+    rank = np.arange(kept.size) - kept_ptr[:-1][column]
+    chosen = np.sort(order[rank < most])
+    counts = np.bincount(column[chosen], minlength=kept_ptr.size - 1)
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), kept[chosen]

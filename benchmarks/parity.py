@@ -1,0 +1,160 @@
+"""Do communication-avoiding solvers take as many steps as classic ones? On real matrices, at rtol = 1e-8.
+
+    python -m benchmarks.parity                    every matrix, into benchmarks/results/parity.json, then the table
+    python -m benchmarks.parity --only wang4       one matrix, merged into the file
+    python -m benchmarks.parity --table            the table of docs/parity.md from the file
+
+Each system is solved by the classic solver and by the communication-avoiding one with s = 4 and s = 8, without a
+preconditioner and with Jacobi's; a step is one product of cg and gmres, two of bicgstab. Right-hand side: random. The
+classic solver is akx's, or SciPy's where akx has none; a solver that is not there is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from akx.solvers.preconditioners import jacobi
+from benchmarks import record, solving
+
+__all__ = ["DEFINITE", "OTHERS", "compare", "main", "table"]
+
+DEFINITE = ("bodyy5", "bcsstk16", "bcsstk18", "bcsstk25", "nasa4704", "662_bus", "G3_circuit")
+OTHERS = (
+    *("ex40", "cavity14", "memplus", "bayer10", "cage10", "sherman3"),
+    *("sherman5", "cryg2500", "dw8192", "wang4", "helmholtz_2D", "epb0"),
+)
+#: Steps after which a solver has failed.
+MOST = {"cg": 20_000, "gmres": 6_000, "bicgstab": 5_000}
+STEPS = (4, 8)
+#: A communication-avoiding solver may take so many times the steps of the classic one.
+ALLOWED = 1.1
+_RTOL = 1e-8
+_ROOT = Path(__file__).resolve().parents[1]
+_RESULTS = _ROOT / "benchmarks" / "results" / "parity.json"
+_PAGE = _ROOT / "docs" / "parity.md"
+
+
+def methods(name: str) -> tuple[str, ...]:
+    """The methods that are for a matrix."""
+    return ("cg",) if name in DEFINITE else ("gmres", "bicgstab")
+
+
+def compare(
+    name: str, A: Any, method: str, precond: str, *, threads: int | None = None, most: int | None = None
+) -> dict[str, Any]:
+    """One entry: ``classic``, ``ca`` by s (missing ones absent), and ``ratio`` of steps where both converged."""
+    rng = np.random.default_rng(0)
+    b = rng.standard_normal(A.shape[0])
+    if A.dtype.kind == "c":
+        b = b + 1j * rng.standard_normal(A.shape[0])
+    limit = most or MOST[method]
+    M = jacobi(A) if precond == "jacobi" else None
+    given: dict[str, Any] = {"rtol": _RTOL, "M": M, "threads": threads}
+    classic = solving.run(method, A, b, most=limit, **given)
+    assert classic is not None
+    ca = {str(s): solving.run(f"ca_{method}", A, b, most=int(1.5 * limit), s=s, **given) for s in STEPS}
+    there = {s: found for s, found in ca.items() if found is not None}
+    return {
+        "matrix": name,
+        "rows": A.shape[0],
+        "nnz": int(A.nnz),
+        "method": method,
+        "precond": precond,
+        "classic": classic,
+        "ca": there,
+        "ratio": {
+            s: found["iterations"] / max(1, classic["iterations"])
+            for s, found in there.items()
+            if found["converged"] and classic["converged"]
+        },
+    }
+
+
+def table(document: dict[str, Any]) -> str:
+    """The table of the page: steps, ratios, and what failed."""
+    parts = []
+    for method in MOST:
+        entries = [entry for entry in document["parity"] if entry["method"] == method]
+        if not entries:
+            continue
+        by = sorted({entry["classic"]["by"] for entry in entries})
+        head = ["matrix", "M", f"{method} ({', '.join(by)})"]
+        head += [text for s in STEPS for text in (f"ca_{method}, s = {s}", "ratio")]
+        body, kept, failed, compared = [], 0, 0, 0
+        for entry in entries:
+            line = [entry["matrix"], entry["precond"], _steps(entry["classic"])]
+            for s in map(str, STEPS):
+                found, ratio = entry["ca"].get(s), entry["ratio"].get(s)
+                line += ["" if found is None else _steps(found), "" if ratio is None else f"{ratio:.2f}"]
+                if found is not None and entry["classic"]["converged"]:
+                    compared += 1
+                    failed += not found["converged"]
+                    kept += ratio is not None and ratio <= ALLOWED
+            body.append(line)
+        text = [f"### {method}", solving.rows(head, body, left=2)]
+        if compared:
+            text.append(
+                f"Of {compared} systems and s where `{method}` converges, `ca_{method}` converges in "
+                f"{compared - failed}, and takes at most {round(100 * (ALLOWED - 1))}% more steps in {kept}."
+            )
+        parts.append("\n\n".join(text))
+    return "\n\n".join([f"{solving.origin(document, document['parity'])}.", *parts])
+
+
+def _steps(found: dict[str, Any]) -> str:
+    count = f"{found['iterations']:,}"
+    return count if found["converged"] else f"no ({found['residual']:.0e} after {count})"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compare, write the file and the table; the exit code is 0."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.parity", description="Steps of CA and classic solvers.")
+    parser.add_argument("--only", action="append", metavar="MATRIX")
+    parser.add_argument("--method", action="append", choices=sorted(MOST))
+    parser.add_argument("--precond", action="append", choices=("none", "jacobi"))
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--most", type=int, help="steps at most, of every method")
+    parser.add_argument("--table", action="store_true", help="compare nothing")
+    parser.add_argument("-o", "--output", type=Path, default=_RESULTS)
+    parser.add_argument("--docs", type=Path, default=_PAGE)
+    options = parser.parse_args(arguments)
+    document = json.loads(options.output.read_text()) if options.output.exists() else {"parity": []}
+    origin = record.provenance(options.threads)
+    for name in () if options.table else options.only or (*DEFINITE, *OTHERS):
+        A = solving.load(name)
+        for method in methods(name):
+            for precond in options.precond or ("none", "jacobi"):
+                if options.method and method not in options.method:
+                    continue
+                entry = compare(name, A, method, precond, threads=options.threads, most=options.most)
+                ca = " ".join(f"s={s}: {_steps(found)}" for s, found in entry["ca"].items())
+                print(f"{name} {method} {precond}: {_steps(entry['classic'])} {ca}", file=sys.stderr)
+                entry |= {"commit": origin["commit"], "date": origin["date"]}
+                kept = [e for e in document["parity"] if _key(e) != _key(entry)]
+                document = {**origin, "rtol": _RTOL, "parity": sorted([*kept, entry], key=_order)}
+                solving.save(options.output, document)
+    if options.docs.exists() and document["parity"]:
+        options.docs.write_text(solving.replace_block(options.docs.read_text(), "parity", table(document)))
+    return 0
+
+
+def _key(entry: dict[str, Any]) -> tuple[str, str, str]:
+    return entry["matrix"], entry["method"], entry["precond"]
+
+
+def _order(entry: dict[str, Any]) -> tuple[int, str, str, bool]:
+    names = (*DEFINITE, *OTHERS)
+    name = entry["matrix"]
+    place = names.index(name) if name in names else len(names)
+    return place, name, entry["method"], entry["precond"] == "jacobi"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""The benchmarks of solvers: entries that say what happened, tables from them, solvers that may be missing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import akx
+from akx.errors import ArgumentError
+from akx.solvers.preconditioners import jacobi
+from akx.solvers.stats import SolveStats
+from benchmarks import parity, solving, spai
+
+RESULTS = Path(solving.__file__).resolve().parent / "results"
+
+
+def system(n: int = 60) -> sp.csr_array:
+    return sp.csr_array(sp.diags_array([-1.0, 2.5, -1.2], offsets=[-1, 0, 1], shape=(n, n)))
+
+
+def fake(iterations: int, *, honest: bool = True, takes_m: bool = True) -> Any:
+    """A solver of akx's kind that solves directly."""
+
+    def solve(A: Any, b: Any, *, M: Any = None, return_stats: bool, **options: Any) -> Any:
+        if M is not None and not takes_m:
+            raise ArgumentError("no M here")
+        matrix = A.to_scipy() if isinstance(A, akx.Matrix) else A
+        x = np.linalg.solve(matrix.toarray(), b) if honest else np.zeros_like(b)
+        steps = iterations * (options.get("s") or 1)
+        return x, 0, SolveStats(method="fake", iterations=steps, reason="direct", s=[4, 4, 2])
+
+    return solve
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    solvers: dict[str, Any] = {}
+    monkeypatch.setattr(akx.solvers, "SOLVERS", solvers, raising=False)
+    return solvers
+
+
+def test_scipys_solver_stands_in_and_a_missing_one_is_none(own: dict[str, Any]) -> None:
+    A, b = system(), np.ones(60)
+    for name in ("gmres", "bicgstab"):
+        found = solving.run(name, A, b, rtol=1e-8, most=200, M=jacobi(A))
+        assert found is not None
+        assert (found["by"], found["info"], found["converged"]) == ("SciPy", 0, True)
+        assert 0 < found["iterations"] < 60
+        assert found["residual"] <= 2e-8
+    assert solving.run("ca_gmres", A, b, rtol=1e-8, most=200) is None
+    given_up = solving.run("bicgstab", A, b, rtol=1e-12, most=2)
+    assert given_up is not None
+    assert not given_up["converged"]
+
+
+def test_own_solvers_come_first_and_are_not_taken_at_their_word(own: dict[str, Any]) -> None:
+    A, b = system(), np.ones(60)
+    own["cg"] = fake(3)
+    found = solving.run("cg", A, b, rtol=1e-8, most=20)
+    assert found is not None
+    assert (found["by"], found["iterations"], found["converged"], found["s"]) == ("akx", 3, True, {"2": 1, "4": 2})
+    own["cg"] = fake(3, honest=False)
+    found = solving.run("cg", A, b, rtol=1e-8, most=20)
+    assert found is not None
+    assert (found["info"], found["converged"]) == (0, False)
+    own["ca_cg"] = fake(2, takes_m=False)
+    found = solving.run("ca_cg", A, b, rtol=1e-8, most=20, M=jacobi(A), s=4)
+    assert found is not None
+    assert found["converged"]  # folded in for it
+    assert found["iterations"] == 8
+
+
+def test_parity_with_solvers_missing_failing_and_present(own: dict[str, Any], tmp_path: Path) -> None:
+    own |= {"ca_bicgstab": fake(10), "ca_gmres": fake(10, honest=False), "gmres": fake(50)}
+    entries = [parity.compare("sherman5", system(), method, "none", most=500) for method in ("gmres", "bicgstab")]
+    assert entries[0]["ratio"] == {}
+    own["bicgstab"] = fake(40)
+    entries.append(parity.compare("wang4", system(), "bicgstab", "jacobi"))
+    assert entries[2]["ratio"] == {"4": 1.0, "8": 2.0}
+    own.pop("ca_gmres")
+    entries.append(parity.compare("wang4", system(), "gmres", "jacobi"))
+    assert entries[3]["ca"] == {}
+    stamped = [{**entry, "commit": "c" * 40, "date": "2026-01-01"} for entry in entries]
+    document = {"machine": {"processor": "P", "threads": 2}, "parity": stamped}
+    text = parity.table(document)
+    assert "`ca_gmres` converges in 0, and takes at most 10% more steps in 0" in text
+    assert "| wang4 | jacobi | 40 | 40 | 1.00 | 80 | 2.00 |" in text
+
+
+def test_the_spai_file_and_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solving, "load", lambda name: system())
+    output, page = tmp_path / "spai.json", tmp_path / "page.md"
+    page.write_text("before\n<!-- spai:begin -->\nold\n<!-- spai:end -->\nafter\n")
+    arguments = ["--only", "wang4", "--only", "G3_circuit", "-o", str(output), "--docs", str(page)]
+    assert spai.main(arguments) == 0
+    document = json.loads(output.read_text())
+    assert [e["tau"] for e in document["spai"]] == 2 * [None, *spai.TAUS]
+    assert [e["matrix"] for e in document["spai"]] == 7 * ["G3_circuit"] + 7 * ["wang4"]
+    text = page.read_text()
+    assert text.startswith("before")
+    assert text.endswith("after\n")
+    assert "old" not in text
+    assert "G3_circuit beside the thesis" in text
+    assert spai.main([*arguments[:2], "--tau", "0.9", *arguments[4:]]) == 0  # merged
+    assert len(json.loads(output.read_text())["spai"]) == 14
+    with pytest.raises(ValueError, match="expected one"):
+        solving.replace_block("nothing", "spai", "")
+
+
+def test_real_matrices_by_name(shared_matrices: Path) -> None:
+    assert solving.load("662_bus").shape == (662, 662)
+    assert solving.load("epb0").nnz == 7764
+    with pytest.raises(FileNotFoundError):
+        solving.load("bcsstk")
+
+
+@pytest.mark.parametrize(("module", "page"), [(spai, "preconditioners"), (parity, "parity")])
+def test_the_pages_show_the_files(module: Any, page: str) -> None:
+    name = module.__name__.split(".")[-1]
+    if not (RESULTS / f"{name}.json").exists():
+        pytest.skip(f"not run yet: python -m benchmarks.{name}")
+    stored = json.loads((RESULTS / f"{name}.json").read_text())
+    assert module.table(stored) in (RESULTS.parents[1] / "docs" / f"{page}.md").read_text()
