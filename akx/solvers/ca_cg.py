@@ -50,9 +50,11 @@ from akx.solvers.system import Answer, System, make_system
 __all__ = ["ca_cg"]
 
 #: s of "auto", and the most that is accepted; the basis of "auto".
-_AUTO, _MOST, _AUTO_BASIS = 8, 30, "newton"
+_AUTO, _MOST, _AUTO_BASIS = 8, 30, "chebyshev"
 #: Ordinary steps at the beginning, for each of the s.
 _FIRST = 2
+#: Fewest steps for which a block is worth its two products a step; below, steps are ordinary.
+_LEAST = 3
 #: Blocks in a row without an early end, after which s is doubled.
 _GOOD = 6
 
@@ -91,7 +93,7 @@ def ca_cg(
     callback : callable, optional
         Called as ``callback(xk)`` after each block of s steps, and after each ordinary step.
     s : int or ``"auto"``
-        Most steps for each pass over the matrix, 1 to 30; fewer are made while rounding errors ask for it. 8 by default.
+        Most steps for each pass over the matrix, 1 to 30, by default 8; fewer while rounding errors ask for it.
     basis : str
         ``"auto"``, ``"newton"``, ``"chebyshev"`` or ``"monomial"``.
     plan : Plan, optional
@@ -143,7 +145,7 @@ def _steps_of(s: Any, plan: Plan | None) -> int:
 
 
 class _Solve:
-    """One solve: V = [p, w, r, x] for ordinary steps, W (2 s + 2, n) for blocks, which keep p and r in its first rows."""
+    """One solve: V = [p, w, r, x] for ordinary steps; W (2 s + 2, n) for blocks, its first rows p and r."""
 
     def __init__(self, system: System, most: int, kind: str, plan: Plan | None) -> None:
         self.system, self.stats = system, system.stats
@@ -225,7 +227,8 @@ class _Solve:
         # 2. and 3. the steps in coordinates
         with stats.phase("small"):
             most = min(s, limit - stats.iterations) if np.isfinite(G).all() else 0
-            found = block_steps(G, recurrence_matrix(basis, G.dtype), most, system.target, self.eps)
+            T = recurrence_matrix(basis, G.dtype)
+            found = block_steps(G, T, most, system.target, self.eps)
         stats.s.append(found.made)
         if found.made == 0:
             self._count(0)
@@ -268,11 +271,11 @@ class _Solve:
         if made < self.s:
             self.good = 0
             if 2 * made <= self.s:
-                self.s = max(1, self.s // 2)
+                self.s = self.s // 2 if self.s // 2 >= _LEAST else 1
                 self.patience *= 2
                 self.stats.notes.append(f"step {self.stats.iterations}: s lowered to {self.s}")
             return
         self.good += 1
         if self.good >= self.patience * (self.most if self.s == 1 else 1) and self.s < self.most:
-            self.s, self.good = min(self.most, 2 * self.s), 0
+            self.s, self.good = min(self.most, max(2 * self.s, _LEAST)), 0
             self.stats.notes.append(f"step {self.stats.iterations}: s raised to {self.s}")
