@@ -13,7 +13,7 @@ step 3, which forms <r, r> too; 3 read and 2 written in step 5: 10 in all, and 2
 
 The order of Chronopoulos and Gear (1989) has a single reduction, with s = A p by a recurrence and <p, w> taken from
 <r, A r>. It moves 11 vectors, and on a host a reduction costs nothing; what it does cost is steps on ill-conditioned
-matrices: 614 instead of 598 for 662_bus, 12,570 instead of 12,020 for nasa4704, 83,828 instead of 36,489 for bcsstk18.
+matrices: 614 instead of 598 for 662_bus, 12,570 instead of 12,020 for nasa4704, rtol 1e-8.
 
 The residual of the recurrence drifts from b - A x. When it meets the tolerance the true one is computed; where that is
 larger it takes the other's place and the directions begin anew.
