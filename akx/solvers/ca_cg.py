@@ -16,8 +16,8 @@ with a small matrix T, the basis' recurrence written out, and an inner product o
 Memory moved for s steps, in vectors of n words: the matrix once, 2 s + 2 written by the powers, 2 s + 1 read for G,
 2 s + 2 read and 3 written in step 4: about 6 for each step, where the classic method moves 10 and the product's 2, and
 the matrix, every time. The products are 2 s for s steps: where arithmetic and not memory is the limit that is what a
-step costs. On two cores of a Zen 4 VM, with plans not tuned and s = 8, two start vectors took 18.6 ms a step where a
-product took 18.1 (9-point, 1000 x 1000), 14.0 and 7.5 (27-point, 64^3), 5.3 and 2.7 (brick): there CG is the faster.
+step costs. On two cores of a (shared, busy) EPYC VM, with plans that were not tuned and s = 8, a step took 8.3 ms where
+one of CG took 6.8 (9-point, 1000 x 1000) and 9.2 where it took 5.4 (shell): there CG is the faster.
 
 The first steps are ordinary ones. Their alpha and beta are the Lanczos matrix, whose Ritz values give the basis; as
 more steps are made the estimate is renewed, at no cost. The inner products of step 3 carry a rounding error of eps
