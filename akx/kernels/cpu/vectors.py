@@ -15,8 +15,9 @@ operation     what is done                                                words 
 gram          G[i, j] = <w_i, w_j>, i < j; i in some of the rows          m read
 combine       out_q = sum_j C[q, j] w_j (added to out_q if asked)         m read, q written (and read)
 advance       x += C[0] W, then w_q-1 = C[q] W for q = 1, 2, ...          m + 1 read, q written
-cg_dots       <u, w> and <r, u>                                           2 read, 3 with a preconditioner
-cg_update     p = u + beta p, s = w + beta s, x += alpha p, r -= alpha s  5 read and 4 written, 6 and 4 with one
+dot           <a, b>                                                      2 read
+descend       r -= alpha w, and <r, r>                                    2 read, 1 written
+turn          x += alpha p, then p = u + beta p                           3 read, 2 written
 ============  ==========================================================  ======================================
 """
 
@@ -41,7 +42,7 @@ _CHUNK_BYTES = 192 * 1024
 _LEAST_CHUNK, _MOST_CHUNK = 128, 2048
 #: Bytes moved from which on a pass is shared by the team: handing it over costs about 50 us where it has another job.
 _SHARED_BYTES = 3 << 20
-_GRAM, _COMBINE, _ADVANCE, _CG_DOTS, _CG_UPDATE = range(5)
+_GRAM, _COMBINE, _ADVANCE, _DOT, _DESCEND, _TURN = range(6)
 
 
 class VectorWork:
@@ -96,15 +97,19 @@ class VectorWork:
         self._factors[: C.size] = C.reshape(-1)
         self._run(_ADVANCE, W, x, m, C.shape[0])
 
-    def cg_dots(self, V: NDArray[Any]) -> tuple[complex, complex]:
-        """<u, w> and <r, u> of V = [u, w, p, s, x] or [u, w, p, s, x, r] (then r is u, and <r, u> is not computed)."""
-        sums = self._run(_CG_DOTS, V, self._nothing, 3 if len(V) > 5 else 2)
-        return sums[0], sums[1]
+    def dot(self, V: NDArray[Any], i: int, j: int) -> complex:
+        """<v_i, v_j> of rows of V, real for real vectors."""
+        return complex(self._run(_DOT, V, self._nothing, 2, i, j)[0])
 
-    def cg_update(self, V: NDArray[Any], alpha: complex, beta: complex) -> float:
-        """p = u + beta p, s = w + beta s, x += alpha p, r -= alpha s of V as in :meth:`cg_dots`; the new <r, r>."""
+    def descend(self, V: NDArray[Any], alpha: complex) -> float:
+        """r -= alpha w of V = [p, w, r, x, ...]; the new <r, r>."""
+        self._factors[0] = alpha
+        return float(self._run(_DESCEND, V, self._nothing, 3)[0].real)
+
+    def turn(self, V: NDArray[Any], alpha: complex, beta: complex, u: int) -> None:
+        """x += alpha p, then p = v_u + beta p, of V = [p, w, r, x, ...]."""
         self._factors[0], self._factors[1] = alpha, beta
-        return float(self._run(_CG_UPDATE, V, self._nothing, 10 if len(V) > 5 else 9)[0].real)
+        self._run(_TURN, V, self._nothing, 5, u)
 
     def _check(self, W: NDArray[Any]) -> int:
         assert W.flags.c_contiguous
@@ -217,17 +222,17 @@ def _sum_rows(C: Any, at: int, W: Any, start: int, stop: int, target: Any) -> No
 
 
 @jit
-def _cg_vectors(V: Any, start: int, stop: int, r: Any, alpha: Any, beta: Any) -> None:
-    """The four updates of CG on a chunk of V = [u, w, p, s, x], u perhaps being r."""
-    u, w, p, s, x = V[0, start:stop], V[1, start:stop], V[2, start:stop], V[3, start:stop], V[4, start:stop]
-    for i in range(np.uintp(u.size)):
-        p[i] = u[i] + beta * p[i]
-    for i in range(np.uintp(u.size)):
-        s[i] = w[i] + beta * s[i]
-    for i in range(np.uintp(u.size)):
-        x[i] += alpha * p[i]
-    for i in range(np.uintp(u.size)):
-        r[i] -= alpha * s[i]
+def _add(factor: Any, a: Any, target: Any) -> None:
+    """target += factor a."""
+    for i in range(np.uintp(target.size)):
+        target[i] += factor * a[i]
+
+
+@jit
+def _scale_and_add(factor: Any, target: Any, a: Any) -> None:
+    """target = a + factor target."""
+    for i in range(np.uintp(target.size)):
+        target[i] = a[i] + factor * target[i]
 
 
 @jit
@@ -272,14 +277,14 @@ def run_vectors(
                     _sum_rows(factors, q * m, x, start, stop, target)
                 for q in range(1, words[3]):
                     x[q - 1, start:stop] = chunks[thread, q * _LEAST_CHUNK : q * _LEAST_CHUNK + stop - start]
-            elif operation == _CG_DOTS:
-                total[0] += _dot(x[0, start:stop], x[1, start:stop])
-                if m > 5:
-                    total[1] += _dot(x[5, start:stop], x[0, start:stop])
+            elif operation == _DOT:
+                total[0] += _dot(x[words[3], start:stop], x[words[4], start:stop])
+            elif operation == _DESCEND:
+                _add(-factors[0], x[1, start:stop], x[2, start:stop])
+                total[0] += _dot(x[2, start:stop], x[2, start:stop])
             else:
-                r = x[5, start:stop] if m > 5 else x[0, start:stop]
-                _cg_vectors(x, start, stop, r, factors[0], factors[1])
-                total[0] += _dot(r, r)
+                _add(factors[0], x[0, start:stop], x[3, start:stop])
+                _scale_and_add(factors[1], x[0, start:stop], x[words[3], start:stop])
             start = stop
         if operation == _GRAM:
             whole = m - m % 4

@@ -1,0 +1,319 @@
+"""Conjugate gradients, classic and communication-avoiding: what both promise, and what only the second one does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.sparse.linalg import cg as scipys_cg
+
+import akx
+from akx.basis import make_basis
+from akx.errors import ArgumentError, PlanError
+from akx.io import read_matrix
+from akx.solvers import ca_cg as ca_cg_module
+from akx.solvers.ca_cg import ca_cg
+from akx.solvers.ca_cg_block import Shifts, block_steps, recurrence_matrix
+from akx.solvers.cg import cg
+
+DTYPES = (np.float32, np.float64, np.complex64, np.complex128)
+BOTH = pytest.mark.parametrize("solver", [cg, ca_cg])
+
+
+def grid(side: int = 24, dtype: Any = float, phase: float = 0.0) -> sp.csr_array:
+    """A five-point Laplacian plus a little, Hermitian positive definite; complex by a phase on the couplings."""
+    turn = np.exp(1j * phase) if phase else 1.0
+    line = sp.diags_array([-np.conj(turn), 2.01, -turn], offsets=[-1, 0, 1], shape=(side, side))
+    unit = sp.eye_array(side)
+    return sp.csr_array(sp.kron(line, unit) + sp.kron(unit, line)).astype(dtype)
+
+
+def right(A: Any, seed: int = 0) -> Any:
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal(A.shape[0])
+    x = x + 1j * rng.standard_normal(x.size) if A.dtype.kind == "c" else x
+    return A @ x.astype(A.dtype)
+
+
+def error(A: Any, x: Any, b: Any) -> float:
+    return float(np.linalg.norm(b - A @ x) / np.linalg.norm(b))
+
+
+@BOTH
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_converges_in_every_type(solver: Any, dtype: Any) -> None:
+    A = grid(20, dtype, 0.3 if np.dtype(dtype).kind == "c" else 0.0)
+    b = right(A)
+    rtol = 1e-4 if np.finfo(dtype).eps > 1e-10 else 1e-10
+    x, info, stats = solver(A, b, rtol=rtol, return_stats=True)
+    assert (info, x.dtype, x.shape) == (0, dtype, b.shape)
+    assert stats.converged
+    wide = A.astype(np.result_type(dtype, np.float64))
+    assert error(wide, x, b) <= 1.01 * rtol
+    steps = []
+    scipys_cg(wide, b.astype(wide.dtype), rtol=rtol, callback=steps.append)
+    assert stats.iterations <= 1.1 * len(steps) + 2
+
+
+@BOTH
+def test_agrees_with_scipy(solver: Any) -> None:
+    A = grid()
+    b = right(A)
+    wanted, _ = scipys_cg(A, b, rtol=1e-12)
+    x, info = solver(A, b, rtol=1e-12)
+    assert info == 0
+    np.testing.assert_allclose(x, wanted, atol=1e-9 * np.abs(wanted).max())
+    x, info = solver(A, b[:, None], x0=wanted[:, None], rtol=1e-9)
+    assert (info, x.shape) == (0, (A.shape[0], 1))
+    np.testing.assert_array_equal(x[:, 0], wanted)  # good enough as it came
+
+
+@BOTH
+def test_first_guess_and_zero(solver: Any) -> None:
+    A = grid(10)
+    b, start = right(A), np.random.default_rng(1).standard_normal(100)
+    kept = start.copy()
+    x, info = solver(A, b, start, rtol=1e-9)
+    assert info == 0
+    assert error(A, x, b) <= 1e-9
+    np.testing.assert_array_equal(start, kept)
+    x, info, stats = solver(A, np.zeros(100), start, return_stats=True)
+    assert (info, stats.iterations) == (0, 0)
+    np.testing.assert_array_equal(x, 0)
+    x, info = solver(sp.csr_array([[4.0]]), [2.0])
+    assert info == 0
+    np.testing.assert_allclose(x, [0.5])
+
+
+@BOTH
+def test_running_out_of_steps_is_said(solver: Any) -> None:
+    A = grid()
+    b = right(A)
+    for limit in (1, 5, 21):
+        seen: list[Any] = []
+        x, info, stats = solver(A, b, rtol=1e-12, maxiter=limit, callback=seen.append, return_stats=True)
+        assert (info, stats.iterations, stats.converged) == (limit, limit, False)
+        assert "ran out" in stats.reason
+        np.testing.assert_array_equal(seen[-1], x)
+        assert stats.residual == pytest.approx(np.linalg.norm(b - A @ x))
+        assert len(stats.residuals) == limit + 2  # that of x0, of each step, and the true one
+    for wrong in (0, -1, 2.5, True):
+        with pytest.raises(ArgumentError, match="maxiter"):
+            solver(A, b, maxiter=wrong)
+
+
+@BOTH
+def test_indefinite_matrices_are_named_and_never_solved_by_mistake(solver: Any) -> None:
+    rng = np.random.default_rng(3)
+    A = sp.diags_array(np.concatenate([-np.linspace(1, 2, 50), np.linspace(1, 3, 50)])).tocsr()
+    b = rng.standard_normal(100)
+    _, info, stats = solver(A, b, rtol=1e-10, return_stats=True)
+    assert info < 0
+    assert "not positive definite" in stats.reason
+    assert not stats.converged
+    _, info = solver(-grid(8), np.ones(64))
+    assert info < 0
+
+
+@BOTH
+def test_singular_systems_with_a_solution(solver: Any) -> None:
+    n = 300
+    A = sp.diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(n, n)).tolil()
+    A[0, 0] = A[n - 1, n - 1] = 1.0
+    A = sp.csr_array(A)
+    b = right(A)
+    x, info = solver(A, b, rtol=1e-8)
+    assert info == 0
+    assert error(A, x, b) <= 1e-8
+
+
+@BOTH
+def test_what_cannot_be_attained_is_not_claimed(solver: Any) -> None:
+    A = sp.csr_array(sp.diags_array(np.logspace(-9, 0, 200)))
+    b = np.random.default_rng(0).standard_normal(200)
+    x, info, stats = solver(A, b, rtol=1e-15, return_stats=True, maxiter=20_000)
+    assert info > 0
+    assert error(A, x, b) > 1e-15
+    assert "stagnation" in stats.reason or "ran out" in stats.reason
+
+
+def test_preconditioned_steps_are_scipys() -> None:
+    A = sp.csr_array(sp.diags_array(np.logspace(0, 5, 400)) + grid(20))
+    b, M = right(A), sp.diags_array(1 / A.diagonal())
+    steps: list[Any] = []
+    scipys_cg(A, b, rtol=1e-10, M=M, callback=steps.append)
+    _, info, stats = cg(A, b, rtol=1e-10, M=M, return_stats=True)
+    assert info == 0
+    assert abs(stats.iterations - len(steps)) <= 2
+    assert stats.seconds["precondition"] > 0
+    assert cg(A, b, M=-sp.eye_array(400))[1] < 0
+    with pytest.raises(ArgumentError, match="preconditioner"):
+        ca_cg(A, b, M=M)
+
+
+# -------------------------------------------------------------------------------------- communication-avoiding
+
+
+@pytest.mark.parametrize("kind", ["newton", "chebyshev", "monomial"])
+@pytest.mark.parametrize("s", [1, 3, 8])
+def test_every_basis_needs_the_classic_steps(kind: str, s: int) -> None:
+    A = grid(30)
+    b = right(A)
+    _, _, classic = cg(A, b, rtol=1e-8, return_stats=True)
+    x, info, stats = ca_cg(A, b, rtol=1e-8, s=s, basis=kind, return_stats=True)
+    assert info == 0
+    assert error(A, x, b) <= 1e-8
+    assert stats.iterations <= 1.1 * classic.iterations
+    assert stats.basis == kind
+    assert all(made <= s for made in stats.s)
+    if s > 1:
+        assert stats.matrix_passes < 0.75 * classic.matrix_passes
+    else:
+        assert stats.s == []
+
+
+def test_the_same_bits_twice() -> None:
+    A = grid(30)
+    b = right(A)
+    np.testing.assert_array_equal(ca_cg(A, b, s=4)[0], ca_cg(A, b, s=4)[0])
+    np.testing.assert_array_equal(cg(A, b)[0], cg(A, b)[0])
+
+
+def test_an_unusable_basis_lowers_s_and_not_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Shifts, "ritz", lambda self: np.array([1e-3]))  # far from the spectrum: powers grow as 8000^j
+    A = grid(30)
+    b = right(A)
+    x, info, stats = ca_cg(A, b, rtol=1e-10, s=8, basis="monomial", return_stats=True)
+    assert info == 0
+    assert any("s lowered" in note for note in stats.notes)
+    assert error(A, x, b) <= 1e-10
+    _, _, classic = cg(A, b, rtol=1e-10, return_stats=True)
+    assert stats.iterations <= 1.1 * classic.iterations
+
+
+def test_s_comes_back_after_good_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, calls = ca_cg_module.block_steps, [0]
+
+    def few(G: Any, T: Any, most: int, target: float, eps: float) -> Any:
+        calls[0] += 1
+        return real(G, T, min(most, 1) if calls[0] == 2 else most, target, eps)
+
+    monkeypatch.setattr(ca_cg_module, "block_steps", few)
+    A = grid(64)
+    b = right(A)
+    _, info, stats = ca_cg(A, b, rtol=1e-12, s=6, return_stats=True)
+    assert info == 0
+    assert [note.split(": ")[1] for note in stats.notes][:2] == ["s lowered to 3", "s raised to 6"]
+    assert max(stats.s[-5:]) > 3
+
+
+def test_a_residual_that_drifts_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The residual is spoilt a little, as rounding errors would, and the bound is told of it."""
+    solve = ca_cg_module._Solve
+    original, spoilt = solve._watch, []
+
+    def watch(self: Any, found: Any, G: Any) -> None:
+        if not spoilt and self.stats.iterations > 20:
+            spoilt.append(np.linalg.norm(self.W[1]))
+            self.W[1] *= 1 + 1e-6
+            exact, self.eps = self.eps, 0.5
+            original(self, found, G)
+            self.eps, self.drift = exact, 0.0
+            b, x = self.system.b, self.V[3]
+            np.testing.assert_allclose(self.W[1], b - A @ x, rtol=0, atol=1e-11 * np.linalg.norm(b))
+            assert self.replaced == 1
+            assert self.steps.norm == pytest.approx(np.linalg.norm(self.W[1]), rel=1e-12)
+        else:
+            original(self, found, G)
+
+    monkeypatch.setattr(solve, "_watch", watch)
+    A = sp.csr_array(sp.diags_array(np.linspace(1, 100, 400)))
+    b = right(A)
+    x, info, stats = ca_cg(A, b, rtol=1e-8, s=4, return_stats=True)
+    assert info == 0
+    assert spoilt
+    assert error(A, x, b) <= 1e-8
+    assert any("replaced 1" in note for note in stats.notes)
+    _, _, classic = cg(A, b, rtol=1e-8, return_stats=True)
+    assert stats.iterations <= 1.1 * classic.iterations
+
+
+@pytest.mark.parametrize("kind", ["newton", "chebyshev", "monomial"])
+def test_coordinates_are_vectors(kind: str) -> None:
+    """T is A in coordinates, and steps in coordinates are those of CG."""
+    A, rng = grid(12), np.random.default_rng(5)
+    s, n = 4, 144
+    basis = make_basis(kind, s, A)
+    p, r = rng.standard_normal((2, n))
+    V = np.stack([akx.matrix_powers(A, v, s, basis=basis) for v in (p, r)])  # (2, n, s+1)
+    W = V.transpose(2, 0, 1).reshape(2 * s + 2, n)[: 2 * s + 1]
+    T = recurrence_matrix(basis, float)
+    q = rng.standard_normal(2 * s + 1)
+    q[-3:] = 0, 0, 0  # p_{s-1} r and p_s p have no image here
+    q[2 * s - 2] = 1.0
+    np.testing.assert_allclose(A @ (q @ W), (T @ q) @ W, rtol=1e-10, atol=1e-8 * np.abs(W).max())
+    W = np.stack([r, r])
+    V = np.stack([akx.matrix_powers(A, r, s, basis=basis)] * 2)
+    W = np.ascontiguousarray(V.transpose(2, 0, 1).reshape(2 * s + 2, n)[: 2 * s + 1])
+    found = block_steps(W @ W.T, T, s, 0.0, 1e-16)
+    assert found.made == s
+    x, direction, rest = np.zeros(n), r.copy(), r.copy()
+    for j in range(s):
+        w = A @ direction
+        gamma = rest @ rest
+        alpha = gamma / (direction @ w)
+        x, rest = x + alpha * direction, rest - alpha * w
+        beta = rest @ rest / gamma
+        direction = rest + beta * direction
+        np.testing.assert_allclose([found.alphas[j], found.betas[j]], [alpha, beta], rtol=1e-9)
+        np.testing.assert_allclose(found.norms[j], np.linalg.norm(rest), rtol=1e-9)
+    np.testing.assert_allclose(found.C @ W, [x, direction, rest], rtol=1e-8, atol=1e-8 * np.abs(r).max())
+
+
+def test_ritz_values_of_the_coefficients_are_eigenvalues() -> None:
+    A = sp.csr_array(sp.diags_array([1.0, 3.0, 4.0, 10.0]))
+    shifts = Shifts("newton", real=True)
+    b = np.ones(4)
+    r, p = b.copy(), b.copy()
+    for _ in range(4):
+        w = A @ p
+        alpha = (r @ r) / (p @ w)
+        after = r - alpha * w
+        beta = (after @ after) / (r @ r)
+        shifts.add([alpha], [beta])
+        r, p = after, after + beta * p
+    np.testing.assert_allclose(shifts.ritz(), [1, 3, 4, 10], rtol=1e-8)
+
+
+def test_arguments_of_the_blocks_are_checked() -> None:
+    A, b = grid(5), np.ones(25)
+    for wrong in (0, 31, "many", True, 2.5):
+        with pytest.raises(ArgumentError, match="s is out of range"):
+            ca_cg(A, b, s=wrong)
+    with pytest.raises(ArgumentError, match="basis"):
+        ca_cg(A, b, basis="fourier")
+    plan = akx.MatrixPowers(A, 3).plan
+    with pytest.raises(PlanError, match="number of steps"):
+        ca_cg(A, b, s=4, plan=plan)
+    _, info, stats = ca_cg(grid(20), np.ones(400), plan=plan, return_stats=True)
+    assert info == 0
+    assert max(stats.s) <= 3
+
+
+@pytest.mark.parametrize("name", ["662_bus", "bodyy5", "bcsstk16"])
+@pytest.mark.parametrize("s", [4, 8])
+def test_real_matrices_need_no_more_steps(shared_matrices: Path, name: str, s: int) -> None:
+    A = read_matrix(shared_matrices / f"{name}.mtx.gz")
+    b = right(A)
+    x, info, classic = cg(A, b, rtol=1e-8, return_stats=True)
+    assert info == 0
+    steps: list[int] = []
+    scipys_cg(A, b, rtol=1e-8, callback=lambda _: steps.append(1))
+    assert classic.iterations <= 1.03 * len(steps) + 2
+    x, info, stats = ca_cg(A, b, rtol=1e-8, s=s, return_stats=True)
+    assert info == 0
+    assert error(A, x, b) <= 1e-8
+    assert stats.iterations <= 1.1 * classic.iterations
