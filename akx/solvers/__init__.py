@@ -11,15 +11,11 @@ from typing import Any
 
 from akx.solvers.stats import SolveStats
 
-#: Solvers by name, the classic one of each family before the communication-avoiding one: each in the module of its name.
+#: Solvers by name, the classic one of each family before the communication-avoiding one, in modules of their names.
 _NAMES = ("cg", "ca_cg", "gmres", "ca_gmres", "bicgstab", "ca_bicgstab")
 _HOMES = {name: f"akx.solvers.{name}" for name in _NAMES if find_spec(f"akx.solvers.{name}") is not None}
 
-__all__ = ["SOLVERS", "SolveStats", "solve", *_HOMES]  # noqa: PLE0604
-
-
-class _Solvers(dict[str, Any]):
-    """Name -> function; equal to a plain dict once it is made."""
+__all__ = ["SOLVERS", "SolveStats", "solve", *_HOMES]
 
 
 def __getattr__(name: str) -> Any:

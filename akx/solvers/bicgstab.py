@@ -14,9 +14,10 @@ three new vectors of (3) and (4) are one product of a 3 x 5 matrix of coefficien
 Words moved for each step, in n, beside two products of A: (r~, v) 2, s and its norm 4, the inner products 4, the new
 vectors 8, the norm of r' 1: 19, where one operation after another moves 31.
 
-Breakdowns. Where (r~, r), (r~, v) or (t, s) vanishes the method begins again from its newest x with r~ = r; where it
-does so twice without a step in between, r~ is random; then it gives up. Where the recurrence says converged and the true
-residual does not, the residual is replaced and the method begins again, until that no longer lowers the true residual.
+Breakdowns. Where (r~, r), (r~, v) or (t, s) vanishes the method begins again from its newest x with r~ = r; where that
+has not lowered the residual, r~ is random, another one a few times; then it gives up. Where the recurrence says
+converged and the true residual does not, the residual is replaced and the method begins again, until that no longer
+lowers the true residual.
 """
 
 from __future__ import annotations
@@ -31,12 +32,16 @@ from numpy.typing import NDArray
 from akx.errors import ArgumentError
 from akx.solvers.system import Answer, System, make_system
 
-__all__ = ["Recurrence", "bicgstab", "check_maxiter", "iterate"]
+__all__ = ["NOISE", "Recurrence", "bicgstab", "check_maxiter", "iterate"]
 
 #: Rows of :attr:`Recurrence.W`.
 _P, _V, _R, _T, _X, _SHADOW = range(6)
-#: A true residual is a better one below this fraction of the best so far; so many beginnings without one are the last.
+#: A true residual is better below this fraction of the best so far; the last of so many beginnings without one ends it.
 _BETTER, _PATIENCE = 0.9, 3
+#: The same after breakdowns, where each new beginning has another random r~.
+_TRIES = 8
+#: Inner products below so many units of rounding of their vectors' norms are noise.
+NOISE = 2
 #: Names of the breakdowns, with SciPy's codes for `info`.
 _CODES = {"rho": -10, "alpha": -11, "omega": -11, "overflow": -12}
 _WORDS = {
@@ -159,7 +164,7 @@ class Recurrence:
         return self.norm
 
     def take(self, C: NDArray[Any], Y: NDArray[Any], *, add_x: bool) -> None:
-        """[p, r, x] = C Y, or x += with `add_x`, in one pass over the rows of Y; what was is left in the other array."""
+        """[p, r, x] = C Y, or x += with `add_x`, in one pass over the rows of Y; what was stays in the other array."""
         new = self._next
         np.matmul(C.astype(self.system.dtype), Y, out=new[_P : _X + 1 : 2])
         if add_x:
@@ -175,7 +180,7 @@ class Recurrence:
         """One step. What it came to: ``""``, or the name of a breakdown, after which x is as good as before."""
         system, W = self.system, self.W
         p, v, r, t, x, shadow = W
-        tiny = float(np.finfo(system.dtype).eps) ** 2
+        tiny = NOISE * float(np.finfo(system.dtype).eps)
         if abs(self.rho) <= tiny * self.shadow_norm * self.norm:
             return "rho"
         self.steps += 1
@@ -231,9 +236,7 @@ class Recurrence:
         return ""
 
 
-def iterate(
-    state: Recurrence, most: int, advance: Callable[[Recurrence, int], str], *, return_stats: bool
-) -> Answer:
+def iterate(state: Recurrence, most: int, advance: Callable[[Recurrence, int], str], *, return_stats: bool) -> Answer:
     """Advance until the true residual is small enough, or nothing helps any more.
 
     Parameters
@@ -277,7 +280,7 @@ def iterate(
             system.x[:] = state.x
         else:
             in_vain += 1
-            if in_vain == _PATIENCE or not np.isfinite(true):
+            if in_vain >= (_TRIES if trouble else _PATIENCE) or not np.isfinite(true):
                 if not true <= best:
                     state.x[:] = system.x
                 if trouble:

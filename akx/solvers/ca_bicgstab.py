@@ -1,8 +1,8 @@
 """Communication-avoiding BiCGStab (Carson, Knight, Demmel 2013): s steps for one pass over the matrix.
 
-Every vector of the next s steps of BiCGStab lies in the span of Y = [P, R], the bases of 2s steps of p and of 2s - 1 steps
-of r, with A Y c = Y B c for the small matrix B of the bases' recurrence. With the Gram matrix G = Y^H Y and g = Y^H r~
-the s steps are done on coordinates p', r', x' (p = Y p', r = Y r', x = x_m + Y x'):
+Every vector of the next s steps of BiCGStab lies in the span of Y = [P, R], the bases of 2s steps of p and of 2s - 1
+steps of r, with A Y c = Y B c for the small matrix B of the bases' recurrence. With the Gram matrix G = Y^H Y and
+g = r~^H Y the s steps are done on coordinates p', r', x' (p = Y p', r = Y r', x = x_m + Y x'):
 
     1. Y by matrix powers of the two start vectors p and r, in one pass over the matrix
     2. G and g in one pass over Y
@@ -12,20 +12,20 @@ the s steps are done on coordinates p', r', x' (p = Y p', r = Y r', x = x_m + Y 
            beta = g.r'_next / g.r' * alpha / omega,   p'_next = r'_next + beta (p' - omega Bp')
     4. p, r, x from their coordinates in one pass over Y
 
-Words moved for s steps, in n: 4s + 2 to make Y beside the matrix, 4s + 3 to read it with r~ for G and g, 4s + 2 to read
-it for p, r, x, and 8 for those: 12s + 15, where s classic steps move 19s and read the matrix 2s times. Multiply-adds: 4s
-products instead of 2s, and (4s + 3)^2 n / 2 for G.
+Words moved for s steps, in n: 4s + 2 to make Y beside the matrix, 4s + 3 to read it with r~ for G and g, 4s + 2 to
+read it for p, r, x, and 8 for those: 12s + 15, where s classic steps move 19s and read the matrix 2s times. Multiply-adds:
+4s products instead of 2s, and (4s + 3)^2 n / 2 for G.
 
 The first 2s steps are ordinary ones, and make progress: their coefficients are those of BiCG, whose tridiagonal matrix
 has the Ritz values that the basis is made from; so have those of the steps after them, which is where the values come
 from when the basis is made anew.
 
-How far coordinates can be trusted. Rounding errors of r are eps (|r'|, |y|), with |y| the norms of the basis' vectors, so
-that the amplification (|r'|, |y|) / ||r|| is known after each step for the price of a few operations. A step for which it
-passes 0.1 / sqrt(eps), where norms from G lose their last digits, is not taken: the block ends before it, and s is halved
-for the next (the idea of Carson's adaptive s-step methods, 2018, from the residual's own coordinates instead of the
-condition of Y, because p = r after each beginning makes Y singular and does no harm). After several good blocks s is
-doubled. The same sums bound how far b - A x has gone from r: where that passes sqrt(eps) ||r||, r is replaced by
+How far coordinates can be trusted. Rounding errors of r are eps (|r'|, |y|), with |y| the norms of the basis' vectors,
+so that the amplification (|r'|, |y|) / ||r|| is known after each step for the price of a few operations. A step for
+which it passes 0.1 / sqrt(eps), where norms from G lose their last digits, is not taken: the block ends before it, and s
+is halved for the next (the idea of Carson's adaptive s-step methods, 2018, from the residual's own coordinates instead
+of the condition of Y, because p = r after each beginning makes Y singular and does no harm). After several good blocks s
+is doubled. The same sums bound how far b - A x has gone from r: where that passes sqrt(eps) ||r||, r is replaced by
 b - A x (van der Vorst, Ye 2000), for one product.
 """
 
@@ -42,7 +42,8 @@ from akx.basis import Basis
 from akx.errors import ArgumentError, ArgumentTypeError, PlanError
 from akx.plan import Plan
 from akx.solvers.bases import CHOICES, basis_from_ritz
-from akx.solvers.bicgstab import Recurrence, check_maxiter, iterate
+from akx.solvers.bicgstab import NOISE, Recurrence, check_maxiter, iterate
+from akx.solvers.bicgstab_block import Coordinates, gram, ritz_values
 from akx.solvers.system import Answer, make_system
 
 __all__ = ["ca_bicgstab"]
@@ -51,6 +52,7 @@ __all__ = ["ca_bicgstab"]
 _AUTO = 4
 #: Good blocks after which s is raised again, and most Ritz values.
 _GOOD, _RITZ = 4, 32
+_LIMIT = 0.1
 
 
 def ca_bicgstab(
@@ -145,7 +147,7 @@ class _Blocks:
     def __post_init__(self) -> None:
         self.s = self.most
         self.classic = min(2 * self.most, _RITZ)
-        self.limit = 0.1 / float(np.sqrt(np.finfo(self.state.system.dtype).eps))
+        self.limit = _LIMIT / float(np.sqrt(np.finfo(self.state.system.dtype).eps))
         self.eps = float(np.finfo(self.state.system.dtype).eps)
 
     def advance(self, state: Recurrence, left: int) -> str:
@@ -175,13 +177,15 @@ class _Blocks:
         stats.s.append(s)
         # 2.
         with stats.phase("orthogonalize"):
-            G = _gram(self.room)
+            G = gram(self.room)
         if not np.isfinite(G).all():
             return self._lower("a basis that overflows")
         # 3.
         with stats.phase("small"):
             g, G = G[m, :m], G[:m, :m]
-            run = _Coordinates(basis, G, g, s, self.limit, system.target)
+            run = Coordinates(
+                basis, G, g, self.limit, system.target, NOISE * self.eps * state.shadow_norm, NOISE * self.eps
+            )
             done, trouble = run.steps(steps)
         if done == 0 and not trouble:
             return self._lower(f"an amplification of {run.worst:.0e}")
@@ -205,11 +209,13 @@ class _Blocks:
             stats.notes.append(f"step {state.steps}: residual replaced, {true:.2e} for {said:.2e}")
         return trouble
 
-    def _judge(self, run: _Coordinates, done: int, wanted: int) -> None:
+    def _judge(self, run: Coordinates, done: int, wanted: int) -> None:
         """Lower or raise s by what became of a block."""
         off = abs(self.state.norm - run.norm) > 0.1 * self.state.norm
         if run.stopped or off:
-            why = "norms from G that are off" if off else f"an amplification of {run.worst:.0e} after {done} of {wanted}"
+            why = (
+                "norms from G that are off" if off else f"an amplification of {run.worst:.0e} after {done} of {wanted}"
+            )
             self._lower(why + " steps" * (not off))
             return
         self.good += 1
@@ -234,7 +240,7 @@ class _Blocks:
         with system.stats.phase("setup"):
             if self.norm_A == 0.0:
                 self.norm_A = float(abs(system.matrix.to_scipy()).sum(axis=1).max())
-            found = _ritz_values(state.alphas[-_RITZ:], state.betas[-_RITZ:], self.norm_A)
+            found = ritz_values(state.alphas[-_RITZ:], state.betas[-_RITZ:], self.norm_A)
             if found.size and (self.ritz is None or found.size >= min(2 * self.s, self.ritz.size)):
                 self.ritz = found
             if self.ritz is None or not self.ritz.size:
@@ -243,111 +249,6 @@ class _Blocks:
         self.bases = {self.s: basis}
         self.stale = False
         system.stats.basis = basis.kind
-
-
-class _Coordinates:
-    """The s steps on coordinates: step 3 of the algorithm."""
-
-    def __init__(
-        self, basis: Basis, G: NDArray[Any], g: NDArray[Any], s: int, limit: float, target: float
-    ) -> None:
-        m = G.shape[0]
-        dtype = np.result_type(G.dtype, basis.a.dtype)
-        self.B = np.zeros((m, m), dtype=dtype)
-        self.B[:, : m - 2] = np.kron(basis.matrix(), np.eye(2))
-        self.G, self.g = G.astype(dtype), g.astype(dtype)
-        self.sizes = np.sqrt(np.abs(np.diagonal(G).real))
-        self.limit, self.target = limit, target
-        self.p, self.r, self.x = np.zeros((3, m), dtype=dtype)
-        self.p[0] = self.r[1] = 1
-        self.alphas: list[complex] = []
-        self.betas: list[complex] = []
-        self.norm = float(self.sizes[1])
-        self.sum_r = self.sum_x = self.worst = 0.0
-        self.stopped = False
-
-    def steps(self, most: int) -> tuple[int, str]:
-        """Up to so many steps: how many were done, and the name of a breakdown; ended early where it converged."""
-        tiny = np.finfo(float).eps ** 2
-        B, G, g = self.B, self.G, self.g
-        rho = g @ self.r
-        for j in range(most):
-            if abs(rho) == 0:
-                return j, "rho"
-            Bp = B @ self.p
-            rv = g @ Bp
-            alpha = rho / rv if rv != 0 else np.inf
-            if not np.isfinite(alpha):
-                return j, "alpha"
-            q = self.r - alpha * Bp
-            Gq = G @ q
-            x = self.x + alpha * self.p
-            norm_q = self._norm(q, Gq)
-            if norm_q is None:
-                return self._stop(j)
-            if norm_q <= self.target:
-                self._take(self.p, q, x, norm_q)
-                return j + 1, ""
-            t = B @ q
-            tt, ts = np.vdot(t, G @ t).real, np.vdot(t, Gq)
-            if not tt > 0:
-                return self._stop(j)
-            if abs(ts) <= tiny * norm_q * np.sqrt(tt):
-                self._take(self.p, q, x, norm_q)
-                return j + 1, "omega"
-            omega = ts / tt
-            r = q - omega * t
-            norm_r = self._norm(r, G @ r)
-            if norm_r is None:
-                return self._stop(j)
-            following = g @ r
-            beta = following / rho * alpha / omega
-            p = r + beta * (self.p - omega * Bp)
-            self._take(p, r, x + omega * q, norm_r)
-            self.alphas.append(alpha)
-            self.betas.append(beta)
-            rho = following
-            if norm_r <= self.target:
-                return j + 1, ""
-        return most, ""
-
-    def _norm(self, c: NDArray[Any], Gc: NDArray[Any]) -> float | None:
-        """||Y c||, or None where the amplification says that it cannot be known."""
-        square, upper = np.vdot(c, Gc).real, float(np.abs(c) @ self.sizes)
-        self.worst = upper / float(np.sqrt(square)) if square > 0 else float("inf")
-        return float(np.sqrt(square)) if self.worst <= self.limit else None
-
-    def _stop(self, done: int) -> tuple[int, str]:
-        self.stopped = True
-        return done, ""
-
-    def _take(self, p: NDArray[Any], r: NDArray[Any], x: NDArray[Any], norm: float) -> None:
-        self.p, self.r, self.x, self.norm = p, r, x, norm
-        self.sum_r = max(self.sum_r, float(np.abs(r) @ self.sizes))
-        self.sum_x = float(np.abs(x) @ self.sizes)
-
-
-def _gram(Y: NDArray[Any]) -> NDArray[Any]:
-    """Y Y^H with conjugates on the left, G[a, b] = y_a^H y_b, in double precision; symmetric bit for bit if real."""
-    if Y.dtype.kind == "f":
-        return (Y @ Y.T).astype(np.float64)
-    return (Y.conj() @ Y.T).astype(np.complex128)
-
-
-def _ritz_values(alphas: list[complex], betas: list[complex], largest: float) -> NDArray[Any]:
-    """The eigenvalues of BiCG's tridiagonal matrix that can be eigenvalues of A: not beyond its norm."""
-    m = len(alphas)
-    if m == 0:
-        return np.zeros(0)
-    a, beta = 1 / np.array(alphas), np.array(betas)
-    # A r_j = (1/alpha_j + beta_{j-1}/alpha_{j-1}) r_j - r_{j+1}/alpha_j - (beta_{j-1}/alpha_{j-1}) r_{j-1}
-    back = beta[:-1] * a[:-1]
-    T = np.diag(a) - np.diag(a[:-1], -1) - np.diag(back, 1)
-    T[np.arange(1, m), np.arange(1, m)] += back
-    if not np.isfinite(T).all():
-        return np.zeros(0)
-    found = np.linalg.eigvals(T)
-    return found[np.abs(found) <= largest]
 
 
 def _check_s(s: Any, plan: Any) -> int:
@@ -360,5 +261,7 @@ def _check_s(s: Any, plan: Any) -> int:
     if isinstance(s, (bool, str)) or not isinstance(s, (int, np.integer)) or s < 1:
         raise ArgumentError("s is out of range", expected="an integer >= 1, or 'auto'", found=repr(s))
     if plan is not None and plan.k != 2 * s:
-        raise PlanError("plan is for another k", expected=f"k = 2 s = {2 * s}", found=f"k = {plan.k}", hint="tune again")
+        raise PlanError(
+            "plan is for another k", expected=f"k = 2 s = {2 * s}", found=f"k = {plan.k}", hint="tune again"
+        )
     return int(s)
