@@ -13,8 +13,8 @@ g = r~^H Y the s steps are done on coordinates p', r', x' (p = Y p', r = Y r', x
     4. p, r, x from their coordinates in one pass over Y
 
 Words moved for s steps, in n: 4s + 2 to make Y beside the matrix, 4s + 3 to read it with r~ for G and g, 4s + 2 to
-read it for p, r, x, and 8 for those: 12s + 15, where s classic steps move 19s and read the matrix 2s times. Multiply-adds:
-4s products instead of 2s, and (4s + 3)^2 n / 2 for G.
+read it for p, r, x, and 8 for those: 12s + 15, where s classic steps move 19s and read the matrix 2s times. In
+multiply-adds it takes 4s products instead of 2s, and (4s + 3)^2 n / 2 for G.
 
 The first 2s steps are ordinary ones, and make progress: their coefficients are those of BiCG, whose tridiagonal matrix
 has the Ritz values that the basis is made from; so have those of the steps after them, which is where the values come
@@ -22,17 +22,18 @@ from when the basis is made anew.
 
 How far coordinates can be trusted. Rounding errors of r are eps (|r'|, |y|), with |y| the norms of the basis' vectors,
 so that the amplification (|r'|, |y|) / ||r|| is known after each step for the price of a few operations. A step for
-which it passes 0.1 / sqrt(eps), where norms from G lose their last digits, is not taken: the block ends before it, and s
-is halved for the next (the idea of Carson's adaptive s-step methods, 2018, from the residual's own coordinates instead
-of the condition of Y, because p = r after each beginning makes Y singular and does no harm). After several good blocks s
-is doubled. The same sums bound how far b - A x has gone from r: where that passes sqrt(eps) ||r||, r is replaced by
-b - A x (van der Vorst, Ye 2000), for one product.
+which it passes 0.1 / sqrt(eps), where norms from G lose their last digits, is not taken: the block ends before it, and
+s is halved for the next. (The idea is that of Carson's adaptive s-step methods, 2018; but p = r after each beginning
+makes Y singular and does no harm, so that it is coordinates that are looked at, and not the condition of Y.) After
+several good blocks s is doubled. The same sums bound how far b - A x has gone from r: where that passes
+sqrt(eps) ||r||, r is replaced by b - A x (van der Vorst, Ye 2000), for one product.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -80,8 +81,8 @@ def ca_bicgstab(
         As for :func:`akx.solvers.bicgstab`.
     maxiter : int, optional
         Most steps, of two products each in the classic method; 10 n by default.
-    M : optional
-        Not supported here: use :func:`akx.solvers.bicgstab`, or give the product A M as the matrix.
+    M : preconditioner of :mod:`akx.solvers.preconditioners`, optional
+        One that can be made part of the matrix. Others are for :func:`akx.solvers.bicgstab`.
     callback : callable, optional
         Called with x after each block of up to s steps.
     s : int or ``"auto"``
@@ -102,11 +103,11 @@ def ca_bicgstab(
     ArgumentError, ArgumentTypeError, MatrixError, PlanError
     """
     if M is not None:
-        raise ArgumentError(
-            "ca_bicgstab takes no preconditioner as an operator",
-            found=type(M).__name__,
-            hint="use akx.solvers.bicgstab, or solve (A M) y = b and take x = M y",
-        )
+        return _with_preconditioner(
+            A, b, x0, M,
+            rtol=rtol, atol=atol, maxiter=maxiter, callback=callback, s=s, basis=basis, plan=plan,
+            threads=threads, db=db, return_stats=return_stats,
+        )  # fmt: skip
     steps = _check_s(s, plan)
     if basis not in CHOICES:
         raise ArgumentError("unknown basis", expected=" or ".join(CHOICES), found=repr(basis))
@@ -249,6 +250,19 @@ class _Blocks:
         self.bases = {self.s: basis}
         self.stale = False
         system.stats.basis = basis.kind
+
+
+def _with_preconditioner(A: Any, b: Any, x0: Any, M: Any, **options: Any) -> Answer:
+    """The same with M made part of the matrix."""
+    if not getattr(M, "folds", False):
+        raise ArgumentError(
+            "ca_bicgstab takes no preconditioner that cannot be made part of the matrix",
+            expected="jacobi or spai of akx.solvers.preconditioners",
+            found=type(M).__name__,
+            hint="use akx.solvers.bicgstab",
+        )
+    answer: Answer = import_module("akx.solvers.preconditioners").solve_folded(ca_bicgstab, A, b, x0, M=M, **options)
+    return answer
 
 
 def _check_s(s: Any, plan: Any) -> int:
