@@ -1,0 +1,84 @@
+"""Dense work on rows of vectors: Gram matrices, combinations and the updates of CG, beside NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from akx.kernels.cpu import vectors
+from akx.kernels.cpu.vectors import VectorWork
+
+DTYPES = (np.float32, np.float64, np.complex64, np.complex128)
+
+
+@pytest.fixture(params=[1, 2], ids=["alone", "shared"])
+def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """One thread, or two of them however short the pass is."""
+    monkeypatch.setattr(vectors, "_SHARED_BYTES", 0)
+    count: int = request.param
+    return count
+
+
+def rows(m: int, n: int, dtype: Any, seed: int = 0) -> Any:
+    rng = np.random.default_rng(seed)
+    values = rng.standard_normal((m, n))
+    return (values + 1j * rng.standard_normal((m, n)) if np.dtype(dtype).kind == "c" else values).astype(dtype)
+
+
+def near(found: Any, wanted: Any, dtype: Any, scale: float = 1.0) -> None:
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=40 * np.finfo(dtype).eps * scale)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (2, 17), (3, 0), (5, 1000), (9, 4099), (17, 515), (41, 130)])
+def test_gram_and_combinations(dtype: Any, m: int, n: int, threads: int) -> None:
+    work = VectorWork(dtype, threads)
+    W, C, x = rows(m, n, dtype), rows(3, m, dtype, 1), rows(1, n, dtype, 2)[0]
+    exact = W.astype(np.result_type(dtype, np.float64))
+    G = work.gram(W)
+    near(G, exact.conj() @ exact.T, dtype, max(n, 1))
+    assert G.dtype == exact.dtype
+    np.testing.assert_array_equal(G, G.conj().T)
+    np.testing.assert_array_equal(G, work.gram(W))  # the same bits
+    near(work.gram(W, m // 2), G[m // 2 :], dtype, max(n, 1))
+    out = np.full((3, n), np.nan, dtype=dtype)
+    near(work.combine(C, W, out), C @ exact, dtype, m)
+    near(work.combine(C, W, out, add=True), 2 * (C @ exact), dtype, 2 * m)
+    if m >= 2:
+        Z, wanted = W.copy(), x + C[0] @ exact
+        work.advance(C, Z, x)
+        near(x, wanted, dtype, m)
+        near(Z[:2], C[1:] @ exact, dtype, m)
+        np.testing.assert_array_equal(Z[2:], W[2:])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("count", [5, 6], ids=["plain", "preconditioned"])
+def test_updates_of_cg(dtype: Any, count: int, threads: int) -> None:
+    work, V = VectorWork(dtype, threads), rows(count, 3001, dtype)
+    u, w, p, s, x = V[:5].astype(np.result_type(dtype, np.float64))
+    r = V[5].astype(u.dtype) if count == 6 else u
+    first, second = work.cg_dots(V)
+    near(first, np.vdot(u, w), dtype, 3001)
+    if count == 6:
+        near(second, np.vdot(r, u), dtype, 3001)
+    alpha, beta = 0.25, -0.75
+    p, s = u + beta * p, w + beta * s
+    x, r = x + alpha * p, r - alpha * s
+    found = work.cg_update(V, alpha, beta)
+    near(found, np.vdot(r, r).real, dtype, 3001)
+    near(V[2:5], [p, s, x], dtype, 4)
+    near(V[5 if count == 6 else 0], r, dtype, 4)
+    np.testing.assert_array_equal(V[1], w.astype(dtype))
+
+
+def test_long_passes_are_shared_and_short_ones_are_not() -> None:
+    work = VectorWork(np.float64, 2)
+    for n, shared in ((1000, False), (400_000, True)):
+        W = rows(2, n, np.float64)
+        for number, (_, sums) in work._jobs.items():
+            sums[:] = np.nan if number == (1 if shared else 2) else 0
+        np.testing.assert_allclose(work.gram(W), W @ W.T, rtol=1e-12, atol=1e-9)
+        assert np.isnan(work._jobs[1 if shared else 2][1]).all()
