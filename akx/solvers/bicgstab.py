@@ -1,4 +1,4 @@
-"""BiCGStab (van der Vorst 1992), its vector work fused into three passes.
+"""BiCGStab (van der Vorst 1992), its vector work fused into five passes.
 
 With the shadow residual r~ = r_0 and p_0 = r_0, step j is, in the symbols of the paper,
 
@@ -7,12 +7,12 @@ With the shadow residual r~ = r_0 and p_0 = r_0, step j is, in the symbols of th
     x += alpha p + omega s,   r' = s - omega t                                              (3)
     beta = (r~, r') / (r~, r) * alpha / omega,   p' = r' + beta (p - omega v)               (4)
 
-and with a preconditioner M from the right v = A M p, t = A M s, x += alpha M p + omega M s. (r~, r') is taken as
-(r~, s) - omega (r~, t), so that all inner products of (2) and (4) are one small product of [t, r~] with [s, t], and the
-three new vectors of (3) and (4) are one product of a 3 x 5 matrix of coefficients with [p, v, s, t, x].
+and with a preconditioner M from the right v = A M p, t = A M s, x += alpha M p + omega M s. All inner products of (2)
+and (4) come from one pass over r~, s and t: (r~, r') is (r~, s) - omega (r~, t), and ||r'||^2 is ||s||^2 less
+|(t, s)|^2 / (t, t), but for large cancellation, where it is computed.
 
-Words moved for each step, in n, beside two products of A: (r~, v) 2, s and its norm 4, the inner products 4, the new
-vectors 8, the norm of r' 1: 19, where one operation after another moves 31.
+Words moved for each step, in n, beside two products of A: (r~, v) 2, s 3, the inner products 3, then x and p from p and
+v 5, x and r' from s and t 5, p' 3: 21, where one operation after another moves 31.
 
 Breakdowns. Where (r~, r), (r~, v) or (t, s) vanishes the method begins again from its newest x with r~ = r; where that
 has not lowered the residual, r~ is random, another one a few times; then it gives up. Where the recurrence says
@@ -31,12 +31,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.errors import ArgumentError
+from akx.kernels.cpu.vectors import VectorWork
 from akx.solvers.system import Answer, System, make_system
 
 __all__ = ["NOISE", "Recurrence", "bicgstab", "check_maxiter", "iterate"]
 
-#: Rows of :attr:`Recurrence.W`.
-_P, _V, _R, _T, _X, _SHADOW = range(6)
+#: Rows of :attr:`Recurrence.W`: v behind p and t behind r, as products want it, and r~, r, t side by side.
+_P, _V, _SHADOW, _R, _T, _X = range(6)
+#: ||r'||^2 below this part of ||s||^2 is not taken from their difference.
+_CANCELLED = 1e-4
 #: A true residual is better below this fraction of the best so far; the last of so many beginnings without one ends it.
 _BETTER, _PATIENCE = 0.9, 3
 #: The same after breakdowns, where each new beginning has another random r~.
@@ -115,9 +118,11 @@ class Recurrence:
     Attributes
     ----------
     W : (6, n) array
-        Rows p, v, r (s within a step), t, x, r~.
+        Rows p, v, r~, r (s within a step), t, x.
     norm : float
         Of r, by the recurrence.
+    rho : complex
+        (r~, r).
     alphas, betas : list
         Coefficients since the last beginning: those of BiCG, whose tridiagonal matrix has its Ritz values.
     steps : int
@@ -136,11 +141,12 @@ class Recurrence:
 
     def __post_init__(self) -> None:
         system = self.system
-        self.W, self._next = system.rows(6), system.rows(6)
+        self.work = VectorWork(system.dtype, system.threads)
+        self.W = system.rows(6)
         self.W[_X] = system.x
         if system.zero_guess:
-            self.W[_R] = system.b
-            self.norm = float(np.linalg.norm(system.b))
+            self.r[:] = system.b
+            self.norm = system.norm_b
         else:
             self.norm = system.residual(self.x, self.r)
         self.begin()
@@ -153,89 +159,78 @@ class Recurrence:
     def begin(self, seed: int = 0) -> None:
         """Begin from r: p = r, and r~ = r, or random with a seed other than 0."""
         self.W[_P] = self.r
-        self.W[_SHADOW] = self.r if seed == 0 else np.random.default_rng(seed).standard_normal(self.system.n)
-        self._next[_SHADOW] = self.shadow
-        self.shadow_norm = float(np.linalg.norm(self.shadow))
-        self.rho = np.vdot(self.shadow, self.r)
+        self.shadow[:] = self.r if seed == 0 else np.random.default_rng(seed).standard_normal(self.system.n)
+        self.measure()
         self.alphas.clear()
         self.betas.clear()
+
+    def measure(self) -> None:
+        """The norms of r and r~, and (r~, r), from the vectors."""
+        G = self.work.gram(self.W[_SHADOW : _R + 1])
+        self.shadow_norm, self.norm = (float(v) for v in np.sqrt(G.diagonal().real))
+        self.rho = G[0, 1]
 
     def replace(self) -> float:
         """r = b - A x; its norm."""
         self.norm = self.system.residual(self.x, self.r)
         return self.norm
 
-    def take(self, C: NDArray[Any], Y: NDArray[Any], *, add_x: bool) -> None:
-        """[p, r, x] = C Y, or x += with `add_x`, in one pass over the rows of Y; what was stays in the other array."""
-        new = self._next
-        np.matmul(C.astype(self.system.dtype), Y, out=new[_P : _X + 1 : 2])
-        if add_x:
-            new[_X] += self.x
-        self.W, self._next = new, self.W
-        self.norm = float(np.linalg.norm(self.r))
-
-    def take_back(self) -> None:
-        """Undo :meth:`take`."""
-        self.W, self._next = self._next, self.W
-
     def step(self) -> str:
-        """One step. What it came to: ``""``, or the name of a breakdown, after which x is as good as before."""
-        system, W = self.system, self.W
-        p, v, r, t, x, shadow = W
+        """One step. What it came to: ``""``, or the name of a breakdown; x is good in any case but ``"overflow"``."""
+        system, W, advance = self.system, self.W, self.work.advance
         tiny = NOISE * float(np.finfo(system.dtype).eps)
         if abs(self.rho) <= tiny * self.shadow_norm * self.norm:
             return "rho"
         self.steps += 1
-        p_hat = system.precondition(p)
-        system.product(p_hat, v)
+        p_hat = system.precondition(self.p)
+        system.product(p_hat, W[_V])
         with system.stats.phase("vectors"):
             # (1)
-            rv = np.vdot(shadow, v)
+            rv = self.work.gram(W[_V : _SHADOW + 1])[1, 0]
+            if not np.isfinite(rv):
+                return "overflow"
             alpha = self.rho / rv if rv != 0 else np.inf
             if not np.isfinite(alpha):
-                return "alpha" if np.isfinite(rv) else "overflow"
-            _add(r, -alpha, v, t)
-            norm_s = float(np.linalg.norm(r))
-            if not np.isfinite(norm_s):
-                return "overflow"
-            if norm_s <= system.target:
-                _add(x, alpha, p_hat, t)
-                self.norm = norm_s
-                return ""
-        s_hat = system.precondition(r)
-        system.product(s_hat, t)
+                return "alpha"
+            advance(np.array([[-alpha]]), W[_V : _V + 1], self.r)
+        s_hat = system.precondition(self.r)
+        system.product(s_hat, W[_T])
         with system.stats.phase("vectors"):
             # (2)
-            (ts, tt), (rs, rt) = (W[_T : _SHADOW + 1 : 2].conj() @ W[_R : _T + 1].T).tolist()
-            if not (np.isfinite(ts) and np.isfinite(tt)):
+            G = self.work.gram(W[_SHADOW : _T + 1])
+            ss, tt, ts, rs, rt = G[1, 1].real, G[2, 2].real, G[2, 1], G[0, 1], G[0, 2]
+            if not np.isfinite(ss + tt + abs(ts) + abs(rs) + abs(rt)):
                 return "overflow"
-            if tt == 0 or abs(ts) <= tiny * norm_s * np.sqrt(abs(tt)):
-                _add(x, alpha, p_hat, v)
+            norm_s = float(np.sqrt(ss))
+            lost = tt == 0 or abs(ts) <= tiny * norm_s * np.sqrt(tt)
+            if norm_s <= system.target or lost:
+                self._add_to_x(alpha, p_hat)
                 self.norm = norm_s
-                return "omega"
+                return "" if norm_s <= system.target else "omega"
             omega = ts / tt
             # (3), (4)
             rho = rs - omega * rt
             beta = rho / self.rho * alpha / omega
             plain = system.M is None
-            C = np.array(
-                [
-                    [beta, -beta * omega, 1, -omega, 0],
-                    [0, 0, 1, -omega, 0],
-                    [alpha if plain else 0, 0, omega if plain else 0, 0, 1],
-                ]
-            )
-            self.take(C, W[: _X + 1], add_x=False)
-            if not np.isfinite(self.norm):
-                self.take_back()
-                return "overflow"
+            advance(np.array([[alpha if plain else 0, 0], [beta, -beta * omega]]), W[_P : _V + 1], self.x)
+            advance(np.array([[omega if plain else 0, 0], [1, -omega]]), W[_R : _T + 1], self.x)
+            advance(np.array([[1.0]]), W[_R : _R + 1], self.p)
             if not plain:
-                _add(self.x, alpha, p_hat, self.W[_V])
-                _add(self.x, omega, s_hat, self.W[_V])
-            self.rho = rho
+                self._add_to_x(alpha, p_hat)
+                self._add_to_x(omega, s_hat)
+            square = ss - abs(ts) ** 2 / tt
+            if square <= _CANCELLED * ss:
+                square = self.work.gram(W[_R : _R + 1])[0, 0].real
+            if not np.isfinite(square):
+                return "overflow"
+            self.norm, self.rho = float(np.sqrt(square)), rho
             self.alphas.append(alpha)
             self.betas.append(beta)
         return ""
+
+    def _add_to_x(self, factor: complex, v: NDArray[Any]) -> None:
+        """x += factor v."""
+        self.work.advance(np.array([[factor]]), v.reshape(1, -1), self.x)
 
 
 def iterate(state: Recurrence, most: int, advance: Callable[[Recurrence, int], str], *, return_stats: bool) -> Answer:
@@ -276,6 +271,8 @@ def iterate(state: Recurrence, most: int, advance: Callable[[Recurrence, int], s
         if not trouble and state.norm > system.target:
             continue
         # The recurrence says converged, or it broke down: what does the true residual say?
+        if trouble == "overflow" and not np.isfinite(state.x).all():
+            state.x[:] = system.x  # the best one
         said, true = state.norm, state.replace()
         if true <= system.target:
             return finish(0, "converged")
@@ -306,9 +303,3 @@ def check_maxiter(maxiter: Any, n: int) -> int:
     if isinstance(maxiter, bool) or not isinstance(maxiter, (int, np.integer)) or maxiter < 0:
         raise ArgumentError("maxiter is out of range", expected="an integer >= 0", found=repr(maxiter))
     return int(maxiter)
-
-
-def _add(y: NDArray[Any], factor: complex, x: NDArray[Any], scratch: NDArray[Any]) -> None:
-    """y += factor x."""
-    np.multiply(x, y.dtype.type(factor), out=scratch)
-    y += scratch

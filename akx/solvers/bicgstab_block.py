@@ -1,4 +1,4 @@
-"""The small part of CA-BiCGStab: s steps on coordinates in a basis, its Gram matrix, and Ritz values from the steps.
+"""The small part of CA-BiCGStab: s steps on coordinates in a basis, and Ritz values from the steps.
 
 See :mod:`akx.solvers.ca_bicgstab` for the algorithm and the meaning of the symbols.
 """
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from akx.basis import Basis
 
-__all__ = ["Coordinates", "gram", "ritz_values"]
+__all__ = ["Coordinates", "ritz_values"]
 
 
 class Coordinates:
@@ -95,12 +95,6 @@ class Coordinates:
         self.p, self.r, self.x, self.norm = p, r, x, norm
         self.sum_r = max(self.sum_r, float(np.abs(r) @ self.sizes))
         self.sum_x = float(np.abs(x) @ self.sizes)
-
-
-def gram(Y: NDArray[Any]) -> NDArray[Any]:
-    """Y Y^H with conjugates on the left, G[a, b] = y_a^H y_b, in double precision; symmetric bit for bit if real."""
-    G: NDArray[Any] = Y @ Y.T if Y.dtype.kind == "f" else Y.conj() @ Y.T
-    return G.astype(np.result_type(G.dtype, np.float64), copy=False)
 
 
 def ritz_values(alphas: list[complex], betas: list[complex], largest: float) -> NDArray[Any]:

@@ -12,8 +12,8 @@ g = r~^H Y the s steps are done on coordinates p', r', x' (p = Y p', r = Y r', x
            beta = g.r'_next / g.r' * alpha / omega,   p'_next = r'_next + beta (p' - omega Bp')
     4. p, r, x from their coordinates in one pass over Y
 
-Words moved for s steps, in n: 4s + 2 to make Y beside the matrix, 4s + 3 to read it with r~ for G and g, 4s + 2 to
-read it for p, r, x, and 8 for those: 12s + 15, where s classic steps move 19s and read the matrix 2s times. In
+Words moved for s steps, in n: 4s to make Y beside the matrix, 4s + 3 to read it with r~ for G and g, 4s + 2 to read it
+for p, r, x, and 17 for those and r~: 12s + 22, where s classic steps move 21s and read the matrix 2s times. In
 multiply-adds it takes 4s products instead of 2s, and (4s + 3)^2 n / 2 for G.
 
 The first 2s steps are ordinary ones, and make progress: their coefficients are those of BiCG, whose tridiagonal matrix
@@ -41,10 +41,11 @@ from numpy.typing import NDArray
 
 from akx.basis import Basis
 from akx.errors import ArgumentError, ArgumentTypeError, PlanError
+from akx.kernels.cpu.vectors import MOST_ROWS
 from akx.plan import Plan
 from akx.solvers.bases import CHOICES, basis_from_ritz
 from akx.solvers.bicgstab import NOISE, Recurrence, check_maxiter, iterate
-from akx.solvers.bicgstab_block import Coordinates, gram, ritz_values
+from akx.solvers.bicgstab_block import Coordinates, ritz_values
 from akx.solvers.system import Answer, make_system
 
 __all__ = ["ca_bicgstab"]
@@ -54,6 +55,8 @@ _AUTO = 4
 #: Good blocks after which s is raised again, and most Ritz values.
 _GOOD, _RITZ = 4, 32
 _LIMIT = 0.1
+#: The largest s: as many vectors as a Gram matrix is made of.
+_MOST = (MOST_ROWS - 3) // 4
 
 
 def ca_bicgstab(
@@ -87,7 +90,7 @@ def ca_bicgstab(
         Called with x after each block of up to s steps.
     s : int or ``"auto"``
         Most steps for each pass over the matrix, at least 1; its bases are of degree 2s. Lowered by itself where the
-        basis is too ill-conditioned.
+        basis is too ill-conditioned; never more than 15.
     basis : str
         ``"newton"`` (and ``"auto"``), ``"chebyshev"`` or ``"monomial"``.
     plan : Plan, optional
@@ -146,7 +149,7 @@ class _Blocks:
     room: NDArray[Any] | None = None
 
     def __post_init__(self) -> None:
-        self.s = self.most
+        self.most = self.s = min(self.most, _MOST)
         self.classic = min(2 * self.most, _RITZ)
         self.limit = _LIMIT / float(np.sqrt(np.finfo(self.state.system.dtype).eps))
         self.eps = float(np.finfo(self.state.system.dtype).eps)
@@ -164,12 +167,12 @@ class _Blocks:
 
     def _block(self, steps: int) -> str:
         state, system, s = self.state, self.state.system, self.s
-        stats = system.stats
+        stats, work = system.stats, state.work
         basis = self.bases[s]
         m = 2 * (2 * s + 1)
         # 1.
-        if self.room is None or self.room.shape[0] != m + 1:
-            self.room = system.rows(m + 1)
+        if self.room is None:
+            self.room = system.rows(4 * self.most + 3)
         Y = self.room[:m]
         with stats.phase("vectors"):
             Y[0], Y[1], self.room[m] = state.p, state.r, state.shadow
@@ -178,7 +181,7 @@ class _Blocks:
         stats.s.append(s)
         # 2.
         with stats.phase("orthogonalize"):
-            G = gram(self.room)
+            G = work.gram(self.room[: m + 1])
         if not np.isfinite(G).all():
             return self._lower("a basis that overflows")
         # 3.
@@ -193,11 +196,11 @@ class _Blocks:
         if done:
             # 4.
             with stats.phase("vectors"):
-                state.take(np.stack([run.p, run.r, run.x]), Y, add_x=True)
-                if not np.isfinite(state.norm):
-                    state.take_back()
-                    return "overflow"
-                state.rho = np.vdot(state.shadow, state.r)
+                work.advance(np.stack([run.x, run.p, run.r]), Y, state.x)
+                state.p[:], state.r[:] = Y[0], Y[1]
+                state.measure()
+            if not np.isfinite(state.norm):
+                return "overflow"
             state.steps += done
             state.alphas += run.alphas
             state.betas += run.betas
@@ -205,7 +208,7 @@ class _Blocks:
             self._judge(run, done, steps)
         if not trouble and state.norm > system.target and self.gone > np.sqrt(self.eps) * state.norm:
             said, true = state.norm, state.replace()
-            state.rho = np.vdot(state.shadow, state.r)
+            state.measure()
             self.gone = self.eps * true
             stats.notes.append(f"step {state.steps}: residual replaced, {true:.2e} for {said:.2e}")
         return trouble

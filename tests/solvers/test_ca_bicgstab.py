@@ -14,7 +14,7 @@ import akx
 from akx.errors import ArgumentError, PlanError
 from akx.io import read_matrix
 from akx.solvers.bicgstab import Recurrence, bicgstab
-from akx.solvers.bicgstab_block import Coordinates, gram, ritz_values
+from akx.solvers.bicgstab_block import Coordinates, ritz_values
 from akx.solvers.ca_bicgstab import ca_bicgstab
 from akx.solvers.system import make_system
 
@@ -32,7 +32,7 @@ def test_coordinates_do_the_steps_of_the_classic_method(dtype: Any, s: int) -> N
     for j in range(2 * s):
         for i in range(2):
             Y[2 * j + 2 + i] = basis.a[j] * (A @ Y[2 * j + i]) + basis.b[j] * Y[2 * j + i]
-    G = gram(Y)
+    G = Y.conj() @ Y.T
     run = Coordinates(basis, G[:-1, :-1], G[-1, :-1], 1e8, 0.0, 0.0, 0.0)
     assert run.steps(s) == (s, "")
     x = state.x.copy()
@@ -107,6 +107,9 @@ def test_plans() -> None:
     assert set(stats.s) == {3}
     with pytest.raises(PlanError, match="2 s"):
         ca_bicgstab(A, b, s=4, plan=plan)
+    _, info, stats = ca_bicgstab(A, b, rtol=1e-10, s=99, return_stats=True)
+    assert info == 0
+    assert max(stats.s, default=0) <= 15
     with pytest.raises(ArgumentError, match="s is out of range"):
         ca_bicgstab(A, b, s=-1)
 
