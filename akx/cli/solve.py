@@ -223,7 +223,8 @@ def _print(request: SolveRequest, matrix: Matrix, M: Any, prepared: float, stats
     from akx.report.tables import print_pairs
 
     first = stats.residuals[0] if stats.residuals else float("nan")
-    method = stats.method + (f", s = {_spread(stats.s)}, {stats.basis} basis" if stats.s else "")
+    ca = stats.method.startswith("ca_") and stats.s
+    method = f"{stats.method}, s = {_spread(stats.s)}, {stats.basis} basis" if ca else stats.method
     spent = ", ".join(f"{phase} {duration(t)}" for phase, t in sorted(stats.seconds.items()) if phase != "total")
     pairs = [
         ("matrix", f"{request.file}: {count(matrix.n)} rows, {count(matrix.nnz)} entries, {matrix.dtype.name}"),

@@ -7,15 +7,19 @@ The family:
     any other                                               bicgstab, then gmres
 
 A method that does not get there hands its x on to the next one. Within a family both solvers do a few steps of the
-system, and the one with the shorter step (setup aside, which the answer pays once) does the rest; that choice is kept
-for the pattern of the matrix as long as the process lives. GMRES remembers `restart` vectors, BiCGStab seven: that and
+system, twice (setup aside, which is paid once), and the one with the shorter step does the rest; that choice is kept
+for the pattern of the matrix as long as the process lives. GMRES remembers `restart` vectors, BiCGStab six: that and
 its shorter steps are why it comes first.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
+
+import numpy as np
 
 from akx.errors import ArgumentError
 from akx.matrix import Matrix
@@ -28,8 +32,10 @@ __all__ = ["FAMILIES", "families_for", "solve"]
 FAMILIES = ("cg", "gmres", "bicgstab")
 #: Rows below which nothing is measured: the classic solver is done before.
 _SMALL = 2000
-#: Steps of a classic solver, and blocks of s steps of the other, that are timed.
-_STEPS, _BLOCKS, _S = 12, 4, 4
+#: Steps per basis where nothing is asked for; steps and blocks that are timed, after those that are not.
+_S, _STEPS, _BLOCKS, _BEFORE = 4, 12, 6, 4
+#: Steps without an answer after which a method gives way to the next one, where there is one and no `maxiter`.
+_PATIENCE = 10_000
 
 _chosen: dict[tuple[Any, ...], tuple[str, str]] = {}
 
@@ -64,7 +70,8 @@ def solve(
         ``"auto"``, or the name of a solver: ``"cg"``, ``"ca_cg"``, ``"gmres"``, ``"ca_gmres"``, ``"bicgstab"``,
         ``"ca_bicgstab"``. With ``"auto"`` the name of what was taken is in the record.
     maxiter : int, optional
-        In the sense of the method: steps, for gmres restart cycles.
+        In the sense of the method: steps, for gmres restart cycles. By default 10 n, but with ``"auto"`` a method
+        gives way to the next one after 10,000.
     M : sparse matrix, array, LinearOperator or preconditioner of :mod:`akx.solvers.preconditioners`, optional
         With one that cannot be made part of the matrix, ``"auto"`` takes classic solvers only.
     callback : callable, optional
@@ -93,25 +100,34 @@ def solve(
     special = {"restart": restart, "s": s, "basis": basis}
     if method != "auto":
         return _call(SOLVERS[method], method, A, b, x0, options, special, callback, return_stats)
+    begin = time.perf_counter()
     system = make_system("auto", A, b, x0, rtol=rtol, atol=atol, callback=callback)
     matrix = system.matrix
     families, why = families_for(matrix)
     notes = [f"auto: {why}"]
-    guess, answer, before = x0, None, None
+    choosing, total, guess = time.perf_counter() - begin, None, x0
+    x, info, least = system.x.reshape(system.shape), 1, float("inf")
     for family in families:
+        begun = time.perf_counter()
         name, reason = _classic_or_ca(family, matrix, b, guess, options, special)
+        choosing += time.perf_counter() - begun
         notes.append(f"auto: {name}, {reason}")
-        answer = _call(SOLVERS[name], name, matrix, b, guess, options, special, callback, True)
-        x, info, stats = answer  # type: ignore[misc]
-        before = _added(before, stats)
-        if info == 0:
+        if maxiter is None:
+            patience = _PATIENCE if family is not families[-1] else 10 * matrix.n
+            options["maxiter"] = min(10 * matrix.n, patience)
+        found, said, stats = _call(SOLVERS[name], name, matrix, b, guess, options, special, callback, True)  # type: ignore[misc]
+        total = _added(total, stats)
+        if said == 0 or stats.residual < least:
+            x, info, least = found, said, stats.residual
+            guess = found if stats.residual <= (total.residuals or [0.0])[0] else guess
+        if said == 0:
             break
         notes.append(f"auto: {name} ended without an answer: {stats.reason}")
-        guess = x
-    assert answer is not None
-    assert before is not None
-    before.notes = notes + before.notes
-    return (answer[0], answer[1], before) if return_stats else (answer[0], answer[1])
+    assert total is not None
+    total.residual = least
+    total.notes = notes + total.notes
+    total.seconds |= {"choose": choosing, "total": time.perf_counter() - begin}
+    return (x, info, total) if return_stats else (x, info)
 
 
 def families_for(matrix: Matrix) -> tuple[list[str], str]:
@@ -145,30 +161,41 @@ def _classic_or_ca(
         return family, "as this preconditioner cannot be made part of the matrix"
     if matrix.n < _SMALL:
         return family, f"as {matrix.n} rows are too few to measure"
-    asked = special["s"]
-    key = (matrix.fingerprint, str(matrix.dtype), family, type(M).__name__, asked, options["threads"])
+    key = (matrix.fingerprint, str(matrix.dtype), family, type(M).__name__, special["s"], options["threads"])
     if key not in _chosen:
-        s = _S if asked == "auto" else int(asked)
-        cycles = family == "gmres"
-        limits = {family: 1 if cycles else _STEPS, sister: 2 if cycles else (2 + _BLOCKS) * s}
-        steps: dict[str, float] = {}
-        for name in (family, sister):
-            short = {**options, "rtol": 1e-14, "atol": 0.0, "maxiter": limits[name]}
-            for _ in range(2):  # the first may compile
-                _, _, stats = _call(SOLVERS[name], name, matrix, b, x0, short, special, None, True)  # type: ignore[misc]
-            busy = sum(t for phase, t in stats.seconds.items() if phase not in ("setup", "total"))
-            avoiding = min(sum(stats.s), stats.iterations)
-            ordinary = stats.iterations - avoiding
-            if name == family:
-                steps[name] = busy / max(1, stats.iterations)
-            elif avoiding:
-                steps[name] = max(0.0, busy - ordinary * steps[family]) / avoiding
-        if sister not in steps:
+        steps = {name: _step_seconds(name, matrix, b, x0, options, special) for name in (family, sister)}
+        if not np.isfinite(steps[sister]):
             return family, f"as {sister} found no use for a basis"
         best = min(steps, key=lambda name: steps[name])
         other = family if best == sister else sister
         _chosen[key] = best, f"{steps[best] * 1e6:.0f} us a step against {steps[other] * 1e6:.0f} of {other}"
     return _chosen[key]
+
+
+def _step_seconds(
+    name: str, matrix: Matrix, b: Any, x0: Any, options: dict[str, Any], special: dict[str, Any]
+) -> float:
+    """Seconds for each step of a solver, without its setup and the steps before its first basis; Inf without any."""
+    from akx.solvers import SOLVERS
+
+    asked, ca = special["s"], name.startswith("ca_")
+    s = _S if asked == "auto" else int(asked)
+    if name.endswith("gmres"):
+        limits = [1, 2] if ca else [0, 1]  # cycles
+    else:
+        limits = [2 * s, (2 + _BLOCKS) * s] if ca else [_BEFORE, _BEFORE + _STEPS]
+    busy, done = [0.0, 0.0], [0, 0]
+    for i, limit in enumerate(limits):
+        times = []
+        for _ in range(2 if limit else 0):  # the first may compile
+            short = {**options, "rtol": 1e-14, "atol": 0.0, "maxiter": limit}
+            _, _, stats = _call(SOLVERS[name], name, matrix, b, x0, short, special, None, True)  # type: ignore[misc]
+            times.append(sum(t for phase, t in stats.seconds.items() if phase not in ("setup", "total")))
+            done[i] = stats.iterations
+        busy[i] = min(times, default=0.0)
+    if done[1] <= done[0] or busy[1] <= busy[0] or (ca and not stats.s):
+        return float("inf")
+    return (busy[1] - busy[0]) / (done[1] - done[0])
 
 
 def _call(
@@ -188,6 +215,12 @@ def _call(
         own["restart"] = special["restart"]
     if name.startswith("ca_"):
         own |= {"s": special["s"], "basis": special["basis"]}
+        if own["M"] is None:
+            del own["M"]
+        elif getattr(own["M"], "folds", False):
+            folded = import_module("akx.solvers.preconditioners").solve_folded
+            there: Answer = folded(solver, A, b, x0, callback=callback, return_stats=return_stats, **own)
+            return there
     answer: Answer = solver(A, b, x0, callback=callback, return_stats=return_stats, **own)
     return answer
 
@@ -201,6 +234,7 @@ def _added(before: SolveStats | None, stats: SolveStats) -> SolveStats:
         stats.matrix_passes += before.matrix_passes
         stats.s = before.s + stats.s
         stats.notes = before.notes + stats.notes
+        stats.basis = stats.basis or before.basis
         for phase, seconds in before.seconds.items():
             stats.seconds[phase] = stats.seconds.get(phase, 0.0) + seconds
     return stats

@@ -29,12 +29,10 @@ class _Fake:
         def run(A: Any, b: Any, x0: Any = None, **options: Any) -> Any:
             self.calls.append((name, {"x0": x0, **options}))
             measuring = options["rtol"] == 1e-14
-            stats = SolveStats(method=name, iterations=10, residuals=[1.0, 0.5], products=10, matrix_passes=10)
+            steps = min(options["maxiter"] or 10, 1000) * (10 if name.endswith("gmres") else 1)
+            stats = SolveStats(method=name, iterations=steps, residuals=[1.0, 0.5], products=10, residual=0.5)
             stats.s = [2, 2, 2] if name.startswith("ca_") else []
-            stats.seconds = {
-                "matrix": 4.0 + 6 * self.seconds[name] if stats.s else 10 * self.seconds[name],
-                "setup": 99.0,
-            }
+            stats.seconds = {"matrix": 3.0 + steps * self.seconds[name], "setup": 99.0}
             stats.reason = "out of steps" if name in self.fails else "converged"
             info = 5 if name in self.fails or measuring else 0
             return np.full(np.size(b), float(len(self.calls))), info, stats
@@ -70,7 +68,7 @@ def test_the_shorter_step_wins(fake: _Fake, ca: float, wanted: str) -> None:
     assert (info, stats.method) == (0, wanted)
     assert any("us a step against" in note for note in stats.notes)
     measured = len(fake.calls)
-    assert measured == 5  # twice each, and the solve
+    assert measured == 9  # twice each of two lengths, and the solve
     assert solve(spd(50), np.zeros(50))[1] == 0
     assert len(fake.calls) == measured + 1  # the choice is kept
     assert fake.calls[-1][0] == wanted
@@ -79,18 +77,37 @@ def test_the_shorter_step_wins(fake: _Fake, ca: float, wanted: str) -> None:
 
 
 def test_the_next_family_takes_over(fake: _Fake) -> None:
-    fake.fails = {"cg", "ca_cg"}
+    fake.fails, fake.seconds["ca_gmres"] = {"cg", "ca_cg"}, 3.0
     _, info, stats = solve(spd(50), np.ones(50), return_stats=True)
     assert info == 0
     assert stats.method == "gmres"
-    assert stats.iterations == 20
+    assert stats.iterations == 500 + 5000  # 10 n, and as many cycles of 10
     assert stats.residuals == [1.0, 0.5, 0.5]
+    assert stats.seconds["total"] >= stats.seconds["choose"] > 0
     assert any("cg ended without an answer: out of steps" in note for note in stats.notes)
     started = [options["x0"] for name, options in fake.calls if options["rtol"] != 1e-14]
     assert started[0] is None
     assert started[1] is not None
     fake.fails |= {"gmres", "ca_gmres"}
     assert solve(spd(50), np.ones(50))[1] == 5
+
+
+def test_the_best_answer_is_what_comes_out_of_none(fake: _Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """gmres made it worse: x is that of cg, and so is the residual in the record."""
+    fake.fails = set(fake.seconds)
+    gmres = akx.solvers.SOLVERS["gmres"]
+
+    def worse(*arguments: Any, **options: Any) -> Any:
+        x, info, stats = gmres(*arguments, **options)
+        stats.residual = 0.9
+        return x, info, stats
+
+    monkeypatch.setitem(akx.solvers.SOLVERS, "gmres", worse)
+    monkeypatch.delitem(akx.solvers.SOLVERS, "ca_gmres")
+    monkeypatch.delitem(akx.solvers.SOLVERS, "ca_cg")
+    x, info, stats = solve(spd(50), np.ones(50), return_stats=True)
+    assert [name for name, _ in fake.calls] == ["cg", "gmres"]
+    assert (x[0], info, stats.residual, stats.converged) == (1.0, 5, 0.5, False)
 
 
 def test_preconditioners_and_small_matrices_are_for_classic_solvers(fake: _Fake) -> None:
