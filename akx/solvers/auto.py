@@ -179,7 +179,7 @@ def _step_seconds(
     from akx.solvers import SOLVERS
 
     asked, ca = special["s"], name.startswith("ca_")
-    s = _S if asked == "auto" else int(asked)
+    s = int(asked) if isinstance(asked, (int, np.integer)) and asked > 0 else _S  # the solver will say what is wrong
     if name.endswith("gmres"):
         limits = [1, 2] if ca else [0, 1]  # cycles
     else:

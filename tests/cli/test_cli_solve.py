@@ -132,3 +132,14 @@ def test_a_plot_without_matplotlib(
 
     monkeypatch.setattr(convergence, "find_spec", lambda _: None)
     assert "akx[plot]" in akx("solve", convection, "--plot", tmp_path / "p.png").error
+
+
+@pytest.mark.parametrize("options", [["jacobi"], ["spai", "--tau", 0.5], ["chebyshev", "--degree", 3]])
+def test_preconditioners(akx: Callable[..., Ran], convection: Path, options: list[Any], tmp_path: Path) -> None:
+    pytest.importorskip("akx.solvers.preconditioners")
+    out = tmp_path / "x.mtx"
+    ran = akx("solve", convection, "--method", "bicgstab", "--json", "-o", out, "--precond", *options)
+    assert ran.code == 0
+    assert ran.json["preconditioner"]["name"] == options[0]
+    assert ran.json["preconditioner"]["seconds"] > 0
+    assert residual(convection, read_vector(out), np.ones(300)) <= 1e-8

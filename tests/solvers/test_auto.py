@@ -144,3 +144,21 @@ def test_real_solvers() -> None:
 def test_an_unknown_method() -> None:
     with pytest.raises(ArgumentError, match="bicgstab"):
         solve(spd(), rhs(300), method="sor")
+
+
+def test_a_wrong_s_is_the_solvers_to_refuse() -> None:
+    for s in ("many", 0, 2.5):
+        with pytest.raises(ArgumentError, match="s is out of range"):
+            solve(nonsymmetric(2500), rhs(2500), s=s)
+
+
+@pytest.mark.parametrize("name", [name for name in SOLVERS if name.startswith("ca_")])
+def test_preconditioners_that_fold_are_folded(name: str) -> None:
+    made = pytest.importorskip("akx.solvers.preconditioners")
+    scale = sp.diags_array(np.logspace(0, 2, 300))
+    A = sp.csr_array(scale @ (spd() if name.endswith("cg") else nonsymmetric()) @ scale)
+    b = A @ rhs(300)
+    x, info, stats = solve(A, b, method=name, M=made.jacobi(A), rtol=1e-9, return_stats=True)
+    assert info == 0
+    assert relative(A, x, b) <= 1e-9
+    assert any("made part of the matrix" in note for note in stats.notes)
