@@ -22,8 +22,8 @@ from when the basis is made anew.
 
 How far coordinates can be trusted. Rounding errors of r are eps (|r'|, |y|), with |y| the norms of the basis' vectors,
 so that the amplification (|r'|, |y|) / ||r|| is known after each step for the price of a few operations. A step for
-which it passes 0.1 / sqrt(eps), where norms from G lose their last digits, is not taken: the block ends before it, and
-s is halved for the next. (The idea is that of Carson's adaptive s-step methods, 2018; but p = r after each beginning
+which it passes 0.01 / sqrt(eps), and norms from G have less than four digits, is not taken: the block ends before it,
+and s is halved for the next. (The idea is that of Carson's adaptive s-step methods, 2018; but p = r after each beginning
 makes Y singular and does no harm, so that it is coordinates that are looked at, and not the condition of Y.) After
 several good blocks s is doubled. The same sums bound how far b - A x has gone from r: where that passes
 sqrt(eps) ||r||, r is replaced by b - A x (van der Vorst, Ye 2000), for one product.
@@ -54,7 +54,8 @@ __all__ = ["ca_bicgstab"]
 _AUTO = 4
 #: Good blocks after which s is raised again, and most Ritz values.
 _GOOD, _RITZ = 4, 32
-_LIMIT = 0.1
+#: Amplification that is allowed, over 1 / sqrt(eps).
+_LIMIT = 0.01
 #: The largest s: as many vectors as a Gram matrix is made of.
 _MOST = (MOST_ROWS - 3) // 4
 
