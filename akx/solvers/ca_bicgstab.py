@@ -22,9 +22,9 @@ from when the basis is made anew.
 
 How far coordinates can be trusted. Rounding errors of r are eps (|r'|, |y|), with |y| the norms of the basis' vectors,
 so that the amplification (|r'|, |y|) / ||r|| is known after each step for the price of a few operations. A step for
-which it passes 0.01 / sqrt(eps), and norms from G have less than four digits, is not taken: the block ends before
-it, and s is halved for the next. (The idea is that of Carson's adaptive s-step methods, 2018; but p = r after each beginning
-makes Y singular and does no harm, so that it is coordinates that are looked at, and not the condition of Y.) After
+which it passes 0.01 / sqrt(eps), and norms from G have less than four digits, is not taken: the block ends before it,
+and s is halved for the next. (The idea is that of Carson's adaptive s-step methods, 2018; but p = r after each
+beginning makes Y singular and does no harm: it is coordinates that are looked at, not the condition of Y.) After
 several good blocks s is doubled. The same sums bound how far b - A x has gone from r: where that passes
 sqrt(eps) ||r||, r is replaced by b - A x (van der Vorst, Ye 2000), for one product.
 """
