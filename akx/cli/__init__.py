@@ -10,8 +10,9 @@ __all__ = ["main"]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line `arguments` (default: ``sys.argv[1:]``) and return the exit code.
 
-    Exit codes: 0 done; 2 bad input, bad options or a missing piece (one line on stderr says the cure); 130 interrupted
-    (``akx tune`` still prints and keeps its best so far); 141 the reader of stdout went away; 1 a defect of akx.
+    Exit codes: 0 done; 2 bad input, bad options or a missing piece (one line on stderr says the cure); 3 ``akx solve``
+    did not converge; 130 interrupted (``akx tune`` still prints and keeps its best so far); 141 the reader of stdout
+    went away; 1 a defect of akx.
     """
     from akx.cli.guard import run
 

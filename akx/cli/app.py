@@ -12,8 +12,8 @@ __all__ = ["app"]
 
 _EPILOG = (
     "Data goes to stdout, status to stderr. Exit codes: 0 done, 2 bad input (one line on stderr says the cure), "
-    "130 interrupted, 1 a defect of akx. With --json, stdout holds exactly one JSON object, errors included. "
-    "--debug anywhere shows tracebacks."
+    "3 solve did not converge, 130 interrupted, 1 a defect of akx. With --json, stdout holds exactly one JSON object, "
+    "errors included. --debug anywhere shows tracebacks."
 )
 
 app = typer.Typer(
@@ -39,6 +39,29 @@ class BackendName(StrEnum):
 
 
 class BasisName(StrEnum):
+    MONOMIAL = "monomial"
+    NEWTON = "newton"
+    CHEBYSHEV = "chebyshev"
+
+
+class MethodName(StrEnum):
+    AUTO = "auto"
+    CG = "cg"
+    CA_CG = "ca_cg"
+    GMRES = "gmres"
+    CA_GMRES = "ca_gmres"
+    BICGSTAB = "bicgstab"
+    CA_BICGSTAB = "ca_bicgstab"
+
+
+class PrecondName(StrEnum):
+    JACOBI = "jacobi"
+    CHEBYSHEV = "chebyshev"
+    SPAI = "spai"
+
+
+class SolverBasisName(StrEnum):
+    AUTO = "auto"
     MONOMIAL = "monomial"
     NEWTON = "newton"
     CHEBYSHEV = "chebyshev"
@@ -199,6 +222,69 @@ def bench(
         fraction=fraction,
     )
     return run_bench(request, as_json=as_json)
+
+
+@app.command("solve")
+def solve(
+    file: File,
+    rhs: Annotated[
+        str,
+        typer.Option("--rhs", metavar="FILE|ones|random", help="Right-hand side: a Matrix Market vector, or by name."),
+    ] = "ones",
+    method: Annotated[
+        MethodName, typer.Option("--method", help="Solver; auto goes by the matrix, and measures what is faster.")
+    ] = MethodName.AUTO,
+    precond: Annotated[PrecondName | None, typer.Option("--precond", help="Preconditioner.")] = None,
+    tau: Annotated[
+        float, typer.Option("--tau", help="Of spai: 0 keeps the diagonal, 1 the pattern of the matrix.")
+    ] = 0.9,
+    degree: Annotated[int, typer.Option("--degree", help="Of chebyshev: products for each use of it.")] = 4,
+    rtol: Annotated[float, typer.Option("--rtol", help="Residual to reach, relative to that of x = 0.")] = 1e-8,
+    atol: Annotated[float, typer.Option("--atol", help="Residual to reach, absolute.")] = 0.0,
+    maxiter: Annotated[
+        int | None, typer.Option("--maxiter", help="Most steps (restart cycles of gmres); 10 for each row by default.")
+    ] = None,
+    restart: Annotated[int | None, typer.Option("--restart", help="Steps of gmres between restarts.")] = None,
+    s: Annotated[
+        int | None, typer.Option("--s", help="Most steps for each pass over the matrix; by default the solver decides.")
+    ] = None,
+    basis: Annotated[SolverBasisName, typer.Option("--basis", help="Kind of polynomial basis.")] = SolverBasisName.AUTO,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="PATH", help="Where x goes, as a Matrix Market vector.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="PATH", help="Where a picture of the residuals goes (plot extra).")
+    ] = None,
+    dtype: Dtype = None,
+    threads: Threads = None,
+    db: Database = None,
+    variable: Variable = None,
+    as_json: Json = False,
+) -> int:
+    """Solve A x = b, and say how good the answer is. Exit code 3 where it is not as good as asked for."""
+    from akx.cli.solve import SolveRequest, run_solve
+
+    request = SolveRequest(
+        file=file,
+        rhs=rhs,
+        method=method.value,
+        precond=None if precond is None else precond.value,
+        tau=tau,
+        degree=degree,
+        rtol=rtol,
+        atol=atol,
+        maxiter=maxiter,
+        restart=restart,
+        s=s,
+        basis=basis.value,
+        dtype=None if dtype is None else dtype.value,
+        threads=threads,
+        db=db,
+        variable=variable,
+        output=output,
+        plot=plot,
+    )
+    return run_solve(request, as_json=as_json)
 
 
 PlanId = Annotated[str, typer.Argument(metavar="ID", help="Number of a plan, as `akx plans list` shows it.")]

@@ -14,10 +14,19 @@ import typer
 from akx.cli.output import emit_json
 from akx.errors import AkxError
 
-__all__ = ["ERROR_SCHEMA", "EXIT_BROKEN_PIPE", "EXIT_DEFECT", "EXIT_INPUT", "EXIT_INTERRUPTED", "run"]
+__all__ = [
+    "ERROR_SCHEMA",
+    "EXIT_BROKEN_PIPE",
+    "EXIT_DEFECT",
+    "EXIT_INPUT",
+    "EXIT_INTERRUPTED",
+    "EXIT_UNCONVERGED",
+    "run",
+]
 
 EXIT_DEFECT = 1
 EXIT_INPUT = 2
+EXIT_UNCONVERGED = 3  # `akx solve`: an answer, but not as good as was asked for
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 

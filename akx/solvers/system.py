@@ -240,7 +240,12 @@ def make_system(
     start = np.zeros(matrix.n, dtype=dtype) if guess is None else np.array(guess.reshape(-1), dtype=dtype)
     if not np.isfinite(start).all():
         raise ArgumentError("x0 is not finite", expected="no NaN or Inf")
-    norm = float(np.linalg.norm(right))
+    with np.errstate(over="ignore"):
+        norm = float(np.linalg.norm(right))
+    if not np.isfinite(norm) or (norm == 0.0 and right.any()):
+        raise ArgumentError(
+            "the norm of b cannot be represented", found=f"{norm} in {dtype}", hint="scale b, and x with it"
+        )
     stats = SolveStats(method=method, target=max(float(rtol) * norm, float(atol)))
     inverse = None if M is None else aslinearoperator(M)
     if inverse is not None and inverse.shape != (matrix.n, matrix.n):

@@ -1,0 +1,254 @@
+"""``akx solve``: a live line with the residual on stderr, then what was done on stdout, and x in a file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from akx.cli.guard import EXIT_UNCONVERGED
+from akx.cli.load import check_amount, load_matrix, matrix_name, open_database
+from akx.cli.output import data_console, emit_json, note, status_console
+from akx.errors import FileMissingError, MatrixError
+from akx.report.text import count, duration
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from akx.matrix import Matrix
+    from akx.solvers import SolveStats
+
+__all__ = ["SOLVE_SCHEMA", "SolveRequest", "run_solve"]
+
+#: Version of the JSON object of ``akx solve --json``.
+SOLVE_SCHEMA = 1
+#: Seconds between two looks at the residual: each costs a product where the solver tells x.
+_PAUSE = 0.25
+
+
+@dataclass(frozen=True)
+class SolveRequest:
+    """The options of ``akx solve`` as they were given."""
+
+    file: str
+    rhs: str = "ones"
+    method: str = "auto"
+    precond: str | None = None
+    tau: float = 0.9
+    degree: int = 4
+    rtol: float = 1e-8
+    atol: float = 0.0
+    maxiter: int | None = None
+    restart: int | None = None
+    s: int | None = None
+    basis: str = "auto"
+    dtype: str | None = None
+    threads: int | None = None
+    db: Path | None = None
+    variable: str | None = None
+    output: Path | None = None
+    plot: Path | None = None
+
+
+def run_solve(request: SolveRequest, *, as_json: bool) -> int:
+    """Solve, print, write; the exit code is 0, or 3 where the answer is not as good as was asked for."""
+    for option, value, example in (
+        ("--threads", request.threads, 2),
+        ("--s", request.s, 4),
+        ("--degree", request.degree, 4),
+    ):
+        check_amount(option, value, example)
+    for path in (request.output, request.plot):
+        _check_folder(path)
+    if request.plot is not None:
+        from akx.report.convergence import require_plotting
+
+        require_plotting()
+    from akx.solvers import solve
+
+    database = open_database(request.db)
+    matrix = load_matrix(request.file, dtype=request.dtype, variable=request.variable)
+    b = _right_hand_side(request.rhs, matrix)
+    begin = time.perf_counter()
+    M = _preconditioner(request, matrix)
+    prepared = time.perf_counter() - begin
+    with live_residual(matrix, b, as_json=as_json) as callback:
+        x, info, stats = solve(
+            matrix,
+            b,
+            method=request.method,
+            rtol=request.rtol,
+            atol=request.atol,
+            maxiter=request.maxiter,
+            M=M,
+            callback=callback,
+            restart=request.restart,
+            s="auto" if request.s is None else request.s,
+            basis=request.basis,
+            threads=request.threads,
+            db=database,
+            return_stats=True,
+        )
+    if request.output is not None:
+        from akx.io import write_vector
+
+        write_vector(request.output, x)
+    if request.plot is not None:
+        from akx.report.convergence import plot_convergence
+
+        plot_convergence(stats, request.plot, matrix_name(request.file))
+    if as_json:
+        emit_json(_as_json(request, matrix, M, prepared, info, stats))
+    else:
+        _print(request, matrix, M, prepared, stats)
+    if info != 0:
+        note(f"not solved: {stats.reason}")
+        return EXIT_UNCONVERGED
+    return 0
+
+
+def _right_hand_side(rhs: str, matrix: Matrix) -> NDArray[Any]:
+    """b: all ones, random (the same each time), or from a file."""
+    import numpy as np
+
+    if rhs == "ones":
+        return np.ones(matrix.n, dtype=matrix.dtype)
+    if rhs == "random":
+        rng = np.random.default_rng(0)
+        b = rng.standard_normal(matrix.n)
+        return (b + 1j * rng.standard_normal(matrix.n) if matrix.dtype.kind == "c" else b).astype(matrix.dtype)
+    from akx.io import read_vector
+
+    found = read_vector(rhs)
+    if found.size != matrix.n:
+        raise MatrixError(
+            "the right-hand side does not fit the matrix",
+            expected=f"{matrix.n} entries",
+            found=f"{found.size} in {rhs}",
+        )
+    wide = np.result_type(found.dtype, matrix.dtype) if found.dtype.kind == "c" else matrix.dtype
+    return found.astype(wide)  # a file has no precision of its own: that of the matrix, or of --dtype
+
+
+def _preconditioner(request: SolveRequest, matrix: Matrix) -> Any:
+    """What ``--precond`` asks for, or None."""
+    if request.precond is None:
+        return None
+    made = import_module("akx.solvers.preconditioners")
+    if request.precond == "jacobi":
+        return made.jacobi(matrix)
+    if request.precond == "chebyshev":
+        return made.chebyshev(matrix, request.degree, threads=request.threads, db=request.db)
+    hermitian = matrix.features.value_symmetry == ("hermitian" if matrix.dtype.kind == "c" else "symmetric")
+    symmetric = request.method.endswith("cg") or (request.method == "auto" and hermitian)
+    return made.spai(matrix, request.tau, symmetric=symmetric, threads=request.threads)
+
+
+@contextmanager
+def live_residual(matrix: Matrix, b: Any, *, as_json: bool) -> Iterator[Callable[[Any], None] | None]:
+    """What to call with each x (or relative residual): a line that changes on a terminal, one a digit elsewhere."""
+    console = status_console()
+    if console.is_terminal:
+        with console.status("solving") as line:
+            yield _Residual(matrix, b, line.update)
+    elif as_json:
+        yield None
+    else:
+        yield _Residual(matrix, b, note, each_digit=True)
+
+
+class _Residual:
+    """A callback that computes the relative residual now and then, and says it."""
+
+    def __init__(self, matrix: Matrix, b: Any, say: Callable[[str], object], *, each_digit: bool = False) -> None:
+        import numpy as np
+
+        self._norm = np.linalg.norm
+        self._A, self._b, self._size = matrix.to_scipy(), b, float(np.linalg.norm(b)) or 1.0
+        self._say, self._each_digit = say, each_digit
+        self._begin = self._last = time.perf_counter()
+        self._calls, self._said = 0, float("inf")
+
+    def __call__(self, value: Any) -> None:
+        self._calls += 1
+        now = time.perf_counter()
+        if now - self._last < _PAUSE:
+            return
+        residual = (
+            float(self._norm(self._b - self._A @ value)) / self._size if getattr(value, "ndim", 0) else float(value)
+        )
+        self._last = time.perf_counter()
+        if self._each_digit and not residual <= 0.1 * self._said:
+            return
+        self._said = residual
+        self._say(
+            f"{now - self._begin:6.1f} s  residual {residual:.2e} of that of x = 0, call {self._calls} of the method"
+        )
+
+
+def _check_folder(path: Path | None) -> None:
+    """Refuse a file to be written in a folder that is not there, before anything is computed."""
+    if path is not None and not path.parent.is_dir():
+        raise FileMissingError(f"no folder {path.parent} for {path.name}", hint="make it, or give another path")
+
+
+def _as_json(
+    request: SolveRequest, matrix: Matrix, M: Any, prepared: float, info: int, stats: SolveStats
+) -> dict[str, Any]:
+    return {
+        "schema": SOLVE_SCHEMA,
+        "matrix": {
+            "name": matrix_name(request.file),
+            "rows": matrix.n,
+            "nnz": matrix.nnz,
+            "dtype": matrix.dtype.name,
+            "fingerprint": matrix.fingerprint,
+        },
+        "rhs": request.rhs,
+        "asked": {"method": request.method, "rtol": request.rtol, "atol": request.atol, "maxiter": request.maxiter},
+        "preconditioner": None
+        if M is None
+        else {"name": request.precond, "seconds": prepared, "nnz": getattr(M, "nnz", None)},
+        "info": info,
+        "output": None if request.output is None else str(request.output),
+        **stats.to_json(),
+    }
+
+
+def _print(request: SolveRequest, matrix: Matrix, M: Any, prepared: float, stats: SolveStats) -> None:
+    from akx.report.tables import print_pairs
+
+    first = stats.residuals[0] if stats.residuals else float("nan")
+    ca = stats.method.startswith("ca_") and stats.s
+    method = f"{stats.method}, s = {_spread(stats.s)}, {stats.basis} basis" if ca else stats.method
+    spent = ", ".join(f"{phase} {duration(t)}" for phase, t in sorted(stats.seconds.items()) if phase != "total")
+    pairs = [
+        ("matrix", f"{request.file}: {count(matrix.n)} rows, {count(matrix.nnz)} entries, {matrix.dtype.name}"),
+        ("method", method),
+        ("answer", ("converged" if stats.converged else "NOT CONVERGED") + f": {stats.reason}"),
+        ("residual", f"{stats.residual:.3e} from {first:.3e}; asked for {stats.target:.3e}"),
+        (
+            "steps",
+            f"{count(stats.iterations)}: {count(stats.products)} products in {count(stats.matrix_passes)} passes",
+        ),
+        ("time", f"{duration(stats.seconds.get('total', float('nan')))} ({spent})"),
+    ]
+    if M is not None:
+        pairs.insert(2, ("preconditioner", f"{request.precond}, made in {duration(prepared)}"))
+    if request.output is not None:
+        pairs.append(("written", str(request.output)))
+    if request.plot is not None:
+        pairs.append(("plotted", str(request.plot)))
+    print_pairs(pairs, data_console())
+    for line in stats.notes[:12]:
+        note(line)
+    if len(stats.notes) > 12:
+        note(f"and {len(stats.notes) - 12} notes more: see --json")
+
+
+def _spread(s: list[int]) -> str:
+    return f"{s[0]}" if min(s) == max(s) else f"{min(s)} to {max(s)}"

@@ -1,0 +1,305 @@
+"""BiCGStab (van der Vorst 1992), its vector work fused into five passes.
+
+With the shadow residual r~ = r_0 and p_0 = r_0, step j is, in the symbols of the paper,
+
+    v = A p,   alpha = (r~, r) / (r~, v),   s = r - alpha v                                 (1)
+    t = A s,   omega = (t, s) / (t, t)                                                      (2)
+    x += alpha p + omega s,   r' = s - omega t                                              (3)
+    beta = (r~, r') / (r~, r) * alpha / omega,   p' = r' + beta (p - omega v)               (4)
+
+and with a preconditioner M from the right v = A M p, t = A M s, x += alpha M p + omega M s. All inner products of (2)
+and (4) come from one pass over r~, s and t: (r~, r') is (r~, s) - omega (r~, t), and ||r'||^2 is ||s||^2 less
+|(t, s)|^2 / (t, t), but for large cancellation, where it is computed.
+
+Words moved for each step, in n, beside two products of A: (r~, v) 2, s 3, the inner products 3, then x and p from p and
+v 5, x and r' from s and t 5, p' 3: 21, where one operation after another moves 31.
+
+Breakdowns. Where (r~, r), (r~, v) or (t, s) vanishes the method begins again from its newest x with r~ = r; where that
+has not lowered the residual, r~ is random, another one a few times; then it gives up. Where the recurrence says
+converged and the true residual does not, the residual is replaced and the method begins again, until that no longer
+lowers the true residual.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.errors import ArgumentError
+from akx.kernels.cpu.vectors import VectorWork
+from akx.solvers.system import Answer, System, make_system
+
+__all__ = ["NOISE", "Recurrence", "bicgstab", "check_maxiter", "iterate"]
+
+#: Rows of :attr:`Recurrence.W`: v behind p and t behind r, as products want it, and r~, r, t side by side.
+_P, _V, _SHADOW, _R, _T, _X = range(6)
+#: ||r'||^2 below this part of ||s||^2 is not taken from their difference.
+_CANCELLED = 1e-4
+#: A true residual is better below this fraction of the best so far; the last of so many beginnings without one ends it.
+_BETTER, _PATIENCE = 0.9, 3
+#: The same after breakdowns, where each new beginning has another random r~.
+_TRIES = 8
+#: Inner products below so many units of rounding of their vectors' norms are noise.
+NOISE = 2
+#: Names of the breakdowns, with SciPy's codes for `info`.
+_CODES = {"rho": -10, "alpha": -11, "omega": -11, "overflow": -12}
+_WORDS = {
+    "rho": "(r~, r) = 0: the residual is orthogonal to the shadow residual",
+    "alpha": "(r~, A p) = 0: A p is orthogonal to the shadow residual",
+    "omega": "(A s, s) = 0: the step of steepest descent does not move (is A skew-symmetric? gmres does not need this)",
+    "overflow": "a vector is not finite any more",
+}
+
+
+def bicgstab(
+    A: Any,
+    b: Any,
+    x0: Any = None,
+    *,
+    rtol: float = 1e-5,
+    atol: float = 0.0,
+    maxiter: int | None = None,
+    M: Any = None,
+    callback: Callable[[Any], object] | None = None,
+    threads: int | None = None,
+    db: Any = None,
+    return_stats: bool = False,
+) -> Answer:
+    """Solve A x = b for any square A.
+
+    Parameters
+    ----------
+    A : sparse matrix or array, shape (n, n)
+        Real or complex.
+    b : array_like, shape (n,) or (n, 1)
+    x0 : array_like, optional
+        First guess; zero by default.
+    rtol, atol : float
+        Converged when ||b - A x|| <= max(rtol ||b||, atol), for the true residual.
+    maxiter : int, optional
+        Most steps, of two products each; 10 n by default.
+    M : sparse matrix, array or LinearOperator, optional
+        Preconditioner from the right, an approximation of A^-1.
+    callback : callable, optional
+        Called with x after each step.
+    threads, db
+        As for :class:`akx.MatrixPowers`.
+    return_stats : bool
+        Return a :class:`akx.solvers.SolveStats` too.
+
+    Returns
+    -------
+    x : ndarray
+        In the shape of b.
+    info : int
+        0 where converged; the number of steps where they ran out or the attainable accuracy was met first; -10, -11 or
+        -12 for a breakdown that a new beginning does not cure.
+    stats : SolveStats
+        With `return_stats`.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError, MatrixError
+    """
+    system = make_system("bicgstab", A, b, x0, rtol=rtol, atol=atol, M=M, callback=callback, threads=threads, db=db)
+    most = check_maxiter(maxiter, system.n)
+    return iterate(Recurrence(system), most, lambda state, _: state.step(), return_stats=return_stats)
+
+
+@dataclass
+class Recurrence:
+    """The vectors of BiCGStab between two steps, and one step.
+
+    Attributes
+    ----------
+    W : (6, n) array
+        Rows p, v, r~, r (s within a step), t, x.
+    norm : float
+        Of r, by the recurrence.
+    rho : complex
+        (r~, r).
+    alphas, betas : list
+        Coefficients since the last beginning: those of BiCG, whose tridiagonal matrix has its Ritz values.
+    steps : int
+        Steps in all.
+    """
+
+    system: System
+    W: NDArray[Any] = field(init=False)
+    norm: float = 0.0
+    rho: complex = 0.0
+    shadow_norm: float = 0.0
+    steps: int = 0
+    alphas: list[complex] = field(default_factory=list)
+    betas: list[complex] = field(default_factory=list)
+    began: float = field(default_factory=time.perf_counter)
+
+    def __post_init__(self) -> None:
+        system = self.system
+        self.work = VectorWork(system.dtype, system.threads)
+        self.W = system.rows(6)
+        self.W[_X] = system.x
+        if system.zero_guess:
+            self.r[:] = system.b
+            self.norm = system.norm_b
+        else:
+            self.norm = system.residual(self.x, self.r)
+        self.begin()
+
+    p = property(lambda self: self.W[_P])
+    r = property(lambda self: self.W[_R])
+    x = property(lambda self: self.W[_X])
+    shadow = property(lambda self: self.W[_SHADOW])
+
+    def begin(self, seed: int = 0) -> None:
+        """Begin from r: p = r, and r~ = r, or random with a seed other than 0."""
+        self.W[_P] = self.r
+        self.shadow[:] = self.r if seed == 0 else np.random.default_rng(seed).standard_normal(self.system.n)
+        self.measure()
+        self.alphas.clear()
+        self.betas.clear()
+
+    def measure(self) -> None:
+        """The norms of r and r~, and (r~, r), from the vectors."""
+        G = self.work.gram(self.W[_SHADOW : _R + 1])
+        self.shadow_norm, self.norm = (float(v) for v in np.sqrt(G.diagonal().real))
+        self.rho = G[0, 1]
+
+    def replace(self) -> float:
+        """r = b - A x; its norm."""
+        self.norm = self.system.residual(self.x, self.r)
+        return self.norm
+
+    def step(self) -> str:
+        """One step. What it came to: ``""``, or the name of a breakdown; x is good in any case but ``"overflow"``."""
+        system, W, advance = self.system, self.W, self.work.advance
+        tiny = NOISE * float(np.finfo(system.dtype).eps)
+        if abs(self.rho) <= tiny * self.shadow_norm * self.norm:
+            return "rho"
+        self.steps += 1
+        p_hat = system.precondition(self.p)
+        system.product(p_hat, W[_V])
+        with system.stats.phase("vectors"):
+            # (1)
+            rv = self.work.gram(W[_V : _SHADOW + 1])[1, 0]
+            if not np.isfinite(rv):
+                return "overflow"
+            alpha = self.rho / rv if rv != 0 else np.inf
+            if not np.isfinite(alpha):
+                return "alpha"
+            advance(np.array([[-alpha]]), W[_V : _V + 1], self.r)
+        s_hat = system.precondition(self.r)
+        system.product(s_hat, W[_T])
+        with system.stats.phase("vectors"):
+            # (2)
+            G = self.work.gram(W[_SHADOW : _T + 1])
+            ss, tt, ts, rs, rt = G[1, 1].real, G[2, 2].real, G[2, 1], G[0, 1], G[0, 2]
+            if not np.isfinite(ss + tt + abs(ts) + abs(rs) + abs(rt)):
+                return "overflow"
+            norm_s = float(np.sqrt(ss))
+            lost = tt == 0 or abs(ts) <= tiny * norm_s * np.sqrt(tt)
+            if norm_s <= system.target or lost:
+                self._add_to_x(alpha, p_hat)
+                self.norm = norm_s
+                return "" if norm_s <= system.target else "omega"
+            omega = ts / tt
+            # (3), (4)
+            rho = rs - omega * rt
+            beta = rho / self.rho * alpha / omega
+            plain = system.M is None
+            advance(np.array([[alpha if plain else 0, 0], [beta, -beta * omega]]), W[_P : _V + 1], self.x)
+            advance(np.array([[omega if plain else 0, 0], [1, -omega]]), W[_R : _T + 1], self.x)
+            advance(np.array([[1.0]]), W[_R : _R + 1], self.p)
+            if not plain:
+                self._add_to_x(alpha, p_hat)
+                self._add_to_x(omega, s_hat)
+            square = ss - abs(ts) ** 2 / tt
+            if square <= _CANCELLED * ss:
+                square = self.work.gram(W[_R : _R + 1])[0, 0].real
+            if not np.isfinite(square):
+                return "overflow"
+            self.norm, self.rho = float(np.sqrt(square)), rho
+            self.alphas.append(alpha)
+            self.betas.append(beta)
+        return ""
+
+    def _add_to_x(self, factor: complex, v: NDArray[Any]) -> None:
+        """x += factor v."""
+        self.work.advance(np.array([[factor]]), v.reshape(1, -1), self.x)
+
+
+def iterate(state: Recurrence, most: int, advance: Callable[[Recurrence, int], str], *, return_stats: bool) -> Answer:
+    """Advance until the true residual is small enough, or nothing helps any more.
+
+    Parameters
+    ----------
+    state : Recurrence
+        Begun.
+    most : int
+        Most steps.
+    advance : callable
+        ``advance(state, left)`` does one step or several, at most `left`, and names a breakdown or returns ``""``.
+    """
+    system = state.system
+    stats, best, in_vain = system.stats, state.norm, 0
+
+    def finish(info: int, reason: str) -> Answer:
+        answer = system.finish(state.x, info=info, reason=reason, iterations=state.steps, return_stats=return_stats)
+        stats.seconds["total"] = time.perf_counter() - state.began
+        return answer
+
+    if system.norm_b == 0.0:
+        state.x[:] = 0
+        return finish(0, "the right-hand side is zero")
+    stats.residuals.append(state.norm)
+    while True:
+        trouble = ""
+        if state.norm > system.target:
+            if state.steps >= most:
+                return finish(max(1, most), f"not converged after {most} steps")
+            before = state.steps
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                trouble = advance(state, most - state.steps)
+            if state.steps > before and not trouble:
+                stats.residuals.append(state.norm)
+                system.say(state.x.reshape(system.shape))
+        if not trouble and state.norm > system.target:
+            continue
+        # The recurrence says converged, or it broke down: what does the true residual say?
+        if trouble == "overflow" and not np.isfinite(state.x).all():
+            state.x[:] = system.x  # the best one
+        said, true = state.norm, state.replace()
+        if true <= system.target:
+            return finish(0, "converged")
+        if true < _BETTER * best:
+            best, in_vain = true, 0
+            system.x[:] = state.x
+        else:
+            in_vain += 1
+            if in_vain >= (_TRIES if trouble else _PATIENCE) or not np.isfinite(true):
+                if not true <= best:
+                    state.x[:] = system.x
+                if trouble:
+                    return finish(_CODES[trouble], f"breakdown: {_WORDS[trouble]}")
+                return finish(
+                    max(1, state.steps),
+                    f"stagnated: a residual of {best:.1e} is what can be attained in {system.dtype}, "
+                    f"above the target of {system.target:.1e}",
+                )
+        why = _WORDS[trouble] if trouble else f"the true residual was {true:.2e} where the recurrence said {said:.2e}"
+        stats.notes.append(f"step {state.steps}: begun again, as {why}")
+        state.begin(seed=in_vain if trouble else 0)
+
+
+def check_maxiter(maxiter: Any, n: int) -> int:
+    """The most steps: `maxiter`, or SciPy's 10 n."""
+    if maxiter is None:
+        return 10 * n
+    if isinstance(maxiter, bool) or not isinstance(maxiter, (int, np.integer)) or maxiter < 0:
+        raise ArgumentError("maxiter is out of range", expected="an integer >= 0", found=repr(maxiter))
+    return int(maxiter)

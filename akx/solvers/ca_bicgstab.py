@@ -1,0 +1,285 @@
+"""Communication-avoiding BiCGStab (Carson, Knight, Demmel 2013): s steps for one pass over the matrix.
+
+Every vector of the next s steps of BiCGStab lies in the span of Y = [P, R], the bases of 2s steps of p and of 2s - 1
+steps of r, with A Y c = Y B c for the small matrix B of the bases' recurrence. With the Gram matrix G = Y^H Y and
+g = r~^H Y the s steps are done on coordinates p', r', x' (p = Y p', r = Y r', x = x_m + Y x'):
+
+    1. Y by matrix powers of the two start vectors p and r, in one pass over the matrix
+    2. G and g in one pass over Y
+    3. for j = 0 .. s-1:
+           alpha = g.r' / g.Bp',   q' = r' - alpha Bp',   t' = Bq',   omega = (t', G q') / (t', G t')
+           x' += alpha p' + omega q',   r'_next = q' - omega t'
+           beta = g.r'_next / g.r' * alpha / omega,   p'_next = r'_next + beta (p' - omega Bp')
+    4. p, r, x from their coordinates in one pass over Y
+
+Words moved for s steps, in n: 4s to make Y beside the matrix, 4s + 3 to read it with r~ for G and g, 4s + 2 to read it
+for p, r, x, and 17 for those and r~: 12s + 22, where s classic steps move 21s and read the matrix 2s times. In
+multiply-adds it takes 4s products instead of 2s, and (4s + 3)^2 n / 2 for G.
+
+The first 2s steps are ordinary ones, and make progress: their coefficients are those of BiCG, whose tridiagonal matrix
+has the Ritz values that the basis is made from; so have those of the steps after them, which is where the values come
+from when the basis is made anew.
+
+How far coordinates can be trusted. Rounding errors of r are eps (|r'|, |y|), with |y| the norms of the basis' vectors,
+so that the amplification (|r'|, |y|) / ||r|| is known after each step for the price of a few operations. A step for
+which it passes 0.01 / sqrt(eps), and norms from G have less than four digits, is not taken: the block ends before it,
+and s is halved for the next. (The idea is that of Carson's adaptive s-step methods, 2018; but p = r after each
+beginning makes Y singular and does no harm: it is coordinates that are looked at, not the condition of Y.) After
+several good blocks s is doubled. The same sums bound how far b - A x has gone from r: where that passes
+sqrt(eps) ||r||, r is replaced by b - A x (van der Vorst, Ye 2000), for one product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.basis import Basis
+from akx.errors import ArgumentError, ArgumentTypeError, PlanError
+from akx.kernels.cpu.vectors import MOST_ROWS
+from akx.plan import Plan
+from akx.solvers.bases import CHOICES, basis_from_ritz
+from akx.solvers.bicgstab import NOISE, Recurrence, check_maxiter, iterate
+from akx.solvers.bicgstab_block import Coordinates, ritz_values
+from akx.solvers.system import Answer, make_system
+
+__all__ = ["ca_bicgstab"]
+
+#: Steps for each basis where nothing is asked for: its vectors are of degree 8, and G costs 180 multiply-adds a row.
+_AUTO = 4
+#: Good blocks after which s is raised again, and most Ritz values.
+_GOOD, _RITZ = 4, 32
+#: Amplification that is allowed, over 1 / sqrt(eps).
+_LIMIT = 0.01
+#: The largest s: as many vectors as a Gram matrix is made of.
+_MOST = (MOST_ROWS - 3) // 4
+
+
+def ca_bicgstab(
+    A: Any,
+    b: Any,
+    x0: Any = None,
+    *,
+    rtol: float = 1e-5,
+    atol: float = 0.0,
+    maxiter: int | None = None,
+    M: Any = None,
+    callback: Callable[[Any], object] | None = None,
+    s: int | str = "auto",
+    basis: str = "auto",
+    plan: Plan | None = None,
+    threads: int | None = None,
+    db: Any = None,
+    return_stats: bool = False,
+) -> Answer:
+    """Solve A x = b for any square A, reading it once for s steps.
+
+    Parameters
+    ----------
+    A, b, x0, rtol, atol, threads, db, return_stats
+        As for :func:`akx.solvers.bicgstab`.
+    maxiter : int, optional
+        Most steps, of two products each in the classic method; 10 n by default.
+    M : preconditioner of :mod:`akx.solvers.preconditioners`, optional
+        One that can be made part of the matrix. Others are for :func:`akx.solvers.bicgstab`.
+    callback : callable, optional
+        Called with x after each block of up to s steps.
+    s : int or ``"auto"``
+        Most steps for each pass over the matrix, at least 1; its bases are of degree 2s. Lowered by itself where the
+        basis is too ill-conditioned; never more than 15.
+    basis : str
+        ``"newton"`` (and ``"auto"``), ``"chebyshev"`` or ``"monomial"``.
+    plan : Plan, optional
+        A plan for k = 2s powers; by default the tuned one from the database, else a predicted one.
+
+    Returns
+    -------
+    x, info, stats
+        As for :func:`akx.solvers.bicgstab`.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError, MatrixError, PlanError
+    """
+    if M is not None:
+        return _with_preconditioner(
+            A, b, x0, M,
+            rtol=rtol, atol=atol, maxiter=maxiter, callback=callback, s=s, basis=basis, plan=plan,
+            threads=threads, db=db, return_stats=return_stats,
+        )  # fmt: skip
+    steps = _check_s(s, plan)
+    if basis not in CHOICES:
+        raise ArgumentError("unknown basis", expected=" or ".join(CHOICES), found=repr(basis))
+    system = make_system("ca_bicgstab", A, b, x0, rtol=rtol, atol=atol, callback=callback, threads=threads, db=db)
+    most = check_maxiter(maxiter, system.n)
+    state = Recurrence(system)
+    return iterate(state, most, _Blocks(state, steps, basis, plan).advance, return_stats=return_stats)
+
+
+@dataclass
+class _Blocks:
+    """Blocks of s steps, ordinary ones before the first basis and where no basis is usable.
+
+    Attributes
+    ----------
+    most : int
+        The largest s.
+    s : int
+        That of the next block.
+    gone : float
+        Bound of how far the true residual has gone from r.
+    """
+
+    state: Recurrence
+    most: int
+    kind: str
+    plan: Plan | None
+    s: int = 0
+    good: int = 0
+    classic: int = 0
+    gone: float = 0.0
+    norm_A: float = 0.0
+    ritz: NDArray[Any] | None = None
+    stale: bool = True
+    bases: dict[int, Basis] = field(default_factory=dict)
+    room: NDArray[Any] | None = None
+
+    def __post_init__(self) -> None:
+        self.most = self.s = min(self.most, _MOST)
+        self.classic = min(2 * self.most, _RITZ)
+        self.limit = _LIMIT / float(np.sqrt(np.finfo(self.state.system.dtype).eps))
+        self.eps = float(np.finfo(self.state.system.dtype).eps)
+
+    def advance(self, state: Recurrence, left: int) -> str:
+        """One block, or one ordinary step."""
+        if not state.alphas and self.ritz is not None:
+            self.gone = self.eps * state.norm  # a new beginning
+        if self.classic > 0:
+            self.classic -= 1
+            return state.step()
+        if self.stale:
+            self._find_ritz()
+        return self._block(min(self.s, left))
+
+    def _block(self, steps: int) -> str:
+        state, system, s = self.state, self.state.system, self.s
+        stats, work = system.stats, state.work
+        basis = self.bases[s]
+        m = 2 * (2 * s + 1)
+        # 1.
+        if self.room is None:
+            self.room = system.rows(4 * self.most + 3)
+        Y = self.room[:m]
+        with stats.phase("vectors"):
+            Y[0], Y[1], self.room[m] = state.p, state.r, state.shadow
+        plan = self.plan if self.plan is not None and self.plan.k == 2 * s else None
+        system.powers(Y[:2], Y.reshape(2 * s + 1, 2, system.n), basis, plan)
+        stats.s.append(s)
+        # 2.
+        with stats.phase("orthogonalize"):
+            G = work.gram(self.room[: m + 1])
+        if not np.isfinite(G).all():
+            return self._lower("a basis that overflows")
+        # 3.
+        with stats.phase("small"):
+            g, G = G[m, :m], G[:m, :m]
+            run = Coordinates(
+                basis, G, g, self.limit, system.target, NOISE * self.eps * state.shadow_norm, NOISE * self.eps
+            )
+            done, trouble = run.steps(steps)
+        if done == 0 and not trouble:
+            return self._lower(f"an amplification of {run.worst:.0e}")
+        if done:
+            # 4.
+            with stats.phase("vectors"):
+                work.advance(np.stack([run.x, run.p, run.r]), Y, state.x)
+                state.p[:], state.r[:] = Y[0], Y[1]
+                state.measure()
+            if not np.isfinite(state.norm):
+                return "overflow"
+            state.steps += done
+            state.alphas += run.alphas
+            state.betas += run.betas
+            self.gone += self.eps * (run.sum_r + self.norm_A * run.sum_x)
+            self._judge(run, done, steps)
+        if not trouble and state.norm > system.target and self.gone > np.sqrt(self.eps) * state.norm:
+            said, true = state.norm, state.replace()
+            state.measure()
+            self.gone = self.eps * true
+            stats.notes.append(f"step {state.steps}: residual replaced, {true:.2e} for {said:.2e}")
+        return trouble
+
+    def _judge(self, run: Coordinates, done: int, wanted: int) -> None:
+        """Lower or raise s by what became of a block."""
+        off = abs(self.state.norm - run.norm) > 0.1 * self.state.norm
+        if run.stopped or off:
+            why = (
+                "norms from G that are off" if off else f"an amplification of {run.worst:.0e} after {done} of {wanted}"
+            )
+            self._lower(why + " steps" * (not off))
+            return
+        self.good += 1
+        if self.good >= _GOOD and 2 * self.s <= self.most:
+            self.s, self.good, self.stale = 2 * self.s, 0, True
+            self.state.system.stats.notes.append(f"step {self.state.steps}: s raised to {self.s}")
+
+    def _lower(self, why: str) -> str:
+        """Half of s and a new basis; ordinary steps where s is 1 already."""
+        self.good, self.stale = 0, True
+        if self.s > 1:
+            self.s = (self.s + 1) // 2
+            self.state.system.stats.notes.append(f"step {self.state.steps}: s lowered to {self.s} by {why}")
+        else:
+            self.classic = 2 * _GOOD
+            self.state.system.stats.notes.append(f"step {self.state.steps}: {self.classic} ordinary steps, by {why}")
+        return ""
+
+    def _find_ritz(self) -> None:
+        """Bases of this s from the Ritz values that are known now."""
+        state, system = self.state, self.state.system
+        with system.stats.phase("setup"):
+            if self.norm_A == 0.0:
+                self.norm_A = float(abs(system.matrix.to_scipy()).sum(axis=1).max())
+            found = ritz_values(state.alphas[-_RITZ:], state.betas[-_RITZ:], self.norm_A)
+            if found.size and (self.ritz is None or found.size >= min(2 * self.s, self.ritz.size)):
+                self.ritz = found
+            if self.ritz is None or not self.ritz.size:
+                self.ritz = np.array([self.norm_A])
+            basis = basis_from_ritz(self.kind, self.ritz, 2 * self.s, real=system.dtype.kind != "c")
+        self.bases = {self.s: basis}
+        self.stale = False
+        system.stats.basis = basis.kind
+
+
+def _with_preconditioner(A: Any, b: Any, x0: Any, M: Any, **options: Any) -> Answer:
+    """The same with M made part of the matrix."""
+    if not getattr(M, "folds", False):
+        raise ArgumentError(
+            "ca_bicgstab takes no preconditioner that cannot be made part of the matrix",
+            expected="jacobi or spai of akx.solvers.preconditioners",
+            found=type(M).__name__,
+            hint="use akx.solvers.bicgstab",
+        )
+    answer: Answer = import_module("akx.solvers.preconditioners").solve_folded(ca_bicgstab, A, b, x0, M=M, **options)
+    return answer
+
+
+def _check_s(s: Any, plan: Any) -> int:
+    if plan is not None and not isinstance(plan, Plan):
+        raise ArgumentTypeError("plan is not a Plan", found=type(plan).__name__, hint="use Plan.from_json")
+    if isinstance(s, str) and s == "auto":
+        if plan is None:
+            return _AUTO
+        s = max(1, plan.k // 2)
+    if isinstance(s, (bool, str)) or not isinstance(s, (int, np.integer)) or s < 1:
+        raise ArgumentError("s is out of range", expected="an integer >= 1, or 'auto'", found=repr(s))
+    if plan is not None and plan.k != 2 * s:
+        raise PlanError(
+            "plan is for another k", expected=f"k = 2 s = {2 * s}", found=f"k = {plan.k}", hint="tune again"
+        )
+    return int(s)

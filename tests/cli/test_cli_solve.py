@@ -1,0 +1,145 @@
+"""``akx solve``: what it prints, writes and returns, with the solver's own clock taken out of the golden text."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from rich.console import Console
+
+import akx as library
+from akx.cli import solve as solve_command
+from akx.io import read_vector, write_vector
+from cli.golden import check_shape, check_text
+from cli.running import Ran
+
+
+@pytest.fixture(scope="module")
+def convection(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A nonsymmetric matrix of 300 rows."""
+    path = tmp_path_factory.mktemp("solve") / "convection.mtx"
+    A = sp.diags_array([-1.6, 3.0, -0.6, 0.3], offsets=[-1, 0, 1, 7], shape=(300, 300))
+    library.io.write_matrix(path, sp.csr_array(A))
+    return path
+
+
+def residual(path: Path, x: Any, b: Any) -> float:
+    return float(np.linalg.norm(b - library.read_matrix(path) @ x) / np.linalg.norm(b))
+
+
+def test_json_and_the_answer_in_a_file(akx: Callable[..., Ran], convection: Path, tmp_path: Path) -> None:
+    out = tmp_path / "x.mtx"
+    ran = akx("solve", convection, "--method", "ca_bicgstab", "--json", "-o", out, "--rtol", 1e-10)
+    assert (ran.code, ran.err) == (0, "")
+    data = ran.json
+    assert (data["schema"], data["info"], data["converged"], data["output"]) == (1, 0, True, str(out))
+    assert data["residual"] <= data["target"]
+    assert data["matrix_passes"] < data["products"]
+    assert residual(convection, read_vector(out), np.ones(300)) <= 1e-10
+    check_shape("solve.json", data)
+
+
+def test_text(akx: Callable[..., Ran], convection: Path) -> None:
+    ran = akx("solve", convection, "--method", "bicgstab")
+    assert ran.code == 0
+    text = re.sub(r"(time +).*", r"\1TIME", ran.out.replace(str(convection), "convection.mtx"))
+    check_text("solve.txt", re.sub(r"residual  \S+", "residual  RESIDUAL", text))
+
+
+def test_an_answer_that_is_not_good_enough_is_exit_code_3(
+    akx: Callable[..., Ran], convection: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "x.mtx"
+    ran = akx("solve", convection, "--method", "bicgstab", "--maxiter", 2, "-o", out)
+    assert ran.code == 3
+    assert "NOT CONVERGED" in ran.out
+    assert "not solved" in ran.err
+    assert out.exists()
+    ran = akx("solve", convection, "--method", "bicgstab", "--maxiter", 2, "--json")
+    assert (ran.code, ran.json["converged"]) == (3, False)
+    assert ran.json["info"] > 0
+
+
+def test_right_hand_sides(akx: Callable[..., Ran], convection: Path, tmp_path: Path) -> None:
+    out, given = tmp_path / "x.mtx", tmp_path / "b.mtx"
+    b = library.read_matrix(convection) @ np.arange(300.0)
+    write_vector(given, b)
+    assert akx("solve", convection, "--rhs", given, "-o", out, "--rtol", 1e-12).code == 0
+    np.testing.assert_allclose(read_vector(out), np.arange(300.0), atol=1e-6)
+    first = akx("solve", convection, "--rhs", "random", "--json").json
+    assert first["residuals"] == akx("solve", convection, "--rhs", "random", "--json").json["residuals"]
+    assert first["converged"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--rhs", "absent.mtx"], "absent.mtx"),
+        (["-o", "/no/such/folder/x.mtx"], "no folder"),
+        (["--rtol", -1], "rtol"),
+        (["--s", 0], "--s"),
+        (["--threads", 0], "--threads"),
+        (["--maxiter", -2], "maxiter"),
+        (["--method", "jacobi"], "jacobi"),
+    ],
+)
+def test_bad_input_is_one_line(akx: Callable[..., Ran], convection: Path, arguments: list[Any], says: str) -> None:
+    ran = akx("solve", convection, *arguments)
+    assert ran.code == 2
+    assert says in ran.error
+
+
+def test_a_right_hand_side_of_another_size(akx: Callable[..., Ran], convection: Path, tmp_path: Path) -> None:
+    write_vector(tmp_path / "b.mtx", np.ones(7))
+    assert "300 entries" in akx("solve", convection, "--rhs", tmp_path / "b.mtx").error
+
+
+def test_the_residual_is_said_while_it_falls(
+    akx: Callable[..., Ran], convection: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(solve_command, "_PAUSE", 0.0)
+    lines = [line for line in akx("solve", convection, "--method", "bicgstab").err.splitlines() if "residual" in line]
+    values = [float(re.search(r"residual (\S+)", line).group(1)) for line in lines]  # type: ignore[union-attr]
+    assert len(values) >= 3
+    assert all(b <= 0.11 * a for a, b in pairwise(values))
+    assert akx("solve", convection, "--method", "bicgstab", "--json").err == ""
+    screen = io.StringIO()
+    terminal = Console(file=screen, force_terminal=True, width=140, color_system=None)
+    monkeypatch.setattr(solve_command, "status_console", lambda: terminal)
+    assert akx("solve", convection, "--method", "bicgstab", "--json").code == 0
+    assert "residual" in screen.getvalue()
+
+
+def test_a_plot(akx: Callable[..., Ran], convection: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "residuals.svg"
+    assert akx("solve", convection, "--plot", picture).code == 0
+    assert "<svg" in picture.read_text()
+    assert "format" in akx("solve", convection, "--plot", tmp_path / "residuals.nonsense").error
+
+
+def test_a_plot_without_matplotlib(
+    akx: Callable[..., Ran], convection: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import akx.report.convergence as convergence
+
+    monkeypatch.setattr(convergence, "find_spec", lambda _: None)
+    assert "akx[plot]" in akx("solve", convection, "--plot", tmp_path / "p.png").error
+
+
+@pytest.mark.parametrize("options", [["jacobi"], ["spai", "--tau", 0.5], ["chebyshev", "--degree", 3]])
+def test_preconditioners(akx: Callable[..., Ran], convection: Path, options: list[Any], tmp_path: Path) -> None:
+    pytest.importorskip("akx.solvers.preconditioners")
+    out = tmp_path / "x.mtx"
+    ran = akx("solve", convection, "--method", "bicgstab", "--json", "-o", out, "--precond", *options)
+    assert ran.code == 0
+    assert ran.json["preconditioner"]["name"] == options[0]
+    assert ran.json["preconditioner"]["seconds"] > 0
+    assert residual(convection, read_vector(out), np.ones(300)) <= 1e-8

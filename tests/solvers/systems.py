@@ -1,0 +1,41 @@
+"""Small systems that every solver of a family should solve."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+
+def spd(n: int = 300, dtype: Any = float) -> sp.csr_array:
+    """Hermitian positive definite, condition about 40: a chain with a varying diagonal; complex with complex phases."""
+    diagonal = 2.1 + np.abs(np.sin(np.arange(n)))
+    off = -np.ones(n - 1, dtype=dtype)
+    if np.dtype(dtype).kind == "c":
+        off = off * np.exp(0.7j * np.arange(n - 1))
+    return sp.csr_array(sp.diags_array([off.conj(), diagonal, off], offsets=[-1, 0, 1]).astype(dtype))
+
+
+def nonsymmetric(n: int = 300, dtype: Any = float) -> sp.csr_array:
+    """Convection and diffusion along a line, upwinded, with a spectrum in the right half plane."""
+    A = sp.diags_array([-1.6, 3.0, -0.6, 0.3], offsets=[-1, 0, 1, 7], shape=(n, n)).astype(dtype)
+    if np.dtype(dtype).kind == "c":
+        A = A + sp.diags_array(0.4j * np.cos(np.arange(n)))
+    return sp.csr_array(A.astype(dtype))
+
+
+def fitting(name: str, n: int = 300, dtype: Any = float) -> sp.csr_array:
+    """A matrix that the solver is meant for."""
+    return spd(n, dtype) if name.endswith("cg") else nonsymmetric(n, dtype)
+
+
+def rhs(n: int, dtype: Any = float, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    b = rng.standard_normal(n)
+    return (b + 1j * rng.standard_normal(n) if np.dtype(dtype).kind == "c" else b).astype(dtype)
+
+
+def relative(A: Any, x: np.ndarray, b: np.ndarray) -> float:
+    """||b - A x|| / ||b||."""
+    return float(np.linalg.norm(b - A @ x) / np.linalg.norm(b))

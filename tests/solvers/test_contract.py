@@ -1,0 +1,366 @@
+"""What every solver promises, written once: SciPy's meanings, no false success, a full record, the same bits again."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import scipy.sparse.linalg as sla
+from scipy.sparse.linalg import aslinearoperator
+from solvers.systems import fitting, nonsymmetric, relative, rhs, spd
+
+import akx
+from akx.errors import ArgumentError, ArgumentTypeError, MatrixError
+from akx.solvers import SOLVERS
+
+Solver = Callable[..., Any]
+DTYPES = [np.float32, np.float64, np.complex64, np.complex128]
+
+
+def is_ca(name: str) -> bool:
+    return name.startswith("ca_")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_solves_in_every_type(name: str, solver: Solver, dtype: Any) -> None:
+    A, b = fitting(name, dtype=dtype), rhs(300, dtype)
+    rtol = 1e-4 if np.finfo(dtype).eps > 1e-10 else 1e-10
+    x, info, stats = solver(A, b, rtol=rtol, return_stats=True)
+    assert info == 0
+    assert x.dtype == dtype
+    assert relative(A, x, b) <= rtol * 1.01
+    assert stats.converged
+    assert stats.residual <= stats.target
+
+
+def test_agrees_with_scipy(name: str, solver: Solver) -> None:
+    A, b = fitting(name), rhs(300)
+    method = name.removeprefix("ca_")
+    options = {"restart": 30} if method == "gmres" else {}
+    theirs, info = getattr(sla, method)(A, b, rtol=1e-11, **options)
+    assert info == 0
+    x, info = solver(A, b, rtol=1e-11, **options)
+    assert info == 0
+    np.testing.assert_allclose(x, theirs, rtol=1e-7, atol=1e-8 * np.abs(theirs).max())
+    np.testing.assert_allclose(x, sla.spsolve(sp.csc_array(A), b), rtol=1e-7, atol=1e-8 * np.abs(theirs).max())
+
+
+def test_the_answer_is_bit_for_bit_the_same(name: str, solver: Solver) -> None:
+    A, b = fitting(name), rhs(300)
+    first, second = (solver(A, b, rtol=1e-9)[0] for _ in range(2))
+    assert first.tobytes() == second.tobytes()
+
+
+def test_nothing_given_is_changed(name: str, solver: Solver) -> None:
+    A, b, x0 = fitting(name), rhs(300), rhs(300, seed=3)
+    before = A.copy(), b.copy(), x0.copy()
+    x, info = solver(A, b, x0=x0)
+    assert info == 0
+    assert not np.may_share_memory(x, x0)
+    assert not np.may_share_memory(x, b)
+    for now, then in zip((A.data, b, x0), (before[0].data, *before[1:]), strict=True):
+        assert np.array_equal(now, then)
+
+
+def test_column_and_integers(name: str, solver: Solver) -> None:
+    A = fitting(name, 60)
+    x, info = solver(A, np.ones((60, 1), dtype=np.int64), rtol=1e-8)
+    assert (x.shape, x.dtype, info) == ((60, 1), np.float64, 0)
+    assert relative(A, x[:, 0], np.ones(60)) <= 1e-8
+    wide, info = solver(fitting(name, 60, np.float32), rhs(60, np.float64), rtol=1e-10)
+    assert (wide.dtype, info) == (np.float64, 0)
+
+
+def test_a_zero_right_hand_side_has_the_answer_zero(name: str, solver: Solver) -> None:
+    for x0 in (None, np.ones(40)):
+        x, info, stats = solver(fitting(name, 40), np.zeros(40), x0=x0, return_stats=True)
+        assert (info, stats.converged, stats.iterations) == (0, True, 0)
+        assert not x.any()
+
+
+def test_an_exact_guess_takes_no_step(name: str, solver: Solver) -> None:
+    A, exact = fitting(name, 80), rhs(80)
+    x, info, stats = solver(A, A @ exact, x0=exact, return_stats=True)
+    assert (info, stats.iterations) == (0, 0)
+    np.testing.assert_array_equal(x, exact)
+
+
+def test_a_good_guess_saves_steps(name: str, solver: Solver) -> None:
+    A, exact = fitting(name), rhs(300)
+    b = A @ exact
+    _, _, cold = solver(A, b, rtol=1e-9, return_stats=True)
+    x, info, warm = solver(A, b, x0=exact * (1 + 1e-7), rtol=1e-9, return_stats=True)
+    assert info == 0
+    assert warm.iterations < cold.iterations
+    assert relative(A, x, b) <= 1e-9
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_tiny_systems(name: str, solver: Solver, n: int) -> None:
+    A = sp.csr_array(np.diag(np.arange(2.0, 2.0 + n)) + (0.5 * np.eye(n, k=1) + 0.5 * np.eye(n, k=-1)))
+    b = np.arange(1.0, n + 1)
+    x, info = solver(A, b, rtol=1e-12)
+    assert info == 0
+    np.testing.assert_allclose(x, np.linalg.solve(A.toarray(), b), rtol=1e-10)
+
+
+def test_the_identity_and_a_diagonal(name: str, solver: Solver) -> None:
+    b = rhs(50)
+    x, info = solver(sp.eye_array(50, format="csr"), b)
+    assert info == 0
+    np.testing.assert_allclose(x, b, rtol=1e-12)
+    diagonal = np.linspace(1.0, 4.0, 50)
+    x, info = solver(sp.csr_array(sp.diags_array(diagonal)), b, rtol=1e-10)
+    assert info == 0
+    np.testing.assert_allclose(x, b / diagonal, rtol=1e-8)
+
+
+@pytest.mark.parametrize("most", [0, 1, 3])
+def test_iterations_that_run_out_are_info(name: str, solver: Solver, most: int) -> None:
+    A, b = fitting(name), rhs(300)
+    options = {"restart": 3} if name.endswith("gmres") else {}
+    x, info, stats = solver(A, b, rtol=1e-12, maxiter=most, return_stats=True, **options)
+    assert info > 0
+    assert not stats.converged
+    assert stats.iterations <= most * (3 if name.endswith("gmres") else 1)
+    assert stats.reason
+    assert stats.residual == pytest.approx(np.linalg.norm(b - A @ x))
+
+
+def test_atol_and_rtol_are_scipys(name: str, solver: Solver) -> None:
+    A, b = fitting(name), 1e3 * rhs(300)
+    size = float(np.linalg.norm(b))
+    for rtol, atol in ((1e-6, 0.0), (0.0, 1e-2), (1e-9, 1e-1 * size)):
+        x, info, stats = solver(A, b, rtol=rtol, atol=atol, return_stats=True)
+        assert info == 0
+        assert stats.target == pytest.approx(max(rtol * size, atol))
+        assert np.linalg.norm(b - A @ x) <= stats.target * (1 + 1e-9)
+
+
+def test_what_cannot_be_attained_is_never_called_converged(name: str, solver: Solver) -> None:
+    A, b = fitting(name), rhs(300)
+    x, info, stats = solver(A, b, rtol=1e-30, maxiter=2000, return_stats=True)
+    assert info != 0
+    assert not stats.converged
+    assert relative(A, x, b) < 1e-11  # as good as it gets all the same
+    assert stats.reason
+
+
+def test_the_record(name: str, solver: Solver) -> None:
+    A, b = fitting(name), rhs(300)
+    x, info, stats = solver(A, b, rtol=1e-8, return_stats=True)
+    assert info == 0
+    assert stats.method == name
+    assert stats.residuals[0] == pytest.approx(np.linalg.norm(b))
+    assert stats.residuals[-1] == stats.residual == pytest.approx(np.linalg.norm(b - A @ x), rel=1e-6)
+    assert stats.iterations > 0
+    assert stats.products >= stats.iterations
+    assert stats.matrix_passes <= stats.products
+    assert stats.seconds["matrix"] > 0
+    assert stats.reason
+    if is_ca(name):
+        assert all(s >= 1 for s in stats.s)
+    else:
+        assert (stats.s, stats.basis) == ([], "")
+    assert json.loads(json.dumps(stats.to_json()))["method"] == name
+
+
+def test_communication_is_avoided(name: str, solver: Solver) -> None:
+    if not is_ca(name):
+        pytest.skip("a classic solver")
+    A, b = fitting(name, 2000), rhs(2000)
+    A = sp.csr_array(A - (0.099 if name.endswith("cg") else 0.6) * sp.eye_array(2000))  # more steps
+    _, info, stats = solver(A, b, rtol=1e-9, s=4, return_stats=True)
+    assert info == 0
+    assert max(stats.s) == 4
+    assert stats.basis == "newton"
+    classic = SOLVERS[name.removeprefix("ca_")](A, b, rtol=1e-9, return_stats=True)[2]
+    assert stats.matrix_passes < 0.75 * classic.matrix_passes
+
+
+@pytest.mark.parametrize("basis", ["newton", "chebyshev", "monomial"])
+@pytest.mark.parametrize("s", [1, 2, 3, 5])
+def test_every_s_and_basis(name: str, solver: Solver, s: int, basis: str) -> None:
+    if not is_ca(name):
+        pytest.skip("a classic solver")
+    for dtype in (np.float64, np.complex128):
+        A, b = fitting(name, 150, dtype), rhs(150, dtype)
+        x, info = solver(A, b, rtol=1e-9, s=s, basis=basis)
+        assert info == 0
+        assert relative(A, x, b) <= 1e-9
+
+
+def test_a_callback_is_called(name: str, solver: Solver) -> None:
+    seen: list[Any] = []
+    A, b = fitting(name), rhs(300)
+    options = {} if name.endswith("gmres") else {"callback": lambda x: seen.append(x.copy())}
+    x, info, stats = solver(A, b, rtol=1e-8, return_stats=True, **(options or {"callback": seen.append}))
+    assert info == 0
+    assert 1 <= len(seen) <= stats.iterations + 1
+    if name.endswith("gmres"):
+        values = np.array(seen, dtype=float)
+        assert (values[1:] <= values[:-1] * (1 + 1e-6)).all()
+        assert values[-1] <= 1.1e-8
+    else:
+        np.testing.assert_allclose(relative(A, seen[-1], b), relative(A, x, b), atol=1e-4)
+        assert seen[-1].shape == b.shape
+
+
+def test_a_callback_may_stop_it(name: str, solver: Solver) -> None:
+    def stop(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        solver(fitting(name), rhs(300), callback=stop, rtol=1e-10)
+
+
+@pytest.mark.parametrize("form", ["sparse", "operator"])
+def test_preconditioners(name: str, solver: Solver, form: str) -> None:
+    scale = np.logspace(0, 4, 300)
+    half = sp.diags_array(np.sqrt(scale))
+    A = sp.csr_array(half @ fitting(name) @ half)
+    b = A @ rhs(300)
+    jacobi = sp.csr_array(sp.diags_array(1 / A.diagonal()))
+    M = jacobi if form == "sparse" else aslinearoperator(jacobi)
+    if is_ca(name):
+        with pytest.raises(ArgumentError, match="precondition"):
+            solver(A, b, M=M)
+        return
+    x, info, stats = solver(A, b, M=M, rtol=1e-9, return_stats=True)
+    assert info == 0
+    assert relative(A, x, b) <= 1e-9
+    assert stats.seconds["precondition"] > 0
+    _, _, plain = solver(A, b, rtol=1e-9, maxiter=2000, return_stats=True)
+    assert stats.iterations < plain.iterations
+    if not name.endswith("cg"):
+        C = sp.csr_array(A + 0.1j * sp.diags_array(A.diagonal()))
+        M = sp.csr_array(sp.diags_array(1 / C.diagonal()))
+        x, info = solver(C, b, M=M, rtol=1e-9)
+        assert info == 0
+        assert relative(C, x, b) <= 1e-9
+
+
+def test_a_singular_consistent_system(name: str, solver: Solver) -> None:
+    n = 60
+    A = sp.lil_array(sp.diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(n, n)))
+    A[0, 0] = A[-1, -1] = 1.0  # Neumann: constants are the null space
+    A = sp.csr_array(A)
+    b = A @ rhs(n)
+    x, info = solver(A, b, rtol=1e-7, maxiter=400)
+    assert info == 0 or relative(A, x, b) > 1e-7
+    if name.endswith("cg"):
+        assert info == 0
+
+
+def test_a_singular_system_without_solution_is_not_solved(name: str, solver: Solver) -> None:
+    A = sp.csr_array(sp.diags_array(np.r_[np.ones(20), 0.0]))
+    b = np.ones(21)
+    x, info, stats = solver(A, b, rtol=1e-6, maxiter=200, return_stats=True)
+    assert info != 0
+    assert not stats.converged
+    assert np.isfinite(x).all()
+    assert stats.reason
+
+
+def test_an_indefinite_system_is_solved_or_not_but_never_falsely(name: str, solver: Solver) -> None:
+    A = sp.csr_array(spd(120) - 2.0 * sp.eye_array(120))
+    b = rhs(120)
+    x, info, stats = solver(A, b, rtol=1e-8, maxiter=2000, return_stats=True)
+    assert (info == 0) == (relative(A, x, b) <= 1e-8) == stats.converged
+    assert np.isfinite(x).all()
+    B = sp.csr_array(sp.diags_array(np.r_[-np.ones(5), np.ones(5)]))
+    x, info, stats = solver(B, np.ones(10), rtol=1e-8, return_stats=True)  # p.Ap = 0 at once
+    assert (info == 0) == (relative(B, x, np.ones(10)) <= 1e-8)
+    if name.endswith("cg") and info != 0:
+        assert "positive definite" in stats.reason
+
+
+def test_a_skew_symmetric_system_is_never_falsely_solved(name: str, solver: Solver) -> None:
+    A = sp.csr_array(sp.diags_array([-1.0, 1.0], offsets=[-1, 1], shape=(40, 40)))
+    b = rhs(40)
+    x, info, stats = solver(A, b, rtol=1e-8, maxiter=500, return_stats=True)
+    assert (info == 0) == (relative(A, x, b) <= 1e-8)
+    assert np.isfinite(x).all()
+    assert info == 0 or stats.reason
+
+
+def test_a_nonsymmetric_system(name: str, solver: Solver) -> None:
+    A, b = nonsymmetric(), rhs(300)
+    x, info = solver(A, b, rtol=1e-8, maxiter=1000)
+    assert (info == 0) == (relative(A, x, b) <= 1e-8)
+    if not name.endswith("cg"):
+        assert info == 0
+
+
+@pytest.mark.parametrize("factor", [1e-120, 1e-30, 1e30, 1e120])
+def test_scale_does_not_matter(name: str, solver: Solver, factor: float) -> None:
+    A, b = fitting(name), rhs(300)
+    x, info = solver(sp.csr_array(A * factor), b, rtol=1e-8)
+    assert info == 0
+    assert relative(A, x * factor, b) <= 1.01e-8
+    x, info = solver(A, b * factor, rtol=1e-8)
+    assert info == 0
+    assert relative(A, x / factor, b) <= 1.01e-8
+
+
+@pytest.mark.parametrize(
+    ("error", "change"),
+    [
+        (ArgumentTypeError, {"A": aslinearoperator(sp.eye_array(40))}),
+        (MatrixError, {"A": sp.csr_array(np.ones((3, 4)))}),
+        (ArgumentError, {"b": np.ones(39)}),
+        (ArgumentError, {"b": np.ones((40, 2))}),
+        (ArgumentError, {"b": np.full(40, np.inf)}),
+        (ArgumentError, {"b": np.full(40, 1e-200)}),
+        (ArgumentError, {"b": np.full(40, 1e200)}),
+        (ArgumentError, {"x0": np.ones(3)}),
+        (ArgumentError, {"rtol": -1.0}),
+        (ArgumentError, {"rtol": np.nan}),
+        (ArgumentError, {"atol": "legacy"}),
+        (ArgumentError, {"maxiter": -1}),
+        (ArgumentError, {"maxiter": 2.5}),
+        (ArgumentTypeError, {"callback": 3}),
+        ((ArgumentError, MatrixError), {"M": sp.eye_array(3)}),
+    ],
+)
+def test_bad_arguments(name: str, solver: Solver, error: Any, change: dict[str, Any]) -> None:
+    given: dict[str, Any] = {"A": fitting(name, 40), "b": np.ones(40), **change}
+    with pytest.raises(error) as caught:
+        solver(given.pop("A"), given.pop("b"), **given)
+    assert isinstance(caught.value, akx.AkxError)
+
+
+@pytest.mark.parametrize(
+    "change", [{"s": 0}, {"s": 2.5}, {"s": "many"}, {"s": True}, {"basis": "fourier"}, {"plan": 3}]
+)
+def test_bad_arguments_of_ca_solvers(name: str, solver: Solver, change: dict[str, Any]) -> None:
+    if not is_ca(name):
+        pytest.skip("a classic solver")
+    with pytest.raises((ArgumentError, ArgumentTypeError)):
+        solver(fitting(name, 40), np.ones(40), **change)
+
+
+def test_the_signature_is_scipys(name: str, solver: Solver) -> None:
+    theirs = inspect.signature(getattr(sla, name.removeprefix("ca_"))).parameters
+    ours = inspect.signature(solver).parameters
+    for parameter, wanted in theirs.items():
+        assert parameter in ours
+        assert ours[parameter].kind == wanted.kind
+        if parameter not in ("restart", "callback_type"):
+            assert ours[parameter].default == wanted.default
+    assert {"threads", "db", "return_stats"} <= set(ours)
+    assert is_ca(name) == ({"s", "basis", "plan"} <= set(ours))
+    assert solver.__doc__
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads(name: str, solver: Solver, threads: int) -> None:
+    A, b = fitting(name), rhs(300)
+    x, info = solver(A, b, rtol=1e-9, threads=threads)
+    assert info == 0
+    assert relative(A, x, b) <= 1e-9
