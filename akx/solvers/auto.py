@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -215,12 +214,6 @@ def _call(
         own["restart"] = special["restart"]
     if name.startswith("ca_"):
         own |= {"s": special["s"], "basis": special["basis"]}
-        if own["M"] is None:
-            del own["M"]
-        elif getattr(own["M"], "folds", False):
-            folded = import_module("akx.solvers.preconditioners").solve_folded
-            there: Answer = folded(solver, A, b, x0, callback=callback, return_stats=return_stats, **own)
-            return there
     answer: Answer = solver(A, b, x0, callback=callback, return_stats=return_stats, **own)
     return answer
 

@@ -33,7 +33,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -46,6 +45,7 @@ from akx.plan import Plan
 from akx.solvers.bases import CHOICES, basis_from_ritz
 from akx.solvers.bicgstab import NOISE, Recurrence, check_maxiter, iterate
 from akx.solvers.bicgstab_block import Coordinates, ritz_values
+from akx.solvers.folding import solve_with
 from akx.solvers.system import Answer, make_system
 
 __all__ = ["ca_bicgstab"]
@@ -107,8 +107,8 @@ def ca_bicgstab(
     ArgumentError, ArgumentTypeError, MatrixError, PlanError
     """
     if M is not None:
-        return _with_preconditioner(
-            A, b, x0, M,
+        return solve_with(
+            ca_bicgstab, A, b, x0, M,
             rtol=rtol, atol=atol, maxiter=maxiter, callback=callback, s=s, basis=basis, plan=plan,
             threads=threads, db=db, return_stats=return_stats,
         )  # fmt: skip
@@ -254,19 +254,6 @@ class _Blocks:
         self.bases = {self.s: basis}
         self.stale = False
         system.stats.basis = basis.kind
-
-
-def _with_preconditioner(A: Any, b: Any, x0: Any, M: Any, **options: Any) -> Answer:
-    """The same with M made part of the matrix."""
-    if not getattr(M, "folds", False):
-        raise ArgumentError(
-            "ca_bicgstab takes no preconditioner that cannot be made part of the matrix",
-            expected="jacobi or spai of akx.solvers.preconditioners",
-            found=type(M).__name__,
-            hint="use akx.solvers.bicgstab",
-        )
-    answer: Answer = import_module("akx.solvers.preconditioners").solve_folded(ca_bicgstab, A, b, x0, M=M, **options)
-    return answer
 
 
 def _check_s(s: Any, plan: Any) -> int:

@@ -40,12 +40,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.errors import ArgumentError, PlanError
+from akx.errors import ArgumentError, ArgumentTypeError, PlanError
 from akx.kernels.cpu.vectors import VectorWork
 from akx.plan import Plan
 from akx.solvers.bases import CHOICES
 from akx.solvers.ca_cg_block import Block, Shifts, block_steps, recurrence_matrix
 from akx.solvers.cg import Steps, first_residual
+from akx.solvers.folding import solve_with
 from akx.solvers.stopping import Claims, limit_of
 from akx.solvers.system import Answer, System, make_system
 
@@ -90,8 +91,8 @@ def ca_cg(
         Converged where ||b - A x|| <= max(rtol ||b||, atol), by the true residual.
     maxiter : int, optional
         Most steps, counted as those of :func:`akx.solvers.cg.cg`; 10 n by default.
-    M : optional
-        Not taken here.
+    M : preconditioner of :mod:`akx.solvers.preconditioners`, optional
+        One that can be made part of the matrix, and keeps it Hermitian: :func:`jacobi`.
     callback : callable, optional
         Called as ``callback(xk)`` after each block of s steps, and after each ordinary step.
     s : int or ``"auto"``
@@ -123,20 +124,21 @@ def ca_cg(
     (0, True)
     """
     if M is not None:
-        raise ArgumentError(
-            "ca_cg takes no preconditioner beside the matrix",
-            found=type(M).__name__,
-            hint="make it part of the matrix, or use cg",
-        )
+        return solve_with(
+            ca_cg, A, b, x0, M,
+            rtol=rtol, atol=atol, maxiter=maxiter, callback=callback, s=s, basis=basis, plan=plan,
+            threads=threads, db=db, return_stats=return_stats,
+        )  # fmt: skip
     most = _steps_of(s, plan)
     if basis not in CHOICES:
         raise ArgumentError("unknown basis", expected=" or ".join(CHOICES), found=repr(basis))
     system = make_system("ca_cg", A, b, x0, rtol=rtol, atol=atol, callback=callback, threads=threads, db=db)
-    with system.stats.total():
-        return _Solve(system, most, basis, plan).run(limit_of(maxiter, 10 * system.n), return_stats)
+    return _Solve(system, most, basis, plan).run(limit_of(maxiter, 10 * system.n), return_stats)
 
 
 def _steps_of(s: Any, plan: Plan | None) -> int:
+    if plan is not None and not isinstance(plan, Plan):
+        raise ArgumentTypeError("plan is not a Plan", found=type(plan).__name__, hint="use Plan.from_json")
     if isinstance(s, str) and s == "auto":
         return _AUTO if plan is None else plan.k
     if isinstance(s, bool) or not isinstance(s, (int, np.integer)) or not 1 <= s <= _MOST:
@@ -172,7 +174,7 @@ class _Solve:
             why = "b is zero" if system.norm_b == 0 else "the first guess is good enough"
             return system.finish(V[3], info=0, reason=why, iterations=0, return_stats=return_stats)
         ordinary = _FIRST * self.most if self.most > 1 else limit
-        info, reason = limit, "the steps ran out"
+        info, reason = max(limit, 1), "the steps ran out"
         why = steps.begin(norm)
         while not why and stats.iterations < limit:
             why = self._ordinary() if stats.iterations < ordinary or self.s == 1 else self._block(limit)
@@ -246,7 +248,7 @@ class _Solve:
         if system.callback is not None:
             system.say(V[3].copy())
         self._count(found.made if found.made < most else s)
-        return ""
+        return self.steps.grown()
 
     def _watch(self, found: Block, G: NDArray[Any]) -> None:
         """Bound how far the residual has drifted from b - A x; replace it where that is sqrt(eps) of its norm.

@@ -97,8 +97,7 @@ def cg(
     (0, True)
     """
     system = make_system("cg", A, b, x0, rtol=rtol, atol=atol, M=M, callback=callback, threads=threads, db=db)
-    with system.stats.total():
-        return _solve(system, limit_of(maxiter, 10 * system.n), return_stats)
+    return _solve(system, limit_of(maxiter, 10 * system.n), return_stats)
 
 
 def _solve(system: System, limit: int, return_stats: bool) -> Answer:
@@ -111,7 +110,7 @@ def _solve(system: System, limit: int, return_stats: bool) -> Answer:
         return system.finish(x, info=0, reason=why, iterations=0, return_stats=return_stats)
     steps = Steps(system, V)
     claims = Claims(system)
-    info, reason = limit, "the steps ran out"
+    info, reason = max(limit, 1), "the steps ran out"
     why = steps.begin(norm)
     while not why and stats.iterations < limit:
         why = steps.step()
@@ -207,7 +206,14 @@ class Steps:
         stats.residuals.append(self.norm)
         if system.callback is not None:
             system.say(V[3].copy())
-        return "" if self.norm == 0 else why
+        return "" if self.norm == 0 else why or self.grown()
+
+    def grown(self) -> str:
+        """That the residual has grown without bound, before vectors overflow; or nothing."""
+        first = self.system.stats.residuals[0]
+        if self.norm * float(np.finfo(self.system.dtype).eps) <= max(first, self.system.target):
+            return ""
+        return f"the residual has grown from {first:.1e} to {self.norm:.1e}: the matrix is singular, or not definite"
 
     def _take_gamma(self, row: int) -> str:
         """gamma = <r, u>, u being that row."""

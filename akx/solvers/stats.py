@@ -69,12 +69,6 @@ class SolveStats:
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begin
 
-    @contextmanager
-    def total(self) -> Iterator[None]:
-        """Add the time of a block to ``"total"``, which the phases are parts of."""
-        with self.phase("total"):
-            yield
-
     def to_json(self) -> dict[str, Any]:
         """A dict of JSON types."""
         return {

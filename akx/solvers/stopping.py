@@ -19,11 +19,11 @@ _FUTILE = 3
 
 
 def limit_of(maxiter: Any, default: int) -> int:
-    """`maxiter` as a number of steps, at least 1; the default for None."""
+    """`maxiter` as a number of steps, 0 for none at all; the default, at least 1, for None."""
     if maxiter is None:
         return max(default, 1)
-    if isinstance(maxiter, bool) or not isinstance(maxiter, (int, np.integer)) or maxiter < 1:
-        raise ArgumentError("maxiter is out of range", expected="an integer >= 1", found=repr(maxiter))
+    if isinstance(maxiter, bool) or not isinstance(maxiter, (int, np.integer)) or maxiter < 0:
+        raise ArgumentError("maxiter is out of range", expected="an integer >= 0", found=repr(maxiter))
     return int(maxiter)
 
 

@@ -10,6 +10,7 @@ Vectors of a solver are rows: an array W of shape (m, n), C-contiguous, holds m 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,6 +51,8 @@ class System:
     shape : tuple of int
         Of the x that the caller gets.
     stats : SolveStats
+    begun : float
+        When the system was made, on :func:`time.perf_counter`.
     """
 
     matrix: Matrix
@@ -65,6 +68,7 @@ class System:
     threads: int | None = None
     db: Any = None
     _operators: dict[tuple[int, str], MatrixPowers] = field(default_factory=dict)
+    begun: float = field(default_factory=time.perf_counter)
     _pair: NDArray[Any] | None = None
 
     @property
@@ -172,6 +176,7 @@ class System:
         if stats.converged:
             info = 0
         stats.reason = reason
+        stats.seconds["total"] = time.perf_counter() - self.begun
         answer = x.reshape(self.shape)
         return (answer, info, stats) if return_stats else (answer, info)
 

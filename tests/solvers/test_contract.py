@@ -178,7 +178,7 @@ def test_communication_is_avoided(name: str, solver: Solver) -> None:
     _, info, stats = solver(A, b, rtol=1e-9, s=4, return_stats=True)
     assert info == 0
     assert max(stats.s) == 4
-    assert stats.basis == "newton"
+    assert stats.basis in ("newton", "chebyshev")
     classic = SOLVERS[name.removeprefix("ca_")](A, b, rtol=1e-9, return_stats=True)[2]
     assert stats.matrix_passes < 0.75 * classic.matrix_passes
 
