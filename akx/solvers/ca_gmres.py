@@ -105,7 +105,7 @@ def ca_gmres(
     cycles = Cycles(system, restart, maxiter, callback_type)
     inner = system if right is None else replace(system, matrix=right.apply_to(system.matrix), _operators={})
     if right is not None:
-        system.stats.notes += [*right.notes, f"{right.name} made part of the matrix"]
+        system.stats.notes.append("M made part of the matrix")
     steps = _Steps(inner, cycles, _most_steps(s, plan, cycles.restart), basis, plan)
     # Memory movement of s steps from row k, in words: A once or less than s times (the plan says), s n of V written;
     # by orthogonalisation (k + s) n twice read and s n written, half of that again where a second round is needed. Of a
