@@ -68,7 +68,7 @@ def test_the_shorter_step_wins(fake: _Fake, ca: float, wanted: str) -> None:
     assert (info, stats.method) == (0, wanted)
     assert any("us a step against" in note for note in stats.notes)
     measured = len(fake.calls)
-    assert measured == 9  # twice each of two lengths, and the solve
+    assert measured == 13  # three times each of two lengths, of two solvers, and the solve
     assert solve(spd(50), np.zeros(50))[1] == 0
     assert len(fake.calls) == measured + 1  # the choice is kept
     assert fake.calls[-1][0] == wanted
