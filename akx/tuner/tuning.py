@@ -154,9 +154,8 @@ def tune(
         kept.check_writable()
     space = build_space(matrix, k, device, backend=label, threads=used, start_vectors=start_vectors)
     given = [] if old is None else [space.inside(old.plan)]
-    if budget is not None and all(space.feasible(plan, matrix) is not None for plan in space.baselines()):
-        reasons = dict.fromkeys(space.feasible(plan, matrix) or "" for plan in reversed(space.baselines()))
-        raise budget_error(space, matrix, next(iter(reasons), "nothing streams"))
+    if budget is not None and all(space.feasible(plan, matrix) is not None for plan in space.baselines(matrix)):
+        raise budget_error(space, matrix, "not even one product at a time fits")
     problem = Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed)
     bench = _bench(problem, space, wanted)
     model = _model(matrix, space, start_vectors)

@@ -19,7 +19,7 @@ from akx.kernels import registry
 from akx.kernels.cuda import stream
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.tuner import plan_key, predict
+from akx.tuner import plan_key, predict, tuning
 from akx.tuner.space import Space, build_space, is_baseline
 
 GPU = CudaDevice("test", 0, (9, 0), 132, 232448, 233472, 65536, 2**25, 2**36, 10**9, 1e12)
@@ -40,6 +40,11 @@ def space_of(matrix: Matrix, budget: int, k: int = 6) -> Space:
     return build_space(matrix, k, within(GPU, budget), backend="cuda", threads=1)
 
 
+def usable(space: Space, matrix: Matrix) -> list[Plan]:
+    """The baselines that there is room for."""
+    return [plan for plan in space.baselines(matrix) if space.feasible(plan, matrix) is None]
+
+
 def test_a_small_budget_leaves_what_streams(matrix: Matrix) -> None:
     budget = csr_bytes(matrix) // 4
     space = space_of(matrix, budget)
@@ -53,21 +58,23 @@ def test_a_small_budget_leaves_what_streams(matrix: Matrix) -> None:
         window = stream.window_of(plan, matrix, GPU)
         assert window is not None
         assert window.nbytes + 3 * 6 * 8 <= budget
-    baselines = [plan for plan in space.baselines() if space.feasible(plan, matrix) is None]
+    baselines = usable(space, matrix)
+    assert len(baselines) == len([plan for plan in space.baselines(matrix) if plan.schedule == "stream"])
     assert baselines
+    assert all(plan.partitioner == "natural" and plan.option("ahead", 0) == 4 for plan in baselines)
     assert all(plan.schedule == "stream" and plan.k_per_pass == 1 for plan in baselines)
 
 
 def test_a_large_budget_leaves_sweeps_too(matrix: Matrix) -> None:
     space = space_of(matrix, 8 * csr_bytes(matrix))
-    baselines = [plan for plan in space.baselines() if space.feasible(plan, matrix) is None]
+    baselines = usable(space, matrix)
     assert {plan.schedule for plan in baselines} == {"sweep", "stream"}
     assert predict(matrix, 6, within(GPU, 8 * csr_bytes(matrix)), backend="cuda").schedule == "sweep"
 
 
 def test_without_a_budget_nothing_streams(matrix: Matrix) -> None:
     space = build_space(matrix, 6, GPU, backend="cuda", threads=1)
-    assert all(plan.schedule == "sweep" for plan in space.baselines())
+    assert all(plan.schedule == "sweep" for plan in space.baselines(matrix))
     assert not any(space.feasible(plan, matrix) is None for plan in space.plans("stream"))
     streamed = Plan("cuda", "stream", "sell16-2", "natural", 6, 1, options={"fraction": 0.25})
     assert not is_baseline(streamed)
@@ -90,6 +97,60 @@ def test_too_small_a_budget_says_what_would_do(matrix: Matrix) -> None:
     assert predict(matrix, 6, within(GPU, least), backend="cuda").k_per_pass == 1
     with pytest.raises(BudgetError):
         predict(matrix, 6, within(GPU, least - 1), backend="cuda")
+
+
+def shuffled(matrix: Matrix) -> Matrix:
+    """The matrix with its rows and columns in a random order: only RCM finds its band again."""
+    order = np.random.default_rng(3).permutation(matrix.n)
+    return Matrix.from_any(sp.csr_array(matrix.to_scipy())[order][:, order])
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_what_is_said_to_be_enough_is_enough_to_tune(
+    matrix: Matrix, mixed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = shuffled(matrix) if mixed else matrix
+    least = registry.get("cuda", "stream").least_budget(given, 6, GPU)  # type: ignore[attr-defined]
+    for budget in (least, 251_271):
+        space = space_of(given, budget)
+        found = usable(space, given)
+        assert found
+        assert all(is_baseline(plan) for plan in found)
+        assert len(found) <= 24
+    assert not usable(space_of(given, least - 1), given)
+
+    class Begun(Exception):
+        """Measuring has begun."""
+
+    def begin(*_: Any) -> Any:
+        raise Begun
+
+    monkeypatch.setattr(tuning, "_bench", begin)
+    monkeypatch.setattr(tuning, "_where", lambda *_: ("cuda", 1, GPU))
+    for budget in (least, 251_271):
+        with pytest.raises(Begun):
+            akx.tune(given, 6, backend="cuda", memory_budget=budget, db=False)
+    with pytest.raises(BudgetError, match=f"at least {least} bytes"):
+        akx.tune(given, 6, backend="cuda", memory_budget=least - 1, db=False)
+
+
+def test_a_streamed_baseline_may_have_its_rows_in_another_order(matrix: Matrix) -> None:
+    found = usable(space_of(shuffled(matrix), 251_271), shuffled(matrix))
+    assert {plan.partitioner for plan in found} == {"rcm"}
+
+
+def test_several_start_vectors_come_together_where_there_is_room(matrix: Matrix) -> None:
+    device = within(GPU, csr_bytes(matrix) // 2)
+    one = predict(matrix, 6, device, backend="cuda")
+    assert one.option("vectors", 1) == 1
+    for b, width in ((2, 2), (3, 2), (8, 8)):
+        plan = predict(matrix, 6, device, backend="cuda", start_vectors=b)
+        assert plan.option("vectors", 1) == width
+        assert plan.k_per_pass == 6
+        assert registry.get("cuda", "stream").feasible(plan, matrix, device) is None
+    least = registry.get("cuda", "stream").least_budget(matrix, 6, GPU)  # type: ignore[attr-defined]
+    narrow = predict(matrix, 6, within(GPU, least), backend="cuda", start_vectors=8)
+    assert (narrow.k_per_pass, narrow.option("vectors", 1)) == (1, 1)
 
 
 def test_a_plan_for_more_is_refused(matrix: Matrix) -> None:
