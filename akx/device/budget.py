@@ -18,7 +18,7 @@ from akx.errors import ArgumentError, ArgumentTypeError
 if TYPE_CHECKING:
     from akx.matrix import Matrix
 
-__all__ = ["budgeted_backend", "parse_bytes", "resolve_budget", "within"]
+__all__ = ["budgeted_backend", "parse_bytes", "parse_limits", "resolve_budget", "within"]
 
 _FORM = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([kmgtp]?)(i?b)?\s*", re.IGNORECASE)
 _EXPONENTS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
@@ -91,7 +91,18 @@ def resolve_budget(
     ArgumentError, ArgumentTypeError
         One of them makes no sense.
     """
-    given = [] if memory_budget is None else [parse_bytes(memory_budget)]
+    most, share = parse_limits(memory_budget, fraction)
+    given = [] if most is None else [most]
+    if share is not None:
+        given.append(_share(share, matrix.csr_bytes))
+    return min(given) if given else None
+
+
+def parse_limits(
+    memory_budget: int | np.integer[Any] | str | None, fraction: float | np.floating[Any] | None
+) -> tuple[int | None, float | None]:
+    """Bytes and fraction as numbers of Python, None where not given; raises as :func:`resolve_budget` does."""
+    most = None if memory_budget is None else parse_bytes(memory_budget)
     if fraction is not None:
         if isinstance(fraction, bool) or not isinstance(fraction, (*_Integer, float, np.floating)):
             raise ArgumentTypeError("fraction is not a number", expected="a number > 0", found=_shown(fraction))
@@ -99,15 +110,12 @@ def resolve_budget(
             raise ArgumentError(
                 "fraction is out of range", expected="a number > 0", found=_shown(fraction), hint="try 0.25"
             )
-        given.append(_share(fraction, matrix.csr_bytes))
-    return min(given) if given else None
+    return most, None if fraction is None else float(min(fraction, _MOST))
 
 
-def _share(fraction: Any, once: int) -> int:
+def _share(fraction: float, once: int) -> int:
     """So many times `once` bytes, at least one and at most what a budget may be."""
-    if fraction > _MOST:  # its product could be no number at all
-        return _MOST
-    share = float(fraction) * once
+    share = fraction * once
     return max(1, int(share)) if share < _MOST else _MOST
 
 

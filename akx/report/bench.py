@@ -114,10 +114,13 @@ class BenchResult:
     device: str
     threads: int
     powers: tuple[BenchPower, ...]
+    within_budget: bool = False
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What is missing from the comparison."""
+        if self.within_budget:
+            return ("within a memory budget no other library is compared",)
         if self.device.startswith("cuda/"):
             lacking, beyond = cusparse_missing(), spmvop_note()
             missing = () if lacking is None else (f"cuSPARSE is not installed, so it is not compared: {lacking}",)

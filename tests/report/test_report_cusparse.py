@@ -89,6 +89,12 @@ def test_without_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
     assert BenchResult("m", 1, 1, "float64", "f", "cuda/H100", 1, ()).notes[0].startswith("cuSPARSE is not installed")
 
 
+def test_within_a_budget_nothing_is_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, None)
+    result = BenchResult("m", 1, 1, "float64", "f", "cuda/H100/budget 5 bytes", 1, (), True)
+    assert result.notes == ("within a memory budget no other library is compared",)
+
+
 def test_a_library_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setenv("AKX_CUSPARSE", str(tmp_path / "libcusparse.so.99"))
     assert cusparse.cusparse_library() is None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,8 +21,10 @@ from akx.kernels import registry
 from akx.kernels.cuda import stream
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.tuner import plan_key, predict, tuning
+from akx.tuner import gpu, plan_key, predict, tuning
+from akx.tuner.result import TuneResult
 from akx.tuner.space import Space, build_space, is_baseline
+from akx.tuner.worker import Bench
 
 GPU = CudaDevice("test", 0, (9, 0), 132, 232448, 233472, 65536, 2**25, 2**36, 10**9, 1e12)
 
@@ -180,6 +184,50 @@ def test_a_budget_is_not_for_the_cpu(matrix: Matrix) -> None:
     ):
         with pytest.raises(ArgumentError, match="for the GPU"):
             call()
+
+
+def test_a_call_within_a_budget_goes_through_the_arrays_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved: list[Any] = []
+    mark = SimpleNamespace(record=lambda _: None, synchronize=lambda: None, seconds_since=lambda _: 6.0)
+    monkeypatch.setattr(gpu, "default_stream", lambda: SimpleNamespace(synchronize=lambda: None))
+    monkeypatch.setattr(gpu, "Event", lambda: mark)
+    monkeypatch.setattr(gpu, "pinned", np.zeros)
+    monkeypatch.setattr(gpu, "send", lambda to, *_: moved.append(to))
+    monkeypatch.setattr(gpu, "bring_rows", lambda _to, _pitch, source, *_: moved.append(source))
+    for name in ("empty", "to_device"):
+        monkeypatch.setattr(gpu, name, lambda *_: pytest.fail("another pair of vectors on the device"))
+    pair = SimpleNamespace(pointer=1, nbytes=80), SimpleNamespace(pointer=2, nbytes=320)
+
+    def staged(vectors: int) -> Any:
+        assert vectors == 2
+        return pair
+
+    program = SimpleNamespace(staged=staged, run=lambda x, out, _: moved.append((x, out)))
+    call = gpu.HostCall(program, np.ones((2, 5)), np.zeros((4, 2, 5)), SimpleNamespace())  # type: ignore[arg-type]
+    assert call.timed(2) == 3.0
+    assert moved == [1, pair, 2] * 2
+
+
+def test_page_locked_memory_counts_among_what_is_kept() -> None:
+    bench = Bench.__new__(Bench)
+    bench._kept, bench.keep = {}, 5
+    plans = [Plan("cuda", "stream", "sell-1", k=k) for k in range(1, 5)]
+    for seconds, plan in enumerate(plans):
+        held = SimpleNamespace(nbytes=1000, host_nbytes=400 * 2**20)
+        bench._retain(plan, held, 1.0 + seconds)  # type: ignore[arg-type]
+    assert list(bench._kept) == plans[:2]
+
+
+def test_the_note_on_a_budget_names_the_baseline(matrix: Matrix) -> None:
+    fields = {field.name: None for field in dataclasses.fields(TuneResult)}
+    result = TuneResult(**{**fields, "notes": ("x",), "baseline_name": "sweep/csr-1 threads=1"})  # type: ignore[arg-type]
+    assert tuning._with_budget(result, None) is result
+    note, last = tuning._with_budget(result, 5).notes
+    assert last == "x"
+    assert "budget of 5 bytes" in note
+    assert "the baseline is plain products, sweep/csr-1" in note
+    streamed = dataclasses.replace(result, baseline_name="stream/sell-1 k_per_pass=1")
+    assert "the baseline is streamed products, stream/sell-1" in tuning._with_budget(streamed, 5).notes[0]
 
 
 @pytest.mark.cuda
