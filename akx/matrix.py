@@ -128,6 +128,11 @@ class Matrix:
         """Bytes of the three arrays."""
         return int(self.indptr.nbytes + self.indices.nbytes + self.data.nbytes)
 
+    @property
+    def csr_bytes(self) -> int:
+        """Bytes of compressed sparse rows with 32-bit indices, whatever the indices here: fractions are of these."""
+        return self.nnz * (self.dtype.itemsize + 4) + 4 * (self.n + 1)
+
     @cached_property
     def fingerprint(self) -> str:
         """Hex digest (BLAKE2b, 160 bits) of the pattern alone.

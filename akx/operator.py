@@ -21,12 +21,12 @@ from numpy.typing import DTypeLike, NDArray
 
 from akx._canonical import check_kind, target_dtype
 from akx.basis import Basis, make_basis
-from akx.device.budget import budgeted_backend, resolve_budget, within
+from akx.device.budget import budgeted_backend, parse_limits, resolve_budget, within
 from akx.device.choose import device_of
 from akx.device.host import resolve_threads
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, BudgetError, MatrixError, PlanError
 from akx.kernels import registry
-from akx.kernels.base import Coefficients, Program, as_coefficients, check_feasible
+from akx.kernels.base import Coefficients, Program, as_coefficients, check_feasible, held_bytes
 from akx.matrix import Matrix, content_token
 from akx.plan import Plan
 from akx.plandb import PlanDatabase, shared_database
@@ -140,8 +140,7 @@ class MatrixPowers:
         fraction: float | None = None,
     ) -> None:
         self.k = _check_k(k)
-        if plan is not None and not isinstance(plan, Plan):
-            raise ArgumentTypeError("plan is not a Plan", found=type(plan).__name__, hint="use Plan.from_json")
+        _check_plan(plan)
         if plan is not None and plan.k != self.k:
             raise PlanError("plan is for another k", expected=f"k = {self.k}", found=f"k = {plan.k}", hint="tune again")
         self._matrix = Matrix.from_any(A, dtype=dtype)
@@ -412,11 +411,14 @@ class MatrixPowers:
             working = matrix.nbytes + (self.k + 1) * vectors * matrix.n * dtype.itemsize
             bandwidth = figures.bandwidth(working)
             level = "memory" if bandwidth == figures.slow_bandwidth else "the last-level cache"
+            reads = f"was measured to read {level} at"
+            if self._budget is not None:
+                reads = "is taken to move between host and GPU"
             lines += [
                 f"measured    {seconds * 1e3:.3f} ms per call, {seconds / self.k * 1e3:.3f} ms per step, "
                 f"{plain / seconds / 1e9:.2f} Gflop/s",
-                f"achieved    {moved / seconds / 1e9:.1f} GB/s of the expected traffic; this machine was measured "
-                f"to read {level} at {bandwidth / 1e9:.1f} GB/s, threads: {plan.threads}",
+                f"achieved    {moved / seconds / 1e9:.1f} GB/s of the expected traffic; this machine "
+                f"{reads} {bandwidth / 1e9:.1f} GB/s, threads: {plan.threads}",
             ]
         lines.append(f"prepared    in {self.prepare_seconds:.3f} s, {_mega(self.nbytes)} held")
         return "\n".join(lines)
@@ -551,14 +553,20 @@ class MatrixPowers:
             schedule = registry.get(plan.backend, plan.schedule)
             check_feasible(schedule, plan, matrix, self._device(plan.backend))
             program = schedule.prepare(matrix, plan)
-            self._check_budget(plan, program.nbytes + (self.k + 2) * vectors * matrix.n * dtype.itemsize)
+            self._check_budget(plan, program, dtype, vectors)
             found = self._programs[(dtype, plan)] = program
             self.prepare_seconds += time.perf_counter() - begin
+        else:
+            self._check_budget(plan, found, dtype, vectors)
         return found
 
-    def _check_budget(self, plan: Plan, taken: int) -> None:
-        """Refuse a plan that takes `taken` bytes where it has its vectors on the device; one that streams has not."""
-        if self._budget is not None and plan.schedule != STREAMED_SCHEDULE and taken > self._budget:
+    def _check_budget(self, plan: Plan, program: Program, dtype: np.dtype[Any], vectors: int) -> None:
+        """Refuse a plan that takes too much with so many vectors on the device; one that streams counts its own."""
+        if self._budget is None or plan.schedule == STREAMED_SCHEDULE:
+            return
+        staged = getattr(program, "staged_nbytes", 0)  # of an earlier call, perhaps with fewer vectors
+        taken = program.nbytes - staged + (self.k + 2) * vectors * self._matrix.n * dtype.itemsize
+        if taken > self._budget:
             raise BudgetError(
                 f"plan {plan.label()} does not keep within the memory budget",
                 expected=f"at most {self._budget} bytes",
@@ -583,7 +591,7 @@ class MatrixPowers:
         _add_arrays(arrays, self._matrix.pattern_cache)
         if self._new_values is not None:
             arrays["new values"] = self._new_values.nbytes
-        programs = {("program", id(program)): program.nbytes for program in list(self._programs.values())}
+        programs = {("program", id(program)): held_bytes(program) for program in list(self._programs.values())}
         return {**arrays, **programs}
 
     def _time_calls(self, dtype: np.dtype[Any], vectors: int) -> float:
@@ -610,7 +618,7 @@ class MatrixPowers:
         with self._lock:
             program, coefficients = self._ready_for(dtype, vectors, self._home)
             call: DeviceCall | HostCall
-            if self._choice(dtype, vectors).plan.schedule == STREAMED_SCHEDULE:
+            if self._budget is not None or self._choice(dtype, vectors).plan.schedule == STREAMED_SCHEDULE:
                 call = HostCall(program, x, np.empty((self.k + 1, *x.shape), dtype), coefficients)
             else:
                 out = empty((self.k + 1, *x.shape), dtype)
@@ -722,6 +730,8 @@ def _prepared(
     target = target_dtype(A.dtype, dtype)
     most = resolve_threads(threads)
     named = basis if isinstance(basis, str) else id(basis)
+    budget = parse_limits(*budget)  # before it is part of a key: equal ones are to be equal, and wrong ones named
+    _check_plan(plan)
     key = (id(A), target.str, k, named, plan, threads is None, most, _place(db), backend, budget)
     token = _token(A, most)
     with _kept_lock:
@@ -814,6 +824,11 @@ def _same_basis(operator: MatrixPowers, basis: str | Basis) -> bool:
 
 def _check_k(k: Any) -> int:
     return _check_count("k", k)
+
+
+def _check_plan(plan: Any) -> None:
+    if plan is not None and not isinstance(plan, Plan):
+        raise ArgumentTypeError("plan is not a Plan", found=type(plan).__name__, hint="use Plan.from_json")
 
 
 def _check_count(name: str, value: Any) -> int:

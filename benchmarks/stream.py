@@ -74,7 +74,7 @@ def measure(case: Case, matrix: Matrix, powers: Sequence[int], fraction: float) 
 
     device, found = cuda_device(), []
     lanes = next(count for least, count in _LANES if matrix.nnz >= least * matrix.n)
-    budget = int(fraction * (matrix.nnz * (matrix.dtype.itemsize + 4) + 4 * (matrix.n + 1)))
+    budget = int(fraction * matrix.csr_bytes)
     x = np.random.default_rng(7).standard_normal((1, matrix.n))
     truth: NDArray[Any] | None = None
     error = 0.0
@@ -198,7 +198,7 @@ def measure_large(case: Case, matrix: Matrix, k: int, fraction: float) -> dict[s
         "partitions": program.window.chunks,
         "budget_bytes": stream.budget_of(plan, matrix, device) + 3 * k * matrix.dtype.itemsize,
         "device_bytes": program.nbytes,
-        "matrix_bytes": matrix.nnz * (matrix.dtype.itemsize + 4) + 4 * (matrix.n + 1),
+        "matrix_bytes": matrix.csr_bytes,
         "equal_bits": same,
         "against": sweep.label(),
         "error": error,

@@ -84,7 +84,7 @@ def measure_ghosts(fraction: float) -> list[Json]:
         if not name:
             continue
         matrix = Matrix.from_any(select([name])[0].load())
-        budget = int(fraction * (matrix.nnz * (matrix.dtype.itemsize + 4) + 4 * (matrix.n + 1)))
+        budget = int(fraction * matrix.csr_bytes)
         for k in sorted({*_GHOST_POWERS, thesis_k}):
             fit = ghosts_within(matrix, k, budget)
             blocks, redundancy = fit if fit is not None else (None, None)

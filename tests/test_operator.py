@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ import scipy.sparse as sp
 
 import akx
 from akx import operator
-from akx.errors import AkxError, ArgumentError, ArgumentTypeError, InfeasibleError, MatrixError, PlanError
+from akx.device.choose import device_of
+from akx.errors import AkxError, ArgumentError, ArgumentTypeError, BudgetError, InfeasibleError, MatrixError, PlanError
 from akx.kernels.cpu.run import run_tasks
 from akx.plan import Plan
 from akx.plandb import PlanRecord
@@ -278,6 +280,56 @@ def test_values_from_a_device_reach_plans_of_the_host(monkeypatch: pytest.Monkey
     P.update_values(Values(2 * A.data))
     P.update_values(A)
     assert np.array_equal(P(x), akx.matrix_powers(A, x, 3))
+
+
+def test_a_budget_counts_the_vectors_of_every_call() -> None:
+    P = akx.MatrixPowers(grid(), 3)
+    plan, dtype, size = P.plan, np.dtype(float), 8 * 900
+    P._budget = 1000 + 2 * 5 * size
+    program: Any = SimpleNamespace(nbytes=1000, staged_nbytes=0)
+    P._choices.clear()
+    P._given, P._programs = plan, {(dtype, plan): program}
+    assert P._program(dtype, 1) is P._program(dtype, 2) is program
+    program.nbytes, program.staged_nbytes = 1000 + 2 * 5 * size, 2 * 5 * size  # as after a call
+    assert P._program(dtype, 2) is program
+    with pytest.raises(BudgetError, match=f"found {1000 + 3 * 5 * size} bytes with its vectors"):
+        P._program(dtype, 3)
+
+
+def test_explain_within_a_budget_says_what_is_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    P = akx.MatrixPowers(grid(), 3)
+    assert "was measured to read" in P.explain()
+    P._budget = 10**9
+    monkeypatch.setattr(P, "_device", device_of)
+    text = P.explain()
+    assert "is taken to move between host and GPU" in text
+    assert "was measured to" not in text
+
+
+def test_what_is_page_locked_is_counted() -> None:
+    P = akx.MatrixPowers(grid(), 3)
+    held, program = P.nbytes, next(iter(P._programs.values()))
+    P._programs[next(iter(P._programs))] = SimpleNamespace(nbytes=program.nbytes, host_nbytes=5000)  # type: ignore[assignment]
+    assert P.nbytes == held + 5000
+
+
+def test_budgets_are_read_before_a_kept_operator_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    A, x = grid(), np.ones(900)
+    for wrong in ({"memory_budget": [1]}, {"memory_budget": {}}, {"fraction": [0.25]}, {"plan": [1]}):
+        with pytest.raises(ArgumentTypeError):
+            akx.matrix_powers(A, x, 3, **wrong)  # type: ignore[arg-type]
+    made: list[Any] = []
+
+    def make(source: Any, k: int, **rest: Any) -> Any:
+        made.append((rest.pop("memory_budget"), rest.pop("fraction")))
+        return akx.MatrixPowers(source, k, basis=rest["basis"])
+
+    monkeypatch.setattr(operator, "MatrixPowers", make)
+    for budget in ("1K", 1024, np.int64(1024), "1 KiB"):
+        akx.matrix_powers(A, x, 3, memory_budget=budget)  # type: ignore[arg-type]
+    akx.matrix_powers(A, x, 3, fraction=np.float32(0.5))  # type: ignore[arg-type]
+    akx.matrix_powers(A, x, 3, fraction=0.5)
+    assert made == [(1024, None), (None, 0.5)]
 
 
 def test_update_values_refuses_another_pattern() -> None:

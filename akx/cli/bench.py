@@ -59,6 +59,7 @@ def run_bench(request: BenchRequest, *, as_json: bool) -> int:
     name, database = matrix_name(request.file), open_database(request.db)
     matrix = load_matrix(request.file, dtype=request.dtype, variable=request.variable)
     measured, device = [], ""
+    within_budget = request.memory_budget is not None or request.fraction is not None
     for k in powers:
         with progress(as_json=as_json) as report:
             tuned = tune(
@@ -78,10 +79,17 @@ def run_bench(request: BenchRequest, *, as_json: bool) -> int:
             note("interrupted while tuning; the best plan so far is kept, nothing was compared")
             return EXIT_INTERRUPTED
         device = tuned.device
-        within_budget = request.memory_budget is not None or request.fraction is not None
         measured.append(bench_power(matrix, tuned, threads, within_budget=within_budget))
     result = BenchResult(
-        name, matrix.n, matrix.nnz, matrix.dtype.name, matrix.fingerprint, device, threads, tuple(measured)
+        name,
+        matrix.n,
+        matrix.nnz,
+        matrix.dtype.name,
+        matrix.fingerprint,
+        device,
+        threads,
+        tuple(measured),
+        within_budget,
     )
     if as_json:
         emit_json(result.to_json())

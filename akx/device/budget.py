@@ -8,22 +8,31 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from akx.errors import ArgumentError, ArgumentTypeError
 
 if TYPE_CHECKING:
     from akx.matrix import Matrix
 
-__all__ = ["budgeted_backend", "parse_bytes", "resolve_budget", "within"]
+__all__ = ["budgeted_backend", "parse_bytes", "parse_limits", "resolve_budget", "within"]
 
 _FORM = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([kmgtp]?)(i?b)?\s*", re.IGNORECASE)
 _EXPONENTS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _EXPECTED = "bytes, more than 0, as a whole number or like 512M, 2G, 80GiB"
+#: More bytes than that are nobody's memory, and no number of them is kept.
+_MOST = 2**63 - 1
+#: Digits of a number that are read, on either side of its point, and arithmetic that is exact for them.
+_MOST_DIGITS = 40
+_EXACT = Context(prec=4 * _MOST_DIGITS)
+_Integer = (int, np.integer)
 
 
-def parse_bytes(value: int | str) -> int:
-    """A number of bytes from an integer or a text.
+def parse_bytes(value: int | np.integer[Any] | str) -> int:
+    """A number of bytes from an integer or a text; fractions of a byte do not count.
 
     Raises
     ------
@@ -35,27 +44,38 @@ def parse_bytes(value: int | str) -> int:
     >>> parse_bytes("512M"), parse_bytes("2GB"), parse_bytes("1.5 KiB"), parse_bytes(4096)
     (536870912, 2000000000, 1536, 4096)
     """
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise ArgumentTypeError("the memory budget is no number of bytes", expected=_EXPECTED, found=repr(value))
-    if isinstance(value, int):
-        found = value
+    if isinstance(value, bool) or not isinstance(value, (*_Integer, str)):
+        raise ArgumentTypeError("the memory budget is no number of bytes", expected=_EXPECTED, found=_shown(value))
+    if not isinstance(value, str):
+        found = int(value)
     else:
         form = _FORM.fullmatch(value)
         if form is None:
-            raise ArgumentError("the memory budget is no number of bytes", expected=_EXPECTED, found=repr(value))
+            raise ArgumentError("the memory budget is no number of bytes", expected=_EXPECTED, found=_shown(value))
         number, prefix, unit = form.group(1), form.group(2).lower(), (form.group(3) or "").lower()
         base = 1000 if unit == "b" else 1024
-        found = (
-            int(float(number) * base ** _EXPONENTS[prefix])
-            if "." in number
-            else int(number) * base ** _EXPONENTS[prefix]
-        )
-    if found < 1:
-        raise ArgumentError("the memory budget is out of range", expected=_EXPECTED, found=repr(value))
+        whole, _, part = number.partition(".")
+        if len(whole.lstrip("0")) > _MOST_DIGITS:
+            raise ArgumentError("the memory budget is out of range", expected=_EXPECTED, found=_shown(value))
+        exact = Decimal(f"{whole.lstrip('0')[:_MOST_DIGITS] or '0'}.{part[:_MOST_DIGITS] or '0'}")
+        found = int(_EXACT.multiply(exact, Decimal(base ** _EXPONENTS[prefix])))
+    if not 1 <= found <= _MOST:
+        raise ArgumentError("the memory budget is out of range", expected=_EXPECTED, found=_shown(value))
     return found
 
 
-def resolve_budget(matrix: Matrix, memory_budget: int | str | None, fraction: float | None) -> int | None:
+def _shown(value: object) -> str:
+    """What was given, in a length that can be read."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of more digits than Python writes out
+        return "a number of thousands of digits"
+    return text if len(text) <= 60 else f"{text[:50]}... ({len(text)} characters)"
+
+
+def resolve_budget(
+    matrix: Matrix, memory_budget: int | np.integer[Any] | str | None, fraction: float | np.floating[Any] | None
+) -> int | None:
     """The bytes that both allow, or None where neither is given.
 
     Parameters
@@ -71,17 +91,32 @@ def resolve_budget(matrix: Matrix, memory_budget: int | str | None, fraction: fl
     ArgumentError, ArgumentTypeError
         One of them makes no sense.
     """
-    given = [] if memory_budget is None else [parse_bytes(memory_budget)]
+    most, share = parse_limits(memory_budget, fraction)
+    given = [] if most is None else [most]
+    if share is not None:
+        given.append(_share(share, matrix.csr_bytes))
+    return min(given) if given else None
+
+
+def parse_limits(
+    memory_budget: int | np.integer[Any] | str | None, fraction: float | np.floating[Any] | None
+) -> tuple[int | None, float | None]:
+    """Bytes and fraction as numbers of Python, None where not given; raises as :func:`resolve_budget` does."""
+    most = None if memory_budget is None else parse_bytes(memory_budget)
     if fraction is not None:
-        if isinstance(fraction, bool) or not isinstance(fraction, (int, float)):
-            raise ArgumentTypeError("fraction is not a number", expected="a number > 0", found=repr(fraction))
+        if isinstance(fraction, bool) or not isinstance(fraction, (*_Integer, float, np.floating)):
+            raise ArgumentTypeError("fraction is not a number", expected="a number > 0", found=_shown(fraction))
         if not 0 < fraction < float("inf"):
             raise ArgumentError(
-                "fraction is out of range", expected="a number > 0", found=repr(fraction), hint="try 0.25"
+                "fraction is out of range", expected="a number > 0", found=_shown(fraction), hint="try 0.25"
             )
-        once = matrix.nnz * (matrix.dtype.itemsize + 4) + 4 * (matrix.n + 1)
-        given.append(max(1, int(fraction * once)))
-    return min(given) if given else None
+    return most, None if fraction is None else float(min(fraction, _MOST))
+
+
+def _share(fraction: float, once: int) -> int:
+    """So many times `once` bytes, at least one and at most what a budget may be."""
+    share = fraction * once
+    return max(1, int(share)) if share < _MOST else _MOST
 
 
 def within(device: Any, budget: int | None) -> Any:
@@ -95,6 +130,9 @@ def budgeted_backend(backend: str, budget: int | None) -> str:
         return backend
     if backend not in ("auto", "cuda"):
         raise ArgumentError(
-            "a memory budget is for the GPU", expected="the backend cuda", found=repr(backend), hint="leave it out"
+            "a memory budget is for the GPU",
+            expected="the backend cuda",
+            found=repr(backend),
+            hint="leave the budget out, or use the backend cuda",
         )
     return "cuda"

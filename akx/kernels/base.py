@@ -19,7 +19,16 @@ from akx.errors import InfeasibleError
 from akx.matrix import Matrix
 from akx.plan import Option, Plan
 
-__all__ = ["Coefficients", "Parameter", "Program", "Schedule", "Traffic", "check_feasible", "option_reason"]
+__all__ = [
+    "Coefficients",
+    "Parameter",
+    "Program",
+    "Schedule",
+    "Traffic",
+    "check_feasible",
+    "held_bytes",
+    "option_reason",
+]
 
 
 @dataclass(frozen=True)
@@ -121,6 +130,11 @@ class Schedule(Protocol):
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         """Lay the matrix out and make the program. Raises :class:`InfeasibleError` where it cannot be done."""
         ...
+
+
+def held_bytes(program: Any) -> int:
+    """Bytes that a program holds, wherever: those of one that keeps its matrix in page-locked memory count too."""
+    return int(program.nbytes) + int(getattr(program, "host_nbytes", 0))
 
 
 def check_feasible(schedule: Schedule, plan: Plan, matrix: Matrix, device: Any) -> None:

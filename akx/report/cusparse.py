@@ -8,6 +8,7 @@ copied. Newer libraries have ``cusparseSpMVOp`` beside ``cusparseSpMV``: see :mo
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 from functools import lru_cache
@@ -92,16 +93,21 @@ class CusparsePowers:
         self._kind, self._algorithm = _TYPES[matrix.dtype.name], self.numbers[algorithm]
         self.stream = default_stream()
         self._one, self._zero = np.ones(1, matrix.dtype), np.zeros(1, matrix.dtype)
-        self._handle = ctypes.c_void_p()
-        with runtime().active():
-            self._call("cusparseCreate", ctypes.byref(self._handle))
-            self._call("cusparseSetStream", self._handle, ctypes.c_void_p(self.stream.handle))
-            self._arrays = [to_device(array) for array in (matrix.indptr, matrix.indices, matrix.data)]
-            self._matrix = self._make_matrix(matrix)
-            self._vectors = [self._make_vector(j) for j in range(self._k + 1)]
-            self._prepare()
-            self.graph = self._record(1)
-        self.stream.synchronize()
+        self._made: list[tuple[str, ctypes.c_void_p]] = []
+        try:
+            with runtime().active():
+                self._handle = self._create("cusparseCreate", "cusparseDestroy")
+                self._call("cusparseSetStream", self._handle, ctypes.c_void_p(self.stream.handle))
+                self._arrays = [to_device(array) for array in (matrix.indptr, matrix.indices, matrix.data)]
+                self._matrix = self._make_matrix(matrix)
+                self._vectors = [self._make_vector(j) for j in range(self._k + 1)]
+                self._prepare()
+                self.graph = self._record(1)
+            self.stream.synchronize()
+        except BaseException:
+            with contextlib.suppress(Exception):  # what failed first is what is raised
+                self.close()
+            raise
 
     def run(self) -> None:
         """Queue the k products."""
@@ -113,14 +119,19 @@ class CusparsePowers:
             return self._record(count)
 
     def close(self) -> None:
-        """Give back what cuSPARSE holds."""
+        """Give back all that cuSPARSE holds, what was made last first."""
+        failed: list[str] = []
+        with contextlib.suppress(Exception):  # of work that is still under way, and no reason to hold anything
+            self.stream.synchronize()
         with runtime().active():
-            for vector in self._vectors:
-                self._call("cusparseDestroyDnVec", vector)
-            self._drop()
-            self._call("cusparseDestroySpMat", self._matrix)
-            self._call("cusparseDestroy", self._handle)
-        self._vectors = []
+            while self._made:
+                destroy, made = self._made.pop()
+                try:
+                    self._call(destroy, made)
+                except DeviceError as failure:
+                    failed.append(str(failure))
+        if failed:
+            raise DeviceError("; ".join(failed))
 
     def _record(self, count: int) -> Graph:
         with capture(self.stream) as graph:
@@ -133,15 +144,13 @@ class CusparsePowers:
         index = _INDEX_32 if matrix.indices.dtype.itemsize == 4 else _INDEX_64
         sizes = [ctypes.c_int64(size) for size in (matrix.n, matrix.n, matrix.nnz)]
         pointers = [ctypes.c_void_p(array.pointer) for array in self._arrays]
-        made = ctypes.c_void_p()
-        self._call("cusparseCreateCsr", ctypes.byref(made), *sizes, *pointers, index, index, _ZERO_BASE, self._kind)
-        return made
+        common = [*sizes, *pointers, index, index, _ZERO_BASE, self._kind]
+        return self._create("cusparseCreateCsr", "cusparseDestroySpMat", *common)
 
     def _make_vector(self, j: int) -> ctypes.c_void_p:
-        made, vector = ctypes.c_void_p(), self._out.view(j * self._out.shape[-1], (self._n,))
+        vector = self._out.view(j * self._out.shape[-1], (self._n,))
         size, pointer = ctypes.c_int64(self._n), ctypes.c_void_p(vector.pointer)
-        self._call("cusparseCreateDnVec", ctypes.byref(made), size, pointer, self._kind)
-        return made
+        return self._create("cusparseCreateDnVec", "cusparseDestroyDnVec", size, pointer, self._kind)
 
     def _prepare(self) -> None:
         """The preprocessing, ahead of the clock."""
@@ -151,9 +160,6 @@ class CusparsePowers:
     def _multiply(self, j: int) -> None:
         """Queue ``out[j+1] = A out[j]``."""
         self._product("cusparseSpMV", j)
-
-    def _drop(self) -> None:
-        """Give back what the preprocessing made."""
 
     def _arguments(self, j: int) -> list[Any]:
         one, zero = (ctypes.c_void_p(array.ctypes.data) for array in (self._one, self._zero))
@@ -167,6 +173,13 @@ class CusparsePowers:
 
     def _product(self, name: str, j: int) -> None:
         self._call(name, *self._arguments(j), ctypes.c_void_p(self._buffer.pointer))
+
+    def _create(self, name: str, destroy: str, *arguments: Any, before: tuple[Any, ...] = ()) -> ctypes.c_void_p:
+        """What a function of cuSPARSE makes, in its first argument after those `before`; `destroy` gives it back."""
+        made = ctypes.c_void_p()
+        self._call(name, *before, ctypes.byref(made), *arguments)
+        self._made.append((destroy, made))
+        return made
 
     def _call(self, name: str, *arguments: Any) -> None:
         code = getattr(self._library, name)(*arguments)

@@ -218,19 +218,38 @@ def predicted(model: Model) -> Plan:
 
 
 def _streamed(model: Model) -> Plan:
-    """Streamed within the memory budget: as many powers per pass as fit, in the first order of rows that will do.
+    """Streamed within the memory budget: as few passes as fit, in the first order of rows that will do.
+
+    A pass does some powers of some of the start vectors, so the matrix comes as often as there are groups of either.
 
     Raises :class:`BudgetError`, with the least that would do, where nothing fits.
     """
     space, matrix = model.space, model.matrix
     if STREAMED_SCHEDULE not in space.parameters:
-        space = build_space(matrix, space.k, space.device, backend=space.backend, threads=space.threads)
+        space = build_space(
+            matrix,
+            space.k,
+            space.device,
+            backend=space.backend,
+            threads=space.threads,
+            start_vectors=model.start_vectors,
+        )
+    depths = {space.k, *(int(depth) for depth in space.choices(STREAMED_SCHEDULE, "k_per_pass"))}
+    widths = {int(width) for width in space.choices(STREAMED_SCHEDULE, "vectors")} or {1}
+    widths = {width for width in widths if width <= model.start_vectors} or {min(widths)}
+
+    def passes(pair: tuple[int, int]) -> tuple[int, int]:
+        """How often the matrix comes; among equals more powers at a time, for which fewer vectors are sent again."""
+        depth, width = pair
+        return -(-space.k // depth) * -(-model.start_vectors // width), -depth
+
     reasons: dict[str, None] = {}
-    for depth in sorted({space.k, *space.choices(STREAMED_SCHEDULE, "k_per_pass")}, key=lambda depth: -int(depth)):
+    for depth, width in sorted(product(depths, widths), key=passes):
         for variant in space.choices(STREAMED_SCHEDULE, "variant"):
             for move in space.choices(STREAMED_SCHEDULE, "move"):
                 for order, ahead in product(space.choices(STREAMED_SCHEDULE, "partitioner"), (2, 1)):
                     values: dict[str, Option] = {"k_per_pass": depth, "variant": variant, "move": move}
+                    values["vectors"] = width
                     plan = space.plan(STREAMED_SCHEDULE, {**values, "partitioner": order, "ahead": ahead})
                     reason = space.feasible(plan, matrix)
                     if reason is None:
@@ -263,5 +282,5 @@ def _sweeps(model: Model) -> list[Plan]:
     else:
         if BASELINE_SCHEDULE not in space.parameters:
             space = build_space(model.matrix, space.k, space.device, backend=space.backend, threads=space.threads)
-        plans = list(space.baselines())
+        plans = list(space.baselines(model.matrix))
     return list(dict.fromkeys([*plans, *(plan.replace(threads=1) for plan in plans)]))

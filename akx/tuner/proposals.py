@@ -94,7 +94,7 @@ class Proposals:
 
     def baselines(self) -> list[Plan]:
         """Plain products in each variant, those first that the model likes best."""
-        plans = self._model.rank(self._space.baselines())
+        plans = self._model.rank(self._space.baselines(self._model.matrix))
         if getattr(self._space.device, "budget", 0):  # most variants do not fit: none of them is worth a trial
             plans = [plan for plan in plans if self._reason_against(plan) is None] or plans
         return plans

@@ -27,7 +27,7 @@ from akx.tuner.predict import Model
 from akx.tuner.proposals import SEARCHING, Proposals
 from akx.tuner.result import Finalist, Progress, Trial
 from akx.tuner.settings import Settings
-from akx.tuner.space import is_baseline
+from akx.tuner.space import BASELINE_SCHEDULE, is_baseline
 from akx.tuner.worker import Bench
 
 __all__ = ["Outcome", "Search"]
@@ -185,7 +185,8 @@ class Search:
             except Exception as failure:
                 plans = self._found_out(best.plan, str(failure), plans)
         if best.plan == baseline.plan:
-            self.notes.append("nothing beat the baseline: the plan is the plain sweep")
+            plain = "the plain sweep" if best.plan.schedule == BASELINE_SCHEDULE else "streamed products"
+            self.notes.append(f"nothing beat the baseline: the plan is {plain}")
         return self._outcome(best, baseline, finals, stopped, interrupted=False)
 
     def _unfinished(self) -> Outcome:

@@ -41,10 +41,11 @@ NATURAL = "natural"
 def is_baseline(plan: Plan) -> bool:
     """Whether a plan is plain products one after another, rows in the order the user gave.
 
-    Within a memory budget these may be streamed: the matrix is sent once for each product.
+    Within a memory budget these may be streamed: the matrix is sent once for each product, its rows in any order, since
+    there may be no room for that of the user.
     """
     if plan.schedule == STREAMED_SCHEDULE:
-        return plan.k_per_pass == 1 and plan.partitioner == NATURAL and bool(plan.option("budget", 0))
+        return plan.k_per_pass == 1 and bool(plan.option("budget", 0))
     return plan.schedule == BASELINE_SCHEDULE and plan.partitioner == NATURAL
 
 
@@ -183,22 +184,34 @@ class Space:
             return schedule.waste(plan, matrix, self.device)
         return reason
 
-    def baselines(self) -> tuple[Plan, ...]:
-        """The plans that stand for the baseline: each variant of the plain products, natural order, other defaults."""
+    def baselines(self, matrix: Matrix) -> tuple[Plan, ...]:
+        """The plans that stand for the baseline: each variant of the plain products, natural order, other defaults.
+
+        Streamed ones are in each way to move, and only those that are feasible: each in the first order of the rows for
+        which there is room, with the default of chunks on their way, else with one.
+        """
         plans: list[Plan] = []
-        for schedule in (BASELINE_SCHEDULE, STREAMED_SCHEDULE):
-            if schedule not in self.parameters:
-                continue
-            fixed: dict[str, Option] = {}
-            if NATURAL in self.choices(schedule, "partitioner"):
-                fixed["partitioner"] = NATURAL
-            if schedule == STREAMED_SCHEDULE:
-                fixed["k_per_pass"] = 1
-            for move in self.choices(schedule, "move") or (None,):
-                chosen = fixed if move is None else {**fixed, "move": move}
-                variants = self.choices(schedule, "variant")
-                plans += [self.plan(schedule, {**chosen, "variant": variant}) for variant in variants]
+        if BASELINE_SCHEDULE in self.parameters:
+            natural = NATURAL in self.choices(BASELINE_SCHEDULE, "partitioner")
+            fixed: dict[str, Option] = {"partitioner": NATURAL} if natural else {}
+            variants = self.choices(BASELINE_SCHEDULE, "variant")
+            plans += [self.plan(BASELINE_SCHEDULE, {**fixed, "variant": variant}) for variant in variants]
+        plans += self._streamed_baselines(matrix)
         return tuple(dict.fromkeys(plan for plan in plans if is_baseline(plan)))
+
+    def _streamed_baselines(self, matrix: Matrix) -> Iterator[Plan]:
+        if STREAMED_SCHEDULE not in self.parameters or not getattr(self.device, "budget", 0):
+            return
+        frugal: dict[str, Option] = {"ahead": 1} if 1 in self.choices(STREAMED_SCHEDULE, "ahead") else {}
+        orders = self.choices(STREAMED_SCHEDULE, "partitioner")
+        sparing = [{"partitioner": order, **fewer} for order in orders for fewer in ({}, frugal)]
+        moves, variants = (self.choices(STREAMED_SCHEDULE, name) for name in ("move", "variant"))
+        for move, variant in product(moves, variants):
+            fixed: dict[str, Option] = {"k_per_pass": 1, "move": move, "variant": variant}
+            plans = (self.plan(STREAMED_SCHEDULE, {**fixed, **chosen}) for chosen in sparing)
+            found = next((plan for plan in plans if self.feasible(plan, matrix) is None), None)
+            if found is not None:
+                yield found
 
 
 def least_bytes(matrix: Matrix, k: int, start_vectors: int = 1) -> int:

@@ -28,7 +28,7 @@ from akx.tuner.record import find, keep, reuse
 from akx.tuner.result import Counts, Progress, TuneResult
 from akx.tuner.search import Outcome, Search
 from akx.tuner.settings import Settings
-from akx.tuner.space import STREAMED_SCHEDULE, Space, build_space, resolve_backend
+from akx.tuner.space import NATURAL, STREAMED_SCHEDULE, Space, build_space, resolve_backend
 from akx.tuner.verify import BASIS_KINDS, Problem
 from akx.tuner.worker import Bench
 
@@ -98,8 +98,9 @@ def tune(
         Everything else about the search; `trials`, `seconds` and `seed` override it where given.
     memory_budget : int or str, optional
         Bytes of the GPU's memory that a plan may take, vectors included, e.g. ``"512M"`` or ``"80GiB"``; see
-        :func:`akx.device.budget.parse_bytes`. Vectors are then at home in the host's memory, the baseline is streamed
-        plain products, and the plan is kept for exactly this budget. For the backend ``"cuda"``, which it also means.
+        :func:`akx.device.budget.parse_bytes`. Vectors are then at home in the host's memory, the baseline is plain
+        products, streamed or not, and the plan is kept for exactly this budget. For the backend ``"cuda"``, which it
+        also means.
     fraction : float, optional
         The same as a fraction of the bytes of the matrix in CSR; the smaller of the two counts.
 
@@ -147,16 +148,15 @@ def tune(
             warnings.simplefilter("ignore", PlanDatabaseWarning)
             old = find(kept, key, matrix, device, used)
         if old is not None and not retune:
-            reused = reuse(kept, old, matrix, used, start)
+            reused = _with_budget(reuse(kept, old, matrix, used, start), budget)
             if callback is not None:
                 callback(_last_progress(reused, wanted))
             return reused
         kept.check_writable()
     space = build_space(matrix, k, device, backend=label, threads=used, start_vectors=start_vectors)
     given = [] if old is None else [space.inside(old.plan)]
-    if budget is not None and all(space.feasible(plan, matrix) is not None for plan in space.baselines()):
-        reasons = dict.fromkeys(space.feasible(plan, matrix) or "" for plan in reversed(space.baselines()))
-        raise budget_error(space, matrix, next(iter(reasons), "nothing streams"))
+    if budget is not None and all(space.feasible(plan, matrix) is not None for plan in space.baselines(matrix)):
+        raise budget_error(space, matrix, "not even one product at a time fits")
     problem = Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed)
     bench = _bench(problem, space, wanted)
     model = _model(matrix, space, start_vectors)
@@ -164,9 +164,7 @@ def tune(
     outcome = search.run()
     bench.close()
     result = _result(outcome, matrix, key, space, start, name=name, db=kept)
-    if budget is not None:
-        within_it = f"memory budget of {budget} bytes: vectors in the host's memory, the baseline is streamed products"
-        result = replace(result, notes=(within_it, *result.notes))
+    result = _with_budget(result, budget)
     if kept is not None:
         result = keep(kept, key, result, old)
     if callback is not None:
@@ -264,6 +262,18 @@ def _faster(one: TuneResult, other: TuneResult, start: float) -> TuneResult:
     return replace(best, tuning_seconds=measure.now() - start, notes=(*best.notes, note))
 
 
+def _with_budget(result: TuneResult, budget: int | None) -> TuneResult:
+    """The result with a note on the memory budget that it is for, and on what it was compared with."""
+    if budget is None:
+        return result
+    kind = "streamed" if result.baseline_name.startswith(f"{STREAMED_SCHEDULE}/") else "plain"
+    note = (
+        f"memory budget of {budget} bytes: vectors in the host's memory, the baseline is {kind} products, "
+        f"{result.baseline_name}"
+    )
+    return replace(result, notes=(note, *result.notes))
+
+
 def _settings(settings: Settings | None, trials: int | None, seconds: float | None, seed: int | None) -> Settings:
     base = Settings() if settings is None else settings
     return replace(
@@ -330,7 +340,8 @@ def _result(
     roofline = _model(matrix, space, key.start_vectors).roofline(best.plan, best.seconds)
     name_of_baseline = f"{baseline.plan.schedule}/{baseline.plan.variant} threads={baseline.plan.threads}"
     if baseline.plan.schedule == STREAMED_SCHEDULE:
-        name_of_baseline = f"{baseline.plan.schedule}/{baseline.plan.variant} k_per_pass=1"
+        order = "" if baseline.plan.partitioner == NATURAL else f" {baseline.plan.partitioner}"
+        name_of_baseline = f"{baseline.plan.schedule}/{baseline.plan.variant}{order} k_per_pass=1"
     return TuneResult(
         matrix_name=name,
         rows=matrix.n,

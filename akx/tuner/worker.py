@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from akx.errors import AkxError, InfeasibleError, VerificationError
-from akx.kernels.base import Program
+from akx.kernels.base import Program, held_bytes
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner import measure
@@ -251,7 +251,7 @@ class Bench:
         self._kept[plan] = (seconds, program)
         held = 0
         for place, (old, (_, kept)) in enumerate(sorted(self._kept.items(), key=lambda item: item[1][0])):
-            held += int(kept.nbytes)
+            held += held_bytes(kept)
             if place > 0 and (place >= self.keep or held > _KEEP_BYTES):
                 del self._kept[old]
 

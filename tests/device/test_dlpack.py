@@ -8,15 +8,16 @@ from __future__ import annotations
 import ctypes
 import gc
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from akx.device.cuda import dlpack, memory
+from akx.device.cuda import dlpack, interchange, memory
 from akx.device.cuda.interchange import DeviceView, is_on_device
 from akx.device.cuda.memory import DeviceArray
-from akx.errors import ArgumentError, ExportError
+from akx.errors import AkxError, ArgumentError, ArgumentTypeError, ExportError
 
 NUMPY_HAS_VERSIONS = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 
@@ -180,6 +181,30 @@ def test_devices_and_copies(on_a_gpu: list[int], monkeypatch: pytest.MonkeyPatch
     if NUMPY_HAS_VERSIONS:
         assert words(capsule, 4)[3] == 2  # a copy
     np.testing.assert_array_equal(np.from_dlpack(Taker(capsule)), np.arange(3.0))
+
+
+@pytest.mark.parametrize(
+    ("code", "bits", "lanes"),
+    [(4, 16, 1), (2, 8, 1), (10, 8, 1), (2, 4, 1), (0, 4, 1), (1, 1, 1), (5, 32, 1), (2, 32, 4), (2, 0, 1), (6, 8, 1)],
+)
+def test_types_that_numpy_does_not_have(code: int, bits: int, lanes: int) -> None:
+    capsule = dlpack.capsule_of(4096, (3,), (4,), np.dtype("f4"), device=(dlpack.CUDA, 0), owner=None)
+    tensor = dlpack._tensor_in(capsule)
+    tensor.code, tensor.bits, tensor.lanes = code, bits, lanes
+    with pytest.raises(ArgumentTypeError, match=f"x is of a type .* code {code}, {bits} bits, {lanes} lanes"):
+        dlpack.imported(capsule)
+
+
+@pytest.mark.parametrize("interface", [True, False])
+def test_errors_name_the_values_of_a_matrix(on_a_gpu: list[int], monkeypatch: Any, interface: bool) -> None:
+    monkeypatch.setattr(interchange, "_check_device", lambda _: None)
+    monkeypatch.setattr(interchange, "default_stream", lambda: SimpleNamespace(wait_for=lambda _: None))
+    backward = {"shape": (3,), "typestr": "<f8", "data": (4096, False), "strides": (-8,)}
+    capsule = dlpack.capsule_of(4096, (3,), (4,), np.dtype("f4"), device=(dlpack.CUDA, 0), owner=None)
+    dlpack._tensor_in(capsule).code = 4
+    given = SimpleNamespace(__cuda_array_interface__=backward) if interface else Taker(capsule)
+    with pytest.raises(AkxError, match=r"^the array of values (has a layout|is of a type) that cannot be read"):
+        interchange.values_of(given, 3, np.dtype(float))
 
 
 def test_what_dlpack_does_not_have() -> None:

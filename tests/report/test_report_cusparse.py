@@ -63,8 +63,9 @@ def install(monkeypatch: pytest.MonkeyPatch, library: Any) -> None:
         ((12, 6, 3), False, ABSENT),
         ((12, 7, 10), True, FOREIGN),
         ((12, 9, 4), True, KNOWN),
-        ((12, 10, 0), True, KNOWN),
-        ((13, 0, 0), True, KNOWN),
+        ((12, 9, 0), True, KNOWN),
+        ((12, 10, 0), True, FOREIGN),
+        ((13, 0, 0), True, FOREIGN),
         ((12, 9, 4), False, ABSENT),
     ],
 )
@@ -80,13 +81,31 @@ def test_what_the_library_has(
     assert result.notes == (() if note is None else (note,))
     if note is not None:
         assert "not measured" in note
-        assert "12.7.10" in note
+        assert ".".join(map(str, version)) in note
+
+
+@pytest.mark.parametrize("part", ["_bufferSize", "_createDescr", "_createPlan", "_destroyPlan", "_destroyDescr"])
+def test_a_library_that_lacks_a_function_is_not_called(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    class Lacking(Library):
+        def __getattr__(self, name: str) -> Any:
+            if name == f"cusparseSpMVOp{part}":
+                raise AttributeError(name)
+            return super().__getattr__(name)
+
+    install(monkeypatch, Lacking((12, 9, 4), has_op=True))
+    assert spmvop() == FOREIGN
 
 
 def test_without_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, None)
     assert spmvop() == ABSENT
     assert BenchResult("m", 1, 1, "float64", "f", "cuda/H100", 1, ()).notes[0].startswith("cuSPARSE is not installed")
+
+
+def test_within_a_budget_nothing_is_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, None)
+    result = BenchResult("m", 1, 1, "float64", "f", "cuda/H100/budget 5 bytes", 1, (), True)
+    assert result.notes == ("within a memory budget no other library is compared",)
 
 
 def test_a_library_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
@@ -151,6 +170,59 @@ def test_the_calls_are_those_of_the_header(monkeypatch: pytest.MonkeyPatch) -> N
     powers.close()
     assert library.arguments("cusparseSpMVOp_destroyPlan") == [plan[2]]
     assert library.arguments("cusparseSpMVOp_destroyDescr") == [description]
+
+
+PAIRS = {
+    "cusparseCreate": "cusparseDestroy",
+    "cusparseCreateCsr": "cusparseDestroySpMat",
+    "cusparseCreateDnVec": "cusparseDestroyDnVec",
+    "cusparseSpMVOp_createDescr": "cusparseSpMVOp_destroyDescr",
+    "cusparseSpMVOp_createPlan": "cusparseSpMVOp_destroyPlan",
+}
+
+
+def leaked(library: Library) -> set[int]:
+    """What was made and never destroyed; also that nothing was destroyed twice, or by the wrong function."""
+    alive: dict[int, str] = {}
+    for name, arguments in library.calls:
+        if name in PAIRS and name != library.fails:
+            made = next(argument._obj.value for argument in arguments if hasattr(argument, "_obj"))
+            alive[made] = PAIRS[name]
+        elif name in PAIRS.values():
+            assert alive.pop(arguments[0].value) == name
+    return set(alive)
+
+
+FAILING = [*PAIRS, "cusparseSetStream", "cusparseSpMVOp_bufferSize", "cusparseSpMVOp"]
+
+
+@pytest.mark.parametrize("fails", [*FAILING, ""])
+def test_one_that_fails_half_way_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
+    library = Library((12, 9, 4), has_op=True, fails=fails)
+    install(monkeypatch, library)
+    fake_device(monkeypatch)
+    out: Any = SimpleNamespace(shape=(4, 1, 32), view=lambda *_: SimpleNamespace(pointer=99))
+    matrix = Matrix.from_any(sp.eye_array(5, format="csr"))
+    if fails:
+        with pytest.raises(DeviceError, match=f"{fails} failed"):
+            CusparseOpPowers(matrix, out, "cusparse_op1")
+    else:
+        powers = CusparseOpPowers(matrix, out, "cusparse_op1")
+        assert len(leaked(library)) == 8  # a handle, a matrix, four vectors, a description and a plan
+        powers.close()
+        powers.close()
+    assert not leaked(library)
+
+
+def test_all_is_given_back_though_some_of_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Library((12, 9, 4), has_op=True, fails="cusparseDestroyDnVec")
+    install(monkeypatch, library)
+    fake_device(monkeypatch)
+    out: Any = SimpleNamespace(shape=(4, 1, 32), view=lambda *_: SimpleNamespace(pointer=99))
+    powers = CusparseOpPowers(Matrix.from_any(sp.eye_array(5, format="csr")), out, "cusparse_op1")
+    with pytest.raises(DeviceError, match="cusparseDestroyDnVec failed"):
+        powers.close()
+    assert not leaked(library)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "complex128"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,8 +21,10 @@ from akx.kernels import registry
 from akx.kernels.cuda import stream
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.tuner import plan_key, predict
+from akx.tuner import gpu, plan_key, predict, tuning
+from akx.tuner.result import TuneResult
 from akx.tuner.space import Space, build_space, is_baseline
+from akx.tuner.worker import Bench
 
 GPU = CudaDevice("test", 0, (9, 0), 132, 232448, 233472, 65536, 2**25, 2**36, 10**9, 1e12)
 
@@ -40,6 +44,11 @@ def space_of(matrix: Matrix, budget: int, k: int = 6) -> Space:
     return build_space(matrix, k, within(GPU, budget), backend="cuda", threads=1)
 
 
+def usable(space: Space, matrix: Matrix) -> list[Plan]:
+    """The baselines that there is room for."""
+    return [plan for plan in space.baselines(matrix) if space.feasible(plan, matrix) is None]
+
+
 def test_a_small_budget_leaves_what_streams(matrix: Matrix) -> None:
     budget = csr_bytes(matrix) // 4
     space = space_of(matrix, budget)
@@ -53,21 +62,23 @@ def test_a_small_budget_leaves_what_streams(matrix: Matrix) -> None:
         window = stream.window_of(plan, matrix, GPU)
         assert window is not None
         assert window.nbytes + 3 * 6 * 8 <= budget
-    baselines = [plan for plan in space.baselines() if space.feasible(plan, matrix) is None]
+    baselines = usable(space, matrix)
+    assert len(baselines) == len([plan for plan in space.baselines(matrix) if plan.schedule == "stream"])
     assert baselines
+    assert all(plan.partitioner == "natural" and plan.option("ahead", 0) == 4 for plan in baselines)
     assert all(plan.schedule == "stream" and plan.k_per_pass == 1 for plan in baselines)
 
 
 def test_a_large_budget_leaves_sweeps_too(matrix: Matrix) -> None:
     space = space_of(matrix, 8 * csr_bytes(matrix))
-    baselines = [plan for plan in space.baselines() if space.feasible(plan, matrix) is None]
+    baselines = usable(space, matrix)
     assert {plan.schedule for plan in baselines} == {"sweep", "stream"}
     assert predict(matrix, 6, within(GPU, 8 * csr_bytes(matrix)), backend="cuda").schedule == "sweep"
 
 
 def test_without_a_budget_nothing_streams(matrix: Matrix) -> None:
     space = build_space(matrix, 6, GPU, backend="cuda", threads=1)
-    assert all(plan.schedule == "sweep" for plan in space.baselines())
+    assert all(plan.schedule == "sweep" for plan in space.baselines(matrix))
     assert not any(space.feasible(plan, matrix) is None for plan in space.plans("stream"))
     streamed = Plan("cuda", "stream", "sell16-2", "natural", 6, 1, options={"fraction": 0.25})
     assert not is_baseline(streamed)
@@ -90,6 +101,60 @@ def test_too_small_a_budget_says_what_would_do(matrix: Matrix) -> None:
     assert predict(matrix, 6, within(GPU, least), backend="cuda").k_per_pass == 1
     with pytest.raises(BudgetError):
         predict(matrix, 6, within(GPU, least - 1), backend="cuda")
+
+
+def shuffled(matrix: Matrix) -> Matrix:
+    """The matrix with its rows and columns in a random order: only RCM finds its band again."""
+    order = np.random.default_rng(3).permutation(matrix.n)
+    return Matrix.from_any(sp.csr_array(matrix.to_scipy())[order][:, order])
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_what_is_said_to_be_enough_is_enough_to_tune(
+    matrix: Matrix, mixed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = shuffled(matrix) if mixed else matrix
+    least = registry.get("cuda", "stream").least_budget(given, 6, GPU)  # type: ignore[attr-defined]
+    for budget in (least, 251_271):
+        space = space_of(given, budget)
+        found = usable(space, given)
+        assert found
+        assert all(is_baseline(plan) for plan in found)
+        assert len(found) <= 24
+    assert not usable(space_of(given, least - 1), given)
+
+    class Begun(Exception):
+        """Measuring has begun."""
+
+    def begin(*_: Any) -> Any:
+        raise Begun
+
+    monkeypatch.setattr(tuning, "_bench", begin)
+    monkeypatch.setattr(tuning, "_where", lambda *_: ("cuda", 1, GPU))
+    for budget in (least, 251_271):
+        with pytest.raises(Begun):
+            akx.tune(given, 6, backend="cuda", memory_budget=budget, db=False)
+    with pytest.raises(BudgetError, match=f"at least {least} bytes"):
+        akx.tune(given, 6, backend="cuda", memory_budget=least - 1, db=False)
+
+
+def test_a_streamed_baseline_may_have_its_rows_in_another_order(matrix: Matrix) -> None:
+    found = usable(space_of(shuffled(matrix), 251_271), shuffled(matrix))
+    assert {plan.partitioner for plan in found} == {"rcm"}
+
+
+def test_several_start_vectors_come_together_where_there_is_room(matrix: Matrix) -> None:
+    device = within(GPU, csr_bytes(matrix) // 2)
+    one = predict(matrix, 6, device, backend="cuda")
+    assert one.option("vectors", 1) == 1
+    for b, width in ((2, 2), (3, 2), (8, 8)):
+        plan = predict(matrix, 6, device, backend="cuda", start_vectors=b)
+        assert plan.option("vectors", 1) == width
+        assert plan.k_per_pass == 6
+        assert registry.get("cuda", "stream").feasible(plan, matrix, device) is None
+    least = registry.get("cuda", "stream").least_budget(matrix, 6, GPU)  # type: ignore[attr-defined]
+    narrow = predict(matrix, 6, within(GPU, least), backend="cuda", start_vectors=8)
+    assert (narrow.k_per_pass, narrow.option("vectors", 1)) == (1, 1)
 
 
 def test_a_plan_for_more_is_refused(matrix: Matrix) -> None:
@@ -119,6 +184,50 @@ def test_a_budget_is_not_for_the_cpu(matrix: Matrix) -> None:
     ):
         with pytest.raises(ArgumentError, match="for the GPU"):
             call()
+
+
+def test_a_call_within_a_budget_goes_through_the_arrays_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved: list[Any] = []
+    mark = SimpleNamespace(record=lambda _: None, synchronize=lambda: None, seconds_since=lambda _: 6.0)
+    monkeypatch.setattr(gpu, "default_stream", lambda: SimpleNamespace(synchronize=lambda: None))
+    monkeypatch.setattr(gpu, "Event", lambda: mark)
+    monkeypatch.setattr(gpu, "pinned", np.zeros)
+    monkeypatch.setattr(gpu, "send", lambda to, *_: moved.append(to))
+    monkeypatch.setattr(gpu, "bring_rows", lambda _to, _pitch, source, *_: moved.append(source))
+    for name in ("empty", "to_device"):
+        monkeypatch.setattr(gpu, name, lambda *_: pytest.fail("another pair of vectors on the device"))
+    pair = SimpleNamespace(pointer=1, nbytes=80), SimpleNamespace(pointer=2, nbytes=320)
+
+    def staged(vectors: int) -> Any:
+        assert vectors == 2
+        return pair
+
+    program = SimpleNamespace(staged=staged, run=lambda x, out, _: moved.append((x, out)))
+    call = gpu.HostCall(program, np.ones((2, 5)), np.zeros((4, 2, 5)), SimpleNamespace())  # type: ignore[arg-type]
+    assert call.timed(2) == 3.0
+    assert moved == [1, pair, 2] * 2
+
+
+def test_page_locked_memory_counts_among_what_is_kept() -> None:
+    bench = Bench.__new__(Bench)
+    bench._kept, bench.keep = {}, 5
+    plans = [Plan("cuda", "stream", "sell-1", k=k) for k in range(1, 5)]
+    for seconds, plan in enumerate(plans):
+        held = SimpleNamespace(nbytes=1000, host_nbytes=400 * 2**20)
+        bench._retain(plan, held, 1.0 + seconds)  # type: ignore[arg-type]
+    assert list(bench._kept) == plans[:2]
+
+
+def test_the_note_on_a_budget_names_the_baseline(matrix: Matrix) -> None:
+    fields = {field.name: None for field in dataclasses.fields(TuneResult)}
+    result = TuneResult(**{**fields, "notes": ("x",), "baseline_name": "sweep/csr-1 threads=1"})  # type: ignore[arg-type]
+    assert tuning._with_budget(result, None) is result
+    note, last = tuning._with_budget(result, 5).notes
+    assert last == "x"
+    assert "budget of 5 bytes" in note
+    assert "the baseline is plain products, sweep/csr-1" in note
+    streamed = dataclasses.replace(result, baseline_name="stream/sell-1 k_per_pass=1")
+    assert "the baseline is streamed products, stream/sell-1" in tuning._with_budget(streamed, 5).notes[0]
 
 
 @pytest.mark.cuda

@@ -89,8 +89,8 @@ def test_powers_per_pass_are_limited(world: Any, matrix: Any) -> None:
     assert {plan.k_per_pass for plan in few.plans("front")} == {2}
 
 
-def test_baselines_are_the_variants_of_the_sweep_in_natural_order(space: Space) -> None:
-    found = space.baselines()
+def test_baselines_are_the_variants_of_the_sweep_in_natural_order(space: Space, matrix: Any) -> None:
+    found = space.baselines(matrix)
     assert [(p.schedule, p.variant, p.partitioner, p.threads) for p in found] == [
         ("sweep", "csr", "natural", 2),
         ("sweep", "sell", "natural", 2),

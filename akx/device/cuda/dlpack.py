@@ -180,6 +180,16 @@ def leaves_device(here: tuple[int, int], wanted: tuple[int, int] | None, copy: b
     return True
 
 
+def _dtype_of(tensor: _DLTensor) -> np.dtype[Any] | None:
+    """The type of the entries, None where NumPy has none: those of 4 or 8 bits, bfloat16, several in one."""
+    if tensor.lanes != 1 or tensor.code not in _KINDS or tensor.bits % 8 or not tensor.bits:
+        return None
+    try:
+        return np.dtype(f"{_KINDS[tensor.code]}{tensor.bits // 8}")
+    except TypeError:
+        return None
+
+
 @dataclass(frozen=True)
 class Tensor:
     """What a capsule says: address, shape, strides in bytes, type, device; `capsule` keeps the memory alive."""
@@ -192,8 +202,10 @@ class Tensor:
     capsule: Any
 
 
-def imported(capsule: Any) -> Tensor:
+def imported(capsule: Any, name: str = "x") -> Tensor:
     """Read a capsule; it is kept, not taken, so that its own destructor frees the memory with it.
+
+    Errors call the array `name`.
 
     Raises
     ------
@@ -201,9 +213,12 @@ def imported(capsule: Any) -> Tensor:
         For a type that akx has no use for.
     """
     found = _tensor_in(capsule)
-    if found.lanes != 1 or found.code not in _KINDS:
-        raise ArgumentTypeError("x is of a type that cannot be read", found=f"DLPack type code {found.code}")
-    dtype = np.dtype(f"{_KINDS[found.code]}{found.bits // 8}")
+    dtype = _dtype_of(found)
+    if dtype is None:
+        raise ArgumentTypeError(
+            f"{name} is of a type that cannot be read",
+            found=f"DLPack type code {found.code}, {found.bits} bits, {found.lanes} lanes",
+        )
     shape = tuple(found.shape[axis] for axis in range(found.ndim))
     strides = tuple(dtype.itemsize * prod(shape[axis + 1 :]) for axis in range(found.ndim))
     if found.strides:

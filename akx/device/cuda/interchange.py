@@ -38,6 +38,8 @@ __all__ = [
 ]
 
 _LEGACY = 1
+#: What errors call the new values of a matrix.
+_VALUES = "the array of values"
 
 
 class DeviceView:
@@ -116,8 +118,11 @@ def start_of(x: Any, n: int) -> tuple[Foreign, bool]:
     return Foreign(found.pointer, turned, steps, found.dtype, found.stream, found.owner), single
 
 
-def block_of(x: Any, start: Foreign, dtype: np.dtype[Any]) -> DeviceArray:
-    """The start vectors as a C-contiguous (b, n) array of `dtype`: the memory of `x` itself where that will do."""
+def block_of(x: Any, start: Foreign, dtype: np.dtype[Any], name: str = "x") -> DeviceArray:
+    """The start vectors as a C-contiguous (b, n) array of `dtype`: the memory of `x` itself where that will do.
+
+    Errors call it `name`.
+    """
     if start.dtype != dtype:
         x = _converted(x, dtype)
         start, _ = start_of(x, start.shape[1])
@@ -128,7 +133,7 @@ def block_of(x: Any, start: Foreign, dtype: np.dtype[Any]) -> DeviceArray:
         return wrap(start.pointer, (b, n), dtype, x)
     if start.strides[1] < size or any(stride < 0 for stride in start.strides):
         raise ArgumentError(
-            "x has a layout that cannot be read", found=f"strides {start.strides}", hint="copy it first"
+            f"{name} has a layout that cannot be read", found=f"strides {start.strides}", hint="copy it first"
         )
     block = empty((b, n), dtype)
     for row in range(b):
@@ -147,7 +152,7 @@ def values_of(data: Any, nnz: int, dtype: np.dtype[Any]) -> DeviceArray:
     ArgumentTypeError
         Where the type is another one.
     """
-    found = _read(data)
+    found = _read(data, _VALUES)
     if found.shape != (nnz,):
         raise MatrixError(
             "values do not fit the pattern",
@@ -165,7 +170,7 @@ def values_of(data: Any, nnz: int, dtype: np.dtype[Any]) -> DeviceArray:
     if not nnz:
         return empty(0, dtype)
     row = Foreign(found.pointer, (1, nnz), (0, *found.strides), dtype, found.stream, found.owner)
-    block = block_of(data, row, dtype)
+    block = block_of(data, row, dtype, _VALUES)
     copy = copy_of(block) if block.pointer == found.pointer else block
     hand_over(found)
     return copy.reshape(nnz)
@@ -175,7 +180,7 @@ def result_in(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], block: tup
     """The array (k+1, b, n) behind the caller's `out`, which must be a device array in Fortran order."""
     if not is_on_device(out):
         raise ArgumentError("out does not fit", expected="an array on the device, as x is", found=type(out).__name__)
-    found = _read(out)
+    found = _read(out, "out")
     steps = tuple(dtype.itemsize * prod(shape[:axis]) for axis in range(len(shape)))
     if found.shape != shape or found.dtype != dtype:
         raise ArgumentError("out does not fit", expected=f"{shape} of {dtype}", found=f"{found.shape} of {found.dtype}")
@@ -229,16 +234,16 @@ def _converted(x: Any, dtype: np.dtype[Any]) -> Any:
     return convert(dtype)
 
 
-def _read(x: Any) -> Foreign:
+def _read(x: Any, name: str = "x") -> Foreign:
     interface = getattr(x, "__cuda_array_interface__", None)
-    found = _read_dlpack(x) if interface is None else _read_interface(x, interface)
+    found = _read_dlpack(x, name) if interface is None else _read_interface(x, interface, name)
     _check_device(found)
     return found
 
 
-def _read_interface(x: Any, interface: dict[str, Any]) -> Foreign:
+def _read_interface(x: Any, interface: dict[str, Any], name: str) -> Foreign:
     if interface.get("mask") is not None:
-        raise ArgumentError("a masked array cannot be used")
+        raise ArgumentError(f"{name} is a masked array, which cannot be used")
     shape, dtype = tuple(int(extent) for extent in interface["shape"]), np.dtype(interface["typestr"])
     steps = interface.get("strides")
     strides = _c_strides(shape, dtype) if steps is None else tuple(int(step) for step in steps)
@@ -280,7 +285,7 @@ def _copy_strided(source: int, step: int, target: int, size: int, count: int) ->
         live.call("cuMemcpy2DAsync", job, default_stream().raw, doing="copying vectors")
 
 
-def _read_dlpack(x: Any) -> Foreign:
+def _read_dlpack(x: Any, name: str) -> Foreign:
     """The array behind the capsule of `x`, ready on the legacy stream; the capsule is kept, and frees the memory."""
-    found = dlpack.imported(x.__dlpack__(stream=_LEGACY))
+    found = dlpack.imported(x.__dlpack__(stream=_LEGACY), name)
     return Foreign(found.pointer, found.shape, found.strides, found.dtype, _LEGACY, (x, found.capsule))

@@ -20,7 +20,18 @@ from akx.device.cuda.memory import DeviceArray
 from akx.device.cuda.runtime import pycuda_driver, runtime
 from akx.errors import ArgumentTypeError, DeviceError, LaunchError
 
-__all__ = ["Event", "Graph", "Kernel", "Mark", "Module", "Stream", "capture", "default_stream", "synchronize"]
+__all__ = [
+    "Event",
+    "Graph",
+    "Kernel",
+    "Mark",
+    "Module",
+    "Stream",
+    "capture",
+    "default_stream",
+    "spare_stream",
+    "synchronize",
+]
 
 Argument = DeviceArray | np.generic | int
 
@@ -122,6 +133,22 @@ def _raw(live: Any, stream: Stream | int) -> Any:
 def default_stream() -> Stream:
     """The stream that akx works on where no other is named."""
     return Stream()
+
+
+#: Streams that nobody uses now; appending and popping are atomic.
+_spare: list[Stream] = []
+
+
+@contextlib.contextmanager
+def spare_stream() -> Iterator[Stream]:
+    """A stream to record a graph on that no other thread has: it would record their work too.
+
+    It is used again by the next one who asks, since streams are never given back to the driver; one on which something
+    failed is not, as nobody knows what state that left it in.
+    """
+    stream = _spare.pop() if _spare else Stream(blocking=False)
+    yield stream
+    _spare.append(stream)
 
 
 def synchronize() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.device.cuda.launch import Graph, Stream, capture, default_stream
+from akx.device.cuda.launch import Graph, Stream, capture, default_stream, spare_stream
 from akx.device.cuda.memory import DeviceArray, empty, to_device
 from akx.kernels.base import Coefficients
 
@@ -26,8 +26,6 @@ __all__ = ["C_TYPES", "CudaProgram"]
 C_TYPES = {"float32": "float", "float64": "double", "complex64": "cfloat", "complex128": "cdouble"}
 #: Graphs kept, one for each pair of addresses and number of start vectors.
 _GRAPHS = 16
-#: Streams to record on that nobody uses; appending and popping are atomic.
-_spare: list[Stream] = []
 
 
 class CudaProgram(ABC):
@@ -82,8 +80,12 @@ class CudaProgram(ABC):
     @property
     def nbytes(self) -> int:
         """Bytes on the device."""
-        staged = sum(array.nbytes for array in self._staging or ())
-        return sum(array.nbytes for array in self._arrays) + self._on_device.nbytes + staged
+        return sum(array.nbytes for array in self._arrays) + self._on_device.nbytes + self.staged_nbytes
+
+    @property
+    def staged_nbytes(self) -> int:
+        """Of :attr:`nbytes` those of vectors: the arrays of :meth:`staged`, where a call has made them."""
+        return sum(array.nbytes for array in self._staging or ())
 
     def run(self, x: Any, out: Any, coefficients: Coefficients) -> None:
         """Fill out (k+1, b, n) from x (b, n): both NumPy arrays, or both :class:`DeviceArray`.
@@ -93,11 +95,20 @@ class CudaProgram(ABC):
         if isinstance(x, DeviceArray):
             self._launch(x, out, coefficients)
             return
-        held_x, held_out = self._stage(x.shape[0])
+        held_x, held_out = self.staged(x.shape[0])
         held_x.set(x)
         self._launch(held_x, held_out, coefficients)
         out[0] = x
         held_out.view(x.size, (self.k, *x.shape)).get(out[1:])
+
+    def staged(self, vectors: int) -> tuple[DeviceArray, DeviceArray]:
+        """The arrays (b, n) and (k+1, b, n) on the device that calls with arrays of the host go through."""
+        if self._staging is None or self._staging[0].shape[0] != vectors:
+            self._staging = None
+            shapes: Sequence[tuple[int, ...]] = ((vectors, self.n), (self.k + 1, vectors, self.n))
+            x, out = (empty(shape, self.dtype) for shape in shapes)
+            self._staging = x, out
+        return self._staging
 
     def repeated(self, x: DeviceArray, out: DeviceArray, coefficients: Coefficients, count: int) -> Graph:
         """`count` calls, one after another, as one graph: what to time where the launch must not be timed."""
@@ -126,13 +137,11 @@ class CudaProgram(ABC):
     def _record(self, x: DeviceArray, out: DeviceArray, count: int) -> Graph:
         """`count` calls as a graph, recorded on a stream that no other thread has: it would record their work too."""
         own = self.stream
-        self.stream = _spare.pop() if _spare else Stream(blocking=False)
         try:
-            with capture(self.stream) as graph:
+            with spare_stream() as self.stream, capture(self.stream) as graph:
                 for _ in range(count):
                     self.enqueue(x, out, self._on_device)
         finally:
-            _spare.append(self.stream)
             self.stream = own
         return graph
 
@@ -141,11 +150,3 @@ class CudaProgram(ABC):
             triples = np.stack([coefficients.a, coefficients.b, coefficients.c], axis=1)
             self._on_device.set(triples.astype(self.dtype))
             self._coefficients = coefficients
-
-    def _stage(self, vectors: int) -> tuple[DeviceArray, DeviceArray]:
-        if self._staging is None or self._staging[0].shape[0] != vectors:
-            self._staging = None
-            shapes: Sequence[tuple[int, ...]] = ((vectors, self.n), (self.k + 1, vectors, self.n))
-            x, out = (empty(shape, self.dtype) for shape in shapes)
-            self._staging = x, out
-        return self._staging

@@ -47,8 +47,7 @@ def budget_of(plan: Plan, matrix: Matrix, device: CudaDevice) -> int:
     """Bytes that the window may take on the device: what is allowed, less the coefficients."""
     given = [int(plan.option("budget", 0))] if plan.option("budget", 0) else []
     if plan.option("fraction", 0.0):
-        once = matrix.nnz * (matrix.dtype.itemsize + 4) + 4 * (matrix.n + 1)
-        given.append(int(float(plan.option("fraction", 0.0)) * once))
+        given.append(int(float(plan.option("fraction", 0.0)) * matrix.csr_bytes))
     if device.budget:
         given.append(device.budget)
     return min([*given, int(_SHARE * device.memory_bytes)]) - 3 * plan.k * matrix.dtype.itemsize

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from akx.device.cuda.compile import load
 from akx.device.cuda.copies import bring_rows, send
 from akx.device.cuda.facts import CudaDevice
-from akx.device.cuda.launch import Graph, Kernel, Mark, Stream, capture, default_stream
+from akx.device.cuda.launch import Graph, Kernel, Mark, Stream, capture, default_stream, spare_stream
 from akx.device.cuda.memory import DeviceArray, empty, pinned, to_device
 from akx.kernels.base import Coefficients
 from akx.kernels.cuda.program import C_TYPES
@@ -96,6 +96,12 @@ class StreamProgram:
         held += [self._staged_x, self._begin, self._counters]
         return sum(array.nbytes for array in held)
 
+    @property
+    def host_nbytes(self) -> int:
+        """Bytes on the host: the page-locked matrix and vectors, and where each entry of the matrix is."""
+        chunks = self._chunks
+        return int(sum(array.nbytes for array in (chunks.data, chunks.begin, chunks.slot, self._pinned)))
+
     def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
         """Take new values, in the order of the matrix's canonical CSR data; the matrix is on the host, so they go."""
         if isinstance(data, DeviceArray):
@@ -138,12 +144,12 @@ class StreamProgram:
         self._graphs[vectors].launch(default_stream())
 
     def _record(self, vectors: int) -> Graph:
-        work = Stream(blocking=False)
         if self.window.staged:
-            return self._record_flow(vectors, work)
+            with spare_stream() as work:
+                return self._record_flow(vectors, work)
         kernel = step_kernel(self.dtype, self._plan.variant, vectors, self._device)
-        with capture(work) as graph:
-            steps = _Steps(self, kernel, vectors, work)
+        with spare_stream() as work, spare_stream() as there, spare_stream() as back, capture(work) as graph:
+            steps = _Steps(self, kernel, vectors, (work, there, back))
             for power in range(0, self.k, self.window.depth):
                 steps.one_pass(power, min(self.window.depth, self.k - power))
             steps.join()
@@ -179,9 +185,12 @@ class StreamProgram:
 class _Steps:
     """The steps of a call, queued on three streams: copies to the device, kernels, copies to the host."""
 
-    def __init__(self, program: StreamProgram, kernel: Kernel, vectors: int, work: Stream) -> None:
-        self.of, self.kernel, self.vectors, self.work = program, kernel, vectors, work
-        self.there, self.back = Stream(blocking=False), Stream(blocking=False)
+    def __init__(
+        self, program: StreamProgram, kernel: Kernel, vectors: int, streams: tuple[Stream, Stream, Stream]
+    ) -> None:
+        self.of, self.kernel, self.vectors = program, kernel, vectors
+        work, self.there, self.back = streams
+        self.work = work
         self.copied = program._plan.option("move", "kernel") == "copy"
         self.out = program.pinned_vectors(vectors).ctypes.data
         start = Mark(work)
