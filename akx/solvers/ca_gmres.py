@@ -111,15 +111,14 @@ def ca_gmres(
     # Memory movement of s steps from row k, in words: A once or less than s times (the plan says), s n of V written;
     # by orthogonalisation (k + s) n twice read and s n written, half of that again where a second round is needed. Of a
     # cycle: as in GMRES.
-    W = steps.W
-    while cycles.goes_on(W[0]):
+    while cycles.goes_on(steps.W[0]):
         steps.adapt()
-        qr = cycles.begin(W, steps.ortho)
+        qr = cycles.begin(steps.W, steps.ortho)
         while qr.size < cycles.restart and cycles.step_allowed() and qr.residual > system.target and steps.go(qr):
             cycles.tell(qr.residual)
         steps.end(qr)
         update = cycles.combination(steps.ortho, qr)
-        cycles.end(update if right is None else right.solution(update).astype(W.dtype, copy=False))
+        cycles.end(update if right is None else right.solution(update).astype(update.dtype, copy=False))
     return cycles.finish(return_stats)
 
 
@@ -154,11 +153,13 @@ class _Steps:
     def adapt(self) -> None:
         """Before a cycle: an ordinary one where the last one, of blocks, got nowhere or fell short of its estimate."""
         cycles = self.cycles
+        if len(self.W) <= cycles.restart + self.most:
+            self.W = cycles.room(self.W, cycles.restart + 1 + self.most)
+            self.ortho = Orthogonalizer(self.W, threads=self.system.threads)
         aim = max(self._estimate, self.system.target)
         self._ordinary = self._in_blocks and (cycles.idle or cycles.norm > _SHORT * aim)
         self._in_blocks = False
         if self._ordinary:
-            cycles.forgive()
             self._limit = max(0.01 * self._limit, 10.0)
             self._lower(max(1, self.s // 2), f"cycle {cycles.done} fell short of its estimate, the next is ordinary")
 
