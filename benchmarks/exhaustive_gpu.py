@@ -7,12 +7,12 @@
 The list has every feasible plan of the tuner's space, of the schedules named, for the device of the recorded tuning
 (tests/data/tuning_h100.json), but for those that cannot be laid out (ghost zones too large) and those that cannot win:
 the bytes that must come from L2, at more than any L2 delivers, take longer than `--bar` already. Of the other
-schedules, whose spaces are too large (`ghost` has some 10^5 plans for the brick), it has a sample drawn at random. Plans with
-the widest dense blocks come first, otherwise the order is random. `akx tune` runs first, with its default settings, no
-database, and an empty store of compiled code. Then the plans are prepared, checked and timed by several processes:
-laying out and compiling is done side by side, and what runs on the GPU (check and timing) one at a time, under a lock.
-At last the tuned plan and the best of the search are timed in turns; `ratio` is the tuned plan's median over the
-fastest one's.
+schedules, whose spaces are too large (`ghost` has some 10^5 plans for the brick), it has a sample drawn at random.
+Plans with the widest dense blocks come first, otherwise the order is random. `akx tune` runs first, with its default
+settings, no database, and an empty store of compiled code. Then the plans are prepared, checked and timed by several
+processes: laying out and compiling is done side by side, and what runs on the GPU (check and timing) one at a time,
+under a lock. At last the tuned plan and the best of the search are timed in turns; `ratio` is the tuned plan's median
+over the fastest one's.
 """
 
 from __future__ import annotations
