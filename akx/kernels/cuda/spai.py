@@ -21,6 +21,7 @@ Bytes: A with nnz entries of w bytes is there twice, (8 + 2 w) nnz, with 4 nnz f
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,7 @@ def approximate_inverse(
     factor: float = 0.0,
     pattern: tuple[NDArray[Any], NDArray[Any]] | None = None,
     memory: int | None = None,
+    told: Callable[[str], object] | None = None,
 ) -> Inverse:
     """M in a pattern taken from A, or in one that is given.
 
@@ -109,6 +111,8 @@ def approximate_inverse(
     memory : int, optional
         Most bytes of device memory that local problems may take, which do not fit shared memory; by default a quarter
         of the device's.
+    told : callable, optional
+        Called with the name of each part of the work when it has been queued.
 
     Raises
     ------
@@ -125,10 +129,12 @@ def approximate_inverse(
     memory = cuda_device().memory_bytes // 4 if memory is None else memory
     warps = -(-n * _WARP // _BLOCK)
     count = np.uint32(n)
+    say = told or (lambda part: None)
 
     # 1. A by rows and by columns
     by_row, column = _numbers(matrix.indptr), _numbers(matrix.indices)
     values = to_device(matrix.data)
+    say("copy A")
     complex_sizes = np.abs(matrix.data.astype(np.complex128)) if kind.kind == "c" else None
     sizes: Any = _NULL if complex_sizes is None else to_device(complex_sizes)
     most = empty(n, np.float64)
@@ -139,6 +145,8 @@ def approximate_inverse(
     sizes = sizes if complex_sizes is None else transpose.take(sizes, source)
     scale = empty(n, np.float64)
     _kernel("largest_sizes", kind).launch(warps, _BLOCK, [count, start, values, sizes, _NULL, scale])
+
+    say("columns of A")
 
     # 2. the pattern of M
     if pattern is None:
@@ -153,6 +161,8 @@ def approximate_inverse(
         kept_start, kept = _numbers(pattern[0]), _numbers(pattern[1])
     del source, sizes, column
 
+    say("pattern")
+
     # 3. sizes of the local problems
     need, n1 = empty(n, np.uint64), empty(n, np.uint32)
     where = [start, row]
@@ -160,6 +170,8 @@ def approximate_inverse(
     following = empty(n, np.uint64)
     _in_classes("measure_columns", kind, n, need, memory, [*where, kept_start, kept, n1, following])
     rows, columns = n1.get(), np.diff(kept_start.get())
+
+    say("sizes")
 
     # 4. the local problems
     result, misfit, odd = empty(kept.size, kind), empty(n, np.float64), empty(2, np.uint32)
@@ -169,13 +181,18 @@ def approximate_inverse(
     _in_classes("solve_columns", kind, n, following, memory, solving)
     del values, row, start, where, solving
 
+    say("local problems")
+
     # 5. the rows of M
     pointer, source = transpose.transposed(kept_start, kept, n)
     index = transpose.take(transpose.rows_of(kept_start, kept.size), source)
     data = transpose.take(result, source)
+    say("rows of M")
     lost, without = (int(number) for number in odd.get())
     largest = int(rows.max()), int(columns.max())
-    return Inverse(_signed(pointer), _signed(index), data.get(), misfit.get(), largest, lost, without)
+    found = Inverse(_signed(pointer), _signed(index), data.get(), misfit.get(), largest, lost, without)
+    say("copy M")
+    return found
 
 
 def _in_classes(name: str, kind: np.dtype[Any], n: int, need: DeviceArray, memory: int, arguments: list[Any]) -> None:
