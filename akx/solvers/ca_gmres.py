@@ -33,9 +33,10 @@ from numpy.typing import NDArray
 
 from akx.basis import Basis
 from akx.errors import ArgumentError
-from akx.plan import Plan
-from akx.solvers.bases import CHOICES, basis_from_ritz
-from akx.solvers.cycles import Cycles, check_count
+from akx.plan import Plan, check_plan
+from akx.solvers.arguments import check_count
+from akx.solvers.bases import basis_from_ritz, check_basis
+from akx.solvers.cycles import Cycles
 from akx.solvers.hessenberg import HessenbergQR
 from akx.solvers.orthogonalize import Block, Orthogonalizer, condition_of_columns, invert_upper
 from akx.solvers.system import Answer, System, make_system
@@ -134,8 +135,7 @@ class _Steps:
     """
 
     def __init__(self, system: System, cycles: Cycles, most: int, basis: str, plan: Plan | None) -> None:
-        if basis not in CHOICES:
-            raise ArgumentError("unknown basis", expected=" or ".join(CHOICES), found=repr(basis))
+        check_basis(basis)
         self.system, self.cycles, self.plan = system, cycles, plan
         self.most = self.s = most
         self.W = system.rows(cycles.restart + 1 + most)
@@ -268,15 +268,14 @@ def _new_columns(H: NDArray[Any], block: Block, B: NDArray[Any], count: int) -> 
 
 
 def _most_steps(s: int | str, plan: Plan | None, restart: int) -> int:
+    check_plan(plan)
     if s == "auto":
-        if isinstance(plan, Plan):
+        if plan is not None:
             return plan.k
         if restart <= _MOST:
             return restart
         return next((few for few in range(_MOST, _FEWEST - 1, -1) if restart % few == 0), _MOST)
-    if isinstance(s, str):
-        raise ArgumentError("s is out of range", expected="an integer >= 1 or 'auto'", found=repr(s))
-    count = check_count("s", s, 1)
+    count = check_count("s", s, auto=True)
     return count if plan is not None else min(count, restart)
 
 

@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.errors import ArgumentError
+from akx.solvers.arguments import check_count
 from akx.solvers.hessenberg import HessenbergQR
 from akx.solvers.orthogonalize import Orthogonalizer
 from akx.solvers.system import Answer, System
 
-__all__ = ["RESTART", "Cycles", "check_count"]
+__all__ = ["RESTART", "Cycles"]
 
 #: Steps of a cycle, where the caller does not say.
 RESTART = 30
@@ -189,12 +190,3 @@ class Cycles:
         if self.broken:
             return self.broken
         return f"stagnation: two cycles of {self.restart} steps made no progress; a larger restart or M may help"
-
-
-def check_count(name: str, value: int | None, default: int, least: int = 1) -> int:
-    """An integer argument that may be left out."""
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ArgumentError(f"{name} is out of range", expected=f"an integer >= {least}", found=repr(value))
-    return int(value)
