@@ -7,6 +7,7 @@ launch of several steps, or of a block, are one graph.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,9 +99,7 @@ class StepQueue(_Queue):
         Of the monomial basis.
     """
 
-    def __init__(
-        self, work: CudaVectorWork, V: DeviceArray, program: CudaProgram, coefficients: Coefficients
-    ) -> None:
+    def __init__(self, work: CudaVectorWork, V: DeviceArray, program: CudaProgram, coefficients: Coefficients) -> None:
         super().__init__(work, _STEPS, _RECORD)
         self._V, self._program, self._coefficients = V, program, coefficients
 
@@ -108,6 +107,14 @@ class StepQueue(_Queue):
         """The record of the next step, with further ones queued behind it."""
         while not self.ring.is_full:
             self._launch()
+        return self._record()
+
+    def rest(self) -> Iterator[StepRecord]:
+        """The records of all that was queued."""
+        while self.ring.launches:
+            yield self._record()
+
+    def _record(self) -> StepRecord:
         done, curvature, gamma, alpha, beta = self.ring.next()[:5].tolist()
         return StepRecord(bool(done), curvature, gamma, alpha, beta)
 
@@ -161,6 +168,16 @@ class BlockQueue(_Queue):
             x, out = self._W[:2], self._W[: self.m + 1].reshape(self.s + 1, 2, n)
             self._graph = program.repeated(x, out, coefficients, 1, self._queue)
         self.ring.launch(self._graph, 1, self.work.stream)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further block may be queued."""
+        return self.ring.is_full
+
+    @property
+    def launches(self) -> int:
+        """Blocks whose records were not read."""
+        return self.ring.launches
 
     def next(self) -> BlockRecord:
         """The record of the next block."""

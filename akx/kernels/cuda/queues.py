@@ -1,13 +1,14 @@
 """Work of solvers queued ahead: graphs on the device, and the records that they leave for the host.
 
 A solver that waits for the device after each step, and lets the device wait for it, takes longer for that than for the
-step of most matrices. So the coefficients of a step are found on the device, further steps are queued before it is done,
-and the host follows: each launch leaves records in a ring in page-locked memory, which are read when the launch is over.
+step of most matrices. So the coefficients of a step are found on the device, further steps are queued before it is
+done, and the host follows: each launch leaves records in a ring in page-locked memory, read when the launch is over.
 """
 
 from __future__ import annotations
 
 from collections import deque
+
 import numpy as np
 from numpy.typing import NDArray
 

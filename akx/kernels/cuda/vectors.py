@@ -1,9 +1,9 @@
-"""Dense work on rows of vectors on the GPU: the twin of :mod:`akx.kernels.cpu.vectors` and :mod:`akx.kernels.cpu.blocks`.
+"""Dense work on rows of vectors on the GPU: the twin of the host's vectors.py and blocks.py.
 
 An array of rows W (m, n) is a :class:`DeviceArray`; row i is ``W[i]``. Operations are kernels of ``vectors.cuh``, one
-pass over memory each, queued on the stream of all work; those that return numbers wait for them: the kernel's last block
-writes them straight to page-locked memory. Sums are in double precision and in a fixed order, without floating-point
-atomics: the same input gives the same bits on the same device.
+pass over memory each, queued on the stream of all work; those that return numbers wait for them: the kernel's last
+block writes them straight to page-locked memory. Sums are in double precision and in a fixed order, without
+floating-point atomics: the same input gives the same bits on the same device.
 
 Words moved are those of the host's twins. Flops of `gram` and `products` are done by tiles of 6 x 6 pairs (4 x 4 where
 numbers are complex, 8 x 1 for one row), rows beyond the last being the last one again.
@@ -21,8 +21,9 @@ from akx.device.cuda.compile import load
 from akx.device.cuda.copies import send
 from akx.device.cuda.facts import cuda_device
 from akx.device.cuda.launch import Stream, default_stream
-from akx.device.cuda.memory import DeviceArray, empty, pinned, to_device
+from akx.device.cuda.memory import DeviceArray, empty, pinned, to_device, wrap
 from akx.kernels.cuda.program import C_TYPES
+from akx.kernels.reflections import orthonormal_rows
 
 __all__ = ["MOST_ROWS", "CudaBlockWork", "CudaVectorWork", "Tiles", "tile_rows"]
 
@@ -101,9 +102,9 @@ class CudaVectorWork:
 
     # ------------------------------------------------------------------------------------------------ rows
 
-    def rows(self, count: int) -> DeviceArray:
+    def rows(self, count: int, n: int) -> DeviceArray:
         """Room for so many vectors, shape (count, n), not filled."""
-        return empty((count, self.n), self.dtype)
+        return empty((count, n), self.dtype)
 
     def from_host(self, v: NDArray[Any]) -> DeviceArray:
         """A copy of a host array on the device."""
@@ -112,6 +113,10 @@ class CudaVectorWork:
     def to_host(self, v: DeviceArray) -> NDArray[Any]:
         """A copy in host memory."""
         return v.get()
+
+    def following(self, v: DeviceArray, w: DeviceArray) -> DeviceArray | None:
+        """The two vectors as one (2, n) array where `w` follows `v` in memory, else None."""
+        return wrap(v.pointer, (2, self.n), self.dtype, (v, w)) if v.pointer + v.nbytes == w.pointer else None
 
     # ------------------------------------------------------------------------------------------------ operations
 
@@ -127,9 +132,9 @@ class CudaVectorWork:
         """x += factor v."""
         self._mix(np.array([[factor]]), v.reshape(1, self.n), x, None)
 
-    def scale(self, v: DeviceArray, factor: complex) -> None:
-        """v *= factor."""
-        self._mix(np.array([[factor]]), v.reshape(1, self.n), None, v)
+    def divide(self, v: DeviceArray, by: float) -> None:
+        """v /= by, as a product with 1 / by."""
+        self._mix(np.array([[1 / by]]), v.reshape(1, self.n), None, v)
 
     def remain(self, b: DeviceArray, w: DeviceArray) -> float:
         """w = b - w; its norm."""
@@ -170,6 +175,18 @@ class CudaVectorWork:
         return CudaBlockWork(W, self)
 
     # ------------------------------------------------------------------------------------------------ for queues
+
+    def step_queue(self, program: Any, coefficients: Any, V: DeviceArray) -> Any:
+        """Steps of conjugate gradients on V = [p, w, r, x], queued ahead of the host."""
+        from akx.kernels.cuda.conjugate import StepQueue
+
+        return StepQueue(self, V, program, coefficients)
+
+    def block_queue(self, program: Any, W: DeviceArray, x: DeviceArray, s: int) -> Any:
+        """Blocks of s steps of them on W = [p, r, ...], queued ahead of the host."""
+        from akx.kernels.cuda.conjugate import BlockQueue
+
+        return BlockQueue(self, W, x, s, program)
 
     def kernel(self, name: str, source: str = "vectors", **macros: int) -> Any:
         """A kernel for this type; ``vectors.cu`` and ``conjugate.cu`` need no macros but their own."""
@@ -222,9 +239,7 @@ class CudaVectorWork:
         self, name: str, arguments: list[Any], kernel: Any = None, *, shared: int = 0, stream: Stream | None = None
     ) -> None:
         found = self.kernel(name) if kernel is None else kernel
-        found.launch(
-            self.grid, _THREADS, [np.uint64(self.n), *arguments], shared=shared, stream=stream or self.stream
-        )
+        found.launch(self.grid, _THREADS, [np.uint64(self.n), *arguments], shared=shared, stream=stream or self.stream)
 
     def _factor(self, C: NDArray[Any]) -> DeviceArray:
         """Factors on their way to the device; those of the operations before are still there."""
@@ -281,6 +296,5 @@ class CudaBlockWork:
 
     def factorise(self, k: int, s: int) -> NDArray[Any]:
         """Rows k .. k+s-1 become orthonormal by Householder reflections, on the host; the triangle (s, s)."""
-        rows, upper = np.linalg.qr(self.W[k : k + s].get().T)
-        self.W[k : k + s] = np.ascontiguousarray(rows.T)
-        return np.asarray(upper)
+        self.W[k : k + s], upper = orthonormal_rows(self.W[k : k + s].get())
+        return upper
