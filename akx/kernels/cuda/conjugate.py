@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,7 @@ class _Queue:
         self.ring = Ring(_AHEAD, records, size)
         self.state = empty(_STATE, np.float64)
         self._graph: Graph | None = None
+        self._is_loaded = False
 
     def begin(self, gamma: float, goal: float, left: int, trust: float = 0.0) -> None:
         """Begin with <r, r> = gamma; end where that is `goal` or less, or so many steps are done."""
@@ -81,6 +83,30 @@ class _Queue:
         state[[_GAMMA, _GOAL, _LEFT, _TRUST]] = gamma, goal, left, trust
         self.state.set(state)  # waits for all that was queued before
         self.ring.clear()
+
+    def _go(
+        self, program: CudaProgram, x: DeviceArray, out: DeviceArray, coefficients: Coefficients, count: int
+    ) -> None:
+        """Queue `count` calls of the program with :meth:`_queue` after each: the first time one by one, then a graph."""
+        program.take(coefficients)
+        stream = self.work.stream
+
+        def one_by_one() -> None:
+            for _ in range(count):
+                program.run(x, out, coefficients)
+                self._queue(stream)
+
+        if not self._is_loaded:  # kernels are loaded now, so that nothing has to be while a graph is recorded
+            self._is_loaded = True
+            self.ring.launch(one_by_one, count, stream)
+            return
+        graph = self._graph
+        if graph is None:
+            graph = self._graph = program.repeated(x, out, coefficients, count, self._queue)
+        self.ring.launch(partial(graph.launch, stream), count, stream)
+
+    def _queue(self, stream: Stream) -> None:
+        raise NotImplementedError
 
     def _kernel(self, name: str) -> Any:
         return self.work.kernel(name, "conjugate")
@@ -119,12 +145,9 @@ class StepQueue(_Queue):
         return StepRecord(bool(done), curvature, gamma, alpha, beta)
 
     def _launch(self) -> None:
-        self._program.take(self._coefficients)
-        if self._graph is None:
-            n = self.work.n
-            x, out = self._V[0].reshape(1, n), self._V[:2].reshape(2, 1, n)
-            self._graph = self._program.repeated(x, out, self._coefficients, _STEPS, self._queue)
-        self.ring.launch(self._graph, _STEPS, self.work.stream)
+        n = self.work.n
+        x, out = self._V[0].reshape(1, n), self._V[:2].reshape(2, 1, n)
+        self._go(self._program, x, out, self._coefficients, _STEPS)
 
     def _queue(self, stream: Stream) -> None:
         work, (p, w, r, x) = self.work, (self._V[i] for i in range(4))
@@ -162,12 +185,8 @@ class BlockQueue(_Queue):
 
     def launch(self, coefficients: Coefficients) -> None:
         """Queue a block in the basis of these coefficients."""
-        program, n = self._program, self.work.n
-        program.take(coefficients)
-        if self._graph is None:
-            x, out = self._W[:2], self._W[: self.m + 1].reshape(self.s + 1, 2, n)
-            self._graph = program.repeated(x, out, coefficients, 1, self._queue)
-        self.ring.launch(self._graph, 1, self.work.stream)
+        x, out = self._W[:2], self._W[: self.m + 1].reshape(self.s + 1, 2, self.work.n)
+        self._go(self._program, x, out, coefficients, 1)
 
     @property
     def is_full(self) -> bool:

@@ -8,11 +8,12 @@ done, and the host follows: each launch leaves records in a ring in page-locked 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.device.cuda.launch import Event, Graph, Stream
+from akx.device.cuda.launch import Event, Stream
 from akx.device.cuda.memory import pinned
 
 __all__ = ["Ring"]
@@ -56,10 +57,10 @@ class Ring:
         """Whether no further launch may be queued."""
         return len(self._under_way) == len(self._events)
 
-    def launch(self, graph: Graph, records: int, stream: Stream) -> None:
-        """Queue a graph that leaves so many records."""
+    def launch(self, queue: Callable[[], object], records: int, stream: Stream) -> None:
+        """Call what queues work on `stream` that leaves so many records."""
         assert not self.is_full
-        graph.launch(stream)
+        queue()
         event = self._events[0]
         self._events.append(self._events.pop(0))
         event.record(stream)
