@@ -55,6 +55,7 @@ def solve(
     basis: str = "auto",
     threads: int | None = None,
     db: Any = None,
+    backend: str = "auto",
     return_stats: bool = False,
 ) -> Answer:
     """Solve A x = b by a named method, or by the one that suits the matrix and is fastest here.
@@ -63,7 +64,7 @@ def solve(
     ----------
     A : sparse matrix or array, shape (n, n)
     b : array_like, shape (n,) or (n, 1)
-    x0, rtol, atol, threads, db
+    x0, rtol, atol, threads, db, backend
         As for every solver.
     method : str
         ``"auto"``, or the name of a solver: ``"cg"``, ``"ca_cg"``, ``"gmres"``, ``"ca_gmres"``, ``"bicgstab"``,
@@ -96,11 +97,12 @@ def solve(
     if method != "auto" and method not in SOLVERS:
         raise ArgumentError("unknown method", expected=" or ".join(("auto", *SOLVERS)), found=repr(method))
     options = {"rtol": rtol, "atol": atol, "maxiter": maxiter, "M": M, "threads": threads, "db": db}
+    options["backend"] = backend
     special = {"restart": restart, "s": s, "basis": basis}
     if method != "auto":
         return _call(SOLVERS[method], method, A, b, x0, options, special, callback, return_stats)
     begin = time.perf_counter()
-    system = make_system("auto", A, b, x0, rtol=rtol, atol=atol, callback=callback)
+    system = make_system("auto", A, b, x0, rtol=rtol, atol=atol, callback=callback, backend=backend)
     matrix = system.matrix
     families, why = families_for(matrix)
     notes = [f"auto: {why}"]

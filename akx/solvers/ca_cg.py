@@ -41,10 +41,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.errors import PlanError
-from akx.kernels.cpu.vectors import VectorWork
 from akx.plan import Plan, check_plan
 from akx.solvers.arguments import check_count
 from akx.solvers.bases import check_basis
+from akx.solvers.ca_cg_ahead import BlocksAhead
 from akx.solvers.ca_cg_block import Block, Shifts, block_steps, recurrence_matrix
 from akx.solvers.cg import Steps, first_residual
 from akx.solvers.folding import solve_with
@@ -78,6 +78,7 @@ def ca_cg(
     plan: Plan | None = None,
     threads: int | None = None,
     db: Any = None,
+    backend: str = "auto",
     return_stats: bool = False,
 ) -> Answer:
     """Solve A x = b for a Hermitian (real symmetric) positive definite A, with s steps for each pass over A.
@@ -104,6 +105,8 @@ def ca_cg(
         For the matrix powers of s steps; by default as for :class:`akx.MatrixPowers`, for two start vectors.
     threads, db
         As for :class:`akx.MatrixPowers`.
+    backend : str
+        ``"cpu"``, ``"cuda"``, or ``"auto"``: where b is.
     return_stats : bool
         Return a :class:`akx.solvers.SolveStats` too.
 
@@ -128,13 +131,18 @@ def ca_cg(
         return solve_with(
             ca_cg, A, b, x0, M,
             rtol=rtol, atol=atol, maxiter=maxiter, callback=callback, s=s, basis=basis, plan=plan,
-            threads=threads, db=db, return_stats=return_stats,
+            threads=threads, db=db, backend=backend, return_stats=return_stats,
         )  # fmt: skip
     most = _steps_of(s, plan)
     check_basis(basis)
-    system = make_system("ca_cg", A, b, x0, rtol=rtol, atol=atol, callback=callback, threads=threads, db=db)
+    system = make_system(
+        "ca_cg", A, b, x0, rtol=rtol, atol=atol, callback=callback, threads=threads, db=db, backend=backend
+    )
     limit = check_count("maxiter", maxiter, 10 * system.n, least=0)
-    return _Solve(system, most, basis, plan).run(limit, return_stats)
+    kind = _AUTO_BASIS if basis == "auto" else basis
+    if callback is None and BlocksAhead.suits(system, most, kind, plan):
+        return BlocksAhead(system, most, kind, plan).run(limit, return_stats)
+    return _Solve(system, most, kind, plan).run(limit, return_stats)
 
 
 def _steps_of(s: Any, plan: Plan | None) -> int:
@@ -152,15 +160,15 @@ class _Solve:
 
     def __init__(self, system: System, most: int, kind: str, plan: Plan | None) -> None:
         self.system, self.stats = system, system.stats
-        self.work = VectorWork(system.dtype, system.threads)
+        self.work = system.work
         self.V = system.rows(4)
         self.W = system.rows(0)
         self.in_block = False  # whether p and r are in W
-        self.steps = Steps(system, self.V, self.work)
+        self.steps = Steps(system, self.V)
         self.claims = Claims(system)
         self.most = self.s = most
         self.plan = plan
-        self.shifts = Shifts(_AUTO_BASIS if kind == "auto" else kind, real=system.dtype.kind != "c")
+        self.shifts = Shifts(kind, real=system.dtype.kind != "c")
         self.good, self.patience = 0, _GOOD
         self.eps = float(np.finfo(system.dtype).eps)
         self.drift, self.replaced = 0.0, 0
@@ -200,7 +208,7 @@ class _Solve:
         if self.in_block:
             self.V[0], self.V[2] = self.W[0], self.W[1]
             self.in_block = False
-            self.steps.resume(float(np.linalg.norm(self.V[2])))
+            self.steps.resume(self.work.norm(self.V[2]))
         begun = len(self.steps.alphas)
         why = self.steps.step()
         if len(self.steps.alphas) <= begun:
@@ -224,7 +232,7 @@ class _Solve:
         self.in_block = True
         W, basis = self.W, self.shifts.basis(s)
         # 1. both bases in one pass, and one reduction
-        system.powers(W[:2], W.reshape(s + 1, 2, -1), basis, self.plan if s == self.most else None)
+        system.powers(W[:2], W.reshape(s + 1, 2, system.n), basis, self.plan if s == self.most else None)
         with stats.phase("vectors"):
             G = self.work.gram(W[:m])
         # 2. and 3. the steps in coordinates
@@ -244,8 +252,7 @@ class _Solve:
         self.shifts.add(found.alphas, found.betas)
         self.steps.norm = float(found.norms[-1])
         self._watch(found, G)
-        if system.callback is not None:
-            system.say(V[3].copy())
+        system.tell(V[3])
         self._count(found.made if found.made < most else s)
         return self.steps.grown()
 
@@ -264,7 +271,7 @@ class _Solve:
         # Once only on the way down: where eps |A| |x| is that much, another replacement would bring no more.
         r = self.V[1]
         norm = self.system.residual(self.V[3], r)
-        self.drift = self.eps * (self.shifts.largest * float(np.linalg.norm(self.V[3])) + norm)
+        self.drift = self.eps * (self.shifts.largest * self.work.norm(self.V[3]) + norm)
         self.W[1] = r
         self.steps.norm = norm
         self.replaced += 1

@@ -70,13 +70,14 @@ def ca_gmres(
     plan: Plan | None = None,
     threads: int | None = None,
     db: Any = None,
+    backend: str = "auto",
     return_stats: bool = False,
 ) -> Answer:
     """Solve A x = b for any square A by restarted GMRES, with s products per pass over the matrix.
 
     Parameters
     ----------
-    A, b, x0, rtol, atol, restart, maxiter, threads, db, return_stats
+    A, b, x0, rtol, atol, restart, maxiter, threads, db, backend, return_stats
         As for :func:`akx.solvers.gmres.gmres`. The solver holds restart + s + 1 vectors.
     M : Preconditioner, optional
         One that can be made part of the matrix, such as ``jacobi`` and ``spai`` of akx.solvers.preconditioners make.
@@ -102,7 +103,9 @@ def ca_gmres(
     ArgumentError, ArgumentTypeError, MatrixError, PlanError
     """
     right = None if M is None else _from_the_right(M)
-    system = make_system("ca_gmres", A, b, x0, rtol=rtol, atol=atol, M=M, callback=callback, threads=threads, db=db)
+    system = make_system(
+        "ca_gmres", A, b, x0, rtol=rtol, atol=atol, M=M, callback=callback, threads=threads, db=db, backend=backend
+    )
     cycles = Cycles(system, restart, maxiter, callback_type)
     inner = system if right is None else replace(system, matrix=right.apply_to(system.matrix), _operators={})
     if right is not None:
@@ -119,7 +122,7 @@ def ca_gmres(
             cycles.tell(qr.residual)
         steps.end(qr)
         update = cycles.combination(steps.ortho, qr)
-        cycles.end(update if right is None else right.solution(update).astype(W.dtype, copy=False))
+        cycles.end(update if right is None else system.solution(right, update))
     return cycles.finish(return_stats)
 
 
@@ -139,7 +142,7 @@ class _Steps:
         self.system, self.cycles, self.plan = system, cycles, plan
         self.most = self.s = most
         self.W = system.rows(cycles.restart + 1 + most)
-        self.ortho = Orthogonalizer(self.W, threads=system.threads)
+        self.ortho = Orthogonalizer(self.W, work=system.work)
         self._kind = basis
         self._limit = float(np.finfo(system.dtype).eps) ** -0.5
         self._warm = min(2 * most, cycles.restart)
@@ -196,7 +199,7 @@ class _Steps:
         basis = self._basis(s)
         V = self.W[k : k + s + 1]
         # 1. V = [q_k, p_1(A) q_k, .., p_s(A) q_k], in the rows where the orthonormal ones will be
-        self.system.powers(V[:1], V[:, None], basis, self.plan if s == self.most else None)
+        self.system.powers(V[:1], V.reshape(s + 1, 1, self.system.n), basis, self.plan if s == self.most else None)
         stats.s.append(s)
         self._in_blocks = True
         # 2. [v_1, .., v_s] against all rows and each other

@@ -7,16 +7,13 @@ raised it is taken back; two cycles in a row without progress end the solve, as 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from akx.errors import ArgumentError
 from akx.solvers.arguments import check_count
 from akx.solvers.hessenberg import HessenbergQR
 from akx.solvers.orthogonalize import Orthogonalizer
-from akx.solvers.system import Answer, System
+from akx.solvers.system import Answer, Rows, System
 
 __all__ = ["RESTART", "Cycles"]
 
@@ -63,11 +60,11 @@ class Cycles:
         self._before = system.x
         self.broken = ""
 
-    def goes_on(self, r: NDArray[Any]) -> bool:
+    def goes_on(self, r: Rows) -> bool:
         """Compute the residual of x into `r`, and decide whether there is another cycle."""
         system, stats = self.system, self.system.stats
         if system.norm_b == 0.0:
-            system.x = np.zeros_like(system.x)
+            system.x[:] = 0
             return self._stop(0, "the right-hand side is zero, and so is the solution")
         if self.done == 0 and system.zero_guess:
             r[:] = system.b
@@ -103,10 +100,10 @@ class Cycles:
         """Count the last cycle's lack of progress for nothing: the next will be another kind of cycle."""
         self._idle = 0
 
-    def begin(self, W: NDArray[Any], ortho: Orthogonalizer) -> HessenbergQR:
+    def begin(self, W: Rows, ortho: Orthogonalizer) -> HessenbergQR:
         """Make the residual in row 0 a unit vector; the least-squares problem without columns."""
         with self.system.stats.phase("vectors"):
-            W[0] /= self.norm
+            self.system.work.divide(W[0], self.norm)
         ortho.loss = 0.0
         self.broken = ""
         return HessenbergQR(self.norm)
@@ -142,24 +139,26 @@ class Cycles:
         if not self._tells_x:
             self.system.say(estimate / self.system.norm_b)
 
-    def combination(self, ortho: Orthogonalizer, qr: HessenbergQR) -> NDArray[Any]:
+    def combination(self, ortho: Orthogonalizer, qr: HessenbergQR) -> Rows:
         """Q^T y, (n,)."""
         stats = self.system.stats
         with stats.phase("small"):
             y = qr.solve()
         with stats.phase("vectors"):
-            found = np.zeros_like(self.system.x)
+            found = self.system.rows(1)[0]
+            found[:] = 0
             ortho.work.add(y, found)
         return found
 
-    def end(self, update: NDArray[Any]) -> None:
-        """Add the update to x, and remember the x before."""
+    def end(self, update: Rows) -> None:
+        """Add the update, which becomes x, and remember the x before."""
         with self.system.stats.phase("vectors"):
             self._before = self.system.x
-            self.system.x = self.system.x + update
+            self.system.work.add(update, 1.0, self._before)
+            self.system.x = update
         self.done += 1
         if self._tells_x:
-            self.system.say(self.system.x)
+            self.system.tell(self.system.x)
 
     def finish(self, return_stats: bool) -> Answer:
         stats = self.system.stats
@@ -184,7 +183,7 @@ class Cycles:
     def _stagnation(self) -> str:
         system = self.system
         size = float(np.abs(system.matrix.to_scipy()).sum(axis=1).max())
-        rounding = float(np.finfo(system.dtype).eps) * (size * float(np.linalg.norm(system.x)) + system.norm_b)
+        rounding = float(np.finfo(system.dtype).eps) * (size * system.work.norm(system.x) + system.norm_b)
         if self.norm <= 100 * rounding:
             return "stagnation: the residual is as small as rounding errors allow"
         if self.broken:

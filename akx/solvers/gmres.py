@@ -38,6 +38,7 @@ def gmres(
     callback_type: str = "pr_norm",
     threads: int | None = None,
     db: Any = None,
+    backend: str = "auto",
     return_stats: bool = False,
 ) -> Answer:
     """Solve A x = b for any square A by restarted GMRES.
@@ -62,6 +63,8 @@ def gmres(
         ``"x"``: called after each cycle with x.
     threads, db
         As for :class:`akx.MatrixPowers`.
+    backend : str
+        ``"cpu"``, ``"cuda"``, or ``"auto"``: where b is.
     return_stats : bool
         Return a :class:`akx.solvers.SolveStats` as a third value.
 
@@ -75,12 +78,14 @@ def gmres(
     ------
     ArgumentError, ArgumentTypeError, MatrixError
     """
-    system = make_system("gmres", A, b, x0, rtol=rtol, atol=atol, M=M, callback=callback, threads=threads, db=db)
+    system = make_system(
+        "gmres", A, b, x0, rtol=rtol, atol=atol, M=M, callback=callback, threads=threads, db=db, backend=backend
+    )
     cycles = Cycles(system, restart, maxiter, callback_type)
     # Memory movement of step j, in words: A once; Q, j n, once for the products and once to be subtracted, and again
     # where a second round is needed; 3 n for the new vector. Of a cycle of m: m n for x, and a product.
     W = system.rows(cycles.restart + 1)
-    ortho = Orthogonalizer(W, threads=threads)
+    ortho = Orthogonalizer(W, work=system.work)
     while cycles.goes_on(W[0]):
         qr = cycles.begin(W, ortho)
         while qr.size < cycles.restart and cycles.step_allowed() and qr.residual > system.target:

@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.kernels.cpu.blocks import BlockWork
+from akx.solvers.system import Rows
 
 __all__ = ["Block", "Orthogonalizer", "condition_of_columns", "invert_upper"]
 
@@ -67,8 +68,8 @@ class Orthogonalizer:
         Changed in place.
     loss : float, optional
         How far from orthonormal rows may be; sqrt(eps) of their type by default.
-    threads : int, optional
-        Most threads, as for :class:`akx.MatrixPowers`.
+    work : VectorWork or CudaVectorWork, optional
+        The vector work of the backend that W is on; the host's by default.
 
     Attributes
     ----------
@@ -76,9 +77,9 @@ class Orthogonalizer:
         The estimate of how far the rows so far are from orthonormal; set it to 0 when a new basis is begun.
     """
 
-    def __init__(self, W: NDArray[Any], loss: float | None = None, threads: int | None = None) -> None:
+    def __init__(self, W: Rows, loss: float | None = None, work: Any = None) -> None:
         self.W = W
-        self.work = BlockWork(W, threads)
+        self.work = BlockWork(W) if work is None else work.over(W)
         self.eps = float(np.finfo(W.dtype).eps)
         self.allowed = self.eps**0.5 if loss is None else max(loss, 20 * self.eps)
         self.loss = 0.0
@@ -95,8 +96,7 @@ class Orthogonalizer:
         """
         block = self.append_block(k, 1)
         if block.norms.size == 0:
-            row = self.W[k]
-            return np.zeros(k, dtype=block.C.dtype), 0.0 if not row.any() else float("nan")
+            return np.zeros(k, dtype=block.C.dtype), 0.0 if self.work.is_zero(k) else float("nan")
         r = float(np.real(block.R[0, 0]))
         return block.C[:, 0], r if r > 10 * self.eps * block.norms[0] else 0.0
 
@@ -139,14 +139,9 @@ class Orthogonalizer:
 
     def _project(self, k: int, s: int, C: NDArray[Any]) -> NDArray[Any]:
         """Rows k .. k+s-1 minus Q^T C, orthonormal by Householder reflections; R with a real diagonal >= 0."""
-        W = self.W
         for j, c in enumerate(C.T):
-            self.work.add(-c, W[k + j])
-        rows, upper = np.linalg.qr(W[k : k + s].T)
-        diagonal = np.diagonal(upper)
-        phase = np.where(diagonal == 0, 1, diagonal / np.where(diagonal == 0, 1, np.abs(diagonal)))
-        W[k : k + s] = (rows * phase).T
-        return np.asarray(upper * phase.conj()[:, None])
+            self.work.add(-c, self.W[k + j])
+        return self.work.factorise(k, s)
 
 
 def condition_of_columns(T: NDArray[Any], norms: NDArray[np.float64]) -> NDArray[np.float64]:
