@@ -236,6 +236,7 @@ def test_every_instance_compiles_for_gpus_without_spills(tmp_path: Path) -> None
         ("spai", (f"AKX_VALUE={kind}", f"AKX_TEAM={team}"), tmp_path) for kind, team in (pairs if everything else some)
     ]
     taken = ("u32", *C_TYPES.values()) if everything else ("u32", "cdouble")
+    jobs += [("scaling", (f"AKX_VALUE={kind}",), tmp_path) for kind in (C_TYPES.values() if everything else ["cfloat"])]
     jobs += [("transpose", (f"AKX_VALUE={kind}", "AKX_LONG=1024"), tmp_path) for kind in taken]
     with ThreadPoolExecutor(2) as pool:
         complaints = [text for text in pool.map(_compile, jobs) if text]

@@ -31,7 +31,7 @@ from akx.device.host import resolve_threads
 from akx.errors import ArgumentError, BudgetError
 from akx.matrix import Matrix
 from akx.operator import MatrixPowers
-from akx.solvers.preconditioners.base import Preconditioner
+from akx.solvers.preconditioners.base import Preconditioner, device_rows
 from akx.solvers.preconditioners.columns import column_sizes, kept_entries, largest_magnitudes, solve_columns
 
 __all__ = ["SPAI", "spai"]
@@ -88,6 +88,7 @@ class SPAI(Preconditioner):
         self._threads = threads
         self._operator: MatrixPowers | None = None
         self._pair: NDArray[Any] | None = None
+        self._on_gpu: dict[np.dtype[Any], tuple[MatrixPowers, Any]] = {}
 
     @property
     def nnz(self) -> int:
@@ -120,6 +121,19 @@ class SPAI(Preconditioner):
         self._operator(vector, out=self._pair.T)
         found: NDArray[Any] = self._pair[1].copy()
         return found
+
+    def _apply_on_device(self, r: Any, out: Any) -> bool:
+        """One product on the GPU, in the type of r; one vector is copied before it and one behind."""
+        if np.result_type(self.dtype, r.dtype) != r.dtype:
+            return False
+        if r.dtype not in self._on_gpu:
+            operator = MatrixPowers(self.matrix, 1, dtype=r.dtype, backend="cuda")
+            self._on_gpu[r.dtype] = operator, device_rows((2, 1, self.shape[0]), r.dtype)
+        operator, pair = self._on_gpu[r.dtype]
+        program, coefficients = operator.program(1)
+        program.run(r.reshape(1, self.shape[0]), pair, coefficients)
+        out[:] = pair[1][0]
+        return True
 
     def _rmatvec(self, x: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(self.M.conj().T @ x.reshape(-1))
