@@ -19,6 +19,7 @@ import pytest
 import scipy.sparse as sp
 from host_device import HostDevice, has_compiler
 
+from akx.device.cuda.compile import compile_cubin, compiler_name, options_for
 from akx.device.cuda.facts import cuda_missing
 from akx.errors import BudgetError, InfeasibleError
 from akx.kernels.cuda import spai, transpose
@@ -241,6 +242,15 @@ def test_every_instance_compiles_for_gpus_without_spills(tmp_path: Path) -> None
     with ThreadPoolExecutor(2) as pool:
         complaints = [text for text in pool.map(_compile, jobs) if text]
     assert not complaints, "\n".join(complaints)
+
+
+@pytest.mark.parametrize("source", ["spai", "transpose", "scaling"])
+def test_nvrtc_takes_the_sources_too(source: str) -> None:
+    """It is stricter than nvcc: what has no mark is a function of the host, which it does not compile."""
+    if not (compiler_name() or "").startswith("NVRTC"):
+        pytest.skip("NVRTC is not installed")
+    macros: dict[str, int | str] = {"AKX_VALUE": "cdouble", "AKX_TEAM": 32, "AKX_LONG": 1024}
+    assert compile_cubin(KERNELS / f"{source}.cu", options_for(macros), "sm_90")
 
 
 # --------------------------------------------------------------------------------------------------------- on a GPU

@@ -29,16 +29,14 @@ extern "C" __global__ void __launch_bounds__(AKX_TEAM < 256 ? 256 : AKX_TEAM, 2)
     measure_columns(u32 count, const u32 *list, u64 bytes, u8 *places, u32 *queue, const u32 *start, const u32 *row,
                     const u32 *kept_start, const u32 *kept, u32 *n1, u64 *need) {
     extern __shared__ __align__(16) u8 shared[];
-    each_column<AKX_TEAM>(count, list, bytes, places, queue, shared, [=](const auto &team, u32 k, u8 *room) {
-        measure<AKX_VALUE>(team, k, room, start, row, kept_start, kept, n1, need);
-    });
+    const Measure<AKX_VALUE> work{start, row, kept_start, kept, n1, need};
+    each_column<AKX_TEAM>(count, list, bytes, places, queue, shared, work);
 }
 extern "C" __global__ void __launch_bounds__(AKX_TEAM < 256 ? 256 : AKX_TEAM, 2)
     solve_columns(u32 count, const u32 *list, u64 bytes, u8 *places, u32 *queue, const u32 *start, const u32 *row,
                   const AKX_VALUE *value, const double *scale, const u32 *kept_start, const u32 *kept,
                   const u32 *n1, double tolerance, AKX_VALUE *result, double *misfit, u32 *odd) {
     extern __shared__ __align__(16) u8 shared[];
-    each_column<AKX_TEAM>(count, list, bytes, places, queue, shared, [=](const auto &team, u32 k, u8 *room) {
-        solve<AKX_VALUE>(team, k, room, start, row, value, scale, kept_start, kept, n1, tolerance, result, misfit, odd);
-    });
+    const Solve<AKX_VALUE> work{start, row, value, scale, kept_start, kept, n1, tolerance, result, misfit, odd};
+    each_column<AKX_TEAM>(count, list, bytes, places, queue, shared, work);
 }

@@ -60,8 +60,8 @@ __device__ __forceinline__ double warp_most(double a) {
 
 // ------------------------------------------------------------------------------------------------------------ pattern
 
-// The largest size in each row of CSR, or each column of CSC: a warp each. Where `scale` is given, what makes it 1/2 to 1
-// by a power of two instead.
+// The largest size in each row of CSR, or each column of CSC: a warp each. Where `scale` is given, the power of two
+// that makes it 1/2 to 1 instead.
 template <class T>
 __device__ __forceinline__ void largest(u32 rows, const u32 *start, const T *values, const double *sizes, double *most,
                                         double *scale) {
@@ -80,8 +80,8 @@ __device__ __forceinline__ void largest(u32 rows, const u32 *start, const T *val
     }
 }
 
-// Rows i of each column k with |a_ik| > factor max_j |a_ij|, and k itself, ascending: counted where `kept` is null, else
-// written. A warp for each column.
+// Rows i of each column k with |a_ik| > factor max_j |a_ij|, and k itself, ascending: counted where `kept` is null,
+// else written. A warp for each column.
 template <class T>
 __device__ __forceinline__ void keep(u32 n, const u32 *start, const u32 *row, const T *values, const double *sizes,
                                      const double *most, double factor, u32 *kept_start, u32 *kept) {
@@ -183,8 +183,8 @@ __device__ __forceinline__ void list_classes(u32 n, const u64 *need, u32 classes
 
 // The columns J of A: first[q] entries are in those before column q of them, from[q] is its first. How many in all.
 template <int TEAM>
-__device__ __forceinline__ u32 find_columns(const Team<TEAM> &team, const u32 *start, const u32 *kept, u32 n2, u32 *from,
-                                            u32 *first) {
+__device__ __forceinline__ u32 find_columns(const Team<TEAM> &team, const u32 *start, const u32 *kept, u32 n2,
+                                            u32 *from, u32 *first) {
     if (team.warp == 0) {
         u32 before = 0;
         for (u32 base = 0; base < n2; base += WARP) {
@@ -231,17 +231,21 @@ __device__ __forceinline__ u32 find_rows_of(const Team<TEAM> &team, const u32 *r
 }
 
 // n1, and with it what the local problem needs.
-template <class T, int TEAM>
-__device__ __forceinline__ void measure(const Team<TEAM> &team, u32 k, u8 *room, const u32 *start, const u32 *row,
-                                        const u32 *kept_start, const u32 *kept, u32 *n1, u64 *need) {
-    const u32 begin = load(kept_start + k), n2 = load(kept_start + k + 1) - begin;
-    u32 *from = reinterpret_cast<u32 *>(room), *first = from + n2;
-    u32 *sorted = reinterpret_cast<u32 *>(room + head_bytes(0, n2));
-    find_columns(team, start, kept + begin, n2, from, first);
-    const u32 found = find_rows_of(team, row, n2, from, first, sorted, static_cast<u32 *>(nullptr));
-    if (team.rank == 0) n1[k] = found, need[k] = solve_bytes<Wide<T>>(found, n2);
-    team.sync();
-}
+template <class T> struct Measure {
+    const u32 *start, *row, *kept_start, *kept;
+    u32 *n1;
+    u64 *need;
+
+    template <int TEAM> __device__ __forceinline__ void operator()(const Team<TEAM> &team, u32 k, u8 *room) const {
+        const u32 begin = load(kept_start + k), n2 = load(kept_start + k + 1) - begin;
+        u32 *from = reinterpret_cast<u32 *>(room), *first = from + n2;
+        u32 *sorted = reinterpret_cast<u32 *>(room + head_bytes(0, n2));
+        find_columns(team, start, kept + begin, n2, from, first);
+        const u32 found = find_rows_of(team, row, n2, from, first, sorted, static_cast<u32 *>(nullptr));
+        if (team.rank == 0) n1[k] = found, need[k] = solve_bytes<Wide<T>>(found, n2);
+        team.sync();
+    }
+};
 
 // R and Q^H e_k in the place of A(I, J) and e_k; column pivot[t] is the one with row t of R as its last. Columns whose
 // part orthogonal to those before is smaller than `tolerance`, relative to themselves, are left out. The rows of R.
@@ -281,59 +285,67 @@ __device__ __forceinline__ u32 factorise(const Team<TEAM> &team, u32 n1, u32 n2,
 }
 
 // Column k of M and ||A m_k - e_k||^2; how many of its entries are beyond the numbers, and whether all are zero.
-template <class T, int TEAM>
-__device__ __forceinline__ void solve(const Team<TEAM> &team, u32 k, u8 *room, const u32 *start, const u32 *row,
-                                      const T *value, const double *scale, const u32 *kept_start, const u32 *kept,
-                                      const u32 *sizes, double tolerance, T *result, double *misfit, u32 *odd) {
-    typedef Wide<T> W;
-    const u32 begin = load(kept_start + k), n2 = load(kept_start + k + 1) - begin, n1 = load(sizes + k);
-    const u32 *columns = kept + begin;
-    u32 *from = reinterpret_cast<u32 *>(room), *first = from + n2, *rows = first + n2 + 1, *pivot = from;
-    W *dense = reinterpret_cast<W *>(room + head_bytes(n1, n2)), *right = dense + u64(n1) * n2;
-    const u32 reached = find_columns(team, start, columns, n2, from, first);
-    find_rows_of(team, row, n2, from, first, reinterpret_cast<u32 *>(dense), rows);
-    for (u64 at = team.rank; at < u64(n1) * (n2 + 1); at += TEAM) dense[at] = zero<W>();
-    team.sync();
-    for (u32 e = team.rank; e < reached; e += TEAM) {
-        const u32 q = place_of(first, n2, e), p = from[q] + (e - first[q]);
-        dense[u64(q) * n1 + place_of(rows, n1, load(row + p))] =
-            times(load(scale + load(columns + q)), widen(load(value + p)));
-    }
-    const u32 own = n1 == 0 ? 0 : place_of(rows, n1, k);
-    const bool among = n1 > 0 && rows[own] == k;
-    if (among && team.rank == 0) right[own] = one(zero<W>());
-    team.sync();
-    const u32 r = factorise(team, n1, n2, tolerance, dense, pivot);
-    double rest = 0.0, nothing = 0.0;
-    for (u32 i = r + team.rank; i < n1; i += TEAM) rest += square(right[i]);
-    team.sum(rest, nothing);
-    if (team.warp == 0) {
-        T *m = result + begin;
-        for (u32 q = u32(team.lane); q < n2; q += WARP) m[q] = zero<T>();
-        __syncwarp();
-        u32 lost = 0, there = 0;
-        for (u32 t = r; t-- > 0;) {
-            const u32 q = pivot[t];
-            const W *x = dense + u64(q) * n1;
-            const W found = quotient(right[t], x[t]), back = times(-1.0, found);
-            for (u32 i = u32(team.lane); i < t; i += WARP) right[i] = mad(back, x[i], right[i]);
+template <class T> struct Solve {
+    const u32 *start, *row;
+    const T *value;
+    const double *scale;
+    const u32 *kept_start, *kept, *sizes;
+    double tolerance;
+    T *result;
+    double *misfit;
+    u32 *odd;
+
+    template <int TEAM> __device__ __forceinline__ void operator()(const Team<TEAM> &team, u32 k, u8 *room) const {
+        typedef Wide<T> W;
+        const u32 begin = load(kept_start + k), n2 = load(kept_start + k + 1) - begin, n1 = load(sizes + k);
+        const u32 *columns = kept + begin;
+        u32 *from = reinterpret_cast<u32 *>(room), *first = from + n2, *rows = first + n2 + 1, *pivot = from;
+        W *dense = reinterpret_cast<W *>(room + head_bytes(n1, n2)), *right = dense + u64(n1) * n2;
+        const u32 reached = find_columns(team, start, columns, n2, from, first);
+        find_rows_of(team, row, n2, from, first, reinterpret_cast<u32 *>(dense), rows);
+        for (u64 at = team.rank; at < u64(n1) * (n2 + 1); at += TEAM) dense[at] = zero<W>();
+        team.sync();
+        for (u32 e = team.rank; e < reached; e += TEAM) {
+            const u32 q = place_of(first, n2, e), p = from[q] + (e - first[q]);
+            dense[u64(q) * n1 + place_of(rows, n1, load(row + p))] =
+                times(load(scale + load(columns + q)), widen(load(value + p)));
+        }
+        const u32 own = n1 == 0 ? 0 : place_of(rows, n1, k);
+        const bool among = n1 > 0 && rows[own] == k;
+        if (among && team.rank == 0) right[own] = one(zero<W>());
+        team.sync();
+        const u32 r = factorise(team, n1, n2, tolerance, dense, pivot);
+        double rest = 0.0, nothing = 0.0;
+        for (u32 i = r + team.rank; i < n1; i += TEAM) rest += square(right[i]);
+        team.sum(rest, nothing);
+        if (team.warp == 0) {
+            T *m = result + begin;
+            for (u32 q = u32(team.lane); q < n2; q += WARP) m[q] = zero<T>();
             __syncwarp();
+            u32 lost = 0, there = 0;
+            for (u32 t = r; t-- > 0;) {
+                const u32 q = pivot[t];
+                const W *x = dense + u64(q) * n1;
+                const W found = quotient(right[t], x[t]), back = times(-1.0, found);
+                for (u32 i = u32(team.lane); i < t; i += WARP) right[i] = mad(back, x[i], right[i]);
+                __syncwarp();
+                if (team.lane == 0) {
+                    const W wide = times(load(scale + load(columns + q)), found);
+                    T entry;
+                    narrow(wide, entry);
+                    if (is_number(entry)) m[q] = entry, there += !is_zero(wide);
+                    else ++lost;
+                }
+            }
             if (team.lane == 0) {
-                const W wide = times(load(scale + load(columns + q)), found);
-                T entry;
-                narrow(wide, entry);
-                if (is_number(entry)) m[q] = entry, there += !is_zero(wide);
-                else ++lost;
+                misfit[k] = among ? rest : 1.0;
+                if (lost > 0) atomicAdd(odd, lost);
+                if (there == 0) atomicAdd(odd + 1, 1u);
             }
         }
-        if (team.lane == 0) {
-            misfit[k] = among ? rest : 1.0;
-            if (lost > 0) atomicAdd(odd, lost);
-            if (there == 0) atomicAdd(odd + 1, 1u);
-        }
+        team.sync();
     }
-    team.sync();
-}
+};
 
 // `work` on each column of a list: by team `blockIdx.x` in shared memory, or where `queue` counts those that are taken,
 // by blocks that take the next as they come, each in `bytes` of device memory of its own.

@@ -73,7 +73,7 @@ class Inverse:
     Attributes
     ----------
     indptr, indices, data : arrays
-        M in CSR, of the matrix's type.
+        M in CSR, of the matrix's type: columns ascending, all values finite, as :class:`akx.Matrix` has it.
     misfit : (n,) float64 array
         ||A m_k - e_k||^2.
     largest : (int, int)
@@ -190,7 +190,9 @@ def approximate_inverse(
     say("rows of M")
     lost, without = (int(number) for number in odd.get())
     largest = int(rows.max()), int(columns.max())
-    found = Inverse(_signed(pointer), _signed(index), data.get(), misfit.get(), largest, lost, without)
+    narrow = max(n, kept.size) < 2**31
+    indptr, indices = (_signed(numbers, narrow) for numbers in (pointer, index))
+    found = Inverse(indptr, indices, data.get(), misfit.get(), largest, lost, without)
     say("copy M")
     return found
 
@@ -249,10 +251,9 @@ def _numbers(array: NDArray[Any]) -> DeviceArray:
     return to_device(array.view(np.uint32) if array.dtype == np.int32 else array.astype(np.uint32))
 
 
-def _signed(numbers: DeviceArray) -> NDArray[Any]:
-    """Indices of the device as those of a matrix; which of two widths is for :class:`akx.Matrix` to choose."""
-    found = numbers.get()
-    return found.view(np.int32) if not found.size or int(found.max()) < 2**31 else found.astype(np.int64)
+def _signed(numbers: DeviceArray, narrow: bool) -> NDArray[Any]:
+    """Indices of the device as those of a :class:`akx.Matrix`."""
+    return numbers.get().view(np.int32) if narrow else numbers.get().astype(np.int64)
 
 
 def _kernel(name: str, kind: np.dtype[Any], team: int = _WARP) -> Any:

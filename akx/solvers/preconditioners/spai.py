@@ -252,9 +252,8 @@ def _on_device(
     if pattern is not None or most is not None:  # chosen on the host, which sorts
         given = _pattern(matrix, matrix.to_scipy().tocsc(), factor, pattern, most)[1:]
     found = approximate_inverse(matrix, factor=factor, pattern=given, memory=None if memory is None else int(memory))
-    M = sp.csr_array((found.data, found.indices, found.indptr), shape=matrix.shape)
-    M.has_canonical_format = True
-    return Matrix.from_any(M), found.misfit, found.largest, _notes(found.lost, found.empty)
+    M = Matrix(found.indptr, found.indices, found.data, pattern_cache={})
+    return M, found.misfit, found.largest, _notes(found.lost, found.empty)
 
 
 def _notes(lost: int, empty: int) -> tuple[str, ...]:
