@@ -14,9 +14,10 @@ from solvers.systems import nonsymmetric, relative, rhs, spd
 import akx.kernels.cuda.scaling
 import akx.kernels.cuda.vectors
 from akx.device.cuda.facts import cuda_missing
+from akx.errors import ArgumentTypeError
 from akx.operator import MatrixPowers
 from akx.solvers import SOLVERS
-from akx.solvers.preconditioners import chebyshev, jacobi, spai
+from akx.solvers.preconditioners import chebyshev, jacobi, solve_folded, spai
 
 DTYPES = [np.float32, np.float64, np.complex64, np.complex128]
 KINDS = {"jacobi": jacobi, "chebyshev": lambda A: chebyshev(A, 3), "spai": lambda A: spai(A, 0.9, backend="cpu")}
@@ -104,7 +105,50 @@ def test_what_the_device_cannot_do_is_done_by_the_host(made_for_gpu: list[Any], 
     assert not made_for_gpu
 
 
+@pytest.mark.parametrize("name", ["ca_cg", "ca_gmres"])
+def test_a_right_hand_side_on_the_device_is_answered_there(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a folded solve: it works on the host, its solver on the device, and what it says is in kind."""
+    module = sys.modules["akx.solvers.preconditioners.folded"]
+    monkeypatch.setattr(module, "is_on_device", lambda v: isinstance(v, Held))
+    monkeypatch.setattr(module, "_of_host", lambda v, _: v.get() if isinstance(v, Held) else v)
+    monkeypatch.setattr(module, "_like", lambda given, x: Held(x) if isinstance(given, Held) else x)
+    asked: list[str] = []
+
+    def solver(A: Any, b: Any, *, backend: str, **options: Any) -> Any:
+        asked.append(backend)
+        return SOLVERS[name](A, b, **options)
+
+    A, b, seen = spd(), rhs(300), []
+    guess = Held(np.linspace(0, 1, 300))
+    x, info = solve_folded(  # type: ignore[misc]
+        solver, A, Held(b[:, None]), guess, M=jacobi(A), rtol=1e-9, callback=seen.append
+    )
+    assert info == 0
+    assert set(asked) == {"cuda"}
+    assert x.shape == (300, 1)
+    assert relative(A, x.held[:, 0], b) <= 1e-9
+    assert len(seen) > 0
+    assert all(isinstance(one, Held) for one in seen) == (name == "ca_cg")
+    with pytest.raises(ArgumentTypeError, match="b is on the device"):
+        solve_folded(solver, A, Held(b), M=jacobi(A), backend="cpu")
+    x, info = solve_folded(SOLVERS[name], A, b, M=jacobi(A), rtol=1e-9)  # type: ignore[misc]
+    assert isinstance(x, np.ndarray)
+
+
 # --------------------------------------------------------------------------------------------------------- on a GPU
+
+
+@pytest.mark.cuda
+@on_a_gpu
+def test_a_right_hand_side_on_the_gpu_is_answered_there() -> None:
+    from akx.device.cuda.memory import to_device
+
+    A, b = spd(), rhs(300)
+    for name in ("cg", "ca_cg", "ca_gmres"):
+        x, info = SOLVERS[name](A, to_device(b), M=jacobi(A), rtol=1e-9)
+        assert info == 0
+        assert x.shape == (300,)
+        assert relative(A, x.get(), b) <= 1e-9
 
 
 @pytest.mark.cuda
@@ -143,7 +187,7 @@ def test_every_solver_on_the_gpu_with_a_preconditioner(name: str, kind: str) -> 
         pytest.skip("not Hermitian once it is part of the matrix")
     b = rhs(900)
     x, info, stats = SOLVERS[name](A, b, M=M, rtol=1e-8, backend="cuda", return_stats=True)
-    theirs, said, host = SOLVERS[name](A, b, M=M, rtol=1e-8, backend="cpu", return_stats=True)
+    _, said, host = SOLVERS[name](A, b, M=M, rtol=1e-8, backend="cpu", return_stats=True)
     assert (info, said) == (0, 0)
     assert relative(A, x, b) <= 1e-8
     assert abs(stats.iterations - host.iterations) <= max(8, host.iterations // 5)
