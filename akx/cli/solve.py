@@ -26,7 +26,7 @@ __all__ = ["SOLVE_SCHEMA", "SolveRequest", "run_solve"]
 
 #: Version of the JSON object of ``akx solve --json``.
 SOLVE_SCHEMA = 1
-#: Entries of the matrix from which on ``--backend auto`` takes a GPU where there is one: with fewer, the host may be done
+#: Entries of the matrix from which on ``--backend auto`` takes a GPU, if there is one: with fewer, the host may be done
 #: before the GPU's kernels are compiled and its plans are laid out.
 _WORTH_A_GPU = 1_000_000
 #: Seconds between two looks at the residual: each costs a product where the solver tells x.
