@@ -20,13 +20,15 @@ from typing import Any
 import numpy as np
 
 from akx.plan import Plan
-from akx.solvers.ca_cg_block import TRUST, Shifts
+from akx.solvers.ca_cg_block import Shifts
 from akx.solvers.cg import AheadSteps, first_residual, steps_of
 from akx.solvers.stopping import Claims
 from akx.solvers.system import Answer, System
 
 __all__ = ["BlocksAhead"]
 
+#: An inner product counts where it is at least this power of eps times the sum of its terms' moduli.
+_TRUST = 0.425
 #: Ordinary steps at the beginning, for each of the s; those that follow a block without any step.
 _FIRST, _BETWEEN = 2, 4
 #: Fewest steps for which a block is worth its two products a step; below, steps are ordinary.
@@ -169,7 +171,7 @@ class BlocksAhead:
             self._queues[s] = self.system.block_queue(self.W, self.V[3], s, self._operator(s, kind))
         left = self.limit - self.stats.iterations
         goal = self.system.target**2 * (1 - 16 * float(np.finfo(float).eps))
-        self._queues[s].begin(0.0, goal, left, self.eps**TRUST)
+        self._queues[s].begin(0.0, goal, left, self.eps**_TRUST)
         self._active = s
         return left > 0
 

@@ -209,9 +209,9 @@ class TestOnAGpu:
             np.testing.assert_allclose(one.gammas, other.gammas, rtol=max(loose, 1e-9) if s < 9 else 0.5)
             if one.made:
                 np.testing.assert_allclose(one.C[2], other.C[2], rtol=0, atol=loose * np.abs(other.C).max())
-        assert made <= left
         while queue.launches:
-            assert queue.next().made == 0
+            made += queue.next().made
+        assert made <= left
         scale = max(np.abs(x).max(), 1.0)
         np.testing.assert_allclose(on_device_x.get(), x, rtol=0, atol=scale * 1e4 * eps * 10 ** max(0, s - 3))
 

@@ -15,7 +15,6 @@ import numpy as np
 from akx.kernels.cpu.vectors import VectorWork
 from akx.kernels.cuda.conjugate import BlockRecord, StepRecord
 from akx.operator import MatrixPowers
-from akx.solvers.ca_cg_block import block_steps, recurrence_matrix
 
 _AHEAD = 3
 
@@ -163,7 +162,7 @@ class FakeBlockQueue:
         self._records: deque[BlockRecord] = deque()
 
     def begin(self, gamma: float, goal: float, left: int, trust: float) -> None:
-        self._goal, self._left = goal, left
+        self._goal, self._left, self._trust = goal, left, trust
         self._records.clear()
 
     @property
@@ -182,12 +181,41 @@ class FakeBlockQueue:
         self._program.run(FakeArray(W[:2]), FakeArray(W.reshape(s + 1, 2, -1)), basis)
         G = self._work.gram(W[:-1])
         most = min(s, self._left) if np.isfinite(G).all() and G[1, 1].real > self._goal else 0
-        found = block_steps(G, recurrence_matrix(basis, G.dtype), most, self._goal**0.5, np.finfo(W.dtype).eps)
-        if found.made:
-            self._work.advance(found.C, W[:-1], self._x)
-        self._left -= found.made
-        sizes = G.diagonal().real.copy()
-        self._records.append(BlockRecord(found.made, found.C, found.norms**2, found.alphas, found.betas, sizes))
+        made, C, history = coordinate_steps(G, basis, most, self._goal, self._trust)
+        if made:
+            self._work.advance(C, W[:-1], self._x)
+        self._left -= made
+        self._records.append(BlockRecord(made, C, *history[:, :made], G.diagonal().real.copy()))
+
+
+def coordinate_steps(G: Any, basis: Any, most: int, goal: float, trust: float) -> tuple[int, Any, Any]:
+    """What ``coordinate_steps`` of conjugate.cuh does: steps of CG from p' = e_0, r' = e_1 with products by T."""
+    s, B = basis.k, basis.matrix()
+    T = np.zeros((2 * s + 2, 2 * s + 2), dtype=G.dtype)
+    T[::2, : 2 * s : 2] = B
+    T[1::2, 1 : 2 * s - 2 : 2] = B[:, : s - 1]
+    T = T[:-1, :-1]
+    x, p, r = C = np.zeros((3, len(G)), dtype=G.dtype)
+    p[0], r[1] = 1, 1
+    history, gamma = np.zeros((3, s)), G[1, 1].real
+    for step in range(most):
+        q = T @ p
+        curvature, size = np.vdot(p, G @ q).real, np.abs(p) @ np.abs(G) @ np.abs(q)
+        if not curvature > trust * size:
+            return step, C, history
+        alpha = gamma / curvature
+        q = r - alpha * q
+        after, size = np.vdot(q, G @ q).real, np.abs(q) @ np.abs(G) @ np.abs(q)
+        if not after > trust * size:
+            return step, C, history
+        x += alpha * p
+        r[:] = q
+        p[:] = q + after / gamma * p
+        history[:, step] = after, alpha, after / gamma
+        gamma = after
+        if gamma <= goal:
+            return step + 1, C, history
+    return most, C, history
 
 
 def _bare(value: Any) -> Any:

@@ -87,7 +87,7 @@ class _Queue:
     def _go(
         self, program: CudaProgram, x: DeviceArray, out: DeviceArray, coefficients: Coefficients, count: int
     ) -> None:
-        """Queue `count` calls of the program with :meth:`_queue` after each: the first time one by one, then a graph."""
+        """Queue `count` calls of the program with :meth:`_queue` after each: at first one by one, then as a graph."""
         program.take(coefficients)
         stream = self.work.stream
 

@@ -199,7 +199,7 @@ __device__ __forceinline__ void all_products(u64 n, const T *W, Pairs<TI, TJ> pa
                                              typename Wide<T>::type *partial, u32 *counter,
                                              typename Wide<T>::type *found) {
     typedef typename Wide<T>::type S;
-    extern __shared__ unsigned char room[];
+    extern __shared__ __align__(16) unsigned char room[];
     S *sums = reinterpret_cast<S *>(room);
     if (!products<T, TI, TJ>(n, W, pairs, width, sums, partial, counter)) return;
     for (u32 e = threadIdx.x; e < pairs.m * pairs.s; e += blockDim.x)
@@ -209,17 +209,19 @@ __device__ __forceinline__ void all_products(u64 n, const T *W, Pairs<TI, TJ> pa
 // ------------------------------------------------------------------------------------------------------------ mix
 
 // With F (Q, m): x += F_0 W where x is given, and the next rows of y become the next F_q W, or `added` has them added.
-// Nothing is done where `active` is given and zero. Shared memory: m Q values.
+// Nothing is done where `active` is given and zero. Shared memory: Q values for m rows rounded up to 8, since factors
+// of rows beyond the last are read ahead, though not used.
 template <class T, int Q>
 __device__ __forceinline__ void mix(u64 n, const T *W, u32 m, const typename Wide<T>::type *F, T *x, T *y, u32 added,
                                     const double *active) {
-    typedef typename Wide<T>::type S;
-    extern __shared__ unsigned char room[];
+    extern __shared__ __align__(16) unsigned char room[];
     T *factor = reinterpret_cast<T *>(room);
     if (active != nullptr && *active == 0.0) return;
-    for (u32 e = threadIdx.x; e < m * Q; e += blockDim.x) {
-        const S given = F[(e % Q) * m + e / Q];
-        narrow(given, factor[e]);
+    for (u32 e = threadIdx.x; e < (m + 7) / 8 * 8 * Q; e += blockDim.x) {
+        if (e < m * Q)
+            narrow(F[(e % Q) * m + e / Q], factor[e]);
+        else
+            factor[e] = zero<T>();
     }
     __syncthreads();
     for (u64 t = u64(blockIdx.x) * blockDim.x + threadIdx.x; t < n; t += u64(gridDim.x) * blockDim.x) {

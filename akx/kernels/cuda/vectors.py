@@ -33,6 +33,8 @@ _HERE = Path(__file__).parent
 _THREADS = 256
 #: Warps of a block of products, and the rows of a tile for a single row.
 _WARPS, _TALL = 12, 8
+#: Rows that `mix` reads at a time: factors are there for whole turns.
+_UNROLLED = 8
 #: Numbers that factors of one operation may take, and operations whose factors may be on their way.
 _FACTORS, _SLOTS = MOST_ROWS * MOST_ROWS, 16
 
@@ -188,6 +190,12 @@ class CudaVectorWork:
 
         return BlockQueue(self, W, x, s, program)
 
+    def rows_queue(self, W: DeviceArray, allowed: float, most: int) -> Any:
+        """Steps of Arnoldi's process in the rows of W, queued ahead of the host."""
+        from akx.kernels.cuda.arnoldi import RowsQueue
+
+        return RowsQueue(self, W, allowed, most)
+
     def kernel(self, name: str, source: str = "vectors", **macros: int) -> Any:
         """A kernel for this type; ``vectors.cu`` and ``conjugate.cu`` need no macros but their own."""
         given: dict[str, int | str] = {"AKX_VALUE": C_TYPES[self.dtype.name], **macros}
@@ -209,7 +217,7 @@ class CudaVectorWork:
     ) -> None:
         """Queue what :meth:`advance` and :meth:`combine` do, with factors F (mixes, m) that are on the device."""
         m, nothing = W.shape[0], np.uint64(0)
-        shared = m * mixes * self.dtype.itemsize
+        shared = -(-m // _UNROLLED) * _UNROLLED * mixes * self.dtype.itemsize
         arguments = [W, np.uint32(m), F, nothing if x is None else x, nothing if out is None else out, np.uint32(add)]
         self._launch(
             "mix_rows",
