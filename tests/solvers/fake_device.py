@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from akx.kernels.cpu.vectors import VectorWork
+from akx.kernels.cuda.arnoldi import RowsRecord
 from akx.kernels.cuda.conjugate import BlockRecord, StepRecord
 from akx.operator import MatrixPowers
+from akx.solvers.orthogonalize import Orthogonalizer
 
 _AHEAD = 3
 
@@ -90,6 +92,9 @@ class FakeWork:
 
     def block_queue(self, program: Any, W: FakeArray, x: FakeArray, s: int) -> FakeBlockQueue:
         return FakeBlockQueue(self.host, program, W.held, x.held, s)
+
+    def rows_queue(self, W: FakeArray, allowed: float, most: int) -> FakeRows:
+        return FakeRows(self.host, W.held, allowed, most)
 
 
 class FakeProgram:
@@ -186,6 +191,44 @@ class FakeBlockQueue:
             self._work.advance(C, W[:-1], self._x)
         self._left -= made
         self._records.append(BlockRecord(made, C, *history[:, :made], G.diagonal().real.copy()))
+
+
+class FakeRows:
+    """:class:`akx.kernels.cuda.arnoldi.RowsQueue`; every `refuse`-th launch is left to the host."""
+
+    refuse = 0
+
+    def __init__(self, work: VectorWork, W: Any, allowed: float, most: int) -> None:
+        self._W, self._most = W, most
+        self._ortho = Orthogonalizer(W, allowed, work)
+        self._records: deque[RowsRecord] = deque()
+        self._count = 0
+
+    def begin(self, loss: float) -> None:
+        self._ortho.loss = loss
+        self._records.clear()
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._records) == _AHEAD
+
+    def launch(self, program: FakeProgram, basis: Any, last: int, wanted: int) -> None:
+        k, W, steps = last + 1, self._W, program.operator.k
+        assert wanted <= self._most
+        program.run(FakeArray(W[last:k]), FakeArray(W[last : k + steps].reshape(steps + 1, 1, -1)), basis)
+        self._count += 1
+        with np.errstate(all="ignore"):
+            refused = self.refuse and self._count % self.refuse == 0
+            found = None if refused or not np.isfinite(W[:k]).all() else self._ortho.append_block(k, wanted)
+        if found is None or found.norms.size < wanted or not 0 < found.R[0, 0].real < np.inf:
+            W[k : k + wanted] = np.nan
+            nothing = np.zeros((wanted, wanted))
+            self._records.append(RowsRecord(False, 0.0, nothing[0], nothing, nothing))
+        else:
+            self._records.append(RowsRecord(True, self._ortho.loss, found.norms, found.C, found.R))
+
+    def next(self) -> RowsRecord:
+        return self._records.popleft()
 
 
 def coordinate_steps(G: Any, basis: Any, most: int, goal: float, trust: float) -> tuple[int, Any, Any]:
