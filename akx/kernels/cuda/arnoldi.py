@@ -21,14 +21,13 @@ from akx.device.cuda.memory import DeviceArray, empty
 from akx.kernels.base import Coefficients
 from akx.kernels.cuda.program import CudaProgram
 from akx.kernels.cuda.queues import Ring
-from akx.kernels.cuda.vectors import CudaVectorWork, Tiles, tile_rows
+from akx.kernels.cuda.vectors import CudaVectorWork
 
 __all__ = ["RowsQueue", "RowsRecord"]
 
 _AHEAD = 4
 _STATE = 8
 _LOSS, _ALLOWED, _EPS = 0, 1, 6
-_TALL = 8
 
 
 @dataclass(frozen=True)
@@ -130,13 +129,11 @@ class RowsQueue:
 
     def _queue(self, k: int, s: int, stream: Stream) -> None:
         work, m = self.work, k + s
-        side = tile_rows(work.dtype)
-        kind, shape = ("row", (_TALL, 1)) if s == 1 else ("block", (side, side))
-        tiles = Tiles(m, s, *shape, triangular=False)
-        shared = tiles.shared(work.wide.itemsize, m * s + 2 * s * s + s)
+        kind, tiles = "row" if s == 1 else "block", work.tiles(m, s)
+        shared = tiles.shared(m * s + 2 * s * s + s)
         ring = [self._ring.address, np.uint32(self._ring.slots), np.uint32(self._size)]
         sums = [work.partial, work.counter, self._state, self._F]
-        extent = [np.uint64(work.n), self._W, np.uint32(k), np.uint32(s), np.uint32(tiles.width)]
+        extent = [np.uint64(work.n), self._W, np.uint32(k), np.uint32(s), *tiles.extent]
         for turn, active in (("first", 2), ("second", 4)):
             kernel = work.kernel(f"{turn}_of_{kind}", "gram_schmidt")
             kernel.launch(work.blocks, tiles.threads, [*extent, *sums, *ring], shared=shared, stream=stream)

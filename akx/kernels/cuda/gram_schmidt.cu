@@ -7,9 +7,9 @@ typedef AKX_VALUE T;
 typedef typename Wide<T>::type S;
 
 #define AKX_ROUND(name, round, rows, columns)                                                                          \
-    extern "C" __global__ void name(u64 n, const T *W, u32 k, u32 s, u32 width, S *partial, u32 *counter,              \
+    extern "C" __global__ void name(u64 n, const T *W, u32 k, u32 s, u32 width, u32 shift, S *partial, u32 *counter,   \
                                     double *state, S *F, double *ring, u32 slots, u32 size) {                          \
-        round<T, rows, columns>(n, W, k, s, width, partial, counter, state, F, ring, slots, size);                     \
+        round<T, rows, columns>(n, W, k, s, width, shift, partial, counter, state, F, ring, slots, size);              \
     }
 
 AKX_ROUND(first_of_block, first_round, AKX_TILE, AKX_TILE)

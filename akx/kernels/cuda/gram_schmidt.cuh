@@ -123,14 +123,14 @@ __device__ __forceinline__ double *row_record(double *ring, const double *state,
 
 // Products of the block with all rows, `f` with room behind them in shared memory; in the last block alone, true.
 template <class T, int TI, int TJ>
-__device__ __forceinline__ bool products_for(u64 n, const T *W, u32 k, u32 s, u32 width,
+__device__ __forceinline__ bool products_for(u64 n, const T *W, u32 k, u32 s, u32 width, u32 shift,
                                              typename Wide<T>::type *partial, u32 *counter,
                                              Factors<typename Wide<T>::type> &f) {
     typedef typename Wide<T>::type S;
     extern __shared__ __align__(16) unsigned char raw[];
     S *sums = reinterpret_cast<S *>(raw);
     const Pairs<TI, TJ> pairs = {k + s, k, s, false};
-    if (!products<T, TI, TJ>(n, W, pairs, width, sums, partial, counter)) return false;
+    if (!products<T, TI, TJ>(n, W, pairs, width, shift, sums, reinterpret_cast<T *>(raw), partial, counter)) return false;
     f.both = sums + pairs.tiles() * TI * TJ;
     f.upper = f.both + (k + s) * s;
     f.inverse = f.upper + s * s;
@@ -142,12 +142,12 @@ __device__ __forceinline__ bool products_for(u64 n, const T *W, u32 k, u32 s, u3
 }
 
 template <class T, int TI, int TJ>
-__device__ __forceinline__ void first_round(u64 n, const T *W, u32 k, u32 s, u32 width,
+__device__ __forceinline__ void first_round(u64 n, const T *W, u32 k, u32 s, u32 width, u32 shift,
                                             typename Wide<T>::type *partial, u32 *counter, double *state,
                                             typename Wide<T>::type *F, double *ring, u32 slots, u32 size) {
     typedef typename Wide<T>::type S;
     Factors<S> f;
-    if (!products_for<T, TI, TJ>(n, W, k, s, width, partial, counter, f)) return;
+    if (!products_for<T, TI, TJ>(n, W, k, s, width, shift, partial, counter, f)) return;
     const double eps = state[EPS], before = state[LOSS], kappa = factorise(f, eps);
     const bool good = kappa >= 0;
     const double loss = kappa * before + eps * kappa * kappa;
@@ -173,13 +173,13 @@ __device__ __forceinline__ void first_round(u64 n, const T *W, u32 k, u32 s, u32
 }
 
 template <class T, int TI, int TJ>
-__device__ __forceinline__ void second_round(u64 n, const T *W, u32 k, u32 s, u32 width,
+__device__ __forceinline__ void second_round(u64 n, const T *W, u32 k, u32 s, u32 width, u32 shift,
                                              typename Wide<T>::type *partial, u32 *counter, double *state,
                                              typename Wide<T>::type *F, double *ring, u32 slots, u32 size) {
     typedef typename Wide<T>::type S;
     if (state[MEASURE] == 0) return;
     Factors<S> f;
-    if (!products_for<T, TI, TJ>(n, W, k, s, width, partial, counter, f)) return;
+    if (!products_for<T, TI, TJ>(n, W, k, s, width, shift, partial, counter, f)) return;
     __shared__ double worst[32];
     double *record = row_record(ring, state, slots, size);
     S *C = reinterpret_cast<S *>(record + 3 + s + (3 + s) % 2), *R = C + k * s;
