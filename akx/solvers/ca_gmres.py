@@ -33,13 +33,14 @@ from numpy.typing import NDArray
 
 from akx.basis import Basis
 from akx.errors import ArgumentError
+from akx.kernels.cpu.jit import jit
 from akx.plan import Plan, check_plan
 from akx.solvers.arguments import check_count
 from akx.solvers.arnoldi import arnoldi_of
 from akx.solvers.bases import basis_from_ritz, check_basis
 from akx.solvers.cycles import Cycles
 from akx.solvers.hessenberg import HessenbergQR
-from akx.solvers.orthogonalize import Block, condition_of_columns, invert_upper
+from akx.solvers.orthogonalize import Block, condition_of_columns
 from akx.solvers.system import Answer, System, make_system
 
 __all__ = ["ca_gmres"]
@@ -258,14 +259,43 @@ def _new_columns(H: NDArray[Any], block: Block, B: NDArray[Any], count: int) -> 
     """The next `count` columns of H, (k+1, k): ([C; R] B - [H; 0] C_s) R_s^-1, column j with k + j + 2 entries."""
     k = H.shape[1]
     kind = np.result_type(block.R, B)
-    made = np.zeros((k + 1 + count, count + 1), dtype=kind)  # v_0 .. v_count by the orthonormal rows
-    made[k, 0] = 1
-    made[: k + 1, 1:] = block.C[:, :count]
-    made[k + 1 :, 1:] = block.R[:count, :count]
-    right = made @ B[: count + 1, :count]
-    right[: k + 1] -= H @ made[:k, :count]
-    new = right @ invert_upper(made[k : k + count, :count])  # the threads of LAPACK's would cost far more
-    return [np.array(new[: k + j + 2, j]) for j in range(count)]
+    new = np.zeros((k + 1 + count, count), dtype=kind)
+    whole, C, R, basis = (np.ascontiguousarray(part, dtype=kind) for part in (H, block.C, block.R, B))
+    _fill_columns(whole, C, R, basis, new)
+    return [new[: k + j + 2, j] for j in range(count)]
+
+
+@jit
+def _fill_columns(H: Any, C: Any, R: Any, B: Any, new: Any) -> None:
+    """new (k+1+count, count): column after column, since those before are what R_s^-1 takes away."""
+    k, count = H.shape[1], new.shape[1]
+    for j in range(count):
+        # A v_j by the orthonormal rows: sum_i B[i, j] v_i, v_0 being row k and v_i those of column i - 1 of [C; R]
+        for i in range(j + 2):
+            b = B[i, j]
+            if b == 0:
+                continue
+            if i == 0:
+                new[k, j] += b
+            else:
+                for q in range(k + 1):
+                    new[q, j] += C[q, i - 1] * b
+                for q in range(i):
+                    new[k + 1 + q, j] += R[q, i - 1] * b
+        # less A times what v_j has of the rows before: H for those before k, the new columns for the others
+        scale = new.dtype.type(1)
+        if j > 0:
+            for q in range(k):
+                for i in range(q + 2):
+                    new[i, j] -= H[i, q] * C[q, j - 1]
+            for i in range(k + 2):
+                new[i, j] -= new[i, 0] * C[k, j - 1]
+            for q in range(j - 1):
+                for i in range(k + q + 3):
+                    new[i, j] -= new[i, q + 1] * R[q, j - 1]
+            scale = R[j - 1, j - 1]
+        for i in range(k + j + 2):
+            new[i, j] /= scale
 
 
 def _most_steps(s: int | str, plan: Plan | None, restart: int) -> int:

@@ -152,7 +152,7 @@ class Cycles:
             self.system.work.divide(arnoldi.W[0], self.norm)
         arnoldi.begin()
         self.broken = ""
-        return HessenbergQR(self.norm)
+        return HessenbergQR(self.norm, self.restart)
 
     def step_allowed(self) -> bool:
         return self._most_steps is None or self.iterations < self._most_steps
