@@ -2,7 +2,7 @@
 
     python benchmarks/sanitize.py                               memcheck and racecheck, the tests of kernels
     python benchmarks/sanitize.py --tools racecheck -k stream   one tool, some tests; needs -o
-    python benchmarks/sanitize.py --workers 8                   side by side, where pytest-xdist is installed
+    python benchmarks/sanitize.py --workers 8                   side by side, each with a share of the tests
 
 memcheck finds accesses outside of what was allocated and misaligned ones, racecheck accesses to shared memory that
 nothing orders. The tests' results are compared with the reference as always: a test that fails fails this too. The file
@@ -26,6 +26,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ _SUMMARY = re.compile(r"(?:ERROR SUMMARY: (\d+) error)|(?:RACECHECK SUMMARY: (\d
 _NO_DEVICE = 3
 _SMALL = "not gallery and not partitions"
 _PLANS = "5"
+_SHARES = 42
 
 
 def found_in(logs: Iterable[str]) -> dict[str, int]:
@@ -53,36 +55,50 @@ def found_in(logs: Iterable[str]) -> dict[str, int]:
     return {"processes": len(counts), "errors": sum(counts)}
 
 
-def _run(command: Sequence[str], seconds: float) -> int:
-    """The exit code; at the end of its time the command is killed with all processes that it has started."""
-    with subprocess.Popen(command, cwd=_ROOT, start_new_session=True) as process:
-        try:
-            return process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
+def _collected(tests: Sequence[str]) -> list[str]:
+    command = [sys.executable, "-m", "pytest", "-m", "cuda", "-q", "--collect-only", *tests]
+    said = subprocess.run(command, cwd=_ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return [line for line in said.splitlines() if "::" in line]
+
+
+def _share(tool: str, tests: Sequence[str], end: float) -> tuple[int, str, Counter[str]]:
+    """Exit code, log and outcomes of some tests in a process of their own; nothing of them where time runs out."""
+    with tempfile.TemporaryDirectory() as folder:
+        log, report = Path(folder) / "log", Path(folder) / "report.xml"
+        command = ["compute-sanitizer", "--tool", tool, "--log-file", str(log), sys.executable, "-m", "pytest", "-q"]
+        command += ["-m", "cuda", f"--junitxml={report}", *tests]
+        with subprocess.Popen(command, cwd=_ROOT, start_new_session=True, stdout=subprocess.DEVNULL) as process:
+            try:
+                code = process.wait(max(0.0, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)  # with all that it has started
+                return 1, "", Counter({"not run": len(tests)})
+        cases = ElementTree.parse(report).iter("testcase") if report.is_file() else ()
+        kinds = ({child.tag for child in case} & {"failure", "error", "skipped"} for case in cases)
+        outcomes = Counter(next(iter(sorted(kind)), "passed") for kind in kinds)
+        if code == 0 and not log.is_file():
+            raise OSError(f"{command[0]} has left no log")
+        return code, log.read_text(errors="replace") if log.is_file() else "", outcomes
 
 
 def run(tool: str, tests: Sequence[str], workers: int, seconds: float) -> dict[str, Any]:
-    """The tests under one tool; raises TimeoutExpired where they take longer."""
-    with tempfile.TemporaryDirectory() as folder:
-        report, logs = Path(folder) / "report.xml", Path(folder) / "logs"
-        logs.mkdir()
-        watched = ["compute-sanitizer", "--tool", tool, "--target-processes", "all", "--log-file", f"{logs}/%p.log"]
-        command = [*watched, sys.executable, "-m", "pytest", "-m", "cuda", "-q", f"--junitxml={report}", *tests]
-        command += ["-n", str(workers)] if workers > 1 else []
-        begun = time.perf_counter()
-        code = _run(command, seconds)
-        outcomes = Counter(
-            next(iter(sorted({child.tag for child in case} & {"failure", "error", "skipped"})), "passed")
-            for case in ElementTree.parse(report).iter("testcase")
-        )
-        texts = [path.read_text(errors="replace") for path in sorted(logs.iterdir())]
-    for text in texts:
-        if found_in([text])["errors"]:
-            print(text[:8000], file=sys.stderr)
-    took = round(time.perf_counter() - begun, 1)
-    return {"tool": tool, "exit_code": code, **found_in(texts), "seconds": took, "outcomes": dict(outcomes)}
+    """The tests under one tool, `workers` shares of them at a time."""
+    begun, end = time.perf_counter(), time.monotonic() + seconds
+    every = _collected(tests)
+    shares = [every[first::_SHARES] for first in range(min(_SHARES, len(every)))]
+    with ThreadPoolExecutor(workers) as pool:
+        done = list(pool.map(lambda share: _share(tool, share, end), shares))
+    logs = [log for _, log, _ in done]
+    for log in logs:
+        if found_in([log])["errors"]:
+            print(log[:8000], file=sys.stderr)
+    return {
+        "tool": tool,
+        "exit_code": max((code for code, _, _ in done), key=abs, default=1),
+        **found_in(logs),
+        "seconds": round(time.perf_counter() - begun, 1),
+        "outcomes": dict(sum((outcomes for _, _, outcomes in done), Counter())),
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -114,12 +130,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for tool in options.tools:
         try:
             found = run(tool, tests, options.workers, options.seconds)
-        except (subprocess.TimeoutExpired, OSError, ElementTree.ParseError) as problem:
+        except (OSError, subprocess.SubprocessError, ElementTree.ParseError) as problem:
             print(f"sanitize: {tool}: {type(problem).__name__}: {problem}", file=sys.stderr)
             clean = False
             continue
         print(f"{tool}: {found}", file=sys.stderr, flush=True)
-        clean = clean and found["exit_code"] == 0 and found["errors"] == 0 and found["processes"] > 0
+        clean = clean and found["exit_code"] == 0 and found["errors"] == 0 and found["processes"] >= 1
         document["tools"].append(found)
         (options.output or _RESULT).write_text(json.dumps(document, indent=1) + "\n")
     return 0 if clean else 1

@@ -41,6 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.errors import PlanError
+from akx.kernels.cpu.vectors import VectorWork
 from akx.plan import Plan, check_plan
 from akx.solvers.arguments import check_count
 from akx.solvers.bases import check_basis
@@ -106,7 +107,7 @@ def ca_cg(
     threads, db
         As for :class:`akx.MatrixPowers`.
     backend : str
-        ``"cpu"``, ``"cuda"``, or ``"auto"``: where b is.
+        ``"cpu"``, ``"cuda"``, or ``"auto"``: where b is. On a GPU see :mod:`akx.solvers.ca_cg_ahead`.
     return_stats : bool
         Return a :class:`akx.solvers.SolveStats` too.
 
@@ -139,10 +140,10 @@ def ca_cg(
         "ca_cg", A, b, x0, rtol=rtol, atol=atol, callback=callback, threads=threads, db=db, backend=backend
     )
     limit = check_count("maxiter", maxiter, 10 * system.n, least=0)
-    kind = _AUTO_BASIS if basis == "auto" else basis
-    if callback is None and BlocksAhead.suits(system, most, kind, plan):
-        return BlocksAhead(system, most, kind, plan).run(limit, return_stats)
-    return _Solve(system, most, kind, plan).run(limit, return_stats)
+    if system.on_device:
+        kind = _AUTO_BASIS if basis == "auto" else basis
+        return BlocksAhead(system, 8 if s == "auto" and plan is None else most, kind, plan).run(limit, return_stats)
+    return _Solve(system, most, basis, plan).run(limit, return_stats)
 
 
 def _steps_of(s: Any, plan: Plan | None) -> int:
@@ -160,7 +161,7 @@ class _Solve:
 
     def __init__(self, system: System, most: int, kind: str, plan: Plan | None) -> None:
         self.system, self.stats = system, system.stats
-        self.work = system.work
+        self.work = VectorWork(system.dtype, system.threads)
         self.V = system.rows(4)
         self.W = system.rows(0)
         self.in_block = False  # whether p and r are in W
@@ -168,7 +169,7 @@ class _Solve:
         self.claims = Claims(system)
         self.most = self.s = most
         self.plan = plan
-        self.shifts = Shifts(kind, real=system.dtype.kind != "c")
+        self.shifts = Shifts(_AUTO_BASIS if kind == "auto" else kind, real=system.dtype.kind != "c")
         self.good, self.patience = 0, _GOOD
         self.eps = float(np.finfo(system.dtype).eps)
         self.drift, self.replaced = 0.0, 0
@@ -208,7 +209,7 @@ class _Solve:
         if self.in_block:
             self.V[0], self.V[2] = self.W[0], self.W[1]
             self.in_block = False
-            self.steps.resume(self.work.norm(self.V[2]))
+            self.steps.resume(float(np.linalg.norm(self.V[2])))
         begun = len(self.steps.alphas)
         why = self.steps.step()
         if len(self.steps.alphas) <= begun:
@@ -232,7 +233,7 @@ class _Solve:
         self.in_block = True
         W, basis = self.W, self.shifts.basis(s)
         # 1. both bases in one pass, and one reduction
-        system.powers(W[:2], W.reshape(s + 1, 2, system.n), basis, self.plan if s == self.most else None)
+        system.powers(W[:2], W.reshape(s + 1, 2, -1), basis, self.plan if s == self.most else None)
         with stats.phase("vectors"):
             G = self.work.gram(W[:m])
         # 2. and 3. the steps in coordinates
@@ -271,7 +272,7 @@ class _Solve:
         # Once only on the way down: where eps |A| |x| is that much, another replacement would bring no more.
         r = self.V[1]
         norm = self.system.residual(self.V[3], r)
-        self.drift = self.eps * (self.shifts.largest * self.work.norm(self.V[3]) + norm)
+        self.drift = self.eps * (self.shifts.largest * float(np.linalg.norm(self.V[3])) + norm)
         self.W[1] = r
         self.steps.norm = norm
         self.replaced += 1

@@ -20,13 +20,15 @@ from typing import Any
 import numpy as np
 
 from akx.plan import Plan
-from akx.solvers.ca_cg_block import TRUST, Shifts
-from akx.solvers.cg import AheadSteps, first_residual, steps_of
+from akx.solvers.ca_cg_block import Shifts
+from akx.solvers.cg import AheadSteps, first_residual
 from akx.solvers.stopping import Claims
 from akx.solvers.system import Answer, System
 
 __all__ = ["BlocksAhead"]
 
+#: An inner product counts where it is at least this power of eps times the sum of its terms' moduli.
+_TRUST = 0.425
 #: Ordinary steps at the beginning, for each of the s; those that follow a block without any step.
 _FIRST, _BETWEEN = 2, 4
 #: Fewest steps for which a block is worth its two products a step; below, steps are ordinary.
@@ -41,7 +43,7 @@ class BlocksAhead:
     Parameters
     ----------
     system : System
-        On a device whose vector work has queues, without a callback.
+        On a device.
     most : int
         The largest s.
     kind : str
@@ -62,17 +64,11 @@ class BlocksAhead:
         self.good, self.patience = 0, _GOOD
         self.eps = float(np.finfo(system.dtype).eps)
         self.drift, self.replaced = 0.0, 0
+        self._watched = system.callback is not None  # then nothing is queued behind the block at hand
         self._queues: dict[int, Any] = {}
         self._active = 0  # the s of the queue at work, 0 while p and r are in V
         self._wanted = ""  # what is to be done once all that was queued has been taken: "s", "ordinary" or "replace"
         self.stats.basis = self.shifts.kind
-
-    @staticmethod
-    def suits(system: System, most: int, kind: str, plan: Plan | None) -> bool:
-        """Whether the backend can queue both kinds of steps."""
-        if not system.can_queue(system.operator(1), 1):
-            return False
-        return most == 1 or system.can_queue(system.operator(most, kind, plan), 2)
 
     def run(self, limit: int, return_stats: bool) -> Answer:
         """Solve with at most so many steps."""
@@ -81,9 +77,8 @@ class BlocksAhead:
         if norm <= system.target:
             why = "b is zero" if system.norm_b == 0 else "the first guess is good enough"
             return system.finish(V[3], info=0, reason=why, iterations=0, return_stats=return_stats)
-        steps = steps_of(system, V, limit)
-        assert isinstance(steps, AheadSteps)
-        self.steps, self.limit = steps, limit
+        self.limit, self.steps = limit, AheadSteps(system, V, limit)
+        steps = self.steps
         ordinary = steps.quota = _FIRST * self.most if self.most > 1 else limit
         info, reason = max(limit, 1), "the steps ran out"
         why, self.norm = steps.begin(norm), norm
@@ -136,15 +131,18 @@ class BlocksAhead:
             if self.norm <= self.system.target:
                 return ""
         queue, shifts = self._queues[self.s], self.shifts
-        if not self._wanted:
+        if not (self._wanted or queue.is_full):
             with self.stats.phase("device"):
                 basis = shifts.basis(self.s)
-                _, coefficients = self._operator(self.s, basis.kind).program(2, basis)
-                while not queue.is_full:
+                _, coefficients = self.system.queued(self._operator(self.s, basis.kind), 2, basis)
+                queue.launch(coefficients)
+                while not (queue.is_full or self._watched):
                     queue.launch(coefficients)
         with self.stats.phase("device"):
             record = queue.next()
         self._take(record)
+        if self._watched and record.made:
+            self.system.tell(self.V[3])
         if self._wanted:
             self._settle()
             if self._wanted == "replace":
@@ -169,7 +167,7 @@ class BlocksAhead:
             self._queues[s] = self.system.block_queue(self.W, self.V[3], s, self._operator(s, kind))
         left = self.limit - self.stats.iterations
         goal = self.system.target**2 * (1 - 16 * float(np.finfo(float).eps))
-        self._queues[s].begin(0.0, goal, left, self.eps**TRUST)
+        self._queues[s].begin(0.0, goal, left, self.eps**_TRUST)
         self._active = s
         return left > 0
 

@@ -16,13 +16,13 @@ from akx.basis import Basis
 from akx.kernels.cpu.jit import jit
 from akx.solvers.bases import basis_from_ritz
 
-__all__ = ["TRUST", "Block", "Shifts", "block_steps", "recurrence_matrix"]
+__all__ = ["Block", "Shifts", "block_steps", "recurrence_matrix"]
 
 #: An inner product counts where it is at least this power of eps times the sum of its terms' moduli: 2e-7 in double
 #: precision. Errors let further copies of converged Ritz values come sooner, and each costs a step: with 2e-9 / 2e-8 /
 #: 2e-7 / 2e-6 and s = 8, 662_bus takes 1.15 / 1.11 / 1.08 / 1.05 times the steps of CG, nasa4704 1.15 / 1.11 / 1.07 /
 #: 1.03, and bcsstk16 blocks of 6.7 / 4.6 / 3.9 / 3.4 steps on average.
-TRUST = 0.425
+_TRUST = 0.425
 #: Coefficients that are kept: the largest Ritz values of so many steps have long settled.
 _KEPT = 128
 
@@ -72,7 +72,7 @@ def block_steps(G: NDArray[Any], T: NDArray[Any], most: int, target: float, eps:
     eps : float
         Relative rounding error of the vectors.
     """
-    trust = eps**TRUST
+    trust = eps**_TRUST
     kind = np.result_type(G, T)
     C = np.zeros((3, G.shape[0]), dtype=kind)
     history = np.zeros((3, max(most, 1)))

@@ -237,6 +237,8 @@ class Steps:
 class AheadSteps(Steps):
     """The steps, queued on the GPU before the host knows what came of those before; without a preconditioner.
 
+    With a callback they are queued one by one.
+
     The device ends by itself where the norm is reached or a step cannot be done, and where `quota` steps are done, so
     that vectors are those after the last step that was reported; see :mod:`akx.kernels.cuda.conjugate`.
 
@@ -246,10 +248,10 @@ class AheadSteps(Steps):
         Most steps in all, and those that may be done before the host says so again.
     """
 
-    def __init__(self, system: System, V: Rows, limit: int, queue: Any) -> None:
+    def __init__(self, system: System, V: Rows, limit: int) -> None:
         super().__init__(system, V)
         self.limit = self.quota = limit
-        self._queue, self._left = queue, 0
+        self._queue, self._left = system.step_queue(V), 0
         self._goal = system.target**2 * (1 - _SLACK * float(np.finfo(float).eps))
 
     def begin(self, norm: float) -> str:
@@ -269,14 +271,21 @@ class AheadSteps(Steps):
         while True:
             with self.system.stats.phase("device"):
                 if self._left == 0:
-                    self._left = max(min(self.quota, self.limit - self.system.stats.iterations), 1)
+                    self._left = self._allowed()
                     self._queue.begin(self.gamma, self._goal, self._left)
                 record = self._queue.next()
             self._count(record)
             if record.done:
+                if self.system.callback is not None:
+                    self.settle()
+                    self.system.tell(self.V[3])
                 return "" if self.norm == 0 else self.grown()
             if why := self.begin_anew(record.curvature) if not record.curvature > 0 else "no step can be done":
                 return why
+
+    def _allowed(self) -> int:
+        left = self.limit - self.system.stats.iterations
+        return max(1, min(self.quota, left)) if self.system.callback is None else 1
 
     def settle(self) -> None:
         """Take what has been queued, so that vectors stay as they are."""
@@ -300,7 +309,5 @@ class AheadSteps(Steps):
 
 
 def steps_of(system: System, V: Rows, limit: int) -> Steps:
-    """The steps of a system: queued ahead where the backend can, and nobody wants to see or change vectors between."""
-    if system.M is not None or system.callback is not None or not system.can_queue(system.operator(1), 1):
-        return Steps(system, V)
-    return AheadSteps(system, V, limit, system.step_queue(V))
+    """The steps of a system: queued ahead on a device, but for a preconditioner, which is the host's to apply."""
+    return AheadSteps(system, V, limit) if system.on_device and system.M is None else Steps(system, V)

@@ -1,8 +1,15 @@
 """What GMRES and its communication-avoiding form share: cycles, counted, and when and why they stop.
 
-``while goes_on(r): qr = begin(W, ortho); ...steps, each with count(); end(update of x)``, then ``finish()``. Whether to
+``while goes_on(r): qr = begin(arnoldi); ...steps, each with count(); end(update of x)``, then ``finish()``. Whether to
 go on is decided by the true residual, computed between cycles, alone: below the tolerance is converged; a cycle that
-raised it is taken back; two cycles in a row without progress end the solve, as they would be followed by more.
+raised it is taken back.
+
+Stagnation. Restarted GMRES can come to a residual r that is orthogonal to A r, .., A^m r, and then stays there for
+ever: the progress of a cycle falls as it comes near. It can also pass close by such a point, where progress is as
+small, but grows again. So ten cycles are looked at: the solve ends where they took less than 1e-8 each off the residual
+and the last five hardly more than the five before, or where they took nothing but rounding errors. Where the caller has
+left `restart` to the solver, cycles are made twice as long first, and once more: what is orthogonal to 30 products
+often is not to 60.
 """
 
 from __future__ import annotations
@@ -11,16 +18,20 @@ import numpy as np
 
 from akx.errors import ArgumentError
 from akx.solvers.arguments import check_count
+from akx.solvers.arnoldi import Arnoldi
 from akx.solvers.hessenberg import HessenbergQR
-from akx.solvers.orthogonalize import Orthogonalizer
 from akx.solvers.system import Answer, Rows, System
 
 __all__ = ["RESTART", "Cycles"]
 
 #: Steps of a cycle, where the caller does not say.
 RESTART = 30
-#: A whole cycle that takes less than this off the residual, relative to it, is no progress; two in a row end the solve.
+#: A whole cycle that takes less than this off the residual, relative to it, is no progress.
 _PROGRESS = 1e-8
+#: Cycles that are looked at for stagnation, an even number, and how long cycles may become, over the default.
+_WINDOW, _LONGEST = 10, 4
+#: Progress of the later half of them that is not growing yet, over that of the earlier half.
+_GROWN = 1.1
 _CALLBACKS = ("pr_norm", "x", "legacy")
 
 
@@ -48,6 +59,7 @@ class Cycles:
             raise ArgumentError("unknown callback_type", expected=" or ".join(_CALLBACKS), found=repr(callback_type))
         self.system = system
         self.restart = min(check_count("restart", restart, RESTART), system.n)
+        self._longest = min(_LONGEST * RESTART, system.n) if restart is None else self.restart
         most = check_count("maxiter", maxiter, 10 * system.n, least=0)
         self._most_steps = most if callback_type == "legacy" else None
         self._most_cycles = most
@@ -55,6 +67,7 @@ class Cycles:
         self.norm = np.inf
         self.iterations = self.done = 0
         self._best = np.inf
+        self._history: list[float] = []  # of _best, one entry for each cycle of this length
         self._idle = 0
         self._info, self._reason = 0, ""
         self._before = system.x
@@ -83,10 +96,18 @@ class Cycles:
             stats.notes.append(f"cycle {self.done} raised the residual to {lost:.3g}: x taken back")
         self._idle = self._idle + 1 if self.norm >= (1 - self._least_progress) * self._best else 0
         self._best = min(self._best, self.norm)
-        if self._idle >= 2:
-            return self._stop(max(1, self.iterations), self._stagnation())
-        if self.broken and self._idle:
+        self._history.append(self._best)
+        if self.broken and self.idle:
             return self._stop(-1, self.broken)
+        if self._idle >= 2 and self._is_rounding():
+            return self._stop(max(1, self.iterations), "stagnation: the residual is as small as rounding errors allow")
+        if self._stagnates() and not self._lengthen():
+            return self._stop(
+                max(1, self.iterations),
+                self.broken
+                or f"stagnation: {_WINDOW} cycles of {self.restart} steps made no progress; "
+                "a larger restart or M may help",
+            )
         if self.done >= self._most_cycles or not self.step_allowed():
             return self._stop(max(1, self.iterations), "iterations ran out")
         return True
@@ -96,26 +117,49 @@ class Cycles:
         """Whether the last cycle made no progress."""
         return self._idle > 0
 
-    def forgive(self) -> None:
-        """Count the last cycle's lack of progress for nothing: the next will be another kind of cycle."""
-        self._idle = 0
+    def room(self, W: Rows, count: int) -> Rows:
+        """`W` where it has so many rows, or more rows with its first one, the residual: cycles may become longer."""
+        if len(W) >= count:
+            return W
+        more = self.system.rows(count)
+        more[0] = W[0]
+        return more
 
-    def begin(self, W: Rows, ortho: Orthogonalizer) -> HessenbergQR:
+    def _stagnates(self) -> bool:
+        """Whether the last cycles made no progress, and none that grows."""
+        if len(self._history) <= _WINDOW:
+            return False
+        first, middle, last = (self._history[-1 - back] for back in (_WINDOW, _WINDOW // 2, 0))
+        gains = 1 - middle / first, 1 - last / middle
+        if sum(gains) <= 4 * _WINDOW * float(np.finfo(self.system.dtype).eps):
+            return True
+        return sum(gains) <= _WINDOW * self._least_progress and gains[1] <= _GROWN * gains[0]
+
+    def _lengthen(self) -> bool:
+        """Twice as long cycles from now on, where that is allowed."""
+        if self.restart >= self._longest:
+            return False
+        longer = min(2 * self.restart, self._longest)
+        self.system.stats.notes.append(
+            f"cycle {self.done}: no progress by cycles of {self.restart} steps, the next are of {longer}"
+        )
+        self.restart, self._history = longer, [self._best]
+        return True
+
+    def begin(self, arnoldi: Arnoldi) -> HessenbergQR:
         """Make the residual in row 0 a unit vector; the least-squares problem without columns."""
         with self.system.stats.phase("vectors"):
-            self.system.work.divide(W[0], self.norm)
-        ortho.loss = 0.0
+            self.system.work.divide(arnoldi.W[0], self.norm)
+        arnoldi.begin()
         self.broken = ""
-        return HessenbergQR(self.norm)
+        return HessenbergQR(self.norm, self.restart)
 
     def step_allowed(self) -> bool:
         return self._most_steps is None or self.iterations < self._most_steps
 
-    def orthogonalize(self, ortho: Orthogonalizer, qr: HessenbergQR) -> bool:
+    def step(self, arnoldi: Arnoldi, qr: HessenbergQR) -> bool:
         """Row j+1 becomes the next basis vector, and H gets its column; False where the space is invariant."""
-        j = qr.size
-        with self.system.stats.phase("orthogonalize"):
-            h, length = ortho.append(j + 1)
+        h, length = arnoldi.step(qr.size, self.restart)
         if not (np.isfinite(length) and np.isfinite(h).all()):
             self.broken = "a product with the matrix or the preconditioner is not finite"
             return False
@@ -139,7 +183,7 @@ class Cycles:
         if not self._tells_x:
             self.system.say(estimate / self.system.norm_b)
 
-    def combination(self, ortho: Orthogonalizer, qr: HessenbergQR) -> Rows:
+    def combination(self, arnoldi: Arnoldi, qr: HessenbergQR) -> Rows:
         """Q^T y, (n,)."""
         stats = self.system.stats
         with stats.phase("small"):
@@ -147,7 +191,7 @@ class Cycles:
         with stats.phase("vectors"):
             found = self.system.rows(1)[0]
             found[:] = 0
-            ortho.work.add(y, found)
+            arnoldi.ortho.work.add(y, found)
         return found
 
     def end(self, update: Rows) -> None:
@@ -180,12 +224,9 @@ class Cycles:
         self._info, self._reason = info, reason
         return False
 
-    def _stagnation(self) -> str:
+    def _is_rounding(self) -> bool:
+        """Whether the residual is within some units of rounding of |A| |x| + |b|, entry by entry."""
         system = self.system
-        size = float(np.abs(system.matrix.to_scipy()).sum(axis=1).max())
-        rounding = float(np.finfo(system.dtype).eps) * (size * system.work.norm(system.x) + system.norm_b)
-        if self.norm <= 100 * rounding:
-            return "stagnation: the residual is as small as rounding errors allow"
-        if self.broken:
-            return self.broken
-        return f"stagnation: two cycles of {self.restart} steps made no progress; a larger restart or M may help"
+        x, b = system.work.to_host(system.x), system.work.to_host(system.b)
+        moduli = abs(system.matrix.to_scipy()) @ np.abs(x) + np.abs(b)
+        return self.norm <= 10 * float(np.finfo(system.dtype).eps) * float(np.linalg.norm(moduli))

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from akx.solvers.arnoldi import arnoldi_of
 from akx.solvers.cycles import Cycles
-from akx.solvers.orthogonalize import Orthogonalizer
 from akx.solvers.system import Answer, make_system
 
 __all__ = ["gmres"]
@@ -52,7 +52,8 @@ def gmres(
     rtol, atol : float
         Converged is ||b - A x|| <= max(rtol ||b||, atol).
     restart : int, optional
-        Steps of a cycle; 30 by default (SciPy: 20), n at most. The solver holds restart + 1 vectors.
+        Steps of a cycle, n at most; the solver holds restart + 1 vectors. By default 30 (SciPy: 20), and 60 or 120
+        where shorter cycles make no progress any more.
     maxiter : int, optional
         Most cycles, as in SciPy; 10 n by default. With ``callback_type="legacy"``, most steps.
     M : sparse matrix, array or LinearOperator, shape (n, n), optional
@@ -85,16 +86,17 @@ def gmres(
     # Memory movement of step j, in words: A once; Q, j n, once for the products and once to be subtracted, and again
     # where a second round is needed; 3 n for the new vector. Of a cycle of m: m n for x, and a product.
     W = system.rows(cycles.restart + 1)
-    ortho = Orthogonalizer(W, work=system.work)
+    arnoldi = arnoldi_of(system, W)
     while cycles.goes_on(W[0]):
-        qr = cycles.begin(W, ortho)
+        if len(W) <= cycles.restart:
+            W = cycles.room(W, cycles.restart + 1)
+            arnoldi = arnoldi_of(system, W)
+        qr = cycles.begin(arnoldi)
         while qr.size < cycles.restart and cycles.step_allowed() and qr.residual > system.target:
-            q = system.precondition(W[qr.size])
-            system.product(q, W[qr.size + 1])
-            if not cycles.orthogonalize(ortho, qr):
+            if not cycles.step(arnoldi, qr):
                 break
             cycles.count(qr.residual)
             cycles.tell(qr.residual)
-        update = cycles.combination(ortho, qr)
+        update = cycles.combination(arnoldi, qr)
         cycles.end(system.precondition(update))
     return cycles.finish(return_stats)

@@ -23,7 +23,7 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from akx.basis import Basis
 from akx.device.cuda.interchange import is_on_device
-from akx.errors import ArgumentError, ArgumentTypeError, MatrixError
+from akx.errors import ArgumentError, ArgumentTypeError, MatrixError, PlanError
 from akx.kernels.cpu.vectors import VectorWork
 from akx.matrix import Matrix
 from akx.operator import MatrixPowers
@@ -192,20 +192,31 @@ class System:
         with self.stats.phase("vectors"):
             return float(self.work.remain(self.b, out))
 
-    def can_queue(self, operator: MatrixPowers, vectors: int) -> bool:
-        """Whether the backend can queue steps of a solver ahead of the host, with this operator's powers in them."""
-        if not hasattr(self.work, "step_queue"):
-            return False
-        with self.stats.phase("setup"):
-            return hasattr(operator.program(vectors)[0], "repeated")
-
     def step_queue(self, V: Rows) -> Any:
         """Steps of conjugate gradients on V = [p, w, r, x], queued ahead of the host."""
-        return self.work.step_queue(*self.operator(1).program(1), V)
+        return self.work.step_queue(*self.queued(self.operator(1), 1), V)
 
     def block_queue(self, W: Rows, x: Rows, s: int, operator: MatrixPowers) -> Any:
         """The same for blocks of s steps on W = [p, r, ...], by the operator's s powers of two vectors."""
-        return self.work.block_queue(operator.program(2)[0], W, x, s)
+        return self.work.block_queue(self.queued(operator, 2)[0], W, x, s)
+
+    def queued(self, operator: MatrixPowers, vectors: int, basis: Basis | None = None) -> tuple[Any, Any]:
+        """The program for powers of so many vectors and its coefficients, to be part of what is queued.
+
+        Raises
+        ------
+        PlanError
+            Where the plan brings the matrix from the host while it is used: such work cannot be recorded.
+        """
+        with self.stats.phase("setup"):
+            program, coefficients = operator.program(vectors, basis)
+        if not hasattr(program, "repeated"):
+            raise PlanError(
+                "a solver on the GPU cannot use a plan that streams the matrix",
+                found=operator.plan.label(),
+                hint="use backend='cpu', or a plan with the matrix in the device's memory",
+            )
+        return program, coefficients
 
     def say(self, value: Any) -> None:
         """Call the caller's callback, if there is one."""

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from test_vectors import rows
 
 from akx.device.cuda.facts import cuda_missing
-from akx.kernels.cuda.vectors import Tiles
+from akx.kernels.cuda.vectors import Tiles, tile_rows
 
 DTYPES = (np.float32, np.float64, np.complex64, np.complex128)
 on_a_gpu = [
@@ -44,18 +44,26 @@ def held(work: Any, W: Any) -> Any:
 
 
 @pytest.mark.parametrize("triangular", [False, True])
-def test_tiles_are_as_the_kernels_count_them(triangular: bool) -> None:
-    """Every pair is in one tile, blocks have whole groups of warps, and no more of them than there are columns for."""
-    for m in range(1, 65):
-        for s in (m,) if triangular else range(1, 9):
-            for side in (4, 6):
-                tiles = Tiles(m, s, side, side, triangular=triangular)
-                pairs = {(i // side, j // side) for i in range(m) for j in range(s) if i <= j or not triangular}
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_tiles_are_as_the_kernels_count_them(dtype: Any, triangular: bool) -> None:
+    """Every pair is in one tile, blocks have whole groups of warps, and what they hold fits the shared memory."""
+    for room in (99 * 1024, 226 * 1024):
+        for m in (*range(1, 65), 250):
+            for s in (m,) if triangular else range(1, 9):
+                tiles = Tiles(m, s, dtype, triangular=triangular, room=room)
+                side = tile_rows(dtype)
+                down, across = (8, 1) if s == 1 and not triangular else (side, side)
+                pairs = {(i // down, j // across) for i in range(m) for j in range(s) if i <= j or not triangular}
                 assert tiles.tiles == len(pairs)
                 assert tiles.threads % (32 * tiles.width) == 0
                 assert 32 <= tiles.threads <= 384
                 assert tiles.groups == 1 or tiles.width == tiles.tiles
-                assert tiles.shared(16, 100) >= 16 * tiles.groups * tiles.entries
+                wide = 16 if np.dtype(dtype).kind == "c" else 8
+                assert tiles.shared(100) >= wide * max(tiles.groups * tiles.entries, tiles.entries + 100)
+                if across > 1:
+                    assert tiles.shared() >= 4 * m * np.dtype(dtype).itemsize << tiles.shift
+                    assert m > 64 or tiles.shared() <= room
+                    assert m > 17 or tiles.shift == 6
 
 
 class TestOnAGpu:
@@ -209,9 +217,11 @@ class TestOnAGpu:
             np.testing.assert_allclose(one.gammas, other.gammas, rtol=max(loose, 1e-9) if s < 9 else 0.5)
             if one.made:
                 np.testing.assert_allclose(one.C[2], other.C[2], rtol=0, atol=loose * np.abs(other.C).max())
-        assert made <= left
         while queue.launches:
-            assert queue.next().made == 0
+            made += queue.next().made
+            fake.launch(basis)
+            fake.next()
+        assert made <= left
         scale = max(np.abs(x).max(), 1.0)
         np.testing.assert_allclose(on_device_x.get(), x, rtol=0, atol=scale * 1e4 * eps * 10 ** max(0, s - 3))
 
@@ -233,3 +243,61 @@ class TestOnAGpu:
         assert [queue.next().made, queue.next().made] == [0, 0]
         np.testing.assert_array_equal(on_device[:2].get(), W[:2])
         np.testing.assert_array_equal(on_device_x.get(), x)
+
+    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.parametrize("s", [1, 2, 6, 9])
+    @pytest.mark.parametrize("n", [300, 7001])
+    def test_rows_queued_ahead(self, dtype: Any, s: int, n: int) -> None:
+        """Rows orthonormal to what is allowed, and the factors that make the powers of them again."""
+        import akx
+        from akx.basis import Basis
+
+        A = sp.csr_array(sp.diags_array([-1.3, 2.4, -0.7], offsets=[-1, 0, 1], shape=(n, n)).astype(dtype))
+        basis = Basis("newton", np.full(s, 0.5), np.linspace(-2.0, -0.5, s), np.zeros(s))
+        most, eps = 30, float(np.finfo(dtype).eps)
+        W = np.full((most + s + 2, n), np.nan, dtype=dtype)
+        W[0] = rows(1, n, dtype)[0]
+        W[0] /= np.linalg.norm(W[0])
+        work = engine(dtype, n)
+        program, coefficients = akx.MatrixPowers(A, s, basis=basis, backend="cuda").program(1, basis)
+        host = akx.MatrixPowers(A, s, basis=basis, backend="cpu")
+        for allowed in (eps**0.5, 40 * eps):  # few second rounds, and many
+            on_device = held(work, W)
+            queue = work.rows_queue(on_device, allowed, s)
+            again = []
+            for _ in range(3):  # kernel by kernel, then graphs, then the same graphs
+                queue.begin(0.0)
+                on_device[1:] = W[1:]
+                for last in range(0, most, s):
+                    queue.launch(program, coefficients, last, min(s, most - last))
+                    record = queue.next()
+                    assert record.good
+                    assert record.loss <= allowed
+                    k, count = last + 1, min(s, most - last)
+                    Q = wide(on_device[: k + count].get())
+                    off = np.abs(Q.conj() @ Q.T - np.eye(k + count)).max()
+                    assert off <= 20 * allowed
+                    V = wide(host(Q[last].astype(dtype)).T)[1 : count + 1]
+                    np.testing.assert_allclose(record.norms, np.linalg.norm(V, axis=1), rtol=100 * eps)
+                    made = record.C.T @ Q[:k] + record.R.T @ Q[k:]
+                    np.testing.assert_allclose(made, V, rtol=0, atol=200 * eps * np.abs(V).max())
+                    np.testing.assert_array_equal(np.tril(record.R, -1), 0)
+                again.append(on_device[: most + 1].get().tobytes())
+            assert again[0] == again[1] == again[2]
+
+    def test_rows_that_depend_on_one_another_are_refused(self) -> None:
+        import akx
+        from akx.basis import Basis
+
+        n, s = 1000, 6
+        A = sp.eye_array(n, format="csr")
+        basis = Basis("monomial", np.ones(s), np.zeros(s), np.zeros(s))
+        W = np.zeros((12, n))
+        W[0, 3] = 1.0
+        work = engine(np.float64, n)
+        for k in (1, s):
+            program, coefficients = akx.MatrixPowers(A, k, backend="cuda").program(1, basis.head(k))
+            queue = work.rows_queue(held(work, W), 1e-8, s)
+            queue.begin(0.0)
+            queue.launch(program, coefficients, 0, k)
+            assert not queue.next().good

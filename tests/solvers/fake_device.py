@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from akx.kernels.cpu.vectors import VectorWork
+from akx.kernels.cuda.arnoldi import RowsRecord
 from akx.kernels.cuda.conjugate import BlockRecord, StepRecord
 from akx.operator import MatrixPowers
-from akx.solvers.ca_cg_block import block_steps, recurrence_matrix
+from akx.solvers.orthogonalize import Orthogonalizer
 
 _AHEAD = 3
 
@@ -92,6 +93,9 @@ class FakeWork:
     def block_queue(self, program: Any, W: FakeArray, x: FakeArray, s: int) -> FakeBlockQueue:
         return FakeBlockQueue(self.host, program, W.held, x.held, s)
 
+    def rows_queue(self, W: FakeArray, allowed: float, most: int) -> FakeRows:
+        return FakeRows(self.host, W.held, allowed, most)
+
 
 class FakeProgram:
     """Powers by an operator of the host; `repeated` says that it can be part of a graph."""
@@ -163,7 +167,7 @@ class FakeBlockQueue:
         self._records: deque[BlockRecord] = deque()
 
     def begin(self, gamma: float, goal: float, left: int, trust: float) -> None:
-        self._goal, self._left = goal, left
+        self._goal, self._left, self._trust = goal, left, trust
         self._records.clear()
 
     @property
@@ -182,12 +186,79 @@ class FakeBlockQueue:
         self._program.run(FakeArray(W[:2]), FakeArray(W.reshape(s + 1, 2, -1)), basis)
         G = self._work.gram(W[:-1])
         most = min(s, self._left) if np.isfinite(G).all() and G[1, 1].real > self._goal else 0
-        found = block_steps(G, recurrence_matrix(basis, G.dtype), most, self._goal**0.5, np.finfo(W.dtype).eps)
-        if found.made:
-            self._work.advance(found.C, W[:-1], self._x)
-        self._left -= found.made
-        sizes = G.diagonal().real.copy()
-        self._records.append(BlockRecord(found.made, found.C, found.norms**2, found.alphas, found.betas, sizes))
+        made, C, history = coordinate_steps(G, basis, most, self._goal, self._trust)
+        if made:
+            self._work.advance(C, W[:-1], self._x)
+        self._left -= made
+        self._records.append(BlockRecord(made, C, *history[:, :made], G.diagonal().real.copy()))
+
+
+class FakeRows:
+    """:class:`akx.kernels.cuda.arnoldi.RowsQueue`; every `refuse`-th launch is left to the host."""
+
+    refuse = 0
+
+    def __init__(self, work: VectorWork, W: Any, allowed: float, most: int) -> None:
+        self._W, self._most = W, most
+        self._ortho = Orthogonalizer(W, allowed, work)
+        self._records: deque[RowsRecord] = deque()
+        self._count = 0
+
+    def begin(self, loss: float) -> None:
+        self._ortho.loss = loss
+        self._records.clear()
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._records) == _AHEAD
+
+    def launch(self, program: FakeProgram, basis: Any, last: int, wanted: int) -> None:
+        k, W, steps = last + 1, self._W, program.operator.k
+        assert wanted <= self._most
+        program.run(FakeArray(W[last:k]), FakeArray(W[last : k + steps].reshape(steps + 1, 1, -1)), basis)
+        self._count += 1
+        with np.errstate(all="ignore"):
+            refused = self.refuse and self._count % self.refuse == 0
+            found = None if refused or not np.isfinite(W[:k]).all() else self._ortho.append_block(k, wanted)
+        if found is None or found.norms.size < wanted or not 0 < found.R[0, 0].real < np.inf:
+            W[k : k + wanted] = np.nan
+            nothing = np.zeros((wanted, wanted))
+            self._records.append(RowsRecord(False, 0.0, nothing[0], nothing, nothing))
+        else:
+            self._records.append(RowsRecord(True, self._ortho.loss, found.norms, found.C, found.R))
+
+    def next(self) -> RowsRecord:
+        return self._records.popleft()
+
+
+def coordinate_steps(G: Any, basis: Any, most: int, goal: float, trust: float) -> tuple[int, Any, Any]:
+    """What ``coordinate_steps`` of conjugate.cuh does: steps of CG from p' = e_0, r' = e_1 with products by T."""
+    s, B = basis.k, basis.matrix()
+    T = np.zeros((2 * s + 2, 2 * s + 2), dtype=G.dtype)
+    T[::2, : 2 * s : 2] = B
+    T[1::2, 1 : 2 * s - 2 : 2] = B[:, : s - 1]
+    T = T[:-1, :-1]
+    x, p, r = C = np.zeros((3, len(G)), dtype=G.dtype)
+    p[0], r[1] = 1, 1
+    history, gamma = np.zeros((3, s)), G[1, 1].real
+    for step in range(most):
+        q = T @ p
+        curvature, size = np.vdot(p, G @ q).real, np.abs(p) @ np.abs(G) @ np.abs(q)
+        if not curvature > trust * size:
+            return step, C, history
+        alpha = gamma / curvature
+        q = r - alpha * q
+        after, size = np.vdot(q, G @ q).real, np.abs(q) @ np.abs(G) @ np.abs(q)
+        if not after > trust * size:
+            return step, C, history
+        x += alpha * p
+        r[:] = q
+        p[:] = q + after / gamma * p
+        history[:, step] = after, alpha, after / gamma
+        gamma = after
+        if gamma <= goal:
+            return step + 1, C, history
+    return most, C, history
 
 
 def _bare(value: Any) -> Any:

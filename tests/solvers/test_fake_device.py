@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from solvers.fake_device import FakeOperator, FakeWork
+from solvers.fake_device import FakeOperator, FakeRows, FakeWork
 from solvers.systems import fitting, relative, rhs, spd
 
 import akx.solvers.system
@@ -115,3 +115,27 @@ def test_an_attainable_accuracy_is_not_called_convergence() -> None:
         x, info, _ = solve(name, A, b, rtol=1e-30, maxiter=2000)
         assert info != 0
         assert relative(A, x, b) < 1e-11
+
+
+@pytest.mark.parametrize("refuse", [1, 2, 3, 7])
+def test_what_the_device_refuses_the_host_does(refuse: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeRows, "refuse", refuse)
+    for name in ("gmres", "ca_gmres"):
+        A, b = fitting(name), rhs(300)
+        x, info, stats = solve(name, A, b, rtol=1e-9, restart=12)
+        host = SOLVERS[name](A, b, rtol=1e-9, restart=12, return_stats=True)[2]
+        assert info == 0
+        assert relative(A, x, b) <= 1e-9
+        assert abs(stats.iterations - host.iterations) <= max(2, host.iterations // 10)
+
+
+def test_a_long_way_by_gmres() -> None:
+    """Many cycles, a basis that is too ill-conditioned for all of a block, an s that goes down and up again."""
+    A = sp.csr_array(sp.diags_array(np.logspace(-3, 0, 300)) + sp.diags_array(np.ones(299) * 1e-4, offsets=1))
+    b = rhs(300)
+    for options in ({}, {"basis": "monomial", "s": 12}):
+        x, info, stats = solve("ca_gmres", A, b, rtol=1e-8, restart=30, **options)
+        assert info == 0
+        assert relative(A, x, b) <= 1e-8
+        host = SOLVERS["ca_gmres"](A, b, rtol=1e-8, restart=30, return_stats=True, **options)[2]
+        assert stats.iterations <= 1.2 * host.iterations + 30

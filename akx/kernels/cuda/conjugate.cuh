@@ -159,15 +159,15 @@ __device__ __forceinline__ u32 coordinate_steps(u32 s, const typename Wide<T>::t
 
 // The Gram matrix of W (2 s + 1, n), then the steps, in the last block. F (3, m): what `mix` is to do with the rows.
 template <class T, int TILE>
-__device__ __forceinline__ void block_of_steps(u64 n, const T *W, u32 s, const T *basis, u32 width,
+__device__ __forceinline__ void block_of_steps(u64 n, const T *W, u32 s, const T *basis, u32 width, u32 shift,
                                                typename Wide<T>::type *partial, u32 *counter, double *state,
                                                typename Wide<T>::type *F, double *ring, u32 slots, u32 size) {
     typedef typename Wide<T>::type S;
-    extern __shared__ unsigned char raw[];
+    extern __shared__ __align__(16) unsigned char raw[];
     const u32 m = 2 * s + 1;
     const Pairs<TILE, TILE> pairs = {m, 0, m, true};
     S *sums = reinterpret_cast<S *>(raw);
-    if (!products<T, TILE, TILE>(n, W, pairs, width, sums, partial, counter)) return;
+    if (!products<T, TILE, TILE>(n, W, pairs, width, shift, sums, reinterpret_cast<T *>(raw), partial, counter)) return;
     S *G = sums + pairs.tiles() * TILE * TILE, *room = G + m * m;
     for (u32 e = threadIdx.x; e < m * m; e += blockDim.x) G[e] = pairs.template of<S>(sums, e % m, e / m);
     __syncthreads();

@@ -20,7 +20,7 @@ from akx.device.cuda.memory import DeviceArray, empty
 from akx.kernels.base import Coefficients
 from akx.kernels.cuda.program import CudaProgram
 from akx.kernels.cuda.queues import Ring
-from akx.kernels.cuda.vectors import CudaVectorWork, Tiles, tile_rows
+from akx.kernels.cuda.vectors import CudaVectorWork
 
 __all__ = ["BlockQueue", "BlockRecord", "StepQueue", "StepRecord"]
 
@@ -87,7 +87,7 @@ class _Queue:
     def _go(
         self, program: CudaProgram, x: DeviceArray, out: DeviceArray, coefficients: Coefficients, count: int
     ) -> None:
-        """Queue `count` calls of the program with :meth:`_queue` after each: the first time one by one, then a graph."""
+        """Queue `count` calls of the program with :meth:`_queue` after each: at first one by one, then as a graph."""
         program.take(coefficients)
         stream = self.work.stream
 
@@ -209,12 +209,12 @@ class BlockQueue(_Queue):
         return BlockRecord(made, C, steps[:, 0], steps[:, 1], steps[:, 2], sizes)
 
     def _queue(self, stream: Stream) -> None:
-        work, m, side = self.work, self.m, tile_rows(self.work.dtype)
-        tiles = Tiles(m, m, side, side, triangular=True)
+        work, m = self.work, self.m
+        tiles = work.tiles(m, m, triangular=True)
         basis = self._program.coefficients
-        sums = [np.uint32(tiles.width), work.partial, work.counter, self.state, self._F]
+        sums = [*tiles.extent, work.partial, work.counter, self.state, self._F]
         ring = [self.ring.address, np.uint32(self.ring.slots), np.uint32(self._size)]
-        shared = tiles.shared(work.wide.itemsize, m * m + 4 * m)
+        shared = tiles.shared(m * m + 4 * m)
         self._kernel("steps").launch(
             work.blocks,
             tiles.threads,

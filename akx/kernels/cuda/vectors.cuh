@@ -4,8 +4,8 @@
 // blocks in a fixed order: the same launch gives the same bits. The last block to end, told by an integer counter, adds
 // up the sums of the blocks: nothing waits, and no number is added atomically.
 //
-//   products   sums of conj(w_i) w_j by tiles of TI x TJ pairs: a warp has a tile of pairs, groups of warps have the same
-//              columns, so that what one warp has read the others find in the first-level cache
+//   products   sums of conj(w_i) w_j by tiles of TI x TJ pairs: a warp has a tile of pairs, and all warps read the same
+//              columns from shared memory, where they come once
 //   mix        Q combinations of the rows in one pass; x += the first, the others replace rows, which may be W's own
 //   dot        <a, b>
 //   descend    r -= alpha w, <r, r>         turn      x += alpha p, then p = u + beta p
@@ -134,60 +134,133 @@ template <int TI, int TJ> struct Pairs {
     }
 };
 
+// Where tiles have several columns, rows come to shared memory in chunks of 2^SHIFT columns, one chunk after another in a
+// ring of STAGES, so that some are on their way while one is worked on.
+#define AKX_STAGES 4
+
+// Queue a copy of one number from global to shared memory; both addresses are multiples of its size.
+template <class T> __device__ __forceinline__ void bring(T *to, const T *from) {
+    const u32 place = u32(__cvta_generic_to_shared(to));
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(place), "l"(from), "n"(int(sizeof(T))) : "memory");
+}
+__device__ __forceinline__ void end_of_chunk() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Wait until no more than so many of the newest chunks are on their way.
+template <int LEFT> __device__ __forceinline__ void wait_for_chunk() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+}
+
 // The sums of all tiles of the launch in `sums` (shared memory, groups x tiles x TI x TJ), in the last block only,
 // which is told so. The block has `width` x groups warps, width being the number of tiles, or less where there are many
-// of them and one group. partial: (tiles TI TJ, blocks).
+// of them and one group. `ring` (shared memory): STAGES x m x 2^shift numbers; it may be where `sums` is.
+// partial: (tiles TI TJ, blocks). Where there are more tiles than warps, the columns are gone through again for them.
 template <class T, int TI, int TJ>
-__device__ __forceinline__ bool products(u64 n, const T *W, Pairs<TI, TJ> pairs, u32 width,
-                                         typename Wide<T>::type *sums, typename Wide<T>::type *partial,
+__device__ __forceinline__ bool products(u64 n, const T *W, Pairs<TI, TJ> pairs, u32 width, u32 shift,
+                                         typename Wide<T>::type *sums, T *ring, typename Wide<T>::type *partial,
                                          u32 *counter) {
     typedef typename Wide<T>::type S;
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     const u32 group = warp / width, groups = warps / width, tiles = pairs.tiles(), entries = tiles * TI * TJ;
-    for (u32 p = warp % width; p < tiles; p += width) {
-        u32 ti, tj;
-        pairs.tile(p, ti, tj);
-        const T *row[TI], *column[TJ];
+    const u32 m = pairs.m;
+    for (u32 round = 0; round * width < tiles; ++round) {
+        const u32 p = round * width + warp % width;
+        u32 ti = 0, tj = 0;
+        if (p < tiles) pairs.tile(p, ti, tj);
+        u32 row[TI], column[TJ];
 #pragma unroll
-        for (int a = 0; a < TI; ++a) row[a] = W + u64(min(ti * TI + a, pairs.m - 1)) * n;
+        for (int a = 0; a < TI; ++a) row[a] = min(ti * TI + a, m - 1);
 #pragma unroll
-        for (int b = 0; b < TJ; ++b) column[b] = W + u64(pairs.first + min(tj * TJ + b, pairs.s - 1)) * n;
+        for (int b = 0; b < TJ; ++b) column[b] = pairs.first + min(tj * TJ + b, pairs.s - 1);
         S sum[TI][TJ];
 #pragma unroll
         for (int a = 0; a < TI; ++a)
 #pragma unroll
             for (int b = 0; b < TJ; ++b) sum[a][b] = zero<S>();
-        for (u64 t = (u64(blockIdx.x) * groups + group) * 32 + lane; t < n; t += u64(gridDim.x) * groups * 32) {
+        auto meet = [&](const T *from, u64 pitch, u64 t, auto &&get) {
             T x[TI], y[TJ];
 #pragma unroll
-            for (int a = 0; a < TI; ++a) x[a] = load(row[a] + t);
+            for (int a = 0; a < TI; ++a) x[a] = get(from + row[a] * pitch + t);
 #pragma unroll
-            for (int b = 0; b < TJ; ++b) y[b] = load(column[b] + t);
+            for (int b = 0; b < TJ; ++b) y[b] = get(from + column[b] * pitch + t);
 #pragma unroll
             for (int a = 0; a < TI; ++a)
 #pragma unroll
                 for (int b = 0; b < TJ; ++b) sum[a][b] = gather(x[a], y[b], sum[a][b]);
-        }
-#pragma unroll
-        for (int a = 0; a < TI; ++a)
-#pragma unroll
-            for (int b = 0; b < TJ; ++b) {
-                const S total = over_warp(sum[a][b]);
-                if (lane == 0) sums[group * entries + (p * TI + a) * TJ + b] = total;
+        };
+        if constexpr (TJ == 1) {
+            if (p < tiles)
+                for (u64 t = (u64(blockIdx.x) * groups + group) * 32 + lane; t < n; t += u64(gridDim.x) * groups * 32)
+                    meet(W, n, t, [](const T *from) { return load(from); });
+        } else {
+            const u32 columns = 1u << shift, chunks = u32((n + columns - 1) >> shift);
+            // All threads bring numbers; columns beyond the last are zero.
+            auto fetch_chunk = [&](u32 chunk, u32 stage) {
+                T *to = ring + u64(stage * m) * columns;
+                const u64 first = u64(chunk) << shift;
+                for (u32 e = threadIdx.x; e < m << shift; e += blockDim.x) {
+                    const u64 t = first + (e & (columns - 1));
+                    if (t < n)
+                        bring(to + e, W + u64(e >> shift) * n + t);
+                    else
+                        to[e] = zero<T>();
+                }
+            };
+            for (u32 ahead = 0; ahead < AKX_STAGES - 1; ++ahead) {
+                const u32 chunk = blockIdx.x + ahead * gridDim.x;
+                if (chunk < chunks) fetch_chunk(chunk, ahead);
+                end_of_chunk();
             }
+            u32 stage = 0;
+            for (u32 chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
+                wait_for_chunk<AKX_STAGES - 2>();
+                __syncthreads(); // the chunk is there for all, and all are done with the one before
+                const u32 next = chunk + (AKX_STAGES - 1) * gridDim.x;
+                if (next < chunks) fetch_chunk(next, (stage + AKX_STAGES - 1) % AKX_STAGES);
+                end_of_chunk();
+                const T *here = ring + u64(stage * m) * columns;
+                if (p < tiles)
+                    for (u32 c = group * 32 + lane; c < columns; c += groups * 32)
+                        meet(here, columns, c, [](const T *from) { return *from; });
+                stage = (stage + 1) % AKX_STAGES;
+            }
+        }
+        wait_for_chunk<0>();
+        __syncthreads(); // `sums` may be where the ring is
+        if (p < tiles)
+#pragma unroll
+            for (int a = 0; a < TI; ++a)
+#pragma unroll
+                for (int b = 0; b < TJ; ++b) {
+                    const S total = over_warp(sum[a][b]);
+                    if (lane == 0) sums[group * entries + (p * TI + a) * TJ + b] = total;
+                }
+        __syncthreads();
+        if (groups == 1 && p < tiles) // this round's, which the ring of the next may overwrite
+            for (u32 e = lane; e < TI * TJ; e += 32)
+                partial[u64(p * TI * TJ + e) * gridDim.x + blockIdx.x] = sums[p * TI * TJ + e];
+        __syncthreads();
     }
-    __syncthreads();
-    for (u32 e = threadIdx.x; e < entries; e += blockDim.x) {
-        S total = sums[e];
-        for (u32 g = 1; g < groups; ++g) total = add(total, sums[g * entries + e]);
-        partial[u64(e) * gridDim.x + blockIdx.x] = total;
-    }
+    if (groups > 1)
+        for (u32 e = threadIdx.x; e < entries; e += blockDim.x) {
+            S total = sums[e];
+            for (u32 g = 1; g < groups; ++g) total = add(total, sums[g * entries + e]);
+            partial[u64(e) * gridDim.x + blockIdx.x] = total;
+        }
     if (!is_last(counter)) return false;
-    for (u32 e = warp; e < entries; e += warps) {
-        S total = zero<S>();
-        for (u32 i = lane; i < gridDim.x; i += 32) total = add(total, load_shared_by_all(partial + u64(e) * gridDim.x + i));
-        total = over_warp(total);
-        if (lane == 0) sums[e] = total;
+    // Four sums of a warp at a time: what one takes is the way to the second-level cache and back.
+    for (u32 first = warp * 4; first < entries; first += warps * 4) {
+        S total[4];
+#pragma unroll
+        for (int u = 0; u < 4; ++u) total[u] = zero<S>();
+        for (u32 i = lane; i < gridDim.x; i += 32)
+#pragma unroll
+            for (int u = 0; u < 4; ++u)
+                if (first + u < entries)
+                    total[u] = add(total[u], load_shared_by_all(partial + u64(first + u) * gridDim.x + i));
+#pragma unroll
+        for (int u = 0; u < 4; ++u) {
+            total[u] = over_warp(total[u]);
+            if (lane == 0 && first + u < entries) sums[first + u] = total[u];
+        }
     }
     __syncthreads();
     return true;
@@ -196,12 +269,12 @@ __device__ __forceinline__ bool products(u64 n, const T *W, Pairs<TI, TJ> pairs,
 // found (m, s) of all pairs.
 template <class T, int TI, int TJ>
 __device__ __forceinline__ void all_products(u64 n, const T *W, Pairs<TI, TJ> pairs, u32 width,
-                                             typename Wide<T>::type *partial, u32 *counter,
+                                             u32 shift, typename Wide<T>::type *partial, u32 *counter,
                                              typename Wide<T>::type *found) {
     typedef typename Wide<T>::type S;
-    extern __shared__ unsigned char room[];
+    extern __shared__ __align__(16) unsigned char room[];
     S *sums = reinterpret_cast<S *>(room);
-    if (!products<T, TI, TJ>(n, W, pairs, width, sums, partial, counter)) return;
+    if (!products<T, TI, TJ>(n, W, pairs, width, shift, sums, reinterpret_cast<T *>(room), partial, counter)) return;
     for (u32 e = threadIdx.x; e < pairs.m * pairs.s; e += blockDim.x)
         found[e] = pairs.template of<S>(sums, e / pairs.s, e % pairs.s);
 }
@@ -209,17 +282,19 @@ __device__ __forceinline__ void all_products(u64 n, const T *W, Pairs<TI, TJ> pa
 // ------------------------------------------------------------------------------------------------------------ mix
 
 // With F (Q, m): x += F_0 W where x is given, and the next rows of y become the next F_q W, or `added` has them added.
-// Nothing is done where `active` is given and zero. Shared memory: m Q values.
+// Nothing is done where `active` is given and zero. Shared memory: Q values for m rows rounded up to 8, since factors
+// of rows beyond the last are read ahead, though not used.
 template <class T, int Q>
 __device__ __forceinline__ void mix(u64 n, const T *W, u32 m, const typename Wide<T>::type *F, T *x, T *y, u32 added,
                                     const double *active) {
-    typedef typename Wide<T>::type S;
-    extern __shared__ unsigned char room[];
+    extern __shared__ __align__(16) unsigned char room[];
     T *factor = reinterpret_cast<T *>(room);
     if (active != nullptr && *active == 0.0) return;
-    for (u32 e = threadIdx.x; e < m * Q; e += blockDim.x) {
-        const S given = F[(e % Q) * m + e / Q];
-        narrow(given, factor[e]);
+    for (u32 e = threadIdx.x; e < (m + 7) / 8 * 8 * Q; e += blockDim.x) {
+        if (e < m * Q)
+            narrow(F[(e % Q) * m + e / Q], factor[e]);
+        else
+            factor[e] = zero<T>();
     }
     __syncthreads();
     for (u64 t = u64(blockIdx.x) * blockDim.x + threadIdx.x; t < n; t += u64(gridDim.x) * blockDim.x) {

@@ -22,6 +22,7 @@ from akx.device.cuda.copies import send
 from akx.device.cuda.facts import cuda_device
 from akx.device.cuda.launch import Stream, default_stream
 from akx.device.cuda.memory import DeviceArray, empty, pinned, to_device, wrap
+from akx.errors import ArgumentError
 from akx.kernels.cuda.program import C_TYPES
 from akx.kernels.reflections import orthonormal_rows
 
@@ -31,10 +32,14 @@ __all__ = ["MOST_ROWS", "CudaBlockWork", "CudaVectorWork", "Tiles", "tile_rows"]
 MOST_ROWS = 64
 _HERE = Path(__file__).parent
 _THREADS = 256
-#: Warps of a block of products, and the rows of a tile for a single row.
-_WARPS, _TALL = 12, 8
-#: Numbers that factors of one operation may take, and operations whose factors may be on their way.
-_FACTORS, _SLOTS = MOST_ROWS * MOST_ROWS, 16
+#: Warps of a block of products, the rows of a tile for a single row, chunks on their way and the most of their columns.
+_WARPS, _TALL, _STAGES, _MOST_SHIFT = 12, 8, 4, 6
+#: Rows that `mix` reads at a time: factors are there for whole turns.
+_UNROLLED = 8
+#: Numbers that factors or results of one operation may take, and operations whose factors may be on their way.
+_FACTORS, _SLOTS = 2 * MOST_ROWS * MOST_ROWS, 16
+#: Bytes of shared memory that kernels have besides.
+_STATIC = 1024
 
 
 def tile_rows(dtype: DTypeLike) -> int:
@@ -43,7 +48,16 @@ def tile_rows(dtype: DTypeLike) -> int:
 
 
 class Tiles:
-    """How products of rows 0 .. m-1 with s others are cut into tiles; ``Pairs`` in vectors.cuh.
+    """How products of rows 0 .. m-1 with s others are cut into tiles; ``Pairs`` and ``products`` in vectors.cuh.
+
+    Parameters
+    ----------
+    m, s : int
+    dtype : dtype
+    triangular : bool
+        Every two of m rows once; s is m then.
+    room : int
+        Bytes of shared memory that a block may have.
 
     Attributes
     ----------
@@ -51,23 +65,38 @@ class Tiles:
         Tiles, and sums in them.
     width, groups : int
         Warps of a block with tiles of their own, and how often there are so many, each with columns of its own.
+    shift : int
+        Columns of a chunk in shared memory are two to the power of this.
     """
 
-    def __init__(self, m: int, s: int, rows: int, columns: int, *, triangular: bool) -> None:
+    def __init__(self, m: int, s: int, dtype: DTypeLike, *, triangular: bool, room: int) -> None:
+        kind = np.dtype(dtype)
+        rows, columns = (_TALL, 1) if s == 1 and not triangular else (tile_rows(kind),) * 2
         down, across = -(-m // rows), -(-s // columns)
         self.tiles = across * (across + 1) // 2 if triangular else down * across
         self.entries = self.tiles * rows * columns
         self.width = min(self.tiles, _WARPS)
         self.groups = max(1, _WARPS // self.tiles)
+        self._wide = 16 if kind.kind == "c" else 8
+        self.shift, self._ring = 0, 0
+        if columns > 1:
+            a_column = _STAGES * m * kind.itemsize
+            self.shift = max(0, min(_MOST_SHIFT, (room // a_column).bit_length() - 1))
+            self._ring = a_column << self.shift
 
     @property
     def threads(self) -> int:
         """Of a block."""
         return 32 * self.width * self.groups
 
-    def shared(self, itemsize: int, more: int = 0) -> int:
-        """Bytes of shared memory: the sums of all groups, or those of one and so many numbers behind them."""
-        return itemsize * max(self.groups * self.entries, self.entries + more)
+    @property
+    def extent(self) -> list[np.uint32]:
+        """Width and shift, as kernels take them."""
+        return [np.uint32(self.width), np.uint32(self.shift)]
+
+    def shared(self, more: int = 0) -> int:
+        """Bytes of shared memory: the chunks, or the sums of all groups, or those of one with `more` numbers behind."""
+        return max(self._ring, self._wide * max(self.groups * self.entries, self.entries + more))
 
 
 class CudaVectorWork:
@@ -91,8 +120,8 @@ class CudaVectorWork:
         #: Of kernels on single vectors.
         self.grid = max(1, min(-(-n // _THREADS), 4 * device.sms))
         self.stream: Stream = default_stream()
-        most = Tiles(MOST_ROWS, MOST_ROWS, tile_rows(dtype), tile_rows(dtype), triangular=False).entries
-        self.partial = empty(max(most * self.blocks, self.grid), self.wide)
+        self._room = device.shared_per_block - _STATIC
+        self.partial = empty(max(_FACTORS * self.blocks, self.grid), self.wide)
         self.counter = to_device(np.zeros(1, dtype=np.uint32))
         self.found = pinned(_FACTORS, self.wide)
         self._where = np.uint64(self.found.ctypes.data)
@@ -144,8 +173,7 @@ class CudaVectorWork:
     def gram(self, W: DeviceArray, first: int = 0) -> NDArray[Any]:
         """Inner products of rows `first`, first + 1, ... of W (m, n) with all rows, (m - first, m)."""
         m = self._check(W)
-        side = tile_rows(self.dtype)
-        tiles = Tiles(m, m, side, side, triangular=True)
+        tiles = self.tiles(m, m, triangular=True)
         self._products("gram", W, tiles, [np.uint32(m)])
         return self._read(m * m).reshape(m, m)[first:].copy()
 
@@ -188,6 +216,19 @@ class CudaVectorWork:
 
         return BlockQueue(self, W, x, s, program)
 
+    def rows_queue(self, W: DeviceArray, allowed: float, most: int) -> Any:
+        """Steps of Arnoldi's process in the rows of W, queued ahead of the host."""
+        from akx.kernels.cuda.arnoldi import RowsQueue
+
+        return RowsQueue(self, W, allowed, most)
+
+    def tiles(self, m: int, s: int, *, triangular: bool = False) -> Tiles:
+        """How products of m rows with s of them are made."""
+        found = Tiles(m, s, self.dtype, triangular=triangular, room=self._room)
+        if max(found.entries, m * s) > _FACTORS:
+            raise ArgumentError("too many rows at a time", expected=f"{_FACTORS} products", found=f"{m} x {s}")
+        return found
+
     def kernel(self, name: str, source: str = "vectors", **macros: int) -> Any:
         """A kernel for this type; ``vectors.cu`` and ``conjugate.cu`` need no macros but their own."""
         given: dict[str, int | str] = {"AKX_VALUE": C_TYPES[self.dtype.name], **macros}
@@ -209,7 +250,7 @@ class CudaVectorWork:
     ) -> None:
         """Queue what :meth:`advance` and :meth:`combine` do, with factors F (mixes, m) that are on the device."""
         m, nothing = W.shape[0], np.uint64(0)
-        shared = m * mixes * self.dtype.itemsize
+        shared = -(-m // _UNROLLED) * _UNROLLED * mixes * self.dtype.itemsize
         arguments = [W, np.uint32(m), F, nothing if x is None else x, nothing if out is None else out, np.uint32(add)]
         self._launch(
             "mix_rows",
@@ -231,9 +272,8 @@ class CudaVectorWork:
         self.queue_mix(len(C), W, self._factor(C), x, out, stream=self.stream, add=add)
 
     def _products(self, name: str, W: DeviceArray, tiles: Tiles, extent: list[Any]) -> None:
-        arguments = [np.uint64(self.n), W, *extent, np.uint32(tiles.width), self.partial, self.counter, self._where]
-        shared = tiles.shared(self.wide.itemsize)
-        self.kernel(name).launch(self.blocks, tiles.threads, arguments, shared=shared, stream=self.stream)
+        arguments = [np.uint64(self.n), W, *extent, *tiles.extent, self.partial, self.counter, self._where]
+        self.kernel(name).launch(self.blocks, tiles.threads, arguments, shared=tiles.shared(), stream=self.stream)
 
     def _launch(
         self, name: str, arguments: list[Any], kernel: Any = None, *, shared: int = 0, stream: Stream | None = None
@@ -246,6 +286,8 @@ class CudaVectorWork:
         if self._slot == _SLOTS:
             self.stream.synchronize()
             self._slot = 0
+        if C.size > _FACTORS:
+            raise ArgumentError("too many rows at a time", expected=f"{_FACTORS} factors", found=f"{C.shape}")
         here, there = self._host[self._slot], self._factors.view(self._slot * _FACTORS, C.shape)
         self._slot += 1
         here[: C.size] = C.reshape(-1)
@@ -274,10 +316,8 @@ class CudaBlockWork:
     def products(self, k: int, s: int) -> NDArray[Any]:
         """conj(W[:k+s]) W[k:k+s]^T, (k+s, s), in float64 or complex128."""
         work, m = self._work, k + s
-        side = tile_rows(work.dtype)
-        name, shape = ("row_products", (_TALL, 1)) if s == 1 else ("block_products", (side, side))
-        tiles = Tiles(m, s, *shape, triangular=False)
-        work._products(name, self.W, tiles, [np.uint32(m), np.uint32(k), np.uint32(s)])
+        name = "row_products" if s == 1 else "block_products"
+        work._products(name, self.W, work.tiles(m, s), [np.uint32(m), np.uint32(k), np.uint32(s)])
         return work._read(m * s).reshape(m, s).copy()
 
     def replace(self, k: int, s: int, F: NDArray[Any], *, check: bool = False) -> NDArray[Any]:
