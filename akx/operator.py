@@ -271,6 +271,16 @@ class MatrixPowers:
             interchange.hand_over(start)
         return answer
 
+    def program(self, vectors: int, basis: Basis | None = None) -> tuple[Program, Coefficients]:
+        """What does calls with so many start vectors of the matrix's type, and the coefficients to give it.
+
+        For solvers, which keep their vectors in arrays of the backend's own: (b, n) and (k+1, b, n), C-contiguous.
+        """
+        dtype = self._result_dtype(None)
+        with self._lock:
+            program, coefficients = self._ready_for(dtype, vectors, self._home)
+            return program, coefficients if basis is None else self._coefficients_of(basis, dtype)
+
     def update_values(self, A: Any, *, check_finite: bool = True) -> None:
         """Take the values of another matrix of the same pattern, without a new plan.
 

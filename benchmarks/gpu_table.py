@@ -99,8 +99,8 @@ def block(document: Json, search: Json | None) -> str:
         powers_table(document),
         "Beyond a budget of a quarter of the matrix, the best of the k tried, over streamed products in the same run:",
         streams_table(document),
-        "The bound (thesis eq. 6.2) adds the bytes of both directions, which the bus carries at the same time: more than "
-        "all of it can be had. A whole call is `P(x)` with NumPy arrays, by the host's clock.",
+        "The bound (thesis eq. 6.2) adds the bytes of both directions, which the bus carries at the same time: more "
+        "than all of it can be had. A whole call is `P(x)` with NumPy arrays, by the host's clock.",
     ]
     return "\n\n".join([*parts, *([search_text(search)] if search is not None else [])])
 

@@ -76,13 +76,14 @@ def ca_bicgstab(
     plan: Plan | None = None,
     threads: int | None = None,
     db: Any = None,
+    backend: str = "auto",
     return_stats: bool = False,
 ) -> Answer:
     """Solve A x = b for any square A, reading it once for s steps.
 
     Parameters
     ----------
-    A, b, x0, rtol, atol, threads, db, return_stats
+    A, b, x0, rtol, atol, threads, db, backend, return_stats
         As for :func:`akx.solvers.bicgstab`.
     maxiter : int, optional
         Most steps, of two products each in the classic method; 10 n by default.
@@ -111,11 +112,13 @@ def ca_bicgstab(
         return solve_with(
             ca_bicgstab, A, b, x0, M,
             rtol=rtol, atol=atol, maxiter=maxiter, callback=callback, s=s, basis=basis, plan=plan,
-            threads=threads, db=db, return_stats=return_stats,
+            threads=threads, db=db, backend=backend, return_stats=return_stats,
         )  # fmt: skip
     steps = _check_s(s, plan)
     check_basis(basis)
-    system = make_system("ca_bicgstab", A, b, x0, rtol=rtol, atol=atol, callback=callback, threads=threads, db=db)
+    system = make_system(
+        "ca_bicgstab", A, b, x0, rtol=rtol, atol=atol, callback=callback, threads=threads, db=db, backend=backend
+    )
     most = check_count("maxiter", maxiter, 10 * system.n, least=0)
     state = Recurrence(system)
     return iterate(state, most, _Blocks(state, steps, basis, plan).advance, return_stats=return_stats)

@@ -27,7 +27,9 @@ from akx.errors import CompileError, MissingDependencyError
 __all__ = ["compile_cubin", "compiler_name", "load", "options_for", "store_folder"]
 
 _STANDARD = ("-std=c++17",)
-_modules: dict[str, Module] = {}
+#: Modules by source, options and architecture: a source is read once in a process, since reading and hashing all that a
+#: module depends on takes half a millisecond, longer than most kernels.
+_modules: dict[tuple[Path, tuple[str, ...], str], Module] = {}
 
 
 def load(source: Path, macros: Mapping[str, int | str], *, device: CudaDevice, options: Sequence[str] = ()) -> Module:
@@ -52,15 +54,14 @@ def load(source: Path, macros: Mapping[str, int | str], *, device: CudaDevice, o
         Where there is neither NVRTC nor nvcc.
     """
     arguments = options_for(macros, options)
-    key = _key(source, arguments, device.arch)
-    found = _modules.get(key)
+    found = _modules.get((source, arguments, device.arch))
     if found is None:
-        kept = store_folder() / f"{key}.kernel"
+        kept = store_folder() / f"{_key(source, arguments, device.arch)}.kernel"
         cubin = _kept(kept)
         if cubin is None:
             cubin = compile_cubin(source, arguments, device.arch)
             _keep(kept, cubin)
-        found = _modules[key] = Module(cubin, source.name)
+        found = _modules[source, arguments, device.arch] = Module(cubin, source.name)
     return found
 
 

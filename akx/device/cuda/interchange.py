@@ -27,14 +27,18 @@ from akx.errors import AkxError, ArgumentError, ArgumentTypeError, DeviceError, 
 __all__ = [
     "DeviceView",
     "Foreign",
+    "answer_like",
     "block_of",
     "copy_of",
+    "dtype_of",
     "hand_over",
     "is_on_device",
     "make_result",
     "result_in",
+    "shape_of",
     "start_of",
     "values_of",
+    "vector_of",
 ]
 
 _LEGACY = 1
@@ -214,6 +218,46 @@ def make_result(x: Any, block: tuple[int, ...], dtype: np.dtype[Any], single: bo
     strides = tuple(dtype.itemsize * prod(shape[:axis]) for axis in range(len(shape)))
     view = DeviceView(array, shape, strides)
     return array, sys.modules["numba.cuda"].as_cuda_array(view) if library == "numba" else view
+
+
+def vector_of(x: Any, n: int, dtype: np.dtype[Any], name: str) -> DeviceArray:
+    """A copy (n,) in `dtype` of a vector of shape (n,) or (n, 1), queued behind the work of its stream.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+    """
+    start, _ = start_of(x, n)
+    if start.shape[0] != 1:
+        raise ArgumentError(f"{name} is not one vector", expected=f"({n},) or ({n}, 1)", found=str(start.shape[::-1]))
+    block = block_of(x, start, dtype, name)
+    copy = copy_of(block) if block.pointer == start.pointer else block
+    hand_over(start)
+    return copy.reshape(n)
+
+
+def dtype_of(x: Any) -> np.dtype[Any]:
+    """The type of a device array's entries."""
+    return _read(x).dtype
+
+
+def shape_of(x: Any) -> tuple[int, ...]:
+    """The shape of a device array."""
+    return _read(x).shape
+
+
+def answer_like(x: Any, vector: DeviceArray, shape: tuple[int, ...]) -> Any:
+    """A copy of a vector as an array of the library of `x`, of shape (n,) or (n, 1); ready on the stream of `x`."""
+    block, answer = make_result(x, (1, 1, vector.size), vector.dtype, True)
+    block.copy_from(vector)
+    default_stream().release_to(_read(x).stream)
+    return answer if len(shape) == 2 else _flat(answer, block)
+
+
+def _flat(answer: Any, block: DeviceArray) -> Any:
+    if isinstance(answer, DeviceView):
+        return DeviceView(block, (block.size,), (block.dtype.itemsize,))
+    return answer[:, 0]
 
 
 def copy_of(array: DeviceArray) -> DeviceArray:
