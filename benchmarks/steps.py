@@ -106,7 +106,7 @@ def cpu_contestants(method: str, A: Any, b: Any, *, threads: int, db: Path, seco
 
 def _tune_powers(matrix: Matrix, method: str, *, threads: int, db: Path, seconds: float) -> Json:
     """Tune the matrix powers of a communication-avoiding solver; the arguments that it then needs."""
-    s, basis, vectors = {"cg": (8, "chebyshev", 2), "gmres": (6, "newton", 1), "bicgstab": (4, "newton", 2)}[method]
+    s, basis, vectors = {"cg": (4, "chebyshev", 1), "gmres": (6, "newton", 1), "bicgstab": (4, "newton", 2)}[method]
     k = 2 * s if method == "bicgstab" else s
     tune(matrix, k, basis=basis, start_vectors=vectors, threads=threads, seconds=seconds, db=db, backend="cpu")
     return {"s": s}

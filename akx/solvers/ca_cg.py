@@ -9,17 +9,18 @@ For A Hermitian positive definite. A block of s steps begins with r, the s direc
         P^T q and, by B, A P = V^T B u + (A P)^T q; x += P^T l and r -= (A P)^T l with l_i = <p_i, r>
     4.  x, r, P and A P from their coordinates                                 one pass over all
 
-Step j of the block is a step of CG: p_j spans its direction. Unlike the form with two start vectors (Hoemmen 2010) there
-is one product a step, as in the classic method, and the matrix is read once for s of them.
+Step j of the block is a step of CG: p_j spans its direction. Unlike the form with two start vectors (Hoemmen 2010),
+there is one product a step, as in the classic method, and the matrix is read once for s of them.
 
 Memory moved for s steps, in vectors of n words: the matrix once, s + 1 written by the powers, 2 s + 1 read for inner
-products, 3 s + 2 read and 2 s + 2 written in step 4: about 8 for each step, where the classic method moves 10 and the
-product's 2, and the matrix, every time. Arithmetic, in multiply-adds for each row and step beside the product's: 7 s / 2
-or so. With s = 8 and two start vectors the vectors are 6 a step, but products are two, and they cost more: a block of the
-matrix in cache has to be gone through for each.
+products, 3 s + 2 read and 2 s + 2 written in step 4: about 9 for each step, where the classic method moves 10 and the
+product's 2, and the matrix, every time. With two start vectors they are 6, but products are two a step, and a block of
+the matrix in cache has to be gone through for each.
 
-A P is never computed from P: errors of the recurrence stay. They are looked for in <p_i, A p_j> every few blocks, and A P
-is made anew by s products where they are more than a few thousand eps.
+A P is never computed from P: errors of the recurrence stay. They are looked for in <p_i, A p_j> every few blocks. Where
+they are more than a few thousand eps, A P is made anew by s products, and blocks are stricter from then on. (To keep
+p_s alone of P, from which the others follow, would move 2 vectors less for each step. It lost the accuracy: x no longer
+went with r, and steps on the real matrices were up to 3 times those of CG.)
 
 The first steps are ordinary ones. Their alpha and beta are the Lanczos matrix, whose Ritz values give the basis; as
 more steps are made the estimate is renewed, at no cost. Where too little is left of a v_j the block ends with the step
@@ -62,6 +63,8 @@ _FIRST = 2
 _LEAST = 2
 #: Blocks after which the directions' images are looked at, and the multiple of eps by which they may be wrong.
 _LOOK, _WRONG = 8, 4096
+#: Most that blocks get stricter about what they trust, four times each time that images were wrong.
+_STRICT = 16.0
 #: Blocks in a row without an early end, after which s is doubled.
 _GOOD = 6
 
@@ -175,6 +178,7 @@ class _Solve:
         self.good, self.patience = 0, _GOOD
         self.eps = float(np.finfo(system.dtype).eps)
         self.drift, self.replaced, self.renewed = 0.0, 0, 0
+        self.care = 1.0
         self.stats.basis = self.shifts.kind
 
     def run(self, limit: int, return_stats: bool) -> Answer:
@@ -237,7 +241,7 @@ class _Solve:
 
     def _ordinary(self, *, keep: bool) -> str:
         """One step as the classic method does it; `keep` its direction for a block to come."""
-        steps, V, system = self.steps, self.V, self.system
+        steps, V = self.steps, self.V
         if self.in_block:
             V[2] = self.W[2 * self._slots]
             V[0] = V[2]
@@ -287,7 +291,7 @@ class _Solve:
         # 3. the steps in coordinates
         with stats.phase("small"):
             most = min(s, limit - stats.iterations) if np.isfinite(G).all() else 0
-            found = block_steps(G, basis.matrix(), most, system.target, self.eps, E, e)
+            found = block_steps(G, basis.matrix(), most, system.target, self.care, E, e)
         stats.s.append(s)
         if found.made == 0:
             self._count(0)
@@ -321,6 +325,7 @@ class _Solve:
             for j in range(s - have, s):
                 self.system.product(W[j], W[s + j])
             self.renewed += 1
+            self.care = min(_STRICT, 4 * self.care)
             with self.stats.phase("vectors"):
                 G = self.work.gram(W)
         return G[s:, s:], G[:s, s : 2 * s], G[:s, 2 * s]

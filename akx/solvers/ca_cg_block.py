@@ -21,12 +21,10 @@ from akx.solvers.bases import basis_from_ritz
 __all__ = ["Block", "Shifts", "block_steps"]
 
 #: What is left of a vector of the basis, in the norm of A squared, when the directions before are taken out of it: a
-#: smaller share ends the block. Directions are then conjugate to 100 eps, nearly as those of CG. With s = 4 and 1e-4 /
-#: 1e-3 / 1e-2 bcsstk16 takes 1.61 / 1.60 / 1.01, bodyy5 1.13 / 1.02 / 1.01 times the steps of CG and nasa4704, with
-#: Jacobi's preconditioner, 1.51 / 1.51 / 1.01; blocks of the gallery are whole with all three.
+#: smaller share ends the block. Directions are then conjugate to 100 eps, nearly as those of CG.
 _PIVOT = 1e-2
-#: The residual's norm counts where its square is at least this power of eps times the sum of its terms' moduli.
-_TRUST = 1e-2
+#: The residual's norm counts where its square is at least this share of the sum of its terms' moduli.
+_TRUST = 1e-3
 #: Coefficients that are kept: the largest Ritz values of so many steps have long settled.
 _KEPT = 128
 
@@ -84,7 +82,7 @@ def block_steps(
     B: NDArray[Any],
     most: int,
     target: float,
-    eps: float,
+    care: float = 1.0,
     E: NDArray[Any] | None = None,
     e: NDArray[Any] | None = None,
 ) -> Block:
@@ -98,8 +96,8 @@ def block_steps(
         The Gram matrix of U.
     B : (s + 1, s) array
         A [v_0 .. v_{s-1}] = [v_0 .. v_s] B.
-    eps : float
-        Relative rounding error of the vectors.
+    care : float
+        Times as strict as usual about what can be trusted.
     E, e : (h, h) and (h,) arrays, optional
         <p_i, A p_j> and <p_i, r> as they are; else they are taken for unit matrix and zero, as they should be.
     """
@@ -111,7 +109,7 @@ def block_steps(
     side = np.zeros(h, dtype=kind) if e is None else e.astype(kind)
     old, new, images = (np.zeros((s, count), dtype=kind) for count in (h, s + 1, s + 1))
     lengths, history = np.zeros(s, dtype=kind), np.zeros((3, s))
-    made = _steps(G, B, D, part, side, most, target**2, _TRUST, old, new, images, lengths, history)
+    made = _steps(G, B, D, part, side, most, target**2, care, old, new, images, lengths, history)
     norms, alphas, betas = np.sqrt(history[0, :made]), history[1, :made], history[2, :made]
     return Block(made, old[:made], new[:made], images[:made], lengths[:made], norms, alphas, betas)
 
@@ -138,7 +136,7 @@ def _steps(
     side: Any,
     most: int,
     goal: float,
-    trust: float,
+    care: float,
     old: Any,
     new: Any,
     images: Any,
@@ -175,7 +173,7 @@ def _steps(
             for i in range(s):
                 new[j, i] -= c * new[k, i]
             left -= abs(c) ** 2
-        if not left > _PIVOT * whole:
+        if not left > care * _PIVOT * whole:
             return j
         # 2. a unit vector in the norm of A, its image, and the way along it
         scale = 1 / np.sqrt(left)
@@ -195,7 +193,7 @@ def _steps(
         for i in range(s + 1):
             trial[h + i] = r[h + i] - length * images[j, i]
         after, size = _square(G, trial)
-        if not after > trust * size:
+        if not after > care * _TRUST * size:
             return j
         r[:] = trial
         lengths[j] = length

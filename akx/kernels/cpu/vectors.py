@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from akx.device.host import resolve_threads
+from akx.kernels.cpu import simd
 from akx.kernels.cpu.jit import jit, jit_sums
 from akx.kernels.cpu.sync import arrays_of, begin, finish
 from akx.kernels.cpu.team import Job
@@ -42,6 +43,8 @@ _CHUNK_BYTES = 192 * 1024
 _LEAST_CHUNK, _MOST_CHUNK = 128, 2048
 #: Bytes moved from which on a pass is shared by the team: handing it over costs about 50 us where it has another job.
 _SHARED_BYTES = 3 << 20
+#: Bytes of a row that `advance` asks for ahead.
+_AHEAD = 512
 _GRAM, _COMBINE, _ADVANCE, _DOT, _DESCEND, _TURN = range(6)
 
 
@@ -62,12 +65,13 @@ class VectorWork:
         wide = np.dtype(np.complex128 if self.dtype.kind == "c" else np.float64)
         self._words = np.zeros(8, dtype=np.int64)
         self._factors = np.zeros(MOST_ROWS * MOST_ROWS, dtype=self.dtype)
+        self._picks = np.zeros((MOST_ROWS // 4, 1 + MOST_ROWS), dtype=np.int64)
         self._nothing = np.empty(0, dtype=self.dtype)
         self._jobs: dict[int, tuple[Job, NDArray[Any]]] = {}
         for count in {1, self.threads}:
             sums = np.zeros((count, MOST_ROWS * MOST_ROWS), dtype=wide)
             chunks = np.zeros((count, MOST_ROWS * _LEAST_CHUNK), dtype=self.dtype)
-            arguments = (self._words, self._factors, chunks, sums)
+            arguments = (self._words, self._factors, self._picks, chunks, sums)
             self._jobs[count] = Job(run_vectors, arguments, count, self.dtype), sums
 
     def gram(self, W: NDArray[Any], first: int = 0) -> NDArray[Any]:
@@ -94,7 +98,8 @@ class VectorWork:
     def advance(self, C: NDArray[Any], W: NDArray[Any], x: NDArray[Any]) -> None:
         """x (n,) += C[0] W, and rows q - 1 of W become C[q] W for q = 1 .. len(C) - 1, all of the old W."""
         m = self._check(W)
-        self._factors[: C.size] = C.reshape(-1)
+        assert len(C) <= MOST_ROWS - 4
+        _pack(np.ascontiguousarray(C, dtype=self.dtype), self._factors, self._picks)
         self._run(_ADVANCE, W, x, m, C.shape[0])
 
     def dot(self, V: NDArray[Any], i: int, j: int) -> complex:
@@ -222,6 +227,101 @@ def _sum_rows(C: Any, at: int, W: Any, start: int, stop: int, target: Any) -> No
 
 
 @jit
+def _pack(C: Any, factors: Any, picks: Any) -> None:
+    """Factors in groups of four rows of C, the first row last, each of four to a row of W; those of zero left out.
+
+    Group g begins at factors[4 g MOST_ROWS], and is of the rows picks[g, 1 : 1 + count] of W, count = picks[g, 0].
+    """
+    count, m = C.shape
+    for g in range((count + 3) // 4):
+        used, p = 0, 4 * g * MOST_ROWS
+        for j in range(m):
+            found = False
+            for q in range(4 * g, 4 * g + 4):
+                row = q + 1 if q < count - 1 else 0
+                factors[p] = C[row, j] if q < count else C.dtype.type(0)
+                found = found or factors[p] != 0
+                p += 1
+            if found:
+                used += 1
+                picks[g, used] = j
+            else:
+                p -= 4
+        picks[g, 0] = used
+
+
+@jit
+def _combine_four(C: Any, picks: Any, g: int, chunk: Any, to: Any) -> None:
+    """Four rows of `chunk`, from flat `to` on, of two vectors each: sums of those of its first rows that are picked."""
+    lanes = np.uintp(64 // chunk.itemsize)
+    a0, a1, b0, b1 = simd.zero(chunk), simd.zero(chunk), simd.zero(chunk), simd.zero(chunk)
+    c0, c1, d0, d1 = simd.zero(chunk), simd.zero(chunk), simd.zero(chunk), simd.zero(chunk)
+    p = np.uintp(4 * g * MOST_ROWS)
+    for k in range(np.uintp(1), np.uintp(1 + picks[g, 0])):
+        row = np.uintp(picks[g, k]) * (lanes + lanes)
+        u, v = simd.load(chunk, row), simd.load(chunk, row + lanes)
+        f = simd.splat(C, p)
+        a0, a1 = simd.fma(f, u, a0), simd.fma(f, v, a1)
+        f = simd.splat(C, p + np.uintp(1))
+        b0, b1 = simd.fma(f, u, b0), simd.fma(f, v, b1)
+        f = simd.splat(C, p + np.uintp(2))
+        c0, c1 = simd.fma(f, u, c0), simd.fma(f, v, c1)
+        f = simd.splat(C, p + np.uintp(3))
+        d0, d1 = simd.fma(f, u, d0), simd.fma(f, v, d1)
+        p += np.uintp(4)
+    q = np.uintp(to)
+    for first, second in ((a0, a1), (b0, b1), (c0, c1), (d0, d1)):
+        simd.store(chunk, q, first)
+        simd.store(chunk, q + lanes, second)
+        q += lanes + lanes
+
+
+@jit
+def _advance(C: Any, picks: Any, count: int, x: Any, start: int, stop: int, out: Any, chunk: Any) -> None:
+    """Rows 0 .. count - 2 of x (m, n), and `out` added to, on columns start .. stop - 1; `chunk` is scratch.
+
+    Two vectors of columns at a time are brought together, whose rows may lie in the same sets of every cache, and so
+    read once; all sums of a group of rows stay in registers.
+    """
+    m, n = x.shape
+    w = x.reshape(-1)
+    lanes = np.uintp(64 // w.itemsize)
+    width = lanes + lanes
+    after = np.uintp(m) * width  # of the rows of x that were brought
+    i, end, ahead = np.uintp(start), np.uintp(stop), np.uintp(_AHEAD // w.itemsize)
+    while i + width <= end:
+        at, to = i, np.uintp(0)
+        for _ in range(m):
+            simd.prefetch(w, at + ahead)
+            simd.prefetch(w, at + ahead + lanes)
+            simd.store(chunk, to, simd.load(w, at))
+            simd.store(chunk, to + lanes, simd.load(w, at + lanes))
+            at += np.uintp(n)
+            to += width
+        for g in range((count + 3) // 4):
+            _combine_four(C, picks, g, chunk, after + np.uintp(4 * g) * width)
+        at, to = i, after
+        for _ in range(count - 1):
+            simd.store(w, at, simd.load(chunk, to))
+            simd.store(w, at + lanes, simd.load(chunk, to + lanes))
+            at += np.uintp(n)
+            to += width
+        for t in range(width):
+            out[i + t] += chunk[to + t]
+        i += width
+    while i < end:
+        for q in range(count):
+            total = w.dtype.type(0)
+            for k in range(picks[q // 4, 0]):
+                total += C[q // 4 * 4 * MOST_ROWS + 4 * k + q % 4] * x[picks[q // 4, 1 + k], i]
+            chunk[q] = total
+        for q in range(count - 1):
+            x[q, i] = chunk[q]
+        out[i] += chunk[count - 1]
+        i += np.uintp(1)
+
+
+@jit
 def _add(factor: Any, a: Any, target: Any) -> None:
     """target += factor a."""
     for i in range(np.uintp(target.size)):
@@ -237,12 +337,21 @@ def _scale_and_add(factor: Any, target: Any, a: Any) -> None:
 
 @jit
 def run_vectors(
-    words: Any, factors: Any, chunks: Any, sums: Any, x: Any, out: Any, calls: Any, thread: int, sent: bool
+    words: Any,
+    factors: Any,
+    picks: Any,
+    chunks: Any,
+    sums: Any,
+    x: Any,
+    out: Any,
+    calls: Any,
+    thread: int,
+    sent: bool,
 ) -> Any:
     """Do one operation on the columns of one thread; a member of a team for call after call.
 
     words : (8,) int64: the operation, rows m and columns n of x, what else the operation needs.
-    factors : coefficients; chunks : (threads, ...) scratch; sums : (threads, ...) the sums of each thread.
+    factors, picks : coefficients, and for what; chunks : (threads, ...) scratch; sums : (threads, ...) those of each.
     x (m, n), out flat, calls, thread, sent: see :mod:`akx.kernels.cpu.sync`.
     """
     threads = sums.shape[0]
@@ -270,13 +379,8 @@ def run_vectors(
                         target[:] = 0
                     _sum_rows(factors, q * m, x, start, stop, target)
             elif operation == _ADVANCE:
-                _sum_rows(factors, 0, x, start, stop, out[start:stop])
-                for q in range(1, words[3]):
-                    target = chunks[thread, q * _LEAST_CHUNK : q * _LEAST_CHUNK + stop - start]
-                    target[:] = 0
-                    _sum_rows(factors, q * m, x, start, stop, target)
-                for q in range(1, words[3]):
-                    x[q - 1, start:stop] = chunks[thread, q * _LEAST_CHUNK : q * _LEAST_CHUNK + stop - start]
+                _advance(factors, picks, words[3], x, start, end, out, chunks[thread])
+                stop = end
             elif operation == _DOT:
                 total[0] += _dot(x[words[3], start:stop], x[words[4], start:stop])
             elif operation == _DESCEND:
