@@ -28,7 +28,7 @@ from akx.errors import AkxError, ArgumentError, ArgumentTypeError, BudgetError, 
 from akx.kernels import registry
 from akx.kernels.base import Coefficients, Program, as_coefficients, check_feasible, held_bytes
 from akx.matrix import Matrix, content_token
-from akx.plan import Plan
+from akx.plan import Plan, check_plan
 from akx.plandb import PlanDatabase, shared_database
 from akx.tuner import plan_key, predict
 from akx.tuner.machine import measured_figures
@@ -140,7 +140,7 @@ class MatrixPowers:
         fraction: float | None = None,
     ) -> None:
         self.k = _check_k(k)
-        _check_plan(plan)
+        check_plan(plan)
         if plan is not None and plan.k != self.k:
             raise PlanError("plan is for another k", expected=f"k = {self.k}", found=f"k = {plan.k}", hint="tune again")
         self._matrix = Matrix.from_any(A, dtype=dtype)
@@ -731,7 +731,7 @@ def _prepared(
     most = resolve_threads(threads)
     named = basis if isinstance(basis, str) else id(basis)
     budget = parse_limits(*budget)  # before it is part of a key: equal ones are to be equal, and wrong ones named
-    _check_plan(plan)
+    check_plan(plan)
     key = (id(A), target.str, k, named, plan, threads is None, most, _place(db), backend, budget)
     token = _token(A, most)
     with _kept_lock:
@@ -824,11 +824,6 @@ def _same_basis(operator: MatrixPowers, basis: str | Basis) -> bool:
 
 def _check_k(k: Any) -> int:
     return _check_count("k", k)
-
-
-def _check_plan(plan: Any) -> None:
-    if plan is not None and not isinstance(plan, Plan):
-        raise ArgumentTypeError("plan is not a Plan", found=type(plan).__name__, hint="use Plan.from_json")
 
 
 def _check_count(name: str, value: Any) -> int:

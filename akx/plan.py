@@ -12,9 +12,9 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from akx.errors import PlanError
+from akx.errors import ArgumentTypeError, PlanError
 
-__all__ = ["PLAN_SCHEMA", "Option", "Plan"]
+__all__ = ["PLAN_SCHEMA", "Option", "Plan", "check_plan"]
 
 #: Version of the JSON form of a plan. Raised whenever a field changes its meaning.
 PLAN_SCHEMA = 1
@@ -148,6 +148,12 @@ class Plan:
         chosen: dict[str, Any] = {key: value for key, value in values.items() if key in names}
         options = {key: value for key, value in values.items() if key not in names}
         return Plan(backend=backend, schedule=schedule, k=k, options=options, **chosen)
+
+
+def check_plan(plan: Any) -> None:
+    """Raise ArgumentTypeError where a ``plan=`` that was given is not a Plan."""
+    if plan is not None and not isinstance(plan, Plan):
+        raise ArgumentTypeError("plan is not a Plan", found=type(plan).__name__, hint="use Plan.from_json")
 
 
 def _name(name: object) -> str:

@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -92,6 +92,45 @@ def list_plans(matrix: Matrix, space: Space, schedules: Sequence[str], bar: floa
     return {"schedules": list(schedules), "left_out": dict(left), "plans": [plan.to_json() for plan in plans]}
 
 
+def _lines(logs: Iterable[Path]) -> list[dict[str, Any]]:
+    """What the logs say, a line cut off in the middle left out."""
+    found = []
+    for log in sorted(logs):
+        for line in log.read_text().splitlines() if log.exists() else ():
+            try:
+                found.append(json.loads(line))
+            except ValueError:
+                continue
+    return found
+
+
+def dealt(plans: Sequence[Plan], number: int, count: int) -> list[Plan]:
+    """The plans of one of several processes: what is compiled or laid out alike stays together."""
+    groups: dict[tuple[Any, ...], list[Plan]] = {}
+    for plan in plans:
+        kernel = {name: plan.option(name, 0) for name in ("block", "held_slices", "held_slots", "x", "blocks_per_sm")}
+        groups.setdefault((plan.schedule, plan.variant, *kernel.values()), []).append(plan)
+    mine = [group for turn, group in enumerate(groups.values()) if turn % count == number]
+    return [plan for group in mine for plan in sorted(group, key=_laid_out)]
+
+
+def _laid_out(plan: Plan) -> str:
+    """Equal for plans that are laid out alike: what L2 is asked to keep is said at the launch."""
+    return plan.replace(options={name: value for name, value in plan.options.items() if name != "keep"}).label()
+
+
+def _once(lay_out: Callable[..., Any]) -> Callable[..., Any]:
+    """`lay_out`, with the last layout kept for the next plan."""
+    last: list[tuple[str, Any]] = [("", None)]
+
+    def kept(matrix: Matrix, plan: Plan, device: CudaDevice) -> Any:
+        if last[0][0] != _laid_out(plan):
+            last[0] = (_laid_out(plan), lay_out(matrix, plan, device))
+        return last[0][1]
+
+    return kept
+
+
 def _can_be_laid_out(plan: Plan, matrix: Matrix, space: Space) -> bool:
     """Whether the ghost zones of an exchange every so many steps are small enough; worked out once for each cut."""
     if plan.schedule != "resident" or int(plan.option("depth", 1)) == 1:
@@ -108,7 +147,8 @@ def work(matrix: Matrix, k: int, plans: Sequence[Plan], bar: float, log: Path, l
     """Try plans and write a line for each: before it is tried, and after."""
     from akx.tuner.gpu import DeviceProblem
 
-    done = {json.loads(line)["plan"] for line in log.read_text().splitlines()} if log.exists() else set()
+    done = {one["plan"] for one in _lines(log.parent.glob(f"{log.stem}.*"))}
+    resident.lay_out_resident = _once(resident.lay_out_resident)  # of plans that follow one another here
     problem = Problem(matrix, k, basis="monomial", start_vectors=1, seed=0)
     with _alone(lock):
         device = DeviceProblem(problem)
@@ -126,8 +166,8 @@ def work(matrix: Matrix, k: int, plans: Sequence[Plan], bar: float, log: Path, l
             say("begun")  # where the process is lost, this is the last line
             try:
                 program = registry.get("cuda", plan.schedule).prepare(matrix, plan)
+                problem.poison()
                 with _alone(lock):
-                    problem.poison()
                     device.poison()
                     call = device.call(program)
                     call()
@@ -166,9 +206,8 @@ def compare(name: str, matrix: Matrix, k: int, options: argparse.Namespace) -> d
     _search(options, tuned["best"], own, lock, end)
     searched = time.perf_counter() - begin
     lines: dict[str, dict[str, Any]] = {}
-    for file in own:
-        for line in file.read_text().splitlines() if file.exists() else ():
-            lines[json.loads(line)["plan"]] = json.loads(line)
+    for one in _lines(log.parent.glob(f"{log.name}.*")):
+        lines[one["plan"]] = one
     found = sorted((one for one in lines.values() if one["state"] == "complete"), key=lambda one: one["seconds"])
     listed = json.loads(options.plans.read_text())
     wanted = len(listed["plans"])
@@ -293,8 +332,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.work:
         number, count = (int(part) for part in options.work.split("/"))
-        plans = [Plan.from_json(one) for one in json.loads(options.plans.read_text())["plans"]][number::count]
-        work(matrix, options.k, plans, options.bar, Path(options.log), options.lock, options.end)
+        plans = [Plan.from_json(one) for one in json.loads(options.plans.read_text())["plans"]]
+        work(matrix, options.k, dealt(plans, number, count), options.bar, Path(options.log), options.lock, options.end)
         return 0
     if options.small and options.output is None:
         parser.error("--small is for trying: give it a file of its own with -o")

@@ -42,6 +42,12 @@ def source_hash(sources: list[Path], root: Path = _ROOT) -> str:
     return digest.hexdigest()
 
 
+def stamp() -> dict[str, Any]:
+    """How many CUDA sources there are, and their hash."""
+    sources = cuda_sources()
+    return {"files": len(sources), "sha256": source_hash(sources)}
+
+
 def device() -> dict[str, Any] | None:
     """Name, compute capability and driver of GPU 0, from the driver's own library; None without a GPU."""
     try:
@@ -77,7 +83,8 @@ def run_tests() -> tuple[int, dict[str, str]]:
     return code, outcomes
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Of Python and of the packages that matter here, where they are installed."""
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -87,7 +94,7 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _commit() -> str:
+def commit() -> str:
     """Of the checkout, or from the variable AKX_COMMIT where the sources came without their history."""
     done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=_ROOT, capture_output=True, text=True, check=False)
     return os.environ.get("AKX_COMMIT", "").strip() or done.stdout.strip() or "unknown"
@@ -95,8 +102,7 @@ def _commit() -> str:
 
 def main() -> int:
     """Run, write the receipt, and return the exit code."""
-    sources = cuda_sources()
-    if not sources:
+    if not cuda_sources():
         print("gpu-test: nothing to test: this version of akx has no CUDA sources (.cu, .cuh)", file=sys.stderr)
         return _SKIPPED
     found = device()
@@ -110,10 +116,10 @@ def main() -> int:
     receipt = {
         "schema": SCHEMA,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": _commit(),
+        "commit": commit(),
         "device": found,
-        "versions": _versions(),
-        "cuda_sources": {"files": len(sources), "sha256": source_hash(sources)},
+        "versions": versions(),
+        "cuda_sources": stamp(),
         "exit_code": code,
         "outcomes": outcomes,
     }

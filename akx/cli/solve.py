@@ -77,7 +77,7 @@ def run_solve(request: SolveRequest, *, as_json: bool) -> int:
     M = _preconditioner(request, matrix)
     prepared = time.perf_counter() - begin
     with live_residual(matrix, b, as_json=as_json) as callback:
-        x, info, stats = solve(
+        x, info, stats = solve(  # type: ignore[misc]
             matrix,
             b,
             method=request.method,

@@ -78,7 +78,7 @@ def solve(
     restart : int, optional
         Of gmres and ca_gmres.
     s, basis
-        Of the communication-avoiding solvers.
+        Of the communication-avoiding solvers; the basis of ``"auto"`` is each solver's own choice.
     return_stats : bool
         Return a :class:`akx.solvers.SolveStats` too; its notes say why the method was taken.
 

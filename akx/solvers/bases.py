@@ -16,11 +16,17 @@ from akx.basis import Basis, chebyshev, newton
 from akx.errors import ArgumentError
 from akx.spectrum import Ellipse
 
-__all__ = ["CHOICES", "basis_from_ritz"]
+__all__ = ["CHOICES", "basis_from_ritz", "check_basis"]
 
 #: What ``basis=`` of a solver may be.
 CHOICES = ("auto", "newton", "chebyshev", "monomial")
 _MARGIN = 0.05
+
+
+def check_basis(kind: Any) -> None:
+    """Raise ArgumentError where ``basis=`` is none of :data:`CHOICES`."""
+    if kind not in CHOICES:
+        raise ArgumentError("unknown basis", expected=" or ".join(CHOICES), found=repr(kind))
 
 
 def basis_from_ritz(kind: str, ritz: NDArray[Any], s: int, *, real: bool) -> Basis:
@@ -29,7 +35,7 @@ def basis_from_ritz(kind: str, ritz: NDArray[Any], s: int, *, real: bool) -> Bas
     Parameters
     ----------
     kind : str
-        One of :data:`CHOICES`; ``"auto"`` is Newton.
+        One of :data:`CHOICES`; ``"auto"`` is Newton; a solver that prefers another kind names it.
     ritz : (m,) array
         Ritz values, real or complex; m >= 1.
     s : int
@@ -37,8 +43,7 @@ def basis_from_ritz(kind: str, ritz: NDArray[Any], s: int, *, real: bool) -> Bas
     real : bool
         Whether vectors are real: complex Ritz values then count in conjugate pairs.
     """
-    if kind not in CHOICES:
-        raise ArgumentError("unknown basis", expected=" or ".join(CHOICES), found=repr(kind))
+    check_basis(kind)
     points = np.asarray(ritz, dtype=complex).reshape(-1)
     size = float(np.abs(points).max(initial=0.0))
     if size == 0.0 or not np.isfinite(points).all():

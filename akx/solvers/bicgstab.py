@@ -29,11 +29,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.errors import ArgumentError
 from akx.kernels.cpu.vectors import VectorWork
+from akx.solvers.arguments import check_count
 from akx.solvers.system import Answer, System, make_system
 
-__all__ = ["NOISE", "Recurrence", "bicgstab", "check_maxiter", "iterate"]
+__all__ = ["NOISE", "Recurrence", "bicgstab", "iterate"]
 
 #: Rows of :attr:`Recurrence.W`: v behind p and t behind r, as products want it, and r~, r, t side by side.
 _P, _V, _SHADOW, _R, _T, _X = range(6)
@@ -106,7 +106,7 @@ def bicgstab(
     ArgumentError, ArgumentTypeError, MatrixError
     """
     system = make_system("bicgstab", A, b, x0, rtol=rtol, atol=atol, M=M, callback=callback, threads=threads, db=db)
-    most = check_maxiter(maxiter, system.n)
+    most = check_count("maxiter", maxiter, 10 * system.n, least=0)
     return iterate(Recurrence(system), most, lambda state, _: state.step(), return_stats=return_stats)
 
 
@@ -290,12 +290,3 @@ def iterate(state: Recurrence, most: int, advance: Callable[[Recurrence, int], s
         why = _WORDS[trouble] if trouble else f"the true residual was {true:.2e} where the recurrence said {said:.2e}"
         stats.notes.append(f"step {state.steps}: begun again, as {why}")
         state.begin(seed=in_vain if trouble else 0)
-
-
-def check_maxiter(maxiter: Any, n: int) -> int:
-    """The most steps: `maxiter`, or SciPy's 10 n."""
-    if maxiter is None:
-        return 10 * n
-    if isinstance(maxiter, bool) or not isinstance(maxiter, (int, np.integer)) or maxiter < 0:
-        raise ArgumentError("maxiter is out of range", expected="an integer >= 0", found=repr(maxiter))
-    return int(maxiter)

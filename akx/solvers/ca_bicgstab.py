@@ -39,11 +39,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.basis import Basis
-from akx.errors import ArgumentError, ArgumentTypeError, PlanError
+from akx.errors import PlanError
 from akx.kernels.cpu.vectors import MOST_ROWS
-from akx.plan import Plan
-from akx.solvers.bases import CHOICES, basis_from_ritz
-from akx.solvers.bicgstab import NOISE, Recurrence, check_maxiter, iterate
+from akx.plan import Plan, check_plan
+from akx.solvers.arguments import check_count
+from akx.solvers.bases import basis_from_ritz, check_basis
+from akx.solvers.bicgstab import NOISE, Recurrence, iterate
 from akx.solvers.bicgstab_block import Coordinates, ritz_values
 from akx.solvers.folding import solve_with
 from akx.solvers.system import Answer, make_system
@@ -113,10 +114,9 @@ def ca_bicgstab(
             threads=threads, db=db, return_stats=return_stats,
         )  # fmt: skip
     steps = _check_s(s, plan)
-    if basis not in CHOICES:
-        raise ArgumentError("unknown basis", expected=" or ".join(CHOICES), found=repr(basis))
+    check_basis(basis)
     system = make_system("ca_bicgstab", A, b, x0, rtol=rtol, atol=atol, callback=callback, threads=threads, db=db)
-    most = check_maxiter(maxiter, system.n)
+    most = check_count("maxiter", maxiter, 10 * system.n, least=0)
     state = Recurrence(system)
     return iterate(state, most, _Blocks(state, steps, basis, plan).advance, return_stats=return_stats)
 
@@ -257,16 +257,14 @@ class _Blocks:
 
 
 def _check_s(s: Any, plan: Any) -> int:
-    if plan is not None and not isinstance(plan, Plan):
-        raise ArgumentTypeError("plan is not a Plan", found=type(plan).__name__, hint="use Plan.from_json")
+    check_plan(plan)
     if isinstance(s, str) and s == "auto":
         if plan is None:
             return _AUTO
         s = max(1, plan.k // 2)
-    if isinstance(s, (bool, str)) or not isinstance(s, (int, np.integer)) or s < 1:
-        raise ArgumentError("s is out of range", expected="an integer >= 1, or 'auto'", found=repr(s))
-    if plan is not None and plan.k != 2 * s:
+    count = check_count("s", s, auto=True)
+    if plan is not None and plan.k != 2 * count:
         raise PlanError(
-            "plan is for another k", expected=f"k = 2 s = {2 * s}", found=f"k = {plan.k}", hint="tune again"
+            "plan is for another k", expected=f"k = 2 s = {2 * count}", found=f"k = {plan.k}", hint="tune again"
         )
-    return int(s)
+    return count

@@ -43,14 +43,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.errors import ArgumentError, ArgumentTypeError, PlanError
+from akx.errors import PlanError
 from akx.kernels.cpu.vectors import VectorWork
-from akx.plan import Plan
-from akx.solvers.bases import CHOICES
+from akx.plan import Plan, check_plan
+from akx.solvers.arguments import check_count
+from akx.solvers.bases import check_basis
 from akx.solvers.ca_cg_block import Shifts, block_steps
 from akx.solvers.cg import Steps, first_residual
 from akx.solvers.folding import solve_with
-from akx.solvers.stopping import Claims, limit_of
+from akx.solvers.stopping import Claims
 from akx.solvers.system import Answer, System, make_system
 
 __all__ = ["ca_cg"]
@@ -105,7 +106,7 @@ def ca_cg(
     s : int or ``"auto"``
         Most steps for each pass over the matrix, 1 to 20, by default 4; fewer while rounding errors ask for it.
     basis : str
-        ``"auto"``, ``"newton"``, ``"chebyshev"`` or ``"monomial"``.
+        ``"chebyshev"`` (and ``"auto"``), ``"newton"`` or ``"monomial"``.
     plan : Plan, optional
         For the matrix powers of s steps; by default as for :class:`akx.MatrixPowers`.
     threads, db
@@ -137,22 +138,20 @@ def ca_cg(
             threads=threads, db=db, return_stats=return_stats,
         )  # fmt: skip
     most = _steps_of(s, plan)
-    if basis not in CHOICES:
-        raise ArgumentError("unknown basis", expected=" or ".join(CHOICES), found=repr(basis))
+    check_basis(basis)
     system = make_system("ca_cg", A, b, x0, rtol=rtol, atol=atol, callback=callback, threads=threads, db=db)
-    return _Solve(system, most, basis, plan).run(limit_of(maxiter, 10 * system.n), return_stats)
+    limit = check_count("maxiter", maxiter, 10 * system.n, least=0)
+    return _Solve(system, most, basis, plan).run(limit, return_stats)
 
 
 def _steps_of(s: Any, plan: Plan | None) -> int:
-    if plan is not None and not isinstance(plan, Plan):
-        raise ArgumentTypeError("plan is not a Plan", found=type(plan).__name__, hint="use Plan.from_json")
+    check_plan(plan)
     if isinstance(s, str) and s == "auto":
         return _AUTO if plan is None else plan.k
-    if isinstance(s, bool) or not isinstance(s, (int, np.integer)) or not 1 <= s <= _MOST:
-        raise ArgumentError("s is out of range", expected=f"'auto' or an integer, 1 .. {_MOST}", found=repr(s))
-    if plan is not None and plan.k != s:
-        raise PlanError("plan is for another number of steps", expected=f"k = {s}", found=f"k = {plan.k}")
-    return int(s)
+    count = check_count("s", s, most=_MOST, auto=True)
+    if plan is not None and plan.k != count:
+        raise PlanError("plan is for another number of steps", expected=f"k = {count}", found=f"k = {plan.k}")
+    return count
 
 
 class _Solve:

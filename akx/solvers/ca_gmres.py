@@ -33,9 +33,10 @@ from numpy.typing import NDArray
 
 from akx.basis import Basis
 from akx.errors import ArgumentError
-from akx.plan import Plan
-from akx.solvers.bases import CHOICES, basis_from_ritz
-from akx.solvers.cycles import Cycles, check_count
+from akx.plan import Plan, check_plan
+from akx.solvers.arguments import check_count
+from akx.solvers.bases import basis_from_ritz, check_basis
+from akx.solvers.cycles import Cycles
 from akx.solvers.hessenberg import HessenbergQR
 from akx.solvers.orthogonalize import Block, Orthogonalizer, condition_of_columns, invert_upper
 from akx.solvers.system import Answer, System, make_system
@@ -110,15 +111,14 @@ def ca_gmres(
     # Memory movement of s steps from row k, in words: A once or less than s times (the plan says), s n of V written;
     # by orthogonalisation (k + s) n twice read and s n written, half of that again where a second round is needed. Of a
     # cycle: as in GMRES.
-    W = steps.W
-    while cycles.goes_on(W[0]):
+    while cycles.goes_on(steps.W[0]):
         steps.adapt()
-        qr = cycles.begin(W, steps.ortho)
+        qr = cycles.begin(steps.W, steps.ortho)
         while qr.size < cycles.restart and cycles.step_allowed() and qr.residual > system.target and steps.go(qr):
             cycles.tell(qr.residual)
         steps.end(qr)
         update = cycles.combination(steps.ortho, qr)
-        cycles.end(update if right is None else right.solution(update).astype(W.dtype, copy=False))
+        cycles.end(update if right is None else right.solution(update).astype(update.dtype, copy=False))
     return cycles.finish(return_stats)
 
 
@@ -134,8 +134,7 @@ class _Steps:
     """
 
     def __init__(self, system: System, cycles: Cycles, most: int, basis: str, plan: Plan | None) -> None:
-        if basis not in CHOICES:
-            raise ArgumentError("unknown basis", expected=" or ".join(CHOICES), found=repr(basis))
+        check_basis(basis)
         self.system, self.cycles, self.plan = system, cycles, plan
         self.most = self.s = most
         self.W = system.rows(cycles.restart + 1 + most)
@@ -154,11 +153,13 @@ class _Steps:
     def adapt(self) -> None:
         """Before a cycle: an ordinary one where the last one, of blocks, got nowhere or fell short of its estimate."""
         cycles = self.cycles
+        if len(self.W) <= cycles.restart + self.most:
+            self.W = cycles.room(self.W, cycles.restart + 1 + self.most)
+            self.ortho = Orthogonalizer(self.W, threads=self.system.threads)
         aim = max(self._estimate, self.system.target)
         self._ordinary = self._in_blocks and (cycles.idle or cycles.norm > _SHORT * aim)
         self._in_blocks = False
         if self._ordinary:
-            cycles.forgive()
             self._limit = max(0.01 * self._limit, 10.0)
             self._lower(max(1, self.s // 2), f"cycle {cycles.done} fell short of its estimate, the next is ordinary")
 
@@ -268,15 +269,14 @@ def _new_columns(H: NDArray[Any], block: Block, B: NDArray[Any], count: int) -> 
 
 
 def _most_steps(s: int | str, plan: Plan | None, restart: int) -> int:
+    check_plan(plan)
     if s == "auto":
-        if isinstance(plan, Plan):
+        if plan is not None:
             return plan.k
         if restart <= _MOST:
             return restart
         return next((few for few in range(_MOST, _FEWEST - 1, -1) if restart % few == 0), _MOST)
-    if isinstance(s, str):
-        raise ArgumentError("s is out of range", expected="an integer >= 1 or 'auto'", found=repr(s))
-    count = check_count("s", s, 1)
+    count = check_count("s", s, auto=True)
     return count if plan is not None else min(count, restart)
 
 

@@ -31,7 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.kernels.cpu.vectors import VectorWork
-from akx.solvers.stopping import Claims, limit_of
+from akx.solvers.arguments import check_count
+from akx.solvers.stopping import Claims
 from akx.solvers.system import Answer, System, make_system
 
 __all__ = ["Steps", "cg", "first_residual"]
@@ -97,7 +98,7 @@ def cg(
     (0, True)
     """
     system = make_system("cg", A, b, x0, rtol=rtol, atol=atol, M=M, callback=callback, threads=threads, db=db)
-    return _solve(system, limit_of(maxiter, 10 * system.n), return_stats)
+    return _solve(system, check_count("maxiter", maxiter, 10 * system.n, least=0), return_stats)
 
 
 def _solve(system: System, limit: int, return_stats: bool) -> Answer:

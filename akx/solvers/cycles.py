@@ -2,7 +2,14 @@
 
 ``while goes_on(r): qr = begin(W, ortho); ...steps, each with count(); end(update of x)``, then ``finish()``. Whether to
 go on is decided by the true residual, computed between cycles, alone: below the tolerance is converged; a cycle that
-raised it is taken back; two cycles in a row without progress end the solve, as they would be followed by more.
+raised it is taken back.
+
+Stagnation. Restarted GMRES can come to a residual r that is orthogonal to A r, .., A^m r, and then stays there for
+ever: the progress of a cycle falls as it comes near. It can also pass close by such a point, where progress is as
+small, but grows again. So ten cycles are looked at: the solve ends where they took less than 1e-8 each off the residual
+and the last five hardly more than the five before, or where they took nothing but rounding errors. Where the caller has
+left `restart` to the solver, cycles are made twice as long first, and once more: what is orthogonal to 30 products
+often is not to 60.
 """
 
 from __future__ import annotations
@@ -13,16 +20,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.errors import ArgumentError
+from akx.solvers.arguments import check_count
 from akx.solvers.hessenberg import HessenbergQR
 from akx.solvers.orthogonalize import Orthogonalizer
 from akx.solvers.system import Answer, System
 
-__all__ = ["RESTART", "Cycles", "check_count"]
+__all__ = ["RESTART", "Cycles"]
 
 #: Steps of a cycle, where the caller does not say.
 RESTART = 30
-#: A whole cycle that takes less than this off the residual, relative to it, is no progress; two in a row end the solve.
+#: A whole cycle that takes less than this off the residual, relative to it, is no progress.
 _PROGRESS = 1e-8
+#: Cycles that are looked at for stagnation, an even number, and how long cycles may become, over the default.
+_WINDOW, _LONGEST = 10, 4
+#: Progress of the later half of them that is not growing yet, over that of the earlier half.
+_GROWN = 1.1
 _CALLBACKS = ("pr_norm", "x", "legacy")
 
 
@@ -50,6 +62,7 @@ class Cycles:
             raise ArgumentError("unknown callback_type", expected=" or ".join(_CALLBACKS), found=repr(callback_type))
         self.system = system
         self.restart = min(check_count("restart", restart, RESTART), system.n)
+        self._longest = min(_LONGEST * RESTART, system.n) if restart is None else self.restart
         most = check_count("maxiter", maxiter, 10 * system.n, least=0)
         self._most_steps = most if callback_type == "legacy" else None
         self._most_cycles = most
@@ -57,6 +70,7 @@ class Cycles:
         self.norm = np.inf
         self.iterations = self.done = 0
         self._best = np.inf
+        self._history: list[float] = []  # of _best, one entry for each cycle of this length
         self._idle = 0
         self._info, self._reason = 0, ""
         self._before = system.x
@@ -85,10 +99,18 @@ class Cycles:
             stats.notes.append(f"cycle {self.done} raised the residual to {lost:.3g}: x taken back")
         self._idle = self._idle + 1 if self.norm >= (1 - self._least_progress) * self._best else 0
         self._best = min(self._best, self.norm)
-        if self._idle >= 2:
-            return self._stop(max(1, self.iterations), self._stagnation())
-        if self.broken and self._idle:
+        self._history.append(self._best)
+        if self.broken and self.idle:
             return self._stop(-1, self.broken)
+        if self._idle >= 2 and self._is_rounding():
+            return self._stop(max(1, self.iterations), "stagnation: the residual is as small as rounding errors allow")
+        if self._stagnates() and not self._lengthen():
+            return self._stop(
+                max(1, self.iterations),
+                self.broken
+                or f"stagnation: {_WINDOW} cycles of {self.restart} steps made no progress; "
+                "a larger restart or M may help",
+            )
         if self.done >= self._most_cycles or not self.step_allowed():
             return self._stop(max(1, self.iterations), "iterations ran out")
         return True
@@ -98,9 +120,34 @@ class Cycles:
         """Whether the last cycle made no progress."""
         return self._idle > 0
 
-    def forgive(self) -> None:
-        """Count the last cycle's lack of progress for nothing: the next will be another kind of cycle."""
-        self._idle = 0
+    def room(self, W: NDArray[Any], count: int) -> NDArray[Any]:
+        """`W` where it has so many rows, or more rows with its first one, the residual: cycles may become longer."""
+        if len(W) >= count:
+            return W
+        more = self.system.rows(count)
+        more[0] = W[0]
+        return more
+
+    def _stagnates(self) -> bool:
+        """Whether the last cycles made no progress, and none that grows."""
+        if len(self._history) <= _WINDOW:
+            return False
+        first, middle, last = (self._history[-1 - back] for back in (_WINDOW, _WINDOW // 2, 0))
+        gains = 1 - middle / first, 1 - last / middle
+        if sum(gains) <= 4 * _WINDOW * float(np.finfo(self.system.dtype).eps):
+            return True
+        return sum(gains) <= _WINDOW * self._least_progress and gains[1] <= _GROWN * gains[0]
+
+    def _lengthen(self) -> bool:
+        """Twice as long cycles from now on, where that is allowed."""
+        if self.restart >= self._longest:
+            return False
+        longer = min(2 * self.restart, self._longest)
+        self.system.stats.notes.append(
+            f"cycle {self.done}: no progress by cycles of {self.restart} steps, the next are of {longer}"
+        )
+        self.restart, self._history = longer, [self._best]
+        return True
 
     def begin(self, W: NDArray[Any], ortho: Orthogonalizer) -> HessenbergQR:
         """Make the residual in row 0 a unit vector; the least-squares problem without columns."""
@@ -180,21 +227,8 @@ class Cycles:
         self._info, self._reason = info, reason
         return False
 
-    def _stagnation(self) -> str:
+    def _is_rounding(self) -> bool:
+        """Whether the residual is within some units of rounding of |A| |x| + |b|, entry by entry."""
         system = self.system
-        size = float(np.abs(system.matrix.to_scipy()).sum(axis=1).max())
-        rounding = float(np.finfo(system.dtype).eps) * (size * float(np.linalg.norm(system.x)) + system.norm_b)
-        if self.norm <= 100 * rounding:
-            return "stagnation: the residual is as small as rounding errors allow"
-        if self.broken:
-            return self.broken
-        return f"stagnation: two cycles of {self.restart} steps made no progress; a larger restart or M may help"
-
-
-def check_count(name: str, value: int | None, default: int, least: int = 1) -> int:
-    """An integer argument that may be left out."""
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ArgumentError(f"{name} is out of range", expected=f"an integer >= {least}", found=repr(value))
-    return int(value)
+        moduli = abs(system.matrix.to_scipy()) @ np.abs(system.x) + np.abs(system.b)
+        return self.norm <= 10 * float(np.finfo(system.dtype).eps) * float(np.linalg.norm(moduli))

@@ -51,7 +51,8 @@ def gmres(
     rtol, atol : float
         Converged is ||b - A x|| <= max(rtol ||b||, atol).
     restart : int, optional
-        Steps of a cycle; 30 by default (SciPy: 20), n at most. The solver holds restart + 1 vectors.
+        Steps of a cycle, n at most; the solver holds restart + 1 vectors. By default 30 (SciPy: 20), and 60 or 120
+        where shorter cycles make no progress any more.
     maxiter : int, optional
         Most cycles, as in SciPy; 10 n by default. With ``callback_type="legacy"``, most steps.
     M : sparse matrix, array or LinearOperator, shape (n, n), optional
@@ -82,6 +83,9 @@ def gmres(
     W = system.rows(cycles.restart + 1)
     ortho = Orthogonalizer(W, threads=threads)
     while cycles.goes_on(W[0]):
+        if len(W) <= cycles.restart:
+            W = cycles.room(W, cycles.restart + 1)
+            ortho = Orthogonalizer(W, threads=threads)
         qr = cycles.begin(W, ortho)
         while qr.size < cycles.restart and cycles.step_allowed() and qr.residual > system.target:
             q = system.precondition(W[qr.size])

@@ -1,4 +1,4 @@
-"""When a solver may stop: how many steps it has, and what its claim to have converged is worth."""
+"""When a solver may stop: what its claim to have converged is worth."""
 
 from __future__ import annotations
 
@@ -7,24 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.errors import ArgumentError
 from akx.solvers.system import System
 
-__all__ = ["Claims", "limit_of"]
+__all__ = ["Claims"]
 
 #: A claim that leaves more than this share of the true residual at the claim before has brought nothing.
 _PROGRESS = 0.5
 #: Claims in a row that bring nothing, after which the accuracy is taken as the best that can be attained.
 _FUTILE = 3
-
-
-def limit_of(maxiter: Any, default: int) -> int:
-    """`maxiter` as a number of steps, 0 for none at all; the default, at least 1, for None."""
-    if maxiter is None:
-        return max(default, 1)
-    if isinstance(maxiter, bool) or not isinstance(maxiter, (int, np.integer)) or maxiter < 0:
-        raise ArgumentError("maxiter is out of range", expected="an integer >= 0", found=repr(maxiter))
-    return int(maxiter)
 
 
 class Claims:

@@ -26,7 +26,7 @@ def rows(m: int, n: int, dtype: Any, seed: int = 0) -> NDArray[Any]:
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("n", [1, 15, 1037, 4100])
 def test_against_numpy(monkeypatch: pytest.MonkeyPatch, dtype: Any, threads: int, n: int) -> None:
-    monkeypatch.setattr(blocks, "_SHARED_BYTES", 0)
+    monkeypatch.setattr(blocks, "SHARED_BYTES", 0)
     near = {"rtol": 0, "atol": (200 + 10 * n) * float(np.finfo(dtype).eps)}
     for k, s in ((0, 1), (0, 3), (5, 1), (6, 4), (3, 6), (17, 8), (2, 11)):
         W = rows(k + s + 2, n, dtype)
@@ -58,7 +58,7 @@ def test_rows_behind_are_neither_read_nor_written() -> None:
 
 
 def test_the_same_bits_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "_SHARED_BYTES", 0)
+    monkeypatch.setattr(blocks, "SHARED_BYTES", 0)
     W = rows(20, 30011, float)
     work = BlockWork(W, 2)
     first = work.products(13, 6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ pytestmark = [
 ]
 SCHEDULES = [schedule.name for schedule in registry.schedules("cuda")]
 #: Plans tried on one matrix: the spaces are large, each plan is compiled, and there are hundreds of matrices and types.
-MOST_PLANS = 20
+MOST_PLANS = int(os.environ.get("AKX_TEST_PLANS", "20"))
 
 
 def space_of(name: str, matrix: Matrix, k: int) -> Space:

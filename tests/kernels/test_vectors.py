@@ -16,7 +16,7 @@ DTYPES = (np.float32, np.float64, np.complex64, np.complex128)
 @pytest.fixture(params=[1, 2], ids=["alone", "shared"])
 def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """One thread, or two of them however short the pass is."""
-    monkeypatch.setattr(vectors, "_SHARED_BYTES", 0)
+    monkeypatch.setattr(vectors, "SHARED_BYTES", 0)
     count: int = request.param
     return count
 

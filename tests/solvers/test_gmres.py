@@ -209,6 +209,37 @@ def test_no_progress_is_named(solve: Solver) -> None:
 
 
 @BOTH
+def test_cycles_without_progress_become_longer_where_that_was_left_to_the_solver(solve: Solver) -> None:
+    A, b = sp.csr_array(np.roll(np.eye(100), 1, axis=0)), np.eye(100)[0]
+    x, info, stats = solve(A, b, return_stats=True)
+    assert info == 0
+    np.testing.assert_allclose(A @ x, b, atol=1e-12)
+    assert [note.split(": ")[1] for note in stats.notes if "no progress" in note] == [
+        "no progress by cycles of 30 steps, the next are of 60",
+        "no progress by cycles of 60 steps, the next are of 100",
+    ]
+    assert solve(A, b, restart=30, maxiter=100)[1] > 0
+
+
+@pytest.mark.parametrize(
+    ("gains", "stops"),
+    [
+        ([1e-9] * 10, True),
+        ([1e-8, 1e-9, 1e-10, 1e-11, 1e-12, 1e-13, 1e-14, 0, 0, 0], True),
+        ([0.0] * 10, True),
+        ([1e-12 * 2**j for j in range(10)], False),  # leaving a point where cycles of this length stay
+        ([0.0] * 4 + [1e-3] + [0.0] * 5, False),  # not for long
+        ([1e-7] * 10, False),  # slow
+        ([1e-9] * 9, False),  # too few to judge by
+    ],
+)
+def test_stagnation_is_progress_that_is_small_and_falls(gains: list[float], stops: bool) -> None:
+    cycles = Cycles(make_system("gmres", matrix(), vector(400)), 30, None, "pr_norm")
+    cycles._history = [1.0, *np.cumprod(1 - np.array(gains)).tolist()]
+    assert cycles._stagnates() is stops
+
+
+@BOTH
 def test_what_rounding_errors_allow_is_named(solve: Solver) -> None:
     x, info, stats = solve(matrix(), vector(400), rtol=0.0, return_stats=True)
     assert info == stats.iterations > 0

@@ -11,8 +11,7 @@ cache, each thread through its own part of the columns, and does any of
 on a chunk before the next, so that products that check a replacement move no memory. Words per pass: m n read, and s n
 written by replace, n read and written by add. Flops: 2 m s n for replace and products each.
 
-Four rows meet four rows at a time: sixteen sums in registers, half a load for each product; rows beyond the end are the
-last one again, with factors of zero. Sums are kept in double precision from chunk to chunk and added up in the order of
+Sums are kept in double precision from chunk to chunk and added up in the order of
 the threads: the same input gives the same bits on the same number of threads. One job, so that in a solver the team
 changes between this and the matrix only; passes too short to be worth the change are done by the caller alone.
 """
@@ -25,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.device.host import resolve_threads
-from akx.kernels.cpu.jit import jit, jit_sums
+from akx.kernels.cpu.jit import jit
+from akx.kernels.cpu.rows import SHARED_BYTES, cut, dots_four, dots_one, sum_rows
 from akx.kernels.cpu.sync import arrays_of, begin, finish
 from akx.kernels.cpu.team import Job
 
@@ -34,8 +34,6 @@ __all__ = ["BlockWork", "run_blocks"]
 #: Bytes of a chunk of all rows, and the columns that it has.
 _CHUNK_BYTES = 160 * 1024
 _LEAST_CHUNK, _MOST_CHUNK = 64, 1024
-#: Bytes moved from which on a pass is shared by the team: handing it over costs about 50 us where it has another job.
-_SHARED_BYTES = 3 << 20
 _NONE, _OWN, _ALL = range(3)
 
 
@@ -93,63 +91,11 @@ class BlockWork:
             self._factors[: m + 4] = 0
             self._factors[:m, :s] = F
         self._words[:6] = m, s, self.W.shape[1], F is not None and x is None, x is not None, check
-        threads = self.threads if m * self.W[0].nbytes >= _SHARED_BYTES else 1
+        threads = self.threads if m * self.W[0].nbytes >= SHARED_BYTES else 1
         job, sums = self._jobs[threads]
         job.run(self.W, self._nothing if x is None else x)
         found: NDArray[Any] = sums[0, :m, :s].copy() if threads == 1 else sums[:, :m, :s].sum(axis=0)
         return found
-
-
-@jit_sums
-def _dots_one(W: Any, start: int, stop: int, i: int, end: int, j: int, sums: Any, q: int) -> None:
-    """sums[i + r, q] += <w_{i+r}, w_j> for r < 4 and i + r < end."""
-    s0 = s1 = s2 = s3 = W.dtype.type(0)
-    last = end - 1
-    w0, w1 = W[i, start:stop], W[min(i + 1, last), start:stop]
-    w2, w3 = W[min(i + 2, last), start:stop], W[min(i + 3, last), start:stop]
-    v = W[j, start:stop]
-    for t in range(np.uintp(v.size)):
-        s0 += np.conj(w0[t]) * v[t]
-        s1 += np.conj(w1[t]) * v[t]
-        s2 += np.conj(w2[t]) * v[t]
-        s3 += np.conj(w3[t]) * v[t]
-    for r, value in enumerate((s0, s1, s2, s3)):
-        if i + r < end:
-            sums[i + r, q] += value
-
-
-@jit_sums
-def _dots_four(W: Any, start: int, stop: int, i: int, end: int, j: int, sums: Any, q: int) -> None:
-    """sums[i + r, q + c] += <w_{i+r}, w_{j+c}> for r, c < 4 and i + r < end."""
-    a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = W.dtype.type(0)
-    c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = W.dtype.type(0)
-    last = end - 1
-    u0, u1 = W[i, start:stop], W[min(i + 1, last), start:stop]
-    u2, u3 = W[min(i + 2, last), start:stop], W[min(i + 3, last), start:stop]
-    v0, v1, v2, v3 = W[j, start:stop], W[j + 1, start:stop], W[j + 2, start:stop], W[j + 3, start:stop]
-    for t in range(np.uintp(u0.size)):
-        a, b, c, d = np.conj(u0[t]), np.conj(u1[t]), np.conj(u2[t]), np.conj(u3[t])
-        e, f, g, h = v0[t], v1[t], v2[t], v3[t]
-        a0 += a * e
-        a1 += a * f
-        a2 += a * g
-        a3 += a * h
-        b0 += b * e
-        b1 += b * f
-        b2 += b * g
-        b3 += b * h
-        c0 += c * e
-        c1 += c * f
-        c2 += c * g
-        c3 += c * h
-        d0 += d * e
-        d1 += d * f
-        d2 += d * g
-        d3 += d * h
-    for r, row in enumerate(((a0, a1, a2, a3), (b0, b1, b2, b3), (c0, c1, c2, c3), (d0, d1, d2, d3))):
-        if i + r < end:
-            for p, value in enumerate(row):
-                sums[i + r, q + p] += value
 
 
 @jit
@@ -158,21 +104,9 @@ def _products(W: Any, start: int, stop: int, first: int, m: int, s: int, sums: A
     k, whole = m - s, s - s % 4
     for i in range(first, m, 4):
         for q in range(0, whole, 4):
-            _dots_four(W, start, stop, i, m, k + q, sums, q)
+            dots_four(W, start, stop, i, m, k + q, sums, q)
         for q in range(whole, s):
-            _dots_one(W, start, stop, i, m, k + q, sums, q)
-
-
-@jit
-def _sum_one(W: Any, start: int, stop: int, m: int, F: Any, q: int, target: Any) -> None:
-    """target += sum_j F[j, q] w_j on a chunk."""
-    last = m - 1
-    for j in range(0, m, 4):
-        f0, f1, f2, f3 = F[j, q], F[j + 1, q], F[j + 2, q], F[j + 3, q]
-        w0, w1 = W[j, start:stop], W[min(j + 1, last), start:stop]
-        w2, w3 = W[min(j + 2, last), start:stop], W[min(j + 3, last), start:stop]
-        for t in range(np.uintp(target.size)):
-            target[t] += f0 * w0[t] + f1 * w1[t] + f2 * w2[t] + f3 * w3[t]
+            dots_one(W, start, stop, i, m, k + q, sums, q)
 
 
 @jit
@@ -201,7 +135,7 @@ def _replace(W: Any, start: int, stop: int, m: int, s: int, F: Any, chunk: Any) 
     size = stop - start
     chunk[:s, :size] = 0
     if s == 1:
-        _sum_one(W, start, stop, m, F, 0, chunk[0, :size])
+        sum_rows(W, start, stop, F[:m, 0], chunk[0, :size])
     else:
         for q in range(0, s, 4):
             chunk[q : q + 4, :size] = 0
@@ -231,21 +165,15 @@ def run_blocks(
         total = sums[thread]
         total[:m, :s] = 0
         length = min(max(_CHUNK_BYTES // (m * x.itemsize), _LEAST_CHUNK), _MOST_CHUNK) // 64 * 64
-        start, end = _cut(n, thread, threads), _cut(n, thread + 1, threads)
+        start, end = cut(n, thread, threads), cut(n, thread + 1, threads)
         while start < end:
             stop = min(start + length, end)
             if words[3]:
                 _replace(x, start, stop, m, s, factors, chunks[thread])
             if words[4]:
-                _sum_one(x, start, stop, m, factors, 0, out[start:stop])
+                sum_rows(x, start, stop, factors[:m, 0], out[start:stop])
             if words[5] != _NONE:
                 _products(x, start, stop, 0 if words[5] == _ALL else m - s, m, s, total)
             start = stop
         number = finish(calls, thread, threads, number) if threads > 1 else 0
     return number == 0
-
-
-@jit
-def _cut(n: int, thread: int, threads: int) -> int:
-    """Where the columns of a thread begin: at a cache line, but for the end."""
-    return n if thread == threads else n * thread // threads // 16 * 16

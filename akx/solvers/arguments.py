@@ -1,0 +1,39 @@
+"""Arguments that several solvers have, checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from akx.errors import ArgumentError
+
+__all__ = ["check_count"]
+
+
+def check_count(
+    name: str, value: Any, default: int = 0, *, least: int = 1, most: int | None = None, auto: bool = False
+) -> int:
+    """An integer argument; the default, at least 1, where it is None.
+
+    Parameters
+    ----------
+    name : str
+        For the message.
+    least, most : int
+        What it may be, both included.
+    auto : bool
+        Whether the message is to name ``"auto"``, which the caller has dealt with.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    if value is None and not auto:
+        return max(default, 1)
+    is_count = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not is_count or value < least or (most is not None and value > most):
+        expected = f"an integer >= {least}" if most is None else f"an integer, {least} .. {most}"
+        expected += ", or 'auto'" if auto else ""
+        raise ArgumentError(f"{name} is out of range", expected=expected, found=repr(value))
+    return int(value)

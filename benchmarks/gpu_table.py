@@ -1,0 +1,118 @@
+"""Render the figures of the GPU as Markdown, into docs/cuda.md between two comment lines.
+
+    python -m benchmarks.gpu_table            rewrite them
+    python -m benchmarks.gpu_table --check    exit code 1 where the page is not what the results say
+
+The figures are those of h100.json and exhaustive_brick_gpu.json in benchmarks/results/; none is typed by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import record
+from benchmarks.gpu import RESULTS
+from benchmarks.solving import replace_block
+
+__all__ = ["main", "powers_table", "search_text", "streams_table"]
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "cuda.md"
+SEARCH = RESULTS.with_name("exhaustive_brick_gpu.json")
+_BASELINES = {"cusparse_alg1": "cuSPARSE 1", "cusparse_alg2": "cuSPARSE 2"}
+
+Json = dict[str, Any]
+
+
+def powers_table(document: Json) -> str:
+    """Microseconds of a step for every matrix and k, beside every baseline; means at the end of each k."""
+    others = sorted({name for one in document["powers"] for name in one["baselines"]} - set(_BASELINES))
+    names = {**_BASELINES, **{name: f"`{name}`" for name in others}}
+    head = ["k", "matrix", *names.values(), "own `sweep`", "tuned", "spread", "over cuSPARSE", "schedule", "tuned in"]
+    rows = [head, ["--:", "---", *["--:"] * (len(names) + 4), "---", "--:"]]
+    for k in sorted({one["k"] for one in document["powers"]}, reverse=True):
+        mine = [one for one in document["powers"] if one["k"] == k]
+        for one in mine:
+            times = [_step(one["baselines"].get(name), k) for name in names] + [_step(one["sweep"], k)]
+            best, took = one["best"], f"{one['tuning_seconds']:.0f} s"
+            gained = f"**{one['speedup']:.2f}**"
+            way = f"`{best['schedule']}`, `{best['variant']}`"
+            rows.append([str(k), one["matrix"], *times, _step(best["seconds"], k), f"{best['spread']:.1%}"])
+            rows[-1] += [gained, way, took]
+        mean = record.geometric_mean([one["speedup"] for one in mine])
+        rows.append([str(k), "*geometric mean*", *[""] * (len(names) + 3), f"**{mean:.2f}**", "", ""])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def streams_table(document: Json) -> str:
+    """The best k of every matrix that was streamed."""
+    lines = ["| matrix | k | streamed products, ms | `stream`, ms | speed-up | bound | of it | chunks |"]
+    lines.append("|---|" + "--:|" * 7)
+    for name in dict.fromkeys(one["matrix"] for one in document["stream"]):
+        best = max((one for one in document["stream"] if one["matrix"] == name), key=lambda one: one["speedup"])
+        share = best["speedup"] / best["bound"]
+        times = f"{best['baseline_seconds'] * 1e3:.2f} | {best['seconds'] * 1e3:.2f}"
+        gained = f"**{best['speedup']:.2f}** | {best['bound']:.2f} | {share:.0%}"
+        lines.append(f"| {name} | {best['k']} | {times} | {gained} | {best['chunks']} |")
+    return "\n".join(lines)
+
+
+def search_text(found: Json) -> str:
+    """What a search of the whole space found, beside the tuner."""
+    share, left = "all" if found["complete"] else f"{found['tried']:,}", sum(found["left_out"].values())
+    tuned, best = found["tuned"], found["best"]
+    schedules = " and ".join(f"`{name}`" for name in found["schedules"])
+    return (
+        f"`{found['matrix']}`, k = {found['k']}, default settings, an empty store of compiled code: `akx tune` took "
+        f"{found['tuning_seconds']:.0f} s and {found['tuning_trials']} trials, and found `{tuned['plan']}`, "
+        f"{tuned['seconds'] * 1e6:.1f} us a call. A search measured {share} of the {found['listed']:,} plans of "
+        f"{schedules} that can be laid out and could win ({left:,} others cannot); the best of them in turns with "
+        f"the tuned plan: `{best['plan']}`, {best['seconds'] * 1e6:.1f} us. The tuned plan takes {found['ratio']:.3f} "
+        "times the best one's time."
+    )
+
+
+def block(document: Json, search: Json | None) -> str:
+    """Everything between the comment lines."""
+    commits = dict.fromkeys(one.get("commit", document["commit"])[:10] for one in document["powers"])
+    origin = f"{document['machine']['gpu']}, cuSPARSE {document['versions']['cusparse']}, float64, one start vector"
+    parts = [
+        f"{origin}; microseconds of a step, medians, the load of the matrix included (commits {', '.join(commits)}).",
+        powers_table(document),
+        "Beyond a budget of a quarter of the matrix, the best of the k tried, over streamed products in the same run:",
+        streams_table(document),
+    ]
+    return "\n\n".join([*parts, *([search_text(search)] if search is not None else [])])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Rewrite or check the page; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_table", description="Figures as Markdown.")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--search", type=Path, default=SEARCH)
+    parser.add_argument("--page", type=Path, default=PAGE)
+    parser.add_argument("--check", action="store_true", help="change nothing; exit code 1 where it is out of date")
+    options = parser.parse_args(arguments)
+    document = record.load(options.results)
+    if document is None:
+        parser.error(f"{options.results} is not there yet: run make gpu-bench where there is a GPU")
+    search = json.loads(options.search.read_text()) if options.search.exists() else None
+    old = options.page.read_text()
+    new = replace_block(old, "gpu", block(document, search))
+    if new != old and not options.check:
+        options.page.write_text(new)
+    if new != old:
+        print(f"{options.page}: {'out of date' if options.check else 'written'}", file=sys.stderr)
+    return 1 if options.check and new != old else 0
+
+
+def _step(seconds: float | None, k: int) -> str:
+    return "" if seconds is None else f"{seconds / k * 1e6:.2f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

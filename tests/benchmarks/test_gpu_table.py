@@ -1,0 +1,57 @@
+"""The GPU's figures in docs/cuda.md are those of the result files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import gpu_table, record
+
+
+@pytest.fixture
+def document() -> dict[str, Any]:
+    found = record.load(gpu_table.RESULTS)
+    assert found is not None
+    return found
+
+
+def cells(text: str, *begin: str) -> list[str]:
+    lines = ([cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines())
+    return next(line for line in lines if tuple(line[: len(begin)]) == begin)
+
+
+def test_the_page_is_what_the_results_say() -> None:
+    assert gpu_table.main(["--check"]) == 0
+
+
+def test_a_row_is_a_step(document: dict[str, Any]) -> None:
+    one = next(e for e in document["powers"] if (e["matrix"], e["k"]) == ("brick", 16))
+    row = cells(gpu_table.powers_table(document), "16", "brick")
+    assert float(row[2]) == pytest.approx(one["baselines"]["cusparse_alg1"] / 16 * 1e6, abs=0.006)
+    assert float(row[5]) == pytest.approx(one["best"]["seconds"] / 16 * 1e6, abs=0.006)
+    assert row[7] == f"**{one['speedup']:.2f}**"
+
+
+def test_the_best_k_of_a_streamed_matrix(document: dict[str, Any]) -> None:
+    best = max((e for e in document["stream"] if e["matrix"] == "shell"), key=lambda e: e["speedup"])
+    row = cells(gpu_table.streams_table(document), "shell")
+    assert row[1] == str(best["k"])
+    assert row[4] == f"**{best['speedup']:.2f}**"
+
+
+def test_a_search_that_is_not_whole_says_so() -> None:
+    found = json.loads(gpu_table.SEARCH.read_text())
+    assert "measured all of" in gpu_table.search_text({**found, "complete": True})
+    assert "measured 12 of" in gpu_table.search_text({**found, "complete": False, "tried": 12})
+
+
+def test_a_page_out_of_date_is_written(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("a\n<!-- gpu:begin -->\n<!-- gpu:end -->\nb\n")
+    assert gpu_table.main(["--page", str(page), "--check"]) == 1
+    assert gpu_table.main(["--page", str(page)]) == 0
+    assert gpu_table.main(["--page", str(page), "--check"]) == 0
+    assert "| 16 | brick |" in page.read_text()
