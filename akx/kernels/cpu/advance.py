@@ -1,7 +1,7 @@
 """Rows of vectors replaced by sums of rows, in one read and one write: the last pass of a communication-avoiding block.
 
-x += C[0] W, and rows q - 1 of W become C[q] W for q = 1, 2, .., all of the old W (m, n). Two short vectors of columns of
-all rows are brought together in scratch, so that each cache line is read once even where the rows lie in the same sets
+x += C[0] W, and rows q - 1 of W become C[q] W for q = 1, 2, .., all of the old W (m, n). Two short vectors of columns
+of all rows are brought together in scratch, so that each cache line is read once even where rows lie in the same sets
 of every cache, as those of 2^k entries do. Four sums of two vectors stay in registers while the rows of W go by; those
 whose four factors are zero are left out. Then the new rows are written.
 
