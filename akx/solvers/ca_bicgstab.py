@@ -46,6 +46,7 @@ from akx.solvers.arguments import check_count
 from akx.solvers.bases import basis_from_ritz, check_basis
 from akx.solvers.bicgstab import NOISE, Recurrence, iterate
 from akx.solvers.bicgstab_block import Coordinates, ritz_values
+from akx.solvers.chosen import tuned_or
 from akx.solvers.folding import solve_with
 from akx.solvers.system import Answer, make_system
 
@@ -92,7 +93,7 @@ def ca_bicgstab(
         Called with x after each block of up to s steps.
     s : int or ``"auto"``
         Most steps for each pass over the matrix, at least 1; its bases are of degree 2s. Lowered by itself where the
-        basis is too ill-conditioned; never more than 15.
+        basis is too ill-conditioned; never more than 15. ``"auto"``: as tuned for the matrix, else 4.
     basis : str
         ``"newton"`` (and ``"auto"``), ``"chebyshev"`` or ``"monomial"``.
     plan : Plan, optional
@@ -117,6 +118,8 @@ def ca_bicgstab(
     check_basis(basis)
     system = make_system("ca_bicgstab", A, b, x0, rtol=rtol, atol=atol, callback=callback, threads=threads, db=db)
     most = check_count("maxiter", maxiter, 10 * system.n, least=0)
+    if s == "auto" and plan is None:
+        steps = tuned_or(steps, "ca_bicgstab", system, basis)
     state = Recurrence(system)
     return iterate(state, most, _Blocks(state, steps, basis, plan).advance, return_stats=return_stats)
 

@@ -50,6 +50,7 @@ from akx.solvers.arguments import check_count
 from akx.solvers.bases import check_basis
 from akx.solvers.ca_cg_block import Shifts, block_steps
 from akx.solvers.cg import Steps, first_residual
+from akx.solvers.chosen import tuned_or
 from akx.solvers.folding import solve_with
 from akx.solvers.stopping import Claims
 from akx.solvers.system import Answer, System, make_system
@@ -104,7 +105,8 @@ def ca_cg(
     callback : callable, optional
         Called as ``callback(xk)`` after each block of s steps, and after each ordinary step.
     s : int or ``"auto"``
-        Most steps for each pass over the matrix, 1 to 20, by default 4; fewer while rounding errors ask for it.
+        Most steps for each pass over the matrix, 1 to 20; fewer while rounding errors ask for it. ``"auto"``: as tuned
+        for the matrix (:func:`akx.solvers.tune_for`), else 4.
     basis : str
         ``"chebyshev"`` (and ``"auto"``), ``"newton"`` or ``"monomial"``.
     plan : Plan, optional
@@ -141,6 +143,8 @@ def ca_cg(
     check_basis(basis)
     system = make_system("ca_cg", A, b, x0, rtol=rtol, atol=atol, callback=callback, threads=threads, db=db)
     limit = check_count("maxiter", maxiter, 10 * system.n, least=0)
+    if s == "auto" and plan is None:
+        most = tuned_or(most, "ca_cg", system, basis)
     return _Solve(system, most, basis, plan).run(limit, return_stats)
 
 
