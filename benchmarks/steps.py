@@ -7,8 +7,8 @@
 A step is one product of cg and gmres (restarted after 30), two of bicgstab. Its time is the slope between a short and a
 long solve of the same system, so that what is paid once is left out: setup, the first steps of a communication-avoiding
 solver, the last residual. Contestants take turns, forwards and backwards, and a figure is the median of the rounds, a
-ratio the median of the ratios of each round. Plans are tuned first, into a database of their own (``--db``), the matrix
-powers of a communication-avoiding solver for it (:func:`akx.tuner.tune_for`), single products for the classic ones.
+ratio the median of the ratios of each round. Plans are tuned first, into a database of their own (``--db``): s and the
+matrix powers of a communication-avoiding solver (:func:`akx.solvers.tune_for`), single products for the classic ones.
 
 For cg the gallery's matrices that are positive definite as they are; for gmres and bicgstab their nonsymmetric versions
 and those that are not symmetric: the upper triangle times 1.2 and the lower one times 0.8.
@@ -96,20 +96,12 @@ def cpu_contestants(method: str, A: Any, b: Any, *, threads: int, db: Path, seco
     """akx's classic and communication-avoiding solver with tuned plans, and SciPy's."""
     matrix = Matrix.from_any(A)
     tune(matrix, 1, threads=threads, seconds=seconds, db=db, backend="cpu")
-    s = _tune_powers(matrix, method, threads=threads, db=db, seconds=seconds)
+    akx.solvers.tune_for(matrix, f"ca_{method}", threads=threads, seconds=5 * seconds, db=db)
     return [
         Contestant(method, "akx", _ours(method, matrix, b, threads=threads, db=db)),
-        Contestant(f"ca_{method}", "akx", _ours(f"ca_{method}", matrix, b, threads=threads, db=db, **s)),
+        Contestant(f"ca_{method}", "akx", _ours(f"ca_{method}", matrix, b, threads=threads, db=db)),
         Contestant(method, "SciPy", _scipys(method, A, b)),
     ]
-
-
-def _tune_powers(matrix: Matrix, method: str, *, threads: int, db: Path, seconds: float) -> Json:
-    """Tune the matrix powers of a communication-avoiding solver; the arguments that it then needs."""
-    s, basis, vectors = {"cg": (4, "chebyshev", 1), "gmres": (6, "newton", 1), "bicgstab": (4, "newton", 2)}[method]
-    k = 2 * s if method == "bicgstab" else s
-    tune(matrix, k, basis=basis, start_vectors=vectors, threads=threads, seconds=seconds, db=db, backend="cpu")
-    return {"s": s}
 
 
 def _ours(name: str, A: Any, b: Any, **options: Any) -> Callable[[int], tuple[float, int, Json]]:
@@ -233,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--method", action="append", choices=METHODS, help="cg and gmres by default")
     parser.add_argument("--backend", choices=sorted(BACKENDS), default="cpu")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=30.0, help="for tuning, of each plan")
+    parser.add_argument("--seconds", type=float, default=12.0, help="for tuning, of each plan")
     parser.add_argument("--rounds", type=int, default=_ROUNDS)
     parser.add_argument("--db", type=Path, help="where tuned plans are kept; a new one by default")
     parser.add_argument("--table", action="store_true", help="measure nothing")

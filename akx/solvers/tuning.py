@@ -1,11 +1,11 @@
 """Tuning for a solver: the s whose steps are shortest, with a tuned plan for its matrix powers.
 
 For each s that may do, the matrix powers of a block are tuned, with the number of start vectors that the solver has,
-and then a step of the solver is timed: matrix powers, vector work, small matrices and all. What a basis of s steps loses
-to rounding errors is in that time, as the solver itself lowers s, or ends blocks early, on this matrix. All take turns;
-the time of a step is the slope between a short and a long solve, of a random right-hand side. Within 3 % the smaller s
-is taken. On a GPU the time is that of the tuned matrix powers and of the vector work's bytes at the measured bandwidth,
-for as many steps as the same blocks make on the host.
+and then a step of the solver is timed: matrix powers, vector work, small matrices and all. What a basis of s steps
+loses to rounding errors is in that time, as the solver itself lowers s, or ends blocks early, on this matrix. All take
+turns; the time of a step is the slope between a short and a long solve, of a random right-hand side. Within 3 % the
+smaller s is taken. On a GPU the time is that of the tuned matrix powers and of the vector work's bytes at the measured
+bandwidth, for as many steps as the same blocks make on the host.
 """
 
 from __future__ import annotations
