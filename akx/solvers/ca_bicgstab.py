@@ -54,6 +54,7 @@ from akx.solvers.arguments import check_count
 from akx.solvers.bases import basis_from_ritz, check_basis
 from akx.solvers.bicgstab import NOISE, Recurrence, iterate
 from akx.solvers.bicgstab_block import Coordinates, ritz_values
+from akx.solvers.chosen import tuned_or
 from akx.solvers.folding import solve_with
 from akx.solvers.system import Answer, make_system
 
@@ -101,7 +102,7 @@ def ca_bicgstab(
         Called with x after each block of up to s steps.
     s : int or ``"auto"``
         Most steps for each pass over the matrix, at least 1; its bases are of degree 2s. Lowered by itself where the
-        basis is too ill-conditioned; never more than 15.
+        basis is too ill-conditioned; never more than 15. ``"auto"``: as tuned for the matrix, else 4.
     basis : str
         ``"chebyshev"`` (and ``"auto"``), ``"newton"`` or ``"monomial"``.
     plan : Plan, optional
@@ -128,6 +129,8 @@ def ca_bicgstab(
         "ca_bicgstab", A, b, x0, rtol=rtol, atol=atol, callback=callback, threads=threads, db=db, backend=backend
     )
     most = check_count("maxiter", maxiter, 10 * system.n, least=0)
+    if s == "auto" and plan is None:
+        steps = tuned_or(steps, "ca_bicgstab", system, basis)
     state = Recurrence(system)
     return iterate(state, most, _Blocks(state, steps, basis, plan).advance, return_stats=return_stats)
 
