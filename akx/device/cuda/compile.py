@@ -56,10 +56,9 @@ def load(source: Path, macros: Mapping[str, int | str], *, device: CudaDevice, o
     arguments = options_for(macros, options)
     found = _modules.get((source, arguments, device.arch))
     if found is None:
-        kept = store_folder() / f"{_key(source, arguments, device.arch)}.cubin"
-        try:
-            cubin = kept.read_bytes()
-        except OSError:
+        kept = store_folder() / f"{_key(source, arguments, device.arch)}.kernel"
+        cubin = _kept(kept)
+        if cubin is None:
             cubin = compile_cubin(source, arguments, device.arch)
             _keep(kept, cubin)
         found = _modules[source, arguments, device.arch] = Module(cubin, source.name)
@@ -125,13 +124,23 @@ def _texts(source: Path) -> Iterator[Path]:
     yield from sorted(source.parent.glob("*.cuh"))
 
 
+def _kept(path: Path) -> bytes | None:
+    """The machine code in a file of the store; None where there is none, or it is not what was written."""
+    try:
+        text = path.read_bytes()
+    except OSError:
+        return None
+    size = hashlib.sha256().digest_size
+    return text[size:] if hashlib.sha256(text[size:]).digest() == text[:size] else None
+
+
 def _keep(path: Path, cubin: bytes) -> None:
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(cubin)
+                file.write(hashlib.sha256(cubin).digest() + cubin)
             os.replace(name, path)
         except OSError:
             os.unlink(name)

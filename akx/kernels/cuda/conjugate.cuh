@@ -163,7 +163,7 @@ __device__ __forceinline__ void block_of_steps(u64 n, const T *W, u32 s, const T
                                                typename Wide<T>::type *partial, u32 *counter, double *state,
                                                typename Wide<T>::type *F, double *ring, u32 slots, u32 size) {
     typedef typename Wide<T>::type S;
-    extern __shared__ __align__(16) unsigned char raw[];
+    AKX_DYNAMIC_SHARED(raw);
     const u32 m = 2 * s + 1;
     const Pairs<TILE, TILE> pairs = {m, 0, m, true};
     S *sums = reinterpret_cast<S *>(raw);

@@ -127,7 +127,7 @@ __device__ __forceinline__ bool products_for(u64 n, const T *W, u32 k, u32 s, u3
                                              typename Wide<T>::type *partial, u32 *counter,
                                              Factors<typename Wide<T>::type> &f) {
     typedef typename Wide<T>::type S;
-    extern __shared__ __align__(16) unsigned char raw[];
+    AKX_DYNAMIC_SHARED(raw);
     S *sums = reinterpret_cast<S *>(raw);
     const Pairs<TI, TJ> pairs = {k + s, k, s, false};
     if (!products<T, TI, TJ>(n, W, pairs, width, shift, sums, reinterpret_cast<T *>(raw), partial, counter)) return false;

@@ -13,6 +13,10 @@
 #pragma once
 #include "common.cuh"
 
+#ifndef AKX_DYNAMIC_SHARED
+#define AKX_DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
+#endif
+
 template <class T> struct Wide { typedef double type; };
 template <> struct Wide<cfloat> { typedef cdouble type; };
 template <> struct Wide<cdouble> { typedef cdouble type; };
@@ -138,6 +142,7 @@ template <int TI, int TJ> struct Pairs {
 // ring of STAGES, so that some are on their way while one is worked on.
 #define AKX_STAGES 4
 
+#ifndef AKX_ON_HOST
 // Queue a copy of one number from global to shared memory; both addresses are multiples of its size.
 template <class T> __device__ __forceinline__ void bring(T *to, const T *from) {
     const u32 place = u32(__cvta_generic_to_shared(to));
@@ -148,6 +153,7 @@ __device__ __forceinline__ void end_of_chunk() { asm volatile("cp.async.commit_g
 template <int LEFT> __device__ __forceinline__ void wait_for_chunk() {
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 }
+#endif
 
 // The sums of all tiles of the launch in `sums` (shared memory, groups x tiles x TI x TJ), in the last block only,
 // which is told so. The block has `width` x groups warps, width being the number of tiles, or less where there are many
@@ -272,7 +278,7 @@ __device__ __forceinline__ void all_products(u64 n, const T *W, Pairs<TI, TJ> pa
                                              u32 shift, typename Wide<T>::type *partial, u32 *counter,
                                              typename Wide<T>::type *found) {
     typedef typename Wide<T>::type S;
-    extern __shared__ __align__(16) unsigned char room[];
+    AKX_DYNAMIC_SHARED(room);
     S *sums = reinterpret_cast<S *>(room);
     if (!products<T, TI, TJ>(n, W, pairs, width, shift, sums, reinterpret_cast<T *>(room), partial, counter)) return;
     for (u32 e = threadIdx.x; e < pairs.m * pairs.s; e += blockDim.x)
@@ -287,7 +293,7 @@ __device__ __forceinline__ void all_products(u64 n, const T *W, Pairs<TI, TJ> pa
 template <class T, int Q>
 __device__ __forceinline__ void mix(u64 n, const T *W, u32 m, const typename Wide<T>::type *F, T *x, T *y, u32 added,
                                     const double *active) {
-    extern __shared__ __align__(16) unsigned char room[];
+    AKX_DYNAMIC_SHARED(room);
     T *factor = reinterpret_cast<T *>(room);
     if (active != nullptr && *active == 0.0) return;
     for (u32 e = threadIdx.x; e < (m + 7) / 8 * 8 * Q; e += blockDim.x) {
