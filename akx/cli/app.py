@@ -67,6 +67,12 @@ class SolverBasisName(StrEnum):
     CHEBYSHEV = "chebyshev"
 
 
+class TunedSolverName(StrEnum):
+    CA_CG = "ca-cg"
+    CA_GMRES = "ca-gmres"
+    CA_BICGSTAB = "ca-bicgstab"
+
+
 class DtypeName(StrEnum):
     FLOAT32 = "float32"
     FLOAT64 = "float64"
@@ -148,6 +154,10 @@ def tune(
     threads: Threads = None,
     db: Database = None,
     retune: Annotated[bool, typer.Option("--retune", help="Measure again even where a plan is known.")] = False,
+    solver: Annotated[
+        TunedSolverName | None,
+        typer.Option("--for", help="Tune the steps per pass of a solver, which then takes them by itself."),
+    ] = None,
     variable: Variable = None,
     memory_budget: MemoryBudget = None,
     fraction: Fraction = None,
@@ -170,6 +180,7 @@ def tune(
         variable=variable,
         memory_budget=memory_budget,
         fraction=fraction,
+        solver=None if solver is None else solver.value,
     )
     return run_tune(request, as_json=as_json)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from akx.cli.guard import EXIT_INTERRUPTED
 from akx.cli.load import check_amount, check_powers, check_seconds, load_matrix, matrix_name, open_database
 from akx.cli.output import data_console, emit_json, note, status_console
+from akx.errors import ArgumentError
 from akx.report.text import duration, ratio, share
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class TuneRequest:
     variable: str | None = None
     memory_budget: str | None = None
     fraction: float | None = None
+    solver: str | None = None
 
 
 def run_tune(request: TuneRequest, *, as_json: bool) -> int:
@@ -46,6 +48,8 @@ def run_tune(request: TuneRequest, *, as_json: bool) -> int:
     check_seconds(request.seconds)
     from akx.tuner import tune
 
+    if request.solver is not None:
+        return _run_tune_for(request, as_json=as_json)
     database = open_database(request.db)
     matrix = load_matrix(request.file, dtype=request.dtype, variable=request.variable)
     with progress(as_json=as_json) as report:
@@ -73,6 +77,36 @@ def run_tune(request: TuneRequest, *, as_json: bool) -> int:
     if result.interrupted:
         note("interrupted: this is the best plan so far; run the same command with --retune to search on")
         return EXIT_INTERRUPTED
+    return 0
+
+
+def _run_tune_for(request: TuneRequest, *, as_json: bool) -> int:
+    """``--for``: the steps per pass of a solver, each with tuned matrix powers."""
+    for option, value in (("--memory-budget", request.memory_budget), ("--fraction", request.fraction)):
+        if value is not None:
+            raise ArgumentError(f"{option} is not for a solver", hint="leave it out with --for")
+    from akx.solvers import tune_for
+
+    assert request.solver is not None
+    matrix = load_matrix(request.file, dtype=request.dtype, variable=request.variable)
+    with progress(as_json=as_json) as report:
+        found = tune_for(
+            matrix,
+            request.solver,
+            backend="cpu" if request.backend == "auto" else request.backend,
+            threads=request.threads,
+            seconds=request.seconds,
+            db=open_database(request.db),
+            retune=request.retune,
+            name=matrix_name(request.file),
+            callback=report,
+        )
+    if as_json:
+        emit_json(found.to_json())
+    else:
+        from akx.report.solvers import print_solver_tuning
+
+        print_solver_tuning(found, request.file, data_console())
     return 0
 
 

@@ -17,8 +17,21 @@ from akx.solvers.ca_gmres import ca_gmres
 from akx.solvers.cg import cg
 from akx.solvers.gmres import gmres
 from akx.solvers.stats import SolveStats
+from akx.solvers.tuning import SolverTuning, tune_for
 
-__all__ = ["SOLVERS", "SolveStats", "bicgstab", "ca_bicgstab", "ca_cg", "ca_gmres", "cg", "gmres", "solve"]
+__all__ = [
+    "SOLVERS",
+    "SolveStats",
+    "SolverTuning",
+    "bicgstab",
+    "ca_bicgstab",
+    "ca_cg",
+    "ca_gmres",
+    "cg",
+    "gmres",
+    "solve",
+    "tune_for",
+]
 
 #: Solvers by name, the classic one of each family before the communication-avoiding one.
 SOLVERS: dict[str, Callable[..., Any]] = {

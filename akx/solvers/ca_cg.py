@@ -1,33 +1,36 @@
 """Communication-avoiding conjugate gradients: s steps for each pass over the matrix and each reduction.
 
-For A Hermitian positive definite. After m steps the next s iterates lie in x_m + span W with the rows
+For A Hermitian positive definite. A block of s steps begins with r, the s directions before, P = [p_1 .. p_s] with
+<p_i, A p_j> = 1 for i = j and 0 else, and their images A P (Chronopoulos and Gear 1989):
 
-    W = [p_0(A) p, p_0(A) r, p_1(A) p, p_1(A) r, ..., p_{s-1}(A) r, p_s(A) p],   2 s + 1 of them,
+    1.  V = [p_0(A) r, .., p_s(A) r] by matrix powers, A V_s^T = V^T B        one pass over A
+    2.  inner products of A P and V with A P and V                             one reduction
+    3.  v_0 .. v_{s-1} made A-orthonormal to P and each other, one after another, in coordinates: the new P = V_s^T u +
+        P^T q and, by B, A P = V^T B u + (A P)^T q; x += P^T l and r -= (A P)^T l with l_i = <p_i, r>
+    4.  x, r, P and A P from their coordinates                                 one pass over all
 
-which one pass over the matrix makes from p and r. In coordinates q of W, p = W^T p' and so on, a product with A is one
-with a small matrix T, the basis' recurrence written out, and an inner product one with the Gram matrix G = conj(W) W^T:
+Step j of the block is a step of CG: p_j spans its direction. Unlike the form with two start vectors (Hoemmen 2010),
+there is one product a step, as in the classic method, and the matrix is read once for s of them.
 
-    1.  W by matrix powers,  G                                      one pass over A, one reduction
-    2.  p' = e_0,  r' = e_1,  x' = 0,  gamma = G[1, 1]
-    3.  s times:  alpha = gamma / <p', T p'>_G,  x' += alpha p',  r' -= alpha T p',
-                  gamma' = <r', r'>_G,  beta = gamma' / gamma,  p' = r' + beta p'
-    4.  x += W^T x',  r = W^T r',  p = W^T p'                       one pass over W
+Memory moved for s steps, in vectors of n words: the matrix once, s + 1 written by the powers, 2 s + 1 read for inner
+products, 3 s + 2 read and 2 s + 2 written in step 4: about 9 for each step, where the classic method moves 10 and the
+product's 2, and the matrix, every time. With two start vectors they are 6, but products are two a step, and a block of
+the matrix in cache has to be gone through for each.
 
-Memory moved for s steps, in vectors of n words: the matrix once, 2 s + 2 written by the powers, 2 s + 1 read for G,
-2 s + 2 read and 3 written in step 4: about 6 for each step, where the classic method moves 10 and the product's 2, and
-the matrix, every time. The products are 2 s for s steps: where arithmetic and not memory is the limit that is what a
-step costs. On two cores of a (shared, busy) EPYC VM, with plans that were not tuned and s = 8, a step took 8.3 ms where
-one of CG took 6.8 (9-point, 1000 x 1000) and 9.2 where it took 5.4 (shell): there CG is the faster.
+A P is never computed from P: errors of the recurrence stay. They are looked for in <p_i, A p_j> every few blocks. Where
+they are more than a few thousand eps, A P is made anew by s products, and blocks are stricter from then on. (To keep
+p_s alone of P, from which the others follow, would move 2 vectors less for each step. It lost the accuracy: x no longer
+went with r, and steps on the real matrices were up to 3 times those of CG.)
 
 The first steps are ordinary ones. Their alpha and beta are the Lanczos matrix, whose Ritz values give the basis; as
-more steps are made the estimate is renewed, at no cost. The inner products of step 3 carry a rounding error of eps
-times the sum of their terms' moduli: where that is too large a share of the value the block ends with the step before,
-and where blocks keep ending early s is halved, and doubled again after good ones (Carson's adaptive s, with the bound
-computed rather than estimated). The distance of the residual of the recurrence from the true one is bounded on the way,
-and when it is a share sqrt(eps) of the residual, the true one replaces it while that still changes nothing else.
+more steps are made the estimate is renewed, at no cost. Where too little is left of a v_j the block ends with the step
+before, and where blocks keep ending early s is halved, and raised again after good ones (Carson's adaptive s). The
+distance of the residual of the recurrence from the true one is bounded on the way, and when it is a share sqrt(eps) of
+the residual, the true one replaces it while that still changes nothing else.
 
-Source: M. Hoemmen, Communication-avoiding Krylov subspace methods, thesis, Berkeley 2010, ch. 5; E. Carson,
-Communication-avoiding Krylov subspace methods in theory and practice, thesis, Berkeley 2015, alg. 12, sec. 5.2 and 6.1;
+Source: A. Chronopoulos, C. W. Gear, s-step iterative methods for symmetric linear systems, J. Comput. Appl. Math. 25
+(1989); M. Hoemmen, Communication-avoiding Krylov subspace methods, thesis, Berkeley 2010, ch. 5; E. Carson,
+Communication-avoiding Krylov subspace methods in theory and practice, thesis, Berkeley 2015, sec. 5.2 and 6.1;
 H. van der Vorst, Q. Ye, Residual replacement strategies for Krylov subspace iterative methods, SIAM J. Sci. Comput. 22
 (2000).
 """
@@ -46,8 +49,9 @@ from akx.plan import Plan, check_plan
 from akx.solvers.arguments import check_count
 from akx.solvers.bases import check_basis
 from akx.solvers.ca_cg_ahead import BlocksAhead
-from akx.solvers.ca_cg_block import Block, Shifts, block_steps, recurrence_matrix
+from akx.solvers.ca_cg_block import Shifts, block_steps
 from akx.solvers.cg import Steps, first_residual
+from akx.solvers.chosen import tuned_or
 from akx.solvers.folding import solve_with
 from akx.solvers.stopping import Claims
 from akx.solvers.system import Answer, System, make_system
@@ -55,11 +59,15 @@ from akx.solvers.system import Answer, System, make_system
 __all__ = ["ca_cg"]
 
 #: s of "auto", and the most that is accepted; the basis of "auto".
-_AUTO, _MOST, _AUTO_BASIS = 8, 30, "chebyshev"
+_AUTO, _MOST, _AUTO_BASIS = 4, 20, "chebyshev"
 #: Ordinary steps at the beginning, for each of the s.
 _FIRST = 2
-#: Fewest steps for which a block is worth its two products a step; below, steps are ordinary.
-_LEAST = 3
+#: Fewest steps for which a block is worth its vector work; below, steps are ordinary.
+_LEAST = 2
+#: Blocks after which the directions' images are looked at, and the multiple of eps by which they may be wrong.
+_LOOK, _WRONG = 8, 4096
+#: Most that blocks get stricter about what they trust, four times each time that images were wrong.
+_STRICT = 16.0
 #: Blocks in a row without an early end, after which s is doubled.
 _GOOD = 6
 
@@ -99,11 +107,12 @@ def ca_cg(
     callback : callable, optional
         Called as ``callback(xk)`` after each block of s steps, and after each ordinary step.
     s : int or ``"auto"``
-        Most steps for each pass over the matrix, 1 to 30, by default 8; fewer while rounding errors ask for it.
+        Most steps for each pass over the matrix, 1 to 20; fewer while rounding errors ask for it. ``"auto"``: as tuned
+        for the matrix (:func:`akx.solvers.tune_for`), else 4.
     basis : str
         ``"chebyshev"`` (and ``"auto"``), ``"newton"`` or ``"monomial"``.
     plan : Plan, optional
-        For the matrix powers of s steps; by default as for :class:`akx.MatrixPowers`, for two start vectors.
+        For the matrix powers of s steps; by default as for :class:`akx.MatrixPowers`.
     threads, db
         As for :class:`akx.MatrixPowers`.
     backend : str
@@ -143,6 +152,8 @@ def ca_cg(
     if system.on_device:
         kind = _AUTO_BASIS if basis == "auto" else basis
         return BlocksAhead(system, 8 if s == "auto" and plan is None else most, kind, plan).run(limit, return_stats)
+    if s == "auto" and plan is None:
+        most = tuned_or(most, "ca_cg", system, basis)
     return _Solve(system, most, basis, plan).run(limit, return_stats)
 
 
@@ -157,14 +168,20 @@ def _steps_of(s: Any, plan: Plan | None) -> int:
 
 
 class _Solve:
-    """One solve: V = [p, w, r, x] for ordinary steps; W (2 s + 2, n) for blocks, its first rows p and r."""
+    """One solve: V = [p, w, r, x] for ordinary steps; W = [P, A P, v_0 .. v_s], 3 s + 1 rows, for blocks, v_0 = r.
+
+    The newest of the directions are last; `have` of them are there, and the rows before these are zero.
+    """
 
     def __init__(self, system: System, most: int, kind: str, plan: Plan | None) -> None:
         self.system, self.stats = system, system.stats
         self.work = VectorWork(system.dtype, system.threads)
         self.V = system.rows(4)
         self.W = system.rows(0)
-        self.in_block = False  # whether p and r are in W
+        self.in_block = False  # whether r is in W
+        self.have, self.whole = 0, True  # `whole`: these are all since r itself was the direction
+        self.length = 0.0  # what x moved along the newest direction
+        self.since = 0  # blocks since the images of directions were looked at
         self.steps = Steps(system, self.V)
         self.claims = Claims(system)
         self.most = self.s = most
@@ -172,7 +189,8 @@ class _Solve:
         self.shifts = Shifts(_AUTO_BASIS if kind == "auto" else kind, real=system.dtype.kind != "c")
         self.good, self.patience = 0, _GOOD
         self.eps = float(np.finfo(system.dtype).eps)
-        self.drift, self.replaced = 0.0, 0
+        self.drift, self.replaced, self.renewed = 0.0, 0, 0
+        self.care = 1.0
         self.stats.basis = self.shifts.kind
 
     def run(self, limit: int, return_stats: bool) -> Answer:
@@ -185,7 +203,10 @@ class _Solve:
         info, reason = max(limit, 1), "the steps ran out"
         why = steps.begin(norm)
         while not why and stats.iterations < limit:
-            why = self._ordinary() if stats.iterations < ordinary or self.s == 1 else self._block(limit)
+            if stats.iterations >= ordinary and self.s > 1 and (self.whole or self.have >= self.s):
+                why = self._block(limit)
+            else:
+                why = self._ordinary(keep=self.s > 1 and stats.iterations >= ordinary - self.s)
             if not why and steps.norm <= system.target:
                 if self.claims.check(V[3], V[1], steps.norm):
                     info, reason = 0, "converged"
@@ -195,77 +216,140 @@ class _Solve:
                     break
                 V[2] = V[1]
                 self.in_block, self.drift = False, 0.0
+                self._forget(whole=True)
                 self.shifts.close()
                 why = steps.begin(self.claims.true)
         if why:
             info, reason = -1, "breakdown: " + why
-        if self.replaced:
-            stats.notes.append(f"residual replaced {self.replaced} times before it could drift away")
+        for times, what in ((self.replaced, "residual replaced"), (self.renewed, "images of directions made anew")):
+            if times:
+                stats.notes.append(f"{what} {times} times before it could drift away")
         iterations = stats.iterations
         return system.finish(V[3], info=info, reason=reason, iterations=iterations, return_stats=return_stats)
 
-    def _ordinary(self) -> str:
-        """One step as the classic method does it."""
+    def _forget(self, *, whole: bool) -> None:
+        """The directions before are of no use any more; `whole`: the next one is r."""
+        self.have, self.whole = 0, whole
+        self.W[: 2 * self._slots] = 0
+
+    @property
+    def _slots(self) -> int:
+        """Directions that W has room for."""
+        return len(self.W) // 3
+
+    def _room(self) -> None:
+        """Rows for blocks of s steps, what is in W included."""
+        s, old, before = self.s, self.W, self._slots
+        if before == s:
+            return
+        self.W = self.system.rows(3 * s + 1)
+        self.W[: 2 * s] = 0
+        self.whole = self.whole and self.have <= s
+        self.have = min(self.have, s)
+        for j in range(1, self.have + 1):
+            self.W[s - j], self.W[2 * s - j] = old[before - j], old[2 * before - j]
         if self.in_block:
-            self.V[0], self.V[2] = self.W[0], self.W[1]
+            self.W[2 * s] = old[2 * before]
+
+    def _ordinary(self, *, keep: bool) -> str:
+        """One step as the classic method does it; `keep` its direction for a block to come."""
+        steps, V = self.steps, self.V
+        if self.in_block:
+            V[2] = self.W[2 * self._slots]
+            V[0] = V[2]
+            if self.have:  # the direction that CG has now: r + beta p, from the newest one as x moved along it
+                V[0] += np.asarray(steps.norm**2 / np.conj(self.length), V.dtype) * self.W[self._slots - 1]
             self.in_block = False
-            self.steps.resume(float(np.linalg.norm(self.V[2])))
-        begun = len(self.steps.alphas)
-        why = self.steps.step()
-        if len(self.steps.alphas) <= begun:
+            steps.resume(steps.norm)
+        s = self.s
+        if keep:
+            self._room()
+            with self.stats.phase("vectors"):
+                for j in [*range(s - 1), *range(s, 2 * s - 1)]:
+                    self.W[j] = self.W[j + 1]
+                self.W[s - 1] = V[0]
+        begun, norm = len(steps.alphas), steps.norm
+        why = steps.step()
+        if len(steps.alphas) <= begun:
+            self._forget(whole=False)
             self.shifts.close()
         elif not why:
-            self.shifts.add(self.steps.alphas[-1:], self.steps.betas[-1:])
-            if self.s < self.most:
-                self._count(1)
+            alpha = steps.alphas[-1]
+            self.shifts.add(steps.alphas[-1:], steps.betas[-1:])
+            if keep:
+                with self.stats.phase("vectors"):
+                    np.multiply(self.W[s - 1], np.sqrt(alpha) / norm, out=self.W[s - 1])
+                    np.multiply(V[1], np.sqrt(alpha) / norm, out=self.W[2 * s - 1])
+                self.whole = self.whole and self.have < s
+                self.have, self.length = min(self.have + 1, s), np.sqrt(alpha) * norm
+        if not keep and self.have + self.whole:
+            self._forget(whole=False)
+        if not why and self.s == 1 < self.most:
+            self._count(1)
         return why
 
     def _block(self, limit: int) -> str:
         """Up to s steps by one pass over the matrix; why there can be no more, or nothing."""
         system, stats, s, V = self.system, self.stats, self.s, self.V
-        m = 2 * s + 1
-        if len(self.W) != m + 1:
-            start = (self.W[0], self.W[1]) if self.in_block else (V[0], V[2])
-            self.W = system.rows(m + 1)
-            self.W[0], self.W[1] = start
-        elif not self.in_block:
-            self.W[0], self.W[1] = V[0], V[2]
-        self.in_block = True
+        self._room()
         W, basis = self.W, self.shifts.basis(s)
-        # 1. both bases in one pass, and one reduction
-        system.powers(W[:2], W.reshape(s + 1, 2, -1), basis, self.plan if s == self.most else None)
-        with stats.phase("vectors"):
-            G = self.work.gram(W[:m])
-        # 2. and 3. the steps in coordinates
+        if not self.in_block:
+            W[2 * s] = V[2]
+        self.in_block = True
+        # 1. the basis in one pass
+        system.powers(W[2 * s : 2 * s + 1], W[2 * s :, None], basis, self.plan if s == self.most else None)
+        # 2. one reduction
+        G, E, e = self._products()
+        # 3. the steps in coordinates
         with stats.phase("small"):
             most = min(s, limit - stats.iterations) if np.isfinite(G).all() else 0
-            T = recurrence_matrix(basis, G.dtype)
-            found = block_steps(G, T, most, system.target, self.eps)
-        stats.s.append(found.made)
+            found = block_steps(G, basis.matrix(), most, system.target, self.care, E, e)
+        stats.s.append(s)
         if found.made == 0:
             self._count(0)
-            return self._ordinary()
+            return self._ordinary(keep=self.s > 1)
         # 4. back to vectors
         with stats.phase("vectors"):
-            self.work.advance(found.C, W[:m], V[3])
+            C = found.rows()
+            self.work.advance(C, W, V[3])
         stats.iterations += found.made
         stats.residuals += found.norms.tolist()
         self.shifts.add(found.alphas, found.betas)
+        self.whole = self.whole and self.have + found.made <= s
+        self.have, self.length = min(self.have + found.made, s), found.lengths[-1]
         self.steps.norm = float(found.norms[-1])
-        self._watch(found, G)
+        self._watch(C[:, s:], G)
         system.tell(V[3])
         self._count(found.made if found.made < most else s)
         return self.steps.grown()
 
-    def _watch(self, found: Block, G: NDArray[Any]) -> None:
+    def _products(self) -> tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any] | None]:
+        """Inner products of A P and V; now and then of P with A P and r as well, where A P is found out to be wrong."""
+        s, W, have = self.s, self.W, self.have
+        self.since = (self.since + 1) % _LOOK
+        with self.stats.phase("vectors"):
+            G = self.work.gram(W if self.since == 0 else W[s:])
+        if self.since:
+            return G, None, None
+        wrong = np.abs(G[s - have : s, 2 * s - have : 2 * s] - np.eye(have)).max(initial=0.0)
+        if wrong > _WRONG * self.eps and np.isfinite(G).all():
+            for j in range(s - have, s):
+                self.system.product(W[j], W[s + j])
+            self.renewed += 1
+            self.care = min(_STRICT, 4 * self.care)
+            with self.stats.phase("vectors"):
+                G = self.work.gram(W)
+        return G[s:, s:], G[:s, s : 2 * s], G[:s, 2 * s]
+
+    def _watch(self, C: NDArray[Any], G: NDArray[Any]) -> None:
         """Bound how far the residual has drifted from b - A x; replace it where that is sqrt(eps) of its norm.
 
         Rounding x and r in step 4 changes b - A x - r by eps times the moduli of what is added up (van der Vorst and Ye
         2000, sec. 3; Carson 2015, sec. 5.2), sizes of the rows of W being the roots of G's diagonal.
         """
         norm, before = self.steps.norm, self.drift
-        moduli = np.abs(found.C) @ np.sqrt(np.abs(G.diagonal().real))
-        self.drift += self.eps * float(self.shifts.largest * moduli[0] + moduli[2])
+        moduli = np.abs(C[[0, -1]]) @ np.sqrt(np.abs(G.diagonal().real))
+        self.drift += self.eps * float(self.shifts.largest * moduli[0] + moduli[1])
         limit = np.sqrt(self.eps) * norm
         if norm <= self.system.target or self.drift <= limit or before > limit:
             return
@@ -273,8 +357,9 @@ class _Solve:
         r = self.V[1]
         norm = self.system.residual(self.V[3], r)
         self.drift = self.eps * (self.shifts.largest * float(np.linalg.norm(self.V[3])) + norm)
-        self.W[1] = r
+        self.W[2 * self._slots] = r
         self.steps.norm = norm
+        self.since = -1
         self.replaced += 1
 
     def _count(self, made: int) -> None:

@@ -1,6 +1,8 @@
 """What communication-avoiding CG does in coordinates: s steps with small matrices, and Ritz values from coefficients.
 
-Nothing here touches a vector of n entries. All of it is in double precision, whatever the vectors are in.
+Coordinates are those of U = [A p_1 .. A p_h, v_0 .. v_s]: images of the directions before, A-orthonormal, and the basis
+of the s next steps, v_0 = r. Nothing here touches a vector of n entries. All of it is in double precision, whatever the
+vectors are in.
 """
 
 from __future__ import annotations
@@ -16,115 +18,189 @@ from akx.basis import Basis
 from akx.kernels.cpu.jit import jit
 from akx.solvers.bases import basis_from_ritz
 
-__all__ = ["Block", "Shifts", "block_steps", "recurrence_matrix"]
+__all__ = ["Block", "Shifts", "block_steps"]
 
-#: An inner product counts where it is at least this power of eps times the sum of its terms' moduli: 2e-7 in double
-#: precision. Errors let further copies of converged Ritz values come sooner, and each costs a step: with 2e-9 / 2e-8 /
-#: 2e-7 / 2e-6 and s = 8, 662_bus takes 1.15 / 1.11 / 1.08 / 1.05 times the steps of CG, nasa4704 1.15 / 1.11 / 1.07 /
-#: 1.03, and bcsstk16 blocks of 6.7 / 4.6 / 3.9 / 3.4 steps on average.
-_TRUST = 0.425
+#: What is left of a vector of the basis, in the norm of A squared, when the directions before are taken out of it: a
+#: smaller share ends the block. Directions are then conjugate to 100 eps, nearly as those of CG.
+_PIVOT = 1e-2
+#: The residual's norm counts where its square is at least this share of the sum of its terms' moduli.
+_TRUST = 1e-3
 #: Coefficients that are kept: the largest Ritz values of so many steps have long settled.
 _KEPT = 128
 
 
 @dataclass(frozen=True)
 class Block:
-    """Steps done in coordinates of a basis of m vectors.
+    """Steps done in coordinates.
 
     Attributes
     ----------
     made : int
         Steps.
-    C : (3, m) array
-        Coordinates of the change of x, of the new p and of the new r.
+    old : (made, h) array
+        New directions have these coordinates in those before, their images in theirs.
+    new : (made, s + 1) array
+        Their coordinates in v_0 .. v_s,
+    images : (made, s + 1) array
+        and those of their images.
+    lengths : (made,) array
+        What x moves along each new direction.
     norms, alphas, betas : (made,) arrays of float64
-        The residual's norm after each step, and the step's coefficients.
+        The residual's norm after each step, and the coefficients that CG has.
     """
 
     made: int
-    C: NDArray[Any]
+    old: NDArray[Any]
+    new: NDArray[Any]
+    images: NDArray[Any]
+    lengths: NDArray[Any]
     norms: NDArray[np.float64]
     alphas: NDArray[np.float64]
     betas: NDArray[np.float64]
 
+    def rows(self) -> NDArray[Any]:
+        """C (2 h + 2, 3 h + 1) for W = [p_1 .. p_h, A p_1 .. A p_h, v_0 .. v_h]: the change of x, new W up to r.
 
-def recurrence_matrix(basis: Basis, dtype: Any) -> NDArray[Any]:
-    """T (m, m), m = 2 s + 1, with A W^T q = W^T T q for W = [p_0 p, p_0 r, .., p_{s-1} r, p_s p] and degrees below s.
+        The newest h directions stay, those before included where fewer are new.
+        """
+        h, made = self.old.shape[1], self.made
+        C = np.zeros((2 * h + 2, 3 * h + 1), dtype=self.old.dtype)
+        x, r = C[0], C[-1]
+        P, images = C[1 : h + 1], C[h + 1 : 2 * h + 1]
+        stay = np.arange(h - made)
+        P[stay, stay + made] = images[stay, h + stay + made] = 1
+        P[h - made :, :h], P[h - made :, 2 * h :] = self.old, self.new
+        images[h - made :, h : 2 * h], images[h - made :, 2 * h :] = self.old, self.images
+        x += self.lengths @ P[h - made :]
+        r -= self.lengths @ images[h - made :]
+        r[2 * h] += 1
+        return C
 
-    The columns of p_s(A) p and p_{s-1}(A) r are zero: no step asks for them.
-    """
-    s, B = basis.k, basis.matrix()
-    T = np.zeros((2 * s + 2, 2 * s + 2), dtype=np.result_type(dtype, B.dtype))
-    T[::2, : 2 * s : 2] = B
-    T[1::2, 1 : 2 * s - 2 : 2] = B[:, : s - 1]
-    return np.ascontiguousarray(T[:-1, :-1])
 
-
-def block_steps(G: NDArray[Any], T: NDArray[Any], most: int, target: float, eps: float) -> Block:
-    """Up to `most` steps of CG from p' = e_0, r' = e_1.
+def block_steps(
+    G: NDArray[Any],
+    B: NDArray[Any],
+    most: int,
+    target: float,
+    care: float = 1.0,
+    E: NDArray[Any] | None = None,
+    e: NDArray[Any] | None = None,
+) -> Block:
+    """Up to `most` steps of CG.
 
     They end where the residual's norm is at most `target`, and before a step whose inner products cannot be trusted.
 
     Parameters
     ----------
-    G, T : (m, m) arrays of float64 or complex128
-        The Gram matrix, and :func:`recurrence_matrix`.
-    eps : float
-        Relative rounding error of the vectors.
+    G : (h + s + 1, h + s + 1) array of float64 or complex128
+        The Gram matrix of U.
+    B : (s + 1, s) array
+        A [v_0 .. v_{s-1}] = [v_0 .. v_s] B.
+    care : float
+        Times as strict as usual about what can be trusted.
+    E, e : (h, h) and (h,) arrays, optional
+        <p_i, A p_j> and <p_i, r> as they are; else they are taken for unit matrix and zero, as they should be.
     """
-    trust = eps**_TRUST
-    kind = np.result_type(G, T)
-    C = np.zeros((3, G.shape[0]), dtype=kind)
-    history = np.zeros((3, max(most, 1)))
-    made = _steps(G.astype(kind, copy=False), T.astype(kind, copy=False), most, target**2, trust, C, history)
-    return Block(made, C, np.sqrt(history[0, :made]), history[1, :made], history[2, :made])
+    h, s = G.shape[0] - B.shape[0], B.shape[1]
+    kind = np.result_type(G, B)
+    G, B = np.ascontiguousarray(G, dtype=kind), np.ascontiguousarray(B, dtype=kind)
+    D = np.ascontiguousarray(G[:h, h:-1])  # <A p_i, v_j>
+    part = D if E is None else np.ascontiguousarray(np.linalg.lstsq(E, D)[0].astype(kind, copy=False))
+    side = np.zeros(h, dtype=kind) if e is None else e.astype(kind)
+    old, new, images = (np.zeros((s, count), dtype=kind) for count in (h, s + 1, s + 1))
+    lengths, history = np.zeros(s, dtype=kind), np.zeros((3, s))
+    made = _steps(G, B, D, part, side, most, target**2, care, old, new, images, lengths, history)
+    norms, alphas, betas = np.sqrt(history[0, :made]), history[1, :made], history[2, :made]
+    return Block(made, old[:made], new[:made], images[:made], lengths[:made], norms, alphas, betas)
 
 
 @jit
-def _form(G: Any, a: Any, b: Any) -> Any:
-    """The real part of <a, b>_G, and the sum of its terms' moduli."""
+def _square(G: Any, a: Any) -> Any:
+    """<a, a>_G, and the sum of its terms' moduli."""
     value, size = 0.0, 0.0
     for i in range(a.size):
         if a[i] != 0:
-            for j in range(b.size):
-                term = np.conj(a[i]) * G[i, j] * b[j]
+            for j in range(a.size):
+                term = np.conj(a[i]) * G[i, j] * a[j]
                 value += term.real
                 size += abs(term)
     return value, size
 
 
 @jit
-def _steps(G: Any, T: Any, most: int, goal: float, trust: float, C: Any, history: Any) -> int:
-    """The steps; C (3, m) zeros at first, history (3, most): gamma, alpha, beta of each."""
-    m = G.shape[0]
-    x, p, r = C[0], C[1], C[2]
-    p[0], r[1] = 1.0, 1.0
-    q = np.zeros_like(x)
-    trial = np.zeros_like(x)
-    gamma = G[1, 1].real
-    for step in range(most):
-        for i in range(m):
-            q[i] = 0
-            for j in range(m):
-                q[i] += T[i, j] * p[j]
-        curvature, size = _form(G, p, q)
-        if not curvature > trust * size:
-            return step
-        alpha = gamma / curvature
-        for i in range(m):
-            trial[i] = r[i] - alpha * q[i]
-        after, size = _form(G, trial, trial)
-        if not after > trust * size:
-            return step
-        beta = after / gamma
-        for i in range(m):
-            x[i] += alpha * p[i]
-            r[i] = trial[i]
-            p[i] = r[i] + beta * p[i]
-        history[0, step], history[1, step], history[2, step] = after, alpha, beta
+def _steps(
+    G: Any,
+    B: Any,
+    D: Any,
+    part: Any,
+    side: Any,
+    most: int,
+    goal: float,
+    care: float,
+    old: Any,
+    new: Any,
+    images: Any,
+    lengths: Any,
+    history: Any,
+) -> int:
+    """The steps; `part` (h, s) is what to take out of v_0 .. of the directions before; results zeros at first.
+
+    history (3, s): square of the residual's norm, alpha, beta of each.
+    """
+    h, s = D.shape
+    r = np.zeros(h + s + 1, G.dtype)
+    trial = np.zeros_like(r)
+    r[h] = 1
+    gamma = G[h, h].real
+    for j in range(most):
+        # 1. v_j without the directions before, the last block's first
+        whole = 0.0
+        for i in range(s + 1):
+            whole += (G[h + j, h + i] * B[i, j]).real
+        left = whole
+        new[j, j] = 1
+        for i in range(h):
+            old[j, i] = -part[i, j]
+            left -= (np.conj(D[i, j]) * part[i, j]).real
+        for k in range(j):
+            c = G.dtype.type(0)  # <A p_k, v_j>
+            for i in range(h):
+                c += np.conj(old[k, i]) * G[i, h + j]
+            for i in range(s + 1):
+                c += np.conj(images[k, i]) * G[h + i, h + j]
+            for i in range(h):
+                old[j, i] -= c * old[k, i]
+            for i in range(s):
+                new[j, i] -= c * new[k, i]
+            left -= abs(c) ** 2
+        if not left > care * _PIVOT * whole:
+            return j
+        # 2. a unit vector in the norm of A, its image, and the way along it
+        scale = 1 / np.sqrt(left)
+        length = G.dtype.type(0)
+        for i in range(h):
+            old[j, i] *= scale
+            length += np.conj(old[j, i]) * side[i]
+        for i in range(s):
+            new[j, i] *= scale
+            length += np.conj(new[j, i]) * G[h + i, h]
+        for i in range(s + 1):
+            for k in range(s):
+                images[j, i] += B[i, k] * new[j, k]
+        # 3. the residual after the step
+        for i in range(h):
+            trial[i] = r[i] - length * old[j, i]
+        for i in range(s + 1):
+            trial[h + i] = r[h + i] - length * images[j, i]
+        after, size = _square(G, trial)
+        if not after > care * _TRUST * size:
+            return j
+        r[:] = trial
+        lengths[j] = length
+        history[0, j], history[1, j], history[2, j] = after, abs(length) ** 2 / gamma, after / gamma
         gamma = after
         if gamma <= goal:
-            return step + 1
+            return j + 1
     return most
 
 

@@ -38,6 +38,7 @@ from akx.plan import Plan, check_plan
 from akx.solvers.arguments import check_count
 from akx.solvers.arnoldi import arnoldi_of
 from akx.solvers.bases import basis_from_ritz, check_basis
+from akx.solvers.chosen import tuned_or
 from akx.solvers.cycles import Cycles
 from akx.solvers.hessenberg import HessenbergQR
 from akx.solvers.orthogonalize import Block, condition_of_columns
@@ -88,8 +89,8 @@ def ca_gmres(
         ``"pr_norm"`` (default) and ``"legacy"``: called after each pass over the matrix with the residual's norm over
         that of b; ``"x"``: called after each cycle with x.
     s : int or ``"auto"``
-        The most steps per pass. ``"auto"``: from 5 to 8, so that a cycle is a whole number of passes where possible.
-        Fewer are taken where the basis is too ill-conditioned.
+        The most steps per pass, fewer where the basis is too ill-conditioned. ``"auto"``: as tuned for the matrix
+        (:func:`akx.solvers.tune_for`), else from 5 to 8, so that a cycle is a whole number of passes where possible.
     basis : str
         ``"auto"`` (Newton), ``"newton"``, ``"chebyshev"`` or ``"monomial"``.
     plan : Plan, optional
@@ -112,7 +113,10 @@ def ca_gmres(
     inner = system if right is None else replace(system, matrix=right.apply_to(system.matrix), _operators={})
     if right is not None:
         system.stats.notes.append("M made part of the matrix")
-    steps = _Steps(inner, cycles, _most_steps(s, plan, cycles.restart), basis, plan)
+    most = _most_steps(s, plan, cycles.restart)
+    if s == "auto" and plan is None:
+        most = min(tuned_or(most, "ca_gmres", inner, basis), cycles.restart)
+    steps = _Steps(inner, cycles, most, basis, plan)
     # Memory movement of s steps from row k, in words: A once or less than s times (the plan says), s n of V written;
     # by orthogonalisation (k + s) n twice read and s n written, half of that again where a second round is needed. Of a
     # cycle: as in GMRES.

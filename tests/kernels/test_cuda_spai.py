@@ -22,7 +22,7 @@ from host_device import HostDevice, has_compiler
 from akx.device.cuda.compile import compile_cubin, compiler_name, options_for
 from akx.device.cuda.facts import cuda_missing
 from akx.errors import BudgetError, InfeasibleError
-from akx.kernels.cuda import spai, transpose
+from akx.kernels.cuda import hermitian, spai, transpose
 from akx.kernels.cuda.program import C_TYPES
 from akx.matrix import Matrix
 from akx.solvers import preconditioners
@@ -51,7 +51,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def device(built: Path, monkeypatch: pytest.MonkeyPatch) -> HostDevice:
     found = HostDevice(built, shared_per_block=6 * 1024)
-    found.patch(monkeypatch, transpose, spai)
+    found.patch(monkeypatch, transpose, hermitian, spai)
     monkeypatch.setattr(transpose, "_LONG", 64)
     monkeypatch.setattr(transpose, "_LONG_ROW", 40)
     monkeypatch.setattr(spai, "CLASSES", SMALL)
@@ -92,6 +92,45 @@ def test_the_transpose_is_scipys_whatever_the_order_of_the_threads(device: HostD
         rows = transpose.take(transpose.rows_of(pointer, A.nnz), source)  # type: ignore[arg-type]
         np.testing.assert_array_equal(rows.get(), expected.indices)
         np.testing.assert_array_equal(transpose.take(data, source).get(), expected.data)  # type: ignore[arg-type]
+
+
+def by_rows_and_columns(A: Any, to_device: Any) -> tuple[Any, Any]:
+    """A on the device by rows and by columns."""
+    turned = A.T.tocsr()
+    turned.sort_indices()
+    return tuple(
+        tuple(map(to_device, (one.indptr.astype("u4"), one.indices.astype("u4"), one.data))) for one in (A, turned)
+    )
+
+
+def is_hermitian_part(found: Any, A: Any) -> None:
+    """The values are SciPy's to the bit; entries that cancel are kept."""
+    pointer, index, values = (part.get() for part in found)
+    ones = A.copy()
+    ones.data = np.ones(A.nnz)
+    pattern = sp.csr_array(ones + ones.T)
+    pattern.sort_indices()
+    np.testing.assert_array_equal(pointer, pattern.indptr)
+    np.testing.assert_array_equal(index, pattern.indices)
+    H = sp.csr_array((values, index, pointer), shape=A.shape)
+    np.testing.assert_array_equal(H.toarray(), ((A + A.conj().T) * A.dtype.type(0.5)).toarray())
+
+
+@on_the_host
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_hermitian_part_is_scipys(device: HostDevice, dtype: str) -> None:
+    for n, order in ((1, 0), (9, 1), (130, 5)):
+        device.order = order
+        A = graded(n, dtype) if n > 8 else sp.csr_array(np.full((1, 1), 3, dtype=dtype))
+        A = sp.csr_array(A)
+        A.sort_indices()
+        if n > 100:  # an entry that cancels
+            A = A.tolil()
+            A[2, 40], A[40, 2] = 1.0, -1.0
+            A = sp.csr_array(A)
+        is_hermitian_part(hermitian.hermitian_part(*by_rows_and_columns(A, device.to_device)), A)
+    with pytest.raises(InfeasibleError, match="too large"):
+        hermitian.hermitian_part((np.zeros(2), np.broadcast_to(0, 2**31), np.zeros(1)), None)  # type: ignore[arg-type]
 
 
 @on_the_host
@@ -187,7 +226,7 @@ def test_spai_of_the_solvers_on_the_device(device: HostDevice, monkeypatch: pyte
     for options in ({}, {"most": 3}, {"symmetric": True}, {"pattern": sp.csr_array(abs(A) @ abs(A))}, {"tau": 0.0}):
         found, reference = (preconditioners.spai(A, backend=backend, **options) for backend in ("cuda", "cpu"))
         assert (found.backend, reference.backend) == ("cuda", "cpu")
-        if "symmetric" not in options:  # where a sum may be exactly zero on one of the two, and left out
+        if "symmetric" not in options:  # where SciPy leaves out what cancels
             assert found.matrix.fingerprint == reference.matrix.fingerprint, options
         np.testing.assert_allclose(found.M.toarray(), reference.M.toarray(), rtol=0, atol=1e-10)
         assert (found.notes, found.largest, found.hermitian) == (
@@ -237,14 +276,17 @@ def test_every_instance_compiles_for_gpus_without_spills(tmp_path: Path) -> None
         ("spai", (f"AKX_VALUE={kind}", f"AKX_TEAM={team}"), tmp_path) for kind, team in (pairs if everything else some)
     ]
     taken = ("u32", *C_TYPES.values()) if everything else ("u32", "cdouble")
-    jobs += [("scaling", (f"AKX_VALUE={kind}",), tmp_path) for kind in (C_TYPES.values() if everything else ["cfloat"])]
+    for source in ("scaling", "hermitian"):
+        jobs += [
+            (source, (f"AKX_VALUE={kind}",), tmp_path) for kind in (C_TYPES.values() if everything else ["cfloat"])
+        ]
     jobs += [("transpose", (f"AKX_VALUE={kind}", "AKX_LONG=1024"), tmp_path) for kind in taken]
     with ThreadPoolExecutor(2) as pool:
         complaints = [text for text in pool.map(_compile, jobs) if text]
     assert not complaints, "\n".join(complaints)
 
 
-@pytest.mark.parametrize("source", ["spai", "transpose", "scaling"])
+@pytest.mark.parametrize("source", ["spai", "transpose", "scaling", "hermitian"])
 def test_nvrtc_takes_the_sources_too(source: str) -> None:
     """It is stricter than nvcc: what has no mark is a function of the host, which it does not compile."""
     if not (compiler_name() or "").startswith("NVRTC"):
@@ -307,6 +349,21 @@ def test_long_rows_are_transposed_on_the_gpu() -> None:
     expected.sort_indices()
     np.testing.assert_array_equal(found.get(), expected.indptr)
     np.testing.assert_array_equal(transpose.take(to_device(A.data), source).get(), expected.data)
+
+
+@pytest.mark.cuda
+@on_a_gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_hermitian_part_on_the_gpu(dtype: str) -> None:
+    from akx.device.cuda.memory import to_device
+
+    for n in (9, 3000):
+        A = graded(n, dtype)
+        A.sort_indices()
+        is_hermitian_part(hermitian.hermitian_part(*by_rows_and_columns(A, to_device)), A)
+    found = preconditioners.spai(graded(500, dtype), 0.9, symmetric=True, backend="cuda")
+    assert found.hermitian
+    assert abs(found.M - found.M.conj().T).max() == 0
 
 
 @pytest.mark.cuda

@@ -16,7 +16,7 @@ from akx.basis import make_basis
 from akx.errors import ArgumentError, PlanError
 from akx.io import read_matrix
 from akx.solvers.ca_cg import ca_cg
-from akx.solvers.ca_cg_block import Shifts, block_steps, recurrence_matrix
+from akx.solvers.ca_cg_block import Shifts, block_steps
 from akx.solvers.cg import cg
 
 ca_cg_module = import_module("akx.solvers.ca_cg")
@@ -199,9 +199,9 @@ def test_an_unusable_basis_lowers_s_and_not_the_answer(monkeypatch: pytest.Monke
 def test_s_comes_back_after_good_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     real, calls = ca_cg_module.block_steps, [0]
 
-    def few(G: Any, T: Any, most: int, target: float, eps: float) -> Any:
+    def few(G: Any, B: Any, most: int, *rest: Any) -> Any:
         calls[0] += 1
-        return real(G, T, min(most, 1) if calls[0] == 2 else most, target, eps)
+        return real(G, B, min(most, 1) if calls[0] == 2 else most, *rest)
 
     monkeypatch.setattr(ca_cg_module, "block_steps", few)
     A = grid(64)
@@ -219,15 +219,16 @@ def test_a_residual_that_drifts_is_replaced(monkeypatch: pytest.MonkeyPatch) -> 
 
     def watch(self: Any, found: Any, G: Any) -> None:
         if not spoilt and self.stats.iterations > 20:
-            spoilt.append(np.linalg.norm(self.W[1]))
-            self.W[1] *= 1 + 1e-6
+            r = self.W[2 * self.s]
+            spoilt.append(np.linalg.norm(r))
+            r *= 1 + 1e-6
             exact, self.eps = self.eps, 0.5
             original(self, found, G)
             self.eps, self.drift = exact, 0.0
             b, x = self.system.b, self.V[3]
-            np.testing.assert_allclose(self.W[1], b - A @ x, rtol=0, atol=1e-11 * np.linalg.norm(b))
+            np.testing.assert_allclose(r, b - A @ x, rtol=0, atol=1e-11 * np.linalg.norm(b))
             assert self.replaced == 1
-            assert self.steps.norm == pytest.approx(np.linalg.norm(self.W[1]), rel=1e-12)
+            assert self.steps.norm == pytest.approx(np.linalg.norm(r), rel=1e-12)
         else:
             original(self, found, G)
 
@@ -243,36 +244,76 @@ def test_a_residual_that_drifts_is_replaced(monkeypatch: pytest.MonkeyPatch) -> 
     assert stats.iterations <= 1.1 * classic.iterations
 
 
+@pytest.mark.parametrize("dtype", [float, complex])
 @pytest.mark.parametrize("kind", ["newton", "chebyshev", "monomial"])
-def test_coordinates_are_vectors(kind: str) -> None:
-    """T is A in coordinates, and steps in coordinates are those of CG."""
-    A, rng = grid(12), np.random.default_rng(5)
-    s, n = 4, 144
+def test_steps_in_coordinates_are_those_of_vectors(kind: str, dtype: Any) -> None:
+    """Two blocks, of three and of four steps, beside seven steps of CG on vectors."""
+    A = grid(12, dtype, 0.3 if dtype is complex else 0.0)
+    s, n = 4, A.shape[0]
+    b = right(A)
     basis = make_basis(kind, s, A)
-    p, r = rng.standard_normal((2, n))
-    V = np.stack([akx.matrix_powers(A, v, s, basis=basis) for v in (p, r)])  # (2, n, s+1)
-    W = V.transpose(2, 0, 1).reshape(2 * s + 2, n)[: 2 * s + 1]
-    T = recurrence_matrix(basis, float)
-    q = rng.standard_normal(2 * s + 1)
-    q[-3:] = 0, 0, 0  # p_{s-1} r and p_s p have no image here
-    q[2 * s - 2] = 1.0
-    np.testing.assert_allclose(A @ (q @ W), (T @ q) @ W, rtol=1e-10, atol=1e-8 * np.abs(W).max())
-    W = np.stack([r, r])
-    V = np.stack([akx.matrix_powers(A, r, s, basis=basis)] * 2)
-    W = np.ascontiguousarray(V.transpose(2, 0, 1).reshape(2 * s + 2, n)[: 2 * s + 1])
-    found = block_steps(W @ W.T, T, s, 0.0, 1e-16)
-    assert found.made == s
-    x, direction, rest = np.zeros(n), r.copy(), r.copy()
-    for j in range(s):
-        w = A @ direction
-        gamma = rest @ rest
-        alpha = gamma / (direction @ w)
-        x, rest = x + alpha * direction, rest - alpha * w
-        beta = rest @ rest / gamma
-        direction = rest + beta * direction
-        np.testing.assert_allclose([found.alphas[j], found.betas[j]], [alpha, beta], rtol=1e-9)
-        np.testing.assert_allclose(found.norms[j], np.linalg.norm(rest), rtol=1e-9)
-    np.testing.assert_allclose(found.C @ W, [x, direction, rest], rtol=1e-8, atol=1e-8 * np.abs(r).max())
+    W, x = np.zeros((3 * s + 1, n), dtype=dtype), np.zeros(n, dtype=dtype)
+    W[2 * s] = b
+    direction, rest, wanted, directions = b.copy(), b.copy(), np.zeros_like(b), []
+    for most in (3, 4):
+        W[2 * s :] = akx.matrix_powers(A, W[2 * s], s, basis=basis).T
+        U = W[s:]
+        found = block_steps(U.conj() @ U.T, basis.matrix(), most, 0.0, 1e-4)
+        assert found.made == most
+        C = found.rows()
+        x += C[0] @ W
+        W[: 2 * s + 1] = C[1:] @ W
+        for j in range(most):
+            w = A @ direction
+            gamma = np.vdot(rest, rest).real
+            curvature = np.vdot(direction, w).real
+            alpha = gamma / curvature
+            directions.append(direction / np.sqrt(curvature))
+            wanted, rest = wanted + alpha * direction, rest - alpha * w
+            beta = np.vdot(rest, rest).real / gamma
+            direction = rest + beta * direction
+            np.testing.assert_allclose([found.alphas[j], found.betas[j]], [alpha, beta], rtol=1e-8)
+            np.testing.assert_allclose(found.norms[j], np.linalg.norm(rest), rtol=1e-8)
+        near = {"rtol": 1e-7, "atol": 1e-8 * np.abs(b).max()}
+        np.testing.assert_allclose(x, wanted, **near)
+        np.testing.assert_allclose(W[2 * s], rest, **near)
+        np.testing.assert_allclose(W[s : 2 * s], (A @ W[:s].T).T, **near)
+    P = W[:s]
+    turned = np.array([np.vdot(p, A @ q) for p, q in zip(P, directions[-s:], strict=True)])
+    np.testing.assert_allclose(np.abs(turned), 1, rtol=1e-7)  # the same directions, up to a factor of modulus one
+    np.testing.assert_allclose(P.conj() @ (A @ P.T), np.eye(s), atol=1e-8)
+
+
+def test_a_vector_with_too_little_new_in_it_ends_the_block() -> None:
+    """Of v_0 = r, v_1 = A r, v_2 = A^2 r in a space of two dimensions the last one is nothing new."""
+    A = np.diag([1.0, 1.0, 3.0, 3.0])
+    r = np.array([1.0, 2.0, -1.0, 0.5])
+    V = np.stack([np.linalg.matrix_power(A, j) @ r for j in range(4)])
+    found = block_steps(V @ V.T, np.eye(4, 3, -1), 3, 0.0)
+    assert found.made <= 2
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex128])
+def test_wrong_images_of_directions_are_seen_and_made_anew(monkeypatch: pytest.MonkeyPatch, dtype: Any) -> None:
+    solve = ca_cg_module._Solve
+    original, spoilt = solve._products, []
+
+    def products(self: Any) -> Any:
+        if not spoilt and self.stats.iterations > 16:
+            spoilt.append(True)
+            self.W[self.s] += 1e-2 * np.abs(self.W[self.s]).max()  # the oldest direction's image
+            self.since = -1
+        return original(self)
+
+    monkeypatch.setattr(solve, "_products", products)
+    A = grid(20, dtype, 0.3 if np.dtype(dtype).kind == "c" else 0.0)
+    b = right(A)
+    rtol = 1e-8 if np.finfo(dtype).eps < 1e-10 else 1e-4
+    _, info, stats = ca_cg(A, b, rtol=rtol, s=4, return_stats=True)
+    assert (info, spoilt) == (0, [True])
+    assert any("made anew 1 times" in note for note in stats.notes)
+    _, _, classic = cg(A, b, rtol=rtol, return_stats=True)
+    assert stats.iterations <= 1.1 * classic.iterations + 1
 
 
 def test_ritz_values_of_the_coefficients_are_eigenvalues() -> None:

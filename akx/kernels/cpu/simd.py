@@ -32,6 +32,7 @@ __all__ = [
     "prefetch",
     "scatter",
     "scatter_block",
+    "splat",
     "store",
     "store_some",
     "zero",
@@ -315,6 +316,24 @@ def load(typingctx: Any, array: Any, i: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return _load_vector(context, builder, signature.args[0], args[0], args[1], kind)
+
+    return kind(array, types.uintp), generate
+
+
+@intrinsic
+def splat(typingctx: Any, array: Any, i: Any) -> Any:
+    """array[i] in every lane."""
+    if not _is_vectorisable(array):
+        return None
+    kind = VectorType(array.dtype)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        address = _address(context, builder, signature.args[0], args[0], args[1])
+        entry = builder.load(builder.bitcast(address, _entry(kind.dtype).as_pointer()))
+        entry.align = _align(kind.dtype)
+        if isinstance(entry.type, ir.VectorType):
+            return _shuffle(builder, entry, entry, [0, 1] * kind.lanes)
+        return builder.bitcast(_splat(builder, entry, kind.lanes), _vector(kind))
 
     return kind(array, types.uintp), generate
 

@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from akx.device.host import resolve_threads
+from akx.kernels.cpu.advance import advance_rows, pack
 from akx.kernels.cpu.blocks import BlockWork
 from akx.kernels.cpu.jit import jit
 from akx.kernels.cpu.rows import SHARED_BYTES, cut, dot, dots_four, dots_one, sum_rows
@@ -62,12 +63,13 @@ class VectorWork:
         wide = np.dtype(np.complex128 if self.dtype.kind == "c" else np.float64)
         self._words = np.zeros(8, dtype=np.int64)
         self._factors = np.zeros(MOST_ROWS * MOST_ROWS, dtype=self.dtype)
+        self._picks = np.zeros((MOST_ROWS // 4, 1 + MOST_ROWS), dtype=np.int64)
         self._nothing = np.empty(0, dtype=self.dtype)
         self._jobs: dict[int, tuple[Job, NDArray[Any]]] = {}
         for count in {1, self.threads}:
             sums = np.zeros((count, MOST_ROWS * MOST_ROWS), dtype=wide)
             chunks = np.zeros((count, MOST_ROWS * _LEAST_CHUNK), dtype=self.dtype)
-            arguments = (self._words, self._factors, chunks, sums)
+            arguments = (self._words, self._factors, self._picks, chunks, sums)
             self._jobs[count] = Job(run_vectors, arguments, count, self.dtype), sums
 
     backend = "cpu"
@@ -142,7 +144,11 @@ class VectorWork:
     def advance(self, C: NDArray[Any], W: NDArray[Any], x: NDArray[Any]) -> None:
         """x (n,) += C[0] W, and rows q - 1 of W become C[q] W for q = 1 .. len(C) - 1, all of the old W."""
         m = self._check(W)
-        self._factors[: C.size] = C.reshape(-1)
+        assert len(C) <= MOST_ROWS - 4
+        if len(C) == 1:
+            self.combine(C, W, x[None], add=True)
+            return
+        pack(np.ascontiguousarray(C, dtype=self.dtype), self._factors, self._picks)
         self._run(_ADVANCE, W, x, m, C.shape[0])
 
     def dot(self, V: NDArray[Any], i: int, j: int) -> complex:
@@ -209,12 +215,21 @@ def _scale_and_add(factor: Any, target: Any, a: Any) -> None:
 
 @jit
 def run_vectors(
-    words: Any, factors: Any, chunks: Any, sums: Any, x: Any, out: Any, calls: Any, thread: int, sent: bool
+    words: Any,
+    factors: Any,
+    picks: Any,
+    chunks: Any,
+    sums: Any,
+    x: Any,
+    out: Any,
+    calls: Any,
+    thread: int,
+    sent: bool,
 ) -> Any:
     """Do one operation on the columns of one thread; a member of a team for call after call.
 
     words : (8,) int64: the operation, rows m and columns n of x, what else the operation needs.
-    factors : coefficients; chunks : (threads, ...) scratch; sums : (threads, ...) the sums of each thread.
+    factors, picks : coefficients, and for what; chunks : (threads, ...) scratch; sums : (threads, ...) those of each.
     x (m, n), out flat, calls, thread, sent: see :mod:`akx.kernels.cpu.sync`.
     """
     threads = sums.shape[0]
@@ -228,7 +243,7 @@ def run_vectors(
         total = sums[thread]
         total[: m * m] = 0
         length = min(max(_CHUNK_BYTES // (m * x.itemsize), _LEAST_CHUNK), _MOST_CHUNK) // 64 * 64
-        if operation == _COMBINE or (operation == _ADVANCE and words[3] > 1):
+        if operation == _COMBINE and words[3] > 1:
             length = _LEAST_CHUNK
         start, end = cut(n, thread, threads), cut(n, thread + 1, threads)
         while start < end:
@@ -242,13 +257,8 @@ def run_vectors(
                         target[:] = 0
                     sum_rows(x, start, stop, factors[q * m : (q + 1) * m], target)
             elif operation == _ADVANCE:
-                sum_rows(x, start, stop, factors[:m], out[start:stop])
-                for q in range(1, words[3]):
-                    target = chunks[thread, q * _LEAST_CHUNK : q * _LEAST_CHUNK + stop - start]
-                    target[:] = 0
-                    sum_rows(x, start, stop, factors[q * m : (q + 1) * m], target)
-                for q in range(1, words[3]):
-                    x[q - 1, start:stop] = chunks[thread, q * _LEAST_CHUNK : q * _LEAST_CHUNK + stop - start]
+                advance_rows(factors, picks, words[3], x, start, end, out, chunks[thread])
+                stop = end
             elif operation == _DOT:
                 total[0] += dot(x[words[3], start:stop], x[words[4], start:stop])
             elif operation == _DESCEND:

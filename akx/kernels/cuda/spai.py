@@ -34,6 +34,7 @@ from akx.device.cuda.facts import cuda_device
 from akx.device.cuda.memory import DeviceArray, empty, to_device
 from akx.errors import BudgetError, InfeasibleError
 from akx.kernels.cuda import transpose
+from akx.kernels.cuda.hermitian import hermitian_part
 from akx.kernels.cuda.program import C_TYPES
 from akx.matrix import Matrix
 
@@ -96,6 +97,7 @@ def approximate_inverse(
     *,
     factor: float = 0.0,
     pattern: tuple[NDArray[Any], NDArray[Any]] | None = None,
+    symmetric: bool = False,
     memory: int | None = None,
     told: Callable[[str], object] | None = None,
 ) -> Inverse:
@@ -108,6 +110,8 @@ def approximate_inverse(
         m_ik may be other than zero where |a_ik| > factor max_j |a_ij|, and on the diagonal.
     pattern : ((n + 1,), (nnz of M,)) arrays of integers, optional
         Instead of `factor`: pointer and rows, ascending in each column.
+    symmetric : bool
+        Of what was found, (M + M^H) / 2 is the answer.
     memory : int, optional
         Most bytes of device memory that local problems may take, which do not fit shared memory; by default a quarter
         of the device's.
@@ -187,10 +191,12 @@ def approximate_inverse(
     pointer, source = transpose.transposed(kept_start, kept, n)
     index = transpose.take(transpose.rows_of(kept_start, kept.size), source)
     data = transpose.take(result, source)
+    if symmetric:
+        pointer, index, data = hermitian_part((pointer, index, data), (kept_start, kept, result))
     say("rows of M")
     lost, without = (int(number) for number in odd.get())
     largest = int(rows.max()), int(columns.max())
-    narrow = max(n, kept.size) < 2**31
+    narrow = max(n, index.size) < 2**31
     indptr, indices = (_signed(numbers, narrow) for numbers in (pointer, index))
     found = Inverse(indptr, indices, data.get(), misfit.get(), largest, lost, without)
     say("copy M")

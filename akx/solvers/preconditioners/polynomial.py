@@ -62,16 +62,19 @@ class Chebyshev(Preconditioner):
         self.coefficients = _inverse(longer)
         self._weights = self.coefficients.astype(matrix.dtype)
         self._matrix, self._options = matrix, options
-        self._operator = MatrixPowers(matrix, degree, basis=self.basis, **options)
-        self._room = np.empty((degree + 1, matrix.n), dtype=matrix.dtype)
+        self._on_host: tuple[MatrixPowers, NDArray[Any]] | None = None  # made when first used, as those of the GPU are
         self._on_gpu: dict[np.dtype[Any], tuple[MatrixPowers, Any, Any]] = {}
 
     def _matvec(self, x: NDArray[Any]) -> NDArray[Any]:
         vector = np.asarray(x).reshape(-1)
         if vector.dtype.kind == "c" and self.dtype.kind != "c":
             return np.asarray(self._matvec(vector.real) + 1j * self._matvec(vector.imag))
-        self._operator(vector.astype(self.dtype, copy=False), out=self._room.T)
-        return np.asarray(self._weights @ self._room)
+        if self._on_host is None:
+            operator = MatrixPowers(self._matrix, self.degree, basis=self.basis, **self._options)
+            self._on_host = operator, np.empty((self.degree + 1, self._matrix.n), dtype=self.dtype)
+        operator, room = self._on_host
+        operator(vector.astype(self.dtype, copy=False), out=room.T)
+        return np.asarray(self._weights @ room)
 
     def _apply_on_device(self, r: Any, out: Any) -> bool:
         """One call of the matrix powers kernel on the GPU in the type of r, and one combination of its rows."""

@@ -203,10 +203,8 @@ def spai(
     if backend == "auto":
         backend = "cuda" if matrix.nnz >= _WORTH_A_GPU and is_usable("cuda") else "cpu"
     found, misfit, largest, notes = (_on_device if backend == "cuda" else _on_host)(
-        matrix, 1.0 - float(tau), pattern, most, memory, workers
+        matrix, 1.0 - float(tau), pattern, most, symmetric, memory, workers
     )
-    if symmetric:
-        found = Matrix.from_any(sp.csr_array((found.to_scipy() + found.to_scipy().conj().T) * found.dtype.type(0.5)))
     return SPAI(
         found,
         tau=float(tau) if pattern is None else float("nan"),
@@ -224,7 +222,9 @@ def spai(
 _Found = tuple[Matrix, NDArray[Any], tuple[int, int], tuple[str, ...]]
 
 
-def _on_host(matrix: Matrix, factor: float, pattern: Any, most: int | None, memory: int | None, threads: int) -> _Found:
+def _on_host(
+    matrix: Matrix, factor: float, pattern: Any, most: int | None, symmetric: bool, memory: int | None, threads: int
+) -> _Found:
     wide = np.dtype(np.complex128 if matrix.dtype.kind == "c" else np.float64)
     csc = matrix.to_scipy().tocsc()
     indptr, indices = csc.indptr.astype(np.int64), csc.indices
@@ -239,19 +239,22 @@ def _on_host(matrix: Matrix, factor: float, pattern: Any, most: int | None, memo
     result[lost] = 0
     counted = np.concatenate([[0], np.cumsum(result != 0)])[kept_ptr]
     notes = _notes(int(np.count_nonzero(lost)), int(np.count_nonzero(np.diff(counted) == 0)))
-    M = sp.csc_array((entries, kept, kept_ptr), shape=matrix.shape)
-    return Matrix.from_any(sp.csr_array(M)), misfit, largest, notes
+    M = sp.csr_array(sp.csc_array((entries, kept, kept_ptr), shape=matrix.shape))
+    if symmetric:
+        M = (M + M.conj().T) * matrix.dtype.type(0.5)
+    return Matrix.from_any(M), misfit, largest, notes
 
 
 def _on_device(
-    matrix: Matrix, factor: float, pattern: Any, most: int | None, memory: int | None, threads: int
+    matrix: Matrix, factor: float, pattern: Any, most: int | None, symmetric: bool, memory: int | None, threads: int
 ) -> _Found:
     from akx.kernels.cuda.spai import approximate_inverse
 
     given = None
     if pattern is not None or most is not None:  # chosen on the host, which sorts
         given = _pattern(matrix, matrix.to_scipy().tocsc(), factor, pattern, most)[1:]
-    found = approximate_inverse(matrix, factor=factor, pattern=given, memory=None if memory is None else int(memory))
+    room = None if memory is None else int(memory)
+    found = approximate_inverse(matrix, factor=factor, pattern=given, symmetric=symmetric, memory=room)
     M = Matrix(found.indptr, found.indices, found.data, pattern_cache={})
     return M, found.misfit, found.largest, _notes(found.lost, found.empty)
 

@@ -1,0 +1,121 @@
+"""Rows of vectors replaced by sums of rows, in one read and one write: the last pass of a communication-avoiding block.
+
+x += C[0] W, and rows q - 1 of W become C[q] W for q = 1, 2, .., all of the old W (m, n). Two short vectors of columns
+of all rows are brought together in scratch, so that each cache line is read once even where rows lie in the same sets
+of every cache, as those of 2^k entries do. Four sums of two vectors stay in registers while the rows of W go by; those
+whose four factors are zero are left out. Then the new rows are written.
+
+Words per entry of a vector: m + 1 read, len(C) written. Against sums of one row after another, as the compiler makes
+them from loops: 13.8 to 5.4 ms for 13 rows of a million entries and C (10, 13) with 86 entries, two cores (Zen 4).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from akx.kernels.cpu import simd
+from akx.kernels.cpu.jit import jit
+
+__all__ = ["advance_rows", "pack"]
+
+#: Factors that there is room for in a group of four rows of C.
+_GROUP = 256
+#: Bytes of a row that are asked for ahead.
+_AHEAD = 512
+
+
+@jit
+def pack(C: Any, factors: Any, picks: Any) -> None:
+    """Factors in groups of four rows of C, the first row last, each of four to a row of W; those of zero left out.
+
+    Group g begins at factors[256 g], and is of the rows picks[g, 1 : 1 + count] of W, count = picks[g, 0].
+    """
+    count, m = C.shape
+    for g in range((count + 3) // 4):
+        used, p = 0, g * _GROUP
+        for j in range(m):
+            found = False
+            for q in range(4 * g, 4 * g + 4):
+                row = q + 1 if q < count - 1 else 0
+                factors[p] = C[row, j] if q < count else C.dtype.type(0)
+                found = found or factors[p] != 0
+                p += 1
+            if found:
+                used += 1
+                picks[g, used] = j
+            else:
+                p -= 4
+        picks[g, 0] = used
+
+
+@jit
+def _combine_four(C: Any, picks: Any, g: int, chunk: Any, to: Any) -> None:
+    """Four rows of `chunk`, from flat `to` on, of two vectors each: sums of those of its first rows that are picked."""
+    lanes = np.uintp(64 // chunk.itemsize)
+    a0, a1, b0, b1 = simd.zero(chunk), simd.zero(chunk), simd.zero(chunk), simd.zero(chunk)
+    c0, c1, d0, d1 = simd.zero(chunk), simd.zero(chunk), simd.zero(chunk), simd.zero(chunk)
+    p = np.uintp(g * _GROUP)
+    for k in range(np.uintp(1), np.uintp(1 + picks[g, 0])):
+        row = np.uintp(picks[g, k]) * (lanes + lanes)
+        u, v = simd.load(chunk, row), simd.load(chunk, row + lanes)
+        f = simd.splat(C, p)
+        a0, a1 = simd.fma(f, u, a0), simd.fma(f, v, a1)
+        f = simd.splat(C, p + np.uintp(1))
+        b0, b1 = simd.fma(f, u, b0), simd.fma(f, v, b1)
+        f = simd.splat(C, p + np.uintp(2))
+        c0, c1 = simd.fma(f, u, c0), simd.fma(f, v, c1)
+        f = simd.splat(C, p + np.uintp(3))
+        d0, d1 = simd.fma(f, u, d0), simd.fma(f, v, d1)
+        p += np.uintp(4)
+    q = np.uintp(to)
+    for first, second in ((a0, a1), (b0, b1), (c0, c1), (d0, d1)):
+        simd.store(chunk, q, first)
+        simd.store(chunk, q + lanes, second)
+        q += lanes + lanes
+
+
+@jit
+def advance_rows(C: Any, picks: Any, count: int, x: Any, start: int, stop: int, out: Any, chunk: Any) -> None:
+    """Rows 0 .. count - 2 of x (m, n), and `out` added to, on columns start .. stop - 1; `chunk` is scratch.
+
+    Two vectors of columns at a time are brought together, whose rows may lie in the same sets of every cache, and so
+    read once; all sums of a group of rows stay in registers.
+    """
+    m, n = x.shape
+    w = x.reshape(-1)
+    lanes = np.uintp(64 // w.itemsize)
+    width = lanes + lanes
+    after = np.uintp(m) * width  # of the rows of x that were brought
+    i, end, ahead = np.uintp(start), np.uintp(stop), np.uintp(_AHEAD // w.itemsize)
+    while i + width <= end:
+        at, to = i, np.uintp(0)
+        for _ in range(m):
+            simd.prefetch(w, at + ahead)
+            simd.prefetch(w, at + ahead + lanes)
+            simd.store(chunk, to, simd.load(w, at))
+            simd.store(chunk, to + lanes, simd.load(w, at + lanes))
+            at += np.uintp(n)
+            to += width
+        for g in range((count + 3) // 4):
+            _combine_four(C, picks, g, chunk, after + np.uintp(4 * g) * width)
+        at, to = i, after
+        for _ in range(count - 1):
+            simd.store(w, at, simd.load(chunk, to))
+            simd.store(w, at + lanes, simd.load(chunk, to + lanes))
+            at += np.uintp(n)
+            to += width
+        for t in range(width):
+            out[i + t] += chunk[to + t]
+        i += width
+    while i < end:
+        for q in range(count):
+            total = w.dtype.type(0)
+            for k in range(picks[q // 4, 0]):
+                total += C[q // 4 * _GROUP + 4 * k + q % 4] * x[picks[q // 4, 1 + k], i]
+            chunk[q] = total
+        for q in range(count - 1):
+            x[q, i] = chunk[q]
+        out[i] += chunk[count - 1]
+        i += np.uintp(1)

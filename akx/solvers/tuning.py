@@ -1,0 +1,306 @@
+"""Tuning for a solver: the s whose steps are shortest, with a tuned plan for its matrix powers.
+
+For each s that may do, the matrix powers of a block are tuned, with the number of start vectors that the solver has,
+and then a step of the solver is timed: matrix powers, vector work, small matrices and all. What a basis of s steps
+loses to rounding errors is in that time, as the solver itself lowers s, or ends blocks early, on this matrix. All take
+turns; the time of a step is the slope between a short and a long solve, of a random right-hand side. Within 3 % the
+smaller s is taken. On a GPU the time is that of the tuned matrix powers and of the vector work's bytes at the measured
+bandwidth, for as many steps as the same blocks make on the host.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from akx.device.choose import device_of, is_usable
+from akx.errors import AkxError, ArgumentError
+from akx.kernels import registry
+from akx.matrix import Matrix
+from akx.plan import Plan
+from akx.plandb import PlanDatabase
+from akx.solvers.chosen import POWERS, Powers, chosen_steps, database_of
+from akx.tuner import Progress, TuneResult, tune
+from akx.tuner.machine import measured_figures
+from akx.tuner.measure import median
+from akx.tuner.space import resolve_backend
+
+__all__ = ["Candidate", "SolverTuning", "tune_for"]
+
+#: Rounds of timing; a larger s must be this much faster.
+_ROUNDS, _NOISE = 3, 0.03
+#: Steps of a cycle of ca_gmres, and the blocks that are timed of the others.
+_RESTART, _BLOCKS, _BEFORE = 30, 10, 2
+#: Solves end there: what is left then is rounding errors, which are not what a step is about.
+_RTOL = 1e-9
+#: A candidate that makes fewer steps than this share of s a block is no use: it is the next smaller s in disguise.
+_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One s.
+
+    Attributes
+    ----------
+    s : int
+    seconds : float
+        Of a step; Inf where the basis is of no use.
+    powers_seconds : float
+        Of the matrix powers of a block, for each step.
+    share : float
+        Steps made over s for each block.
+    plan : Plan
+        Of the matrix powers.
+    """
+
+    s: int
+    seconds: float
+    powers_seconds: float
+    share: float
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class SolverTuning:
+    """What :func:`tune_for` found.
+
+    Attributes
+    ----------
+    solver, backend : str
+    s : int
+    seconds, classic_seconds : float
+        Of a step, with s, and of the classic solver; the latter NaN where it was not timed.
+    candidates : tuple of Candidate
+        By s.
+    kept : bool
+        Whether solvers will find it.
+    reused : bool
+        Whether it was found rather than measured.
+    tuning_seconds : float
+    """
+
+    solver: str
+    backend: str
+    s: int
+    seconds: float
+    classic_seconds: float
+    candidates: tuple[Candidate, ...]
+    kept: bool
+    reused: bool = False
+    tuning_seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict of JSON types; no time is null."""
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        plain["candidates"] = [
+            {**{field.name: getattr(one, field.name) for field in fields(one)}, "plan": one.plan.to_json()}
+            for one in self.candidates
+        ]
+        for entry in (plain, *plain["candidates"]):
+            for name in ("seconds", "classic_seconds"):
+                if name in entry and not np.isfinite(entry[name]):
+                    entry[name] = None
+        return {"schema": 1, **plain}
+
+
+def tune_for(
+    matrix: Any,
+    solver: str,
+    *,
+    backend: str = "cpu",
+    threads: int | None = None,
+    seconds: float | None = None,
+    choices: Sequence[int] | None = None,
+    db: PlanDatabase | str | os.PathLike[str] | Literal[False] | None = None,
+    retune: bool = False,
+    seed: int = 0,
+    name: str = "",
+    callback: Callable[[Progress], object] | None = None,
+) -> SolverTuning:
+    """The best s of a communication-avoiding solver on a matrix, and plans for its matrix powers; both are kept.
+
+    Parameters
+    ----------
+    matrix : sparse matrix or array, shape (n, n), or Matrix
+        In the type that is to be solved in; with a preconditioner that is made part of the matrix, that product.
+    solver : str
+        ``"ca_cg"``, ``"ca_gmres"`` or ``"ca_bicgstab"``, or with a hyphen.
+    backend : str
+        ``"cpu"`` or ``"cuda"``.
+    threads : int, optional
+        As for the solver.
+    seconds : float, optional
+        For tuning the plans of all choices together (60); timing the solver comes on top.
+    choices : sequence of int, optional
+        Of s; by default those of :data:`akx.solvers.chosen.POWERS`. Others are timed, but not found by solvers.
+    db, retune, name, callback
+        As for :func:`akx.tuner.tune`. With `retune` plans are searched for again and solvers timed again.
+    seed : int
+        Of the right-hand side.
+
+    Returns
+    -------
+    SolverTuning
+
+    Raises
+    ------
+    ArgumentError, MatrixError, DatabaseError
+        As :func:`akx.tuner.tune` does, and for an unknown solver.
+    """
+    begin = time.perf_counter()
+    named = solver.replace("-", "_") if isinstance(solver, str) else solver
+    if named not in POWERS:
+        raise ArgumentError("no solver to tune for", expected=" or ".join(POWERS), found=repr(solver))
+    powers, matrix = POWERS[named], Matrix.from_any(matrix)
+    if backend not in registry.backends() or (backend != "cpu" and not is_usable(backend)):
+        raise ArgumentError("backend cannot be used here", expected="'cpu', or 'cuda' with a GPU", found=repr(backend))
+    backend = resolve_backend(backend)
+    wanted = [s for s in choices or powers.choices if s == 1 or s * powers.per_step < matrix.n]
+    if not wanted or min(wanted) < 1:
+        raise ArgumentError("no s to choose from", expected="s >= 1, and less than rows", found=repr(choices))
+    known = None
+    if db is not False and not retune and choices is None:
+        known = chosen_steps(named, matrix, threads=threads, db=db, backend=backend)
+    if known is not None:
+        spent = time.perf_counter() - begin
+        return SolverTuning(named, backend, known.s, known.seconds, float("nan"), (), True, True, spent)
+    each = (60.0 if seconds is None else seconds) / len(wanted)
+    tuned = [
+        tune(
+            matrix, s * powers.per_step, basis=powers.basis, start_vectors=powers.start_vectors, backend=backend,
+            threads=threads, seconds=each, db=db, retune=retune, name=name, callback=callback,
+        )
+        for s in wanted
+    ]  # fmt: skip
+    b = np.random.default_rng(seed).standard_normal(matrix.n).astype(matrix.dtype)
+    runs = [_Runs(named, matrix, b, s, result.plan, threads, db) for s, result in zip(wanted, tuned, strict=True)]
+    classic = _Runs(named.removeprefix("ca_"), matrix, b, 0, None, threads, db)
+    if backend == "cpu":
+        times = [[one.slope() for one in (*runs, classic)] for _ in range(_ROUNDS)]
+        steps = [median([row[i] for row in times]) for i in range(len(runs) + 1)]
+        shares = [one.share for one in runs]
+    else:
+        shares = [one.share_of_blocks() for one in runs]
+        steps = [_modelled(named, matrix, one, s, powers) / max(share, 1e-9)
+                 for one, s, share in zip(tuned, wanted, shares, strict=True)] + [float("nan")]  # fmt: skip
+    found = tuple(
+        Candidate(s, step if share >= _SHARE else float("inf"), result.seconds / s, share, result.plan)
+        for s, step, share, result in zip(wanted, steps[:-1], shares, tuned, strict=True)
+    )
+    best = _best(found)
+    kept = db is not False and _keep(named, matrix, found, best, threads=threads, db=db, backend=backend)
+    spent = time.perf_counter() - begin
+    return SolverTuning(named, backend, best.s, best.seconds, steps[-1], found, kept, tuning_seconds=spent)
+
+
+def _best(found: Sequence[Candidate]) -> Candidate:
+    """The fastest, or a smaller s that is as fast within the noise; the smallest where no basis is of use."""
+    fastest = min(one.seconds for one in found)
+    return min((one for one in found if one.seconds <= (1 + _NOISE) * fastest), key=lambda one: one.s)
+
+
+class _Runs:
+    """Short and long solves by one solver with one s and plan."""
+
+    def __init__(
+        self, name: str, matrix: Matrix, b: Any, s: int, plan: Plan | None, threads: int | None, db: Any
+    ) -> None:
+        self.name, self.matrix, self.b, self.s = name, matrix, b, s
+        self.options: dict[str, Any] = {"rtol": _RTOL, "threads": threads, "return_stats": True}
+        if s:
+            self.options |= {"s": s, "plan": plan if plan is not None and plan.backend == "cpu" else None}
+        if db is not None and db is not False:
+            self.options["db"] = db
+        self.share = 0.0
+        self._is_new = True
+
+    def slope(self) -> float:
+        """Seconds of a step: of a long solve less a short one; Inf where there are no more steps to do."""
+        short, long = self._limits()
+        if self._is_new:
+            self._solve(short)  # compiles
+            self._is_new = False
+        (less, few, _), (more, many, blocks) = self._solve(short), self._solve(long)
+        self._note(blocks, many)
+        return max(more - less, 0.0) / (many - few) if many > few else float("inf")
+
+    def share_of_blocks(self) -> float:
+        """Steps made over s for each block, without looking at the clock."""
+        _, many, blocks = self._solve(self._limits()[1])
+        self._note(blocks, many)
+        return self.share
+
+    def _note(self, blocks: list[int], steps: int) -> None:
+        if self.s > 1:
+            first = 2 * self.s  # steps before the first basis
+            self.share = min(1.0, max(steps - first, 0) / max(self.s * len(blocks), 1)) if blocks else 0.0
+            if blocks and blocks[-1] < self.s:
+                self.share = min(self.share, blocks[-1] / self.s)
+        else:
+            self.share = 1.0
+
+    def _limits(self) -> tuple[int, int]:
+        if self.name.endswith("gmres"):
+            return 2, 4
+        block = self.s or 4
+        return (2 + _BEFORE) * block, (2 + _BEFORE + _BLOCKS) * block
+
+    def _solve(self, limit: int) -> tuple[float, int, list[int]]:
+        from akx.solvers import SOLVERS
+
+        options = {**self.options, "maxiter": limit}
+        if self.name.endswith("gmres"):
+            options["restart"] = _RESTART
+        _, _, stats = SOLVERS[self.name](self.matrix, self.b, **options)
+        spent = stats.seconds["total"] - stats.seconds.get("setup", 0.0)
+        return spent, stats.iterations, list(stats.s)
+
+
+def _modelled(name: str, matrix: Matrix, powers: TuneResult, s: int, spec: Powers) -> float:
+    """Seconds of a step on another device: the matrix powers as timed, the vector work by its bytes."""
+    words = {  # moved in vector work for s steps, in vectors
+        "ca_cg": (2 * s + 1) + (5 * s + 4),
+        "ca_gmres": 2 * (_RESTART / 2 + s) + s,
+        "ca_bicgstab": 2 * (4 * s + 3) + 5,
+    }[name]
+    bandwidth = measured_figures(device_of(powers.backend), powers.threads).slow_bandwidth
+    return (powers.seconds + words * matrix.n * matrix.dtype.itemsize / bandwidth) / s
+
+
+def _keep(
+    name: str,
+    matrix: Matrix,
+    found: Sequence[Candidate],
+    best: Candidate,
+    *,
+    threads: int | None,
+    db: Any,
+    backend: str,
+) -> bool:
+    """Mark the plan of the best s, and no other, as chosen for the solver; whether that was possible."""
+    if not np.isfinite(best.seconds):
+        return False
+    database, kept = database_of(db), False
+    spec = POWERS[name]
+    for s in dict.fromkeys([*spec.choices, *(one.s for one in found)]):
+        record = database.find(spec.key(matrix, s, threads=threads, backend=backend)).record
+        if record is None:
+            continue
+        provenance = dict(record.provenance)
+        marks = {other: mark for other, mark in dict(provenance.get("solvers") or {}).items() if other != name}
+        if s == best.s:
+            marks[name] = best.seconds
+        if marks != dict(provenance.get("solvers") or {}):
+            provenance["solvers"] = marks
+            try:
+                database.put(replace(record, provenance=provenance))
+            except AkxError:
+                return False
+        kept = kept or s == best.s
+    return kept and best.s in spec.choices

@@ -1,0 +1,264 @@
+"""Time of a step: communication-avoiding solvers beside classic ones, akx's and SciPy's, on the gallery.
+
+    python -m benchmarks.steps                       every matrix and method, into benchmarks/results/steps.json
+    python -m benchmarks.steps --only shell --method cg
+    python -m benchmarks.steps --table               the table of docs/solvers.md from the file
+
+A step is one product of cg and gmres (restarted after 30), two of bicgstab. Its time is the slope between a short and a
+long solve of the same system, so that what is paid once is left out: setup, the first steps of a communication-avoiding
+solver, the last residual. Contestants take turns, forwards and backwards, and a figure is the median of the rounds, a
+ratio the median of the ratios of each round. Plans are tuned first, into a database of their own (``--db``): s and the
+matrix powers of a communication-avoiding solver (:func:`akx.solvers.tune_for`), single products for the classic ones.
+
+For cg the gallery's matrices that are positive definite as they are; for gmres and bicgstab their nonsymmetric versions
+and those that are not symmetric: the upper triangle times 1.2 and the lower one times 0.8.
+
+What is a contestant depends on the backend: :data:`BACKENDS` has a function for each, which gives, by name, a callable
+that solves with so many steps at most and returns the seconds that counted and the steps that were done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse import linalg
+
+import akx.solvers
+from akx.device.collection import nothing_collected
+from akx.matrix import Matrix
+from akx.tuner import tune
+from akx.tuner.measure import Measurement, now, paired_ratio
+from benchmarks import record, solving
+from benchmarks.gallery import GALLERY
+
+__all__ = ["BACKENDS", "DEFINITE", "IRREGULAR", "OTHERS", "Contestant", "compare", "main", "system_of", "table"]
+
+#: Matrices for cg; those that come in no useful order are listed apart.
+DEFINITE = ("9-point", "7-point", "brick", "shell", "27-point", "pentadiagonal")
+#: More of them for methods without symmetry.
+OTHERS = ("mc2depi",)
+IRREGULAR = ("tetrahedra",)
+METHODS = ("cg", "gmres", "bicgstab")
+#: Steps, about, by which the long solve is longer than the short one; blocks of the short one after its first steps.
+_MORE, _BLOCKS = 64, 2
+_ROUNDS = 5
+_SKEW = 0.2
+_ROOT = Path(__file__).resolve().parents[1]
+_RESULTS = _ROOT / "benchmarks" / "results" / "steps.json"
+_PAGE = _ROOT / "docs" / "solvers.md"
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One solver for one system.
+
+    Attributes
+    ----------
+    name : str
+        ``"cg"``, ``"ca_cg"``, ...
+    by : str
+        Whose it is: ``"akx"``, ``"SciPy"``, ``"CuPy"``.
+    run : callable
+        ``run(limit)`` solves with at most so many steps (restart cycles of gmres) and returns seconds without setup,
+        steps done, and what is to be noted, ``s`` among it.
+    """
+
+    name: str
+    by: str
+    run: Callable[[int], tuple[float, int, Json]]
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} ({self.by})"
+
+
+def system_of(name: str, method: str) -> tuple[sparse.csr_array, Any]:
+    """A matrix of the gallery, nonsymmetric where the method is for such, and a random right-hand side."""
+    A = sparse.csr_array(GALLERY[name]())
+    if method != "cg" and name not in OTHERS:
+        rows = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
+        A.data *= 1 + _SKEW * np.sign(A.indices - rows)
+    return A, np.random.default_rng(0).standard_normal(A.shape[0])
+
+
+def cpu_contestants(method: str, A: Any, b: Any, *, threads: int, db: Path, seconds: float) -> list[Contestant]:
+    """akx's classic and communication-avoiding solver with tuned plans, and SciPy's."""
+    matrix = Matrix.from_any(A)
+    tune(matrix, 1, threads=threads, seconds=seconds, db=db, backend="cpu")
+    akx.solvers.tune_for(matrix, f"ca_{method}", threads=threads, seconds=5 * seconds, db=db)
+    return [
+        Contestant(method, "akx", _ours(method, matrix, b, threads=threads, db=db)),
+        Contestant(f"ca_{method}", "akx", _ours(f"ca_{method}", matrix, b, threads=threads, db=db)),
+        Contestant(method, "SciPy", _scipys(method, A, b)),
+    ]
+
+
+def _ours(name: str, A: Any, b: Any, **options: Any) -> Callable[[int], tuple[float, int, Json]]:
+    def run(limit: int) -> tuple[float, int, Json]:
+        given = {**options, "restart": solving.RESTART} if name.endswith("gmres") else options
+        _, _, stats = akx.solvers.SOLVERS[name](A, b, rtol=0.0, maxiter=limit, return_stats=True, **given)
+        noted = {"s": max(stats.s[1:], default=0), "notes": stats.notes[:5], "reason": stats.reason}
+        noted["phases"] = {phase: spent for phase, spent in stats.seconds.items() if phase != "total"}
+        return stats.seconds["total"] - stats.seconds.get("setup", 0.0), stats.iterations, noted
+
+    return run
+
+
+def _scipys(method: str, A: Any, b: Any) -> Callable[[int], tuple[float, int, Json]]:
+    solver = getattr(linalg, method)
+
+    def run(limit: int) -> tuple[float, int, Json]:
+        steps = 0
+
+        def count(_: Any) -> None:
+            nonlocal steps
+            steps += 1
+
+        options: Json = {"restart": solving.RESTART, "callback_type": "pr_norm"} if method == "gmres" else {}
+        begin = now()
+        solver(A, b, rtol=0.0, maxiter=limit, callback=count, **options)
+        return now() - begin, steps, {}
+
+    return run
+
+
+#: Backend -> who takes part.
+BACKENDS: dict[str, Callable[..., list[Contestant]]] = {"cpu": cpu_contestants}
+
+
+def compare(
+    name: str, method: str, *, backend: str = "cpu", threads: int = 2, db: Path, seconds: float, rounds: int = _ROUNDS
+) -> Json:
+    """One entry: seconds of a step by contestant, and ``ratio`` of the best classic solver to the other kind."""
+    A, b = system_of(name, method)
+    contestants = BACKENDS[backend](method, A, b, threads=threads, db=db, seconds=seconds)
+    lengths, notes = zip(*(_lengths(one, method) for one in contestants), strict=True)
+    samples: list[list[float]] = [[] for _ in contestants]
+    with nothing_collected():
+        for turn in range(rounds):
+            order = range(len(contestants)) if turn % 2 == 0 else reversed(range(len(contestants)))
+            for i in order:
+                samples[i].append(_slope(contestants[i], *lengths[i]))
+    found = [Measurement.of(times) for times in samples]
+    ca = next(i for i, one in enumerate(contestants) if one.name.startswith("ca_"))
+    best = min((i for i in range(len(found)) if i != ca), key=lambda i: found[i].seconds)
+    own = next(i for i, one in enumerate(contestants) if one.by == "akx" and i != ca)
+    return {
+        "matrix": name,
+        "method": method,
+        "backend": backend,
+        "rows": A.shape[0],
+        "nnz": int(A.nnz),
+        "steps": {
+            one.label: {"seconds": time.seconds, "spread": time.spread, **note}
+            for one, time, note in zip(contestants, found, notes, strict=True)
+        },
+        "best_classic": contestants[best].label,
+        "ratio": paired_ratio(found[best], found[ca]).seconds,
+        "ratio_own": paired_ratio(found[own], found[ca]).seconds,
+    }
+
+
+def _lengths(one: Contestant, method: str) -> tuple[tuple[int, int], Json]:
+    """Limits of the short and the long solve, both a whole number of blocks, after one that compiles everything."""
+    if method == "gmres":
+        _, _, note = one.run(3)
+        return (2, 4), note
+    _, _, note = one.run(64)
+    s = int(note.get("s") or 1)
+    short = (2 + _BLOCKS) * s
+    return (short, short + -(-_MORE // s) * s), note
+
+
+def _slope(one: Contestant, short: int, long: int) -> float:
+    less, few, _ = one.run(short)
+    more, many, _ = one.run(long)
+    if many <= few:
+        raise RuntimeError(f"{one.label} did {many} steps where {few} were short: it came to an end")
+    return (more - less) / (many - few)
+
+
+def table(document: Json) -> str:
+    """The table of the page."""
+    parts = [f"{solving.origin(document, document['steps'])}. Milliseconds a step."]
+    for backend in sorted({entry["backend"] for entry in document["steps"]}):
+        for method in METHODS:
+            entries = [e for e in document["steps"] if (e["backend"], e["method"]) == (backend, method)]
+            if entries:
+                parts.append(_table_of(method, entries))
+    return "\n\n".join(parts)
+
+
+def _table_of(method: str, entries: Sequence[Mapping[str, Any]]) -> str:
+    labels = list(dict.fromkeys(label for entry in entries for label in entry["steps"]))
+    body, counted = [], []
+    for entry in entries:
+        times = [entry["steps"].get(label) for label in labels]
+        s = next(found["s"] for label, found in entry["steps"].items() if label.startswith("ca_"))
+        figures = ["" if time is None else f"{time['seconds'] * 1e3:.3g}" for time in times]
+        body.append([entry["matrix"], str(s), *figures, f"{entry['ratio']:.2f}", f"{entry['ratio_own']:.2f}"])
+        if entry["matrix"] not in IRREGULAR:
+            counted.append(entry)
+    mean = [record.geometric_mean(e[what] for e in counted) for what in ("ratio", "ratio_own")]
+    apart = ", ".join(name for name in IRREGULAR if any(e["matrix"] == name for e in entries))
+    last = f"geometric mean{f' without {apart}' if apart else ''}"
+    body.append([last, "", *("" for _ in labels), *(f"{value:.2f}" for value in mean)])
+    head = ["matrix", "s", *labels, "best classic / ca", f"{method} (akx) / ca"]
+    return solving.rows(head, body)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compare, write the file and the table; the exit code is 0."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.steps", description="Time of a step of solvers.")
+    parser.add_argument("--only", action="append", metavar="MATRIX")
+    parser.add_argument("--method", action="append", choices=METHODS, help="cg and gmres by default")
+    parser.add_argument("--backend", choices=sorted(BACKENDS), default="cpu")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=12.0, help="for tuning, of each plan")
+    parser.add_argument("--rounds", type=int, default=_ROUNDS)
+    parser.add_argument("--db", type=Path, help="where tuned plans are kept; a new one by default")
+    parser.add_argument("--table", action="store_true", help="measure nothing")
+    parser.add_argument("-o", "--output", type=Path, default=_RESULTS)
+    parser.add_argument("--docs", type=Path, default=_PAGE)
+    options = parser.parse_args(arguments)
+    document = json.loads(options.output.read_text()) if options.output.exists() else {"steps": []}
+    origin = record.provenance(options.threads)
+    with tempfile.TemporaryDirectory() as folder:
+        db = options.db or Path(folder) / "plans.sqlite"
+        given: Json = {"backend": options.backend, "threads": options.threads, "db": db, "seconds": options.seconds}
+        for method in () if options.table else options.method or ("cg", "gmres"):
+            for name in options.only or (*DEFINITE, *(() if method == "cg" else OTHERS), *IRREGULAR):
+                entry = compare(name, method, rounds=options.rounds, **given)
+                times = ", ".join(f"{label} {t['seconds'] * 1e3:.3g}" for label, t in entry["steps"].items())
+                print(f"{name} {method}: {times} ms a step, ratio {entry['ratio']:.2f}", file=sys.stderr, flush=True)
+                entry |= {"commit": origin["commit"], "date": origin["date"]}
+                kept = [e for e in document["steps"] if _key(e) != _key(entry)]
+                document = {**origin, "steps": sorted([*kept, entry], key=_order)}
+                solving.save(options.output, document)
+    if options.docs.exists() and document["steps"]:
+        options.docs.write_text(solving.replace_block(options.docs.read_text(), "steps", table(document)))
+    return 0
+
+
+def _key(entry: Mapping[str, Any]) -> tuple[str, str, str]:
+    return entry["backend"], entry["method"], entry["matrix"]
+
+
+def _order(entry: Mapping[str, Any]) -> tuple[str, int, int]:
+    names = (*DEFINITE, *OTHERS, *IRREGULAR)
+    return entry["backend"], METHODS.index(entry["method"]), names.index(entry["matrix"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
