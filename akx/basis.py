@@ -195,9 +195,7 @@ def newton(
     return Basis("newton", np.full(k, 1 / size), b, c)
 
 
-def chebyshev(
-    k: int, interval: tuple[float, float] | None = None, *, ellipse: Ellipse | None = None
-) -> Basis:
+def chebyshev(k: int, interval: tuple[float, float] | None = None, *, ellipse: Ellipse | None = None) -> Basis:
     """The Chebyshev basis of an interval or an ellipse; give one of the two.
 
     Parameters

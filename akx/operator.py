@@ -210,7 +210,8 @@ class MatrixPowers:
         -------
         V : ndarray, shape (n, k+1) or (n, b, k+1)
             In the common type of A and x. Each vector ``V[..., j]`` of a start vector is contiguous (V is in Fortran
-            order), and ``V[..., 0]`` is x.
+            order; where the plan streams, in memory that the GPU writes to, with some entries between the vectors), and
+            ``V[..., 0]`` is x.
 
         Notes
         -----
@@ -227,11 +228,13 @@ class MatrixPowers:
         if not block.flags.behaved:  # compiled code is for aligned, writeable arrays: another kind compiles again
             block = block.copy()
         vectors = block.shape[0]
-        powers = self._result(out, vectors, single, dtype)
-        if out is not None and np.may_share_memory(block, powers) and not _is_same(block, powers[0]):
-            block = block.copy()
+        if out is not None:
+            self._check_out(out, vectors, single, dtype)
         with self._lock:
             program, coefficients = self._ready_for(dtype, vectors, self._home)
+            powers = self._result(program, out, vectors, dtype)
+            if out is not None and np.may_share_memory(block, powers) and not _is_same(block, powers[0]):
+                block = block.copy()
             if basis is not None:
                 coefficients = self._coefficients_of(basis, dtype)
             program.run(block, powers, coefficients)
@@ -267,6 +270,16 @@ class MatrixPowers:
             program.run(block, powers, coefficients)  # type: ignore[arg-type]
             interchange.hand_over(start)
         return answer
+
+    def program(self, vectors: int, basis: Basis | None = None) -> tuple[Program, Coefficients]:
+        """What does calls with so many start vectors of the matrix's type, and the coefficients to give it.
+
+        For solvers, which keep their vectors in arrays of the backend's own: (b, n) and (k+1, b, n), C-contiguous.
+        """
+        dtype = self._result_dtype(None)
+        with self._lock:
+            program, coefficients = self._ready_for(dtype, vectors, self._home)
+            return program, coefficients if basis is None else self._coefficients_of(basis, dtype)
 
     def update_values(self, A: Any, *, check_finite: bool = True) -> None:
         """Take the values of another matrix of the same pattern, without a new plan.
@@ -439,28 +452,41 @@ class MatrixPowers:
             )
         return dtype
 
-    def _result(self, out: NDArray[Any] | None, vectors: int, single: bool, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """The array (k+1, b, n) that V is a view of: new, or the one behind `out`."""
+    def _check_out(self, out: NDArray[Any], vectors: int, single: bool, dtype: np.dtype[Any]) -> None:
+        """Raise where `out` cannot be a result, whatever the plan."""
         n = self._matrix.n
-        if out is None:
-            return np.empty((self.k + 1, vectors, n), dtype=dtype)
         shape = (n, self.k + 1) if single else (n, vectors, self.k + 1)
         if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != dtype:
             found = f"{out.shape} of {out.dtype}" if isinstance(out, np.ndarray) else type(out).__name__
             raise ArgumentError("out does not fit", expected=f"an array {shape} of {dtype}", found=found)
-        if not out.flags.f_contiguous or not out.flags.writeable:
-            raise ArgumentError(
-                "out has the wrong layout",
-                expected="a writeable array in Fortran order, so that every vector is contiguous",
-                hint=f"make it with np.empty({shape}, dtype='{dtype}', order='F')",
-            )
+        contiguous = out.flags.f_contiguous or out.strides[0] == dtype.itemsize  # rows apart: see _result
+        if not contiguous or not out.flags.writeable:
+            raise _wrong_layout(shape, dtype)
         if not out.flags.aligned:
             raise ArgumentError(
                 "out is not aligned in memory",
                 expected=f"an address that is a multiple of {dtype.alignment}",
                 hint=f"make it with np.empty({shape}, dtype='{dtype}', order='F')",
             )
-        return np.asarray(out).T.reshape(self.k + 1, vectors, n)
+
+    def _result(self, program: Program, out: NDArray[Any] | None, vectors: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """The array (k+1, b, n) that V is a view of: new, or the one behind `out`.
+
+        A program may have memory of its own for results, which the GPU can write to: rows are some entries apart there.
+        """
+        shape = (self.k + 1, vectors, self._matrix.n)
+        if out is None:
+            make = getattr(program, "new_result", None)
+            found = None if make is None else make(vectors)
+            return np.empty(shape, dtype=dtype) if found is None else found
+        given: NDArray[Any] = np.asarray(out).T
+        if out.flags.f_contiguous:
+            return given.reshape(shape)
+        powers = given[:, None] if given.ndim == 2 else given
+        is_own = getattr(program, "is_own_result", None)
+        if is_own is None or not is_own(powers):
+            raise _wrong_layout(out.shape, dtype)
+        return powers
 
     def _type_for(self, given: np.dtype[Any]) -> np.dtype[Any]:
         """The result's type for start vectors of a type; remembered."""
@@ -910,6 +936,14 @@ def _is_on_device(x: Any) -> bool:
 def _overlap(one: Any, other: Any) -> bool:
     """Whether two device arrays share memory."""
     return bool(one.pointer < other.pointer + other.nbytes and other.pointer < one.pointer + one.nbytes)
+
+
+def _wrong_layout(shape: tuple[int, ...], dtype: np.dtype[Any]) -> ArgumentError:
+    return ArgumentError(
+        "out has the wrong layout",
+        expected="a writeable array in Fortran order, so that every vector is contiguous",
+        hint=f"make it with np.empty({shape}, dtype='{dtype}', order='F')",
+    )
 
 
 def _is_same(one: NDArray[Any], other: NDArray[Any]) -> bool:

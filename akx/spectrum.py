@@ -249,5 +249,3 @@ def _gershgorin(A: Any) -> tuple[float, float]:
 def _random(rng: np.random.Generator, n: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     real = rng.standard_normal(n)
     return real + 1j * rng.standard_normal(n) if dtype.kind == "c" else real
-
-

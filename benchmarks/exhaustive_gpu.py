@@ -6,11 +6,13 @@
 
 The list has every feasible plan of the tuner's space, of the schedules named, for the device of the recorded tuning
 (tests/data/tuning_h100.json), but for those that cannot be laid out (ghost zones too large) and those that cannot win:
-the bytes that must come from L2, at more than any L2 delivers, take longer than `--bar` already. Plans with the widest
-dense blocks come first, otherwise the order is random. `akx tune` runs first, with its default settings, no database,
-and an empty store of compiled code. Then the plans are prepared, checked and timed by several processes: laying out and
-compiling is done side by side, and what runs on the GPU (check and timing) one at a time, under a lock. At last the
-tuned plan and the best of the search are timed in turns; `ratio` is the tuned plan's median over the fastest one's.
+the bytes that must come from L2, at more than any L2 delivers, take longer than `--bar` already. Of the other
+schedules, whose spaces are too large (`ghost` has some 10^5 plans for the brick), it has a sample drawn at random.
+Plans with the widest dense blocks come first, otherwise the order is random. `akx tune` runs first, with its default
+settings, no database, and an empty store of compiled code. Then the plans are prepared, checked and timed by several
+processes: laying out and compiling is done side by side, and what runs on the GPU (check and timing) one at a time,
+under a lock. At last the tuned plan and the best of the search are timed in turns; `ratio` is the tuned plan's median
+over the fastest one's.
 """
 
 from __future__ import annotations
@@ -72,8 +74,8 @@ def _alone(lock: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_UN)
 
 
-def list_plans(matrix: Matrix, space: Space, schedules: Sequence[str], bar: float) -> dict[str, Any]:
-    """The plans to be tried, and how many are left out and why."""
+def list_plans(matrix: Matrix, space: Space, schedules: Sequence[str], bar: float, sample: int = 0) -> dict[str, Any]:
+    """The plans to be tried, and how many are left out and why; of other schedules a sample, drawn at random."""
     plans: list[Plan] = []
     left: Counter[str] = Counter()
     for plan in (plan for name in schedules for plan in space.plans(name)):
@@ -89,7 +91,28 @@ def list_plans(matrix: Matrix, space: Space, schedules: Sequence[str], bar: floa
     plans.sort(
         key=lambda plan: -math.prod(int(size) for size in plan.variant.split("-")[0].split("x") if size.isdigit())
     )
-    return {"schedules": list(schedules), "left_out": dict(left), "plans": [plan.to_json() for plan in plans]}
+    others = [name for name in space.schedules if name not in schedules]
+    drawn = {name: draw(matrix, space, name, bar, sample) for name in others}
+    plans += [plan for found in drawn.values() for plan in found]
+    return {
+        "schedules": list(schedules),
+        "sampled": {name: len(found) for name, found in drawn.items() if found},
+        "left_out": dict(left),
+        "plans": [plan.to_json() for plan in plans],
+    }
+
+
+def draw(matrix: Matrix, space: Space, schedule: str, bar: float, count: int) -> list[Plan]:
+    """So many feasible plans of a schedule that could win, each parameter drawn by itself; fewer where rare."""
+    rng, found = random.Random(7), dict[Plan, None]()
+    for _ in range(200 * count):
+        values = {parameter.name: rng.choice(parameter.choices) for parameter in space.parameters[schedule]}
+        plan = space.plan(schedule, values)
+        if space.feasible(plan, matrix) is None and least_seconds(plan, matrix, space) <= bar:
+            found[plan] = None
+        if len(found) == count:
+            break
+    return list(found)
 
 
 def _lines(logs: Iterable[Path]) -> list[dict[str, Any]]:
@@ -222,6 +245,7 @@ def compare(name: str, matrix: Matrix, k: int, options: argparse.Namespace) -> d
         "k": k,
         "dtype": str(matrix.dtype),
         "schedules": listed["schedules"],
+        "sampled": listed["sampled"],
         "left_out": listed["left_out"],
         "listed": wanted,
         "tried": len(lines),
@@ -308,6 +332,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--plans", type=Path, help="what --list wrote")
     parser.add_argument("--list", type=Path, metavar="FILE", help="write the plans to be tried, and stop")
     parser.add_argument("--schedules", nargs="+", default=["sweep", "resident"], help="of which plans are listed")
+    parser.add_argument("--sample", type=int, default=250, help="plans to be drawn of each other schedule")
     parser.add_argument("--bar", type=float, default=80e-6, help="seconds that a listed plan may take")
     for name, kind in (("--work", str), ("--lock", Path), ("--end", float)):
         parser.add_argument(name, type=kind, help=argparse.SUPPRESS)
@@ -315,7 +340,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list is not None:
         matrix = Matrix.from_any(small(options.matrix) if options.small else GALLERY[options.matrix]())
         space = build_space(matrix, options.k, _recorded_device(), threads=1, backend="cuda", start_vectors=1)
-        options.list.write_text(json.dumps(list_plans(matrix, space, options.schedules, options.bar)))
+        listed = list_plans(matrix, space, options.schedules, options.bar, options.sample)
+        options.list.write_text(json.dumps(listed))
         return 0
     from akx.device.cuda.runtime import cuda_missing
 

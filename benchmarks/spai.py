@@ -3,6 +3,7 @@
     python -m benchmarks.spai                  every matrix and tau, into benchmarks/results/spai.json, then the table
     python -m benchmarks.spai --only wang4     one matrix, merged into the file
     python -m benchmarks.spai --table          the table of docs/preconditioners.md from the file
+    python -m benchmarks.spai --backend cuda   time to make M on a GPU beside its host: benchmarks.spai_gpu
 
 As in the thesis: BiCGStab to a relative residual of 1e-7, 10,000 iterations at most, a random right-hand side. Time to
 make M is the median of three after one that is not counted; a solve, which may take minutes, is done once. BiCGStab is
@@ -52,8 +53,8 @@ def measure(
     entry: dict[str, Any] = {"matrix": name, "rows": matrix.n, "nnz": matrix.nnz, "tau": tau}
     M = None
     if tau is not None:
-        spai(matrix, tau, threads=threads)
-        made = [spai(matrix, tau, threads=threads) for _ in range(repeats)]
+        spai(matrix, tau, threads=threads, backend="cpu")
+        made = [spai(matrix, tau, threads=threads, backend="cpu") for _ in range(repeats)]
         M = made[0]
         entry |= {
             "precond_nnz": M.nnz,
@@ -118,12 +119,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spai", description="The approximate inverse by tau.")
     parser.add_argument("--only", action="append", metavar="MATRIX")
     parser.add_argument("--tau", action="append", type=_tau, help="a number, or 'none' for no preconditioner")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--backend", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--threads", type=int, help="2 by default; beside a GPU, all")
     parser.add_argument("--most", type=int, default=_MOST, help="iterations at most")
     parser.add_argument("--table", action="store_true", help="measure nothing")
-    parser.add_argument("-o", "--output", type=Path, default=_RESULTS)
+    parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--docs", type=Path, default=_PAGE)
     options = parser.parse_args(arguments)
+    if options.backend == "cuda":
+        from benchmarks import spai_gpu
+
+        return spai_gpu.run(options, MATRICES, TAUS, options.docs)
+    options.output = options.output or _RESULTS
+    options.threads = options.threads or 2
     document = json.loads(options.output.read_text()) if options.output.exists() else {"spai": []}
     if not options.table:
         origin = record.provenance(options.threads)

@@ -268,6 +268,17 @@ def test_torch_and_dlpack(cupy: Any) -> None:
     np.testing.assert_allclose(cupy.asnumpy(cupy.asarray(V)), powers(A, x, 3), rtol=1e-12, atol=1e-13)
 
 
+def test_tensors_that_are_more_than_their_memory() -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(4)
+    A, x = matrix(), rng.standard_normal(5003) + 1j * rng.standard_normal(5003)
+    P, given = akx.MatrixPowers(A, 3, backend="cuda"), torch.as_tensor(x, device="cuda")
+    for tensor, meant in ((given.conj(), x.conj()), (given.conj().imag, x.conj().imag)):
+        np.testing.assert_allclose(P(tensor).cpu().numpy(), powers(A, meant, 3), rtol=1e-12, atol=1e-13)
+    with pytest.raises(ArgumentTypeError, match="detach"):
+        P(torch.ones(5003, device="cuda", dtype=torch.float64, requires_grad=True))
+
+
 def test_what_is_refused(cupy: Any) -> None:
     P = akx.MatrixPowers(matrix(), 2, backend="cuda")
     with pytest.raises(ArgumentError, match="does not fit"):

@@ -245,6 +245,10 @@ def solve(
     method: Annotated[
         MethodName, typer.Option("--method", help="Solver; auto goes by the matrix, and measures what is faster.")
     ] = MethodName.AUTO,
+    backend: Annotated[
+        BackendName,
+        typer.Option("--backend", help="Where to solve; auto takes a GPU, if there is one, from a million entries on."),
+    ] = BackendName.AUTO,
     precond: Annotated[PrecondName | None, typer.Option("--precond", help="Preconditioner.")] = None,
     tau: Annotated[
         float, typer.Option("--tau", help="Of spai: 0 keeps the diagonal, 1 the pattern of the matrix.")
@@ -279,6 +283,7 @@ def solve(
         file=file,
         rhs=rhs,
         method=method.value,
+        backend=backend.value,
         precond=None if precond is None else precond.value,
         tau=tau,
         degree=degree,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -26,6 +26,9 @@ __all__ = ["SOLVE_SCHEMA", "SolveRequest", "run_solve"]
 
 #: Version of the JSON object of ``akx solve --json``.
 SOLVE_SCHEMA = 1
+#: Entries of the matrix from which on ``--backend auto`` takes a GPU, if there is one: with fewer, the host may be done
+#: before the GPU's kernels are compiled and its plans are laid out.
+_WORTH_A_GPU = 1_000_000
 #: Seconds between two looks at the residual: each costs a product where the solver tells x.
 _PAUSE = 0.25
 
@@ -37,6 +40,7 @@ class SolveRequest:
     file: str
     rhs: str = "ones"
     method: str = "auto"
+    backend: str = "auto"
     precond: str | None = None
     tau: float = 0.9
     degree: int = 4
@@ -68,15 +72,19 @@ def run_solve(request: SolveRequest, *, as_json: bool) -> int:
         from akx.report.convergence import require_plotting
 
         require_plotting()
+    from akx.device.choose import device_of
     from akx.solvers import solve
 
+    if request.backend == "cuda":
+        device_of("cuda")  # that it is missing is said before anything is read
     database = open_database(request.db)
     matrix = load_matrix(request.file, dtype=request.dtype, variable=request.variable)
     b = _right_hand_side(request.rhs, matrix)
+    backend = _backend(request, matrix)
     begin = time.perf_counter()
-    M = _preconditioner(request, matrix)
+    M = _preconditioner(request, matrix, backend)
     prepared = time.perf_counter() - begin
-    with live_residual(matrix, b, as_json=as_json) as callback:
+    with watched(matrix, b, backend, as_json=as_json) as callback:
         x, info, stats = solve(  # type: ignore[misc]
             matrix,
             b,
@@ -91,6 +99,7 @@ def run_solve(request: SolveRequest, *, as_json: bool) -> int:
             basis=request.basis,
             threads=request.threads,
             db=database,
+            backend=backend,
             return_stats=True,
         )
     if request.output is not None:
@@ -102,9 +111,9 @@ def run_solve(request: SolveRequest, *, as_json: bool) -> int:
 
         plot_convergence(stats, request.plot, matrix_name(request.file))
     if as_json:
-        emit_json(_as_json(request, matrix, M, prepared, info, stats))
+        emit_json(_as_json(request, matrix, backend, M, prepared, info, stats))
     else:
-        _print(request, matrix, M, prepared, stats)
+        _print(request, matrix, backend, M, prepared, stats)
     if info != 0:
         note(f"not solved: {stats.reason}")
         return EXIT_UNCONVERGED
@@ -134,7 +143,16 @@ def _right_hand_side(rhs: str, matrix: Matrix) -> NDArray[Any]:
     return found.astype(wide)  # a file has no precision of its own: that of the matrix, or of --dtype
 
 
-def _preconditioner(request: SolveRequest, matrix: Matrix) -> Any:
+def _backend(request: SolveRequest, matrix: Matrix) -> str:
+    """Where to solve: what was asked for, or what suits the matrix."""
+    from akx.device.choose import is_usable
+
+    if request.backend != "auto":
+        return request.backend
+    return "cuda" if matrix.nnz >= _WORTH_A_GPU and is_usable("cuda") else "cpu"
+
+
+def _preconditioner(request: SolveRequest, matrix: Matrix, backend: str) -> Any:
     """What ``--precond`` asks for, or None."""
     if request.precond is None:
         return None
@@ -145,14 +163,20 @@ def _preconditioner(request: SolveRequest, matrix: Matrix) -> Any:
         return made.chebyshev(matrix, request.degree, threads=request.threads, db=request.db)
     hermitian = matrix.features.value_symmetry == ("hermitian" if matrix.dtype.kind == "c" else "symmetric")
     symmetric = request.method.endswith("cg") or (request.method == "auto" and hermitian)
-    return made.spai(matrix, request.tau, symmetric=symmetric, threads=request.threads)
+    return made.spai(matrix, request.tau, symmetric=symmetric, threads=request.threads, backend=backend)
 
 
 @contextmanager
-def live_residual(matrix: Matrix, b: Any, *, as_json: bool) -> Iterator[Callable[[Any], None] | None]:
-    """What to call with each x (or relative residual): a line that changes on a terminal, one a digit elsewhere."""
+def watched(matrix: Matrix, b: Any, backend: str, *, as_json: bool) -> Iterator[Callable[[Any], None] | None]:
+    """What to call with each x (or relative residual): a line that changes on a terminal, one a digit elsewhere.
+
+    Nothing on a GPU, where steps are queued ahead: it would wait for the host after each.
+    """
     console = status_console()
-    if console.is_terminal:
+    if backend == "cuda":
+        with console.status("solving on the GPU") if console.is_terminal else nullcontext():
+            yield None
+    elif console.is_terminal:
         with console.status("solving") as line:
             yield _Residual(matrix, b, line.update)
     elif as_json:
@@ -197,7 +221,7 @@ def _check_folder(path: Path | None) -> None:
 
 
 def _as_json(
-    request: SolveRequest, matrix: Matrix, M: Any, prepared: float, info: int, stats: SolveStats
+    request: SolveRequest, matrix: Matrix, backend: str, M: Any, prepared: float, info: int, stats: SolveStats
 ) -> dict[str, Any]:
     return {
         "schema": SOLVE_SCHEMA,
@@ -209,6 +233,7 @@ def _as_json(
             "fingerprint": matrix.fingerprint,
         },
         "rhs": request.rhs,
+        "backend": backend,
         "asked": {"method": request.method, "rtol": request.rtol, "atol": request.atol, "maxiter": request.maxiter},
         "preconditioner": None
         if M is None
@@ -219,7 +244,7 @@ def _as_json(
     }
 
 
-def _print(request: SolveRequest, matrix: Matrix, M: Any, prepared: float, stats: SolveStats) -> None:
+def _print(request: SolveRequest, matrix: Matrix, backend: str, M: Any, prepared: float, stats: SolveStats) -> None:
     from akx.report.tables import print_pairs
 
     first = stats.residuals[0] if stats.residuals else float("nan")
@@ -239,6 +264,10 @@ def _print(request: SolveRequest, matrix: Matrix, M: Any, prepared: float, stats
     ]
     if M is not None:
         pairs.insert(2, ("preconditioner", f"{request.precond}, made in {duration(prepared)}"))
+    if backend == "cuda":
+        from akx.device.choose import device_of
+
+        pairs.insert(1, ("device", device_of(backend).name))
     if request.output is not None:
         pairs.append(("written", str(request.output)))
     if request.plot is not None:

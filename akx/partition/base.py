@@ -115,9 +115,7 @@ def order_by_part(part: ArrayLike, parts: int | None = None, order: ArrayLike | 
     most = int(numbers.max(initial=-1))
     count = most + 1 if parts is None else int(parts)
     if least < 0 or most >= count or count < 1:
-        raise ArgumentError(
-            "part numbers are out of range", expected=f"0 .. {count - 1}", found=f"{least} .. {most}"
-        )
+        raise ArgumentError("part numbers are out of range", expected=f"0 .. {count - 1}", found=f"{least} .. {most}")
     cuts = np.zeros(count + 1, dtype=np.int64)
     np.cumsum(np.bincount(numbers, minlength=count), out=cuts[1:])
     # A stable sort keeps the given order inside each part.

@@ -117,9 +117,7 @@ def split_cuts(
         while top >= 0:
             last = ends[top]
             stamp += 1
-            size = block_bytes(
-                indptr, indices, first, last, k, budget, entry, row, vector, fixed, owner, stamp, queue
-            )
+            size = block_bytes(indptr, indices, first, last, k, budget, entry, row, vector, fixed, owner, stamp, queue)
             if size <= budget:
                 blocks += 1
                 cuts[blocks] = last

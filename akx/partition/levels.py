@@ -133,9 +133,7 @@ def _peripheral(
     best, best_depth, best_width = root, np.uint64(0), np.uint64(0)
     node = root
     for _ in range(_MOST_TRIES + 1):
-        count, depth, width, last = _search(
-            indptr, indices, node, seen, order, filled, scratch, np.uint64(0), False
-        )
+        count, depth, width, last = _search(indptr, indices, node, seen, order, filled, scratch, np.uint64(0), False)
         better = depth > best_depth or (depth == best_depth and width < best_width)
         if better:
             best, best_depth, best_width = node, depth, width

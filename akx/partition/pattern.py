@@ -154,9 +154,7 @@ def _is_symmetric(indptr: NDArray[Any], indices: NDArray[Any]) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def _union_count(
-    ap: NDArray[Any], ai: NDArray[Any], bp: NDArray[Any], bi: NDArray[Any], pointer: NDArray[Any]
-) -> None:
+def _union_count(ap: NDArray[Any], ai: NDArray[Any], bp: NDArray[Any], bi: NDArray[Any], pointer: NDArray[Any]) -> None:
     one = np.uint64(1)
     total = np.uint64(0)
     for i in range(np.uint64(ap.shape[0] - 1)):

@@ -1,10 +1,10 @@
 """What a partition costs for k steps without communication: redundancy, surface, bytes, edge cut, imbalance.
 
-    redundancy         = flops of k steps on blocks with ghost zones / flops of k plain products
-    surface to volume  = foreign entries of x that the blocks fetch / rows  (thesis ch. 6: should be well below 1)
-    bytes of a block   = entry * nnz(D_<k) + row * |D_<k| + vector * |D_<=k| + fixed, D_<d the rows at distance < d
-    edge cut           = entries a_ij whose row and column lie in different blocks
-    imbalance          = flops of the block with the most / mean flops of a block
+redundancy         = flops of k steps on blocks with ghost zones / flops of k plain products
+surface to volume  = foreign entries of x that the blocks fetch / rows  (thesis ch. 6: should be well below 1)
+bytes of a block   = entry * nnz(D_<k) + row * |D_<k| + vector * |D_<=k| + fixed, D_<d the rows at distance < d
+edge cut           = entries a_ij whose row and column lie in different blocks
+imbalance          = flops of the block with the most / mean flops of a block
 """
 
 from __future__ import annotations

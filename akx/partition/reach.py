@@ -158,9 +158,7 @@ def _permute(
 
 
 @njit(cache=True, nogil=True)
-def _reach(
-    indptr: NDArray[Any], indices: NDArray[Any], cuts: NDArray[Any], lo: NDArray[Any], hi: NDArray[Any]
-) -> None:
+def _reach(indptr: NDArray[Any], indices: NDArray[Any], cuts: NDArray[Any], lo: NDArray[Any], hi: NDArray[Any]) -> None:
     one = np.uint64(1)
     for b in range(np.uint64(lo.shape[0])):
         least, most = lo[b], hi[b]

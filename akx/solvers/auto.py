@@ -8,8 +8,8 @@ The family:
 
 A method that does not get there hands its x on to the next one. Within a family both solvers do a few steps of the
 system, twice (setup aside, which is paid once), and the one with the shorter step does the rest; that choice is kept
-for the pattern of the matrix as long as the process lives. GMRES remembers `restart` vectors, BiCGStab six: that and
-its shorter steps are why it comes first.
+for the pattern of the matrix and the backend as long as the process lives. GMRES remembers `restart` vectors, BiCGStab
+six: that and its shorter steps are why it comes first.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ def solve(
     basis: str = "auto",
     threads: int | None = None,
     db: Any = None,
+    backend: str = "auto",
     return_stats: bool = False,
 ) -> Answer:
     """Solve A x = b by a named method, or by the one that suits the matrix and is fastest here.
@@ -63,7 +64,7 @@ def solve(
     ----------
     A : sparse matrix or array, shape (n, n)
     b : array_like, shape (n,) or (n, 1)
-    x0, rtol, atol, threads, db
+    x0, rtol, atol, threads, db, backend
         As for every solver.
     method : str
         ``"auto"``, or the name of a solver: ``"cg"``, ``"ca_cg"``, ``"gmres"``, ``"ca_gmres"``, ``"bicgstab"``,
@@ -96,16 +97,17 @@ def solve(
     if method != "auto" and method not in SOLVERS:
         raise ArgumentError("unknown method", expected=" or ".join(("auto", *SOLVERS)), found=repr(method))
     options = {"rtol": rtol, "atol": atol, "maxiter": maxiter, "M": M, "threads": threads, "db": db}
+    options["backend"] = backend
     special = {"restart": restart, "s": s, "basis": basis}
     if method != "auto":
         return _call(SOLVERS[method], method, A, b, x0, options, special, callback, return_stats)
     begin = time.perf_counter()
-    system = make_system("auto", A, b, x0, rtol=rtol, atol=atol, callback=callback)
-    matrix = system.matrix
+    system = make_system("auto", A, b, x0, rtol=rtol, atol=atol, callback=callback, backend=backend)
+    matrix, options["backend"] = system.matrix, system.work.backend
     families, why = families_for(matrix)
     notes = [f"auto: {why}"]
     choosing, total, guess = time.perf_counter() - begin, None, x0
-    x, info, least = system.x.reshape(system.shape), 1, float("inf")
+    x, info, least = system.answer(system.x), 1, float("inf")
     for family in families:
         begun = time.perf_counter()
         name, reason = _classic_or_ca(family, matrix, b, guess, options, special)
@@ -160,7 +162,8 @@ def _classic_or_ca(
         return family, "as this preconditioner cannot be made part of the matrix"
     if matrix.n < _SMALL:
         return family, f"as {matrix.n} rows are too few to measure"
-    key = (matrix.fingerprint, str(matrix.dtype), family, type(M).__name__, special["s"], options["threads"])
+    where = options["backend"], options["threads"]
+    key = (matrix.fingerprint, str(matrix.dtype), family, type(M).__name__, special["s"], *where)
     if key not in _chosen:
         steps = {name: _step_seconds(name, matrix, b, x0, options, special) for name in (family, sister)}
         if not np.isfinite(steps[sister]):

@@ -27,11 +27,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from akx.kernels.cpu.vectors import VectorWork
 from akx.solvers.arguments import check_count
-from akx.solvers.system import Answer, System, make_system
+from akx.solvers.system import Answer, Rows, System, make_system
 
 __all__ = ["NOISE", "Recurrence", "bicgstab", "iterate"]
 
@@ -67,6 +65,7 @@ def bicgstab(
     callback: Callable[[Any], object] | None = None,
     threads: int | None = None,
     db: Any = None,
+    backend: str = "auto",
     return_stats: bool = False,
 ) -> Answer:
     """Solve A x = b for any square A.
@@ -88,6 +87,8 @@ def bicgstab(
         Called with x after each step.
     threads, db
         As for :class:`akx.MatrixPowers`.
+    backend : str
+        ``"cpu"``, ``"cuda"``, or ``"auto"``: where b is.
     return_stats : bool
         Return a :class:`akx.solvers.SolveStats` too.
 
@@ -105,7 +106,9 @@ def bicgstab(
     ------
     ArgumentError, ArgumentTypeError, MatrixError
     """
-    system = make_system("bicgstab", A, b, x0, rtol=rtol, atol=atol, M=M, callback=callback, threads=threads, db=db)
+    system = make_system(
+        "bicgstab", A, b, x0, rtol=rtol, atol=atol, M=M, callback=callback, threads=threads, db=db, backend=backend
+    )
     most = check_count("maxiter", maxiter, 10 * system.n, least=0)
     return iterate(Recurrence(system), most, lambda state, _: state.step(), return_stats=return_stats)
 
@@ -129,7 +132,7 @@ class Recurrence:
     """
 
     system: System
-    W: NDArray[Any] = field(init=False)
+    W: Rows = field(init=False)
     norm: float = 0.0
     rho: complex = 0.0
     shadow_norm: float = 0.0
@@ -139,7 +142,7 @@ class Recurrence:
 
     def __post_init__(self) -> None:
         system = self.system
-        self.work = VectorWork(system.dtype, system.threads)
+        self.work = system.work
         self.W = system.rows(6)
         self.W[_X] = system.x
         if system.zero_guess:
@@ -226,9 +229,9 @@ class Recurrence:
             self.betas.append(beta)
         return ""
 
-    def _add_to_x(self, factor: complex, v: NDArray[Any]) -> None:
+    def _add_to_x(self, factor: complex, v: Rows) -> None:
         """x += factor v."""
-        self.work.advance(np.array([[factor]]), v.reshape(1, -1), self.x)
+        self.work.add(self.x, factor, v)
 
 
 def iterate(state: Recurrence, most: int, advance: Callable[[Recurrence, int], str], *, return_stats: bool) -> Answer:
@@ -263,11 +266,11 @@ def iterate(state: Recurrence, most: int, advance: Callable[[Recurrence, int], s
                 trouble = advance(state, most - state.steps)
             if state.steps > before and not trouble:
                 stats.residuals.append(state.norm)
-                system.say(state.x.reshape(system.shape))
+                system.tell(state.x)
         if not trouble and state.norm > system.target:
             continue
         # The recurrence says converged, or it broke down: what does the true residual say?
-        if trouble == "overflow" and not np.isfinite(state.x).all():
+        if trouble == "overflow" and not np.isfinite(system.work.norm(state.x)):
             state.x[:] = system.x  # the best one
         said, true = state.norm, state.replace()
         if true <= system.target:

@@ -34,7 +34,7 @@ class Coordinates:
         self.alphas: list[complex] = []
         self.betas: list[complex] = []
         self.norm = float(self.sizes[1])
-        self.sum_r = self.sum_x = self.worst = 0.0
+        self.worst = 0.0
         self.stopped = False
 
     def steps(self, most: int) -> tuple[int, str]:
@@ -93,8 +93,6 @@ class Coordinates:
 
     def _take(self, p: NDArray[Any], r: NDArray[Any], x: NDArray[Any], norm: float) -> None:
         self.p, self.r, self.x, self.norm = p, r, x, norm
-        self.sum_r = max(self.sum_r, float(np.abs(r) @ self.sizes))
-        self.sum_x = float(np.abs(x) @ self.sizes)
 
 
 def ritz_values(alphas: list[complex], betas: list[complex], largest: float) -> NDArray[Any]:

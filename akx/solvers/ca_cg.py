@@ -48,6 +48,7 @@ from akx.kernels.cpu.vectors import VectorWork
 from akx.plan import Plan, check_plan
 from akx.solvers.arguments import check_count
 from akx.solvers.bases import check_basis
+from akx.solvers.ca_cg_ahead import BlocksAhead
 from akx.solvers.ca_cg_block import Shifts, block_steps
 from akx.solvers.cg import Steps, first_residual
 from akx.solvers.chosen import tuned_or
@@ -86,6 +87,7 @@ def ca_cg(
     plan: Plan | None = None,
     threads: int | None = None,
     db: Any = None,
+    backend: str = "auto",
     return_stats: bool = False,
 ) -> Answer:
     """Solve A x = b for a Hermitian (real symmetric) positive definite A, with s steps for each pass over A.
@@ -113,6 +115,8 @@ def ca_cg(
         For the matrix powers of s steps; by default as for :class:`akx.MatrixPowers`.
     threads, db
         As for :class:`akx.MatrixPowers`.
+    backend : str
+        ``"cpu"``, ``"cuda"``, or ``"auto"``: where b is. On a GPU see :mod:`akx.solvers.ca_cg_ahead`.
     return_stats : bool
         Return a :class:`akx.solvers.SolveStats` too.
 
@@ -137,12 +141,17 @@ def ca_cg(
         return solve_with(
             ca_cg, A, b, x0, M,
             rtol=rtol, atol=atol, maxiter=maxiter, callback=callback, s=s, basis=basis, plan=plan,
-            threads=threads, db=db, return_stats=return_stats,
+            threads=threads, db=db, backend=backend, return_stats=return_stats,
         )  # fmt: skip
     most = _steps_of(s, plan)
     check_basis(basis)
-    system = make_system("ca_cg", A, b, x0, rtol=rtol, atol=atol, callback=callback, threads=threads, db=db)
+    system = make_system(
+        "ca_cg", A, b, x0, rtol=rtol, atol=atol, callback=callback, threads=threads, db=db, backend=backend
+    )
     limit = check_count("maxiter", maxiter, 10 * system.n, least=0)
+    if system.on_device:
+        kind = _AUTO_BASIS if basis == "auto" else basis
+        return BlocksAhead(system, 8 if s == "auto" and plan is None else most, kind, plan).run(limit, return_stats)
     if s == "auto" and plan is None:
         most = tuned_or(most, "ca_cg", system, basis)
     return _Solve(system, most, basis, plan).run(limit, return_stats)
@@ -173,7 +182,7 @@ class _Solve:
         self.have, self.whole = 0, True  # `whole`: these are all since r itself was the direction
         self.length = 0.0  # what x moved along the newest direction
         self.since = 0  # blocks since the images of directions were looked at
-        self.steps = Steps(system, self.V, self.work)
+        self.steps = Steps(system, self.V)
         self.claims = Claims(system)
         self.most = self.s = most
         self.plan = plan
@@ -310,8 +319,7 @@ class _Solve:
         self.have, self.length = min(self.have + found.made, s), found.lengths[-1]
         self.steps.norm = float(found.norms[-1])
         self._watch(C[:, s:], G)
-        if system.callback is not None:
-            system.say(V[3].copy())
+        system.tell(V[3])
         self._count(found.made if found.made < most else s)
         return self.steps.grown()
 

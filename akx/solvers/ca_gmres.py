@@ -33,13 +33,15 @@ from numpy.typing import NDArray
 
 from akx.basis import Basis
 from akx.errors import ArgumentError
+from akx.kernels.cpu.jit import jit
 from akx.plan import Plan, check_plan
 from akx.solvers.arguments import check_count
+from akx.solvers.arnoldi import arnoldi_of
 from akx.solvers.bases import basis_from_ritz, check_basis
 from akx.solvers.chosen import tuned_or
 from akx.solvers.cycles import Cycles
 from akx.solvers.hessenberg import HessenbergQR
-from akx.solvers.orthogonalize import Block, Orthogonalizer, condition_of_columns, invert_upper
+from akx.solvers.orthogonalize import Block, condition_of_columns
 from akx.solvers.system import Answer, System, make_system
 
 __all__ = ["ca_gmres"]
@@ -71,13 +73,14 @@ def ca_gmres(
     plan: Plan | None = None,
     threads: int | None = None,
     db: Any = None,
+    backend: str = "auto",
     return_stats: bool = False,
 ) -> Answer:
     """Solve A x = b for any square A by restarted GMRES, with s products per pass over the matrix.
 
     Parameters
     ----------
-    A, b, x0, rtol, atol, restart, maxiter, threads, db, return_stats
+    A, b, x0, rtol, atol, restart, maxiter, threads, db, backend, return_stats
         As for :func:`akx.solvers.gmres.gmres`. The solver holds restart + s + 1 vectors.
     M : Preconditioner, optional
         One that can be made part of the matrix, such as ``jacobi`` and ``spai`` of akx.solvers.preconditioners make.
@@ -103,7 +106,9 @@ def ca_gmres(
     ArgumentError, ArgumentTypeError, MatrixError, PlanError
     """
     right = None if M is None else _from_the_right(M)
-    system = make_system("ca_gmres", A, b, x0, rtol=rtol, atol=atol, M=M, callback=callback, threads=threads, db=db)
+    system = make_system(
+        "ca_gmres", A, b, x0, rtol=rtol, atol=atol, M=M, callback=callback, threads=threads, db=db, backend=backend
+    )
     cycles = Cycles(system, restart, maxiter, callback_type)
     inner = system if right is None else replace(system, matrix=right.apply_to(system.matrix), _operators={})
     if right is not None:
@@ -117,12 +122,12 @@ def ca_gmres(
     # cycle: as in GMRES.
     while cycles.goes_on(steps.W[0]):
         steps.adapt()
-        qr = cycles.begin(steps.W, steps.ortho)
+        qr = cycles.begin(steps.arnoldi)
         while qr.size < cycles.restart and cycles.step_allowed() and qr.residual > system.target and steps.go(qr):
             cycles.tell(qr.residual)
         steps.end(qr)
-        update = cycles.combination(steps.ortho, qr)
-        cycles.end(update if right is None else right.solution(update).astype(update.dtype, copy=False))
+        update = cycles.combination(steps.arnoldi, qr)
+        cycles.end(update if right is None else system.solution(right, update))
     return cycles.finish(return_stats)
 
 
@@ -142,7 +147,7 @@ class _Steps:
         self.system, self.cycles, self.plan = system, cycles, plan
         self.most = self.s = most
         self.W = system.rows(cycles.restart + 1 + most)
-        self.ortho = Orthogonalizer(self.W, threads=system.threads)
+        self.arnoldi = arnoldi_of(system, self.W, most, preconditioned=False)
         self._kind = basis
         self._limit = float(np.finfo(system.dtype).eps) ** -0.5
         self._warm = min(2 * most, cycles.restart)
@@ -159,7 +164,7 @@ class _Steps:
         cycles = self.cycles
         if len(self.W) <= cycles.restart + self.most:
             self.W = cycles.room(self.W, cycles.restart + 1 + self.most)
-            self.ortho = Orthogonalizer(self.W, threads=self.system.threads)
+            self.arnoldi = arnoldi_of(self.system, self.W, self.most, preconditioned=False)
         aim = max(self._estimate, self.system.target)
         self._ordinary = self._in_blocks and (cycles.idle or cycles.norm > _SHORT * aim)
         self._in_blocks = False
@@ -188,9 +193,7 @@ class _Steps:
 
     def _one(self, qr: HessenbergQR) -> bool:
         """A step of Arnoldi's process."""
-        j = qr.size
-        self.system.product(self.W[j], self.W[j + 1])
-        if not self.cycles.orthogonalize(self.ortho, qr):
+        if not self.cycles.step(self.arnoldi, qr):
             return False
         self.cycles.count(qr.residual)
         return True
@@ -199,15 +202,13 @@ class _Steps:
         """Up to s steps by one pass over the matrix; False where not even one of them is of use."""
         k, s, stats = qr.size, self.s, self.system.stats
         basis = self._basis(s)
-        V = self.W[k : k + s + 1]
-        # 1. V = [q_k, p_1(A) q_k, .., p_s(A) q_k], in the rows where the orthonormal ones will be
-        self.system.powers(V[:1], V[:, None], basis, self.plan if s == self.most else None)
+        # 1. V = [q_k, p_1(A) q_k, .., p_s(A) q_k], in the rows where the orthonormal ones will be;
+        # 2. [v_1, .., v_s] against all rows and each other
+        stop = self.cycles.restart
+        wanted = min(s, stop - k)
+        block = self.arnoldi.block(k, wanted, basis, self.plan if s == self.most else None, stop)
         stats.s.append(s)
         self._in_blocks = True
-        # 2. [v_1, .., v_s] against all rows and each other
-        wanted = min(s, self.cycles.restart - k)
-        with stats.phase("orthogonalize"):
-            block = self.ortho.append_block(k + 1, wanted)
         # 3. columns of H, as many as are safe; 4. their residuals
         with stats.phase("small"):
             usable = self._judge(block, k, wanted)
@@ -262,14 +263,43 @@ def _new_columns(H: NDArray[Any], block: Block, B: NDArray[Any], count: int) -> 
     """The next `count` columns of H, (k+1, k): ([C; R] B - [H; 0] C_s) R_s^-1, column j with k + j + 2 entries."""
     k = H.shape[1]
     kind = np.result_type(block.R, B)
-    made = np.zeros((k + 1 + count, count + 1), dtype=kind)  # v_0 .. v_count by the orthonormal rows
-    made[k, 0] = 1
-    made[: k + 1, 1:] = block.C[:, :count]
-    made[k + 1 :, 1:] = block.R[:count, :count]
-    right = made @ B[: count + 1, :count]
-    right[: k + 1] -= H @ made[:k, :count]
-    new = right @ invert_upper(made[k : k + count, :count])  # the threads of LAPACK's would cost far more
-    return [np.array(new[: k + j + 2, j]) for j in range(count)]
+    new = np.zeros((k + 1 + count, count), dtype=kind)
+    whole, C, R, basis = (np.ascontiguousarray(part, dtype=kind) for part in (H, block.C, block.R, B))
+    _fill_columns(whole, C, R, basis, new)
+    return [new[: k + j + 2, j] for j in range(count)]
+
+
+@jit
+def _fill_columns(H: Any, C: Any, R: Any, B: Any, new: Any) -> None:
+    """new (k+1+count, count): column after column, since those before are what R_s^-1 takes away."""
+    k, count = H.shape[1], new.shape[1]
+    for j in range(count):
+        # A v_j by the orthonormal rows: sum_i B[i, j] v_i, v_0 being row k and v_i those of column i - 1 of [C; R]
+        for i in range(j + 2):
+            b = B[i, j]
+            if b == 0:
+                continue
+            if i == 0:
+                new[k, j] += b
+            else:
+                for q in range(k + 1):
+                    new[q, j] += C[q, i - 1] * b
+                for q in range(i):
+                    new[k + 1 + q, j] += R[q, i - 1] * b
+        # less A times what v_j has of the rows before: H for those before k, the new columns for the others
+        scale = new.dtype.type(1)
+        if j > 0:
+            for q in range(k):
+                for i in range(q + 2):
+                    new[i, j] -= H[i, q] * C[q, j - 1]
+            for i in range(k + 2):
+                new[i, j] -= new[i, 0] * C[k, j - 1]
+            for q in range(j - 1):
+                for i in range(k + q + 3):
+                    new[i, j] -= new[i, q + 1] * R[q, j - 1]
+            scale = R[j - 1, j - 1]
+        for i in range(k + j + 2):
+            new[i, j] /= scale
 
 
 def _most_steps(s: int | str, plan: Plan | None, restart: int) -> int:

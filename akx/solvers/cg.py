@@ -28,15 +28,15 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from akx.kernels.cpu.vectors import VectorWork
 from akx.solvers.arguments import check_count
 from akx.solvers.stopping import Claims
-from akx.solvers.system import Answer, System, make_system
+from akx.solvers.system import Answer, Rows, System, make_system
 
-__all__ = ["Steps", "cg", "first_residual"]
+__all__ = ["AheadSteps", "Steps", "cg", "first_residual", "steps_of"]
 
+#: By so many units of rounding a norm on the device has to be smaller than the host asks for.
+_SLACK = 16
 #: How often the directions may begin anew where <p, A p> is not positive.
 _RESTARTS = 3
 
@@ -53,6 +53,7 @@ def cg(
     callback: Callable[[Any], object] | None = None,
     threads: int | None = None,
     db: Any = None,
+    backend: str = "auto",
     return_stats: bool = False,
 ) -> Answer:
     """Solve A x = b for a Hermitian (real symmetric) positive definite A.
@@ -73,6 +74,8 @@ def cg(
         Called as ``callback(xk)`` after each step.
     threads, db
         As for :class:`akx.MatrixPowers`.
+    backend : str
+        ``"cpu"``, ``"cuda"``, or ``"auto"``: where b is.
     return_stats : bool
         Return a :class:`akx.solvers.SolveStats` too.
 
@@ -97,7 +100,9 @@ def cg(
     >>> info, bool(np.linalg.norm(A @ x - 1) < 1e-9)
     (0, True)
     """
-    system = make_system("cg", A, b, x0, rtol=rtol, atol=atol, M=M, callback=callback, threads=threads, db=db)
+    system = make_system(
+        "cg", A, b, x0, rtol=rtol, atol=atol, M=M, callback=callback, threads=threads, db=db, backend=backend
+    )
     return _solve(system, check_count("maxiter", maxiter, 10 * system.n, least=0), return_stats)
 
 
@@ -109,7 +114,7 @@ def _solve(system: System, limit: int, return_stats: bool) -> Answer:
     if norm <= system.target:
         why = "b is zero" if system.norm_b == 0 else "the first guess is good enough"
         return system.finish(x, info=0, reason=why, iterations=0, return_stats=return_stats)
-    steps = Steps(system, V)
+    steps = steps_of(system, V, limit)
     claims = Claims(system)
     info, reason = max(limit, 1), "the steps ran out"
     why = steps.begin(norm)
@@ -129,7 +134,7 @@ def _solve(system: System, limit: int, return_stats: bool) -> Answer:
     return system.finish(x, info=info, reason=reason, iterations=stats.iterations, return_stats=return_stats)
 
 
-def first_residual(system: System, x: NDArray[Any], r: NDArray[Any]) -> float:
+def first_residual(system: System, x: Rows, r: Rows) -> float:
     """x = the first guess and r = b - A x, for b = 0 both zero; the norm of r, which is noted."""
     x[:] = system.x
     if system.norm_b == 0:
@@ -153,9 +158,8 @@ class Steps:
         The coefficients since the directions began: the Lanczos matrix.
     """
 
-    def __init__(self, system: System, V: NDArray[Any], work: VectorWork | None = None) -> None:
-        self.system, self.V = system, V
-        self.work = work or VectorWork(system.dtype, system.threads)
+    def __init__(self, system: System, V: Rows) -> None:
+        self.system, self.V, self.work = system, V, system.work
         self.norm = self.gamma = np.inf
         self.alphas: list[float] = []
         self.betas: list[float] = []
@@ -181,16 +185,9 @@ class Steps:
             system.product(V[0], V[1])
             with stats.phase("vectors"):
                 curvature = work.dot(V, 0, 1).real
-            if not np.isfinite(curvature):
-                return "the vectors are no longer finite"
-            if curvature > 0:
+            if 0 < curvature < np.inf:
                 break
-            what = f"<p, A p> = {curvature:.2e}"
-            if self._restarts == _RESTARTS or not self.betas:
-                return f"the matrix is not positive definite, {what}"
-            self._restarts += 1
-            stats.notes.append(f"step {stats.iterations}: {what} is not positive; the directions begin anew")
-            if why := self.begin(self.norm):
+            if why := self.begin_anew(curvature):
                 return why
         alpha, gamma = self.gamma / curvature, self.gamma
         with stats.phase("vectors"):
@@ -205,9 +202,20 @@ class Steps:
         self.betas.append(beta)
         stats.iterations += 1
         stats.residuals.append(self.norm)
-        if system.callback is not None:
-            system.say(V[3].copy())
+        system.tell(V[3])
         return "" if self.norm == 0 else why or self.grown()
+
+    def begin_anew(self, curvature: float) -> str:
+        """Begin the directions anew where <p, A p> is not positive; why that would be in vain, or nothing."""
+        stats = self.system.stats
+        if not np.isfinite(curvature):
+            return "the vectors are no longer finite"
+        what = f"<p, A p> = {curvature:.2e}"
+        if self._restarts == _RESTARTS or not self.betas:
+            return f"the matrix is not positive definite, {what}"
+        self._restarts += 1
+        stats.notes.append(f"step {stats.iterations}: {what} is not positive; the directions begin anew")
+        return self.begin(self.norm)
 
     def grown(self) -> str:
         """That the residual has grown without bound, before vectors overflow; or nothing."""
@@ -224,3 +232,82 @@ class Steps:
         with self.system.stats.phase("vectors"):
             self.gamma = self.work.dot(self.V, 2, row).real
         return "" if self.gamma > 0 else f"M is not positive definite, <r, M r> = {self.gamma:.2e}"
+
+
+class AheadSteps(Steps):
+    """The steps, queued on the GPU before the host knows what came of those before; without a preconditioner.
+
+    With a callback they are queued one by one.
+
+    The device ends by itself where the norm is reached or a step cannot be done, and where `quota` steps are done, so
+    that vectors are those after the last step that was reported; see :mod:`akx.kernels.cuda.conjugate`.
+
+    Attributes
+    ----------
+    limit, quota : int
+        Most steps in all, and those that may be done before the host says so again.
+    """
+
+    def __init__(self, system: System, V: Rows, limit: int) -> None:
+        super().__init__(system, V)
+        self.limit = self.quota = limit
+        self._queue, self._left = system.step_queue(V), 0
+        self._goal = system.target**2 * (1 - _SLACK * float(np.finfo(float).eps))
+
+    def begin(self, norm: float) -> str:
+        """Begin the directions at the residual r, whose norm is known."""
+        self.alphas, self.betas = [], []
+        self.V[0] = self.V[2]
+        self.resume(norm)
+        return ""
+
+    def resume(self, norm: float) -> None:
+        """Take p and r as others left them."""
+        self.norm, self.gamma = norm, norm**2
+        self._left = 0
+
+    def step(self) -> str:
+        """The next step; why it cannot be done, or nothing."""
+        while True:
+            with self.system.stats.phase("device"):
+                if self._left == 0:
+                    self._left = self._allowed()
+                    self._queue.begin(self.gamma, self._goal, self._left)
+                record = self._queue.next()
+            self._count(record)
+            if record.done:
+                if self.system.callback is not None:
+                    self.settle()
+                    self.system.tell(self.V[3])
+                return "" if self.norm == 0 else self.grown()
+            if why := self.begin_anew(record.curvature) if not record.curvature > 0 else "no step can be done":
+                return why
+
+    def _allowed(self) -> int:
+        left = self.limit - self.system.stats.iterations
+        return max(1, min(self.quota, left)) if self.system.callback is None else 1
+
+    def settle(self) -> None:
+        """Take what has been queued, so that vectors stay as they are."""
+        for record in self._queue.rest():
+            if record.done:
+                self._count(record)
+        self._left = 0
+
+    def _count(self, record: Any) -> None:
+        stats = self.system.stats
+        stats.products += 1
+        stats.matrix_passes += 1
+        if not record.done:
+            return
+        self._left -= 1
+        self.gamma, self.norm = record.gamma, float(np.sqrt(record.gamma))
+        self.alphas.append(record.alpha)
+        self.betas.append(record.beta)
+        stats.iterations += 1
+        stats.residuals.append(self.norm)
+
+
+def steps_of(system: System, V: Rows, limit: int) -> Steps:
+    """The steps of a system: queued ahead on a device, but for a preconditioner, which is the host's to apply."""
+    return AheadSteps(system, V, limit) if system.on_device and system.M is None else Steps(system, V)

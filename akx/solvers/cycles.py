@@ -1,6 +1,6 @@
 """What GMRES and its communication-avoiding form share: cycles, counted, and when and why they stop.
 
-``while goes_on(r): qr = begin(W, ortho); ...steps, each with count(); end(update of x)``, then ``finish()``. Whether to
+``while goes_on(r): qr = begin(arnoldi); ...steps, each with count(); end(update of x)``, then ``finish()``. Whether to
 go on is decided by the true residual, computed between cycles, alone: below the tolerance is converged; a cycle that
 raised it is taken back.
 
@@ -14,16 +14,13 @@ often is not to 60.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from akx.errors import ArgumentError
 from akx.solvers.arguments import check_count
+from akx.solvers.arnoldi import Arnoldi
 from akx.solvers.hessenberg import HessenbergQR
-from akx.solvers.orthogonalize import Orthogonalizer
-from akx.solvers.system import Answer, System
+from akx.solvers.system import Answer, Rows, System
 
 __all__ = ["RESTART", "Cycles"]
 
@@ -76,11 +73,11 @@ class Cycles:
         self._before = system.x
         self.broken = ""
 
-    def goes_on(self, r: NDArray[Any]) -> bool:
+    def goes_on(self, r: Rows) -> bool:
         """Compute the residual of x into `r`, and decide whether there is another cycle."""
         system, stats = self.system, self.system.stats
         if system.norm_b == 0.0:
-            system.x = np.zeros_like(system.x)
+            system.x[:] = 0
             return self._stop(0, "the right-hand side is zero, and so is the solution")
         if self.done == 0 and system.zero_guess:
             r[:] = system.b
@@ -120,7 +117,7 @@ class Cycles:
         """Whether the last cycle made no progress."""
         return self._idle > 0
 
-    def room(self, W: NDArray[Any], count: int) -> NDArray[Any]:
+    def room(self, W: Rows, count: int) -> Rows:
         """`W` where it has so many rows, or more rows with its first one, the residual: cycles may become longer."""
         if len(W) >= count:
             return W
@@ -149,22 +146,20 @@ class Cycles:
         self.restart, self._history = longer, [self._best]
         return True
 
-    def begin(self, W: NDArray[Any], ortho: Orthogonalizer) -> HessenbergQR:
+    def begin(self, arnoldi: Arnoldi) -> HessenbergQR:
         """Make the residual in row 0 a unit vector; the least-squares problem without columns."""
         with self.system.stats.phase("vectors"):
-            W[0] /= self.norm
-        ortho.loss = 0.0
+            self.system.work.divide(arnoldi.W[0], self.norm)
+        arnoldi.begin()
         self.broken = ""
-        return HessenbergQR(self.norm)
+        return HessenbergQR(self.norm, self.restart)
 
     def step_allowed(self) -> bool:
         return self._most_steps is None or self.iterations < self._most_steps
 
-    def orthogonalize(self, ortho: Orthogonalizer, qr: HessenbergQR) -> bool:
+    def step(self, arnoldi: Arnoldi, qr: HessenbergQR) -> bool:
         """Row j+1 becomes the next basis vector, and H gets its column; False where the space is invariant."""
-        j = qr.size
-        with self.system.stats.phase("orthogonalize"):
-            h, length = ortho.append(j + 1)
+        h, length = arnoldi.step(qr.size, self.restart)
         if not (np.isfinite(length) and np.isfinite(h).all()):
             self.broken = "a product with the matrix or the preconditioner is not finite"
             return False
@@ -188,24 +183,26 @@ class Cycles:
         if not self._tells_x:
             self.system.say(estimate / self.system.norm_b)
 
-    def combination(self, ortho: Orthogonalizer, qr: HessenbergQR) -> NDArray[Any]:
+    def combination(self, arnoldi: Arnoldi, qr: HessenbergQR) -> Rows:
         """Q^T y, (n,)."""
         stats = self.system.stats
         with stats.phase("small"):
             y = qr.solve()
         with stats.phase("vectors"):
-            found = np.zeros_like(self.system.x)
-            ortho.work.add(y, found)
+            found = self.system.rows(1)[0]
+            found[:] = 0
+            arnoldi.ortho.work.add(y, found)
         return found
 
-    def end(self, update: NDArray[Any]) -> None:
-        """Add the update to x, and remember the x before."""
+    def end(self, update: Rows) -> None:
+        """Add the update, which becomes x, and remember the x before."""
         with self.system.stats.phase("vectors"):
             self._before = self.system.x
-            self.system.x = self.system.x + update
+            self.system.work.add(update, 1.0, self._before)
+            self.system.x = update
         self.done += 1
         if self._tells_x:
-            self.system.say(self.system.x)
+            self.system.tell(self.system.x)
 
     def finish(self, return_stats: bool) -> Answer:
         stats = self.system.stats
@@ -230,5 +227,6 @@ class Cycles:
     def _is_rounding(self) -> bool:
         """Whether the residual is within some units of rounding of |A| |x| + |b|, entry by entry."""
         system = self.system
-        moduli = abs(system.matrix.to_scipy()) @ np.abs(system.x) + np.abs(system.b)
+        x, b = system.work.to_host(system.x), system.work.to_host(system.b)
+        moduli = abs(system.matrix.to_scipy()) @ np.abs(x) + np.abs(b)
         return self.norm <= 10 * float(np.finfo(system.dtype).eps) * float(np.linalg.norm(moduli))

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from akx.solvers.arnoldi import arnoldi_of
 from akx.solvers.cycles import Cycles
-from akx.solvers.orthogonalize import Orthogonalizer
 from akx.solvers.system import Answer, make_system
 
 __all__ = ["gmres"]
@@ -38,6 +38,7 @@ def gmres(
     callback_type: str = "pr_norm",
     threads: int | None = None,
     db: Any = None,
+    backend: str = "auto",
     return_stats: bool = False,
 ) -> Answer:
     """Solve A x = b for any square A by restarted GMRES.
@@ -63,6 +64,8 @@ def gmres(
         ``"x"``: called after each cycle with x.
     threads, db
         As for :class:`akx.MatrixPowers`.
+    backend : str
+        ``"cpu"``, ``"cuda"``, or ``"auto"``: where b is.
     return_stats : bool
         Return a :class:`akx.solvers.SolveStats` as a third value.
 
@@ -76,24 +79,24 @@ def gmres(
     ------
     ArgumentError, ArgumentTypeError, MatrixError
     """
-    system = make_system("gmres", A, b, x0, rtol=rtol, atol=atol, M=M, callback=callback, threads=threads, db=db)
+    system = make_system(
+        "gmres", A, b, x0, rtol=rtol, atol=atol, M=M, callback=callback, threads=threads, db=db, backend=backend
+    )
     cycles = Cycles(system, restart, maxiter, callback_type)
     # Memory movement of step j, in words: A once; Q, j n, once for the products and once to be subtracted, and again
     # where a second round is needed; 3 n for the new vector. Of a cycle of m: m n for x, and a product.
     W = system.rows(cycles.restart + 1)
-    ortho = Orthogonalizer(W, threads=threads)
+    arnoldi = arnoldi_of(system, W)
     while cycles.goes_on(W[0]):
         if len(W) <= cycles.restart:
             W = cycles.room(W, cycles.restart + 1)
-            ortho = Orthogonalizer(W, threads=threads)
-        qr = cycles.begin(W, ortho)
+            arnoldi = arnoldi_of(system, W)
+        qr = cycles.begin(arnoldi)
         while qr.size < cycles.restart and cycles.step_allowed() and qr.residual > system.target:
-            q = system.precondition(W[qr.size])
-            system.product(q, W[qr.size + 1])
-            if not cycles.orthogonalize(ortho, qr):
+            if not cycles.step(arnoldi, qr):
                 break
             cycles.count(qr.residual)
             cycles.tell(qr.residual)
-        update = cycles.combination(ortho, qr)
+        update = cycles.combination(arnoldi, qr)
         cycles.end(system.precondition(update))
     return cycles.finish(return_stats)

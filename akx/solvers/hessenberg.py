@@ -8,11 +8,12 @@ faster than NumPy's on numbers one by one. Everything is done in double precisio
 
 from __future__ import annotations
 
-from math import hypot
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from akx.kernels.cpu.jit import jit
 
 __all__ = ["HessenbergQR"]
 
@@ -29,58 +30,47 @@ class HessenbergQR:
     ----------
     beta : float
         Norm of the residual that the cycle begins with.
+    room : int
+        Columns that there will be, about.
 
     Attributes
     ----------
-    columns : list of (j+2,) arrays
-        The columns of H as they came, j = 0, 1, ...
+    size : int
+        Columns so far.
     residual : float
         The least residual with the columns so far.
     """
 
-    def __init__(self, beta: float) -> None:
-        self.columns: list[NDArray[Any]] = []
-        self._rotated: list[list[Any]] = []
-        self._cosines: list[float] = []
-        self._sines: list[Any] = []
-        self._g: list[Any] = [beta]
+    def __init__(self, beta: float, room: int = 32) -> None:
+        self.size = 0
         self.residual = beta
-
-    @property
-    def size(self) -> int:
-        """Columns so far."""
-        return len(self.columns)
+        self._H = np.zeros((room + 1, room))
+        self._R, self._cosines, self._sines = np.zeros((room, room)), np.zeros(room), np.zeros(room)
+        self._g = np.zeros(room + 1)
+        self._g[0] = beta
 
     def append(self, column: NDArray[Any]) -> float:
         """Add column j, (j+2,), float64 or complex128; the residual's norm with it."""
-        self.columns.append(column)
-        h = column.tolist()
-        j = len(h) - 2
-        above = h[0]
-        for i in range(j):
-            c, s, below = self._cosines[i], self._sines[i], h[i + 1]
-            h[i] = c * above + s * below
-            above = c * below - s.conjugate() * above
-        c, s, h[j] = _rotation(above, h[j + 1])
-        self._rotated.append(h[: j + 1])
-        self._cosines.append(c)
-        self._sines.append(s)
-        g = self._g
-        last = g[j]
-        g[j] = c * last
-        g.append(-s.conjugate() * last)
-        if abs(h[j]) > _DEPENDENT * max(map(abs, h)):
-            self.residual = abs(g[-1])
-        else:  # the column depends on those before it and takes nothing off
-            self.residual = abs(last)
+        j = self.size
+        if j == len(self._R) or (column.dtype.kind == "c" and self._H.dtype.kind != "c"):
+            self._grow(max(len(self._R), 2 * j), np.result_type(self._H, column))
+        self._H[: j + 2, j] = column
+        self.residual = _append(self._H, self._R, self._cosines, self._sines, self._g, j)
+        self.size = j + 1
         return self.residual
+
+    def _grow(self, room: int, kind: Any) -> None:
+        """Room for so many columns of a type."""
+        for name, shape in (("_H", (room + 1, room)), ("_R", (room, room)), ("_sines", (room,)), ("_g", (room + 1,))):
+            old = getattr(self, name)
+            new = np.zeros(shape, dtype=kind)
+            new[tuple(slice(extent) for extent in old.shape)] = old
+            setattr(self, name, new)
+        self._cosines = np.append(self._cosines, np.zeros(room - len(self._cosines)))
 
     def matrix(self) -> NDArray[Any]:
         """H, (j+1, j)."""
-        H = np.zeros((self.size + 1, self.size), dtype=np.result_type(np.float64, *self.columns))
-        for j, column in enumerate(self.columns):
-            H[: j + 2, j] = column
-        return H
+        return self._H[: self.size + 1, : self.size].copy()
 
     def ritz(self) -> NDArray[np.complex128]:
         """The eigenvalues of the leading square part of H."""
@@ -89,10 +79,7 @@ class HessenbergQR:
     def solve(self) -> NDArray[Any]:
         """y, (j,): the least-squares solution, without directions that rounding errors would rule."""
         j, eps = self.size, float(np.finfo(float).eps)
-        R = np.zeros((j, j), dtype=np.result_type(np.float64, *self.columns))
-        for i, column in enumerate(self._rotated):
-            R[: i + 1, i] = column
-        g = np.array(self._g[:j], dtype=R.dtype)
+        R, g = self._R[:j, :j].copy(), self._g[:j].copy()
         if np.abs(np.diagonal(R)).min(initial=1.0) > 0:
             y = np.asarray(np.linalg.solve(R, g))
             if eps * float(np.linalg.norm(R)) * float(np.linalg.norm(y)) <= _RULED * float(np.linalg.norm(g)):
@@ -100,13 +87,29 @@ class HessenbergQR:
         return np.asarray(np.linalg.lstsq(R, g, rcond=eps / _RULED)[0])
 
 
-def _rotation(f: Any, g: Any) -> tuple[float, Any, Any]:
-    """c real, s and r with [c, s; -s*, c] [f; g] = [r; 0]."""
-    size, other = abs(f), abs(g)
+@jit
+def _append(H: Any, R: Any, cosines: Any, sines: Any, g: Any, j: int) -> float:
+    """Rotate column j of H into R and g; the least residual with it."""
+    above, largest = H[0, j], 0.0
+    for i in range(j):
+        c, s, below = cosines[i], sines[i], H[i + 1, j]
+        R[i, j] = c * above + s * below
+        above = c * below - np.conj(s) * above
+        largest = max(largest, abs(R[i, j]))
+    # c real, s and r with [c, s; -s*, c] [above; last] = [r; 0]
+    last = H[j + 1, j]
+    size, other = abs(above), abs(last)
+    length = np.hypot(size, other)
     if other == 0.0:
-        return 1.0, 0.0, f
-    if size == 0.0:
-        return 0.0, g.conjugate() / other, other
-    length = hypot(size, other)
-    phase = f / size
-    return size / length, phase * g.conjugate() / length, phase * length
+        cosines[j], sines[j], R[j, j] = 1.0, 0.0, above
+    elif size == 0.0:
+        cosines[j], sines[j], R[j, j] = 0.0, np.conj(last) / other, other
+    else:
+        phase = above / size
+        cosines[j], sines[j], R[j, j] = size / length, phase * np.conj(last) / length, phase * length
+    before = g[j]
+    g[j] = cosines[j] * before
+    g[j + 1] = -np.conj(sines[j]) * before
+    if abs(R[j, j]) > _DEPENDENT * max(largest, abs(R[j, j])):
+        return float(abs(g[j + 1]))
+    return float(abs(before))  # the column depends on those before it and takes nothing off

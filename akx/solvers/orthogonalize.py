@@ -31,6 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.kernels.cpu.blocks import BlockWork
+from akx.kernels.cpu.jit import jit
+from akx.solvers.system import Rows
 
 __all__ = ["Block", "Orthogonalizer", "condition_of_columns", "invert_upper"]
 
@@ -67,8 +69,8 @@ class Orthogonalizer:
         Changed in place.
     loss : float, optional
         How far from orthonormal rows may be; sqrt(eps) of their type by default.
-    threads : int, optional
-        Most threads, as for :class:`akx.MatrixPowers`.
+    work : VectorWork or CudaVectorWork, optional
+        The vector work of the backend that W is on; the host's by default.
 
     Attributes
     ----------
@@ -76,9 +78,9 @@ class Orthogonalizer:
         The estimate of how far the rows so far are from orthonormal; set it to 0 when a new basis is begun.
     """
 
-    def __init__(self, W: NDArray[Any], loss: float | None = None, threads: int | None = None) -> None:
+    def __init__(self, W: Rows, loss: float | None = None, work: Any = None) -> None:
         self.W = W
-        self.work = BlockWork(W, threads)
+        self.work = BlockWork(W) if work is None else work.over(W)
         self.eps = float(np.finfo(W.dtype).eps)
         self.allowed = self.eps**0.5 if loss is None else max(loss, 20 * self.eps)
         self.loss = 0.0
@@ -95,8 +97,7 @@ class Orthogonalizer:
         """
         block = self.append_block(k, 1)
         if block.norms.size == 0:
-            row = self.W[k]
-            return np.zeros(k, dtype=block.C.dtype), 0.0 if not row.any() else float("nan")
+            return np.zeros(k, dtype=block.C.dtype), 0.0 if self.work.is_zero(k) else float("nan")
         r = float(np.real(block.R[0, 0]))
         return block.C[:, 0], r if r > 10 * self.eps * block.norms[0] else 0.0
 
@@ -139,14 +140,9 @@ class Orthogonalizer:
 
     def _project(self, k: int, s: int, C: NDArray[Any]) -> NDArray[Any]:
         """Rows k .. k+s-1 minus Q^T C, orthonormal by Householder reflections; R with a real diagonal >= 0."""
-        W = self.W
         for j, c in enumerate(C.T):
-            self.work.add(-c, W[k + j])
-        rows, upper = np.linalg.qr(W[k : k + s].T)
-        diagonal = np.diagonal(upper)
-        phase = np.where(diagonal == 0, 1, diagonal / np.where(diagonal == 0, 1, np.abs(diagonal)))
-        W[k : k + s] = (rows * phase).T
-        return np.asarray(upper * phase.conj()[:, None])
+            self.work.add(-c, self.W[k + j])
+        return self.work.factorise(k, s)
 
 
 def condition_of_columns(T: NDArray[Any], norms: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -164,18 +160,30 @@ def condition_of_columns(T: NDArray[Any], norms: NDArray[np.float64]) -> NDArray
         usual one; Inf from the first column that is zero or not finite.
     """
     found = np.full(norms.size, np.inf)
-    diagonal = np.abs(np.diagonal(T))
-    bad = ~(np.isfinite(norms) & (norms > 0) & np.isfinite(T).all(axis=0) & (diagonal > 0))
-    s = int(np.argmax(bad)) if bad.any() else norms.size
-    if s:
-        X = T[:s, :s] / norms[:s]
-        with np.errstate(over="ignore", invalid="ignore"):
-            inverse = invert_upper(X)
-            # The inverse of a leading part is the leading part of the inverse.
-            squares = [np.cumsum(np.sum(np.abs(Y) ** 2, axis=0)) for Y in (X, inverse)]
-            found[:s] = np.sqrt(squares[0] * squares[1])
-    found[np.isnan(found)] = np.inf
+    _conditions(T, norms, found)
     return found
+
+
+@jit
+def _conditions(T: Any, norms: Any, found: Any) -> None:
+    """:func:`condition_of_columns`; the inverse of a leading part is the leading part of the inverse."""
+    s = norms.size
+    inverse = np.zeros_like(T)
+    own = other = 0.0
+    for j in range(s):
+        if not (np.isfinite(norms[j]) and norms[j] > 0 and abs(T[j, j]) > 0):
+            return
+        for i in range(j + 1):
+            own += (abs(T[i, j]) / norms[j]) ** 2
+        if not np.isfinite(own):
+            return
+        for i in range(j, -1, -1):
+            value = T.dtype.type(1 if i == j else 0)
+            for q in range(i + 1, j + 1):
+                value -= T[i, q] * inverse[q, j]
+            inverse[i, j] = value / T[i, i]
+            other += (abs(inverse[i, j]) * norms[i]) ** 2
+        found[j] = np.sqrt(own * other) if np.isfinite(other) else np.inf
 
 
 def _cholesky(S: NDArray[Any], lengths: NDArray[np.float64]) -> NDArray[Any] | None:
@@ -191,9 +199,16 @@ def _cholesky(S: NDArray[Any], lengths: NDArray[np.float64]) -> NDArray[Any] | N
 
 def invert_upper(R: NDArray[Any]) -> NDArray[Any]:
     """The inverse of an upper triangle, (s, s), by back substitution; exact zeros below."""
-    s = R.shape[0]
     inverse = np.zeros_like(R)
-    for j in range(s):
-        inverse[j, j] = 1 / R[j, j]
-        inverse[:j, j] = -inverse[:j, :j] @ R[:j, j] * inverse[j, j]
+    _invert(R, inverse)
     return inverse
+
+
+@jit
+def _invert(R: Any, inverse: Any) -> None:
+    for j in range(R.shape[0]):
+        for i in range(j, -1, -1):
+            value = R.dtype.type(1 if i == j else 0)
+            for q in range(i + 1, j + 1):
+                value -= R[i, q] * inverse[q, j]
+            inverse[i, j] = value / R[i, i]

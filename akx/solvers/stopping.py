@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from akx.solvers.system import System
+from akx.solvers.system import Rows, System
 
 __all__ = ["Claims"]
 
@@ -26,7 +23,7 @@ class Claims:
         self._futile = 0
         self.true = np.inf
 
-    def check(self, x: NDArray[Any], out: NDArray[Any], claimed: float) -> bool:
+    def check(self, x: Rows, out: Rows, claimed: float) -> bool:
         """Whether x is good enough; `out` becomes its true residual and :attr:`true` that residual's norm.
 
         Where it is not, the solver is to go on from the residual in `out`, unless :attr:`is_futile`.

@@ -5,7 +5,8 @@ and the common type of A, b and x0; ``info`` is 0 for a converged solve, the num
 and negative for a breakdown. A zero right-hand side has the solution zero.
 
 Vectors of a solver are rows: an array W of shape (m, n), C-contiguous, holds m vectors, each contiguous; so does what
-:class:`akx.MatrixPowers` fills.
+:class:`akx.MatrixPowers` fills. They are NumPy arrays, or arrays of the GPU: solvers take rows of them, copy by
+assigning rows, and leave all arithmetic to :attr:`System.work`, the vector work of the backend.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,13 +22,19 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from akx.basis import Basis
-from akx.errors import ArgumentError, ArgumentTypeError, MatrixError
+from akx.device.cuda.interchange import is_on_device
+from akx.errors import ArgumentError, ArgumentTypeError, MatrixError, PlanError
+from akx.kernels.cpu.vectors import VectorWork
 from akx.matrix import Matrix
 from akx.operator import MatrixPowers
 from akx.plan import Plan
 from akx.solvers.stats import SolveStats
+from akx.tuner.space import resolve_backend
 
-__all__ = ["Answer", "System", "make_system"]
+__all__ = ["Answer", "Rows", "System", "make_system", "make_work"]
+
+#: Vectors as rows: a NumPy array, or a DeviceArray.
+Rows = Any
 
 #: What a solver returns: x and info, and the record of the solve where it was asked for.
 Answer = tuple[Any, int] | tuple[Any, int, SolveStats]
@@ -40,6 +48,8 @@ class System:
     ----------
     matrix : Matrix
         A, in `dtype`.
+    work : VectorWork or CudaVectorWork
+        What is done with vectors, where they are; its `backend` is ``"cpu"`` or ``"cuda"``.
     b, x : (n,) arrays of `dtype`
         Right-hand side, and the first guess, a copy that the solver may work on.
     M : LinearOperator or None
@@ -50,14 +60,17 @@ class System:
         Whether x is zero, so that b is its residual.
     shape : tuple of int
         Of the x that the caller gets.
+    like : array, optional
+        The caller's array on the GPU, of whose kind x is to be.
     stats : SolveStats
     begun : float
         When the system was made, on :func:`time.perf_counter`.
     """
 
     matrix: Matrix
-    b: NDArray[Any]
-    x: NDArray[Any]
+    work: Any
+    b: Rows
+    x: Rows
     M: LinearOperator | None
     norm_b: float
     target: float
@@ -69,7 +82,8 @@ class System:
     db: Any = None
     _operators: dict[tuple[int, str], MatrixPowers] = field(default_factory=dict)
     begun: float = field(default_factory=time.perf_counter)
-    _pair: NDArray[Any] | None = None
+    like: Any = None
+    _pair: Rows | None = None
 
     @property
     def n(self) -> int:
@@ -81,9 +95,14 @@ class System:
         """Of all vectors."""
         return self.matrix.dtype
 
-    def rows(self, count: int) -> NDArray[Any]:
+    @property
+    def on_device(self) -> bool:
+        """Whether vectors are on a GPU."""
+        return bool(self.work.backend == "cuda")
+
+    def rows(self, count: int) -> Rows:
         """Room for so many vectors, shape (count, n), not filled."""
-        return np.empty((count, self.n), dtype=self.dtype)
+        return self.work.rows(count, self.n)
 
     def operator(self, k: int, kind: str = "monomial", plan: Plan | None = None) -> MatrixPowers:
         """The operator for k steps of bases of a kind; made once, with the tuned plan where there is one."""
@@ -91,30 +110,32 @@ class System:
         if found is None:
             with self.stats.phase("setup"):
                 basis: Any = kind if kind == "monomial" else _placeholder(k, kind)
-                found = MatrixPowers(self.matrix, k, basis=basis, plan=plan, threads=self.threads, db=self.db)
+                options: dict[str, Any] = {"threads": self.threads, "db": self.db, "backend": self.work.backend}
+                found = MatrixPowers(self.matrix, k, basis=basis, plan=plan, **options)
             self._operators[k, kind] = found
         return found
 
-    def product(self, v: NDArray[Any], out: NDArray[Any]) -> NDArray[Any]:
+    def product(self, v: Rows, out: Rows) -> Rows:
         """out = A v, counted and timed; both (n,), contiguous, not the same.
 
         Where `out` is the row behind `v` in one array nothing is copied.
         """
         operator = self.operator(1)
         with self.stats.phase("matrix"):
-            both = _following(v, out)
-            if both is not None:
-                operator(v, out=both.T)
-            else:
+            both = self.work.following(v, out)
+            pair = both
+            if pair is None:
                 if self._pair is None:
                     self._pair = self.rows(2)
-                operator(v, out=self._pair.T)
-                out[:] = self._pair[1]
+                pair = self._pair
+            self._apply(operator, v.reshape(1, self.n), pair.reshape(2, 1, self.n), None)
+            if both is None:
+                out[:] = pair[1]
         self.stats.products += 1
         self.stats.matrix_passes += 1
         return out
 
-    def powers(self, block: NDArray[Any], out: NDArray[Any], basis: Basis, plan: Plan | None = None) -> NDArray[Any]:
+    def powers(self, block: Rows, out: Rows, basis: Basis, plan: Plan | None = None) -> Rows:
         """The bases of all start vectors of a step in one pass over the matrix, counted and timed.
 
         Parameters
@@ -128,35 +149,96 @@ class System:
         """
         operator = self.operator(basis.k, basis.kind, plan)
         with self.stats.phase("matrix"):
-            if block.shape[0] == 1:
-                operator(block[0], out=out[:, 0].T, basis=basis)
-            else:
-                operator(block.T, out=out.transpose(2, 1, 0), basis=basis)
-        self.stats.products += basis.k * block.shape[0]
+            self._apply(operator, block, out, basis)
+        self.stats.products += basis.k * len(block)
         self.stats.matrix_passes += 1
         return out
 
-    def precondition(self, r: NDArray[Any]) -> NDArray[Any]:
-        """M r, a new array; r itself without a preconditioner."""
+    def _apply(self, operator: MatrixPowers, block: Rows, out: Rows, basis: Basis | None) -> None:
+        """out (s+1, b, n) from block (b, n), where the vectors are."""
+        if self.on_device:
+            program, coefficients = operator.program(len(block), basis)
+            program.run(block, out, coefficients)
+        elif len(block) == 1:
+            operator(block[0], out=out[:, 0].T, basis=basis)
+        else:
+            operator(block.T, out=out.transpose(2, 1, 0), basis=basis)
+
+    def precondition(self, r: Rows) -> Rows:
+        """M r, a new array; r itself without a preconditioner.
+
+        A preconditioner with ``apply(r, out)`` is given arrays of the GPU. Any other has its matvec called, with r in
+        host memory.
+        """
         if self.M is None:
             return r
         with self.stats.phase("precondition"):
-            found: NDArray[Any] = np.ascontiguousarray(self.M.matvec(r), dtype=self.dtype).reshape(-1)
-        return found
+            if self.on_device and hasattr(self.M, "apply"):
+                out = self.rows(1)[0]
+                self.M.apply(r, out)
+                return out
+            found = np.ascontiguousarray(self.M.matvec(self.work.to_host(r)), dtype=self.dtype).reshape(-1)
+        return self.work.from_host(found)
 
-    def residual(self, x: NDArray[Any], out: NDArray[Any]) -> float:
+    def solution(self, M: Any, y: Rows) -> Rows:
+        """R y of a preconditioner that is part of the matrix, a new array."""
+        with self.stats.phase("precondition"):
+            found = np.ascontiguousarray(M.solution(self.work.to_host(y)), dtype=self.dtype)
+        return self.work.from_host(found)
+
+    def residual(self, x: Rows, out: Rows) -> float:
         """out = b - A x, by a product that is counted; its norm."""
         self.product(x, out)
         with self.stats.phase("vectors"):
-            np.subtract(self.b, out, out=out)
-            return float(np.linalg.norm(out))
+            return float(self.work.remain(self.b, out))
+
+    def step_queue(self, V: Rows) -> Any:
+        """Steps of conjugate gradients on V = [p, w, r, x], queued ahead of the host."""
+        return self.work.step_queue(*self.queued(self.operator(1), 1), V)
+
+    def block_queue(self, W: Rows, x: Rows, s: int, operator: MatrixPowers) -> Any:
+        """The same for blocks of s steps on W = [p, r, ...], by the operator's s powers of two vectors."""
+        return self.work.block_queue(self.queued(operator, 2)[0], W, x, s)
+
+    def queued(self, operator: MatrixPowers, vectors: int, basis: Basis | None = None) -> tuple[Any, Any]:
+        """The program for powers of so many vectors and its coefficients, to be part of what is queued.
+
+        Raises
+        ------
+        PlanError
+            Where the plan brings the matrix from the host while it is used: such work cannot be recorded.
+        """
+        with self.stats.phase("setup"):
+            program, coefficients = operator.program(vectors, basis)
+        if not hasattr(program, "repeated"):
+            raise PlanError(
+                "a solver on the GPU cannot use a plan that streams the matrix",
+                found=operator.plan.label(),
+                hint="use backend='cpu', or a plan with the matrix in the device's memory",
+            )
+        return program, coefficients
 
     def say(self, value: Any) -> None:
         """Call the caller's callback, if there is one."""
         if self.callback is not None:
             self.callback(value)
 
-    def finish(self, x: NDArray[Any], *, info: int, reason: str, iterations: int, return_stats: bool) -> Answer:
+    def tell(self, x: Rows) -> None:
+        """Call the caller's callback, if there is one, with a copy of x as the caller will get it."""
+        if self.callback is not None:
+            self.callback(self.answer(x if self.on_device else x.copy()))
+
+    def answer(self, x: Rows) -> Any:
+        """x in the shape and the kind of b."""
+        if not self.on_device:
+            return x.reshape(self.shape)
+        if self.like is None:
+            return self.work.to_host(x).reshape(self.shape)
+        from akx.device.cuda.interchange import answer_like
+
+        return answer_like(self.like, x, self.shape)
+
+    def finish(self, x: Rows, *, info: int, reason: str, iterations: int, return_stats: bool) -> Answer:
         """The answer, after the true residual was computed: ``info == 0`` is never said for one above the target.
 
         Parameters
@@ -177,7 +259,7 @@ class System:
             info = 0
         stats.reason = reason
         stats.seconds["total"] = time.perf_counter() - self.begun
-        answer = x.reshape(self.shape)
+        answer = self.answer(x)
         return (answer, info, stats) if return_stats else (answer, info)
 
 
@@ -193,6 +275,7 @@ def make_system(
     callback: Callable[[Any], object] | None = None,
     threads: int | None = None,
     db: Any = None,
+    backend: str = "auto",
 ) -> System:
     """Check the arguments that all solvers share.
 
@@ -203,6 +286,7 @@ def make_system(
     A : sparse matrix or array, shape (n, n), or Matrix
         LinearOperators have no entries to block, and are refused.
     b : array_like, shape (n,) or (n, 1)
+        Of the host, or on the GPU (``__cuda_array_interface__`` or DLPack).
     x0 : array_like of the same shape, optional
         Zero by default.
     rtol, atol : float
@@ -211,10 +295,14 @@ def make_system(
     callback : callable, optional
     threads, db
         As for :class:`akx.MatrixPowers`.
+    backend : str
+        ``"cpu"``, ``"cuda"``, or ``"auto"``: where b is.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError, MatrixError
+    DeviceError, MissingDependencyError
+        Where there is no GPU, and one is asked for.
     """
     if isinstance(A, LinearOperator):
         raise ArgumentTypeError(
@@ -223,13 +311,16 @@ def make_system(
             hint="use scipy.sparse.linalg for operators without a matrix",
         )
     matrix = Matrix.from_any(A)
-    right = np.asarray(b)
+    on_device = is_on_device(b)
+    if on_device and backend == "cpu":
+        raise ArgumentTypeError("b is on the device", expected="an array of the host for backend='cpu'")
+    backend = "cuda" if on_device else resolve_backend(backend)
+    right, guess = _Given(b, "b"), None if x0 is None else _Given(x0, "x0")
     if right.dtype.kind not in "biufc":
         raise ArgumentTypeError("b is not numeric", found=str(right.dtype))
     if right.shape not in ((matrix.n,), (matrix.n, 1)):
         raise ArgumentError("b does not fit A", expected=f"({matrix.n},) or ({matrix.n}, 1)", found=str(right.shape))
-    guess = None if x0 is None else np.asarray(x0)
-    if guess is not None and guess.size != matrix.n:
+    if guess is not None and prod(guess.shape) != matrix.n:
         raise ArgumentError("x0 does not fit A", expected=f"({matrix.n},)", found=str(guess.shape))
     if callback is not None and not callable(callback):
         raise ArgumentTypeError("callback cannot be called", found=type(callback).__name__)
@@ -239,44 +330,85 @@ def make_system(
     dtype = _common(matrix.dtype, right, guess)
     if dtype != matrix.dtype:
         matrix = matrix.with_values(matrix.data.astype(dtype))
-    right = np.array(right.reshape(-1), dtype=dtype)
-    if not np.isfinite(right).all():
-        raise ArgumentError("b is not finite", expected="no NaN or Inf")
-    start = np.zeros(matrix.n, dtype=dtype) if guess is None else np.array(guess.reshape(-1), dtype=dtype)
-    if not np.isfinite(start).all():
-        raise ArgumentError("x0 is not finite", expected="no NaN or Inf")
-    with np.errstate(over="ignore"):
-        norm = float(np.linalg.norm(right))
-    if not np.isfinite(norm) or (norm == 0.0 and right.any()):
+    work = make_work(backend, dtype, matrix.n, threads)
+    held_b, norm = right.take(work)
+    held_x, size = (work.rows(1, matrix.n)[0], 0.0) if guess is None else guess.take(work)
+    if guess is None:
+        held_x[:] = 0
+    if not np.isfinite(norm) or norm < 0:
         raise ArgumentError(
-            "the norm of b cannot be represented", found=f"{norm} in {dtype}", hint="scale b, and x with it"
+            "the norm of b cannot be represented", found=f"{abs(norm)} in {dtype}", hint="scale b, and x with it"
         )
     stats = SolveStats(method=method, target=max(float(rtol) * norm, float(atol)))
     inverse = None if M is None else aslinearoperator(M)
     if inverse is not None and inverse.shape != (matrix.n, matrix.n):
         raise MatrixError("M does not fit A", expected=f"({matrix.n}, {matrix.n})", found=str(inverse.shape))
-    shape = np.asarray(b).shape
-    is_zero = not np.any(start)
-    return System(matrix, right, start, inverse, norm, stats.target, is_zero, shape, stats, callback, threads, db)
+    like = b if on_device else None
+    system = System(matrix, work, held_b, held_x, inverse, norm, stats.target, size == 0, right.shape, stats)
+    system.callback, system.threads, system.db, system.like = callback, threads, db, like
+    return system
 
 
-def _common(of_matrix: np.dtype[Any], b: NDArray[Any], x0: NDArray[Any] | None) -> np.dtype[Any]:
+def make_work(backend: str, dtype: np.dtype[Any], n: int, threads: int | None) -> Any:
+    """The vector work of a backend, for vectors of n entries."""
+    if backend == "cuda":
+        from akx.kernels.cuda.vectors import CudaVectorWork
+
+        return CudaVectorWork(dtype, n)
+    return VectorWork(dtype, threads)
+
+
+class _Given:
+    """A vector of the caller's, of the host or on the device."""
+
+    def __init__(self, v: Any, name: str) -> None:
+        self.name = name
+        self.on_device = is_on_device(v)
+        if self.on_device:
+            from akx.device.cuda import interchange
+
+            self.v, self.shape, self.dtype = v, interchange.shape_of(v), interchange.dtype_of(v)
+        else:
+            self.v = np.asarray(v)
+            self.shape, self.dtype = self.v.shape, self.v.dtype
+
+    def take(self, work: Any) -> tuple[Rows, float]:
+        """A copy (n,) where the vectors are, and its norm: negative where it is zero though the vector is not.
+
+        Raises
+        ------
+        ArgumentError
+            Where an entry is not finite.
+        """
+        if not self.on_device:
+            host = np.array(self.v.reshape(-1), dtype=work.dtype)
+            if not np.isfinite(host).all():
+                raise ArgumentError(f"{self.name} is not finite", expected="no NaN or Inf")
+            with np.errstate(over="ignore"):
+                norm = float(np.linalg.norm(host))
+            return (host if work.backend == "cpu" else work.from_host(host)), _signed(norm, host)
+        from akx.device.cuda import interchange
+        from akx.kernels.cuda.values import all_finite
+
+        if work.backend == "cpu":
+            raise ArgumentTypeError(f"{self.name} is on the device and b is not", hint="use backend='cuda'")
+        held = interchange.vector_of(self.v, prod(self.shape), work.dtype, self.name)
+        norm = work.norm(held)
+        if not np.isfinite(norm) and not all_finite(held):
+            raise ArgumentError(f"{self.name} is not finite", expected="no NaN or Inf")
+        return held, norm if norm > 0 else _signed(norm, held.get())
+
+
+def _signed(norm: float, v: NDArray[Any]) -> float:
+    """The norm; a negative number for one that is zero by underflow."""
+    return -float(np.finfo(float).tiny) if norm == 0.0 and v.any() else norm
+
+
+def _common(of_matrix: np.dtype[Any], b: _Given, x0: _Given | None) -> np.dtype[Any]:
     """SciPy's rule: single precision only where all are, integers count as double."""
     types = [of_matrix, *(a.dtype if a.dtype.kind in "fc" else np.dtype(float) for a in (b, x0) if a is not None)]
     found = np.result_type(*types)
     return found if found in (np.float32, np.float64, np.complex64, np.complex128) else np.dtype(complex)
-
-
-def _following(v: NDArray[Any], out: NDArray[Any]) -> NDArray[Any] | None:
-    """The two rows as one (2, n) array where `out` follows `v` in memory, else None."""
-    if v.__array_interface__["data"][0] + v.nbytes != out.__array_interface__["data"][0]:
-        return None
-    owner = v.base
-    if not isinstance(owner, np.ndarray) or not owner.flags.c_contiguous or out.base is not owner:
-        return None
-    flat = owner.reshape(-1)
-    first = (v.__array_interface__["data"][0] - owner.__array_interface__["data"][0]) // v.itemsize
-    return flat[first : first + 2 * v.size].reshape(2, v.size)
 
 
 def _placeholder(k: int, kind: str) -> Basis:

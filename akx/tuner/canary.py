@@ -165,4 +165,3 @@ def main() -> None:
             _send(answers, _run(plan, matrix, problem["x"], coefficients))
     except (EOFError, OSError):
         return
-

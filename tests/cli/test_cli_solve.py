@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,10 @@ from rich.console import Console
 
 import akx as library
 from akx.cli import solve as solve_command
+from akx.device import choose
+from akx.device.cuda.facts import cuda_missing
 from akx.io import read_vector, write_vector
+from akx.solvers import preconditioners
 from cli.golden import check_shape, check_text
 from cli.running import Ran
 
@@ -88,6 +92,7 @@ def test_right_hand_sides(akx: Callable[..., Ran], convection: Path, tmp_path: P
         (["--threads", 0], "--threads"),
         (["--maxiter", -2], "maxiter"),
         (["--method", "jacobi"], "jacobi"),
+        (["--backend", "gpu"], "gpu"),
     ],
 )
 def test_bad_input_is_one_line(akx: Callable[..., Ran], convection: Path, arguments: list[Any], says: str) -> None:
@@ -142,4 +147,69 @@ def test_preconditioners(akx: Callable[..., Ran], convection: Path, options: lis
     assert ran.code == 0
     assert ran.json["preconditioner"]["name"] == options[0]
     assert ran.json["preconditioner"]["seconds"] > 0
+    assert residual(convection, read_vector(out), np.ones(300)) <= 1e-8
+
+
+@pytest.mark.skipif(cuda_missing() is None, reason="there is a GPU")
+def test_a_gpu_that_is_missing_is_said_before_anything_is_read(akx: Callable[..., Ran]) -> None:
+    ran = akx("solve", "no-such-file.mtx", "--backend", "cuda")
+    assert ran.code == 2
+    assert "no-such-file" not in ran.error
+    assert "cuda" in ran.error or "driver" in ran.error
+    assert akx("solve", "no-such-file.mtx", "--backend", "cuda", "--json").json["error"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "entries", "there", "taken"),
+    [
+        ([], 1000, True, "cuda"),
+        ([], 1000, False, "cpu"),
+        ([], 2000, True, "cpu"),
+        (["--backend", "cpu"], 1000, True, "cpu"),
+        (["--backend", "cuda"], 2000, True, "cuda"),
+    ],
+)
+def test_where_a_system_is_solved(
+    akx: Callable[..., Ran],
+    convection: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    entries: int,
+    there: bool,
+    taken: str,
+) -> None:
+    """By the option, or by the size of the matrix; the GPU's part is done by the host here."""
+    seen: list[Any] = []
+
+    def stand_in(*given: Any, backend: str, callback: Any, **options: Any) -> Any:
+        seen.append((backend, callback is None))
+        return solve(*given, callback=callback, backend="cpu", **options)
+
+    def spai(*given: Any, backend: str, **options: Any) -> Any:
+        seen.append(backend)
+        return preconditioners.spai(*given, backend="cpu", **options)
+
+    solve = library.solvers.solve
+    made = SimpleNamespace(spai=spai)
+    monkeypatch.setattr(library.solvers, "solve", stand_in)
+    monkeypatch.setattr(solve_command, "import_module", lambda name: made)
+    monkeypatch.setattr(choose, "is_usable", lambda backend: there)
+    monkeypatch.setattr(choose, "device_of", lambda backend: SimpleNamespace(name="a GPU"))
+    monkeypatch.setattr(solve_command, "_WORTH_A_GPU", entries)
+    ran = akx("solve", convection, "--method", "bicgstab", "--precond", "spai", *arguments)
+    assert ran.code == 0
+    assert seen == [taken, (taken, taken == "cuda")]
+    assert ("a GPU" in ran.out) == (taken == "cuda")
+    data = akx("solve", convection, "--method", "bicgstab", "--json", *arguments).json
+    assert data["backend"] == taken
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(cuda_missing() is not None, reason=str(cuda_missing()))
+@pytest.mark.parametrize("method", ["auto", "bicgstab", "ca_bicgstab", "ca_gmres"])
+def test_a_system_is_solved_on_the_gpu(akx: Callable[..., Ran], convection: Path, tmp_path: Path, method: str) -> None:
+    out = tmp_path / "x.mtx"
+    ran = akx("solve", convection, "--backend", "cuda", "--method", method, "--precond", "spai", "--json", "-o", out)
+    assert ran.code == 0
+    assert (ran.json["backend"], ran.json["converged"]) == ("cuda", True)
     assert residual(convection, read_vector(out), np.ones(300)) <= 1e-8

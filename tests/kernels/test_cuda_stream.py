@@ -10,8 +10,10 @@ import pytest
 import scipy.sparse as sp
 from test_contract import DTYPES, KINDS, make_coefficients, make_matrix, random_numbers
 
+import akx
 from akx.device.cuda.facts import CudaDevice
 from akx.device.cuda.runtime import cuda_missing
+from akx.errors import ArgumentError
 from akx.kernels import reference, registry
 from akx.kernels.base import Coefficients
 from akx.kernels.cuda import stream
@@ -276,6 +278,28 @@ class TestOnTheGpu:
             program.run(x, out, coefficients)
         assert reference.error_ratio(matrix, found[0], x, coefficients) <= 1
         assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
+
+    @pytest.mark.parametrize("move", stream.MOVE)
+    def test_results_where_the_device_writes_to(self, move: str) -> None:
+        matrix, rng = gallery_matrix("brick"), np.random.default_rng(5)
+        coefficients = make_coefficients("newton", 6, "float64", rng)
+        x = rng.standard_normal((1, matrix.n))
+        program: Any = registry.get("cuda", "stream").prepare(matrix, plan_of(matrix, 6, budget=2**24, move=move))
+        plain = np.full((7, 1, matrix.n), np.nan)
+        program.run(x, plain, coefficients)
+        for _ in range(3):
+            results = [program.new_result(1) for _ in range(3)]
+            for result in results:
+                result[:] = np.nan
+                program.run(x, result, coefficients)
+            assert all(result.tobytes() == plain.tobytes() for result in results)
+        operator = akx.MatrixPowers(matrix, 6, plan=program._plan)
+        V = operator(x[0])
+        W = operator(2 * x[0], out=V)
+        assert W is V
+        np.testing.assert_array_equal(V, 2 * operator(x[0]))
+        with pytest.raises(ArgumentError, match="wrong layout"):
+            operator(x[0], out=np.empty((matrix.n, 14))[:, ::2])
 
     def test_arrays_on_the_device(self) -> None:
         from akx.device.cuda.memory import empty, to_device

@@ -230,3 +230,18 @@ def test_the_program(monkeypatch: Any, dtype: str, depth: int, rows: int, b: int
     vectors = 6 * b * matrix.n * size
     assert program.host_nbytes >= matrix.nnz * (size + 2) + 8 * matrix.nnz + vectors
     assert held_bytes(program) == program.nbytes + program.host_nbytes
+
+    result = program.new_result(b)  # the same without a copy, and again in the same memory
+    assert result.shape == out.shape
+    program.run(x, result, coefficients)
+    assert result.tobytes() == out.tobytes()
+    place = result.ctypes.data
+    assert not program.is_own_result(result[:, :, 1:])
+    view = result[1]
+    other = program.new_result(b)
+    assert other.ctypes.data != place
+    del result
+    assert program.new_result(b).ctypes.data != place
+    del view
+    assert place in [again.ctypes.data for again in (program.new_result(b), program.new_result(b))]
+    assert program.new_result(b + 1) is None

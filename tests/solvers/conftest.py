@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from akx.device.cuda.facts import cuda_missing
 from akx.solvers import SOLVERS
 
 
@@ -22,7 +24,30 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(
+    params=[
+        "cpu",
+        pytest.param(
+            "cuda", marks=[pytest.mark.cuda, pytest.mark.skipif(cuda_missing() is not None, reason=str(cuda_missing()))]
+        ),
+    ]
+)
+def backend(request: pytest.FixtureRequest) -> str:
+    """Each backend that there is here."""
+    return str(request.param)
+
+
 @pytest.fixture
-def solver(name: str) -> Callable[..., Any]:
-    """Each solver."""
-    return SOLVERS[name]
+def solver(name: str, backend: str) -> Callable[..., Any]:
+    """Each solver on each backend."""
+    return SOLVERS[name] if backend == "cpu" else named(SOLVERS[name], backend)
+
+
+def named(solver: Callable[..., Any], backend: str) -> Callable[..., Any]:
+    """The solver with its backend given, and its own name and signature."""
+
+    @functools.wraps(solver)
+    def on_backend(*given: Any, **options: Any) -> Any:
+        return solver(*given, backend=backend, **options)
+
+    return on_backend

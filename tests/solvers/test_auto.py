@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.sparse.linalg import aslinearoperator
+from solvers.fake_device import FakeWork
 from solvers.systems import nonsymmetric, relative, rhs, spd
 
 import akx.solvers
+import akx.solvers.system
 from akx.errors import ArgumentError
 from akx.matrix import Matrix
 from akx.solvers import SOLVERS, SolveStats, auto, solve
@@ -74,6 +76,21 @@ def test_the_shorter_step_wins(fake: _Fake, ca: float, wanted: str) -> None:
     assert fake.calls[-1][0] == wanted
     solve(spd(51), np.ones(51))
     assert len(fake.calls) > measured + 2  # but not for another matrix
+
+
+def test_the_choice_of_one_backend_is_not_that_of_the_other(fake: _Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(akx.solvers.system, "resolve_backend", lambda backend: "cpu" if backend == "auto" else backend)
+    work = akx.solvers.system.make_work
+
+    def make_work(backend: str, dtype: Any, n: int, threads: Any) -> Any:
+        return FakeWork(dtype, n) if backend == "cuda" else work(backend, dtype, n, threads)
+
+    monkeypatch.setattr(akx.solvers.system, "make_work", make_work)
+    fake.seconds["ca_cg"] = 0.5
+    assert solve(spd(50), np.ones(50), return_stats=True)[2].method == "ca_cg"
+    fake.seconds["ca_cg"] = 2.0
+    assert solve(spd(50), np.ones(50), backend="cuda", return_stats=True)[2].method == "cg"
+    assert solve(spd(50), np.ones(50), backend="cpu", return_stats=True)[2].method == "ca_cg"
 
 
 def test_the_next_family_takes_over(fake: _Fake) -> None:

@@ -11,7 +11,8 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import LinearOperator, bicgstab, cg, gmres
 
 import akx
-from akx.errors import ArgumentError, BudgetError, MatrixError
+from akx.device.cuda.facts import cuda_missing
+from akx.errors import ArgumentError, BudgetError, DeviceError, MatrixError, MissingDependencyError
 from akx.solvers.preconditioners import chebyshev, jacobi, solve_folded, spai
 from akx.solvers.stats import SolveStats
 
@@ -196,6 +197,7 @@ def test_g3_circuits_pattern_is_that_of_the_thesis(shared_matrices: Path) -> Non
         (ArgumentError, {"tau": "all"}),
         (ArgumentError, {"most": 0}),
         (ArgumentError, {"memory": 0}),
+        (ArgumentError, {"backend": "gpu"}),
         (ArgumentError, {"pattern": sp.eye_array(3)}),
         (MatrixError, {"A": sp.csr_array(np.ones((3, 4)))}),
     ],
@@ -203,6 +205,21 @@ def test_g3_circuits_pattern_is_that_of_the_thesis(shared_matrices: Path) -> Non
 def test_bad_arguments_of_spai(error: type[Exception], arguments: dict[str, Any]) -> None:
     with pytest.raises(error):
         spai(**{"A": laplacian(3), **arguments})
+
+
+@pytest.mark.skipif(cuda_missing() is None, reason="there is a GPU")
+def test_without_a_gpu_the_device_is_refused_and_auto_is_the_host() -> None:
+    with pytest.raises((DeviceError, MissingDependencyError)):
+        spai(laplacian(3), backend="cuda")
+    A = laplacian(160)
+    assert A.nnz > 100_000
+    assert spai(A, 0.0).backend == "cpu"
+
+
+def test_what_a_narrow_type_cannot_hold_is_lost_and_said() -> None:
+    found = spai(sp.csr_array(np.diag(np.array([1e-42, 2.0], dtype=np.float32))))
+    assert list(found.M.diagonal()) == [0.0, 0.5]
+    assert "beyond the range" in found.notes[0]
 
 
 # -------------------------------------------------------------------------------------------------------------- Jacobi

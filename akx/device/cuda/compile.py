@@ -27,7 +27,9 @@ from akx.errors import CompileError, MissingDependencyError
 __all__ = ["compile_cubin", "compiler_name", "load", "options_for", "store_folder"]
 
 _STANDARD = ("-std=c++17",)
-_modules: dict[str, Module] = {}
+#: Modules by source, options and architecture: a source is read once in a process, since reading and hashing all that a
+#: module depends on takes half a millisecond, longer than most kernels.
+_modules: dict[tuple[Path, tuple[str, ...], str], Module] = {}
 
 
 def load(source: Path, macros: Mapping[str, int | str], *, device: CudaDevice, options: Sequence[str] = ()) -> Module:
@@ -52,16 +54,14 @@ def load(source: Path, macros: Mapping[str, int | str], *, device: CudaDevice, o
         Where there is neither NVRTC nor nvcc.
     """
     arguments = options_for(macros, options)
-    key = _key(source, arguments, device.arch)
-    found = _modules.get(key)
+    found = _modules.get((source, arguments, device.arch))
     if found is None:
-        kept = store_folder() / f"{key}.cubin"
-        try:
-            cubin = kept.read_bytes()
-        except OSError:
+        kept = store_folder() / f"{_key(source, arguments, device.arch)}.kernel"
+        cubin = _kept(kept)
+        if cubin is None:
             cubin = compile_cubin(source, arguments, device.arch)
             _keep(kept, cubin)
-        found = _modules[key] = Module(cubin, source.name)
+        found = _modules[source, arguments, device.arch] = Module(cubin, source.name)
     return found
 
 
@@ -124,13 +124,23 @@ def _texts(source: Path) -> Iterator[Path]:
     yield from sorted(source.parent.glob("*.cuh"))
 
 
+def _kept(path: Path) -> bytes | None:
+    """The machine code in a file of the store; None where there is none, or it is not what was written."""
+    try:
+        text = path.read_bytes()
+    except OSError:
+        return None
+    size = hashlib.sha256().digest_size
+    return text[size:] if hashlib.sha256(text[size:]).digest() == text[:size] else None
+
+
 def _keep(path: Path, cubin: bytes) -> None:
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(cubin)
+                file.write(hashlib.sha256(cubin).digest() + cubin)
             os.replace(name, path)
         except OSError:
             os.unlink(name)

@@ -22,19 +22,23 @@ from akx.device.cuda import dlpack
 from akx.device.cuda.launch import default_stream
 from akx.device.cuda.memory import DeviceArray, empty, wrap
 from akx.device.cuda.runtime import runtime
-from akx.errors import ArgumentError, ArgumentTypeError, DeviceError, MatrixError
+from akx.errors import AkxError, ArgumentError, ArgumentTypeError, DeviceError, MatrixError
 
 __all__ = [
     "DeviceView",
     "Foreign",
+    "answer_like",
     "block_of",
     "copy_of",
+    "dtype_of",
     "hand_over",
     "is_on_device",
     "make_result",
     "result_in",
+    "shape_of",
     "start_of",
     "values_of",
+    "vector_of",
 ]
 
 _LEGACY = 1
@@ -95,10 +99,13 @@ def is_on_device(x: Any) -> bool:
     """Whether `x` is an array in the memory of an NVIDIA GPU."""
     if isinstance(x, (np.ndarray, np.generic, list, tuple, int, float)):
         return False
-    if hasattr(x, "__cuda_array_interface__"):
-        return True
-    where = getattr(x, "__dlpack_device__", None)
-    return where is not None and int(where()[0]) == dlpack.CUDA
+    try:
+        if hasattr(x, "__cuda_array_interface__"):
+            return True
+        where = getattr(x, "__dlpack_device__", None)
+        return where is not None and int(where()[0]) == dlpack.CUDA
+    except (RuntimeError, BufferError, ValueError) as refusal:  # the library will not have it read as it is
+        raise _unreadable("x", refusal) from refusal
 
 
 def start_of(x: Any, n: int) -> tuple[Foreign, bool]:
@@ -130,7 +137,7 @@ def block_of(x: Any, start: Foreign, dtype: np.dtype[Any], name: str = "x") -> D
     (b, n), size = start.shape, dtype.itemsize
     aligned = start.pointer % size == 0  # kernels load a complex number at once
     if aligned and start.strides[1] == size and (b == 1 or start.strides[0] == n * size):
-        return wrap(start.pointer, (b, n), dtype, x)
+        return wrap(start.pointer, (b, n), dtype, start.owner)
     if start.strides[1] < size or any(stride < 0 for stride in start.strides):
         raise ArgumentError(
             f"{name} has a layout that cannot be read", found=f"strides {start.strides}", hint="copy it first"
@@ -213,6 +220,46 @@ def make_result(x: Any, block: tuple[int, ...], dtype: np.dtype[Any], single: bo
     return array, sys.modules["numba.cuda"].as_cuda_array(view) if library == "numba" else view
 
 
+def vector_of(x: Any, n: int, dtype: np.dtype[Any], name: str) -> DeviceArray:
+    """A copy (n,) in `dtype` of a vector of shape (n,) or (n, 1), queued behind the work of its stream.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+    """
+    start, _ = start_of(x, n)
+    if start.shape[0] != 1:
+        raise ArgumentError(f"{name} is not one vector", expected=f"({n},) or ({n}, 1)", found=str(start.shape[::-1]))
+    block = block_of(x, start, dtype, name)
+    copy = copy_of(block) if block.pointer == start.pointer else block
+    hand_over(start)
+    return copy.reshape(n)
+
+
+def dtype_of(x: Any) -> np.dtype[Any]:
+    """The type of a device array's entries."""
+    return _read(x).dtype
+
+
+def shape_of(x: Any) -> tuple[int, ...]:
+    """The shape of a device array."""
+    return _read(x).shape
+
+
+def answer_like(x: Any, vector: DeviceArray, shape: tuple[int, ...]) -> Any:
+    """A copy of a vector as an array of the library of `x`, of shape (n,) or (n, 1); ready on the stream of `x`."""
+    block, answer = make_result(x, (1, 1, vector.size), vector.dtype, True)
+    block.copy_from(vector)
+    default_stream().release_to(_read(x).stream)
+    return answer if len(shape) == 2 else _flat(answer, block)
+
+
+def _flat(answer: Any, block: DeviceArray) -> Any:
+    if isinstance(answer, DeviceView):
+        return DeviceView(block, (block.size,), (block.dtype.itemsize,))
+    return answer[:, 0]
+
+
 def copy_of(array: DeviceArray) -> DeviceArray:
     """Another array of the same content."""
     copy = empty(array.shape, array.dtype)
@@ -234,9 +281,24 @@ def _converted(x: Any, dtype: np.dtype[Any]) -> Any:
     return convert(dtype)
 
 
+def _unreadable(name: str, refusal: Exception) -> ArgumentTypeError:
+    return ArgumentTypeError(
+        f"{name} cannot be read as it is", found=str(refusal), hint="a tensor that requires its gradient: detach() it"
+    )
+
+
 def _read(x: Any, name: str = "x") -> Foreign:
-    interface = getattr(x, "__cuda_array_interface__", None)
-    found = _read_dlpack(x, name) if interface is None else _read_interface(x, interface, name)
+    if type(x).__module__.partition(".")[0] == "torch" and (x.is_conj() or x.is_neg()):
+        if name == "out":
+            raise ArgumentError("out is conjugated or negated by a bit", hint="call resolve_conj() and resolve_neg()")
+        x = x.resolve_conj().resolve_neg()  # a bit of the tensor says so, the memory does not
+    try:
+        interface = getattr(x, "__cuda_array_interface__", None)
+        found = _read_dlpack(x, name) if interface is None else _read_interface(x, interface, name)
+    except AkxError:
+        raise
+    except (RuntimeError, BufferError) as refusal:
+        raise _unreadable(name, refusal) from refusal
     _check_device(found)
     return found
 

@@ -280,6 +280,40 @@ class DeviceArray:
             raise ArgumentError("view reaches beyond the array", found=f"{shape} of {kind} from entry {offset}")
         return DeviceArray(self.pointer + start, shape, kind, self)
 
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, place: int | slice) -> DeviceArray:
+        """A row, or rows next to one another: a view, as of a NumPy array."""
+        if isinstance(place, slice):
+            start, stop, step = place.indices(len(self))
+            if step != 1:
+                raise ArgumentError("rows of a device array are next to one another", found=f"a step of {step}")
+            count = max(0, stop - start)
+            return DeviceArray(self.pointer + start * self._row_bytes, (count, *self.shape[1:]), self.dtype, self)
+        row = place + len(self) if place < 0 else place
+        if not 0 <= row < len(self):
+            raise IndexError(f"row {place} of {len(self)}")
+        return DeviceArray(self.pointer + row * self._row_bytes, self.shape[1:], self.dtype, self)
+
+    def __setitem__(self, place: int | slice, values: Any) -> None:
+        """Queue a copy of a device array, take the values of a host array, or zero, into rows of this one."""
+        target = self[place]
+        if isinstance(values, DeviceArray):
+            if values.dtype != self.dtype:
+                raise ArgumentError("arrays differ in type", expected=str(self.dtype), found=str(values.dtype))
+            target.copy_from(values)
+        elif isinstance(values, np.ndarray):
+            target.set(values)
+        elif values == 0:
+            target.fill_bytes(0)
+        else:
+            raise ArgumentError("only zero fills a device array", found=repr(values))
+
+    @property
+    def _row_bytes(self) -> int:
+        return prod(self.shape[1:]) * self.dtype.itemsize
+
     def reshape(self, *shape: int) -> DeviceArray:
         """The same entries in another shape."""
         if prod(shape) != self.size:

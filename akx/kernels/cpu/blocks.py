@@ -28,6 +28,7 @@ from akx.kernels.cpu.jit import jit
 from akx.kernels.cpu.rows import SHARED_BYTES, cut, dots_four, dots_one, sum_rows
 from akx.kernels.cpu.sync import arrays_of, begin, finish
 from akx.kernels.cpu.team import Job
+from akx.kernels.reflections import orthonormal_rows
 
 __all__ = ["BlockWork", "run_blocks"]
 
@@ -71,6 +72,15 @@ class BlockWork:
         """x (n,) += sum_j y[j] W[j], y (j,)."""
         if y.size:
             self._run(y.size - 1, 1, y[:, None], _NONE, x)
+
+    def is_zero(self, k: int) -> bool:
+        """Whether all entries of row k are zero."""
+        return not self.W[k].any()
+
+    def factorise(self, k: int, s: int) -> NDArray[Any]:
+        """Rows k .. k+s-1 become orthonormal by Householder reflections; the triangle (s, s)."""
+        self.W[k : k + s], upper = orthonormal_rows(self.W[k : k + s])
+        return upper
 
     def _make(self, width: int) -> None:
         """Room for blocks of so many rows."""

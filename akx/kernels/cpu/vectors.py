@@ -30,6 +30,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from akx.device.host import resolve_threads
 from akx.kernels.cpu.advance import advance_rows, pack
+from akx.kernels.cpu.blocks import BlockWork
 from akx.kernels.cpu.jit import jit
 from akx.kernels.cpu.rows import SHARED_BYTES, cut, dot, dots_four, dots_one, sum_rows
 from akx.kernels.cpu.sync import arrays_of, begin, finish
@@ -70,6 +71,54 @@ class VectorWork:
             chunks = np.zeros((count, MOST_ROWS * _LEAST_CHUNK), dtype=self.dtype)
             arguments = (self._words, self._factors, self._picks, chunks, sums)
             self._jobs[count] = Job(run_vectors, arguments, count, self.dtype), sums
+
+    backend = "cpu"
+
+    # Rows of vectors, and what is done with single ones; NumPy's arithmetic is as good as any there.
+
+    def rows(self, count: int, n: int) -> NDArray[Any]:
+        """Room for so many vectors, shape (count, n), not filled."""
+        return np.empty((count, n), dtype=self.dtype)
+
+    def from_host(self, v: NDArray[Any]) -> NDArray[Any]:
+        """`v` itself: this is the host."""
+        return v
+
+    def to_host(self, v: NDArray[Any]) -> NDArray[Any]:
+        """`v` itself: this is the host."""
+        return v
+
+    def following(self, v: NDArray[Any], w: NDArray[Any]) -> NDArray[Any] | None:
+        """The two vectors as one (2, n) array where `w` follows `v` in memory, else None."""
+        if v.__array_interface__["data"][0] + v.nbytes != w.__array_interface__["data"][0]:
+            return None
+        owner = v.base
+        if not isinstance(owner, np.ndarray) or not owner.flags.c_contiguous or w.base is not owner:
+            return None
+        flat = owner.reshape(-1)
+        first = (v.__array_interface__["data"][0] - owner.__array_interface__["data"][0]) // v.itemsize
+        return flat[first : first + 2 * v.size].reshape(2, v.size)
+
+    def norm(self, v: NDArray[Any]) -> float:
+        """The length of a vector."""
+        return float(np.linalg.norm(v))
+
+    def divide(self, v: NDArray[Any], by: float) -> None:
+        """v /= by."""
+        v /= by
+
+    def add(self, x: NDArray[Any], factor: complex, v: NDArray[Any]) -> None:
+        """x += factor v."""
+        self.advance(np.array([[factor]]), v.reshape(1, -1), x)
+
+    def remain(self, b: NDArray[Any], w: NDArray[Any]) -> float:
+        """w = b - w; its norm."""
+        np.subtract(b, w, out=w)
+        return float(np.linalg.norm(w))
+
+    def over(self, W: NDArray[Any]) -> BlockWork:
+        """The operations of orthogonalisation on the rows of W."""
+        return BlockWork(W, self.threads)
 
     def gram(self, W: NDArray[Any], first: int = 0) -> NDArray[Any]:
         """Inner products of rows `first`, first + 1, ... of W (m, n) with all rows.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -110,17 +110,40 @@ class CudaProgram(ABC):
             self._staging = x, out
         return self._staging
 
-    def repeated(self, x: DeviceArray, out: DeviceArray, coefficients: Coefficients, count: int) -> Graph:
-        """`count` calls, one after another, as one graph: what to time where the launch must not be timed."""
+    def repeated(
+        self,
+        x: DeviceArray,
+        out: DeviceArray,
+        coefficients: Coefficients,
+        count: int,
+        then: Callable[[Stream], None] | None = None,
+    ) -> Graph:
+        """`count` calls, one after another, as one graph: what to time where the launch must not be timed.
+
+        With `then` each call is followed by what that queues on the stream that it is given: a solver's own work, with
+        which powers are one launch. Coefficients are those of :meth:`take` when the graph is launched.
+        """
         self.ready(x.shape[0])
-        self._take(coefficients)
-        return self._record(x, out, count)
+        self.take(coefficients)
+        return self._record(x, out, count, then)
+
+    @property
+    def coefficients(self) -> DeviceArray:
+        """Those of calls from now on, (k, 3), always in the same place on the device."""
+        return self._on_device
+
+    def take(self, coefficients: Coefficients) -> None:
+        """Let calls from now on have these coefficients."""
+        if coefficients is not self._coefficients:
+            triples = np.stack([coefficients.a, coefficients.b, coefficients.c], axis=1)
+            self._on_device.set(triples.astype(self.dtype))
+            self._coefficients = coefficients
 
     # ------------------------------------------------------------------------------------------------ inside
 
     def _launch(self, x: DeviceArray, out: DeviceArray, coefficients: Coefficients) -> None:
         self.ready(x.shape[0])
-        self._take(coefficients)
+        self.take(coefficients)
         key = (x.pointer, out.pointer, x.shape[0])
         graph = self._graphs.get(key)
         if graph is None and key not in self._graphs:
@@ -134,19 +157,17 @@ class CudaProgram(ABC):
         self._graphs.move_to_end(key)
         graph.launch(self.stream)
 
-    def _record(self, x: DeviceArray, out: DeviceArray, count: int) -> Graph:
+    def _record(
+        self, x: DeviceArray, out: DeviceArray, count: int, then: Callable[[Stream], None] | None = None
+    ) -> Graph:
         """`count` calls as a graph, recorded on a stream that no other thread has: it would record their work too."""
         own = self.stream
         try:
             with spare_stream() as self.stream, capture(self.stream) as graph:
                 for _ in range(count):
                     self.enqueue(x, out, self._on_device)
+                    if then is not None:
+                        then(self.stream)
         finally:
             self.stream = own
         return graph
-
-    def _take(self, coefficients: Coefficients) -> None:
-        if coefficients is not self._coefficients:
-            triples = np.stack([coefficients.a, coefficients.b, coefficients.c], axis=1)
-            self._on_device.set(triples.astype(self.dtype))
-            self._coefficients = coefficients

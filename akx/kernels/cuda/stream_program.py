@@ -10,6 +10,8 @@ what lies in its slot is done. Nothing else is ordered: the three streams run as
 
 from __future__ import annotations
 
+import weakref
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,8 @@ Ordered = tuple[Matrix, NDArray[Any] | None, NDArray[Any] | None]
 _SOURCE = Path(__file__).with_name("stream.cu")
 #: Movers: 8 read as much as the bus gives beside those that write; 4 of these are needed where results are many.
 _IN, _OUT = 8, 4
+#: Graphs kept, one for each number of start vectors and place of the result; results kept for the next call.
+_GRAPHS, _SPARE = 8, 2
 
 
 def kind_of(variant: str) -> tuple[int, int]:
@@ -64,8 +68,25 @@ def _kernel(name: str, threads: int, dtype: np.dtype[Any], variant: str, vectors
     return load(_SOURCE, macros, device=device).kernel(name)
 
 
+class _Room:
+    """Page-locked memory as a caller holds it: it is asked for again when the last view of it is gone."""
+
+    def __init__(self, memory: NDArray[Any]) -> None:
+        self.memory = memory
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return self.memory.__array_interface__
+
+
+def _give_back(of: weakref.ref[StreamProgram], memory: NDArray[Any]) -> None:
+    program = of()
+    if program is not None:
+        program._take_back(memory)
+
+
 class StreamProgram:
-    """The matrix in page-locked memory, the window on the device, and a graph for each number of start vectors.
+    """The matrix in page-locked memory, the window on the device, and a graph for each place of a result.
 
     Attributes
     ----------
@@ -86,8 +107,10 @@ class StreamProgram:
         self._staged_x = empty((window.staged, 2, window.vectors, window.rows), self.dtype)
         self._begin = to_device(self._chunks.begin if window.staged else np.zeros(0, np.int64))
         self._counters = empty(COUNTERS if window.staged else 0, np.uint8)
-        self._pinned = pinned((self.k + 1, window.vectors, window.pitch), self.dtype)
-        self._graphs: dict[int, Graph] = {}
+        self._own: NDArray[Any] | None = None
+        self._lent: set[int] = set()
+        self._spare: list[NDArray[Any]] = []
+        self._graphs: OrderedDict[tuple[int, int], Graph] = OrderedDict()
 
     @property
     def nbytes(self) -> int:
@@ -100,7 +123,16 @@ class StreamProgram:
     def host_nbytes(self) -> int:
         """Bytes on the host: the page-locked matrix and vectors, and where each entry of the matrix is."""
         chunks = self._chunks
-        return int(sum(array.nbytes for array in (chunks.data, chunks.begin, chunks.slot, self._pinned)))
+        held: list[NDArray[Any]] = [chunks.data, chunks.begin, chunks.slot, *self._spare]
+        held += [] if self._own is None else [self._own]
+        return sum(array.nbytes for array in held)
+
+    @property
+    def _pinned(self) -> NDArray[Any]:
+        """Page-locked vectors of the program's own, made when they are first asked for."""
+        if self._own is None:
+            self._own = pinned((self.k + 1, self.window.vectors, self.window.pitch), self.dtype)
+        return self._own
 
     def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
         """Take new values, in the order of the matrix's canonical CSR data; the matrix is on the host, so they go."""
@@ -110,11 +142,19 @@ class StreamProgram:
         values[self._chunks.slot] = data if self._entries is None else data[self._entries]
 
     def run(self, x: Any, out: Any, coefficients: Coefficients) -> None:
-        """Fill out (k+1, b, n) from x (b, n): both NumPy arrays, or both on the device."""
+        """Fill out (k+1, b, n) from x (b, n): both NumPy arrays, or both on the device.
+
+        An `out` of :meth:`new_result` is filled where it is, any other is copied to.
+        """
         if isinstance(x, DeviceArray):
             found = np.empty(out.shape, self.dtype)
             self.run(x.get(), found, coefficients)
             out.set(found)
+            return
+        if self.is_own_result(out):
+            out[0] = x
+            self.queue(x.shape[0], coefficients, out.ctypes.data)
+            default_stream().synchronize()
             return
         out[0] = x
         for first in range(0, x.shape[0], self.window.vectors):
@@ -128,34 +168,75 @@ class StreamProgram:
             else:
                 out[1:, group, self._order] = held[1:]
 
+    def new_result(self, vectors: int) -> NDArray[Any] | None:
+        """A page-locked array (k+1, vectors, n) that :meth:`run` fills without a copy, its rows some entries apart.
+
+        None where results come in another order of the rows, or in groups. The memory is used again when the last view
+        of it is gone.
+        """
+        if self._order is not None or vectors > self.window.vectors:
+            return None
+        shape = (self.k + 1, vectors, self.window.pitch)
+        memory = next((held for held in self._spare if held.shape == shape), None)
+        if memory is None:
+            memory = pinned(shape, self.dtype)
+        else:
+            self._spare = [held for held in self._spare if held is not memory]
+        room = _Room(memory)
+        weakref.finalize(room, _give_back, weakref.ref(self), memory).atexit = False
+        self._lent.add(memory.ctypes.data)
+        found: NDArray[Any] = np.asarray(room)[:, :, : self.n]
+        return found
+
+    def is_own_result(self, out: NDArray[Any]) -> bool:
+        """Whether `out` (k+1, b, n) is an array of :meth:`new_result`, whole."""
+        if out.ctypes.data not in self._lent or out.shape[0] != self.k + 1 or out.shape[2] != self.n:
+            return False
+        row = self.window.pitch * self.dtype.itemsize
+        wanted = (out.shape[1] * row, row, self.dtype.itemsize)
+        return all(
+            have == want or extent == 1 for have, want, extent in zip(out.strides, wanted, out.shape, strict=True)
+        )
+
+    def _take_back(self, memory: NDArray[Any]) -> None:
+        self._lent.discard(memory.ctypes.data)
+        self._spare = [*self._spare[1 - _SPARE :], memory]
+
     def pinned_vectors(self, vectors: int) -> NDArray[Any]:
-        """The page-locked (k+1, vectors, n) array that :meth:`queue` works on: v_0 is to be put there."""
+        """The program's own page-locked (k+1, vectors, n) array that :meth:`queue` works on: v_0 is to be put there."""
         flat: NDArray[Any] = self._pinned.reshape(-1)[: (self.k + 1) * vectors * self.window.pitch]
         return flat.reshape(self.k + 1, vectors, self.window.pitch)[:, :, : self.n]
 
-    def queue(self, vectors: int, coefficients: Coefficients) -> None:
-        """Queue one call on the vectors in page-locked memory, in the order of the plan's rows."""
+    def queue(self, vectors: int, coefficients: Coefficients, at: int | None = None) -> None:
+        """Queue one call on vectors in page-locked memory, in the order of the plan's rows.
+
+        They are at the address `at`, by default those of :meth:`pinned_vectors`.
+        """
         if coefficients is not self._known:
             triples = np.stack([coefficients.a, coefficients.b, coefficients.c], axis=1)
             self._coefficients.set(triples.astype(self.dtype))
             self._known = coefficients
-        if vectors not in self._graphs:
-            self._graphs[vectors] = self._record(vectors)
-        self._graphs[vectors].launch(default_stream())
+        key = (vectors, self._pinned.ctypes.data if at is None else at)
+        if key not in self._graphs:
+            self._graphs[key] = self._record(*key)
+            while len(self._graphs) > _GRAPHS:
+                self._graphs.popitem(last=False)
+        self._graphs.move_to_end(key)
+        self._graphs[key].launch(default_stream())
 
-    def _record(self, vectors: int) -> Graph:
+    def _record(self, vectors: int, at: int) -> Graph:
         if self.window.staged:
             with spare_stream() as work:
-                return self._record_flow(vectors, work)
+                return self._record_flow(vectors, at, work)
         kernel = step_kernel(self.dtype, self._plan.variant, vectors, self._device)
         with spare_stream() as work, spare_stream() as there, spare_stream() as back, capture(work) as graph:
-            steps = _Steps(self, kernel, vectors, (work, there, back))
+            steps = _Steps(self, kernel, vectors, at, (work, there, back))
             for power in range(0, self.k, self.window.depth):
                 steps.one_pass(power, min(self.window.depth, self.k - power))
             steps.join()
         return graph
 
-    def _record_flow(self, vectors: int, work: Stream) -> Graph:
+    def _record_flow(self, vectors: int, at: int, work: Stream) -> Graph:
         """One kernel per pass; it has as many threads as there are registers for."""
         window, size, b, sms = self.window, self.window.itemsize, vectors, self._device.sms
         threads = 768 if size <= 8 and b * size <= 32 else 512
@@ -171,7 +252,7 @@ class StreamProgram:
             for power in range(0, self.k, window.depth):
                 depth = min(window.depth, self.k - power)
                 self._counters.fill_bytes(0, work)
-                x = self._pinned.ctypes.data + power * b * window.pitch * size
+                x = at + power * b * window.pitch * size
                 sends = power == 0 or window.slots < window.chunks
                 arguments = [*frame, np.uint32(power > 0), self._coefficients.view(3 * power, (depth, 3))]
                 arguments += [np.uint64(self._chunks.data.ctypes.data), self._begin, np.uint32(window.chunks)]
@@ -186,13 +267,13 @@ class _Steps:
     """The steps of a call, queued on three streams: copies to the device, kernels, copies to the host."""
 
     def __init__(
-        self, program: StreamProgram, kernel: Kernel, vectors: int, streams: tuple[Stream, Stream, Stream]
+        self, program: StreamProgram, kernel: Kernel, vectors: int, at: int, streams: tuple[Stream, Stream, Stream]
     ) -> None:
         self.of, self.kernel, self.vectors = program, kernel, vectors
         work, self.there, self.back = streams
         self.work = work
         self.copied = program._plan.option("move", "kernel") == "copy"
-        self.out = program.pinned_vectors(vectors).ctypes.data
+        self.out = at
         start = Mark(work)
         start.holds(self.there)
         start.holds(self.back)

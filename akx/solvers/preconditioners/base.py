@@ -20,7 +20,7 @@ from scipy.sparse.linalg import LinearOperator
 from akx.errors import ArgumentError
 from akx.matrix import Matrix
 
-__all__ = ["Preconditioner"]
+__all__ = ["Preconditioner", "device_rows"]
 
 
 class Preconditioner(LinearOperator):  # type: ignore[misc]
@@ -56,6 +56,25 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
         super().__init__(np.dtype(dtype), (n, n))
         self.notes = notes
 
+    def apply(self, r: Any, out: Any) -> None:
+        """out = M r, where the vectors are.
+
+        Parameters
+        ----------
+        r, out : (n,) arrays
+            NumPy's, or of the GPU (:class:`akx.device.cuda.memory.DeviceArray`), of one type and not the same memory.
+            On the GPU the work is queued, and nothing waits; where M has nothing of its own for it (a complex M of real
+            vectors), r is copied to the host and M r back.
+        """
+        if isinstance(r, np.ndarray):
+            out[:] = np.asarray(self.matvec(r)).reshape(-1)
+        elif not self._apply_on_device(r, out):
+            out.set(np.asarray(self.matvec(r.get()), dtype=out.dtype).reshape(-1))
+
+    def _apply_on_device(self, r: Any, out: Any) -> bool:
+        """Queue out = M r on the GPU, or return False where that cannot be done there."""
+        return False
+
     def apply_to(self, A: Any) -> Matrix:
         """L A R. Raises :class:`ArgumentError` for a preconditioner that is no matrix."""
         raise ArgumentError(
@@ -81,3 +100,10 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
         if matrix.n != self.shape[0]:
             raise ArgumentError("preconditioner does not fit A", expected=f"{self.shape}", found=f"{matrix.shape}")
         return matrix
+
+
+def device_rows(shape: tuple[int, ...], dtype: DTypeLike) -> Any:
+    """Room for vectors on the GPU, not filled."""
+    from akx.device.cuda.memory import empty
+
+    return empty(shape, dtype)

@@ -10,17 +10,21 @@ matrices bodyy5, bcsstk16, bcsstk18, nasa4704 and 662_bus the ratio of the two n
 ratio of such a one, when at the start it had been up to 6500 times it. As long as the true residual is above the target
 the solver is called again for a correction, with the ratio of the residual at hand.
 
-Besides what the solver does: A' once, and for each call a product with A and a few vectors.
+Besides what the solver does: A' once, and for each call a product with A and a few vectors, on the host. A right-hand
+side on a GPU is copied to the host and x back; the solver itself works where it was.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from akx.errors import ArgumentError
+from akx.device.cuda.interchange import is_on_device
+from akx.errors import ArgumentError, ArgumentTypeError
 from akx.solvers.preconditioners.base import Preconditioner
 from akx.solvers.stats import SolveStats
 from akx.solvers.system import Answer, make_system
@@ -54,8 +58,8 @@ def solve_folded(
     solver : callable
         ``solver(A, b, rtol=, atol=, maxiter=, callback=, return_stats=True, **options)``, as all of :mod:`akx.solvers`.
     A, b, x0, rtol, atol, maxiter, callback, return_stats
-        As for that solver. The callback is given x of the original system, or the norm of the residual it preconditions
-        over that of b.
+        As for that solver; what is returned is on the GPU where b is. The callback is given x of the original system,
+        or the norm of the residual it preconditions over that of b.
     M : Preconditioner
         One that :mod:`akx.solvers.preconditioners` made.
 
@@ -71,6 +75,11 @@ def solve_folded(
             found=type(M).__name__,
             hint="use a classic solver (cg, gmres, bicgstab), which takes any LinearOperator",
         )
+    like, x0 = (b if is_on_device(b) else None), _of_host(x0, "x0")
+    if like is not None:
+        if options.get("backend", "auto") == "cpu":
+            raise ArgumentTypeError("b is on the device", expected="an array of the host for backend='cpu'")
+        options["backend"], b = "cuda", _of_host(b, "b")
     if M.dtype.kind == "c" and np.asarray(b).dtype.kind in "biuf":
         b = np.asarray(b).astype(np.result_type(np.asarray(b).dtype, np.complex64))
     system = make_system("folded", A, b, x0, rtol=rtol, atol=atol)
@@ -87,7 +96,7 @@ def solve_folded(
         size = float(np.linalg.norm(right))
         ratio = M.residual_scale if total is None else size / norm
         goal = target if M.keeps_residual else _SAFETY * target * ratio
-        say = None if callback is None else _translated(callback, M, x.copy(), size / (system.norm_b or 1.0))
+        say = None if callback is None else _translated(callback, M, x.copy(), size / (system.norm_b or 1.0), like)
         left = {} if maxiter is None else {"maxiter": maxiter}
         y, info, stats = solver(folded, right, rtol=0.0, atol=goal, callback=say, return_stats=True, **left, **options)
         x = np.ascontiguousarray(x + M.solution(y), dtype=system.dtype)
@@ -113,19 +122,41 @@ def solve_folded(
     total.products += system.stats.products
     total.matrix_passes += system.stats.matrix_passes
     total.notes = [*M.notes, f"{M.name} made part of the matrix", *total.notes]
-    answer = x.reshape(system.shape)
+    answer = _like(like, x.reshape(system.shape))
     return (answer, info, total) if return_stats else (answer, info)
 
 
-def _translated(callback: Callable[[Any], object], M: Preconditioner, x: Any, scale: float) -> Callable[[Any], object]:
+def _translated(
+    callback: Callable[[Any], object], M: Preconditioner, x: Any, scale: float, like: Any
+) -> Callable[[Any], object]:
     """The caller's callback, of the original system."""
 
     def say(value: Any) -> object:
         if np.ndim(value):
-            return callback(x + M.solution(np.asarray(value).reshape(-1)))
+            return callback(_like(like, x + M.solution(np.asarray(value).reshape(-1))))
         return callback(float(value) * scale)
 
     return say
+
+
+def _of_host(v: Any, name: str) -> Any:
+    """A vector of the GPU copied to the host; anything else as it is."""
+    if not is_on_device(v):
+        return v
+    from akx.device.cuda import interchange
+
+    shape = interchange.shape_of(v)
+    return interchange.vector_of(v, prod(shape), interchange.dtype_of(v), name).get().reshape(shape)
+
+
+def _like(given: Any, x: NDArray[Any]) -> Any:
+    """x where the caller's right-hand side was, and in kind."""
+    if given is None:
+        return x
+    from akx.device.cuda.interchange import answer_like
+    from akx.device.cuda.memory import to_device
+
+    return answer_like(given, to_device(x.reshape(-1)), x.shape)
 
 
 def _joined(one: SolveStats, other: SolveStats) -> SolveStats:

@@ -48,6 +48,7 @@ class Jacobi(Preconditioner):
         self.hermitian = not np.any(diagonal.imag)
         with np.errstate(over="ignore"):
             self._inverse = 1 / diagonal
+        self._on_gpu: dict[np.dtype[Any], Any] = {}
         self._right = 1 / np.sqrt(diagonal.real).astype(diagonal.dtype) if side == "symmetric" else self._inverse
         if side == "symmetric":
             self.residual_scale = float(np.sqrt(diagonal.size / diagonal.real.sum(dtype=np.float64)))
@@ -82,6 +83,16 @@ class Jacobi(Preconditioner):
 
     def _matvec(self, x: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(x.reshape(-1) * self._inverse)
+
+    def _apply_on_device(self, r: Any, out: Any) -> bool:
+        if np.result_type(self.dtype, r.dtype) != r.dtype:
+            return False
+        from akx.kernels.cuda.scaling import Scaling
+
+        if r.dtype not in self._on_gpu:
+            self._on_gpu[r.dtype] = Scaling(self._inverse.astype(r.dtype))
+        self._on_gpu[r.dtype].apply(r, out)
+        return True
 
     def _rmatvec(self, x: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(x.reshape(-1) * self._inverse.conj())

@@ -8,7 +8,7 @@ t [P_0 .. P_d] = [P_0 .. P_{d+1}] B:
     B c = e_0 - e_{d+1} / P_{d+1}(0)      (d+2 equations, d+1 unknowns, consistent).
 
 An application is one call of the matrix powers kernel with k = d, which reads the matrix once where its plan blocks,
-and a combination c^T V of d + 1 vectors: n (d + 2) words besides.
+and a combination c^T V of d + 1 vectors: n (d + 2) words besides. On a GPU both are done there.
 
 Where the lower end of the spectrum is not known to be far from 0, the interval is [hi / (4 (d+1)^2), hi]. What lies
 below it is still mapped to positive numbers: the eigenvalues of A q(A) are then in (0, 2), and the smallest is about
@@ -27,7 +27,7 @@ from akx.basis import chebyshev as chebyshev_basis
 from akx.errors import ArgumentError
 from akx.matrix import Matrix
 from akx.operator import MatrixPowers
-from akx.solvers.preconditioners.base import Preconditioner
+from akx.solvers.preconditioners.base import Preconditioner, device_rows
 from akx.spectrum import Ellipse, Spectrum, estimate_spectrum
 
 __all__ = ["Chebyshev", "chebyshev"]
@@ -61,15 +61,39 @@ class Chebyshev(Preconditioner):
         self.basis = longer.head(degree)
         self.coefficients = _inverse(longer)
         self._weights = self.coefficients.astype(matrix.dtype)
-        self._operator = MatrixPowers(matrix, degree, basis=self.basis, **options)
-        self._room = np.empty((degree + 1, matrix.n), dtype=matrix.dtype)
+        self._matrix, self._options = matrix, options
+        self._on_host: tuple[MatrixPowers, NDArray[Any]] | None = None  # made when first used, as those of the GPU are
+        self._on_gpu: dict[np.dtype[Any], tuple[MatrixPowers, Any, Any]] = {}
 
     def _matvec(self, x: NDArray[Any]) -> NDArray[Any]:
         vector = np.asarray(x).reshape(-1)
         if vector.dtype.kind == "c" and self.dtype.kind != "c":
             return np.asarray(self._matvec(vector.real) + 1j * self._matvec(vector.imag))
-        self._operator(vector.astype(self.dtype, copy=False), out=self._room.T)
-        return np.asarray(self._weights @ self._room)
+        if self._on_host is None:
+            operator = MatrixPowers(self._matrix, self.degree, basis=self.basis, **self._options)
+            self._on_host = operator, np.empty((self.degree + 1, self._matrix.n), dtype=self.dtype)
+        operator, room = self._on_host
+        operator(vector.astype(self.dtype, copy=False), out=room.T)
+        return np.asarray(self._weights @ room)
+
+    def _apply_on_device(self, r: Any, out: Any) -> bool:
+        """One call of the matrix powers kernel on the GPU in the type of r, and one combination of its rows."""
+        if np.result_type(self.dtype, r.dtype) != r.dtype:
+            return False
+        n, rows = self.shape[0], self.degree + 1
+        if r.dtype not in self._on_gpu:
+            from akx.kernels.cuda.vectors import MOST_ROWS, CudaVectorWork
+
+            if rows > MOST_ROWS:
+                return False
+            options = {**self._options, "backend": "cuda"}
+            operator = MatrixPowers(self._matrix, self.degree, basis=self.basis, dtype=r.dtype, **options)
+            self._on_gpu[r.dtype] = operator, device_rows((rows, 1, n), r.dtype), CudaVectorWork(r.dtype, n)
+        operator, V, work = self._on_gpu[r.dtype]
+        program, coefficients = operator.program(1)
+        program.run(r.reshape(1, n), V, coefficients)
+        work.combine(self._weights[None, :].astype(r.dtype), V.reshape(rows, n), out.reshape(1, n))
+        return True
 
     def polynomial(self, t: NDArray[Any]) -> NDArray[Any]:
         """q(t) at points."""

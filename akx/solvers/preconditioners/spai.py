@@ -9,7 +9,8 @@ the diagonal alone (Mehri Dehnavi 2012, ch. 5, eq. 5.3). The norm falls apart in
 those of the thesis: the dimensions of all problems first (Pre-GSAI), then the columns, cut into runs of equal work that
 threads take in turn, each thread with one workspace for its widest problem (Compute-GSAI). There the workspaces of all
 columns of a launch lie side by side in the card's memory, and a budget decides how many columns a launch does; here a
-budget decides how many threads work at once.
+budget decides how many threads work at once. On a GPU :mod:`akx.kernels.cuda.spai` does all of it, by the same formulas
+in double precision: the pattern is the same, the values are but for rounding.
 
 Work: sum over k of 2 n2^2 (n1 - n2/3) flops. Memory: A in CSC, M, the magnitudes of A, 4 n bytes for each thread.
 """
@@ -25,17 +26,21 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from akx.device.choose import is_usable
 from akx.device.host import resolve_threads
 from akx.errors import ArgumentError, BudgetError
 from akx.matrix import Matrix
 from akx.operator import MatrixPowers
-from akx.solvers.preconditioners.base import Preconditioner
+from akx.solvers.preconditioners.base import Preconditioner, device_rows
 from akx.solvers.preconditioners.columns import column_sizes, kept_entries, largest_magnitudes, solve_columns
 
 __all__ = ["SPAI", "spai"]
 
 #: Bytes that the workspaces of all threads may take.
 _MEMORY = 1 << 30
+#: Entries of A from which on ``backend="auto"`` takes the GPU where there is one.
+_WORTH_A_GPU = 100_000
+_BACKENDS = ("auto", "cpu", "cuda")
 #: Runs of columns for each thread: enough that none waits long for the last.
 _RUNS = 16
 
@@ -54,6 +59,8 @@ class SPAI(Preconditioner):
         ||A M - I||_F / sqrt(n): 0 for an inverse, at most 1.
     largest : tuple of int
         The largest n1 and n2 of a local problem.
+    backend : str
+        Where it was made, ``"cpu"`` or ``"cuda"``.
     """
 
     name = "spai"
@@ -69,6 +76,7 @@ class SPAI(Preconditioner):
         largest: tuple[int, int] = (0, 0),
         hermitian: bool = False,
         threads: int | None = None,
+        backend: str = "cpu",
         notes: tuple[str, ...] = (),
     ) -> None:
         super().__init__(matrix.n, matrix.dtype, notes)
@@ -76,9 +84,11 @@ class SPAI(Preconditioner):
         self.M = matrix.to_scipy()
         self.tau, self.seconds, self.misfit, self.largest = tau, seconds, misfit, largest
         self.hermitian = hermitian
+        self.backend = backend
         self._threads = threads
         self._operator: MatrixPowers | None = None
         self._pair: NDArray[Any] | None = None
+        self._on_gpu: dict[np.dtype[Any], tuple[MatrixPowers, Any]] = {}
 
     @property
     def nnz(self) -> int:
@@ -112,6 +122,19 @@ class SPAI(Preconditioner):
         found: NDArray[Any] = self._pair[1].copy()
         return found
 
+    def _apply_on_device(self, r: Any, out: Any) -> bool:
+        """One product on the GPU, in the type of r; one vector is copied before it and one behind."""
+        if np.result_type(self.dtype, r.dtype) != r.dtype:
+            return False
+        if r.dtype not in self._on_gpu:
+            operator = MatrixPowers(self.matrix, 1, dtype=r.dtype, backend="cuda")
+            self._on_gpu[r.dtype] = operator, device_rows((2, 1, self.shape[0]), r.dtype)
+        operator, pair = self._on_gpu[r.dtype]
+        program, coefficients = operator.program(1)
+        program.run(r.reshape(1, self.shape[0]), pair, coefficients)
+        out[:] = pair[1][0]
+        return True
+
     def _rmatvec(self, x: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(self.M.conj().T @ x.reshape(-1))
 
@@ -123,8 +146,9 @@ def spai(
     pattern: Any = None,
     most: int | None = None,
     symmetric: bool = False,
-    memory: int = _MEMORY,
+    memory: int | None = None,
     threads: int | None = None,
+    backend: str = "auto",
 ) -> SPAI:
     """A static sparse approximate inverse.
 
@@ -140,15 +164,20 @@ def spai(
         with a few columns so full that their local problems would dominate.
     symmetric : bool
         Take (M + M^H) / 2, as conjugate gradients need it. It is Hermitian; definite it is not for certain.
-    memory : int
-        Bytes for the workspaces of all threads: fewer threads work at once where it is short.
+    memory : int, optional
+        Bytes for the workspaces of all threads: fewer threads work at once where it is short. By default 1 GiB. On a
+        GPU, bytes for the local problems that do not fit the memory of a multiprocessor; by default a quarter of all.
     threads : int, optional
-        Threads to compute and to apply it with.
+        Threads of the host to compute and to apply it with.
+    backend : str
+        Where to compute it: ``"cpu"``, ``"cuda"``, or ``"auto"``, a GPU where there is one and A has 100,000 entries or
+        more. M can be applied to vectors of either, wherever it was made.
 
     Returns
     -------
     SPAI
-        Computed in float64 or complex128, stored in the dtype of A. The same bits for any number of threads.
+        Computed in float64 or complex128, stored in the dtype of A. The same bits each time on one backend, for any
+        number of threads and any memory; the two backends differ by rounding.
 
     Raises
     ------
@@ -158,6 +187,8 @@ def spai(
         Where one local problem does not fit `memory`.
     MatrixError
         Where A or the pattern is no square sparse matrix.
+    MissingDependencyError, DeviceError
+        Where the backend is ``"cuda"`` and there is no GPU that can be used, or its memory is too small.
     """
     begin = time.perf_counter()
     if isinstance(tau, bool) or not isinstance(tau, (int, float, np.number)) or not 0 <= float(tau) <= 1:
@@ -165,21 +196,88 @@ def spai(
     for name, value in (("most", most), ("memory", memory)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1):
             raise ArgumentError(f"{name} is out of range", expected="an integer >= 1", found=repr(value))
+    if backend not in _BACKENDS:
+        raise ArgumentError("unknown backend", expected=" or ".join(_BACKENDS), found=repr(backend))
     workers = resolve_threads(threads)
     matrix = Matrix.from_any(A)
+    if backend == "auto":
+        backend = "cuda" if matrix.nnz >= _WORTH_A_GPU and is_usable("cuda") else "cpu"
+    found, misfit, largest, notes = (_on_device if backend == "cuda" else _on_host)(
+        matrix, 1.0 - float(tau), pattern, most, symmetric, memory, workers
+    )
+    return SPAI(
+        found,
+        tau=float(tau) if pattern is None else float("nan"),
+        seconds=time.perf_counter() - begin,
+        misfit=float(np.sqrt(misfit.sum() / matrix.n)),
+        largest=largest,
+        hermitian=symmetric,
+        threads=threads,
+        backend=backend,
+        notes=notes,
+    )
+
+
+#: M, the squared misfit of each column, the largest n1 and n2, and notes.
+_Found = tuple[Matrix, NDArray[Any], tuple[int, int], tuple[str, ...]]
+
+
+def _on_host(
+    matrix: Matrix, factor: float, pattern: Any, most: int | None, symmetric: bool, memory: int | None, threads: int
+) -> _Found:
     wide = np.dtype(np.complex128 if matrix.dtype.kind == "c" else np.float64)
     csc = matrix.to_scipy().tocsc()
-    csc.sort_indices()
     indptr, indices = csc.indptr.astype(np.int64), csc.indices
     values = np.ascontiguousarray(csc.data, dtype=wide)
-    magnitudes = np.abs(values)
+    of_column, kept_ptr, kept = _pattern(matrix, csc, factor, pattern, most)
+    room = _MEMORY if memory is None else int(memory)
+    result, misfit, largest = _columns(indptr, indices, values, of_column, kept_ptr, kept, threads, room)
+    with np.errstate(over="ignore"):
+        entries = result.astype(matrix.dtype)
+    lost = ~np.isfinite(entries)
+    entries[lost] = 0
+    result[lost] = 0
+    counted = np.concatenate([[0], np.cumsum(result != 0)])[kept_ptr]
+    notes = _notes(int(np.count_nonzero(lost)), int(np.count_nonzero(np.diff(counted) == 0)))
+    M = sp.csr_array(sp.csc_array((entries, kept, kept_ptr), shape=matrix.shape))
+    if symmetric:
+        M = (M + M.conj().T) * matrix.dtype.type(0.5)
+    return Matrix.from_any(M), misfit, largest, notes
+
+
+def _on_device(
+    matrix: Matrix, factor: float, pattern: Any, most: int | None, symmetric: bool, memory: int | None, threads: int
+) -> _Found:
+    from akx.kernels.cuda.spai import approximate_inverse
+
+    given = None
+    if pattern is not None or most is not None:  # chosen on the host, which sorts
+        given = _pattern(matrix, matrix.to_scipy().tocsc(), factor, pattern, most)[1:]
+    room = None if memory is None else int(memory)
+    found = approximate_inverse(matrix, factor=factor, pattern=given, symmetric=symmetric, memory=room)
+    M = Matrix(found.indptr, found.indices, found.data, pattern_cache={})
+    return M, found.misfit, found.largest, _notes(found.lost, found.empty)
+
+
+def _notes(lost: int, empty: int) -> tuple[str, ...]:
+    notes: tuple[str, ...] = ()
+    if lost:
+        notes += (f"{lost} entries of M were beyond the range of numbers; 0 stands for them",)
+    if empty:
+        notes += (f"{empty} columns of M are zero: A is singular there, or the pattern reaches nothing",)
+    return notes
+
+
+def _pattern(
+    matrix: Matrix, csc: Any, factor: float, pattern: Any, most: int | None
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Step (a), J of every column: the largest magnitude in each column of A, and the pattern of M in CSC."""
+    indptr, indices = csc.indptr.astype(np.int64), csc.indices
+    magnitudes = np.abs(csc.data.astype(np.complex128 if matrix.dtype.kind == "c" else np.float64))
     of_column, of_row = np.zeros(matrix.n), np.zeros(matrix.n)
     largest_magnitudes(indptr, indices, magnitudes, of_column, of_row)
-
-    # (a) J of every column
     if pattern is None:
         kept_ptr = np.empty(matrix.n + 1, dtype=np.int64)
-        factor = 1.0 - float(tau)
         kept_entries(indptr, indices, magnitudes, of_row, factor, kept_ptr, np.empty(0, dtype=indices.dtype))
         kept = np.empty(kept_ptr[-1], dtype=indices.dtype)
         kept_entries(indptr, indices, magnitudes, of_row, factor, kept_ptr, kept)
@@ -192,32 +290,7 @@ def spai(
         kept_ptr, kept = turned.indptr.astype(np.int64), turned.indices.astype(indices.dtype)
     if most is not None:
         kept_ptr, kept = _thinned(csc, magnitudes, kept_ptr, kept, int(most))
-
-    result, misfit, largest = _columns(indptr, indices, values, of_column, kept_ptr, kept, workers, int(memory))
-    lost = int(np.count_nonzero(~np.isfinite(result)))
-    result[~np.isfinite(result)] = 0
-    notes: tuple[str, ...] = (
-        (f"{lost} entries of M were beyond the range of numbers; 0 stands for them",) if lost else ()
-    )
-    counted = np.concatenate([[0], np.cumsum(result != 0)])[kept_ptr]
-    empty = int(np.count_nonzero(np.diff(counted) == 0))
-    if empty:
-        notes += (f"{empty} columns of M are zero: A is singular there, or the pattern reaches nothing",)
-    M = sp.csc_array((result, kept, kept_ptr), shape=matrix.shape)
-    if symmetric:
-        M = (M + M.conj().T) * 0.5
-    with np.errstate(over="ignore"):
-        found = Matrix.from_any(sp.csr_array(M).astype(matrix.dtype))
-    return SPAI(
-        found,
-        tau=float(tau) if pattern is None else float("nan"),
-        seconds=time.perf_counter() - begin,
-        misfit=float(np.sqrt(misfit.sum() / matrix.n)),
-        largest=largest,
-        hermitian=symmetric,
-        threads=threads,
-        notes=notes,
-    )
+    return of_column, kept_ptr, kept
 
 
 def _columns(

@@ -1,0 +1,85 @@
+"""Work of solvers queued ahead: graphs on the device, and the records that they leave for the host.
+
+A solver that waits for the device after each step, and lets the device wait for it, takes longer for that than for the
+step of most matrices. So the coefficients of a step are found on the device, further steps are queued before it is
+done, and the host follows: each launch leaves records in a ring in page-locked memory, read when the launch is over.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.device.cuda.launch import Event, Stream
+from akx.device.cuda.memory import pinned
+
+__all__ = ["Ring"]
+
+
+class Ring:
+    """Launches and their records, in the order in which they were queued.
+
+    Parameters
+    ----------
+    launches : int
+        Most that may be on their way.
+    records : int
+        Most of each launch.
+    size : int
+        Numbers of a record.
+
+    Attributes
+    ----------
+    slots : int
+        Records that there is room for; the device writes record i to place i modulo `slots`.
+    address : numpy.uint64
+        Of the first.
+    """
+
+    def __init__(self, launches: int, records: int, size: int) -> None:
+        self.slots = launches * records
+        self._room: NDArray[np.float64] = pinned((self.slots, size), np.float64)
+        self.address = np.uint64(self._room.ctypes.data)
+        self._events = [Event() for _ in range(launches)]
+        self._under_way: deque[tuple[Event, int]] = deque()
+        self._read = self._left = 0
+
+    @property
+    def launches(self) -> int:
+        """On their way, with records that were not read."""
+        return len(self._under_way)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further launch may be queued."""
+        return len(self._under_way) == len(self._events)
+
+    def launch(self, queue: Callable[[], object], records: int, stream: Stream) -> None:
+        """Call what queues work on `stream` that leaves so many records."""
+        assert not self.is_full
+        queue()
+        event = self._events[0]
+        self._events.append(self._events.pop(0))
+        event.record(stream)
+        self._under_way.append((event, records))
+
+    def next(self) -> NDArray[np.float64]:
+        """The next record, once it is there; good until as many launches more are queued as there may be."""
+        event, records = self._under_way[0]
+        if self._left == 0:
+            event.synchronize()
+            self._left = records
+        found: NDArray[np.float64] = self._room[self._read % self.slots]
+        self._read += 1
+        self._left -= 1
+        if self._left == 0:
+            self._under_way.popleft()
+        return found
+
+    def clear(self) -> None:
+        """Forget what is on its way: the caller has waited for it, and the device counts from 0 again."""
+        self._under_way.clear()
+        self._read = self._left = 0

@@ -1,0 +1,340 @@
+"""Dense work on rows of vectors on the GPU: the twin of the host's vectors.py and blocks.py.
+
+An array of rows W (m, n) is a :class:`DeviceArray`; row i is ``W[i]``. Operations are kernels of ``vectors.cuh``, one
+pass over memory each, queued on the stream of all work; those that return numbers wait for them: the kernel's last
+block writes them straight to page-locked memory. Sums are in double precision and in a fixed order, without
+floating-point atomics: the same input gives the same bits on the same device.
+
+Words moved are those of the host's twins. Flops of `gram` and `products` are done by tiles of 6 x 6 pairs (4 x 4 where
+numbers are complex, 8 x 1 for one row), rows beyond the last being the last one again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from akx.device.cuda.compile import load
+from akx.device.cuda.copies import send
+from akx.device.cuda.facts import cuda_device
+from akx.device.cuda.launch import Stream, default_stream
+from akx.device.cuda.memory import DeviceArray, empty, pinned, to_device, wrap
+from akx.errors import ArgumentError
+from akx.kernels.cuda.program import C_TYPES
+from akx.kernels.reflections import orthonormal_rows
+
+__all__ = ["MOST_ROWS", "CudaBlockWork", "CudaVectorWork", "Tiles", "tile_rows"]
+
+#: Rows that an array may have.
+MOST_ROWS = 64
+_HERE = Path(__file__).parent
+_THREADS = 256
+#: Warps of a block of products, the rows of a tile for a single row, chunks on their way and the most of their columns.
+_WARPS, _TALL, _STAGES, _MOST_SHIFT = 12, 8, 4, 6
+#: Rows that `mix` reads at a time: factors are there for whole turns.
+_UNROLLED = 8
+#: Numbers that factors or results of one operation may take, and operations whose factors may be on their way.
+_FACTORS, _SLOTS = 2 * MOST_ROWS * MOST_ROWS, 16
+#: Bytes of shared memory that kernels have besides.
+_STATIC = 1024
+
+
+def tile_rows(dtype: DTypeLike) -> int:
+    """Rows of a square tile of products."""
+    return 4 if np.dtype(dtype).kind == "c" else 6
+
+
+class Tiles:
+    """How products of rows 0 .. m-1 with s others are cut into tiles; ``Pairs`` and ``products`` in vectors.cuh.
+
+    Parameters
+    ----------
+    m, s : int
+    dtype : dtype
+    triangular : bool
+        Every two of m rows once; s is m then.
+    room : int
+        Bytes of shared memory that a block may have.
+
+    Attributes
+    ----------
+    tiles, entries : int
+        Tiles, and sums in them.
+    width, groups : int
+        Warps of a block with tiles of their own, and how often there are so many, each with columns of its own.
+    shift : int
+        Columns of a chunk in shared memory are two to the power of this.
+    """
+
+    def __init__(self, m: int, s: int, dtype: DTypeLike, *, triangular: bool, room: int) -> None:
+        kind = np.dtype(dtype)
+        rows, columns = (_TALL, 1) if s == 1 and not triangular else (tile_rows(kind),) * 2
+        down, across = -(-m // rows), -(-s // columns)
+        self.tiles = across * (across + 1) // 2 if triangular else down * across
+        self.entries = self.tiles * rows * columns
+        self.width = min(self.tiles, _WARPS)
+        self.groups = max(1, _WARPS // self.tiles)
+        self._wide = 16 if kind.kind == "c" else 8
+        self.shift, self._ring = 0, 0
+        if columns > 1:
+            a_column = _STAGES * m * kind.itemsize
+            self.shift = max(0, min(_MOST_SHIFT, (room // a_column).bit_length() - 1))
+            self._ring = a_column << self.shift
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return 32 * self.width * self.groups
+
+    @property
+    def extent(self) -> list[np.uint32]:
+        """Width and shift, as kernels take them."""
+        return [np.uint32(self.width), np.uint32(self.shift)]
+
+    def shared(self, more: int = 0) -> int:
+        """Bytes of shared memory: the chunks, or the sums of all groups, or those of one with `more` numbers behind."""
+        return max(self._ring, self._wide * max(self.groups * self.entries, self.entries + more))
+
+
+class CudaVectorWork:
+    """The operations, for vectors of one type.
+
+    Parameters
+    ----------
+    dtype : dtype
+        float32, float64, complex64 or complex128.
+    n : int
+        Entries of a vector.
+    """
+
+    backend = "cuda"
+
+    def __init__(self, dtype: DTypeLike, n: int) -> None:
+        self.dtype, self.n = np.dtype(dtype), n
+        self.wide = np.dtype(np.complex128 if self.dtype.kind == "c" else np.float64)
+        device = cuda_device()
+        self.blocks = device.sms
+        #: Of kernels on single vectors.
+        self.grid = max(1, min(-(-n // _THREADS), 4 * device.sms))
+        self.stream: Stream = default_stream()
+        self._room = device.shared_per_block - _STATIC
+        self.partial = empty(max(_FACTORS * self.blocks, self.grid), self.wide)
+        self.counter = to_device(np.zeros(1, dtype=np.uint32))
+        self.found = pinned(_FACTORS, self.wide)
+        self._where = np.uint64(self.found.ctypes.data)
+        self._host = pinned((_SLOTS, _FACTORS), self.wide)
+        self._factors = empty((_SLOTS, _FACTORS), self.wide)
+        self._slot = 0
+
+    # ------------------------------------------------------------------------------------------------ rows
+
+    def rows(self, count: int, n: int) -> DeviceArray:
+        """Room for so many vectors, shape (count, n), not filled."""
+        return empty((count, n), self.dtype)
+
+    def from_host(self, v: NDArray[Any]) -> DeviceArray:
+        """A copy of a host array on the device."""
+        return to_device(np.ascontiguousarray(v, dtype=self.dtype))
+
+    def to_host(self, v: DeviceArray) -> NDArray[Any]:
+        """A copy in host memory."""
+        return v.get()
+
+    def following(self, v: DeviceArray, w: DeviceArray) -> DeviceArray | None:
+        """The two vectors as one (2, n) array where `w` follows `v` in memory, else None."""
+        return wrap(v.pointer, (2, self.n), self.dtype, (v, w)) if v.pointer + v.nbytes == w.pointer else None
+
+    # ------------------------------------------------------------------------------------------------ operations
+
+    def norm(self, v: DeviceArray) -> float:
+        """The length of a vector."""
+        return float(np.sqrt(self._dot(v, v).real))
+
+    def dot(self, V: DeviceArray, i: int, j: int) -> complex:
+        """<v_i, v_j> of rows of V, real for real vectors."""
+        return complex(self._dot(V[i], V[j]))
+
+    def add(self, x: DeviceArray, factor: complex, v: DeviceArray) -> None:
+        """x += factor v."""
+        self._mix(np.array([[factor]]), v.reshape(1, self.n), x, None)
+
+    def divide(self, v: DeviceArray, by: float) -> None:
+        """v /= by, as a product with 1 / by."""
+        self._mix(np.array([[1 / by]]), v.reshape(1, self.n), None, v)
+
+    def remain(self, b: DeviceArray, w: DeviceArray) -> float:
+        """w = b - w; its norm."""
+        self._launch("remain", [b, w, self.partial, self.counter, self._where])
+        return float(np.sqrt(self._read(1)[0].real))
+
+    def gram(self, W: DeviceArray, first: int = 0) -> NDArray[Any]:
+        """Inner products of rows `first`, first + 1, ... of W (m, n) with all rows, (m - first, m)."""
+        m = self._check(W)
+        tiles = self.tiles(m, m, triangular=True)
+        self._products("gram", W, tiles, [np.uint32(m)])
+        return self._read(m * m).reshape(m, m)[first:].copy()
+
+    def combine(self, C: NDArray[Any], W: DeviceArray, out: DeviceArray, *, add: bool = False) -> DeviceArray:
+        """out (q, n) = C (q, m) W (m, n), or out += C W; `out` shares no memory with W."""
+        self._check(W)
+        self._mix(C, W, None, out, add=add)
+        return out
+
+    def advance(self, C: NDArray[Any], W: DeviceArray, x: DeviceArray) -> None:
+        """x (n,) += C[0] W, and rows q - 1 of W become C[q] W for q = 1 .. len(C) - 1, all of the old W."""
+        self._check(W)
+        self._mix(C, W, x, W)
+
+    def descend(self, V: DeviceArray, alpha: complex) -> float:
+        """r -= alpha w of V = [p, w, r, x, ...]; the new <r, r>."""
+        factor = self._factor(np.array([-alpha]))
+        self._launch("descend", [factor, V[1], V[2], self.partial, self.counter, self._where])
+        return float(self._read(1)[0].real)
+
+    def turn(self, V: DeviceArray, alpha: complex, beta: complex, u: int) -> None:
+        """x += alpha p, then p = v_u + beta p, of V = [p, w, r, x, ...]."""
+        self._launch("turn", [self._factor(np.array([alpha, beta])), V[0], V[u], V[3]])
+
+    def over(self, W: DeviceArray) -> CudaBlockWork:
+        """The operations of orthogonalisation on the rows of W."""
+        return CudaBlockWork(W, self)
+
+    # ------------------------------------------------------------------------------------------------ for queues
+
+    def step_queue(self, program: Any, coefficients: Any, V: DeviceArray) -> Any:
+        """Steps of conjugate gradients on V = [p, w, r, x], queued ahead of the host."""
+        from akx.kernels.cuda.conjugate import StepQueue
+
+        return StepQueue(self, V, program, coefficients)
+
+    def block_queue(self, program: Any, W: DeviceArray, x: DeviceArray, s: int) -> Any:
+        """Blocks of s steps of them on W = [p, r, ...], queued ahead of the host."""
+        from akx.kernels.cuda.conjugate import BlockQueue
+
+        return BlockQueue(self, W, x, s, program)
+
+    def rows_queue(self, W: DeviceArray, allowed: float, most: int) -> Any:
+        """Steps of Arnoldi's process in the rows of W, queued ahead of the host."""
+        from akx.kernels.cuda.arnoldi import RowsQueue
+
+        return RowsQueue(self, W, allowed, most)
+
+    def tiles(self, m: int, s: int, *, triangular: bool = False) -> Tiles:
+        """How products of m rows with s of them are made."""
+        found = Tiles(m, s, self.dtype, triangular=triangular, room=self._room)
+        if max(found.entries, m * s) > _FACTORS:
+            raise ArgumentError("too many rows at a time", expected=f"{_FACTORS} products", found=f"{m} x {s}")
+        return found
+
+    def kernel(self, name: str, source: str = "vectors", **macros: int) -> Any:
+        """A kernel for this type; ``vectors.cu`` and ``conjugate.cu`` need no macros but their own."""
+        given: dict[str, int | str] = {"AKX_VALUE": C_TYPES[self.dtype.name], **macros}
+        if source != "mix":
+            given["AKX_TILE"] = tile_rows(self.dtype)
+        return load(_HERE / f"{source}.cu", given, device=cuda_device()).kernel(name)
+
+    def queue_mix(
+        self,
+        mixes: int,
+        W: DeviceArray,
+        F: DeviceArray,
+        x: DeviceArray | None,
+        out: DeviceArray | None,
+        *,
+        stream: Stream,
+        add: bool = False,
+        active: Any = None,
+    ) -> None:
+        """Queue what :meth:`advance` and :meth:`combine` do, with factors F (mixes, m) that are on the device."""
+        m, nothing = W.shape[0], np.uint64(0)
+        shared = -(-m // _UNROLLED) * _UNROLLED * mixes * self.dtype.itemsize
+        arguments = [W, np.uint32(m), F, nothing if x is None else x, nothing if out is None else out, np.uint32(add)]
+        self._launch(
+            "mix_rows",
+            [*arguments, nothing if active is None else active],
+            self.kernel("mix_rows", "mix", AKX_MIXES=mixes),
+            shared=shared,
+            stream=stream,
+        )
+
+    # ------------------------------------------------------------------------------------------------ inside
+
+    def _dot(self, a: DeviceArray, b: DeviceArray) -> Any:
+        self._launch("dot", [a, b, self.partial, self.counter, self._where])
+        return self._read(1)[0]
+
+    def _mix(
+        self, C: NDArray[Any], W: DeviceArray, x: DeviceArray | None, out: DeviceArray | None, *, add: bool = False
+    ) -> None:
+        self.queue_mix(len(C), W, self._factor(C), x, out, stream=self.stream, add=add)
+
+    def _products(self, name: str, W: DeviceArray, tiles: Tiles, extent: list[Any]) -> None:
+        arguments = [np.uint64(self.n), W, *extent, *tiles.extent, self.partial, self.counter, self._where]
+        self.kernel(name).launch(self.blocks, tiles.threads, arguments, shared=tiles.shared(), stream=self.stream)
+
+    def _launch(
+        self, name: str, arguments: list[Any], kernel: Any = None, *, shared: int = 0, stream: Stream | None = None
+    ) -> None:
+        found = self.kernel(name) if kernel is None else kernel
+        found.launch(self.grid, _THREADS, [np.uint64(self.n), *arguments], shared=shared, stream=stream or self.stream)
+
+    def _factor(self, C: NDArray[Any]) -> DeviceArray:
+        """Factors on their way to the device; those of the operations before are still there."""
+        if self._slot == _SLOTS:
+            self.stream.synchronize()
+            self._slot = 0
+        if C.size > _FACTORS:
+            raise ArgumentError("too many rows at a time", expected=f"{_FACTORS} factors", found=f"{C.shape}")
+        here, there = self._host[self._slot], self._factors.view(self._slot * _FACTORS, C.shape)
+        self._slot += 1
+        here[: C.size] = C.reshape(-1)
+        send(there.pointer, here.ctypes.data, C.size * self.wide.itemsize, self.stream)
+        return there
+
+    def _read(self, count: int) -> NDArray[Any]:
+        """The numbers found, once they are there."""
+        self.stream.synchronize()
+        self._slot = 0
+        return self.found[:count]
+
+    def _check(self, W: DeviceArray) -> int:
+        assert W.dtype == self.dtype
+        assert W.shape[1:] == (self.n,)
+        assert len(W) <= MOST_ROWS
+        return len(W)
+
+
+class CudaBlockWork:
+    """Products and replacements of the last rows of W (m, n); see :class:`akx.kernels.cpu.blocks.BlockWork`."""
+
+    def __init__(self, W: DeviceArray, work: CudaVectorWork) -> None:
+        self.W, self._work = W, work
+
+    def products(self, k: int, s: int) -> NDArray[Any]:
+        """conj(W[:k+s]) W[k:k+s]^T, (k+s, s), in float64 or complex128."""
+        work, m = self._work, k + s
+        name = "row_products" if s == 1 else "block_products"
+        work._products(name, self.W, work.tiles(m, s), [np.uint32(m), np.uint32(k), np.uint32(s)])
+        return work._read(m * s).reshape(m, s).copy()
+
+    def replace(self, k: int, s: int, F: NDArray[Any], *, check: bool = False) -> NDArray[Any]:
+        """Rows k .. k+s-1 become F^T W[:k+s], F (k+s, s); with `check`, the products of the new ones."""
+        self._work._mix(np.ascontiguousarray(F.T), self.W[: k + s], None, self.W[k : k + s])
+        return self.products(k, s) if check else np.zeros((k + s, s), dtype=self._work.wide)
+
+    def add(self, y: NDArray[Any], x: DeviceArray) -> None:
+        """x (n,) += sum_j y[j] W[j], y (j,)."""
+        if y.size:
+            self._work._mix(y[None, :], self.W[: y.size], x, None)
+
+    def is_zero(self, k: int) -> bool:
+        """Whether all entries of row k are zero."""
+        return not self.W[k].get().any()
+
+    def factorise(self, k: int, s: int) -> NDArray[Any]:
+        """Rows k .. k+s-1 become orthonormal by Householder reflections, on the host; the triangle (s, s)."""
+        self.W[k : k + s], upper = orthonormal_rows(self.W[k : k + s].get())
+        return upper

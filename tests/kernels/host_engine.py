@@ -1,0 +1,164 @@
+"""The vector work of the GPU without one: its own drivers, its own kernels, run by on_host/cuda_on_host.h.
+
+:func:`install` puts host memory behind device arrays, and kernels compiled by g++ behind those of a module. Nothing
+else is replaced: tiles, launches, arguments, sizes of shared memory and records are those of a GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from akx.device.cuda import launch, memory
+from akx.device.cuda.memory import DeviceArray
+from akx.kernels.cuda import arnoldi, conjugate, queues, vectors
+
+_FOLDER = Path(__file__).with_name("on_host")
+#: Multiprocessors: few, since each block is run for all its threads; bytes of shared memory of a block.
+_SMS, _SHARED = 2, 99 * 1024
+_libraries: dict[tuple[Any, ...], Any] = {}
+
+
+def seen(array: DeviceArray) -> Any:
+    """The memory of a device array, which is the host's here."""
+    size = array.nbytes
+    octets = np.ctypeslib.as_array((ctypes.c_byte * max(size, 1)).from_address(array.pointer))
+    return octets[:size].view(array.dtype).reshape(array.shape)
+
+
+def empty(shape: Any, dtype: Any) -> DeviceArray:
+    extents = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    count = int(np.prod(extents))
+    octets = np.full((count + 2) * np.dtype(dtype).itemsize + 16, 0xFF, dtype=np.uint8)  # NaN
+    start = -octets.ctypes.data % 16
+    return DeviceArray(octets.ctypes.data + start, extents, dtype, octets)
+
+
+def to_device(values: Any) -> DeviceArray:
+    array = empty(values.shape, values.dtype)
+    seen(array)[...] = values
+    return array
+
+
+def pinned(shape: Any, dtype: Any) -> Any:
+    return np.full(shape, np.nan, dtype=dtype)
+
+
+def send(pointer: int, address: int, nbytes: int, stream: Any) -> None:
+    ctypes.memmove(pointer, address, nbytes)
+
+
+class HostStream:
+    """Work is done when it is queued."""
+
+    def synchronize(self) -> None:
+        """Nothing: all is done."""
+
+
+class HostEvent:
+    """See :class:`HostStream`."""
+
+    def record(self, stream: Any = None) -> None:
+        """Nothing."""
+
+    def synchronize(self) -> None:
+        """Nothing."""
+
+
+class HostKernel:
+    """A kernel of a library made by g++."""
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+
+    def launch(self, grid: int, block: int, args: Any, *, shared: int = 0, stream: Any = None) -> None:
+        assert shared <= _SHARED
+        assert block % 32 == 0
+        keep, addresses = launch._packed(args)
+        self._function(ctypes.c_uint(grid), ctypes.c_uint(block), ctypes.c_size_t(shared), addresses)
+        del keep
+
+
+class HostProgram:
+    """Powers by a :class:`akx.MatrixPowers` of the host; coefficients are a basis."""
+
+    def __init__(self, operator: Any) -> None:
+        self.operator, self.k = operator, operator.k
+        self.coefficients = empty((self.k, 3), operator.dtype)
+
+    def take(self, basis: Any) -> None:
+        if basis is not None:
+            seen(self.coefficients)[...] = np.stack([basis.a, basis.b, basis.c], axis=1)
+
+    def run(self, x: DeviceArray, out: DeviceArray, basis: Any) -> None:
+        block, into = seen(x), seen(out)
+        if len(block) == 1:
+            self.operator(block[0], out=into[:, 0].T, basis=basis)
+        else:
+            self.operator(block.T, out=into.transpose(2, 1, 0), basis=basis)
+
+    def repeated(
+        self, x: DeviceArray, out: DeviceArray, basis: Any, count: int, then: Callable[[Any], None] | None = None
+    ) -> Any:
+        def replay(stream: Any) -> None:
+            for _ in range(count):
+                self.run(x, out, basis)
+                if then is not None:
+                    then(stream)
+
+        return SimpleNamespace(launch=replay)
+
+
+def load(source: Path, macros: Mapping[str, int | str], *, device: Any) -> Any:
+    """The kernels of a source with macros."""
+    key = (source.stem, *sorted(macros.items()))
+    if key not in _libraries:
+        target = Path(device.folder) / ("-".join(str(part) for part in (source.stem, *macros.values())) + ".so")
+        command = [
+            "g++",
+            "-std=c++17",
+            "-O1",
+            "-U_FORTIFY_SOURCE",
+            "-fPIC",
+            "-shared",
+            "-Wall",
+            "-Wno-unknown-pragmas",
+            "-Werror",
+        ]
+        command += [*(f"-D{name}={value}" for name, value in macros.items()), "-o", str(target)]
+        subprocess.run([*command, str(_FOLDER / f"{source.stem}.cpp")], check=True)
+        _libraries[key] = ctypes.CDLL(str(target))
+    library = _libraries[key]
+    return SimpleNamespace(kernel=lambda name: HostKernel(getattr(library, f"launch_{name}")))
+
+
+def install(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Let the modules of the GPU's vector work find all this instead of a GPU."""
+    device = SimpleNamespace(sms=_SMS, shared_per_block=_SHARED + 1024, folder=folder)
+    stream = HostStream()
+    for module in (vectors, conjugate, arnoldi, queues, memory):
+        for name, made in (("empty", empty), ("to_device", to_device), ("pinned", pinned), ("send", send)):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, made)
+    monkeypatch.setattr(vectors, "load", load)
+    monkeypatch.setattr(vectors, "cuda_device", lambda: device)
+    monkeypatch.setattr(vectors, "default_stream", lambda: stream)
+    monkeypatch.setattr(queues, "Event", HostEvent)
+    monkeypatch.setattr(DeviceArray, "get", _get)
+    monkeypatch.setattr(DeviceArray, "set", lambda self, values: seen(self).__setitem__(..., values))
+    monkeypatch.setattr(DeviceArray, "copy_from", lambda self, other: seen(self).__setitem__(..., seen(other)))
+    monkeypatch.setattr(DeviceArray, "fill_bytes", lambda self, value: seen(self).view(np.uint8).fill(value))
+
+
+def _get(self: DeviceArray, out: Any = None) -> Any:
+    if out is None:
+        return seen(self).copy()
+    out[...] = seen(self)
+    return out

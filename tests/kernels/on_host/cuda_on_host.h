@@ -1,0 +1,178 @@
+// CUDA's words on the host, so that kernels which use no more than these run without a GPU: one block after another, a
+// fiber for each of its threads.
+//
+// A fiber runs until it waits: __syncthreads for all threads of the block that are left, a shuffle or __syncwarp for
+// those of the warp. Asynchronous copies are done when they are waited for, not before, and shared memory is NaN when a
+// block begins and ends where a page ends that may not be touched: what is read too early, or beyond, shows.
+#pragma once
+#include <setjmp.h>
+#include <ucontext.h>
+#include <sys/mman.h>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#define AKX_ON_HOST
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define __shared__ static
+#define __align__(n) alignas(n)
+#define AKX_DYNAMIC_SHARED(name) unsigned char *name = on_host::shared
+
+using std::hypot;
+using std::isfinite;
+struct float2 { float x, y; };
+struct double2 { double x, y; };
+struct dim { unsigned x; };
+
+namespace on_host {
+constexpr size_t STACK = 128 * 1024;
+struct Copy { void *to; const void *from; size_t size; };
+struct Fiber {
+    ucontext_t context; // to begin with; then jumps, which ask nothing of the system
+    jmp_buf place;
+    bool begun = false;
+    std::vector<char> stack;
+    bool done = false;
+    std::vector<std::vector<Copy>> chunks;
+    std::vector<Copy> open;
+};
+inline std::vector<Fiber> fibers;
+inline jmp_buf way_home;
+inline unsigned me = 0;
+inline unsigned char *shared = nullptr;
+inline std::vector<unsigned> at_block, at_warp; // barriers that a thread has come to
+inline double slots[1024][2];
+inline std::function<void()> body;
+
+inline void rest() {
+    if (_setjmp(fibers[me].place) == 0) _longjmp(way_home, 1);
+}
+inline void sync(std::vector<unsigned> &at, unsigned first, unsigned last) {
+    const unsigned mine = ++at[me];
+    for (;;) {
+        bool all = true;
+        for (unsigned i = first; i < last; ++i) all = all && (fibers[i].done || at[i] >= mine);
+        if (all) return;
+        rest();
+    }
+}
+inline void sync_warp() {
+    const unsigned first = me / 32 * 32;
+    sync(at_warp, first, first + 32);
+}
+inline void start() {
+    body();
+    fibers[me].done = true;
+    _longjmp(way_home, 1);
+}
+inline void resume() {
+    if (_setjmp(way_home)) return;
+    if (fibers[me].begun) _longjmp(fibers[me].place, 1);
+    fibers[me].begun = true;
+    setcontext(&fibers[me].context);
+}
+} // namespace on_host
+
+inline dim blockIdx, gridDim, blockDim;
+struct ThreadIdx { struct { operator unsigned() const { return on_host::me; } } x; };
+inline ThreadIdx threadIdx;
+
+inline void __syncthreads() { on_host::sync(on_host::at_block, 0, blockDim.x); }
+inline void __syncwarp() { on_host::sync_warp(); }
+inline void __threadfence() {}
+template <class T> inline T __shfl_xor_sync(unsigned, T value, int offset) {
+    std::memcpy(on_host::slots[on_host::me], &value, sizeof(T));
+    on_host::sync_warp();
+    T found;
+    std::memcpy(&found, on_host::slots[on_host::me ^ unsigned(offset)], sizeof(T));
+    on_host::sync_warp();
+    return found;
+}
+inline unsigned atomicAdd(unsigned *to, unsigned value) {
+    const unsigned before = *to;
+    *to += value;
+    return before;
+}
+template <class T> inline T __ldg(const T *p) { return *p; }
+template <class T> inline T __ldcs(const T *p) { return *p; }
+template <class T> inline T __ldcg(const T *p) { return *p; }
+inline unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
+
+template <class T> inline void bring(T *to, const T *from) {
+    on_host::fibers[on_host::me].open.push_back({to, from, sizeof(T)});
+}
+inline void end_of_chunk() {
+    auto &fiber = on_host::fibers[on_host::me];
+    fiber.chunks.push_back(std::move(fiber.open));
+    fiber.open.clear();
+}
+template <int LEFT> inline void wait_for_chunk() {
+    auto &chunks = on_host::fibers[on_host::me].chunks;
+    while (chunks.size() > size_t(LEFT)) {
+        for (const auto &copy : chunks.front()) std::memcpy(copy.to, copy.from, copy.size);
+        chunks.erase(chunks.begin());
+    }
+}
+
+namespace on_host {
+// Run a kernel, whose arguments are bound already, as so many blocks of threads with bytes of dynamic shared memory.
+inline void launch(unsigned grid, unsigned block, size_t bytes, std::function<void()> kernel) {
+    const size_t page = 4096, whole = (bytes + 15) / 16 * 16, pages = (whole + page - 1) / page * page;
+    auto *room = static_cast<unsigned char *>(
+        mmap(nullptr, pages + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    mprotect(room + pages, page, PROT_NONE);
+    shared = room + pages - whole;
+    gridDim.x = grid;
+    blockDim.x = block;
+    body = kernel;
+    if (fibers.size() < block) fibers.resize(block);
+    for (unsigned b = 0; b < grid; ++b) {
+        blockIdx.x = b;
+        std::memset(room, 0xff, pages);
+        at_block.assign(block, 0);
+        at_warp.assign(block, 0);
+        for (unsigned t = 0; t < block; ++t) {
+            Fiber &fiber = fibers[t];
+            fiber.done = fiber.begun = false;
+            fiber.chunks.clear();
+            fiber.open.clear();
+            fiber.stack.resize(STACK);
+            getcontext(&fiber.context);
+            fiber.context.uc_stack.ss_sp = fiber.stack.data();
+            fiber.context.uc_stack.ss_size = STACK;
+            fiber.context.uc_link = nullptr;
+            makecontext(&fiber.context, start, 0);
+        }
+        for (unsigned left = block; left > 0;)
+            for (unsigned t = 0; t < block; ++t) {
+                if (fibers[t].done) continue;
+                me = t;
+                resume();
+                left -= fibers[t].done;
+            }
+    }
+    munmap(room, pages + page);
+}
+
+// Arguments as the driver takes them: an array of addresses.
+template <class... A, size_t... I>
+inline void call(void (*kernel)(A...), void **given, std::index_sequence<I...>) {
+    kernel(*static_cast<A *>(given[I])...);
+}
+} // namespace on_host
+
+#define AKX_ON_HOST_KERNEL(name)                                                                                       \
+    extern "C" void launch_##name(unsigned grid, unsigned block, size_t bytes, void **given) {                         \
+        on_host::launch(grid, block, bytes, [=] { on_host::spread(name, given); });                                    \
+    }
+namespace on_host {
+template <class... A> inline void spread(void (*kernel)(A...), void **given) {
+    call(kernel, given, std::index_sequence_for<A...>{});
+}
+} // namespace on_host

@@ -1,0 +1,9 @@
+// Kernels of gram_schmidt.cu, to be run by cuda_on_host.h.
+#include "cuda_on_host.h"
+
+#include "../../../akx/kernels/cuda/gram_schmidt.cu"
+
+AKX_ON_HOST_KERNEL(first_of_block)
+AKX_ON_HOST_KERNEL(second_of_block)
+AKX_ON_HOST_KERNEL(first_of_row)
+AKX_ON_HOST_KERNEL(second_of_row)

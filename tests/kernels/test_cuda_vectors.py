@@ -1,0 +1,345 @@
+"""Vector work of solvers on a GPU beside NumPy, and steps queued ahead beside the same steps by the host.
+
+Every test runs on a GPU where there is one, and its kernels on the host in any case (host_engine.py), on short vectors.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from host_engine import HostProgram, install
+from solvers.fake_device import FakeBlockQueue, FakeProgram, FakeSteps
+from test_vectors import rows
+
+import akx
+from akx.basis import Basis, chebyshev
+from akx.device.cuda import memory
+from akx.device.cuda.facts import cuda_missing
+from akx.kernels.cpu.vectors import VectorWork
+from akx.kernels.cuda.vectors import CudaVectorWork, Tiles, tile_rows
+
+DTYPES = (np.float32, np.float64, np.complex64, np.complex128)
+on_a_gpu = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(cuda_missing() is not None, reason=str(cuda_missing())),
+]
+SHAPES = [(1, 1), (2, 17), (3, 31), (5, 1000), (6, 257), (9, 4099), (17, 5150), (19, 33), (41, 1300), (64, 2049)]
+
+
+def near(found: Any, wanted: Any, dtype: Any, scale: float = 1.0) -> None:
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=40 * np.finfo(dtype).eps * scale)
+
+
+def wide(W: Any) -> Any:
+    return W.astype(np.result_type(W.dtype, np.float64))
+
+
+class Place:
+    """Where the kernels run."""
+
+    def __init__(self, on_gpu: bool) -> None:
+        self.on_gpu = on_gpu
+
+    def length(self, n: int, most: int = 101) -> int:
+        """n, or a length that the host is not too slow for, odd as n is."""
+        return n if self.on_gpu else min(n, most)
+
+    def skip_unless(self, chosen: bool) -> None:
+        """Leave what is not chosen to a GPU: on the host a few of many like ones will do."""
+        if not (self.on_gpu or chosen):
+            pytest.skip("left to a GPU")
+
+    def engine(self, dtype: Any, n: int) -> Any:
+        return CudaVectorWork(dtype, n)
+
+    def program(self, A: Any, k: int, vectors: int, basis: Any = None) -> Any:
+        """The program for k powers and its coefficients."""
+        if self.on_gpu:
+            return akx.MatrixPowers(A, k, basis=basis or "monomial", backend="cuda").program(vectors, basis)
+        return HostProgram(akx.MatrixPowers(A, k, basis=basis or "monomial", backend="cpu")), basis
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("host", marks=pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")),
+        pytest.param("gpu", marks=on_a_gpu),
+    ]
+)
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, libraries: Path) -> Place:
+    if request.param == "host":
+        install(monkeypatch, libraries)
+    return Place(request.param == "gpu")
+
+
+@pytest.fixture(scope="session")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("on_host")
+
+
+def held(work: Any, W: Any) -> Any:
+    """On the device, between rows of NaN that nobody may touch or use."""
+    around = np.full((len(W) + 2, *W.shape[1:]), np.nan, dtype=W.dtype)
+    around[1:-1] = W
+    return memory.to_device(around)[1:-1]
+
+
+@pytest.mark.parametrize("triangular", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_tiles_are_as_the_kernels_count_them(dtype: Any, triangular: bool) -> None:
+    """Every pair is in one tile, blocks have whole groups of warps, and what they hold fits the shared memory."""
+    for room in (99 * 1024, 226 * 1024):
+        for m in (*range(1, 65), 250):
+            for s in (m,) if triangular else range(1, 9):
+                tiles = Tiles(m, s, dtype, triangular=triangular, room=room)
+                side = tile_rows(dtype)
+                down, across = (8, 1) if s == 1 and not triangular else (side, side)
+                pairs = {(i // down, j // across) for i in range(m) for j in range(s) if i <= j or not triangular}
+                assert tiles.tiles == len(pairs)
+                assert tiles.threads % (32 * tiles.width) == 0
+                assert 32 <= tiles.threads <= 384
+                assert tiles.groups == 1 or tiles.width == tiles.tiles
+                wide = 16 if np.dtype(dtype).kind == "c" else 8
+                assert tiles.shared(100) >= wide * max(tiles.groups * tiles.entries, tiles.entries + 100)
+                if across > 1:
+                    assert tiles.shared() >= 4 * m * np.dtype(dtype).itemsize << tiles.shift
+                    assert m > 64 or tiles.shared() <= room
+                    assert m > 17 or tiles.shift == 6
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("m", "n"), SHAPES)
+def test_gram_and_combinations(place: Place, dtype: Any, m: int, n: int) -> None:
+    n = place.length(n, 801 if m == 17 else 101)
+    place.skip_unless(m < 20 or dtype == np.float64)
+    work = place.engine(dtype, n)
+    W, C, x = rows(m, n, dtype), rows(3, m, dtype, 1), rows(1, n, dtype, 2)[0]
+    exact, on_device = wide(W), held(work, W)
+    G = work.gram(on_device)
+    near(G, exact.conj() @ exact.T, dtype, max(n, 1))
+    np.testing.assert_array_equal(G, G.conj().T)
+    np.testing.assert_array_equal(G, work.gram(on_device))  # the same bits
+    near(work.gram(on_device, m // 2), G[m // 2 :], dtype, n)
+    out = held(work, np.full((3, n), np.nan, dtype=dtype))
+    near(work.combine(C, on_device, out).get(), C @ exact, dtype, m)
+    near(work.combine(C, on_device, out, add=True).get(), 2 * (C @ exact), dtype, 2 * m)
+    if m >= 2:
+        moved = held(work, x[None, :])[0]
+        work.advance(C, on_device, moved)
+        near(moved.get(), x + C[0] @ exact, dtype, m)
+        near(on_device[:2].get(), C[1:] @ exact, dtype, m)
+        np.testing.assert_array_equal(on_device[2:].get(), W[2:])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("k", "s", "n"), [(0, 1, 1), (1, 1, 40), (7, 1, 3001), (30, 1, 999), (1, 6, 31), (12, 8, 4097), (30, 5, 700)]
+)
+def test_products_and_replacements(place: Place, dtype: Any, k: int, s: int, n: int) -> None:
+    n = place.length(n)
+    work = place.engine(dtype, n)
+    W = rows(k + s, n, dtype)
+    exact, on_device = wide(W), held(work, W)
+    blocks = work.over(on_device)
+    near(blocks.products(k, s), exact.conj() @ exact[k:].T, dtype, n)
+    F = rows(k + s, s, np.result_type(dtype, np.float64), 3)
+    both = blocks.replace(k, s, F, check=True)
+    wanted = np.concatenate([exact[:k], F.T @ exact])
+    near(on_device.get(), wanted, dtype, k + s)
+    near(both, wanted.conj() @ wanted[k:].T, dtype, n * (k + s) ** 2)
+    x, y = rows(1, n, dtype, 4)[0], rows(1, k + s, dtype, 5)[0]
+    target = held(work, x[None, :])[0]
+    blocks.add(wide(y), target)
+    near(target.get(), x + y @ wanted, dtype, (k + s) ** 2)
+    assert not blocks.is_zero(k)
+    on_device[k] = 0
+    assert blocks.is_zero(k)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [1, 255, 3001, 600_001])
+def test_single_vectors(place: Place, dtype: Any, n: int) -> None:
+    n = place.length(n)
+    work, V = place.engine(dtype, n), rows(5, n, dtype)
+    p, w, r, x, u = wide(V)
+    on_device = held(work, V)
+    near(work.dot(on_device, 0, 1), np.vdot(p, w), dtype, n)
+    near(work.norm(on_device[2]) ** 2, np.vdot(r, r).real, dtype, n)
+    alpha, beta = 0.7, -0.3
+    near(work.descend(on_device, alpha), np.linalg.norm(r - alpha * w) ** 2, dtype, n)
+    work.turn(on_device, alpha, beta, 4)
+    near(on_device.get(), [u + beta * p, w, r - alpha * w, x + alpha * p, u], dtype, 4)
+    work.add(on_device[1], 0.5, on_device[4])
+    near(on_device[1].get(), w + 0.5 * u, dtype, 4)
+    assert work.remain(on_device[4], on_device[3]) == pytest.approx(np.linalg.norm(u - x - alpha * p), rel=1e-5)
+    near(on_device[3].get(), u - x - alpha * p, dtype, 4)
+    work.divide(on_device[4], 4.0)
+    near(on_device[4].get(), u / 4, dtype, 4)
+
+
+def test_many_factors_on_their_way(place: Place) -> None:
+    """More operations in a row than there is room for factors: none may be overwritten before it is used."""
+    n = place.length(400_000)
+    work, V = place.engine(np.float64, n), rows(2, n, np.float64)
+    on_device = held(work, V)
+    for i in range(100):
+        work.add(on_device[0], float(i), on_device[1])
+    near(on_device[0].get(), V[0] + sum(range(100)) * V[1], np.float64, 1e4)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [5, 1000, 20_011])
+def test_steps_queued_ahead(place: Place, dtype: Any, n: int) -> None:
+    n = place.length(n)
+
+    A = sp.csr_array(sp.diags_array([-1.0, 2.5, -1.0], offsets=[-1, 0, 1], shape=(n, n)).astype(dtype))
+    V = rows(4, n, dtype)
+    V[0] = V[2]
+    gamma = float(np.vdot(V[2], V[2]).real)
+    work = place.engine(dtype, n)
+    on_device = held(work, V)
+    queue = work.step_queue(*place.program(A, 1, 1), on_device)
+    fake = FakeSteps(VectorWork(dtype, 1), FakeProgram(akx.MatrixPowers(A, 1, backend="cpu")), V)
+    goal = 1e-8 * gamma if np.finfo(dtype).eps > 1e-10 else 1e-16 * gamma
+    for left in (3, 100):
+        queue.begin(gamma, goal, left)
+        fake.begin(gamma, goal, left)
+        while True:
+            one, other = queue.next(), fake.next()
+            assert one.done == other.done or abs(np.log10(gamma / goal)) < 1
+            if not (one.done and other.done):
+                break
+            near([one.alpha, one.beta], [other.alpha, other.beta], dtype, 100)
+            assert one.gamma == pytest.approx(other.gamma, rel=1e-2)
+            gamma = one.gamma
+        for record in queue.rest():
+            assert not record.done
+        for record in fake.rest():
+            assert not record.done
+        near(on_device.get()[[0, 2, 3]], V[[0, 2, 3]], dtype, 100)
+        on_device[:] = V
+        gamma = float(np.vdot(V[2], V[2]).real)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("s", "n"), [(1, 40), (2, 1000), (3, 5000), (8, 20_011), (30, 3000)])
+def test_blocks_queued_ahead(place: Place, dtype: Any, s: int, n: int) -> None:
+    n = place.length(n)
+
+    A = sp.csr_array(sp.diags_array([-1.0, 2.05, -1.0], offsets=[-1, 0, 1], shape=(n, n)).astype(dtype))
+    basis = chebyshev(s, (0.05, 4.05))
+    given = rows(3, n, dtype)
+    given[0] = given[1]
+    W, x = np.full((2 * s + 2, n), np.nan, dtype=dtype), given[2].copy()
+    W[:2] = given[:2]
+    work = place.engine(dtype, n)
+    on_device, on_device_x = held(work, W), held(work, x[None, :])[0]
+    program, coefficients = place.program(A, s, 2, basis)
+    queue = work.block_queue(program, on_device, on_device_x, s)
+    host = FakeProgram(akx.MatrixPowers(A, s, basis=basis, backend="cpu"))
+    fake = FakeBlockQueue(VectorWork(dtype, 1), host, W, x, s)
+    eps = float(np.finfo(dtype).eps)
+    goal, left = (1e-3 if eps > 1e-10 else 1e-6) ** 2 * float(np.vdot(W[1], W[1]).real), 4 * s + 1
+    queue.begin(0.0, goal, left, eps**0.425)
+    fake.begin(0.0, goal, left, eps**0.425)
+    made = 0
+    for _ in range(6):
+        while not queue.is_full:
+            queue.launch(coefficients)
+        fake.launch(basis)
+        one, other = queue.next(), fake.next()
+        if one.made != other.made:  # a decision by a hair's breadth
+            assert eps > 1e-10 or s > 8
+            return
+        made += one.made
+        loose = 1e3 * eps * 10 ** max(0, s - 3)
+        np.testing.assert_allclose(one.gammas, other.gammas, rtol=max(loose, 1e-9) if s < 9 else 0.5)
+        if one.made:
+            np.testing.assert_allclose(one.C[2], other.C[2], rtol=0, atol=loose * np.abs(other.C).max())
+    while queue.launches:
+        made += queue.next().made
+        fake.launch(basis)
+        fake.next()
+    assert made <= left
+    scale = max(np.abs(x).max(), 1.0)
+    np.testing.assert_allclose(on_device_x.get(), x, rtol=0, atol=scale * 1e4 * eps * 10 ** max(0, s - 3))
+
+
+def test_a_block_that_overflows_changes_nothing(place: Place) -> None:
+
+    n, s = place.length(3000), 8
+    A = sp.csr_array(sp.diags_array([-1.0, 2.05, -1.0], offsets=[-1, 0, 1], shape=(n, n)) * 1e60)
+    basis = Basis("monomial", np.ones(s), np.zeros(s), np.zeros(s))
+    W, x = rows(2 * s + 2, n, np.float64), rows(1, n, np.float64, 1)[0]
+    work = place.engine(np.float64, n)
+    on_device, on_device_x = held(work, W), held(work, x[None, :])[0]
+    program, coefficients = place.program(A, s, 2, basis)
+    queue = work.block_queue(program, on_device, on_device_x, s)
+    queue.begin(0.0, 1e-30, 100, 1e-7)
+    queue.launch(coefficients)
+    queue.launch(coefficients)
+    assert [queue.next().made, queue.next().made] == [0, 0]
+    np.testing.assert_array_equal(on_device[:2].get(), W[:2])
+    np.testing.assert_array_equal(on_device_x.get(), x)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("s", [1, 2, 6, 9])
+@pytest.mark.parametrize("n", [300, 7001])
+def test_rows_queued_ahead(place: Place, dtype: Any, s: int, n: int) -> None:
+    """Rows orthonormal to what is allowed, and the factors that make the powers of them again."""
+    n, most = place.length(n), 30 if place.on_gpu else 13
+    place.skip_unless(n == 101 and s in (1, 6) and dtype in (np.float64, np.complex64))
+
+    A = sp.csr_array(sp.diags_array([-1.3, 2.4, -0.7], offsets=[-1, 0, 1], shape=(n, n)).astype(dtype))
+    basis = Basis("newton", np.full(s, 0.5), np.linspace(-2.0, -0.5, s), np.zeros(s))
+    eps = float(np.finfo(dtype).eps)
+    W = np.full((most + s + 2, n), np.nan, dtype=dtype)
+    W[0] = rows(1, n, dtype)[0]
+    W[0] /= np.linalg.norm(W[0])
+    work = place.engine(dtype, n)
+    program, coefficients = place.program(A, s, 1, basis)
+    host = akx.MatrixPowers(A, s, basis=basis, backend="cpu")
+    for allowed in (eps**0.5, 40 * eps):  # few second rounds, and many
+        on_device = held(work, W)
+        queue = work.rows_queue(on_device, allowed, s)
+        again = []
+        for _ in range(3):  # kernel by kernel, then graphs, then the same graphs
+            queue.begin(0.0)
+            on_device[1:] = W[1:]
+            for last in range(0, most, s):
+                queue.launch(program, coefficients, last, min(s, most - last))
+                record = queue.next()
+                assert record.good
+                assert record.loss <= allowed
+                k, count = last + 1, min(s, most - last)
+                Q = wide(on_device[: k + count].get())
+                off = np.abs(Q.conj() @ Q.T - np.eye(k + count)).max()
+                assert off <= 20 * allowed
+                V = wide(host(Q[last].astype(dtype)).T)[1 : count + 1]
+                np.testing.assert_allclose(record.norms, np.linalg.norm(V, axis=1), rtol=100 * eps)
+                made = record.C.T @ Q[:k] + record.R.T @ Q[k:]
+                np.testing.assert_allclose(made, V, rtol=0, atol=200 * eps * np.abs(V).max())
+                np.testing.assert_array_equal(np.tril(record.R, -1), 0)
+            again.append(on_device[: most + 1].get().tobytes())
+        assert again[0] == again[1] == again[2]
+
+
+def test_rows_that_depend_on_one_another_are_refused(place: Place) -> None:
+
+    n, s = place.length(1000), 6
+    A = sp.eye_array(n, format="csr")
+    basis = Basis("monomial", np.ones(s), np.zeros(s), np.zeros(s))
+    W = np.zeros((12, n))
+    W[0, 3] = 1.0
+    work = place.engine(np.float64, n)
+    for k in (1, s):
+        program, coefficients = place.program(A, k, 1, basis.head(k))
+        queue = work.rows_queue(held(work, W), 1e-8, s)
+        queue.begin(0.0)
+        queue.launch(program, coefficients, 0, k)
+        assert not queue.next().good

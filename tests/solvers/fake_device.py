@@ -1,0 +1,265 @@
+"""A device without a GPU: arrays that refuse what device arrays refuse, and queues that run ahead of their readers.
+
+Solvers that pass their tests on it use nothing of NumPy on vectors, leave vectors alone that queued work still changes,
+and read what came of it in order. Arithmetic is the host's.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from akx.kernels.cpu.vectors import VectorWork
+from akx.kernels.cuda.arnoldi import RowsRecord
+from akx.kernels.cuda.conjugate import BlockRecord, StepRecord
+from akx.operator import MatrixPowers
+from akx.solvers.orthogonalize import Orthogonalizer
+
+_AHEAD = 3
+
+
+class FakeArray:
+    """Rows in `held`, a NumPy array that only the fake's own kernels look at."""
+
+    def __init__(self, held: Any) -> None:
+        self.held = held
+        self.shape, self.dtype, self.nbytes = held.shape, held.dtype, held.nbytes
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    def __getitem__(self, place: int | slice) -> FakeArray:
+        assert isinstance(place, (int, slice)), place
+        return FakeArray(self.held[place, ...])
+
+    def __setitem__(self, place: int | slice, values: Any) -> None:
+        assert isinstance(values, (FakeArray, np.ndarray)) or values == 0
+        self.held[place] = values.held if isinstance(values, FakeArray) else values
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("a device array is no NumPy array")
+
+    __array_ufunc__ = None
+
+    def reshape(self, *shape: int) -> FakeArray:
+        assert min(shape) >= 0
+        return FakeArray(self.held.reshape(shape))
+
+
+class FakeBlocks:
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._inner, name)
+        return lambda *given, **named: method(*map(_bare, given), **named)
+
+
+class FakeWork:
+    """The twin of CudaVectorWork."""
+
+    backend = "cuda"
+
+    def __init__(self, dtype: Any, n: int) -> None:
+        self.dtype, self.n = np.dtype(dtype), n
+        self.host = VectorWork(dtype, 1)
+
+    def rows(self, count: int, n: int) -> FakeArray:
+        return FakeArray(np.full((count, n), np.nan, dtype=self.dtype))
+
+    def from_host(self, v: Any) -> FakeArray:
+        return FakeArray(np.array(v, dtype=self.dtype))
+
+    def to_host(self, v: FakeArray) -> Any:
+        return v.held.copy()
+
+    def following(self, v: FakeArray, w: FakeArray) -> FakeArray | None:
+        found = self.host.following(v.held, w.held)
+        return None if found is None else FakeArray(found)
+
+    def over(self, W: FakeArray) -> FakeBlocks:
+        return FakeBlocks(self.host.over(W.held))
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.host, name)
+        return lambda *given, **named: method(*map(_bare, given), **named)
+
+    def step_queue(self, program: Any, coefficients: Any, V: FakeArray) -> FakeSteps:
+        return FakeSteps(self.host, program, V.held)
+
+    def block_queue(self, program: Any, W: FakeArray, x: FakeArray, s: int) -> FakeBlockQueue:
+        return FakeBlockQueue(self.host, program, W.held, x.held, s)
+
+    def rows_queue(self, W: FakeArray, allowed: float, most: int) -> FakeRows:
+        return FakeRows(self.host, W.held, allowed, most)
+
+
+class FakeProgram:
+    """Powers by an operator of the host; `repeated` says that it can be part of a graph."""
+
+    repeated = True
+
+    def __init__(self, operator: MatrixPowers) -> None:
+        self.operator = operator
+
+    def run(self, block: FakeArray, out: FakeArray, basis: Any) -> None:
+        b, into = block.held, out.held
+        if len(b) == 1:
+            self.operator(b[0], out=into[:, 0].T, basis=basis)
+        else:
+            self.operator(b.T, out=into.transpose(2, 1, 0), basis=basis)
+
+
+class FakeOperator:
+    """What System asks of a MatrixPowers on the device."""
+
+    def __init__(self, operator: MatrixPowers) -> None:
+        self._program = FakeProgram(operator)
+
+    def program(self, vectors: int, basis: Any = None) -> tuple[FakeProgram, Any]:
+        return self._program, basis
+
+
+class FakeSteps:
+    """:class:`akx.kernels.cuda.conjugate.StepQueue`: as many steps ahead as there."""
+
+    def __init__(self, work: VectorWork, program: FakeProgram, V: Any) -> None:
+        self._work, self._program, self._V = work, program, V
+        self._records: deque[StepRecord] = deque()
+
+    def begin(self, gamma: float, goal: float, left: int) -> None:
+        self._gamma, self._goal, self._left = gamma, goal, left
+        self._records.clear()
+
+    def next(self) -> StepRecord:
+        while len(self._records) < 4 * _AHEAD:
+            self._records.append(self._step())
+        return self._records.popleft()
+
+    def rest(self) -> Iterator[StepRecord]:
+        while self._records:
+            yield self._records.popleft()
+
+    def _step(self) -> StepRecord:
+        V, work = self._V, self._work
+        self._program.run(FakeArray(V[:1]), FakeArray(V[:2].reshape(2, 1, -1)), None)
+        curvature = work.dot(V, 0, 1).real
+        if not (self._left > 0 and self._gamma > self._goal and 0 < curvature < np.inf):
+            return StepRecord(False, curvature, 0.0, 0.0, 0.0)
+        self._left -= 1
+        alpha = self._gamma / curvature
+        gamma = work.descend(V, alpha)
+        beta = gamma / self._gamma
+        work.turn(V, alpha, beta, 2)
+        self._gamma = gamma
+        return StepRecord(True, curvature, gamma, alpha, beta)
+
+
+class FakeBlockQueue:
+    """:class:`akx.kernels.cuda.conjugate.BlockQueue`."""
+
+    def __init__(self, work: VectorWork, program: FakeProgram, W: Any, x: Any, s: int) -> None:
+        self._work, self._program, self._x, self._s = work, program, x, s
+        self._W = W[: 2 * s + 2]
+        self._records: deque[BlockRecord] = deque()
+
+    def begin(self, gamma: float, goal: float, left: int, trust: float) -> None:
+        self._goal, self._left, self._trust = goal, left, trust
+        self._records.clear()
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._records) == _AHEAD
+
+    @property
+    def launches(self) -> int:
+        return len(self._records)
+
+    def next(self) -> BlockRecord:
+        return self._records.popleft()
+
+    def launch(self, basis: Any) -> None:
+        W, s = self._W, self._s
+        self._program.run(FakeArray(W[:2]), FakeArray(W.reshape(s + 1, 2, -1)), basis)
+        G = self._work.gram(W[:-1])
+        most = min(s, self._left) if np.isfinite(G).all() and G[1, 1].real > self._goal else 0
+        made, C, history = coordinate_steps(G, basis, most, self._goal, self._trust)
+        if made:
+            self._work.advance(C, W[:-1], self._x)
+        self._left -= made
+        self._records.append(BlockRecord(made, C, *history[:, :made], G.diagonal().real.copy()))
+
+
+class FakeRows:
+    """:class:`akx.kernels.cuda.arnoldi.RowsQueue`; every `refuse`-th launch is left to the host."""
+
+    refuse = 0
+
+    def __init__(self, work: VectorWork, W: Any, allowed: float, most: int) -> None:
+        self._W, self._most = W, most
+        self._ortho = Orthogonalizer(W, allowed, work)
+        self._records: deque[RowsRecord] = deque()
+        self._count = 0
+
+    def begin(self, loss: float) -> None:
+        self._ortho.loss = loss
+        self._records.clear()
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._records) == _AHEAD
+
+    def launch(self, program: FakeProgram, basis: Any, last: int, wanted: int) -> None:
+        k, W, steps = last + 1, self._W, program.operator.k
+        assert wanted <= self._most
+        program.run(FakeArray(W[last:k]), FakeArray(W[last : k + steps].reshape(steps + 1, 1, -1)), basis)
+        self._count += 1
+        with np.errstate(all="ignore"):
+            refused = self.refuse and self._count % self.refuse == 0
+            found = None if refused or not np.isfinite(W[:k]).all() else self._ortho.append_block(k, wanted)
+        if found is None or found.norms.size < wanted or not 0 < found.R[0, 0].real < np.inf:
+            W[k : k + wanted] = np.nan
+            nothing = np.zeros((wanted, wanted))
+            self._records.append(RowsRecord(False, 0.0, nothing[0], nothing, nothing))
+        else:
+            self._records.append(RowsRecord(True, self._ortho.loss, found.norms, found.C, found.R))
+
+    def next(self) -> RowsRecord:
+        return self._records.popleft()
+
+
+def coordinate_steps(G: Any, basis: Any, most: int, goal: float, trust: float) -> tuple[int, Any, Any]:
+    """What ``coordinate_steps`` of conjugate.cuh does: steps of CG from p' = e_0, r' = e_1 with products by T."""
+    s, B = basis.k, basis.matrix()
+    T = np.zeros((2 * s + 2, 2 * s + 2), dtype=G.dtype)
+    T[::2, : 2 * s : 2] = B
+    T[1::2, 1 : 2 * s - 2 : 2] = B[:, : s - 1]
+    T = T[:-1, :-1]
+    x, p, r = C = np.zeros((3, len(G)), dtype=G.dtype)
+    p[0], r[1] = 1, 1
+    history, gamma = np.zeros((3, s)), G[1, 1].real
+    for step in range(most):
+        q = T @ p
+        curvature, size = np.vdot(p, G @ q).real, np.abs(p) @ np.abs(G) @ np.abs(q)
+        if not curvature > trust * size:
+            return step, C, history
+        alpha = gamma / curvature
+        q = r - alpha * q
+        after, size = np.vdot(q, G @ q).real, np.abs(q) @ np.abs(G) @ np.abs(q)
+        if not after > trust * size:
+            return step, C, history
+        x += alpha * p
+        r[:] = q
+        p[:] = q + after / gamma * p
+        history[:, step] = after, alpha, after / gamma
+        gamma = after
+        if gamma <= goal:
+            return step + 1, C, history
+    return most, C, history
+
+
+def _bare(value: Any) -> Any:
+    return value.held if isinstance(value, FakeArray) else value

@@ -1,0 +1,141 @@
+"""The solvers with vectors that are not NumPy's: see fake_device.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from solvers.fake_device import FakeOperator, FakeRows, FakeWork
+from solvers.systems import fitting, relative, rhs, spd
+
+import akx.solvers.system
+from akx.operator import MatrixPowers
+from akx.solvers import SOLVERS
+from akx.solvers.system import System
+
+DTYPES = [np.float32, np.float64, np.complex64, np.complex128]
+
+
+@pytest.fixture(autouse=True)
+def device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let ``backend="cuda"`` be the fake."""
+
+    def operator(self: System, k: int, kind: str = "monomial", plan: Any = None) -> Any:
+        if (k, kind) not in self._operators:
+            basis: Any = kind if kind == "monomial" else akx.solvers.system._placeholder(k, kind)
+            self._operators[k, kind] = FakeOperator(MatrixPowers(self.matrix, k, basis=basis, plan=plan))  # type: ignore[assignment]
+        return self._operators[k, kind]
+
+    monkeypatch.setattr(System, "operator", operator)
+    monkeypatch.setattr(akx.solvers.system, "resolve_backend", lambda backend: backend)
+    monkeypatch.setattr(akx.solvers.system, "make_work", lambda backend, dtype, n, threads: FakeWork(dtype, n))
+
+
+@pytest.fixture(params=list(SOLVERS))
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def solve(name: str, A: Any, b: Any, **options: Any) -> Any:
+    return SOLVERS[name](A, b, backend="cuda", return_stats=True, **options)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_solves_in_every_type(name: str, dtype: Any) -> None:
+    A, b = fitting(name, dtype=dtype), rhs(300, dtype)
+    rtol = 1e-4 if np.finfo(dtype).eps > 1e-10 else 1e-10
+    x, info, stats = solve(name, A, b, rtol=rtol)
+    assert info == 0
+    assert x.dtype == dtype
+    assert relative(A, x, b) <= rtol * 1.01
+    assert stats.converged
+
+
+def test_takes_the_steps_of_the_host(name: str) -> None:
+    A, b = fitting(name), rhs(300)
+    x, info, stats = solve(name, A, b, rtol=1e-9)
+    theirs, _, host = SOLVERS[name](A, b, rtol=1e-9, backend="cpu", return_stats=True)
+    assert info == 0
+    np.testing.assert_allclose(x, theirs, rtol=1e-6, atol=1e-7 * np.abs(theirs).max())
+    assert abs(stats.iterations - host.iterations) <= max(1, host.iterations // 10)
+
+
+def test_ends_where_asked(name: str) -> None:
+    A, b = fitting(name), rhs(300)
+    options = {"restart": 3} if name.endswith("gmres") else {}
+    for most in (0, 1, 3, 18):
+        x, info, stats = solve(name, A, b, rtol=1e-14, maxiter=most, **options)
+        assert info > 0
+        assert stats.iterations <= most * (3 if name.endswith("gmres") else 1)
+        assert stats.residual == pytest.approx(np.linalg.norm(b - A @ x))
+
+
+def test_guess_zero_and_callback(name: str) -> None:
+    A, exact = fitting(name, 80), rhs(80)
+    x, info, stats = solve(name, A, A @ exact, x0=exact)
+    assert (info, stats.iterations) == (0, 0)
+    np.testing.assert_array_equal(x, exact)
+    x, info, stats = solve(name, A, np.zeros(80), x0=exact)
+    assert info == 0
+    assert not x.any()
+    seen: list[Any] = []
+    x, info, stats = solve(name, A, A @ exact, rtol=1e-8, callback=seen.append)
+    assert info == 0
+    assert len(seen) >= 1
+    assert np.shape(seen[-1]) == (() if name.endswith("gmres") else (80,))
+
+
+@pytest.mark.parametrize("s", [1, 2, 5, 8])
+@pytest.mark.parametrize("basis", ["monomial", "newton", "chebyshev"])
+def test_every_s_and_basis_of_ca_cg(s: int, basis: str) -> None:
+    for dtype in (np.float64, np.complex128):
+        A = sp.csr_array(spd(400, dtype) - 0.099 * sp.eye_array(400))
+        b = rhs(400, dtype)
+        x, info, stats = solve("ca_cg", A, b, rtol=1e-9, s=s, basis=basis)
+        assert info == 0
+        assert relative(A, x, b) <= 1e-9
+        classic = solve("cg", A, b, rtol=1e-9)[2]
+        assert stats.iterations <= 1.3 * classic.iterations + 2 * s
+
+
+def test_what_is_not_definite_is_found_out() -> None:
+    A = sp.csr_array(sp.diags_array(np.r_[np.linspace(1, 2, 100), -1e-3 * np.linspace(1, 2, 3)]))
+    for name in ("cg", "ca_cg"):
+        x, info, stats = solve(name, A, rhs(103), rtol=1e-12)
+        assert (info == 0) == stats.converged
+        assert info == 0 or "definite" in stats.reason
+        assert np.isfinite(x).all()
+
+
+def test_an_attainable_accuracy_is_not_called_convergence() -> None:
+    A, b = spd(300), rhs(300)
+    for name in ("cg", "ca_cg"):
+        x, info, _ = solve(name, A, b, rtol=1e-30, maxiter=2000)
+        assert info != 0
+        assert relative(A, x, b) < 1e-11
+
+
+@pytest.mark.parametrize("refuse", [1, 2, 3, 7])
+def test_what_the_device_refuses_the_host_does(refuse: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeRows, "refuse", refuse)
+    for name in ("gmres", "ca_gmres"):
+        A, b = fitting(name), rhs(300)
+        x, info, stats = solve(name, A, b, rtol=1e-9, restart=12)
+        host = SOLVERS[name](A, b, rtol=1e-9, restart=12, return_stats=True)[2]
+        assert info == 0
+        assert relative(A, x, b) <= 1e-9
+        assert abs(stats.iterations - host.iterations) <= max(2, host.iterations // 10)
+
+
+def test_a_long_way_by_gmres() -> None:
+    """Many cycles, a basis that is too ill-conditioned for all of a block, an s that goes down and up again."""
+    A = sp.csr_array(sp.diags_array(np.logspace(-3, 0, 300)) + sp.diags_array(np.ones(299) * 1e-4, offsets=1))
+    b = rhs(300)
+    for options in ({}, {"basis": "monomial", "s": 12}):
+        x, info, stats = solve("ca_gmres", A, b, rtol=1e-8, restart=30, **options)
+        assert info == 0
+        assert relative(A, x, b) <= 1e-8
+        host = SOLVERS["ca_gmres"](A, b, rtol=1e-8, restart=30, return_stats=True, **options)[2]
+        assert stats.iterations <= 1.2 * host.iterations + 30
