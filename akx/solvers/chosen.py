@@ -49,12 +49,12 @@ class Powers:
 
 #: By solver. A cycle of gmres, 30 steps by default, is a whole number of passes with most of the choices.
 POWERS: Mapping[str, Powers] = {
-    "ca_cg": Powers("chebyshev", 1, 1, (3, 4, 5, 6, 8)),
-    "ca_gmres": Powers("newton", 1, 1, (3, 5, 6, 8, 10)),
+    "ca_cg": Powers("chebyshev", 1, 1, (3, 4, 6, 8)),
+    "ca_gmres": Powers("newton", 1, 1, (5, 6, 10)),
     "ca_bicgstab": Powers("chebyshev", 2, 2, (2, 3, 4)),
 }
 #: Where a backend has another form: on a GPU ca_cg begins with p and r.
-_OF_BACKEND: Mapping[tuple[str, str], Powers] = {("ca_cg", "cuda"): Powers("chebyshev", 2, 1, (4, 6, 8, 12))}
+_OF_BACKEND: Mapping[tuple[str, str], Powers] = {("ca_cg", "cuda"): Powers("chebyshev", 2, 1, (4, 8, 12))}
 
 
 def powers_of(solver: str, backend: str) -> Powers:
