@@ -179,3 +179,31 @@ def test_no_escape_codes_where_nobody_wants_them(
     ran = akx("tune", poisson)
     assert "\x1b" not in ran.out + ran.err
     assert sys.stdout is not None
+
+
+def test_for_a_solver(akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, poisson: Path, tmp_path: Path) -> None:
+    from akx import solvers
+    from akx.solvers.tuning import Candidate, SolverTuning
+
+    asked: dict[str, Any] = {}
+    plan = _SWEEP.replace(k=4)
+    candidates = (Candidate(4, 1.5e-3, 1e-3, 1.0, plan), Candidate(8, float("inf"), 2e-3, 0.3, plan.replace(k=8)))
+    found = SolverTuning("ca_gmres", "cpu", 4, 1.5e-3, 3e-3, candidates, kept=True, tuning_seconds=12.0)
+
+    def stand_in(matrix: Matrix, solver: str, **options: Any) -> SolverTuning:
+        asked.update(options, solver=solver, rows=matrix.n)
+        return found
+
+    monkeypatch.setattr(solvers, "tune_for", stand_in)
+    ran = akx("tune", poisson, "--for", "ca-gmres", "--time", 9, "--threads", 2, "--retune")
+    assert ran.code == 0
+    assert (asked["solver"], asked["backend"], asked["threads"], asked["seconds"]) == ("ca-gmres", "cpu", 2, 9.0)
+    assert (asked["retune"], asked["name"], asked["rows"]) == (True, "poisson", 400)
+    assert asked["db"].path == tmp_path / "plans.sqlite"
+    assert "s = 4, 1.50 ms a step, 2.00x over gmres" in ran.out
+    assert "no use" in ran.out
+    data = akx("tune", poisson, "--for", "ca-gmres", "--json").json
+    assert (data["schema"], data["solver"], data["s"], data["kept"]) == (1, "ca_gmres", 4, True)
+    assert [one["seconds"] for one in data["candidates"]] == [1.5e-3, None]
+    assert akx("tune", poisson, "--for", "ca-gmres", "--fraction", 0.5).code == 2
+    assert akx("tune", poisson, "--for", "cg").code == 2

@@ -34,7 +34,7 @@ def compile_one(arguments: tuple[str, str, int, Path]) -> str:
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 def test_every_kernel_of_solvers_compiles(tmp_path: Path) -> None:
-    jobs = [(name, dtype, 1, tmp_path) for name in ("vectors", "conjugate") for dtype in C_TYPES]
+    jobs = [(name, dtype, 1, tmp_path) for name in ("vectors", "conjugate", "gram_schmidt") for dtype in C_TYPES]
     jobs += [("mix", dtype, mixes, tmp_path) for dtype, mixes in zip(C_TYPES, (*_MIXES, 2), strict=True)]
     with ThreadPoolExecutor(2) as pool:
         complaints = [text for text in pool.map(compile_one, jobs) if text]

@@ -6,7 +6,7 @@ of every cache, as those of 2^k entries do. Four sums of two vectors stay in reg
 whose four factors are zero are left out. Then the new rows are written.
 
 Words per entry of a vector: m + 1 read, len(C) written. Against sums of one row after another, as the compiler makes
-them from loops: 13.8 to 5.4 ms for 13 rows of a million entries and C (10, 13) with 86 entries, two cores (Zen 4).
+them from loops: 13.8 to 5.4 ms for 13 rows of a million entries and C (10, 13) with 86 factors, two cores (Zen 4).
 """
 
 from __future__ import annotations
@@ -28,18 +28,28 @@ _AHEAD = 512
 
 @jit
 def pack(C: Any, factors: Any, picks: Any) -> None:
-    """Factors in groups of four rows of C, the first row last, each of four to a row of W; those of zero left out.
+    """Factors in groups of four rows of C, each of four to a row of W; those of zero left out.
 
-    Group g begins at factors[256 g], and is of the rows picks[g, 1 : 1 + count] of W, count = picks[g, 0].
+    The rows of C go by their first factor that is not zero, so that rows of one group are made of the same rows of W:
+    the j-th is row picks[-1, j]. Group g begins at factors[256 g], and is of the rows picks[g, 1 : 1 + count] of W,
+    count = picks[g, 0].
     """
     count, m = C.shape
+    order, done = picks[-1], 0
+    for j in range(m + 1):
+        for q in range(count):
+            first = 0
+            while first < m and C[q, first] == 0:
+                first += 1
+            if first == j:
+                order[done] = q
+                done += 1
     for g in range((count + 3) // 4):
         used, p = 0, g * _GROUP
         for j in range(m):
             found = False
             for q in range(4 * g, 4 * g + 4):
-                row = q + 1 if q < count - 1 else 0
-                factors[p] = C[row, j] if q < count else C.dtype.type(0)
+                factors[p] = C[order[q], j] if q < count else C.dtype.type(0)
                 found = found or factors[p] != 0
                 p += 1
             if found:
@@ -100,14 +110,16 @@ def advance_rows(C: Any, picks: Any, count: int, x: Any, start: int, stop: int, 
             to += width
         for g in range((count + 3) // 4):
             _combine_four(C, picks, g, chunk, after + np.uintp(4 * g) * width)
-        at, to = i, after
-        for _ in range(count - 1):
-            simd.store(w, at, simd.load(chunk, to))
-            simd.store(w, at + lanes, simd.load(chunk, to + lanes))
-            at += np.uintp(n)
+        to = after
+        for q in picks[-1, :count]:
+            if q > 0:
+                at = np.uintp(q - 1) * np.uintp(n) + i
+                simd.store(w, at, simd.load(chunk, to))
+                simd.store(w, at + lanes, simd.load(chunk, to + lanes))
+            else:
+                for t in range(width):
+                    out[i + t] += chunk[to + t]
             to += width
-        for t in range(width):
-            out[i + t] += chunk[to + t]
         i += width
     while i < end:
         for q in range(count):
@@ -115,7 +127,10 @@ def advance_rows(C: Any, picks: Any, count: int, x: Any, start: int, stop: int, 
             for k in range(picks[q // 4, 0]):
                 total += C[q // 4 * _GROUP + 4 * k + q % 4] * x[picks[q // 4, 1 + k], i]
             chunk[q] = total
-        for q in range(count - 1):
-            x[q, i] = chunk[q]
-        out[i] += chunk[count - 1]
+        for q in range(count):
+            row = picks[-1, q]
+            if row > 0:
+                x[row - 1, i] = chunk[q]
+            else:
+                out[i] += chunk[q]
         i += np.uintp(1)

@@ -63,7 +63,7 @@ class VectorWork:
         wide = np.dtype(np.complex128 if self.dtype.kind == "c" else np.float64)
         self._words = np.zeros(8, dtype=np.int64)
         self._factors = np.zeros(MOST_ROWS * MOST_ROWS, dtype=self.dtype)
-        self._picks = np.zeros((MOST_ROWS // 4, 1 + MOST_ROWS), dtype=np.int64)
+        self._picks = np.zeros((MOST_ROWS // 4 + 1, 1 + MOST_ROWS), dtype=np.int64)
         self._nothing = np.empty(0, dtype=self.dtype)
         self._jobs: dict[int, tuple[Job, NDArray[Any]]] = {}
         for count in {1, self.threads}:

@@ -1,0 +1,193 @@
+"""Tuning for a solver: what is chosen, that solvers take it by themselves, and what spoils it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import akx.solvers
+from akx.errors import ArgumentError
+from akx.matrix import Matrix
+from akx.plan import Plan
+from akx.plandb import PlanDatabase
+from akx.solvers import chosen, tune_for, tuning
+from akx.solvers.chosen import POWERS, chosen_steps, mark_of
+from akx.solvers.stats import SolveStats
+
+
+def grid(side: int = 24) -> sp.csr_array:
+    line = sp.diags_array([-1.0, 2.01, -1.0], offsets=[-1, 0, 1], shape=(side, side))
+    unit = sp.eye_array(side)
+    return sp.csr_array(sp.kron(line, unit) + sp.kron(unit, line))
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> PlanDatabase:
+    return PlanDatabase(tmp_path / "plans.sqlite", layers=())
+
+
+@pytest.fixture
+def times(monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
+    """Seconds of a step by s (0: the classic solver), in place of the clock; the solves are done all the same."""
+    found = {0: 9.0, 2: 7.0, 3: 6.0, 4: 4.0, 5: 5.0, 6: 6.0, 8: 8.0, 10: 10.0}
+
+    def slope(self: Any) -> float:
+        _, many, blocks = self._solve(self._limits()[1])
+        self._note(blocks, many)
+        return found[self.s]
+
+    monkeypatch.setattr(tuning._Runs, "slope", slope)
+    return found
+
+
+SOLVERS = pytest.mark.parametrize("solver", sorted(POWERS))
+
+
+@SOLVERS
+def test_solvers_take_what_was_tuned_and_say_so(solver: str, db: PlanDatabase, times: dict[int, float]) -> None:
+    A = grid()
+    b = A @ np.ones(A.shape[0])
+    solve = akx.solvers.SOLVERS[solver]
+    _, _, before = solve(A, b, db=db, threads=1, return_stats=True)
+    assert not any("as tuned" in note for note in before.notes)
+    wanted = min(POWERS[solver].choices, key=lambda s: times[s])
+    found = tune_for(A, solver.replace("_", "-"), threads=1, seconds=0.1, db=db, name="grid")
+    assert (found.solver, found.s, found.seconds, found.classic_seconds) == (solver, wanted, times[wanted], 9.0)
+    assert (found.kept, found.reused) == (True, False)
+    assert [one.s for one in found.candidates] == list(POWERS[solver].choices)
+    assert all(0 < one.powers_seconds < 1 and 0.5 <= one.share <= 1 for one in found.candidates)
+    x, info, stats = solve(A, b, rtol=1e-8, db=db, threads=1, return_stats=True)
+    assert info == 0
+    assert np.linalg.norm(b - A @ x) <= 1e-8 * np.linalg.norm(b)
+    assert any(note.startswith(f"s = {wanted}, as tuned on 20") for note in stats.notes)
+    assert max(stats.s) == wanted
+    _, _, asked = solve(A, b, s=2, db=db, threads=1, return_stats=True)
+    assert max(asked.s) == 2
+    assert not any("as tuned" in note for note in asked.notes)
+
+
+def test_what_is_known_is_not_measured_again(db: PlanDatabase, times: dict[int, float]) -> None:
+    A = grid(12)
+    first = tune_for(A, "ca_cg", threads=1, seconds=0.1, db=db)
+    again = tune_for(A, "ca_cg", threads=1, seconds=0.1, db=db)
+    assert (again.s, again.seconds, again.reused, again.candidates) == (first.s, first.seconds, True, ())
+    times[6] = 1.0
+    other = tune_for(A, "ca_cg", threads=1, seconds=0.1, db=db, retune=True)
+    assert (first.s, other.s, other.reused) == (4, 6, False)
+    known = chosen_steps("ca_cg", Matrix.from_any(A), threads=1, db=db)
+    assert known is not None
+    assert (known.s, known.seconds) == (6, 1.0)  # the mark of the first one is gone
+    assert chosen_steps("ca_gmres", Matrix.from_any(A), threads=1, db=db) is None
+    json.dumps(other.to_json(), allow_nan=False)
+    assert again.to_json()["classic_seconds"] is None
+
+
+def test_a_choice_holds_for_its_key_alone(db: PlanDatabase, times: dict[int, float]) -> None:
+    A = grid(12)
+    tune_for(A, "ca_cg", threads=1, seconds=0.1, db=db)
+    matrix = Matrix.from_any(A)
+    assert chosen_steps("ca_cg", matrix, threads=1, db=db) is not None
+    assert chosen_steps("ca_cg", matrix, threads=3, db=db) is None
+    assert chosen_steps("ca_cg", matrix, basis="newton", threads=1, db=db) is None
+    assert chosen_steps("ca_cg", Matrix.from_any(A.astype(np.float32)), threads=1, db=db) is None
+    assert chosen_steps("ca_cg", Matrix.from_any(grid(13)), threads=1, db=db) is None
+    assert chosen_steps("ca_cg", Matrix.from_any(A * 2.0), threads=1, db=db) is not None  # other values
+
+
+def test_a_plan_tuned_by_itself_is_chosen_for_no_solver(db: PlanDatabase, times: dict[int, float]) -> None:
+    A = grid(12)
+    found = tune_for(A, "ca_cg", threads=1, seconds=0.1, db=db)
+    akx.tune(A, found.s, basis="chebyshev", threads=1, seconds=0.1, backend="cpu", db=db, retune=True)
+    assert chosen_steps("ca_cg", Matrix.from_any(A), threads=1, db=db) is None
+
+
+def test_a_mark_that_is_no_time_counts_for_nothing(db: PlanDatabase, times: dict[int, float]) -> None:
+    A = grid(12)
+    found = tune_for(A, "ca_cg", threads=1, seconds=0.1, db=db)
+    record = db.find(POWERS["ca_cg"].key(Matrix.from_any(A), found.s, threads=1, backend="cpu")).record
+    assert record is not None
+    assert mark_of(record, "ca_cg") == found.seconds
+    for marks in ({}, None, 3, {"ca_cg": "fast"}, {"ca_cg": True}, {"ca_cg": -1.0}, {"ca_gmres": 1.0}):
+        assert mark_of(replace(record, provenance={"solvers": marks}), "ca_cg") is None
+
+
+def test_choices_of_ones_own_are_timed_but_not_found_by_solvers(db: PlanDatabase, times: dict[int, float]) -> None:
+    A = grid(12)
+    found = tune_for(A, "ca_cg", threads=1, seconds=0.1, db=db, choices=(2, 10))
+    assert (found.s, found.kept) == (2, False)
+    assert chosen_steps("ca_cg", Matrix.from_any(A), threads=1, db=db) is None
+    assert tune_for(A, "ca_cg", threads=1, seconds=0.1, db=False, choices=(3,)).kept is False
+
+
+def test_within_the_noise_the_smaller_s_is_taken(db: PlanDatabase, times: dict[int, float]) -> None:
+    times |= {3: 4.1, 4: 4.2, 5: 4.3, 6: 4.05, 8: 4.0}
+    assert tune_for(grid(12), "ca_cg", threads=1, seconds=0.1, db=db).s == 3
+
+
+def test_an_s_whose_blocks_end_early_is_no_use(
+    db: PlanDatabase, times: dict[int, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a basis for eigenvalues that are far too small, 8 steps are not to be had; the clock says otherwise."""
+    times[8] = 0.001
+    monkeypatch.setattr("akx.solvers.ca_cg_block.Shifts.ritz", lambda self: np.array([1e-2]))
+    found = tune_for(grid(), "ca_cg", threads=1, seconds=0.1, db=db, choices=(3, 8))
+    by = {one.s: one for one in found.candidates}
+    assert by[8].share < 0.5
+    assert by[8].seconds == float("inf")
+
+
+def test_the_clock_is_looked_at() -> None:
+    A = Matrix.from_any(grid(40))
+    b = np.random.default_rng(0).standard_normal(A.n)
+    run = tuning._Runs("ca_cg", A, b, 4, None, "cpu", 1, None)
+    assert 0 <= run.slope() < 1
+    assert run.share == 1.0
+    assert tuning._Runs("cg", A, b, 0, None, "cpu", 1, None).slope() < 1
+    tiny = Matrix.from_any(grid(2))  # solved before there is a step to time
+    assert tuning._Runs("ca_cg", tiny, np.ones(4), 4, None, "cpu", 1, None).slope() == float("inf")
+
+
+def test_bad_arguments(db: PlanDatabase) -> None:
+    for wrong in ({"solver": "cg"}, {"solver": 3}, {"backend": "tpu"}, {"choices": (0,)}, {"choices": (500,)}):
+        with pytest.raises(ArgumentError):
+            tune_for(grid(12), **{"solver": "ca_cg", "db": db, **wrong})  # type: ignore[arg-type]
+
+
+def test_on_a_gpu_solves_are_timed_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With tuner and solvers replaced: two start vectors for ca_cg, its plans, and the time of the solves."""
+    asked, solved = [], []
+
+    def fake(matrix: Any, k: int, **options: Any) -> Any:
+        asked.append((k, options["backend"], options["start_vectors"], options["basis"]))
+        return SimpleNamespace(backend="cuda", seconds=1e-3, plan=Plan("cuda", "sweep", "csr-1", k=k))
+
+    def solve(matrix: Any, b: Any, *, maxiter: int, backend: str, plan: Any = None, s: int = 0, **_: Any) -> Any:
+        solved.append((s, backend, None if plan is None else plan.k))
+        step = {0: 5e-3, 4: 2e-3, 8: 1e-3}[s]
+        made = [s] * (maxiter // s) if s else []
+        seconds = {"total": 1 + step * maxiter, "setup": 1.0}
+        return b, 0, SolveStats(method="", iterations=maxiter, s=made, seconds=seconds)
+
+    monkeypatch.setattr(tuning, "tune", fake)
+    monkeypatch.setattr(tuning, "is_usable", lambda backend: True)
+    monkeypatch.setattr(tuning, "resolve_backend", lambda backend: backend)
+    monkeypatch.setattr(akx.solvers, "SOLVERS", {"ca_cg": solve, "cg": solve})
+    found = tune_for(grid(), "ca_cg", backend="cuda", choices=(4, 8), db=False)
+    assert asked == [(4, "cuda", 2, "chebyshev"), (8, "cuda", 2, "chebyshev")]
+    assert set(solved) == {(0, "cuda", None), (4, "cuda", 4), (8, "cuda", 8)}
+    assert [one.seconds for one in found.candidates] == pytest.approx([2e-3, 1e-3])
+    assert (found.s, found.classic_seconds) == (8, pytest.approx(5e-3))
+    assert not found.kept
+
+
+def test_the_table_of_choices_is_of_solvers_there_are() -> None:
+    assert set(POWERS) == {name for name in akx.solvers.SOLVERS if name.startswith("ca_")}
+    assert all(list(one.choices) == sorted(set(one.choices)) for one in POWERS.values())
+    assert chosen.POWERS is POWERS
