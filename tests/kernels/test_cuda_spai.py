@@ -333,7 +333,7 @@ def test_m_of_the_gpu_is_that_of_the_host(dtype: str, tau: float) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "complex128"])
 def test_every_class_of_the_gpu(dtype: str) -> None:
     """Dense blocks of many sizes, whose local problems are what they are: one launch for each class at least."""
-    sizes = [2, 3, 7, 10, 14, 20, 28, 40, 60, 80, 110, 160, 240, 400, 1000]
+    sizes = [2, 3, 7, 10, 14, 20, 28, 40, 60, 80, 110, 160, 240, 300]
     rng = np.random.default_rng(0)
     blocks = []
     for size in sizes:
@@ -343,13 +343,13 @@ def test_every_class_of_the_gpu(dtype: str) -> None:
     matrix = Matrix.from_any(A)
     tolerance = 1e-4 if np.finfo(dtype).eps > 1e-8 else 1e-10
     reference = sp.block_diag([np.linalg.inv(np.asarray(block, dtype=dtype).astype(complex)) for block in blocks])
-    for memory in (None, 1000 * 1001 * 16 + 100_000):  # as many blocks as there are, and one at a time
+    for memory in (None, 300 * 301 * 16 + 100_000):  # as many blocks as there are, and one at a time
         found = spai.approximate_inverse(matrix, factor=0.0, memory=memory)
         assert found.misfit.max() < tolerance**2
         M = sp.csr_array((found.data, found.indices, found.indptr), shape=A.shape)
         assert abs(M - reference).max() < tolerance * abs(reference).max()
     with pytest.raises(BudgetError, match="does not fit"):
-        spai.approximate_inverse(matrix, factor=0.0, memory=1_000_000)
+        spai.approximate_inverse(matrix, factor=0.0, memory=100_000)
 
 
 @pytest.mark.cuda

@@ -245,3 +245,12 @@ def test_the_program(monkeypatch: Any, dtype: str, depth: int, rows: int, b: int
     del view
     assert place in [again.ctypes.data for again in (program.new_result(b), program.new_result(b))]
     assert program.new_result(b + 1) is None
+
+    held = [program.new_result(b) for _ in range(5)]  # more than are kept: graphs go with the memory that they write to
+    for result in held:
+        program.run(x, result, coefficients)
+    assert {result.ctypes.data for result in held} <= {at for _, at in program._graphs}
+    del held, result
+    assert len(program._spare) == 2
+    kept = {memory.ctypes.data for memory in program._spare} | {program._pinned.ctypes.data}
+    assert {at for _, at in program._graphs} <= kept

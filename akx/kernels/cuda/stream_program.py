@@ -199,8 +199,13 @@ class StreamProgram:
         )
 
     def _take_back(self, memory: NDArray[Any]) -> None:
+        """Keep memory for the next result; what is not kept is freed, and so must be the graphs that write there."""
         self._lent.discard(memory.ctypes.data)
-        self._spare = [*self._spare[1 - _SPARE :], memory]
+        held = [*self._spare, memory]
+        self._spare = held[-_SPARE:]
+        for freed in held[:-_SPARE]:
+            for key in [key for key in self._graphs if key[1] == freed.ctypes.data]:
+                del self._graphs[key]
 
     def pinned_vectors(self, vectors: int) -> NDArray[Any]:
         """The program's own page-locked (k+1, vectors, n) array that :meth:`queue` works on: v_0 is to be put there."""
