@@ -22,6 +22,7 @@ import numpy as np
 
 from akx.errors import ArgumentError
 from akx.matrix import Matrix
+from akx.solvers.chosen import chosen_steps
 from akx.solvers.stats import SolveStats
 from akx.solvers.system import Answer, make_system
 
@@ -182,6 +183,10 @@ def _step_seconds(
 
     asked, ca = special["s"], name.startswith("ca_")
     s = int(asked) if isinstance(asked, (int, np.integer)) and asked > 0 else _S  # the solver will say what is wrong
+    if ca and isinstance(asked, str):
+        places = {"threads": options["threads"], "db": options["db"]}
+        found = chosen_steps(name, matrix, basis=special["basis"], **places)
+        s = s if found is None else found.s
     if name.endswith("gmres"):
         limits = [1, 2] if ca else [0, 1]  # cycles
     else:

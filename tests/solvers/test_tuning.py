@@ -73,6 +73,27 @@ def test_solvers_take_what_was_tuned_and_say_so(solver: str, db: PlanDatabase, t
     assert not any("as tuned" in note for note in asked.notes)
 
 
+def test_solve_times_the_steps_that_were_tuned(
+    db: PlanDatabase, times: dict[int, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    A = grid(50)  # 2500 rows: large enough to be timed
+    times[8] = 1.0
+    assert tune_for(A, "ca_cg", threads=1, seconds=0.1, db=db).s == 8
+    called = []
+    real = akx.solvers.SOLVERS["ca_cg"]
+
+    def spy(*arguments: Any, **options: Any) -> Any:
+        answer = real(*arguments, **options)
+        called.append((options["maxiter"], max(answer[2].s, default=0)))
+        return answer
+
+    monkeypatch.setitem(akx.solvers.SOLVERS, "ca_cg", spy)
+    _, info = akx.solvers.solve(A, A @ np.ones(A.shape[0]), threads=1, db=db)
+    assert info == 0
+    assert called[0] == (16, 0)  # the steps before the first basis
+    assert (64, 8) in called
+
+
 def test_what_is_known_is_not_measured_again(db: PlanDatabase, times: dict[int, float]) -> None:
     A = grid(12)
     first = tune_for(A, "ca_cg", threads=1, seconds=0.1, db=db)

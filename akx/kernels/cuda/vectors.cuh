@@ -13,9 +13,6 @@
 #pragma once
 #include "common.cuh"
 
-#ifndef AKX_DYNAMIC_SHARED
-#define AKX_DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
-#endif
 
 template <class T> struct Wide { typedef double type; };
 template <> struct Wide<cfloat> { typedef cdouble type; };
