@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from solvers.fake_device import FakeOperator, FakeRows, FakeWork
 from solvers.systems import fitting, relative, rhs, spd
 
+import akx.solvers.chosen
 import akx.solvers.system
 from akx.operator import MatrixPowers
 from akx.solvers import SOLVERS
@@ -29,6 +30,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> None:
         return self._operators[k, kind]
 
     monkeypatch.setattr(System, "operator", operator)
+    monkeypatch.setattr(akx.solvers.chosen, "chosen_steps", lambda *_, **__: None)  # nothing is tuned for it
     monkeypatch.setattr(akx.solvers.system, "resolve_backend", lambda backend: backend)
     monkeypatch.setattr(akx.solvers.system, "make_work", lambda backend, dtype, n, threads: FakeWork(dtype, n))
 

@@ -4,8 +4,9 @@
 // products and, in their last block, the small factors; then `mix` replaces V. The second round is for a block that has
 // lost more than is allowed, as a bound says: its products measure the loss, and where that is small nothing is done.
 //
-// state, in double precision:  0 loss of the rows so far   1 allowed   2 whether the first round is done   3 whether the
-//                              second is looked at   4 whether it is done   5 records so far   6 rounding of the vectors
+// state, in double precision:  0 loss of the rows so far   1 allowed   2 whether the first round is done
+//                              3 whether the second is looked at   4 whether it is done   5 records so far
+//                              6 rounding of the vectors
 //
 // A record:  0 whether the rows are good   1 loss   2 kappa; norms (s); C (k, s) and R (s, s) by rows
 #pragma once
@@ -131,7 +132,8 @@ __device__ __forceinline__ bool products_for(u64 n, const T *W, u32 k, u32 s, u3
     AKX_DYNAMIC_SHARED(raw);
     S *sums = reinterpret_cast<S *>(raw);
     const Pairs<TI, TJ> pairs = {k + s, k, s, false};
-    if (!products<T, TI, TJ>(n, W, pairs, width, shift, sums, reinterpret_cast<T *>(raw), partial, counter)) return false;
+    T *room = reinterpret_cast<T *>(raw);
+    if (!products<T, TI, TJ>(n, W, pairs, width, shift, sums, room, partial, counter)) return false;
     f.both = sums + pairs.tiles() * TI * TJ;
     f.upper = f.both + (k + s) * s;
     f.inverse = f.upper + s * s;
@@ -204,7 +206,7 @@ __device__ __forceinline__ void second_round(u64 n, const T *W, u32 k, u32 s, u3
     double kappa = 0.0;
     if (again) {
         kappa = factorise(f, eps);
-        // What rows before lose against each other acts on the projection alone, which is as small as what was measured.
+        // What rows before lose against each other acts on the projection alone: as small as what was measured.
         loss = kappa * before * fmin(loss, 1.0) + eps * kappa * kappa;
         good = kappa >= 0 && loss <= allowed;
         if (good) {

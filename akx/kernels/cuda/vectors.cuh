@@ -135,8 +135,8 @@ template <int TI, int TJ> struct Pairs {
     }
 };
 
-// Where tiles have several columns, rows come to shared memory in chunks of 2^SHIFT columns, one chunk after another in a
-// ring of STAGES, so that some are on their way while one is worked on.
+// Where tiles have several columns, rows come to shared memory in chunks of 2^shift columns, one chunk after another in
+// a ring of STAGES, so that some are on their way while one is worked on.
 #define AKX_STAGES 4
 
 #ifndef AKX_ON_HOST
