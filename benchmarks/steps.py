@@ -3,6 +3,7 @@
     python -m benchmarks.steps                       every matrix and method, into benchmarks/results/steps.json
     python -m benchmarks.steps --only shell --method cg
     python -m benchmarks.steps --table               the table of docs/solvers.md from the file
+    python -m benchmarks.steps --backend cuda -o benchmarks/results/solving_h100.json --docs docs/cuda.md
 
 A step is one product of cg and gmres (restarted after 30), two of bicgstab. Its time is the slope between a short and a
 long solve of the same system, so that what is paid once is left out: setup, the first steps of a communication-avoiding
@@ -48,8 +49,8 @@ DEFINITE = ("9-point", "7-point", "brick", "shell", "27-point", "pentadiagonal")
 OTHERS = ("mc2depi",)
 IRREGULAR = ("tetrahedra",)
 METHODS = ("cg", "gmres", "bicgstab")
-#: Steps, about, by which the long solve is longer than the short one; blocks of the short one after its first steps.
-_MORE, _BLOCKS = 64, 2
+#: Blocks of the short solve after its first steps.
+_BLOCKS = 2
 _ROUNDS = 5
 _SKEW = 0.2
 _ROOT = Path(__file__).resolve().parents[1]
@@ -92,7 +93,9 @@ def system_of(name: str, method: str) -> tuple[sparse.csr_array, Any]:
     return A, np.random.default_rng(0).standard_normal(A.shape[0])
 
 
-def cpu_contestants(method: str, A: Any, b: Any, *, threads: int, db: Path, seconds: float) -> list[Contestant]:
+def cpu_contestants(
+    name: str, method: str, A: Any, b: Any, *, threads: int, db: Path, seconds: float
+) -> list[Contestant]:
     """akx's classic and communication-avoiding solver with tuned plans, and SciPy's."""
     matrix = Matrix.from_any(A)
     tune(matrix, 1, threads=threads, seconds=seconds, db=db, backend="cpu")
@@ -102,6 +105,15 @@ def cpu_contestants(method: str, A: Any, b: Any, *, threads: int, db: Path, seco
         Contestant(f"ca_{method}", "akx", _ours(f"ca_{method}", matrix, b, threads=threads, db=db)),
         Contestant(method, "SciPy", _scipys(method, A, b)),
     ]
+
+
+def cuda_contestants(
+    name: str, method: str, A: Any, b: Any, *, threads: int, db: Path, seconds: float
+) -> list[Contestant]:
+    """akx's classic and communication-avoiding solver on the GPU, and CuPy's."""
+    from benchmarks import steps_gpu
+
+    return [Contestant(*found) for found in steps_gpu.runners(name, method, A, b, db=db, seconds=seconds)]
 
 
 def _ours(name: str, A: Any, b: Any, **options: Any) -> Callable[[int], tuple[float, int, Json]]:
@@ -134,7 +146,9 @@ def _scipys(method: str, A: Any, b: Any) -> Callable[[int], tuple[float, int, Js
 
 
 #: Backend -> who takes part.
-BACKENDS: dict[str, Callable[..., list[Contestant]]] = {"cpu": cpu_contestants}
+BACKENDS: dict[str, Callable[..., list[Contestant]]] = {"cpu": cpu_contestants, "cuda": cuda_contestants}
+#: Steps more of the long solve, and cycles of the short and the long one of gmres: a GPU's steps are short.
+_LENGTHS = {"cpu": (64, (2, 4)), "cuda": (256, (3, 11))}
 
 
 def compare(
@@ -142,8 +156,8 @@ def compare(
 ) -> Json:
     """One entry: seconds of a step by contestant, and ``ratio`` of the best classic solver to the other kind."""
     A, b = system_of(name, method)
-    contestants = BACKENDS[backend](method, A, b, threads=threads, db=db, seconds=seconds)
-    lengths, notes = zip(*(_lengths(one, method) for one in contestants), strict=True)
+    contestants = BACKENDS[backend](name, method, A, b, threads=threads, db=db, seconds=seconds)
+    lengths, notes = zip(*(_lengths(one, method, *_LENGTHS[backend]) for one in contestants), strict=True)
     samples: list[list[float]] = [[] for _ in contestants]
     with nothing_collected():
         for turn in range(rounds):
@@ -170,15 +184,15 @@ def compare(
     }
 
 
-def _lengths(one: Contestant, method: str) -> tuple[tuple[int, int], Json]:
+def _lengths(one: Contestant, method: str, more: int, cycles: tuple[int, int]) -> tuple[tuple[int, int], Json]:
     """Limits of the short and the long solve, both a whole number of blocks, after one that compiles everything."""
     if method == "gmres":
         _, _, note = one.run(3)
-        return (2, 4), note
+        return cycles, note
     _, _, note = one.run(64)
     s = int(note.get("s") or 1)
     short = (2 + _BLOCKS) * s
-    return (short, short + -(-_MORE // s) * s), note
+    return (short, short + -(-more // s) * s), note
 
 
 def _slope(one: Contestant, short: int, long: int) -> float:

@@ -60,6 +60,7 @@ __all__ = ["ca_cg"]
 
 #: s of "auto", and the most that is accepted; the basis of "auto".
 _AUTO, _MOST, _AUTO_BASIS = 4, 20, "chebyshev"
+_AUTO_ON_DEVICE = 8
 #: Ordinary steps at the beginning, for each of the s.
 _FIRST = 2
 #: Fewest steps for which a block is worth its vector work; below, steps are ordinary.
@@ -151,7 +152,9 @@ def ca_cg(
     limit = check_count("maxiter", maxiter, 10 * system.n, least=0)
     if system.on_device:
         kind = _AUTO_BASIS if basis == "auto" else basis
-        return BlocksAhead(system, 8 if s == "auto" and plan is None else most, kind, plan).run(limit, return_stats)
+        if s == "auto" and plan is None:
+            most = tuned_or(_AUTO_ON_DEVICE, "ca_cg", system, basis)
+        return BlocksAhead(system, most, kind, plan).run(limit, return_stats)
     if s == "auto" and plan is None:
         most = tuned_or(most, "ca_cg", system, basis)
     return _Solve(system, most, basis, plan).run(limit, return_stats)

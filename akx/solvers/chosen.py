@@ -17,7 +17,7 @@ from akx.plandb import PlanDatabase, PlanKey, PlanRecord, shared_database
 from akx.solvers.system import System
 from akx.tuner import plan_key
 
-__all__ = ["POWERS", "Chosen", "Powers", "chosen_steps", "database_of", "mark_of", "tuned_or"]
+__all__ = ["POWERS", "Chosen", "Powers", "chosen_steps", "database_of", "mark_of", "powers_of", "tuned_or"]
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,15 @@ class Powers:
 POWERS: Mapping[str, Powers] = {
     "ca_cg": Powers("chebyshev", 1, 1, (3, 4, 6, 8)),
     "ca_gmres": Powers("newton", 1, 1, (5, 6, 10)),
-    "ca_bicgstab": Powers("newton", 2, 2, (2, 3, 4)),
+    "ca_bicgstab": Powers("chebyshev", 2, 2, (2, 3, 4)),
 }
+#: Where a backend has another form: on a GPU ca_cg begins with p and r.
+_OF_BACKEND: Mapping[tuple[str, str], Powers] = {("ca_cg", "cuda"): Powers("chebyshev", 2, 1, (4, 8, 12))}
+
+
+def powers_of(solver: str, backend: str) -> Powers:
+    """The matrix powers of a solver on a backend."""
+    return _OF_BACKEND.get((solver, backend), POWERS[solver])
 
 
 @dataclass(frozen=True)
@@ -90,7 +97,7 @@ def chosen_steps(
     backend : str
         ``"cpu"`` or ``"cuda"``.
     """
-    powers, database = POWERS[solver], database_of(db)
+    powers, database = powers_of(solver, backend), database_of(db)
     found = []
     for s in powers.choices:
         key = powers.key(matrix, s, basis=basis, threads=threads, backend=backend)
@@ -105,7 +112,8 @@ def chosen_steps(
 
 def tuned_or(default: int, solver: str, system: System, basis: str) -> int:
     """The s that was tuned for a system's matrix, which is noted, or the default."""
-    found = chosen_steps(solver, system.matrix, basis=basis, threads=system.threads, db=system.db)
+    backend = "cuda" if system.on_device else "cpu"
+    found = chosen_steps(solver, system.matrix, basis=basis, threads=system.threads, db=system.db, backend=backend)
     if found is None:
         return default
     system.stats.notes.append(found.note())

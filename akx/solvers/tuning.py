@@ -4,8 +4,7 @@ For each s that may do, the matrix powers of a block are tuned, with the number 
 and then a step of the solver is timed: matrix powers, vector work, small matrices and all. What a basis of s steps
 loses to rounding errors is in that time, as the solver itself lowers s, or ends blocks early, on this matrix. All take
 turns; the time of a step is the slope between a short and a long solve, of a random right-hand side. Within 3 % the
-smaller s is taken. On a GPU the time is that of the tuned matrix powers and of the vector work's bytes at the measured
-bandwidth, for as many steps as the same blocks make on the host.
+smaller s is taken. Solves are done where the solver will be, on the host or on the GPU.
 """
 
 from __future__ import annotations
@@ -18,15 +17,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from akx.device.choose import device_of, is_usable
+from akx.device.choose import is_usable
 from akx.errors import AkxError, ArgumentError
 from akx.kernels import registry
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.plandb import PlanDatabase
-from akx.solvers.chosen import POWERS, Powers, chosen_steps, database_of
-from akx.tuner import Progress, TuneResult, tune
-from akx.tuner.machine import measured_figures
+from akx.solvers.chosen import POWERS, chosen_steps, database_of, powers_of
+from akx.tuner import Progress, tune
 from akx.tuner.measure import median
 from akx.tuner.space import resolve_backend
 
@@ -157,10 +155,11 @@ def tune_for(
     named = solver.replace("-", "_") if isinstance(solver, str) else solver
     if named not in POWERS:
         raise ArgumentError("no solver to tune for", expected=" or ".join(POWERS), found=repr(solver))
-    powers, matrix = POWERS[named], Matrix.from_any(matrix)
+    matrix = Matrix.from_any(matrix)
     if backend not in registry.backends() or (backend != "cpu" and not is_usable(backend)):
         raise ArgumentError("backend cannot be used here", expected="'cpu', or 'cuda' with a GPU", found=repr(backend))
     backend = resolve_backend(backend)
+    powers = powers_of(named, backend)
     wanted = [s for s in choices or powers.choices if s == 1 or s * powers.per_step < matrix.n]
     if not wanted or min(wanted) < 1:
         raise ArgumentError("no s to choose from", expected="s >= 1, and less than rows", found=repr(choices))
@@ -179,16 +178,13 @@ def tune_for(
         for s in wanted
     ]  # fmt: skip
     b = np.random.default_rng(seed).standard_normal(matrix.n).astype(matrix.dtype)
-    runs = [_Runs(named, matrix, b, s, result.plan, threads, db) for s, result in zip(wanted, tuned, strict=True)]
-    classic = _Runs(named.removeprefix("ca_"), matrix, b, 0, None, threads, db)
-    if backend == "cpu":
-        times = [[one.slope() for one in (*runs, classic)] for _ in range(_ROUNDS)]
-        steps = [median([row[i] for row in times]) for i in range(len(runs) + 1)]
-        shares = [one.share for one in runs]
-    else:
-        shares = [one.share_of_blocks() for one in runs]
-        steps = [_modelled(named, matrix, one, s, powers) / max(share, 1e-9)
-                 for one, s, share in zip(tuned, wanted, shares, strict=True)] + [float("nan")]  # fmt: skip
+    runs = [
+        _Runs(named, matrix, b, s, result.plan, backend, threads, db) for s, result in zip(wanted, tuned, strict=True)
+    ]
+    classic = _Runs(named.removeprefix("ca_"), matrix, b, 0, None, backend, threads, db)
+    times = [[one.slope() for one in (*runs, classic)] for _ in range(_ROUNDS)]
+    steps = [median([row[i] for row in times]) for i in range(len(runs) + 1)]
+    shares = [one.share for one in runs]
     found = tuple(
         Candidate(s, step if share >= _SHARE else float("inf"), result.seconds / s, share, result.plan)
         for s, step, share, result in zip(wanted, steps[:-1], shares, tuned, strict=True)
@@ -209,12 +205,12 @@ class _Runs:
     """Short and long solves by one solver with one s and plan."""
 
     def __init__(
-        self, name: str, matrix: Matrix, b: Any, s: int, plan: Plan | None, threads: int | None, db: Any
+        self, name: str, matrix: Matrix, b: Any, s: int, plan: Plan | None, backend: str, threads: int | None, db: Any
     ) -> None:
         self.name, self.matrix, self.b, self.s = name, matrix, b, s
-        self.options: dict[str, Any] = {"rtol": _RTOL, "threads": threads, "return_stats": True}
+        self.options: dict[str, Any] = {"rtol": _RTOL, "threads": threads, "backend": backend, "return_stats": True}
         if s:
-            self.options |= {"s": s, "plan": plan if plan is not None and plan.backend == "cpu" else None}
+            self.options |= {"s": s, "plan": plan}
         if db is not None and db is not False:
             self.options["db"] = db
         self.share = 0.0
@@ -229,12 +225,6 @@ class _Runs:
         (less, few, _), (more, many, blocks) = self._solve(short), self._solve(long)
         self._note(blocks, many)
         return max(more - less, 0.0) / (many - few) if many > few else float("inf")
-
-    def share_of_blocks(self) -> float:
-        """Steps made over s for each block, without looking at the clock."""
-        _, many, blocks = self._solve(self._limits()[1])
-        self._note(blocks, many)
-        return self.share
 
     def _note(self, blocks: list[int], steps: int) -> None:
         if self.s > 1:
@@ -262,17 +252,6 @@ class _Runs:
         return spent, stats.iterations, list(stats.s)
 
 
-def _modelled(name: str, matrix: Matrix, powers: TuneResult, s: int, spec: Powers) -> float:
-    """Seconds of a step on another device: the matrix powers as timed, the vector work by its bytes."""
-    words = {  # moved in vector work for s steps, in vectors
-        "ca_cg": (2 * s + 1) + (5 * s + 4),
-        "ca_gmres": 2 * (_RESTART / 2 + s) + s,
-        "ca_bicgstab": 2 * (4 * s + 3) + 5,
-    }[name]
-    bandwidth = measured_figures(device_of(powers.backend), powers.threads).slow_bandwidth
-    return (powers.seconds + words * matrix.n * matrix.dtype.itemsize / bandwidth) / s
-
-
 def _keep(
     name: str,
     matrix: Matrix,
@@ -287,7 +266,7 @@ def _keep(
     if not np.isfinite(best.seconds):
         return False
     database, kept = database_of(db), False
-    spec = POWERS[name]
+    spec = powers_of(name, backend)
     for s in dict.fromkeys([*spec.choices, *(one.s for one in found)]):
         record = database.find(spec.key(matrix, s, threads=threads, backend=backend)).record
         if record is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -73,16 +73,23 @@ class HostEvent:
 
 
 class HostKernel:
-    """A kernel of a library made by g++."""
+    """A kernel of a library made by g++; `device` says in which order threads run, and is told of launches."""
 
-    def __init__(self, function: Any) -> None:
-        self._function = function
+    def __init__(self, library: Any, name: str, device: Any) -> None:
+        self._library, self._name, self._device = library, name, device
+        self._function = getattr(library, f"launch_{name}")
+        self._function.restype = ctypes.c_bool
 
     def launch(self, grid: int, block: int, args: Any, *, shared: int = 0, stream: Any = None) -> None:
-        assert shared <= _SHARED
+        assert grid >= 1
+        assert 1 <= block <= 1024
         assert block % 32 == 0
+        assert shared < self._device.shared_per_block
+        self._device.launches.append((self._name, grid, block, shared))
+        self._library.on_host_order(ctypes.c_ulong(self._device.order))
         keep, addresses = launch._packed(args)
-        self._function(ctypes.c_uint(grid), ctypes.c_uint(block), ctypes.c_size_t(shared), addresses)
+        ended = self._function(ctypes.c_uint(grid), ctypes.c_uint(block), ctypes.c_size_t(shared), addresses)
+        assert ended, f"threads of {self._name} wait for others that never come"
         del keep
 
 
@@ -136,25 +143,44 @@ def load(source: Path, macros: Mapping[str, int | str], *, device: Any) -> Any:
         subprocess.run([*command, str(_FOLDER / f"{source.stem}.cpp")], check=True)
         _libraries[key] = ctypes.CDLL(str(target))
     library = _libraries[key]
-    return SimpleNamespace(kernel=lambda name: HostKernel(getattr(library, f"launch_{name}")))
+    return SimpleNamespace(kernel=lambda name: HostKernel(library, name, device))
 
 
-def install(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Let the modules of the GPU's vector work find all this instead of a GPU."""
-    device = SimpleNamespace(sms=_SMS, shared_per_block=_SHARED + 1024, folder=folder)
+def install(
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    modules: Sequence[Any] = (vectors, conjugate, arnoldi, queues, memory),
+    *,
+    sms: int = _SMS,
+    shared: int = _SHARED,
+) -> Any:
+    """Let modules of the GPU, by default those of its vector work, find all this instead of a GPU.
+
+    Returns the device: `order` of its threads (0 ascending, 1 descending, others shuffled) may be set, `launches` are
+    those so far: kernel, grid, block, bytes of shared memory.
+    """
+    device = SimpleNamespace(
+        sms=sms, shared_per_block=shared + 1024, memory_bytes=2**30, folder=folder, order=0, launches=[]
+    )
     stream = HostStream()
-    for module in (vectors, conjugate, arnoldi, queues, memory):
-        for name, made in (("empty", empty), ("to_device", to_device), ("pinned", pinned), ("send", send)):
+    replaced = {
+        "empty": empty,
+        "to_device": to_device,
+        "pinned": pinned,
+        "send": send,
+        "load": load,
+        "Event": HostEvent,
+    }
+    replaced |= {"cuda_device": lambda: device, "default_stream": lambda: stream}
+    for module in modules:
+        for name, made in replaced.items():
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, made)
-    monkeypatch.setattr(vectors, "load", load)
-    monkeypatch.setattr(vectors, "cuda_device", lambda: device)
-    monkeypatch.setattr(vectors, "default_stream", lambda: stream)
-    monkeypatch.setattr(queues, "Event", HostEvent)
     monkeypatch.setattr(DeviceArray, "get", _get)
     monkeypatch.setattr(DeviceArray, "set", lambda self, values: seen(self).__setitem__(..., values))
     monkeypatch.setattr(DeviceArray, "copy_from", lambda self, other: seen(self).__setitem__(..., seen(other)))
     monkeypatch.setattr(DeviceArray, "fill_bytes", lambda self, value: seen(self).view(np.uint8).fill(value))
+    return device
 
 
 def _get(self: DeviceArray, out: Any = None) -> Any:

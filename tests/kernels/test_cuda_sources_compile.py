@@ -41,7 +41,8 @@ _ENDS: dict[str, list[Macros]] = {
     ],
     "values.cu": [{"AKX_VALUE": "cdouble", "AKX_GIVEN": "double"}],
 }
-_ELSEWHERE = {"conjugate.cu", "gram_schmidt.cu", "mix.cu", "scaling.cu", "spai.cu", "transpose.cu", "vectors.cu"}
+_OF_SOLVERS = {"conjugate.cu", "gram_schmidt.cu", "mix.cu", "vectors.cu"}
+_ELSEWHERE = _OF_SOLVERS | {"hermitian.cu", "scaling.cu", "spai.cu", "transpose.cu"}
 
 
 def compile_one(arguments: tuple[str, Macros, Path]) -> str:

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from host_device import HostDevice, has_compiler
+from host_engine import empty, install, to_device
 
 from akx.device.cuda.compile import compile_cubin, compiler_name, options_for
 from akx.device.cuda.facts import cuda_missing
 from akx.errors import BudgetError, InfeasibleError
-from akx.kernels.cuda import hermitian, spai, transpose
+from akx.kernels.cuda import hermitian, scaling, spai, transpose
 from akx.kernels.cuda.program import C_TYPES
 from akx.matrix import Matrix
 from akx.solvers import preconditioners
@@ -31,7 +31,7 @@ KERNELS = Path(spai.__file__).parent
 DTYPES = ["float32", "float64", "complex64", "complex128"]
 ORDERS = (0, 1, 12345)
 on_a_gpu = pytest.mark.skipif(cuda_missing() is not None, reason=str(cuda_missing()))
-on_the_host = pytest.mark.skipif(not has_compiler(), reason="g++ is not installed")
+on_the_host = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 #: Classes of few threads and bytes, so that small problems are in all of them.
 SMALL = (
     (32, 300, True),
@@ -49,14 +49,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def device(built: Path, monkeypatch: pytest.MonkeyPatch) -> HostDevice:
-    found = HostDevice(built, shared_per_block=6 * 1024)
-    found.patch(monkeypatch, transpose, hermitian, spai)
+def device(built: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(transpose, "_LONG", 64)
     monkeypatch.setattr(transpose, "_LONG_ROW", 40)
     monkeypatch.setattr(spai, "CLASSES", SMALL)
     monkeypatch.setattr(spai, "_COUNTING", 16 * len(SMALL))
-    return found
+    return install(monkeypatch, built, (transpose, hermitian, spai), sms=3, shared=5 * 1024)
 
 
 def graded(n: int, dtype: Any, seed: int = 0) -> sp.csr_array:
@@ -75,17 +73,22 @@ def graded(n: int, dtype: Any, seed: int = 0) -> sp.csr_array:
     return sp.csr_array(A.astype(dtype))
 
 
+def random_numbers(rng: np.random.Generator, n: int, dtype: str) -> Any:
+    found = rng.standard_normal(n)
+    return (found + 1j * rng.standard_normal(n) if np.dtype(dtype).kind == "c" else found).astype(dtype)
+
+
 # ---------------------------------------------------------------------------------------------- transposition
 
 
 @on_the_host
 @pytest.mark.parametrize("order", ORDERS)
-def test_the_transpose_is_scipys_whatever_the_order_of_the_threads(device: HostDevice, order: int) -> None:
+def test_the_transpose_is_scipys_whatever_the_order_of_the_threads(device: Any, order: int) -> None:
     device.order = order
     for n in (1, 2, 31, 257, 1500):
         A = sp.csr_array(graded(n, "float32") if n > 8 else np.tri(n, dtype="float32"))
-        pointer, index, data = (device.to_device(a) for a in (A.indptr.view("u4"), A.indices.view("u4"), A.data))
-        found, source = transpose.transposed(pointer, index, n)  # type: ignore[arg-type]
+        pointer, index, data = (to_device(a) for a in (A.indptr.view("u4"), A.indices.view("u4"), A.data))
+        found, source = transpose.transposed(pointer, index, n)
         expected = A.T.tocsr()
         expected.sort_indices()
         np.testing.assert_array_equal(found.get(), expected.indptr)
@@ -118,7 +121,7 @@ def is_hermitian_part(found: Any, A: Any) -> None:
 
 @on_the_host
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_the_hermitian_part_is_scipys(device: HostDevice, dtype: str) -> None:
+def test_the_hermitian_part_is_scipys(device: Any, dtype: str) -> None:
     for n, order in ((1, 0), (9, 1), (130, 5)):
         device.order = order
         A = graded(n, dtype) if n > 8 else sp.csr_array(np.full((1, 1), 3, dtype=dtype))
@@ -128,17 +131,29 @@ def test_the_hermitian_part_is_scipys(device: HostDevice, dtype: str) -> None:
             A = A.tolil()
             A[2, 40], A[40, 2] = 1.0, -1.0
             A = sp.csr_array(A)
-        is_hermitian_part(hermitian.hermitian_part(*by_rows_and_columns(A, device.to_device)), A)
+        is_hermitian_part(hermitian.hermitian_part(*by_rows_and_columns(A, to_device)), A)
     with pytest.raises(InfeasibleError, match="too large"):
         hermitian.hermitian_part((np.zeros(2), np.broadcast_to(0, 2**31), np.zeros(1)), None)  # type: ignore[arg-type]
 
 
 @on_the_host
-def test_sums_over_more_chunks_than_a_block_has_threads(device: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_diagonal_matrix_times_a_vector(built: Path, monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+    install(monkeypatch, built, (scaling,))
+    rng = np.random.default_rng(0)
+    for n in (1, 255, 300):
+        d, x = (random_numbers(rng, n, dtype) for _ in range(2))
+        out = empty(n, dtype)
+        scaling.Scaling(d).apply(to_device(x), out)
+        np.testing.assert_allclose(out.get(), d * x, rtol=4 * np.finfo(dtype).eps)
+
+
+@on_the_host
+def test_sums_over_more_chunks_than_a_block_has_threads(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = np.random.default_rng(0).integers(0, 100, 300_000, dtype=np.uint32)
-    held = device.to_device(numbers)
+    held = to_device(numbers)
     transpose.running_sums(held)  # type: ignore[arg-type]
-    np.testing.assert_array_equal(held.array, np.cumsum(numbers) - numbers)
+    np.testing.assert_array_equal(held.get(), np.cumsum(numbers) - numbers)
 
 
 # --------------------------------------------------------------------------------------------------- the inverse
@@ -159,7 +174,7 @@ def agrees(found: Any, A: Any, reference: Any, tolerance: float) -> None:
 
 @on_the_host
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_m_is_that_of_the_host_in_every_class(device: HostDevice, dtype: str) -> None:
+def test_m_is_that_of_the_host_in_every_class(device: Any, dtype: str) -> None:
     A = graded(64, dtype)
     matrix = Matrix.from_any(A)
     tolerance = 1e-6 if np.finfo(dtype).eps > 1e-8 else 1e-10
@@ -178,7 +193,7 @@ def test_m_is_that_of_the_host_in_every_class(device: HostDevice, dtype: str) ->
 
 
 @on_the_host
-def test_less_memory_means_fewer_blocks_and_the_same_bits(device: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_less_memory_means_fewer_blocks_and_the_same_bits(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spai, "CLASSES", ((32, 600, True), (96, 2**62, False)))
     matrix = Matrix.from_any(graded(50, "float64"))
     found, grids = [], []
@@ -194,7 +209,7 @@ def test_less_memory_means_fewer_blocks_and_the_same_bits(device: HostDevice, mo
 
 
 @on_the_host
-def test_a_given_pattern_dependent_columns_and_extremes(device: HostDevice) -> None:
+def test_a_given_pattern_dependent_columns_and_extremes(device: Any) -> None:
     A = Matrix.from_any(graded(60, "float64"))
     wide = sp.csc_array(sp.csr_array(abs(A.to_scipy()) @ abs(A.to_scipy())))
     wide.sort_indices()
@@ -220,7 +235,7 @@ def test_a_given_pattern_dependent_columns_and_extremes(device: HostDevice) -> N
 
 
 @on_the_host
-def test_spai_of_the_solvers_on_the_device(device: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spai_of_the_solvers_on_the_device(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every option by the way over the device; ``auto`` goes there from a number of entries on."""
     A = graded(60, "float64")
     for options in ({}, {"most": 3}, {"symmetric": True}, {"pattern": sp.csr_array(abs(A) @ abs(A))}, {"tau": 0.0}):

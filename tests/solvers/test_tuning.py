@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from akx.plan import Plan
 from akx.plandb import PlanDatabase
 from akx.solvers import chosen, tune_for, tuning
 from akx.solvers.chosen import POWERS, chosen_steps, mark_of
+from akx.solvers.stats import SolveStats
 
 
 def grid(side: int = 24) -> sp.csr_array:
@@ -37,7 +39,8 @@ def times(monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
     found = {0: 9.0, 2: 7.0, 3: 6.0, 4: 4.0, 5: 5.0, 6: 6.0, 8: 8.0, 10: 10.0}
 
     def slope(self: Any) -> float:
-        self.share_of_blocks()
+        _, many, blocks = self._solve(self._limits()[1])
+        self._note(blocks, many)
         return found[self.s]
 
     monkeypatch.setattr(tuning._Runs, "slope", slope)
@@ -164,12 +167,12 @@ def test_an_s_whose_blocks_end_early_is_no_use(
 def test_the_clock_is_looked_at() -> None:
     A = Matrix.from_any(grid(40))
     b = np.random.default_rng(0).standard_normal(A.n)
-    run = tuning._Runs("ca_cg", A, b, 4, None, 1, None)
+    run = tuning._Runs("ca_cg", A, b, 4, None, "cpu", 1, None)
     assert 0 <= run.slope() < 1
     assert run.share == 1.0
-    assert tuning._Runs("cg", A, b, 0, None, 1, None).slope() < 1
+    assert tuning._Runs("cg", A, b, 0, None, "cpu", 1, None).slope() < 1
     tiny = Matrix.from_any(grid(2))  # solved before there is a step to time
-    assert tuning._Runs("ca_cg", tiny, np.ones(4), 4, None, 1, None).slope() == float("inf")
+    assert tuning._Runs("ca_cg", tiny, np.ones(4), 4, None, "cpu", 1, None).slope() == float("inf")
 
 
 def test_bad_arguments(db: PlanDatabase) -> None:
@@ -178,35 +181,30 @@ def test_bad_arguments(db: PlanDatabase) -> None:
             tune_for(grid(12), **{"solver": "ca_cg", "db": db, **wrong})  # type: ignore[arg-type]
 
 
-def test_on_a_gpu_the_time_is_that_of_the_powers_and_of_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the device replaced: powers as tuned, 1 GB/s, and blocks as the host makes them."""
-    asked = []
-
-    class Tuned:
-        backend, threads = "cuda", 1
-
-        def __init__(self, k: int) -> None:
-            self.seconds, self.plan = 1e-3 * k, Plan("cuda", "sweep", "csr", k=k)
+def test_on_a_gpu_solves_are_timed_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With tuner and solvers replaced: two start vectors for ca_cg, its plans, and the time of the solves."""
+    asked, solved = [], []
 
     def fake(matrix: Any, k: int, **options: Any) -> Any:
         asked.append((k, options["backend"], options["start_vectors"], options["basis"]))
-        return Tuned(k)
+        return SimpleNamespace(backend="cuda", seconds=1e-3, plan=Plan("cuda", "sweep", "csr-1", k=k))
 
-    class Figures:
-        slow_bandwidth = 1e9
+    def solve(matrix: Any, b: Any, *, maxiter: int, backend: str, plan: Any = None, s: int = 0, **_: Any) -> Any:
+        solved.append((s, backend, None if plan is None else plan.k))
+        step = {0: 5e-3, 4: 2e-3, 8: 1e-3}[s]
+        made = [s] * (maxiter // s) if s else []
+        seconds = {"total": 1 + step * maxiter, "setup": 1.0}
+        return b, 0, SolveStats(method="", iterations=maxiter, s=made, seconds=seconds)
 
     monkeypatch.setattr(tuning, "tune", fake)
     monkeypatch.setattr(tuning, "is_usable", lambda backend: True)
     monkeypatch.setattr(tuning, "resolve_backend", lambda backend: backend)
-    monkeypatch.setattr(tuning, "device_of", lambda backend: None)
-    monkeypatch.setattr(tuning, "measured_figures", lambda device, threads: Figures())
-    A = grid()
-    found = tune_for(A, "ca_cg", backend="cuda", choices=(3, 4), db=False)
-    assert asked == [(3, "cuda", 1, "chebyshev"), (4, "cuda", 1, "chebyshev")]
-    by = {one.s: one.seconds for one in found.candidates}
-    for s in (3, 4):
-        assert by[s] == pytest.approx(1e-3 + (7 * s + 5) * A.shape[0] * 8 / 1e9 / s)
-    assert found.s == 3
+    monkeypatch.setattr(akx.solvers, "SOLVERS", {"ca_cg": solve, "cg": solve})
+    found = tune_for(grid(), "ca_cg", backend="cuda", choices=(4, 8), db=False)
+    assert asked == [(4, "cuda", 2, "chebyshev"), (8, "cuda", 2, "chebyshev")]
+    assert set(solved) == {(0, "cuda", None), (4, "cuda", 4), (8, "cuda", 8)}
+    assert [one.seconds for one in found.candidates] == pytest.approx([2e-3, 1e-3])
+    assert (found.s, found.classic_seconds) == (8, pytest.approx(5e-3))
     assert not found.kept
 
 

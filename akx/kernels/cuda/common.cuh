@@ -6,6 +6,11 @@
 // Complex numbers are interleaved pairs. No header of the toolkit is included, so that NVRTC needs none.
 #pragma once
 
+// The shared memory that a launch asks for.
+#ifndef AKX_DYNAMIC_SHARED
+#define AKX_DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
+#endif
+
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;

@@ -74,8 +74,9 @@ class _Queue:
         self.work = work
         self.ring = Ring(_AHEAD, records, size)
         self.state = empty(_STATE, np.float64)
-        self._graph: Graph | None = None
+        self._graphs: dict[int, Graph] = {}
         self._is_loaded = False
+        self._unqueued = 0  # steps that were asked for and not queued
 
     def begin(self, gamma: float, goal: float, left: int, trust: float = 0.0) -> None:
         """Begin with <r, r> = gamma; end where that is `goal` or less, or so many steps are done."""
@@ -83,6 +84,7 @@ class _Queue:
         state[[_GAMMA, _GOAL, _LEFT, _TRUST]] = gamma, goal, left, trust
         self.state.set(state)  # waits for all that was queued before
         self.ring.clear()
+        self._unqueued = left
 
     def _go(
         self, program: CudaProgram, x: DeviceArray, out: DeviceArray, coefficients: Coefficients, count: int
@@ -100,9 +102,9 @@ class _Queue:
             self._is_loaded = True
             self.ring.launch(one_by_one, count, stream)
             return
-        graph = self._graph
+        graph = self._graphs.get(count)
         if graph is None:
-            graph = self._graph = program.repeated(x, out, coefficients, count, self._queue)
+            graph = self._graphs[count] = program.repeated(x, out, coefficients, count, self._queue)
         self.ring.launch(partial(graph.launch, stream), count, stream)
 
     def _queue(self, stream: Stream) -> None:
@@ -130,9 +132,9 @@ class StepQueue(_Queue):
         self._V, self._program, self._coefficients = V, program, coefficients
 
     def next(self) -> StepRecord:
-        """The record of the next step, with further ones queued behind it."""
-        while not self.ring.is_full:
-            self._launch()
+        """The record of the next step, with further ones queued behind it, as many as there may be."""
+        while not self.ring.is_full and (self._unqueued > 0 or not self.ring.launches):
+            self._launch(_STEPS if self._unqueued >= _STEPS else 1)
         return self._record()
 
     def rest(self) -> Iterator[StepRecord]:
@@ -144,10 +146,11 @@ class StepQueue(_Queue):
         done, curvature, gamma, alpha, beta = self.ring.next()[:5].tolist()
         return StepRecord(bool(done), curvature, gamma, alpha, beta)
 
-    def _launch(self) -> None:
+    def _launch(self, count: int) -> None:
+        self._unqueued -= count
         n = self.work.n
         x, out = self._V[0].reshape(1, n), self._V[:2].reshape(2, 1, n)
-        self._go(self._program, x, out, self._coefficients, _STEPS)
+        self._go(self._program, x, out, self._coefficients, count)
 
     def _queue(self, stream: Stream) -> None:
         work, (p, w, r, x) = self.work, (self._V[i] for i in range(4))
@@ -185,13 +188,14 @@ class BlockQueue(_Queue):
 
     def launch(self, coefficients: Coefficients) -> None:
         """Queue a block in the basis of these coefficients."""
+        self._unqueued -= self.s
         x, out = self._W[:2], self._W[: self.m + 1].reshape(self.s + 1, 2, self.work.n)
         self._go(self._program, x, out, coefficients, 1)
 
     @property
     def is_full(self) -> bool:
-        """Whether no further block may be queued."""
-        return self.ring.is_full
+        """Whether no further block may be queued, or is of use as long as those on their way do all their steps."""
+        return self.ring.is_full or (self._unqueued <= 0 and self.ring.launches > 0)
 
     @property
     def launches(self) -> int:

@@ -8,11 +8,11 @@ extern "C" __global__ void count_entries(u32 entries, const u32 *index, u32 *cou
     count_each(entries, index, count);
 }
 extern "C" __global__ void sum_in_chunks(u32 count, u32 *numbers, u32 *totals) {
-    extern __shared__ __align__(16) u8 shared[];
+    AKX_DYNAMIC_SHARED(shared);
     sum_chunk(count, numbers, totals, reinterpret_cast<u32 *>(shared));
 }
 extern "C" __global__ void sum_of_chunks(u32 count, u32 *totals) {
-    extern __shared__ __align__(16) u8 shared[];
+    AKX_DYNAMIC_SHARED(shared);
     sum_chunks(count, totals, reinterpret_cast<u32 *>(shared));
 }
 extern "C" __global__ void add_to_chunks(u32 count, u32 *numbers, const u32 *totals) {
@@ -25,7 +25,7 @@ extern "C" __global__ void sort_rows(u32 rows, const u32 *pointer, u32 *source, 
     sort_row(rows, pointer, source, most, far);
 }
 extern "C" __global__ void sort_long_rows(const u32 *pointer, u32 *source, const u32 *far) {
-    extern __shared__ __align__(16) u8 shared[];
+    AKX_DYNAMIC_SHARED(shared);
     sort_long<AKX_LONG>(pointer, source, far, shared);
 }
 extern "C" __global__ void find_rows(u32 rows, const u32 *pointer, u32 *row_of) { row_of_each(rows, pointer, row_of); }

@@ -13,9 +13,6 @@
 #pragma once
 #include "common.cuh"
 
-#ifndef AKX_DYNAMIC_SHARED
-#define AKX_DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
-#endif
 
 template <class T> struct Wide { typedef double type; };
 template <> struct Wide<cfloat> { typedef cdouble type; };
@@ -155,6 +152,35 @@ template <int LEFT> __device__ __forceinline__ void wait_for_chunk() {
 }
 #endif
 
+// One column: sum += conj(x) y of TI rows with TJ others, `pitch` apart; GLOBAL: from memory that nobody writes to.
+template <int TI, int TJ, bool GLOBAL, class T>
+__device__ __forceinline__ void meet(const T *from, u64 pitch, const u32 (&row)[TI], const u32 (&column)[TJ],
+                                     typename Wide<T>::type (&sum)[TI][TJ]) {
+    T x[TI], y[TJ];
+#pragma unroll
+    for (int a = 0; a < TI; ++a) x[a] = GLOBAL ? load(from + row[a] * pitch) : from[row[a] * pitch];
+#pragma unroll
+    for (int b = 0; b < TJ; ++b) y[b] = GLOBAL ? load(from + column[b] * pitch) : from[column[b] * pitch];
+#pragma unroll
+    for (int a = 0; a < TI; ++a)
+#pragma unroll
+        for (int b = 0; b < TJ; ++b) sum[a][b] = gather(x[a], y[b], sum[a][b]);
+}
+
+// All threads queue copies of a chunk of m rows; columns beyond the last are zero.
+template <class T>
+__device__ __forceinline__ void bring_chunk(u64 n, const T *W, u32 m, u32 chunk, u32 shift, T *to) {
+    const u32 columns = 1u << shift;
+    const u64 first = u64(chunk) << shift;
+    for (u32 e = threadIdx.x; e < m << shift; e += blockDim.x) {
+        const u64 t = first + (e & (columns - 1));
+        if (t < n)
+            bring(to + e, W + u64(e >> shift) * n + t);
+        else
+            to[e] = zero<T>();
+    }
+}
+
 // The sums of all tiles of the launch in `sums` (shared memory, groups x tiles x TI x TJ), in the last block only,
 // which is told so. The block has `width` x groups warps, width being the number of tiles, or less where there are many
 // of them and one group. `ring` (shared memory): STAGES x m x 2^shift numbers; it may be where `sums` is.
@@ -181,51 +207,28 @@ __device__ __forceinline__ bool products(u64 n, const T *W, Pairs<TI, TJ> pairs,
         for (int a = 0; a < TI; ++a)
 #pragma unroll
             for (int b = 0; b < TJ; ++b) sum[a][b] = zero<S>();
-        auto meet = [&](const T *from, u64 pitch, u64 t, auto &&get) {
-            T x[TI], y[TJ];
-#pragma unroll
-            for (int a = 0; a < TI; ++a) x[a] = get(from + row[a] * pitch + t);
-#pragma unroll
-            for (int b = 0; b < TJ; ++b) y[b] = get(from + column[b] * pitch + t);
-#pragma unroll
-            for (int a = 0; a < TI; ++a)
-#pragma unroll
-                for (int b = 0; b < TJ; ++b) sum[a][b] = gather(x[a], y[b], sum[a][b]);
-        };
         if constexpr (TJ == 1) {
             if (p < tiles)
                 for (u64 t = (u64(blockIdx.x) * groups + group) * 32 + lane; t < n; t += u64(gridDim.x) * groups * 32)
-                    meet(W, n, t, [](const T *from) { return load(from); });
+                    meet<TI, TJ, true>(W + t, n, row, column, sum);
         } else {
             const u32 columns = 1u << shift, chunks = u32((n + columns - 1) >> shift);
-            // All threads bring numbers; columns beyond the last are zero.
-            auto fetch_chunk = [&](u32 chunk, u32 stage) {
-                T *to = ring + u64(stage * m) * columns;
-                const u64 first = u64(chunk) << shift;
-                for (u32 e = threadIdx.x; e < m << shift; e += blockDim.x) {
-                    const u64 t = first + (e & (columns - 1));
-                    if (t < n)
-                        bring(to + e, W + u64(e >> shift) * n + t);
-                    else
-                        to[e] = zero<T>();
-                }
-            };
             for (u32 ahead = 0; ahead < AKX_STAGES - 1; ++ahead) {
                 const u32 chunk = blockIdx.x + ahead * gridDim.x;
-                if (chunk < chunks) fetch_chunk(chunk, ahead);
+                if (chunk < chunks) bring_chunk(n, W, m, chunk, shift, ring + u64(ahead * m) * columns);
                 end_of_chunk();
             }
             u32 stage = 0;
             for (u32 chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
                 wait_for_chunk<AKX_STAGES - 2>();
                 __syncthreads(); // the chunk is there for all, and all are done with the one before
-                const u32 next = chunk + (AKX_STAGES - 1) * gridDim.x;
-                if (next < chunks) fetch_chunk(next, (stage + AKX_STAGES - 1) % AKX_STAGES);
+                const u32 next = chunk + (AKX_STAGES - 1) * gridDim.x, there = (stage + AKX_STAGES - 1) % AKX_STAGES;
+                if (next < chunks) bring_chunk(n, W, m, next, shift, ring + u64(there * m) * columns);
                 end_of_chunk();
                 const T *here = ring + u64(stage * m) * columns;
                 if (p < tiles)
                     for (u32 c = group * 32 + lane; c < columns; c += groups * 32)
-                        meet(here, columns, c, [](const T *from) { return *from; });
+                        meet<TI, TJ, false>(here + c, columns, row, column, sum);
                 stage = (stage + 1) % AKX_STAGES;
             }
         }

@@ -8,6 +8,7 @@
 #include <setjmp.h>
 #include <ucontext.h>
 #include <sys/mman.h>
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -22,6 +23,7 @@
 #define __forceinline__ inline
 #define __shared__ static
 #define __align__(n) alignas(n)
+#define __launch_bounds__(...)
 #define AKX_DYNAMIC_SHARED(name) unsigned char *name = on_host::shared
 
 using std::hypot;
@@ -49,12 +51,15 @@ inline unsigned char *shared = nullptr;
 inline std::vector<unsigned> at_block, at_warp; // barriers that a thread has come to
 inline double slots[1024][2];
 inline std::function<void()> body;
+inline unsigned long order = 0; // 0 ascending, 1 descending, others shuffled anew for each round
+inline unsigned long came = 0;  // how often threads came to a barrier, or to their end
 
 inline void rest() {
     if (_setjmp(fibers[me].place) == 0) _longjmp(way_home, 1);
 }
 inline void sync(std::vector<unsigned> &at, unsigned first, unsigned last) {
     const unsigned mine = ++at[me];
+    ++came;
     for (;;) {
         bool all = true;
         for (unsigned i = first; i < last; ++i) all = all && (fibers[i].done || at[i] >= mine);
@@ -69,6 +74,7 @@ inline void sync_warp() {
 inline void start() {
     body();
     fibers[me].done = true;
+    ++came;
     _longjmp(way_home, 1);
 }
 inline void resume() {
@@ -86,17 +92,35 @@ inline ThreadIdx threadIdx;
 inline void __syncthreads() { on_host::sync(on_host::at_block, 0, blockDim.x); }
 inline void __syncwarp() { on_host::sync_warp(); }
 inline void __threadfence() {}
-template <class T> inline T __shfl_xor_sync(unsigned, T value, int offset) {
+template <class T> inline T __shfl_sync(unsigned, T value, int lane) {
     std::memcpy(on_host::slots[on_host::me], &value, sizeof(T));
     on_host::sync_warp();
     T found;
-    std::memcpy(&found, on_host::slots[on_host::me ^ unsigned(offset)], sizeof(T));
+    std::memcpy(&found, on_host::slots[on_host::me / 32 * 32 + unsigned(lane) % 32], sizeof(T));
     on_host::sync_warp();
     return found;
 }
-inline unsigned atomicAdd(unsigned *to, unsigned value) {
-    const unsigned before = *to;
+template <class T> inline T __shfl_xor_sync(unsigned all, T value, int offset) {
+    return __shfl_sync(all, value, int(on_host::me) ^ offset);
+}
+template <class T> inline T __shfl_up_sync(unsigned all, T value, int offset) {
+    const int lane = int(on_host::me % 32);
+    return __shfl_sync(all, value, lane < offset ? lane : lane - offset);
+}
+inline unsigned __ballot_sync(unsigned all, bool own) {
+    unsigned found = 0;
+    for (int lane = 0; lane < 32; ++lane) found |= unsigned(__shfl_sync(all, own, lane)) << lane;
+    return found;
+}
+inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+template <class T> inline T atomicAdd(T *to, T value) {
+    const T before = *to;
     *to += value;
+    return before;
+}
+template <class T> inline T atomicMax(T *to, T value) {
+    const T before = *to;
+    *to = std::max(before, value);
     return before;
 }
 template <class T> inline T __ldg(const T *p) { return *p; }
@@ -121,8 +145,9 @@ template <int LEFT> inline void wait_for_chunk() {
 }
 
 namespace on_host {
-// Run a kernel, whose arguments are bound already, as so many blocks of threads with bytes of dynamic shared memory.
-inline void launch(unsigned grid, unsigned block, size_t bytes, std::function<void()> kernel) {
+// Run a kernel, whose arguments are bound already, as so many blocks of threads with bytes of dynamic shared memory. False
+// where threads wait for others that never come.
+inline bool launch(unsigned grid, unsigned block, size_t bytes, std::function<void()> kernel) {
     const size_t page = 4096, whole = (bytes + 15) / 16 * 16, pages = (whole + page - 1) / page * page;
     auto *room = static_cast<unsigned char *>(
         mmap(nullptr, pages + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
@@ -132,8 +157,11 @@ inline void launch(unsigned grid, unsigned block, size_t bytes, std::function<vo
     blockDim.x = block;
     body = kernel;
     if (fibers.size() < block) fibers.resize(block);
-    for (unsigned b = 0; b < grid; ++b) {
-        blockIdx.x = b;
+    std::vector<unsigned> turn(block);
+    for (unsigned t = 0; t < block; ++t) turn[t] = order == 1 ? block - 1 - t : t;
+    bool ended = true;
+    for (unsigned b = 0; b < grid && ended; ++b) {
+        blockIdx.x = order == 1 ? grid - 1 - b : b;
         std::memset(room, 0xff, pages);
         at_block.assign(block, 0);
         at_warp.assign(block, 0);
@@ -149,15 +177,23 @@ inline void launch(unsigned grid, unsigned block, size_t bytes, std::function<vo
             fiber.context.uc_link = nullptr;
             makecontext(&fiber.context, start, 0);
         }
-        for (unsigned left = block; left > 0;)
-            for (unsigned t = 0; t < block; ++t) {
+        for (unsigned left = block; left > 0 && ended;) {
+            const unsigned long before = came;
+            for (unsigned i = block; order > 1 && i > 1; --i) {
+                order = order * 6364136223846793005ul + 1442695040888963407ul;
+                std::swap(turn[i - 1], turn[(order >> 33) % i]);
+            }
+            for (unsigned t : turn) {
                 if (fibers[t].done) continue;
                 me = t;
                 resume();
                 left -= fibers[t].done;
             }
+            ended = came != before;
+        }
     }
     munmap(room, pages + page);
+    return ended;
 }
 
 // Arguments as the driver takes them: an array of addresses.
@@ -168,11 +204,13 @@ inline void call(void (*kernel)(A...), void **given, std::index_sequence<I...>) 
 } // namespace on_host
 
 #define AKX_ON_HOST_KERNEL(name)                                                                                       \
-    extern "C" void launch_##name(unsigned grid, unsigned block, size_t bytes, void **given) {                         \
-        on_host::launch(grid, block, bytes, [=] { on_host::spread(name, given); });                                    \
+    extern "C" bool launch_##name(unsigned grid, unsigned block, size_t bytes, void **given) {                         \
+        return on_host::launch(grid, block, bytes, [=] { on_host::spread(name, given); });                             \
     }
 namespace on_host {
 template <class... A> inline void spread(void (*kernel)(A...), void **given) {
     call(kernel, given, std::index_sequence_for<A...>{});
 }
 } // namespace on_host
+
+extern "C" __attribute__((used)) inline void on_host_order(unsigned long order) { on_host::order = order; }

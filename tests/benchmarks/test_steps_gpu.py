@@ -1,0 +1,22 @@
+"""Plans that were recorded for the benchmark of solvers on a GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import steps, steps_gpu
+
+
+def test_labels_say_all_of_a_plan() -> None:
+    for labels in steps_gpu._labels().values():
+        for k, label in labels:
+            assert steps_gpu.parsed(label, k).label() == label
+
+
+@pytest.mark.parametrize(("k", "vectors"), [(1, 1), (8, 2), (6, 1)])
+def test_every_matrix_has_candidates(k: int, vectors: int) -> None:
+    for name in (*steps.DEFINITE, *steps.OTHERS):
+        found = list(steps_gpu._candidates(name, k, vectors))
+        assert found
+        assert all(plan.k == k and plan.k_per_pass <= k for plan in found)
+        assert vectors == 1 or k == 1 or any(plan.option("vectors", 1) == 2 for plan in found)
