@@ -35,6 +35,7 @@ from scipy.sparse import linalg
 
 import akx.solvers
 from akx.device.collection import nothing_collected
+from akx.errors import AkxError
 from akx.matrix import Matrix
 from akx.tuner import tune
 from akx.tuner.measure import Measurement, now, paired_ratio
@@ -233,7 +234,7 @@ def _table_of(method: str, entries: Sequence[Mapping[str, Any]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare, write the file and the table; the exit code is 0."""
+    """Compare, write the file and the table; the exit code is 1 where something could not be timed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.steps", description="Time of a step of solvers.")
     parser.add_argument("--only", action="append", metavar="MATRIX")
     parser.add_argument("--method", action="append", choices=METHODS, help="cg and gmres by default")
@@ -247,13 +248,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--docs", type=Path, default=_PAGE)
     options = parser.parse_args(arguments)
     document = json.loads(options.output.read_text()) if options.output.exists() else {"steps": []}
-    origin = record.provenance(options.threads)
+    origin: Json = dict(record.provenance(options.threads))
+    if options.backend == "cuda":
+        from benchmarks.gpu import provenance
+
+        origin = {**provenance(), "machine": {**provenance()["machine"], "threads": options.threads}}
+        origin["machine"]["processor"] = origin["machine"]["gpu"]
+    failures = 0
     with tempfile.TemporaryDirectory() as folder:
         db = options.db or Path(folder) / "plans.sqlite"
         given: Json = {"backend": options.backend, "threads": options.threads, "db": db, "seconds": options.seconds}
         for method in () if options.table else options.method or ("cg", "gmres"):
             for name in options.only or (*DEFINITE, *(() if method == "cg" else OTHERS), *IRREGULAR):
-                entry = compare(name, method, rounds=options.rounds, **given)
+                try:
+                    entry = compare(name, method, rounds=options.rounds, **given)
+                except (AkxError, RuntimeError) as problem:
+                    failures += 1
+                    print(f"{name} {method}: {type(problem).__name__}: {problem}", file=sys.stderr, flush=True)
+                    continue
                 times = ", ".join(f"{label} {t['seconds'] * 1e3:.3g}" for label, t in entry["steps"].items())
                 print(f"{name} {method}: {times} ms a step, ratio {entry['ratio']:.2f}", file=sys.stderr, flush=True)
                 entry |= {"commit": origin["commit"], "date": origin["date"]}
@@ -262,7 +274,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 solving.save(options.output, document)
     if options.docs.exists() and document["steps"]:
         options.docs.write_text(solving.replace_block(options.docs.read_text(), "steps", table(document)))
-    return 0
+    return 1 if failures else 0
 
 
 def _key(entry: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -384,16 +384,16 @@ class _Given:
             host = np.array(self.v.reshape(-1), dtype=work.dtype)
             if not np.isfinite(host).all():
                 raise ArgumentError(f"{self.name} is not finite", expected="no NaN or Inf")
+            held = work.from_host(host)
             with np.errstate(over="ignore"):
-                norm = float(np.linalg.norm(host))
-            return (host if work.backend == "cpu" else work.from_host(host)), _signed(norm, host)
+                return held, _signed(work.norm(held), host)
         from akx.device.cuda import interchange
         from akx.kernels.cuda.values import all_finite
 
         if work.backend == "cpu":
             raise ArgumentTypeError(f"{self.name} is on the device and b is not", hint="use backend='cuda'")
         held = interchange.vector_of(self.v, prod(self.shape), work.dtype, self.name)
-        norm = work.norm(held)
+        norm = float(work.norm(held))
         if not np.isfinite(norm) and not all_finite(held):
             raise ArgumentError(f"{self.name} is not finite", expected="no NaN or Inf")
         return held, norm if norm > 0 else _signed(norm, held.get())

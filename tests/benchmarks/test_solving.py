@@ -32,7 +32,8 @@ def fake(iterations: int, *, honest: bool = True, takes_m: bool = True) -> Any:
         matrix = A.to_scipy() if isinstance(A, akx.Matrix) else A
         x = np.linalg.solve(matrix.toarray(), b) if honest else np.zeros_like(b)
         steps = iterations * (options.get("s") or 1)
-        return x, 0, SolveStats(method="fake", iterations=steps, reason="direct", s=[4, 4, 2])
+        record = SolveStats(method="fake", iterations=steps, reason="direct", s=[4, 4, 2], matrix_passes=iterations)
+        return x, 0, record
 
     return solve
 
@@ -89,7 +90,9 @@ def test_parity_with_solvers_missing_failing_and_present(own: dict[str, Any], tm
     document = {"machine": {"processor": "P", "threads": 2}, "parity": stamped}
     text = parity.table(document)
     assert "`ca_gmres` converges in 0, and takes at most 10% more steps in 0" in text
-    assert "| wang4 | jacobi | 40 | 40 | 1.00 | 80 | 2.00 |" in text
+    assert "| wang4 | jacobi | 40 | 40 | 1.00 | 4.0 | 80 | 2.00 | 8.0 | 1.00 | 2.00 |" in text
+    assert entries[2]["draws"]["ca"] == {"4": 9 * [40], "8": 9 * [80]}
+    assert "Medians of 9 right-hand sides: at most 10% more steps in" in text
 
 
 def test_the_spai_file_and_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,8 +72,9 @@ template <class S> __device__ __forceinline__ double factorise(const Factors<S> 
             const u32 left = s - i - 1;
             for (u32 e = lane; e < left * left; e += 32) {
                 const u32 a = i + 1 + e / left, b = i + 1 + e % left;
-                if (a <= b)
-                    f.upper[a * s + b] = minus(f.upper[a * s + b], times(conjugate(f.upper[i * s + a]), f.upper[i * s + b]));
+                if (a > b) continue;
+                S &rest = f.upper[a * s + b];
+                rest = minus(rest, times(conjugate(f.upper[i * s + a]), f.upper[i * s + b]));
             }
             __syncwarp();
         }
@@ -203,7 +204,8 @@ __device__ __forceinline__ void second_round(u64 n, const T *W, u32 k, u32 s, u3
     double kappa = 0.0;
     if (again) {
         kappa = factorise(f, eps);
-        loss = kappa * before + eps * kappa * kappa;
+        // What rows before lose against each other acts on the projection alone, which is as small as what was measured.
+        loss = kappa * before * fmin(loss, 1.0) + eps * kappa * kappa;
         good = kappa >= 0 && loss <= allowed;
         if (good) {
             factors_of_mix(f, F);
