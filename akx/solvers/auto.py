@@ -184,7 +184,7 @@ def _step_seconds(
     asked, ca = special["s"], name.startswith("ca_")
     s = int(asked) if isinstance(asked, (int, np.integer)) and asked > 0 else _S  # the solver will say what is wrong
     if ca and isinstance(asked, str):
-        places = {"threads": options["threads"], "db": options["db"]}
+        places = {which: options[which] for which in ("threads", "db", "backend")}
         found = chosen_steps(name, matrix, basis=special["basis"], **places)
         s = s if found is None else found.s
     if name.endswith("gmres"):

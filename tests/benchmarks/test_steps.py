@@ -1,0 +1,62 @@
+"""The benchmark of steps, with solvers whose time is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import gallery, solving, steps
+
+
+def contestant(name: str, by: str, first: float, step: float, s: int = 0) -> steps.Contestant:
+    """One that takes `first` seconds and `step` for each step; a cycle of gmres is 30 of them."""
+
+    def run(limit: int) -> tuple[float, int, dict[str, Any]]:
+        done = limit * solving.RESTART if "gmres" in name else limit
+        return first + step * done, done, {"s": s}
+
+    return steps.Contestant(name, by, run)
+
+
+@pytest.mark.parametrize("method", ["cg", "gmres"])
+def test_a_step_is_the_slope_and_the_ratio_that_to_the_best_classic(
+    method: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def field(*_: Any, **__: Any) -> list[steps.Contestant]:
+        return [
+            contestant(method, "akx", 1.0, 3e-3),
+            contestant(f"ca_{method}", "akx", 5.0, 1e-3, s=6),
+            contestant(method, "SciPy", 0.0, 2e-3),
+        ]
+
+    monkeypatch.setitem(steps.BACKENDS, "cpu", field)
+    monkeypatch.setitem(gallery.GALLERY, "brick", lambda: gallery.small("brick"))
+    out, page = tmp_path / "steps.json", tmp_path / "page.md"
+    page.write_text("<!-- steps:begin -->\n<!-- steps:end -->\n")
+    given = ["--only", "brick", "--method", method, "-o", str(out), "--docs", str(page)]
+    assert steps.main(given) == 0
+    assert steps.main(given) == 0  # takes the place of the first entry
+    (entry,) = steps.json.loads(out.read_text())["steps"]
+    times = {label: found["seconds"] for label, found in entry["steps"].items()}
+    assert times == pytest.approx({f"{method} (akx)": 3e-3, f"ca_{method} (akx)": 1e-3, f"{method} (SciPy)": 2e-3})
+    assert (entry["ratio"], entry["ratio_own"]) == pytest.approx((2.0, 3.0))
+    assert entry["best_classic"] == f"{method} (SciPy)"
+    assert "| brick | 6 | 3 | 1 | 2 | 2.00 | 3.00 |" in page.read_text()
+    assert "| geometric mean |" in page.read_text()
+
+
+def test_a_solver_that_came_to_an_end_is_no_figure() -> None:
+    ended = steps.Contestant("cg", "akx", lambda limit: (1.0, min(limit, 20), {}))
+    with pytest.raises(RuntimeError, match="came to an end"):
+        steps._slope(ended, 20, 40)
+
+
+def test_systems_are_symmetric_for_cg_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(gallery.GALLERY, "shell", lambda: gallery.small("shell"))
+    A, b = steps.system_of("shell", "cg")
+    B, _ = steps.system_of("shell", "gmres")
+    assert abs(A - A.T).max() == 0
+    assert abs(B - B.T).max() > 0.1 * abs(A).max()
+    assert (A.nnz, b.shape) == (B.nnz, (A.shape[0],))
