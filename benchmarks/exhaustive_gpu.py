@@ -249,6 +249,7 @@ def compare(name: str, matrix: Matrix, k: int, options: argparse.Namespace) -> d
         "left_out": listed["left_out"],
         "listed": wanted,
         "tried": len(lines),
+        "tried_by": tried_by(lines),
         "complete": len(lines) >= wanted,
         "states": states,
         "tuning_seconds": tuned["seconds"],
@@ -262,6 +263,11 @@ def compare(name: str, matrix: Matrix, k: int, options: argparse.Namespace) -> d
         "rank": next((i for i, one in enumerate(found, start=1) if one["plan"] == plan.label()), None),
         "plans": [{"plan": one["plan"], "seconds": one["seconds"]} for one in found[:_LISTED]],
     }
+
+
+def tried_by(plans: Iterable[str]) -> dict[str, int]:
+    """How many plans of each schedule there are among some labels."""
+    return dict(sorted(Counter(plan.split("/")[1] for plan in plans).items()))
 
 
 _STATES = ("complete", "refused", "failed", "wrong", "begun")

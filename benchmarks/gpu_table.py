@@ -76,9 +76,10 @@ def streams_table(document: Json) -> str:
 def search_text(found: Json) -> str:
     """What a search of the whole space found, beside the tuner."""
     share, left = "all" if found["complete"] else f"{found['tried']:,}", sum(found["left_out"].values())
-    tuned, best = found["tuned"], found["best"]
+    tuned, best, sampled = found["tuned"], found["best"], found.get("sampled", {})
     schedules = " and ".join(f"`{name}`" for name in found["schedules"])
-    drawn = "".join(f"; with them {count} of `{name}` at random" for name, count in found.get("sampled", {}).items())
+    tried = found.get("tried_by", {})
+    drawn = "".join(f"; {tried.get(name, 0)} plans of `{name}`, drawn at random, are with them" for name in sampled)
     return (
         f"`{found['matrix']}`, k = {found['k']}, default settings, an empty store of compiled code: `akx tune` took "
         f"{found['tuning_seconds']:.0f} s and {found['tuning_trials']} trials, and found `{tuned['plan']}`, "

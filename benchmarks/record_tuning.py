@@ -39,6 +39,8 @@ __all__ = ["RECORD", "choices", "load", "main", "plan_of", "recorded", "save", "
 RECORD = Path(__file__).resolve().parents[1] / "tests" / "data" / "tuning_h100.json"
 _SCHEMA = 1
 _ENDLESS = 10**6
+#: Modules of kernels that say which plans there are and what they should cost; others only run them.
+_SCHEDULES = ("clusters", "diagonals", "ghost", "parts", "resident", "stream", "sweep", "window")
 _LISTS = ("finalists", "trials", "others")
 
 Json = dict[str, Any]
@@ -145,11 +147,12 @@ def recorded(
 
 
 def search_hash() -> str:
-    """SHA-256 of what decides which plans a search asks for: the tuner and the schedules."""
+    """SHA-256 of what decides which plans a search asks for: the tuner, and the spaces and models of the schedules."""
     import akx
 
     root, digest = Path(akx.__file__).parent, hashlib.sha256()
-    for path in sorted([*(root / "tuner").glob("*.py"), *(root / "kernels" / "cuda").glob("*.py")]):
+    schedules = [root / "kernels" / "cuda" / f"{name}.py" for name in _SCHEDULES]
+    for path in sorted([*(root / "tuner").glob("*.py"), *schedules]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
