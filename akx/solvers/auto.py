@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from akx.device.choose import is_usable
 from akx.errors import ArgumentError
 from akx.matrix import Matrix
 from akx.solvers.chosen import chosen_steps
@@ -183,7 +184,7 @@ def _step_seconds(
 
     asked, ca = special["s"], name.startswith("ca_")
     s = int(asked) if isinstance(asked, (int, np.integer)) and asked > 0 else _S  # the solver will say what is wrong
-    if ca and isinstance(asked, str):
+    if ca and isinstance(asked, str) and is_usable(options["backend"]):
         places = {which: options[which] for which in ("threads", "db", "backend")}
         found = chosen_steps(name, matrix, basis=special["basis"], **places)
         s = s if found is None else found.s
