@@ -8,7 +8,7 @@ import numpy as np
 
 from akx.errors import ArgumentError
 
-__all__ = ["check_count"]
+__all__ = ["check_count", "check_hermitian"]
 
 
 def check_count(
@@ -37,3 +37,13 @@ def check_count(
         expected += ", or 'auto'" if auto else ""
         raise ArgumentError(f"{name} is out of range", expected=expected, found=repr(value))
     return int(value)
+
+
+def check_hermitian(M: Any, method: str) -> None:
+    """Raise ArgumentError for a preconditioner of akx that is known not to be Hermitian."""
+    if getattr(M, "hermitian", True) is False:
+        raise ArgumentError(
+            f"M is not Hermitian, which {method} needs",
+            found=type(M).__name__,
+            hint="spai(A, symmetric=True), or another method: gmres, bicgstab",
+        )

@@ -107,6 +107,8 @@ def solve(
     system = make_system("auto", A, b, x0, rtol=rtol, atol=atol, callback=callback, backend=backend)
     matrix, options["backend"] = system.matrix, system.work.backend
     families, why = families_for(matrix)
+    if "cg" in families and getattr(M, "hermitian", True) is False:
+        families, why = ["bicgstab", "gmres"], "the preconditioner is not Hermitian"
     notes = [f"auto: {why}"]
     choosing, total, guess = time.perf_counter() - begin, None, x0
     x, info, least = system.answer(system.x), 1, float("inf")
@@ -168,11 +170,12 @@ def _classic_or_ca(
     key = (matrix.fingerprint, str(matrix.dtype), family, type(M).__name__, special["s"], *where)
     if key not in _chosen:
         steps = {name: _step_seconds(name, matrix, b, x0, options, special) for name in (family, sister)}
-        if not np.isfinite(steps[sister]):
-            return family, f"as {sister} found no use for a basis"
         best = min(steps, key=lambda name: steps[name])
         other = family if best == sister else sister
-        _chosen[key] = best, f"{steps[best] * 1e6:.0f} us a step against {steps[other] * 1e6:.0f} of {other}"
+        word = f"{steps[best] * 1e6:.0f} us a step against {steps[other] * 1e6:.0f} of {other}"
+        if not np.isfinite(steps[sister]):
+            best, word = family, f"as {sister} found no use for a basis"
+        _chosen[key] = best, word
     return _chosen[key]
 
 

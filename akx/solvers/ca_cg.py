@@ -46,7 +46,7 @@ from numpy.typing import NDArray
 from akx.errors import PlanError
 from akx.kernels.cpu.vectors import VectorWork
 from akx.plan import Plan, check_plan
-from akx.solvers.arguments import check_count
+from akx.solvers.arguments import check_count, check_hermitian
 from akx.solvers.bases import check_basis
 from akx.solvers.ca_cg_ahead import BlocksAhead
 from akx.solvers.ca_cg_block import Shifts, block_steps
@@ -138,6 +138,7 @@ def ca_cg(
     >>> info, bool(np.linalg.norm(A @ x - 1) < 1e-9)
     (0, True)
     """
+    check_hermitian(M, "ca_cg")
     if M is not None:
         return solve_with(
             ca_cg, A, b, x0, M,

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from akx.solvers.arguments import check_count
+from akx.solvers.arguments import check_count, check_hermitian
 from akx.solvers.stopping import Claims
 from akx.solvers.system import Answer, Rows, System, make_system
 
@@ -100,6 +100,7 @@ def cg(
     >>> info, bool(np.linalg.norm(A @ x - 1) < 1e-9)
     (0, True)
     """
+    check_hermitian(M, "cg")
     system = make_system(
         "cg", A, b, x0, rtol=rtol, atol=atol, M=M, callback=callback, threads=threads, db=db, backend=backend
     )

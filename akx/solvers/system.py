@@ -1,8 +1,8 @@
 """The linear system A x = b as every solver sees it: checked once, one type, one place, products counted.
 
-SciPy's meanings: a solve has converged when ||b - A x|| <= max(rtol ||b||, atol); x has the shape of b, (n,) or (n, 1),
-and the common type of A, b and x0; ``info`` is 0 for a converged solve, the number of iterations where they ran out,
-and negative for a breakdown. A zero right-hand side has the solution zero.
+SciPy's meanings: a solve has converged when ||b - A x|| <= max(rtol ||b||, atol); ``info`` is 0 for a converged solve,
+the number of iterations where they ran out, and negative for a breakdown. x has the shape of b, (n,) or (n, 1) (SciPy's
+is (n,) in any case), and the common type of A, b, x0 and a complex M. A zero right-hand side has the solution zero.
 
 Vectors of a solver are rows: an array W of shape (m, n), C-contiguous, holds m vectors, each contiguous; so does what
 :class:`akx.MatrixPowers` fills. They are NumPy arrays, or arrays of the GPU: solvers take rows of them, copy by
@@ -224,22 +224,29 @@ class System:
             self.callback(value)
 
     def tell(self, x: Rows) -> None:
-        """Call the caller's callback, if there is one, with a copy of x as the caller will get it."""
+        """Call the caller's callback, if there is one, with a copy of x, (n,) as in SciPy, of the kind of b."""
         if self.callback is not None:
-            self.callback(self.answer(x if self.on_device else x.copy()))
+            self.callback(self._answer(x if self.on_device else x.copy(), (self.n,)))
 
     def answer(self, x: Rows) -> Any:
         """x in the shape and the kind of b."""
+        return self._answer(x, self.shape)
+
+    def _answer(self, x: Rows, shape: tuple[int, ...]) -> Any:
         if not self.on_device:
-            return x.reshape(self.shape)
+            return x.reshape(shape)
         if self.like is None:
-            return self.work.to_host(x).reshape(self.shape)
+            return self.work.to_host(x).reshape(shape)
         from akx.device.cuda.interchange import answer_like
 
-        return answer_like(self.like, x, self.shape)
+        return answer_like(self.like, x, shape)
 
     def finish(self, x: Rows, *, info: int, reason: str, iterations: int, return_stats: bool) -> Answer:
         """The answer, after the true residual was computed: ``info == 0`` is never said for one above the target.
+
+        Where a method has blown up, as it does for systems without a solution, the answer is :attr:`x`: the first
+        guess, or what a method has put there since. A residual may grow on the way, by the root of the condition
+        number of A; beyond that it says nothing.
 
         Parameters
         ----------
@@ -250,6 +257,11 @@ class System:
         """
         stats = self.stats
         stats.residual = self.residual(x, self.rows(1)[0])
+        first = stats.residuals[0] if stats.residuals else self.norm_b
+        if not stats.residual <= max(first, self.target) * float(np.finfo(self.dtype).eps) ** -0.5:
+            stats.notes.append(f"x had blown up to a residual of {stats.residual:.1e}, and was not taken")
+            x = self.x
+            stats.residual = self.residual(x, self.rows(1)[0])
         stats.residuals.append(stats.residual)
         stats.target, stats.iterations = self.target, iterations
         stats.converged = bool(stats.residual <= self.target)
@@ -327,7 +339,10 @@ def make_system(
     for name, value in (("rtol", rtol), ("atol", atol)):
         if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not float(value) >= 0:
             raise ArgumentError(f"{name} is out of range", expected="a number >= 0", found=repr(value))
-    dtype = _common(matrix.dtype, right, guess)
+    inverse = None if M is None else aslinearoperator(M)
+    if inverse is not None and inverse.shape != (matrix.n, matrix.n):
+        raise MatrixError("M does not fit A", expected=f"({matrix.n}, {matrix.n})", found=str(inverse.shape))
+    dtype = _common(matrix.dtype, right, guess, inverse)
     if dtype != matrix.dtype:
         matrix = matrix.with_values(matrix.data.astype(dtype))
     work = make_work(backend, dtype, matrix.n, threads)
@@ -340,9 +355,6 @@ def make_system(
             "the norm of b cannot be represented", found=f"{abs(norm)} in {dtype}", hint="scale b, and x with it"
         )
     stats = SolveStats(method=method, target=max(float(rtol) * norm, float(atol)))
-    inverse = None if M is None else aslinearoperator(M)
-    if inverse is not None and inverse.shape != (matrix.n, matrix.n):
-        raise MatrixError("M does not fit A", expected=f"({matrix.n}, {matrix.n})", found=str(inverse.shape))
     like = b if on_device else None
     system = System(matrix, work, held_b, held_x, inverse, norm, stats.target, size == 0, right.shape, stats)
     system.callback, system.threads, system.db, system.like = callback, threads, db, like
@@ -404,9 +416,10 @@ def _signed(norm: float, v: NDArray[Any]) -> float:
     return -float(np.finfo(float).tiny) if norm == 0.0 and v.any() else norm
 
 
-def _common(of_matrix: np.dtype[Any], b: _Given, x0: _Given | None) -> np.dtype[Any]:
-    """SciPy's rule: single precision only where all are, integers count as double."""
+def _common(of_matrix: np.dtype[Any], b: _Given, x0: _Given | None, M: LinearOperator | None) -> np.dtype[Any]:
+    """SciPy's rule: single precision only where all are, integers count as double; complex where M is."""
     types = [of_matrix, *(a.dtype if a.dtype.kind in "fc" else np.dtype(float) for a in (b, x0) if a is not None)]
+    types += [np.dtype(np.complex64)] if np.iscomplexobj(np.empty(0, getattr(M, "dtype", None))) else []
     found = np.result_type(*types)
     return found if found in (np.float32, np.float64, np.complex64, np.complex128) else np.dtype(complex)
 

@@ -224,7 +224,7 @@ class _Runs:
             self._is_new = False
         (less, few, _), (more, many, blocks) = self._solve(short), self._solve(long)
         self._note(blocks, many)
-        return max(more - less, 0.0) / (many - few) if many > few else float("inf")
+        return (more - less) / (many - few) if many > few and more > less else float("inf")
 
     def _note(self, blocks: list[int], steps: int) -> None:
         if self.s > 1:

@@ -16,7 +16,7 @@ from solvers.systems import fitting, nonsymmetric, relative, rhs, spd
 
 import akx
 from akx.errors import ArgumentError, ArgumentTypeError, MatrixError
-from akx.solvers import SOLVERS
+from akx.solvers import SOLVERS, preconditioners, solve
 
 Solver = Callable[..., Any]
 DTYPES = [np.float32, np.float64, np.complex64, np.complex128]
@@ -364,3 +364,33 @@ def test_threads(name: str, solver: Solver, threads: int) -> None:
     x, info = solver(A, b, rtol=1e-9, threads=threads)
     assert info == 0
     assert relative(A, x, b) <= 1e-9
+
+
+@pytest.mark.parametrize("name", ["cg", "ca_cg", "bicgstab", "ca_bicgstab"])
+def test_without_a_solution_x_does_not_blow_up(name: str) -> None:
+    line = sp.diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(400, 400)).tolil()
+    line[0, 0] = line[-1, -1] = 1.0  # constants are in the kernel, and b is not orthogonal to them
+    b = np.random.default_rng(0).standard_normal(400) + 1.0
+    x, info, stats = SOLVERS[name](sp.csr_array(line), b, maxiter=3000, rtol=1e-10, return_stats=True)
+    assert info != 0
+    assert np.linalg.norm(b - line @ x) == pytest.approx(stats.residual, rel=1e-6)
+    assert stats.residual <= 1e8 * np.linalg.norm(b)
+
+
+@pytest.mark.parametrize("name", ["cg", "gmres", "bicgstab"])
+def test_a_complex_preconditioner_makes_the_system_complex(name: str) -> None:
+    A = sp.diags_array([-1.0, 2.5, -1.0], offsets=[-1, 0, 1], shape=(60, 60), format="csr")
+    M = sp.eye_array(60, dtype=complex) * (0.4 + (0.1j if name != "cg" else 0))
+    x, info = SOLVERS[name](A, np.ones(60), M=M, rtol=1e-9)
+    assert (x.dtype, info) == (np.dtype(complex), 0)
+    assert np.linalg.norm(A @ x - 1) < 1e-8
+
+
+@pytest.mark.parametrize("name", ["cg", "ca_cg"])
+def test_a_preconditioner_that_is_not_hermitian_is_refused(name: str) -> None:
+    A = sp.diags_array([-1.0, 2.5, -1.0], offsets=[-1, 0, 1], shape=(60, 60), format="csr")
+    with pytest.raises(ArgumentError, match=r"not Hermitian[\s\S]*symmetric=True"):
+        SOLVERS[name](A, np.ones(60), M=preconditioners.spai(A))
+    x, info = solve(A, np.ones(60), M=preconditioners.spai(A), rtol=1e-9)
+    assert info == 0
+    assert np.linalg.norm(A @ x - 1) < 1e-8
