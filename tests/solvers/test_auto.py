@@ -93,6 +93,22 @@ def test_the_choice_of_one_backend_is_not_that_of_the_other(fake: _Fake, monkeyp
     assert solve(spd(50), np.ones(50), backend="cpu", return_stats=True)[2].method == "ca_cg"
 
 
+def test_a_sister_without_a_basis_is_asked_once(fake: _Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def seconds(name: str, *_: Any) -> float:
+        asked.append(name)
+        return float("inf") if name.startswith("ca_") else 1e-3
+
+    monkeypatch.setattr(auto, "_step_seconds", seconds)
+    for _ in range(3):
+        _, info, stats = solve(spd(40), rhs(40), return_stats=True)
+        assert info == 0
+        assert stats.method == "cg"
+        assert any("no use for a basis" in note for note in stats.notes)
+    assert asked == ["cg", "ca_cg"]
+
+
 def test_the_next_family_takes_over(fake: _Fake) -> None:
     fake.fails, fake.seconds["ca_gmres"] = {"cg", "ca_cg"}, 3.0
     _, info, stats = solve(spd(50), np.ones(50), return_stats=True)
