@@ -648,7 +648,7 @@ def test_the_docs_name_the_default_budgets() -> None:
     default = Settings()
     for option, row in (("--time", f"| {default.seconds:g} |"), ("--trials", f"| {default.trials} |")):
         for page in ("tuner.md", "cli.md"):
-            (line,) = [line for line in (docs / page).read_text().splitlines() if line[:1] == "|" and option in line]
+            (line,) = [line for line in (docs / page).read_text().splitlines() if f"| `{option}" in line]
             assert row in line
     assert f"gain of 1 % | {default.patience} |" in (docs / "tuner.md").read_text()
 
