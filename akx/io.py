@@ -256,7 +256,11 @@ def _read_npz(raw: bytes, name: str) -> Any:
 
 
 def _npz_names(raw: bytes) -> str:
-    with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+    try:
+        archive = zipfile.ZipFile(io.BytesIO(raw))
+    except (zipfile.BadZipFile, ValueError, OSError) as error:  # its end looks well, its table of contents does not
+        return f"{type(error).__name__}: {error}"
+    with archive:
         return "arrays " + (", ".join(n.removesuffix(".npy") for n in archive.namelist()) or "none")
 
 

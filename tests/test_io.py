@@ -715,3 +715,13 @@ def test_a_long_file_is_scanned_in_parts(monkeypatch: pytest.MonkeyPatch) -> Non
             assert _scan.scan_body(b"".join(lines), kinds) == (_scan.BAD_TOKEN, line, line)
     one_line = b"%" + b"-" * 5000 + b"\n" + b"1 1 1\n"
     assert _scan.scan_body(one_line, kinds) == (0, 2, 1)
+
+
+def test_an_archive_without_a_table_of_contents_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    sp.save_npz(path, sp.eye_array(5, format="csr"))
+    text = bytearray(path.read_bytes())
+    text[text.rindex(b"PK\x01\x02")] = 0  # the last entry of the table; the archive's end is whole
+    path.write_bytes(bytes(text))
+    with pytest.raises(FileFormatError):
+        read_matrix(path)
