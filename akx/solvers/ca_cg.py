@@ -44,12 +44,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.errors import PlanError
-from akx.kernels.cpu.vectors import VectorWork
 from akx.plan import Plan, check_plan
 from akx.solvers.arguments import check_count, check_hermitian
 from akx.solvers.bases import check_basis
 from akx.solvers.ca_cg_ahead import BlocksAhead
-from akx.solvers.ca_cg_block import Shifts, block_steps
+from akx.solvers.ca_cg_block import Pace, Shifts, block_steps
 from akx.solvers.cg import Steps, first_residual
 from akx.solvers.chosen import tuned_or
 from akx.solvers.folding import solve_with
@@ -69,8 +68,6 @@ _LEAST = 2
 _LOOK, _WRONG = 8, 4096
 #: Most that blocks get stricter about what they trust, four times each time that images were wrong.
 _STRICT = 16.0
-#: Blocks in a row without an early end, after which s is doubled.
-_GOOD = 6
 
 
 def ca_cg(
@@ -179,7 +176,7 @@ class _Solve:
 
     def __init__(self, system: System, most: int, kind: str, plan: Plan | None) -> None:
         self.system, self.stats = system, system.stats
-        self.work = VectorWork(system.dtype, system.threads)
+        self.work = system.work
         self.V = system.rows(4)
         self.W = system.rows(0)
         self.in_block = False  # whether r is in W
@@ -188,14 +185,18 @@ class _Solve:
         self.since = 0  # blocks since the images of directions were looked at
         self.steps = Steps(system, self.V)
         self.claims = Claims(system)
-        self.most = self.s = most
+        self.most, self.pace = most, Pace(most, _LEAST, system.stats)
         self.plan = plan
         self.shifts = Shifts(_AUTO_BASIS if kind == "auto" else kind, real=system.dtype.kind != "c")
-        self.good, self.patience = 0, _GOOD
         self.eps = float(np.finfo(system.dtype).eps)
         self.drift, self.replaced, self.renewed = 0.0, 0, 0
         self.care = 1.0
         self.stats.basis = self.shifts.kind
+
+    @property
+    def s(self) -> int:
+        """Steps of the next block."""
+        return self.pace.s
 
     def run(self, limit: int, return_stats: bool) -> Answer:
         system, stats, steps, V = self.system, self.stats, self.steps, self.V
@@ -289,7 +290,7 @@ class _Solve:
         if not keep and self.have + self.whole:
             self._forget(whole=False)
         if not why and self.s == 1 < self.most:
-            self._count(1)
+            self.pace.count(1)
         return why
 
     def _block(self, limit: int) -> str:
@@ -310,7 +311,7 @@ class _Solve:
             found = block_steps(G, basis.matrix(), most, system.target, self.care, E, e)
         stats.s.append(s)
         if found.made == 0:
-            self._count(0)
+            self.pace.count(0)
             return self._ordinary(keep=self.s > 1)
         # 4. back to vectors
         with stats.phase("vectors"):
@@ -324,7 +325,7 @@ class _Solve:
         self.steps.norm = float(found.norms[-1])
         self._watch(C[:, s:], G)
         system.tell(V[3])
-        self._count(found.made if found.made < most else s)
+        self.pace.count(found.made if found.made < most else s)
         return self.steps.grown()
 
     def _products(self) -> tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any] | None]:
@@ -365,17 +366,3 @@ class _Solve:
         self.steps.norm = norm
         self.since = -1
         self.replaced += 1
-
-    def _count(self, made: int) -> None:
-        """Halve s after a block of so few steps, double it after several good ones."""
-        if made < self.s:
-            self.good = 0
-            if 2 * made <= self.s:
-                self.s = self.s // 2 if self.s // 2 >= _LEAST else 1
-                self.patience *= 2
-                self.stats.notes.append(f"step {self.stats.iterations}: s lowered to {self.s}")
-            return
-        self.good += 1
-        if self.good >= self.patience * (self.most if self.s == 1 else 1) and self.s < self.most:
-            self.s, self.good = min(self.most, max(2 * self.s, _LEAST)), 0
-            self.stats.notes.append(f"step {self.stats.iterations}: s raised to {self.s}")

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from akx.plan import Plan
-from akx.solvers.ca_cg_block import Shifts
+from akx.solvers.ca_cg_block import Pace, Shifts
 from akx.solvers.cg import AheadSteps, first_residual
 from akx.solvers.stopping import Claims
 from akx.solvers.system import Answer, System
@@ -33,8 +33,6 @@ _TRUST = 0.425
 _FIRST, _BETWEEN = 2, 4
 #: Fewest steps for which a block is worth its two products a step; below, steps are ordinary.
 _LEAST = 3
-#: Blocks in a row without an early end, after which s is doubled.
-_GOOD = 6
 
 
 class BlocksAhead:
@@ -57,11 +55,10 @@ class BlocksAhead:
         self.V = system.rows(4)
         self.W = system.rows(2 * most + 2)
         self.claims = Claims(system)
-        self.most = self.s = most
+        self.most, self.pace = most, Pace(most, _LEAST, system.stats)
         self.plan = plan
         self.shifts = Shifts(kind, real=system.dtype.kind != "c")
         self.norm = np.inf
-        self.good, self.patience = 0, _GOOD
         self.eps = float(np.finfo(system.dtype).eps)
         self.drift, self.replaced = 0.0, 0
         self._watched = system.callback is not None  # then nothing is queued behind the block at hand
@@ -69,6 +66,11 @@ class BlocksAhead:
         self._active = 0  # the s of the queue at work, 0 while p and r are in V
         self._wanted = ""  # what is to be done once all that was queued has been taken: "s", "ordinary" or "replace"
         self.stats.basis = self.shifts.kind
+
+    @property
+    def s(self) -> int:
+        """Steps of the next block."""
+        return self.pace.s
 
     def run(self, limit: int, return_stats: bool) -> Answer:
         """Solve with at most so many steps."""
@@ -227,18 +229,8 @@ class BlocksAhead:
         self.replaced += 1
 
     def _count(self, made: int) -> None:
-        """Halve s after a block of so few steps, double it after several good ones."""
+        """Let the pace know of a block; what was queued with another s is to be taken first."""
         before = self.s
-        if made < self.s:
-            self.good = 0
-            if 2 * made <= self.s:
-                self.s = self.s // 2 if self.s // 2 >= _LEAST else 1
-                self.patience *= 2
-                self.stats.notes.append(f"step {self.stats.iterations}: s lowered to {self.s}")
-        else:
-            self.good += 1
-            if self.good >= self.patience * (self.most if self.s == 1 else 1) and self.s < self.most:
-                self.s, self.good = min(self.most, max(2 * self.s, _LEAST)), 0
-                self.stats.notes.append(f"step {self.stats.iterations}: s raised to {self.s}")
+        self.pace.count(made)
         if self.s != before and self._active:
             self._wanted = self._wanted or "s"

@@ -17,14 +17,17 @@ from scipy.linalg import eigvalsh_tridiagonal
 from akx.basis import Basis
 from akx.kernels.cpu.jit import jit
 from akx.solvers.bases import basis_from_ritz
+from akx.solvers.stats import SolveStats
 
-__all__ = ["Block", "Shifts", "block_steps"]
+__all__ = ["Block", "Pace", "Shifts", "block_steps"]
 
 #: What is left of a vector of the basis, in the norm of A squared, when the directions before are taken out of it: a
 #: smaller share ends the block. Directions are then conjugate to 100 eps, nearly as those of CG.
 _PIVOT = 1e-2
 #: The residual's norm counts where its square is at least this share of the sum of its terms' moduli.
 _TRUST = 1e-3
+#: Blocks in a row without an early end, after which s is doubled.
+_GOOD = 6
 #: Coefficients that are kept: the largest Ritz values of so many steps have long settled.
 _KEPT = 128
 
@@ -246,3 +249,36 @@ class Shifts:
             self.largest = float(values[-1])
             self._bases[s] = basis_from_ritz(self.kind, values, s, real=self._real)
         return self._bases[s]
+
+
+class Pace:
+    """The s of the next block: lowered where blocks end early, raised again after good ones (Carson's adaptive s).
+
+    Parameters
+    ----------
+    most : int
+        The largest s, and the first.
+    least : int
+        The fewest steps for which a block is worth its work; below, s is 1.
+    stats : SolveStats
+        Where changes are noted.
+    """
+
+    def __init__(self, most: int, least: int, stats: SolveStats) -> None:
+        self.s = self.most = most
+        self._least, self._stats = least, stats
+        self._good, self._patience = 0, _GOOD
+
+    def count(self, made: int) -> None:
+        """Halve s after a block of so few steps, double it after several that made all."""
+        if made < self.s:
+            self._good = 0
+            if 2 * made <= self.s:
+                self.s = self.s // 2 if self.s // 2 >= self._least else 1
+                self._patience *= 2
+                self._stats.notes.append(f"step {self._stats.iterations}: s lowered to {self.s}")
+            return
+        self._good += 1
+        if self._good >= self._patience * (self.most if self.s == 1 else 1) and self.s < self.most:
+            self.s, self._good = min(self.most, max(2 * self.s, self._least)), 0
+            self._stats.notes.append(f"step {self._stats.iterations}: s raised to {self.s}")

@@ -14,6 +14,9 @@ often is not to 60.
 
 from __future__ import annotations
 
+from functools import cached_property
+from typing import Any
+
 import numpy as np
 
 from akx.errors import ArgumentError
@@ -224,9 +227,14 @@ class Cycles:
         self._info, self._reason = info, reason
         return False
 
+    @cached_property
+    def _moduli(self) -> Any:
+        """|A|, for cycles without progress alone."""
+        return abs(self.system.matrix.to_scipy())
+
     def _is_rounding(self) -> bool:
         """Whether the residual is within some units of rounding of |A| |x| + |b|, entry by entry."""
         system = self.system
         x, b = system.work.to_host(system.x), system.work.to_host(system.b)
-        moduli = abs(system.matrix.to_scipy()) @ np.abs(x) + np.abs(b)
+        moduli = self._moduli @ np.abs(x) + np.abs(b)
         return self.norm <= 10 * float(np.finfo(system.dtype).eps) * float(np.linalg.norm(moduli))
