@@ -75,12 +75,17 @@ def run_tests() -> tuple[int, dict[str, str]]:
         report = Path(folder) / "report.xml"
         command = [sys.executable, "-m", "pytest", "-m", "cuda", f"--junitxml={report}"]
         code = subprocess.run(command, cwd=_ROOT, check=False).returncode
-        outcomes = {}
-        if report.is_file():
-            for case in ElementTree.parse(report).iter("testcase"):
-                kinds = {child.tag for child in case} & {"failure", "error", "skipped"}
-                outcomes[f"{case.get('classname')}::{case.get('name')}"] = next(iter(sorted(kinds)), "passed")
-    return code, outcomes
+        return code, outcomes_of(report)
+
+
+def outcomes_of(report: Path) -> dict[str, str]:
+    """What pytest's JUnit file says of each test: passed, failure, error or skipped; nothing without the file."""
+    outcomes = {}
+    if report.is_file():
+        for case in ElementTree.parse(report).iter("testcase"):
+            kinds = {child.tag for child in case} & {"failure", "error", "skipped"}
+            outcomes[f"{case.get('classname')}::{case.get('name')}"] = next(iter(sorted(kinds)), "passed")
+    return outcomes
 
 
 def versions() -> dict[str, str]:

@@ -30,7 +30,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
+from xml.etree.ElementTree import ParseError
 
 if __package__:
     from benchmarks import gpu_receipt
@@ -63,19 +63,27 @@ def _collected(tests: Sequence[str]) -> list[str]:
 
 def _share(tool: str, tests: Sequence[str], end: float) -> tuple[int, str, Counter[str]]:
     """Exit code, log and outcomes of some tests in a process of their own; nothing of them where time runs out."""
+    begun = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        log, report = Path(folder) / "log", Path(folder) / "report.xml"
-        command = ["compute-sanitizer", "--tool", tool, "--log-file", str(log), sys.executable, "-m", "pytest", "-q"]
+        log, report, said = Path(folder) / "log", Path(folder) / "report.xml", Path(folder) / "said"
+        command = ["compute-sanitizer", "--tool", tool, "--log-file", str(log), sys.executable, "-m", "pytest", "-v"]
         command += ["-m", "cuda", f"--junitxml={report}", *tests]
-        with subprocess.Popen(command, cwd=_ROOT, start_new_session=True, stdout=subprocess.DEVNULL) as process:
+        with (
+            said.open("w") as output,
+            subprocess.Popen(command, cwd=_ROOT, start_new_session=True, stdout=output) as process,
+        ):
             try:
                 code = process.wait(max(0.0, end - time.monotonic()))
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)  # with all that it has started
+                last = said.read_text(errors="replace").splitlines()[-1:] or ["nothing"]
+                print(f"{tool}: {len(tests)} tests broken off at {last[0]}", file=sys.stderr, flush=True)
                 return 1, "", Counter({"not run": len(tests)})
-        cases = ElementTree.parse(report).iter("testcase") if report.is_file() else ()
-        kinds = ({child.tag for child in case} & {"failure", "error", "skipped"} for case in cases)
-        outcomes = Counter(next(iter(sorted(kind)), "passed") for kind in kinds)
+        outcomes = Counter(gpu_receipt.outcomes_of(report).values())
+        took = time.perf_counter() - begun
+        print(f"{tool}: {len(tests)} tests in {took:.0f} s: {dict(outcomes)}", file=sys.stderr, flush=True)
+        if outcomes["failure"] or outcomes["error"]:
+            print(said.read_text(errors="replace")[-4000:], file=sys.stderr)
         if code == 0 and not log.is_file():
             raise OSError(f"{command[0]} has left no log")
         return code, log.read_text(errors="replace") if log.is_file() else "", outcomes
@@ -130,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for tool in options.tools:
         try:
             found = run(tool, tests, options.workers, options.seconds)
-        except (OSError, subprocess.SubprocessError, ElementTree.ParseError) as problem:
+        except (OSError, subprocess.SubprocessError, ParseError) as problem:
             print(f"sanitize: {tool}: {type(problem).__name__}: {problem}", file=sys.stderr)
             clean = False
             continue
