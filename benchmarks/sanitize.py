@@ -44,7 +44,7 @@ _ROOT = Path(__file__).resolve().parents[1]
 _RESULT = _ROOT / "benchmarks" / "results" / "sanitizer.json"
 _SUMMARY = re.compile(r"(?:ERROR SUMMARY: (\d+) error)|(?:RACECHECK SUMMARY: (\d+) hazard)")
 _NO_DEVICE = 3
-_SMALL = "not gallery and not partitions"
+_SMALL = "not gallery and not partitions and not dense_blocks"
 _PLANS = "5"
 _SHARES = 42
 

@@ -41,6 +41,8 @@ SMALL = (
     (96, 16 * 1024, False),
     (96, 2**62, False),
 )
+#: Dense local problems of these sizes are in every class of the GPU.
+CLASS_SIZES = [2, 3, 7, 10, 14, 20, 28, 40, 60, 80, 110, 160, 240, 300]
 
 
 @pytest.fixture(scope="module")
@@ -331,19 +333,26 @@ def test_m_of_the_gpu_is_that_of_the_host(dtype: str, tau: float) -> None:
 @pytest.mark.cuda
 @on_a_gpu
 @pytest.mark.parametrize("dtype", ["float32", "complex128"])
-def test_every_class_of_the_gpu(dtype: str) -> None:
-    """Dense blocks of many sizes, whose local problems are what they are: one launch for each class at least."""
-    sizes = [2, 3, 7, 10, 14, 20, 28, 40, 60, 80, 110, 160, 240, 300]
+@pytest.mark.parametrize("dense", [False, True], ids=["arrows", "dense_blocks"])
+def test_every_class_of_the_gpu(dtype: str, dense: bool) -> None:
+    """Blocks of many sizes, whose local problems are what they are: one launch for each class at least.
+
+    Of a dense block every column is such a problem, of an arrow (a dense column and a diagonal) the first alone.
+    """
     rng = np.random.default_rng(0)
-    blocks = []
-    for size in sizes:
+    blocks: list[Any] = []
+    for size in CLASS_SIZES if dense else 2 * CLASS_SIZES:
         block = rng.standard_normal((size, size)) + (1j * rng.standard_normal((size, size)) if "c" in dtype else 0)
-        blocks.append(block + 2 * np.sqrt(size) * np.eye(size))
+        if not dense:
+            block[:, 1:] = 0
+        blocks.append(sp.csr_array(block + 2 * np.sqrt(size) * np.eye(size)))
     A = sp.csr_array(sp.block_diag(blocks, format="csr").astype(dtype))
     matrix = Matrix.from_any(A)
     tolerance = 1e-4 if np.finfo(dtype).eps > 1e-8 else 1e-10
-    reference = sp.block_diag([np.linalg.inv(np.asarray(block, dtype=dtype).astype(complex)) for block in blocks])
-    for memory in (None, 300 * 301 * 16 + 100_000):  # as many blocks as there are, and one at a time
+    inverses = [np.linalg.inv(block.toarray().astype(dtype).astype(complex)) for block in blocks]
+    reference = sp.block_diag([sp.csr_array(inverse) for inverse in inverses])
+    longest = max(CLASS_SIZES)
+    for memory in (None, longest * (longest + 1) * 16 + 100_000):  # as many blocks as there are, and one at a time
         found = spai.approximate_inverse(matrix, factor=0.0, memory=memory)
         assert found.misfit.max() < tolerance**2
         M = sp.csr_array((found.data, found.indices, found.indptr), shape=A.shape)
