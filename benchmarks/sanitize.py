@@ -3,13 +3,15 @@
     python benchmarks/sanitize.py                               memcheck and racecheck, the tests of kernels
     python benchmarks/sanitize.py --tools racecheck -k stream   one tool, some tests; needs -o
     python benchmarks/sanitize.py --workers 8                   side by side, each with a share of the tests
+    python benchmarks/sanitize.py --seconds 300 --resume        what the last run of the same sources has left
 
 memcheck finds accesses outside of what was allocated and misaligned ones, racecheck accesses to shared memory that
 nothing orders. The tests' results are compared with the reference as always: a test that fails fails this too. The file
 ``benchmarks/results/sanitizer.json`` has device, versions and the hash of all CUDA sources, as the receipt of
-``make gpu-test`` has them, and for each tool the tests' outcomes, processes watched and errors found. Everything takes
-ten times longer here, so that tests of large matrices are left out (small ones run the same kernels), and those that
-draw plans at random draw fewer.
+``make gpu-test`` has them, and for each tool the outcome of each test, processes watched and errors found. Everything
+takes ten times longer under memcheck, so that tests of large matrices are left out (small ones run the same kernels),
+and those that draw plans at random draw fewer; racecheck, which takes a second a launch, gets matrices of fewer rows and
+fewer plans yet.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,7 +39,7 @@ if __package__:
 else:
     import gpu_receipt  # run by its path, as gpu_receipt.py is
 
-__all__ = ["TOOLS", "found_in", "main", "run"]
+__all__ = ["TOOLS", "found_in", "main", "name_of", "run"]
 
 TOOLS = ("memcheck", "racecheck")
 _ROOT = Path(__file__).resolve().parents[1]
@@ -45,8 +47,8 @@ _RESULT = _ROOT / "benchmarks" / "results" / "sanitizer.json"
 _SUMMARY = re.compile(r"(?:ERROR SUMMARY: (\d+) error)|(?:RACECHECK SUMMARY: (\d+) hazard)")
 _NO_DEVICE = 3
 _SMALL = "not gallery and not partitions and not dense_blocks"
-_PLANS = "5"
-_SHARES = 42
+_SETTINGS = {"memcheck": {"AKX_TEST_PLANS": "5"}, "racecheck": {"AKX_TEST_PLANS": "2", "AKX_TEST_ROWS": "1009"}}
+_SHARES = 127  # a prime, so that no share has one kind of test alone
 
 
 def found_in(logs: Iterable[str]) -> dict[str, int]:
@@ -61,16 +63,26 @@ def _collected(tests: Sequence[str]) -> list[str]:
     return [line for line in said.splitlines() if "::" in line]
 
 
-def _share(tool: str, tests: Sequence[str], end: float) -> tuple[int, str, Counter[str]]:
+def name_of(node: str) -> str:
+    """The name that a test has in the receipt, of its name on pytest's command line."""
+    file, *inside, name = node.split("::")
+    return ".".join([file.removesuffix(".py").replace("/", "."), *inside]) + "::" + name
+
+
+def _share(tool: str, tests: Sequence[str], end: float) -> tuple[int, str, dict[str, str]]:
     """Exit code, log and outcomes of some tests in a process of their own; nothing of them where time runs out."""
     begun = time.perf_counter()
+    if time.monotonic() >= end:
+        return 0, "", {}
     with tempfile.TemporaryDirectory() as folder:
         log, report, said = Path(folder) / "log", Path(folder) / "report.xml", Path(folder) / "said"
         command = ["compute-sanitizer", "--tool", tool, "--log-file", str(log), sys.executable, "-m", "pytest", "-v"]
         command += ["-m", "cuda", f"--junitxml={report}", *tests]
         with (
             said.open("w") as output,
-            subprocess.Popen(command, cwd=_ROOT, start_new_session=True, stdout=output) as process,
+            subprocess.Popen(
+                command, cwd=_ROOT, env=_SETTINGS[tool] | os.environ, start_new_session=True, stdout=output
+            ) as process,
         ):
             try:
                 code = process.wait(max(0.0, end - time.monotonic()))
@@ -78,34 +90,42 @@ def _share(tool: str, tests: Sequence[str], end: float) -> tuple[int, str, Count
                 os.killpg(process.pid, signal.SIGKILL)  # with all that it has started
                 last = said.read_text(errors="replace").splitlines()[-1:] or ["nothing"]
                 print(f"{tool}: {len(tests)} tests broken off at {last[0]}", file=sys.stderr, flush=True)
-                return 1, "", Counter({"not run": len(tests)})
-        outcomes = Counter(gpu_receipt.outcomes_of(report).values())
-        took = time.perf_counter() - begun
-        print(f"{tool}: {len(tests)} tests in {took:.0f} s: {dict(outcomes)}", file=sys.stderr, flush=True)
-        if outcomes["failure"] or outcomes["error"]:
+                return 0, "", {}
+        outcomes = gpu_receipt.outcomes_of(report)
+        took, counts = time.perf_counter() - begun, dict(Counter(outcomes.values()))
+        print(f"{tool}: {took:.0f} s for {counts}, the first {tests[0]}", file=sys.stderr, flush=True)
+        if set(counts) - {"passed", "skipped"}:
             print(said.read_text(errors="replace")[-4000:], file=sys.stderr)
         if code == 0 and not log.is_file():
             raise OSError(f"{command[0]} has left no log")
         return code, log.read_text(errors="replace") if log.is_file() else "", outcomes
 
 
-def run(tool: str, tests: Sequence[str], workers: int, seconds: float) -> dict[str, Any]:
-    """The tests under one tool, `workers` shares of them at a time."""
+def run(tool: str, tests: Sequence[str], workers: int, seconds: float, known: Mapping[str, Any]) -> dict[str, Any]:
+    """The tests under one tool, `workers` shares of them at a time, but for those that a run before has `known`."""
     begun, end = time.perf_counter(), time.monotonic() + seconds
     every = _collected(tests)
-    shares = [every[first::_SHARES] for first in range(min(_SHARES, len(every)))]
+    outcomes = dict(known.get("tests", {}))
+    left = [node for node in every if name_of(node) not in outcomes]
+    shares = [left[first::_SHARES] for first in range(min(_SHARES, len(left)))]
     with ThreadPoolExecutor(workers) as pool:
         done = list(pool.map(lambda share: _share(tool, share, end), shares))
     logs = [log for _, log, _ in done]
     for log in logs:
         if found_in([log])["errors"]:
             print(log[:8000], file=sys.stderr)
+    for _, _, some in done:
+        outcomes |= some
+    found = found_in(logs)
     return {
         "tool": tool,
-        "exit_code": max((code for code, _, _ in done), key=abs, default=1),
-        **found_in(logs),
-        "seconds": round(time.perf_counter() - begun, 1),
-        "outcomes": dict(sum((outcomes for _, _, outcomes in done), Counter())),
+        "exit_code": max([known.get("exit_code", 0), *(code for code, _, _ in done)], key=abs),
+        "processes": known.get("processes", 0) + found["processes"],
+        "errors": known.get("errors", 0) + found["errors"],
+        "seconds": round(known.get("seconds", 0.0) + time.perf_counter() - begun, 1),
+        "outcomes": dict(Counter(outcomes.values())),
+        "left": len(every) - len(outcomes),
+        "tests": outcomes,
     }
 
 
@@ -116,6 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-k", dest="expression", help="tests by name, as pytest's -k")
     parser.add_argument("--workers", type=int, default=1, help="tests side by side")
     parser.add_argument("--seconds", type=float, default=3600.0, help="most seconds for a tool")
+    parser.add_argument("--resume", action="store_true", help="go on with the file of a run of the same sources")
     parser.add_argument("-o", "--output", type=Path, help="default: benchmarks/results/sanitizer.json")
     options = parser.parse_args(arguments)
     if options.expression and options.output is None:
@@ -125,27 +146,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("sanitize: needs an NVIDIA GPU, and compute-sanitizer of the CUDA toolkit on the path", file=sys.stderr)
         return _NO_DEVICE
     tests = ["tests/kernels", "-k", options.expression or _SMALL]
-    os.environ.setdefault("AKX_TEST_PLANS", _PLANS)
+    output = options.output or _RESULT
+    stamp = gpu_receipt.stamp()
+    before = json.loads(output.read_text()) if options.resume and output.is_file() else {}
+    if before.get("cuda_sources") != stamp or before.get("device") != device:
+        before = {}
+    known = {one["tool"]: one for one in before.get("tools", [])}
     document = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": os.environ.get("AKX_COMMIT") or gpu_receipt.commit(),
         "device": device,
         "versions": gpu_receipt.versions(),
-        "cuda_sources": gpu_receipt.stamp(),
-        "tools": [],
+        "cuda_sources": stamp,
+        "tools": [one for tool, one in known.items() if tool not in options.tools],
     }
     clean = True
     for tool in options.tools:
         try:
-            found = run(tool, tests, options.workers, options.seconds)
+            found = run(tool, tests, options.workers, options.seconds, known.get(tool, {}))
         except (OSError, subprocess.SubprocessError, ParseError) as problem:
             print(f"sanitize: {tool}: {type(problem).__name__}: {problem}", file=sys.stderr)
             clean = False
             continue
-        print(f"{tool}: {found}", file=sys.stderr, flush=True)
-        clean = clean and found["exit_code"] == 0 and found["errors"] == 0 and found["processes"] >= 1
         document["tools"].append(found)
-        (options.output or _RESULT).write_text(json.dumps(document, indent=1) + "\n")
+        output.write_text(json.dumps(document, indent=1) + "\n")
+        print(f"{tool}: {found | {'tests': '...'}}", file=sys.stderr, flush=True)
+        clean = clean and not (found["exit_code"] or found["errors"] or found["left"]) and found["processes"] >= 1
     return 0 if clean else 1
 
 

@@ -6,6 +6,7 @@ taken on trust.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,11 @@ def pattern(kind: str, n: int, rng: np.random.Generator) -> sp.coo_array:
 
 
 KINDS = ["band", "empty", "dense row", "disconnected", "holes", "blocks", "random"]
+
+
+def fewer(n: int) -> int:
+    """So many rows, or AKX_TEST_ROWS if these are fewer, for tools under which kernels take a thousand times longer."""
+    return min(n, int(os.environ.get("AKX_TEST_ROWS", n)))
 
 
 def make_matrix(kind: str, n: int, dtype: str, seed: int) -> Matrix:

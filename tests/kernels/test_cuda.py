@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_contract import DTYPES, KINDS, make_coefficients, make_matrix, random_numbers
+from test_contract import DTYPES, KINDS, fewer, make_coefficients, make_matrix, random_numbers
 
 from akx.device.cuda.facts import CudaDevice, cuda_device, cuda_missing
 from akx.errors import InfeasibleError
@@ -109,7 +109,7 @@ def test_every_plan_is_right(name: str, kind: str, dtype: str) -> None:
 def test_start_vectors(name: str, b: int) -> None:
     ran = 0
     for dtype in ("float64", "complex128"):
-        matrix = make_matrix("blocks", 20_011, dtype, 3)
+        matrix = make_matrix("blocks", fewer(20_011), dtype, 3)
         rng = np.random.default_rng(b)
         coefficients = make_coefficients("chebyshev", 4, dtype, rng)
         x = random_numbers(rng, (b, matrix.n), dtype)
@@ -126,7 +126,7 @@ def test_start_vectors(name: str, b: int) -> None:
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_new_values_and_new_coefficients_need_no_new_plan(name: str) -> None:
-    matrix = make_matrix("band", 50_021, "float64", 0)
+    matrix = make_matrix("band", fewer(50_021), "float64", 0)
     rng = np.random.default_rng(3)
     x, ones, zeros = rng.standard_normal((1, matrix.n)), np.ones(4), np.zeros(4)
     plans = default_plans(name, matrix, 4)

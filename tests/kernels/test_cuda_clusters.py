@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_contract import DTYPES, make_coefficients, make_matrix, random_numbers
+from test_contract import DTYPES, fewer, make_coefficients, make_matrix, random_numbers
 from test_cuda import run_twice
 from test_cuda_parts import make
 
@@ -42,7 +42,7 @@ def test_clusters_are_right(
     if device.compute_capability < WITH_CLUSTERS:
         pytest.skip("this GPU has no clusters")
     kind, variant, partitioner, k, depth, b, options = case
-    matrix = make(kind, dtype) if kind in ("brick", "shell") else make_matrix(kind, 30_011, dtype, cluster)
+    matrix = make(kind, dtype) if kind in ("brick", "shell") else make_matrix(kind, fewer(30_011), dtype, cluster)
     rng = np.random.default_rng(cluster)
     x, coefficients = random_numbers(rng, (b, matrix.n), dtype), make_coefficients("chebyshev", k, dtype, rng)
     plan = Plan("cuda", "ghost", variant, partitioner, k, depth, options={"cluster": cluster, **options})

@@ -14,6 +14,7 @@ import pytest
 import scipy.sparse as sp
 from host_engine import HostProgram, install
 from solvers.fake_device import FakeBlockQueue, FakeProgram, FakeSteps
+from test_contract import fewer
 from test_vectors import rows
 
 import akx
@@ -47,7 +48,7 @@ class Place:
 
     def length(self, n: int, most: int = 101) -> int:
         """n, or a length that the host is not too slow for, odd as n is."""
-        return n if self.on_gpu else min(n, most)
+        return fewer(n) if self.on_gpu else min(n, most)
 
     def skip_unless(self, chosen: bool) -> None:
         """Leave what is not chosen to a GPU: on the host a few of many like ones will do."""
