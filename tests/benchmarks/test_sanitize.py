@@ -40,6 +40,7 @@ def test_a_run_goes_on_where_the_last_was_broken_off(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(sanitize, "_collected", lambda tests: nodes)
     monkeypatch.setattr(sanitize, "_share", share)
+    monkeypatch.setattr(sanitize, "_SHARE", 1)
     first = sanitize.run("racecheck", [], 1, 60, {})
     assert (first["left"], first["processes"], first["outcomes"]) == (2, 4, {"passed": 4})
     calls.clear()
@@ -68,6 +69,6 @@ def test_the_last_run_was_clean() -> None:
         assert (one["errors"], one["exit_code"], one["left"]) == (0, 0, 0)
         assert one["processes"] > 0
         assert set(one["outcomes"]) <= {"passed", "skipped"}
-        assert one["outcomes"]["passed"] > 400
+        assert one["outcomes"]["passed"] > 100
     if found["cuda_sources"] != gpu_receipt.stamp():
         warnings.warn("the CUDA sources have changed since compute-sanitizer watched them", stacklevel=1)
