@@ -232,9 +232,17 @@ class Cycles:
         """|A|, for cycles without progress alone."""
         return abs(self.system.matrix.to_scipy())
 
+    @cached_property
+    def _frobenius(self) -> float:
+        """The Frobenius norm of A, which is no smaller than the norm of |A|."""
+        return float(np.linalg.norm(self.system.matrix.data))
+
     def _is_rounding(self) -> bool:
         """Whether the residual is within some units of rounding of |A| |x| + |b|, entry by entry."""
         system = self.system
+        eps = float(np.finfo(system.dtype).eps)
+        if self.norm > 10 * eps * (self._frobenius * system.work.norm(system.x) + system.norm_b):
+            return False  # far from it, as in most cycles that ask: nothing has to come from the device
         x, b = system.work.to_host(system.x), system.work.to_host(system.b)
         moduli = self._moduli @ np.abs(x) + np.abs(b)
-        return self.norm <= 10 * float(np.finfo(system.dtype).eps) * float(np.linalg.norm(moduli))
+        return self.norm <= 10 * eps * float(np.linalg.norm(moduli))

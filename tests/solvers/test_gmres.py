@@ -209,6 +209,20 @@ def test_no_progress_is_named(solve: Solver) -> None:
 
 
 @BOTH
+def test_idle_cycles_far_from_rounding_do_no_work_for_it(solve: Solver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU's cycle takes less time than the product of |A| by the host."""
+
+    def refuse(self: Cycles) -> Any:
+        raise AssertionError("|A| was asked for")
+
+    monkeypatch.setattr(Cycles, "_moduli", property(refuse))
+    A = sp.csr_array(np.roll(np.eye(60), 1, axis=0))
+    assert "stagnation" in solve(A, np.eye(60)[0], restart=20, return_stats=True)[2].reason
+    with pytest.raises(AssertionError, match="asked for"):
+        solve(matrix(), vector(400), rtol=0.0)
+
+
+@BOTH
 def test_cycles_without_progress_become_longer_where_that_was_left_to_the_solver(solve: Solver) -> None:
     A, b = sp.csr_array(np.roll(np.eye(100), 1, axis=0)), np.eye(100)[0]
     x, info, stats = solve(A, b, return_stats=True)
