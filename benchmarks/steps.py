@@ -148,8 +148,10 @@ def _scipys(method: str, A: Any, b: Any) -> Callable[[int], tuple[float, int, Js
 
 #: Backend -> who takes part.
 BACKENDS: dict[str, Callable[..., list[Contestant]]] = {"cpu": cpu_contestants, "cuda": cuda_contestants}
-#: Steps more of the long solve, and cycles of the short and the long one of gmres: a GPU's steps are short.
-_LENGTHS = {"cpu": (64, (2, 4)), "cuda": (256, (3, 11))}
+#: Steps more of the long solve, and cycles of the short and the long one of gmres, before it is at its last digit.
+_LENGTHS = {"cpu": (64, (2, 4)), "cuda": (1024, (2, 5))}
+#: Solves of either length in one sample: a GPU's steps are short.
+_SOLVES = {"cpu": 1, "cuda": 8}
 
 
 def compare(
@@ -164,7 +166,7 @@ def compare(
         for turn in range(rounds):
             order = range(len(contestants)) if turn % 2 == 0 else reversed(range(len(contestants)))
             for i in order:
-                samples[i].append(_slope(contestants[i], *lengths[i]))
+                samples[i].append(_slope(contestants[i], *lengths[i], _SOLVES[backend]))
     found = [Measurement.of(times) for times in samples]
     ca = next(i for i, one in enumerate(contestants) if one.name.startswith("ca_"))
     best = min((i for i in range(len(found)) if i != ca), key=lambda i: found[i].seconds)
@@ -196,12 +198,15 @@ def _lengths(one: Contestant, method: str, more: int, cycles: tuple[int, int]) -
     return (short, short + -(-more // s) * s), note
 
 
-def _slope(one: Contestant, short: int, long: int) -> float:
-    less, few, _ = one.run(short)
-    more, many, _ = one.run(long)
-    if many <= few:
-        raise RuntimeError(f"{one.label} did {many} steps where {few} were short: it came to an end")
-    return (more - less) / (many - few)
+def _slope(one: Contestant, short: int, long: int, solves: int) -> float:
+    spent, steps = 0.0, 0
+    for _ in range(solves):
+        less, few, _ = one.run(short)
+        more, many, _ = one.run(long)
+        if many <= few:
+            raise RuntimeError(f"{one.label} did {many} steps where {few} were short: it came to an end")
+        spent, steps = spent + more - less, steps + many - few
+    return spent / steps
 
 
 def table(document: Json) -> str:
@@ -248,12 +253,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--docs", type=Path, default=_PAGE)
     options = parser.parse_args(arguments)
     document = json.loads(options.output.read_text()) if options.output.exists() else {"steps": []}
-    origin: Json = dict(record.provenance(options.threads))
     if options.backend == "cuda":
         from benchmarks.gpu import provenance
 
-        origin = {**provenance(), "machine": {**provenance()["machine"], "threads": options.threads}}
-        origin["machine"]["processor"] = origin["machine"]["gpu"]
+        origin: Json = provenance()
+        origin["machine"] |= {"threads": options.threads, "processor": origin["machine"]["gpu"]}
+    else:
+        origin = dict(record.provenance(options.threads))
     failures = 0
     with tempfile.TemporaryDirectory() as folder:
         db = options.db or Path(folder) / "plans.sqlite"

@@ -50,7 +50,7 @@ def test_a_step_is_the_slope_and_the_ratio_that_to_the_best_classic(
 def test_a_solver_that_came_to_an_end_is_no_figure() -> None:
     ended = steps.Contestant("cg", "akx", lambda limit: (1.0, min(limit, 20), {}))
     with pytest.raises(RuntimeError, match="came to an end"):
-        steps._slope(ended, 20, 40)
+        steps._slope(ended, 20, 40, 1)
 
 
 def test_systems_are_symmetric_for_cg_alone(monkeypatch: pytest.MonkeyPatch) -> None:
