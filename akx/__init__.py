@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from akx.basis import Basis, chebyshev, monomial, newton
+    from akx.device.cuda.memory import memory_pool
     from akx.errors import (
         AkxError,
         ArgumentError,
@@ -73,6 +74,7 @@ __all__ = [
     "chebyshev",
     "estimate_spectrum",
     "matrix_powers",
+    "memory_pool",
     "monomial",
     "newton",
     "read_matrix",
@@ -86,6 +88,7 @@ _HOMES = {
     "Plan": "akx.plan",
     "PlanDatabase": "akx.plandb",
     "estimate_spectrum": "akx.spectrum",
+    "memory_pool": "akx.device.cuda.memory",
     "read_matrix": "akx.io",
     "tune": "akx.tuner",
 }

@@ -170,22 +170,22 @@ def test_results_by_dlpack(cupy: Any) -> None:
 
 
 def test_memory_taken_by_dlpack_goes_back_to_the_pool(cupy: Any) -> None:
-    from akx.device.cuda.memory import empty, pool
+    from akx.device.cuda.memory import empty, memory_pool
 
     gc.collect()
-    before = pool().used
+    before = memory_pool().used
     array = empty((1000, 1000), np.float64)
     taken = cupy.from_dlpack(array)
     unused = array.__dlpack__()
     del array
     gc.collect()
-    assert pool().used >= before + 8_000_000
+    assert memory_pool().used >= before + 8_000_000
     del unused
     gc.collect()
-    assert pool().used >= before + 8_000_000
+    assert memory_pool().used >= before + 8_000_000
     del taken
     gc.collect()
-    assert pool().used == before
+    assert memory_pool().used == before
 
 
 def test_cupy_in_cupy_out(cupy: Any) -> None:

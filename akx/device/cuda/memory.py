@@ -8,21 +8,24 @@ That is safe because all of akx's work is ordered on streams that also wait for 
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 import weakref
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import lru_cache
 from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from akx.device.budget import parse_bytes
 from akx.device.cuda import dlpack
 from akx.device.cuda.runtime import runtime
 from akx.errors import ArgumentError, DeviceMemoryError
 
-__all__ = ["DeviceArray", "MemoryPool", "empty", "pinned", "pool", "to_device", "wrap"]
+__all__ = ["DeviceArray", "MemoryPool", "empty", "memory_pool", "pinned", "to_device", "wrap"]
 
 _GRAIN = 512
 
@@ -34,16 +37,28 @@ class MemoryPool:
     ----------
     used, kept : int
         Bytes given out, and bytes free but not given back to the driver.
-    budget : int or None
-        None: as much as the device has.
     """
 
-    def __init__(self, budget: int | None = None) -> None:
-        self.budget = budget
+    def __init__(self, budget: int | str | None = None) -> None:
         self.used = 0
         self.kept = 0
         self._free: dict[int, list[int]] = defaultdict(list)
         self._lock = threading.RLock()
+        self.budget = budget
+
+    @property
+    def budget(self) -> int | None:
+        """Bytes; None for as much as the device has. May be set, also to a text as ``"8G"``: what is given out stays.
+
+        Raises :class:`ArgumentError` or :class:`ArgumentTypeError` for what is no number of bytes.
+        """
+        return self._budget
+
+    @budget.setter
+    def budget(self, value: int | str | None) -> None:
+        self._budget = None if value is None else parse_bytes(value)
+        if self._budget is not None and self.used + self.kept > self._budget:
+            self.trim()
 
     def take(self, nbytes: int) -> tuple[int, int]:
         """An address and the bytes that are there, at least `nbytes`. Raises :class:`DeviceMemoryError`."""
@@ -60,7 +75,7 @@ class MemoryPool:
                         "the memory budget is spent",
                         expected=f"at most {self.budget} bytes",
                         found=f"{self.used} in use and {size} more asked for",
-                        hint="raise the budget, or free arrays",
+                        hint="raise it (akx.memory_pool().budget or AKX_GPU_MEMORY), or free arrays",
                     )
             address = self._allocate(size)
             self.used += size
@@ -75,7 +90,13 @@ class MemoryPool:
 
     def trim(self) -> None:
         """Give everything that is free back to the driver."""
-        with self._lock, runtime().active() as live:
+        with self._lock:
+            if not self.kept:
+                return
+            self._release()
+
+    def _release(self) -> None:
+        with runtime().active() as live:
             for addresses in self._free.values():
                 for address in addresses:
                     live.driver.cuMemFree(live.driver.CUdeviceptr(address))
@@ -96,12 +117,29 @@ class MemoryPool:
             return int(address)
 
 
-_POOL = MemoryPool()
+@lru_cache(maxsize=1)
+def memory_pool() -> MemoryPool:
+    """The pool that all of akx's arrays in device memory come from; CuPy and PyTorch have pools of their own.
 
+    Its budget is that of the variable ``AKX_GPU_MEMORY`` at the first use (``"8G"``; see
+    :func:`akx.device.budget.parse_bytes`), without it what the device has; setting ``budget`` changes it.
 
-def pool() -> MemoryPool:
-    """The pool that all arrays come from."""
-    return _POOL
+    Raises
+    ------
+    ArgumentError
+        The variable is no number of bytes.
+
+    Examples
+    --------
+    >>> akx.memory_pool().budget = "8G"  # doctest: +SKIP
+    >>> akx.memory_pool().trim()  # what is free, back to the driver: for others on this GPU
+    """
+    text = os.environ.get("AKX_GPU_MEMORY", "").strip()
+    try:
+        return MemoryPool(text or None)
+    except ArgumentError as error:
+        error.hint = "AKX_GPU_MEMORY is wrong: unset it, or give bytes"
+        raise
 
 
 def _rounded(nbytes: int) -> int:
@@ -325,9 +363,9 @@ def empty(shape: int | Sequence[int], dtype: DTypeLike) -> DeviceArray:
     """A device array with whatever was in the memory. Raises :class:`DeviceMemoryError`."""
     extents = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
     nbytes = prod(extents) * np.dtype(dtype).itemsize
-    address, size = _POOL.take(nbytes)
+    address, size = memory_pool().take(nbytes)
     array = DeviceArray(address, extents, dtype, None)
-    weakref.finalize(array, _POOL.give, address, size).atexit = False
+    weakref.finalize(array, memory_pool().give, address, size).atexit = False
     return array
 
 
