@@ -23,7 +23,7 @@ demo: $(VENV)/.run
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.dev lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

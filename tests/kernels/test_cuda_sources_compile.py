@@ -4,20 +4,14 @@ most threads, most start vectors. What is spread over every block, mode and type
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-import pytest
+from nvcc import KERNELS, Macros, complaints, needs_nvcc
 
 from akx.formats.parts import Shape
 from akx.kernels.cuda import parts
 
-_FOLDER = Path(__file__).parents[2] / "akx" / "kernels" / "cuda"
-_ARCHS = ("80", "90")
-Macros = dict[str, int | str]
 #: By source; those of solvers and preconditioners are compiled from their own file elsewhere.
 _ENDS: dict[str, list[Macros]] = {
     "parts.cu": [
@@ -45,26 +39,20 @@ _OF_SOLVERS = {"conjugate.cu", "gram_schmidt.cu", "mix.cu", "vectors.cu"}
 _ELSEWHERE = _OF_SOLVERS | {"hermitian.cu", "scaling.cu", "spai.cu", "transpose.cu"}
 
 
-def compile_one(arguments: tuple[str, Macros, Path]) -> str:
-    """What the compiler has to say; instances are not optimised, they are not run."""
-    name, macros, target = arguments
-    targets = [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in _ARCHS]
-    command = ["nvcc", "-fatbin", "-std=c++17", "-Xcicc", "-O1", "-Xptxas", "-O0", "-Werror", "all-warnings", *targets]
-    command += [*(f"-D{macro}={value}" for macro, value in macros.items()), "-o", str(target), str(_FOLDER / name)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return "" if done.returncode == 0 else f"{name} {macros}: {done.stderr}"
-
-
 def test_every_source_is_compiled_somewhere() -> None:
-    assert {path.name for path in _FOLDER.glob("*.cu")} == set(_ENDS) | _ELSEWHERE
+    assert {path.name for path in KERNELS.glob("*.cu")} == set(_ENDS) | _ELSEWHERE
     tests = "".join(path.read_text() for path in Path(__file__).parent.glob("test_cuda_*.py") if path != Path(__file__))
     assert not [name for name in _ELSEWHERE if name.removesuffix(".cu") not in tests]
 
 
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+@needs_nvcc
 def test_the_ends_compile(tmp_path: Path) -> None:
-    every = [(name, macros) for name, found in _ENDS.items() for macros in found]
-    jobs = [(name, macros, tmp_path / f"{number}.fatbin") for number, (name, macros) in enumerate(every)]
-    with ThreadPoolExecutor(2) as pool:
-        complaints = [text for text in pool.map(compile_one, jobs) if text]
-    assert not complaints, "\n".join(complaints)
+    jobs = [(KERNELS / name, macros) for name, found in _ENDS.items() for macros in found]
+    assert not (text := complaints(jobs, tmp_path)), text
+
+
+@needs_nvcc
+def test_a_warning_is_a_complaint(tmp_path: Path) -> None:
+    source = tmp_path / "wrong.cu"
+    source.write_text("__global__ void kernel() { int never_read; }\n")
+    assert "never_read" in complaints([(source, {"AKX_VALUE": "double"})], tmp_path)

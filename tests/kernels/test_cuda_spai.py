@@ -5,11 +5,8 @@ Some of the instances are compiled; AKX_COMPILE_ALL=1 takes all of them.
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,6 +15,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from host_engine import empty, install, to_device
+from nvcc import EVERYTHING, KERNELS, Macros, complaints, needs_nvcc
 
 from akx.device.cuda.compile import compile_cubin, compiler_name, options_for
 from akx.device.cuda.facts import cuda_missing
@@ -27,7 +25,6 @@ from akx.kernels.cuda.program import C_TYPES
 from akx.matrix import Matrix
 from akx.solvers import preconditioners
 
-KERNELS = Path(spai.__file__).parent
 DTYPES = ["float32", "float64", "complex64", "complex128"]
 ORDERS = (0, 1, 12345)
 on_a_gpu = pytest.mark.skipif(cuda_missing() is not None, reason=str(cuda_missing()))
@@ -273,34 +270,24 @@ def test_what_cannot_be_counted_in_32_bits_is_refused() -> None:
 # ------------------------------------------------------------------------------------------------------- compiling
 
 
-def _compile(job: tuple[str, tuple[str, ...], Path]) -> str:
-    source, macros, folder = job
-    targets = [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in ("80", "90")]
-    target = folder / ("_".join([source, *macros]).replace("=", "") + ".fatbin")
-    command = ["nvcc", "-fatbin", "-std=c++17", "-Werror", "all-warnings", "-Xptxas", "-warn-spills", *targets]
-    command += [*(f"-D{macro}" for macro in macros), "-o", str(target), str(KERNELS / f"{source}.cu")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stderr if done.returncode else ""
-
-
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+@needs_nvcc
 def test_every_instance_compiles_for_gpus_without_spills(tmp_path: Path) -> None:
-    everything = os.environ.get("AKX_COMPILE_ALL", "") not in ("", "0")
     pairs = list(product(C_TYPES.values(), sorted({team for team, _, _ in spai.CLASSES})))
     some = [("double", 32), ("float", 256), ("cdouble", 512), ("cfloat", 32)]
     assert set(some) <= set(pairs)
-    jobs = [
-        ("spai", (f"AKX_VALUE={kind}", f"AKX_TEAM={team}"), tmp_path) for kind, team in (pairs if everything else some)
+    jobs: list[tuple[Path, Macros]] = [
+        (KERNELS / "spai.cu", {"AKX_VALUE": kind, "AKX_TEAM": team}) for kind, team in (pairs if EVERYTHING else some)
     ]
-    taken = ("u32", *C_TYPES.values()) if everything else ("u32", "cdouble")
-    for source in ("scaling", "hermitian"):
-        jobs += [
-            (source, (f"AKX_VALUE={kind}",), tmp_path) for kind in (C_TYPES.values() if everything else ["cfloat"])
-        ]
-    jobs += [("transpose", (f"AKX_VALUE={kind}", "AKX_LONG=1024"), tmp_path) for kind in taken]
-    with ThreadPoolExecutor(2) as pool:
-        complaints = [text for text in pool.map(_compile, jobs) if text]
-    assert not complaints, "\n".join(complaints)
+    jobs += [
+        (KERNELS / f"{source}.cu", {"AKX_VALUE": kind})
+        for source in ("scaling", "hermitian")
+        for kind in (C_TYPES.values() if EVERYTHING else ["cfloat"])
+    ]
+    jobs += [
+        (KERNELS / "transpose.cu", {"AKX_VALUE": kind, "AKX_LONG": 1024})
+        for kind in (("u32", *C_TYPES.values()) if EVERYTHING else ("u32", "cdouble"))
+    ]
+    assert not (text := complaints(jobs, tmp_path, ["-Xptxas", "-warn-spills"])), text
 
 
 @pytest.mark.parametrize("source", ["spai", "transpose", "scaling", "hermitian"])

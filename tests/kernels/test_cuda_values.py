@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from nvcc import complaints, needs_nvcc
 from test_contract import KINDS, fewer, make_coefficients, make_matrix, random_numbers
 from test_cuda_layouts import plans
 
@@ -83,12 +82,9 @@ def test_the_compiled_pairs_are_those_that_programs_ask_for() -> None:
     assert compiled == {(C_TYPES[kept], C_TYPES[one]) for kept, given in values.GIVEN.items() for one in given}
 
 
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+@needs_nvcc
 def test_every_instance_compiles(tmp_path: Path) -> None:
-    targets = [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in ("80", "90")]
-    command = ["nvcc", "-fatbin", "-std=c++17", "-Werror", "all-warnings", *targets, "-o", str(tmp_path / "all.fatbin")]
-    done = subprocess.run([*command, str(HERE / "every_values.cu")], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    assert not (text := complaints([(HERE / "every_values.cu", {})], tmp_path, [])), text
 
 
 # --------------------------------------------------------------------------------------------------------- on a GPU

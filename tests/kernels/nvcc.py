@@ -1,0 +1,43 @@
+"""CUDA sources compiled by nvcc for the oldest and the newest architecture that are supported; nothing is run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+__all__ = ["EVERYTHING", "KERNELS", "QUICK", "Macros", "complaints", "needs_nvcc"]
+
+KERNELS = Path(__file__).parents[2] / "akx" / "kernels" / "cuda"
+#: Whether all instances are compiled that the space can reach, where there are too many for every day.
+EVERYTHING = os.environ.get("AKX_COMPILE_ALL", "") not in ("", "0")
+#: Instances that are not run need not be optimised.
+QUICK = ("-Xcicc", "-O1", "-Xptxas", "-O0")
+_ARCHS = ("80", "90")
+Macros = Mapping[str, int | str]
+
+needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+
+
+def complaints(jobs: Iterable[tuple[Path, Macros]], folder: Path, options: Iterable[str] = QUICK) -> str:
+    """What the compiler has to say of sources with their macros: nothing where all is well, warnings are errors."""
+    command = ["nvcc", "-fatbin", "-std=c++17", *options, "-Werror", "all-warnings"]
+    command += [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in _ARCHS]
+
+    def compile_one(job: tuple[int, tuple[Path, Macros]]) -> str:
+        number, (source, macros) = job
+        defined = [f"-D{name}={value}" for name, value in macros.items()]
+        target = folder / f"{source.stem}-{number}.fatbin"
+        whole = [*command, *defined, "-o", str(target), str(source)]
+        done = subprocess.run(whole, capture_output=True, text=True, check=False)
+        if done.returncode == 0 and target.stat().st_size:
+            return ""
+        return f"{source.name} with {' '.join(defined)}: {done.stderr}"
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        return "\n".join(text for text in pool.map(compile_one, enumerate(jobs)) if text)
