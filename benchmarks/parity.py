@@ -9,7 +9,8 @@ preconditioner and with Jacobi's; a step is one product of cg and gmres, two of 
 classic solver is akx's, or SciPy's where akx has none; a solver that is not there is left out.
 
 BiCGStab's steps depend on the last bits of everything, and one right-hand side says little. Where the classic method
-converges, `DRAWS` of them are solved, the first included, and medians are compared beside the single figures.
+converges, `DRAWS` of them are solved, the first included, and medians are compared beside the single figures. How far
+such figures can be trusted is seen by the classic method beside itself, each right-hand side changed in its last bits.
 """
 
 from __future__ import annotations
@@ -56,8 +57,9 @@ def compare(
 ) -> dict[str, Any]:
     """One entry: ``classic``, ``ca`` by s (missing ones absent), and ``ratio`` of steps where both converged.
 
-    For a method of :data:`DRAWS` also ``draws``: ``classic`` and ``ca`` by s, the steps for each right-hand side, None
-    where there was no convergence, and ``ratio`` of the medians.
+    For a method of :data:`DRAWS` also ``draws``: ``classic``, ``again`` (the same, right-hand sides changed in their
+    last bits) and ``ca`` by s, the steps for each right-hand side, None where there was no convergence, and ``ratio``
+    of the medians to those of ``classic``, by s and for ``again``.
     """
     b = _right(A, 0)
     limit = most or MOST[method]
@@ -69,16 +71,20 @@ def compare(
     there = {s: found for s, found in ca.items() if found is not None}
     more: dict[str, Any] = {}
     if method in DRAWS and classic["converged"] and there:
-        drawn: dict[str, list[int | None]] = {key: [_count(found)] for key, found in (("", classic), *there.items())}
-        for seed in range(1, DRAWS[method]):
+        drawn: dict[str, list[int | None]] = {key: [] for key in ("", "again", *there)}
+        for seed in range(DRAWS[method]):
             b = _right(A, seed)
-            drawn[""].append(_count(solving.run(method, A, b, most=limit, **given)))
-            for s in there:
-                drawn[s].append(_count(solving.run(f"ca_{method}", A, b, most=int(1.5 * limit), s=int(s), **given)))
+            near = b * (1 + np.finfo(float).eps * np.random.default_rng(seed).choice([-1, 1], b.shape))
+            drawn["again"].append(_count(solving.run(method, A, near, most=int(1.5 * limit), **given)))
+            drawn[""].append(_count(classic if seed == 0 else solving.run(method, A, b, most=limit, **given)))
+            for s, first in there.items():
+                again = {"most": int(1.5 * limit), "s": int(s), **given}
+                drawn[s].append(_count(first if seed == 0 else solving.run(f"ca_{method}", A, b, **again)))
         medians = {key: float(np.median([np.inf if n is None else n for n in counts])) for key, counts in drawn.items()}
         base = medians.pop("")
         more["draws"] = {
             "classic": drawn.pop(""),
+            "again": drawn.pop("again"),
             "ca": drawn,
             "ratio": {s: median / base for s, median in medians.items() if np.isfinite(median / base)},
         }
@@ -122,7 +128,7 @@ def table(document: dict[str, Any]) -> str:
         head = ["matrix", "M", f"{method} ({', '.join(by)})"]
         head += [text for s in STEPS for text in (f"ca_{method}, s = {s}", "ratio", "steps a pass")]
         drawn = [entry for entry in entries if "draws" in entry]
-        head += [f"median ratio, s = {s}" for s in STEPS] * bool(drawn)
+        head += [*(f"median ratio, s = {s}" for s in STEPS), "median ratio to itself"] * bool(drawn)
         body, kept, failed, compared = [], 0, 0, 0
         for entry in entries:
             line = [entry["matrix"], entry["precond"], _steps(entry["classic"])]
@@ -134,7 +140,7 @@ def table(document: dict[str, Any]) -> str:
                     compared += 1
                     failed += not found["converged"]
                     kept += ratio is not None and ratio <= ALLOWED
-            for s in map(str, STEPS) if drawn else ():
+            for s in (*map(str, STEPS), "again") if drawn else ():
                 median = entry.get("draws", {}).get("ratio", {}).get(s)
                 line.append("" if median is None else f"{median:.2f}")
             body.append(line)
@@ -145,15 +151,30 @@ def table(document: dict[str, Any]) -> str:
                 f"{compared - failed}, and takes at most {round(100 * (ALLOWED - 1))}% more steps in {kept}."
             )
         if drawn:
-            medians = [ratio for entry in drawn for ratio in entry["draws"]["ratio"].values()]
-            mean = float(np.exp(np.mean(np.log(medians))))
-            text.append(
-                f"Medians of {len(drawn[0]['draws']['classic'])} right-hand sides: at most "
-                f"{round(100 * (ALLOWED - 1))}% more steps in {sum(ratio <= ALLOWED for ratio in medians)} of "
-                f"{len(medians)}, {mean:.2f} times as many in the geometric mean."
-            )
+            text.append(_draws(method, [entry["draws"] for entry in drawn]))
         parts.append("\n\n".join(text))
     return "\n\n".join([f"{solving.origin(document, document['parity'])}.", *parts])
+
+
+def _draws(method: str, drawn: Sequence[dict[str, Any]]) -> str:
+    """A line for each s, and one for the classic method beside itself."""
+    lines = []
+    for key in (*map(str, STEPS), "again"):
+        medians = [one["ratio"][key] for one in drawn if key in one["ratio"]]
+        single = [
+            np.inf if more is None else more / less
+            for one in drawn
+            for less, more in zip(one["classic"], one["again"] if key == "again" else one["ca"][key], strict=True)
+            if less is not None
+        ]
+        who = f"`{method}` beside itself, b changed by eps" if key == "again" else f"`ca_{method}`, s = {key}"
+        mean = record.geometric_mean(medians)
+        lines.append(
+            f"- {who}: at most {round(100 * (ALLOWED - 1))}% more steps for {sum(r <= ALLOWED for r in single)} of "
+            f"{len(single)} right-hand sides, the worst {max(single):.2f} times as many; by medians in "
+            f"{sum(r <= ALLOWED for r in medians)} of {len(medians)} systems, {mean:.2f} times as many in their mean"
+        )
+    return f"{len(drawn[0]['classic'])} right-hand sides for each system:\n\n" + "\n".join(lines)
 
 
 def _steps(found: dict[str, Any]) -> str:
