@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks import record
 from benchmarks.gpu import RESULTS
-from benchmarks.solving import replace_block
+from benchmarks.markdown import replace_block, rows
 
 __all__ = ["main", "powers_table", "search_text", "streams_table"]
 
@@ -33,7 +33,7 @@ def powers_table(document: Json) -> str:
     others = sorted({name for one in document["powers"] for name in one["baselines"]} - set(_BASELINES))
     names = {**_BASELINES, **{name: f"`{name}`" for name in others}}
     head = ["k", "matrix", *names.values(), "own `sweep`", "tuned", "spread", "over cuSPARSE", "schedule", "tuned in"]
-    rows = [head, ["--:", "---", *["--:"] * (len(names) + 4), "---", "--:"]]
+    body = []
     for k in sorted({one["k"] for one in document["powers"]}, reverse=True):
         mine = [one for one in document["powers"] if one["k"] == k]
         for one in mine:
@@ -41,11 +41,11 @@ def powers_table(document: Json) -> str:
             best, took = one["best"], f"{one['tuning_seconds']:.0f} s"
             gained = f"**{one['speedup']:.2f}**"
             way = f"`{best['schedule']}`, `{best['variant']}`"
-            rows.append([str(k), one["matrix"], *times, _step(best["seconds"], k), f"{best['spread']:.1%}"])
-            rows[-1] += [gained, way, took]
+            body.append([str(k), one["matrix"], *times, _step(best["seconds"], k), f"{best['spread']:.1%}"])
+            body[-1] += [gained, way, took]
         mean = record.geometric_mean([one["speedup"] for one in mine])
-        rows.append([str(k), "*geometric mean*", *[""] * (len(names) + 3), f"**{mean:.2f}**", "", ""])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+        body.append([str(k), "*geometric mean*", *[""] * (len(names) + 3), f"**{mean:.2f}**", "", ""])
+    return rows(head, body, left=(1, len(head) - 2))
 
 
 def streams_table(document: Json) -> str:
@@ -61,16 +61,14 @@ def streams_table(document: Json) -> str:
         "of it",
         "chunks",
     ]
-    lines = [f"| {' | '.join(head)} |"]
-    lines.append("|---|" + "--:|" * 8)
+    body = []
     for name in dict.fromkeys(one["matrix"] for one in document["stream"]):
         best = max((one for one in document["stream"] if one["matrix"] == name), key=lambda one: one["speedup"])
-        share = best["speedup"] / best["bound"]
-        times = f"{best['baseline_seconds'] * 1e3:.2f} | {best['seconds'] * 1e3:.2f} | "
-        times += f"{best['call_seconds'] * 1e3:.2f}" if "call_seconds" in best else ""
-        gained = f"**{best['speedup']:.2f}** | {best['bound']:.2f} | {share:.0%}"
-        lines.append(f"| {name} | {best['k']} | {times} | {gained} | {best['chunks']} |")
-    return "\n".join(lines)
+        times = [best["baseline_seconds"], best["seconds"], best.get("call_seconds")]
+        body.append([name, str(best["k"]), *("" if time is None else f"{time * 1e3:.2f}" for time in times)])
+        body[-1] += [f"**{best['speedup']:.2f}**", f"{best['bound']:.2f}", f"{best['speedup'] / best['bound']:.0%}"]
+        body[-1].append(str(best["chunks"]))
+    return rows(head, body)
 
 
 def search_text(found: Json) -> str:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from akx.solvers.preconditioners import jacobi
-from benchmarks import record, solving
+from benchmarks import markdown, record, solving
 
 __all__ = ["DEFINITE", "OTHERS", "compare", "main", "table"]
 
@@ -144,7 +144,7 @@ def table(document: dict[str, Any]) -> str:
                 median = entry.get("draws", {}).get("ratio", {}).get(s)
                 line.append("" if median is None else f"{median:.2f}")
             body.append(line)
-        text = [f"### {method}", solving.rows(head, body, left=2)]
+        text = [f"### {method}", markdown.rows(head, body, left=2)]
         if compared:
             text.append(
                 f"Of {compared} systems and s where `{method}` converges, `ca_{method}` converges in "
@@ -210,7 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 document = {**origin, "rtol": _RTOL, "parity": sorted([*kept, entry], key=_order)}
                 solving.save(options.output, document)
     if options.docs.exists() and document["parity"]:
-        options.docs.write_text(solving.replace_block(options.docs.read_text(), "parity", table(document)))
+        options.docs.write_text(markdown.replace_block(options.docs.read_text(), "parity", table(document)))
     return 0
 
 

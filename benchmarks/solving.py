@@ -23,7 +23,7 @@ from akx.errors import ArgumentError
 from akx.solvers.preconditioners import Preconditioner, solve_folded
 from benchmarks.matrices import REAL
 
-__all__ = ["RESTART", "find", "load", "origin", "replace_block", "rows", "run", "save"]
+__all__ = ["RESTART", "find", "load", "origin", "run", "save"]
 
 #: Of restarted GMRES, whoever's it is.
 RESTART = 30
@@ -176,17 +176,3 @@ def origin(document: Mapping[str, Any], entries: Iterable[Mapping[str, Any]]) ->
         f"Measured on {machine['processor']}, {machine['threads']} threads, "
         f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits)}, {' and '.join(dates)}"
     )
-
-
-def rows(head: Sequence[str], body: Iterable[Sequence[str]], *, left: int = 1) -> str:
-    """A Markdown table; the first `left` columns are text, the others figures."""
-    marks = ["---" if i < left else "--:" for i in range(len(head))]
-    return "\n".join("| " + " | ".join(line) + " |" for line in (head, marks, *body))
-
-
-def replace_block(text: str, name: str, block: str) -> str:
-    """`text` with what lies between ``<!-- name:begin -->`` and ``<!-- name:end -->`` replaced. Raises ValueError."""
-    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
-        raise ValueError(f"expected one {begin} and, after it, one {end}")
-    return f"{text.split(begin)[0]}{begin}\n{block}\n{end}{text.split(end)[1]}"

@@ -24,7 +24,7 @@ import numpy as np
 
 from akx.matrix import Matrix
 from akx.solvers.preconditioners import spai
-from benchmarks import record, solving
+from benchmarks import markdown, record, solving
 
 __all__ = ["MATRICES", "TAUS", "main", "measure", "table"]
 
@@ -95,7 +95,7 @@ def table(document: dict[str, Any]) -> str:
     by = sorted({entry["solve"]["by"] for entry in document["spai"]})
     parts = [
         f"{solving.origin(document, document['spai'])}; BiCGStab of {' and '.join(by)}.",
-        solving.rows(head, body, left=1),
+        markdown.rows(head, body, left=1),
     ]
     ours = {e["tau"]: e for e in document["spai"] if e["matrix"] == "G3_circuit" and e["tau"] in _THESIS}
     if ours:
@@ -110,7 +110,7 @@ def table(document: dict[str, Any]) -> str:
             )
             pairs = [str(v) for pair in zip(theirs, here, strict=True) for v in pair]
             body.append([f"{tau:.1f}", *pairs])
-        parts += ["G3_circuit beside the thesis (one GTX 480, 2012):", solving.rows(head, body, left=0)]
+        parts += ["G3_circuit beside the thesis (one GTX 480, 2012):", markdown.rows(head, body, left=0)]
     return "\n\n".join(parts)
 
 
@@ -146,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 document = {**origin, "spai": sorted([*kept, entry], key=_order)}
                 solving.save(options.output, document)
     if options.docs.exists():
-        options.docs.write_text(solving.replace_block(options.docs.read_text(), "spai", table(document)))
+        options.docs.write_text(markdown.replace_block(options.docs.read_text(), "spai", table(document)))
     return 0
 
 

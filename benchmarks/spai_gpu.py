@@ -25,7 +25,7 @@ import numpy as np
 from akx.device.host import default_threads
 from akx.matrix import Matrix
 from akx.solvers.preconditioners import spai
-from benchmarks import solving
+from benchmarks import markdown, solving
 
 __all__ = ["RESULTS", "compare", "run", "table"]
 
@@ -110,7 +110,7 @@ def table(document: dict[str, Any]) -> str:
     commits = ", ".join(dict.fromkeys(str(entry["commit"])[:10] for entry in document["spai"]))
     threads = document["spai"][0]["threads"]
     origin = f"Measured on one {document['machine']['gpu']}, and on {threads} threads of its host; {commits}, "
-    return f"{origin}{document['date'][:10]}.\n\n" + solving.rows(head, body, left=1)
+    return f"{origin}{document['date'][:10]}.\n\n" + markdown.rows(head, body, left=1)
 
 
 def run(options: Any, matrices: Any, taus: Any, page: Path) -> int:
@@ -131,7 +131,7 @@ def run(options: Any, matrices: Any, taus: Any, page: Path) -> int:
                 document = {**origin, "spai": sorted([*kept, entry], key=lambda e: _order(e, matrices))}
                 solving.save(target, document)
     if page.exists():
-        page.write_text(solving.replace_block(page.read_text(), "spai-gpu", table(document)))
+        page.write_text(markdown.replace_block(page.read_text(), "spai-gpu", table(document)))
     return 0
 
 

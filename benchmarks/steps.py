@@ -39,7 +39,7 @@ from akx.errors import AkxError
 from akx.matrix import Matrix
 from akx.tuner import tune
 from akx.tuner.measure import Measurement, now, paired_ratio
-from benchmarks import record, solving
+from benchmarks import markdown, record, solving
 from benchmarks.gallery import GALLERY
 
 __all__ = ["BACKENDS", "DEFINITE", "IRREGULAR", "OTHERS", "Contestant", "compare", "main", "system_of", "table"]
@@ -235,7 +235,7 @@ def _table_of(method: str, entries: Sequence[Mapping[str, Any]]) -> str:
     last = f"geometric mean{f' without {apart}' if apart else ''}"
     body.append([last, "", *("" for _ in labels), *(f"{value:.2f}" for value in mean)])
     head = ["matrix", "s", *labels, "best classic / ca", f"{method} (akx) / ca"]
-    return solving.rows(head, body)
+    return markdown.rows(head, body)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -279,7 +279,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 document = {**origin, "steps": sorted([*kept, entry], key=_order)}
                 solving.save(options.output, document)
     if options.docs.exists() and document["steps"]:
-        options.docs.write_text(solving.replace_block(options.docs.read_text(), "steps", table(document)))
+        options.docs.write_text(markdown.replace_block(options.docs.read_text(), "steps", table(document)))
     return 1 if failures else 0
 
 

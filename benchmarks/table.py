@@ -17,13 +17,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import record
+from benchmarks import markdown, record
 from benchmarks.gallery import GALLERY
 from benchmarks.powers import RESULTS
 
-__all__ = ["BEGIN", "END", "full_tables", "main", "replace_block", "summary"]
+__all__ = ["full_tables", "main", "summary"]
 
-BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+BLOCK = "bench"
 _ROOT = Path(__file__).resolve().parents[1]
 _EXHAUSTIVE = RESULTS.with_name("exhaustive_brick.json")
 #: The k of the summary, with its times.
@@ -70,7 +70,7 @@ def summary(document: Json) -> str:
         if mine:
             means = [_mean([e for e in entries if e["k"] == k and _group(e) == group], bold=k == shown) for k in powers]
             rows.append([f"*geometric mean, {group} ({len(mine)})*", "", "", "", "", "", "", *means])
-    return "\n".join([*lines, *_table(head, rows, left=(0, 3, 6))])
+    return "\n".join([*lines, markdown.rows(head, rows, left=(0, 3, 6))])
 
 
 def full_tables(document: Json, exhaustive: Json | None = None) -> str:
@@ -100,18 +100,10 @@ def full_tables(document: Json, exhaustive: Json | None = None) -> str:
                 blank = [""] * (len(names) + len(extra) + 2)
                 rows.append([f"*geometric mean, {group}*", *blank, mean, "", "", "", ""])
         plan_column = len(names) + len(extra) + 4
-        parts += [f"### k = {k}", "\n".join(_table(head, rows, left=(0, plan_column)))]
+        parts += [f"### k = {k}", markdown.rows(head, rows, left=(0, plan_column))]
     if exhaustive is not None:
         parts += ["### The tuner against an exhaustive search", _exhaustive_text(exhaustive)]
     return "\n\n".join(parts)
-
-
-def replace_block(text: str, block: str) -> str:
-    """`text` with what lies between the two comment lines replaced. Raises ValueError where they are not there once."""
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise ValueError(f"expected one {BEGIN} and, after it, one {END}")
-    before, rest = text.split(BEGIN)
-    return f"{before}{BEGIN}\n{block}\n{END}{rest.split(END)[1]}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -134,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for path, block in ((options.readme, summary(document)), (options.docs, full_tables(document, exhaustive))):
         try:
             old = path.read_text()
-            new = replace_block(old, block)
+            new = markdown.replace_block(old, BLOCK, block)
         except (OSError, ValueError) as problem:
             parser.error(f"{path}: {problem}")
         if new != old:
@@ -227,11 +219,6 @@ def _break_even(entry: Json) -> str:
     if gain <= 0 or "tuning_seconds" not in entry:
         return "-"
     return _count(max(1, math.ceil((entry["tuning_seconds"] + entry["prepare_seconds"]) / gain)))
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]], *, left: Sequence[int]) -> list[str]:
-    rule = ["---" if column in left else "--:" for column in range(len(head))]
-    return [f"| {' | '.join(cells)} |" for cells in (head, rule, *rows)]
 
 
 if __name__ == "__main__":

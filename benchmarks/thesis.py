@@ -24,6 +24,7 @@ from akx.matrix import Matrix
 from akx.partition.base import Partition
 from akx.partition.ghost import ghost_zones
 from akx.partition.rows import cut_rows
+from benchmarks import markdown
 from benchmarks.gpu import RESULTS
 from benchmarks.matrices import select
 
@@ -185,11 +186,6 @@ needs about k (C + u) rows for chunks of C rows, and has redundancy 1. Of a budg
 to a block, nothing from k = R / 2u on, where the window goes on to k = R / u."""
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---", *("--:" for _ in head[1:])], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def _best(streamed: list[Json], name: str) -> Json | None:
     mine = [one for one in streamed if one["matrix"] == name and one["k"] < 40 and one["fraction"] == 0.25]
     return max(mine, key=lambda one: one["speedup"], default=None)
@@ -207,7 +203,7 @@ def _table_1(streamed: list[Json]) -> str:
     head = [
         "thesis", "k", "speed-up", "communication", "flops", "akx", "best k", "speed-up", "of the bound", "flops",
     ]  # fmt: skip
-    return _table(head, rows)
+    return markdown.rows(head, rows)
 
 
 def _figure_6(streamed: list[Json]) -> str:
@@ -224,7 +220,7 @@ def _figure_6(streamed: list[Json]) -> str:
         "Gflop/s from host memory to host memory, at the best k below 40. The bound adds the bytes of both directions, "
         "which the bus moves at once: it can be passed."
     )
-    return f"{note}\n\n" + _table(["matrix", "k", "streamed products", "akx", "upper bound"], rows)
+    return f"{note}\n\n" + markdown.rows(["matrix", "k", "streamed products", "akx", "upper bound"], rows)
 
 
 def _curves(streamed: list[Json]) -> str:
@@ -239,7 +235,7 @@ def _curves(streamed: list[Json]) -> str:
             one = by.get((name, k))
             cells.append("" if one is None else f"{one['speedup']:.2f} ({one['speedup'] / one['bound']:.0%})")
         rows.append([name, *cells])
-    return _table(["matrix", *(f"k = {k}" for k in powers)], rows)
+    return markdown.rows(["matrix", *(f"k = {k}" for k in powers)], rows)
 
 
 def _ghost_table(streamed: list[Json], ghosts: list[Json]) -> str:
@@ -262,7 +258,7 @@ def _ghost_table(streamed: list[Json], ghosts: list[Json]) -> str:
         "Redundancy of ghost zones (and how many blocks there must be) with a quarter of the matrix as budget, one "
         "block on the device at a time; and of the window, for every k that was measured."
     )
-    return f"{note}\n\n" + _table(["matrix", *(f"k = {k}" for k in powers), "window"], rows)
+    return f"{note}\n\n" + markdown.rows(["matrix", *(f"k = {k}" for k in powers), "window"], rows)
 
 
 def _shared(entries: list[Json]) -> str:
@@ -282,7 +278,7 @@ def _shared(entries: list[Json]) -> str:
         else "akx's side is not measured yet: `python -m benchmarks.thesis --shared` on a GPU."
     )
     theirs = "The thesis' best is 1.4 times the plain products, at k = 15 with three thread blocks per multiprocessor."
-    return f"{theirs} {measured}\n\n" + _table(head, rows)
+    return f"{theirs} {measured}\n\n" + markdown.rows(head, rows)
 
 
 def _tuned(document: Json) -> list[str]:

@@ -113,8 +113,6 @@ def test_the_spai_file_and_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "G3_circuit beside the thesis" in text
     assert spai.main([*arguments[:2], "--tau", "0.9", *arguments[4:]]) == 0  # merged
     assert len(json.loads(output.read_text())["spai"]) == 14
-    with pytest.raises(ValueError, match="expected one"):
-        solving.replace_block("nothing", "spai", "")
 
 
 def test_real_matrices_by_name(shared_matrices: Path) -> None:

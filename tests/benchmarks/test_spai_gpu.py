@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 from akx.solvers.preconditioners import spai as make
-from benchmarks import gpu, record, solving, spai, spai_gpu
+from benchmarks import gpu, markdown, record, solving, spai, spai_gpu
 
 PARTS = {"copy A": 0.25, "local problems": 0.5}
 
@@ -68,4 +68,4 @@ def test_the_page_has_the_table_of_the_file() -> None:
     if not spai_gpu.RESULTS.exists():
         pytest.skip("not measured on a GPU yet")
     text = page.read_text()
-    assert solving.replace_block(text, "spai-gpu", spai_gpu.table(json.loads(spai_gpu.RESULTS.read_text()))) == text
+    assert markdown.replace_block(text, "spai-gpu", spai_gpu.table(json.loads(spai_gpu.RESULTS.read_text()))) == text

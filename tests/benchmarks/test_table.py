@@ -105,24 +105,11 @@ def test_the_exhaustive_search_is_told(document: dict[str, Any]) -> None:
     assert "1.012 times the best one's time (fedcba9876, 2025-03-04)" in text
 
 
-def test_only_the_block_is_replaced() -> None:
-    text = f"before\n{table.BEGIN}\nold\n{table.END}\nafter\n"
-    once = table.replace_block(text, "new")
-    assert once == f"before\n{table.BEGIN}\nnew\n{table.END}\nafter\n"
-    assert table.replace_block(once, "new") == once
-
-
-@pytest.mark.parametrize("text", ["", table.BEGIN, f"{table.END} {table.BEGIN}", f"{table.BEGIN}{table.END}" * 2])
-def test_marks_must_be_there_once(text: str) -> None:
-    with pytest.raises(ValueError, match="bench:begin"):
-        table.replace_block(text, "new")
-
-
 def test_command_line_writes_then_checks(tmp_path: Path, document: dict[str, Any]) -> None:
     results, readme, docs = tmp_path / "cpu.json", tmp_path / "README.md", tmp_path / "benchmarks.md"
     record.save(results, document)
     for path in (readme, docs):
-        path.write_text(f"title\n\n{table.BEGIN}\n{table.END}\n\nend\n")
+        path.write_text("title\n\n<!-- bench:begin -->\n<!-- bench:end -->\n\nend\n")
     where = ["--results", str(results), "--readme", str(readme), "--docs", str(docs)]
     where += ["--exhaustive", str(tmp_path / "none.json")]
     assert table.main([*where, "--check"]) == 1

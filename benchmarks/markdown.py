@@ -1,0 +1,28 @@
+"""Tables in Markdown, and their place in a page: between two comment lines of a name."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+__all__ = ["replace_block", "rows"]
+
+
+def rows(head: Sequence[str], body: Iterable[Sequence[str]], *, left: int | Collection[int] = 1) -> str:
+    """A table; its first `left` columns, or those of these numbers, are text, the others figures."""
+    text = range(left) if isinstance(left, int) else left
+    marks = ["---" if column in text else "--:" for column in range(len(head))]
+    return "\n".join("| " + " | ".join(line) + " |" for line in (head, marks, *body))
+
+
+def replace_block(text: str, name: str, block: str) -> str:
+    """`text` with what lies between ``<!-- name:begin -->`` and ``<!-- name:end -->`` replaced.
+
+    Raises
+    ------
+    ValueError
+        Where the two lines are not there once, in this order.
+    """
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
+        raise ValueError(f"expected one {begin} and, after it, one {end}")
+    return f"{text.split(begin)[0]}{begin}\n{block}\n{end}{text.split(end)[1]}"

@@ -1,0 +1,28 @@
+"""Tables, and blocks of pages that are replaced."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import markdown
+
+BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+
+
+def test_columns_of_text_and_of_figures() -> None:
+    assert markdown.rows(["a", "b"], [["x", "1"]]) == "| a | b |\n| --- | --: |\n| x | 1 |"
+    assert markdown.rows(["a", "b", "c"], [], left=(0, 2)).endswith("| --- | --: | --- |")
+    assert markdown.rows(["a", "b"], [], left=0).endswith("| --: | --: |")
+
+
+def test_only_the_block_is_replaced() -> None:
+    text = f"before\n{BEGIN}\nold\n{END}\nafter\n<!-- gpu:begin -->\n<!-- gpu:end -->\n"
+    once = markdown.replace_block(text, "bench", "new")
+    assert once == text.replace("old", "new")
+    assert markdown.replace_block(once, "bench", "new") == once
+
+
+@pytest.mark.parametrize("text", ["", BEGIN, f"{END} {BEGIN}", f"{BEGIN}{END}" * 2])
+def test_marks_must_be_there_once(text: str) -> None:
+    with pytest.raises(ValueError, match="expected one <!-- bench:begin -->"):
+        markdown.replace_block(text, "bench", "new")
