@@ -81,3 +81,20 @@ def test_a_page_out_of_date_is_written(tmp_path: Path) -> None:
     assert gpu_table.main(["--page", str(page)]) == 0
     assert gpu_table.main(["--page", str(page), "--check"]) == 0
     assert "| 16 | brick |" in page.read_text()
+
+
+def test_the_figures_of_the_readme(document: dict[str, Any]) -> None:
+    """The range over cuSPARSE 12.6, and what its newer product would leave of it."""
+    newer = json.loads(gpu_table.RESULTS.with_name("h100_cusparse.json").read_text())
+    seconds = {one["matrix"]: {n: t["seconds"] for n, t in one["algorithms"].items()} for one in newer["products"]}
+    faster = {
+        name: min(t for n, t in times.items() if "_alg" in n) / min(t for n, t in times.items() if "_op" in n)
+        for name, times in seconds.items()
+    }
+    gains = {one["matrix"]: one["speedup"] for one in document["powers"] if one["k"] == 16}
+    left = [gain / faster[name] for name, gain in gains.items()]
+    percent = [100 * (ratio - 1) for ratio in faster.values()]
+    readme = " ".join((gpu_table.PAGE.parents[1] / "README.md").read_text().split())
+    assert f"{min(gains.values()):.1f} to {max(gains.values()):.1f} times as fast as cuSPARSE 12.6" in readme
+    assert f"{min(percent):.0f} to {max(percent):.0f} % faster" in readme
+    assert f"would lower that to between {min(left):.1f} and {max(left):.1f}" in readme
