@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from akx.device.collection import nothing_collected
 from akx.device.cuda.memory import DeviceArray
 from akx.device.cuda.runtime import pycuda_driver, runtime
+from akx.device.once import once
 from akx.errors import ArgumentTypeError, DeviceError, LaunchError
 
 __all__ = [
@@ -129,7 +129,7 @@ def _raw(live: Any, stream: Stream | int) -> Any:
     return stream.raw if isinstance(stream, Stream) else live.driver.CUstream(stream)
 
 
-@lru_cache(maxsize=1)
+@once
 def default_stream() -> Stream:
     """The stream that akx works on where no other is named."""
     return Stream()

@@ -11,9 +11,8 @@ import ctypes
 import os
 import threading
 import weakref
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Sequence
-from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -22,7 +21,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from akx.device.budget import parse_bytes
 from akx.device.cuda import dlpack
-from akx.device.cuda.runtime import runtime
+from akx.device.cuda.runtime import failed, runtime
+from akx.device.once import once
 from akx.errors import ArgumentError, DeviceMemoryError
 
 __all__ = ["DeviceArray", "MemoryPool", "empty", "memory_pool", "pinned", "to_device", "wrap"]
@@ -31,24 +31,32 @@ _GRAIN = 512
 
 
 class MemoryPool:
-    """Device memory, kept between uses; never more than `budget` bytes in use and kept together.
+    """Device memory, kept between uses; what is in use and what is kept are together never more than the budget.
 
-    Attributes
+    Arrays give their memory back from wherever the collector finds them, so that :meth:`give` only leaves a note, which
+    the next one who asks for something reads.
+
+    Parameters
     ----------
-    used, kept : int
-        Bytes given out, and bytes free but not given back to the driver.
+    budget : int or str, optional
+        See :attr:`budget`.
+    exact : bool
+        Ask the driver for every array, for as many bytes as it has, and keep nothing: slow, but then a tool that
+        watches accesses (compute-sanitizer) sees those beyond the end of an array, and those to one that is gone.
     """
 
-    def __init__(self, budget: int | str | None = None) -> None:
-        self.used = 0
-        self.kept = 0
+    def __init__(self, budget: int | str | None = None, *, exact: bool = False) -> None:
+        self.exact = exact
+        self._used = 0
         self._free: dict[int, list[int]] = defaultdict(list)
+        self._given: deque[tuple[int, int]] = deque()
         self._lock = threading.RLock()
+        self._budget: int | None = None
         self.budget = budget
 
     @property
     def budget(self) -> int | None:
-        """Bytes; None for as much as the device has. May be set, also to a text as ``"8G"``: what is given out stays.
+        """Bytes; None for as much as the device has. May be set, also to a text as ``"8G"``: what is in use stays so.
 
         Raises :class:`ArgumentError` or :class:`ArgumentTypeError` for what is no number of bytes.
         """
@@ -56,87 +64,120 @@ class MemoryPool:
 
     @budget.setter
     def budget(self, value: int | str | None) -> None:
-        self._budget = None if value is None else parse_bytes(value)
-        if self._budget is not None and self.used + self.kept > self._budget:
-            self.trim()
+        with self._lock:
+            self._budget = None if value is None else parse_bytes(value)
+            self._settle()
+
+    @property
+    def used(self) -> int:
+        """Bytes given out."""
+        with self._lock:
+            self._settle()
+            return self._used
+
+    @property
+    def kept(self) -> int:
+        """Bytes free, but not given back to the driver."""
+        with self._lock:
+            self._settle()
+            return self._idle()
 
     def take(self, nbytes: int) -> tuple[int, int]:
         """An address and the bytes that are there, at least `nbytes`. Raises :class:`DeviceMemoryError`."""
-        size = _rounded(nbytes)
+        size = max(1, nbytes) if self.exact else _rounded(nbytes)
         with self._lock:
+            self._settle()
             if self._free[size]:
-                self.kept -= size
-                self.used += size
-                return self._free[size].pop(), size
-            if self.budget is not None and self.used + self.kept + size > self.budget:
-                self.trim()
-                if self.used + size > self.budget:
+                address = self._free[size].pop()
+                self._used += size
+                return address, size
+            if self._budget is not None and self._used + self._idle() + size > self._budget:
+                self._empty()
+                if self._used + size > self._budget:
                     raise DeviceMemoryError(
                         "the memory budget is spent",
-                        expected=f"at most {self.budget} bytes",
-                        found=f"{self.used} in use and {size} more asked for",
+                        expected=f"at most {self._budget} bytes",
+                        found=f"{self._used} in use and {size} more asked for",
                         hint="raise it (akx.memory_pool().budget or AKX_GPU_MEMORY), or free arrays",
                     )
             address = self._allocate(size)
-            self.used += size
+            self._used += size
             return address, size
 
     def give(self, address: int, size: int) -> None:
-        """Take back what :meth:`take` gave."""
-        with self._lock:
-            self.used -= size
-            self.kept += size
-            self._free[size].append(address)
+        """Take back what :meth:`take` gave; in any thread, and in the midst of anything."""
+        self._given.append((address, size))
 
     def trim(self) -> None:
         """Give everything that is free back to the driver."""
         with self._lock:
-            if not self.kept:
-                return
-            self._release()
+            self._settle()
+            self._empty()
 
-    def _release(self) -> None:
+    def _settle(self) -> None:
+        """Read the notes of :meth:`give`, and keep to the budget."""
+        while self._given:
+            address, size = self._given.popleft()
+            self._used -= size
+            self._free[size].append(address)
+        if self.exact or (self._budget is not None and self._used + self._idle() > self._budget):
+            self._empty()
+
+    def _idle(self) -> int:
+        return sum(size * len(addresses) for size, addresses in self._free.items())
+
+    def _empty(self) -> None:
+        """Give the driver what is free; an address that is on its way there is nowhere else any more."""
+        while self._free:
+            _, addresses = self._free.popitem()
+            while addresses:
+                self._release(addresses.pop())
+
+    def _release(self, address: int) -> None:
         with runtime().active() as live:
-            for addresses in self._free.values():
-                for address in addresses:
-                    live.driver.cuMemFree(live.driver.CUdeviceptr(address))
-            self._free.clear()
-            self.kept = 0
+            live.driver.cuMemFree(live.driver.CUdeviceptr(address))
 
     def _allocate(self, size: int) -> int:
         with runtime().active() as live:
             code, address = live.driver.cuMemAlloc(size)
-            if int(code) != 0 and self.kept:
-                self.trim()
+            if int(code) != 0 and self._idle():
+                self._empty()
                 code, address = live.driver.cuMemAlloc(size)
             if int(code) != 0:
+                name = str(getattr(code, "name", code))
+                if name != "CUDA_ERROR_OUT_OF_MEMORY":
+                    raise failed(code, "allocating memory of the device")
                 free = live.call("cuMemGetInfo")[0]
                 raise DeviceMemoryError(
-                    "the device is out of memory", expected=f"{size} bytes", found=f"{free} free ({code.name})"
+                    "the device is out of memory", expected=f"{size} bytes", found=f"{free} free ({name})"
                 )
             return int(address)
 
 
-@lru_cache(maxsize=1)
+@once
 def memory_pool() -> MemoryPool:
     """The pool that all of akx's arrays in device memory come from; CuPy and PyTorch have pools of their own.
 
     Its budget is that of the variable ``AKX_GPU_MEMORY`` at the first use (``"8G"``; see
-    :func:`akx.device.budget.parse_bytes`), without it what the device has; setting ``budget`` changes it.
+    :func:`akx.device.budget.parse_bytes`), without it what the device has; setting ``budget`` changes it. With the
+    variable ``AKX_GPU_POOL=off`` it is exact (see :class:`MemoryPool`).
 
     Raises
     ------
     ArgumentError
-        The variable is no number of bytes.
+        A variable is not what it can be.
 
     Examples
     --------
     >>> akx.memory_pool().budget = "8G"  # doctest: +SKIP
     >>> akx.memory_pool().trim()  # what is free, back to the driver: for others on this GPU
     """
+    kind = os.environ.get("AKX_GPU_POOL", "").strip().lower() or "on"
+    if kind not in ("on", "off"):
+        raise ArgumentError("AKX_GPU_POOL is wrong", expected="on or off", found=repr(kind), hint="unset it")
     text = os.environ.get("AKX_GPU_MEMORY", "").strip()
     try:
-        return MemoryPool(text or None)
+        return MemoryPool(text or None, exact=kind == "off")
     except ArgumentError as error:
         error.hint = "AKX_GPU_MEMORY is wrong: unset it, or give bytes"
         raise
@@ -363,9 +404,10 @@ def empty(shape: int | Sequence[int], dtype: DTypeLike) -> DeviceArray:
     """A device array with whatever was in the memory. Raises :class:`DeviceMemoryError`."""
     extents = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
     nbytes = prod(extents) * np.dtype(dtype).itemsize
-    address, size = memory_pool().take(nbytes)
+    pool = memory_pool()
+    address, size = pool.take(nbytes)
     array = DeviceArray(address, extents, dtype, None)
-    weakref.finalize(array, memory_pool().give, address, size).atexit = False
+    weakref.finalize(array, pool.give, address, size).atexit = False
     return array
 
 
@@ -386,7 +428,12 @@ def pinned(shape: int | Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
     extents = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
     nbytes = max(1, prod(extents) * np.dtype(dtype).itemsize)
     with runtime().active() as live:
-        address = int(live.call("cuMemHostAlloc", nbytes, 1, doing="pinning host memory"))  # 1: for every context
+        try:
+            address = int(live.call("cuMemHostAlloc", nbytes, 1, doing="pinning host memory"))  # 1: for every context
+        except DeviceMemoryError as error:
+            raise DeviceMemoryError(
+                "the host has no more memory that can be page-locked", expected=f"{nbytes} bytes", found=error.found
+            ) from error
     buffer = (ctypes.c_byte * nbytes).from_address(address)
     weakref.finalize(buffer, _unpin, address).atexit = False
     octets: NDArray[Any] = np.ctypeslib.as_array(buffer)

@@ -11,6 +11,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
+from akx.device.once import once
 from akx.errors import DeviceError, DeviceMemoryError, IllegalAddressError, LaunchError, MissingDependencyError
 
 __all__ = ["Runtime", "cuda_missing", "driver", "failed", "pycuda_driver", "runtime"]
@@ -133,7 +134,7 @@ class _Active:
             self._runtime.driver.cuCtxPopCurrent()
 
 
-@lru_cache(maxsize=1)
+@once
 def runtime() -> Runtime:
     """The runtime of the GPU that akx works on. Raises :class:`DeviceError` or :class:`MissingDependencyError`."""
     return Runtime(0)
