@@ -912,6 +912,8 @@ def _add_arrays(found: dict[Any, int], value: Any) -> None:
 def _start_block(x: Any, n: int) -> tuple[NDArray[Any], bool]:
     """The start vectors as an array (b, n), and whether x was a single vector."""
     array = np.asarray(x)
+    if array.dtype == object and hasattr(x, "__dlpack__"):  # an array of a library that NumPy knows nothing else of
+        array = np.from_dlpack(x)
     if array.dtype.kind in "biu":
         array = array.astype(np.float64)
     if array.dtype == np.float16:

@@ -87,6 +87,21 @@ def test_types_follow_scipy() -> None:
             np.testing.assert_allclose(V[:, 1], expected, rtol=1e-5)
 
 
+def test_arrays_that_speak_dlpack_alone() -> None:
+    class Tensor:
+        def __init__(self, values: Any) -> None:
+            self._values = values
+
+        def __dlpack__(self, **options: Any) -> Any:
+            return self._values.__dlpack__(**options)
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (1, 0)
+
+    A, x = grid(), np.random.default_rng(0).standard_normal((900, 2))
+    np.testing.assert_array_equal(akx.matrix_powers(A, Tensor(x), 2), akx.matrix_powers(A, x, 2))
+
+
 def test_out_is_filled_and_returned() -> None:
     A, x = grid(), np.random.default_rng(0).standard_normal(900)
     out = np.full((900, 4), np.nan, order="F")

@@ -188,6 +188,8 @@ def result_in(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], block: tup
     if not is_on_device(out):
         raise ArgumentError("out does not fit", expected="an array on the device, as x is", found=type(out).__name__)
     found = _read(out, "out")
+    if (getattr(out, "__cuda_array_interface__", None) or {"data": (0, False)})["data"][1]:
+        raise ArgumentError("out is read-only", hint="pass an array that can be written to")
     steps = tuple(dtype.itemsize * prod(shape[:axis]) for axis in range(len(shape)))
     if found.shape != shape or found.dtype != dtype:
         raise ArgumentError("out does not fit", expected=f"{shape} of {dtype}", found=f"{found.shape} of {found.dtype}")
