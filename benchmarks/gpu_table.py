@@ -73,17 +73,21 @@ def streams_table(document: Json) -> str:
 
 def search_text(found: Json) -> str:
     """What a search of the whole space found, beside the tuner."""
-    share, left = "all" if found["complete"] else f"{found['tried']:,}", sum(found["left_out"].values())
-    tuned, best, sampled = found["tuned"], found["best"], found.get("sampled", {})
-    schedules = " and ".join(f"`{name}`" for name in found["schedules"])
-    tried = found.get("tried_by", {})
-    drawn = "".join(f"; {tried.get(name, 0)} plans of `{name}`, drawn at random, are with them" for name in sampled)
+    tuned, best, sampled, tried = found["tuned"], found["best"], found["sampled"], found["tried_by"]
+    searched = [f"`{name}` ({tried.get(name, 0):,})" for name in found["schedules"]]
+    measured = sum(tried.get(name, 0) for name in found["schedules"])
+    listed = found["listed"] - sum(sampled.values())
+    left = ", ".join(f'{count:,} for "{reason}"' for reason, count in found["left_out"].items())
+    drawn = "".join(
+        f" Of {count} plans of `{name}` that were drawn at random {tried.get(name, 0)} were measured as well."
+        for name, count in sampled.items()
+    )
     return (
         f"`{found['matrix']}`, k = {found['k']}, default settings, an empty store of compiled code: `akx tune` took "
         f"{found['tuning_seconds']:.0f} s and {found['tuning_trials']} trials, and found `{tuned['plan']}`, "
-        f"{tuned['seconds'] * 1e6:.1f} us a call. A search measured {share} of the {found['listed']:,} plans of "
-        f"{schedules} that can be laid out and could win ({left:,} others cannot{drawn}); "
-        "the best of them in turns with "
+        f"{tuned['seconds'] * 1e6:.1f} us a call. A search measured {'all' if measured == listed else f'{measured:,}'} "
+        f"of the {listed:,} plans of {' and '.join(searched)} that can be laid out and could win; left out were {left}."
+        f"{drawn} The best in turns with "
         f"the tuned plan: `{best['plan']}`, {best['seconds'] * 1e6:.1f} us. The tuned plan takes {found['ratio']:.3f} "
         "times the best one's time."
     )

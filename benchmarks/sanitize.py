@@ -7,11 +7,11 @@
 
 memcheck finds accesses outside of what was allocated and misaligned ones, racecheck accesses to shared memory that
 nothing orders. The tests' results are compared with the reference as always: a test that fails fails this too. The file
-``benchmarks/results/sanitizer.json`` has device, versions and the hash of all CUDA sources, as the receipt of
-``make gpu-test`` has them, and for each tool the outcome of each test, processes watched and errors found. Everything
+``benchmarks/results/sanitizer.json`` has, for each tool, device, versions and the hash of all CUDA sources, as the
+receipt of ``make gpu-test`` has them, the tests in which it found nothing, and what it found in the last run. All of it
 takes ten times longer under memcheck, so that tests of large matrices are left out (small ones run the same kernels),
 and those that draw plans at random draw fewer. Under racecheck a launch takes a second, more than that where processes
-share the GPU: it watches tests of every kernel, in two value types, on matrices of fewer rows.
+share the GPU: it watches tests of every kernel, in one value type or two, on matrices of fewer rows.
 """
 
 from __future__ import annotations
@@ -50,10 +50,15 @@ _NO_DEVICE = 3
 _CHOSEN = {
     "memcheck": "not gallery and not partitions and not dense_blocks",
     "racecheck": "(test_start_vectors and (2- or 5-ghost)) or (every_plan_is_right and band and float64)"
+    " or (test_named_plan and float64) or (test_values_from and float64)"
     " or (clusters_are_right and (float64-2 or complex64-8)) or (gpu- and (float64 or complex64))"
     " or arrows-float32 or (test_m_of_the_gpu and 0.6-complex128) or transposed_on_the_gpu or not_finite",
 }
-_SETTINGS = {"memcheck": {"AKX_TEST_PLANS": "5"}, "racecheck": {"AKX_TEST_PLANS": "2", "AKX_TEST_ROWS": "1009"}}
+#: For a tool: memcheck sees the ends of arrays where each has memory of its own.
+_SETTINGS = {
+    "memcheck": {"AKX_TEST_PLANS": "5", "AKX_GPU_POOL": "off"},
+    "racecheck": {"AKX_TEST_PLANS": "2", "AKX_TEST_ROWS": "1009"},
+}
 _SHARE = 3  # tests in one process: all of its results are lost where time runs out
 
 
@@ -108,7 +113,10 @@ def _share(tool: str, tests: Sequence[str], end: float) -> tuple[int, str, dict[
 
 
 def run(tool: str, tests: Sequence[str], workers: int, seconds: float, known: Mapping[str, Any]) -> dict[str, Any]:
-    """The tests under one tool, `workers` shares of them at a time, but for those that a run before has `known`."""
+    """The tests under one tool, `workers` shares of them at a time, but for those that a run before found clean.
+
+    A share in which anything was found is told of in this run's ``errors`` and ``exit_code``, and is left for the next.
+    """
     begun, end = time.perf_counter(), time.monotonic() + seconds
     every = _collected(tests)
     outcomes = dict(known.get("tests", {}))
@@ -117,23 +125,28 @@ def run(tool: str, tests: Sequence[str], workers: int, seconds: float, known: Ma
     shares = [left[first::count] for first in range(count)]
     with ThreadPoolExecutor(workers) as pool:
         done = list(pool.map(lambda share: _share(tool, share, end), shares))
-    logs = [log for _, log, _ in done]
-    for log in logs:
+    for code, log, some in done:
         if found_in([log])["errors"]:
             print(log[:8000], file=sys.stderr)
-    for _, _, some in done:
-        outcomes |= some
-    found = found_in(logs)
+        elif code == 0:
+            outcomes |= some
+    found = found_in([log for _, log, _ in done])
     return {
         "tool": tool,
-        "exit_code": max([known.get("exit_code", 0), *(code for code, _, _ in done)], key=abs),
+        "settings": _SETTINGS[tool],
+        "exit_code": max((code for code, _, _ in done), key=abs, default=0),
+        "errors": found["errors"],
         "processes": known.get("processes", 0) + found["processes"],
-        "errors": known.get("errors", 0) + found["errors"],
         "seconds": round(known.get("seconds", 0.0) + time.perf_counter() - begun, 1),
         "outcomes": dict(Counter(outcomes.values())),
         "left": len(every) - len(outcomes),
         "tests": outcomes,
     }
+
+
+def _kept(file: Path) -> dict[str, dict[str, Any]]:
+    """By tool, what a file says."""
+    return {one["tool"]: one for one in json.loads(file.read_text())["tools"]} if file.is_file() else {}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -153,30 +166,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("sanitize: needs an NVIDIA GPU, and compute-sanitizer of the CUDA toolkit on the path", file=sys.stderr)
         return _NO_DEVICE
     output = options.output or _RESULT
-    stamp = gpu_receipt.stamp()
-    before = json.loads(output.read_text()) if options.resume and output.is_file() else {}
-    if before.get("cuda_sources") != stamp or before.get("device") != device:
-        before = {}
-    known = {one["tool"]: one for one in before.get("tools", [])}
-    document = {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": os.environ.get("AKX_COMMIT") or gpu_receipt.commit(),
-        "device": device,
-        "versions": gpu_receipt.versions(),
-        "cuda_sources": stamp,
-        "tools": [one for tool, one in known.items() if tool not in options.tools],
-    }
+    origin = {"device": device, "versions": gpu_receipt.versions(), "cuda_sources": gpu_receipt.stamp()}
     clean = True
     for tool in options.tools:
+        tests = ["tests/kernels", "-k", options.expression or _CHOSEN[tool]]
+        known = _kept(output).get(tool, {}) if options.resume else {}
+        if {key: known.get(key) for key in ("settings", *origin)} != {"settings": _SETTINGS[tool], **origin}:
+            known = {}  # of other sources, or seen in another way
         try:
-            tests = ["tests/kernels", "-k", options.expression or _CHOSEN[tool]]
-            found = run(tool, tests, options.workers, options.seconds, known.get(tool, {}))
+            found = run(tool, tests, options.workers, options.seconds, known)
         except (OSError, subprocess.SubprocessError, ParseError) as problem:
             print(f"sanitize: {tool}: {type(problem).__name__}: {problem}", file=sys.stderr)
             clean = False
             continue
-        document["tools"].append(found)
-        output.write_text(json.dumps(document, indent=1) + "\n")
+        date = datetime.now(UTC).isoformat(timespec="seconds")
+        found |= {"date": date, "commit": os.environ.get("AKX_COMMIT") or gpu_receipt.commit(), **origin}
+        every = _kept(output) | {tool: found}
+        output.write_text(json.dumps({"tools": list(every.values())}, indent=1) + "\n")
         print(f"{tool}: {found | {'tests': '...'}}", file=sys.stderr, flush=True)
         clean = clean and not (found["exit_code"] or found["errors"] or found["left"]) and found["processes"] >= 1
     return 0 if clean else 1

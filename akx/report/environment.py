@@ -75,7 +75,13 @@ def inspect_environment(db: Path | None = None) -> dict[str, list[Check]]:
         "python": [_python(), _akx()],
         "packages": [_required(name) for name in _REQUIRED],
         "optional": [_mkl(), *(_optional(module, *about) for module, about in _OPTIONAL.items())],
-        "gpu": [_driver(), *(_optional(module, *about) for module, about in _GPU.items()), *_gpu(), _backends()],
+        "gpu": [
+            _driver(),
+            *(_optional(module, *about) for module, about in _GPU.items()),
+            *_gpu(),
+            *_gpu_memory(),
+            _backends(),
+        ],
         "machine": list(_machine()),
         "caches": [_numba_cache()],
         "database": list(_database(db)),
@@ -177,6 +183,23 @@ def _gpu() -> Iterator[Check]:
         yield Check("cusparse", "missing", "for `akx bench`, to compare with", hint)
     else:
         yield Check("cusparse", "ok", cusparse_version() or "version unknown")
+
+
+def _gpu_memory() -> Iterator[Check]:
+    """What variables say about the GPU's memory, where they say anything."""
+    from akx.device.cuda.memory import memory_pool
+
+    given = [name for name in ("AKX_GPU_MEMORY", "AKX_GPU_POOL") if os.environ.get(name, "").strip()]
+    if not given:
+        return
+    try:
+        pool = memory_pool()
+    except AkxError as error:
+        found = f"{error.what}, expected {error.expected}, found {error.found}"
+        yield Check("gpu memory", "problem", found, error.hint or f"unset {' and '.join(given)}")
+        return
+    most = "all there is" if pool.budget is None else f"at most {size(pool.budget)}"
+    yield Check("gpu memory", "ok", f"{most}{', nothing kept for later' * pool.exact} (from {', '.join(given)})")
 
 
 def _machine() -> Iterator[Check]:

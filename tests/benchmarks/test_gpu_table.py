@@ -70,8 +70,10 @@ def test_the_figures_are_those_that_akx_is_held_to(document: dict[str, Any]) -> 
 
 def test_a_search_that_is_not_whole_says_so() -> None:
     found = json.loads(gpu_table.SEARCH.read_text())
-    assert "measured all of" in gpu_table.search_text({**found, "complete": True})
-    assert "measured 12 of" in gpu_table.search_text({**found, "complete": False, "tried": 12})
+    whole = {**found, "listed": 15, "sampled": {"ghost": 5}, "tried_by": {"resident": 10, "ghost": 2}}
+    assert "measured all of the 10 plans of `sweep` (0) and `resident` (10)" in gpu_table.search_text(whole)
+    assert "Of 5 plans of `ghost` that were drawn at random 2 were measured" in gpu_table.search_text(whole)
+    assert "measured 9 of the 10" in gpu_table.search_text({**whole, "tried_by": {"resident": 9, "ghost": 3}})
 
 
 def test_a_page_out_of_date_is_written(tmp_path: Path) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks import gpu_receipt, sanitize
+
+NODES = [f"tests/kernels/test_cuda.py::test_one[{i}]" for i in range(6)]
 
 
 def test_errors_of_all_processes_are_added_up() -> None:
@@ -27,29 +31,74 @@ def test_some_tests_are_not_written_down_as_all() -> None:
         sanitize.main(["-k", "stream"])
 
 
-def test_a_run_goes_on_where_the_last_was_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a fake for the tool: shares are taken until time is up, and the next run takes the others."""
-    nodes = [f"tests/kernels/test_cuda.py::test_one[{i}]" for i in range(6)]
+def fake(
+    monkeypatch: pytest.MonkeyPatch, share: Callable[[Sequence[str]], tuple[int, str, dict[str, str]]]
+) -> list[str]:
+    """Six tests and a share of them for a process; the names of those that were to be run."""
     calls: list[str] = []
 
-    def share(tool: str, tests: Sequence[str], end: float) -> tuple[int, str, dict[str, str]]:
+    def run(tool: str, tests: Sequence[str], end: float) -> tuple[int, str, dict[str, str]]:
         calls.extend(tests)
-        if len(calls) > 4 and end < 1e9:
-            return 0, "", {}
-        return 0, "RACECHECK SUMMARY: 0 hazards", {sanitize.name_of(node): "passed" for node in tests}
+        return share(tests)
 
-    monkeypatch.setattr(sanitize, "_collected", lambda tests: nodes)
-    monkeypatch.setattr(sanitize, "_share", share)
+    monkeypatch.setattr(sanitize, "_collected", lambda tests: NODES)
+    monkeypatch.setattr(sanitize, "_share", run)
     monkeypatch.setattr(sanitize, "_SHARE", 1)
+    return calls
+
+
+def clean(tests: Sequence[str]) -> tuple[int, str, dict[str, str]]:
+    return 0, "RACECHECK SUMMARY: 0 hazards", {sanitize.name_of(node): "passed" for node in tests}
+
+
+def test_a_run_goes_on_where_the_last_was_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = fake(monkeypatch, lambda tests: clean(tests) if tests[0] in NODES[:4] else (0, "", {}))
     first = sanitize.run("racecheck", [], 1, 60, {})
     assert (first["left"], first["processes"], first["outcomes"]) == (2, 4, {"passed": 4})
     calls.clear()
+    monkeypatch.setattr(sanitize, "_share", lambda tool, tests, end: calls.extend(tests) or clean(tests))
     second = sanitize.run("racecheck", [], 1, 60, first)
-    assert calls == nodes[4:]
+    assert calls == NODES[4:]
     assert (second["left"], second["processes"], second["errors"], second["exit_code"]) == (0, 6, 0, 0)
-    assert set(second["tests"]) == {sanitize.name_of(node) for node in nodes}
-    failed = sanitize.run("racecheck", [], 1, 60, first | {"exit_code": 1, "errors": 3})
-    assert (failed["exit_code"], failed["errors"]) == (1, 3)
+    assert set(second["tests"]) == {sanitize.name_of(node) for node in NODES}
+
+
+def test_what_was_found_is_told_and_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hazard(tests: Sequence[str]) -> tuple[int, str, dict[str, str]]:
+        code, log, outcomes = clean(tests)
+        if tests[0] == NODES[1]:
+            return code, log.replace("0 hazards", "2 hazards"), outcomes
+        return (1, log, dict.fromkeys(outcomes, "failure")) if tests[0] == NODES[3] else (code, log, outcomes)
+
+    calls = fake(monkeypatch, hazard)
+    found = sanitize.run("racecheck", [], 1, 60, {})
+    assert (found["errors"], found["exit_code"], found["left"]) == (2, 1, 2)
+    calls.clear()
+    monkeypatch.setattr(sanitize, "_share", lambda tool, tests, end: calls.extend(tests) or clean(tests))
+    again = sanitize.run("racecheck", [], 1, 60, found)
+    assert calls == [NODES[1], NODES[3]]
+    assert (again["errors"], again["exit_code"], again["left"]) == (0, 0, 0)
+
+
+def test_the_file_has_what_each_tool_saw_last(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    calls = fake(monkeypatch, clean)
+    monkeypatch.setattr(gpu_receipt, "device", lambda: {"name": "GPU"})
+    monkeypatch.setattr(sanitize.shutil, "which", lambda name: name)
+    output = tmp_path / "found.json"
+
+    def tools() -> dict[str, dict[str, Any]]:
+        return {one["tool"]: one for one in json.loads(output.read_text())["tools"]}
+
+    assert sanitize.main(["-o", str(output)]) == 0
+    assert list(tools()) == ["memcheck", "racecheck"]
+    assert sanitize.main(["--tools", "racecheck", "-o", str(output)]) == 0
+    assert len(calls) == 3 * len(NODES)
+    assert (tools()["memcheck"]["left"], tools()["racecheck"]["processes"]) == (0, 6)
+    assert sanitize.main(["--resume", "-o", str(output)]) == 0
+    assert len(calls) == 3 * len(NODES)
+    monkeypatch.setitem(sanitize._SETTINGS, "memcheck", {"AKX_TEST_PLANS": "9"})
+    assert sanitize.main(["--resume", "-o", str(output)]) == 0
+    assert len(calls) == 4 * len(NODES)  # seen in another way before
 
 
 def test_names_are_those_of_the_receipt() -> None:
@@ -63,14 +112,21 @@ def test_names_are_those_of_the_receipt() -> None:
 def test_the_last_run_was_clean() -> None:
     if not sanitize._RESULT.is_file():
         pytest.skip("compute-sanitizer has not been run")
-    found = json.loads(sanitize._RESULT.read_text())
-    assert {one["tool"] for one in found["tools"]} == set(sanitize.TOOLS)
-    for one in found["tools"]:
+    found = json.loads(sanitize._RESULT.read_text())["tools"]
+    assert {one["tool"] for one in found} == set(sanitize.TOOLS)
+    for one in found:
         assert (one["errors"], one["exit_code"]) == (0, 0)
         assert one["processes"] > 0
         assert set(one["outcomes"]) <= {"passed", "skipped"}
         assert one["outcomes"]["passed"] > 50
-        if one["left"]:
-            warnings.warn(f"{one['left']} tests have not been run under {one['tool']}", stacklevel=1)
-    if found["cuda_sources"] != gpu_receipt.stamp():
-        warnings.warn("the CUDA sources have changed since compute-sanitizer watched them", stacklevel=1)
+        stale = [
+            reason
+            for reason, holds in (
+                (f"{one['left']} of its tests were not run", one["left"]),
+                ("the CUDA sources have changed since", one["cuda_sources"] != gpu_receipt.stamp()),
+                ("it is run in another way now", one["settings"] != sanitize._SETTINGS[one["tool"]]),
+            )
+            if holds
+        ]
+        if stale:
+            warnings.warn(f"{one['tool']} is to be run again: {', and '.join(stale)}", stacklevel=1)

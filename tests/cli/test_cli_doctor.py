@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from akx.device.cuda.memory import memory_pool
 from akx.report import environment
 from cli.golden import check_shape
 from cli.running import Ran
@@ -56,3 +57,21 @@ def test_bad_threads_and_bad_database_are_problems(
     checks = _checks(ran.json)
     assert (ran.code, ran.json["problems"]) == (2, 2)
     assert checks["threads"]["state"] == checks["plans"]["state"] == "problem"
+
+
+def test_what_variables_say_about_the_memory_of_the_gpu(
+    akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_pool, "_made", [])
+    assert "gpu memory" not in _checks(akx("doctor", "--json").json)
+    monkeypatch.setenv("AKX_GPU_MEMORY", "8G")
+    monkeypatch.setenv("AKX_GPU_POOL", "off")
+    check = _checks(akx("doctor", "--json").json)["gpu memory"]
+    assert check["found"] == "at most 8 GiB, nothing kept for later (from AKX_GPU_MEMORY, AKX_GPU_POOL)"
+    monkeypatch.setattr(memory_pool, "_made", [])
+    monkeypatch.setenv("AKX_GPU_MEMORY", "nonsense")
+    ran = akx("doctor", "--json")
+    check = _checks(ran.json)["gpu memory"]
+    assert (ran.code, check["state"]) == (2, "problem")
+    assert "'nonsense'" in check["found"]
+    assert "unset it" in check["hint"]
