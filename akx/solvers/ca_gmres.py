@@ -42,6 +42,7 @@ from akx.solvers.chosen import tuned_or
 from akx.solvers.cycles import Cycles
 from akx.solvers.hessenberg import HessenbergQR
 from akx.solvers.orthogonalize import Block, condition_of_columns
+from akx.solvers.scaling import exponent_of, scaled
 from akx.solvers.system import Answer, System, make_system
 
 __all__ = ["ca_gmres"]
@@ -110,8 +111,9 @@ def ca_gmres(
         "ca_gmres", A, b, x0, rtol=rtol, atol=atol, M=M, callback=callback, threads=threads, db=db, backend=backend
     )
     cycles = Cycles(system, restart, maxiter, callback_type)
-    inner = system if right is None else replace(system, matrix=right.apply_to(system.matrix), _operators={})
+    inner, exponent = system, 0
     if right is not None:
+        inner, exponent = _inner(system, right)
         system.stats.notes.append("M made part of the matrix")
     most = _most_steps(s, plan, cycles.restart)
     if s == "auto" and plan is None:
@@ -127,7 +129,7 @@ def ca_gmres(
             cycles.tell(qr.residual)
         steps.end(qr)
         update = cycles.combination(steps.arnoldi, qr)
-        cycles.end(update if right is None else system.solution(right, update))
+        cycles.end(update if right is None else system.solution(right, update, exponent))
     return cycles.finish(return_stats)
 
 
@@ -312,6 +314,16 @@ def _most_steps(s: int | str, plan: Plan | None, restart: int) -> int:
         return next((few for few in range(_MOST, _FEWEST - 1, -1) if restart % few == 0), _MOST)
     count = check_count("s", s, auto=True)
     return count if plan is not None else min(count, restart)
+
+
+def _inner(system: System, right: Any) -> tuple[System, int]:
+    """The system with A M for its matrix, and the exponent of two by which R y is to be multiplied to be of its x."""
+    matrix = right.apply_to(system.given)
+    exponent = exponent_of(matrix.largest) if system.units else None
+    if exponent is None:
+        return replace(system, matrix=matrix, _operators={}), 0
+    matrix = matrix.with_values(scaled(matrix.data, -exponent))
+    return replace(system, matrix=matrix, _operators={}), system.units.matrix - exponent
 
 
 def _from_the_right(M: Any) -> Any:
