@@ -90,8 +90,9 @@ def ca_gmres(
         ``"pr_norm"`` (default) and ``"legacy"``: called after each pass over the matrix with the residual's norm over
         that of b; ``"x"``: called after each cycle with x.
     s : int or ``"auto"``
-        The most steps per pass, fewer where the basis is too ill-conditioned. ``"auto"``: as tuned for the matrix
-        (:func:`akx.solvers.tune_for`), else from 5 to 8, so that a cycle is a whole number of passes where possible.
+        The most steps per pass, fewer where the basis is too ill-conditioned, and no more than a cycle has, which is
+        `restart` or n; a note says so. ``"auto"``: as tuned for the matrix (:func:`akx.solvers.tune_for`), else from 5
+        to 8, so that a cycle is a whole number of passes where possible.
     basis : str
         ``"auto"`` (Newton), ``"newton"``, ``"chebyshev"`` or ``"monomial"``.
     plan : Plan, optional
@@ -117,7 +118,10 @@ def ca_gmres(
         system.stats.notes.append("M made part of the matrix")
     most = _most_steps(s, plan, cycles.restart)
     if s == "auto" and plan is None:
-        most = min(tuned_or(most, "ca_gmres", inner, basis), cycles.restart)
+        most = tuned_or(most, "ca_gmres", inner, basis)
+    if plan is None and most > cycles.restart:
+        system.stats.notes.append(f"s lowered from {most} to {cycles.restart}, the steps of a cycle")
+        most = cycles.restart
     steps = _Steps(inner, cycles, most, basis, plan)
     # Memory movement of s steps from row k, in words: A once or less than s times (the plan says), s n of V written;
     # by orthogonalisation (k + s) n twice read and s n written, half of that again where a second round is needed. Of a
@@ -312,8 +316,7 @@ def _most_steps(s: int | str, plan: Plan | None, restart: int) -> int:
         if restart <= _MOST:
             return restart
         return next((few for few in range(_MOST, _FEWEST - 1, -1) if restart % few == 0), _MOST)
-    count = check_count("s", s, auto=True)
-    return count if plan is not None else min(count, restart)
+    return check_count("s", s, auto=True)
 
 
 def _inner(system: System, right: Any) -> tuple[System, int]:
