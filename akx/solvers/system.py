@@ -374,12 +374,13 @@ def make_system(
         raise ArgumentTypeError("b is on the device", expected="an array of the host for backend='cpu'")
     backend = "cuda" if on_device else resolve_backend(backend)
     right, guess = _Given(b, "b"), None if x0 is None else _Given(x0, "x0")
-    if right.dtype.kind not in "biufc":
-        raise ArgumentTypeError("b is not numeric", found=str(right.dtype))
+    for one in (right, guess):
+        if one is not None and one.dtype.kind not in "biufc":
+            raise ArgumentTypeError(f"{one.name} is not numeric", found=str(one.dtype))
     if right.shape not in ((matrix.n,), (matrix.n, 1)):
         raise ArgumentError("b does not fit A", expected=f"({matrix.n},) or ({matrix.n}, 1)", found=str(right.shape))
-    if guess is not None and prod(guess.shape) != matrix.n:
-        raise ArgumentError("x0 does not fit A", expected=f"({matrix.n},)", found=str(guess.shape))
+    if guess is not None and guess.shape not in ((matrix.n,), (matrix.n, 1)):
+        raise ArgumentError("x0 does not fit A", expected=f"({matrix.n},) or ({matrix.n}, 1)", found=str(guess.shape))
     if callback is not None and not callable(callback):
         raise ArgumentTypeError("callback cannot be called", found=type(callback).__name__)
     for name, value in (("rtol", rtol), ("atol", atol)):
@@ -461,7 +462,7 @@ class _Given:
 
             self.v, self.shape, self.dtype = v, interchange.shape_of(v), interchange.dtype_of(v)
         else:
-            self.v = np.asarray(v)
+            self.v = _numbers(v, name)
             self.shape, self.dtype = self.v.shape, self.v.dtype
 
     def take(self, work: Any) -> tuple[Rows, int | None]:
@@ -491,6 +492,20 @@ class _Given:
         if exponent is None or is_extreme(exponent, work.dtype):  # rarely: zero, or beyond what squares can say
             exponent = exponent_of(held.get())
         return held, exponent
+
+
+def _numbers(v: Any, name: str) -> NDArray[Any]:
+    """The caller's vector as an array of what it holds; Python's own numbers in double precision, as wider ones."""
+    try:
+        found = np.asarray(v)
+        if found.dtype.kind == "O" and found.ndim:
+            found = found.astype(complex if any(isinstance(entry, complex) for entry in found.flat) else float)
+    except (TypeError, ValueError) as error:
+        raise ArgumentTypeError(f"{name} is no vector of numbers", found=str(error)) from error
+    if found.dtype in (np.longdouble, np.clongdouble):
+        with np.errstate(over="ignore"):
+            found = found.astype(complex if found.dtype.kind == "c" else float)
+    return found
 
 
 def _common(of_matrix: np.dtype[Any], b: _Given, x0: _Given | None, M: LinearOperator | None) -> np.dtype[Any]:
