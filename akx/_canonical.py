@@ -192,11 +192,16 @@ def trim(array: NDArray[Any], size: int) -> NDArray[Any]:
     return np.ascontiguousarray(first) if getattr(owner, "nbytes", 0) == first.nbytes else first.copy()
 
 
-def check_finite(indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any], source: np.dtype[Any]) -> None:
-    """Raise :class:`MatrixError` with the first place of a NaN or Inf; `source` is the type before conversion."""
+def check_finite(indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any], source: np.dtype[Any]) -> float:
+    """The largest magnitude of a real or imaginary part; `source` is the type before conversion.
+
+    Raises :class:`MatrixError` with the first place of a NaN or Inf.
+    """
+    parts = data.view(data.real.dtype) if data.dtype.kind == "c" else data
+    largest = np.maximum(parts.max(initial=0), -parts.min(initial=0))  # NaN where there is one
+    if np.isfinite(largest):
+        return float(largest)
     finite = np.isfinite(data)
-    if finite.all():
-        return
     first = int(np.argmin(finite))
     row = int(np.searchsorted(indptr, first, side="right")) - 1
     count = int(data.size - np.count_nonzero(finite))

@@ -115,8 +115,10 @@ class Matrix:
             csr.eliminate_zeros()
         indptr, indices = fit_index_type(csr.indptr, csr.indices)
         data = trim(csr.data, indices.size)
-        check_finite(indptr, indices, data, A.dtype)
-        return Matrix(indptr, indices, data, pattern_cache={})
+        largest = check_finite(indptr, indices, data, A.dtype)
+        matrix = Matrix(indptr, indices, data, pattern_cache={})
+        matrix.largest = largest
+        return matrix
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -159,6 +161,11 @@ class Matrix:
         return digest.hexdigest()
 
     @cached_property
+    def largest(self) -> float:
+        """The largest magnitude of an entry's real or imaginary part; found while entries are checked, at no cost."""
+        return check_finite(self.indptr, self.indices, self.data, self.dtype)
+
+    @cached_property
     def features(self) -> Features:
         """Structure features, computed on first use (compiles once per machine)."""
         return compute_features(self.indptr, self.indices, self.data)
@@ -187,8 +194,10 @@ class Matrix:
                 hint="give one value per entry, in the order of Matrix.data",
             )
         copy = np.array(values, dtype=target_dtype(values.dtype, None), order="C")
-        check_finite(self.indptr, self.indices, copy, values.dtype)
-        return Matrix(self.indptr, self.indices, copy, pattern_cache=self.pattern_cache)
+        largest = check_finite(self.indptr, self.indices, copy, values.dtype)
+        matrix = Matrix(self.indptr, self.indices, copy, pattern_cache=self.pattern_cache)
+        matrix.largest = largest
+        return matrix
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_restore, (self.indptr, self.indices, self.data))

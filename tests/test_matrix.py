@@ -591,3 +591,13 @@ class TestContentToken:
     def test_refuses_dense(self) -> None:
         with pytest.raises(MatrixError):
             content_token(np.eye(2))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128])
+def test_the_largest_magnitude(dtype: type) -> None:
+    data = np.array([3.0, -7.5, 0.25]).astype(dtype) * (1j if np.dtype(dtype).kind == "c" else 1)
+    matrix = Matrix.from_any(sp.csr_array(sp.diags_array(data)))
+    assert matrix.largest == 7.5
+    assert matrix.with_values(2 * matrix.data).largest == 15
+    assert Matrix(matrix.indptr, matrix.indices, matrix.data, pattern_cache={}).largest == 7.5
+    assert Matrix.from_any(sp.csr_array((3, 3))).largest == 0

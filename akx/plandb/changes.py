@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
-__all__ = ["count_change", "file_stamp", "generation"]
+__all__ = ["count_change", "file_stamp", "generation", "is_settled"]
 
 _CHANGES: Counter[Path] = Counter()
 _LOCK = threading.Lock()
+#: Nanoseconds within which two changes may have the same time: clocks of file systems are coarse, some of a second.
+_COARSE = 2_000_000_000
 
 
 def count_change(path: Path) -> None:
@@ -41,3 +44,9 @@ def _stamp(path: str | Path) -> tuple[int, ...]:
     except OSError:
         return ()
     return (status.st_ino, status.st_size, status.st_mtime_ns) if status.st_size else ()
+
+
+def is_settled(stamp: tuple[tuple[int, ...], ...]) -> bool:
+    """Whether the next change is sure to give another stamp: the last one was long enough ago, by our own clock."""
+    latest = time.time_ns() - _COARSE
+    return all(part[2] < latest for part in stamp if part)

@@ -1,7 +1,8 @@
 """The plan database: find a plan for a key, keep the winners of a search, and say why a plan is not used.
 
 lookup      the user's database, then the read-only layers, each with the exact key; else the nearest keys' differences
-cost        one indexed SELECT and one JSON parse, some tens of microseconds; no compiler is imported
+cost        one indexed SELECT and one JSON parse, some tens of microseconds, and more to open the file; a lookup that
+            was done before costs a look at the times and sizes of the file and its log. No compiler is imported
 history     one winning plan per key, replaced in one transaction; every trial of every search in `trials`
 """
 
@@ -17,7 +18,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from akx.errors import ArgumentError, DatabaseError, FileFormatError
-from akx.plandb.changes import count_change, file_stamp, generation
+from akx.plandb.changes import count_change, file_stamp, generation, is_settled
 from akx.plandb.files import PlanDatabaseWarning, check_place, database_path
 from akx.plandb.keys import FIELD_MEANINGS, PlanKey
 from akx.plandb.layers import PlanLayer, shipped_plans
@@ -35,6 +36,8 @@ _USER = "user"
 _NEIGHBOURS = 64
 #: Seconds a lookup waits for a lock before it goes on without the user's database.
 _LOOKUP_PATIENCE = 1.0
+#: Lookups that are remembered.
+_REMEMBERED = 256
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,7 @@ class PlanDatabase:
         self.path: Path = database_path(path)
         self._layers = None if layers is None else tuple(layers)
         self._store = Store(self.path, timeout)
+        self._remembered: dict[PlanKey, tuple[tuple[Any, ...], Lookup]] = {}
 
     def __repr__(self) -> str:
         return f"PlanDatabase({str(self.path)!r})"
@@ -129,7 +133,21 @@ class PlanDatabase:
         """The plan stored under exactly `key`, or what stands in the way.
 
         Never raises because of the database: one that cannot be read is reported by a :class:`PlanDatabaseWarning`.
+        The answer is remembered as long as neither this process nor another has changed the file.
         """
+        state = self.generation, *self.file_stamp()  # before the file is read: a change since is then seen
+        known = self._remembered.get(key)
+        if known is not None and known[0] == state:
+            return known[1]
+        found, is_sound = self._find(key)
+        if is_sound and is_settled(state[1:]):
+            if len(self._remembered) >= _REMEMBERED:
+                self._remembered.clear()
+            self._remembered[key] = state, found
+        return found
+
+    def _find(self, key: PlanKey) -> tuple[Lookup, bool]:
+        """:meth:`find` in the file, and whether all was well with it."""
 
         def query(connection: sqlite3.Connection) -> list[Row]:
             row = connection.execute(f"{SELECT} WHERE id = ?", (key.id,)).fetchone()
@@ -141,19 +159,22 @@ class PlanDatabase:
         try:
             rows = self._store.read(query, min(_LOOKUP_PATIENCE, self._store.timeout)) or []
         except DatabaseError as error:
-            warnings.warn(f"no plans of the user's are used: {error}", PlanDatabaseWarning, stacklevel=2)
-            rows = []
+            warnings.warn(f"no plans of the user's are used: {error}", PlanDatabaseWarning, stacklevel=3)
+            rows, is_sound = [], False
+        else:
+            is_sound = True
         neighbours = decode(rows)
+        is_sound = is_sound and len(neighbours) == len(rows)
         for record in neighbours:
             if record.key == key:
-                return Lookup(record, [], _USER)
+                return Lookup(record, [], _USER), is_sound
         for layer in self.layers:
             found = layer.get(key.id)
             if found is not None and found.key == key:
-                return Lookup(found, [], layer.name)
+                return Lookup(found, [], layer.name), is_sound
             neighbours += layer.with_fingerprint(key.fingerprint)
         mismatches = [(record, key.mismatch(record.key)) for record in neighbours]
-        return Lookup(None, sorted(mismatches, key=lambda pair: len(pair[1])))
+        return Lookup(None, sorted(mismatches, key=lambda pair: len(pair[1]))), is_sound
 
     def list(self) -> list[PlanRecord]:
         """The user's plans, by name of the matrix, k and id. Raises :class:`DatabaseError`."""

@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +97,7 @@ class PlanKey:
                     f"plan key field '{field.name}' is not a name", expected="a non-empty string", found=repr(value)
                 )
 
-    @property
+    @cached_property
     def id(self) -> str:
         """32 hexadecimal digits that stand for the whole key; also the id of the plan stored under it."""
         text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))

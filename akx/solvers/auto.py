@@ -104,7 +104,7 @@ def solve(
     if method != "auto":
         return _call(SOLVERS[method], method, A, b, x0, options, special, callback, return_stats)
     begin = time.perf_counter()
-    system = make_system("auto", A, b, x0, rtol=rtol, atol=atol, callback=callback, backend=backend)
+    system = make_system("auto", A, b, x0, rtol=rtol, atol=atol, callback=callback, backend=backend, scale=False)
     matrix, options["backend"] = system.matrix, system.work.backend
     families, why = families_for(matrix)
     if "cg" in families and getattr(M, "hermitian", True) is False:

@@ -285,11 +285,13 @@ def iterate(state: Recurrence, most: int, advance: Callable[[Recurrence, int], s
                     state.x[:] = system.x
                 if trouble:
                     return finish(_CODES[trouble], f"breakdown: {_WORDS[trouble]}")
+                least, target = map(system.units.norm, (best, system.target))
                 return finish(
                     max(1, state.steps),
-                    f"stagnated: a residual of {best:.1e} is what can be attained in {system.dtype}, "
-                    f"above the target of {system.target:.1e}",
+                    f"stagnated: a residual of {least:.1e} is what can be attained in {system.dtype}, "
+                    f"above the target of {target:.1e}",
                 )
+        true, said = map(system.units.norm, (true, said))
         why = _WORDS[trouble] if trouble else f"the true residual was {true:.2e} where the recurrence said {said:.2e}"
         stats.notes.append(f"step {state.steps}: begun again, as {why}")
         state.begin(seed=in_vain if trouble else 0)

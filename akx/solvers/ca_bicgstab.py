@@ -106,8 +106,8 @@ def ca_bicgstab(
     callback : callable, optional
         Called with x after each block of up to s steps.
     s : int or ``"auto"``
-        Most steps for each pass over the matrix, at least 1; its bases are of degree 2s. Lowered by itself where the
-        basis is too ill-conditioned; never more than 15. ``"auto"``: as tuned for the matrix, else 4.
+        Most steps for each pass over the matrix, 1 to 15; its bases are of degree 2s. Lowered by itself where the basis
+        is too ill-conditioned. ``"auto"``: as tuned for the matrix, else 4.
     basis : str
         ``"chebyshev"`` (and ``"auto"``), ``"newton"`` or ``"monomial"``.
     plan : Plan, optional
@@ -166,7 +166,7 @@ class _Blocks:
     room: NDArray[Any] | None = None
 
     def __post_init__(self) -> None:
-        self.most = self.s = min(self.most, _MOST)
+        self.s = self.most
         self.classic = min(2 * self.most, _RITZ)
         self.limit = _LIMIT / float(np.sqrt(np.finfo(self.state.system.dtype).eps))
         self.eps = float(np.finfo(self.state.system.dtype).eps)
@@ -271,7 +271,7 @@ def _check_s(s: Any, plan: Any) -> int:
         if plan is None:
             return _AUTO
         s = max(1, plan.k // 2)
-    count = check_count("s", s, auto=True)
+    count = check_count("s", s, most=_MOST, auto=True)
     if plan is not None and plan.k != 2 * count:
         raise PlanError(
             "plan is for another k", expected=f"k = 2 s = {2 * count}", found=f"k = {plan.k}", hint="tune again"

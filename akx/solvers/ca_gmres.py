@@ -42,6 +42,7 @@ from akx.solvers.chosen import tuned_or
 from akx.solvers.cycles import Cycles
 from akx.solvers.hessenberg import HessenbergQR
 from akx.solvers.orthogonalize import Block, condition_of_columns
+from akx.solvers.scaling import exponent_of, scaled
 from akx.solvers.system import Answer, System, make_system
 
 __all__ = ["ca_gmres"]
@@ -89,8 +90,9 @@ def ca_gmres(
         ``"pr_norm"`` (default) and ``"legacy"``: called after each pass over the matrix with the residual's norm over
         that of b; ``"x"``: called after each cycle with x.
     s : int or ``"auto"``
-        The most steps per pass, fewer where the basis is too ill-conditioned. ``"auto"``: as tuned for the matrix
-        (:func:`akx.solvers.tune_for`), else from 5 to 8, so that a cycle is a whole number of passes where possible.
+        The most steps per pass, fewer where the basis is too ill-conditioned, and no more than a cycle has, which is
+        `restart` or n; a note says so. ``"auto"``: as tuned for the matrix (:func:`akx.solvers.tune_for`), else from 5
+        to 8, so that a cycle is a whole number of passes where possible.
     basis : str
         ``"auto"`` (Newton), ``"newton"``, ``"chebyshev"`` or ``"monomial"``.
     plan : Plan, optional
@@ -110,12 +112,16 @@ def ca_gmres(
         "ca_gmres", A, b, x0, rtol=rtol, atol=atol, M=M, callback=callback, threads=threads, db=db, backend=backend
     )
     cycles = Cycles(system, restart, maxiter, callback_type)
-    inner = system if right is None else replace(system, matrix=right.apply_to(system.matrix), _operators={})
+    inner, exponent = system, 0
     if right is not None:
+        inner, exponent = _inner(system, right)
         system.stats.notes.append("M made part of the matrix")
     most = _most_steps(s, plan, cycles.restart)
     if s == "auto" and plan is None:
-        most = min(tuned_or(most, "ca_gmres", inner, basis), cycles.restart)
+        most = tuned_or(most, "ca_gmres", inner, basis)
+    if plan is None and most > cycles.restart:
+        system.stats.notes.append(f"s lowered from {most} to {cycles.restart}, the steps of a cycle")
+        most = cycles.restart
     steps = _Steps(inner, cycles, most, basis, plan)
     # Memory movement of s steps from row k, in words: A once or less than s times (the plan says), s n of V written;
     # by orthogonalisation (k + s) n twice read and s n written, half of that again where a second round is needed. Of a
@@ -127,7 +133,7 @@ def ca_gmres(
             cycles.tell(qr.residual)
         steps.end(qr)
         update = cycles.combination(steps.arnoldi, qr)
-        cycles.end(update if right is None else system.solution(right, update))
+        cycles.end(update if right is None else system.solution(right, update, exponent))
     return cycles.finish(return_stats)
 
 
@@ -310,8 +316,17 @@ def _most_steps(s: int | str, plan: Plan | None, restart: int) -> int:
         if restart <= _MOST:
             return restart
         return next((few for few in range(_MOST, _FEWEST - 1, -1) if restart % few == 0), _MOST)
-    count = check_count("s", s, auto=True)
-    return count if plan is not None else min(count, restart)
+    return check_count("s", s, auto=True)
+
+
+def _inner(system: System, right: Any) -> tuple[System, int]:
+    """The system with A M for its matrix, and the exponent of two by which R y is to be multiplied to be of its x."""
+    matrix = right.apply_to(system.given)
+    exponent = exponent_of(matrix.largest) if system.units else None
+    if exponent is None:
+        return replace(system, matrix=matrix, _operators={}), 0
+    matrix = matrix.with_values(scaled(matrix.data, -exponent))
+    return replace(system, matrix=matrix, _operators={}), system.units.matrix - exponent
 
 
 def _from_the_right(M: Any) -> Any:

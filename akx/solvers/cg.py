@@ -223,7 +223,8 @@ class Steps:
         first = self.system.stats.residuals[0]
         if self.norm * float(np.finfo(self.system.dtype).eps) <= max(first, self.system.target):
             return ""
-        return f"the residual has grown from {first:.1e} to {self.norm:.1e}: the matrix is singular, or not definite"
+        first, last = map(self.system.units.norm, (first, self.norm))
+        return f"the residual has grown from {first:.1e} to {last:.1e}: the matrix is singular, or not definite"
 
     def _take_gamma(self, row: int) -> str:
         """gamma = <r, u>, u being that row."""

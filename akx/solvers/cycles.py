@@ -94,7 +94,7 @@ class Cycles:
         if not (np.isfinite(self.norm) and self.norm <= self._best):  # a cycle only adds to it by rounding errors
             if self.done == 0:
                 return self._stop(-1, "the residual of x0 is not finite")
-            system.x, lost = self._before, self.norm
+            system.x, lost = self._before, system.units.norm(self.norm)
             self.norm = system.residual(system.x, r)
             stats.notes.append(f"cycle {self.done} raised the residual to {lost:.3g}: x taken back")
         self._idle = self._idle + 1 if self.norm >= (1 - self._least_progress) * self._best else 0

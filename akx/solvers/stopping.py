@@ -33,7 +33,8 @@ class Claims:
             return True
         self._futile = self._futile + 1 if not self.true <= _PROGRESS * self._last else 0
         self._last = min(self._last, self.true)
-        self._system.stats.notes.append(f"residual replaced: {self.true:.2e}, where the recurrence had {claimed:.2e}")
+        true, claimed = map(self._system.units.norm, (self.true, claimed))
+        self._system.stats.notes.append(f"residual replaced: {true:.2e}, where the recurrence had {claimed:.2e}")
         return False
 
     @property
@@ -43,4 +44,5 @@ class Claims:
 
     def reason(self) -> str:
         """For a solver that gives up, in words."""
-        return f"stagnation: the true residual stays at {self.true:.2e}, the accuracy that can be attained"
+        true = self._system.units.norm(self.true)
+        return f"stagnation: the true residual stays at {true:.2e}, the accuracy that can be attained"

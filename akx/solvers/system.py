@@ -7,6 +7,9 @@ is (n,) in any case), and the common type of A, b, x0 and a complex M. A zero ri
 Vectors of a solver are rows: an array W of shape (m, n), C-contiguous, holds m vectors, each contiguous; so does what
 :class:`akx.MatrixPowers` fills. They are NumPy arrays, or arrays of the GPU: solvers take rows of them, copy by
 assigning rows, and leave all arithmetic to :attr:`System.work`, the vector work of the backend.
+
+A system of extreme scale is solved in :attr:`System.units` of its own (:mod:`akx.solvers.scaling`): all that a solver
+sees is in these, all that the caller gets in the caller's.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -28,6 +32,7 @@ from akx.kernels.cpu.vectors import VectorWork
 from akx.matrix import Matrix
 from akx.operator import MatrixPowers
 from akx.plan import Plan
+from akx.solvers.scaling import Units, exponent_of, is_extreme, norm_of, scaled, units_of
 from akx.solvers.stats import SolveStats
 from akx.tuner.space import resolve_backend
 
@@ -35,6 +40,9 @@ __all__ = ["Answer", "Rows", "System", "make_system", "make_work"]
 
 #: Vectors as rows: a NumPy array, or a DeviceArray.
 Rows = Any
+
+#: The caller's own units.
+_PLAIN = Units()
 
 #: What a solver returns: x and info, and the record of the solve where it was asked for.
 Answer = tuple[Any, int] | tuple[Any, int, SolveStats]
@@ -47,6 +55,8 @@ class System:
     Attributes
     ----------
     matrix : Matrix
+        A, in `dtype` and `units`.
+    given : Matrix
         A, in `dtype`.
     work : VectorWork or CudaVectorWork
         What is done with vectors, where they are; its `backend` is ``"cpu"`` or ``"cuda"``.
@@ -55,7 +65,7 @@ class System:
     M : LinearOperator or None
         The preconditioner, an approximation of A^-1.
     target : float
-        The residual's norm to be reached: max(rtol ||b||, atol).
+        The residual's norm to be reached: max(rtol ||b||, atol), in `units`.
     zero_guess : bool
         Whether x is zero, so that b is its residual.
     shape : tuple of int
@@ -63,6 +73,9 @@ class System:
     like : array, optional
         The caller's array on the GPU, of whose kind x is to be.
     stats : SolveStats
+        In `units` but for its notes, until :meth:`finish`.
+    units : Units
+        What is extreme is worked on in these; false where nothing is.
     begun : float
         When the system was made, on :func:`time.perf_counter`.
     """
@@ -83,7 +96,10 @@ class System:
     _operators: dict[tuple[int, str], MatrixPowers] = field(default_factory=dict)
     begun: float = field(default_factory=time.perf_counter)
     like: Any = None
+    given: Any = None
+    units: Units = _PLAIN
     _pair: Rows | None = None
+    _of_M: int | None = None
 
     @property
     def n(self) -> int:
@@ -173,24 +189,36 @@ class System:
         if self.M is None:
             return r
         with self.stats.phase("precondition"):
-            if self.on_device and hasattr(self.M, "apply"):
+            if self.on_device and hasattr(self.M, "apply") and not self.units:
                 out = self.rows(1)[0]
                 self.M.apply(r, out)
                 return out
-            found = np.ascontiguousarray(self.M.matvec(self.work.to_host(r)), dtype=self.dtype).reshape(-1)
+            host = self.work.to_host(r)
+            found = np.asarray(self.M.matvec(host)).reshape(-1)
+            if self.units:
+                found = self._in_scale(found, host)
+            found = np.ascontiguousarray(found, dtype=self.dtype)
         return self.work.from_host(found)
 
-    def solution(self, M: Any, y: Rows) -> Rows:
-        """R y of a preconditioner that is part of the matrix, a new array."""
+    def _in_scale(self, found: NDArray[Any], r: NDArray[Any]) -> NDArray[Any]:
+        """M r, of the caller's scale, in one where the first M r is as large as r."""
+        if self._of_M is None:
+            sizes = exponent_of(found), exponent_of(r)
+            self._of_M = 0 if None in sizes or not np.isfinite(found).all() else sizes[0] - sizes[1]  # type: ignore[operator]
+        return scaled(found, -self._of_M)
+
+    def solution(self, M: Any, y: Rows, exponent: int = 0) -> Rows:
+        """R y of a preconditioner that is part of the matrix, times 2^exponent, a new array."""
         with self.stats.phase("precondition"):
             found = np.ascontiguousarray(M.solution(self.work.to_host(y)), dtype=self.dtype)
+            found = scaled(found, exponent) if exponent else found
         return self.work.from_host(found)
 
     def residual(self, x: Rows, out: Rows) -> float:
-        """out = b - A x, by a product that is counted; its norm."""
+        """out = b - A x, by a product that is counted; its norm, which is right for entries of any size."""
         self.product(x, out)
-        with self.stats.phase("vectors"):
-            return float(self.work.remain(self.b, out))
+        with self.stats.phase("vectors"), np.errstate(over="ignore"):
+            return _checked_norm(self.work, float(self.work.remain(self.b, out)), out)
 
     def step_queue(self, V: Rows) -> Any:
         """Steps of conjugate gradients on V = [p, w, r, x], queued ahead of the host."""
@@ -229,10 +257,20 @@ class System:
             self.callback(self._answer(x if self.on_device else x.copy(), (self.n,)))
 
     def answer(self, x: Rows) -> Any:
-        """x in the shape and the kind of b."""
+        """x in the shape, the kind and the units of b."""
         return self._answer(x, self.shape)
 
+    def _representable(self, x: Rows) -> Rows:
+        """x as the caller will have it, with digits cut off where it is tiny there; zero where it is too large."""
+        exponent = self.units.solution
+        if not exponent:
+            return x
+        host = scaled(scaled(self.work.to_host(x), exponent), -exponent)
+        return self.work.from_host(host if np.isfinite(host).all() else np.zeros_like(host))
+
     def _answer(self, x: Rows, shape: tuple[int, ...]) -> Any:
+        if self.units.solution:
+            x = self.work.from_host(scaled(self.work.to_host(x), self.units.solution))
         if not self.on_device:
             return x.reshape(shape)
         if self.like is None:
@@ -255,18 +293,22 @@ class System:
         reason : str
             In words.
         """
-        stats = self.stats
+        stats, units = self.stats, self.units
+        x = self._representable(x)
         stats.residual = self.residual(x, self.rows(1)[0])
         first = stats.residuals[0] if stats.residuals else self.norm_b
         if not stats.residual <= max(first, self.target) * float(np.finfo(self.dtype).eps) ** -0.5:
-            stats.notes.append(f"x had blown up to a residual of {stats.residual:.1e}, and was not taken")
-            x = self.x
+            blown = units.norm(stats.residual)
+            stats.notes.append(f"x had blown up to a residual of {blown:.1e}, and was not taken")
+            x = self._representable(self.x)
             stats.residual = self.residual(x, self.rows(1)[0])
-        stats.residuals.append(stats.residual)
-        stats.target, stats.iterations = self.target, iterations
-        stats.converged = bool(stats.residual <= self.target)
+        stats.converged, stats.iterations = bool(stats.residual <= self.target), iterations
         if info == 0 and not stats.converged:
-            raise AssertionError(f"{stats.method} took an unconverged answer for a converged one")  # a defect of ours
+            if not units.solution:  # a defect of ours
+                raise AssertionError(f"{stats.method} took an unconverged answer for a converged one")
+            info, reason = max(1, iterations), f"x cannot be represented in {self.dtype} to the accuracy asked for"
+        stats.residual = units.norm(stats.residual)
+        stats.residuals = [*map(units.norm, stats.residuals), stats.residual]
         if stats.converged:
             info = 0
         stats.reason = reason
@@ -288,6 +330,7 @@ def make_system(
     threads: int | None = None,
     db: Any = None,
     backend: str = "auto",
+    scale: bool = True,
 ) -> System:
     """Check the arguments that all solvers share.
 
@@ -309,10 +352,13 @@ def make_system(
         As for :class:`akx.MatrixPowers`.
     backend : str
         ``"cpu"``, ``"cuda"``, or ``"auto"``: where b is.
+    scale : bool
+        Whether a system of extreme scale is to be worked on in other units than the caller's.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError, MatrixError
+        Also where the norm of b is beyond the range of double precision.
     DeviceError, MissingDependencyError
         Where there is no GPU, and one is asked for.
     """
@@ -328,12 +374,13 @@ def make_system(
         raise ArgumentTypeError("b is on the device", expected="an array of the host for backend='cpu'")
     backend = "cuda" if on_device else resolve_backend(backend)
     right, guess = _Given(b, "b"), None if x0 is None else _Given(x0, "x0")
-    if right.dtype.kind not in "biufc":
-        raise ArgumentTypeError("b is not numeric", found=str(right.dtype))
+    for one in (right, guess):
+        if one is not None and one.dtype.kind not in "biufc":
+            raise ArgumentTypeError(f"{one.name} is not numeric", found=str(one.dtype))
     if right.shape not in ((matrix.n,), (matrix.n, 1)):
         raise ArgumentError("b does not fit A", expected=f"({matrix.n},) or ({matrix.n}, 1)", found=str(right.shape))
-    if guess is not None and prod(guess.shape) != matrix.n:
-        raise ArgumentError("x0 does not fit A", expected=f"({matrix.n},)", found=str(guess.shape))
+    if guess is not None and guess.shape not in ((matrix.n,), (matrix.n, 1)):
+        raise ArgumentError("x0 does not fit A", expected=f"({matrix.n},) or ({matrix.n}, 1)", found=str(guess.shape))
     if callback is not None and not callable(callback):
         raise ArgumentTypeError("callback cannot be called", found=type(callback).__name__)
     for name, value in (("rtol", rtol), ("atol", atol)):
@@ -346,19 +393,53 @@ def make_system(
     if dtype != matrix.dtype:
         matrix = matrix.with_values(matrix.data.astype(dtype))
     work = make_work(backend, dtype, matrix.n, threads)
-    held_b, norm = right.take(work)
-    held_x, size = (work.rows(1, matrix.n)[0], 0.0) if guess is None else guess.take(work)
-    if guess is None:
+    (held_b, of_b), (held_x, of_x) = right.take(work), (None, None) if guess is None else guess.take(work)
+    units = units_of(exponent_of(matrix.largest), of_b, of_x, dtype) if scale else _PLAIN
+    given = matrix
+    if units.matrix:
+        matrix = matrix.with_values(scaled(matrix.data, -units.matrix))
+    norm = _norm(work, held_b)  # of the caller's b, then of ours
+    if not np.isfinite(norm):
+        raise ArgumentError("the norm of b is too large for a number", found=f"{norm}", hint="scale b, and x with it")
+    target = max(float(rtol) * norm, float(atol))
+    held_b = _scaled_in(work, held_b, -units.rhs)
+    if held_x is None:
+        held_x = work.rows(1, matrix.n)[0]
         held_x[:] = 0
-    if not np.isfinite(norm) or norm < 0:
-        raise ArgumentError(
-            "the norm of b cannot be represented", found=f"{abs(norm)} in {dtype}", hint="scale b, and x with it"
-        )
-    stats = SolveStats(method=method, target=max(float(rtol) * norm, float(atol)))
+    held_x = _scaled_in(work, held_x, 0 if of_x is None else -units.solution)
+    own = norm if not units.rhs else _norm(work, held_b)
+    stats = SolveStats(method=method, target=target)
     like = b if on_device else None
-    system = System(matrix, work, held_b, held_x, inverse, norm, stats.target, size == 0, right.shape, stats)
+    aim = target if not units.rhs else max(float(rtol) * own, units.own(float(atol)))
+    system = System(matrix, work, held_b, held_x, inverse, own, aim, of_x is None, right.shape, stats)
     system.callback, system.threads, system.db, system.like = callback, threads, db, like
+    system.given, system.units = given, units
+    if units:
+        stats.notes.append(units.note())
     return system
+
+
+def _scaled_in(work: Any, v: Rows, exponent: int) -> Rows:
+    """2^exponent v, where v is."""
+    return v if exponent == 0 else work.from_host(scaled(work.to_host(v), exponent))
+
+
+def _norm(work: Any, v: Rows) -> float:
+    with np.errstate(over="ignore"):
+        return _checked_norm(work, float(work.norm(v)), v)
+
+
+def _checked_norm(work: Any, norm: float, v: Rows) -> float:
+    """The norm of v: the one found as the root of a sum of squares, or a scaled one where these are extreme."""
+    low, high = _sound(work.dtype)
+    return norm if low <= norm <= high else norm_of(work.to_host(v))
+
+
+@lru_cache(maxsize=8)
+def _sound(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """Norms whose squares have all their digits."""
+    facts = np.finfo(dtype)
+    return float(np.sqrt(float(facts.tiny)) / float(facts.eps)), float(np.sqrt(float(facts.max)))
 
 
 def make_work(backend: str, dtype: np.dtype[Any], n: int, threads: int | None) -> Any:
@@ -381,11 +462,11 @@ class _Given:
 
             self.v, self.shape, self.dtype = v, interchange.shape_of(v), interchange.dtype_of(v)
         else:
-            self.v = np.asarray(v)
+            self.v = _numbers(v, name)
             self.shape, self.dtype = self.v.shape, self.v.dtype
 
-    def take(self, work: Any) -> tuple[Rows, float]:
-        """A copy (n,) where the vectors are, and its norm: negative where it is zero though the vector is not.
+    def take(self, work: Any) -> tuple[Rows, int | None]:
+        """A copy (n,) where the vectors are, and the exponent of its largest entry, about, None where it is zero.
 
         Raises
         ------
@@ -393,12 +474,11 @@ class _Given:
             Where an entry is not finite.
         """
         if not self.on_device:
-            host = np.array(self.v.reshape(-1), dtype=work.dtype)
-            if not np.isfinite(host).all():
-                raise ArgumentError(f"{self.name} is not finite", expected="no NaN or Inf")
-            held = work.from_host(host)
             with np.errstate(over="ignore"):
-                return held, _signed(work.norm(held), host)
+                host = np.array(self.v.reshape(-1), dtype=work.dtype)
+            if not np.isfinite(host).all():
+                raise ArgumentError(f"{self.name} is not finite", expected="no NaN or Inf", found=f"in {work.dtype}")
+            return work.from_host(host), exponent_of(host)
         from akx.device.cuda import interchange
         from akx.kernels.cuda.values import all_finite
 
@@ -408,12 +488,24 @@ class _Given:
         norm = float(work.norm(held))
         if not np.isfinite(norm) and not all_finite(held):
             raise ArgumentError(f"{self.name} is not finite", expected="no NaN or Inf")
-        return held, norm if norm > 0 else _signed(norm, held.get())
+        exponent = exponent_of(norm) if np.isfinite(norm) else None
+        if exponent is None or is_extreme(exponent, work.dtype):  # rarely: zero, or beyond what squares can say
+            exponent = exponent_of(held.get())
+        return held, exponent
 
 
-def _signed(norm: float, v: NDArray[Any]) -> float:
-    """The norm; a negative number for one that is zero by underflow."""
-    return -float(np.finfo(float).tiny) if norm == 0.0 and v.any() else norm
+def _numbers(v: Any, name: str) -> NDArray[Any]:
+    """The caller's vector as an array of what it holds; Python's own numbers in double precision, as wider ones."""
+    try:
+        found = np.asarray(v)
+        if found.dtype.kind == "O" and found.ndim:
+            found = found.astype(complex if any(isinstance(entry, complex) for entry in found.flat) else float)
+    except (TypeError, ValueError) as error:
+        raise ArgumentTypeError(f"{name} is no vector of numbers", found=str(error)) from error
+    if found.dtype in (np.longdouble, np.clongdouble):
+        with np.errstate(over="ignore"):
+            found = found.astype(complex if found.dtype.kind == "c" else float)
+    return found
 
 
 def _common(of_matrix: np.dtype[Any], b: _Given, x0: _Given | None, M: LinearOperator | None) -> np.dtype[Any]:

@@ -6,15 +6,19 @@ import os
 import pickle
 import sqlite3
 import statistics
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from akx.errors import ArgumentError, DatabaseError
 from akx.plandb import PlanDatabase, PlanDatabaseWarning, TrialRecord, database_path, database_status, default_database
+from akx.plandb.store import Store
 
 from .samples import make_key, make_plan, make_record
 
@@ -268,3 +272,83 @@ def test_status(database: PlanDatabase, path: Path) -> None:
         repaired = database_status(broken)
     assert repaired.problems == ()
     assert len(repaired.set_aside) == 1
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """A path for each time that a file is read."""
+    found: list[Path] = []
+    read = Store.read
+
+    def counted(self: Store, *given: Any) -> Any:
+        found.append(self.path)
+        return read(self, *given)
+
+    monkeypatch.setattr(Store, "read", counted)
+    return found
+
+
+def age(path: Path) -> None:
+    """Let the last change of the file and its log be an hour ago."""
+    for place in (path, Path(f"{path}-wal")):
+        if place.exists():
+            os.utime(place, (time.time() - 3600,) * 2)
+
+
+def test_a_lookup_that_was_done_is_not_done_again(database: PlanDatabase, path: Path, reads: list[Path]) -> None:
+    assert database.find(make_key()) == database.find(make_key())  # no file
+    assert len(reads) == 1
+    database.put(make_record())
+    database.close()
+    age(path)
+    reads.clear()
+    first = database.find(make_key())
+    assert first.record == make_record(created=first.record.created)
+    assert database.find(make_key(1)).record is None
+    for _ in range(3):
+        assert database.find(make_key()) is first
+        assert database.find(make_key(1)).record is None
+        database.close()
+    assert len(reads) == 2
+
+
+def test_a_change_by_this_process_is_seen_at_once(database: PlanDatabase, path: Path) -> None:
+    for seconds in (1e-3, 2e-3, 3e-3):
+        with PlanDatabase(path, layers=()) as other:
+            other.put(make_record(seconds=seconds))
+        age(path)
+        assert database.find(make_key()).record.seconds == seconds  # type: ignore[union-attr]
+    database.remove(make_record().id)
+    age(path)
+    assert database.find(make_key()).record is None
+
+
+def test_a_change_by_another_process_is_seen_at_once(database: PlanDatabase, path: Path) -> None:
+    database.put(make_record(seconds=1.0))
+    database.close()
+    age(path)
+    for seconds in (0.5, 0.25):
+        before = database.find(make_key()).record
+        assert database.find(make_key()).record is before  # remembered
+        database.close()
+        change = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute(sys.argv[2]); c.commit()"
+        subprocess.run([sys.executable, "-c", change, path, f"UPDATE plans SET seconds = {seconds}"], check=True)
+        age(path)
+        os.utime(path, (time.time() - 1800 - seconds,) * 2)
+        assert database.find(make_key()).record.seconds == seconds  # type: ignore[union-attr]
+
+
+def test_what_has_just_changed_is_looked_at_again(database: PlanDatabase, reads: list[Path]) -> None:
+    database.put(make_record())  # the next change may have the same time, and leave the file as long
+    for _ in range(3):
+        database.find(make_key())
+    assert len(reads) == 3
+
+
+def test_what_cannot_be_read_is_not_remembered(database: PlanDatabase, path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"no database at all, but long enough to be looked at")
+    age(path)
+    for _ in range(2):
+        with pytest.warns(PlanDatabaseWarning, match="no plans of the user's"):
+            database.find(make_key())

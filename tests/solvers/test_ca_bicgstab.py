@@ -119,7 +119,9 @@ def test_plans() -> None:
     assert set(stats.s) == {3}
     with pytest.raises(PlanError, match="2 s"):
         ca_bicgstab(A, b, s=4, plan=plan)
-    _, info, stats = ca_bicgstab(A, b, rtol=1e-10, s=99, return_stats=True)
+    with pytest.raises(ArgumentError, match=r"s is out of range[\s\S]*1 \.\. 15"):
+        ca_bicgstab(A, b, s=16)
+    _, info, stats = ca_bicgstab(A, b, rtol=1e-10, s=15, return_stats=True)
     assert info == 0
     assert max(stats.s, default=0) <= 15
     with pytest.raises(ArgumentError, match="s is out of range"):

@@ -143,3 +143,22 @@ def test_a_long_way_by_gmres() -> None:
         assert relative(A, x, b) <= 1e-8
         host = SOLVERS["ca_gmres"](A, b, rtol=1e-8, restart=30, return_stats=True, **options)[2]
         assert stats.iterations <= 1.2 * host.iterations + 30
+
+
+@pytest.mark.parametrize(("of_A", "of_b"), [(-700, 0), (0, -600), (500, 500)])
+def test_extreme_scales(name: str, of_A: int, of_b: int) -> None:
+    A, b = fitting(name, 80), rhs(80)
+    large = A.copy()
+    large.data = np.ldexp(A.data, of_A)
+    seen: list[Any] = []
+    x, info, stats = solve(name, large, np.ldexp(b, of_b), rtol=1e-8, callback=seen.append)
+    assert info == 0
+    assert relative(A, np.ldexp(x, of_A - of_b), b) <= 1.01e-8
+    assert stats.residual <= stats.target == pytest.approx(1e-8 * np.linalg.norm(b) * 2.0**of_b)
+    if not name.endswith("gmres"):
+        np.testing.assert_allclose(seen[-1], x, rtol=1e-3, atol=1e-3 * np.abs(x).max())
+    M = sp.csr_array(sp.diags_array(1 / large.diagonal()))
+    if not name.startswith("ca_"):
+        x, info, _ = solve(name, large, np.ldexp(b, of_b), rtol=1e-8, M=M)
+        assert info == 0
+        assert relative(A, np.ldexp(x, of_A - of_b), b) <= 1.01e-8

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import scipy.sparse.linalg as sla
+from solvers.systems import nonsymmetric, rhs
 
 from akx.basis import newton
 from akx.errors import ArgumentError, PlanError
@@ -424,3 +425,12 @@ def test_columns_of_the_small_problem() -> None:
     assert dependent.append(np.array([0.0, 1.0])) == 1.0
     assert dependent.append(np.array([0.0, 0.0, 0.0])) == 1.0
     assert np.isfinite(dependent.solve()).all()
+
+
+@pytest.mark.parametrize(("n", "restart", "s", "most"), [(300, 6, 10, 6), (300, 10, 10, 10), (9, None, 12, 9)])
+def test_more_steps_per_pass_than_a_cycle_has_are_lowered_with_a_note(n: int, restart: Any, s: int, most: int) -> None:
+    A, b = nonsymmetric(n), rhs(n)
+    _, info, stats = ca_gmres(A, b, rtol=1e-8, restart=restart, s=s, return_stats=True)
+    assert info == 0
+    assert max(stats.s, default=0) <= most
+    assert (f"s lowered from {s} to {most}, the steps of a cycle" in stats.notes) == (s > most)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from scipy.sparse.linalg import LinearOperator, bicgstab, cg, gmres
 import akx
 from akx.device.cuda.facts import cuda_missing
 from akx.errors import ArgumentError, BudgetError, DeviceError, MatrixError, MissingDependencyError
-from akx.solvers.preconditioners import chebyshev, jacobi, solve_folded, spai
+from akx.solvers.preconditioners import chebyshev, jacobi, product, solve_folded, spai
 from akx.solvers.stats import SolveStats
 
 DTYPES = (np.float32, np.float64, np.complex64, np.complex128)
@@ -434,3 +436,78 @@ def test_a_complex_preconditioner_of_a_real_system() -> None:
     assert info == 0
     assert x.dtype == np.complex128
     np.testing.assert_allclose(A @ x, np.ones(36), atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [jacobi, chebyshev, spai])
+def test_two_threads_may_apply_one_at_once(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    A = laplacian(30)
+    M = make(A)
+    vectors = np.random.default_rng(0).standard_normal((2, A.shape[0]))
+    alone = [M.matvec(v) for v in vectors]
+    both = threading.Barrier(2)
+    powers = akx.MatrixPowers.__call__
+
+    def together(self: Any, *given: Any, **named: Any) -> Any:
+        found = powers(self, *given, **named)
+        both.wait(10)  # neither goes on before both have made their powers
+        return found
+
+    monkeypatch.setattr(akx.MatrixPowers, "__call__", together)
+
+    def apply(v: Any) -> list[Any]:
+        both.wait(10)
+        return [M.matvec(v) for _ in range(20)]
+
+    with ThreadPoolExecutor(2) as pool:
+        for rounds, one in zip(pool.map(apply, vectors), alone, strict=True):
+            for found in rounds:
+                np.testing.assert_array_equal(found, one)
+
+
+def test_two_threads_may_solve_with_one_at_once() -> None:
+    A = laplacian(30)
+    B = np.random.default_rng(0).standard_normal((2, A.shape[0]))
+    for M in (chebyshev(A), spai(A, threads=2)):
+        alone = [akx.solvers.gmres(A, b, M=M, rtol=1e-9)[0] for b in B]
+        with ThreadPoolExecutor(2) as pool:
+            for _ in range(5):
+                answers = [pool.submit(akx.solvers.gmres, A, b, M=M, rtol=1e-9) for b in B]
+                for (x, info), one in zip((answer.result() for answer in answers), alone, strict=True):
+                    assert info == 0
+                    np.testing.assert_array_equal(x, one)
+
+
+def test_an_application_keeps_no_room_for_each_call() -> None:
+    M = chebyshev(laplacian())
+    for _ in range(3):
+        M.matvec(np.ones(400))
+    assert len(M._rooms) == 1
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_product(dtype: Any, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(product, "SHARED_BYTES", 0)
+    A = sp.csr_array(random_matrix(211, dtype, density=0.03))
+    A.data[A.indptr[7] : A.indptr[12]] = 0
+    A.eliminate_zeros()  # rows without entries
+    times = product.Product(akx.Matrix.from_any(A), threads)
+    assert times.threads == threads
+    wide = np.random.default_rng(1).standard_normal((211, 2)).astype(dtype)
+    tight = {"rtol": 20 * np.finfo(dtype).eps, "atol": 20 * np.finfo(dtype).eps}
+    for x in (wide[:, 0], wide[:, 1].copy(), wide[:, 0].real.astype(np.float32)):
+        np.testing.assert_allclose(times(x), A @ x.astype(dtype), **tight)
+    frozen = wide[:, 0].copy()
+    frozen.flags.writeable = False
+    found = times(frozen)
+    kept = found.copy()
+    assert found.tobytes() == product.Product(akx.Matrix.from_any(A), 1)(frozen).tobytes()
+    times(wide[:, 1])
+    np.testing.assert_array_equal(found, kept)
+
+
+def test_small_products_are_done_by_one_thread() -> None:
+    small, large = (akx.Matrix.from_any(laplacian(side)) for side in (30, 300))
+    assert (product.Product(small, 2).threads, product.Product(large, 2).threads) == (1, 2)
+    x = np.random.default_rng(0).standard_normal(90000)
+    np.testing.assert_allclose(product.Product(large, 2)(x), large.to_scipy() @ x, rtol=1e-12, atol=1e-12)

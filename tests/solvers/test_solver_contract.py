@@ -76,6 +76,44 @@ def test_column_and_integers(name: str, solver: Solver) -> None:
     assert (wide.dtype, info) == (np.float64, 0)
 
 
+#: What a right-hand side or a guess may come as; SciPy says what it means.
+FORMS: dict[str, Callable[[Any], Any]] = {
+    "list": list,
+    "tuple": tuple,
+    "list of Python integers": lambda v: [int(10 * a) for a in v],
+    "matrix": lambda v: np.asmatrix(v).T,
+    "column": lambda v: v[:, None],
+    "column of a C matrix": lambda v: np.stack([v, v], axis=1)[:, :1],
+    "column of an F matrix": lambda v: np.asfortranarray(np.stack([v, v], axis=1))[:, 0],
+    "every second entry": lambda v: np.repeat(v, 2)[::2],
+    "backwards": lambda v: v[::-1],
+    "int8": lambda v: (10 * v).astype(np.int8),
+    "uint16": lambda v: (10 * abs(v)).astype(np.uint16),
+    "bool": lambda v: v > 0,
+    "big endian": lambda v: v.astype(">f8"),
+    "float16": lambda v: v.astype(np.float16),
+    "long double": lambda v: v.astype(np.longdouble),
+    "objects": lambda v: v.astype(object),
+    "not aligned": lambda v: np.frombuffer(b"-" + v.tobytes(), dtype=np.uint8)[1:].view(float),
+    "masked": np.ma.array,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("argument", ["b", "x0"])
+def test_vectors_come_in_every_form_that_scipy_takes(name: str, argument: str, form: str) -> None:
+    A, v = fitting(name, 40), rhs(40)
+    given = FORMS[form](v)
+    vectors = (given, None) if argument == "b" else (v, given)
+    theirs, info = getattr(sla, name.removeprefix("ca_"))(A, *vectors, rtol=1e-11)
+    assert info == 0
+    x, info = SOLVERS[name](A, *vectors, rtol=1e-11)
+    assert info == 0
+    assert (type(x), x.dtype) == (np.ndarray, theirs.dtype)
+    assert x.shape == (np.shape(given) if argument == "b" else (40,))
+    np.testing.assert_allclose(x.reshape(-1), theirs, rtol=1e-7, atol=1e-8 * np.abs(theirs).max())
+
+
 def test_a_zero_right_hand_side_has_the_answer_zero(name: str, solver: Solver) -> None:
     for x0 in (None, np.ones(40)):
         x, info, stats = solver(fitting(name, 40), np.zeros(40), x0=x0, return_stats=True)
@@ -316,8 +354,7 @@ def test_scale_does_not_matter(name: str, solver: Solver, factor: float) -> None
         (ArgumentError, {"b": np.ones(39)}),
         (ArgumentError, {"b": np.ones((40, 2))}),
         (ArgumentError, {"b": np.full(40, np.inf)}),
-        (ArgumentError, {"b": np.full(40, 1e-200)}),
-        (ArgumentError, {"b": np.full(40, 1e200)}),
+        (ArgumentError, {"b": np.full(40, 1.5e308)}),
         (ArgumentError, {"x0": np.ones(3)}),
         (ArgumentError, {"rtol": -1.0}),
         (ArgumentError, {"rtol": np.nan}),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +18,8 @@ import akx.solvers
 from akx.errors import ArgumentError
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.plandb import PlanDatabase
+from akx.plandb import PlanDatabase, shared_database
+from akx.plandb.store import Store
 from akx.solvers import chosen, tune_for, tuning
 from akx.solvers.chosen import POWERS, chosen_steps, mark_of
 from akx.solvers.stats import SolveStats
@@ -212,3 +215,33 @@ def test_the_table_of_choices_is_of_solvers_there_are() -> None:
     assert set(POWERS) == {name for name in akx.solvers.SOLVERS if name.startswith("ca_")}
     assert all(list(one.choices) == sorted(set(one.choices)) for one in POWERS.values())
     assert chosen.POWERS is POWERS
+
+
+def test_a_plan_that_another_process_has_tuned_is_taken_at_once(tmp_path: Path, times: dict[int, float]) -> None:
+    A, solver = Matrix.from_any(grid()), "ca_cg"
+    place, other = tmp_path / "plans.sqlite", tmp_path / "other.sqlite"
+    tune_for(A, solver, threads=1, seconds=0.1, db=place)
+    times[3] = 1.0
+    tune_for(A, solver, threads=1, seconds=0.1, db=other)
+    for each in (place, other):
+        shared_database(each).close()
+    hour = time.time() - 3600
+    os.utime(place, (hour, hour))
+    for _ in range(2):
+        assert chosen_steps(solver, A, threads=1, db=place).s == 4  # type: ignore[union-attr]
+    os.replace(other, place)  # what another process has done this one does not count
+    os.utime(place, (hour, hour))
+    assert chosen_steps(solver, A, threads=1, db=place).s == 3  # type: ignore[union-attr]
+
+
+def test_what_was_tuned_is_not_looked_up_twice(
+    tmp_path: Path, times: dict[int, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    A, place = Matrix.from_any(grid()), tmp_path / "plans.sqlite"
+    tune_for(A, "ca_cg", threads=1, seconds=0.1, db=place)
+    shared_database(place).close()
+    os.utime(place, (time.time() - 3600,) * 2)
+    first = chosen_steps("ca_cg", A, threads=1, db=place)
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "read", lambda *_: pytest.fail("the file was opened"))
+        assert chosen_steps("ca_cg", A, threads=1, db=place) == first

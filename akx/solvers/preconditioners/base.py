@@ -11,6 +11,7 @@ symmetric scaling, which keeps a Hermitian matrix Hermitian.
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -20,14 +21,17 @@ from scipy.sparse.linalg import LinearOperator
 from akx.errors import ArgumentError
 from akx.matrix import Matrix
 
-__all__ = ["Preconditioner", "device_rows"]
+__all__ = ["QUEUEING", "Preconditioner", "device_rows"]
+
+#: Held while the work of one application is queued on the GPU: the vectors between its parts are those of the object.
+QUEUEING = threading.Lock()
 
 
 class Preconditioner(LinearOperator):  # type: ignore[misc]
     """An approximation M of A^-1, shape (n, n).
 
-    As a SciPy LinearOperator (``M @ r``) it is what classic solvers take, SciPy's included. What follows is for solvers
-    that need it within the matrix.
+    As a SciPy LinearOperator (``M @ r``) it is what classic solvers take, SciPy's included. Several threads may apply
+    one M at once. What follows is for solvers that need it within the matrix.
 
     Attributes
     ----------

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from akx.device.cuda.interchange import is_on_device
 from akx.errors import ArgumentError, ArgumentTypeError
 from akx.solvers.preconditioners.base import Preconditioner
+from akx.solvers.scaling import norm_of
 from akx.solvers.stats import SolveStats
 from akx.solvers.system import Answer, make_system
 
@@ -82,7 +83,7 @@ def solve_folded(
         options["backend"], b = "cuda", _of_host(b, "b")
     if M.dtype.kind == "c" and np.asarray(b).dtype.kind in "biuf":
         b = np.asarray(b).astype(np.result_type(np.asarray(b).dtype, np.complex64))
-    system = make_system("folded", A, b, x0, rtol=rtol, atol=atol)
+    system = make_system("folded", A, b, x0, rtol=rtol, atol=atol, scale=False)
     x, target = system.x, system.target
     r = system.rows(1)[0]
     norm = system.residual(x, r)
@@ -93,7 +94,7 @@ def solve_folded(
             break
         folded = M.apply_to(system.matrix) if folded is None else folded
         right = np.ascontiguousarray(M.rhs(r))
-        size = float(np.linalg.norm(right))
+        size = norm_of(right)
         ratio = M.residual_scale if total is None else size / norm
         goal = target if M.keeps_residual else _SAFETY * target * ratio
         say = None if callback is None else _translated(callback, M, x.copy(), size / (system.norm_b or 1.0), like)

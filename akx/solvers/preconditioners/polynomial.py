@@ -27,7 +27,7 @@ from akx.basis import chebyshev as chebyshev_basis
 from akx.errors import ArgumentError
 from akx.matrix import Matrix
 from akx.operator import MatrixPowers
-from akx.solvers.preconditioners.base import Preconditioner, device_rows
+from akx.solvers.preconditioners.base import QUEUEING, Preconditioner, device_rows
 from akx.spectrum import Ellipse, Spectrum, estimate_spectrum
 
 __all__ = ["Chebyshev", "chebyshev"]
@@ -62,7 +62,8 @@ class Chebyshev(Preconditioner):
         self.coefficients = _inverse(longer)
         self._weights = self.coefficients.astype(matrix.dtype)
         self._matrix, self._options = matrix, options
-        self._on_host: tuple[MatrixPowers, NDArray[Any]] | None = None  # made when first used, as those of the GPU are
+        self._on_host: MatrixPowers | None = None  # made when first used, as those of the GPU are
+        self._rooms: list[NDArray[Any]] = []  # for the powers, none of them in use: each call takes one or makes one
         self._on_gpu: dict[np.dtype[Any], tuple[MatrixPowers, Any, Any]] = {}
 
     def _matvec(self, x: NDArray[Any]) -> NDArray[Any]:
@@ -70,29 +71,34 @@ class Chebyshev(Preconditioner):
         if vector.dtype.kind == "c" and self.dtype.kind != "c":
             return np.asarray(self._matvec(vector.real) + 1j * self._matvec(vector.imag))
         if self._on_host is None:
-            operator = MatrixPowers(self._matrix, self.degree, basis=self.basis, **self._options)
-            self._on_host = operator, np.empty((self.degree + 1, self._matrix.n), dtype=self.dtype)
-        operator, room = self._on_host
-        operator(vector.astype(self.dtype, copy=False), out=room.T)
-        return np.asarray(self._weights @ room)
+            self._on_host = MatrixPowers(self._matrix, self.degree, basis=self.basis, **self._options)
+        try:
+            room = self._rooms.pop()
+        except IndexError:
+            room = np.empty((self.degree + 1, self._matrix.n), dtype=self.dtype)
+        self._on_host(vector.astype(self.dtype, copy=False), out=room.T)
+        found = np.asarray(self._weights @ room)
+        self._rooms.append(room)
+        return found
 
     def _apply_on_device(self, r: Any, out: Any) -> bool:
         """One call of the matrix powers kernel on the GPU in the type of r, and one combination of its rows."""
         if np.result_type(self.dtype, r.dtype) != r.dtype:
             return False
         n, rows = self.shape[0], self.degree + 1
-        if r.dtype not in self._on_gpu:
-            from akx.kernels.cuda.vectors import MOST_ROWS, CudaVectorWork
+        with QUEUEING:
+            if r.dtype not in self._on_gpu:
+                from akx.kernels.cuda.vectors import MOST_ROWS, CudaVectorWork
 
-            if rows > MOST_ROWS:
-                return False
-            options = {**self._options, "backend": "cuda"}
-            operator = MatrixPowers(self._matrix, self.degree, basis=self.basis, dtype=r.dtype, **options)
-            self._on_gpu[r.dtype] = operator, device_rows((rows, 1, n), r.dtype), CudaVectorWork(r.dtype, n)
-        operator, V, work = self._on_gpu[r.dtype]
-        program, coefficients = operator.program(1)
-        program.run(r.reshape(1, n), V, coefficients)
-        work.combine(self._weights[None, :].astype(r.dtype), V.reshape(rows, n), out.reshape(1, n))
+                if rows > MOST_ROWS:
+                    return False
+                options = {**self._options, "backend": "cuda"}
+                operator = MatrixPowers(self._matrix, self.degree, basis=self.basis, dtype=r.dtype, **options)
+                self._on_gpu[r.dtype] = operator, device_rows((rows, 1, n), r.dtype), CudaVectorWork(r.dtype, n)
+            operator, V, work = self._on_gpu[r.dtype]
+            program, coefficients = operator.program(1)
+            program.run(r.reshape(1, n), V, coefficients)
+            work.combine(self._weights[None, :].astype(r.dtype), V.reshape(rows, n), out.reshape(1, n))
         return True
 
     def polynomial(self, t: NDArray[Any]) -> NDArray[Any]:

@@ -31,8 +31,9 @@ from akx.device.host import resolve_threads
 from akx.errors import ArgumentError, BudgetError
 from akx.matrix import Matrix
 from akx.operator import MatrixPowers
-from akx.solvers.preconditioners.base import Preconditioner, device_rows
+from akx.solvers.preconditioners.base import QUEUEING, Preconditioner, device_rows
 from akx.solvers.preconditioners.columns import column_sizes, kept_entries, largest_magnitudes, solve_columns
+from akx.solvers.preconditioners.product import Product
 
 __all__ = ["SPAI", "spai"]
 
@@ -86,8 +87,7 @@ class SPAI(Preconditioner):
         self.hermitian = hermitian
         self.backend = backend
         self._threads = threads
-        self._operator: MatrixPowers | None = None
-        self._pair: NDArray[Any] | None = None
+        self._product: Product | None = None
         self._on_gpu: dict[np.dtype[Any], tuple[MatrixPowers, Any]] = {}
 
     @property
@@ -110,29 +110,25 @@ class SPAI(Preconditioner):
         return Matrix.from_any(self.product(A))
 
     def _matvec(self, x: NDArray[Any]) -> NDArray[Any]:
-        if self._operator is None:
-            self._operator = MatrixPowers(self.matrix, 1, threads=self._threads)
-        vector = x.reshape(-1)
-        kind = np.result_type(self.dtype, vector.dtype)
-        if kind != self.dtype:
+        vector = np.asarray(x).reshape(-1)
+        if np.result_type(self.dtype, vector.dtype) != self.dtype:
             return np.asarray(self.M @ vector)
-        if self._pair is None:
-            self._pair = np.empty((2, self.shape[0]), dtype=self.dtype)
-        self._operator(vector, out=self._pair.T)
-        found: NDArray[Any] = self._pair[1].copy()
-        return found
+        if self._product is None:
+            self._product = Product(self.matrix, self._threads)
+        return self._product(vector)
 
     def _apply_on_device(self, r: Any, out: Any) -> bool:
         """One product on the GPU, in the type of r; one vector is copied before it and one behind."""
         if np.result_type(self.dtype, r.dtype) != r.dtype:
             return False
-        if r.dtype not in self._on_gpu:
-            operator = MatrixPowers(self.matrix, 1, dtype=r.dtype, backend="cuda")
-            self._on_gpu[r.dtype] = operator, device_rows((2, 1, self.shape[0]), r.dtype)
-        operator, pair = self._on_gpu[r.dtype]
-        program, coefficients = operator.program(1)
-        program.run(r.reshape(1, self.shape[0]), pair, coefficients)
-        out[:] = pair[1][0]
+        with QUEUEING:
+            if r.dtype not in self._on_gpu:
+                operator = MatrixPowers(self.matrix, 1, dtype=r.dtype, backend="cuda")
+                self._on_gpu[r.dtype] = operator, device_rows((2, 1, self.shape[0]), r.dtype)
+            operator, pair = self._on_gpu[r.dtype]
+            program, coefficients = operator.program(1)
+            program.run(r.reshape(1, self.shape[0]), pair, coefficients)
+            out[:] = pair[1][0]
         return True
 
     def _rmatvec(self, x: NDArray[Any]) -> NDArray[Any]:
