@@ -145,9 +145,12 @@ def _root(
 @app.command("tune")
 def tune(
     file: File,
-    k: Powers = 8,
+    k: Annotated[int | None, typer.Option("--k", help="Number of powers; 8 by default.")] = None,
     backend: Backend = BackendName.AUTO,
-    basis: Annotated[BasisName, typer.Option("--basis", help="Kind of polynomial basis.")] = BasisName.MONOMIAL,
+    basis: Annotated[
+        BasisName | None,
+        typer.Option("--basis", help="Kind of polynomial basis; monomial by default, with --for the solver's own."),
+    ] = None,
     dtype: Dtype = None,
     trials: Trials = None,
     seconds: Seconds = None,
@@ -156,7 +159,7 @@ def tune(
     retune: Annotated[bool, typer.Option("--retune", help="Measure again even where a plan is known.")] = False,
     solver: Annotated[
         TunedSolverName | None,
-        typer.Option("--for", help="Tune the steps per pass of a solver, which then takes them by itself."),
+        typer.Option("--for", help="Tune the steps per pass of a solver instead, which then takes them by itself."),
     ] = None,
     variable: Variable = None,
     memory_budget: MemoryBudget = None,
@@ -170,7 +173,7 @@ def tune(
         file=file,
         k=k,
         backend=backend.value,
-        basis=basis.value,
+        basis=None if basis is None else basis.value,
         dtype=None if dtype is None else dtype.value,
         trials=trials,
         seconds=seconds,

@@ -197,8 +197,7 @@ def test_on_a_gpu_solves_are_timed_there(monkeypatch: pytest.MonkeyPatch) -> Non
         return b, 0, SolveStats(method="", iterations=maxiter, s=made, seconds=seconds)
 
     monkeypatch.setattr(tuning, "tune", fake)
-    monkeypatch.setattr(tuning, "is_usable", lambda backend: True)
-    monkeypatch.setattr(tuning, "resolve_backend", lambda backend: backend)
+    monkeypatch.setattr(tuning, "device_of", lambda backend: None)
     monkeypatch.setattr(akx.solvers, "SOLVERS", {"ca_cg": solve, "cg": solve})
     found = tune_for(grid(), "ca_cg", backend="cuda", choices=(4, 8), db=False)
     assert asked == [(4, "cuda", 2, "chebyshev"), (8, "cuda", 2, "chebyshev")]
@@ -206,6 +205,60 @@ def test_on_a_gpu_solves_are_timed_there(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [one.seconds for one in found.candidates] == pytest.approx([2e-3, 1e-3])
     assert (found.s, found.classic_seconds) == (8, pytest.approx(5e-3))
     assert not found.kept
+
+
+@pytest.mark.parametrize(("there", "places"), [(True, ["cpu", "cuda"]), (False, ["cpu"])])
+def test_auto_is_each_backend_that_is_usable(monkeypatch: pytest.MonkeyPatch, there: bool, places: list[str]) -> None:
+    """The time is shared, all are kept, the fastest is the result, and the other is in its notes."""
+    asked: list[tuple[str, float, int]] = []
+
+    def fake(matrix: Any, k: int, **options: Any) -> Any:
+        asked.append((options["backend"], options["seconds"], options["trials"]))
+        return SimpleNamespace(backend=options["backend"], seconds=1e-3, plan=Plan(options["backend"], "sweep", "csr"))
+
+    def slope(self: Any) -> float:
+        self.share = 1.0
+        return 1e-3 if self.options["backend"] == "cuda" else 5e-3
+
+    monkeypatch.setattr(tuning, "tune", fake)
+    monkeypatch.setattr(tuning._Runs, "slope", slope)
+    monkeypatch.setattr(tuning, "device_of", lambda backend: None)
+    monkeypatch.setattr(tuning, "is_usable", lambda backend: backend == "cpu" or there)
+    monkeypatch.setattr(tuning, "_keep", lambda *given, **options: True)
+    found = tune_for(grid(), "ca_cg", backend="auto", choices=[4], seconds=8.0, trials=3)
+    assert asked == [(place, 8.0 / len(places), 3) for place in places]
+    assert (found.backend, found.seconds) == (("cuda", 1e-3) if there else ("cpu", 5e-3))
+    assert len(found.notes) == len(places) - 1
+    assert all("on the cpu: s = 4, 5 ms a step; kept as well" in note for note in found.notes)
+    assert found.to_json()["notes"] == list(found.notes)
+
+
+def test_a_basis_of_ones_own_is_tuned_and_found_for_that_basis(db: PlanDatabase, times: dict[int, float]) -> None:
+    A, b = grid(12), np.ones(144)
+    found = tune_for(A, "ca_cg", basis="newton", threads=1, seconds=0.1, db=db)
+    assert (found.s, found.basis, found.kept) == (4, "newton", True)
+    matrix = Matrix.from_any(A)
+    assert chosen_steps("ca_cg", matrix, threads=1, db=db) is None
+    assert chosen_steps("ca_cg", matrix, basis="newton", threads=1, db=db) is not None
+    assert tune_for(A, "ca_cg", basis="newton", threads=1, db=db).reused
+    _, _, stats = akx.solvers.ca_cg(A, b, basis="newton", threads=1, db=db, return_stats=True)
+    assert any("as tuned" in note for note in stats.notes)
+    with pytest.raises(ArgumentError, match="unknown basis"):
+        tune_for(A, "ca_cg", basis="legendre", db=db)
+
+
+@pytest.mark.parametrize("choices", [np.array([3, 6]), np.array([3, 6], dtype=np.int32), range(3, 7, 3), (3, 6)])
+def test_choices_may_be_any_sequence(choices: Any, db: PlanDatabase, times: dict[int, float]) -> None:
+    times |= {3: 2.0, 6: 1.0}
+    found = tune_for(grid(12), "ca_cg", threads=1, seconds=0.1, db=db, choices=choices)
+    assert [one.s for one in found.candidates] == [3, 6]
+    json.dumps(found.to_json())
+
+
+@pytest.mark.parametrize("choices", [(), [], np.array([], dtype=int), (0,), (500,), (2.5,), ("4",)])
+def test_choices_without_one_that_will_do_are_refused(choices: Any, db: PlanDatabase) -> None:
+    with pytest.raises(ArgumentError, match="no s to choose from"):
+        tune_for(grid(12), "ca_cg", threads=1, seconds=0.1, db=db, choices=choices)
 
 
 def test_the_table_of_choices_is_of_solvers_there_are() -> None:
