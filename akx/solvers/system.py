@@ -29,6 +29,7 @@ from akx.matrix import Matrix
 from akx.operator import MatrixPowers
 from akx.plan import Plan
 from akx.solvers.stats import SolveStats
+from akx.solvers.watch import Watch, Watched
 from akx.tuner.space import resolve_backend
 
 __all__ = ["Answer", "Rows", "System", "make_system", "make_work"]
@@ -63,6 +64,8 @@ class System:
     like : array, optional
         The caller's array on the GPU, of whose kind x is to be.
     stats : SolveStats
+    watch : Watch, optional
+        Of the caller's, see :meth:`ended`.
     begun : float
         When the system was made, on :func:`time.perf_counter`.
     """
@@ -83,6 +86,7 @@ class System:
     _operators: dict[tuple[int, str], MatrixPowers] = field(default_factory=dict)
     begun: float = field(default_factory=time.perf_counter)
     like: Any = None
+    watch: Watch | None = None
     _pair: Rows | None = None
 
     @property
@@ -217,6 +221,17 @@ class System:
                 hint="use backend='cpu', or a plan with the matrix in the device's memory",
             )
         return program, coefficients
+
+    def ended(self, settle: Callable[[], object] | None = None) -> bool:
+        """Whether x is wanted as it is, by a watch that may also take its time; to be asked before each step.
+
+        Where the watch is about to do something, `settle` is called first: it is to take what was queued ahead.
+        """
+        if self.watch is None or not self.watch.due(self.stats):
+            return False
+        if settle is not None:
+            settle()
+        return self.watch.ends(self.stats, self.target)
 
     def say(self, value: Any) -> None:
         """Call the caller's callback, if there is one."""
@@ -354,10 +369,14 @@ def make_system(
         raise ArgumentError(
             "the norm of b cannot be represented", found=f"{abs(norm)} in {dtype}", hint="scale b, and x with it"
         )
+    watch = None
+    if isinstance(callback, Watched):
+        watch, callback = callback.watch, callback.callback
     stats = SolveStats(method=method, target=max(float(rtol) * norm, float(atol)))
     like = b if on_device else None
     system = System(matrix, work, held_b, held_x, inverse, norm, stats.target, size == 0, right.shape, stats)
     system.callback, system.threads, system.db, system.like = callback, threads, db, like
+    system.watch = watch
     return system
 
 

@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 from solvers.fake_device import FakeOperator, FakeRows, FakeWork
 from solvers.systems import fitting, relative, rhs, spd
+from solvers.test_watch import check_ends, check_looks
 
 import akx.solvers.chosen
 import akx.solvers.system
@@ -143,3 +144,9 @@ def test_a_long_way_by_gmres() -> None:
         assert relative(A, x, b) <= 1e-8
         host = SOLVERS["ca_gmres"](A, b, rtol=1e-8, restart=30, return_stats=True, **options)[2]
         assert stats.iterations <= 1.2 * host.iterations + 30
+
+
+def test_a_watch_looks_at_what_is_queued_ahead(name: str) -> None:
+    """What is ahead is taken first, and the solver goes on from there."""
+    check_looks(name, "cuda")
+    check_ends(name, "cuda")
