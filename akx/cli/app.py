@@ -246,11 +246,13 @@ def solve(
         typer.Option("--rhs", metavar="FILE|ones|random", help="Right-hand side: a Matrix Market vector, or by name."),
     ] = "ones",
     method: Annotated[
-        MethodName, typer.Option("--method", help="Solver; auto goes by the matrix, and measures what is faster.")
+        MethodName, typer.Option("--method", help="Solver; auto goes by the matrix, and by what is known to be faster.")
     ] = MethodName.AUTO,
     backend: Annotated[
         BackendName,
-        typer.Option("--backend", help="Where to solve; auto takes a GPU, if there is one, from a million entries on."),
+        typer.Option(
+            "--backend", help="Where to solve; auto takes a GPU, if there is one with room, from a million entries on."
+        ),
     ] = BackendName.AUTO,
     precond: Annotated[PrecondName | None, typer.Option("--precond", help="Preconditioner.")] = None,
     tau: Annotated[
@@ -260,7 +262,10 @@ def solve(
     rtol: Annotated[float, typer.Option("--rtol", help="Residual to reach, relative to that of x = 0.")] = 1e-8,
     atol: Annotated[float, typer.Option("--atol", help="Residual to reach, absolute.")] = 0.0,
     maxiter: Annotated[
-        int | None, typer.Option("--maxiter", help="Most steps (restart cycles of gmres); 10 for each row by default.")
+        int | None,
+        typer.Option(
+            "--maxiter", help="Most steps of all methods together; with --method gmres or ca_gmres most restart cycles."
+        ),
     ] = None,
     restart: Annotated[int | None, typer.Option("--restart", help="Steps of gmres between restarts.")] = None,
     s: Annotated[

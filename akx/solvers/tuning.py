@@ -26,7 +26,7 @@ from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.plandb import PlanDatabase
 from akx.solvers.bases import check_basis
-from akx.solvers.chosen import POWERS, chosen_steps, database_of, powers_of
+from akx.solvers.chosen import POWERS, chosen_steps, database_of, keep_sisters, powers_of, sisters_key
 from akx.tuner import Progress, tune
 from akx.tuner.measure import median
 
@@ -231,6 +231,10 @@ def tune_for(
     kept = db is not False and _keep(
         named, matrix, candidates, best, basis=basis, threads=threads, db=db, backend=backend
     )
+    if kept and np.isfinite(steps[-1]):
+        family = named.removeprefix("ca_")
+        key = sisters_key(family, matrix, s=best.s, basis=basis, threads=threads, backend=backend)
+        keep_sisters(key, family, backend, (steps[-1], best.seconds), db)
     spent = time.perf_counter() - begin
     return SolverTuning(named, backend, best.s, best.seconds, steps[-1], candidates, kept, False, spent, kind)
 

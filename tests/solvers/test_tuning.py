@@ -73,25 +73,25 @@ def test_solvers_take_what_was_tuned_and_say_so(solver: str, db: PlanDatabase, t
     assert not any("as tuned" in note for note in asked.notes)
 
 
-def test_solve_times_the_steps_that_were_tuned(
-    db: PlanDatabase, times: dict[int, float], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("classic", "taken"), [(9.0, "ca_cg"), (0.5, "cg")])
+def test_solve_knows_at_once_what_was_tuned(
+    classic: float, taken: str, db: PlanDatabase, times: dict[int, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Which of the two has the shorter step, and with which s; a basis that was not tuned is another matter."""
     A = grid(50)  # 2500 rows: large enough to be timed
-    times[8] = 1.0
+    b = A @ np.ones(A.shape[0])
+    times |= {0: classic, 8: 1.0}
     assert tune_for(A, "ca_cg", threads=1, seconds=0.1, db=db).s == 8
-    called = []
-    real = akx.solvers.SOLVERS["ca_cg"]
-
-    def spy(*arguments: Any, **options: Any) -> Any:
-        answer = real(*arguments, **options)
-        called.append((options["maxiter"], max(answer[2].s, default=0)))
-        return answer
-
-    monkeypatch.setitem(akx.solvers.SOLVERS, "ca_cg", spy)
-    _, info = akx.solvers.solve(A, A @ np.ones(A.shape[0]), threads=1, db=db)
-    assert info == 0
-    assert called[0] == (16, 0)  # the steps before the first basis
-    assert (64, 8) in called
+    for forget in (True, False):
+        if forget:
+            monkeypatch.setattr(akx.solvers.auto, "_chosen", {})
+        _, info, stats = akx.solvers.solve(A, b, threads=1, db=db, return_stats=True)
+        assert (info, stats.method) == (0, taken)
+        assert any(f"auto: {taken}, " in note and "us a step against" in note for note in stats.notes)
+        assert max(stats.s, default=8) == 8
+    for other in ({"basis": "newton"}, {"s": 4}):
+        _, _, stats = akx.solvers.solve(A, b, threads=1, db=db, return_stats=True, **other)  # type: ignore[misc]
+        assert any("nothing is known of ca_cg" in note for note in stats.notes)
 
 
 def test_what_is_known_is_not_measured_again(db: PlanDatabase, times: dict[int, float]) -> None:
@@ -225,6 +225,8 @@ def test_auto_is_each_backend_that_is_usable(monkeypatch: pytest.MonkeyPatch, th
     monkeypatch.setattr(tuning, "device_of", lambda backend: None)
     monkeypatch.setattr(tuning, "is_usable", lambda backend: backend == "cpu" or there)
     monkeypatch.setattr(tuning, "_keep", lambda *given, **options: True)
+    monkeypatch.setattr(tuning, "sisters_key", lambda family, matrix, **options: None)
+    monkeypatch.setattr(tuning, "keep_sisters", lambda *given: True)
     found = tune_for(grid(), "ca_cg", backend="auto", choices=[4], seconds=8.0, trials=3)
     assert asked == [(place, 8.0 / len(places), 3) for place in places]
     assert (found.backend, found.seconds) == (("cuda", 1e-3) if there else ("cpu", 5e-3))
