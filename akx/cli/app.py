@@ -145,9 +145,12 @@ def _root(
 @app.command("tune")
 def tune(
     file: File,
-    k: Powers = 8,
+    k: Annotated[int | None, typer.Option("--k", help="Number of powers; 8 by default.")] = None,
     backend: Backend = BackendName.AUTO,
-    basis: Annotated[BasisName, typer.Option("--basis", help="Kind of polynomial basis.")] = BasisName.MONOMIAL,
+    basis: Annotated[
+        BasisName | None,
+        typer.Option("--basis", help="Kind of polynomial basis; monomial by default, with --for the solver's own."),
+    ] = None,
     dtype: Dtype = None,
     trials: Trials = None,
     seconds: Seconds = None,
@@ -156,7 +159,7 @@ def tune(
     retune: Annotated[bool, typer.Option("--retune", help="Measure again even where a plan is known.")] = False,
     solver: Annotated[
         TunedSolverName | None,
-        typer.Option("--for", help="Tune the steps per pass of a solver, which then takes them by itself."),
+        typer.Option("--for", help="Tune the steps per pass of a solver instead, which then takes them by itself."),
     ] = None,
     variable: Variable = None,
     memory_budget: MemoryBudget = None,
@@ -170,7 +173,7 @@ def tune(
         file=file,
         k=k,
         backend=backend.value,
-        basis=basis.value,
+        basis=None if basis is None else basis.value,
         dtype=None if dtype is None else dtype.value,
         trials=trials,
         seconds=seconds,
@@ -243,11 +246,13 @@ def solve(
         typer.Option("--rhs", metavar="FILE|ones|random", help="Right-hand side: a Matrix Market vector, or by name."),
     ] = "ones",
     method: Annotated[
-        MethodName, typer.Option("--method", help="Solver; auto goes by the matrix, and measures what is faster.")
+        MethodName, typer.Option("--method", help="Solver; auto goes by the matrix, and by what is known to be faster.")
     ] = MethodName.AUTO,
     backend: Annotated[
         BackendName,
-        typer.Option("--backend", help="Where to solve; auto takes a GPU, if there is one, from a million entries on."),
+        typer.Option(
+            "--backend", help="Where to solve; auto takes a GPU, if there is one with room, from a million entries on."
+        ),
     ] = BackendName.AUTO,
     precond: Annotated[PrecondName | None, typer.Option("--precond", help="Preconditioner.")] = None,
     tau: Annotated[
@@ -257,7 +262,10 @@ def solve(
     rtol: Annotated[float, typer.Option("--rtol", help="Residual to reach, relative to that of x = 0.")] = 1e-8,
     atol: Annotated[float, typer.Option("--atol", help="Residual to reach, absolute.")] = 0.0,
     maxiter: Annotated[
-        int | None, typer.Option("--maxiter", help="Most steps (restart cycles of gmres); 10 for each row by default.")
+        int | None,
+        typer.Option(
+            "--maxiter", help="Most steps of all methods together; with --method gmres or ca_gmres most restart cycles."
+        ),
     ] = None,
     restart: Annotated[int | None, typer.Option("--restart", help="Steps of gmres between restarts.")] = None,
     s: Annotated[

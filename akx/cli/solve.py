@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from akx.matrix import Matrix
+    from akx.plandb import PlanDatabase
     from akx.solvers import SolveStats
 
 __all__ = ["SOLVE_SCHEMA", "SolveRequest", "run_solve"]
@@ -73,14 +74,48 @@ def run_solve(request: SolveRequest, *, as_json: bool) -> int:
 
         require_plotting()
     from akx.device.choose import device_of
-    from akx.solvers import solve
+    from akx.solvers.places import TOO_MUCH
 
     if request.backend == "cuda":
         device_of("cuda")  # that it is missing is said before anything is read
     database = open_database(request.db)
     matrix = load_matrix(request.file, dtype=request.dtype, variable=request.variable)
     b = _right_hand_side(request.rhs, matrix)
-    backend = _backend(request, matrix)
+    backend, why = _backend(request, matrix), ""
+    try:
+        x, info, stats, M, prepared = _solve(request, matrix, b, backend, database, as_json=as_json)
+    except TOO_MUCH as error:
+        if request.backend != "auto" or backend == "cpu":
+            raise
+        why = str(error)
+    if why:
+        backend = "cpu"
+        x, info, stats, M, prepared = _solve(request, matrix, b, backend, database, as_json=as_json)
+        stats.notes.insert(0, f"solved on the CPU, as it was too much for the GPU: {why}")
+    if request.output is not None:
+        from akx.io import write_vector
+
+        write_vector(request.output, x)
+    if request.plot is not None:
+        from akx.report.convergence import plot_convergence
+
+        plot_convergence(stats, request.plot, matrix_name(request.file))
+    if as_json:
+        emit_json(_as_json(request, matrix, backend, M, prepared, info, stats))
+    else:
+        _print(request, matrix, backend, M, prepared, stats)
+    if info != 0:
+        note(f"not solved: {stats.reason}")
+        return EXIT_UNCONVERGED
+    return 0
+
+
+def _solve(
+    request: SolveRequest, matrix: Matrix, b: Any, backend: str, database: PlanDatabase, *, as_json: bool
+) -> tuple[Any, int, SolveStats, Any, float]:
+    """On one backend: x, info, the record, the preconditioner and the seconds that it took to make."""
+    from akx.solvers import solve
+
     begin = time.perf_counter()
     M = _preconditioner(request, matrix, backend)
     prepared = time.perf_counter() - begin
@@ -102,22 +137,7 @@ def run_solve(request: SolveRequest, *, as_json: bool) -> int:
             backend=backend,
             return_stats=True,
         )
-    if request.output is not None:
-        from akx.io import write_vector
-
-        write_vector(request.output, x)
-    if request.plot is not None:
-        from akx.report.convergence import plot_convergence
-
-        plot_convergence(stats, request.plot, matrix_name(request.file))
-    if as_json:
-        emit_json(_as_json(request, matrix, backend, M, prepared, info, stats))
-    else:
-        _print(request, matrix, backend, M, prepared, stats)
-    if info != 0:
-        note(f"not solved: {stats.reason}")
-        return EXIT_UNCONVERGED
-    return 0
+    return x, info, stats, M, prepared
 
 
 def _right_hand_side(rhs: str, matrix: Matrix) -> NDArray[Any]:

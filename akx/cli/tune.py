@@ -19,15 +19,18 @@ if TYPE_CHECKING:
 
 __all__ = ["TuneRequest", "progress", "run_tune"]
 
+#: Powers where nothing is said.
+_POWERS = 8
+
 
 @dataclass(frozen=True)
 class TuneRequest:
-    """The options of ``akx tune`` as they were given."""
+    """The options of ``akx tune`` as they were given, None where they were not."""
 
     file: str
-    k: int = 8
+    k: int | None = None
     backend: str = "auto"
-    basis: str = "monomial"
+    basis: str | None = None
     dtype: str | None = None
     trials: int | None = None
     seconds: float | None = None
@@ -42,7 +45,7 @@ class TuneRequest:
 
 def run_tune(request: TuneRequest, *, as_json: bool) -> int:
     """Tune, print, and return the exit code: 0, or 130 where Ctrl-C ended the search early."""
-    check_powers(request.k)
+    k = check_powers(_POWERS if request.k is None else request.k)
     check_amount("--threads", request.threads, 2)
     check_amount("--trials", request.trials, 100)
     check_seconds(request.seconds)
@@ -55,8 +58,8 @@ def run_tune(request: TuneRequest, *, as_json: bool) -> int:
     with progress(as_json=as_json) as report:
         result = tune(
             matrix,
-            request.k,
-            basis=request.basis,
+            k,
+            basis="monomial" if request.basis is None else request.basis,
             backend=request.backend,
             threads=request.threads,
             trials=request.trials,
@@ -82,9 +85,13 @@ def run_tune(request: TuneRequest, *, as_json: bool) -> int:
 
 def _run_tune_for(request: TuneRequest, *, as_json: bool) -> int:
     """``--for``: the steps per pass of a solver, each with tuned matrix powers."""
-    for option, value in (("--memory-budget", request.memory_budget), ("--fraction", request.fraction)):
+    for option, value, why in (
+        ("--k", request.k, "the powers of a pass are what is tuned"),
+        ("--memory-budget", request.memory_budget, "a solver does not stream the matrix"),
+        ("--fraction", request.fraction, "a solver does not stream the matrix"),
+    ):
         if value is not None:
-            raise ArgumentError(f"{option} is not for a solver", hint="leave it out with --for")
+            raise ArgumentError(f"{option} has no meaning with --for: {why}", hint=f"leave {option} out")
     from akx.solvers import tune_for
 
     assert request.solver is not None
@@ -93,8 +100,10 @@ def _run_tune_for(request: TuneRequest, *, as_json: bool) -> int:
         found = tune_for(
             matrix,
             request.solver,
-            backend="cpu" if request.backend == "auto" else request.backend,
+            backend=request.backend,
+            basis="auto" if request.basis is None else request.basis,
             threads=request.threads,
+            trials=request.trials,
             seconds=request.seconds,
             db=open_database(request.db),
             retune=request.retune,

@@ -21,7 +21,10 @@ def print_solver_tuning(found: SolverTuning, file: str, console: Console) -> Non
     best = f"s = {found.s}, {duration(found.seconds)} a step" if math.isfinite(found.seconds) else "no basis is of use"
     if math.isfinite(found.classic_seconds) and math.isfinite(found.seconds):
         best += f", {ratio(found.classic_seconds / found.seconds)} over {found.solver.removeprefix('ca_')}"
-    print_pairs([("matrix", file), ("solver", f"{found.solver} on the {found.backend}"), ("best", best)], console)
+    print_pairs(
+        [("matrix", file), ("solver", f"{found.solver} on the {found.backend}, {found.basis} basis"), ("best", best)],
+        console,
+    )
     if found.candidates:
         rows = [
             (
@@ -41,4 +44,4 @@ def print_solver_tuning(found: SolverTuning, file: str, console: Console) -> Non
         "found in the database; --retune measures again" if found.reused else f"took {duration(found.tuning_seconds)}"
     )
     kept = "the solver takes it by itself" if found.kept else "not kept"
-    print_pairs([("tuning", known), ("kept", kept)], console)
+    print_pairs([("tuning", known), ("kept", kept), *(("also", line) for line in found.notes)], console)

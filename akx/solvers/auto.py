@@ -6,10 +6,10 @@ The family:
     Hermitian otherwise                                     gmres
     any other                                               bicgstab, then gmres
 
-A method that does not get there hands its x on to the next one. Within a family both solvers do a few steps of the
-system, twice (setup aside, which is paid once), and the one with the shorter step does the rest; that choice is kept
-for the pattern of the matrix and the backend as long as the process lives. GMRES remembers `restart` vectors, BiCGStab
-six: that and its shorter steps are why it comes first.
+A method that does not get there hands its x on to the next one. Which of a family's solvers has the shorter step is
+kept in the plan database, by all that a step depends on. Where it is not known the classic solver begins, and finds it
+out on the way where that pays, as :mod:`akx.solvers.pilot` says. GMRES remembers `restart` vectors, BiCGStab six: that
+and its shorter steps are why it comes first.
 """
 
 from __future__ import annotations
@@ -21,11 +21,20 @@ from typing import Any
 import numpy as np
 
 from akx.device.choose import is_usable
+from akx.device.cuda.interchange import is_on_device
 from akx.errors import ArgumentError
 from akx.matrix import Matrix
-from akx.solvers.chosen import chosen_steps
+from akx.plandb import PlanKey
+from akx.solvers.arguments import check_count
+from akx.solvers.bases import check_basis
+from akx.solvers.ca_cg import MOST
+from akx.solvers.chosen import chosen_steps, database_of, keep_sisters, known_sisters, sisters_key
+from akx.solvers.cycles import RESTART
+from akx.solvers.pilot import Pilot, Stopwatch
+from akx.solvers.places import TOO_MUCH, answer_in_kind, callback_in_kind, of_host
 from akx.solvers.stats import SolveStats
 from akx.solvers.system import Answer, make_system
+from akx.solvers.watch import Watched
 
 __all__ = ["FAMILIES", "families_for", "solve"]
 
@@ -33,12 +42,24 @@ __all__ = ["FAMILIES", "families_for", "solve"]
 FAMILIES = ("cg", "gmres", "bicgstab")
 #: Rows below which nothing is measured: the classic solver is done before.
 _SMALL = 2000
-#: Steps per basis where nothing is asked for; steps and blocks that are timed, after those that are not.
-_S, _STEPS, _BLOCKS, _BEFORE = 4, 12, 6, 4
+#: Steps per basis where nothing is asked for and none was tuned, and blocks of a trial with the ordinary ones before.
+_S, _BLOCKS = {"cpu": 4, "cuda": 8}, 9
+#: Most steps of a trial; it ends before by what was timed.
+_TRIAL = 400
+#: Cycles of a trial of ca_gmres.
+_CYCLES = 2
+#: Seconds that what a classic solver has no need of takes to be loaded, where this process has not used it: from the
+#: caches of compiled code, by backend.
+_LOADING = {"cpu": 0.2, "cuda": 2.0}
 #: Steps without an answer after which a method gives way to the next one, where there is one and no `maxiter`.
 _PATIENCE = 10_000
 
-_chosen: dict[tuple[Any, ...], tuple[str, str]] = {}
+#: Choices that this process remembers.
+_MOST_KNOWN = 1000
+#: Seconds of a step of both sisters, by what they depend on; None where the database did not know them.
+_chosen: dict[tuple[Any, ...], tuple[float, float] | None] = {}
+#: Solvers that this process has used, by name, type and backend.
+_used: set[tuple[str, str, str]] = set()
 
 
 def solve(
@@ -66,14 +87,18 @@ def solve(
     ----------
     A : sparse matrix or array, shape (n, n)
     b : array_like, shape (n,) or (n, 1)
-    x0, rtol, atol, threads, db, backend
-        As for every solver.
+    x0, rtol, atol, threads, db
+        As for every solver. The database also remembers which of two solvers has the shorter step.
+    backend : str
+        ``"cpu"``, ``"cuda"``, or ``"auto"``: where b is. With ``"auto"``, a system that is too much for the GPU is
+        solved on the CPU, which a note says; x is of b's kind all the same.
     method : str
         ``"auto"``, or the name of a solver: ``"cg"``, ``"ca_cg"``, ``"gmres"``, ``"ca_gmres"``, ``"bicgstab"``,
-        ``"ca_bicgstab"``. With ``"auto"`` the name of what was taken is in the record.
+        ``"ca_bicgstab"``. With ``"auto"`` the name of what was taken, last where there were several, is in the record.
     maxiter : int, optional
-        In the sense of the method: steps, for gmres restart cycles. By default 10 n, but with ``"auto"`` a method
-        gives way to the next one after 10,000.
+        With a named method SciPy's meaning: most steps, for gmres and ca_gmres most restart cycles; 10 n by default.
+        With ``"auto"``, where it is not known beforehand which method it will be, most steps of all methods together, a
+        step of gmres being one product. By default each has its own limit, and gives way to the next after 10,000.
     M : sparse matrix, array, LinearOperator or preconditioner of :mod:`akx.solvers.preconditioners`, optional
         With one that cannot be made part of the matrix, ``"auto"`` takes classic solvers only.
     callback : callable, optional
@@ -93,46 +118,245 @@ def solve(
     Raises
     ------
     ArgumentError, ArgumentTypeError, MatrixError
+    PlanError, InfeasibleError, BudgetError, DeviceMemoryError
+        Where the system is too much for a GPU that was asked for by name.
     """
     from akx.solvers import SOLVERS
 
     if method != "auto" and method not in SOLVERS:
         raise ArgumentError("unknown method", expected=" or ".join(("auto", *SOLVERS)), found=repr(method))
+    if method == "auto" and maxiter is not None:
+        maxiter = check_count("maxiter", maxiter, least=0)
     options = {"rtol": rtol, "atol": atol, "maxiter": maxiter, "M": M, "threads": threads, "db": db}
-    options["backend"] = backend
     special = {"restart": restart, "s": s, "basis": basis}
-    if method != "auto":
-        return _call(SOLVERS[method], method, A, b, x0, options, special, callback, return_stats)
-    begin = time.perf_counter()
-    system = make_system("auto", A, b, x0, rtol=rtol, atol=atol, callback=callback, backend=backend, scale=False)
-    matrix, options["backend"] = system.matrix, system.work.backend
-    families, why = families_for(matrix)
-    if "cg" in families and getattr(M, "hermitian", True) is False:
-        families, why = ["bicgstab", "gmres"], "the preconditioner is not Hermitian"
-    notes = [f"auto: {why}"]
-    choosing, total, guess = time.perf_counter() - begin, None, x0
-    x, info, least = system.answer(system.x), 1, float("inf")
-    for family in families:
+
+    def on(place: str, b: Any, x0: Any, callback: Callable[[Any], object] | None) -> tuple[Any, int, SolveStats]:
+        if method != "auto":
+            return _call(method, A, b, x0, {**options, "backend": place}, special, callback)
+        return _Auto(A, b, x0, {**options, "backend": place}, special, callback).solve()
+
+    try:
+        x, info, stats = on(backend, b, x0, callback)
+    except TOO_MUCH as error:
+        if backend != "auto" or not is_on_device(b):
+            raise
+        why = str(error)
+    else:
+        return (x, info, stats) if return_stats else (x, info)
+    x, info, stats = on("cpu", of_host(b, "b"), of_host(x0, "x0"), callback_in_kind(b, callback))
+    stats.notes.insert(0, f"solved on the CPU, as it was too much for the GPU: {why}")
+    x = answer_in_kind(b, x)
+    return (x, info, stats) if return_stats else (x, info)
+
+
+class _Auto:
+    """One solve by what suits the matrix: methods one after another, their work in one record, the best x so far."""
+
+    def __init__(
+        self,
+        A: Any,
+        b: Any,
+        x0: Any,
+        options: dict[str, Any],
+        special: dict[str, Any],
+        callback: Callable[[Any], object] | None,
+    ) -> None:
+        self.begun = time.perf_counter()
+        asked = {name: options[name] for name in ("rtol", "atol", "backend")}
+        system = make_system("auto", A, b, x0, callback=callback, scale=False, **asked)
+        self.matrix, self.b, self.guess, self.callback = system.matrix, b, x0, callback
+        self.options, self.special = {**options, "backend": system.work.backend}, special
+        self.maxiter = options["maxiter"]
+        self.x, self.info, self.least = system.answer(system.x), 1, float("inf")
+        self.notes: list[str] = []
+        self.total: SolveStats | None = None
+        self.choosing = 0.0
+        self.refused = False  # a sister on trial had no room
+
+    def solve(self) -> tuple[Any, int, SolveStats]:
+        """x, info, and the record of all methods."""
+        n, M = self.matrix.n, self.options["M"]
+        families, why = families_for(self.matrix)
+        if "cg" in families and getattr(M, "hermitian", True) is False:
+            families, why = ["bicgstab", "gmres"], "the preconditioner is not Hermitian"
+        self._check(families)
+        self.notes.append(f"auto: {why}")
+        self.choosing = time.perf_counter() - self.begun
+        for family in families:
+            patience = _PATIENCE if family is not families[-1] else 10 * n
+            if self._family(family, min(10 * n, patience)) or self._is_over():
+                break
+        total = self.total
+        assert total is not None
+        if self.info > 0:
+            self.info = max(1, total.iterations)
+        total.residual = self.least
+        total.notes = self.notes + total.notes
+        total.seconds |= {"choose": self.choosing, "total": time.perf_counter() - self.begun}
+        return self.x, self.info, total
+
+    def _check(self, families: list[str]) -> None:
+        """Refuse now what only some of the solvers would, when it is their turn."""
+        special = self.special
+        check_basis(special["basis"])
+        check_count("restart", special["restart"], 1)
+        if not (isinstance(special["s"], str) and special["s"] == "auto"):
+            check_count("s", special["s"], most=MOST if "cg" in families else None, auto=True)
+
+    def _family(self, family: str, limit: int) -> bool:
+        """The solver of a family with the shorter step, or both in turn; whether x is good enough."""
         begun = time.perf_counter()
-        name, reason = _classic_or_ca(family, matrix, b, guess, options, special)
-        choosing += time.perf_counter() - begun
-        notes.append(f"auto: {name}, {reason}")
-        if maxiter is None:
-            patience = _PATIENCE if family is not families[-1] else 10 * matrix.n
-            options["maxiter"] = min(10 * matrix.n, patience)
-        found, said, stats = _call(SOLVERS[name], name, matrix, b, guess, options, special, callback, True)  # type: ignore[misc]
-        total = _added(total, stats)
-        if said == 0 or stats.residual < least:
-            x, info, least = found, said, stats.residual
-            guess = found if stats.residual <= (total.residuals or [0.0])[0] else guess
-        if said == 0:
-            break
-        notes.append(f"auto: {name} ended without an answer: {stats.reason}")
-    assert total is not None
-    total.residual = least
-    total.notes = notes + total.notes
-    total.seconds |= {"choose": choosing, "total": time.perf_counter() - begin}
-    return (x, info, total) if return_stats else (x, info)
+        sister, key, why = f"ca_{family}", None, self._why_classic(family)
+        known = None
+        if not why:
+            key = self._key(family)
+            known = self._known(key)
+            why = f"as nothing is known of {sister} on this matrix" if known is None else ""
+        name, word = (family, why) if known is None else _shorter(family, known)
+        self.choosing += time.perf_counter() - begun
+        self.notes.append(f"auto: {name}, {word}")
+        if key is None or known is not None:
+            return self._run(name, limit) == 0
+        before = 0 if self.total is None else self.total.iterations
+        pilot = self._pilot(family, limit)
+        said = self._run(family, limit, pilot)
+        self.choosing += pilot.spent
+        if pilot.sister is None:
+            return said == 0
+        assert pilot.classic is not None
+        found = pilot.classic, pilot.sister
+        if self.refused:
+            self.notes.append(f"auto: {family} stays, as there was no room for {sister}")
+            self.refused = False
+            return said == 0
+        self._keep(family, found)
+        name, word = _shorter(family, found)
+        at_work = "goes on" if pilot.handed_over else "is for the next solve" if name == sister else "stays"
+        self.notes.append(f"auto: {name} {at_work}, {word}")
+        if said == 0 or not pilot.handed_over or self._is_over():
+            return said == 0
+        assert self.total is not None
+        done = 0 if family == "gmres" else self.total.iterations - before
+        return self._run(sister, max(1, limit - done)) == 0
+
+    def _why_classic(self, family: str) -> str:
+        """Why the classic solver is taken whatever a step takes, or nothing."""
+        from akx.solvers import SOLVERS
+
+        M, n = self.options["M"], self.matrix.n
+        if f"ca_{family}" not in SOLVERS:
+            return "the only one of its family"
+        if M is not None and not getattr(M, "folds", False):
+            return "as this preconditioner cannot be made part of the matrix"
+        if self.special["s"] == 1:
+            return "as with s = 1 both are the same"
+        return f"as {n} rows are too few to measure" if n < _SMALL else ""
+
+    def _run(self, name: str, limit: int, pilot: Pilot | None = None) -> int:
+        """A solver from the best x there is, its work added to that of the ones before; its info."""
+        options = {**self.options, "maxiter": limit if self.maxiter is None else self._left()}
+        say = self.callback if pilot is None else Watched(self.callback, pilot)
+        in_steps = self.maxiter is not None
+        x, said, stats = _call(name, self.matrix, self.b, self.guess, options, self.special, say, in_steps=in_steps)
+        _used.add(self._use_of(name))
+        total = self.total = _added(self.total, stats)
+        if said == 0 or stats.residual < self.least:
+            self.x, self.info, self.least = x, said, stats.residual
+            self.guess = x if stats.residual <= (total.residuals or [0.0])[0] else self.guess
+        if said != 0 and not (pilot is not None and pilot.handed_over):
+            self.notes.append(f"auto: {name} ended without an answer: {stats.reason}")
+        return said
+
+    def _left(self) -> int:
+        """Steps of `maxiter` that are left."""
+        return max(0, int(self.maxiter) - (0 if self.total is None else self.total.iterations))
+
+    def _is_over(self) -> bool:
+        return self.maxiter is not None and self._left() == 0
+
+    # ------------------------------------------------------------------------------------------- which of the two
+
+    def _pilot(self, family: str, limit: int) -> Pilot:
+        return Pilot(
+            lambda seconds: self._trial(family, seconds),
+            begun=self.begun,
+            in_cycles=family == "gmres",
+            limit=limit if self.maxiter is None else self._left(),
+            steps=self._trial_steps(family),
+            ready=0.0 if self._use_of(f"ca_{family}") in _used else _LOADING[self.options["backend"]],
+        )
+
+    def _trial_steps(self, family: str) -> int:
+        """Steps of a trial of a family's sister."""
+        if family == "gmres":
+            return _CYCLES * min(self.special["restart"] or RESTART, self.matrix.n)
+        s = self._s(family)
+        return _BLOCKS * (s if isinstance(s, int) else _S[self.options["backend"]])
+
+    def _trial(self, family: str, seconds: float) -> float | None:
+        """Seconds of a step of a family's sister; Inf where she is of no use, None where `seconds` were not enough."""
+        sister, in_cycles, queued = f"ca_{family}", family == "gmres", self.options["backend"] == "cuda"
+        watch = Stopwatch(seconds, self._trial_steps(family), in_cycles=in_cycles, queued=queued)
+        options = {**self.options, "rtol": 1e-14, "atol": 0.0, "maxiter": 2 * _CYCLES if in_cycles else _TRIAL}
+        try:
+            _, _, stats = _call(sister, self.matrix, self.b, self.guess, options, self.special, Watched(None, watch))
+        except TOO_MUCH:  # which may be otherwise another time
+            self.refused = True
+            return float("inf")
+        _used.add(self._use_of(sister))
+        return watch.verdict(stats)
+
+    def _s(self, family: str) -> int | str:
+        """Steps per pass that the sister would do: as asked for, or as tuned, or "auto"."""
+        asked, backend = self.special["s"], self.options["backend"]
+        if isinstance(asked, str) and is_usable(backend):
+            places = {name: self.options[name] for name in ("threads", "db")}
+            tuned = chosen_steps(f"ca_{family}", self.matrix, basis=self.special["basis"], backend=backend, **places)
+            return "auto" if tuned is None else tuned.s
+        return asked if isinstance(asked, str) else int(asked)
+
+    def _use_of(self, name: str) -> tuple[str, str, str]:
+        return name, str(self.matrix.dtype), self.options["backend"]
+
+    def _key(self, family: str) -> tuple[Any, ...]:
+        """What the choice depends on; another one where the database has changed, which is then asked again."""
+        special, options, database = self.special, self.options, database_of(self.options["db"])
+        restart = special["restart"] if family == "gmres" else None
+        asked = special["s"], special["basis"], restart, _name_of(options["M"])
+        where = options["backend"], options["threads"], database.path, database.generation, database.file_stamp()
+        return (family, self.matrix.fingerprint, str(self.matrix.dtype), *asked, *where)
+
+    def _plan_key(self, family: str) -> PlanKey | None:
+        """The key in the database; None for a device that is not here."""
+        special, options = self.special, self.options
+        if not is_usable(options["backend"]):
+            return None
+        return sisters_key(
+            family,
+            self.matrix,
+            s=self._s(family),
+            basis=special["basis"],
+            restart=special["restart"],
+            M=_name_of(options["M"]),
+            threads=options["threads"],
+            backend=options["backend"],
+        )
+
+    def _known(self, key: tuple[Any, ...]) -> tuple[float, float] | None:
+        """Seconds of a step of both sisters, where this process or the database knows them."""
+        if key not in _chosen:
+            if len(_chosen) >= _MOST_KNOWN:
+                _chosen.clear()
+            kept = self._plan_key(key[0])
+            _chosen[key] = None if kept is None else known_sisters(kept, self.options["db"])
+        return _chosen[key]
+
+    def _keep(self, family: str, found: tuple[float, float]) -> None:
+        """For the next solve; where the database cannot be written, for this process."""
+        kept = self._plan_key(family)
+        if kept is not None:
+            keep_sisters(kept, family, self.options["backend"], found, self.options["db"])
+        _chosen[self._key(family)] = found
 
 
 def families_for(matrix: Matrix) -> tuple[list[str], str]:
@@ -153,66 +377,21 @@ def families_for(matrix: Matrix) -> tuple[list[str], str]:
     return present or [name for name in FAMILIES if name in SOLVERS][:1], why
 
 
-def _classic_or_ca(
-    family: str, matrix: Matrix, b: Any, x0: Any, options: dict[str, Any], special: dict[str, Any]
-) -> tuple[str, str]:
-    """The solver of a family with the shorter step on this matrix, and a word about it."""
-    from akx.solvers import SOLVERS
-
-    sister, M = f"ca_{family}", options["M"]
-    if sister not in SOLVERS:
-        return family, "the only one of its family"
-    if M is not None and not getattr(M, "folds", False):
-        return family, "as this preconditioner cannot be made part of the matrix"
-    if matrix.n < _SMALL:
-        return family, f"as {matrix.n} rows are too few to measure"
-    where = options["backend"], options["threads"]
-    key = (matrix.fingerprint, str(matrix.dtype), family, type(M).__name__, special["s"], *where)
-    if key not in _chosen:
-        steps = {name: _step_seconds(name, matrix, b, x0, options, special) for name in (family, sister)}
-        best = min(steps, key=lambda name: steps[name])
-        other = family if best == sister else sister
-        word = f"{steps[best] * 1e6:.0f} us a step against {steps[other] * 1e6:.0f} of {other}"
-        if not np.isfinite(steps[sister]):
-            best, word = family, f"as {sister} found no use for a basis"
-        _chosen[key] = best, word
-    return _chosen[key]
+def _shorter(family: str, seconds: tuple[float, float]) -> tuple[str, str]:
+    """The sister with the shorter step, and a word about it."""
+    sister = f"ca_{family}"
+    if not np.isfinite(seconds[1]):
+        return family, f"as {sister} found no use for a basis"
+    (best, name), (more, other) = sorted(zip(seconds, (family, sister), strict=True))
+    return name, f"{best * 1e6:.0f} us a step against {more * 1e6:.0f} of {other}"
 
 
-def _step_seconds(
-    name: str, matrix: Matrix, b: Any, x0: Any, options: dict[str, Any], special: dict[str, Any]
-) -> float:
-    """Seconds for each step of a solver, without its setup and the steps before its first basis; Inf without any."""
-    from akx.solvers import SOLVERS
-
-    asked, ca = special["s"], name.startswith("ca_")
-    s = int(asked) if isinstance(asked, (int, np.integer)) and asked > 0 else _S  # the solver will say what is wrong
-    if ca and isinstance(asked, str) and is_usable(options["backend"]):
-        places = {which: options[which] for which in ("threads", "db", "backend")}
-        found = chosen_steps(name, matrix, basis=special["basis"], **places)
-        s = s if found is None else found.s
-    if name.endswith("gmres"):
-        limits = [1, 2] if ca else [0, 1]  # cycles
-    else:
-        limits = [2 * s, (2 + _BLOCKS) * s] if ca else [_BEFORE, _BEFORE + _STEPS]
-    busy, done = [0.0, 0.0], [0, 0]
-    for i, limit in enumerate(limits):
-        times = []
-        for _ in range(3 if limit else 0):  # the first may compile, another be disturbed
-            short = {**options, "rtol": 1e-14, "atol": 0.0, "maxiter": limit}
-            _, _, stats = _call(SOLVERS[name], name, matrix, b, x0, short, special, None, True)  # type: ignore[misc]
-            times.append(sum(t for phase, t in stats.seconds.items() if phase not in ("setup", "total")))
-            done[i] = stats.iterations
-        busy[i] = min(times, default=0.0)
-    if done[1] <= done[0] or (ca and not stats.s):
-        return float("inf")
-    if busy[1] <= busy[0]:  # the clock was disturbed: what is known is the mean of all steps
-        return busy[1] / done[1]
-    return (busy[1] - busy[0]) / (done[1] - done[0])
+def _name_of(M: Any) -> str:
+    """What a preconditioner is, as far as the time of a step depends on it."""
+    return "" if M is None else f"{type(M).__name__} {getattr(M, 'nnz', '')}".strip()
 
 
 def _call(
-    solver: Callable[..., Any],
     name: str,
     A: Any,
     b: Any,
@@ -220,15 +399,20 @@ def _call(
     options: dict[str, Any],
     special: dict[str, Any],
     callback: Callable[[Any], object] | None,
-    return_stats: bool,
-) -> Answer:
-    """One solver with those of the options that it has."""
+    *,
+    in_steps: bool = False,
+) -> tuple[Any, int, SolveStats]:
+    """One solver with those of the options that it has; `in_steps`: maxiter counts steps, of gmres too."""
+    from akx.solvers import SOLVERS
+
     own = dict(options)
     if name.endswith("gmres"):
         own["restart"] = special["restart"]
+        if in_steps:
+            own["callback_type"] = "legacy"
     if name.startswith("ca_"):
         own |= {"s": special["s"], "basis": special["basis"]}
-    answer: Answer = solver(A, b, x0, callback=callback, return_stats=return_stats, **own)
+    answer: tuple[Any, int, SolveStats] = SOLVERS[name](A, b, x0, callback=callback, return_stats=True, **own)
     return answer
 
 

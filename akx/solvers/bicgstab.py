@@ -30,6 +30,7 @@ import numpy as np
 
 from akx.solvers.arguments import check_count
 from akx.solvers.system import Answer, Rows, System, make_system
+from akx.solvers.watch import ENDED
 
 __all__ = ["NOISE", "Recurrence", "bicgstab", "iterate"]
 
@@ -261,9 +262,12 @@ def iterate(state: Recurrence, most: int, advance: Callable[[Recurrence, int], s
         if state.norm > system.target:
             if state.steps >= most:
                 return finish(max(1, most), f"not converged after {most} steps")
+            if system.ended():
+                return finish(max(1, state.steps), ENDED)
             before = state.steps
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
                 trouble = advance(state, most - state.steps)
+            stats.iterations = state.steps
             if state.steps > before and not trouble:
                 stats.residuals.append(state.norm)
                 system.tell(state.x)

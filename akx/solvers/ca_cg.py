@@ -54,11 +54,12 @@ from akx.solvers.chosen import tuned_or
 from akx.solvers.folding import solve_with
 from akx.solvers.stopping import Claims
 from akx.solvers.system import Answer, System, make_system
+from akx.solvers.watch import ENDED
 
-__all__ = ["ca_cg"]
+__all__ = ["MOST", "ca_cg"]
 
 #: s of "auto", and the most that is accepted; the basis of "auto".
-_AUTO, _MOST, _AUTO_BASIS = 4, 20, "chebyshev"
+_AUTO, MOST, _AUTO_BASIS = 4, 20, "chebyshev"
 _AUTO_ON_DEVICE = 8
 #: Ordinary steps at the beginning, for each of the s.
 _FIRST = 2
@@ -162,7 +163,7 @@ def _steps_of(s: Any, plan: Plan | None) -> int:
     check_plan(plan)
     if isinstance(s, str) and s == "auto":
         return _AUTO if plan is None else plan.k
-    count = check_count("s", s, most=_MOST, auto=True)
+    count = check_count("s", s, most=MOST, auto=True)
     if plan is not None and plan.k != count:
         raise PlanError("plan is for another number of steps", expected=f"k = {count}", found=f"k = {plan.k}")
     return count
@@ -208,6 +209,9 @@ class _Solve:
         info, reason = max(limit, 1), "the steps ran out"
         why = steps.begin(norm)
         while not why and stats.iterations < limit:
+            if system.ended():
+                info, reason = max(stats.iterations, 1), ENDED
+                break
             if stats.iterations >= ordinary and self.s > 1 and (self.whole or self.have >= self.s):
                 why = self._block(limit)
             else:

@@ -24,6 +24,7 @@ from akx.solvers.ca_cg_block import Pace, Shifts
 from akx.solvers.cg import AheadSteps, first_residual
 from akx.solvers.stopping import Claims
 from akx.solvers.system import Answer, System
+from akx.solvers.watch import ENDED
 
 __all__ = ["BlocksAhead"]
 
@@ -85,6 +86,10 @@ class BlocksAhead:
         info, reason = max(limit, 1), "the steps ran out"
         why, self.norm = steps.begin(norm), norm
         while not why and stats.iterations < limit:
+            if system.ended():
+                self._settle()
+                info, reason = max(stats.iterations, 1), ENDED
+                break
             is_ordinary = stats.iterations < ordinary or self.s == 1 or self._wanted == "ordinary"
             why = self._ordinary() if is_ordinary else self._block()
             if not why and self.norm <= system.target:

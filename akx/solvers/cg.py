@@ -32,6 +32,7 @@ import numpy as np
 from akx.solvers.arguments import check_count, check_hermitian
 from akx.solvers.stopping import Claims
 from akx.solvers.system import Answer, Rows, System, make_system
+from akx.solvers.watch import ENDED
 
 __all__ = ["AheadSteps", "Steps", "cg", "first_residual", "steps_of"]
 
@@ -120,7 +121,11 @@ def _solve(system: System, limit: int, return_stats: bool) -> Answer:
     info, reason = max(limit, 1), "the steps ran out"
     why = steps.begin(norm)
     while not why and stats.iterations < limit:
-        why = steps.step()
+        if system.ended(steps.settle):
+            info, reason = max(stats.iterations, 1), ENDED
+            break
+        # What was taken when a watch looked may have come to the end.
+        why = steps.step() if steps.norm > system.target and stats.iterations < limit else ""
         if not why and steps.norm <= system.target:
             if claims.check(x, w, steps.norm):
                 info, reason = 0, "converged"
@@ -205,6 +210,9 @@ class Steps:
         stats.residuals.append(self.norm)
         system.tell(V[3])
         return "" if self.norm == 0 else why or self.grown()
+
+    def settle(self) -> None:
+        """Take what has been queued: here nothing."""
 
     def begin_anew(self, curvature: float) -> str:
         """Begin the directions anew where <p, A p> is not positive; why that would be in vain, or nothing."""

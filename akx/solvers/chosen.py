@@ -4,20 +4,40 @@ What :func:`akx.solvers.tune_for` finds is kept with the plans of the matrix pow
 a plan says, under ``provenance["solvers"]``, for which solvers it was chosen and how long a step took. So it is found
 by the same keys, travels with the plans, and is never stale: another pattern, type, device, version or kernel is
 another key. A plan that is tuned anew by itself is chosen for no solver.
+
+How long a step of a classic solver and of its communication-avoiding sister take, which :func:`akx.solvers.solve`
+finds out, is kept as two trials, under a key like that of a plan, with all that the two steps depend on in place of the
+basis.
 """
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from akx.errors import AkxError, ArgumentTypeError
 from akx.matrix import Matrix
-from akx.plandb import PlanDatabase, PlanKey, PlanRecord, shared_database
+from akx.plan import Plan
+from akx.plandb import PlanDatabase, PlanKey, PlanRecord, TrialRecord, shared_database
 from akx.solvers.system import System
 from akx.tuner import plan_key
 
-__all__ = ["POWERS", "Chosen", "Powers", "chosen_steps", "database_of", "mark_of", "powers_of", "tuned_or"]
+__all__ = [
+    "POWERS",
+    "Chosen",
+    "Powers",
+    "chosen_steps",
+    "database_of",
+    "keep_sisters",
+    "known_sisters",
+    "mark_of",
+    "powers_of",
+    "sisters_key",
+    "tuned_or",
+]
 
 
 @dataclass(frozen=True)
@@ -120,6 +140,71 @@ def tuned_or(default: int, solver: str, system: System, basis: str) -> int:
     return found.s
 
 
+def sisters_key(
+    family: str,
+    matrix: Matrix,
+    *,
+    s: int | str,
+    basis: str = "auto",
+    restart: int | None = None,
+    M: str = "",
+    threads: int | None = None,
+    backend: str = "cpu",
+) -> PlanKey:
+    """The key of the choice between a classic solver and its sister.
+
+    Parameters
+    ----------
+    family : str
+        Name of the classic solver.
+    s : int or str
+        Most steps for each pass; ``"auto"`` where none is asked for and none was tuned.
+    basis, restart, threads, backend
+        As for the solvers; `restart` counts for gmres alone.
+    M : str
+        What the preconditioner is, "" where there is none.
+    """
+    cycle = f", restart {restart or 'auto'}" if family == "gmres" else ""
+    kind = powers_of(f"ca_{family}", backend).basis if basis == "auto" else basis
+    asked = f"{family} or ca_{family}: s {s}, basis {kind}{cycle}, M {M or 'none'}"
+    return replace(plan_key(matrix, 1, threads=threads, backend=backend), basis=asked)
+
+
+def known_sisters(key: PlanKey, db: Any = None) -> tuple[float, float] | None:
+    """Seconds of a step of the classic solver and of its sister, the latter Inf where its basis is of no use; or None.
+
+    None also where the database cannot be read.
+    """
+    database, found = database_of(db), dict[bool, float]()
+    try:
+        trials = database.trials(key)
+    except AkxError:
+        return None
+    if not isinstance(db, PlanDatabase):
+        database.close()
+    for trial in trials:  # the newest are last
+        is_sister = str(trial.plan.option("solver", "")).startswith("ca_")
+        found[is_sister] = trial.seconds[0] if trial.state == "complete" and trial.seconds else math.inf
+    return (found[False], found[True]) if len(found) == 2 else None
+
+
+def keep_sisters(key: PlanKey, family: str, backend: str, seconds: tuple[float, float], db: Any = None) -> bool:
+    """Keep what :func:`known_sisters` is to find; whether that was possible."""
+    trials = []
+    for name, step in zip((family, f"ca_{family}"), seconds, strict=True):
+        plan = Plan(backend, "sweep", "csr", options={"solver": name})  # stands for the solver: nothing is made of it
+        of_use = math.isfinite(step)
+        trials.append(TrialRecord(plan, (step,)) if of_use else TrialRecord(plan, (), "failed", "no basis is of use"))
+    database = database_of(db)
+    try:
+        database.add_trials(key, trials)
+    except AkxError:
+        return False
+    if not isinstance(db, PlanDatabase):
+        database.close()
+    return True
+
+
 def mark_of(record: PlanRecord, solver: str) -> float | None:
     """Seconds of a step where the record was chosen for a solver, else None."""
     marks = record.provenance.get("solvers")
@@ -130,6 +215,8 @@ def mark_of(record: PlanRecord, solver: str) -> float | None:
 
 
 def database_of(db: Any) -> PlanDatabase:
-    """The database that the argument of a solver names."""
+    """The database that the argument of a solver names. Raises ArgumentTypeError where it names none."""
+    if db is not None and not isinstance(db, (str, os.PathLike, PlanDatabase)):
+        raise ArgumentTypeError("db is no database", expected="a path or a PlanDatabase", found=type(db).__name__)
     found: Callable[[Any], PlanDatabase] = shared_database
     return db if isinstance(db, PlanDatabase) else found(db)

@@ -24,6 +24,7 @@ from akx.solvers.arguments import check_count
 from akx.solvers.arnoldi import Arnoldi
 from akx.solvers.hessenberg import HessenbergQR
 from akx.solvers.system import Answer, Rows, System
+from akx.solvers.watch import ENDED
 
 __all__ = ["RESTART", "Cycles"]
 
@@ -111,6 +112,8 @@ class Cycles:
                 or f"stagnation: {_WINDOW} cycles of {self.restart} steps made no progress; "
                 "a larger restart or M may help",
             )
+        if system.ended():
+            return self._stop(max(1, self.iterations), ENDED)
         if self.done >= self._most_cycles or not self.step_allowed():
             return self._stop(max(1, self.iterations), "iterations ran out")
         return True
@@ -179,6 +182,7 @@ class Cycles:
     def count(self, estimate: float) -> None:
         """One step is done."""
         self.iterations += 1
+        self.system.stats.iterations = self.iterations
         self.system.stats.residuals.append(estimate)
 
     def tell(self, estimate: float) -> None:

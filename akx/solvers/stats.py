@@ -38,7 +38,8 @@ class SolveStats:
     seconds : dict of str to float
         Wall time by phase: ``"matrix"``, ``"orthogonalize"``, ``"vectors"``, ``"small"``, ``"precondition"``,
         ``"setup"``, ``"device"`` and ``"total"``. On a GPU work is queued, and a phase has the time that the host took
-        to queue it and to wait: ``"device"`` is the wait for whole steps that were queued ahead.
+        to queue it and to wait: ``"device"`` is the wait for whole steps that were queued ahead. Of
+        :func:`akx.solvers.solve` also ``"choose"``, for choosing and measuring.
     s : list of int
         Steps per basis, one entry for each basis that was made; empty for classic solvers.
     basis : str

@@ -34,6 +34,7 @@ from akx.operator import MatrixPowers
 from akx.plan import Plan
 from akx.solvers.scaling import Units, exponent_of, is_extreme, norm_of, scaled, units_of
 from akx.solvers.stats import SolveStats
+from akx.solvers.watch import Watch, Watched
 from akx.tuner.space import resolve_backend
 
 __all__ = ["Answer", "Rows", "System", "make_system", "make_work"]
@@ -76,6 +77,8 @@ class System:
         In `units` but for its notes, until :meth:`finish`.
     units : Units
         What is extreme is worked on in these; false where nothing is.
+    watch : Watch, optional
+        Of the caller's, see :meth:`ended`.
     begun : float
         When the system was made, on :func:`time.perf_counter`.
     """
@@ -98,6 +101,7 @@ class System:
     like: Any = None
     given: Any = None
     units: Units = _PLAIN
+    watch: Watch | None = None
     _pair: Rows | None = None
     _of_M: int | None = None
 
@@ -245,6 +249,17 @@ class System:
                 hint="use backend='cpu', or a plan with the matrix in the device's memory",
             )
         return program, coefficients
+
+    def ended(self, settle: Callable[[], object] | None = None) -> bool:
+        """Whether x is wanted as it is, by a watch that may also take its time; to be asked before each step.
+
+        Where the watch is about to do something, `settle` is called first: it is to take what was queued ahead.
+        """
+        if self.watch is None or not self.watch.due(self.stats):
+            return False
+        if settle is not None:
+            settle()
+        return self.watch.ends(self.stats, self.target)
 
     def say(self, value: Any) -> None:
         """Call the caller's callback, if there is one."""
@@ -411,11 +426,15 @@ def make_system(
     stats = SolveStats(method=method, target=target)
     like = b if on_device else None
     aim = target if not units.rhs else max(float(rtol) * own, units.own(float(atol)))
+    watch = None
+    if isinstance(callback, Watched):
+        watch, callback = callback.watch, callback.callback
     system = System(matrix, work, held_b, held_x, inverse, own, aim, of_x is None, right.shape, stats)
     system.callback, system.threads, system.db, system.like = callback, threads, db, like
     system.given, system.units = given, units
     if units:
         stats.notes.append(units.note())
+    system.watch = watch
     return system
 
 

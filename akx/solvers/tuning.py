@@ -4,11 +4,13 @@ For each s that may do, the matrix powers of a block are tuned, with the number 
 and then a step of the solver is timed: matrix powers, vector work, small matrices and all. What a basis of s steps
 loses to rounding errors is in that time, as the solver itself lowers s, or ends blocks early, on this matrix. All take
 turns; the time of a step is the slope between a short and a long solve, of a random right-hand side. Within 3 % the
-smaller s is taken. Solves are done where the solver will be, on the host or on the GPU.
+smaller s is taken. Solves are done where the solver will be, on the host or on the GPU; ``backend="auto"`` does all of
+it for each backend that is usable here.
 """
 
 from __future__ import annotations
 
+import operator
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -17,19 +19,21 @@ from typing import Any, Literal
 
 import numpy as np
 
-from akx.device.choose import is_usable
+from akx.device.choose import device_of, is_usable
 from akx.errors import AkxError, ArgumentError
 from akx.kernels import registry
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.plandb import PlanDatabase
-from akx.solvers.chosen import POWERS, chosen_steps, database_of, powers_of
+from akx.solvers.bases import check_basis
+from akx.solvers.chosen import POWERS, chosen_steps, database_of, keep_sisters, powers_of, sisters_key
 from akx.tuner import Progress, tune
 from akx.tuner.measure import median
-from akx.tuner.space import resolve_backend
 
 __all__ = ["Candidate", "SolverTuning", "tune_for"]
 
+#: Seconds for the plans of all choices, where nothing is said.
+_SECONDS = 60.0
 #: Rounds of timing; a larger s must be this much faster.
 _ROUNDS, _NOISE = 3, 0.03
 #: Steps of a cycle of ca_gmres, and the blocks that are timed of the others.
@@ -81,6 +85,10 @@ class SolverTuning:
     reused : bool
         Whether it was found rather than measured.
     tuning_seconds : float
+    basis : str
+        The kind that the plans are for.
+    notes : tuple of str
+        With ``backend="auto"``, what was found for the other backends.
     """
 
     solver: str
@@ -92,10 +100,13 @@ class SolverTuning:
     kept: bool
     reused: bool = False
     tuning_seconds: float = 0.0
+    basis: str = ""
+    notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """A dict of JSON types; no time is null."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        plain["notes"] = list(self.notes)
         plain["candidates"] = [
             {**{field.name: getattr(one, field.name) for field in fields(one)}, "plan": one.plan.to_json()}
             for one in self.candidates
@@ -112,7 +123,9 @@ def tune_for(
     solver: str,
     *,
     backend: str = "cpu",
+    basis: str = "auto",
     threads: int | None = None,
+    trials: int | None = None,
     seconds: float | None = None,
     choices: Sequence[int] | None = None,
     db: PlanDatabase | str | os.PathLike[str] | Literal[False] | None = None,
@@ -130,12 +143,17 @@ def tune_for(
     solver : str
         ``"ca_cg"``, ``"ca_gmres"`` or ``"ca_bicgstab"``, or with a hyphen.
     backend : str
-        ``"cpu"`` or ``"cuda"``.
+        ``"cpu"``, ``"cuda"``, or ``"auto"``: each that is usable here, in an equal share of the time. All are kept, the
+        one with the shortest step is returned, and its notes tell of the others.
+    basis : str
+        As for the solver, which finds the result where it is asked for the same kind.
     threads : int, optional
         As for the solver.
+    trials : int, optional
+        Most trials of the search for each plan (80).
     seconds : float, optional
         For tuning the plans of all choices together (60); timing the solver comes on top.
-    choices : sequence of int, optional
+    choices : sequence or array of int, optional
         Of s; by default those of :data:`akx.solvers.chosen.POWERS`. Others are timed, but not found by solvers.
     db, retune, name, callback
         As for :func:`akx.tuner.tune`. With `retune` plans are searched for again and solvers timed again.
@@ -149,50 +167,97 @@ def tune_for(
     Raises
     ------
     ArgumentError, MatrixError, DatabaseError
-        As :func:`akx.tuner.tune` does, and for an unknown solver.
+        As :func:`akx.tuner.tune` does, and for an unknown solver or basis, and for `choices` without one that will do.
+    DeviceError, MissingDependencyError
+        Where the backend is ``"cuda"`` and there is no GPU that can be used.
     """
     begin = time.perf_counter()
     named = solver.replace("-", "_") if isinstance(solver, str) else solver
     if named not in POWERS:
         raise ArgumentError("no solver to tune for", expected=" or ".join(POWERS), found=repr(solver))
+    check_basis(basis)
     matrix = Matrix.from_any(matrix)
-    if backend not in registry.backends() or (backend != "cpu" and not is_usable(backend)):
-        raise ArgumentError("backend cannot be used here", expected="'cpu', or 'cuda' with a GPU", found=repr(backend))
-    backend = resolve_backend(backend)
+    if backend == "auto":
+        places = [one for one in registry.backends() if is_usable(one)]
+        share = (_SECONDS if seconds is None else seconds) / len(places)
+        found = [
+            tune_for(
+                matrix, named, backend=one, basis=basis, threads=threads, trials=trials, seconds=share, choices=choices,
+                db=db, retune=retune, seed=seed, name=name, callback=callback,
+            )
+            for one in places
+        ]  # fmt: skip
+        return _fastest(found, time.perf_counter() - begin)
+    if backend not in registry.backends():
+        raise ArgumentError("unknown backend", expected="'auto', 'cpu' or 'cuda'", found=repr(backend))
+    device_of(backend)  # that it is missing is said before anything is tuned
     powers = powers_of(named, backend)
-    wanted = [s for s in choices or powers.choices if s == 1 or s * powers.per_step < matrix.n]
+    kind = powers.basis if basis == "auto" else basis
+    asked = powers.choices if choices is None else [_whole(s) for s in choices]
+    wanted = [s for s in asked if s == 1 or s * powers.per_step < matrix.n]
     if not wanted or min(wanted) < 1:
-        raise ArgumentError("no s to choose from", expected="s >= 1, and less than rows", found=repr(choices))
+        given = powers.choices if choices is None else tuple(asked)
+        raise ArgumentError(
+            "no s to choose from", expected=f"s >= 1, and fewer powers than the {matrix.n} rows", found=repr(given)
+        )
     known = None
     if db is not False and not retune and choices is None:
-        known = chosen_steps(named, matrix, threads=threads, db=db, backend=backend)
+        known = chosen_steps(named, matrix, basis=basis, threads=threads, db=db, backend=backend)
     if known is not None:
         spent = time.perf_counter() - begin
-        return SolverTuning(named, backend, known.s, known.seconds, float("nan"), (), True, True, spent)
-    each = (60.0 if seconds is None else seconds) / len(wanted)
+        return SolverTuning(named, backend, known.s, known.seconds, float("nan"), (), True, True, spent, kind)
+    each = (_SECONDS if seconds is None else seconds) / len(wanted)
     tuned = [
         tune(
-            matrix, s * powers.per_step, basis=powers.basis, start_vectors=powers.start_vectors, backend=backend,
-            threads=threads, seconds=each, db=db, retune=retune, name=name, callback=callback,
+            matrix, s * powers.per_step, basis=kind, start_vectors=powers.start_vectors, backend=backend,
+            threads=threads, trials=trials, seconds=each, db=db, retune=retune, name=name, callback=callback,
         )
         for s in wanted
     ]  # fmt: skip
     b = np.random.default_rng(seed).standard_normal(matrix.n).astype(matrix.dtype)
     runs = [
-        _Runs(named, matrix, b, s, result.plan, backend, threads, db) for s, result in zip(wanted, tuned, strict=True)
+        _Runs(named, matrix, b, s, result.plan, backend, threads, db, basis)
+        for s, result in zip(wanted, tuned, strict=True)
     ]
     classic = _Runs(named.removeprefix("ca_"), matrix, b, 0, None, backend, threads, db)
     times = [[one.slope() for one in (*runs, classic)] for _ in range(_ROUNDS)]
     steps = [median([row[i] for row in times]) for i in range(len(runs) + 1)]
     shares = [one.share for one in runs]
-    found = tuple(
+    candidates = tuple(
         Candidate(s, step if share >= _SHARE else float("inf"), result.seconds / s, share, result.plan)
         for s, step, share, result in zip(wanted, steps[:-1], shares, tuned, strict=True)
     )
-    best = _best(found)
-    kept = db is not False and _keep(named, matrix, found, best, threads=threads, db=db, backend=backend)
+    best = _best(candidates)
+    kept = db is not False and _keep(
+        named, matrix, candidates, best, basis=basis, threads=threads, db=db, backend=backend
+    )
+    if kept and np.isfinite(steps[-1]):
+        family = named.removeprefix("ca_")
+        key = sisters_key(family, matrix, s=best.s, basis=basis, threads=threads, backend=backend)
+        keep_sisters(key, family, backend, (steps[-1], best.seconds), db)
     spent = time.perf_counter() - begin
-    return SolverTuning(named, backend, best.s, best.seconds, steps[-1], found, kept, tuning_seconds=spent)
+    return SolverTuning(named, backend, best.s, best.seconds, steps[-1], candidates, kept, False, spent, kind)
+
+
+def _whole(s: Any) -> int:
+    """One of the choices as an int. Raises ArgumentError."""
+    try:
+        return operator.index(s)
+    except TypeError:
+        raise ArgumentError("no s to choose from", expected="integers >= 1", found=repr(s)) from None
+
+
+def _fastest(found: Sequence[SolverTuning], spent: float) -> SolverTuning:
+    """The result with the shortest step, and notes on those of the other backends."""
+    best = min(found, key=lambda one: one.seconds)
+    notes = []
+    for other in (one for one in found if one is not best):
+        step = (
+            f"s = {other.s}, {other.seconds * 1e3:.3g} ms a step" if np.isfinite(other.seconds) else "no basis of use"
+        )
+        kept = "kept as well, and taken where that is the solver's backend" if other.kept else "not kept"
+        notes.append(f"on the {other.backend}: {step}; {kept}")
+    return replace(best, tuning_seconds=spent, notes=tuple(notes))
 
 
 def _best(found: Sequence[Candidate]) -> Candidate:
@@ -205,12 +270,21 @@ class _Runs:
     """Short and long solves by one solver with one s and plan."""
 
     def __init__(
-        self, name: str, matrix: Matrix, b: Any, s: int, plan: Plan | None, backend: str, threads: int | None, db: Any
+        self,
+        name: str,
+        matrix: Matrix,
+        b: Any,
+        s: int,
+        plan: Plan | None,
+        backend: str,
+        threads: int | None,
+        db: Any,
+        basis: str = "auto",
     ) -> None:
         self.name, self.matrix, self.b, self.s = name, matrix, b, s
         self.options: dict[str, Any] = {"rtol": _RTOL, "threads": threads, "backend": backend, "return_stats": True}
         if s:
-            self.options |= {"s": s, "plan": plan}
+            self.options |= {"s": s, "plan": plan, "basis": basis}
         if db is not None and db is not False:
             self.options["db"] = db
         self.share = 0.0
@@ -258,6 +332,7 @@ def _keep(
     found: Sequence[Candidate],
     best: Candidate,
     *,
+    basis: str,
     threads: int | None,
     db: Any,
     backend: str,
@@ -268,7 +343,7 @@ def _keep(
     database, kept = database_of(db), False
     spec = powers_of(name, backend)
     for s in dict.fromkeys([*spec.choices, *(one.s for one in found)]):
-        record = database.find(spec.key(matrix, s, threads=threads, backend=backend)).record
+        record = database.find(spec.key(matrix, s, basis=basis, threads=threads, backend=backend)).record
         if record is None:
             continue
         provenance = dict(record.provenance)

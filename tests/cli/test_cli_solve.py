@@ -19,6 +19,7 @@ import akx as library
 from akx.cli import solve as solve_command
 from akx.device import choose
 from akx.device.cuda.facts import cuda_missing
+from akx.errors import BudgetError, DeviceMemoryError, InfeasibleError, PlanError
 from akx.io import read_vector, write_vector
 from akx.solvers import preconditioners
 from cli.golden import check_shape, check_text
@@ -202,6 +203,47 @@ def test_where_a_system_is_solved(
     assert ("a GPU" in ran.out) == (taken == "cuda")
     data = akx("solve", convection, "--method", "bicgstab", "--json", *arguments).json
     assert data["backend"] == taken
+
+
+@pytest.mark.parametrize("where", ["solve", "spai"])
+@pytest.mark.parametrize("kind", [PlanError, InfeasibleError, BudgetError, DeviceMemoryError])
+def test_what_is_too_much_for_the_gpu_is_solved_by_the_host(
+    akx: Callable[..., Ran], convection: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Exception], where: str
+) -> None:
+    """With ``--backend auto``; where a GPU was asked for its error is the user's."""
+
+    def refusing(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*given: Any, backend: str, **options: Any) -> Any:
+            if backend == "cuda" and name == where:
+                raise kind("it is too large")
+            return real(*given, backend="cpu", **options)
+
+        return run
+
+    made = SimpleNamespace(spai=refusing("spai", preconditioners.spai))
+    monkeypatch.setattr(library.solvers, "solve", refusing("solve", library.solvers.solve))
+    monkeypatch.setattr(solve_command, "import_module", lambda name: made)
+    monkeypatch.setattr(choose, "is_usable", lambda backend: True)
+    monkeypatch.setattr(choose, "device_of", lambda backend: SimpleNamespace(name="a GPU"))
+    monkeypatch.setattr(solve_command, "_WORTH_A_GPU", 1000)
+    asked = ["solve", convection, "--precond", "spai"]
+    ran = akx(*asked)
+    assert ran.code == 0
+    assert "solved on the CPU, as it was too much for the GPU: it is too large" in ran.err
+    assert "a GPU" not in ran.out
+    ran = akx(*asked, "--json")
+    assert (ran.code, ran.json["backend"], ran.json["converged"]) == (0, "cpu", True)
+    assert "it is too large" in ran.json["notes"][0]
+    ran = akx(*asked, "--backend", "cuda")
+    assert (ran.code, ran.error) == (2, "it is too large")
+
+
+@pytest.mark.parametrize(("arguments", "steps"), [([], 7), (["--method", "gmres"], 21), (["--method", "bicgstab"], 7)])
+def test_maxiter_is_steps_but_cycles_of_gmres_by_name(
+    akx: Callable[..., Ran], convection: Path, arguments: list[Any], steps: int
+) -> None:
+    ran = akx("solve", convection, "--json", "--rtol", 1e-14, "--maxiter", 7, "--restart", 3, *arguments)
+    assert (ran.code, ran.json["iterations"]) == (3, steps)
 
 
 @pytest.mark.cuda

@@ -188,7 +188,10 @@ def test_for_a_solver(akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, 
     asked: dict[str, Any] = {}
     plan = _SWEEP.replace(k=4)
     candidates = (Candidate(4, 1.5e-3, 1e-3, 1.0, plan), Candidate(8, float("inf"), 2e-3, 0.3, plan.replace(k=8)))
-    found = SolverTuning("ca_gmres", "cpu", 4, 1.5e-3, 3e-3, candidates, kept=True, tuning_seconds=12.0)
+    found = SolverTuning(
+        "ca_gmres", "cpu", 4, 1.5e-3, 3e-3, candidates, kept=True, tuning_seconds=12.0, basis="newton",
+        notes=("on the cuda: s = 8, 2 ms a step; kept as well",),
+    )  # fmt: skip
 
     def stand_in(matrix: Matrix, solver: str, **options: Any) -> SolverTuning:
         asked.update(options, solver=solver, rows=matrix.n)
@@ -197,13 +200,37 @@ def test_for_a_solver(akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(solvers, "tune_for", stand_in)
     ran = akx("tune", poisson, "--for", "ca-gmres", "--time", 9, "--threads", 2, "--retune")
     assert ran.code == 0
-    assert (asked["solver"], asked["backend"], asked["threads"], asked["seconds"]) == ("ca-gmres", "cpu", 2, 9.0)
+    assert (asked["solver"], asked["backend"], asked["threads"], asked["seconds"]) == ("ca-gmres", "auto", 2, 9.0)
+    assert (asked["basis"], asked["trials"]) == ("auto", None)
     assert (asked["retune"], asked["name"], asked["rows"]) == (True, "poisson", 400)
     assert asked["db"].path == tmp_path / "plans.sqlite"
     assert "s = 4, 1.50 ms a step, 2.00x over gmres" in ran.out
     assert "no use" in ran.out
+    assert "ca_gmres on the cpu, newton basis" in ran.out
+    assert "on the cuda: s = 8" in ran.out
+    akx("tune", poisson, "--for", "ca-gmres", "--basis", "chebyshev", "--trials", 5, "--backend", "cpu")
+    assert (asked["basis"], asked["trials"], asked["backend"]) == ("chebyshev", 5, "cpu")
     data = akx("tune", poisson, "--for", "ca-gmres", "--json").json
     assert (data["schema"], data["solver"], data["s"], data["kept"]) == (1, "ca_gmres", 4, True)
     assert [one["seconds"] for one in data["candidates"]] == [1.5e-3, None]
-    assert akx("tune", poisson, "--for", "ca-gmres", "--fraction", 0.5).code == 2
+    assert data["notes"] == list(found.notes)
     assert akx("tune", poisson, "--for", "cg").code == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--k", 8), ("--k", 4), ("--memory-budget", "1G"), ("--fraction", 0.5), ("--trials", 0)]
+)
+def test_an_option_without_a_meaning_for_a_solver_is_refused(
+    akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, poisson: Path, option: str, value: Any
+) -> None:
+    from akx import solvers
+
+    def never(*_: Any, **__: Any) -> Any:
+        raise AssertionError("tuned all the same")
+
+    monkeypatch.setattr(solvers, "tune_for", never)
+    ran = akx("tune", poisson, "--for", "ca-gmres", option, value)
+    assert ran.code == 2
+    assert option in ran.error
+    ran = akx("tune", poisson, "--for", "ca-gmres", option, value, "--json")
+    assert (ran.code, ran.json["error"]["type"]) == (2, "ArgumentError")

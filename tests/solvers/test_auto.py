@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,30 +16,77 @@ from solvers.systems import nonsymmetric, relative, rhs, spd
 
 import akx.solvers
 import akx.solvers.system
-from akx.errors import ArgumentError
+from akx.errors import ArgumentError, ArgumentTypeError, BudgetError, DeviceMemoryError, InfeasibleError, PlanError
 from akx.matrix import Matrix
-from akx.solvers import SOLVERS, SolveStats, auto, solve
+from akx.solvers import SOLVERS, SolveStats, auto, pilot, places, solve
+from akx.solvers.watch import ENDED, Watched
+
+
+def indefinite(n: int) -> Any:
+    """Symmetric, with a diagonal that says that it is not positive definite."""
+    return sp.csr_array(spd(n) - 9 * sp.eye_array(n))
+
+
+def _folding(n: int) -> Any:
+    """A preconditioner that says it can be made part of a matrix."""
+    made = aslinearoperator(sp.eye_array(n))
+    made.folds = True
+    return made
 
 
 class _Fake:
-    """Solvers that take a known time for each step, and answer what they are told."""
+    """Solvers on a clock of their own, that take a known time for each step and as many steps as they are told.
+
+    x is the number of steps that are done, the residual falls by the same factor with each of them, and gmres has
+    cycles of ten.
+    """
 
     def __init__(self) -> None:
+        self.now = 0.0
         self.seconds = dict.fromkeys(("cg", "ca_cg", "gmres", "ca_gmres", "bicgstab", "ca_bicgstab"), 1.0)
+        self.needs = 400
+        self.useless: set[str] = set()  # without a basis
         self.fails: set[str] = set()
+        self.setup = 0.0
         self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.measuring = 0.0
+
+    @property
+    def names(self) -> list[str]:
+        """Of the solvers that were called, those on trial with a question mark."""
+        return [name + "?" * (options["rtol"] == 1e-14) for name, options in self.calls]
 
     def solver(self, name: str) -> Callable[..., Any]:
-        def run(A: Any, b: Any, x0: Any = None, **options: Any) -> Any:
+        def run(A: Any, b: Any, x0: Any = None, *, callback: Any = None, **options: Any) -> Any:
             self.calls.append((name, {"x0": x0, **options}))
-            measuring = options["rtol"] == 1e-14
-            steps = min(options["maxiter"] or 10, 1000) * (10 if name.endswith("gmres") else 1)
-            stats = SolveStats(method=name, iterations=steps, residuals=[1.0, 0.5], products=10, residual=0.5)
-            stats.s = [2, 2, 2] if name.startswith("ca_") else []
-            stats.seconds = {"matrix": 3.0 + steps * self.seconds[name], "setup": 99.0}
-            stats.reason = "out of steps" if name in self.fails else "converged"
-            info = 5 if name in self.fails or measuring else 0
-            return np.full(np.size(b), float(len(self.calls))), info, stats
+            begun, watch = self.now, callback.watch if isinstance(callback, Watched) else None
+            done = 0 if x0 is None else int(x0[0])
+            cycle = 10 if name.endswith("gmres") else 4 if name.startswith("ca_") else 1
+            limit = options["maxiter"]
+            limit *= 10 if name.endswith("gmres") and options.get("callback_type") != "legacy" else 1
+            stats = SolveStats(method=name, target=1e-8)
+            stats.seconds = {"matrix": 0.0, "setup": self.setup}
+            self.now += self.setup
+            first, info = done, 0
+            stats.residuals.append(10 ** (-8 * done / self.needs))
+            while done < self.needs or name in self.fails:
+                if watch is not None and watch.due(stats) and watch.ends(stats, 1e-8):
+                    info, stats.reason = max(1, stats.iterations), ENDED
+                    break
+                size = min(cycle, first + limit - done)
+                if size == 0:
+                    info, stats.reason = max(1, limit), "out of steps"
+                    break
+                done += size
+                self.now += size * self.seconds[name]
+                stats.seconds["matrix"] += size * self.seconds[name]
+                stats.iterations += size
+                stats.s += [] if not name.startswith("ca_") or name in self.useless else [size]
+                stats.residuals.append(10 ** (-8 * min(done / self.needs, 0.9 if name in self.fails else 1.0)))
+            stats.residual = stats.residuals[-1]
+            stats.converged = info == 0
+            self.measuring += (self.now - begun) * (options["rtol"] == 1e-14)
+            return np.full(np.size(b), float(done)), info, stats
 
         return run
 
@@ -45,6 +94,9 @@ class _Fake:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> _Fake:
     made = _Fake()
+    clock = SimpleNamespace(perf_counter=lambda: made.now)
+    monkeypatch.setattr(auto, "time", clock)
+    monkeypatch.setattr(pilot, "time", clock)
     monkeypatch.setattr(akx.solvers, "SOLVERS", {name: made.solver(name) for name in made.seconds})
     monkeypatch.setattr(auto, "_chosen", {})
     monkeypatch.setattr(auto, "_SMALL", 10)
@@ -63,19 +115,120 @@ def test_the_family_goes_by_the_matrix(fake: _Fake) -> None:
     assert of(sp.diags_array([-1.0, 1.0], offsets=[-1, 1], shape=(9, 9))) == ["gmres"]
 
 
-@pytest.mark.parametrize(("ca", "wanted"), [(0.5, "ca_cg"), (2.0, "cg")])
-def test_the_shorter_step_wins(fake: _Fake, ca: float, wanted: str) -> None:
-    fake.seconds["ca_cg"] = ca
-    _, info, stats = solve(spd(50), np.ones(50), return_stats=True, rtol=1e-6)
-    assert (info, stats.method) == (0, wanted)
+def of_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget what this process knows."""
+    monkeypatch.setattr(auto, "_chosen", {})
+
+
+def test_a_short_solve_measures_nothing(fake: _Fake) -> None:
+    fake.needs, fake.seconds["ca_cg"] = 100, 0.1
+    for _ in range(3):
+        _, info, stats = solve(spd(500), np.ones(500), return_stats=True)
+        assert (info, stats.method, stats.iterations) == (0, "cg", 100)
+        assert any("nothing is known of ca_cg" in note for note in stats.notes)
+    assert fake.names == ["cg"] * 3
+
+
+@pytest.mark.parametrize("family", ["cg", "bicgstab", "gmres"])
+@pytest.mark.parametrize("ca", [0.3, 1.0, 3.0])
+@pytest.mark.parametrize("setup", [0.0, 5.0, 50.0])
+@pytest.mark.parametrize("needs", [50, 200, 400, 800, 4000])
+def test_measuring_takes_a_quarter_of_the_solve_at_most(
+    fake: _Fake, family: str, ca: float, setup: float, needs: int
+) -> None:
+    A = {"cg": spd, "bicgstab": nonsymmetric, "gmres": indefinite}[family](500)
+    fake.needs, fake.seconds[f"ca_{family}"], fake.setup = needs, ca, setup
+    _, info, stats = solve(A, np.ones(500), return_stats=True, rtol=1e-6)
+    assert info == 0
+    assert fake.measuring <= 0.25 * fake.now
+    assert stats.seconds["choose"] >= fake.measuring
+    if needs == 4000 and setup < 50:
+        assert f"ca_{family}?" in fake.names
+
+
+@pytest.mark.parametrize("family", ["cg", "bicgstab", "gmres"])
+def test_a_sister_with_a_shorter_step_goes_on(fake: _Fake, monkeypatch: pytest.MonkeyPatch, family: str) -> None:
+    fake.needs, fake.seconds[f"ca_{family}"] = 4000, 0.5
+    A = {"cg": spd, "bicgstab": nonsymmetric, "gmres": indefinite}[family](500)
+    x, info, stats = solve(A, np.ones(500), return_stats=True, rtol=1e-6)
+    assert (info, stats.method, x[0], stats.iterations) == (0, f"ca_{family}", 4000, 4000)
+    assert fake.names == [family, f"ca_{family}?", f"ca_{family}"]
+    assert fake.calls[2][1]["x0"] is not None
+    assert any(f"ca_{family} goes on, 500000 us a step against 1000000 of {family}" in note for note in stats.notes)
+    assert stats.residuals[0] == 1.0
+    assert len(set(stats.residuals)) == len(stats.residuals)  # the record of both, without a gap
+    # the choice is kept, in this process and in the database
+    for _ in range(2):
+        fake.calls.clear()
+        assert solve(A, np.zeros(500))[1] == 0
+        assert fake.names == [f"ca_{family}"]
+        of_new_process(monkeypatch)
+    fake.calls.clear()
+    solve(A[:499, :499], np.ones(499))
+    assert fake.names[0] == family  # but not for another matrix
+
+
+@pytest.mark.parametrize("ca", [2.0, 0.97])
+def test_the_classic_solver_stays_where_the_sister_does_not_pay(
+    fake: _Fake, monkeypatch: pytest.MonkeyPatch, ca: float
+) -> None:
+    """Where her step is hardly shorter this solve is not hers, since steps would be lost; the next one is."""
+    fake.needs, fake.seconds["ca_cg"] = 1000, ca
+    _, _, stats = solve(spd(500), np.ones(500), return_stats=True)
+    assert (stats.method, stats.iterations) == ("cg", 1000)
+    assert fake.names == ["cg", "ca_cg?"]
+    of_new_process(monkeypatch)
+    _, _, stats = solve(spd(500), np.ones(500), return_stats=True)
+    assert stats.method == fake.names[2] == ("cg" if ca > 1 else "ca_cg")
+    assert len(fake.calls) == 3
     assert any("us a step against" in note for note in stats.notes)
-    measured = len(fake.calls)
-    assert measured == 13  # three times each of two lengths, of two solvers, and the solve
-    assert solve(spd(50), np.zeros(50))[1] == 0
-    assert len(fake.calls) == measured + 1  # the choice is kept
-    assert fake.calls[-1][0] == wanted
-    solve(spd(51), np.ones(51))
-    assert len(fake.calls) > measured + 2  # but not for another matrix
+
+
+def test_a_trial_without_an_end_in_its_time_is_not_begun_at_once_again(fake: _Fake) -> None:
+    """Twelve times slower than the classic one: each trial ends by its time, and the next has twice as much."""
+    fake.needs, fake.seconds["ca_cg"] = 4000, 12.0
+    solve(spd(500), np.ones(500))
+    assert 1 < fake.names.count("ca_cg?") < 6
+    assert fake.measuring <= 0.25 * fake.now
+
+
+def test_restart_basis_s_and_preconditioner_are_part_of_what_is_known(fake: _Fake) -> None:
+    fake.needs = 4000
+    A, b = indefinite(500), np.ones(500)
+    special: list[dict[str, Any]] = [
+        {}, {"restart": 20}, {"restart": 40}, {"basis": "monomial"}, {"s": 3}, {"threads": 1}, {"M": _folding(500)}
+    ]  # fmt: skip
+    for one in special:
+        fake.calls.clear()
+        solve(A, b, **one)
+        assert fake.names == ["gmres", "ca_gmres?"], one
+    for one in special:
+        fake.calls.clear()
+        solve(A, b, **one)
+        assert len(fake.calls) == 1, one
+    fake.calls.clear()
+    solve(A, b, basis="newton")  # which is what "auto" is
+    assert len(fake.calls) == 1
+    fake.calls.clear()
+    fake.seconds["ca_cg"] = 1.5
+    solve(spd(500), b)
+    solve(spd(500), b, restart=20)  # which cg has no use for
+    assert fake.names == ["cg", "ca_cg?", "cg"]
+
+
+@pytest.mark.filterwarnings("ignore::akx.plandb.PlanDatabaseWarning")
+def test_a_database_that_cannot_be_written_is_no_harm(
+    fake: _Fake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    db, fake.needs = tmp_path / "file" / "plans.sqlite", 1000
+    fake.seconds["ca_cg"] = 1.5
+    for _ in range(2):
+        assert solve(spd(500), np.ones(500), db=db)[1] == 0
+    assert fake.names == ["cg", "ca_cg?", "cg"]  # this process knows
+    of_new_process(monkeypatch)
+    solve(spd(500), np.ones(500), db=db)
+    assert fake.names[-2:] == ["cg", "ca_cg?"]
 
 
 def test_the_choice_of_one_backend_is_not_that_of_the_other(fake: _Fake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,48 +239,57 @@ def test_the_choice_of_one_backend_is_not_that_of_the_other(fake: _Fake, monkeyp
         return FakeWork(dtype, n) if backend == "cuda" else work(backend, dtype, n, threads)
 
     monkeypatch.setattr(akx.solvers.system, "make_work", make_work)
-    fake.seconds["ca_cg"] = 0.5
-    assert solve(spd(50), np.ones(50), return_stats=True)[2].method == "ca_cg"
+    fake.needs, fake.seconds["ca_cg"] = 4000, 0.5
+    assert solve(spd(500), np.ones(500), return_stats=True)[2].method == "ca_cg"
     fake.seconds["ca_cg"] = 2.0
-    assert solve(spd(50), np.ones(50), backend="cuda", return_stats=True)[2].method == "cg"
-    assert solve(spd(50), np.ones(50), backend="cpu", return_stats=True)[2].method == "ca_cg"
+    assert solve(spd(500), np.ones(500), backend="cuda", return_stats=True)[2].method == "cg"
+    assert solve(spd(500), np.ones(500), backend="cpu", return_stats=True)[2].method == "ca_cg"
 
 
 def test_a_sister_without_a_basis_is_asked_once(fake: _Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def seconds(name: str, *_: Any) -> float:
-        asked.append(name)
-        return float("inf") if name.startswith("ca_") else 1e-3
-
-    monkeypatch.setattr(auto, "_step_seconds", seconds)
+    fake.needs, fake.useless = 4000, {"ca_cg"}
     for _ in range(3):
-        _, info, stats = solve(spd(40), rhs(40), return_stats=True)
-        assert info == 0
-        assert stats.method == "cg"
+        _, info, stats = solve(spd(500), rhs(500), return_stats=True)
+        assert (info, stats.method) == (0, "cg")
         assert any("no use for a basis" in note for note in stats.notes)
-    assert asked == ["cg", "ca_cg"]
+        of_new_process(monkeypatch)
+    assert fake.names.count("ca_cg?") == 1
+
+
+def test_a_sister_that_has_no_room_may_have_it_another_time(fake: _Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.needs = 1000
+
+    def no_room(*_: Any, **__: Any) -> Any:
+        fake.calls.append(("ca_cg", {"rtol": 1e-14}))
+        raise DeviceMemoryError("the device is out of memory")
+
+    monkeypatch.setitem(akx.solvers.SOLVERS, "ca_cg", no_room)
+    for _ in range(2):
+        fake.calls.clear()
+        _, info, stats = solve(spd(500), np.ones(500), return_stats=True)
+        assert (info, stats.method) == (0, "cg")
+        assert fake.names == ["cg", "ca_cg?"]
+        assert any("no room for ca_cg" in note for note in stats.notes)
 
 
 def test_the_next_family_takes_over(fake: _Fake) -> None:
-    fake.fails, fake.seconds["ca_gmres"] = {"cg", "ca_cg"}, 3.0
+    fake.needs, fake.fails, fake.seconds["ca_gmres"] = 1000, {"cg", "ca_cg"}, 3.0
     _, info, stats = solve(spd(50), np.ones(50), return_stats=True)
     assert info == 0
     assert stats.method == "gmres"
-    assert stats.iterations == 500 + 5000  # 10 n, and as many cycles of 10
-    assert stats.residuals == [1.0, 0.5, 0.5]
+    assert stats.iterations == 500 + 500  # 10 n, and what was left
     assert stats.seconds["total"] >= stats.seconds["choose"] > 0
     assert any("cg ended without an answer: out of steps" in note for note in stats.notes)
     started = [options["x0"] for name, options in fake.calls if options["rtol"] != 1e-14]
     assert started[0] is None
     assert started[1] is not None
     fake.fails |= {"gmres", "ca_gmres"}
-    assert solve(spd(50), np.ones(50))[1] == 5
+    assert solve(spd(50), np.ones(50))[1] == 500 + 5000
 
 
 def test_the_best_answer_is_what_comes_out_of_none(fake: _Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     """gmres made it worse: x is that of cg, and so is the residual in the record."""
-    fake.fails = set(fake.seconds)
+    fake.needs, fake.fails = 1000, set(fake.seconds)
     gmres = akx.solvers.SOLVERS["gmres"]
 
     def worse(*arguments: Any, **options: Any) -> Any:
@@ -140,16 +302,47 @@ def test_the_best_answer_is_what_comes_out_of_none(fake: _Fake, monkeypatch: pyt
     monkeypatch.delitem(akx.solvers.SOLVERS, "ca_cg")
     x, info, stats = solve(spd(50), np.ones(50), return_stats=True)
     assert [name for name, _ in fake.calls] == ["cg", "gmres"]
-    assert (x[0], info, stats.residual, stats.converged) == (1.0, 5, 0.5, False)
+    assert (x[0], info, stats.residual, stats.converged) == (500.0, 5500, 1e-4, False)
+
+
+@pytest.mark.parametrize("ca", [0.5, 2.0])
+@pytest.mark.parametrize("A", [spd(50), nonsymmetric(50), indefinite(50)], ids=["cg", "bicgstab", "gmres"])
+def test_maxiter_of_auto_is_steps_of_all_methods_together(fake: _Fake, A: Any, ca: float) -> None:
+    fake.needs = 10_000
+    fake.seconds |= dict.fromkeys(("ca_cg", "ca_bicgstab", "ca_gmres"), ca)
+    for maxiter in (0, 7, 345, 900):
+        fake.calls.clear()
+        _, info, stats = solve(A, np.ones(50), maxiter=maxiter, return_stats=True)
+        assert (info, stats.iterations) == (max(1, maxiter), maxiter)
+        left = [options for name, options in fake.calls if options["rtol"] != 1e-14]
+        assert left[0]["maxiter"] == maxiter
+    for wrong in (-1, 2.5, "many"):
+        with pytest.raises(ArgumentError, match="maxiter is out of range"):
+            solve(A, np.ones(50), maxiter=wrong)
+
+
+@pytest.mark.parametrize(
+    ("A", "method"), [(spd(300), "cg"), (nonsymmetric(300), "bicgstab"), (indefinite(300), "gmres")]
+)
+def test_maxiter_of_real_solvers(A: Any, method: str) -> None:
+    """Steps with "auto", whatever it takes; SciPy's meaning with the method's name."""
+    for maxiter in (0, 3, 5):
+        _, info, stats = solve(A, rhs(300), rtol=1e-14, maxiter=maxiter, restart=4, return_stats=True)
+        assert (info, stats.method, stats.iterations) == (max(1, maxiter), method, maxiter)
+        _, info, stats = solve(A, rhs(300), method=method, rtol=1e-14, maxiter=maxiter, restart=4, return_stats=True)
+        assert stats.iterations == maxiter * (4 if method == "gmres" else 1)
 
 
 def test_preconditioners_and_small_matrices_are_for_classic_solvers(fake: _Fake) -> None:
-    fake.seconds["ca_cg"] = 0.1
-    solve(spd(50), np.ones(50), M=aslinearoperator(sp.eye_array(50)))
+    fake.needs, fake.seconds["ca_cg"] = 4000, 0.1
+    solve(spd(500), np.ones(500), M=aslinearoperator(sp.eye_array(500)))
     assert [name for name, _ in fake.calls] == ["cg"]
     fake.calls.clear()
+    solve(spd(500), np.ones(500), s=1)
+    assert fake.names == ["cg"]
+    fake.calls.clear()
     solve(spd(9), np.ones(9))
-    assert [name for name, _ in fake.calls] == ["cg"]
+    assert fake.names[0] == "cg"
 
 
 def test_options_reach_only_those_that_have_them(fake: _Fake) -> None:
@@ -174,15 +367,53 @@ def test_real_solvers() -> None:
     assert relative(spd(), x, rhs(300)) <= 1e-9
 
 
+@pytest.mark.parametrize("maxiter", [None, 5000])
+@pytest.mark.parametrize("family", ["cg", "bicgstab", "gmres"])
+def test_real_sisters_go_on_from_each_other(monkeypatch: pytest.MonkeyPatch, family: str, maxiter: int | None) -> None:
+    """A long chain, whatever the clock says: it is this test's."""
+    line = sp.diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(60, 60))
+    skew = sp.diags_array([-0.3, 0.3], offsets=[-1, 1], shape=(60, 60))
+    unit = sp.eye_array(60)
+    A = sp.csr_array(sp.kron(line, unit) + sp.kron(unit, line))
+    A = sp.csr_array(A + {"cg": 0.0, "bicgstab": 1.0, "gmres": 0.0}[family] * sp.kron(skew, unit))
+    b, trials = rhs(3600), []
+
+    def trial(self: Any, which: str, seconds: float) -> float:
+        trials.append(which)
+        return 1e-9
+
+    monkeypatch.setattr(auto, "_chosen", {})
+    monkeypatch.setattr(auto._Auto, "_trial", trial)
+    monkeypatch.setattr(auto, "families_for", lambda matrix: ([family], "the test says so"))
+    monkeypatch.setattr(pilot, "SHARE", 1e3)
+    x, info, stats = solve(A, b, rtol=1e-8, maxiter=maxiter, restart=20, return_stats=True)
+    assert (info, stats.method, trials) == (0, f"ca_{family}", [family])
+    assert relative(A, x, b) <= 1e-8
+    assert stats.residual == pytest.approx(np.linalg.norm(b - A @ x), rel=1e-3)
+    assert len(stats.s) > 0
+    _, _, classic = solve(A, b, rtol=1e-8, method=family, restart=20, return_stats=True)
+    assert stats.iterations <= 1.5 * classic.iterations
+    assert stats.products >= stats.iterations
+
+
 def test_an_unknown_method() -> None:
     with pytest.raises(ArgumentError, match="bicgstab"):
         solve(spd(), rhs(300), method="sor")
 
 
-def test_a_wrong_s_is_the_solvers_to_refuse() -> None:
+def test_what_only_some_of_the_solvers_would_refuse_is_refused_at_once() -> None:
     for s in ("many", 0, 2.5):
         with pytest.raises(ArgumentError, match="s is out of range"):
-            solve(nonsymmetric(2500), rhs(2500), s=s)
+            solve(nonsymmetric(30), rhs(30), s=s)
+    with pytest.raises(ArgumentError, match="s is out of range"):
+        solve(spd(30), rhs(30), s=21)
+    with pytest.raises(ArgumentError, match="unknown basis"):
+        solve(spd(30), rhs(30), basis="legendre")
+    with pytest.raises(ArgumentError, match="restart is out of range"):
+        solve(spd(30), rhs(30), restart=0)
+    for method in ("auto", "cg", "ca_cg"):
+        with pytest.raises(ArgumentTypeError, match="db is no database"):
+            solve(spd(2500), rhs(2500), method=method, db=False)
 
 
 @pytest.mark.parametrize("name", [name for name in SOLVERS if name.startswith("ca_")])
@@ -195,3 +426,68 @@ def test_preconditioners_that_fold_are_folded(name: str) -> None:
     assert info == 0
     assert relative(A, x, b) <= 1e-9
     assert any("made part of the matrix" in note for note in stats.notes)
+
+
+class OnDevice:
+    """Stands for a vector of the GPU."""
+
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A GPU that has no room: where solvers were asked to work."""
+    asked: list[str] = []
+
+    def refusing(real: Any, kind: type[Exception]) -> Any:
+        def run(A: Any, b: Any, x0: Any = None, **options: Any) -> Any:
+            asked.append(options["backend"])
+            if options["backend"] == "cuda" or isinstance(b, OnDevice):
+                raise kind("it is too large")
+            return real(A, b, x0, **options)
+
+        return run
+
+    made = {"cg": DeviceMemoryError, "gmres": InfeasibleError, "bicgstab": PlanError, "ca_cg": BudgetError}
+    monkeypatch.setattr(akx.solvers, "SOLVERS", {name: refusing(SOLVERS[name], kind) for name, kind in made.items()})
+    monkeypatch.setattr(auto, "is_on_device", lambda b: isinstance(b, OnDevice))
+    monkeypatch.setattr(auto, "of_host", lambda v, name: v.held if isinstance(v, OnDevice) else v)
+    monkeypatch.setattr(places, "answer_in_kind", lambda given, x: OnDevice(x))
+    monkeypatch.setattr(auto, "answer_in_kind", lambda given, x: OnDevice(x))
+    real = auto.make_system
+
+    def make_system(method: str, A: Any, b: Any, x0: Any = None, **options: Any) -> Any:
+        if isinstance(b, OnDevice) or options["backend"] == "cuda":
+            asked.append(options["backend"])
+            raise DeviceMemoryError("it is too large")
+        return real(method, A, b, x0, **options)
+
+    monkeypatch.setattr(auto, "make_system", make_system)
+    return asked
+
+
+@pytest.mark.parametrize("method", ["auto", "cg", "ca_cg", "gmres", "bicgstab"])
+def test_what_is_too_much_for_the_gpu_is_solved_by_the_host(method: str, device: list[str]) -> None:
+    A, b = spd(), rhs(300)
+    told: list[Any] = []
+    x, info, stats = solve(A, OnDevice(b), method=method, rtol=1e-9, callback=told.append, return_stats=True)
+    assert device == ["auto", "cpu"]
+    assert info == 0
+    assert isinstance(x, OnDevice)
+    assert relative(A, x.held, b) <= 1e-9
+    assert stats.notes[0] == "solved on the CPU, as it was too much for the GPU: it is too large"
+    assert told
+    assert all(isinstance(one, OnDevice if method != "gmres" else float) for one in told)
+    y, info = solve(A, OnDevice(b), OnDevice(x.held), method=method, rtol=1e-8)
+    assert info == 0
+    np.testing.assert_array_equal(y.held, x.held)
+
+
+@pytest.mark.parametrize("method", ["auto", "cg", "gmres"])
+def test_a_gpu_that_was_asked_for_says_that_it_has_no_room(method: str, device: list[str]) -> None:
+    kind = InfeasibleError if method == "gmres" else DeviceMemoryError
+    for b in (OnDevice(rhs(300)), rhs(300)):
+        with pytest.raises(kind, match="too large"):
+            solve(spd(), b, method=method, backend="cuda")
+    assert set(device) == {"cuda"}

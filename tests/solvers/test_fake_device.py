@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 from solvers.fake_device import FakeOperator, FakeRows, FakeWork
 from solvers.systems import fitting, relative, rhs, spd
+from solvers.test_watch import check_ends, check_looks
 
 import akx.solvers.chosen
 import akx.solvers.system
@@ -162,3 +163,9 @@ def test_extreme_scales(name: str, of_A: int, of_b: int) -> None:
         x, info, _ = solve(name, large, np.ldexp(b, of_b), rtol=1e-8, M=M)
         assert info == 0
         assert relative(A, np.ldexp(x, of_A - of_b), b) <= 1.01e-8
+
+
+def test_a_watch_looks_at_what_is_queued_ahead(name: str) -> None:
+    """What is ahead is taken first, and the solver goes on from there."""
+    check_looks(name, "cuda")
+    check_ends(name, "cuda")

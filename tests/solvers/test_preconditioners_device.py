@@ -110,8 +110,8 @@ def test_a_right_hand_side_on_the_device_is_answered_there(name: str, monkeypatc
     """By a folded solve: it works on the host, its solver on the device, and what it says is in kind."""
     module = sys.modules["akx.solvers.preconditioners.folded"]
     monkeypatch.setattr(module, "is_on_device", lambda v: isinstance(v, Held))
-    monkeypatch.setattr(module, "_of_host", lambda v, _: v.get() if isinstance(v, Held) else v)
-    monkeypatch.setattr(module, "_like", lambda given, x: Held(x) if isinstance(given, Held) else x)
+    monkeypatch.setattr(module, "of_host", lambda v, _: v.get() if isinstance(v, Held) else v)
+    monkeypatch.setattr(module, "answer_in_kind", lambda given, x: Held(x) if isinstance(given, Held) else x)
     asked: list[str] = []
 
     def solver(A: Any, b: Any, *, backend: str, **options: Any) -> Any:

@@ -76,25 +76,25 @@ def test_solvers_take_what_was_tuned_and_say_so(solver: str, db: PlanDatabase, t
     assert not any("as tuned" in note for note in asked.notes)
 
 
-def test_solve_times_the_steps_that_were_tuned(
-    db: PlanDatabase, times: dict[int, float], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("classic", "taken"), [(9.0, "ca_cg"), (0.5, "cg")])
+def test_solve_knows_at_once_what_was_tuned(
+    classic: float, taken: str, db: PlanDatabase, times: dict[int, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Which of the two has the shorter step, and with which s; a basis that was not tuned is another matter."""
     A = grid(50)  # 2500 rows: large enough to be timed
-    times[8] = 1.0
+    b = A @ np.ones(A.shape[0])
+    times |= {0: classic, 8: 1.0}
     assert tune_for(A, "ca_cg", threads=1, seconds=0.1, db=db).s == 8
-    called = []
-    real = akx.solvers.SOLVERS["ca_cg"]
-
-    def spy(*arguments: Any, **options: Any) -> Any:
-        answer = real(*arguments, **options)
-        called.append((options["maxiter"], max(answer[2].s, default=0)))
-        return answer
-
-    monkeypatch.setitem(akx.solvers.SOLVERS, "ca_cg", spy)
-    _, info = akx.solvers.solve(A, A @ np.ones(A.shape[0]), threads=1, db=db)
-    assert info == 0
-    assert called[0] == (16, 0)  # the steps before the first basis
-    assert (64, 8) in called
+    for forget in (True, False):
+        if forget:
+            monkeypatch.setattr(akx.solvers.auto, "_chosen", {})
+        _, info, stats = akx.solvers.solve(A, b, threads=1, db=db, return_stats=True)
+        assert (info, stats.method) == (0, taken)
+        assert any(f"auto: {taken}, " in note and "us a step against" in note for note in stats.notes)
+        assert max(stats.s, default=8) == 8
+    for other in ({"basis": "newton"}, {"s": 4}):
+        _, _, stats = akx.solvers.solve(A, b, threads=1, db=db, return_stats=True, **other)  # type: ignore[misc]
+        assert any("nothing is known of ca_cg" in note for note in stats.notes)
 
 
 def test_what_is_known_is_not_measured_again(db: PlanDatabase, times: dict[int, float]) -> None:
@@ -200,8 +200,7 @@ def test_on_a_gpu_solves_are_timed_there(monkeypatch: pytest.MonkeyPatch) -> Non
         return b, 0, SolveStats(method="", iterations=maxiter, s=made, seconds=seconds)
 
     monkeypatch.setattr(tuning, "tune", fake)
-    monkeypatch.setattr(tuning, "is_usable", lambda backend: True)
-    monkeypatch.setattr(tuning, "resolve_backend", lambda backend: backend)
+    monkeypatch.setattr(tuning, "device_of", lambda backend: None)
     monkeypatch.setattr(akx.solvers, "SOLVERS", {"ca_cg": solve, "cg": solve})
     found = tune_for(grid(), "ca_cg", backend="cuda", choices=(4, 8), db=False)
     assert asked == [(4, "cuda", 2, "chebyshev"), (8, "cuda", 2, "chebyshev")]
@@ -209,6 +208,62 @@ def test_on_a_gpu_solves_are_timed_there(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [one.seconds for one in found.candidates] == pytest.approx([2e-3, 1e-3])
     assert (found.s, found.classic_seconds) == (8, pytest.approx(5e-3))
     assert not found.kept
+
+
+@pytest.mark.parametrize(("there", "places"), [(True, ["cpu", "cuda"]), (False, ["cpu"])])
+def test_auto_is_each_backend_that_is_usable(monkeypatch: pytest.MonkeyPatch, there: bool, places: list[str]) -> None:
+    """The time is shared, all are kept, the fastest is the result, and the other is in its notes."""
+    asked: list[tuple[str, float, int]] = []
+
+    def fake(matrix: Any, k: int, **options: Any) -> Any:
+        asked.append((options["backend"], options["seconds"], options["trials"]))
+        return SimpleNamespace(backend=options["backend"], seconds=1e-3, plan=Plan(options["backend"], "sweep", "csr"))
+
+    def slope(self: Any) -> float:
+        self.share = 1.0
+        return 1e-3 if self.options["backend"] == "cuda" else 5e-3
+
+    monkeypatch.setattr(tuning, "tune", fake)
+    monkeypatch.setattr(tuning._Runs, "slope", slope)
+    monkeypatch.setattr(tuning, "device_of", lambda backend: None)
+    monkeypatch.setattr(tuning, "is_usable", lambda backend: backend == "cpu" or there)
+    monkeypatch.setattr(tuning, "_keep", lambda *given, **options: True)
+    monkeypatch.setattr(tuning, "sisters_key", lambda family, matrix, **options: None)
+    monkeypatch.setattr(tuning, "keep_sisters", lambda *given: True)
+    found = tune_for(grid(), "ca_cg", backend="auto", choices=[4], seconds=8.0, trials=3)
+    assert asked == [(place, 8.0 / len(places), 3) for place in places]
+    assert (found.backend, found.seconds) == (("cuda", 1e-3) if there else ("cpu", 5e-3))
+    assert len(found.notes) == len(places) - 1
+    assert all("on the cpu: s = 4, 5 ms a step; kept as well" in note for note in found.notes)
+    assert found.to_json()["notes"] == list(found.notes)
+
+
+def test_a_basis_of_ones_own_is_tuned_and_found_for_that_basis(db: PlanDatabase, times: dict[int, float]) -> None:
+    A, b = grid(12), np.ones(144)
+    found = tune_for(A, "ca_cg", basis="newton", threads=1, seconds=0.1, db=db)
+    assert (found.s, found.basis, found.kept) == (4, "newton", True)
+    matrix = Matrix.from_any(A)
+    assert chosen_steps("ca_cg", matrix, threads=1, db=db) is None
+    assert chosen_steps("ca_cg", matrix, basis="newton", threads=1, db=db) is not None
+    assert tune_for(A, "ca_cg", basis="newton", threads=1, db=db).reused
+    _, _, stats = akx.solvers.ca_cg(A, b, basis="newton", threads=1, db=db, return_stats=True)
+    assert any("as tuned" in note for note in stats.notes)
+    with pytest.raises(ArgumentError, match="unknown basis"):
+        tune_for(A, "ca_cg", basis="legendre", db=db)
+
+
+@pytest.mark.parametrize("choices", [np.array([3, 6]), np.array([3, 6], dtype=np.int32), range(3, 7, 3), (3, 6)])
+def test_choices_may_be_any_sequence(choices: Any, db: PlanDatabase, times: dict[int, float]) -> None:
+    times |= {3: 2.0, 6: 1.0}
+    found = tune_for(grid(12), "ca_cg", threads=1, seconds=0.1, db=db, choices=choices)
+    assert [one.s for one in found.candidates] == [3, 6]
+    json.dumps(found.to_json())
+
+
+@pytest.mark.parametrize("choices", [(), [], np.array([], dtype=int), (0,), (500,), (2.5,), ("4",)])
+def test_choices_without_one_that_will_do_are_refused(choices: Any, db: PlanDatabase) -> None:
+    with pytest.raises(ArgumentError, match="no s to choose from"):
+        tune_for(grid(12), "ca_cg", threads=1, seconds=0.1, db=db, choices=choices)
 
 
 def test_the_table_of_choices_is_of_solvers_there_are() -> None:

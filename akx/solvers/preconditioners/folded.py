@@ -17,18 +17,18 @@ side on a GPU is copied to the host and x back; the solver itself works where it
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from akx.device.cuda.interchange import is_on_device
 from akx.errors import ArgumentError, ArgumentTypeError
+from akx.solvers.places import answer_in_kind, of_host
 from akx.solvers.preconditioners.base import Preconditioner
 from akx.solvers.scaling import norm_of
 from akx.solvers.stats import SolveStats
 from akx.solvers.system import Answer, make_system
+from akx.solvers.watch import Watched
 
 __all__ = ["solve_folded"]
 
@@ -76,11 +76,11 @@ def solve_folded(
             found=type(M).__name__,
             hint="use a classic solver (cg, gmres, bicgstab), which takes any LinearOperator",
         )
-    like, x0 = (b if is_on_device(b) else None), _of_host(x0, "x0")
+    like, x0 = (b if is_on_device(b) else None), of_host(x0, "x0")
     if like is not None:
         if options.get("backend", "auto") == "cpu":
             raise ArgumentTypeError("b is on the device", expected="an array of the host for backend='cpu'")
-        options["backend"], b = "cuda", _of_host(b, "b")
+        options["backend"], b = "cuda", of_host(b, "b")
     if M.dtype.kind == "c" and np.asarray(b).dtype.kind in "biuf":
         b = np.asarray(b).astype(np.result_type(np.asarray(b).dtype, np.complex64))
     system = make_system("folded", A, b, x0, rtol=rtol, atol=atol, scale=False)
@@ -97,7 +97,7 @@ def solve_folded(
         size = norm_of(right)
         ratio = M.residual_scale if total is None else size / norm
         goal = target if M.keeps_residual else _SAFETY * target * ratio
-        say = None if callback is None else _translated(callback, M, x.copy(), size / (system.norm_b or 1.0), like)
+        say = _translated(callback, M, x.copy(), size / (system.norm_b or 1.0), like)
         left = {} if maxiter is None else {"maxiter": maxiter}
         y, info, stats = solver(folded, right, rtol=0.0, atol=goal, callback=say, return_stats=True, **left, **options)
         x = np.ascontiguousarray(x + M.solution(y), dtype=system.dtype)
@@ -123,41 +123,25 @@ def solve_folded(
     total.products += system.stats.products
     total.matrix_passes += system.stats.matrix_passes
     total.notes = [*M.notes, f"{M.name} made part of the matrix", *total.notes]
-    answer = _like(like, x.reshape(system.shape))
+    answer = answer_in_kind(like, x.reshape(system.shape))
     return (answer, info, total) if return_stats else (answer, info)
 
 
 def _translated(
-    callback: Callable[[Any], object], M: Preconditioner, x: Any, scale: float, like: Any
-) -> Callable[[Any], object]:
-    """The caller's callback, of the original system."""
+    callback: Callable[[Any], object] | None, M: Preconditioner, x: Any, scale: float, like: Any
+) -> Callable[[Any], object] | None:
+    """The caller's callback, of the original system; a watch beside it stays."""
+    if callback is None:
+        return None
+    if isinstance(callback, Watched):
+        return Watched(_translated(callback.callback, M, x, scale, like), callback.watch)
 
     def say(value: Any) -> object:
         if np.ndim(value):
-            return callback(_like(like, x + M.solution(np.asarray(value).reshape(-1))))
+            return callback(answer_in_kind(like, x + M.solution(np.asarray(value).reshape(-1))))
         return callback(float(value) * scale)
 
     return say
-
-
-def _of_host(v: Any, name: str) -> Any:
-    """A vector of the GPU copied to the host; anything else as it is."""
-    if not is_on_device(v):
-        return v
-    from akx.device.cuda import interchange
-
-    shape = interchange.shape_of(v)
-    return interchange.vector_of(v, prod(shape), interchange.dtype_of(v), name).get().reshape(shape)
-
-
-def _like(given: Any, x: NDArray[Any]) -> Any:
-    """x where the caller's right-hand side was, and in kind."""
-    if given is None:
-        return x
-    from akx.device.cuda.interchange import answer_like
-    from akx.device.cuda.memory import to_device
-
-    return answer_like(given, to_device(x.reshape(-1)), x.shape)
 
 
 def _joined(one: SolveStats, other: SolveStats) -> SolveStats:

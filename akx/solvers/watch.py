@@ -1,0 +1,46 @@
+"""A look at a solve between its steps, by what called the solver: :func:`akx.solvers.solve`, not its users.
+
+A solver asks :meth:`akx.solvers.system.System.ended` before each step, block or cycle. What was queued on a GPU is
+taken before the watch does anything of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from akx.solvers.stats import SolveStats
+
+__all__ = ["ENDED", "Watch", "Watched", "busy_seconds"]
+
+#: Why a solver stopped that a watch has ended.
+ENDED = "ended for another solver to go on"
+
+
+class Watch(Protocol):
+    """Looks at a solve."""
+
+    def due(self, stats: SolveStats) -> bool:
+        """Whether there is something to be done now; asked before every step, so it is cheap."""
+        ...
+
+    def ends(self, stats: SolveStats, target: float) -> bool:
+        """Do it; whether the solver is to return x as it is."""
+        ...
+
+
+@dataclass(frozen=True)
+class Watched:
+    """The caller's callback, or None, with a watch beside it: what a solver is given as its callback."""
+
+    callback: Callable[[Any], object] | None
+    watch: Watch
+
+    def __call__(self, value: Any) -> object:
+        return None if self.callback is None else self.callback(value)
+
+
+def busy_seconds(stats: SolveStats) -> float:
+    """Seconds of steps, without the setup."""
+    return sum(seconds for phase, seconds in stats.seconds.items() if phase not in ("setup", "total"))
