@@ -92,7 +92,7 @@ def _share(tool: str, tests: Sequence[str], end: float) -> tuple[int, str, dict[
         with (
             said.open("w") as output,
             subprocess.Popen(
-                command, cwd=_ROOT, env=_SETTINGS[tool] | os.environ, start_new_session=True, stdout=output
+                command, cwd=_ROOT, env=os.environ | _SETTINGS[tool], start_new_session=True, stdout=output
             ) as process,
         ):
             try:
