@@ -19,13 +19,13 @@ from akx.kernels.cpu.jit import jit
 from akx.solvers.bases import basis_from_ritz
 from akx.solvers.stats import SolveStats
 
-__all__ = ["Block", "Pace", "Shifts", "block_steps"]
+__all__ = ["PIVOT", "TRUST", "Block", "Pace", "Shifts", "block_steps"]
 
 #: What is left of a vector of the basis, in the norm of A squared, when the directions before are taken out of it: a
 #: smaller share ends the block. Directions are then conjugate to 100 eps, nearly as those of CG.
-_PIVOT = 1e-2
+PIVOT = 1e-2
 #: The residual's norm counts where its square is at least this share of the sum of its terms' moduli.
-_TRUST = 1e-3
+TRUST = 1e-3
 #: Blocks in a row without an early end, after which s is doubled.
 _GOOD = 6
 #: Coefficients that are kept: the largest Ritz values of so many steps have long settled.
@@ -176,7 +176,7 @@ def _steps(
             for i in range(s):
                 new[j, i] -= c * new[k, i]
             left -= abs(c) ** 2
-        if not left > care * _PIVOT * whole:
+        if not left > care * PIVOT * whole:
             return j
         # 2. a unit vector in the norm of A, its image, and the way along it
         scale = 1 / np.sqrt(left)
@@ -196,7 +196,7 @@ def _steps(
         for i in range(s + 1):
             trial[h + i] = r[h + i] - length * images[j, i]
         after, size = _square(G, trial)
-        if not after > care * _TRUST * size:
+        if not after > care * TRUST * size:
             return j
         r[:] = trial
         lengths[j] = length

@@ -256,11 +256,14 @@ class AheadSteps(Steps):
     ----------
     limit, quota : int
         Most steps in all, and those that may be done before the host says so again.
+    ahead : bool
+        Whether they are queued ahead at all. Before it is set to False :meth:`settle` has to be called.
     """
 
     def __init__(self, system: System, V: Rows, limit: int) -> None:
         super().__init__(system, V)
         self.limit = self.quota = limit
+        self.ahead = True
         self._queue, self._left = system.step_queue(V), 0
         self._goal = system.target**2 * (1 - _SLACK * float(np.finfo(float).eps))
 
@@ -278,6 +281,8 @@ class AheadSteps(Steps):
 
     def step(self) -> str:
         """The next step; why it cannot be done, or nothing."""
+        if not self.ahead:
+            return super().step()
         while True:
             with self.system.stats.phase("device"):
                 if self._left == 0:

@@ -229,8 +229,8 @@ class System:
         return self.work.step_queue(*self.queued(self.operator(1), 1), V)
 
     def block_queue(self, W: Rows, x: Rows, s: int, operator: MatrixPowers) -> Any:
-        """The same for blocks of s steps on W = [p, r, ...], by the operator's s powers of two vectors."""
-        return self.work.block_queue(self.queued(operator, 2)[0], W, x, s)
+        """The same for blocks of s steps on W = [P, A P, v_0 .. v_s], by the operator's s powers."""
+        return self.work.block_queue(self.queued(operator, 1)[0], W, x, s)
 
     def queued(self, operator: MatrixPowers, vectors: int, basis: Basis | None = None) -> tuple[Any, Any]:
         """The program for powers of so many vectors and its coefficients, to be part of what is queued.

@@ -17,6 +17,7 @@ from test_cuda_stream import GPU
 
 from akx.device.cuda.facts import cuda_device, cuda_missing
 from akx.kernels import reference, registry
+from akx.kernels.cuda.resident import lay_out_resident
 from akx.matrix import Matrix
 from akx.plan import Option, Plan
 
@@ -24,7 +25,11 @@ from akx.plan import Option, Plan
 Case = tuple[str, str, str, str, int, int, dict[str, Option]]
 _BLOCKS = ("1x3-8", "2x2-1", "2x6-2", "3x3-4", "3x6-1", "3x6-2")
 _RESIDENT: list[Case] = [
-    ("nodes", "resident", variant, "metis" if i % 2 else "natural", 4, 1 + i, {"x": x, "depth": depth, **more})
+    (
+        "chain" if depth > 1 else "nodes",
+        *("resident", variant, "metis" if i % 2 else "natural"),
+        *(4, 1 + i, {"x": x, "depth": depth, **more}),
+    )
     for i, variant in enumerate(_BLOCKS)
     for x, depth, more in (
         ("shared", 1, {"held_slices": 1, "held_slots": 1, "vectors": 1}),
@@ -71,7 +76,10 @@ def matrix_of(name: str, dtype: str) -> Matrix:
     rng = np.random.default_rng(7)
     if name == "band":
         return make_matrix("band", 1009, dtype, 1)
-    if name == "nodes":  # of six unknowns each
+    if name == "chain":  # long enough for all blocks of a large GPU to have three steps' neighbours
+        line = sp.diags_array([1.0, 1.0, 1.0], offsets=[-1, 0, 1], shape=(1500, 1500))
+        A = sp.csr_array(sp.kron(line, np.ones((6, 6))))
+    elif name == "nodes":  # of six unknowns each
         line = sp.diags_array([1.0, 1.0, 1.0, 1.0], offsets=[-9, -1, 0, 1], shape=(160, 160))
         A = sp.csr_array(sp.kron(line, np.ones((6, 6))))
     else:
@@ -94,7 +102,10 @@ def name_of(case: Case) -> str:
 def test_the_plan_is_one_that_can_be_run(case: Case) -> None:
     device = replace(GPU, budget=2**22) if case[1] == "stream" else GPU
     for dtype in ("float32", "float64"):
-        assert registry.get("cuda", case[1]).feasible(plan_of(case), matrix_of(case[0], dtype), device) is None
+        matrix = matrix_of(case[0], dtype)
+        assert registry.get("cuda", case[1]).feasible(plan_of(case), matrix, device) is None
+        if case[1] == "resident" and case[2] != "dia":
+            lay_out_resident(matrix, plan_of(case), device)
 
 
 @pytest.mark.cuda

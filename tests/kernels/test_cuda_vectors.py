@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from host_engine import HostProgram, install
-from solvers.fake_device import FakeBlockQueue, FakeProgram, FakeSteps
+from solvers.fake_device import FakeBlockQueue, FakeProgram, FakeSteps, advance_block
 from test_contract import fewer
 from test_vectors import rows
 
@@ -23,6 +23,7 @@ from akx.device.cuda import memory
 from akx.device.cuda.facts import cuda_missing
 from akx.kernels.cpu.vectors import VectorWork
 from akx.kernels.cuda.vectors import CudaVectorWork, Tiles, tile_rows
+from akx.solvers.ca_cg_block import PIVOT, TRUST
 
 DTYPES = (np.float32, np.float64, np.complex64, np.complex128)
 on_a_gpu = [
@@ -227,48 +228,128 @@ def test_steps_queued_ahead(place: Place, dtype: Any, n: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("s", "n"), [(1, 40), (2, 1000), (3, 5000), (8, 20_011), (30, 3000)])
+@pytest.mark.parametrize(("s", "n"), [(2, 40), (3, 1000), (5, 5000), (8, 20_011), (20, 3000)])
 def test_blocks_queued_ahead(place: Place, dtype: Any, s: int, n: int) -> None:
+    """Blocks from nothing but r: directions fill up, are moved by blocks of fewer steps, and end as asked."""
     place.skip_unless(s < 9 or dtype == np.float64)
     n = place.length(n)
 
     A = sp.csr_array(sp.diags_array([-1.0, 2.05, -1.0], offsets=[-1, 0, 1], shape=(n, n)).astype(dtype))
     basis = chebyshev(s, (0.05, 4.05))
-    given = rows(3, n, dtype)
-    given[0] = given[1]
-    W, x = np.full((2 * s + 2, n), np.nan, dtype=dtype), given[2].copy()
-    W[:2] = given[:2]
+    W, x = np.full((3 * s + 1, n), np.nan, dtype=dtype), rows(1, n, dtype, 1)[0]
+    W[: 2 * s], W[2 * s] = 0, rows(1, n, dtype)[0]
     work = place.engine(dtype, n)
     on_device, on_device_x = held(work, W), held(work, x[None, :])[0]
-    program, coefficients = place.program(A, s, 2, basis)
+    program, coefficients = place.program(A, s, 1, basis)
     queue = work.block_queue(program, on_device, on_device_x, s)
     host = FakeProgram(akx.MatrixPowers(A, s, basis=basis, backend="cpu"))
     fake = FakeBlockQueue(VectorWork(dtype, 1), host, W, x, s)
     eps = float(np.finfo(dtype).eps)
-    goal, left = (1e-3 if eps > 1e-10 else 1e-6) ** 2 * float(np.vdot(W[1], W[1]).real), 4 * s + 1
-    queue.begin(0.0, goal, left, eps**0.425)
-    fake.begin(0.0, goal, left, eps**0.425)
-    made = 0
-    for _ in range(6):
-        while not queue.is_full:
-            queue.launch(coefficients)
-        fake.launch(basis)
-        one, other = queue.next(), fake.next()
-        if one.made != other.made:  # a decision by a hair's breadth
-            assert eps > 1e-10 or s > 8
-            return
-        made += one.made
-        loose = 1e3 * eps * 10 ** max(0, s - 3)
-        np.testing.assert_allclose(one.gammas, other.gammas, rtol=max(loose, 1e-9) if s < 9 else 0.5)
-        if one.made:
-            np.testing.assert_allclose(one.C[2], other.C[2], rtol=0, atol=loose * np.abs(other.C).max())
-    while queue.launches:
-        made += queue.next().made
-        fake.launch(basis)
-        fake.next()
-    assert made <= left
+    gamma = float(np.vdot(W[2 * s], W[2 * s]).real)
+    goal, left = (1e-3 if eps > 1e-10 else 1e-6) ** 2 * gamma, 4 * s + 1
+    queue.start(goal, left, PIVOT, TRUST)
+    fake.start(goal, left, PIVOT, TRUST)
+    made, loose = 0, 1e3 * eps * 10 ** max(0, s - 3)
+    for count in (1, 2, 1, 3, 4, 4):  # the directions are looked at behind the fifth launch
+        while not queue.is_full and not queue.launches:
+            queue.launch(coefficients, count)
+            fake.launch(basis, count)
+        for one, other in zip(queue.next(), fake.next(), strict=True):
+            if one.made != other.made:  # a decision by a hair's breadth
+                assert eps > 1e-10 or s > 8
+                return
+            made += one.made
+            if one.made == 0:
+                continue
+            np.testing.assert_allclose(one.gammas, other.gammas, rtol=max(loose, 1e-9) if s < 9 else 0.5)
+            np.testing.assert_allclose(one.lengths, other.lengths, rtol=0, atol=loose * np.abs(other.lengths).max())
+            np.testing.assert_allclose(one.alphas, other.alphas, rtol=max(loose, 1e-9) if s < 9 else 0.5)
+            np.testing.assert_allclose(one.betas, other.betas, rtol=max(loose, 1e-9) if s < 9 else 0.5)
+            np.testing.assert_allclose(one.moduli, other.moduli, rtol=max(loose, 1e-6) if s < 9 else 0.5)
+            assert one.wrong <= 1e4 * eps
+    assert 0 < made <= left
     scale = max(np.abs(x).max(), 1.0)
     np.testing.assert_allclose(on_device_x.get(), x, rtol=0, atol=scale * 1e4 * eps * 10 ** max(0, s - 3))
+    found = wide(on_device.get()[: 2 * s])
+    np.testing.assert_allclose(found, wide(W[: 2 * s]), rtol=0, atol=1e4 * eps * 10 ** max(0, s - 3))
+    for p, image in zip(found[:s], found[s:], strict=True):
+        np.testing.assert_allclose(image, A @ p, rtol=0, atol=1e3 * eps * 10 ** max(0, s - 3))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.complex64])
+def test_blocks_that_end_early(place: Place, dtype: Any) -> None:
+    """Where little is left of a vector of the basis a block makes fewer steps; so does the next one, from there."""
+    n, s = place.length(3000), 8
+    A = sp.csr_array(sp.diags_array([-1.0, 2.05, -1.0], offsets=[-1, 0, 1], shape=(n, n)).astype(dtype))
+    basis = Basis("monomial", np.ones(s), np.zeros(s), np.zeros(s))
+    W, x = np.zeros((3 * s + 1, n), dtype=dtype), rows(1, n, dtype, 1)[0]
+    W[2 * s] = rows(1, n, dtype)[0]
+    work = place.engine(dtype, n)
+    on_device, on_device_x = held(work, W), held(work, x[None, :])[0]
+    program, coefficients = place.program(A, s, 1, basis)
+    queue = work.block_queue(program, on_device, on_device_x, s)
+    fake = FakeBlockQueue(
+        VectorWork(dtype, 1), FakeProgram(akx.MatrixPowers(A, s, basis=basis, backend="cpu")), W, x, s
+    )
+    for one in (queue, fake):
+        one.start(0.0, 1000, 0.3, 0.3 / PIVOT * TRUST)
+    queue.launch(coefficients, 3)
+    fake.launch(basis, 3)
+    found, wanted = queue.next(), fake.next()
+    assert [one.made for one in found] == [one.made for one in wanted]
+    assert 0 < max(one.made for one in found) < s
+    scale = np.abs(x).max()
+    np.testing.assert_allclose(on_device_x.get(), x, rtol=0, atol=scale * 1e6 * np.finfo(dtype).eps)
+    np.testing.assert_allclose(
+        wide(on_device.get()[: 2 * s + 1]), wide(W[: 2 * s + 1]), rtol=0, atol=1e6 * np.finfo(dtype).eps
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("s", [2, 7, 20])
+def test_the_end_of_a_block(place: Place, dtype: Any, s: int) -> None:
+    """Factors of the host's, and only full ones."""
+    place.skip_unless(s < 20 or dtype in (np.float32, np.complex128))
+    n = place.length(4099)
+    W, x = rows(3 * s + 1, n, dtype), rows(1, n, dtype, 1)[0]
+    work = place.engine(dtype, n)
+    on_device, on_device_x = held(work, W), held(work, x[None, :])[0]
+    C, moved = wide(rows(s, 3 * s + 1, dtype, 2)), wide(rows(1, s, dtype, 3)[0])
+    work.advance_block(C, moved, on_device, on_device_x)
+    rest = W[2 * s + 1 :].copy()
+    advance_block(VectorWork(dtype, 1), C, moved, W, x)
+    scale = 10.0 * s
+    near(on_device.get()[: 2 * s + 1], W[: 2 * s + 1], dtype, scale**2)
+    near(on_device_x.get(), x, dtype, scale**2)
+    np.testing.assert_array_equal(on_device.get()[2 * s + 1 :], rest)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_wrong_images_are_seen(place: Place, dtype: Any) -> None:
+    n, s = place.length(5000), 7
+    A = sp.eye_array(n, format="csr", dtype=dtype)
+    Q = np.linalg.qr(rows(s, n, dtype).T)[0].T
+    W = np.zeros((3 * s + 1, n), dtype=dtype)
+    W[2:s], W[s + 2 : 2 * s] = Q[2:], Q[2:]  # two directions are not there
+    basis = Basis("monomial", np.ones(s), np.zeros(s), np.zeros(s))
+    work = place.engine(dtype, n)
+    for off in (0.0, 1e-3, np.nan):
+        on_device, x = held(work, W), held(work, rows(1, n, dtype))[0]
+        if off:
+            spoilt = W[2 * s - 1].copy()
+            spoilt += np.asarray(off, dtype) * Q[3]
+            on_device[2 * s - 1] = held(work, spoilt[None, :])[0]
+        program, coefficients = place.program(A, s, 1, basis)
+        queue = work.block_queue(program, on_device, x, s)
+        queue.start(0.0, 0, PIVOT, TRUST)  # no steps are left: directions stay as they are
+        queue.launch(coefficients, 4)
+        assert [record.wrong for record in queue.next()] == [0.0] * 4
+        queue.launch(coefficients, 4)
+        queue.next()
+        queue.launch(coefficients, 1)
+        (record,) = queue.next()
+        assert record.made == 0
+        assert record.wrong == pytest.approx(off, rel=1e-2, abs=100 * float(np.finfo(dtype).eps), nan_ok=True)
 
 
 def test_a_block_that_overflows_changes_nothing(place: Place) -> None:
@@ -276,16 +357,16 @@ def test_a_block_that_overflows_changes_nothing(place: Place) -> None:
     n, s = place.length(3000), 8
     A = sp.csr_array(sp.diags_array([-1.0, 2.05, -1.0], offsets=[-1, 0, 1], shape=(n, n)) * 1e60)
     basis = Basis("monomial", np.ones(s), np.zeros(s), np.zeros(s))
-    W, x = rows(2 * s + 2, n, np.float64), rows(1, n, np.float64, 1)[0]
+    W, x = rows(3 * s + 1, n, np.float64), rows(1, n, np.float64, 1)[0]
     work = place.engine(np.float64, n)
     on_device, on_device_x = held(work, W), held(work, x[None, :])[0]
-    program, coefficients = place.program(A, s, 2, basis)
+    program, coefficients = place.program(A, s, 1, basis)
     queue = work.block_queue(program, on_device, on_device_x, s)
-    queue.begin(0.0, 1e-30, 100, 1e-7)
+    queue.start(1e-30, 100, PIVOT, TRUST)
     queue.launch(coefficients)
     queue.launch(coefficients)
-    assert [queue.next().made, queue.next().made] == [0, 0]
-    np.testing.assert_array_equal(on_device[:2].get(), W[:2])
+    assert [record.made for _ in range(2) for record in queue.next()] == [0, 0]
+    np.testing.assert_array_equal(on_device[: 2 * s + 1].get(), W[: 2 * s + 1])
     np.testing.assert_array_equal(on_device_x.get(), x)
 
 

@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pytest
 
 from akx.kernels.cpu.vectors import VectorWork
 from akx.kernels.cuda.arnoldi import RowsRecord
 from akx.kernels.cuda.conjugate import BlockRecord, StepRecord
 from akx.operator import MatrixPowers
+from akx.solvers.ca_cg_block import PIVOT, TRUST, block_steps
 from akx.solvers.orthogonalize import Orthogonalizer
 
 _AHEAD = 3
@@ -93,6 +95,9 @@ class FakeWork:
     def block_queue(self, program: Any, W: FakeArray, x: FakeArray, s: int) -> FakeBlockQueue:
         return FakeBlockQueue(self.host, program, W.held, x.held, s)
 
+    def advance_block(self, C: Any, moved: Any, W: FakeArray, x: FakeArray) -> None:
+        advance_block(self.host, C, moved, W.held, x.held)
+
     def rows_queue(self, W: FakeArray, allowed: float, most: int) -> FakeRows:
         return FakeRows(self.host, W.held, allowed, most)
 
@@ -159,15 +164,18 @@ class FakeSteps:
 
 
 class FakeBlockQueue:
-    """:class:`akx.kernels.cuda.conjugate.BlockQueue`."""
+    """:class:`akx.kernels.cuda.conjugate.BlockQueue`; steps in coordinates are those of the solver on the host."""
+
+    look = 8
 
     def __init__(self, work: VectorWork, program: FakeProgram, W: Any, x: Any, s: int) -> None:
-        self._work, self._program, self._x, self._s = work, program, x, s
-        self._W = W[: 2 * s + 2]
-        self._records: deque[BlockRecord] = deque()
+        self._work, self._program, self._x, self.s, self._W = work, program, x, s, W
+        self._records: deque[list[BlockRecord]] = deque()
+        self._unlooked = 0
 
-    def begin(self, gamma: float, goal: float, left: int, trust: float) -> None:
-        self._goal, self._left, self._trust = goal, left, trust
+    def start(self, goal: float, left: int, pivot: float, trust: float) -> None:
+        assert pivot / PIVOT == pytest.approx(trust / TRUST)
+        self._goal, self._left, self._care, self._wrong = goal, left, pivot / PIVOT, 0.0
         self._records.clear()
 
     @property
@@ -178,19 +186,34 @@ class FakeBlockQueue:
     def launches(self) -> int:
         return len(self._records)
 
-    def next(self) -> BlockRecord:
+    def next(self) -> list[BlockRecord]:
         return self._records.popleft()
 
-    def launch(self, basis: Any) -> None:
-        W, s = self._W, self._s
-        self._program.run(FakeArray(W[:2]), FakeArray(W.reshape(s + 1, 2, -1)), basis)
-        G = self._work.gram(W[:-1])
-        most = min(s, self._left) if np.isfinite(G).all() and G[1, 1].real > self._goal else 0
-        made, C, history = coordinate_steps(G, basis, most, self._goal, self._trust)
-        if made:
-            self._work.advance(C, W[:-1], self._x)
-        self._left -= made
-        self._records.append(BlockRecord(made, C, *history[:, :made], G.diagonal().real.copy()))
+    def launch(self, basis: Any, count: int = 1) -> None:
+        assert not self.is_full
+        self._records.append([self._block(basis) for _ in range(count)])
+        self._unlooked += count
+        if self._unlooked >= self.look:
+            self._unlooked = 0
+            off = self._work.gram(self._W)[: self.s, self.s : 2 * self.s]
+            self._wrong = float(np.abs(off - np.diag(off.diagonal() != 0)).max())
+
+    def _block(self, basis: Any) -> BlockRecord:
+        W, s = self._W, self.s
+        self._program.run(FakeArray(W[2 * s : 2 * s + 1]), FakeArray(W[2 * s :].reshape(s + 1, 1, -1)), basis)
+        with np.errstate(all="ignore"):
+            G = self._work.gram(W[s:])
+        gamma = G[s, s].real
+        most = min(s, self._left) if np.isfinite(G).all() and gamma > self._goal else 0
+        found = block_steps(G, basis.matrix(), most, max(self._goal, 0.0) ** 0.5, self._care)
+        moduli = np.zeros(2)
+        if found.made:
+            C = found.rows()
+            self._work.advance(C, W, self._x)
+            moduli = np.abs(C[[0, -1], s:]) @ np.sqrt(np.abs(G.diagonal().real))
+        self._left -= found.made
+        lengths = found.lengths.real
+        return BlockRecord(found.made, moduli, self._wrong, found.norms**2, lengths, found.alphas, found.betas)
 
 
 class FakeRows:
@@ -231,34 +254,15 @@ class FakeRows:
         return self._records.popleft()
 
 
-def coordinate_steps(G: Any, basis: Any, most: int, goal: float, trust: float) -> tuple[int, Any, Any]:
-    """What ``coordinate_steps`` of conjugate.cuh does: steps of CG from p' = e_0, r' = e_1 with products by T."""
-    s, B = basis.k, basis.matrix()
-    T = np.zeros((2 * s + 2, 2 * s + 2), dtype=G.dtype)
-    T[::2, : 2 * s : 2] = B
-    T[1::2, 1 : 2 * s - 2 : 2] = B[:, : s - 1]
-    T = T[:-1, :-1]
-    x, p, r = C = np.zeros((3, len(G)), dtype=G.dtype)
-    p[0], r[1] = 1, 1
-    history, gamma = np.zeros((3, s)), G[1, 1].real
-    for step in range(most):
-        q = T @ p
-        curvature, size = np.vdot(p, G @ q).real, np.abs(p) @ np.abs(G) @ np.abs(q)
-        if not curvature > trust * size:
-            return step, C, history
-        alpha = gamma / curvature
-        q = r - alpha * q
-        after, size = np.vdot(q, G @ q).real, np.abs(q) @ np.abs(G) @ np.abs(q)
-        if not after > trust * size:
-            return step, C, history
-        x += alpha * p
-        r[:] = q
-        p[:] = q + after / gamma * p
-        history[:, step] = after, alpha, after / gamma
-        gamma = after
-        if gamma <= goal:
-            return step + 1, C, history
-    return most, C, history
+def advance_block(work: VectorWork, C: Any, moved: Any, W: Any, x: Any) -> None:
+    """What ``advance_block`` of conjugate.cuh does, by combinations of all rows."""
+    s = len(moved)
+    factors = np.zeros((2 * s + 2, 3 * s + 1), dtype=C.dtype)
+    factors[1 : s + 1, :s], factors[1 : s + 1, 2 * s : 3 * s] = C[:, :s], C[:, s : 2 * s]
+    factors[s + 1 : 2 * s + 1, s : 2 * s], factors[s + 1 : 2 * s + 1, 2 * s :] = C[:, :s], C[:, 2 * s :]
+    factors[0], factors[-1] = moved @ factors[1 : s + 1], -moved @ factors[s + 1 : 2 * s + 1]
+    factors[-1, 2 * s] += 1
+    work.advance(factors, W, x)
 
 
 def _bare(value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,10 @@ import akx
 from akx.basis import make_basis
 from akx.errors import ArgumentError, PlanError
 from akx.io import read_matrix
+from akx.solvers import ca_cg_solve
 from akx.solvers.ca_cg import ca_cg
 from akx.solvers.ca_cg_block import Shifts, block_steps
 from akx.solvers.cg import cg
-
-ca_cg_module = import_module("akx.solvers.ca_cg")
 
 DTYPES = (np.float32, np.float64, np.complex64, np.complex128)
 BOTH = pytest.mark.parametrize("solver", [cg, ca_cg])
@@ -197,13 +195,13 @@ def test_an_unusable_basis_lowers_s_and_not_the_answer(monkeypatch: pytest.Monke
 
 
 def test_s_comes_back_after_good_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    real, calls = ca_cg_module.block_steps, [0]
+    real, calls = ca_cg_solve.block_steps, [0]
 
     def few(G: Any, B: Any, most: int, *rest: Any) -> Any:
         calls[0] += 1
         return real(G, B, min(most, 1) if calls[0] == 2 else most, *rest)
 
-    monkeypatch.setattr(ca_cg_module, "block_steps", few)
+    monkeypatch.setattr(ca_cg_solve, "block_steps", few)
     A = grid(64)
     b = right(A)
     _, info, stats = ca_cg(A, b, rtol=1e-12, s=6, return_stats=True)
@@ -214,25 +212,31 @@ def test_s_comes_back_after_good_blocks(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_residual_that_drifts_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """The residual is spoilt a little, as rounding errors would, and the bound is told of it."""
-    solve = ca_cg_module._Solve
-    original, spoilt = solve._watch, []
+    solve = ca_cg_solve.Blocks
+    has_drifted, replace, spoilt = solve._has_drifted, solve._replace, []
 
-    def watch(self: Any, found: Any, G: Any) -> None:
-        if not spoilt and self.stats.iterations > 20:
-            r = self.W[2 * self.s]
-            spoilt.append(np.linalg.norm(r))
-            r *= 1 + 1e-6
-            exact, self.eps = self.eps, 0.5
-            original(self, found, G)
-            self.eps, self.drift = exact, 0.0
-            b, x = self.system.b, self.V[3]
-            np.testing.assert_allclose(r, b - A @ x, rtol=0, atol=1e-11 * np.linalg.norm(b))
-            assert self.replaced == 1
-            assert self.steps.norm == pytest.approx(np.linalg.norm(r), rel=1e-12)
-        else:
-            original(self, found, G)
+    def spoil(self: Any, of_x: float, of_r: float) -> bool:
+        if spoilt or self.stats.iterations <= 20:
+            return has_drifted(self, of_x, of_r)
+        r = self.W[2 * self.s]
+        spoilt.append(np.linalg.norm(r))
+        r *= 1 + 1e-6
+        exact, self.eps = self.eps, 0.5
+        found = has_drifted(self, of_x, of_r)
+        self.eps = exact
+        assert found
+        return found
 
-    monkeypatch.setattr(solve, "_watch", watch)
+    def check(self: Any) -> None:
+        replace(self)
+        self.drift = 0.0
+        r, b, x = self.W[2 * self.s], self.system.b, self.V[3]
+        np.testing.assert_allclose(r, b - A @ x, rtol=0, atol=1e-11 * np.linalg.norm(b))
+        assert self.replaced == 1
+        assert self.steps.norm == pytest.approx(np.linalg.norm(r), rel=1e-12)
+
+    monkeypatch.setattr(solve, "_has_drifted", spoil)
+    monkeypatch.setattr(solve, "_replace", check)
     A = sp.csr_array(sp.diags_array(np.linspace(1, 100, 400)))
     b = right(A)
     x, info, stats = ca_cg(A, b, rtol=1e-8, s=4, return_stats=True)
@@ -295,7 +299,7 @@ def test_a_vector_with_too_little_new_in_it_ends_the_block() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex128])
 def test_wrong_images_of_directions_are_seen_and_made_anew(monkeypatch: pytest.MonkeyPatch, dtype: Any) -> None:
-    solve = ca_cg_module._Solve
+    solve = ca_cg_solve.Blocks
     original, spoilt = solve._products, []
 
     def products(self: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from solvers.fake_device import FakeOperator, FakeRows, FakeWork
+from solvers.fake_device import FakeBlockQueue, FakeOperator, FakeRows, FakeWork
 from solvers.systems import fitting, relative, rhs, spd
 from solvers.test_watch import check_ends, check_looks
 
@@ -15,6 +15,8 @@ import akx.solvers.chosen
 import akx.solvers.system
 from akx.operator import MatrixPowers
 from akx.solvers import SOLVERS
+from akx.solvers.ca_cg_block import Shifts
+from akx.solvers.ca_cg_solve import Blocks
 from akx.solvers.system import System
 
 DTYPES = [np.float32, np.float64, np.complex64, np.complex128]
@@ -103,6 +105,83 @@ def test_every_s_and_basis_of_ca_cg(s: int, basis: str) -> None:
         assert relative(A, x, b) <= 1e-9
         classic = solve("cg", A, b, rtol=1e-9)[2]
         assert stats.iterations <= 1.3 * classic.iterations + 2 * s
+
+
+def hard(n: int = 600) -> Any:
+    """Condition number 1e4, some hundreds of steps."""
+    return sp.csr_array(sp.diags_array(np.logspace(-4, 0, n)))
+
+
+@pytest.mark.parametrize("s", [2, 3, 8, 20])
+def test_a_long_way_by_ca_cg(s: int) -> None:
+    """Many blocks, several of them a launch, and the steps of the host."""
+    A, b = hard(), rhs(600)
+    x, info, stats = solve("ca_cg", A, b, rtol=1e-6, s=s)
+    host = SOLVERS["ca_cg"](A, b, rtol=1e-6, s=s, return_stats=True)[2]
+    classic = solve("cg", A, b, rtol=1e-6)[2]
+    assert info == 0
+    assert relative(A, x, b) <= 1e-6
+    assert stats.iterations <= 1.1 * classic.iterations
+    assert abs(stats.iterations - host.iterations) <= host.iterations // 10
+    assert stats.matrix_passes < 0.9 * stats.iterations
+    assert len(stats.residuals) == stats.iterations + 2  # the first one, and the true one
+
+
+def test_an_unusable_basis_lowers_s_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Shifts, "ritz", lambda self: np.array([1e-4]))
+    A, b = hard(), rhs(600)
+    x, info, stats = solve("ca_cg", A, b, rtol=1e-6, s=8, basis="monomial")
+    assert info == 0
+    assert relative(A, x, b) <= 1e-6
+    assert any("s lowered" in note for note in stats.notes)
+    assert stats.iterations <= 1.1 * solve("cg", A, b, rtol=1e-6)[2].iterations
+
+
+def test_wrong_images_are_seen_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    launch, spoilt = FakeBlockQueue.launch, []
+
+    def spoiling(self: FakeBlockQueue, basis: Any, count: int = 1) -> None:
+        if len(spoilt) == 3:
+            self._W[2 * self.s - 1] += 1e-9 * np.abs(self._W[2 * self.s - 1]).max()
+        spoilt.append(count)
+        launch(self, basis, count)
+
+    monkeypatch.setattr(FakeBlockQueue, "launch", spoiling)
+    monkeypatch.setattr(FakeBlockQueue, "look", 1)
+    A, b = hard(), rhs(600)
+    x, info, stats = solve("ca_cg", A, b, rtol=1e-6, s=4)
+    assert info == 0
+    assert relative(A, x, b) <= 1e-6
+    assert any("made anew" in note for note in stats.notes)
+    assert stats.iterations <= 1.2 * solve("cg", A, b, rtol=1e-6)[2].iterations
+
+
+def test_a_residual_that_drifts_is_replaced_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The residual is spoilt a little, and the bound is told of it."""
+    launch, spoilt = FakeBlockQueue.launch, []
+    has_drifted = Blocks._has_drifted
+
+    def spoiling(self: FakeBlockQueue, basis: Any, count: int = 1) -> None:
+        if len(spoilt) == 3:
+            self._W[2 * self.s] *= 1 + 1e-6
+        spoilt.append(count)
+        launch(self, basis, count)
+
+    def told(self: Blocks, of_x: float, of_r: float) -> bool:
+        exact = self.eps
+        self.eps = 0.5 if self.replaced == 0 and len(spoilt) > 5 else exact
+        found = has_drifted(self, of_x, of_r)
+        self.eps = exact
+        return found
+
+    monkeypatch.setattr(FakeBlockQueue, "launch", spoiling)
+    monkeypatch.setattr(Blocks, "_has_drifted", told)
+    A, b = hard(), rhs(600)
+    x, info, stats = solve("ca_cg", A, b, rtol=1e-6, s=4)
+    assert info == 0
+    assert relative(A, x, b) <= 1e-6
+    assert any("replaced 1" in note for note in stats.notes)
+    assert stats.iterations <= 1.2 * solve("cg", A, b, rtol=1e-6)[2].iterations
 
 
 def test_what_is_not_definite_is_found_out() -> None:

@@ -185,7 +185,7 @@ def test_bad_arguments(db: PlanDatabase) -> None:
 
 
 def test_on_a_gpu_solves_are_timed_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With tuner and solvers replaced: two start vectors for ca_cg, its plans, and the time of the solves."""
+    """With tuner and solvers replaced: the plans of the tuner, and the time of the solves."""
     asked, solved = [], []
 
     def fake(matrix: Any, k: int, **options: Any) -> Any:
@@ -203,7 +203,7 @@ def test_on_a_gpu_solves_are_timed_there(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(tuning, "device_of", lambda backend: None)
     monkeypatch.setattr(akx.solvers, "SOLVERS", {"ca_cg": solve, "cg": solve})
     found = tune_for(grid(), "ca_cg", backend="cuda", choices=(4, 8), db=False)
-    assert asked == [(4, "cuda", 2, "chebyshev"), (8, "cuda", 2, "chebyshev")]
+    assert asked == [(4, "cuda", 1, "chebyshev"), (8, "cuda", 1, "chebyshev")]
     assert set(solved) == {(0, "cuda", None), (4, "cuda", 4), (8, "cuda", 8)}
     assert [one.seconds for one in found.candidates] == pytest.approx([2e-3, 1e-3])
     assert (found.s, found.classic_seconds) == (8, pytest.approx(5e-3))

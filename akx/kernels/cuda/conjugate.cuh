@@ -2,19 +2,22 @@
 // written to a ring of records that the host reads while further steps are under way.
 //
 // state, in double precision:  0 <r, r>   1 goal: the square of the norm to be reached   2 steps left
-//                              3 alpha    4 beta    5 whether the step at hand is done    6 records so far    7 trust
+//                              3 alpha    4 beta    5 whether the step at hand is done    6 records so far
+// of blocks of s steps, too:   7 pivot    8 trust   9 by how much images of directions were last found to be wrong
 //
 // A step is not done where <r, r> is at its goal, no steps are left, or an inner product cannot be used; vectors stay
 // as they are, and so do all further steps that were queued: the host may always be ahead.
 //
 // Records of a step (8 numbers):  0 whether it was done   1 <p, A p>   2 <r, r> after it   3 alpha   4 beta
-// Records of a block of s steps:  0 steps done  1 <r, r> before  2.. <r, r>, alpha, beta of each step; then C (3, m),
-//                                 the coordinates of the change of x, of p and of r, and G's diagonal (m).
+// Records of a block of s steps:  0 steps done   1, 2 the moduli of all that is added up to the change of x (without the
+//                                 directions' share) and to the new r   3 state 9   4 <r, r> before
+//                                 5.. <r, r> after each step, and what x moved along its direction
 #pragma once
 #include "vectors.cuh"
 
-enum { GAMMA, GOAL, LEFT, ALPHA, BETA, DONE, RECORDS, TRUST };
+enum { GAMMA, GOAL, LEFT, ALPHA, BETA, DONE, RECORDS, PIVOT, TRUST, WRONG };
 #define AKX_STEP_RECORD 8
+#define AKX_BLOCK_RECORD 5 // and two numbers for each of the s steps
 #define AKX_LARGEST 1.7976931348623157e+308
 
 __device__ __forceinline__ double *record_at(double *ring, const double *state, u32 slots, u32 size) {
@@ -70,6 +73,10 @@ template <class T> __device__ __forceinline__ void turn_step(u64 n, T *p, const 
 }
 
 // ------------------------------------------------------------------------------- s steps in coordinates (ca_cg.py)
+//
+// W = [p_1 .. p_s, A p_1 .. A p_s, v_0 .. v_s] (3 s + 1, n), the newest direction last, directions A-orthonormal. With
+// D = <A p_i, v_j> and the factor R of Cholesky of  T = V_s^H A V_s - D^H D  the new ones are  (V_s - P D) R^-1: what
+// the host does one step after another (ca_cg_block.py), in few stages that all threads have a part in.
 
 // a f + c for a real factor; a coefficient of the basis, which is real for Hermitian matrices.
 __device__ __forceinline__ double scaled(double a, double f, double c) { return fma(a, f, c); }
@@ -82,10 +89,10 @@ template <class T> __device__ __forceinline__ double coefficient(const T *basis,
     return basis[3 * d + which].re;
 }
 
-// The real part of <a, b>_G and the sum of its terms' moduli, in every lane of a warp. Lanes have coordinates
-// lane, lane + 32 of a; b (m) is in shared memory; G (m, m) is stored so that G[j m + i] = <w_i, w_j>.
+// The real part of <a, a>_G and the sum of its terms' moduli, in every lane of a warp. a (m) is in shared memory;
+// G (m, m) is stored so that G[j m + i] = <u_i, u_j>.
 template <class S>
-__device__ __forceinline__ void form(u32 m, const S *G, const S *a, const S *b, double &value, double &size) {
+__device__ __forceinline__ void square(u32 m, const S *G, const S *a, double &value, double &size) {
     const u32 lane = threadIdx.x % 32;
     value = size = 0.0;
     for (u32 i = lane; i < m; i += 32) {
@@ -93,8 +100,8 @@ __device__ __forceinline__ void form(u32 m, const S *G, const S *a, const S *b, 
         S sum = zero<S>();
         double moduli = 0.0;
         for (u32 j = 0; j < m; ++j) {
-            sum = mad(G[j * m + i], b[j], sum);
-            moduli = fma(modulus(G[j * m + i]), modulus(b[j]), moduli);
+            sum = mad(G[j * m + i], a[j], sum);
+            moduli = fma(modulus(G[j * m + i]), modulus(a[j]), moduli);
         }
         value += real_of(mad(own, sum, zero<S>()));
         size = fma(modulus(own), moduli, size);
@@ -103,89 +110,275 @@ __device__ __forceinline__ void form(u32 m, const S *G, const S *a, const S *b, 
     size = over_warp(size);
 }
 
-// Up to s steps by one warp; vectors of coordinates in `room` (4 m): x, p, r, q. The number of steps done.
-template <class T>
-__device__ __forceinline__ u32 coordinate_steps(u32 s, const typename Wide<T>::type *G, const T *basis,
-                                                typename Wide<T>::type *room, const double *state, double *steps) {
-    typedef typename Wide<T>::type S;
-    const u32 m = 2 * s + 1, lane = threadIdx.x % 32;
-    S *x = room, *p = room + m, *r = room + 2 * m, *q = room + 3 * m;
-    S one = zero<S>();
-    narrow(1.0, one);
-    for (u32 i = lane; i < m; i += 32) {
-        x[i] = q[i] = zero<S>();
-        p[i] = i == 0 ? one : zero<S>();
-        r[i] = i == 1 ? one : zero<S>();
+// Where everything is, behind G (m, m) in shared memory. Matrices are stored by columns: one for each new direction.
+template <class S> struct Room {
+    u32 s, m;
+    S *G, *R, *fresh, *old, *images, *lengths, *trial;
+    double *B, *whole, *norms, *sizes;
+    u32 *counts; // directions that are independent; steps done
+
+    __device__ __forceinline__ Room(u32 steps, S *room) : s(steps), m(2 * steps + 1), G(room) {
+        R = G + m * m;
+        fresh = R + s * s;
+        old = fresh + s * s;
+        images = old + s * s;
+        lengths = images + s * (s + 1);
+        trial = lengths + s;
+        B = reinterpret_cast<double *>(trial + s * m);
+        whole = B + 3 * s;
+        norms = whole + s;
+        sizes = norms + s;
+        counts = reinterpret_cast<u32 *>(sizes + s);
     }
-    __syncwarp();
-    const double trust = state[TRUST], goal = state[GOAL];
-    double gamma = real_of(G[m + 1]);
-    const u32 most = state[LEFT] < double(s) ? u32(state[LEFT]) : s;
-    if (!(gamma > goal)) return 0;
-    for (u32 step = 0; step < most; ++step) {
-        // q = T p: A v_d = (v_{d+1} - b_d v_d - c_d v_{d-1}) / a_d, v_d being rows 2 d of p and 2 d + 1 of r
-        for (u32 i = lane; i < m; i += 32) {
-            const u32 d = i / 2, last = i % 2 ? s - 1 : s; // the highest degree, whose product nobody asks for
+    // <u_i, u_j>, u being images of directions (s), then the basis (s + 1).
+    __device__ __forceinline__ S of(u32 i, u32 j) const { return G[j * m + i]; }
+    // A v_j = sum_i of up to three v_i, i = j - 1 .. j + 1.
+    __device__ __forceinline__ double image(u32 i, u32 j) const { return B[3 * j + (i + 1 - j)]; }
+};
+
+// Directions in coordinates, by one warp: R of Cholesky in place of T, and its inverse. How many are independent.
+template <class S> __device__ __forceinline__ u32 factor_of_directions(const Room<S> &at, double pivot) {
+    const u32 s = at.s, lane = threadIdx.x % 32;
+    S *R = at.R + lane * s; // the column of a lane
+    u32 count = 0;
+    for (; count < s; ++count) {
+        const double left = real_of(at.R[count * s + count]), whole = at.whole[count];
+        if (!(left > pivot * whole && left <= AKX_LARGEST)) break;
+        const double inverse = 1.0 / sqrt(left);
+        __syncwarp();
+        if (lane >= count && lane < s) {
+            if (lane == count)
+                narrow(inverse, R[count]); // the inverse of the diagonal is what is wanted
+            else
+                R[count] = scaled(R[count], inverse, zero<S>());
+        }
+        __syncwarp();
+        if (lane > count && lane < s) {
+            const S own = R[count];
+            for (u32 k = count + 1; k <= lane; ++k)
+                R[k] = minus(R[k], mad(conjugate(at.R[k * s + count]), own, zero<S>()));
+        }
+        __syncwarp();
+    }
+    S *x = at.fresh + lane * s;
+    if (lane < s)
+        for (u32 i = 0; i < s; ++i) x[i] = zero<S>();
+    if (lane < count) {
+        x[lane] = R[lane];
+        for (u32 i = lane; i-- > 0;) {
             S sum = zero<S>();
-            if (d > 0) sum = scaled(p[i - 2], 1.0 / coefficient(basis, d - 1, 0), sum);
-            if (d < last) sum = scaled(p[i], -coefficient(basis, d, 1) / coefficient(basis, d, 0), sum);
-            if (d + 1 < last) sum = scaled(p[i + 2], -coefficient(basis, d + 1, 2) / coefficient(basis, d + 1, 0), sum);
-            q[i] = sum;
+            for (u32 k = i + 1; k <= lane; ++k) sum = mad(at.R[k * s + i], x[k], sum);
+            x[i] = scaled(sum, -real_of(at.R[i * s + i]), zero<S>());
         }
-        __syncwarp();
-        double curvature, size, after;
-        form(m, G, p, q, curvature, size);
-        if (!(curvature > trust * size)) return step;
-        const double alpha = gamma / curvature;
-        __syncwarp();
-        for (u32 i = lane; i < m; i += 32) q[i] = scaled(q[i], -alpha, r[i]);
-        __syncwarp();
-        form(m, G, q, q, after, size);
-        if (!(after > trust * size)) return step;
-        const double beta = after / gamma;
-        __syncwarp();
-        for (u32 i = lane; i < m; i += 32) {
-            x[i] = scaled(p[i], alpha, x[i]);
-            r[i] = q[i];
-            p[i] = scaled(p[i], beta, q[i]);
-        }
-        __syncwarp();
-        if (lane == 0) steps[3 * step] = after, steps[3 * step + 1] = alpha, steps[3 * step + 2] = beta;
-        gamma = after;
-        if (gamma <= goal) return step + 1;
     }
-    return most;
+    return count;
 }
 
-// The Gram matrix of W (2 s + 1, n), then the steps, in the last block. F (3, m): what `mix` is to do with the rows.
+// All of a block in coordinates, by all threads; `at.G` is there. What came of it is in `at`, the record and the state.
+template <class T>
+__device__ __forceinline__ void coordinate_steps(const Room<typename Wide<T>::type> &at, const T *basis, double *state,
+                                                 double *record) {
+    typedef typename Wide<T>::type S;
+    const u32 s = at.s, m = at.m, me = threadIdx.x, threads = blockDim.x, lane = me % 32;
+    for (u32 j = me; j < s; j += threads) { // A v_j = (v_{j+1} - b_j v_j - c_j v_{j-1}) / a_j
+        const double a = 1.0 / coefficient(basis, j, 0);
+        at.B[3 * j] = j > 0 ? -coefficient(basis, j, 2) * a : 0.0;
+        at.B[3 * j + 1] = -coefficient(basis, j, 1) * a;
+        at.B[3 * j + 2] = a;
+    }
+    __syncthreads();
+    for (u32 e = me; e < s * s; e += threads) { // T, above its diagonal
+        const u32 i = e % s, j = e / s;
+        if (i > j) continue;
+        S sum = zero<S>();
+        for (u32 k = i > 0 ? i - 1 : 0; k <= i + 1; ++k) sum = scaled(at.of(s + k, s + j), at.image(k, i), sum);
+        if (i == j) at.whole[i] = real_of(sum);
+        S known = zero<S>();
+        for (u32 k = 0; k < s; ++k) known = mad(conjugate(at.of(k, s + i)), at.of(k, s + j), known);
+        at.R[e] = minus(sum, known);
+    }
+    __syncthreads();
+    if (me < 32) {
+        const u32 count = factor_of_directions(at, state[PIVOT]);
+        if (lane == 0) at.counts[0] = count;
+    }
+    __syncthreads();
+    const u32 count = at.counts[0];
+    for (u32 e = me; e < count * (2 * s + 2); e += threads) {
+        const u32 j = e / (2 * s + 2), i = e % (2 * s + 2);
+        const S *own = at.fresh + j * s;
+        S sum = zero<S>();
+        if (i < s) { // what is taken out of the directions before
+            for (u32 k = 0; k <= j; ++k) sum = mad(at.of(i, s + k), own[k], sum);
+            at.old[j * s + i] = minus(zero<S>(), sum);
+        } else if (i < 2 * s + 1) { // the image
+            const u32 l = i - s, last = min(l + 1, j);
+            for (u32 k = l > 0 ? l - 1 : 0; k <= last; ++k) sum = scaled(own[k], at.image(l, k), sum);
+            at.images[j * (s + 1) + l] = sum;
+        } else { // <p_j, r>
+            for (u32 k = 0; k <= j; ++k) sum = mad(conjugate(own[k]), at.of(s + k, s), sum);
+            at.lengths[j] = sum;
+        }
+    }
+    __syncthreads();
+    for (u32 e = me; e < count * m; e += threads) { // the residual after each step
+        const u32 j = e / m, i = e % m;
+        S sum = zero<S>();
+        for (u32 k = 0; k <= j; ++k)
+            sum = mad(at.lengths[k], i < s ? at.old[k * s + i] : at.images[k * (s + 1) + i - s], sum);
+        S first = zero<S>();
+        if (i == s) narrow(1.0, first);
+        at.trial[e] = minus(first, sum);
+    }
+    __syncthreads();
+    for (u32 j = me / 32; j < count; j += threads / 32) {
+        double value, size;
+        square(m, at.G, at.trial + j * m, value, size);
+        if (lane == 0) at.norms[j] = value, at.sizes[j] = size;
+    }
+    __syncthreads();
+    if (me == 0) {
+        const double goal = state[GOAL], trust = state[TRUST];
+        const u32 most = state[LEFT] < double(count) ? u32(state[LEFT]) : count;
+        double gamma = record[4] = real_of(at.of(s, s));
+        u32 done = 0;
+        while (done < most && gamma > goal && at.norms[done] > trust * at.sizes[done]) {
+            gamma = at.norms[done];
+            record[AKX_BLOCK_RECORD + 2 * done] = gamma;
+            record[AKX_BLOCK_RECORD + 2 * done + 1] = real_of(at.lengths[done]);
+            ++done;
+        }
+        at.counts[1] = done;
+        record[0] = done;
+        record[1] = record[2] = 0.0;
+        record[3] = state[WRONG];
+        state[DONE] = done;
+        state[LEFT] -= done;
+        state[RECORDS] += 1;
+    }
+    __syncthreads();
+}
+
+// What the new rows are made of, for advance_block: for each of the s directions that will be there its coordinates in
+// the directions before (s) and in v_0 .. v_{s-1} (s), and those of its image in v_0 .. v_s (s + 1); what x moves along
+// each (s). Directions that stay are themselves.
+template <class S> __device__ __forceinline__ void factors_of_block(const Room<S> &at, S *F) {
+    const u32 s = at.s, done = at.counts[1], stay = s - done, wide = 3 * s + 1;
+    for (u32 e = threadIdx.x; e < s * wide + s; e += blockDim.x) {
+        S found = zero<S>();
+        if (e >= s * wide) {
+            const u32 t = e - s * wide;
+            if (t >= stay) found = at.lengths[t - stay];
+        } else {
+            const u32 t = e / wide, i = e % wide;
+            if (t < stay) {
+                if (i == t + done) narrow(1.0, found);
+            } else {
+                const u32 j = t - stay;
+                found = i < s ? at.old[j * s + i] : i < 2 * s ? at.fresh[j * s + i - s] : at.images[j * (s + 1) + i - 2 * s];
+            }
+        }
+        F[e] = found;
+    }
+}
+
+// The Gram matrix of [A p_1 .. A p_s, v_0 .. v_s], which W (2 s + 1, n) is here, then the steps, in the last block.
 template <class T, int TILE>
 __device__ __forceinline__ void block_of_steps(u64 n, const T *W, u32 s, const T *basis, u32 width, u32 shift,
                                                typename Wide<T>::type *partial, u32 *counter, double *state,
-                                               typename Wide<T>::type *F, double *ring, u32 slots, u32 size) {
+                                               typename Wide<T>::type *F, double *ring, u32 slots) {
     typedef typename Wide<T>::type S;
     AKX_DYNAMIC_SHARED(raw);
     const u32 m = 2 * s + 1;
     const Pairs<TILE, TILE> pairs = {m, 0, m, true};
     S *sums = reinterpret_cast<S *>(raw);
     if (!products<T, TILE, TILE>(n, W, pairs, width, shift, sums, reinterpret_cast<T *>(raw), partial, counter)) return;
-    S *G = sums + pairs.tiles() * TILE * TILE, *room = G + m * m;
-    for (u32 e = threadIdx.x; e < m * m; e += blockDim.x) G[e] = pairs.template of<S>(sums, e % m, e / m);
+    const Room<S> at(s, sums + pairs.tiles() * TILE * TILE);
+    for (u32 e = threadIdx.x; e < m * m; e += blockDim.x) at.G[e] = pairs.template of<S>(sums, e % m, e / m);
+    double *record = record_at(ring, state, slots, AKX_BLOCK_RECORD + 2 * s);
+    __syncthreads(); // the place of the record is known to all before the state goes on
+    coordinate_steps<T>(at, basis, state, record);
+    factors_of_block(at, F);
+    const u32 done = at.counts[1];
+    if (threadIdx.x >= 32 || done == 0) return;
+    double of_x = 0.0, of_r = 0.0;
+    for (u32 i = threadIdx.x; i < m; i += 32) {
+        const double length = sqrt(fabs(real_of(at.of(i, i))));
+        of_r = fma(modulus(at.trial[(done - 1) * m + i]), length, of_r);
+        if (i >= s && i < 2 * s) {
+            S sum = zero<S>();
+            for (u32 k = 0; k < done; ++k) sum = mad(at.lengths[k], at.fresh[k * s + i - s], sum);
+            of_x = fma(modulus(sum), length, of_x);
+        }
+    }
+    of_x = over_warp(of_x);
+    of_r = over_warp(of_r);
+    if (threadIdx.x == 0) record[1] = of_x, record[2] = of_r;
+}
+
+// The end of a block: new directions and images, x moved along the directions, r against the images, in one pass over
+// W (3 s + 1, n), r being v_0. Nothing is done where `active` is zero.
+template <class T, int STEPS>
+__device__ __forceinline__ void advance_block(u64 n, T *W, T *x, const typename Wide<T>::type *F, const double *active) {
+    const u32 wide = 3 * STEPS + 1;
+    __shared__ T factor[STEPS * (wide + 1)];
+    if (active != nullptr && *active == 0.0) return;
+    for (u32 e = threadIdx.x; e < STEPS * (wide + 1); e += blockDim.x) narrow(F[e], factor[e]);
     __syncthreads();
+    T *P = W, *Q = W + STEPS * n, *V = W + 2 * STEPS * n;
+    for (u64 t = u64(blockIdx.x) * blockDim.x + threadIdx.x; t < n; t += u64(gridDim.x) * blockDim.x) {
+        T p[STEPS], q[STEPS], v[STEPS + 1];
+#pragma unroll
+        for (int i = 0; i <= STEPS; ++i) v[i] = V[i * n + t];
+#pragma unroll
+        for (int i = 0; i < STEPS; ++i) p[i] = P[i * n + t], q[i] = Q[i * n + t];
+        T moved = x[t], left = v[0];
+#pragma unroll 1
+        for (u32 j = 0; j < STEPS; ++j) {
+            const T *f = factor + j * wide, length = factor[STEPS * wide + j];
+            T direction = zero<T>(), image = zero<T>();
+#pragma unroll
+            for (int i = 0; i < STEPS; ++i) {
+                direction = mad(f[i], p[i], direction);
+                image = mad(f[i], q[i], image);
+            }
+#pragma unroll
+            for (int i = 0; i < STEPS; ++i) direction = mad(f[STEPS + i], v[i], direction);
+#pragma unroll
+            for (int i = 0; i <= STEPS; ++i) image = mad(f[2 * STEPS + i], v[i], image);
+            P[j * n + t] = direction;
+            Q[j * n + t] = image;
+            moved = mad(length, direction, moved);
+            left = minus(left, mad(length, image, zero<T>()));
+        }
+        x[t] = moved;
+        V[t] = left;
+    }
+}
+
+// By how much <p_i, A p_j> is not 1 for i = j and 0 else, at most, of W = [p_1 .. p_s, A p_1 .. A p_s]; directions that
+// are zero are not there yet. It goes into the state.
+template <class T, int TILE>
+__device__ __forceinline__ void look_at_images(u64 n, const T *W, u32 s, u32 width, u32 shift,
+                                               typename Wide<T>::type *partial, u32 *counter, double *state) {
+    typedef typename Wide<T>::type S;
+    AKX_DYNAMIC_SHARED(raw);
+    const Pairs<TILE, TILE> pairs = {2 * s, s, s, false};
+    S *sums = reinterpret_cast<S *>(raw);
+    if (!products<T, TILE, TILE>(n, W, pairs, width, shift, sums, reinterpret_cast<T *>(raw), partial, counter)) return;
     if (threadIdx.x >= 32) return;
-    double *record = record_at(ring, state, slots, size);
-    const u32 done = coordinate_steps<T>(s, G, basis, room, state, record + 2);
-    double *behind = record + 2 + 3 * s;
-    const u32 words = sizeof(S) / sizeof(double);
-    for (u32 e = threadIdx.x; e < 3 * m; e += 32) {
-        F[e] = room[e];
-        for (u32 w = 0; w < words; ++w) behind[e * words + w] = reinterpret_cast<double *>(room)[e * words + w];
+    double wrong = 0.0;
+    for (u32 e = threadIdx.x; e < s * s; e += 32) {
+        const u32 i = e % s, j = e / s;
+        const S found = sums[pairs.place(i, j)];
+        S wanted = zero<S>();
+        if (i == j && real_of(found) != 0.0) narrow(1.0, wanted);
+        const double off = modulus(minus(found, wanted));
+        if (wrong == wrong && !(off <= wrong)) wrong = off; // NaN stays
     }
-    for (u32 i = threadIdx.x; i < m; i += 32) behind[3 * m * words + i] = real_of(G[i * m + i]);
-    if (threadIdx.x == 0) {
-        record[0] = done;
-        record[1] = real_of(G[m + 1]);
-        state[DONE] = done;
-        state[LEFT] -= done;
-        state[RECORDS] += 1;
+    for (int offset = 16; offset > 0; offset >>= 1) {
+        const double other = across(wrong, offset);
+        if (wrong == wrong && !(other <= wrong)) wrong = other;
     }
+    if (threadIdx.x == 0) state[WRONG] = wrong;
 }

@@ -28,8 +28,11 @@ _THREADS = 256
 #: Steps of a graph, and graphs on their way.
 _STEPS, _AHEAD = 4, 3
 #: Numbers of a record of a step, and of the state.
-_RECORD, _STATE = 8, 8
-_GAMMA, _GOAL, _LEFT, _TRUST = 0, 1, 2, 7
+_RECORD, _STATE = 8, 10
+_GAMMA, _GOAL, _LEFT, _PIVOT, _TRUST = 0, 1, 2, 7, 8
+#: Numbers of a record of a block beside two for each step; most blocks of a launch, and after how many directions are
+#: looked at.
+_BLOCK, _BLOCKS, _LOOK = 5, 4, 8
 
 
 @dataclass(frozen=True)
@@ -51,20 +54,24 @@ class BlockRecord:
     ----------
     made : int
         Steps; with 0 nothing has changed.
-    C : (3, m) array of float64 or complex128
-        Coordinates of the change of x, of p and of r.
-    gammas, alphas, betas : (made,) arrays
-        <r, r> after each step, and the step's coefficients.
-    sizes : (m,) array
-        Squares of the lengths of the rows.
+    moduli : (2,) array
+        Sums of the moduli, as vectors' lengths, of what was added up to the change of x, without what it has of the
+        directions before, and to the new r.
+    wrong : float
+        By how much <p_i, A p_j> of directions was last found not to be what it should be.
+    gammas, lengths : (made,) arrays
+        <r, r> after each step, and what x moved along its direction, which has length 1 in the norm of A.
+    alphas, betas : (made,) arrays
+        The coefficients that the classic method has.
     """
 
     made: int
-    C: NDArray[Any]
+    moduli: NDArray[np.float64]
+    wrong: float
     gammas: NDArray[np.float64]
+    lengths: NDArray[np.float64]
     alphas: NDArray[np.float64]
     betas: NDArray[np.float64]
-    sizes: NDArray[np.float64]
 
 
 class _Queue:
@@ -78,13 +85,16 @@ class _Queue:
         self._is_loaded = False
         self._unqueued = 0  # steps that were asked for and not queued
 
-    def begin(self, gamma: float, goal: float, left: int, trust: float = 0.0) -> None:
+    def begin(self, gamma: float, goal: float, left: int) -> None:
         """Begin with <r, r> = gamma; end where that is `goal` or less, or so many steps are done."""
+        self._begin({_GAMMA: gamma, _GOAL: goal, _LEFT: left})
+        self._unqueued = left
+
+    def _begin(self, given: dict[int, float]) -> None:
         state = np.zeros(_STATE)
-        state[[_GAMMA, _GOAL, _LEFT, _TRUST]] = gamma, goal, left, trust
+        state[list(given)] = list(given.values())
         self.state.set(state)  # waits for all that was queued before
         self.ring.clear()
-        self._unqueued = left
 
     def _go(
         self, program: CudaProgram, x: DeviceArray, out: DeviceArray, coefficients: Coefficients, count: int
@@ -165,32 +175,53 @@ class StepQueue(_Queue):
 
 
 class BlockQueue(_Queue):
-    """Blocks of up to s steps on W = [p, r, ...] (2 s + 2, n) and x.
+    """Blocks of up to s steps on W = [P, A P, v_0 .. v_s] (3 s + 1, n) and x; r is v_0.
 
     Parameters
     ----------
     work : CudaVectorWork
     W : DeviceArray
-        Rows, as many as s needs or more.
     x : DeviceArray
     s : int
+        2 or more.
     program : CudaProgram
-        For s powers of two vectors.
+        For s powers of one vector.
     """
 
     def __init__(self, work: CudaVectorWork, W: DeviceArray, x: DeviceArray, s: int, program: CudaProgram) -> None:
-        self.s, self.m = s, 2 * s + 1
-        self._words = work.wide.itemsize // 8
-        self._size = 2 + 3 * s + self.m * (3 * self._words + 1)
-        super().__init__(work, 1, self._size)
+        self.s = s
+        super().__init__(work, _BLOCKS, _BLOCK + 2 * s)
         self._W, self._x, self._program = W, x, program
-        self._F = empty((3, self.m), work.wide)
+        self._F = empty(factors_of_block(s), work.wide)
+        self._unlooked = 0  # blocks queued since the directions were looked at
 
-    def launch(self, coefficients: Coefficients) -> None:
-        """Queue a block in the basis of these coefficients."""
-        self._unqueued -= self.s
-        x, out = self._W[:2], self._W[: self.m + 1].reshape(self.s + 1, 2, self.work.n)
-        self._go(self._program, x, out, coefficients, 1)
+    def start(self, goal: float, left: int, pivot: float, trust: float) -> None:
+        """Begin with what is in W.
+
+        Parameters
+        ----------
+        goal : float
+            End where <r, r> is that or less.
+        left : int
+            Or so many steps are done.
+        pivot : float
+            The share of a vector of the basis, in the norm of A squared, that has to be left without those before it.
+        trust : float
+            The share of the sum of its terms' moduli that the square of a residual's norm has to be.
+        """
+        self._begin({_GOAL: goal, _LEFT: left, _PIVOT: pivot, _TRUST: trust})
+        self._unqueued = left
+
+    def launch(self, coefficients: Coefficients, count: int = 1) -> None:
+        """Queue `count` blocks, at most 4, in the basis of these coefficients."""
+        self._unqueued -= self.s * count
+        self._unlooked += count
+        s, n = self.s, self.work.n
+        x, out = self._W[2 * s : 2 * s + 1], self._W[2 * s :].reshape(s + 1, 1, n)
+        self._go(self._program, x, out, coefficients, count)
+        if self._unlooked >= _LOOK:
+            self._unlooked = 0
+            self._look(self.work.stream)
 
     @property
     def is_full(self) -> bool:
@@ -199,32 +230,56 @@ class BlockQueue(_Queue):
 
     @property
     def launches(self) -> int:
-        """Blocks whose records were not read."""
+        """Launches whose records were not read."""
         return self.ring.launches
 
-    def next(self) -> BlockRecord:
-        """The record of the next block."""
-        s, m, record = self.s, self.m, self.ring.next()
+    def next(self) -> list[BlockRecord]:
+        """The records of the next launch."""
+        return [self._record(record) for record in self.ring.take()]
+
+    def _record(self, record: NDArray[np.float64]) -> BlockRecord:
         made = int(record[0])
-        steps = record[2 : 2 + 3 * s].reshape(s, 3)[:made].copy()
-        behind = record[2 + 3 * s :]
-        C = behind[: 3 * m * self._words].copy().view(self.work.wide).reshape(3, m)
-        sizes = behind[3 * m * self._words :].copy()
-        return BlockRecord(made, C, steps[:, 0], steps[:, 1], steps[:, 2], sizes)
+        gammas, lengths = record[_BLOCK : _BLOCK + 2 * made].reshape(made, 2).T
+        before = np.concatenate([record[4:5], gammas[:-1]])[:made]
+        return BlockRecord(made, record[1:3], float(record[3]), gammas, lengths, lengths**2 / before, gammas / before)
 
     def _queue(self, stream: Stream) -> None:
-        work, m = self.work, self.m
+        work, s = self.work, self.s
+        m = 2 * s + 1
         tiles = work.tiles(m, m, triangular=True)
-        basis = self._program.coefficients
         sums = [*tiles.extent, work.partial, work.counter, self.state, self._F]
-        ring = [self.ring.address, np.uint32(self.ring.slots), np.uint32(self._size)]
-        shared = tiles.shared(m * m + 4 * m)
         self._kernel("steps").launch(
             work.blocks,
             tiles.threads,
-            [np.uint64(work.n), self._W, np.uint32(self.s), basis, *sums, *ring],
-            shared=shared,
+            [
+                np.uint64(work.n),
+                self._W[s:],
+                np.uint32(s),
+                self._program.coefficients,
+                *sums,
+                self.ring.address,
+                np.uint32(self.ring.slots),
+            ],
+            shared=tiles.shared(room_of_block(s)),
             stream=stream,
         )
-        active = self.state.view(5, (1,))
-        work.queue_mix(3, self._W[:m], self._F, self._x, self._W, stream=stream, active=active)
+        work.queue_advance(self._W, self._x, self._F, s, stream=stream, active=self.state.view(5, (1,)))
+
+    def _look(self, stream: Stream) -> None:
+        work, s = self.work, self.s
+        tiles = work.tiles(2 * s, s)
+        arguments = [self._W, np.uint32(s), *tiles.extent, work.partial, work.counter, self.state]
+        self._kernel("look").launch(
+            work.blocks, tiles.threads, [np.uint64(work.n), *arguments], shared=tiles.shared(), stream=stream
+        )
+
+
+def factors_of_block(s: int) -> int:
+    """Numbers that ``advance_block`` takes: for each of s directions 3 s + 1, and what x moves along each."""
+    return s * (3 * s + 2)
+
+
+def room_of_block(s: int) -> int:
+    """Numbers in shared memory that s steps in coordinates take beside the sums of products: ``Room``."""
+    m = 2 * s + 1
+    return m * m + 3 * s * s + s * (s + 1) + s + s * m + 6 * s + 1

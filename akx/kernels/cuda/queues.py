@@ -79,6 +79,15 @@ class Ring:
             self._under_way.popleft()
         return found
 
+    def take(self) -> NDArray[np.float64]:
+        """All records of the next launch, a copy, once they are there; for launches that :meth:`next` has not begun."""
+        assert self._left == 0
+        event, records = self._under_way.popleft()
+        event.synchronize()
+        found = self._room[(self._read + np.arange(records)) % self.slots]
+        self._read += records
+        return found
+
     def clear(self) -> None:
         """Forget what is on its way: the caller has waited for it, and the device counts from 0 again."""
         self._under_way.clear()

@@ -138,6 +138,8 @@ template <int TI, int TJ> struct Pairs {
 // Where tiles have several columns, rows come to shared memory in chunks of 2^shift columns, one chunk after another in
 // a ring of STAGES, so that some are on their way while one is worked on.
 #define AKX_STAGES 4
+// Blocks whose sums a lane of the last one reads at a time: all of them, where there are 160 or less.
+#define AKX_PARTIALS 5
 
 #ifndef AKX_ON_HOST
 // Queue a copy of one number from global to shared memory; both addresses are multiples of its size.
@@ -255,16 +257,28 @@ __device__ __forceinline__ bool products(u64 n, const T *W, Pairs<TI, TJ> pairs,
             partial[u64(e) * gridDim.x + blockIdx.x] = total;
         }
     if (!is_last(counter)) return false;
-    // Four sums of a warp at a time: what one takes is the way to the second-level cache and back.
+    // Four sums of a warp at a time, and all that its lanes add to them under way at once: what one takes is the way to
+    // the second-level cache and back.
     for (u32 first = warp * 4; first < entries; first += warps * 4) {
         S total[4];
 #pragma unroll
         for (int u = 0; u < 4; ++u) total[u] = zero<S>();
-        for (u32 i = lane; i < gridDim.x; i += 32)
+        for (u32 base = lane; base < gridDim.x; base += 32 * AKX_PARTIALS) {
+            S part[AKX_PARTIALS][4];
 #pragma unroll
-            for (int u = 0; u < 4; ++u)
-                if (first + u < entries)
-                    total[u] = add(total[u], load_shared_by_all(partial + u64(first + u) * gridDim.x + i));
+            for (int v = 0; v < AKX_PARTIALS; ++v)
+#pragma unroll
+                for (int u = 0; u < 4; ++u) {
+                    const u32 i = base + 32 * v;
+                    part[v][u] = i < gridDim.x && first + u < entries
+                                     ? load_shared_by_all(partial + u64(first + u) * gridDim.x + i)
+                                     : zero<S>();
+                }
+#pragma unroll
+            for (int v = 0; v < AKX_PARTIALS; ++v)
+#pragma unroll
+                for (int u = 0; u < 4; ++u) total[u] = add(total[u], part[v][u]);
+        }
 #pragma unroll
         for (int u = 0; u < 4; ++u) {
             total[u] = over_warp(total[u]);

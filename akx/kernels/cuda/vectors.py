@@ -188,6 +188,20 @@ class CudaVectorWork:
         self._check(W)
         self._mix(C, W, x, W)
 
+    def advance_block(self, C: NDArray[Any], moved: NDArray[Any], W: DeviceArray, x: DeviceArray) -> None:
+        """The end of a block of s steps of conjugate gradients, on W = [P, A P, v_0 .. v_s] (3 s + 1, n).
+
+        Parameters
+        ----------
+        C : (s, 3 s + 1) array
+            Coordinates of each new direction in those before (s) and in v_0 .. v_{s-1} (s), and those of its image in
+            v_0 .. v_s (s + 1), beside the image of what it has of the directions before.
+        moved : (s,) array
+            What x moves along each; r = v_0 goes with it.
+        """
+        factors = self._factor(np.concatenate([C.reshape(-1), moved]))
+        self.queue_advance(W, x, factors, len(moved), stream=self.stream)
+
     def descend(self, V: DeviceArray, alpha: complex) -> float:
         """r -= alpha w of V = [p, w, r, x, ...]; the new <r, r>."""
         factor = self._factor(np.array([-alpha]))
@@ -211,7 +225,7 @@ class CudaVectorWork:
         return StepQueue(self, V, program, coefficients)
 
     def block_queue(self, program: Any, W: DeviceArray, x: DeviceArray, s: int) -> Any:
-        """Blocks of s steps of them on W = [p, r, ...], queued ahead of the host."""
+        """Blocks of s steps of them on W = [P, A P, v_0 .. v_s], queued ahead of the host."""
         from akx.kernels.cuda.conjugate import BlockQueue
 
         return BlockQueue(self, W, x, s, program)
@@ -232,7 +246,7 @@ class CudaVectorWork:
     def kernel(self, name: str, source: str = "vectors", **macros: int) -> Any:
         """A kernel for this type; ``vectors.cu`` and ``conjugate.cu`` need no macros but their own."""
         given: dict[str, int | str] = {"AKX_VALUE": C_TYPES[self.dtype.name], **macros}
-        if source != "mix":
+        if source not in ("mix", "advance"):
             given["AKX_TILE"] = tile_rows(self.dtype)
         return load(_HERE / f"{source}.cu", given, device=cuda_device()).kernel(name)
 
@@ -259,6 +273,13 @@ class CudaVectorWork:
             shared=shared,
             stream=stream,
         )
+
+    def queue_advance(
+        self, W: DeviceArray, x: DeviceArray, F: DeviceArray, s: int, *, stream: Stream, active: Any = None
+    ) -> None:
+        """Queue the end of a block of s steps of conjugate gradients, with factors F that are on the device."""
+        given = [W, x, F, np.uint64(0) if active is None else active]
+        self._launch("end_of_block", given, self.kernel("end_of_block", "advance", AKX_STEPS=s), stream=stream)
 
     # ------------------------------------------------------------------------------------------------ inside
 

@@ -1,0 +1,284 @@
+"""One solve by communication-avoiding CG, as :mod:`akx.solvers.ca_cg` describes it: ordinary steps, and blocks of them.
+
+Vectors are rows of arrays of the host or of a GPU; nothing but their copies and the operations of the system's `work`
+is asked of them. On a GPU :mod:`akx.solvers.ca_cg_ahead` does most blocks, and leaves to this what is rare.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.plan import Plan
+from akx.solvers.ca_cg_block import Block, Pace, Shifts, block_steps
+from akx.solvers.cg import Steps, first_residual
+from akx.solvers.stopping import Claims
+from akx.solvers.system import Answer, System
+from akx.solvers.watch import ENDED
+
+__all__ = ["Blocks"]
+
+#: Ordinary steps at the beginning, for each of the s.
+_FIRST = 2
+#: Fewest steps for which a block is worth its vector work; below, steps are ordinary.
+_LEAST = 2
+#: Blocks after which the directions' images are looked at, and the multiple of eps by which they may be wrong.
+_LOOK, _WRONG = 8, 4096
+#: Most that blocks get stricter about what they trust, four times each time that images were wrong.
+_STRICT = 16.0
+
+
+class Blocks:
+    """V = [p, w, r, x] for ordinary steps; W = [P, A P, v_0 .. v_s], 3 s + 1 rows, for blocks, v_0 = r.
+
+    The newest of the directions are last; `have` of them are there, and the rows before these are zero.
+
+    Parameters
+    ----------
+    system : System
+    most : int
+        The largest s.
+    kind : str
+        Of the basis.
+    plan : Plan, optional
+        For `most` powers.
+    limit : int
+        Most steps.
+    """
+
+    def __init__(self, system: System, most: int, kind: str, plan: Plan | None, limit: int) -> None:
+        self.system, self.stats, self.limit = system, system.stats, limit
+        self.work = system.work
+        self.V = system.rows(4)
+        self.W = system.rows(0)
+        self.in_block = False  # whether r is in W
+        self.have, self.whole = 0, True  # `whole`: these are all since r itself was the direction
+        self.length = 0.0  # what x moved along the newest direction
+        self.since = 0  # blocks since the images of directions were looked at; they are in the next one where it is -1
+        self.claims = Claims(system)
+        self.most, self.pace = most, Pace(most, _LEAST, system.stats)
+        self.ordinary = _FIRST * most if most > 1 else limit  # steps until the first block
+        self.steps: Steps = self._make_steps()
+        self.plan = plan
+        self.shifts = Shifts(kind, real=system.dtype.kind != "c")
+        self.eps = float(np.finfo(system.dtype).eps)
+        self.drift, self.replaced, self.renewed = 0.0, 0, 0
+        self.care = 1.0
+        self.stats.basis = self.shifts.kind
+
+    @property
+    def s(self) -> int:
+        """Steps of the next block."""
+        return self.pace.s
+
+    def run(self, return_stats: bool) -> Answer:
+        """Solve."""
+        system, stats, steps, V = self.system, self.stats, self.steps, self.V
+        norm = first_residual(system, V[3], V[2])
+        if norm <= system.target:
+            why = "b is zero" if system.norm_b == 0 else "the first guess is good enough"
+            return system.finish(V[3], info=0, reason=why, iterations=0, return_stats=return_stats)
+        info, reason = max(self.limit, 1), "the steps ran out"
+        why = steps.begin(norm)
+        while not why and stats.iterations < self.limit:
+            if system.ended(self._settle):
+                info, reason = max(stats.iterations, 1), ENDED
+                break
+            if steps.norm > system.target and stats.iterations < self.limit:  # else a watch had the rest taken
+                why = self._next()
+            if not why and steps.norm <= system.target:
+                self._settle()
+                if self.claims.check(V[3], V[1], steps.norm):
+                    info, reason = 0, "converged"
+                    break
+                if self.claims.is_futile:
+                    info, reason = stats.iterations, self.claims.reason()
+                    break
+                V[2] = V[1]
+                self.in_block, self.drift = False, 0.0
+                self._forget(whole=True)
+                self.shifts.close()
+                why = steps.begin(self.claims.true)
+        if why:
+            info, reason = -1, "breakdown: " + why
+        for times, what in ((self.replaced, "residual replaced"), (self.renewed, "images of directions made anew")):
+            if times:
+                stats.notes.append(f"{what} {times} times before it could drift away")
+        iterations = stats.iterations
+        return system.finish(V[3], info=info, reason=reason, iterations=iterations, return_stats=return_stats)
+
+    # ------------------------------------------------------------------------------------------------ for subclasses
+
+    def _make_steps(self) -> Steps:
+        return Steps(self.system, self.V)
+
+    def _settle(self) -> None:
+        """Take what was queued, so that vectors are as the record says: here nothing."""
+
+    def _let_run_ahead(self, *, allowed: bool) -> None:
+        """Whether ordinary steps may be queued before it is known what came of those before: here none are."""
+
+    def _make_room(self, s: int) -> Any:
+        """W for blocks of s steps, not filled."""
+        return self.system.rows(3 * s + 1)
+
+    def _advance(self, found: Block, C: NDArray[Any]) -> None:
+        """W and x at the end of a block; `C` is ``found.rows()``."""
+        self.work.advance(C, self.W, self.V[3])
+
+    def _next(self) -> str:
+        """The next block or step; why there can be no more, or nothing."""
+        iterations = self.stats.iterations
+        if iterations >= self.ordinary and self.s > 1 and (self.whole or self.have >= self.s):
+            return self._block()
+        return self._ordinary(keep=self.s > 1 and iterations >= self.ordinary - self.s)
+
+    # ------------------------------------------------------------------------------------------------ steps
+
+    def _forget(self, *, whole: bool) -> None:
+        """The directions before are of no use any more; `whole`: the next one is r."""
+        self.have, self.whole = 0, whole
+        if self._slots:
+            self.W[: 2 * self._slots] = 0
+
+    @property
+    def _slots(self) -> int:
+        """Directions that W has room for."""
+        return len(self.W) // 3
+
+    def _room(self) -> None:
+        """Rows for blocks of s steps, what is in W included."""
+        s, old, before = self.s, self.W, self._slots
+        if before == s:
+            return
+        self.W = self._make_room(s)
+        self.W[: 2 * s] = 0
+        self.whole = self.whole and self.have <= s
+        self.have = min(self.have, s)
+        for j in range(1, self.have + 1):
+            self.W[s - j], self.W[2 * s - j] = old[before - j], old[2 * before - j]
+        if self.in_block:
+            self.W[2 * s] = old[2 * before]
+
+    def _ordinary(self, *, keep: bool) -> str:
+        """One step as the classic method does it; `keep` its direction for a block to come."""
+        steps, V = self.steps, self.V
+        if self.in_block:
+            V[2] = self.W[2 * self._slots]
+            V[0] = V[2]
+            if self.have:  # the direction that CG has now: r + beta p, from the newest one as x moved along it
+                self.work.add(V[0], steps.norm**2 / np.conj(self.length), self.W[self._slots - 1])
+            self.in_block = False
+            steps.resume(steps.norm)
+        self._let_run_ahead(allowed=not keep)
+        s = self.s
+        if keep:
+            self._room()
+            with self.stats.phase("vectors"):
+                for j in [*range(s - 1), *range(s, 2 * s - 1)]:
+                    self.W[j] = self.W[j + 1]
+                self.W[s - 1] = V[0]
+        begun, norm = len(steps.alphas), steps.norm
+        why = steps.step()
+        if len(steps.alphas) <= begun:
+            self._forget(whole=False)
+            self.shifts.close()
+        elif not why:
+            alpha = steps.alphas[-1]
+            self.shifts.add(steps.alphas[-1:], steps.betas[-1:])
+            if keep:
+                with self.stats.phase("vectors"):
+                    self.W[2 * s - 1] = V[1]
+                    for row in (s - 1, 2 * s - 1):
+                        self.work.divide(self.W[row], norm / np.sqrt(alpha))
+                self.whole = self.whole and self.have < s
+                self.have, self.length = min(self.have + 1, s), np.sqrt(alpha) * norm
+        if not keep and self.have + self.whole:
+            self._forget(whole=False)
+        if not why and self.s == 1 < self.most:
+            self.pace.count(1)
+        return why
+
+    def _block(self) -> str:
+        """Up to s steps by one pass over the matrix; why there can be no more, or nothing."""
+        system, stats, s, V = self.system, self.stats, self.s, self.V
+        self._room()
+        W, basis = self.W, self.shifts.basis(s)
+        if not self.in_block:
+            W[2 * s] = V[2]
+        self.in_block = True
+        # 1. the basis in one pass
+        out = W[2 * s :].reshape(s + 1, 1, system.n)
+        system.powers(W[2 * s : 2 * s + 1], out, basis, self.plan if s == self.most else None)
+        # 2. one reduction
+        G, E, e = self._products()
+        # 3. the steps in coordinates
+        with stats.phase("small"):
+            most = min(s, self.limit - stats.iterations) if np.isfinite(G).all() else 0
+            found = block_steps(G, basis.matrix(), most, system.target, self.care, E, e)
+        stats.s.append(s)
+        if found.made == 0:
+            self.pace.count(0)
+            return self._ordinary(keep=self.s > 1)
+        # 4. back to vectors
+        with stats.phase("vectors"):
+            C = found.rows()
+            self._advance(found, C)
+        stats.iterations += found.made
+        stats.residuals += found.norms.tolist()
+        self.shifts.add(found.alphas, found.betas)
+        self.whole = self.whole and self.have + found.made <= s
+        self.have, self.length = min(self.have + found.made, s), found.lengths[-1]
+        self.steps.norm = float(found.norms[-1])
+        moduli = np.abs(C[[0, -1], s:]) @ np.sqrt(np.abs(G.diagonal().real))
+        if self._has_drifted(*moduli):
+            self._replace()
+        system.tell(V[3])
+        self.pace.count(found.made if found.made < most else s)
+        return self.steps.grown()
+
+    def _products(self) -> tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any] | None]:
+        """Inner products of A P and V; now and then of P with A P and r as well, where A P is found out to be wrong."""
+        s, W, have = self.s, self.W, self.have
+        self.since = (self.since + 1) % _LOOK
+        with self.stats.phase("vectors"):
+            G = self.work.gram(W if self.since == 0 else W[s:])
+        if self.since:
+            return G, None, None
+        wrong = np.abs(G[s - have : s, 2 * s - have : 2 * s] - np.eye(have)).max(initial=0.0)
+        if self._is_wrong(wrong) and np.isfinite(G).all():
+            for j in range(s - have, s):
+                self.system.product(W[j], W[s + j])
+            self.renewed += 1
+            self.care = min(_STRICT, 4 * self.care)
+            with self.stats.phase("vectors"):
+                G = self.work.gram(W)
+        return G[s:, s:], G[:s, s : 2 * s], G[:s, 2 * s]
+
+    def _is_wrong(self, by: float) -> bool:
+        """Whether directions whose <p_i, A p_j> are so far from those of a unit matrix need new images."""
+        return not by <= _WRONG * self.eps
+
+    def _has_drifted(self, of_x: float, of_r: float) -> bool:
+        """Bound how far the residual has drifted from b - A x; whether that has become sqrt(eps) of its norm.
+
+        Rounding x and r in step 4 changes b - A x - r by eps times the moduli of what is added up (van der Vorst and Ye
+        2000, sec. 3; Carson 2015, sec. 5.2), sizes of the rows of W being the roots of G's diagonal.
+        """
+        norm, before = self.steps.norm, self.drift
+        self.drift += self.eps * float(self.shifts.largest * of_x + of_r)
+        limit = np.sqrt(self.eps) * norm
+        # Once only on the way down: where eps |A| |x| is that much, another replacement would bring no more.
+        return bool(norm > self.system.target and self.drift > limit >= before)
+
+    def _replace(self) -> None:
+        """The true residual instead of the recurrence's, while that still changes nothing else."""
+        r = self.V[1]
+        norm = self.system.residual(self.V[3], r)
+        self.drift = self.eps * (self.shifts.largest * self.work.norm(self.V[3]) + norm)
+        self.W[2 * self._slots] = r
+        self.steps.norm = norm
+        self.since = -1
+        self.replaced += 1
