@@ -7,7 +7,8 @@
 
 A step is one product of cg and gmres (restarted after 30), two of bicgstab. Its time is the slope between a short and a
 long solve of the same system, so that what is paid once is left out: setup, the first steps of a communication-avoiding
-solver, the last residual. Contestants take turns, forwards and backwards, and a figure is the median of the rounds, a
+solver, the last residual. The long solve of cg ends before the residual has come to its last digits, where no solver
+would go on. Contestants take turns, forwards and backwards, and a figure is the median of the rounds, a
 ratio the median of the ratios of each round. Plans are tuned first, into a database of their own (``--db``): s and the
 matrix powers of a communication-avoiding solver (:func:`akx.solvers.tune_for`), single products for the classic ones.
 
@@ -150,6 +151,8 @@ def _scipys(method: str, A: Any, b: Any) -> Callable[[int], tuple[float, int, Js
 BACKENDS: dict[str, Callable[..., list[Contestant]]] = {"cpu": cpu_contestants, "cuda": cuda_contestants}
 #: Steps more of the long solve, and cycles of the short and the long one of gmres, before it is at its last digit.
 _LENGTHS = {"cpu": (64, (2, 4)), "cuda": (1024, (2, 5))}
+#: Steps that the short solve may have, with the largest s.
+_ROOM = 48
 #: Solves of either length in one sample: a GPU's steps are short.
 _SOLVES = {"cpu": 1, "cuda": 8}
 
@@ -160,13 +163,17 @@ def compare(
     """One entry: seconds of a step by contestant, and ``ratio`` of the best classic solver to the other kind."""
     A, b = system_of(name, method)
     contestants = BACKENDS[backend](name, method, A, b, threads=threads, db=db, seconds=seconds)
-    lengths, notes = zip(*(_lengths(one, method, *_LENGTHS[backend]) for one in contestants), strict=True)
+    (more, cycles), solves = _LENGTHS[backend], _SOLVES[backend]
+    if method == "cg":
+        allowed = min(more, useful_steps(A, b, more, backend) - _ROOM)
+        more, solves = allowed, solves * min(4, -(-more // allowed))
+    lengths, notes = zip(*(_lengths(one, method, more, cycles) for one in contestants), strict=True)
     samples: list[list[float]] = [[] for _ in contestants]
     with nothing_collected():
         for turn in range(rounds):
             order = range(len(contestants)) if turn % 2 == 0 else reversed(range(len(contestants)))
             for i in order:
-                samples[i].append(_slope(contestants[i], *lengths[i], _SOLVES[backend]))
+                samples[i].append(_slope(contestants[i], *lengths[i], solves))
     found = [Measurement.of(times) for times in samples]
     ca = next(i for i, one in enumerate(contestants) if one.name.startswith("ca_"))
     best = min((i for i in range(len(found)) if i != ca), key=lambda i: found[i].seconds)
@@ -185,6 +192,13 @@ def compare(
         "ratio": paired_ratio(found[best], found[ca]).seconds,
         "ratio_own": paired_ratio(found[own], found[ca]).seconds,
     }
+
+
+def useful_steps(A: Any, b: Any, most: int, backend: str) -> int:
+    """Steps of CG after which the residual is 1e-10 of what it was, at most so many and some; at least a few."""
+    most += _ROOM
+    _, _, stats = akx.solvers.cg(A, b, rtol=1e-10, maxiter=most, backend=backend, return_stats=True)
+    return max(stats.iterations if stats.converged else most, _ROOM + 32)
 
 
 def _lengths(one: Contestant, method: str, more: int, cycles: tuple[int, int]) -> tuple[tuple[int, int], Json]:

@@ -74,7 +74,7 @@ POWERS: Mapping[str, Powers] = {
     "ca_bicgstab": Powers("chebyshev", 2, 2, (2, 3, 4)),
 }
 #: Where a backend has other choices: on a GPU a launch is dear, and more steps pay.
-_OF_BACKEND: Mapping[tuple[str, str], Powers] = {("ca_cg", "cuda"): Powers("chebyshev", 1, 1, (4, 8, 12))}
+_OF_BACKEND: Mapping[tuple[str, str], Powers] = {("ca_cg", "cuda"): Powers("chebyshev", 1, 1, (4, 6, 8, 12))}
 
 
 def powers_of(solver: str, backend: str) -> Powers:

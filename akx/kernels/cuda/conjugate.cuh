@@ -75,8 +75,8 @@ template <class T> __device__ __forceinline__ void turn_step(u64 n, T *p, const 
 // ------------------------------------------------------------------------------- s steps in coordinates (ca_cg.py)
 //
 // W = [p_1 .. p_s, A p_1 .. A p_s, v_0 .. v_s] (3 s + 1, n), the newest direction last, directions A-orthonormal. With
-// D = <A p_i, v_j> and the factor R of Cholesky of  T = V_s^H A V_s - D^H D  the new ones are  (V_s - P D) R^-1: what
-// the host does one step after another (ca_cg_block.py), in few stages that all threads have a part in.
+// d = <A p_i, v_j> and  T = V_s^H A V_s - d^H d = L D L^H  the new ones are  (V_s - P d) L^-H D^-1/2: what the host does
+// one step after another (ca_cg_block.py), in few stages that all threads have a part in.
 
 // a f + c for a real factor; a coefficient of the basis, which is real for Hermitian matrices.
 __device__ __forceinline__ double scaled(double a, double f, double c) { return fma(a, f, c); }
@@ -99,6 +99,7 @@ __device__ __forceinline__ void square(u32 m, const S *G, const S *a, double &va
         const S own = conjugate(a[i]);
         S sum = zero<S>();
         double moduli = 0.0;
+#pragma unroll 4
         for (u32 j = 0; j < m; ++j) {
             sum = mad(G[j * m + i], a[j], sum);
             moduli = fma(modulus(G[j * m + i]), modulus(a[j]), moduli);
@@ -136,40 +137,28 @@ template <class S> struct Room {
     __device__ __forceinline__ double image(u32 i, u32 j) const { return B[3 * j + (i + 1 - j)]; }
 };
 
-// Directions in coordinates, by one warp: R of Cholesky in place of T, and its inverse. How many are independent.
+// T = L D L^H by one warp, D in place of T's diagonal; L^-1, without the diagonal's ones, in `fresh`, so that
+// fresh[i s + k] = (L^-1)_ik. How many of its vectors are independent: the first of them that are.
 template <class S> __device__ __forceinline__ u32 factor_of_directions(const Room<S> &at, double pivot) {
     const u32 s = at.s, lane = threadIdx.x % 32;
-    S *R = at.R + lane * s; // the column of a lane
     u32 count = 0;
     for (; count < s; ++count) {
         const double left = real_of(at.R[count * s + count]), whole = at.whole[count];
         if (!(left > pivot * whole && left <= AKX_LARGEST)) break;
-        const double inverse = 1.0 / sqrt(left);
-        __syncwarp();
-        if (lane >= count && lane < s) {
-            if (lane == count)
-                narrow(inverse, R[count]); // the inverse of the diagonal is what is wanted
-            else
-                R[count] = scaled(R[count], inverse, zero<S>());
+        const double inverse = 1.0 / left;
+        const u32 rest = s - count - 1;
+        // Row i below, of T (columns i .. s-1) and of L^-1 (columns 0 .. count): all of them at once.
+        for (u32 e = lane; e < rest * s; e += 32) {
+            const u32 i = count + 1 + e / s, k = e % s;
+            const S factor = scaled(conjugate(at.R[i * s + count]), -inverse, zero<S>());
+            if (k >= i)
+                at.R[k * s + i] = mad(factor, at.R[k * s + count], at.R[k * s + i]);
+            else if (k == count)
+                at.fresh[i * s + k] = factor;
+            else if (k < count)
+                at.fresh[i * s + k] = mad(factor, at.fresh[count * s + k], at.fresh[i * s + k]);
         }
         __syncwarp();
-        if (lane > count && lane < s) {
-            const S own = R[count];
-            for (u32 k = count + 1; k <= lane; ++k)
-                R[k] = minus(R[k], mad(conjugate(at.R[k * s + count]), own, zero<S>()));
-        }
-        __syncwarp();
-    }
-    S *x = at.fresh + lane * s;
-    if (lane < s)
-        for (u32 i = 0; i < s; ++i) x[i] = zero<S>();
-    if (lane < count) {
-        x[lane] = R[lane];
-        for (u32 i = lane; i-- > 0;) {
-            S sum = zero<S>();
-            for (u32 k = i + 1; k <= lane; ++k) sum = mad(at.R[k * s + i], x[k], sum);
-            x[i] = scaled(sum, -real_of(at.R[i * s + i]), zero<S>());
-        }
     }
     return count;
 }
@@ -204,6 +193,14 @@ __device__ __forceinline__ void coordinate_steps(const Room<typename Wide<T>::ty
     }
     __syncthreads();
     const u32 count = at.counts[0];
+    for (u32 e = me; e < count * s; e += threads) { // a unit vector in the norm of A
+        const u32 j = e / s, i = e % s;
+        const double scale = 1.0 / sqrt(real_of(at.R[j * s + j]));
+        S one = zero<S>();
+        if (i == j) narrow(1.0, one);
+        at.fresh[e] = scaled(i < j ? conjugate(at.fresh[e]) : one, scale, zero<S>());
+    }
+    __syncthreads();
     for (u32 e = me; e < count * (2 * s + 2); e += threads) {
         const u32 j = e / (2 * s + 2), i = e % (2 * s + 2);
         const S *own = at.fresh + j * s;

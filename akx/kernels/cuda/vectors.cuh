@@ -147,6 +147,11 @@ template <class T> __device__ __forceinline__ void bring(T *to, const T *from) {
     const u32 place = u32(__cvta_generic_to_shared(to));
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(place), "l"(from), "n"(int(sizeof(T))) : "memory");
 }
+// 16 bytes, at multiples of 16.
+__device__ __forceinline__ void bring_16(void *to, const void *from) {
+    const u32 place = u32(__cvta_generic_to_shared(to));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place), "l"(from) : "memory");
+}
 __device__ __forceinline__ void end_of_chunk() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Wait until no more than so many of the newest chunks are on their way.
 template <int LEFT> __device__ __forceinline__ void wait_for_chunk() {
@@ -169,11 +174,25 @@ __device__ __forceinline__ void meet(const T *from, u64 pitch, const u32 (&row)[
         for (int b = 0; b < TJ; ++b) sum[a][b] = gather(x[a], y[b], sum[a][b]);
 }
 
-// All threads queue copies of a chunk of m rows; columns beyond the last are zero.
+// All threads queue copies of a chunk of m rows; columns beyond the last are zero. 16 bytes at a time where all rows are
+// at multiples of that.
 template <class T>
 __device__ __forceinline__ void bring_chunk(u64 n, const T *W, u32 m, u32 chunk, u32 shift, T *to) {
+    constexpr u32 AT_ONCE = 16 / sizeof(T), LOG = AT_ONCE == 4 ? 2 : AT_ONCE == 2 ? 1 : 0;
     const u32 columns = 1u << shift;
     const u64 first = u64(chunk) << shift;
+    if (AT_ONCE > 1 && shift >= LOG && n % AT_ONCE == 0 && reinterpret_cast<u64>(W) % 16 == 0) {
+        for (u32 e = threadIdx.x; e < m << (shift - LOG); e += blockDim.x) {
+            const u32 row = e >> (shift - LOG), c = (e & ((columns >> LOG) - 1)) << LOG;
+            T *there = to + (u64(row) << shift) + c;
+            if (first + c < n)
+                bring_16(there, W + row * n + first + c);
+            else
+#pragma unroll
+                for (u32 i = 0; i < AT_ONCE; ++i) there[i] = zero<T>();
+        }
+        return;
+    }
     for (u32 e = threadIdx.x; e < m << shift; e += blockDim.x) {
         const u64 t = first + (e & (columns - 1));
         if (t < n)

@@ -131,6 +131,10 @@ inline unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
 template <class T> inline void bring(T *to, const T *from) {
     on_host::fibers[on_host::me].open.push_back({to, from, sizeof(T)});
 }
+inline void bring_16(void *to, const void *from) {
+    if (reinterpret_cast<uintptr_t>(to) % 16 || reinterpret_cast<uintptr_t>(from) % 16) std::abort();
+    on_host::fibers[on_host::me].open.push_back({to, from, 16});
+}
 inline void end_of_chunk() {
     auto &fiber = on_host::fibers[on_host::me];
     fiber.chunks.push_back(std::move(fiber.open));
