@@ -154,7 +154,7 @@ _LENGTHS = {"cpu": (64, (2, 4)), "cuda": (1024, (2, 5))}
 #: Steps that the short solve may have, with the largest s.
 _ROOM = 48
 #: Solves of either length in one sample: a GPU's steps are short.
-_SOLVES = {"cpu": 1, "cuda": 8}
+_SOLVES = {"cpu": 1, "cuda": 4}
 
 
 def compare(

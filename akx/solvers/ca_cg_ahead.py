@@ -35,11 +35,9 @@ from akx.solvers.system import System
 
 __all__ = ["BlocksAhead"]
 
-#: Blocks that a solve has done, from which on so many are launched at a time: what was queued when the end came is
-#: done in vain.
-_AT_A_TIME = ((64, 4), (16, 2), (0, 1))
-#: Launches on their way where they are of one block, and of more.
-_SINGLE, _SEVERAL = 3, 2
+#: Blocks that a solve has done, from which on two are launched at a time: what is queued when the end comes is done in
+#: vain. Launches on their way before, and from then on.
+_FEW, _SINGLE, _DOUBLE = 16, 3, 2
 #: Ordinary steps that may be on their way where there are no blocks.
 _QUOTA = 16
 
@@ -104,8 +102,7 @@ class BlocksAhead(Blocks):
             self._begin()
         queue, shifts = self._active, self.shifts
         with self.stats.phase("device"):
-            count = next(count for blocks, count in _AT_A_TIME if self._blocks >= blocks)
-            most = _SINGLE if count == 1 else _SEVERAL
+            count, most = (1, _SINGLE) if self._blocks < _FEW else (2, _DOUBLE)
             if not queue.is_full and queue.launches < most:
                 basis = shifts.basis(self.s)
                 _, coefficients = self.system.queued(self._operator(basis.kind), 1, basis)
@@ -156,13 +153,14 @@ class BlocksAhead(Blocks):
                 self.pace.count(0)
                 self._is_stuck = True
                 return
-            norms = np.sqrt(record.gammas)
+            norms = np.sqrt(record.gammas[1:]).tolist()
             stats.iterations += made
-            stats.residuals += norms.tolist()
-            self.shifts.add(record.alphas, record.betas)
+            stats.residuals += norms
+            if self.shifts.is_open:
+                self.shifts.add(*record.coefficients())
             self.whole = self.whole and self.have + made <= s
             self.have, self.length = min(self.have + made, s), float(record.lengths[-1])
-            self.steps.norm = float(norms[-1])
+            self.steps.norm = norms[-1]
             if self._has_drifted(*record.moduli):
                 self._is_to_replace = True
             if self._is_wrong(record.wrong):

@@ -208,7 +208,16 @@ def _steps(
 
 
 class Shifts:
-    """Ritz values from the coefficients of CG's first steps, and the bases made of them."""
+    """Ritz values from the coefficients of CG's first steps, and the bases made of them.
+
+    Attributes
+    ----------
+    kind : str
+    largest : float
+        The largest Ritz value that a basis was made of.
+    is_open : bool
+        Whether more coefficients are of use.
+    """
 
     def __init__(self, kind: str, *, real: bool) -> None:
         self.kind = kind
@@ -216,20 +225,20 @@ class Shifts:
         self._real = real
         self._alphas: list[float] = []
         self._betas: list[float] = []
-        self._is_open = True
+        self.is_open = True
         self._used = 0
         self._bases: dict[int, Basis] = {}
 
     def add(self, alphas: Any, betas: Any) -> None:
         """Coefficients of steps that follow those before."""
-        if self._is_open:
+        if self.is_open:
             self._alphas += [float(a) for a in alphas]
             self._betas += [float(b) for b in betas]
-            self._is_open = len(self._alphas) < _KEPT
+            self.is_open = len(self._alphas) < _KEPT
 
     def close(self) -> None:
         """The directions have begun anew: what follows is not of the same Lanczos matrix."""
-        self._is_open = False
+        self.is_open = False
 
     def ritz(self) -> NDArray[np.float64]:
         """The eigenvalues of the Lanczos matrix, ascending."""

@@ -212,8 +212,8 @@ class FakeBlockQueue:
             self._work.advance(C, W, self._x)
             moduli = np.abs(C[[0, -1], s:]) @ np.sqrt(np.abs(G.diagonal().real))
         self._left -= found.made
-        lengths = found.lengths.real
-        return BlockRecord(found.made, moduli, self._wrong, found.norms**2, lengths, found.alphas, found.betas)
+        gammas = np.concatenate([[gamma], found.norms**2])
+        return BlockRecord(found.made, moduli.tolist(), self._wrong, gammas, found.lengths.real)
 
 
 class FakeRows:

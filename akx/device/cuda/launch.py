@@ -245,6 +245,7 @@ class Kernel:
         self.local_bytes = self._attribute("LOCAL_SIZE_BYTES")
         self.shared_bytes = self._attribute("SHARED_SIZE_BYTES")
         self.max_threads = self._attribute("MAX_THREADS_PER_BLOCK")
+        self._free_shared = 48 * 1024 - self.shared_bytes  # what a launch may have without being asked for
 
     def launch(
         self,
@@ -326,7 +327,7 @@ class Kernel:
         library = pycuda_driver()
         if self._plain is None:
             self._plain = self._module.pycuda_function(self.name)
-        if shared > max(self._most_shared_plain, 48 * 1024):
+        if shared > max(self._most_shared_plain, self._free_shared):
             limit = library.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
             with runtime().active(), _launching(library, self.name):
                 self._plain.set_attribute(limit, shared)
@@ -337,7 +338,7 @@ class Kernel:
             self._plain.prepared_async_call((grid, 1), (block, 1, 1), stream.ours, *values, shared_size=shared)
 
     def _allow_shared(self, shared: int) -> None:
-        if shared > max(self._most_shared, 48 * 1024):
+        if shared > max(self._most_shared, self._free_shared):
             live = runtime()
             limit = live.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             live.call("cuFuncSetAttribute", self._function, limit, shared, doing=f"shared memory of {self.name}")

@@ -11,7 +11,7 @@
 // Records of a step (8 numbers):  0 whether it was done   1 <p, A p>   2 <r, r> after it   3 alpha   4 beta
 // Records of a block of s steps:  0 steps done   1, 2 the moduli of all that is added up to the change of x (without the
 //                                 directions' share) and to the new r   3 state 9   4 <r, r> before
-//                                 5.. <r, r> after each step, and what x moved along its direction
+//                                 5.. what x moved along the direction of each step, and <r, r> after it
 #pragma once
 #include "vectors.cuh"
 
@@ -241,8 +241,8 @@ __device__ __forceinline__ void coordinate_steps(const Room<typename Wide<T>::ty
         u32 done = 0;
         while (done < most && gamma > goal && at.norms[done] > trust * at.sizes[done]) {
             gamma = at.norms[done];
-            record[AKX_BLOCK_RECORD + 2 * done] = gamma;
-            record[AKX_BLOCK_RECORD + 2 * done + 1] = real_of(at.lengths[done]);
+            record[AKX_BLOCK_RECORD + 2 * done] = real_of(at.lengths[done]);
+            record[AKX_BLOCK_RECORD + 2 * done + 1] = gamma;
             ++done;
         }
         at.counts[1] = done;

@@ -7,7 +7,7 @@ launch of several steps, or of a block, are one graph.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -32,7 +32,7 @@ _RECORD, _STATE = 8, 10
 _GAMMA, _GOAL, _LEFT, _PIVOT, _TRUST = 0, 1, 2, 7, 8
 #: Numbers of a record of a block beside two for each step; most blocks of a launch, and after how many directions are
 #: looked at.
-_BLOCK, _BLOCKS, _LOOK = 5, 4, 8
+_BLOCK, _BLOCKS, _LOOK = 5, 2, 8
 
 
 @dataclass(frozen=True)
@@ -59,19 +59,22 @@ class BlockRecord:
         directions before, and to the new r.
     wrong : float
         By how much <p_i, A p_j> of directions was last found not to be what it should be.
-    gammas, lengths : (made,) arrays
-        <r, r> after each step, and what x moved along its direction, which has length 1 in the norm of A.
-    alphas, betas : (made,) arrays
-        The coefficients that the classic method has.
+    gammas : (made + 1,) array
+        <r, r> before, and after each step.
+    lengths : (made,) array
+        What x moved along each direction, which has length 1 in the norm of A.
     """
 
     made: int
-    moduli: NDArray[np.float64]
+    moduli: Sequence[float]
     wrong: float
     gammas: NDArray[np.float64]
     lengths: NDArray[np.float64]
-    alphas: NDArray[np.float64]
-    betas: NDArray[np.float64]
+
+    def coefficients(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """alpha and beta of each step, as the classic method has them."""
+        before = self.gammas[:-1]
+        return self.lengths**2 / before, self.gammas[1:] / before
 
 
 class _Queue:
@@ -213,7 +216,7 @@ class BlockQueue(_Queue):
         self._unqueued = left
 
     def launch(self, coefficients: Coefficients, count: int = 1) -> None:
-        """Queue `count` blocks, at most 4, in the basis of these coefficients."""
+        """Queue `count` blocks, at most 2, in the basis of these coefficients."""
         self._unqueued -= self.s * count
         self._unlooked += count
         s, n = self.s, self.work.n
@@ -238,10 +241,9 @@ class BlockQueue(_Queue):
         return [self._record(record) for record in self.ring.take()]
 
     def _record(self, record: NDArray[np.float64]) -> BlockRecord:
-        made = int(record[0])
-        gammas, lengths = record[_BLOCK : _BLOCK + 2 * made].reshape(made, 2).T
-        before = np.concatenate([record[4:5], gammas[:-1]])[:made]
-        return BlockRecord(made, record[1:3], float(record[3]), gammas, lengths, lengths**2 / before, gammas / before)
+        made, of_x, of_r, wrong = record[:4].tolist()
+        last = _BLOCK + 2 * int(made)
+        return BlockRecord(int(made), (of_x, of_r), wrong, record[_BLOCK - 1 : last : 2], record[_BLOCK:last:2])
 
     def _queue(self, stream: Stream) -> None:
         work, s = self.work, self.s
