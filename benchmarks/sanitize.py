@@ -3,15 +3,16 @@
     python benchmarks/sanitize.py                               memcheck and racecheck, the tests of kernels
     python benchmarks/sanitize.py --tools racecheck -k stream   one tool, some tests; needs -o
     python benchmarks/sanitize.py --workers 8                   side by side, each with a share of the tests
-    python benchmarks/sanitize.py --seconds 300 --resume        what the last run of the same sources has left
+    python benchmarks/sanitize.py --seconds 300 --resume        what the last run has left, and what has changed since
 
 memcheck finds accesses outside of what was allocated and misaligned ones, racecheck accesses to shared memory that
 nothing orders. The tests' results are compared with the reference as always: a test that fails fails this too. The file
-``benchmarks/results/sanitizer.json`` has, for each tool, device, versions and the hash of all CUDA sources, as the
-receipt of ``make gpu-test`` has them, the tests in which it found nothing, and what it found in the last run. All of it
-takes ten times longer under memcheck, so that tests of large matrices are left out (small ones run the same kernels),
-and those that draw plans at random draw fewer. Under racecheck a launch takes a second, more than that where processes
-share the GPU: it watches tests of every kernel, in one value type or two, on matrices of fewer rows.
+``benchmarks/results/sanitizer.json`` has, for each tool, device and versions, as the receipt of ``make gpu-test`` has
+them, the hashes of the CUDA sources, those of solvers' vector work apart, the tests in which it found nothing, and what
+it found in the last run. All of it takes ten times longer under memcheck, so that tests of large matrices are left out
+(small ones run the same kernels), and those that draw plans at random draw fewer. Under racecheck a launch takes a
+second, more than that where processes share the GPU: it watches tests of every kernel, in one value type or two, on
+matrices of fewer rows.
 """
 
 from __future__ import annotations
@@ -59,7 +60,11 @@ _SETTINGS = {
     "memcheck": {"AKX_TEST_PLANS": "5", "AKX_GPU_POOL": "off"},
     "racecheck": {"AKX_TEST_PLANS": "2", "AKX_TEST_ROWS": "1009"},
 }
-_SHARE = 3  # tests in one process: all of its results are lost where time runs out
+#: Tests in one process: all of its results are lost where time runs out.
+_SHARE = {"memcheck": 12, "racecheck": 3}
+#: Sources that are run by tests of their own, and by no others.
+_OF_VECTORS = ("advance", "conjugate", "gram_schmidt", "mix", "vectors")
+_TESTS_OF_VECTORS = "tests.kernels.test_cuda_vectors::"
 
 
 def found_in(logs: Iterable[str]) -> dict[str, int]:
@@ -78,6 +83,25 @@ def name_of(node: str) -> str:
     """The name that a test has in the receipt, of its name on pytest's command line."""
     file, *inside, name = node.split("::")
     return ".".join([file.removesuffix(".py").replace("/", "."), *inside]) + "::" + name
+
+
+def sources() -> dict[str, str]:
+    """The hashes of the sources of solvers' vector work, and of all others; what both include is in both."""
+    every = gpu_receipt.cuda_sources()
+    own = [path for path in every if path.stem in _OF_VECTORS]
+    both = [path for path in every if path.name == "common.cuh"]
+    rest = [path for path in every if path not in own]
+    return {"vectors": gpu_receipt.source_hash(sorted(own + both)), "others": gpu_receipt.source_hash(rest)}
+
+
+def seen(tests: Mapping[str, str], then: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
+    """Of the outcomes of tests those whose sources are what they were."""
+    same = {group for group in now if then.get(group) == now[group]}
+    return {
+        name: outcome
+        for name, outcome in tests.items()
+        if ("vectors" if name.startswith(_TESTS_OF_VECTORS) else "others") in same
+    }
 
 
 def _share(tool: str, tests: Sequence[str], end: float) -> tuple[int, str, dict[str, str]]:
@@ -119,9 +143,10 @@ def run(tool: str, tests: Sequence[str], workers: int, seconds: float, known: Ma
     """
     begun, end = time.perf_counter(), time.monotonic() + seconds
     every = _collected(tests)
-    outcomes = dict(known.get("tests", {}))
+    names = set(map(name_of, every))
+    outcomes = {name: outcome for name, outcome in known.get("tests", {}).items() if name in names}
     left = [node for node in every if name_of(node) not in outcomes]
-    count = -(-len(left) // _SHARE)
+    count = -(-len(left) // _SHARE[tool])
     shares = [left[first::count] for first in range(count)]
     with ThreadPoolExecutor(workers) as pool:
         done = list(pool.map(lambda share: _share(tool, share, end), shares))
@@ -156,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-k", dest="expression", help="tests by name, as pytest's -k")
     parser.add_argument("--workers", type=int, default=1, help="tests side by side")
     parser.add_argument("--seconds", type=float, default=3600.0, help="most seconds for a tool")
-    parser.add_argument("--resume", action="store_true", help="go on with the file of a run of the same sources")
+    parser.add_argument("--resume", action="store_true", help="go on with the file of the last run")
     parser.add_argument("-o", "--output", type=Path, help="default: benchmarks/results/sanitizer.json")
     options = parser.parse_args(arguments)
     if options.expression and options.output is None:
@@ -166,13 +191,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("sanitize: needs an NVIDIA GPU, and compute-sanitizer of the CUDA toolkit on the path", file=sys.stderr)
         return _NO_DEVICE
     output = options.output or _RESULT
-    origin = {"device": device, "versions": gpu_receipt.versions(), "cuda_sources": gpu_receipt.stamp()}
+    origin: dict[str, Any] = {"device": device, "versions": gpu_receipt.versions()}
+    now = sources()
     clean = True
     for tool in options.tools:
         tests = ["tests/kernels", "-k", options.expression or _CHOSEN[tool]]
         known = _kept(output).get(tool, {}) if options.resume else {}
         if {key: known.get(key) for key in ("settings", *origin)} != {"settings": _SETTINGS[tool], **origin}:
-            known = {}  # of other sources, or seen in another way
+            known = {}  # seen in another way
+        known = known | {"tests": seen(known.get("tests", {}), known.get("sources", {}), now)}
         try:
             found = run(tool, tests, options.workers, options.seconds, known)
         except (OSError, subprocess.SubprocessError, ParseError) as problem:
@@ -181,6 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         date = datetime.now(UTC).isoformat(timespec="seconds")
         found |= {"date": date, "commit": os.environ.get("AKX_COMMIT") or gpu_receipt.commit(), **origin}
+        found["sources"] = now
         every = _kept(output) | {tool: found}
         output.write_text(json.dumps({"tools": list(every.values())}, indent=1) + "\n")
         print(f"{tool}: {found | {'tests': '...'}}", file=sys.stderr, flush=True)

@@ -43,7 +43,7 @@ def fake(
 
     monkeypatch.setattr(sanitize, "_collected", lambda tests: NODES)
     monkeypatch.setattr(sanitize, "_share", run)
-    monkeypatch.setattr(sanitize, "_SHARE", 1)
+    monkeypatch.setattr(sanitize, "_SHARE", dict.fromkeys(sanitize.TOOLS, 1))
     return calls
 
 
@@ -101,6 +101,35 @@ def test_the_file_has_what_each_tool_saw_last(monkeypatch: pytest.MonkeyPatch, t
     assert len(calls) == 4 * len(NODES)  # seen in another way before
 
 
+def test_what_was_seen_of_other_sources_is_seen_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    now = sanitize.sources()
+    assert set(now) == {"vectors", "others"}
+    tests = {"tests.kernels.test_cuda_vectors::test_a[x]": "passed", "tests.kernels.test_cuda::test_a": "passed"}
+    assert sanitize.seen(tests, now, now) == tests
+    assert list(sanitize.seen(tests, now | {"others": "0"}, now)) == ["tests.kernels.test_cuda_vectors::test_a[x]"]
+    assert list(sanitize.seen(tests, now | {"vectors": "0"}, now)) == ["tests.kernels.test_cuda::test_a"]
+    assert sanitize.seen(tests, {}, now) == {}
+    calls = fake(monkeypatch, clean)
+    monkeypatch.setattr(gpu_receipt, "device", lambda: {"name": "GPU"})
+    monkeypatch.setattr(sanitize.shutil, "which", lambda name: name)
+    output = tmp_path / "found.json"
+    for changed, runs in ((now, 1), (now, 1), (now | {"vectors": "1"}, 1), (now | {"others": "1"}, 2)):
+        monkeypatch.setattr(sanitize, "sources", lambda changed=changed: changed)
+        assert sanitize.main(["--tools", "racecheck", "--resume", "-o", str(output)]) == 0
+        assert len(calls) == runs * len(NODES)
+
+
+def test_the_sources_of_vectors_are_included_by_no_others() -> None:
+    folder = next(path.parent for path in gpu_receipt.cuda_sources() if path.name == "vectors.cuh")
+    for path in gpu_receipt.cuda_sources():
+        for other in sanitize._OF_VECTORS:
+            assert path.stem in sanitize._OF_VECTORS or f'#include "{other}.cuh"' not in path.read_text()
+        if path.stem in sanitize._OF_VECTORS:
+            included = {line.split('"')[1] for line in path.read_text().splitlines() if line.startswith("#include")}
+            assert {Path(name).stem for name in included} <= {*sanitize._OF_VECTORS, "common"}
+    assert (folder / "common.cuh").is_file()
+
+
 def test_names_are_those_of_the_receipt() -> None:
     assert sanitize.name_of("tests/kernels/test_a.py::test_b[c-1]") == "tests.kernels.test_a::test_b[c-1]"
     assert sanitize.name_of("tests/kernels/test_a.py::TestX::test_b") == "tests.kernels.test_a.TestX::test_b"
@@ -123,7 +152,7 @@ def test_the_last_run_was_clean() -> None:
             reason
             for reason, holds in (
                 (f"{one['left']} of its tests were not run", one["left"]),
-                ("the CUDA sources have changed since", one["cuda_sources"] != gpu_receipt.stamp()),
+                ("its CUDA sources have changed since", one["sources"] != sanitize.sources()),
                 ("it is run in another way now", one["settings"] != sanitize._SETTINGS[one["tool"]]),
             )
             if holds
