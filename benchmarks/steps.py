@@ -149,10 +149,9 @@ def _scipys(method: str, A: Any, b: Any) -> Callable[[int], tuple[float, int, Js
 
 #: Backend -> who takes part.
 BACKENDS: dict[str, Callable[..., list[Contestant]]] = {"cpu": cpu_contestants, "cuda": cuda_contestants}
-#: Steps more of the long solve, and cycles of the short and the long one of gmres, before it is at its last digit.
-_LENGTHS = {"cpu": (64, (2, 4)), "cuda": (1024, (2, 5))}
-#: Steps that the short solve may have, with the largest s.
-_ROOM = 48
+#: Fewest steps of the short solve, steps more of the long one, and cycles of both of gmres, before it is at its last
+#: digit. On a GPU the short one has all that is made once: graphs, and bases from 128 coefficients.
+_LENGTHS = {"cpu": (0, 64, (2, 4)), "cuda": (192, 1024, (2, 5))}
 #: Solves of either length in one sample: a GPU's steps are short.
 _SOLVES = {"cpu": 1, "cuda": 4}
 
@@ -163,11 +162,13 @@ def compare(
     """One entry: seconds of a step by contestant, and ``ratio`` of the best classic solver to the other kind."""
     A, b = system_of(name, method)
     contestants = BACKENDS[backend](name, method, A, b, threads=threads, db=db, seconds=seconds)
-    (more, cycles), solves = _LENGTHS[backend], _SOLVES[backend]
+    (least, more, cycles), solves = _LENGTHS[backend], _SOLVES[backend]
     if method == "cg":
-        allowed = min(more, useful_steps(A, b, more, backend) - _ROOM)
+        useful = useful_steps(A, b, least + more, backend)
+        least = min(least, useful // 2)
+        allowed = min(more, useful - least)
         more, solves = allowed, solves * min(4, -(-more // allowed))
-    lengths, notes = zip(*(_lengths(one, method, more, cycles) for one in contestants), strict=True)
+    lengths, notes = zip(*(_lengths(one, method, least, more, cycles) for one in contestants), strict=True)
     samples: list[list[float]] = [[] for _ in contestants]
     with nothing_collected():
         for turn in range(rounds):
@@ -195,20 +196,21 @@ def compare(
 
 
 def useful_steps(A: Any, b: Any, most: int, backend: str) -> int:
-    """Steps of CG after which the residual is 1e-10 of what it was, at most so many and some; at least a few."""
-    most += _ROOM
+    """Steps of CG after which the residual is 1e-10 of what it was, at most so many; at least a few."""
     _, _, stats = akx.solvers.cg(A, b, rtol=1e-10, maxiter=most, backend=backend, return_stats=True)
-    return max(stats.iterations if stats.converged else most, _ROOM + 32)
+    return max(stats.iterations if stats.converged else most, 96)
 
 
-def _lengths(one: Contestant, method: str, more: int, cycles: tuple[int, int]) -> tuple[tuple[int, int], Json]:
+def _lengths(
+    one: Contestant, method: str, least: int, more: int, cycles: tuple[int, int]
+) -> tuple[tuple[int, int], Json]:
     """Limits of the short and the long solve, both a whole number of blocks, after one that compiles everything."""
     if method == "gmres":
         _, _, note = one.run(3)
         return cycles, note
     _, _, note = one.run(64)
     s = int(note.get("s") or 1)
-    short = (2 + _BLOCKS) * s
+    short = max(2 + _BLOCKS, -(-least // s)) * s
     return (short, short + -(-more // s) * s), note
 
 

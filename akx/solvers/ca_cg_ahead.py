@@ -35,9 +35,8 @@ from akx.solvers.system import System
 
 __all__ = ["BlocksAhead"]
 
-#: Blocks that a solve has done, from which on two are launched at a time: what is queued when the end comes is done in
-#: vain. Launches on their way before, and from then on.
-_FEW, _SINGLE, _DOUBLE = 16, 3, 2
+#: Blocks of a launch, and launches on their way: what is queued when the end comes is done in vain.
+_BLOCKS, _LAUNCHES = 2, 2
 #: Ordinary steps that may be on their way where there are no blocks.
 _QUOTA = 16
 
@@ -53,7 +52,6 @@ class BlocksAhead(Blocks):
         self._active: Any = None  # the queue at work
         self._is_stuck = False  # a block had no steps: nor have those behind it
         self._is_to_replace = False
-        self._blocks = 0
         super().__init__(system, most, kind, plan, limit)
 
     def _make_steps(self) -> Steps:
@@ -102,12 +100,11 @@ class BlocksAhead(Blocks):
             self._begin()
         queue, shifts = self._active, self.shifts
         with self.stats.phase("device"):
-            count, most = (1, _SINGLE) if self._blocks < _FEW else (2, _DOUBLE)
-            if not queue.is_full and queue.launches < most:
+            if not queue.is_full and queue.launches < _LAUNCHES:
                 basis = shifts.basis(self.s)
                 _, coefficients = self.system.queued(self._operator(basis.kind), 1, basis)
-                while not queue.is_full and queue.launches < most:
-                    queue.launch(coefficients, count)
+                while not queue.is_full and queue.launches < _LAUNCHES:
+                    queue.launch(coefficients, _BLOCKS)
             records = queue.next()
         self._take(records)
         if self._is_stuck:
@@ -148,7 +145,6 @@ class BlocksAhead(Blocks):
             stats.products += s
             stats.matrix_passes += 1
             stats.s.append(s)
-            self._blocks += 1
             if made == 0:
                 self.pace.count(0)
                 self._is_stuck = True

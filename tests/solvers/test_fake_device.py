@@ -108,8 +108,8 @@ def test_every_s_and_basis_of_ca_cg(s: int, basis: str) -> None:
 
 
 def hard(n: int = 600) -> Any:
-    """Condition number 1e4, some hundreds of steps."""
-    return sp.csr_array(sp.diags_array(np.logspace(-4, 0, n)))
+    """Condition number 1e3, about two hundred steps."""
+    return sp.csr_array(sp.diags_array(np.logspace(-3, 0, n)))
 
 
 @pytest.mark.parametrize("s", [2, 3, 8, 20])
@@ -121,14 +121,14 @@ def test_a_long_way_by_ca_cg(s: int) -> None:
     classic = solve("cg", A, b, rtol=1e-6)[2]
     assert info == 0
     assert relative(A, x, b) <= 1e-6
-    assert stats.iterations <= 1.1 * classic.iterations
-    assert abs(stats.iterations - host.iterations) <= host.iterations // 10
+    assert stats.iterations <= 1.05 * classic.iterations
+    assert abs(stats.iterations - host.iterations) <= host.iterations // 20
     assert stats.matrix_passes < 0.9 * stats.iterations
     assert len(stats.residuals) == stats.iterations + 2  # the first one, and the true one
 
 
 def test_an_unusable_basis_lowers_s_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Shifts, "ritz", lambda self: np.array([1e-4]))
+    monkeypatch.setattr(Shifts, "ritz", lambda self: np.array([1e-3]))
     A, b = hard(), rhs(600)
     x, info, stats = solve("ca_cg", A, b, rtol=1e-6, s=8, basis="monomial")
     assert info == 0
