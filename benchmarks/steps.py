@@ -96,7 +96,7 @@ def system_of(name: str, method: str) -> tuple[sparse.csr_array, Any]:
 
 
 def cpu_contestants(
-    name: str, method: str, A: Any, b: Any, *, threads: int, db: Path, seconds: float
+    name: str, method: str, A: Any, b: Any, *, threads: int, db: Path, seconds: float, lengths: tuple[int, int]
 ) -> list[Contestant]:
     """akx's classic and communication-avoiding solver with tuned plans, and SciPy's."""
     matrix = Matrix.from_any(A)
@@ -110,12 +110,13 @@ def cpu_contestants(
 
 
 def cuda_contestants(
-    name: str, method: str, A: Any, b: Any, *, threads: int, db: Path, seconds: float
+    name: str, method: str, A: Any, b: Any, *, threads: int, db: Path, seconds: float, lengths: tuple[int, int]
 ) -> list[Contestant]:
     """akx's classic and communication-avoiding solver on the GPU, and CuPy's."""
     from benchmarks import steps_gpu
 
-    return [Contestant(*found) for found in steps_gpu.runners(name, method, A, b, db=db, seconds=seconds)]
+    given = {"db": db, "seconds": seconds, "lengths": lengths}
+    return [Contestant(*found) for found in steps_gpu.runners(name, method, A, b, **given)]
 
 
 def _ours(name: str, A: Any, b: Any, **options: Any) -> Callable[[int], tuple[float, int, Json]]:
@@ -161,13 +162,15 @@ def compare(
 ) -> Json:
     """One entry: seconds of a step by contestant, and ``ratio`` of the best classic solver to the other kind."""
     A, b = system_of(name, method)
-    contestants = BACKENDS[backend](name, method, A, b, threads=threads, db=db, seconds=seconds)
     (least, more, cycles), solves = _LENGTHS[backend], _SOLVES[backend]
     if method == "cg":
         useful = useful_steps(A, b, least + more, backend)
         least = min(least, useful // 2)
         allowed = min(more, useful - least)
-        more, solves = allowed, solves * min(4, -(-more // allowed))
+        solves *= min(4, -(-more // allowed))
+        more = allowed
+    given: Json = {"threads": threads, "db": db, "seconds": seconds, "lengths": (least, least + more)}
+    contestants = BACKENDS[backend](name, method, A, b, **given)
     lengths, notes = zip(*(_lengths(one, method, least, more, cycles) for one in contestants), strict=True)
     samples: list[list[float]] = [[] for _ in contestants]
     with nothing_collected():

@@ -85,8 +85,12 @@ class BlocksAhead(Blocks):
         return super()._ordinary(keep=keep)
 
     def _settle(self) -> None:
-        while self._active is not None and self._active.launches:
+        if self._active is None:
+            return
+        while self._active.launches:
             self._take(self._active.next())
+        if self._is_wrong(self._active.wrong()):
+            self.since = -1
         self._active = None
 
     def _block(self) -> str:

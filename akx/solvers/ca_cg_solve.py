@@ -174,12 +174,13 @@ class Blocks:
             steps.resume(steps.norm)
         self._let_run_ahead(allowed=not keep)
         s = self.s
+        slot = s - 1 - max(0, self.ordinary - self.stats.iterations - 1)  # at first one after another, then as the last
         if keep:
             self._room()
             with self.stats.phase("vectors"):
-                for j in [*range(s - 1), *range(s, 2 * s - 1)]:
+                for j in [*range(s - 1), *range(s, 2 * s - 1)] if self.stats.iterations >= self.ordinary else ():
                     self.W[j] = self.W[j + 1]
-                self.W[s - 1] = V[0]
+                self.W[slot] = V[0]
         begun, norm = len(steps.alphas), steps.norm
         why = steps.step()
         if len(steps.alphas) <= begun:
@@ -190,8 +191,8 @@ class Blocks:
             self.shifts.add(steps.alphas[-1:], steps.betas[-1:])
             if keep:
                 with self.stats.phase("vectors"):
-                    self.W[2 * s - 1] = V[1]
-                    for row in (s - 1, 2 * s - 1):
+                    self.W[s + slot] = V[1]
+                    for row in (slot, s + slot):
                         self.work.divide(self.W[row], norm / np.sqrt(alpha))
                 self.whole = self.whole and self.have < s
                 self.have, self.length = min(self.have + 1, s), np.sqrt(alpha) * norm

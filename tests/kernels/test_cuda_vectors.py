@@ -351,7 +351,26 @@ def test_wrong_images_are_seen(place: Place, dtype: Any) -> None:
         queue.launch(coefficients, 1)
         (record,) = queue.next()
         assert record.made == 0
+        assert queue.wrong() == pytest.approx(record.wrong, nan_ok=True)
         assert record.wrong == pytest.approx(off, rel=1e-2, abs=100 * float(np.finfo(dtype).eps), nan_ok=True)
+
+
+def test_directions_are_looked_at_less_often_while_they_are_right(place: Place) -> None:
+    n, s = 40, 2
+    work = place.engine(np.float64, n)
+    program, coefficients = place.program(sp.eye_array(n, format="csr"), s, 1, chebyshev(s, (0.5, 1.5)))
+    queue = work.block_queue(program, held(work, rows(3 * s + 1, n, float)), held(work, rows(1, n, float))[0], s)
+    queued, looked = [0], []
+    queue._go = lambda *_: queued.append(queued[-1] + 2)
+    queue._look = lambda stream: looked.append(queued[-1])
+    queue.start(0.0, 1000, PIVOT, TRUST)
+    for _ in range(120):
+        queue.launch(coefficients, 2)
+    assert np.diff([0, *looked]).tolist() == [8] * 4 + [16] * 4 + [32] * 4
+    queue.start(0.0, 1000, PIVOT, TRUST)
+    for _ in range(4):
+        queue.launch(coefficients, 2)
+    assert looked[12:] == [242]  # as often as at first, counted from the last one
 
 
 def test_a_block_that_overflows_changes_nothing(place: Place) -> None:

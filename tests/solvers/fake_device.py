@@ -171,12 +171,13 @@ class FakeBlockQueue:
     def __init__(self, work: VectorWork, program: FakeProgram, W: Any, x: Any, s: int) -> None:
         self._work, self._program, self._x, self.s, self._W = work, program, x, s, W
         self._records: deque[list[BlockRecord]] = deque()
-        self._unlooked = 0
+        self._unlooked = self._looks = 0
 
     def start(self, goal: float, left: int, pivot: float, trust: float) -> None:
         assert pivot / PIVOT == pytest.approx(trust / TRUST)
         self._goal, self._left, self._care, self._wrong = goal, left, pivot / PIVOT, 0.0
         self._records.clear()
+        self._looks = 0
 
     @property
     def is_full(self) -> bool:
@@ -189,12 +190,16 @@ class FakeBlockQueue:
     def next(self) -> list[BlockRecord]:
         return self._records.popleft()
 
+    def wrong(self) -> float:
+        return self._wrong
+
     def launch(self, basis: Any, count: int = 1) -> None:
         assert not self.is_full
         self._records.append([self._block(basis) for _ in range(count)])
         self._unlooked += count
-        if self._unlooked >= self.look:
+        if self._unlooked >= min(32, self.look << self._looks // 4):
             self._unlooked = 0
+            self._looks += 1
             off = self._work.gram(self._W)[: self.s, self.s : 2 * self.s]
             self._wrong = float(np.abs(off - np.diag(off.diagonal() != 0)).max())
 

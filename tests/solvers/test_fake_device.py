@@ -156,6 +156,21 @@ def test_wrong_images_are_seen_on_the_device(monkeypatch: pytest.MonkeyPatch) ->
     assert stats.iterations <= 1.2 * solve("cg", A, b, rtol=1e-6)[2].iterations
 
 
+def test_what_a_look_found_last_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may come after the last record: blocks that begin anew ask for it."""
+    monkeypatch.setattr(FakeBlockQueue, "wrong", lambda self: 1e-3)
+    asked: list[int] = []
+    products = Blocks._products
+    monkeypatch.setattr(Blocks, "_products", lambda self: asked.append(self.since) or products(self))
+    A, b = hard(), rhs(600)
+    monkeypatch.setattr(Shifts, "ritz", lambda self: np.array([1e-3]))  # s is lowered, so that blocks begin anew
+    x, info, _ = solve("ca_cg", A, b, rtol=1e-6, s=8, basis="monomial")
+    assert info == 0
+    assert relative(A, x, b) <= 1e-6
+    assert asked
+    assert set(asked) == {-1}
+
+
 def test_a_residual_that_drifts_is_replaced_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """The residual is spoilt a little, and the bound is told of it."""
     launch, spoilt = FakeBlockQueue.launch, []

@@ -29,10 +29,12 @@ _THREADS = 256
 _STEPS, _AHEAD = 4, 3
 #: Numbers of a record of a step, and of the state.
 _RECORD, _STATE = 8, 10
-_GAMMA, _GOAL, _LEFT, _PIVOT, _TRUST = 0, 1, 2, 7, 8
-#: Numbers of a record of a block beside two for each step; most blocks of a launch, and after how many directions are
-#: looked at.
-_BLOCK, _BLOCKS, _LOOK = 5, 2, 8
+_GAMMA, _GOAL, _LEFT, _PIVOT, _TRUST, _WRONG = 0, 1, 2, 7, 8, 9
+#: Numbers of a record of a block beside two for each step, and most blocks of a launch.
+_BLOCK, _BLOCKS = 5, 2
+#: Blocks after which directions are looked at: at first, and at most, twice as many each time that so many looks found
+#: nothing to be done.
+_LOOK, _MOST_LOOK, _GOOD = 8, 32, 4
 
 
 @dataclass(frozen=True)
@@ -196,7 +198,8 @@ class BlockQueue(_Queue):
         super().__init__(work, _BLOCKS, _BLOCK + 2 * s)
         self._W, self._x, self._program = W, x, program
         self._F = empty(factors_of_block(s), work.wide)
-        self._unlooked = 0  # blocks queued since the directions were looked at
+        self._every, self._looks, self._unlooked = _LOOK, 0, 0  # blocks; looks, and blocks queued since the last
+        self._look_of: Any = None
 
     def start(self, goal: float, left: int, pivot: float, trust: float) -> None:
         """Begin with what is in W.
@@ -214,6 +217,7 @@ class BlockQueue(_Queue):
         """
         self._begin({_GOAL: goal, _LEFT: left, _PIVOT: pivot, _TRUST: trust})
         self._unqueued = left
+        self._every, self._looks = _LOOK, 0
 
     def launch(self, coefficients: Coefficients, count: int = 1) -> None:
         """Queue `count` blocks, at most 2, in the basis of these coefficients."""
@@ -222,8 +226,11 @@ class BlockQueue(_Queue):
         s, n = self.s, self.work.n
         x, out = self._W[2 * s : 2 * s + 1], self._W[2 * s :].reshape(s + 1, 1, n)
         self._go(self._program, x, out, coefficients, count)
-        if self._unlooked >= _LOOK:
+        if self._unlooked >= self._every:
+            self._looks += 1
             self._unlooked = 0
+            if self._looks % _GOOD == 0:
+                self._every = min(2 * self._every, _MOST_LOOK)
             self._look(self.work.stream)
 
     @property
@@ -239,6 +246,10 @@ class BlockQueue(_Queue):
     def next(self) -> list[BlockRecord]:
         """The records of the next launch."""
         return [self._record(record) for record in self.ring.take()]
+
+    def wrong(self) -> float:
+        """By how much directions were last found to be wrong since :meth:`start`; waits for all that was queued."""
+        return float(self.state.view(_WRONG, (1,)).get()[0])
 
     def _record(self, record: NDArray[np.float64]) -> BlockRecord:
         made, of_x, of_r, wrong = record[:4].tolist()
@@ -269,11 +280,13 @@ class BlockQueue(_Queue):
 
     def _look(self, stream: Stream) -> None:
         work, s = self.work, self.s
-        tiles = work.tiles(2 * s, s)
-        arguments = [self._W, np.uint32(s), *tiles.extent, work.partial, work.counter, self.state]
-        self._kernel("look").launch(
-            work.blocks, tiles.threads, [np.uint64(work.n), *arguments], shared=tiles.shared(), stream=stream
-        )
+        if self._look_of is None:  # not part of a graph: what is asked for each time is made once
+            tiles = work.tiles(2 * s, s)
+            arguments = [np.uint64(work.n), self._W, np.uint32(s), *tiles.extent]
+            arguments += [work.partial, work.counter, self.state]
+            self._look_of = self._kernel("look"), tiles.threads, arguments, tiles.shared()
+        kernel, threads, arguments, shared = self._look_of
+        kernel.launch(work.blocks, threads, arguments, shared=shared, stream=stream)
 
 
 def factors_of_block(s: int) -> int:
