@@ -272,7 +272,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--docs", type=Path, default=_PAGE)
     options = parser.parse_args(arguments)
     document = json.loads(options.output.read_text()) if options.output.exists() else {"steps": []}
-    if options.backend == "cuda":
+    if options.backend == "cuda" and not options.table:
         from benchmarks.gpu import provenance
 
         origin: Json = provenance()
