@@ -330,6 +330,36 @@ def plans_show(plan_id: PlanId, db: Database = None, as_json: Json = False) -> i
     return show_plan(plan_id, db, as_json=as_json)
 
 
+@plans_app.command("verify")
+def plans_verify(
+    file: File,
+    k: Annotated[int | None, typer.Option("--k", metavar="K", help="Only plans for so many powers.")] = None,
+    plan_id: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="Only this plan, as `akx plans list` shows it.")
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option("--time", metavar="SECONDS", help="Most seconds of timing for a plan; 3 by default.")
+    ] = None,
+    dtype: Dtype = None,
+    db: Database = None,
+    variable: Variable = None,
+    as_json: Json = False,
+) -> int:
+    """Run the plans for a matrix again: are they right, and as fast beside their baselines as when they were tuned?"""
+    from akx.cli.plans import verify_plans
+
+    return verify_plans(
+        file,
+        db,
+        k=k,
+        plan_id=plan_id,
+        dtype=None if dtype is None else dtype.value,
+        variable=variable,
+        seconds=seconds,
+        as_json=as_json,
+    )
+
+
 @plans_app.command("export")
 def plans_export(
     target: Annotated[Path, typer.Argument(metavar="FILE", help="File to write, as text (JSON).")],

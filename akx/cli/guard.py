@@ -20,13 +20,13 @@ __all__ = [
     "EXIT_DEFECT",
     "EXIT_INPUT",
     "EXIT_INTERRUPTED",
-    "EXIT_UNCONVERGED",
+    "EXIT_UNMET",
     "run",
 ]
 
 EXIT_DEFECT = 1
 EXIT_INPUT = 2
-EXIT_UNCONVERGED = 3  # `akx solve`: an answer, but not as good as was asked for
+EXIT_UNMET = 3  # an answer that is not as good as was asked for (`akx solve`), plans that are not (`akx plans verify`)
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 

@@ -5,20 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from akx.cli.guard import EXIT_UNMET
+from akx.cli.load import check_powers, check_seconds, load_matrix, open_database
 from akx.cli.output import data_console, emit_json, note
 from akx.plandb import PlanDatabase, stale_fields
-from akx.report.text import count, duration, ratio
+from akx.report.text import ID_DIGITS, count, duration, ratio
 
 if TYPE_CHECKING:
     from akx.plandb import PlanRecord
 
-__all__ = ["PLANS_SCHEMA", "export_plans", "import_plans", "list_plans", "remove_plan", "show_plan"]
+__all__ = ["PLANS_SCHEMA", "export_plans", "import_plans", "list_plans", "remove_plan", "show_plan", "verify_plans"]
 
 #: Version of the JSON objects of ``akx plans ... --json``.
 PLANS_SCHEMA = 1
-
-#: Digits of an id that are shown; any unambiguous beginning is understood.
-_ID_DIGITS = 12
 
 
 def list_plans(db: Path | None, *, as_json: bool) -> int:
@@ -36,7 +35,7 @@ def list_plans(db: Path | None, *, as_json: bool) -> int:
 
     rows = [
         (
-            record.id[:_ID_DIGITS],
+            record.id[:ID_DIGITS],
             record.matrix_name or "-",
             str(record.key.k),
             record.key.basis,
@@ -124,8 +123,55 @@ def remove_plan(plan_id: str, db: Path | None, *, as_json: bool) -> int:
     if as_json:
         emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), "removed": record.id})
     else:
-        note(f"removed plan {record.id[:_ID_DIGITS]} ({record.matrix_name or 'unnamed matrix'}, k = {record.key.k})")
+        note(f"removed plan {record.id[:ID_DIGITS]} ({record.matrix_name or 'unnamed matrix'}, k = {record.key.k})")
     return 0
+
+
+def verify_plans(
+    file: str,
+    db: Path | None,
+    *,
+    k: int | None,
+    plan_id: str | None,
+    dtype: str | None,
+    variable: str | None,
+    seconds: float | None,
+    as_json: bool,
+) -> int:
+    """Run the plans for a matrix again; exit code 3 where one is slower than it was, wrong, or cannot be run."""
+    if k is not None:
+        check_powers(k)
+    check_seconds(seconds)
+    from akx.report.recheck import BAD, recheck_plans
+
+    database = open_database(db)
+    matrix = load_matrix(file, dtype=dtype, variable=variable)
+    with database:
+        wanted = None if plan_id is None else database.get(plan_id).id
+        entries = [
+            (layer, record)
+            for layer, record in database.entries()
+            if record.key.fingerprint == matrix.fingerprint
+            and k in (None, record.key.k)
+            and wanted in (None, record.id)
+        ]
+    given = {} if seconds is None else {"seconds": seconds}
+    found = []
+    for number, one in enumerate(recheck_plans(matrix, entries, **given), 1):
+        found.append(one)
+        if not as_json:
+            note(f"{number} of {len(entries)}: {one.record.plan.label()}: {one.state}")
+    bad = [one for one in found if one.state in BAD]
+    if as_json:
+        plans = [one.to_json() for one in found]
+        emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), "file": file, "plans": plans, "bad": len(bad)})
+    elif not found:
+        note(f"{database.path} has no plan for {file}; `akx tune {file}` makes one")
+    else:
+        from akx.report.tables import print_rechecks
+
+        print_rechecks(found, data_console())
+    return EXIT_UNMET if bad else 0
 
 
 def _summary(layer: str, record: PlanRecord) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from akx.cli.guard import EXIT_UNCONVERGED
+from akx.cli.guard import EXIT_UNMET
 from akx.cli.load import check_amount, load_matrix, matrix_name, open_database
 from akx.cli.output import data_console, emit_json, note, status_console
 from akx.errors import FileMissingError, MatrixError
@@ -106,7 +106,7 @@ def run_solve(request: SolveRequest, *, as_json: bool) -> int:
         _print(request, matrix, backend, M, prepared, stats)
     if info != 0:
         note(f"not solved: {stats.reason}")
-        return EXIT_UNCONVERGED
+        return EXIT_UNMET
     return 0
 
 

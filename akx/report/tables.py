@@ -10,16 +10,25 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from akx.report.text import count, duration, ratio, share
+from akx.report.text import ID_DIGITS, count, duration, ratio, share
 
 if TYPE_CHECKING:
     from akx.matrix import Features
     from akx.report.advice import Advice
     from akx.report.bench import BenchResult
     from akx.report.environment import Check
+    from akx.report.recheck import Recheck
     from akx.tuner import TuneResult
 
-__all__ = ["print_bench", "print_checks", "print_features", "print_pairs", "print_rows", "print_tuning"]
+__all__ = [
+    "print_bench",
+    "print_checks",
+    "print_features",
+    "print_pairs",
+    "print_rechecks",
+    "print_rows",
+    "print_tuning",
+]
 
 
 def _print(table: Table, console: Console) -> None:
@@ -164,6 +173,35 @@ def print_bench(result: BenchResult, file: str, console: Console) -> None:
         )
     for text in result.notes:
         console.print(Text(f"note: {text}"))
+
+
+def print_rechecks(found: Sequence[Recheck], console: Console) -> None:
+    """What ``akx plans verify`` says: a line for each plan, and why where one does not hold."""
+    rows = []
+    for one in found:
+        key, speedup = one.record.key, "-" if one.speedup is None else ratio(one.speedup)
+        spread = "" if not one.spread else f" +-{100 * one.spread:.1f}%"
+        rows.append(
+            (
+                one.record.id[:ID_DIGITS],
+                str(key.k),
+                key.basis,
+                "-" if one.seconds is None else duration(one.seconds),
+                duration(one.record.seconds),
+                speedup + spread,
+                ratio(one.record.speedup),
+                one.state,
+                one.record.plan.label(),
+            )
+        )
+    columns = {
+        "id": "left", "k": "right", "basis": "left", "now": "right", "tuned": "right", "speed-up": "right",
+        "then": "right", "": "left", "plan": "left",
+    }  # fmt: skip
+    print_rows(columns, rows, console)
+    for one in found:
+        if one.reason:
+            console.print(Text(f"{one.record.id[:ID_DIGITS]} {one.state}: {one.reason}"))
 
 
 def print_checks(groups: Mapping[str, Sequence[Check]], console: Console) -> None:

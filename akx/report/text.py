@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["count", "duration", "ratio", "share", "size"]
+__all__ = ["ID_DIGITS", "count", "duration", "ratio", "share", "size"]
 
+#: Digits of an id of a plan that are shown; any unambiguous beginning is understood.
+ID_DIGITS = 12
 _SECONDS = ((1e-6, 1e9, "ns"), (1e-3, 1e6, "us"), (1.0, 1e3, "ms"), (120.0, 1.0, "s"))
 
 

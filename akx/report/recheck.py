@@ -1,0 +1,194 @@
+"""``akx plans verify``: the plans that the database has for a matrix, run again.
+
+Each plan that is for this machine, these kernels and the matrix's values in this type is prepared, its result compared
+with the reference by the componentwise bound (:mod:`akx.tuner.verify`), and timed in turns with the baseline that it
+was tuned against. What is compared with the record is the speed-up over that baseline, not the seconds: a machine that
+is busy today slows both down.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from akx.errors import AkxError, DeviceError, MissingDependencyError, PlanError
+from akx.plan import Plan
+from akx.plandb import stale_fields
+
+if TYPE_CHECKING:
+    from akx.matrix import Matrix
+    from akx.plandb import PlanRecord
+
+__all__ = ["BAD", "FAILED", "HOLDS", "SKIPPED", "SLOWER", "WRONG", "Recheck", "recheck_plans"]
+
+HOLDS, SLOWER, WRONG, FAILED, SKIPPED = "holds", "slower", "wrong", "failed", "skipped"
+#: What somebody should do something about.
+BAD = (SLOWER, WRONG, FAILED)
+#: A speed-up may be so much smaller than the one in the record, or by twice the half-width of its interval.
+_ALLOWED = 0.1
+#: What a device class may have behind that of the device.
+_SPECIAL = re.compile(r"(?:/budget (?P<budget>\d+) bytes)?(?:/(?P<threads>\d+) threads)?$")
+
+
+@dataclass(frozen=True)
+class Recheck:
+    """What became of one plan.
+
+    Attributes
+    ----------
+    record : PlanRecord
+    layer : str
+        Where it is kept: ``"user"``, ``"shipped"``, ...
+    state : str
+        ``"holds"``, ``"slower"`` (than the record says, beside its baseline), ``"wrong"`` (a result beyond its bound),
+        ``"failed"`` (it cannot be run), or ``"skipped"`` (it is not for here).
+    reason : str
+        In words, where it does not hold.
+    seconds, baseline_seconds : float or None
+        Medians of calls in turns, now.
+    speedup, spread : float or None
+        Their ratio, as the median of the rounds, and the relative half-width of its 95 % interval.
+    error : float or None
+        Largest componentwise error over its bound; at most 1 where the result is right.
+    """
+
+    record: PlanRecord
+    layer: str
+    state: str
+    reason: str = ""
+    seconds: float | None = None
+    baseline_seconds: float | None = None
+    speedup: float | None = None
+    spread: float | None = None
+    error: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict of JSON types."""
+        key = self.record.key
+        return {
+            "id": self.record.id,
+            "layer": self.layer,
+            "label": self.record.plan.label(),
+            "k": key.k,
+            "basis": key.basis,
+            "dtype": key.dtype,
+            "start_vectors": key.start_vectors,
+            "device": key.device_class,
+            "state": self.state,
+            "reason": self.reason,
+            "seconds": self.seconds,
+            "recorded_seconds": self.record.seconds,
+            "baseline_seconds": self.baseline_seconds,
+            "recorded_baseline_seconds": self.record.baseline_seconds,
+            "speedup": self.speedup,
+            "recorded_speedup": self.record.speedup,
+            "spread": self.spread,
+            "error": self.error,
+        }
+
+
+def recheck_plans(
+    matrix: Matrix, entries: Iterable[tuple[str, PlanRecord]], *, seconds: float = 3.0
+) -> Iterator[Recheck]:
+    """Run plans again, one after another.
+
+    Parameters
+    ----------
+    matrix : Matrix
+        What the plans are for.
+    entries : iterable of (str, PlanRecord)
+        Layer and record, as :meth:`akx.plandb.PlanDatabase.entries` has them; those of other matrices are left out.
+    seconds : float
+        Most seconds for the timing of one plan and its baseline.
+
+    Yields
+    ------
+    Recheck
+        Nothing that a plan does is raised, but KeyboardInterrupt.
+    """
+    for layer, record in entries:
+        if record.key.fingerprint == matrix.fingerprint:
+            try:
+                yield _recheck(matrix, layer, record, seconds)
+            except (AkxError, MemoryError) as problem:
+                yield Recheck(record, layer, FAILED, f"cannot be run: {problem}")
+
+
+def _recheck(matrix: Matrix, layer: str, record: PlanRecord, seconds: float) -> Recheck:
+    from akx.tuner import measure
+    from akx.tuner.result import COMPLETE
+    from akx.tuner.space import build_space
+    from akx.tuner.verify import Problem
+    from akx.tuner.worker import Bench
+
+    device, threads, reason = _place(matrix, record)
+    if reason:
+        return Recheck(record, layer, SKIPPED, reason)
+    key, plan = record.key, record.plan
+    space = build_space(matrix, key.k, device, backend=plan.backend, threads=threads, start_vectors=key.start_vectors)
+    problem = Problem(matrix, key.k, basis=key.basis, start_vectors=key.start_vectors)
+    precision = measure.Precision(relative=0.01, seconds=seconds, rounds_min=7)
+    bench = Bench(problem, space, precision=measure.Precision(seconds=0.0), race=2.0, keep=2)
+    try:
+        trial = bench.try_plan(plan, number=0, origin="given", best=None)
+        if trial.state != COMPLETE:
+            state = WRONG if trial.reason.startswith("wrong result") else FAILED
+            return Recheck(record, layer, state, trial.reason)
+        baseline = _baseline(record, plan)
+        other = None if baseline is None else bench.try_plan(baseline, number=1, origin="baseline", best=None)
+        calls = [bench.call(bench.program(plan))]
+        if baseline is not None and other is not None and other.state == COMPLETE:
+            calls.append(bench.call(bench.program(baseline)))
+        found = measure.interleave(calls, precision)
+    finally:
+        bench.close()
+    if len(found) == 1:
+        is_baseline = baseline is None and record.speedup == 1
+        reason = "" if is_baseline else "its baseline cannot be run here, so that nothing is compared"
+        speedup = 1.0 if is_baseline else None
+        return Recheck(record, layer, HOLDS, reason, found[0].seconds, None, speedup, None, trial.error)
+    ratio = measure.paired_ratio(found[1], found[0])
+    allowed = max(_ALLOWED, 2 * ratio.spread)
+    state, reason = HOLDS, ""
+    if ratio.seconds * (1 + allowed) < record.speedup:
+        state = SLOWER
+        reason = f"{ratio.seconds:.2f}x over its baseline, {record.speedup:.2f}x when it was tuned"
+        if ratio.seconds < 1:
+            reason += "; single products are faster now"
+    return Recheck(
+        record, layer, state, reason, found[0].seconds, found[1].seconds, ratio.seconds, ratio.spread, trial.error
+    )
+
+
+def _place(matrix: Matrix, record: PlanRecord) -> tuple[Any, int, str]:
+    """The device that a plan is for and its threads, or why it is for another place."""
+    from akx.device.budget import within
+    from akx.device.choose import device_of, plan_threads
+
+    key, backend = record.key, record.plan.backend
+    if stale := stale_fields(record):
+        return None, 0, f"stale, never used again: {', '.join(stale)} changed"
+    if key.dtype != str(matrix.dtype) or key.index_type != str(matrix.indices.dtype):
+        return None, 0, f"for {key.dtype} values and {key.index_type} indices; give --dtype {key.dtype}"
+    try:
+        device = device_of(backend)
+    except (DeviceError, MissingDependencyError) as problem:
+        return None, 0, f"for another device: {problem}"
+    special = _SPECIAL.fullmatch(key.device_class.removeprefix(device.device_class))
+    if not key.device_class.startswith(device.device_class) or special is None:
+        return None, 0, f"for another device: {key.device_class}"
+    budget, threads = special["budget"], special["threads"]
+    device = within(device, None if budget is None else int(budget))
+    return device, plan_threads(backend, None if threads is None else int(threads)), ""
+
+
+def _baseline(record: PlanRecord, plan: Plan) -> Plan | None:
+    """The plan that the record was compared with; None where that is the plan itself, or not known any more."""
+    given = record.provenance.get("baseline_plan")
+    try:
+        found = Plan.from_json(given) if isinstance(given, dict) else None
+    except PlanError:
+        return None
+    return None if found == plan else found

@@ -1,0 +1,176 @@
+"""``akx plans verify``: plans that hold, that are slower than they were, wrong, or not for here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.io import mmwrite
+
+from akx.kernels import registry
+from akx.matrix import Matrix
+from akx.plan import Plan
+from akx.plandb import PlanDatabase, PlanRecord
+from akx.report import recheck
+from akx.tuner import plan_key
+from cli.golden import check_shape
+from cli.running import Ran
+
+
+@pytest.fixture
+def matrix(tmp_path: Path) -> Matrix:
+    """A matrix, in a file beside the database."""
+    A = sp.csr_array(sp.diags_array([-1.0, 2.5, -1.0], offsets=[-1, 0, 1], shape=(3000, 3000)))
+    mmwrite(tmp_path / "line.mtx", A)
+    return Matrix.from_any(A)
+
+
+def _record(matrix: Matrix, k: int, *, speedup: float = 1.0, plan: Plan | None = None, **key: Any) -> PlanRecord:
+    baseline = Plan("cpu", "sweep", "csr", k=k)
+    return PlanRecord(
+        replace(plan_key(matrix, k, backend="cpu"), **key),
+        plan or baseline,
+        1e-3,
+        "sweep/csr threads=1",
+        speedup * 1e-3,
+        matrix_name="line",
+        provenance={"baseline_plan": baseline.to_json()},
+    )
+
+
+@pytest.fixture
+def put(tmp_path: Path) -> Callable[..., None]:
+    def put(*records: PlanRecord) -> None:
+        with PlanDatabase(tmp_path / "plans.sqlite", layers=()) as database:
+            for record in records:
+                database.put(record)
+
+    return put
+
+
+def verify(akx: Callable[..., Ran], tmp_path: Path, *arguments: Any) -> Ran:
+    return akx("plans", "verify", tmp_path / "line.mtx", "--time", "0.05", *arguments)
+
+
+def test_a_plan_that_was_tuned_holds(akx: Callable[..., Ran], matrix: Matrix, tmp_path: Path) -> None:
+    assert akx("tune", tmp_path / "line.mtx", "--k", 4, "--time", 2, "--trials", 4, "--backend", "cpu").code == 0
+    ran = verify(akx, tmp_path, "--json")
+    (plan,) = [one for one in ran.json["plans"] if one["layer"] == "user"]
+    assert plan["state"] in ("holds", "slower")  # a machine with neighbours
+    assert plan["error"] <= 1
+    assert plan["seconds"] > 0
+    check_shape("plans_verify.json", ran.json | {"plans": [plan | {"baseline_seconds": 1.0, "spread": 0.1}]})
+
+
+def test_the_speed_up_is_what_is_compared(
+    akx: Callable[..., Ran], matrix: Matrix, put: Callable[..., None], tmp_path: Path
+) -> None:
+    other = Plan("cpu", "sweep", "sell", k=3)
+    put(_record(matrix, 2), _record(matrix, 3, plan=other, speedup=50.0))
+    ran = verify(akx, tmp_path, "--json")
+    assert ran.code == 3
+    assert ran.json["bad"] == 1
+    plans = {one["k"]: one for one in ran.json["plans"]}
+    assert (plans[2]["state"], plans[2]["speedup"]) == ("holds", 1.0)  # it is its own baseline, however long it takes
+    assert plans[3]["state"] == "slower"
+    assert "50.00x when it was tuned" in plans[3]["reason"]
+    assert plans[3]["speedup"] == pytest.approx(plans[3]["baseline_seconds"] / plans[3]["seconds"], rel=0.5)
+    assert [one["k"] for one in verify(akx, tmp_path, "--json", "--k", 2).json["plans"]] == [2]
+    one = verify(akx, tmp_path, "--json", "--id", plans[3]["id"][:14])
+    assert [plan["id"] for plan in one.json["plans"]] == [plans[3]["id"]]
+    text = verify(akx, tmp_path)
+    assert text.code == 3
+    assert plans[3]["id"][:12] in text.out
+    assert "slower: " in text.out
+    assert "2 of 2" in text.err
+
+
+def test_a_wrong_result_and_one_that_cannot_be(
+    akx: Callable[..., Ran],
+    matrix: Matrix,
+    put: Callable[..., None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    put(
+        _record(matrix, 2, plan=Plan("cpu", "sweep", "csr", k=2)),
+        _record(matrix, 3, plan=Plan("cpu", "sweep", "nonsense", k=3)),
+        _record(matrix, 4, plan=Plan("cpu", "sweep", "sell", k=4)),
+    )
+    found = registry.get
+
+    def get(backend: str, schedule: str) -> Any:
+        chosen = found(backend, schedule)
+
+        class Off:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(chosen, name)
+
+            def prepare(self, of: Matrix, plan: Plan) -> Any:
+                program = chosen.prepare(of, plan)
+                if plan.variant == "sell":
+                    run = program.run
+
+                    def wrong(x: Any, out: Any, coefficients: Any) -> None:
+                        run(x, out, coefficients)
+                        out[1, 0, 7] *= 1 + 1e-9
+
+                    program.run = wrong
+                return program
+
+        return Off()
+
+    monkeypatch.setattr(registry, "get", get)
+    ran = verify(akx, tmp_path, "--json")
+    assert ran.code == 3
+    states = {one["k"]: (one["state"], one["reason"]) for one in ran.json["plans"]}
+    assert states[2][0] == "holds"
+    assert states[3][0] == "failed"
+    assert "nonsense" in states[3][1]
+    assert states[4][0] == "wrong"
+    assert "times its bound" in states[4][1]
+
+
+def test_plans_for_other_places_are_left_alone(
+    akx: Callable[..., Ran], matrix: Matrix, put: Callable[..., None], tmp_path: Path
+) -> None:
+    single = Matrix.from_any(matrix.to_scipy().astype(np.float32))
+    put(
+        _record(matrix, 2, kernel_hash="0123456789abcdef"),
+        _record(matrix, 3, device_class="cpu/Other/64 cores"),
+        _record(single, 4),
+        _record(matrix, 5, device_class=plan_key(matrix, 5, backend="cpu").device_class + "/1 threads"),
+        _record(Matrix.from_any(sp.eye_array(9)), 6),
+    )
+    ran = verify(akx, tmp_path, "--json")
+    assert ran.code == 0
+    found = {one["k"]: (one["state"], one["reason"]) for one in ran.json["plans"]}
+    assert set(found) == {2, 3, 4, 5}
+    assert found[2] == ("skipped", "stale, never used again: kernel_hash changed")
+    assert found[3] == ("skipped", "for another device: cpu/Other/64 cores")
+    assert found[4][0] == "skipped"
+    assert "give --dtype float32" in found[4][1]
+    assert found[5][0] == "holds"
+    assert verify(akx, tmp_path, "--json", "--dtype", "float32", "--k", 4).json["plans"][0]["state"] == "holds"
+
+
+def test_nothing_to_verify_and_mistakes(akx: Callable[..., Ran], matrix: Matrix, tmp_path: Path) -> None:
+    ran = verify(akx, tmp_path)
+    assert (ran.code, ran.out) == (0, "")
+    assert "akx tune" in ran.err
+    assert not (tmp_path / "plans.sqlite").exists(), "looking must not make a file"
+    for arguments in (["--k", 0], ["--id", "zzzz"]):
+        assert verify(akx, tmp_path, *arguments).code == 2
+    assert akx("plans", "verify", tmp_path / "no.mtx").code == 2
+
+
+def test_a_baseline_that_cannot_be_run_is_told(matrix: Matrix) -> None:
+    record = replace(_record(matrix, 2, plan=Plan("cpu", "sweep", "sell", k=2), speedup=2.0), provenance={})
+    (found,) = recheck.recheck_plans(matrix, [("user", record)], seconds=0.05)
+    assert (found.state, found.speedup) == ("holds", None)
+    assert "baseline cannot be run" in found.reason
