@@ -62,8 +62,9 @@ _SETTINGS = {
 }
 #: Tests in one process: all of its results are lost where time runs out.
 _SHARE = {"memcheck": 12, "racecheck": 3}
-#: Sources that are run by tests of their own, and by no others.
+#: Sources that are run by tests of their own, and by no others; what launches them.
 _OF_VECTORS = ("advance", "conjugate", "gram_schmidt", "mix", "vectors")
+_DRIVERS_OF_VECTORS = ("arnoldi", "conjugate", "queues", "vectors")
 _TESTS_OF_VECTORS = "tests.kernels.test_cuda_vectors::"
 
 
@@ -85,13 +86,19 @@ def name_of(node: str) -> str:
     return ".".join([file.removesuffix(".py").replace("/", "."), *inside]) + "::" + name
 
 
-def sources() -> dict[str, str]:
-    """The hashes of the sources of solvers' vector work, and of all others; what both include is in both."""
-    every = gpu_receipt.cuda_sources()
+def sources(root: Path = _ROOT) -> dict[str, str]:
+    """The hashes of the sources of solvers' vector work, and of all others; what both include is in both.
+
+    With what launches them, since that decides on extents and shared memory.
+    """
+    every = gpu_receipt.cuda_sources(root)
+    drivers = sorted((root / "akx" / "kernels" / "cuda").glob("*.py"))
     own = [path for path in every if path.stem in _OF_VECTORS]
+    own += [path for path in drivers if path.stem in _DRIVERS_OF_VECTORS]
     both = [path for path in every if path.name == "common.cuh"]
-    rest = [path for path in every if path not in own]
-    return {"vectors": gpu_receipt.source_hash(sorted(own + both)), "others": gpu_receipt.source_hash(rest)}
+    rest = [path for path in (*every, *drivers) if path not in own]
+    groups = {"vectors": sorted(own + both), "others": sorted(rest)}
+    return {name: gpu_receipt.source_hash(paths, root) for name, paths in groups.items()}
 
 
 def seen(tests: Mapping[str, str], then: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:

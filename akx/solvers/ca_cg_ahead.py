@@ -8,11 +8,11 @@ the drift of the residual, lowers and raises s.
 
 What is rare is the host's to do, as on a CPU, once all that was queued is done (:mod:`akx.solvers.ca_cg_solve` with the
 vectors on the device): the steps by which the first directions are found, blocks in which images of directions are made
-anew or directions are no longer orthogonal to r, and all blocks where there is a callback. Every eight blocks the
-device looks at the images.
+anew or directions are no longer orthogonal to r, and all blocks where there is a callback. Every eight blocks, and less
+often while they are right, the device looks at the images.
 
 Words moved for s steps, in n: as on a CPU, s + 1 written by the powers, 2 s + 1 read for the Gram matrix, 3 s + 2 read
-and 2 s + 2 written at the end, and 2 s read in eight blocks. Launches: those of the powers, and 2.
+and 2 s + 2 written at the end, and 2 s read for each look. Launches: those of the powers, and 2.
 
 With the two start vectors p and r (Hoemmen 2010) only 6 s + 8 would move in place of 8 s + 6, but the powers are of two
 vectors, which takes 1.2 to 1.5 times their time on an H100, and W is worse conditioned: blocks of s = 8 came to 4 steps
@@ -37,6 +37,8 @@ __all__ = ["BlocksAhead"]
 
 #: Blocks of a launch, and launches on their way: what is queued when the end comes is done in vain.
 _BLOCKS, _LAUNCHES = 2, 2
+#: Values of s whose rows and graphs are kept, the last ones: a lowered s is soon raised again.
+_ROOMS = 2
 #: Ordinary steps that may be on their way where there are no blocks.
 _QUOTA = 16
 
@@ -50,7 +52,7 @@ class BlocksAhead(Blocks):
         self._rooms: dict[int, Any] = {}
         self._queues: dict[int, Any] = {}
         self._active: Any = None  # the queue at work
-        self._is_stuck = False  # a block had no steps: nor have those behind it
+        self._is_stuck = False  # the last block had no steps, and those behind it have none unless the basis changed
         self._is_to_replace = False
         super().__init__(system, most, kind, plan, limit)
 
@@ -61,15 +63,19 @@ class BlocksAhead(Blocks):
         return steps
 
     def _make_room(self, s: int) -> Any:
-        if s not in self._rooms:  # kernels that were queued have their addresses
-            self._rooms[s] = super()._make_room(s)
-        return self._rooms[s]
+        found = self._rooms.pop(s, None)
+        if found is None:
+            while len(self._rooms) >= _ROOMS:  # with the graphs that have their addresses
+                least = next(iter(self._rooms))
+                del self._rooms[least]
+                self._queues.pop(least, None)
+            found = super()._make_room(s)
+        self._rooms[s] = found
+        return found
 
     def _let_run_ahead(self, *, allowed: bool) -> None:
         if self.steps.ahead and not allowed:
-            begun = len(self.steps.alphas)
-            self.steps.settle()
-            self.shifts.add(self.steps.alphas[begun:], self.steps.betas[begun:])
+            self._settle_steps()
         elif allowed and not self.steps.ahead:
             self.steps.quota = _QUOTA
         self.steps.ahead = allowed
@@ -81,10 +87,19 @@ class BlocksAhead(Blocks):
         self.work.advance_block(made_of, moved, self.W, self.V[3])
 
     def _ordinary(self, *, keep: bool) -> str:
-        self._settle()
-        return super()._ordinary(keep=keep)
+        self._settle_blocks()
+        return "" if self.is_over else super()._ordinary(keep=keep)
 
     def _settle(self) -> None:
+        self._settle_blocks()
+        self._settle_steps()
+
+    def _settle_steps(self) -> None:
+        begun = len(self.steps.alphas)
+        self.steps.settle()
+        self.shifts.add(self.steps.alphas[begun:], self.steps.betas[begun:])
+
+    def _settle_blocks(self) -> None:
         if self._active is None:
             return
         while self._active.launches:
@@ -95,11 +110,11 @@ class BlocksAhead(Blocks):
 
     def _block(self) -> str:
         if self._active is not None and self._active.s != self.s:
-            self._settle()
+            self._settle_blocks()
             return ""
         if self.since == -1 or self.system.callback is not None:
-            self._settle()
-            return super()._block()
+            self._settle_blocks()
+            return "" if self.is_over else super()._block()
         if self._active is None:
             self._begin()
         queue, shifts = self._active, self.shifts
@@ -112,12 +127,11 @@ class BlocksAhead(Blocks):
             records = queue.next()
         self._take(records)
         if self._is_stuck:
-            self._settle()
-            return super()._ordinary(keep=self.s > 1)
+            return self._ordinary(keep=self.s > 1)
         if self._is_to_replace:
-            self._settle()
+            self._settle_blocks()
             self._is_to_replace = False
-            if self.steps.norm > self.system.target:
+            if not self.is_over:
                 self._replace()
         return self.steps.grown()
 
@@ -143,16 +157,17 @@ class BlocksAhead(Blocks):
         """Account for the blocks of a launch; what is to be done about them is noted."""
         stats, s = self.stats, self._active.s
         for record in records:
-            if self._is_stuck or self.steps.norm <= self.system.target or stats.iterations >= self.limit:
-                return
             made = record.made
+            if made == 0 and (self._is_stuck or self.is_over):
+                continue
             stats.products += s
             stats.matrix_passes += 1
             stats.s.append(s)
             if made == 0:
                 self.pace.count(0)
                 self._is_stuck = True
-                return
+                continue
+            self._is_stuck = False
             norms = np.sqrt(record.gammas[1:]).tolist()
             stats.iterations += made
             stats.residuals += norms
@@ -165,5 +180,4 @@ class BlocksAhead(Blocks):
                 self._is_to_replace = True
             if self._is_wrong(record.wrong):
                 self.since = -1
-            is_whole = made == s or stats.iterations >= self.limit or self.steps.norm <= self.system.target
-            self.pace.count(s if is_whole else made)
+            self.pace.count(s if made == s or self.is_over else made)

@@ -28,6 +28,8 @@ _LEAST = 2
 _LOOK, _WRONG = 8, 4096
 #: Most that blocks get stricter about what they trust, four times each time that images were wrong.
 _STRICT = 16.0
+#: Share of <r, r> that r may have along the direction of a step after blocks, or the directions begin anew.
+_ALONG = 1e-2
 
 
 class Blocks:
@@ -73,6 +75,11 @@ class Blocks:
         """Steps of the next block."""
         return self.pace.s
 
+    @property
+    def is_over(self) -> bool:
+        """Whether no further step may be done: the residual claims to be small enough, or the steps ran out."""
+        return self.steps.norm <= self.system.target or self.stats.iterations >= self.limit
+
     def run(self, return_stats: bool) -> Answer:
         """Solve."""
         system, stats, steps, V = self.system, self.stats, self.steps, self.V
@@ -86,7 +93,7 @@ class Blocks:
             if system.ended(self._settle):
                 info, reason = max(stats.iterations, 1), ENDED
                 break
-            if steps.norm > system.target and stats.iterations < self.limit:  # else a watch had the rest taken
+            if not self.is_over:  # a watch may have had the rest taken
                 why = self._next()
             if not why and steps.norm <= system.target:
                 self._settle()
@@ -166,13 +173,10 @@ class Blocks:
         """One step as the classic method does it; `keep` its direction for a block to come."""
         steps, V = self.steps, self.V
         if self.in_block:
-            V[2] = self.W[2 * self._slots]
-            V[0] = V[2]
-            if self.have:  # the direction that CG has now: r + beta p, from the newest one as x moved along it
-                self.work.add(V[0], steps.norm**2 / np.conj(self.length), self.W[self._slots - 1])
-            self.in_block = False
-            steps.resume(steps.norm)
+            self._leave_blocks()
         self._let_run_ahead(allowed=not keep)
+        if self.is_over:
+            return ""
         s = self.s
         slot = s - 1 - max(0, self.ordinary - self.stats.iterations - 1)  # at first one after another, then as the last
         if keep:
@@ -201,6 +205,27 @@ class Blocks:
         if not why and self.s == 1 < self.most:
             self.pace.count(1)
         return why
+
+    def _leave_blocks(self) -> None:
+        """Let an ordinary step be next, along the direction that CG has now: r + beta p, p being the newest one.
+
+        Of p as x moved along it. In exact arithmetic r is orthogonal to p. Where it is not, errors have grown along
+        eigenvectors that had converged, and ordinary steps would keep <p, r> / <r, r> as wrong as it is now, and with
+        it every alpha: they begin at r then.
+        """
+        steps, V = self.steps, self.V
+        V[2] = self.W[2 * self._slots]
+        V[0] = V[2]
+        if self.have:
+            self.work.add(V[0], steps.norm**2 / np.conj(self.length), self.W[self._slots - 1])
+            with self.stats.phase("vectors"):
+                along = self.work.dot(V, 0, 2).real / steps.norm**2
+            if not abs(along - 1) <= _ALONG:
+                V[0] = V[2]
+                self._forget(whole=True)
+                self.shifts.close()
+        self.in_block = False
+        steps.resume(steps.norm)
 
     def _block(self) -> str:
         """Up to s steps by one pass over the matrix; why there can be no more, or nothing."""

@@ -39,3 +39,14 @@ def rhs(n: int, dtype: Any = float, seed: int = 0) -> np.ndarray:
 def relative(A: Any, x: np.ndarray, b: np.ndarray) -> float:
     """||b - A x|| / ||b||."""
     return float(np.linalg.norm(b - A @ x) / np.linalg.norm(b))
+
+
+def outliers(seed: int, small: float, largest: float, n: int = 2000) -> tuple[Any, Any]:
+    """Eigenvalues 1 .. 2, three tiny and three large ones, and b, which has little of the large ones."""
+    random = np.random.default_rng(seed)
+    values = np.linspace(1, 2, n)
+    values[:3] = 1e-3, 3e-3, 1e-2
+    values[-3:] *= largest
+    b = random.standard_normal(n)
+    b[-3:] *= small
+    return sp.csr_array(sp.diags_array(values)), b

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.sparse.linalg import cg as scipys_cg
+from solvers.systems import outliers
 
 import akx
 from akx.basis import make_basis
@@ -208,6 +209,19 @@ def test_s_comes_back_after_good_blocks(monkeypatch: pytest.MonkeyPatch) -> None
     assert info == 0
     assert [note.split(": ")[1] for note in stats.notes][:2] == ["s lowered to 3", "s raised to 6"]
     assert max(stats.s[-5:]) > 3
+
+
+@pytest.mark.parametrize(
+    ("seed", "basis", "small", "largest", "s"),
+    [(8, "monomial", 1e-5, 1e3, 12), (5, "newton", 1e-8, 1e3, 6), (9, "chebyshev", 1e-8, 10, 12)],
+)
+def test_eigenvalues_far_from_all_others(seed: int, basis: str, small: float, largest: float, s: int) -> None:
+    """Directions lose their conjugacy along them; ordinary steps that follow must not keep what is wrong then."""
+    A, b = outliers(seed, small, largest)
+    x, info, stats = ca_cg(A, b, rtol=1e-12, s=s, basis=basis, maxiter=300, return_stats=True)
+    assert info == 0
+    assert error(A, x, b) <= 1e-12
+    assert stats.iterations <= 2 * cg(A, b, rtol=1e-12, return_stats=True)[2].iterations
 
 
 def test_a_residual_that_drifts_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

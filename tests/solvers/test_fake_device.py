@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from solvers.fake_device import FakeBlockQueue, FakeOperator, FakeRows, FakeWork
-from solvers.systems import fitting, relative, rhs, spd
+from solvers.systems import fitting, outliers, relative, rhs, spd
 from solvers.test_watch import check_ends, check_looks
 
 import akx.solvers.chosen
 import akx.solvers.system
+from akx.basis import Basis
 from akx.operator import MatrixPowers
 from akx.solvers import SOLVERS
+from akx.solvers.ca_cg_ahead import BlocksAhead
 from akx.solvers.ca_cg_block import Shifts
 from akx.solvers.ca_cg_solve import Blocks
 from akx.solvers.system import System
@@ -135,6 +137,65 @@ def test_an_unusable_basis_lowers_s_on_the_device(monkeypatch: pytest.MonkeyPatc
     assert relative(A, x, b) <= 1e-6
     assert any("s lowered" in note for note in stats.notes)
     assert stats.iterations <= 1.1 * solve("cg", A, b, rtol=1e-6)[2].iterations
+
+
+@pytest.mark.parametrize(
+    ("seed", "basis", "small", "largest", "s"),
+    [(8, "monomial", 1e-5, 1e3, 12), (5, "newton", 1e-8, 1e3, 6), (6, "monomial", 1e-8, 10, 12)],
+)
+def test_eigenvalues_far_from_all_others_on_the_device(
+    seed: int, basis: str, small: float, largest: float, s: int
+) -> None:
+    A, b = outliers(seed, small, largest)
+    x, info, stats = solve("ca_cg", A, b, rtol=1e-12, s=s, basis=basis, maxiter=300)
+    assert info == 0
+    assert relative(A, x, b) <= 1e-12
+    assert stats.iterations <= 2 * solve("cg", A, b, rtol=1e-12)[2].iterations
+
+
+@pytest.mark.parametrize("bad", [3, 4, 5])
+def test_a_block_that_goes_on_behind_one_without_steps_is_counted(bad: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The basis of one launch is of no use, that of the next, which is queued already, is."""
+    real, calls = Shifts.basis, [0]
+
+    def basis(self: Shifts, s: int) -> Basis:
+        calls[0] += 1
+        found = real(self, s)
+        return Basis(found.kind, found.a * 1e300, found.b, found.c) if calls[0] == bad else found
+
+    monkeypatch.setattr(Shifts, "basis", basis)
+    A, b = hard(), rhs(600)
+    x, info, stats = solve("ca_cg", A, b, rtol=1e-6, s=4)
+    assert info == 0
+    assert relative(A, x, b) <= 1e-6
+    assert stats.residuals[-2] == pytest.approx(stats.residual, rel=1e-3)
+    assert stats.iterations <= 1.05 * solve("cg", A, b, rtol=1e-6)[2].iterations
+
+
+def test_no_step_is_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an s that goes down to 1 and up again, steps and blocks of all kinds are at the end of some solve."""
+    monkeypatch.setattr(Shifts, "ritz", lambda self: np.array([1e-3]))
+    A, b = hard(), rhs(600)
+    for most in range(100, 190):
+        _, _, stats = solve("ca_cg", A, b, rtol=1e-12, s=8, basis="monomial", maxiter=most)
+        assert stats.iterations == most
+        assert len(stats.residuals) == most + 2
+        assert stats.residuals[-2] == pytest.approx(stats.residual, rel=1e-3)
+
+
+def test_rows_of_few_values_of_s_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    solves: list[BlocksAhead] = []
+    begin = BlocksAhead._begin
+    monkeypatch.setattr(BlocksAhead, "_begin", lambda self: solves.append(self) or begin(self))
+    assert solve("ca_cg", hard(), rhs(600), rtol=1e-6, s=16)[1] == 0
+    found, rooms = solves[0], {}
+    for s in (16, 8, 16, 4, 16, 2):
+        room = found._make_room(s)
+        assert room is rooms.setdefault(s, room)
+        assert len(room) == 3 * s + 1
+        assert len(found._rooms) <= 2
+        assert set(found._queues) <= set(found._rooms)
+    assert set(found._rooms) == {16, 2}
 
 
 def test_wrong_images_are_seen_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:

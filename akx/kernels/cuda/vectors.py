@@ -32,11 +32,8 @@ __all__ = ["MOST_ROWS", "CudaBlockWork", "CudaVectorWork", "Tiles", "tile_rows"]
 MOST_ROWS = 64
 _HERE = Path(__file__).parent
 _THREADS = 256
-#: Warps of a block of products, the rows of a tile for a single row, and chunks on their way.
-_WARPS, _TALL, _STAGES = 12, 8, 4
-#: Columns of a chunk, as powers of two: at least one for each lane of two groups, at most what pays, and so many that a
-#: block has a number of chunks.
-_LEAST_SHIFT, _MOST_SHIFT, _CHUNKS = 6, 8, 8
+#: Warps of a block of products, the rows of a tile for a single row, chunks on their way and the most of their columns.
+_WARPS, _TALL, _STAGES, _MOST_SHIFT = 12, 8, 4, 6
 #: Rows that `mix` reads at a time: factors are there for whole turns.
 _UNROLLED = 8
 #: Numbers that factors or results of one operation may take, and operations whose factors may be on their way.
@@ -61,8 +58,6 @@ class Tiles:
         Every two of m rows once; s is m then.
     room : int
         Bytes of shared memory that a block may have.
-    columns : int
-        Columns that a block goes through.
 
     Attributes
     ----------
@@ -74,7 +69,7 @@ class Tiles:
         Columns of a chunk in shared memory are two to the power of this.
     """
 
-    def __init__(self, m: int, s: int, dtype: DTypeLike, *, triangular: bool, room: int, columns: int = 0) -> None:
+    def __init__(self, m: int, s: int, dtype: DTypeLike, *, triangular: bool, room: int) -> None:
         kind = np.dtype(dtype)
         rows, columns = (_TALL, 1) if s == 1 and not triangular else (tile_rows(kind),) * 2
         down, across = -(-m // rows), -(-s // columns)
@@ -86,8 +81,7 @@ class Tiles:
         self.shift, self._ring = 0, 0
         if columns > 1:
             a_column = _STAGES * m * kind.itemsize
-            wanted = min(_MOST_SHIFT, max(_LEAST_SHIFT, (columns // _CHUNKS).bit_length() - 1))
-            self.shift = max(0, min(wanted, (room // a_column).bit_length() - 1))
+            self.shift = max(0, min(_MOST_SHIFT, (room // a_column).bit_length() - 1))
             self._ring = a_column << self.shift
 
     @property
@@ -244,8 +238,7 @@ class CudaVectorWork:
 
     def tiles(self, m: int, s: int, *, triangular: bool = False) -> Tiles:
         """How products of m rows with s of them are made."""
-        columns = self.n // self.blocks
-        found = Tiles(m, s, self.dtype, triangular=triangular, room=self._room, columns=columns)
+        found = Tiles(m, s, self.dtype, triangular=triangular, room=self._room)
         if max(found.entries, m * s) > _FACTORS:
             raise ArgumentError("too many rows at a time", expected=f"{_FACTORS} products", found=f"{m} x {s}")
         return found
