@@ -1,0 +1,71 @@
+"""Growth of ghosts: known for a line of rows, as the partition's own model has it, left out where it is dear."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from akx.matrix import Matrix
+from akx.partition.base import Partition
+from akx.partition.quality import quality
+from akx.partition.rows import cut_rows
+from akx.report import ghosts
+from akx.report.ghosts import ghost_growth
+
+
+def line(n: int) -> Matrix:
+    return Matrix.from_any(sp.csr_array(sp.diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(n, n))))
+
+
+def test_of_a_line_each_inner_edge_takes_a_row_a_step() -> None:
+    growth = ghost_growth(line(400), 8)
+    assert growth.blocks == 4
+    assert growth.notes[0].startswith("4 blocks of about ")
+    for curve in growth.curves:
+        assert curve.ghosts == pytest.approx([6 * j / 400 for j in range(1, 9)])
+        assert curve.redundancy[0] == 1
+        assert all(a < b for a, b in pairwise(curve.redundancy))
+    assert [curve.name for curve in growth.curves] == ["rows in their order, cut by work", "compact blocks by METIS"]
+
+
+def test_it_is_what_the_partition_says() -> None:
+    grid = sp.diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(40, 40))
+    A = Matrix.from_any(sp.csr_array(sp.kron(grid, sp.eye_array(40)) + sp.kron(sp.eye_array(40), grid)))
+    curve = ghost_growth(A, 5).curves[0]
+    partition = Partition(None, cut_rows(A.indptr, 4))
+    for steps in (1, 3, 5):
+        known = quality(A.indptr, A.indices, partition, steps)
+        assert curve.redundancy[steps - 1] == pytest.approx(known.redundancy)
+        assert curve.ghosts[steps - 1] == pytest.approx(known.surface_to_volume)
+
+
+def test_without_locality_it_stops_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ghosts, "BLOCK_BYTES", 16 * 1024)
+    rng = np.random.default_rng(0)
+    A = sp.csr_array(sp.random_array((4000, 4000), density=4 / 4000, rng=rng) + sp.eye_array(4000))
+    growth = ghost_growth(Matrix.from_any(A), 8)
+    assert all(len(curve.ghosts) < 8 for curve in growth.curves)
+    assert any("4 times the rows" in note for note in growth.notes)
+    assert any("METIS: left out" in note for note in growth.notes)
+
+
+def test_what_would_take_long_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
+    A = line(4000)
+    exact = ghost_growth(A, 8).curves[0]
+    monkeypatch.setattr(ghosts, "_MOST_METIS", 100)
+    monkeypatch.setattr(ghosts, "_MOST_ZONES", 100)
+    growth = ghost_growth(A, 8)
+    (curve,) = growth.curves
+    assert "estimated" in curve.name
+    # Two sides of a ball, of two of the eight balls only one, as they have reached an end: 7 edges instead of 6.
+    assert curve.ghosts == pytest.approx([7 / 6 * ghost for ghost in exact.ghosts], rel=0.01)
+    assert sum("100 entries" in note for note in growth.notes) == 2
+
+
+@pytest.mark.parametrize("A", [sp.csr_array((5, 5)), sp.eye_array(1), sp.eye_array(3)])
+def test_tiny_and_empty_matrices(A: sp.sparray) -> None:
+    growth = ghost_growth(Matrix.from_any(A.astype(float)), 4)
+    assert all(set(curve.ghosts) <= {0.0} for curve in growth.curves)
