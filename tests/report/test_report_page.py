@@ -1,0 +1,327 @@
+"""The report page: whole, alone, escaped, with the figures of its records, whatever these lack."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plandb.samples import make_key, make_plan, make_record
+
+from akx.plan import Plan
+from akx.plandb import PlanDatabase, PlanRecord, TrialRecord
+from akx.report.facts import plan_facts
+from akx.report.figures import progress_chart, roofline_chart, speedup_chart
+from akx.report.ghosts import GhostCurve, GhostGrowth
+from akx.report.page import Subject, report_page
+from akx.report.story import PlanStory, group_stories, read_stories
+
+_WHEN = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
+_NASTY = '<b>&"'
+
+
+class Reader(HTMLParser):
+    """Elements, text and whether every element that begins also ends."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def read(page: str) -> Reader:
+    """The page, once it is known to be whole and to need nothing else."""
+    reader = Reader()
+    reader.feed(page)
+    reader.close()
+    assert reader.open == []
+    assert page.startswith("<!doctype html>")
+    for word in ("http:", "https:", "src=", "@import", "url(", "<script", "<link", "javascript:"):
+        assert word not in page
+    ids = [attributes["id"] for _, attributes in reader.found if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    links = [attributes["href"] for tag, attributes in reader.found if tag == "a"]
+    assert {f"#{name}" for name in ids} == set(links)
+    pictures = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    assert len(pictures) == page.count("<svg")
+    for picture in pictures:
+        root = ET.fromstring(picture)
+        assert root.get("role") == "img"
+        assert root.findtext("title")
+    return reader
+
+
+def write(*stories: PlanStory, growth: GhostGrowth | None = None, title: str = "brick") -> str:
+    return report_page(Subject(title, "plans.sqlite"), stories, growth, version="1.2.3", written=_WHEN)
+
+
+def finalist(plan: Plan, seconds: float) -> dict[str, Any]:
+    return {"seconds": seconds, "spread": 0.01, "rounds": 30, "label": plan.label(), "plan": plan.to_json()}
+
+
+def story(k: int = 8, **changes: Any) -> PlanStory:
+    """A plan that takes 1 ms beside a baseline of 4 ms, found in a search of six trials."""
+    plan, sweep = make_plan(k, schedule="wavefront"), make_plan(k, schedule="sweep", k_per_pass=1)
+    ghost = make_plan(k, schedule="ghost", block_bytes=2**16)
+    provenance = {
+        "machine": {"system": "Linux-9", "device": "cpu/Some Processor"},
+        "versions": {"numpy": "2.9.9"},
+        "matrix": {"rows": 12345, "nnz": 67890},
+        "spreads": [0.012, 0.034],
+        "finalists": [finalist(plan, 1e-3), finalist(sweep, 2e-3)],
+        "roofline": {
+            "bound_seconds": 5e-4, "share": 0.5, "limit": "memory", "bytes": 1e7, "flops": 2e6, "redundancy": 1.25,
+        },
+        "stopped": "no improvement",
+        "interrupted": False,
+    }  # fmt: skip
+    trials = (
+        TrialRecord(sweep, (2.1e-3, 2.2e-3, 2.3e-3)),
+        TrialRecord(ghost, (3.0e-3, 5.0e-3, 4.0e-3)),
+        TrialRecord(ghost, (), "failed", "wrong result at row 7"),
+        TrialRecord(plan, (1.1e-3,)),
+        TrialRecord(ghost, (), "pruned", "block too large"),
+        TrialRecord(ghost, (), "pruned", "block too large"),
+    )
+    fields = {"plan": plan, "baseline_seconds": 4e-3, "provenance": provenance, "matrix_name": "brick"}
+    record = make_record(key=make_key(k=k), **{**fields, **changes})
+    return PlanStory("user", record, trials)
+
+
+def test_the_page_is_whole_alone_and_fits_any_screen() -> None:
+    page = write(story(4), story(8))
+    reader = read(page)
+    metas = [attributes for tag, attributes in reader.found if tag == "meta"]
+    assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in metas
+    assert {"name": "color-scheme", "content": "light dark"} in metas
+    assert "@media (prefers-color-scheme: dark)" in page
+    assert "color-scheme: light dark" in page
+    assert page.count("overflow-x: auto") == 1
+    assert [attributes["lang"] for tag, attributes in reader.found if tag == "html"] == ["en"]
+
+
+def test_colours_of_the_charts_are_those_of_the_page() -> None:
+    page = write(story(4), story(8))
+    style = page[page.index("<style>") : page.index("</style>")]
+    assert style.count("{") == style.count("}")
+    used = set(re.findall(r'class="([^"]*)"', page))
+    for kind, colour in {(k, c) for names in used for k, c in re.findall(r"(bar|dot|line|key) (c\d)", names)}:
+        assert f".{kind}.{colour}" in style
+    named = set(re.findall(r"var\((--\w+)\)", style))
+    light, dark = style.split("@media (prefers-color-scheme: dark)")
+    for name in named:
+        assert f"{name}:" in light
+        assert f"{name}:" in dark
+
+
+def test_it_holds_the_figures_of_a_record() -> None:
+    words = " ".join(read(write(story(8))).words)
+    for fact in (
+        "1.00 ms +-1.2% a call, 4.00x over the baseline",
+        "sweep/csr, 4.00 ms +-3.4%",
+        "the fastest of 2 in the run-off, timed in turns; the next took 100.0% longer",
+        "31.5 s of tuning, 250 ms of preparing; paid back after 10,584 calls",  # 31.75 s over 3 ms
+        "50% of the bound that memory sets (500 us); flops done over flops needed 1.250",
+        "20 complete, 3 pruned, 1 failed; ended by no improvement",
+        "stale, never used again: kernel_hash, versions changed",
+        "12,345 rows, 67,890 entries; monomial basis, float64, on cpu/Some Processor/2 cores",
+        "block too large",
+        "wrong result at row 7",
+        "Linux-9",
+        "2.9.9",
+        "Written by akx 1.2.3",
+        "2024-05-06 07:08:09+00:00",
+        "0123456789abcdef",
+    ):
+        assert fact in words, fact
+
+
+def test_why_it_is_the_plan() -> None:
+    def why(*finals: tuple[Plan, float], **changes: Any) -> str:
+        found = [finalist(plan, seconds) for plan, seconds in finals]
+        one = story(provenance={"finalists": found}, **changes)
+        return str(dict(plan_facts(one))["why"])
+
+    own, other = make_plan(8, schedule="wavefront"), make_plan(8, schedule="ghost")
+    assert why((own, 1e-3), (other, 1.2e-3)).startswith("the fastest of 2 in the run-off")
+    assert why((own, 1e-3), (other, 0.99e-3)) == (
+        "as fast as the fastest of 2 in the run-off within the noise (1.0%), and simpler"
+    )
+    assert why((own, 1e-3)) == "the only one in the run-off"
+    assert why() == "not recorded"
+    assert why((own, 1e-3), (other, 0.99e-3), baseline_seconds=1e-3).startswith("nothing beat the baseline")
+
+
+def test_reasons_are_counted() -> None:
+    assert story().reasons == [("pruned", "block too large", 2), ("failed", "wrong result at row 7", 1)]
+
+
+def test_speed_ups_are_the_run_offs_where_there_is_one() -> None:
+    (group,) = group_stories([story(8)])
+    best = group.stories[0].by_schedule
+    assert {name: seconds for name, (seconds, _) in best.items()} == {"wavefront": 1e-3, "sweep": 2e-3, "ghost": 4e-3}
+    bars = {
+        (e.findtext("title") or "").split(", ")[1]: float(e.get("height", 0))
+        for e in ET.fromstring(speedup_chart(group).svg).iter("rect")
+    }
+    assert bars["sweep: 2.00x"] == pytest.approx(2 * bars["ghost: 1.00x"], abs=0.03)
+    assert bars["wavefront: 4.00x"] == pytest.approx(2 * bars["sweep: 2.00x"], abs=0.03)
+
+
+def test_a_group_is_what_differs_in_k_alone() -> None:
+    other = story(8)
+    other = replace(other, record=replace(other.record, key=replace(other.record.key, dtype="float32")))
+    single = story(4)
+    single = replace(single, record=replace(single.record, key=replace(single.record.key, basis="newton")))
+    groups = group_stories([story(8), story(2), other, single])
+    assert [[one.record.key.k for one in group.stories] for group in groups] == [[8], [2, 8], [4]]
+
+
+def test_the_roofline_is_that_of_the_record() -> None:
+    roofline = story().roofline
+    assert roofline is not None
+    assert roofline.intensity == pytest.approx(0.2)
+    assert roofline.rate == pytest.approx(2e9)
+    assert roofline.bound_rate == pytest.approx(4e9)
+    assert roofline.bandwidth == pytest.approx(2e10)
+    (group,) = group_stories([story()])
+    chart = roofline_chart(group)
+    assert chart is not None
+    root = ET.fromstring(chart.svg)
+    (dot,) = root.iter("circle")
+    (ceiling,) = [e for e in root.iter("path") if "dash" in (e.get("class") or "")]
+    (bound,) = [e for e in root.iter("path") if "dash" not in (e.get("class") or "")]
+    assert float(dot.get("cy", 0)) > float(re.findall(r"[\d.]+", bound.get("d", ""))[1]), "measured is below its bound"
+    # The ceiling goes through the bound of a plan that memory limits: the middle of the line, on logarithmic axes.
+    ends = [float(number) for number in re.findall(r"[\d.]+", ceiling.get("d", ""))]
+    middle = [float(number) for number in re.findall(r"[\d.]+", bound.get("d", ""))]
+    assert (ends[0] + ends[2]) / 2 == pytest.approx(middle[0] + 9, abs=0.2)
+    assert (ends[1] + ends[3]) / 2 == pytest.approx(middle[1], abs=0.2)
+    assert "memory at 20 GB/s" in [name for name, _, _ in chart.legend]
+
+
+def test_a_plan_that_caches_limit_has_no_ceiling_of_the_memory() -> None:
+    one = story()
+    roofline = {**one.record.provenance["roofline"], "limit": "cache"}
+    one = replace(one, record=replace(one.record, provenance={"roofline": roofline}))
+    page = write(one)
+    read(page)
+    assert "bound by cache" in page
+    assert "the records do not tell its ceiling" in page
+    assert "GB/s" not in page
+
+
+def test_progress_goes_down_and_is_above_nothing() -> None:
+    chart = progress_chart(story())
+    assert chart is not None
+    root = ET.fromstring(chart.svg)
+    dots = [(float(e.get("cx", 0)), float(e.get("cy", 0))) for e in root.iter("circle")]
+    assert len(dots) == 3
+    assert dots[2][1] > dots[0][1] > dots[1][1], "1.1 ms below 2.2 ms below 4 ms"
+    (best,) = [e for e in root.iter("path") if e.findtext("title") == "best so far"]
+    across = [float(number) for number in re.findall(r"H([\d.]+)", best.get("d", ""))]
+    assert across[-1] > dots[2][0], "to the last trial, timed or not"
+    down = [dots[0][1], *(float(y) for y in re.findall(r"V([\d.]+)", best.get("d", "")))]
+    assert down[1] == pytest.approx(down[0], abs=0.1), "the second trial was slower"
+    assert down[-1] == pytest.approx(dots[2][1], abs=0.1)
+    feet = [e.findtext("title") for e in root.iter("path") if (e.get("d") or "").endswith("v6")]
+    assert feet == ["trial 3 failed: wrong result at row 7", *(f"trial {n} pruned: block too large" for n in (5, 6))]
+
+
+def test_a_second_search_is_told() -> None:
+    one = story()
+    times = ["2024-05-06T07:08:09+00:00"] * 4 + ["2024-05-06T09:08:09+00:00"] * 2
+    trials = tuple(replace(trial, created=time) for trial, time in zip(one.trials, times, strict=True))
+    assert "2 searches one after another, beginning with trials 1, 5." in write(replace(one, trials=trials))
+    same = tuple(replace(trial, created=times[0]) for trial in one.trials)
+    assert "searches one after another" not in write(replace(one, trials=same))
+
+
+def test_names_and_reasons_are_text() -> None:
+    one = story(matrix_name=_NASTY, baseline_name=_NASTY)
+    plan = make_plan(8, variant=_NASTY, options={_NASTY: _NASTY})
+    provenance = {**one.record.provenance, _NASTY: {_NASTY: [_NASTY]}, "stopped": _NASTY, "machine": {_NASTY: "\ud800"}}
+    provenance["finalists"] = [{"label": _NASTY, "seconds": 1e-3}]
+    provenance["roofline"] = {**one.record.provenance["roofline"], "limit": _NASTY}
+    key = replace(one.record.key, device_class=_NASTY, versions=_NASTY)
+    record = replace(one.record, key=key, plan=plan, provenance=provenance)
+    trials = tuple(replace(t, reason=_NASTY if t.state != "complete" else "") for t in one.trials)
+    page = write(PlanStory(_NASTY, record, trials), title=_NASTY)
+    reader = read(page)
+    assert "<b>" not in page
+    assert "b" not in {tag for tag, _ in reader.found}
+    assert any(_NASTY in words for words in reader.words)
+    page.encode()
+
+
+@pytest.mark.parametrize(
+    "provenance",
+    [
+        {},
+        {"roofline": None, "finalists": None, "spreads": None, "matrix": None, "machine": None, "versions": None},
+        {"roofline": [], "finalists": {}, "spreads": {}, "matrix": [], "machine": "a", "versions": 3},
+        {"roofline": {"bytes": "x", "flops": 0, "bound_seconds": -1}, "finalists": [None, {}, {"label": "a"}]},
+        {"roofline": {"bytes": 1, "flops": True, "bound_seconds": 1}, "spreads": ["a", None], "matrix": {"rows": "a"}},
+        {"finalists": [{"label": 3, "seconds": 1}, {"label": "x", "seconds": 10**400}], "spreads": [1], "stopped": 7},
+        {"roofline": {"bytes": 1, "flops": 1, "bound_seconds": 1, "limit": {"a": 1}, "redundancy": "much"}},
+    ],
+)
+def test_nothing_is_taken_for_granted(provenance: dict[str, Any]) -> None:
+    bare = PlanStory("user", story(provenance=provenance, trials={}).record)
+    page = write(bare, growth=GhostGrowth(4, (GhostCurve("a", (0.5,), (1.0,)),), ("a note",)))
+    read(page)
+    assert "The database has no trials of these plans" in page
+    if not (isinstance(provenance.get("roofline"), dict) and "limit" in provenance["roofline"]):
+        assert "Left out: no record of these plans has the figures of a roofline." in page
+
+
+def test_a_plan_of_an_unknown_backend_is_no_more_than_of_no_use() -> None:
+    page = write(story(plan=make_plan(8, backend="abacus")))
+    read(page)
+    assert "cannot be used: unknown backend" in page
+
+
+def test_the_baseline_as_plan_gains_nothing() -> None:
+    words = " ".join(read(write(story(baseline_seconds=1e-3))).words)
+    assert "nothing beat the baseline beyond doubt, so it is the plan" in words
+    assert "nothing is gained" in words
+
+
+def test_ghosts_are_shown_beside_the_plan() -> None:
+    curves = (GhostCurve("in order", (0.1, 0.2), (1.0, 1.05)), GhostCurve("compact", (0.05,), (1.0,)))
+    page = write(story(), growth=GhostGrowth(7, curves, ("7 blocks.",)))
+    words = " ".join(read(page).words)
+    assert "7 blocks." in words
+    assert re.search(r"2\s+20%\s+1\.050\s+-\s+-", words)
+    assert re.search(r"k=4x2.*: 1\.25", words), "the plan's own"
+    assert "Ghosts" not in write(story()), "only of a matrix that is there"
+    alone = write(story(), growth=GhostGrowth(7, (), ("The matrix has no entries.",)))
+    assert "The matrix has no entries." in " ".join(read(alone).words)
+
+
+def test_stories_come_with_their_trials(tmp_path: Path) -> None:
+    one = story()
+    with PlanDatabase(tmp_path / "plans.sqlite", layers=()) as database:
+        database.put(one.record)
+        database.add_trials(one.record.key, one.trials)
+        found = read_stories(database, database.entries())
+    assert [item.trials for item in found] == [one.trials]
+    record: PlanRecord = found[0].record
+    assert record == one.record
