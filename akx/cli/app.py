@@ -392,6 +392,36 @@ def plans_rm(plan_id: PlanId, db: Database = None, as_json: Json = False) -> int
     return remove_plan(plan_id, db, as_json=as_json)
 
 
+@app.command("report")
+def report(
+    file: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="FILE", help="Matrix whose plans to report; by default every plan.", show_default=False
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="PATH", help="Where the page goes; by default NAME.report.html here."),
+    ] = None,
+    dtype: Annotated[DtypeName | None, typer.Option("--dtype", help="Only plans for values of this type.")] = None,
+    db: Database = None,
+    variable: Variable = None,
+    as_json: Json = False,
+) -> int:
+    """Write what the database knows of its plans, and why they are the plans, as one HTML page."""
+    from akx.cli.report import write_report
+
+    return write_report(
+        file,
+        db,
+        output=output,
+        dtype=None if dtype is None else dtype.value,
+        variable=variable,
+        as_json=as_json,
+    )
+
+
 @app.command("doctor")
 def doctor(db: Database = None, as_json: Json = False) -> int:
     """Say what is installed, what is missing and how to get it, and what akx sees of this machine."""

@@ -1,0 +1,106 @@
+"""``akx report``: what the database knows of its plans, as one HTML page."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from akx.cli.load import load_matrix, matrix_name, open_database
+from akx.cli.output import emit_json, note
+from akx.errors import ArgumentError
+from akx.report.text import count
+
+if TYPE_CHECKING:
+    from akx.matrix import Matrix
+    from akx.plandb import PlanRecord
+
+__all__ = ["REPORT_SCHEMA", "write_report"]
+
+#: Version of the JSON object of ``akx report --json``.
+REPORT_SCHEMA = 1
+
+
+def write_report(
+    file: str | None,
+    db: Path | None,
+    *,
+    output: Path | None,
+    dtype: str | None,
+    variable: str | None,
+    as_json: bool,
+) -> int:
+    """Write the page of the plans for a matrix, or of all plans; where there are none, say so and write nothing."""
+    if file is None and variable is not None:
+        raise ArgumentError("--variable names a matrix in a file", found="no FILE", hint="give the FILE too")
+    database = open_database(db)
+    name = database.path.stem if file is None else matrix_name(file)
+    target = Path(f"{name}.report.html") if output is None else output
+    _check_target(target, [database.path, *([] if file is None else [Path(file)])])
+    matrix = None if file is None else load_matrix(file, dtype=dtype, variable=variable)
+    from akx.report.story import read_stories
+
+    with database:
+        stories = read_stories(
+            database,
+            [(layer, record) for layer, record in database.entries() if _is_wanted(record, matrix, dtype)],
+        )
+    written = None
+    if stories:
+        import akx
+        from akx.report.ghosts import ghost_growth
+        from akx.report.page import Subject, report_page
+
+        growth = None if matrix is None else ghost_growth(matrix, max(story.record.key.k for story in stories))
+        size = None if matrix is None else (matrix.n, matrix.nnz)
+        subject = Subject(name, str(database.path), file, size)
+        now = datetime.now().astimezone()
+        _write(target, report_page(subject, stories, growth, version=akx.__version__, written=now))
+        written = str(target)
+    if as_json:
+        found = {"db": str(database.path), "file": file, "output": written, "plans": len(stories)}
+        emit_json({"schema": REPORT_SCHEMA, **found})
+    elif written is not None:
+        note(f"wrote {written}: {count(len(stories))} {'plan' if len(stories) == 1 else 'plans'} of {database.path}")
+    else:
+        of = "" if dtype is None else f" of {dtype} values"
+        what = f"no plan{of} for {file}" if file is not None else f"no plans{of} yet"
+        note(f"{database.path} has {what}; `akx tune {'FILE' if file is None else file}` makes one")
+    return 0
+
+
+def _is_wanted(record: PlanRecord, matrix: Matrix | None, dtype: str | None) -> bool:
+    fits = matrix is None or record.key.fingerprint == matrix.fingerprint
+    return fits and dtype in (None, record.key.dtype)
+
+
+def _check_target(target: Path, inputs: list[Path]) -> None:
+    """Refuse a page that cannot be written, or that would take the place of what it is about, before anything else."""
+    folder = target.parent
+    if target.exists() and not target.is_file():
+        kind = "a folder" if target.is_dir() else "no plain file"
+        raise ArgumentError(f"--output is {kind}", found=str(target), hint="name a file in a folder that is there")
+    if not folder.is_dir():
+        raise ArgumentError(f"no folder {folder} for {target.name}", hint="make it, or give another --output")
+    for given in inputs:
+        with suppress(OSError):
+            if target.samefile(given):
+                raise ArgumentError("--output would overwrite its input", found=str(target), hint="give another name")
+
+
+def _write(target: Path, page: str) -> None:
+    """The whole page or nothing."""
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        partial.write_text(page, encoding="utf-8", newline="\n")
+        partial.replace(target)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise ArgumentError(
+            f"{target} cannot be written",
+            found=error.strerror or str(error),
+            hint="give another --output, in a folder where you may write",
+        ) from error
