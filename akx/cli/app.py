@@ -396,9 +396,7 @@ def plans_rm(plan_id: PlanId, db: Database = None, as_json: Json = False) -> int
 def report(
     file: Annotated[
         str | None,
-        typer.Argument(
-            metavar="FILE", help="Matrix whose plans to report; by default every plan.", show_default=False
-        ),
+        typer.Argument(metavar="FILE", help="Matrix whose plans to report; by default every plan.", show_default=False),
     ] = None,
     output: Annotated[
         Path | None,
