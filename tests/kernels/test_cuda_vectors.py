@@ -276,6 +276,36 @@ def test_blocks_queued_ahead(place: Place, dtype: Any, s: int, n: int) -> None:
         np.testing.assert_allclose(image, A @ p, rtol=0, atol=1e3 * eps * 10 ** max(0, s - 3))
 
 
+@pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+@pytest.mark.parametrize(("dtype", "s"), [(np.float64, 5), (np.complex64, 2), (np.complex128, 8)])
+def test_the_order_of_threads_does_not_matter(
+    monkeypatch: pytest.MonkeyPatch, libraries: Path, dtype: Any, s: int
+) -> None:
+    """Blocks of steps, their ends and looks at images, threads in ascending, descending and shuffled order: bits."""
+    device = install(monkeypatch, libraries)
+    n, place = 101, Place(on_gpu=False)
+    A = sp.csr_array(sp.diags_array([-1.0, 2.05, -1.0], offsets=[-1, 0, 1], shape=(n, n)).astype(dtype))
+    basis = chebyshev(s, (0.05, 4.05))
+    W = np.zeros((3 * s + 1, n), dtype=dtype)
+    W[2 * s] = rows(1, n, dtype)[0]
+    found = set()
+    for order in (0, 1, 12345):
+        device.order = order
+        work = place.engine(dtype, n)
+        on_device, x = held(work, W), held(work, rows(1, n, dtype, 1))[0]
+        program, coefficients = place.program(A, s, 1, basis)
+        queue = work.block_queue(program, on_device, x, s)
+        queue.start(0.0, 100 * s, PIVOT, TRUST)
+        records = []
+        for _ in range(5):
+            queue.launch(coefficients, 2)
+            records += queue.next()
+        numbers = [[one.made, *one.moduli, one.wrong, *one.gammas, *one.lengths] for one in records]
+        assert sum(one.made for one in records) >= s
+        found.add((on_device.get()[: 2 * s + 1].tobytes(), x.get().tobytes(), str(numbers)))
+    assert len(found) == 1
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.complex64])
 def test_blocks_that_end_early(place: Place, dtype: Any) -> None:
     """Where little is left of a vector of the basis a block makes fewer steps; so does the next one, from there."""
