@@ -80,9 +80,12 @@ def test_members_that_listen_need_not_be_sent_for(gathered: list[Job]) -> None:
 def test_members_that_went_to_sleep_are_woken(gathered: list[Job]) -> None:
     P, A = _operator(2)
     for number in range(4):
-        time.sleep(0.2)
-        x = np.full(_N, 1.0 + number)
-        assert _right(A, x, P(x))
+        for _ in range(20):  # on a busy machine a member may be kept from going to sleep
+            time.sleep(0.2)
+            x = np.full(_N, 1.0 + number)
+            assert _right(A, x, P(x))
+            if len(gathered) > number:
+                break
     assert len(gathered) == 4
 
 
