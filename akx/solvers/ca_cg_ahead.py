@@ -137,11 +137,8 @@ class BlocksAhead(Blocks):
 
     def _begin(self) -> None:
         """Let blocks begin from the directions and r, where they are."""
-        self._room()
-        s = self.s
-        if not self.in_block:
-            self.W[2 * s] = self.V[2]
-        self.in_block, self._is_stuck = True, False
+        self._enter_blocks()
+        s, self._is_stuck = self.s, False
         if s not in self._queues:
             operator = self._operator(self.shifts.basis(s).kind)
             self._queues[s] = self.system.block_queue(self.W, self.V[3], s, operator)
@@ -168,14 +165,9 @@ class BlocksAhead(Blocks):
                 self._is_stuck = True
                 continue
             self._is_stuck = False
-            norms = np.sqrt(record.gammas[1:]).tolist()
-            stats.iterations += made
-            stats.residuals += norms
             if self.shifts.is_open:
                 self.shifts.add(*record.coefficients())
-            self.whole = self.whole and self.have + made <= s
-            self.have, self.length = min(self.have + made, s), float(record.lengths[-1])
-            self.steps.norm = norms[-1]
+            self._account(s, np.sqrt(record.gammas[1:]).tolist(), float(record.lengths[-1]))
             if self._has_drifted(*record.moduli):
                 self._is_to_replace = True
             if self._is_wrong(record.wrong):

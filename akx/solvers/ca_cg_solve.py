@@ -206,6 +206,13 @@ class Blocks:
             self.pace.count(1)
         return why
 
+    def _enter_blocks(self) -> None:
+        """Let a block of s steps be next, from the directions and r, where they are."""
+        self._room()
+        if not self.in_block:
+            self.W[2 * self.s] = self.V[2]
+        self.in_block = True
+
     def _leave_blocks(self) -> None:
         """Let an ordinary step be next, along the direction that CG has now: r + beta p, p being the newest one.
 
@@ -230,11 +237,8 @@ class Blocks:
     def _block(self) -> str:
         """Up to s steps by one pass over the matrix; why there can be no more, or nothing."""
         system, stats, s, V = self.system, self.stats, self.s, self.V
-        self._room()
+        self._enter_blocks()
         W, basis = self.W, self.shifts.basis(s)
-        if not self.in_block:
-            W[2 * s] = V[2]
-        self.in_block = True
         # 1. the basis in one pass
         out = W[2 * s :].reshape(s + 1, 1, system.n)
         system.powers(W[2 * s : 2 * s + 1], out, basis, self.plan if s == self.most else None)
@@ -252,18 +256,32 @@ class Blocks:
         with stats.phase("vectors"):
             C = found.rows()
             self._advance(found, C)
-        stats.iterations += found.made
-        stats.residuals += found.norms.tolist()
         self.shifts.add(found.alphas, found.betas)
-        self.whole = self.whole and self.have + found.made <= s
-        self.have, self.length = min(self.have + found.made, s), found.lengths[-1]
-        self.steps.norm = float(found.norms[-1])
+        self._account(s, found.norms.tolist(), found.lengths[-1])
         moduli = np.abs(C[[0, -1], s:]) @ np.sqrt(np.abs(G.diagonal().real))
         if self._has_drifted(*moduli):
             self._replace()
         system.tell(V[3])
         self.pace.count(found.made if found.made < most else s)
         return self.steps.grown()
+
+    def _account(self, s: int, norms: list[float], length: Any) -> None:
+        """Count the steps of a block of s, of which there is one at least.
+
+        Parameters
+        ----------
+        s : int
+        norms : list of float
+            Of the residual after each step.
+        length : number
+            What x moved along the last direction.
+        """
+        made = len(norms)
+        self.stats.iterations += made
+        self.stats.residuals += norms
+        self.whole = self.whole and self.have + made <= s
+        self.have, self.length = min(self.have + made, s), length
+        self.steps.norm = norms[-1]
 
     def _products(self) -> tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any] | None]:
         """Inner products of A P and V; now and then of P with A P and r as well, where A P is found out to be wrong."""
