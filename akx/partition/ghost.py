@@ -87,6 +87,12 @@ class GhostZones:
         """Multiply-adds each block does in k steps, shape (blocks,): sum over d of (k - d) nnz(D_d)."""
         return np.asarray(self.entries @ np.arange(self.k, -1, -1, dtype=np.int64))
 
+    def within(self, steps: int) -> GhostZones:
+        """The zones of fewer steps, 1 <= `steps` <= k, which are those within that distance; views."""
+        if not 1 <= steps <= self.k:
+            raise ArgumentError("steps are out of range", expected=f"1 .. {self.k}", found=str(steps))
+        return GhostZones(steps, self.rows, self.ptr[:, : steps + 2], self.entries[:, : steps + 1])
+
     @property
     def redundancy(self) -> float:
         """Flops done over flops needed, at least 1; 1 for a matrix without entries."""

@@ -14,8 +14,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from akx.errors import InfeasibleError, MissingDependencyError
 from akx.partition.base import Partition, order_by_part
 from akx.partition.rows import cut_rows
@@ -138,10 +136,9 @@ def _zones(matrix: Matrix, partition: Partition, k: int, name: str, notes: list[
         )
     if zones is None:
         return GhostCurve(name, (), ())
-    needed = int(zones.entries[:, 0].sum())
-    ghosts = [int((zones.ptr[:, j + 1] - zones.ptr[:, 1]).sum()) / matrix.n for j in range(1, steps + 1)]
-    done = [int((zones.entries[:, :j] @ np.arange(j, 0, -1)).sum()) / (j * needed) for j in range(1, steps + 1)]
-    return GhostCurve(name, tuple(ghosts), tuple(done))
+    each = [zones.within(j) for j in range(1, steps + 1)]
+    ghosts = (int(one.fetched.sum()) / matrix.n for one in each)
+    return GhostCurve(name, tuple(ghosts), tuple(one.redundancy for one in each))
 
 
 def _estimate(matrix: Matrix, blocks: int, k: int) -> GhostCurve:

@@ -24,6 +24,23 @@ def brute_force(dense: np.ndarray, own: np.ndarray, k: int) -> list[np.ndarray]:
     return groups
 
 
+def test_zones_of_fewer_steps_are_within_those_of_more() -> None:
+    A = random_pattern(60, 0.04, 3)
+    part = order_by_part(np.arange(60) % 5, 5)
+    zones = ghost_zones(A.indptr, A.indices, part, 5)
+    for steps in range(1, 6):
+        found, wanted = zones.within(steps), ghost_zones(A.indptr, A.indices, part, steps)
+        assert found.k == steps
+        assert found.redundancy == wanted.redundancy
+        np.testing.assert_array_equal(found.fetched, wanted.fetched)
+        for block in range(5):
+            np.testing.assert_array_equal(found.closure(block), wanted.closure(block))
+            np.testing.assert_array_equal(found.active(block, steps), wanted.active(block, steps))
+    for wrong in (0, 6):
+        with pytest.raises(ArgumentError, match="steps"):
+            zones.within(wrong)
+
+
 @settings(max_examples=120, deadline=None)
 @given(patterns(), st.integers(1, 50), st.integers(1, 6), st.integers(0, 2**31), st.booleans())
 def test_zones_are_powers_of_the_pattern(A: sp.csr_array, parts: int, k: int, seed: int, natural: bool) -> None:
