@@ -11,6 +11,7 @@ See ``docs/input.md`` for the formats.
 from __future__ import annotations
 
 import bz2
+import contextlib
 import gzip
 import io
 import lzma
@@ -33,7 +34,7 @@ from akx._mat_file import is_mat_file, read_mat_file, sparse_variables
 from akx._matrix_market import read_matrix_market
 from akx.errors import ArgumentError, ArgumentTypeError, FileFormatError, FileMissingError, MatrixError
 
-__all__ = ["list_variables", "read_matrix", "read_vector", "write_matrix", "write_vector"]
+__all__ = ["list_variables", "read_matrix", "read_vector", "write_matrix", "write_vector", "write_whole"]
 
 PathLike = str | os.PathLike[str]
 
@@ -275,6 +276,18 @@ def _to_csr(A: Any, name: str) -> sp.csr_array:
     return csr
 
 
+def write_whole(path: PathLike, content: bytes) -> None:
+    """Write a file as a whole or not at all: what is there stays until all of the new one is. Raises OSError."""
+    partial = Path(f"{os.fspath(path)}.{os.getpid()}.partial")
+    try:
+        partial.write_bytes(content)
+        os.replace(partial, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
+
+
 def _write(path: PathLike, content: Any) -> None:
     name = _name(path)
     lower = name.lower()
@@ -288,12 +301,9 @@ def _write(path: PathLike, content: Any) -> None:
     written = buffer.getvalue()
     if lower.endswith(".gz"):
         written = gzip.compress(written, mtime=0)
-    partial = Path(f"{name}.{os.getpid()}.partial")
     try:
-        partial.write_bytes(written)
-        os.replace(partial, name)
+        write_whole(name, written)
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise FileFormatError(
             f"{name} cannot be written", found=error.strerror or str(error), hint="check the folder and its permissions"
         ) from error

@@ -150,10 +150,8 @@ def verify_plans(
         wanted = None if plan_id is None else database.get(plan_id).id
         entries = [
             (layer, record)
-            for layer, record in database.entries()
-            if record.key.fingerprint == matrix.fingerprint
-            and k in (None, record.key.k)
-            and wanted in (None, record.id)
+            for layer, record in database.entries(matrix.fingerprint)
+            if k in (None, record.key.k) and wanted in (None, record.id)
         ]
     given = {} if seconds is None else {"seconds": seconds}
     found = []

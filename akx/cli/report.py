@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from akx.cli.load import load_matrix, matrix_name, open_database
 from akx.cli.output import emit_json, note
 from akx.errors import ArgumentError
 from akx.report.text import count
-
-if TYPE_CHECKING:
-    from akx.matrix import Matrix
-    from akx.plandb import PlanRecord
 
 __all__ = ["REPORT_SCHEMA", "write_report"]
 
@@ -43,10 +37,9 @@ def write_report(
     from akx.report.story import read_stories
 
     with database:
-        stories = read_stories(
-            database,
-            [(layer, record) for layer, record in database.entries() if _is_wanted(record, matrix, dtype)],
-        )
+        entries = database.entries(None if matrix is None else matrix.fingerprint)
+        wanted = [(layer, record) for layer, record in entries if dtype in (None, record.key.dtype)]
+        stories = read_stories(database, wanted)
     written = None
     if stories:
         import akx
@@ -71,11 +64,6 @@ def write_report(
     return 0
 
 
-def _is_wanted(record: PlanRecord, matrix: Matrix | None, dtype: str | None) -> bool:
-    fits = matrix is None or record.key.fingerprint == matrix.fingerprint
-    return fits and dtype in (None, record.key.dtype)
-
-
 def _check_target(target: Path, inputs: list[Path]) -> None:
     """Refuse a page that cannot be written, or that would take the place of what it is about, before anything else."""
     folder = target.parent
@@ -91,14 +79,11 @@ def _check_target(target: Path, inputs: list[Path]) -> None:
 
 
 def _write(target: Path, page: str) -> None:
-    """The whole page or nothing."""
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    from akx.io import write_whole
+
     try:
-        partial.write_text(page, encoding="utf-8", newline="\n")
-        partial.replace(target)
+        write_whole(target, page.encode())
     except OSError as error:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
         raise ArgumentError(
             f"{target} cannot be written",
             found=error.strerror or str(error),

@@ -181,13 +181,19 @@ class PlanDatabase:
         rows = self._store.read(lambda connection: connection.execute(SELECT).fetchall()) or []
         return sorted(decode(rows), key=lambda record: (record.matrix_name, record.key.k, record.id))
 
-    def entries(self) -> tuple[tuple[str, PlanRecord], ...]:
-        """Every plan that a lookup can find, with the name of its layer: the user's first, hidden ones left out."""
+    def entries(self, fingerprint: str | None = None) -> tuple[tuple[str, PlanRecord], ...]:
+        """Every plan that a lookup can find, with the name of its layer: the user's first, hidden ones left out.
+
+        Parameters
+        ----------
+        fingerprint : str, optional
+            Only those for this pattern.
+        """
         found = {record.id: (_USER, record) for record in self.list()}
         for layer in self.layers:
             for record in layer.records():
                 found.setdefault(record.id, (layer.name, record))
-        return (*found.values(),)
+        return tuple(entry for entry in found.values() if fingerprint in (None, entry[1].key.fingerprint))
 
     def get(self, identifier: str) -> PlanRecord:
         """The plan whose id begins with `identifier`, the user's or a layer's.
