@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from akx.report.story import Group, PlanStory, mapping
-from akx.report.text import count, duration, ratio, share
+from akx.report.text import count, duration, half_width, ratio, share
 
 __all__ = ["brief", "explain_roofline", "explain_search", "plan_environment", "plan_facts"]
 
@@ -27,8 +27,8 @@ def plan_facts(story: PlanStory) -> list[tuple[str, object]]:
     record, plan = story.record, story.record.plan
     spread, baseline_spread = story.spreads
     meaning = _SCHEDULES.get(plan.schedule)
-    seconds = f"{duration(record.seconds)}{_within(spread)} a call"
-    baseline = f"{record.baseline_name or 'unnamed'}, {duration(record.baseline_seconds)}{_within(baseline_spread)}"
+    seconds = f"{duration(record.seconds)}{half_width(spread)} a call"
+    baseline = f"{record.baseline_name or 'unnamed'}, {duration(record.baseline_seconds)}{half_width(baseline_spread)}"
     return [
         ("schedule", plan.schedule + ("" if meaning is None else f": {meaning}")),
         ("in words", _in_words(story)),
@@ -139,7 +139,3 @@ def _search_words(story: PlanStory) -> str:
     if stopped := record.provenance.get("stopped"):
         words += f"; ended by {stopped}"
     return words + ("; interrupted" if record.provenance.get("interrupted") else "")
-
-
-def _within(spread: float | None) -> str:
-    return "" if not spread else f" +-{100 * spread:.1f}%"

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from akx.report.text import ID_DIGITS, count, duration, ratio, share
+from akx.report.text import ID_DIGITS, count, duration, half_width, ratio, share
 
 if TYPE_CHECKING:
     from akx.matrix import Features
@@ -64,8 +64,7 @@ def print_rows(columns: Mapping[str, str], rows: Iterable[Sequence[str]], consol
 
 def print_tuning(result: TuneResult, file: str, console: Console) -> None:
     """What ``akx tune`` says: the plan, the schedules' best, what it cost and when that is paid back."""
-    spread = f" +-{100 * result.spread:.1f}%" if result.spread else ""
-    best = f"{duration(result.seconds)}{spread}, {ratio(result.speedup)} over the baseline"
+    best = f"{duration(result.seconds)}{half_width(result.spread)}, {ratio(result.speedup)} over the baseline"
     if result.roofline is not None:
         best += f", {share(result.roofline.share)} of the roofline ({result.roofline.limit})"
     shape = f"{count(result.rows)} rows, {count(result.nnz)} entries, {result.dtype}"
@@ -180,7 +179,6 @@ def print_rechecks(found: Sequence[Recheck], console: Console) -> None:
     rows = []
     for one in found:
         key, speedup = one.record.key, "-" if one.speedup is None else ratio(one.speedup)
-        spread = "" if not one.spread else f" +-{100 * one.spread:.1f}%"
         rows.append(
             (
                 one.record.id[:ID_DIGITS],
@@ -188,7 +186,7 @@ def print_rechecks(found: Sequence[Recheck], console: Console) -> None:
                 key.basis,
                 "-" if one.seconds is None else duration(one.seconds),
                 duration(one.record.seconds),
-                speedup + spread,
+                speedup + half_width(one.spread),
                 ratio(one.record.speedup),
                 one.state,
                 one.record.plan.label(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["ID_DIGITS", "count", "duration", "ratio", "share", "size"]
+__all__ = ["ID_DIGITS", "count", "duration", "half_width", "ratio", "share", "size"]
 
 #: Digits of an id of a plan that are shown; any unambiguous beginning is understood.
 ID_DIGITS = 12
@@ -20,6 +20,11 @@ def duration(seconds: float | None) -> str:
             return f"{_three_digits(seconds * factor)} {unit}"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02d} s"
+
+
+def half_width(spread: float | None) -> str:
+    """``0.012`` as `` +-1.2%``, to go behind a figure; nothing where there is none."""
+    return f" +-{100 * spread:.1f}%" if spread else ""
 
 
 def size(nbytes: float) -> str:
