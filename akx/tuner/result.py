@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from akx.plan import Plan
+from akx.plandb.records import break_even_calls
 
 __all__ = ["RESULT_SCHEMA", "Counts", "Finalist", "Progress", "Roofline", "Trial", "TuneResult"]
 
@@ -299,10 +300,9 @@ class TuneResult:
     @property
     def break_even_calls(self) -> int | None:
         """Calls after which tuning and preparing have paid, or None where nothing was gained."""
-        gain = self.baseline_seconds - self.seconds
-        if self.plan == self.baseline_plan or gain <= 0:
+        if self.plan == self.baseline_plan:
             return None
-        return max(1, math.ceil((self.tuning_seconds + self.prepare_seconds) / gain))
+        return break_even_calls(self.tuning_seconds + self.prepare_seconds, self.baseline_seconds - self.seconds)
 
     @property
     def schedules(self) -> tuple[Trial, ...]:
