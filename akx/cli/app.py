@@ -103,6 +103,14 @@ Seconds = Annotated[
         help="Seconds to spend, plus the one or two a kernel takes to compile on first use.",
     ),
 ]
+Calls = Annotated[
+    int | None,
+    typer.Option(
+        "--calls",
+        metavar="N",
+        help="How often the kernel will run: no more time is spent than so many calls can pay back.",
+    ),
+]
 Backend = Annotated[BackendName, typer.Option("--backend", help="Where to run; auto tries all there are.")]
 Database = Annotated[
     Path | None,
@@ -164,6 +172,7 @@ def tune(
     variable: Variable = None,
     memory_budget: MemoryBudget = None,
     fraction: Fraction = None,
+    calls: Calls = None,
     as_json: Json = False,
 ) -> int:
     """Find the fastest plan for a matrix on this machine, and keep it."""
@@ -184,6 +193,7 @@ def tune(
         memory_budget=memory_budget,
         fraction=fraction,
         solver=None if solver is None else solver.value,
+        calls=calls,
     )
     return run_tune(request, as_json=as_json)
 

@@ -41,6 +41,7 @@ class TuneRequest:
     memory_budget: str | None = None
     fraction: float | None = None
     solver: str | None = None
+    calls: int | None = None
 
 
 def run_tune(request: TuneRequest, *, as_json: bool) -> int:
@@ -48,6 +49,7 @@ def run_tune(request: TuneRequest, *, as_json: bool) -> int:
     k = check_powers(_POWERS if request.k is None else request.k)
     check_amount("--threads", request.threads, 2)
     check_amount("--trials", request.trials, 100)
+    check_amount("--calls", request.calls, 1000)
     check_seconds(request.seconds)
     from akx.tuner import tune
 
@@ -70,6 +72,7 @@ def run_tune(request: TuneRequest, *, as_json: bool) -> int:
             callback=report,
             memory_budget=request.memory_budget,
             fraction=request.fraction,
+            calls=request.calls,
         )
     if as_json:
         emit_json(result.to_json())
@@ -89,6 +92,7 @@ def _run_tune_for(request: TuneRequest, *, as_json: bool) -> int:
         ("--k", request.k, "the powers of a pass are what is tuned"),
         ("--memory-budget", request.memory_budget, "a solver does not stream the matrix"),
         ("--fraction", request.fraction, "a solver does not stream the matrix"),
+        ("--calls", request.calls, "its passes are tuned to be used in many solves"),
     ):
         if value is not None:
             raise ArgumentError(f"{option} has no meaning with --for: {why}", hint=f"leave {option} out")

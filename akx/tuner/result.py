@@ -252,11 +252,13 @@ class TuneResult:
         The run was stopped by Ctrl-C and kept the best so far.
     stopped : str
         What ended the search: ``"trial budget"``, ``"time budget"``, ``"no improvement"``, ``"space exhausted"``,
-        ``"interrupted"`` or ``"reused"``.
+        ``"too few calls"`` (more search could not win what it would cost), ``"interrupted"`` or ``"reused"``.
     roofline : Roofline or None
         The bound, where the model could give one.
     notes : tuple of str
         Anything the user should know, e.g. that nothing beat the baseline.
+    calls : int or None
+        How often the user said that the kernel will run.
     """
 
     matrix_name: str
@@ -289,6 +291,7 @@ class TuneResult:
     stopped: str = ""
     roofline: Roofline | None = None
     notes: tuple[str, ...] = ()
+    calls: int | None = None
 
     @property
     def speedup(self) -> float:
@@ -368,6 +371,7 @@ class TuneResult:
             "tuning_seconds": self.tuning_seconds,
             "prepare_seconds": self.prepare_seconds,
             "break_even_calls": self.break_even_calls,
+            "calls": self.calls,
             "reused": self.reused,
             "db": self.db,
             "interrupted": self.interrupted,

@@ -8,6 +8,15 @@
 Nothing is tried twice. The choices depend on the seed and the measurements alone. The search ends with its budget of
 trials or of seconds, when nothing better was found for a while, or when nothing is left; Ctrl-C ends it with the best
 so far.
+
+Where the user says how often the kernel will run, the seconds are bounded by what further search could win::
+
+    seconds = min(budget, calls x max(best so far - least, best so far / 10) / 4)
+
+`least` being what no plan is thought to do with less than (:attr:`akx.tuner.predict.Model.least_seconds`); the model
+may be wrong, so that a tenth of the time is always thought possible; and few searches win more than a quarter of what
+is. For few calls that is less than was spent by the time the baseline is known, which is then the plan; for many the
+budget is what it was.
 """
 
 from __future__ import annotations
@@ -30,7 +39,10 @@ from akx.tuner.settings import Settings
 from akx.tuner.space import BASELINE_SCHEDULE, is_baseline
 from akx.tuner.worker import Bench
 
-__all__ = ["Outcome", "Search"]
+__all__ = ["FEW_CALLS", "Outcome", "Search"]
+
+#: What ended a search that more seconds would have gone on.
+FEW_CALLS = "too few calls"
 
 #: Share of the time that baselines may take: there are many on first use, when each has to be compiled.
 _BASELINE_SHARE = 0.4
@@ -38,6 +50,10 @@ _BASELINE_SHARE = 0.4
 _FINAL_SHARE, _RESERVED_SHARE = 0.1, 0.25
 #: Share of the time that preparing one plan may take where plans of its kind have not been worth it.
 _DEAR_SHARE = 0.05
+#: Share of the best time that further search may win, whatever the model says.
+_LEAST_GAIN = 0.1
+#: Share of what further search could win at most that it may cost: plans that take the least possible are rare.
+_WORTH = 0.25
 
 
 @dataclass(frozen=True)
@@ -105,6 +121,7 @@ class Search:
         self._callback = callback
         self._everything = everything
         self._ran_short = False
+        self._least = 0.0 if settings.calls is None else model.least_seconds
 
     # ------------------------------------------------------------------------------------------------ phases
 
@@ -150,12 +167,14 @@ class Search:
             if gone:
                 return gone
             if self.ledger.expected_seconds(plan) > self._left():
+                if self._time_gone() == FEW_CALLS:
+                    return FEW_CALLS
                 self._ran_short = True
                 continue
             self._try(plan, origin)
             if origin in SEARCHING and self.ledger.since_progress >= self.settings.patience:
                 return "no improvement"
-        return "time budget" if self._ran_short else "space exhausted"
+        return self._time_gone() if self._ran_short else "space exhausted"
 
     def _run_off(self, stopped: str) -> Outcome:
         """Time the few best against the baseline once more, and choose."""
@@ -184,9 +203,15 @@ class Search:
                 break
             except Exception as failure:
                 plans = self._found_out(best.plan, str(failure), plans)
+        if stopped == FEW_CALLS:
+            self.notes.append(
+                f"{self.settings.calls} calls are too few to search on: {self._elapsed():.3g} s were spent, and more "
+                f"could win {self._gain():.3g} s in all of them at most, of which a quarter may be spent"
+            )
         if best.plan == baseline.plan:
             plain = "the plain sweep" if best.plan.schedule == BASELINE_SCHEDULE else "streamed products"
-            self.notes.append(f"nothing beat the baseline: the plan is {plain}")
+            others = any(not is_baseline(trial.plan) for trial in self.ledger.trials)
+            self.notes.append(f"nothing {'beat' if others else 'was tried but'} the baseline: the plan is {plain}")
         return self._outcome(best, baseline, finals, stopped, interrupted=False)
 
     def _unfinished(self) -> Outcome:
@@ -246,23 +271,38 @@ class Search:
         allowed = max(1, -(-settings.trials // 2)) if baseline else settings.trials
         if len(self.ledger.trials) >= allowed:
             return "trial budget"
-        if self._left() <= 0 or (baseline and self._elapsed() > _BASELINE_SHARE * settings.seconds):
-            return "time budget"
+        if self._left() <= 0 or (baseline and self._elapsed() > _BASELINE_SHARE * self._seconds()):
+            return self._time_gone()
         return ""
+
+    def _time_gone(self) -> str:
+        """What it is that leaves no time."""
+        return FEW_CALLS if _WORTH * self._gain() < self.settings.seconds else "time budget"
 
     def _avoid(self, plan: Plan) -> bool:
         """Whether plans of this kind take longer to compile or prepare than there is time, or than they are worth."""
         if self.ledger.expected_seconds(plan) > self._left():
             self._ran_short = True
             return True
-        return self.ledger.is_dear(plan, _DEAR_SHARE * self.settings.seconds)
+        return self.ledger.is_dear(plan, _DEAR_SHARE * self._seconds())
 
     def _elapsed(self) -> float:
         return measure.now() - self._start
 
+    def _gain(self) -> float:
+        """Most seconds that further search can win in the calls to come; infinite where nobody said how many."""
+        best = self.ledger.best_seconds
+        if self.settings.calls is None or best is None:
+            return math.inf
+        return self.settings.calls * max(best - self._least, _LEAST_GAIN * best)
+
+    def _seconds(self) -> float:
+        """Most seconds in all: the budget, or what more search is worth where that is less."""
+        return min(self.settings.seconds, _WORTH * self._gain())
+
     def _left(self) -> float:
         """Seconds left for trials."""
-        return self.settings.seconds - self._elapsed() - self._reserve()
+        return self._seconds() - self._elapsed() - self._reserve()
 
     def _reserve(self) -> float:
         """Seconds for the run-off, three rounds at least, and for preparing the winner anew."""
@@ -271,10 +311,10 @@ class Search:
             return self._final_seconds()
         rounds = 3 * (self.settings.finalists + 2) * best.seconds
         needed = max(self._final_seconds(), rounds) + self.ledger.prepare_seconds(best.plan)
-        return min(needed, _RESERVED_SHARE * self.settings.seconds)
+        return min(needed, _RESERVED_SHARE * self._seconds())
 
     def _final_seconds(self) -> float:
-        return min(self.settings.final.seconds, _FINAL_SHARE * self.settings.seconds)
+        return min(self.settings.final.seconds, _FINAL_SHARE * self._seconds())
 
     def _final_precision(self) -> Precision:
         final = self.settings.final

@@ -24,9 +24,9 @@ from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanKey, default_datab
 from akx.tuner import measure
 from akx.tuner.machine import derived_figures, measured_figures
 from akx.tuner.predict import Model, budget_error
-from akx.tuner.record import find, keep, reuse
+from akx.tuner.record import find, is_enough, keep, reuse
 from akx.tuner.result import Counts, Progress, TuneResult
-from akx.tuner.search import Outcome, Search
+from akx.tuner.search import FEW_CALLS, Outcome, Search
 from akx.tuner.settings import Settings
 from akx.tuner.space import NATURAL, STREAMED_SCHEDULE, Space, build_space, resolve_backend
 from akx.tuner.verify import BASIS_KINDS, Problem
@@ -57,6 +57,7 @@ def tune(
     settings: Settings | None = None,
     memory_budget: int | str | None = None,
     fraction: float | None = None,
+    calls: int | None = None,
 ) -> TuneResult:
     """The best plan for a matrix on this machine: from the database, or by measuring.
 
@@ -103,6 +104,10 @@ def tune(
         also means.
     fraction : float, optional
         The same as a fraction of the bytes of the matrix in CSR; the smaller of the two counts.
+    calls : int, optional
+        How often the kernel will run, in all. No more time is then spent than further search could win in so many
+        calls: for few, the baseline or the predicted plan is taken without a search. A plan that was sought for few
+        calls is sought again where more are to come.
 
     Returns
     -------
@@ -126,7 +131,7 @@ def tune(
     """
     start = measure.now()
     matrix = Matrix.from_any(matrix)
-    wanted = _settings(settings, trials, seconds, seed)
+    wanted = _settings(settings, trials, seconds, seed, calls)
     budget = resolve_budget(matrix, memory_budget, fraction)
     backend = budgeted_backend(backend, budget)
     if backend == "auto" and "cuda" in registry.backends() and is_usable("cuda"):
@@ -147,8 +152,8 @@ def tune(
             # A database that cannot even be read is an error below, and not a warning before it.
             warnings.simplefilter("ignore", PlanDatabaseWarning)
             old = find(kept, key, matrix, device, used)
-        if old is not None and not retune:
-            reused = _with_budget(reuse(kept, old, matrix, used, start), budget)
+        if old is not None and not retune and is_enough(old, wanted.calls):
+            reused = replace(_with_budget(reuse(kept, old, matrix, used, start), budget), calls=wanted.calls)
             if callback is not None:
                 callback(_last_progress(reused, wanted))
             return reused
@@ -164,7 +169,7 @@ def tune(
     outcome = search.run()
     bench.close()
     result = _result(outcome, matrix, key, space, start, name=name, db=kept)
-    result = _with_budget(result, budget)
+    result = _with_calls(_with_budget(result, budget), wanted.calls)
     if kept is not None:
         result = keep(kept, key, result, old)
     if callback is not None:
@@ -208,7 +213,7 @@ def exhaustive(
     start = measure.now()
     matrix, given = Matrix.from_any(matrix), tuple(include)
     base = _settings(settings, None, None, seed)
-    wanted = replace(base, trials=2**31 - 1, seconds=math.inf if seconds is None else seconds)
+    wanted = replace(base, calls=None, trials=2**31 - 1, seconds=math.inf if seconds is None else seconds)
     k, start_vectors = _count("k", k), _count("start_vectors", start_vectors)
     label, used, device = _where(backend, threads)
     key = plan_key(matrix, k, basis=basis, start_vectors=start_vectors, backend=label, threads=used, device=device)
@@ -274,10 +279,26 @@ def _with_budget(result: TuneResult, budget: int | None) -> TuneResult:
     return replace(result, notes=(note, *result.notes))
 
 
-def _settings(settings: Settings | None, trials: int | None, seconds: float | None, seed: int | None) -> Settings:
+def _with_calls(result: TuneResult, calls: int | None) -> TuneResult:
+    """The result for so many calls, with a note where they do not pay for it."""
+    even = result.break_even_calls
+    notes = result.notes
+    if calls is not None and even is not None and even > calls:
+        notes = (*notes, f"{calls} calls do not pay back what tuning cost, {even} do")
+    return replace(result, calls=calls, notes=notes)
+
+
+def _settings(
+    settings: Settings | None,
+    trials: int | None,
+    seconds: float | None,
+    seed: int | None,
+    calls: int | None = None,
+) -> Settings:
     base = Settings() if settings is None else settings
     return replace(
         base,
+        calls=base.calls if calls is None else _count("calls", calls),
         trials=base.trials if trials is None else trials,
         seconds=base.seconds if seconds is None else seconds,
         seed=base.seed if seed is None else seed,
@@ -335,7 +356,7 @@ def _result(
     best, baseline = outcome.best, outcome.baseline
     tried = next((trial.prepare_seconds for trial in outcome.trials if trial.plan == best.plan), None)
     prepare = tried if tried is not None else 0.0
-    if not outcome.interrupted:
+    if not outcome.interrupted and not (outcome.stopped == FEW_CALLS and best.plan == baseline.plan):
         prepare = _cold_prepare_seconds(space, matrix, best.plan, prepare)
     roofline = _model(matrix, space, key.start_vectors).roofline(best.plan, best.seconds)
     name_of_baseline = f"{baseline.plan.schedule}/{baseline.plan.variant} threads={baseline.plan.threads}"

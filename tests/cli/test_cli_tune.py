@@ -101,6 +101,10 @@ def test_defaults_and_options_reach_the_tuner(
 
     akx("tune", poisson, "--memory-budget", "512M", "--fraction", 0.25)
     assert (tuner.asked["memory_budget"], tuner.asked["fraction"]) == ("512M", 0.25)
+    assert tuner.asked["calls"] is None
+
+    akx("tune", poisson, "--calls", 5000)
+    assert tuner.asked["calls"] == 5000
 
 
 def test_json_is_one_object_with_what_scripts_were_promised(
@@ -138,6 +142,14 @@ def test_text_of_a_reused_plan_and_of_no_gain(akx: Callable[..., Ran], tuner: _T
     assert "it is the plan" in ran.out
     data = akx("tune", poisson, "--json").json
     assert (data["speedup"], data["break_even_calls"]) == (1.0, None)
+
+
+def test_text_says_how_many_calls_are_to_come(akx: Callable[..., Ran], tuner: _Tuner, poisson: Path) -> None:
+    tuner.result = replace(_RESULT, calls=5000)
+    assert "paid back after 20,167 calls, of 5,000 to come" in akx("tune", poisson).out
+    assert akx("tune", poisson, "--json").json["calls"] == 5000
+    ran = akx("tune", poisson, "--calls", 0)
+    assert (ran.code, "--calls is out of range" in ran.error) == (2, True)
 
 
 def test_without_a_terminal_each_new_best_is_one_line(akx: Callable[..., Ran], tuner: _Tuner, poisson: Path) -> None:
@@ -218,7 +230,8 @@ def test_for_a_solver(akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("--k", 8), ("--k", 4), ("--memory-budget", "1G"), ("--fraction", 0.5), ("--trials", 0)]
+    ("option", "value"),
+    [("--k", 8), ("--k", 4), ("--memory-budget", "1G"), ("--fraction", 0.5), ("--trials", 0), ("--calls", 9)],
 )
 def test_an_option_without_a_meaning_for_a_solver_is_refused(
     akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, poisson: Path, option: str, value: Any
