@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from akx.errors import PlanError
 from akx.plan import Plan
 from akx.plandb.records import break_even_calls
 
@@ -55,6 +57,8 @@ class Trial:
         Largest componentwise error over its bound; at most 1 in a complete trial.
     samples : tuple of float
         Seconds per call of every sample, corrected for drift.
+    elapsed, timing_seconds : float or None
+        Seconds that the trial took in all, and those of them in which it was timed; None where nobody looked.
     """
 
     number: int
@@ -67,9 +71,11 @@ class Trial:
     prepare_seconds: float | None = None
     error: float | None = None
     samples: tuple[float, ...] = ()
+    elapsed: float | None = None
+    timing_seconds: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """A dict of JSON types; numbers that are not finite become null."""
+        """A dict of JSON types, without the samples; numbers that are not finite become null."""
         return {
             "number": self.number,
             "origin": self.origin,
@@ -79,8 +85,42 @@ class Trial:
             "spread": _finite(self.spread),
             "prepare_seconds": _finite(self.prepare_seconds),
             "error": _finite(self.error),
+            "elapsed": _finite(self.elapsed),
+            "timing_seconds": _finite(self.timing_seconds),
             "plan": self.plan.to_json(),
         }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Trial:
+        """A trial from :meth:`to_json`'s dict with a list ``"samples"``; other names in it are passed over.
+
+        Raises
+        ------
+        PlanError
+            Where a field is missing or wrong.
+        """
+        try:
+            figures = [_figure(data.get(name)) for name in _FIGURES]
+            origin, state, reason = data["origin"], data["state"], data["reason"]
+            number, samples = data["number"], tuple(float(sample) for sample in data["samples"])
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise PlanError("trial has a wrong field", found=f"{type(error).__name__}: {error}") from error
+        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+            raise PlanError("trial has no number", expected="an integer >= 0", found=repr(number))
+        if state not in (COMPLETE, PRUNED, FAILED) or not isinstance(origin, str) or not isinstance(reason, str):
+            raise PlanError("trial has no origin, state or reason", found=repr((origin, state, reason)))
+        if not all(math.isfinite(sample) and sample >= 0 for sample in samples):
+            raise PlanError("trial has samples that are no times", found=repr(samples[:3]))
+        if state == COMPLETE and not (samples and figures[0]):
+            raise PlanError("complete trial without a time", found=f"trial {number}")
+        seconds, spread, prepare, error_ratio, elapsed, timing = figures
+        plan = Plan.from_json(data.get("plan", {}))
+        return Trial(
+            number, plan, origin, state, reason, seconds, spread, prepare, error_ratio, samples, elapsed, timing
+        )
+
+
+_FIGURES = ("seconds", "spread", "prepare_seconds", "error", "elapsed", "timing_seconds")
 
 
 @dataclass(frozen=True)
@@ -394,6 +434,14 @@ class TuneResult:
         if history:
             data["history"] = [trial.to_json() for trial in self.trials]
         return data
+
+
+def _figure(value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+        raise ValueError(f"{value!r} is no figure")
+    return float(value)
 
 
 def _finite(value: float | None) -> float | None:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from akx.errors import InfeasibleError
 from akx.kernels.base import Program
@@ -90,6 +90,9 @@ class Search:
         Plans to be tried before anything but the baseline, whatever is left of the budgets, and to be in the run-off.
     everything : bool
         Try the whole feasible space instead of searching it, and drop nothing early.
+    record : callable, optional
+        Called with each trial and the bytes of its program, and again with a trial that was found out later: the same
+        number, another state.
     """
 
     def __init__(
@@ -103,6 +106,7 @@ class Search:
         keep: Callable[[Plan], bool] | None = None,
         given: Iterable[Plan] = (),
         everything: bool = False,
+        record: Callable[[Trial, int], object] | None = None,
     ) -> None:
         self.bench = bench
         self.model = model
@@ -119,6 +123,7 @@ class Search:
         self.notes: list[str] = []
         self._start = start
         self._callback = callback
+        self._record = record
         self._everything = everything
         self._ran_short = False
         self._least = 0.0 if settings.calls is None else model.least_seconds
@@ -231,9 +236,12 @@ class Search:
         best = self.ledger.best_seconds if racing else None
         begin = measure.now()
         trial = self.bench.try_plan(plan, number=len(self.ledger.trials), origin=origin, best=best)
-        if self.ledger.add(trial, measure.now() - begin) and trial.seconds is not None:
+        trial = replace(trial, elapsed=measure.now() - begin)
+        if self.ledger.add(trial) and trial.seconds is not None:
             self.bench.anchor_on(plan, trial.seconds)
         self.proposals.learn(trial)
+        if self._record is not None:
+            self._record(trial, self.bench.nbytes(plan))
         self._report("baseline" if origin == "baseline" else "search", trial)
 
     def _programs(self, plans: list[Plan]) -> tuple[list[Program], list[Plan]]:
@@ -250,6 +258,8 @@ class Search:
         """Take a finalist that failed when run again out of the run-off."""
         self.bench.forget(plan)
         self.ledger.fail(plan, reason)
+        if self._record is not None:
+            self._record(self.ledger[plan], self.bench.nbytes(plan))
         self.notes.append(f"{plan.label()} was right at first and wrong later, and is out: {reason}")
         left = [other for other in plans if other != plan]
         if not any(is_baseline(other) for other in left):

@@ -25,6 +25,7 @@ from akx.tuner import measure
 from akx.tuner.machine import derived_figures, measured_figures
 from akx.tuner.predict import Model, budget_error
 from akx.tuner.record import find, is_enough, keep, reuse
+from akx.tuner.recorder import recording_to
 from akx.tuner.result import Counts, Progress, TuneResult
 from akx.tuner.search import FEW_CALLS, Outcome, Search
 from akx.tuner.settings import Settings
@@ -58,6 +59,7 @@ def tune(
     memory_budget: int | str | None = None,
     fraction: float | None = None,
     calls: int | None = None,
+    record: str | os.PathLike[str] | None = None,
 ) -> TuneResult:
     """The best plan for a matrix on this machine: from the database, or by measuring.
 
@@ -108,6 +110,10 @@ def tune(
         How often the kernel will run, in all. No more time is then spent than further search could win in so many
         calls: for few, the baseline or the predicted plan is taken without a search. A plan that was sought for few
         calls is sought again where more are to come.
+    record : str or os.PathLike, optional
+        A file to which every trial is written as it ends, as lines of JSON (:mod:`akx.tuner.recording`), for
+        :func:`akx.tuner.replay` and other studies. A recording of the same problem that is there already is continued.
+        Nothing is recorded where the plan comes from the database.
 
     Returns
     -------
@@ -135,6 +141,10 @@ def tune(
     budget = resolve_budget(matrix, memory_budget, fraction)
     backend = budgeted_backend(backend, budget)
     if backend == "auto" and "cuda" in registry.backends() and is_usable("cuda"):
+        if record is not None:
+            raise ArgumentError(
+                "a recording is of one backend", found="backend 'auto' with a GPU", hint="name one: cpu or cuda"
+            )
         each = replace(wanted, seconds=wanted.seconds / 2)
         again: dict[str, Any] = {"basis": basis, "start_vectors": start_vectors, "threads": threads, "db": db}
         again |= {"retune": retune, "name": name, "callback": callback, "space_filter": space_filter}
@@ -154,6 +164,9 @@ def tune(
             old = find(kept, key, matrix, device, used)
         if old is not None and not retune and is_enough(old, wanted.calls):
             reused = replace(_with_budget(reuse(kept, old, matrix, used, start), budget), calls=wanted.calls)
+            if record is not None:
+                note = "nothing was measured, so nothing was recorded; --retune (retune=True) measures again"
+                reused = replace(reused, notes=(*reused.notes, note))
             if callback is not None:
                 callback(_last_progress(reused, wanted))
             return reused
@@ -165,11 +178,15 @@ def tune(
     problem = Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed)
     bench = _bench(problem, space, wanted)
     model = _model(matrix, space, start_vectors)
-    search = Search(bench, model, wanted, start=start, callback=callback, keep=space_filter, given=given)
-    outcome = search.run()
-    bench.close()
-    result = _result(outcome, matrix, key, space, start, name=name, db=kept)
-    result = _with_calls(_with_budget(result, budget), wanted.calls)
+    with recording_to(record, "search", name, key, model, wanted) as recorder:
+        to = None if recorder is None else recorder.trial
+        search = Search(bench, model, wanted, start=start, callback=callback, keep=space_filter, given=given, record=to)
+        outcome = search.run()
+        bench.close()
+        result = _result(outcome, matrix, key, space, start, name=name, db=kept)
+        result = _with_calls(_with_budget(result, budget), wanted.calls)
+        if recorder is not None:
+            result = recorder.end(result)
     if kept is not None:
         result = keep(kept, key, result, old)
     if callback is not None:
@@ -192,12 +209,13 @@ def exhaustive(
     callback: Callable[[Progress], object] | None = None,
     space_filter: Callable[[Plan], bool] | None = None,
     settings: Settings | None = None,
+    record: str | os.PathLike[str] | None = None,
 ) -> TuneResult:
     """Measure the whole feasible space, with neither racing nor sampling, and keep nothing.
 
     Parameters
     ----------
-    matrix, k, basis, start_vectors, backend, threads, seed, name, callback, space_filter, settings
+    matrix, k, basis, start_vectors, backend, threads, seed, name, callback, space_filter, settings, record
         As for :func:`tune`.
     seconds : float, optional
         Most seconds; no limit by default.
@@ -220,12 +238,22 @@ def exhaustive(
     space = build_space(matrix, k, device, backend=label, threads=used, start_vectors=start_vectors)
     bench = _bench(Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed), space, wanted)
     model = _model(matrix, space, start_vectors)
-    search = Search(
-        bench, model, wanted, start=start, callback=callback, keep=space_filter, given=given, everything=True
-    )
-    outcome = search.run()
-    bench.close()
-    return _result(outcome, matrix, key, space, start, name=name, db=None)
+    with recording_to(record, "exhaustive", name, key, model, wanted) as recorder:
+        search = Search(
+            bench,
+            model,
+            wanted,
+            start=start,
+            callback=callback,
+            keep=space_filter,
+            given=given,
+            everything=True,
+            record=None if recorder is None else recorder.trial,
+        )
+        outcome = search.run()
+        bench.close()
+        result = _result(outcome, matrix, key, space, start, name=name, db=None)
+        return result if recorder is None else recorder.end(result)
 
 
 def plan_key(

@@ -130,6 +130,7 @@ class Bench:
             return Trial(number, plan, origin, FAILED, str(wrong), prepare_seconds=measure.now() - start)
         except Exception as failure:
             return Trial(number, plan, origin, FAILED, _describe(failure), prepare_seconds=measure.now() - start)
+        begin = measure.now()
         try:
             found, rough = self._time(program, best)
             if best is not None and found.seconds < best:
@@ -139,7 +140,17 @@ class Bench:
             return Trial(number, plan, origin, FAILED, _describe(failure), prepare_seconds=prepared, error=error)
         state, reason = (PRUNED, f"more than {self.race:g}x slower than the best") if rough else (COMPLETE, "")
         trial = Trial(
-            number, plan, origin, state, reason, found.seconds, found.spread, prepared, error, samples=found.samples
+            number,
+            plan,
+            origin,
+            state,
+            reason,
+            found.seconds,
+            found.spread,
+            prepared,
+            error,
+            samples=found.samples,
+            timing_seconds=measure.now() - begin,
         )
         if state == COMPLETE:
             self._retain(plan, program, found.seconds)
