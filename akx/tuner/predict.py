@@ -125,6 +125,10 @@ class Model:
         cached = max(figures.cache_bandwidth, figures.last_level_bandwidth, figures.slow_bandwidth)
         return size / (cached if size <= figures.last_level_bytes else figures.slow_bandwidth)
 
+    def predicted(self) -> Plan:
+        """The plan of a call that nobody tuned; see :func:`predict`."""
+        return predicted(self)
+
     def roofline(self, plan: Plan, seconds: float) -> Roofline | None:
         """The bound that slow memory and caches set to a plan, beside what it took."""
         traffic = self.traffic(plan)

@@ -20,7 +20,7 @@ from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner import measure
 from akx.tuner.ledger import Ledger
-from akx.tuner.predict import Model, predicted
+from akx.tuner.predict import Model
 from akx.tuner.result import Trial
 from akx.tuner.sampler import Sampler
 from akx.tuner.space import BASELINE_SCHEDULE, is_baseline
@@ -141,7 +141,7 @@ class Proposals:
 
     def _seeds(self) -> Iterator[tuple[str, Plan]]:
         yield from (("given", plan) for plan in self.given)
-        yield "predicted", self._space.inside(predicted(self._model))
+        yield "predicted", self._space.inside(self._model.predicted())
         others = [name for name in self._space.parameters if name != BASELINE_SCHEDULE]
         yield from (("default", plan) for plan in self._in_fast_variants(others))
         yield from (("default", self._space.default(name)) for name in others)

@@ -21,7 +21,7 @@ from akx.errors import ArgumentError, FileFormatError
 from akx.kernels.base import Parameter
 from akx.plandb import PlanKey
 from akx.plandb.records import now
-from akx.tuner.predict import Model, predicted
+from akx.tuner.predict import Model
 from akx.tuner.proposals import Started
 from akx.tuner.recording import KIND, RECORDING_SCHEMA, read_recording
 from akx.tuner.result import Trial, TuneResult
@@ -175,7 +175,7 @@ def describe_run(kind: str, name: str, key: PlanKey, model: Model, settings: Set
             "figures": asdict(model.figures),
             "ceiling": None if model.ceiling is None else asdict(model.ceiling),
         },
-        "predicted": space.inside(predicted(model)).to_json(),
+        "predicted": space.inside(model.predicted()).to_json(),
         "starts": _starts(model),
         "space": {schedule: [_parameter(one) for one in held] for schedule, held in space.parameters.items()},
     }

@@ -24,9 +24,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from akx.errors import InfeasibleError
-from akx.kernels.base import Program
 from akx.plan import Plan
 from akx.tuner import measure
 from akx.tuner.choice import choose, finalists
@@ -36,8 +36,7 @@ from akx.tuner.predict import Model
 from akx.tuner.proposals import SEARCHING, Proposals
 from akx.tuner.result import Finalist, Progress, Trial
 from akx.tuner.settings import Settings
-from akx.tuner.space import BASELINE_SCHEDULE, is_baseline
-from akx.tuner.worker import Bench
+from akx.tuner.space import BASELINE_SCHEDULE, Space, is_baseline
 
 __all__ = ["FEW_CALLS", "Outcome", "Search"]
 
@@ -69,12 +68,49 @@ class Outcome:
     notes: tuple[str, ...]
 
 
+class Tried(Protocol):
+    """Where plans are tried: :class:`akx.tuner.worker.Bench`, or a record of what one of those measured."""
+
+    @property
+    def space(self) -> Space:
+        """Of the plans."""
+        ...
+
+    def nbytes(self, plan: Plan) -> int:
+        """Bytes of the program of a plan that was tried; 0 where it was not."""
+        ...
+
+    def try_plan(self, plan: Plan, *, number: int, origin: str, best: float | None) -> Trial:
+        """Make one trial; whatever the plan does is in it."""
+        ...
+
+    def anchor_on(self, plan: Plan, seconds: float) -> None:
+        """Time everything from now on against `plan`."""
+        ...
+
+    def program(self, plan: Plan) -> Any:
+        """A program of a complete trial."""
+        ...
+
+    def call(self, program: Any) -> Callable[[], None]:
+        """The call to be timed."""
+        ...
+
+    def run_verified(self, program: Any) -> float:
+        """Run once and check. Raises where the result is wrong."""
+        ...
+
+    def forget(self, plan: Plan) -> None:
+        """Drop a program."""
+        ...
+
+
 class Search:
     """One search.
 
     Parameters
     ----------
-    bench : Bench
+    bench : Tried
         Where plans are tried.
     model : Model
         For the predicted plan and the order of the seeds.
@@ -97,7 +133,7 @@ class Search:
 
     def __init__(
         self,
-        bench: Bench,
+        bench: Tried,
         model: Model,
         settings: Settings,
         *,
@@ -244,9 +280,9 @@ class Search:
             self._record(trial, self.bench.nbytes(plan))
         self._report("baseline" if origin == "baseline" else "search", trial)
 
-    def _programs(self, plans: list[Plan]) -> tuple[list[Program], list[Plan]]:
+    def _programs(self, plans: list[Plan]) -> tuple[list[Any], list[Plan]]:
         """The finalists' programs, those prepared again that were not kept; without those that fail now."""
-        programs: dict[Plan, Program] = {}
+        programs: dict[Plan, Any] = {}
         for plan in plans:
             try:
                 programs[plan] = self.bench.program(plan)

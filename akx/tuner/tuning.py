@@ -137,7 +137,7 @@ def tune(
     """
     start = measure.now()
     matrix = Matrix.from_any(matrix)
-    wanted = _settings(settings, trials, seconds, seed, calls)
+    wanted = (settings or Settings()).but(trials=trials, seconds=seconds, seed=seed, calls=calls)
     budget = resolve_budget(matrix, memory_budget, fraction)
     backend = budgeted_backend(backend, budget)
     if backend == "auto" and "cuda" in registry.backends() and is_usable("cuda"):
@@ -230,7 +230,7 @@ def exhaustive(
     """
     start = measure.now()
     matrix, given = Matrix.from_any(matrix), tuple(include)
-    base = _settings(settings, None, None, seed)
+    base = (settings or Settings()).but(seed=seed)
     wanted = replace(base, calls=None, trials=2**31 - 1, seconds=math.inf if seconds is None else seconds)
     k, start_vectors = _count("k", k), _count("start_vectors", start_vectors)
     label, used, device = _where(backend, threads)
@@ -314,23 +314,6 @@ def _with_calls(result: TuneResult, calls: int | None) -> TuneResult:
     if calls is not None and even is not None and even > calls:
         notes = (*notes, f"{calls} calls do not pay back what tuning cost, {even} do")
     return replace(result, calls=calls, notes=notes)
-
-
-def _settings(
-    settings: Settings | None,
-    trials: int | None,
-    seconds: float | None,
-    seed: int | None,
-    calls: int | None = None,
-) -> Settings:
-    base = Settings() if settings is None else settings
-    return replace(
-        base,
-        calls=base.calls if calls is None else _count("calls", calls),
-        trials=base.trials if trials is None else trials,
-        seconds=base.seconds if seconds is None else seconds,
-        seed=base.seed if seed is None else seed,
-    )
 
 
 def _database(db: object, space_filter: object) -> PlanDatabase | None:

@@ -156,7 +156,7 @@ def test_a_plan_that_was_sought_for_few_calls_is_sought_again_for_more(
 def test_calls_are_checked(world: Any, matrix: Any, calls: Any, error: type[AkxError]) -> None:
     with pytest.raises(error, match="calls"):
         tune(matrix, 8, calls=calls)
-    with pytest.raises(ArgumentError, match="calls"):
+    with pytest.raises(error, match="calls"):
         Settings(calls=calls)
     assert world.prepared == []
 
