@@ -173,6 +173,18 @@ def tune(
     memory_budget: MemoryBudget = None,
     fraction: Fraction = None,
     calls: Calls = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Of the search; 0 by default.")] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option("--record", metavar="PATH", help="Write every trial to a file, as lines of JSON, to be replayed."),
+    ] = None,
+    exhaustive: Annotated[
+        bool, typer.Option("--exhaustive", help="Measure every feasible plan, to the end, and keep none.")
+    ] = False,
+    replay: Annotated[
+        bool,
+        typer.Option("--replay", help="FILE is what --record wrote: search over it, with no device and no matrix."),
+    ] = False,
     as_json: Json = False,
 ) -> int:
     """Find the fastest plan for a matrix on this machine, and keep it."""
@@ -194,6 +206,10 @@ def tune(
         fraction=fraction,
         solver=None if solver is None else solver.value,
         calls=calls,
+        seed=seed,
+        record=record,
+        exhaustive=exhaustive,
+        replay=replay,
     )
     return run_tune(request, as_json=as_json)
 

@@ -146,7 +146,7 @@ def describe_run(kind: str, name: str, key: PlanKey, model: Model, settings: Set
     Parameters
     ----------
     kind : str
-        ``"search"`` or ``"exhaustive"``.
+        ``"search"``, ``"exhaustive"``, or ``"part"`` where all of a part of the space is measured.
     name : str
         Of the matrix.
     key : PlanKey

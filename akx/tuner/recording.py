@@ -67,8 +67,8 @@ class Run:
     Attributes
     ----------
     header : mapping
-        Its first line: ``kind`` (``"search"`` or ``"exhaustive"``), ``created``, ``matrix``, ``key``, ``backend``,
-        ``threads``, ``device``, ``settings``, ``space``, ``model``, ``predicted``, ``starts``.
+        Its first line: ``kind`` (``"search"``, ``"exhaustive"`` or ``"part"``), ``created``, ``matrix``, ``key``,
+        ``backend``, ``threads``, ``device``, ``settings``, ``space``, ``model``, ``predicted``, ``starts``.
     trials : tuple of RecordedTrial
         In order.
     result : mapping or None

@@ -238,7 +238,8 @@ def exhaustive(
     space = build_space(matrix, k, device, backend=label, threads=used, start_vectors=start_vectors)
     bench = _bench(Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed), space, wanted)
     model = _model(matrix, space, start_vectors)
-    with recording_to(record, "exhaustive", name, key, model, wanted) as recorder:
+    kind = "exhaustive" if space_filter is None else "part"
+    with recording_to(record, kind, name, key, model, wanted) as recorder:
         search = Search(
             bench,
             model,
