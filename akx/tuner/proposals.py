@@ -22,8 +22,8 @@ from akx.tuner import measure
 from akx.tuner.ledger import Ledger
 from akx.tuner.predict import Model
 from akx.tuner.result import Trial
-from akx.tuner.sampler import Sampler
-from akx.tuner.space import BASELINE_SCHEDULE, is_baseline
+from akx.tuner.sampler import Sampler, Suggesting
+from akx.tuner.space import BASELINE_SCHEDULE, Space, is_baseline
 
 __all__ = ["SEARCHING", "Proposals", "Started"]
 
@@ -70,6 +70,8 @@ class Proposals:
         Plans for which it returns true are not proposed by the search, though they may be seeds.
     given : iterable of Plan
         Plans proposed before all others.
+    sampler : callable
+        Makes the sampler of a space and a seed.
     """
 
     def __init__(
@@ -81,8 +83,10 @@ class Proposals:
         keep: Callable[[Plan], bool] | None = None,
         avoid: Callable[[Plan], bool] | None = None,
         given: Iterable[Plan] = (),
+        sampler: Callable[[Space, int], Suggesting] = Sampler,
     ) -> None:
         self.given = tuple(given)
+        self._make_sampler = sampler
         self._model = model
         self._space = model.space
         self._ledger = ledger
@@ -90,7 +94,7 @@ class Proposals:
         self._keep = keep
         self._avoid = avoid
         self._refused: set[tuple[str, str]] = set()
-        self._sampler: Sampler | None = None
+        self._sampler: Suggesting | None = None
 
     def baselines(self) -> list[Plan]:
         """Plain products in each variant, those first that the model likes best."""
@@ -243,10 +247,10 @@ class Proposals:
 
         return record
 
-    def _learnt(self) -> Sampler:
+    def _learnt(self) -> Suggesting:
         """The sampler, told of every trial so far."""
         if self._sampler is None:
-            self._sampler = Sampler(self._space, self._seed)
+            self._sampler = self._make_sampler(self._space, self._seed)
             for trial in self._ledger.trials:
                 self._sampler.tell(trial)
         return self._sampler

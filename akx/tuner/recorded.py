@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import cycle
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 from akx.errors import AkxError, FileFormatError
 from akx.kernels.base import Parameter, Schedule, Traffic
@@ -228,13 +228,7 @@ def recorded_world(recording: Recording, race: float) -> tuple[RecordedBench, Re
     """
     header, key = recording.header, recording.key
     try:
-        parameters = {
-            schedule: tuple(
-                Parameter(one["name"], tuple(one["choices"]), one["default"], str(one.get("description", "")))
-                for one in held
-            )
-            for schedule, held in header["space"].items()
-        }
+        parameters = {name: tuple(_parameter(one) for one in held) for name, held in header["space"].items()}
         starts = {name: [Plan.from_json(plan) for plan in plans] for name, plans in header["starts"].items()}
         figures = Figures(**header["model"]["figures"])
         float(header["model"]["least_seconds"])
@@ -253,6 +247,13 @@ def recorded_world(recording: Recording, race: float) -> tuple[RecordedBench, Re
     nowhere = cast("Matrix", None)  # nothing that is asked of this space or this model looks at it
     model = RecordedModel(nowhere, space, figures, key.start_vectors, recording=recording)
     return RecordedBench(recording.trials, space, RecordedClock(), race=race), model
+
+
+def _parameter(given: Mapping[str, Any]) -> Parameter:
+    choices = tuple(given["choices"])
+    if not all(isinstance(choice, (bool, int, float, str)) for choice in choices):
+        raise TypeError(f"choices of {given['name']} are {choices!r}")
+    return Parameter(given["name"], choices, given["default"], str(given.get("description", "")))
 
 
 def _schedule(name: str, starts: list[Plan] | None) -> SimpleNamespace:

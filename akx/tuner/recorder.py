@@ -56,7 +56,7 @@ class Recorder:
     Raises
     ------
     ArgumentError
-        The file is something else, or a recording of another problem.
+        The file is something else, or a recording of another problem, or one that is being written.
     FileFormatError
         It cannot be written.
     """
@@ -73,6 +73,7 @@ class Recorder:
                 _check_same(self.path, PlanKey.from_json(header["key"]))
                 broken = not existing.read_bytes().endswith(b"\n")
             self._file: IO[str] = open(path, "a", encoding="utf-8")  # noqa: SIM115 - closed at the end of the run
+            _lock(self._file, self.path)
             self._file.write("\n" if broken else "")
             self._write(header)
         except OSError as error:
@@ -224,6 +225,23 @@ def _outcome(result: TuneResult) -> dict[str, Any]:
 
 def _finite(seconds: float) -> float | None:
     return seconds if math.isfinite(seconds) else None
+
+
+def _lock(file: IO[str], name: str) -> None:
+    """Keep other runs from writing to the file until it is closed, where the system can."""
+    try:
+        import fcntl
+    except ImportError:  # not on Windows
+        return
+    try:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.close()
+        raise ArgumentError(
+            f"{name} is being written by another tuning run", hint="name another file, or wait for its end"
+        ) from error
+    except OSError:  # a file system without locks
+        return
 
 
 def _check_same(name: str, key: PlanKey) -> None:

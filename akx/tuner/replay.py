@@ -17,8 +17,10 @@ from akx.tuner import measure
 from akx.tuner.recorded import RecordedSpace, recorded_world
 from akx.tuner.recording import Recording, read_recording
 from akx.tuner.result import Counts, Finalist, Progress, Trial
+from akx.tuner.sampler import Sampler, Suggesting
 from akx.tuner.search import Search
 from akx.tuner.settings import Settings
+from akx.tuner.space import Space
 
 __all__ = ["REPLAY_SCHEMA", "ReplayResult", "Step", "replay"]
 
@@ -133,6 +135,7 @@ def replay(
     calls: int | None = None,
     settings: Settings | None = None,
     callback: Callable[[Progress], object] | None = None,
+    sampler: Callable[[Space, int], Suggesting] = Sampler,
 ) -> ReplayResult:
     """Search over recorded trials. Nothing is measured, and nothing is kept.
 
@@ -143,6 +146,9 @@ def replay(
         every plan; others for those that some search has tried.
     trials, seconds, seed, calls, settings, callback
         As for :func:`akx.tuner.tune`; seconds are those of the recorded machine.
+    sampler : callable
+        Makes the sampler of a space and a seed, to compare another with Optuna's TPE; see
+        :class:`akx.tuner.sampler.Suggesting`.
 
     Returns
     -------
@@ -177,7 +183,7 @@ def replay(
             callback(progress)
 
     with measure.on_clock(bench.clock):
-        outcome = Search(bench, model, wanted, start=bench.clock.now(), callback=watch).run()
+        outcome = Search(bench, model, wanted, start=bench.clock.now(), callback=watch, sampler=sampler).run()
     chosen = found.trials[outcome.best.plan].trial
     assert isinstance(bench.space, RecordedSpace)
     return ReplayResult(

@@ -35,6 +35,7 @@ from akx.tuner.measure import Measurement, Precision
 from akx.tuner.predict import Model
 from akx.tuner.proposals import SEARCHING, Proposals
 from akx.tuner.result import Finalist, Progress, Trial
+from akx.tuner.sampler import Sampler, Suggesting
 from akx.tuner.settings import Settings
 from akx.tuner.space import BASELINE_SCHEDULE, Space, is_baseline
 
@@ -129,6 +130,8 @@ class Search:
     record : callable, optional
         Called with each trial and the bytes of its program, and again with a trial that was found out later: the same
         number, another state.
+    sampler : callable
+        Makes the sampler of a space and a seed: Optuna's TPE by default.
     """
 
     def __init__(
@@ -143,6 +146,7 @@ class Search:
         given: Iterable[Plan] = (),
         everything: bool = False,
         record: Callable[[Trial, int], object] | None = None,
+        sampler: Callable[[Space, int], Suggesting] = Sampler,
     ) -> None:
         self.bench = bench
         self.model = model
@@ -155,6 +159,7 @@ class Search:
             keep=keep,
             avoid=self._avoid,
             given=given,
+            sampler=sampler,
         )
         self.notes: list[str] = []
         self._start = start

@@ -135,6 +135,21 @@ def test_a_cut_off_last_line_costs_that_line_only(world: Any, matrix: Any, path:
     assert ([len(run.trials) for run in again.runs], again.lost) == ([5, 3], int(left != 0))
 
 
+def test_two_runs_do_not_write_at_the_same_time(make_world: Any, matrix: Any, path: Path) -> None:
+    make_world()
+    refused = []
+
+    def another(progress: Any) -> None:
+        if progress.phase == "search" and not refused:
+            with pytest.raises(ArgumentError, match="being written") as error:
+                tune(matrix, 8, record=path)
+            refused.append(error)
+
+    result = tune(matrix, 8, record=path, trials=6, callback=another)
+    assert refused
+    assert [len(run.trials) for run in read_recording(path).runs] == [len(result.trials)]
+
+
 def test_a_killed_run_has_what_it_had(make_world: Any, matrix: Any, path: Path) -> None:
     make_world()
     seen = []

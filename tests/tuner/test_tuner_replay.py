@@ -21,6 +21,7 @@ from akx.tuner import ReplayResult, Settings, exhaustive, measure, read_recordin
 from akx.tuner import tune as tune_and_keep
 from akx.tuner.recorded import UNKNOWN, RecordedClock
 from akx.tuner.recording import Recording
+from akx.tuner.result import Trial
 from akx.tuner.search import FEW_CALLS
 from akx.tuner.space import is_baseline
 
@@ -131,6 +132,28 @@ def test_seeds_differ_and_repeat(whole: Recording) -> None:
     assert [trial.plan for trial in one.trials] != [trial.plan for trial in other.trials]
 
 
+def test_another_sampler_may_be_compared(whole: Recording) -> None:
+    class First:
+        """The first plan of the space that is new."""
+
+        def __init__(self, space: Any, seed: int) -> None:
+            self.space, self.told = space, 0
+
+        def suggest(self, done: Any, refuse: Callable[[Plan], bool]) -> Plan | None:
+            assert self.told == len(done.trials)
+            return next((plan for plan in self.space.plans() if not refuse(plan)), None)
+
+        def tell(self, outcome: Trial) -> None:
+            self.told += 1
+
+    found = replay(whole, sampler=First, trials=40)
+    suggested = [trial.plan for trial in found.trials if trial.origin == "sampler"]
+    order = list(whole.trials)
+    assert len(suggested) > 3
+    assert suggested == sorted(suggested, key=lambda plan: (plan.schedule == "front", order.index(plan)))
+    assert suggested != [trial.plan for trial in replay(whole, trials=40).trials if trial.origin == "sampler"]
+
+
 def test_calls_bound_a_replay(whole: Recording) -> None:
     few = replay(whole, calls=100)
     assert (few.stopped, is_baseline(few.plan)) == (FEW_CALLS, True)
@@ -164,13 +187,13 @@ def test_what_was_dropped_early_may_be_good_enough_now(make_world: Any, matrix: 
         return 1e-3 if plan.variant == "sell" and plan.schedule == "sweep" else 5e-3
 
     noisy_world(make_world, cost=cost)
-    tune(matrix, 8, record=path)
+    tune(matrix, 8, record=path, trials=16)
     recording = read_recording(path)
     dropped = {plan for plan, one in recording.trials.items() if one.trial.state == "pruned" and one.trial.samples}
     assert any(plan.variant != "sell" for plan in dropped)
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(line for line in lines if '"variant": "sell"' not in line or '"akx"' in line))
-    found = replay(path, trials=12)
+    found = replay(path, trials=6)
     assert {trial.state for trial in found.trials if trial.plan in dropped} == {"complete"}
 
 
@@ -227,6 +250,7 @@ def test_a_replay_in_json(whole: Recording, path: Path) -> None:
     assert sum(data["trials"].values()) == 12
     assert data["matrix"]["name"] == "small"
     assert isinstance(found, ReplayResult)
+    assert found.recording.lost == 0
 
 
 def test_a_recording_that_cannot_be_searched_says_so(make_world: Any, matrix: Any, path: Path, tmp_path: Path) -> None:
@@ -238,11 +262,13 @@ def test_a_recording_that_cannot_be_searched_says_so(make_world: Any, matrix: An
     path.write_text(lines[0])
     with pytest.raises(FileFormatError, match="nothing to search"):
         replay(path)
-    for old, new in (
+    damages = (
         ('"default": 2', '"default": 17'),
+        ('"choices": ["csr", "sell"]', '"choices": ["csr", ["sell"]]'),
         ('"slow_bandwidth"', '"bandwidth"'),
         ('"least_seconds"', '"x"'),
-    ):
+    )
+    for old, new in damages:
         assert old in lines[0]
         path.write_text("".join([lines[0].replace(old, new), *lines[1:]]))
         with pytest.raises(FileFormatError, match="damaged in line 1"):
