@@ -166,8 +166,10 @@ def _scipys(method: str, A: Any, b: Any) -> Runner:
 #: Backend -> who takes part.
 BACKENDS: dict[str, Callable[..., list[Contestant]]] = {"cpu": cpu_contestants, "cuda": cuda_contestants}
 #: Fewest steps of the short solve, steps more of the long one, and cycles of both of gmres, before it is at its last
-#: digit. On a GPU the short one has all that is made once: graphs, and bases from 128 coefficients.
-_LENGTHS = {"cpu": (0, 64, (2, 4)), "cuda": (192, 1024, (2, 5))}
+#: digits. On a GPU the short one has all that is made once: graphs, and bases from 128 coefficients.
+_LENGTHS = {"cpu": (0, 64, (2, 4)), "cuda": (192, 1024, (2, 12))}
+#: Steps more that are enough, where that lets the short one have more of these.
+_APART = 24
 #: Pairs of solves in one sample, at least, and seconds until more are made: a GPU's steps are short.
 _PAIRS = {"cpu": (1, 0.0), "cuda": (4, 1.0)}
 
@@ -180,8 +182,10 @@ def compare(
     least, more, cycles = _LENGTHS[backend]
     if method == "cg":
         useful = useful_steps(A, b, least + more, backend)
-        least = min(least, useful // 2)
+        least = min(least, max(useful // 2, useful - _APART))
         more = min(more, useful - least)
+    elif method == "gmres" and backend == "cuda":
+        cycles = cycles[0], useful_cycles(A, b, *cycles, backend)
     given: Json = {"threads": threads, "db": db, "seconds": seconds, "lengths": (least, least + more)}
     contestants = BACKENDS[backend](name, method, A, b, **given)
     lengths, notes = zip(*(_lengths(one, method, least, more, cycles) for one in contestants), strict=True)
@@ -215,6 +219,13 @@ def useful_steps(A: Any, b: Any, most: int, backend: str) -> int:
     """Steps of CG after which the residual is 1e-10 of what it was, at most so many; 96 where it needs less."""
     _, _, stats = akx.solvers.cg(A, b, rtol=1e-10, maxiter=most, backend=backend, return_stats=True)
     return max(stats.iterations if stats.converged else most, 96)
+
+
+def useful_cycles(A: Any, b: Any, first: int, most: int, backend: str) -> int:
+    """Whole cycles of GMRES before the residual is 1e-10 of what it was, at most so many, and more than `first`."""
+    given = {"restart": solving.RESTART, "maxiter": most, "backend": backend, "return_stats": True}
+    _, _, stats = akx.solvers.gmres(A, b, rtol=1e-10, **given)
+    return max(first + 1, stats.iterations // solving.RESTART)
 
 
 def _lengths(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import akx.solvers
 from benchmarks import gallery, solving, steps
 
 
@@ -63,6 +64,29 @@ def test_short_solves_are_repeated_for_a_while(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(steps, "now", lambda: float(next(clock)))
     steps.slope(lambda limit: solves.append(limit) or (float(limit), limit, {}), 20, 40, 2, 7.0)
     assert len(solves) == 2 * (2 + 6)
+
+
+def test_lengths_end_before_the_last_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long solve ends where the residual is 1e-10; the short one has 192 steps, or as many as leave some to time."""
+    monkeypatch.setitem(gallery.GALLERY, "brick", lambda: gallery.small("brick"))
+    A, b = steps.system_of("brick", "gmres")
+    whole = steps.useful_cycles(A, b, 2, 12, "cpu")
+    _, _, stats = akx.solvers.gmres(A, b, rtol=1e-10, restart=30, maxiter=12, backend="cpu", return_stats=True)
+    assert whole == max(3, stats.iterations // 30)
+    assert steps.useful_cycles(A, b, 2, 3, "cpu") == 3
+
+    asked: list[tuple[int, int]] = []
+
+    def field(name: str, method: str, *_: Any, lengths: tuple[int, int], **__: Any) -> list[steps.Contestant]:
+        asked.append(lengths)
+        return [contestant(method, "akx", 1.0, 2.0), contestant(f"ca_{method}", "akx", 1.0, 1.0, s=8)]
+
+    monkeypatch.setitem(steps.BACKENDS, "cuda", field)
+    monkeypatch.setitem(steps._PAIRS, "cuda", (1, 0.0))
+    for useful in (5000, 158, 40):
+        monkeypatch.setattr(steps, "useful_steps", lambda *_, useful=useful: min(useful, 1216))
+        steps.compare("brick", "cg", backend="cuda", db=Path("none"), seconds=0.0, rounds=1)
+    assert asked == [(192, 1216), (134, 158), (20, 40)]
 
 
 def test_systems_are_symmetric_for_cg_alone(monkeypatch: pytest.MonkeyPatch) -> None:
