@@ -43,6 +43,14 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 _SOURCE_SUFFIXES = frozenset({".py", ".cu", ".cuh", ".h", ".c", ".cpp", ".hpp"})
 #: Packages whose minor version decides which machine code a backend's kernels become.
 _COMPILERS: Mapping[str, tuple[str, ...]] = {"cpu": ("numba",), "cuda": ("cuda-bindings",)}
+#: By backend, sources that no program of a plan runs: those of solvers' vector work and of preconditioners.
+_OF_SOLVERS = {
+    "cpu": frozenset(("advance", "blocks", "rows", "vectors")),
+    "cuda": frozenset(
+        ("advance", "arnoldi", "blocks", "conjugate", "gram_schmidt", "mix", "products", "queues", "vectors")
+    )
+    | {"hermitian", "scaling", "spai", "transpose"},
+}
 
 
 @dataclass(frozen=True)
@@ -170,7 +178,8 @@ def kernel_hash(backend: str) -> str:
     """Digest of the sources that a plan of `backend` depends on.
 
     These are the files below ``akx/kernels/<backend>`` and ``akx/formats``, and ``akx/kernels/base.py``: their paths
-    and their text, with line ends normalised. Computed once per process, in about a millisecond, without an import.
+    and their text, with line ends normalised, but for those of solvers' vector work and of preconditioners, which no
+    program of a plan runs. Computed once per process, in about a millisecond, without an import.
 
     Returns
     -------
@@ -196,6 +205,8 @@ def _hash_sources(package: Path, backend: str) -> str:
     count = 0
     try:
         for path in _sources(kernels / backend, kernels / "base.py", package / "formats"):
+            if path.stem in _OF_SOLVERS.get(path.parent.name, ()):
+                continue
             text = path.read_bytes().replace(b"\r\n", b"\n")
             name = path.relative_to(package).as_posix().encode()
             digest.update(b"%d %s %d\n" % (len(name), name, len(text)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import akx
 from akx.errors import ArgumentError, DatabaseError, PlanError
 from akx.plandb import FIELD_MEANINGS, PlanKey, kernel_hash, versions
 from akx.plandb import make_key as key_of
-from akx.plandb.keys import _hash_sources
+from akx.plandb.keys import _OF_SOLVERS, _hash_sources
 
 from .samples import make_key
 
@@ -114,6 +115,40 @@ def test_what_is_no_source_of_the_backend_does_not_count(sources: Path) -> None:
     (sources / "kernels/cpu/sweep.py").write_bytes(b"kernels/cpu/sweep.py\r\n")
     assert _hash_sources(sources, "cpu") == before
     assert _hash_sources(sources, "cuda") != before
+
+
+@pytest.mark.parametrize(("backend", "name"), [("cpu", "vectors.py"), ("cuda", "vectors.cuh"), ("cuda", "spai.py")])
+def test_work_of_solvers_leaves_plans_as_they_are(sources: Path, backend: str, name: str) -> None:
+    before = _hash_sources(sources, backend)
+    (sources / "kernels" / backend / name).write_bytes(b"changed\n")
+    assert _hash_sources(sources, backend) == before
+
+
+@pytest.mark.parametrize("backend", ["cpu", "cuda"])
+def test_no_schedule_runs_what_the_hash_leaves_out(backend: str) -> None:
+    """From the schedules by imports, sources of kernels and what these include."""
+    folder = _PACKAGE / "kernels" / backend
+    schedules = ("sweep", "ghost", "resident", "wavefront", "stream")
+    reached, left = set(), [path for name in schedules for path in folder.glob(f"{name}.py")]
+    assert len(left) >= 3
+    while left:
+        path = left.pop()
+        if path in reached:
+            continue
+        reached.add(path)
+        text = path.read_text()
+        names = re.findall(rf"akx\.kernels\.{backend}\.(\w+)", text)
+        names += [
+            one.strip()
+            for many in re.findall(rf"from akx\.kernels\.{backend} import (.*)", text)
+            for one in many.split(",")
+        ]
+        left += [folder / f"{name}.py" for name in names if (folder / f"{name}.py").exists()]
+        left += [folder / name for name in re.findall(r"\w+\.cuh?\b", text) if (folder / name).exists()]
+    out = {path for path in folder.iterdir() if path.stem in _OF_SOLVERS[backend]}
+    assert out
+    assert not out & reached
+    assert {path.stem for path in out} == set(_OF_SOLVERS[backend])
 
 
 def test_missing_sources_are_an_error(sources: Path) -> None:
