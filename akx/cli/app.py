@@ -105,8 +105,13 @@ Seconds = Annotated[
 ]
 Backend = Annotated[BackendName, typer.Option("--backend", help="Where to run; auto tries all there are.")]
 Database = Annotated[
-    Path | None,
-    typer.Option("--db", metavar="PATH", help="Plan database; by default AKX_DB, else in the user's data."),
+    str | None,
+    typer.Option(
+        "--db",
+        metavar="PATH|URL",
+        help="Plan database: a file, or a server as postgresql://user@host/database; by default AKX_DB, else in the "
+        "user's data.",
+    ),
 ]
 MemoryBudget = Annotated[
     str | None,

@@ -46,7 +46,7 @@ def check_seconds(seconds: float | None) -> None:
         )
 
 
-def open_database(path: Path | None) -> PlanDatabase:
+def open_database(path: str | None) -> PlanDatabase:
     """The plan database; a place where there can be none is an error now, not a warning later."""
     from akx.plandb import PlanDatabase
 

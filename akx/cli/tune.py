@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from akx.cli.guard import EXIT_INTERRUPTED
@@ -35,7 +34,7 @@ class TuneRequest:
     trials: int | None = None
     seconds: float | None = None
     threads: int | None = None
-    db: Path | None = None
+    db: str | None = None
     retune: bool = False
     variable: str | None = None
     memory_budget: str | None = None

@@ -455,6 +455,16 @@ def test_a_database_may_be_named_by_its_path(world: Any, matrix: Any, tmp_path: 
     assert not default_database().exists()
 
 
+def test_a_team_shares_plans_on_a_server(world: Any, matrix: Any, server_url: str) -> None:
+    first = tune_and_keep(matrix, 8, trials=3, db=server_url)
+    assert first.db == server_url
+    with PlanDatabase(server_url) as another:
+        again = tune_and_keep(matrix, 8, db=another)
+        assert (again.reused, again.plan) == (True, first.plan)
+        assert len(another.trials(plan_key(matrix, 8, threads=2))) == len(first.trials)
+    assert not default_database().exists()
+
+
 @pytest.mark.parametrize("kind", ["csr", "csc", "coo", "lil", "dok", "dia", "bsr"])
 def test_any_sparse_matrix_will_do(world: Any, matrix: Any, kind: str) -> None:
     first = tune_and_keep(matrix, 8, trials=3)
