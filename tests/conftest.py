@@ -19,6 +19,14 @@ def shared_matrices() -> Path:
     return _SHARED
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _own_locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests that run at the same time do not wait for one another's measurements."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("AKX_LOCK_DIR", str(tmp_path_factory.mktemp("locks")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """A PostgreSQL server, running; the test is skipped where there is none on this machine."""

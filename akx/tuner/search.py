@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from akx.errors import InfeasibleError
@@ -74,6 +75,8 @@ class Search:
         Plans to be tried before anything but the baseline, whatever is left of the budgets, and to be in the run-off.
     everything : bool
         Try the whole feasible space instead of searching it, and drop nothing early.
+    alone : callable
+        Gives a context manager within which nobody else measures on the device; entered for the run-off.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class Search:
         keep: Callable[[Plan], bool] | None = None,
         given: Iterable[Plan] = (),
         everything: bool = False,
+        alone: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self.bench = bench
         self.model = model
@@ -104,6 +108,7 @@ class Search:
         self._start = start
         self._callback = callback
         self._everything = everything
+        self._alone = alone
         self._ran_short = False
 
     # ------------------------------------------------------------------------------------------------ phases
@@ -170,7 +175,9 @@ class Search:
         )
         while True:
             programs, plans = self._programs(plans)
-            found = measure.interleave([self.bench.call(program) for program in programs], self._final_precision())
+            calls = [self.bench.call(program) for program in programs]
+            with self._alone():
+                found = measure.interleave(calls, self._final_precision())
             finals = tuple(
                 Finalist(plan, one.seconds, one.spread, len(one.samples))
                 for plan, one in zip(plans, found, strict=True)

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from akx.device.budget import budgeted_backend, resolve_budget, within
 from akx.device.choose import device_of, is_usable, plan_threads
+from akx.device.lock import device_lock
 from akx.errors import ArgumentError, ArgumentTypeError
 from akx.kernels import registry
 from akx.matrix import Matrix
@@ -160,7 +161,9 @@ def tune(
     problem = Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed)
     bench = _bench(problem, space, wanted)
     model = _model(matrix, space, start_vectors)
-    search = Search(bench, model, wanted, start=start, callback=callback, keep=space_filter, given=given)
+    search = Search(
+        bench, model, wanted, start=start, callback=callback, keep=space_filter, given=given, alone=bench.alone
+    )
     outcome = search.run()
     bench.close()
     result = _result(outcome, matrix, key, space, start, name=name, db=kept)
@@ -216,7 +219,15 @@ def exhaustive(
     bench = _bench(Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed), space, wanted)
     model = _model(matrix, space, start_vectors)
     search = Search(
-        bench, model, wanted, start=start, callback=callback, keep=space_filter, given=given, everything=True
+        bench,
+        model,
+        wanted,
+        start=start,
+        callback=callback,
+        keep=space_filter,
+        given=given,
+        everything=True,
+        alone=bench.alone,
     )
     outcome = search.run()
     bench.close()
@@ -312,14 +323,17 @@ def _count(what: str, value: object) -> int:
 
 
 def _model(matrix: Matrix, space: Space, start_vectors: int) -> Model:
-    figures, ceiling = derived_figures(space.device, space.threads), measured_figures(space.device, space.threads)
+    figures = derived_figures(space.device, space.threads)
+    with device_lock(space.device).alone():
+        ceiling = measured_figures(space.device, space.threads)
     return Model(matrix, space, figures, start_vectors, ceiling)
 
 
 def _bench(problem: Problem, space: Space, wanted: Settings) -> Bench:
     seconds = min(wanted.precision.seconds, wanted.seconds / _TRIALS_IN_TIME)
     precision = replace(wanted.precision, seconds=seconds)
-    return Bench(problem, space, precision=precision, race=wanted.race, keep=wanted.finalists + 1)
+    alone = device_lock(space.device).alone
+    return Bench(problem, space, precision=precision, race=wanted.race, keep=wanted.finalists + 1, alone=alone)
 
 
 def _result(
