@@ -161,9 +161,8 @@ def tune(
     problem = Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed)
     bench = _bench(problem, space, wanted)
     model = _model(matrix, space, start_vectors)
-    search = Search(
-        bench, model, wanted, start=start, callback=callback, keep=space_filter, given=given, alone=bench.alone
-    )
+    alone = device_lock(device).alone
+    search = Search(bench, model, wanted, start=start, callback=callback, keep=space_filter, given=given, alone=alone)
     outcome = search.run()
     bench.close()
     result = _result(outcome, matrix, key, space, start, name=name, db=kept)
@@ -227,7 +226,7 @@ def exhaustive(
         keep=space_filter,
         given=given,
         everything=True,
-        alone=bench.alone,
+        alone=device_lock(device).alone,
     )
     outcome = search.run()
     bench.close()
