@@ -125,6 +125,15 @@ Fraction = Annotated[
     float | None,
     typer.Option("--fraction", help="The same, as a fraction of the bytes of the matrix in CSR; the smaller counts."),
 ]
+Storage = Annotated[
+    str | None,
+    typer.Option(
+        "--storage",
+        metavar="PATH|URL",
+        help="Share trials with other workers on the same matrix and kind of device: a journal in a shared directory, "
+        "or postgresql://user@host/database.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
 
 
@@ -169,6 +178,7 @@ def tune(
     variable: Variable = None,
     memory_budget: MemoryBudget = None,
     fraction: Fraction = None,
+    storage: Storage = None,
     as_json: Json = False,
 ) -> int:
     """Find the fastest plan for a matrix on this machine, and keep it."""
@@ -189,6 +199,7 @@ def tune(
         memory_budget=memory_budget,
         fraction=fraction,
         solver=None if solver is None else solver.value,
+        storage=storage,
     )
     return run_tune(request, as_json=as_json)
 

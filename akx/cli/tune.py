@@ -40,6 +40,7 @@ class TuneRequest:
     memory_budget: str | None = None
     fraction: float | None = None
     solver: str | None = None
+    storage: str | None = None
 
 
 def run_tune(request: TuneRequest, *, as_json: bool) -> int:
@@ -69,6 +70,7 @@ def run_tune(request: TuneRequest, *, as_json: bool) -> int:
             callback=report,
             memory_budget=request.memory_budget,
             fraction=request.fraction,
+            storage=request.storage,
         )
     if as_json:
         emit_json(result.to_json())
@@ -88,6 +90,7 @@ def _run_tune_for(request: TuneRequest, *, as_json: bool) -> int:
         ("--k", request.k, "the powers of a pass are what is tuned"),
         ("--memory-budget", request.memory_budget, "a solver does not stream the matrix"),
         ("--fraction", request.fraction, "a solver does not stream the matrix"),
+        ("--storage", request.storage, "trials are shared of one k alone"),
     ):
         if value is not None:
             raise ArgumentError(f"{option} has no meaning with --for: {why}", hint=f"leave {option} out")

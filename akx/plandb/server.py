@@ -12,7 +12,7 @@ from typing import Any
 from akx.errors import DatabaseError, MissingDependencyError
 from akx.plandb.address import ServerAddress
 
-__all__ = ["ServerConnection", "make_engine", "may_pass", "server_errors", "translate"]
+__all__ = ["ServerConnection", "connecting", "make_engine", "may_pass", "server_errors", "translate"]
 
 #: Milliseconds after which the server ends a transaction that says nothing, and the client a connection that does not
 #: answer: a machine that went away without a word holds its lock no longer.
@@ -71,8 +71,8 @@ _FAULTS: tuple[tuple[tuple[str, ...], tuple[str, ...], str, str], ...] = (
 )
 
 
-def make_engine(address: ServerAddress, timeout: float) -> Any:
-    """SQLAlchemy's engine for a server; nothing is connected.
+def connecting(address: ServerAddress, timeout: float) -> tuple[Any, dict[str, Any]]:
+    """SQLAlchemy's URL for a server, and the options for an engine.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def make_engine(address: ServerAddress, timeout: float) -> Any:
         import sqlalchemy
     except ImportError as error:
         raise MissingDependencyError(
-            f"a plan database on a server needs psycopg: {error}",
+            f"a database on a server needs psycopg: {error}",
             found=str(address),
             hint="pip install 'akx[postgres]'",
         ) from error
@@ -102,7 +102,15 @@ def make_engine(address: ServerAddress, timeout: float) -> Any:
     )
     # Statements are not prepared on the server: a pool before it (pgbouncer) would lose them.
     arguments = {name: value for name, value in options.items() if name not in given} | {"prepare_threshold": None}
-    return sqlalchemy.create_engine(url, poolclass=sqlalchemy.NullPool, hide_parameters=True, connect_args=arguments)
+    return url, {"poolclass": sqlalchemy.NullPool, "hide_parameters": True, "connect_args": arguments}
+
+
+def make_engine(address: ServerAddress, timeout: float) -> Any:
+    """SQLAlchemy's engine for a server; nothing is connected. Raises as :func:`connecting` does."""
+    url, options = connecting(address, timeout)
+    import sqlalchemy
+
+    return sqlalchemy.create_engine(url, **options)
 
 
 class ServerConnection:

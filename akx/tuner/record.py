@@ -17,7 +17,7 @@ from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.plandb import PlanDatabase, PlanKey, PlanRecord, TrialRecord
 from akx.tuner import measure
-from akx.tuner.result import Counts, TuneResult
+from akx.tuner.result import SHARED, Counts, TuneResult
 
 __all__ = ["find", "keep", "reuse"]
 
@@ -99,7 +99,9 @@ def reuse(db: PlanDatabase, record: PlanRecord, matrix: Matrix, threads: int, st
     )
 
 
-def keep(db: PlanDatabase, key: PlanKey, result: TuneResult, old: PlanRecord | None = None) -> TuneResult:
+def keep(
+    db: PlanDatabase, key: PlanKey, result: TuneResult, old: PlanRecord | None = None, *, is_shared: bool = False
+) -> TuneResult:
     """Put a result and its trials into the database.
 
     Parameters
@@ -112,6 +114,9 @@ def keep(db: PlanDatabase, key: PlanKey, result: TuneResult, old: PlanRecord | N
         What the search found.
     old : PlanRecord, optional
         A usable one that is there: it stays where the search was interrupted.
+    is_shared : bool
+        Whether other workers are at the same study: what one of them has kept meanwhile stays where it has the larger
+        speed-up and was not in this run-off. The trials of others are theirs to keep.
 
     Returns
     -------
@@ -133,13 +138,29 @@ def keep(db: PlanDatabase, key: PlanKey, result: TuneResult, old: PlanRecord | N
         provenance=_provenance(result),
         trials=result.counts.to_json(),
     )
-    rows = [TrialRecord(trial.plan, trial.samples, trial.state, trial.reason) for trial in result.trials]
+    own = [trial for trial in result.trials if trial.origin != SHARED]
+    rows = [TrialRecord(trial.plan, trial.samples, trial.state, trial.reason) for trial in own]
     try:
-        db.put(record)
+        better = _kept_meanwhile(db, record, result, old) if is_shared else None
+        if better is None:
+            db.put(record)
+        else:
+            stays = f"the database keeps the plan of another worker, {better.plan.label()}, {better.speedup:.2f}x"
+            result = replace(result, notes=(*result.notes, stays))
         db.add_trials(key, rows)
     except DatabaseError as error:
         return replace(result, notes=(*result.notes, f"the plan could not be kept: {error}"))
     return result
+
+
+def _kept_meanwhile(
+    db: PlanDatabase, record: PlanRecord, result: TuneResult, old: PlanRecord | None
+) -> PlanRecord | None:
+    """The plan that another worker has kept since the search began, where it is not for `record` to replace it."""
+    there = db.find(record.key).record
+    if there is None or there == old or there.plan in [finalist.plan for finalist in result.finalists]:
+        return None
+    return there if there.speedup > record.speedup else None
 
 
 def _provenance(result: TuneResult) -> dict[str, object]:

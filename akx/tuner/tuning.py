@@ -26,9 +26,10 @@ from akx.tuner import measure
 from akx.tuner.machine import derived_figures, measured_figures
 from akx.tuner.predict import Model, budget_error
 from akx.tuner.record import find, keep, reuse
-from akx.tuner.result import Counts, Progress, TuneResult
+from akx.tuner.result import SHARED, Counts, Progress, TuneResult
 from akx.tuner.search import Outcome, Search
 from akx.tuner.settings import Settings
+from akx.tuner.sharing import join_study
 from akx.tuner.space import NATURAL, STREAMED_SCHEDULE, Space, build_space, resolve_backend
 from akx.tuner.verify import BASIS_KINDS, Problem
 from akx.tuner.worker import Bench
@@ -58,6 +59,7 @@ def tune(
     settings: Settings | None = None,
     memory_budget: int | str | None = None,
     fraction: float | None = None,
+    storage: Any = None,
 ) -> TuneResult:
     """The best plan for a matrix on this machine: from the database, or by measuring.
 
@@ -104,6 +106,11 @@ def tune(
         also means.
     fraction : float, optional
         The same as a fraction of the bytes of the matrix in CSR; the smaller of the two counts.
+    storage : str, path-like or optuna.storages.BaseStorage, optional
+        Where several workers share their trials, each with a device of its own: the path of a journal in a shared
+        directory, the URL of a PostgreSQL server, or a storage of Optuna. A plan that another worker on a device of
+        the same class has tried, or is at, is not tried here; budgets count what is tried here. Each worker has a
+        run-off of its own. A search that was broken off goes on where it was.
 
     Returns
     -------
@@ -117,7 +124,7 @@ def tune(
     MatrixError
         The matrix is dense, not square, empty or not finite.
     DatabaseError
-        The database cannot be written; raised before any time is spent on tuning.
+        The database cannot be written, or the storage not be used; raised before any time is spent on tuning.
     InfeasibleError
         Not even a plain sweep works.
     BudgetError
@@ -134,6 +141,7 @@ def tune(
         each = replace(wanted, seconds=wanted.seconds / 2)
         again: dict[str, Any] = {"basis": basis, "start_vectors": start_vectors, "threads": threads, "db": db}
         again |= {"retune": retune, "name": name, "callback": callback, "space_filter": space_filter}
+        again["storage"] = storage
         both = [tune(matrix, k, backend=one, settings=each, **again) for one in ("cpu", "cuda")]
         return _faster(both[0], both[1], start)
     k, start_vectors = _count("k", k), _count("start_vectors", start_vectors)
@@ -154,6 +162,7 @@ def tune(
                 callback(_last_progress(reused, wanted))
             return reused
         kept.check_writable()
+    others = join_study(storage, key)
     space = build_space(matrix, k, device, backend=label, threads=used, start_vectors=start_vectors)
     given = [] if old is None else [space.inside(old.plan)]
     if budget is not None and all(space.feasible(plan, matrix) is not None for plan in space.baselines(matrix)):
@@ -162,13 +171,23 @@ def tune(
     bench = _bench(problem, space, wanted)
     model = _model(matrix, space, start_vectors)
     alone = device_lock(device).alone
-    search = Search(bench, model, wanted, start=start, callback=callback, keep=space_filter, given=given, alone=alone)
+    search = Search(
+        bench,
+        model,
+        wanted,
+        start=start,
+        callback=callback,
+        keep=space_filter,
+        given=given,
+        alone=alone,
+        others=others,
+    )
     outcome = search.run()
     bench.close()
     result = _result(outcome, matrix, key, space, start, name=name, db=kept)
     result = _with_budget(result, budget)
     if kept is not None:
-        result = keep(kept, key, result, old)
+        result = keep(kept, key, result, old, is_shared=others is not None)
     if callback is not None:
         callback(_last_progress(result, wanted))
     return result
@@ -377,7 +396,7 @@ def _result(
         baseline_spread=baseline.spread,
         tuning_seconds=measure.now() - start,
         prepare_seconds=prepare,
-        counts=Counts.of(outcome.trials),
+        counts=Counts.of(tuple(trial for trial in outcome.trials if trial.origin != SHARED)),
         trials=outcome.trials,
         finalists=outcome.finalists,
         db=None if db is None else str(db.path),
