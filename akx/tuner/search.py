@@ -261,7 +261,6 @@ class Search:
         known = [trial for _, trial in self._waiting if is_baseline(trial.plan) and trial.state == COMPLETE]
         if known:
             self._try(min(known, key=lambda trial: trial.seconds or math.inf).plan, "baseline")
-            self._hear()
 
     def _hear(self) -> None:
         """Enter what others have tried since the last time, once there is a baseline to compare their times with."""

@@ -219,7 +219,8 @@ def test_for_a_solver(akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("--k", 8), ("--k", 4), ("--memory-budget", "1G"), ("--fraction", 0.5), ("--trials", 0)]
+    ("option", "value"),
+    [("--k", 8), ("--k", 4), ("--memory-budget", "1G"), ("--fraction", 0.5), ("--trials", 0), ("--storage", "a")],
 )
 def test_an_option_without_a_meaning_for_a_solver_is_refused(
     akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, poisson: Path, option: str, value: Any
