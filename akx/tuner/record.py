@@ -16,6 +16,7 @@ from akx.kernels import registry
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.plandb import PlanDatabase, PlanKey, PlanRecord, TrialRecord
+from akx.plandb.transfer import keep_aside
 from akx.tuner import measure
 from akx.tuner.result import SHARED, Counts, TuneResult
 
@@ -149,8 +150,15 @@ def keep(
             result = replace(result, notes=(*result.notes, stays))
         db.add_trials(key, rows)
     except DatabaseError as error:
-        return replace(result, notes=(*result.notes, f"the plan could not be kept: {error}"))
+        return replace(result, notes=(*result.notes, _not_kept(record, error)))
     return result
+
+
+def _not_kept(record: PlanRecord, error: DatabaseError) -> str:
+    """What became of a plan that the database did not take."""
+    file = keep_aside(record)
+    where = "" if file is None else f"; it is in {file}, from where `akx plans import {file}` takes it"
+    return f"the plan could not be kept: {error}{where}"
 
 
 def _kept_meanwhile(
