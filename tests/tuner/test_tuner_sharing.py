@@ -53,17 +53,15 @@ def told(storage: Any) -> list[str]:
 # ------------------------------------------------------------------------------------------------ searches
 
 
-def test_what_one_has_tried_another_does_not_try(world: Any, matrix: Any, journal: Path, optimum: Plan) -> None:
-    results = [work(matrix, journal) for _ in range(6)]
+def test_what_one_has_tried_another_does_not_try(world: Any, matrix: Any, journal: Path) -> None:
+    results = [work(matrix, journal) for _ in range(4)]
     for number, result in enumerate(results):
         before = {plan for other in results[:number] for plan in own(other)}
         again = [plan for plan in own(result) if plan in before]
         assert len(again) == (number > 0), "the best baseline alone is measured again, to compare"
         assert sum(result.counts.to_json().values()) == len(own(result)) <= 12
         assert {trial.plan for trial in result.trials} == before | set(own(result))
-    assert "more trials are of 5 other workers" in " ".join(results[-1].notes)
-    assert results[-1].plan == optimum
-    assert results[-1].seconds == pytest.approx(2e-3, rel=1e-3)
+    assert "more trials are of 3 other workers" in " ".join(results[-1].notes)
     labels = told(journal)
     assert len(labels) == len(set(labels)), "nothing is told twice"
 
@@ -137,7 +135,7 @@ def test_each_worker_keeps_its_own_trials_and_the_better_plan_stays(
     # A worker that has not heard of a better plan, kept while it searched, leaves it there.
     better = tmp_path / "better.sqlite"
     with PlanDatabase(better, layers=()) as db:
-        best = work(matrix, None, trials=100, db=db)
+        best = work(matrix, None, trials=30, db=db)
 
         def meanwhile(progress: Any) -> None:
             if progress.trials == 2 and not db.list():
