@@ -54,6 +54,7 @@ def run_tune(request: TuneRequest, *, as_json: bool) -> int:
     if request.solver is not None:
         return _run_tune_for(request, as_json=as_json)
     database = open_database(request.db)
+    database.exists()  # a server that does not answer is no place to keep a plan: before the matrix is read
     matrix = load_matrix(request.file, dtype=request.dtype, variable=request.variable)
     with progress(as_json=as_json) as report:
         result = tune(

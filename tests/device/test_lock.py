@@ -74,8 +74,7 @@ def test_another_process_is_waited_for_and_named(
     # One that is stuck is not waited for again and again, until it has let go once.
     mine.patience = 60.0
     start = time.monotonic()
-    with warnings.catch_warnings(), mine.alone() as sure:
-        warnings.simplefilter("ignore", DeviceBusyWarning)
+    with pytest.warns(DeviceBusyWarning, match="waits for"), mine.alone() as sure:
         assert not sure
     assert time.monotonic() - start < 30
     holder.kill()
