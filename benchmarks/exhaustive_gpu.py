@@ -5,7 +5,7 @@
     python -m benchmarks.exhaustive_gpu --plans FILE --seconds 300 --log F   stop; the same log goes on from there
 
 The list has every feasible plan of the tuner's space, of the schedules named, for the device of the recorded tuning
-(tests/data/tuning_h100.json), but for those that cannot be laid out (ghost zones too large) and those that cannot win:
+(tests/data/tuning_h100.jsonl), but for those that cannot be laid out (ghost zones too large) and those that cannot win:
 the bytes that must come from L2, at more than any L2 delivers, take longer than `--bar` already. Of the other
 schedules, whose spaces are too large (`ghost` has some 10^5 plans for the brick), it has a sample drawn at random.
 Plans with the widest dense blocks come first, otherwise the order is random. `akx tune` runs first, with its default
@@ -274,7 +274,7 @@ _STATES = ("complete", "refused", "failed", "wrong", "begun")
 
 
 def _recorded_device() -> CudaDevice:
-    facts = dict(record_tuning.load()["device"])
+    facts = dict(record_tuning.load().header["device"])
     return CudaDevice(**{**facts, "compute_capability": tuple(facts["compute_capability"])})
 
 

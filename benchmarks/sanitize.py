@@ -63,7 +63,7 @@ _SETTINGS = {
 #: Tests in one process: all of its results are lost where time runs out.
 _SHARE = {"memcheck": 12, "racecheck": 3}
 #: Sources that are run by tests of their own, and by no others; what launches them.
-_OF_VECTORS = ("advance", "conjugate", "gram_schmidt", "mix", "vectors")
+_OF_VECTORS = ("advance", "blocks", "conjugate", "gram_schmidt", "mix", "products", "vectors")
 _DRIVERS_OF_VECTORS = ("arnoldi", "conjugate", "queues", "vectors")
 _TESTS_OF_VECTORS = "tests.kernels.test_cuda_vectors::"
 

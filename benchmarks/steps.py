@@ -8,9 +8,10 @@
 A step is one product of cg and gmres (restarted after 30), two of bicgstab. Its time is the slope between a short and a
 long solve of the same system, so that what is paid once is left out: setup, the first steps of a communication-avoiding
 solver, the last residual. The long solve of cg ends before the residual has come to its last digits, where no solver
-would go on. Contestants take turns, forwards and backwards, and a figure is the median of the rounds, a
-ratio the median of the ratios of each round. Plans are tuned first, into a database of their own (``--db``): s and the
-matrix powers of a communication-avoiding solver (:func:`akx.solvers.tune_for`), single products for the classic ones.
+would go on. Contestants take turns, forwards and backwards; in a turn, of a second or more on a GPU, the slope is the
+median of those of pairs of solves. A figure is the median of the rounds, a ratio the median of the ratios of each
+round. Plans are tuned first, into a database of their own (``--db``): s and the matrix powers of a
+communication-avoiding solver (:func:`akx.solvers.tune_for`), single products for the classic ones.
 
 For cg the gallery's matrices that are positive definite as they are; for gmres and bicgstab their nonsymmetric versions
 and those that are not symmetric: the upper triangle times 1.2 and the lower one times 0.8.
@@ -39,11 +40,23 @@ from akx.device.collection import nothing_collected
 from akx.errors import AkxError
 from akx.matrix import Matrix
 from akx.tuner import tune
-from akx.tuner.measure import Measurement, now, paired_ratio
+from akx.tuner.measure import Measurement, median, now, paired_ratio
 from benchmarks import markdown, record, solving
 from benchmarks.gallery import GALLERY
 
-__all__ = ["BACKENDS", "DEFINITE", "IRREGULAR", "OTHERS", "Contestant", "compare", "main", "system_of", "table"]
+__all__ = [
+    "BACKENDS",
+    "DEFINITE",
+    "IRREGULAR",
+    "OTHERS",
+    "Contestant",
+    "Runner",
+    "compare",
+    "main",
+    "slope",
+    "system_of",
+    "table",
+]
 
 #: Matrices for cg; those that come in no useful order are listed apart.
 DEFINITE = ("9-point", "7-point", "brick", "shell", "27-point", "pentadiagonal")
@@ -60,6 +73,8 @@ _RESULTS = _ROOT / "benchmarks" / "results" / "steps.json"
 _PAGE = _ROOT / "docs" / "solvers.md"
 
 Json = dict[str, Any]
+#: ``run(limit)``: seconds without setup, steps, and what is to be noted.
+Runner = Callable[[int], tuple[float, int, Json]]
 
 
 @dataclass(frozen=True)
@@ -79,7 +94,7 @@ class Contestant:
 
     name: str
     by: str
-    run: Callable[[int], tuple[float, int, Json]]
+    run: Runner
 
     @property
     def label(self) -> str:
@@ -119,7 +134,7 @@ def cuda_contestants(
     return [Contestant(*found) for found in steps_gpu.runners(name, method, A, b, **given)]
 
 
-def _ours(name: str, A: Any, b: Any, **options: Any) -> Callable[[int], tuple[float, int, Json]]:
+def _ours(name: str, A: Any, b: Any, **options: Any) -> Runner:
     def run(limit: int) -> tuple[float, int, Json]:
         given = {**options, "restart": solving.RESTART} if name.endswith("gmres") else options
         _, _, stats = akx.solvers.SOLVERS[name](A, b, rtol=0.0, maxiter=limit, return_stats=True, **given)
@@ -130,7 +145,7 @@ def _ours(name: str, A: Any, b: Any, **options: Any) -> Callable[[int], tuple[fl
     return run
 
 
-def _scipys(method: str, A: Any, b: Any) -> Callable[[int], tuple[float, int, Json]]:
+def _scipys(method: str, A: Any, b: Any) -> Runner:
     solver = getattr(linalg, method)
 
     def run(limit: int) -> tuple[float, int, Json]:
@@ -153,8 +168,8 @@ BACKENDS: dict[str, Callable[..., list[Contestant]]] = {"cpu": cpu_contestants, 
 #: Fewest steps of the short solve, steps more of the long one, and cycles of both of gmres, before it is at its last
 #: digit. On a GPU the short one has all that is made once: graphs, and bases from 128 coefficients.
 _LENGTHS = {"cpu": (0, 64, (2, 4)), "cuda": (192, 1024, (2, 5))}
-#: Solves of either length in one sample: a GPU's steps are short.
-_SOLVES = {"cpu": 1, "cuda": 4}
+#: Pairs of solves in one sample, at least, and seconds until more are made: a GPU's steps are short.
+_PAIRS = {"cpu": (1, 0.0), "cuda": (4, 1.0)}
 
 
 def compare(
@@ -162,13 +177,11 @@ def compare(
 ) -> Json:
     """One entry: seconds of a step by contestant, and ``ratio`` of the best classic solver to the other kind."""
     A, b = system_of(name, method)
-    (least, more, cycles), solves = _LENGTHS[backend], _SOLVES[backend]
+    least, more, cycles = _LENGTHS[backend]
     if method == "cg":
         useful = useful_steps(A, b, least + more, backend)
         least = min(least, useful // 2)
-        allowed = min(more, useful - least)
-        solves *= min(4, -(-more // allowed))
-        more = allowed
+        more = min(more, useful - least)
     given: Json = {"threads": threads, "db": db, "seconds": seconds, "lengths": (least, least + more)}
     contestants = BACKENDS[backend](name, method, A, b, **given)
     lengths, notes = zip(*(_lengths(one, method, least, more, cycles) for one in contestants), strict=True)
@@ -177,7 +190,7 @@ def compare(
         for turn in range(rounds):
             order = range(len(contestants)) if turn % 2 == 0 else reversed(range(len(contestants)))
             for i in order:
-                samples[i].append(_slope(contestants[i], *lengths[i], solves))
+                samples[i].append(slope(contestants[i].run, *lengths[i], *_PAIRS[backend]))
     found = [Measurement.of(times) for times in samples]
     ca = next(i for i, one in enumerate(contestants) if one.name.startswith("ca_"))
     best = min((i for i in range(len(found)) if i != ca), key=lambda i: found[i].seconds)
@@ -217,15 +230,23 @@ def _lengths(
     return (short, short + -(-more // s) * s), note
 
 
-def _slope(one: Contestant, short: int, long: int, solves: int) -> float:
-    spent, steps = 0.0, 0
-    for _ in range(solves):
-        less, few, _ = one.run(short)
-        more, many, _ = one.run(long)
+def slope(run: Runner, short: int, long: int, pairs: int, seconds: float) -> float:
+    """Seconds of a step: the median of so many pairs of solves of two lengths, more where these take less time.
+
+    Raises
+    ------
+    RuntimeError
+        Where the long solve has no more steps than the short one.
+    """
+    found: list[float] = []
+    end = now() + seconds
+    while len(found) < pairs or now() < end:
+        less, few, _ = run(short)
+        more, many, _ = run(long)
         if many <= few:
-            raise RuntimeError(f"{one.label} did {many} steps where {few} were short: it came to an end")
-        spent, steps = spent + more - less, steps + many - few
-    return spent / steps
+            raise RuntimeError(f"{many} steps where {few} were short: the solve came to its end")
+        found.append((more - less) / (many - few))
+    return median(found)
 
 
 def table(document: Json) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -29,18 +29,17 @@ from akx.solvers.chosen import powers_of
 from akx.tuner import plan_key, tune
 from akx.tuner.measure import now
 from benchmarks import solving
+from benchmarks.steps import Runner, slope
 
-__all__ = ["STEPS", "Runner", "parsed", "plan_for", "runners"]
+__all__ = ["STEPS", "parsed", "plan_for", "runners"]
 
 #: Steps per pass of communication-avoiding solvers, to choose from: the fastest is used, as after ``akx tune --for``.
 STEPS = {"cg": (4, 6, 8), "gmres": (6,), "bicgstab": (4,)}
-#: Solves of either length by which one is chosen.
-_TRIES = 3
+#: Pairs of solves by which one is chosen, and seconds until more are made.
+_PAIRS = 3, 0.3
 _RECORDED = Path(__file__).resolve().parent / "results" / "h100.json"
 
 Json = dict[str, Any]
-#: ``run(limit)``: seconds without setup, steps, and what is to be noted.
-Runner = Callable[[int], tuple[float, int, Json]]
 
 
 def runners(
@@ -67,10 +66,9 @@ def runners(
 
 
 def _time_of(run: Runner, short: int, long: int) -> float:
-    """Seconds of a step, by the best of a few solves of either length."""
+    """Seconds of a step, once all is made that has to be."""
     run(long)
-    (less, few), (more, many) = (min(run(limit)[:2] for _ in range(_TRIES)) for limit in (short, long))
-    return (more - less) / max(1, many - few)
+    return slope(run, short, long, *_PAIRS)
 
 
 def plan_for(name: str, matrix: Matrix, k: int, *, start_vectors: int, basis: str, db: Path) -> Plan | None:

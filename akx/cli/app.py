@@ -103,6 +103,14 @@ Seconds = Annotated[
         help="Seconds to spend, plus the one or two a kernel takes to compile on first use.",
     ),
 ]
+Calls = Annotated[
+    int | None,
+    typer.Option(
+        "--calls",
+        metavar="N",
+        help="How often the kernel will run: no more time is spent than so many calls can pay back.",
+    ),
+]
 Backend = Annotated[BackendName, typer.Option("--backend", help="Where to run; auto tries all there are.")]
 Database = Annotated[
     str | None,
@@ -179,6 +187,19 @@ def tune(
     memory_budget: MemoryBudget = None,
     fraction: Fraction = None,
     storage: Storage = None,
+    calls: Calls = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Of the search; 0 by default.")] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option("--record", metavar="PATH", help="Write every trial to a file, as lines of JSON, to be replayed."),
+    ] = None,
+    exhaustive: Annotated[
+        bool, typer.Option("--exhaustive", help="Measure every feasible plan, to the end, and keep none.")
+    ] = False,
+    replay: Annotated[
+        bool,
+        typer.Option("--replay", help="FILE is what --record wrote: search over it, with no device and no matrix."),
+    ] = False,
     as_json: Json = False,
 ) -> int:
     """Find the fastest plan for a matrix on this machine, and keep it."""
@@ -200,6 +221,11 @@ def tune(
         fraction=fraction,
         solver=None if solver is None else solver.value,
         storage=storage,
+        calls=calls,
+        seed=seed,
+        record=record,
+        exhaustive=exhaustive,
+        replay=replay,
     )
     return run_tune(request, as_json=as_json)
 

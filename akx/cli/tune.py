@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from akx.cli.guard import EXIT_INTERRUPTED
 from akx.cli.load import check_amount, check_powers, check_seconds, load_matrix, matrix_name, open_database
@@ -16,7 +17,7 @@ from akx.report.text import duration, ratio, share
 if TYPE_CHECKING:
     from akx.tuner import Progress
 
-__all__ = ["TuneRequest", "progress", "run_tune"]
+__all__ = ["TuneRequest", "progress", "refuse", "run_tune"]
 
 #: Powers where nothing is said.
 _POWERS = 8
@@ -41,38 +42,60 @@ class TuneRequest:
     fraction: float | None = None
     solver: str | None = None
     storage: str | None = None
+    calls: int | None = None
+    seed: int | None = None
+    record: Path | None = None
+    exhaustive: bool = False
+    replay: bool = False
 
 
 def run_tune(request: TuneRequest, *, as_json: bool) -> int:
     """Tune, print, and return the exit code: 0, or 130 where Ctrl-C ended the search early."""
+    if request.replay:
+        from akx.cli.replay import run_replay
+
+        return run_replay(request, as_json=as_json)
     k = check_powers(_POWERS if request.k is None else request.k)
     check_amount("--threads", request.threads, 2)
     check_amount("--trials", request.trials, 100)
+    check_amount("--calls", request.calls, 1000)
     check_seconds(request.seconds)
-    from akx.tuner import tune
+    from akx.tuner import exhaustive, tune
 
     if request.solver is not None:
         return _run_tune_for(request, as_json=as_json)
-    database = open_database(request.db)
-    database.exists()  # a server that does not answer is no place to keep a plan: before the matrix is read
+    if request.exhaustive:
+        _refuse_with_exhaustive(request)
+    database = None if request.exhaustive else open_database(request.db)
+    if database is not None:
+        database.exists()  # a server that does not answer is no place to keep a plan: before the matrix is read
     matrix = load_matrix(request.file, dtype=request.dtype, variable=request.variable)
     with progress(as_json=as_json) as report:
-        result = tune(
-            matrix,
-            k,
-            basis="monomial" if request.basis is None else request.basis,
-            backend=request.backend,
-            threads=request.threads,
-            trials=request.trials,
-            seconds=request.seconds,
-            db=database,
-            retune=request.retune,
-            name=matrix_name(request.file),
-            callback=report,
-            memory_budget=request.memory_budget,
-            fraction=request.fraction,
-            storage=request.storage,
-        )
+        same: dict[str, Any] = {
+            "basis": "monomial" if request.basis is None else request.basis,
+            "backend": request.backend,
+            "threads": request.threads,
+            "seconds": request.seconds,
+            "seed": request.seed,
+            "name": matrix_name(request.file),
+            "callback": report,
+            "record": request.record,
+        }
+        if request.exhaustive:
+            result = exhaustive(matrix, k, **same)
+        else:
+            result = tune(
+                matrix,
+                k,
+                **same,
+                trials=request.trials,
+                db=database,
+                retune=request.retune,
+                memory_budget=request.memory_budget,
+                fraction=request.fraction,
+                calls=request.calls,
+                storage=request.storage,
+            )
     if as_json:
         emit_json(result.to_json())
     else:
@@ -80,21 +103,50 @@ def run_tune(request: TuneRequest, *, as_json: bool) -> int:
 
         print_tuning(result, request.file, data_console())
     if result.interrupted:
-        note("interrupted: this is the best plan so far; run the same command with --retune to search on")
+        rest = "the rest was not measured" if request.exhaustive else "run the same command with --retune to search on"
+        note(f"interrupted: this is the best plan so far; {rest}")
         return EXIT_INTERRUPTED
     return 0
 
 
+def refuse(mode: str, options: Iterable[tuple[str, object, str]]) -> None:
+    """Refuse each of some options that is given (neither None nor False); they come with the reason why."""
+    for option, value, why in options:
+        if value is not None and value is not False:
+            raise ArgumentError(f"{option} has no meaning with {mode}: {why}", hint=f"leave {option} out")
+
+
+def _refuse_with_exhaustive(request: TuneRequest) -> None:
+    kept, every = "no plan is looked up or kept", "every plan is measured"
+    refuse(
+        "--exhaustive",
+        (
+            ("--trials", request.trials, every),
+            ("--calls", request.calls, every),
+            ("--retune", request.retune, kept),
+            ("--db", request.db, kept),
+            ("--storage", request.storage, "every plan is measured here"),
+            ("--memory-budget", request.memory_budget, "it measures without one"),
+            ("--fraction", request.fraction, "it measures without a memory budget"),
+        ),
+    )
+
+
 def _run_tune_for(request: TuneRequest, *, as_json: bool) -> int:
     """``--for``: the steps per pass of a solver, each with tuned matrix powers."""
-    for option, value, why in (
-        ("--k", request.k, "the powers of a pass are what is tuned"),
-        ("--memory-budget", request.memory_budget, "a solver does not stream the matrix"),
-        ("--fraction", request.fraction, "a solver does not stream the matrix"),
-        ("--storage", request.storage, "trials are shared of one k alone"),
-    ):
-        if value is not None:
-            raise ArgumentError(f"{option} has no meaning with --for: {why}", hint=f"leave {option} out")
+    refuse(
+        "--for",
+        (
+            ("--k", request.k, "the powers of a pass are what is tuned"),
+            ("--memory-budget", request.memory_budget, "a solver does not stream the matrix"),
+            ("--fraction", request.fraction, "a solver does not stream the matrix"),
+            ("--storage", request.storage, "trials are shared of one k alone"),
+            ("--calls", request.calls, "its passes are tuned to be used in many solves"),
+            ("--seed", request.seed, "it makes several searches"),
+            ("--record", request.record, "it makes several searches"),
+            ("--exhaustive", request.exhaustive, "it makes several searches"),
+        ),
+    )
     from akx.solvers import tune_for
 
     assert request.solver is not None

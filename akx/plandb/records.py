@@ -18,7 +18,7 @@ from akx.errors import PlanError
 from akx.plan import Plan
 from akx.plandb.keys import PlanKey, kernel_hash, versions
 
-__all__ = ["RECORD_SCHEMA", "TRIAL_STATES", "PlanRecord", "TrialRecord", "now", "stale_fields"]
+__all__ = ["RECORD_SCHEMA", "TRIAL_STATES", "PlanRecord", "TrialRecord", "break_even_calls", "now", "stale_fields"]
 
 #: Version of the JSON form of a record. Raised whenever a field changes its meaning.
 RECORD_SCHEMA = 1
@@ -30,6 +30,11 @@ TRIAL_STATES = ("complete", "pruned", "failed")
 def now() -> str:
     """The time of day in UTC as ISO 8601, to the microsecond."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def break_even_calls(spent: float, gain: float) -> int | None:
+    """Calls after which `spent` seconds are paid back by a `gain` in seconds a call; None where nothing is gained."""
+    return None if not gain > 0 else max(1, math.ceil(spent / gain))
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,11 @@ class PlanRecord:
     def speedup(self) -> float:
         """Baseline time over plan time."""
         return self.baseline_seconds / self.seconds
+
+    @property
+    def break_even_calls(self) -> int | None:
+        """Calls after which tuning and preparing are paid back; None where nothing is gained."""
+        return break_even_calls(self.tuning_seconds + self.prepare_seconds, self.baseline_seconds - self.seconds)
 
     def better_than(self, other: PlanRecord) -> bool:
         """Whether this record should replace `other`, of the same key: the faster one, the newer one when equal."""

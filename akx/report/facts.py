@@ -120,7 +120,7 @@ def _why(story: PlanStory) -> str:
 
 
 def _cost(story: PlanStory) -> str:
-    record, calls = story.record, story.break_even
+    record, calls = story.record, story.record.break_even_calls
     spent = f"{duration(record.tuning_seconds)} of tuning, {duration(record.prepare_seconds)} of preparing"
     return f"{spent}; " + ("nothing is gained" if calls is None else f"paid back after {count(calls)} calls")
 

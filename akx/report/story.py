@@ -122,13 +122,6 @@ class PlanStory:
         return self.record.speedup == 1
 
     @property
-    def break_even(self) -> int | None:
-        """Calls after which tuning and preparing are paid back; None where nothing is gained."""
-        record = self.record
-        gain = record.baseline_seconds - record.seconds
-        return None if gain <= 0 else max(1, math.ceil((record.tuning_seconds + record.prepare_seconds) / gain))
-
-    @property
     def spreads(self) -> tuple[float | None, float | None]:
         """Relative half-widths of the intervals of plan and baseline."""
         found = self.record.provenance.get("spreads")

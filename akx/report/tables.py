@@ -117,6 +117,8 @@ def _tuning_cost(result: TuneResult) -> list[tuple[str, str]]:
         pairs = [("tuning", f"{spent} ({trials}), ended by {result.stopped}; kept in {where}")]
     calls = result.break_even_calls
     paid = "nothing beat the baseline, so it is the plan" if calls is None else f"paid back after {count(calls)} calls"
+    if calls is not None and result.calls is not None:
+        paid += f", of {count(result.calls)} to come"
     pairs.append(("preparing", f"{duration(result.prepare_seconds)}; {paid}"))
     return pairs
 

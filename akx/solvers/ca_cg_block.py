@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigvalsh_tridiagonal
+from scipy.linalg.lapack import dstebz
 
 from akx.basis import Basis
 from akx.kernels.cpu.jit import jit
@@ -30,6 +31,8 @@ TRUST = 1e-3
 _GOOD = 6
 #: Coefficients that are kept: the largest Ritz values of so many steps have long settled.
 _KEPT = 128
+#: Of LAPACK's dstebz: eigenvalues by their places.
+_BY_INDEX = 2
 
 
 @dataclass(frozen=True)
@@ -241,11 +244,15 @@ class Shifts:
         self.is_open = False
 
     def ritz(self) -> NDArray[np.float64]:
-        """The eigenvalues of the Lanczos matrix, ascending."""
+        """The eigenvalues of the Lanczos matrix, ascending; the first and the last where no others are asked for."""
         a, b = np.array(self._alphas), np.array(self._betas)
-        diagonal = 1 / a
+        diagonal, beside = 1 / a, np.sqrt(b[:-1]) / a[:-1]
         diagonal[1:] += b[:-1] / a[:-1]
-        found: NDArray[np.float64] = eigvalsh_tridiagonal(diagonal, np.sqrt(b[:-1]) / a[:-1])
+        if self.kind == "chebyshev" and a.size > 1:  # a GPU waits: 0.1 ms in place of 0.3 for 128 steps
+            ends = [dstebz(diagonal, beside, _BY_INDEX, 0.0, 0.0, i, i, 0.0, "E") for i in (1, a.size)]
+            if all(info == 0 for *_, info in ends):
+                return np.array([values[0] for _, values, *_ in ends])
+        found: NDArray[np.float64] = eigvalsh_tridiagonal(diagonal, beside)
         return found
 
     def basis(self, s: int) -> Basis:

@@ -53,8 +53,9 @@ _MOST, _FEWEST = 8, 5
 _ENOUGH = 0.75
 #: Good steps in a row after which a lowered s is doubled.
 _PATIENCE = 4
-#: A cycle has fallen short where the true residual is so many times what it should be.
-_SHORT = 2.0
+#: A cycle has fallen short where the true residual is so many times what it should be; where there was no progress,
+#: already by so much: a system may well be one whose cycles get nowhere, as their estimates then say.
+_SHORT, _SHORT_OF_ANY = 2.0, 1.01
 
 
 def ca_gmres(
@@ -166,13 +167,13 @@ class _Steps:
         system.stats.basis = "newton" if basis == "auto" else basis
 
     def adapt(self) -> None:
-        """Before a cycle: an ordinary one where the last one, of blocks, got nowhere or fell short of its estimate."""
+        """Before a cycle: an ordinary one where the last one, of blocks, fell short of its estimate."""
         cycles = self.cycles
         if len(self.W) <= cycles.restart + self.most:
             self.W = cycles.room(self.W, cycles.restart + 1 + self.most)
             self.arnoldi = arnoldi_of(self.system, self.W, self.most, preconditioned=False)
         aim = max(self._estimate, self.system.target)
-        self._ordinary = self._in_blocks and (cycles.idle or cycles.norm > _SHORT * aim)
+        self._ordinary = self._in_blocks and cycles.norm > (_SHORT_OF_ANY if cycles.idle else _SHORT) * aim
         self._in_blocks = False
         if self._ordinary:
             self._limit = max(0.01 * self._limit, 10.0)

@@ -59,13 +59,13 @@ class Ledger:
         """Seconds of the baseline so far."""
         return None if self.baseline is None else self.baseline.seconds
 
-    def add(self, trial: Trial, elapsed: float = 0.0) -> bool:
-        """Enter a trial that took `elapsed` seconds in all. Returns whether it became the baseline."""
+    def add(self, trial: Trial) -> bool:
+        """Enter a trial. Returns whether it became the baseline."""
         self.trials.append(trial)
         self._by_plan[trial.plan] = trial
         if trial.prepare_seconds is not None and _code(trial.plan) not in self._compiled:
             self._compiled.add(_code(trial.plan))
-            self._first.append(elapsed)
+            self._first.append(trial.elapsed or 0.0)
         if trial.prepare_seconds is not None:
             self.since_progress += 1
             self._prepare.setdefault(_kind(trial.plan), []).append(trial.prepare_seconds)

@@ -14,14 +14,28 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol
 
 from akx.device.collection import nothing_collected
 from akx.errors import ArgumentError
 
-__all__ = ["Measurement", "Precision", "interleave", "median", "median_interval", "now", "paired_ratio", "pause"]
+__all__ = [
+    "Clock",
+    "Measurement",
+    "Precision",
+    "interleave",
+    "median",
+    "median_interval",
+    "now",
+    "on_clock",
+    "paired_ratio",
+    "pause",
+]
 
 #: A call shorter than this (seconds) is made once, untimed, whenever its turn comes, to have its data in cache again.
 _REWARM_SECONDS = 10e-3
@@ -30,14 +44,44 @@ _ONCE_SECONDS = 50e-3
 _BATCH_MAX = 10_000
 
 
+class Clock(Protocol):
+    """What tells the time in :func:`on_clock`."""
+
+    def now(self) -> float:
+        """Seconds, never fewer than before."""
+        ...
+
+    def pause(self, seconds: float) -> None:
+        """Do nothing for so long."""
+        ...
+
+
+_CLOCK: ContextVar[Clock | None] = ContextVar("akx_tuner_clock", default=None)
+
+
 def now() -> float:
     """Seconds on a monotonic clock; the only clock that tuning looks at."""
-    return time.perf_counter()
+    clock = _CLOCK.get()
+    return time.perf_counter() if clock is None else clock.now()
 
 
 def pause(seconds: float) -> None:
     """Do nothing for so long."""
-    time.sleep(seconds)
+    clock = _CLOCK.get()
+    if clock is None:
+        time.sleep(seconds)
+    else:
+        clock.pause(seconds)
+
+
+@contextmanager
+def on_clock(clock: Clock) -> Iterator[None]:
+    """Have tuning look at another clock, in this thread: that of a recorded run (:mod:`akx.tuner.recorded`)."""
+    before = _CLOCK.set(clock)
+    try:
+        yield
+    finally:
+        _CLOCK.reset(before)
 
 
 @dataclass(frozen=True)

@@ -112,6 +112,23 @@ class Model:
         """Plans by modelled seconds, fastest first; the order given where they are equal."""
         return sorted(plans, key=self.seconds)
 
+    @property
+    def least_seconds(self) -> float:
+        """Seconds that no plan is thought to do with less than: values and vectors moved once, and nothing else.
+
+        They come from the fastest memory that holds them. Within a memory budget the values may stay where they are.
+        """
+        figures = self.figures if self.ceiling is None else self.ceiling
+        values = 0 if getattr(self.space.device, "budget", 0) else self.matrix.nnz
+        vectors = (self.space.k + 2) * self.start_vectors * self.matrix.n
+        size = self.matrix.dtype.itemsize * (values + vectors)
+        cached = max(figures.cache_bandwidth, figures.last_level_bandwidth, figures.slow_bandwidth)
+        return size / (cached if size <= figures.last_level_bytes else figures.slow_bandwidth)
+
+    def predicted(self) -> Plan:
+        """The plan of a call that nobody tuned; see :func:`predict`."""
+        return predicted(self)
+
     def roofline(self, plan: Plan, seconds: float) -> Roofline | None:
         """The bound that slow memory and caches set to a plan, beside what it took."""
         traffic = self.traffic(plan)

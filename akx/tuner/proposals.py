@@ -20,10 +20,10 @@ from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner import measure
 from akx.tuner.ledger import Ledger
-from akx.tuner.predict import Model, predicted
+from akx.tuner.predict import Model
 from akx.tuner.result import Trial
-from akx.tuner.sampler import Sampler
-from akx.tuner.space import BASELINE_SCHEDULE, is_baseline
+from akx.tuner.sampler import Sampler, Suggesting
+from akx.tuner.space import BASELINE_SCHEDULE, Space, is_baseline
 
 __all__ = ["SEARCHING", "Proposals", "Started"]
 
@@ -72,6 +72,8 @@ class Proposals:
         Plans for which it returns true are not proposed for the time being: others are at them.
     given : iterable of Plan
         Plans proposed before all others.
+    sampler : callable
+        Makes the sampler of a space and a seed.
     """
 
     def __init__(
@@ -84,8 +86,10 @@ class Proposals:
         avoid: Callable[[Plan], bool] | None = None,
         taken: Callable[[Plan], bool] | None = None,
         given: Iterable[Plan] = (),
+        sampler: Callable[[Space, int], Suggesting] = Sampler,
     ) -> None:
         self.given = tuple(given)
+        self._make_sampler = sampler
         self._model = model
         self._space = model.space
         self._ledger = ledger
@@ -94,7 +98,7 @@ class Proposals:
         self._avoid = avoid
         self._taken = taken
         self._refused: set[tuple[str, str]] = set()
-        self._sampler: Sampler | None = None
+        self._sampler: Suggesting | None = None
 
     def baselines(self) -> list[Plan]:
         """Plain products in each variant, those first that the model likes best."""
@@ -145,7 +149,7 @@ class Proposals:
 
     def _seeds(self) -> Iterator[tuple[str, Plan]]:
         yield from (("given", plan) for plan in self.given)
-        yield "predicted", self._space.inside(predicted(self._model))
+        yield "predicted", self._space.inside(self._model.predicted())
         others = [name for name in self._space.parameters if name != BASELINE_SCHEDULE]
         yield from (("default", plan) for plan in self._in_fast_variants(others))
         yield from (("default", self._space.default(name)) for name in others)
@@ -247,10 +251,10 @@ class Proposals:
 
         return record
 
-    def _learnt(self) -> Sampler:
+    def _learnt(self) -> Suggesting:
         """The sampler, told of every trial so far."""
         if self._sampler is None:
-            self._sampler = Sampler(self._space, self._seed)
+            self._sampler = self._make_sampler(self._space, self._seed)
             for trial in self._ledger.trials:
                 self._sampler.tell(trial)
         return self._sampler

@@ -19,8 +19,9 @@ from akx.plandb import PlanDatabase, PlanKey, PlanRecord, TrialRecord
 from akx.plandb.transfer import keep_aside
 from akx.tuner import measure
 from akx.tuner.result import SHARED, Counts, TuneResult
+from akx.tuner.search import FEW_CALLS
 
-__all__ = ["find", "keep", "reuse"]
+__all__ = ["find", "is_enough", "keep", "reuse"]
 
 
 def find(db: PlanDatabase, key: PlanKey, matrix: Matrix, device: Any, threads: int) -> PlanRecord | None:
@@ -54,6 +55,14 @@ def find(db: PlanDatabase, key: PlanKey, matrix: Matrix, device: Any, threads: i
     except AkxError:
         return None
     return record
+
+
+def is_enough(record: PlanRecord, calls: int | None) -> bool:
+    """Whether a plan will do for that many calls, None being any number: not where it was sought for fewer only."""
+    if record.provenance.get("stopped") != FEW_CALLS:
+        return True
+    sought = record.provenance.get("calls")
+    return calls is not None and isinstance(sought, int) and calls <= sought
 
 
 def reuse(db: PlanDatabase, record: PlanRecord, matrix: Matrix, threads: int, start: float) -> TuneResult:
@@ -190,4 +199,5 @@ def _provenance(result: TuneResult) -> dict[str, object]:
         "roofline": None if result.roofline is None else result.roofline.to_json(),
         "stopped": result.stopped,
         "interrupted": result.interrupted,
+        "calls": result.calls,
     }

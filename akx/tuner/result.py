@@ -14,10 +14,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from akx.errors import PlanError
 from akx.plan import Plan
+from akx.plandb.records import break_even_calls
 
 __all__ = ["RESULT_SCHEMA", "Counts", "Finalist", "Progress", "Roofline", "Trial", "TuneResult"]
 
@@ -56,6 +59,8 @@ class Trial:
         Largest componentwise error over its bound; at most 1 in a complete trial.
     samples : tuple of float
         Seconds per call of every sample, corrected for drift.
+    elapsed, timing_seconds : float or None
+        Seconds that the trial took in all, and those of them in which it was timed; None where nobody looked.
     """
 
     number: int
@@ -68,9 +73,11 @@ class Trial:
     prepare_seconds: float | None = None
     error: float | None = None
     samples: tuple[float, ...] = ()
+    elapsed: float | None = None
+    timing_seconds: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """A dict of JSON types; numbers that are not finite become null."""
+        """A dict of JSON types, without the samples; numbers that are not finite become null."""
         return {
             "number": self.number,
             "origin": self.origin,
@@ -80,8 +87,42 @@ class Trial:
             "spread": _finite(self.spread),
             "prepare_seconds": _finite(self.prepare_seconds),
             "error": _finite(self.error),
+            "elapsed": _finite(self.elapsed),
+            "timing_seconds": _finite(self.timing_seconds),
             "plan": self.plan.to_json(),
         }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Trial:
+        """A trial from :meth:`to_json`'s dict with a list ``"samples"``; other names in it are passed over.
+
+        Raises
+        ------
+        PlanError
+            Where a field is missing or wrong.
+        """
+        try:
+            figures = [_figure(data.get(name)) for name in _FIGURES]
+            origin, state, reason = data["origin"], data["state"], data["reason"]
+            number, samples = data["number"], tuple(float(sample) for sample in data["samples"])
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise PlanError("trial has a wrong field", found=f"{type(error).__name__}: {error}") from error
+        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+            raise PlanError("trial has no number", expected="an integer >= 0", found=repr(number))
+        if state not in (COMPLETE, PRUNED, FAILED) or not isinstance(origin, str) or not isinstance(reason, str):
+            raise PlanError("trial has no origin, state or reason", found=repr((origin, state, reason)))
+        if not all(math.isfinite(sample) and sample >= 0 for sample in samples):
+            raise PlanError("trial has samples that are no times", found=repr(samples[:3]))
+        if state == COMPLETE and not (samples and figures[0]):
+            raise PlanError("complete trial without a time", found=f"trial {number}")
+        seconds, spread, prepare, error_ratio, elapsed, timing = figures
+        plan = Plan.from_json(data.get("plan", {}))
+        return Trial(
+            number, plan, origin, state, reason, seconds, spread, prepare, error_ratio, samples, elapsed, timing
+        )
+
+
+_FIGURES = ("seconds", "spread", "prepare_seconds", "error", "elapsed", "timing_seconds")
 
 
 @dataclass(frozen=True)
@@ -253,11 +294,13 @@ class TuneResult:
         The run was stopped by Ctrl-C and kept the best so far.
     stopped : str
         What ended the search: ``"trial budget"``, ``"time budget"``, ``"no improvement"``, ``"space exhausted"``,
-        ``"interrupted"`` or ``"reused"``.
+        ``"too few calls"`` (more search could not win what it would cost), ``"interrupted"`` or ``"reused"``.
     roofline : Roofline or None
         The bound, where the model could give one.
     notes : tuple of str
         Anything the user should know, e.g. that nothing beat the baseline.
+    calls : int or None
+        How often the user said that the kernel will run.
     """
 
     matrix_name: str
@@ -290,6 +333,7 @@ class TuneResult:
     stopped: str = ""
     roofline: Roofline | None = None
     notes: tuple[str, ...] = ()
+    calls: int | None = None
 
     @property
     def speedup(self) -> float:
@@ -301,10 +345,9 @@ class TuneResult:
     @property
     def break_even_calls(self) -> int | None:
         """Calls after which tuning and preparing have paid, or None where nothing was gained."""
-        gain = self.baseline_seconds - self.seconds
-        if self.plan == self.baseline_plan or gain <= 0:
+        if self.plan == self.baseline_plan:
             return None
-        return max(1, math.ceil((self.tuning_seconds + self.prepare_seconds) / gain))
+        return break_even_calls(self.tuning_seconds + self.prepare_seconds, self.baseline_seconds - self.seconds)
 
     @property
     def schedules(self) -> tuple[Trial, ...]:
@@ -370,6 +413,7 @@ class TuneResult:
             "tuning_seconds": self.tuning_seconds,
             "prepare_seconds": self.prepare_seconds,
             "break_even_calls": self.break_even_calls,
+            "calls": self.calls,
             "reused": self.reused,
             "db": self.db,
             "interrupted": self.interrupted,
@@ -392,6 +436,14 @@ class TuneResult:
         if history:
             data["history"] = [trial.to_json() for trial in self.trials]
         return data
+
+
+def _figure(value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+        raise ValueError(f"{value!r} is no figure")
+    return float(value)
 
 
 def _finite(value: float | None) -> float | None:

@@ -9,17 +9,29 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from akx.plan import Option, Plan
 from akx.tuner.ledger import Ledger
 from akx.tuner.result import COMPLETE, PRUNED, Trial
 from akx.tuner.space import Space, is_numeric
 
-__all__ = ["Sampler"]
+__all__ = ["Sampler", "Suggesting"]
 
 #: Suggestions of plans already tried after which the sampler has nothing new.
 _ATTEMPTS = 12
+
+
+class Suggesting(Protocol):
+    """What a search asks of a sampler, so that another may stand in for :class:`Sampler`."""
+
+    def suggest(self, done: Ledger, refuse: Callable[[Plan], bool]) -> Plan | None:
+        """A plan not done and not refused; None where there is no idea."""
+        ...
+
+    def tell(self, outcome: Trial) -> None:
+        """Of a trial, its own or another's; each is told once, in order."""
+        ...
 
 
 class Sampler:

@@ -8,6 +8,15 @@
 Nothing is tried twice, neither here nor by another worker on the same study (:mod:`akx.tuner.sharing`). The choices
 depend on the seed and the measurements alone. The search ends with its budget of trials or of seconds, when nothing
 better was found for a while, or when nothing is left; Ctrl-C ends it with the best so far.
+
+Where the user says how often the kernel will run, the seconds are bounded by what further search could win::
+
+    seconds = min(budget, calls x max(best so far - least, best so far / 10) / 4)
+
+`least` being what no plan is thought to do with less than (:attr:`akx.tuner.predict.Model.least_seconds`); the model
+may be wrong, so that a tenth of the time is always thought possible; and few searches win more than a quarter of what
+is. For few calls that is less than was spent by the time the baseline is known, which is then the plan; for many the
+budget is what it was.
 """
 
 from __future__ import annotations
@@ -16,9 +25,9 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from akx.errors import InfeasibleError
-from akx.kernels.base import Program
 from akx.plan import Plan
 from akx.tuner import measure
 from akx.tuner.choice import choose, finalists
@@ -27,12 +36,15 @@ from akx.tuner.measure import Measurement, Precision
 from akx.tuner.predict import Model
 from akx.tuner.proposals import SEARCHING, Proposals
 from akx.tuner.result import COMPLETE, SHARED, Finalist, Progress, Trial
+from akx.tuner.sampler import Sampler, Suggesting
 from akx.tuner.settings import Settings
 from akx.tuner.sharing import SharedStudy
-from akx.tuner.space import BASELINE_SCHEDULE, is_baseline
-from akx.tuner.worker import Bench
+from akx.tuner.space import BASELINE_SCHEDULE, Space, is_baseline
 
-__all__ = ["Outcome", "Search"]
+__all__ = ["FEW_CALLS", "Outcome", "Search"]
+
+#: What ended a search that more seconds would have gone on.
+FEW_CALLS = "too few calls"
 
 #: Share of the time that baselines may take: there are many on first use, when each has to be compiled.
 _BASELINE_SHARE = 0.4
@@ -40,6 +52,10 @@ _BASELINE_SHARE = 0.4
 _FINAL_SHARE, _RESERVED_SHARE = 0.1, 0.25
 #: Share of the time that preparing one plan may take where plans of its kind have not been worth it.
 _DEAR_SHARE = 0.05
+#: Share of the best time that further search may win, whatever the model says.
+_LEAST_GAIN = 0.1
+#: Share of what further search could win at most that it may cost: plans that take the least possible are rare.
+_WORTH = 0.25
 
 
 @dataclass(frozen=True)
@@ -55,12 +71,49 @@ class Outcome:
     notes: tuple[str, ...]
 
 
+class Tried(Protocol):
+    """Where plans are tried: :class:`akx.tuner.worker.Bench`, or a record of what one of those measured."""
+
+    @property
+    def space(self) -> Space:
+        """Of the plans."""
+        ...
+
+    def nbytes(self, plan: Plan) -> int:
+        """Bytes of the program of a plan that was tried; 0 where it was not."""
+        ...
+
+    def try_plan(self, plan: Plan, *, number: int, origin: str, best: float | None) -> Trial:
+        """Make one trial; whatever the plan does is in it."""
+        ...
+
+    def anchor_on(self, plan: Plan, seconds: float) -> None:
+        """Time everything from now on against `plan`."""
+        ...
+
+    def program(self, plan: Plan) -> Any:
+        """A program of a complete trial."""
+        ...
+
+    def call(self, program: Any) -> Callable[[], None]:
+        """The call to be timed."""
+        ...
+
+    def run_verified(self, program: Any) -> float:
+        """Run once and check. Raises where the result is wrong."""
+        ...
+
+    def forget(self, plan: Plan) -> None:
+        """Drop a program."""
+        ...
+
+
 class Search:
     """One search.
 
     Parameters
     ----------
-    bench : Bench
+    bench : Tried
         Where plans are tried.
     model : Model
         For the predicted plan and the order of the seeds.
@@ -80,11 +133,16 @@ class Search:
         Gives a context manager within which nobody else measures on the device; entered for the run-off.
     others : SharedStudy, optional
         The study that other workers are at as well.
+    record : callable, optional
+        Called with each trial and the bytes of its program, and again with a trial that was found out later: the same
+        number, another state.
+    sampler : callable
+        Makes the sampler of a space and a seed: Optuna's TPE by default.
     """
 
     def __init__(
         self,
-        bench: Bench,
+        bench: Tried,
         model: Model,
         settings: Settings,
         *,
@@ -95,6 +153,8 @@ class Search:
         everything: bool = False,
         alone: Callable[[], AbstractContextManager[object]] = nullcontext,
         others: SharedStudy | None = None,
+        record: Callable[[Trial, int], object] | None = None,
+        sampler: Callable[[Space, int], Suggesting] = Sampler,
     ) -> None:
         self.bench = bench
         self.model = model
@@ -108,10 +168,12 @@ class Search:
             avoid=self._avoid,
             taken=None if others is None else others.is_under_way,
             given=given,
+            sampler=sampler,
         )
         self.notes: list[str] = []
         self._start = start
         self._callback = callback
+        self._record = record
         self._everything = everything
         self._alone = alone
         self._others = others
@@ -119,6 +181,7 @@ class Search:
         self._made = 0
         self._waiting: list[tuple[str, Trial]] = []
         self._ran_short = False
+        self._least = 0.0 if settings.calls is None else model.least_seconds
 
     # ------------------------------------------------------------------------------------------------ phases
 
@@ -170,12 +233,14 @@ class Search:
             if gone:
                 return gone
             if self.ledger.expected_seconds(plan) > self._left():
+                if self._time_gone() == FEW_CALLS:
+                    return FEW_CALLS
                 self._ran_short = True
                 continue
             self._try(plan, origin)
             if origin in SEARCHING and self.ledger.since_progress >= self.settings.patience:
                 return "no improvement"
-        return "time budget" if self._ran_short else "space exhausted"
+        return self._time_gone() if self._ran_short else "space exhausted"
 
     def _run_off(self, stopped: str) -> Outcome:
         """Time the few best against the baseline once more, and choose."""
@@ -207,9 +272,15 @@ class Search:
                 break
             except Exception as failure:
                 plans = self._found_out(best.plan, str(failure), plans)
+        if stopped == FEW_CALLS:
+            self.notes.append(
+                f"{self.settings.calls} calls are too few to search on: {self._elapsed():.3g} s were spent, and more "
+                f"could win {self._gain():.3g} s in all of them at most, of which a quarter may be spent"
+            )
         if best.plan == baseline.plan:
             plain = "the plain sweep" if best.plan.schedule == BASELINE_SCHEDULE else "streamed products"
-            self.notes.append(f"nothing beat the baseline: the plan is {plain}")
+            others = any(not is_baseline(trial.plan) for trial in self.ledger.trials)
+            self.notes.append(f"nothing {'beat' if others else 'was tried but'} the baseline: the plan is {plain}")
         return self._outcome(best, baseline, finals, stopped, interrupted=False)
 
     def _unfinished(self) -> Outcome:
@@ -233,13 +304,16 @@ class Search:
         best = self.ledger.best_seconds if racing else None
         begin = measure.now()
         trial = self.bench.try_plan(plan, number=len(self.ledger.trials), origin=origin, best=best)
-        if self.ledger.add(trial, measure.now() - begin) and trial.seconds is not None:
+        trial = replace(trial, elapsed=measure.now() - begin)
+        if self.ledger.add(trial) and trial.seconds is not None:
             self.bench.anchor_on(plan, trial.seconds)
         self.proposals.learn(trial)
         if self._others is not None:
             self._others.tell(trial)
             if self.ledger.baseline is not None:
                 self._hear()
+        if self._record is not None:
+            self._record(trial, self.bench.nbytes(plan))
         self._report("baseline" if origin == "baseline" else "search", trial)
 
     # ------------------------------------------------------------------------------------------------ others
@@ -281,9 +355,9 @@ class Search:
 
     # ------------------------------------------------------------------------------------------------ run-off
 
-    def _programs(self, plans: list[Plan]) -> tuple[list[Program], list[Plan]]:
+    def _programs(self, plans: list[Plan]) -> tuple[list[Any], list[Plan]]:
         """The finalists' programs, those prepared again that were not kept; without those that fail now."""
-        programs: dict[Plan, Program] = {}
+        programs: dict[Plan, Any] = {}
         for plan in plans:
             try:
                 programs[plan] = self.bench.program(plan)
@@ -295,6 +369,8 @@ class Search:
         """Take a finalist that failed when run again out of the run-off."""
         self.bench.forget(plan)
         self.ledger.fail(plan, reason)
+        if self._record is not None:
+            self._record(self.ledger[plan], self.bench.nbytes(plan))
         self.notes.append(f"{plan.label()} was right at first and wrong later, and is out: {reason}")
         left = [other for other in plans if other != plan]
         if not any(is_baseline(other) for other in left):
@@ -321,23 +397,38 @@ class Search:
         allowed = max(1, -(-settings.trials // 2)) if baseline else settings.trials
         if self._made >= allowed:
             return "trial budget"
-        if self._left() <= 0 or (baseline and self._elapsed() > _BASELINE_SHARE * settings.seconds):
-            return "time budget"
+        if self._left() <= 0 or (baseline and self._elapsed() > _BASELINE_SHARE * self._seconds()):
+            return self._time_gone()
         return ""
+
+    def _time_gone(self) -> str:
+        """What it is that leaves no time."""
+        return FEW_CALLS if _WORTH * self._gain() < self.settings.seconds else "time budget"
 
     def _avoid(self, plan: Plan) -> bool:
         """Whether plans of this kind take longer to compile or prepare than there is time, or than they are worth."""
         if self.ledger.expected_seconds(plan) > self._left():
             self._ran_short = True
             return True
-        return self.ledger.is_dear(plan, _DEAR_SHARE * self.settings.seconds)
+        return self.ledger.is_dear(plan, _DEAR_SHARE * self._seconds())
 
     def _elapsed(self) -> float:
         return measure.now() - self._start
 
+    def _gain(self) -> float:
+        """Most seconds that further search can win in the calls to come; infinite where nobody said how many."""
+        best = self.ledger.best_seconds
+        if self.settings.calls is None or best is None:
+            return math.inf
+        return self.settings.calls * max(best - self._least, _LEAST_GAIN * best)
+
+    def _seconds(self) -> float:
+        """Most seconds in all: the budget, or what more search is worth where that is less."""
+        return min(self.settings.seconds, _WORTH * self._gain())
+
     def _left(self) -> float:
         """Seconds left for trials."""
-        return self.settings.seconds - self._elapsed() - self._reserve()
+        return self._seconds() - self._elapsed() - self._reserve()
 
     def _reserve(self) -> float:
         """Seconds for the run-off, three rounds at least, and for preparing the winner anew."""
@@ -346,10 +437,10 @@ class Search:
             return self._final_seconds()
         rounds = 3 * (self.settings.finalists + 2) * best.seconds
         needed = max(self._final_seconds(), rounds) + self.ledger.prepare_seconds(best.plan)
-        return min(needed, _RESERVED_SHARE * self.settings.seconds)
+        return min(needed, _RESERVED_SHARE * self._seconds())
 
     def _final_seconds(self) -> float:
-        return min(self.settings.final.seconds, _FINAL_SHARE * self.settings.seconds)
+        return min(self.settings.final.seconds, _FINAL_SHARE * self._seconds())
 
     def _final_precision(self) -> Precision:
         final = self.settings.final

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 
-from akx.errors import ArgumentError
+from akx.errors import ArgumentError, ArgumentTypeError
 from akx.tuner.measure import Precision
 
 __all__ = ["Settings"]
@@ -33,6 +33,8 @@ class Settings:
         Differences below this fraction count as none.
     seed : int
         Of start vectors and sampler.
+    calls : int or None
+        How often the kernel will run. No more seconds are then spent than further search could win in so many calls.
     """
 
     trials: int = 80
@@ -46,6 +48,7 @@ class Settings:
     finalists: int = 4
     noise: float = 0.01
     seed: int = 0
+    calls: int | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.trials, bool) or not isinstance(self.trials, int) or self.trials < 1:
@@ -54,5 +57,28 @@ class Settings:
             raise ArgumentError("tuning time is out of range", expected="seconds > 0", found=repr(self.seconds))
         if isinstance(self.seed, bool) or not isinstance(self.seed, Integral) or self.seed < 0:
             raise ArgumentError("seed is out of range", expected="an integer >= 0", found=repr(self.seed))
+        if self.calls is not None:
+            if isinstance(self.calls, bool) or not isinstance(self.calls, Integral):
+                raise ArgumentTypeError("calls is not a number", expected="an integer >= 1", found=repr(self.calls))
+            if self.calls < 1:
+                raise ArgumentError("calls is out of range", expected="an integer >= 1", found=repr(self.calls))
+            object.__setattr__(self, "calls", int(self.calls))
         if self.race < 1 or self.patience < 1 or self.finalists < 1 or not 0 <= self.noise < 1:
             raise ArgumentError("search settings make no sense", found=repr(self))
+
+    def but(
+        self,
+        *,
+        trials: int | None = None,
+        seconds: float | None = None,
+        seed: int | None = None,
+        calls: int | None = None,
+    ) -> Settings:
+        """The same with what is given changed; None leaves a field as it is."""
+        return replace(
+            self,
+            trials=self.trials if trials is None else trials,
+            seconds=self.seconds if seconds is None else seconds,
+            seed=self.seed if seed is None else seed,
+            calls=self.calls if calls is None else calls,
+        )

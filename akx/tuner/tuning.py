@@ -25,9 +25,10 @@ from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanKey, default_datab
 from akx.tuner import measure
 from akx.tuner.machine import derived_figures, measured_figures
 from akx.tuner.predict import Model, budget_error
-from akx.tuner.record import find, keep, reuse
+from akx.tuner.record import find, is_enough, keep, reuse
+from akx.tuner.recorder import recording_to
 from akx.tuner.result import SHARED, Counts, Progress, TuneResult
-from akx.tuner.search import Outcome, Search
+from akx.tuner.search import FEW_CALLS, Outcome, Search
 from akx.tuner.settings import Settings
 from akx.tuner.sharing import join_study
 from akx.tuner.space import NATURAL, STREAMED_SCHEDULE, Space, build_space, resolve_backend
@@ -60,6 +61,8 @@ def tune(
     memory_budget: int | str | None = None,
     fraction: float | None = None,
     storage: Any = None,
+    calls: int | None = None,
+    record: str | os.PathLike[str] | None = None,
 ) -> TuneResult:
     """The best plan for a matrix on this machine: from the database, or by measuring.
 
@@ -111,6 +114,14 @@ def tune(
         directory, the URL of a PostgreSQL server, or a storage of Optuna. A plan that another worker on a device of
         the same class has tried, or is at, is not tried here; budgets count what is tried here. Each worker has a
         run-off of its own. A search that was broken off goes on where it was.
+    calls : int, optional
+        How often the kernel will run, in all. No more time is then spent than further search could win in so many
+        calls: for few, the baseline or the predicted plan is taken without a search. A plan that was sought for few
+        calls is sought again where more are to come.
+    record : str or os.PathLike, optional
+        A file to which every trial is written as it ends, as lines of JSON (:mod:`akx.tuner.recording`), for
+        :func:`akx.tuner.replay` and other studies. A recording of the same problem that is there already is continued.
+        Nothing is recorded where the plan comes from the database.
 
     Returns
     -------
@@ -134,10 +145,14 @@ def tune(
     """
     start = measure.now()
     matrix = Matrix.from_any(matrix)
-    wanted = _settings(settings, trials, seconds, seed)
+    wanted = (settings or Settings()).but(trials=trials, seconds=seconds, seed=seed, calls=calls)
     budget = resolve_budget(matrix, memory_budget, fraction)
     backend = budgeted_backend(backend, budget)
     if backend == "auto" and "cuda" in registry.backends() and is_usable("cuda"):
+        if record is not None:
+            raise ArgumentError(
+                "a recording is of one backend", found="backend 'auto' with a GPU", hint="name one: cpu or cuda"
+            )
         each = replace(wanted, seconds=wanted.seconds / 2)
         again: dict[str, Any] = {"basis": basis, "start_vectors": start_vectors, "threads": threads, "db": db}
         again |= {"retune": retune, "name": name, "callback": callback, "space_filter": space_filter}
@@ -156,8 +171,11 @@ def tune(
             # A database that cannot even be read is an error below, and not a warning before it.
             warnings.simplefilter("ignore", PlanDatabaseWarning)
             old = find(kept, key, matrix, device, used)
-        if old is not None and not retune:
-            reused = _with_budget(reuse(kept, old, matrix, used, start), budget)
+        if old is not None and not retune and is_enough(old, wanted.calls):
+            reused = replace(_with_budget(reuse(kept, old, matrix, used, start), budget), calls=wanted.calls)
+            if record is not None:
+                note = "nothing was measured, so nothing was recorded; --retune (retune=True) measures again"
+                reused = replace(reused, notes=(*reused.notes, note))
             if callback is not None:
                 callback(_last_progress(reused, wanted))
             return reused
@@ -170,22 +188,26 @@ def tune(
     problem = Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed)
     bench = _bench(problem, space, wanted)
     model = _model(matrix, space, start_vectors)
-    alone = device_lock(device).alone
-    search = Search(
-        bench,
-        model,
-        wanted,
-        start=start,
-        callback=callback,
-        keep=space_filter,
-        given=given,
-        alone=alone,
-        others=others,
-    )
-    outcome = search.run()
-    bench.close()
-    result = _result(outcome, matrix, key, space, start, name=name, db=kept)
-    result = _with_budget(result, budget)
+    with recording_to(record, "search", name, key, model, wanted) as recorder:
+        to = None if recorder is None else recorder.trial
+        search = Search(
+            bench,
+            model,
+            wanted,
+            start=start,
+            callback=callback,
+            keep=space_filter,
+            given=given,
+            record=to,
+            alone=device_lock(device).alone,
+            others=others,
+        )
+        outcome = search.run()
+        bench.close()
+        result = _result(outcome, matrix, key, space, start, name=name, db=kept)
+        result = _with_calls(_with_budget(result, budget), wanted.calls)
+        if recorder is not None:
+            result = recorder.end(result)
     if kept is not None:
         result = keep(kept, key, result, old, is_shared=others is not None)
     if callback is not None:
@@ -208,12 +230,13 @@ def exhaustive(
     callback: Callable[[Progress], object] | None = None,
     space_filter: Callable[[Plan], bool] | None = None,
     settings: Settings | None = None,
+    record: str | os.PathLike[str] | None = None,
 ) -> TuneResult:
     """Measure the whole feasible space, with neither racing nor sampling, and keep nothing.
 
     Parameters
     ----------
-    matrix, k, basis, start_vectors, backend, threads, seed, name, callback, space_filter, settings
+    matrix, k, basis, start_vectors, backend, threads, seed, name, callback, space_filter, settings, record
         As for :func:`tune`.
     seconds : float, optional
         Most seconds; no limit by default.
@@ -228,28 +251,32 @@ def exhaustive(
     """
     start = measure.now()
     matrix, given = Matrix.from_any(matrix), tuple(include)
-    base = _settings(settings, None, None, seed)
-    wanted = replace(base, trials=2**31 - 1, seconds=math.inf if seconds is None else seconds)
+    base = (settings or Settings()).but(seed=seed)
+    wanted = replace(base, calls=None, trials=2**31 - 1, seconds=math.inf if seconds is None else seconds)
     k, start_vectors = _count("k", k), _count("start_vectors", start_vectors)
     label, used, device = _where(backend, threads)
     key = plan_key(matrix, k, basis=basis, start_vectors=start_vectors, backend=label, threads=used, device=device)
     space = build_space(matrix, k, device, backend=label, threads=used, start_vectors=start_vectors)
     bench = _bench(Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed), space, wanted)
     model = _model(matrix, space, start_vectors)
-    search = Search(
-        bench,
-        model,
-        wanted,
-        start=start,
-        callback=callback,
-        keep=space_filter,
-        given=given,
-        everything=True,
-        alone=device_lock(device).alone,
-    )
-    outcome = search.run()
-    bench.close()
-    return _result(outcome, matrix, key, space, start, name=name, db=None)
+    kind = "exhaustive" if space_filter is None else "part"
+    with recording_to(record, kind, name, key, model, wanted) as recorder:
+        search = Search(
+            bench,
+            model,
+            wanted,
+            start=start,
+            callback=callback,
+            keep=space_filter,
+            given=given,
+            everything=True,
+            alone=device_lock(device).alone,
+            record=None if recorder is None else recorder.trial,
+        )
+        outcome = search.run()
+        bench.close()
+        result = _result(outcome, matrix, key, space, start, name=name, db=None)
+        return result if recorder is None else recorder.end(result)
 
 
 def plan_key(
@@ -303,14 +330,13 @@ def _with_budget(result: TuneResult, budget: int | None) -> TuneResult:
     return replace(result, notes=(note, *result.notes))
 
 
-def _settings(settings: Settings | None, trials: int | None, seconds: float | None, seed: int | None) -> Settings:
-    base = Settings() if settings is None else settings
-    return replace(
-        base,
-        trials=base.trials if trials is None else trials,
-        seconds=base.seconds if seconds is None else seconds,
-        seed=base.seed if seed is None else seed,
-    )
+def _with_calls(result: TuneResult, calls: int | None) -> TuneResult:
+    """The result for so many calls, with a note where they do not pay for it."""
+    even = result.break_even_calls
+    notes = result.notes
+    if calls is not None and even is not None and even > calls:
+        notes = (*notes, f"{calls} calls do not pay back what tuning cost, {even} do")
+    return replace(result, calls=calls, notes=notes)
 
 
 def _database(db: object, space_filter: object) -> PlanDatabase | None:
@@ -367,7 +393,7 @@ def _result(
     best, baseline = outcome.best, outcome.baseline
     tried = next((trial.prepare_seconds for trial in outcome.trials if trial.plan == best.plan), None)
     prepare = tried if tried is not None else 0.0
-    if not outcome.interrupted:
+    if not outcome.interrupted and not (outcome.stopped == FEW_CALLS and best.plan == baseline.plan):
         prepare = _cold_prepare_seconds(space, matrix, best.plan, prepare)
     roofline = _model(matrix, space, key.start_vectors).roofline(best.plan, best.seconds)
     name_of_baseline = f"{baseline.plan.schedule}/{baseline.plan.variant} threads={baseline.plan.threads}"

@@ -37,7 +37,7 @@ from akx.tuner.verify import Problem
 if TYPE_CHECKING:
     from akx.tuner.gpu import DeviceProblem, HostProblem
 
-__all__ = ["Bench"]
+__all__ = ["DISTURBED_SECONDS", "SHORT_SECONDS", "Bench", "is_hopeless", "too_slow"]
 
 #: Bytes of programs kept for the run-off beside the anchor's.
 _KEEP_BYTES = 1024**3
@@ -45,7 +45,7 @@ _KEEP_BYTES = 1024**3
 _CRUDE_MARGIN = 3.0
 #: A call shorter than the first is dropped only when it looks hopeless twice, so many seconds apart: all its samples
 #: together may fall into one disturbance of the machine.
-_SHORT_SECONDS, _DISTURBED_SECONDS = 20e-3, 20e-3
+SHORT_SECONDS, DISTURBED_SECONDS = 20e-3, 20e-3
 
 
 @dataclass(frozen=True)
@@ -143,6 +143,7 @@ class Bench:
             return Trial(number, plan, origin, FAILED, str(wrong), prepare_seconds=measure.now() - start)
         except Exception as failure:
             return Trial(number, plan, origin, FAILED, _describe(failure), prepare_seconds=measure.now() - start)
+        begin = measure.now()
         try:
             found, rough = self._time(program, best)
             if best is not None and found.seconds < best:
@@ -150,9 +151,19 @@ class Bench:
                 found = Measurement.of([*found.samples, *again.samples], found.batch)
         except Exception as failure:
             return Trial(number, plan, origin, FAILED, _describe(failure), prepare_seconds=prepared, error=error)
-        state, reason = (PRUNED, f"more than {self.race:g}x slower than the best") if rough else (COMPLETE, "")
+        state, reason = (PRUNED, too_slow(self.race)) if rough else (COMPLETE, "")
         trial = Trial(
-            number, plan, origin, state, reason, found.seconds, found.spread, prepared, error, samples=found.samples
+            number,
+            plan,
+            origin,
+            state,
+            reason,
+            found.seconds,
+            found.spread,
+            prepared,
+            error,
+            samples=found.samples,
+            timing_seconds=measure.now() - begin,
         )
         if state == COMPLETE:
             self._retain(plan, program, found.seconds)
@@ -247,15 +258,13 @@ class Bench:
             nonlocal broken_off
             if best is None:
                 return False
-            # A single ratio is crude, and the very first one is of calls out of turn: a wide margin then.
-            margin = self.race if len(found[0].samples) > 1 else _CRUDE_MARGIN * self.race
-            broken_off = min(corrected(found).samples) > margin * best
+            broken_off = is_hopeless(corrected(found).samples, self.race, best)
             return broken_off
 
         with self.alone():
             found = corrected(measure.interleave(calls, self.precision, hopeless=hopeless))
-            if broken_off and found.seconds < _SHORT_SECONDS:
-                measure.pause(_DISTURBED_SECONDS)
+            if broken_off and found.seconds < SHORT_SECONDS:
+                measure.pause(DISTURBED_SECONDS)
                 broken_off = False
                 found = corrected(measure.interleave(calls, self.precision, hopeless=hopeless))
         return found, broken_off
@@ -268,6 +277,20 @@ class Bench:
             held += held_bytes(kept)
             if place > 0 and (place >= self.keep or held > _KEEP_BYTES):
                 del self._kept[old]
+
+
+def is_hopeless(samples: Sequence[float], race: float, best: float) -> bool:
+    """Whether even the fastest of some samples is `race` times slower than the best, so that no more are worth it.
+
+    A single sample is crude, and the very first one is of a call out of turn: a wide margin then.
+    """
+    margin = race if len(samples) > 1 else _CRUDE_MARGIN * race
+    return min(samples) > margin * best
+
+
+def too_slow(race: float) -> str:
+    """The reason given for a plan that was dropped early."""
+    return f"more than {race:g}x slower than the best"
 
 
 def _device_problem(problem: Problem, *, hosted: bool) -> DeviceProblem | HostProblem:

@@ -1,16 +1,16 @@
-"""A recorded tuning run as a bench: what :mod:`akx.tuner.worker` measures on hardware, answered from a file.
+"""The whole of :func:`akx.tune` on a recorded machine: its device, figures and clock, trials answered from the file.
 
-:class:`Replay` installs it: the tuner then sees the recorded device, its figures, the space, and a clock that goes on
-by what the recorded trials took. A plan that is not in the record is a failed trial, "not in the record", whatever it
-is.
+:func:`akx.tuner.replay` searches over a recording without a matrix. Here the matrix is there, and the space, the models
+and the database are the real ones of today, asked for the recorded device. A plan that is not in the record is a pruned
+trial, "not in the recording", whatever it is.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import replace
-from itertools import cycle
 from typing import Any
 
 import pytest
@@ -18,16 +18,14 @@ import pytest
 from akx.device.cuda.facts import CudaDevice
 from akx.device.host import HostDevice
 from akx.kernels.base import Parameter
-from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.tuner import measure, tuning
+from akx.tuner import Recording, measure, tuning
 from akx.tuner.machine import Figures
 from akx.tuner.proposals import Proposals
-from akx.tuner.result import COMPLETE, FAILED, PRUNED, Trial
+from akx.tuner.recorded import UNKNOWN, RecordedBench, RecordedClock
+from akx.tuner.recording import RecordedTrial
+from akx.tuner.result import FAILED, Trial
 from akx.tuner.space import Space, build_space
-from benchmarks.record_tuning import plan_of
-
-UNKNOWN = "not in the record"
 
 
 class Replay:
@@ -35,7 +33,7 @@ class Replay:
 
     Attributes
     ----------
-    document : dict
+    recording : Recording
         The record, of :mod:`benchmarks.record_tuning`.
     asked : list of Plan
         Plans that were tried.
@@ -43,33 +41,29 @@ class Replay:
         How often each was run and checked after its trial.
     """
 
-    def __init__(self, document: dict[str, Any]) -> None:
-        self.document = document
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self.known: Mapping[Plan, RecordedTrial] = recording.trials
         self.asked: list[Plan] = []
         self.verified: Counter[Plan] = Counter()
-        self.time = 1000.0
+        self.clock = RecordedClock()
         self.spoilt: Callable[[Plan], str | None] = lambda plan: None
-        facts = {name: tuple(v) if isinstance(v, list) else v for name, v in document["device"].items()}
-        self.device = (CudaDevice if document["backend"] == "cuda" else HostDevice)(**facts)
-
-    def now(self) -> float:
-        return self.time
-
-    def wait(self, seconds: float) -> None:
-        self.time += seconds
+        header = recording.header
+        facts = {name: tuple(v) if isinstance(v, list) else v for name, v in header["device"].items()}
+        self.device = (CudaDevice if header["backend"] == "cuda" else HostDevice)(**facts)
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        document = self.document
-        figures = Figures(**document["figures"])
-        liked = [plan_of(document, one["plan"]) for one in document["trials"] if one["origin"] == "model"]
-        monkeypatch.setattr(measure, "now", self.now)
-        monkeypatch.setattr(measure, "pause", self.wait)
+        header = self.recording.header
+        figures = Figures(**header["model"]["ceiling"])
+        first = (one.trial for one in self.recording.runs[0].trials)
+        liked = [trial.plan for trial in first if trial.origin == "model"]
+        monkeypatch.setattr(measure, "_CLOCK", ContextVar("recorded", default=self.clock))
         monkeypatch.setattr(tuning, "device_of", lambda backend: self.device)
-        monkeypatch.setattr(tuning, "plan_threads", lambda backend, threads=None: document["threads"])
+        monkeypatch.setattr(tuning, "plan_threads", lambda backend, threads=None: header["threads"])
         monkeypatch.setattr(tuning, "measured_figures", lambda device, threads: figures)
         monkeypatch.setattr(tuning, "build_space", self.space)
         monkeypatch.setattr(tuning, "_cold_prepare_seconds", lambda space, matrix, plan, fallback: fallback)
-        monkeypatch.setattr(tuning, "Bench", lambda problem, space, **_: RecordedBench(self, space, problem.matrix))
+        monkeypatch.setattr(tuning, "Bench", lambda problem, space, **_: _Bench(self, space, problem.matrix))
         # What the models like best is what they liked within a second of the recorded machine's time.
         monkeypatch.setattr(Proposals, "_liked", lambda proposals, names: liked)
 
@@ -77,86 +71,34 @@ class Replay:
         """The space as it was: what has been added to it since was not measured."""
         today = build_space(*args, **options)
         parameters = {
-            schedule: tuple(
-                Parameter(name, tuple(one["choices"]), one["default"], "as recorded") for name, one in held.items()
-            )
-            for schedule, held in self.document["space"].items()
+            schedule: tuple(Parameter(one["name"], tuple(one["choices"]), one["default"], "") for one in held)
+            for schedule, held in self.recording.header["space"].items()
         }
         return replace(today, parameters=parameters)
 
-    def known(self) -> dict[Plan, dict[str, Any]]:
-        """The recorded trials by plan; of a plan that was tried twice the first."""
-        found: dict[Plan, dict[str, Any]] = {}
-        for one in [*self.document["trials"], *self.document["others"]]:
-            found.setdefault(plan_of(self.document, one["plan"]), one)
-        return found
 
+class _Bench(RecordedBench):
+    """Tells the world what it was asked, and spoils what the world wants spoilt."""
 
-class RecordedBench:
-    """What the search asks of :class:`akx.tuner.worker.Bench`."""
-
-    def __init__(self, world: Replay, space: Space, matrix: Matrix) -> None:
-        self.world, self.space, self.matrix = world, space, matrix
-        self._known = world.known()
-
-    def nbytes(self, plan: Plan) -> int:
-        return 0
+    def __init__(self, world: Replay, space: Space, matrix: Any) -> None:
+        super().__init__(world.known, space, world.clock, race=1.5, matrix=matrix)
+        self._world = world
 
     def try_plan(self, plan: Plan, *, number: int, origin: str, best: float | None) -> Trial:
-        self.world.asked.append(plan)
-        reason = self.space.feasible(plan, self.matrix)
-        if reason is not None:
-            return Trial(number, plan, origin, PRUNED, reason)
-        one = self._known.get(plan)
-        if one is None:
-            return Trial(number, plan, origin, FAILED, UNKNOWN)
-        self.world.time += one["elapsed"]
-        spoilt = self.world.spoilt(plan)
-        if spoilt:
-            return Trial(number, plan, origin, FAILED, spoilt, prepare_seconds=one["prepare_seconds"])
-        names = ("state", "reason", "seconds", "spread", "prepare_seconds", "error")
-        return Trial(number, plan, origin, **{name: one[name] for name in names}, samples=tuple(one["samples"]))
-
-    def anchor_on(self, plan: Plan, seconds: float) -> None:
-        assert self._known[plan]["state"] == COMPLETE
-
-    def program(self, plan: Plan) -> Plan:
-        assert self._known[plan]["state"] == COMPLETE
-        return plan
-
-    def call(self, program: Plan) -> RecordedCall:
-        return RecordedCall(self.world, self._known[program]["samples"])
+        self._world.asked.append(plan)
+        spoilt = self._world.spoilt(plan)
+        trial = super().try_plan(plan, number=number, origin=origin, best=best)
+        return Trial(number, plan, origin, FAILED, spoilt, prepare_seconds=trial.prepare_seconds) if spoilt else trial
 
     def run_verified(self, program: Plan) -> float:
-        self.world.verified[program] += 1
-        return float(self._known[program]["error"])
-
-    def forget(self, plan: Plan) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
+        self._world.verified[program] += 1
+        return super().run_verified(program)
 
 
-class RecordedCall:
-    """Takes as long as the recorded samples, one after another and over again."""
-
-    def __init__(self, world: Replay, samples: list[float]) -> None:
-        self._world, self._samples = world, cycle(samples)
-
-    def __call__(self) -> None:
-        self._world.time += next(self._samples)
-
-    def timed(self, batch: int) -> float:
-        seconds = next(self._samples)
-        self._world.time += batch * seconds
-        return seconds
-
-
-def without(document: dict[str, Any], dropped: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+def without(recording: Recording, dropped: Callable[[Trial], bool]) -> Recording:
     """The record without some of its trials."""
-    lists = {name: [one for one in document[name] if not dropped(one)] for name in ("trials", "others")}
-    return {**document, **lists}
+    runs = (replace(run, trials=tuple(one for one in run.trials if not dropped(one.trial))) for run in recording.runs)
+    return replace(recording, runs=tuple(runs))
 
 
-__all__ = ["UNKNOWN", "RecordedBench", "RecordedCall", "Replay", "without"]
+__all__ = ["UNKNOWN", "Replay", "without"]

@@ -48,9 +48,21 @@ def test_a_step_is_the_slope_and_the_ratio_that_to_the_best_classic(
 
 
 def test_a_solver_that_came_to_an_end_is_no_figure() -> None:
-    ended = steps.Contestant("cg", "akx", lambda limit: (1.0, min(limit, 20), {}))
-    with pytest.raises(RuntimeError, match="came to an end"):
-        steps._slope(ended, 20, 40, 1)
+    with pytest.raises(RuntimeError, match="came to its end"):
+        steps.slope(lambda limit: (1.0, min(limit, 20), {}), 20, 40, 1, 0.0)
+
+
+def test_one_pair_of_solves_that_was_disturbed_does_not_count() -> None:
+    waits = iter([0.0, 0.0, 0.0, 50.0, 0.0, 0.0])  # the fourth solve was
+    steps_of = steps.slope(lambda limit: (limit * 1e-3 + next(waits), limit, {}), 20, 40, 3, 0.0)
+    assert steps_of == pytest.approx(1e-3)
+
+
+def test_short_solves_are_repeated_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, solves = iter(range(100)), []
+    monkeypatch.setattr(steps, "now", lambda: float(next(clock)))
+    steps.slope(lambda limit: solves.append(limit) or (float(limit), limit, {}), 20, 40, 2, 7.0)
+    assert len(solves) == 2 * (2 + 6)
 
 
 def test_systems_are_symmetric_for_cg_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,18 @@ from cli.golden import check_shape
 from cli.running import Ran
 
 
+def test_record_then_replay(akx: Callable[..., Ran], poisson: Path, tmp_path: Path) -> None:
+    path = tmp_path / "trials.jsonl"
+    tuned = akx("tune", poisson, "--k", 3, "--trials", 3, "--time", 5, "--backend", "cpu", "--record", path, "--json")
+    assert tuned.code == 0, tuned.err
+    recorded = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [one.get("number") for one in recorded] == [None, *range(sum(tuned.json["trials"].values())), None]
+    found = akx("tune", "--replay", path, "--trials", 3, "--json").json
+    assert found["recording"]["plans"] == len(recorded) - 2
+    assert found["best"]["label"] in {Plan.from_json(one["plan"]).label() for one in recorded[1:-1]}
+    assert 0 < found["share"] <= 1
+
+
 @pytest.fixture(scope="module")
 def jumbled(poisson: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The matrix of `poisson` in another order of entries, with other values and in another format of file."""

@@ -102,6 +102,10 @@ def test_defaults_and_options_reach_the_tuner(
     akx("tune", poisson, "--memory-budget", "512M", "--fraction", 0.25, "--storage", "postgresql://ann@host/plans")
     assert (tuner.asked["memory_budget"], tuner.asked["fraction"]) == ("512M", 0.25)
     assert tuner.asked["storage"] == "postgresql://ann@host/plans"
+    assert tuner.asked["calls"] is None
+
+    akx("tune", poisson, "--calls", 5000)
+    assert tuner.asked["calls"] == 5000
 
 
 def test_json_is_one_object_with_what_scripts_were_promised(
@@ -139,6 +143,45 @@ def test_text_of_a_reused_plan_and_of_no_gain(akx: Callable[..., Ran], tuner: _T
     assert "it is the plan" in ran.out
     data = akx("tune", poisson, "--json").json
     assert (data["speedup"], data["break_even_calls"]) == (1.0, None)
+
+
+def test_recording_and_measuring_everything(
+    akx: Callable[..., Ran], tuner: _Tuner, poisson: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trials = tmp_path / "trials.jsonl"
+    assert akx("tune", poisson).code == 0
+    assert (tuner.asked["record"], tuner.asked["seed"]) == (None, None)
+    akx("tune", poisson, "--record", trials, "--seed", 3)
+    assert (tuner.asked["record"], tuner.asked["seed"]) == (trials, 3)
+    everything = _Tuner(replace(_RESULT, db=None, stopped="space exhausted"))
+    monkeypatch.setattr("akx.tuner.exhaustive", everything)
+    ran = akx("tune", poisson, "--exhaustive", "--record", trials, "--k", 4, "--time", 9, "--basis", "newton")
+    assert ran.code == 0
+    assert "ended by space exhausted" in ran.out
+    asked = everything.asked
+    assert (asked["record"], asked["k"], asked["seconds"], asked["basis"]) == (trials, 4, 9.0, "newton")
+    assert not {"db", "trials", "retune", "calls"} & set(asked)
+    everything.result = replace(everything.result, interrupted=True)
+    ran = akx("tune", poisson, "--exhaustive")
+    assert (ran.code, "the rest was not measured" in ran.err) == (130, True)
+
+
+@pytest.mark.parametrize(
+    "options", [("--trials", 5), ("--calls", 5), ("--retune",), ("--db", "x.sqlite"), ("--fraction", 0.5)]
+)
+def test_an_option_without_a_meaning_for_everything_is_refused(
+    akx: Callable[..., Ran], tuner: _Tuner, poisson: Path, options: tuple[Any, ...]
+) -> None:
+    ran = akx("tune", poisson, "--exhaustive", *options)
+    assert (ran.code, f"{options[0]} has no meaning with --exhaustive" in ran.error) == (2, True)
+
+
+def test_text_says_how_many_calls_are_to_come(akx: Callable[..., Ran], tuner: _Tuner, poisson: Path) -> None:
+    tuner.result = replace(_RESULT, calls=5000)
+    assert "paid back after 20,167 calls, of 5,000 to come" in akx("tune", poisson).out
+    assert akx("tune", poisson, "--json").json["calls"] == 5000
+    ran = akx("tune", poisson, "--calls", 0)
+    assert (ran.code, "--calls is out of range" in ran.error) == (2, True)
 
 
 def test_without_a_terminal_each_new_best_is_one_line(akx: Callable[..., Ran], tuner: _Tuner, poisson: Path) -> None:
@@ -220,7 +263,16 @@ def test_for_a_solver(akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, 
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("--k", 8), ("--k", 4), ("--memory-budget", "1G"), ("--fraction", 0.5), ("--trials", 0), ("--storage", "a")],
+    [
+        ("--k", 8),
+        ("--k", 4),
+        ("--memory-budget", "1G"),
+        ("--fraction", 0.5),
+        ("--trials", 0),
+        ("--storage", "a"),
+        ("--calls", 9),
+        ("--seed", 9),
+    ],
 )
 def test_an_option_without_a_meaning_for_a_solver_is_refused(
     akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, poisson: Path, option: str, value: Any

@@ -22,7 +22,7 @@ from akx.basis import Basis, chebyshev
 from akx.device.cuda import memory
 from akx.device.cuda.facts import cuda_missing
 from akx.kernels.cpu.vectors import VectorWork
-from akx.kernels.cuda.vectors import CudaVectorWork, Tiles, tile_rows
+from akx.kernels.cuda.vectors import CudaVectorWork, Tiles
 from akx.solvers.ca_cg_block import PIVOT, TRUST
 
 DTYPES = (np.float32, np.float64, np.complex64, np.complex128)
@@ -93,24 +93,21 @@ def held(work: Any, W: Any) -> Any:
 @pytest.mark.parametrize("triangular", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_tiles_are_as_the_kernels_count_them(dtype: Any, triangular: bool) -> None:
-    """Every pair is in one tile, blocks have whole groups of warps, and what they hold fits the shared memory."""
-    for room in (99 * 1024, 226 * 1024):
-        for m in (*range(1, 65), 250):
-            for s in (m,) if triangular else range(1, 9):
-                tiles = Tiles(m, s, dtype, triangular=triangular, room=room)
-                side = tile_rows(dtype)
-                down, across = (8, 1) if s == 1 and not triangular else (side, side)
-                pairs = {(i // down, j // across) for i in range(m) for j in range(s) if i <= j or not triangular}
-                assert tiles.tiles == len(pairs)
-                assert tiles.threads % (32 * tiles.width) == 0
-                assert 32 <= tiles.threads <= 384
-                assert tiles.groups == 1 or tiles.width == tiles.tiles
+    """Every pair is in one tile of one round, blocks have columns, and what they hold fits the shared memory."""
+    for n in (1, 70, 10**6):
+        for m in range(1, 65):
+            for s in (m,) if triangular else range(1, min(m, 20) + 1):
+                tiles = Tiles(m, s, n, dtype, triangular=triangular, blocks=132)
+                pairs = {(i // 8, j // 8) for i in range(m) for j in range(s) if i <= j or not triangular}
+                assert sum(tiles.rounds) == len(pairs)
+                assert max(tiles.rounds) <= (8 if np.dtype(dtype).kind == "c" else 16)
+                assert tiles.macros == {"AKX_DOWN": (m + 7) // 8, "AKX_ACROSS": (s + 7) // 8}
+                assert (tiles.blocks, tiles.threads) == ((132, 512) if n == 10**6 else (min(132, -(-n // 8)), 32)) or (
+                    n == 70 and 1 <= tiles.blocks <= 18
+                )
                 wide = 16 if np.dtype(dtype).kind == "c" else 8
-                assert tiles.shared(100) >= wide * max(tiles.groups * tiles.entries, tiles.entries + 100)
-                if across > 1:
-                    assert tiles.shared() >= 4 * m * np.dtype(dtype).itemsize << tiles.shift
-                    assert m > 64 or tiles.shared() <= room
-                    assert m > 17 or tiles.shift == 6
+                assert 8 * 1024 * 8 >= tiles.shared() >= wide * tiles.pairs
+                assert tiles.shared(10**5) == wide * (tiles.pairs + 10**5)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 from nvcc import KERNELS, Macros, complaints, needs_nvcc
 
 from akx.kernels.cuda.program import C_TYPES
-from akx.kernels.cuda.vectors import tile_rows
 
 _MIXES = (1, 3, 8, 2)
 _STEPS = (8, 20, 4, 12)
+#: Groups of rows and of columns.
+_TILES = ((1, 1), (5, 1), (3, 2), (8, 8))
 
 
 def _job(name: str, dtype: str, **more: int) -> tuple[Path, Macros]:
-    macros = {"AKX_VALUE": C_TYPES[dtype], "AKX_TILE": tile_rows(np.dtype(dtype)), **more}
-    return KERNELS / f"{name}.cu", macros
+    return KERNELS / f"{name}.cu", {"AKX_VALUE": C_TYPES[dtype], **more}
 
 
 @needs_nvcc
 def test_every_kernel_of_solvers_compiles(tmp_path: Path) -> None:
-    jobs = [_job(name, dtype) for name in ("vectors", "conjugate", "gram_schmidt") for dtype in C_TYPES]
-    jobs += [_job("mix", dtype, AKX_MIXES=mixes) for dtype, mixes in zip(C_TYPES, _MIXES, strict=True)]
-    jobs += [_job("advance", dtype, AKX_STEPS=steps) for dtype, steps in zip(C_TYPES, _STEPS, strict=True)]
+    jobs = [_job(name, dtype) for name in ("vectors", "conjugate") for dtype in C_TYPES]
+    for dtype, mixes, steps, (down, across) in zip(C_TYPES, _MIXES, _STEPS, _TILES, strict=True):
+        jobs.append(_job("mix", dtype, AKX_MIXES=mixes))
+        jobs += [_job(name, dtype, AKX_STEPS=steps) for name in ("advance", "blocks")]
+        jobs += [_job(name, dtype, AKX_DOWN=down, AKX_ACROSS=across) for name in ("products", "gram_schmidt")]
     assert not (text := complaints(jobs, tmp_path)), text

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from akx.errors import PlanError
 from akx.plandb import PlanDatabase, PlanRecord, TrialRecord, kernel_hash, stale_fields, versions
+from akx.plandb.records import break_even_calls
 
 from .samples import make_key, make_plan, make_record
 
@@ -165,3 +166,13 @@ def test_trials_are_checked() -> None:
     ]:
         with pytest.raises(PlanError):
             TrialRecord(*arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("spent", "gain", "calls"),
+    [(30.0, 1.5e-3, 20000), (30.25, 1.5e-3, 20167), (0.0, 1e-3, 1), (1.0, 0.0, None), (1.0, -1e-3, None)],
+)
+def test_what_was_spent_is_paid_back_after_so_many_calls(spent: float, gain: float, calls: int | None) -> None:
+    assert break_even_calls(spent, gain) == calls
+    record = make_record(seconds=1.0, baseline_seconds=1.0 + gain, tuning_seconds=spent, prepare_seconds=0.0)
+    assert (record.break_even_calls is None) == (calls is None)

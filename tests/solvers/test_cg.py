@@ -347,6 +347,8 @@ def test_ritz_values_of_the_coefficients_are_eigenvalues() -> None:
         shifts.add([alpha], [beta])
         r, p = after, after + beta * p
     np.testing.assert_allclose(shifts.ritz(), [1, 3, 4, 10], rtol=1e-8)
+    shifts.kind = "chebyshev"  # for an interval its ends are enough
+    np.testing.assert_allclose(shifts.ritz(), [1, 10], rtol=1e-8)
 
 
 def test_arguments_of_the_blocks_are_checked() -> None:

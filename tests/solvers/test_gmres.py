@@ -137,6 +137,18 @@ def test_a_cycle_that_falls_short_is_followed_by_an_ordinary_one(monkeypatch: py
     assert any("the next is ordinary" in note for note in stats.notes)
 
 
+def test_cycles_that_get_nowhere_as_they_say_are_no_fault_of_blocks() -> None:
+    """Shifting around in a circle: every cycle shorter than n leaves the residual as it was, of blocks or not."""
+    n = 300
+    A = sp.csr_array((np.ones(n), (np.roll(np.arange(n), -1), np.arange(n))), shape=(n, n))
+    b = np.zeros(n)
+    b[0] = 1.0
+    _, _, stats = ca_gmres(A, b, restart=20, maxiter=6, s=4, return_stats=True, backend="cpu")
+    assert stats.residuals[-1] == pytest.approx(1.0)
+    assert set(stats.s) == {4}
+    assert not any("ordinary" in note for note in stats.notes)
+
+
 @BOTH
 def test_zero_right_hand_side_and_exact_guess(solve: Solver) -> None:
     A, b = matrix(50), vector(50)

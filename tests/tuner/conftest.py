@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ class World:
     def now(self) -> float:
         return self.time
 
-    def wait(self, seconds: float) -> None:
+    def pause(self, seconds: float) -> None:
         self.time += seconds
 
     def spend(self, seconds: float) -> None:
@@ -168,8 +169,7 @@ def make_world(monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
         monkeypatch.setattr(registry, "backends", lambda: ("cpu",))
         monkeypatch.setattr(registry, "schedules", lambda backend: tuple(schedules.values()))
         monkeypatch.setattr(registry, "get", lambda backend, name: schedules[name])
-        monkeypatch.setattr(measure, "now", world.now)
-        monkeypatch.setattr(measure, "pause", world.wait)
+        monkeypatch.setattr(measure, "_CLOCK", ContextVar("world", default=world))
         monkeypatch.setattr(tuning, "measured_figures", machine.derived_figures)
         monkeypatch.setattr(tuning, "plan_threads", lambda backend, threads=None: threads or 2)
         return world

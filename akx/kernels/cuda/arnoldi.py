@@ -129,13 +129,13 @@ class RowsQueue:
 
     def _queue(self, k: int, s: int, stream: Stream) -> None:
         work, m = self.work, k + s
-        kind, tiles = "row" if s == 1 else "block", work.tiles(m, s)
-        shared = tiles.shared(m * s + 2 * s * s + s)
+        tiles = work.tiles(m, s)
+        shared = tiles.shared(2 * s * s + s)
         ring = [self._ring.address, np.uint32(self._ring.slots), np.uint32(self._size)]
         sums = [work.partial, work.counter, self._state, self._F]
-        extent = [np.uint64(work.n), self._W, np.uint32(k), np.uint32(s), *tiles.extent]
+        extent = [np.uint64(work.n), self._W, np.uint32(k), np.uint32(s)]
         for turn, active in (("first", 2), ("second", 4)):
-            kernel = work.kernel(f"{turn}_of_{kind}", "gram_schmidt")
-            kernel.launch(work.blocks, tiles.threads, [*extent, *sums, *ring], shared=shared, stream=stream)
+            kernel = work.kernel(turn, "gram_schmidt", **tiles.macros)
+            kernel.launch(tiles.blocks, tiles.threads, [*extent, *sums, *ring], shared=shared, stream=stream)
             rows, flag = self._W[k : k + s], self._state.view(active, (1,))
             work.queue_mix(s, self._W[:m], self._F, None, rows, stream=stream, active=flag)

@@ -112,13 +112,13 @@ __device__ __forceinline__ void square(u32 m, const S *G, const S *a, double &va
 }
 
 // Where everything is, behind G (m, m) in shared memory. Matrices are stored by columns: one for each new direction.
-template <class S> struct Room {
-    u32 s, m;
+template <class S, int STEPS> struct Room {
+    static constexpr u32 s = STEPS, m = 2 * STEPS + 1;
     S *G, *R, *fresh, *old, *images, *lengths, *trial;
     double *B, *whole, *norms, *sizes;
     u32 *counts; // directions that are independent; steps done
 
-    __device__ __forceinline__ Room(u32 steps, S *room) : s(steps), m(2 * steps + 1), G(room) {
+    __device__ __forceinline__ explicit Room(S *room) : G(room) {
         R = G + m * m;
         fresh = R + s * s;
         old = fresh + s * s;
@@ -139,8 +139,10 @@ template <class S> struct Room {
 
 // T = L D L^H by one warp, D in place of T's diagonal; L^-1, without the diagonal's ones, in `fresh`, so that
 // fresh[i s + k] = (L^-1)_ik. How many of its vectors are independent: the first of them that are.
-template <class S> __device__ __forceinline__ u32 factor_of_directions(const Room<S> &at, double pivot) {
-    const u32 s = at.s, lane = threadIdx.x % 32;
+template <class S, int STEPS>
+__device__ __forceinline__ u32 factor_of_directions(const Room<S, STEPS> &at, double pivot) {
+    constexpr u32 s = STEPS;
+    const u32 lane = threadIdx.x % 32;
     u32 count = 0;
     for (; count < s; ++count) {
         const double left = real_of(at.R[count * s + count]), whole = at.whole[count];
@@ -164,11 +166,12 @@ template <class S> __device__ __forceinline__ u32 factor_of_directions(const Roo
 }
 
 // All of a block in coordinates, by all threads; `at.G` is there. What came of it is in `at`, the record and the state.
-template <class T>
-__device__ __forceinline__ void coordinate_steps(const Room<typename Wide<T>::type> &at, const T *basis, double *state,
-                                                 double *record) {
+template <class T, int STEPS>
+__device__ __forceinline__ void coordinate_steps(const Room<typename Wide<T>::type, STEPS> &at, const T *basis,
+                                                 double *state, double *record) {
     typedef typename Wide<T>::type S;
-    const u32 s = at.s, m = at.m, me = threadIdx.x, threads = blockDim.x, lane = me % 32;
+    constexpr u32 s = STEPS, m = 2 * STEPS + 1;
+    const u32 me = threadIdx.x, threads = blockDim.x, lane = me % 32;
     for (u32 j = me; j < s; j += threads) { // A v_j = (v_{j+1} - b_j v_j - c_j v_{j-1}) / a_j
         const double a = 1.0 / coefficient(basis, j, 0);
         at.B[3 * j] = j > 0 ? -coefficient(basis, j, 2) * a : 0.0;
@@ -259,8 +262,9 @@ __device__ __forceinline__ void coordinate_steps(const Room<typename Wide<T>::ty
 // What the new rows are made of, for advance_block: for each of the s directions that will be there its coordinates in
 // the directions before (s) and in v_0 .. v_{s-1} (s), and those of its image in v_0 .. v_s (s + 1); what x moves along
 // each (s). Directions that stay are themselves.
-template <class S> __device__ __forceinline__ void factors_of_block(const Room<S> &at, S *F) {
-    const u32 s = at.s, done = at.counts[1], stay = s - done, wide = 3 * s + 1;
+template <class S, int STEPS> __device__ __forceinline__ void factors_of_block(const Room<S, STEPS> &at, S *F) {
+    constexpr u32 s = STEPS, wide = 3 * STEPS + 1;
+    const u32 done = at.counts[1], stay = s - done;
     for (u32 e = threadIdx.x; e < s * wide + s; e += blockDim.x) {
         S found = zero<S>();
         if (e >= s * wide) {
@@ -280,21 +284,22 @@ template <class S> __device__ __forceinline__ void factors_of_block(const Room<S
 }
 
 // The Gram matrix of [A p_1 .. A p_s, v_0 .. v_s], which W (2 s + 1, n) is here, then the steps, in the last block.
-template <class T, int TILE>
-__device__ __forceinline__ void block_of_steps(u64 n, const T *W, u32 s, const T *basis, u32 width, u32 shift,
-                                               typename Wide<T>::type *partial, u32 *counter, double *state,
-                                               typename Wide<T>::type *F, double *ring, u32 slots) {
+template <class T, int STEPS>
+__device__ __forceinline__ void block_of_steps(u64 n, const T *W, const T *basis, typename Wide<T>::type *partial,
+                                               u32 *counter, double *state, typename Wide<T>::type *F, double *ring,
+                                               u32 slots) {
     typedef typename Wide<T>::type S;
     AKX_DYNAMIC_SHARED(raw);
-    const u32 m = 2 * s + 1;
-    const Pairs<TILE, TILE> pairs = {m, 0, m, true};
+    constexpr u32 s = STEPS, m = 2 * STEPS + 1;
+    constexpr int GROUPS = (m + 7) / 8;
+    const Pairs pairs = {m, m, true};
     S *sums = reinterpret_cast<S *>(raw);
-    if (!products<T, TILE, TILE>(n, W, pairs, width, shift, sums, reinterpret_cast<T *>(raw), partial, counter)) return;
-    const Room<S> at(s, sums + pairs.tiles() * TILE * TILE);
-    for (u32 e = threadIdx.x; e < m * m; e += blockDim.x) at.G[e] = pairs.template of<S>(sums, e % m, e / m);
+    if (!products<T, GROUPS, GROUPS, true>(n, W, pairs, sums, reinterpret_cast<double *>(raw), partial, counter)) return;
+    const Room<S, STEPS> at(sums + pairs.count());
+    for (u32 e = threadIdx.x; e < m * m; e += blockDim.x) at.G[e] = pairs.of<S>(sums, e % m, e / m);
     double *record = record_at(ring, state, slots, AKX_BLOCK_RECORD + 2 * s);
     __syncthreads(); // the place of the record is known to all before the state goes on
-    coordinate_steps<T>(at, basis, state, record);
+    coordinate_steps<T, STEPS>(at, basis, state, record);
     factors_of_block(at, F);
     const u32 done = at.counts[1];
     if (threadIdx.x >= 32 || done == 0) return;
@@ -355,14 +360,16 @@ __device__ __forceinline__ void advance_block(u64 n, T *W, T *x, const typename 
 
 // By how much <p_i, A p_j> is not 1 for i = j and 0 else, at most, of W = [p_1 .. p_s, A p_1 .. A p_s]; directions that
 // are zero are not there yet. It goes into the state.
-template <class T, int TILE>
-__device__ __forceinline__ void look_at_images(u64 n, const T *W, u32 s, u32 width, u32 shift,
-                                               typename Wide<T>::type *partial, u32 *counter, double *state) {
+template <class T, int STEPS>
+__device__ __forceinline__ void look_at_images(u64 n, const T *W, typename Wide<T>::type *partial, u32 *counter,
+                                               double *state) {
     typedef typename Wide<T>::type S;
     AKX_DYNAMIC_SHARED(raw);
-    const Pairs<TILE, TILE> pairs = {2 * s, s, s, false};
+    constexpr u32 s = STEPS;
+    const Pairs pairs = {2 * s, s, false};
     S *sums = reinterpret_cast<S *>(raw);
-    if (!products<T, TILE, TILE>(n, W, pairs, width, shift, sums, reinterpret_cast<T *>(raw), partial, counter)) return;
+    double *half = reinterpret_cast<double *>(raw);
+    if (!products<T, (2 * STEPS + 7) / 8, (STEPS + 7) / 8, false>(n, W, pairs, sums, half, partial, counter)) return;
     if (threadIdx.x >= 32) return;
     double wrong = 0.0;
     for (u32 e = threadIdx.x; e < s * s; e += 32) {

@@ -260,16 +260,17 @@ class BlockQueue(_Queue):
         work, s = self.work, self.s
         m = 2 * s + 1
         tiles = work.tiles(m, m, triangular=True)
-        sums = [*tiles.extent, work.partial, work.counter, self.state, self._F]
-        self._kernel("steps").launch(
-            work.blocks,
+        work.kernel("steps", "blocks", AKX_STEPS=s).launch(
+            tiles.blocks,
             tiles.threads,
             [
                 np.uint64(work.n),
                 self._W[s:],
-                np.uint32(s),
                 self._program.coefficients,
-                *sums,
+                work.partial,
+                work.counter,
+                self.state,
+                self._F,
                 self.ring.address,
                 np.uint32(self.ring.slots),
             ],
@@ -282,11 +283,11 @@ class BlockQueue(_Queue):
         work, s = self.work, self.s
         if self._look_of is None:  # not part of a graph: what is asked for each time is made once
             tiles = work.tiles(2 * s, s)
-            arguments = [np.uint64(work.n), self._W, np.uint32(s), *tiles.extent]
-            arguments += [work.partial, work.counter, self.state]
-            self._look_of = self._kernel("look"), tiles.threads, arguments, tiles.shared()
-        kernel, threads, arguments, shared = self._look_of
-        kernel.launch(work.blocks, threads, arguments, shared=shared, stream=stream)
+            arguments = [np.uint64(work.n), self._W, work.partial, work.counter, self.state]
+            kernel = work.kernel("look", "blocks", AKX_STEPS=s)
+            self._look_of = kernel, tiles.blocks, tiles.threads, arguments, tiles.shared()
+        kernel, blocks, threads, arguments, shared = self._look_of
+        kernel.launch(blocks, threads, arguments, shared=shared, stream=stream)
 
 
 def factors_of_block(s: int) -> int:

@@ -1,18 +1,18 @@
-// The instance of `gram_schmidt.cuh` that the macros ask for: blocks of several rows, and single ones.
+// The instance of `gram_schmidt.cuh` that the macros ask for.
 //
-//   AKX_VALUE  float, double, cfloat, cdouble       AKX_TILE  rows of a tile of products
+//   AKX_VALUE  float, double, cfloat, cdouble
+//   AKX_DOWN, AKX_ACROSS  k + s and s over 8, rounded up
 #include "gram_schmidt.cuh"
 
 typedef AKX_VALUE T;
 typedef typename Wide<T>::type S;
 
-#define AKX_ROUND(name, round, rows, columns)                                                                          \
-    extern "C" __global__ void name(u64 n, const T *W, u32 k, u32 s, u32 width, u32 shift, S *partial, u32 *counter,   \
-                                    double *state, S *F, double *ring, u32 slots, u32 size) {                          \
-        round<T, rows, columns>(n, W, k, s, width, shift, partial, counter, state, F, ring, slots, size);              \
+#define AKX_ROUND(name, round)                                                                                         \
+    extern "C" __global__ void __launch_bounds__(512)                                                                  \
+        name(u64 n, const T *W, u32 k, u32 s, S *partial, u32 *counter, double *state, S *F, double *ring, u32 slots,  \
+             u32 size) {                                                                                               \
+        round<T, AKX_DOWN, AKX_ACROSS>(n, W, k, s, partial, counter, state, F, ring, slots, size);                     \
     }
 
-AKX_ROUND(first_of_block, first_round, AKX_TILE, AKX_TILE)
-AKX_ROUND(second_of_block, second_round, AKX_TILE, AKX_TILE)
-AKX_ROUND(first_of_row, first_round, 8, 1)
-AKX_ROUND(second_of_row, second_round, 8, 1)
+AKX_ROUND(first, first_round)
+AKX_ROUND(second, second_round)

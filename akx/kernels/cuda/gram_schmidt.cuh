@@ -124,33 +124,30 @@ __device__ __forceinline__ double *row_record(double *ring, const double *state,
 }
 
 // Products of the block with all rows, `f` with room behind them in shared memory; in the last block alone, true.
-template <class T, int TI, int TJ>
-__device__ __forceinline__ bool products_for(u64 n, const T *W, u32 k, u32 s, u32 width, u32 shift,
-                                             typename Wide<T>::type *partial, u32 *counter,
-                                             Factors<typename Wide<T>::type> &f) {
+template <class T, int DOWN, int ACROSS>
+__device__ __forceinline__ bool products_for(u64 n, const T *W, u32 k, u32 s, typename Wide<T>::type *partial,
+                                             u32 *counter, Factors<typename Wide<T>::type> &f) {
     typedef typename Wide<T>::type S;
     AKX_DYNAMIC_SHARED(raw);
     S *sums = reinterpret_cast<S *>(raw);
-    const Pairs<TI, TJ> pairs = {k + s, k, s, false};
-    T *room = reinterpret_cast<T *>(raw);
-    if (!products<T, TI, TJ>(n, W, pairs, width, shift, sums, room, partial, counter)) return false;
-    f.both = sums + pairs.tiles() * TI * TJ;
+    const Pairs pairs = {k + s, s, false};
+    double *half = reinterpret_cast<double *>(raw);
+    if (!products<T, DOWN, ACROSS, false>(n, W, pairs, sums, half, partial, counter)) return false;
+    f.both = sums;
     f.upper = f.both + (k + s) * s;
     f.inverse = f.upper + s * s;
     f.size = reinterpret_cast<double *>(f.inverse + s * s);
     f.k = k, f.s = s;
-    for (u32 e = threadIdx.x; e < (k + s) * s; e += blockDim.x) f.both[e] = pairs.template of<S>(sums, e / s, e % s);
-    __syncthreads();
     return true;
 }
 
-template <class T, int TI, int TJ>
-__device__ __forceinline__ void first_round(u64 n, const T *W, u32 k, u32 s, u32 width, u32 shift,
+template <class T, int DOWN, int ACROSS>
+__device__ __forceinline__ void first_round(u64 n, const T *W, u32 k, u32 s,
                                             typename Wide<T>::type *partial, u32 *counter, double *state,
                                             typename Wide<T>::type *F, double *ring, u32 slots, u32 size) {
     typedef typename Wide<T>::type S;
     Factors<S> f;
-    if (!products_for<T, TI, TJ>(n, W, k, s, width, shift, partial, counter, f)) return;
+    if (!products_for<T, DOWN, ACROSS>(n, W, k, s, partial, counter, f)) return;
     const double eps = state[EPS], before = state[LOSS], kappa = factorise(f, eps);
     const bool good = kappa >= 0;
     const double loss = kappa * before + eps * kappa * kappa;
@@ -175,14 +172,14 @@ __device__ __forceinline__ void first_round(u64 n, const T *W, u32 k, u32 s, u32
     }
 }
 
-template <class T, int TI, int TJ>
-__device__ __forceinline__ void second_round(u64 n, const T *W, u32 k, u32 s, u32 width, u32 shift,
+template <class T, int DOWN, int ACROSS>
+__device__ __forceinline__ void second_round(u64 n, const T *W, u32 k, u32 s,
                                              typename Wide<T>::type *partial, u32 *counter, double *state,
                                              typename Wide<T>::type *F, double *ring, u32 slots, u32 size) {
     typedef typename Wide<T>::type S;
     if (state[MEASURE] == 0) return;
     Factors<S> f;
-    if (!products_for<T, TI, TJ>(n, W, k, s, width, shift, partial, counter, f)) return;
+    if (!products_for<T, DOWN, ACROSS>(n, W, k, s, partial, counter, f)) return;
     __shared__ double worst[32];
     double *record = row_record(ring, state, slots, size);
     S *C = reinterpret_cast<S *>(record + 3 + s + (3 + s) % 2), *R = C + k * s;

@@ -1,24 +1,11 @@
-// The instance of `vectors.cuh` that the macros ask for; results go where they are wanted, page-locked host memory too.
+// The instance of `vectors.cuh` that the macro asks for: single vectors. Results go where they are wanted, page-locked
+// host memory too.
 //
-//   AKX_VALUE  float, double, cfloat, cdouble       AKX_TILE  rows of a tile of products
+//   AKX_VALUE  float, double, cfloat, cdouble
 #include "vectors.cuh"
 
 typedef AKX_VALUE T;
 typedef typename Wide<T>::type S;
-
-extern "C" __global__ void gram(u64 n, const T *W, u32 m, u32 width, u32 shift, S *partial, u32 *counter, S *found) {
-    all_products<T, AKX_TILE, AKX_TILE>(n, W, {m, 0, m, true}, width, shift, partial, counter, found);
-}
-
-extern "C" __global__ void block_products(u64 n, const T *W, u32 m, u32 first, u32 s, u32 width, u32 shift, S *partial,
-                                          u32 *counter, S *found) {
-    all_products<T, AKX_TILE, AKX_TILE>(n, W, {m, first, s, false}, width, shift, partial, counter, found);
-}
-
-extern "C" __global__ void row_products(u64 n, const T *W, u32 m, u32 first, u32 s, u32 width, u32 shift, S *partial,
-                                        u32 *counter, S *found) {
-    all_products<T, 8, 1>(n, W, {m, first, s, false}, width, shift, partial, counter, found);
-}
 
 extern "C" __global__ void dot(u64 n, const T *a, const T *b, S *partial, u32 *counter, S *found) {
     S total;

@@ -4,8 +4,8 @@
 // blocks in a fixed order: the same launch gives the same bits. The last block to end, told by an integer counter, adds
 // up the sums of the blocks: nothing waits, and no number is added atomically.
 //
-//   products   sums of conj(w_i) w_j by tiles of TI x TJ pairs: a warp has a tile of pairs, and all warps read the same
-//              columns from shared memory, where they come once
+//   products   sums of conj(w_i) w_j by tiles of 8 x 8 pairs on the tensor cores: a warp has all tiles and columns of its
+//              own, which come straight from memory to where they are multiplied, once for all tiles
 //   mix        Q combinations of the rows in one pass; x += the first, the others replace rows, which may be W's own
 //   dot        <a, b>
 //   descend    r -= alpha w, <r, r>         turn      x += alpha p, then p = u + beta p
@@ -97,32 +97,15 @@ template <class S> __device__ __forceinline__ bool over_grid(S a, S *partial, u3
 
 // ------------------------------------------------------------------------------------------------------- products
 
-// Which pairs there are: rows 0 .. m-1 with rows first .. first+s-1, or (triangular) every two of m rows once.
-template <int TI, int TJ> struct Pairs {
-    u32 m, first, s;
+// Which pairs there are: rows 0 .. m-1 with rows m-s .. m-1, or (triangular, s = m) every two of m rows once.
+struct Pairs {
+    u32 m, s;
     bool triangular;
 
-    __device__ __forceinline__ u32 tiles() const {
-        const u32 across = (s + TJ - 1) / TJ, down = (m + TI - 1) / TI;
-        return triangular ? across * (across + 1) / 2 : down * across;
-    }
-    __device__ __forceinline__ void tile(u32 p, u32 &i, u32 &j) const {
-        if (triangular) {
-            j = 0;
-            while (p > j) p -= ++j;
-            i = p;
-        } else {
-            const u32 across = (s + TJ - 1) / TJ;
-            i = p / across, j = p % across;
-        }
-    }
-    // Where the sum for rows i and first + j is; for a triangular one i <= j.
-    __device__ __forceinline__ u32 place(u32 i, u32 j) const {
-        const u32 a = i / TI, b = j / TJ;
-        const u32 p = triangular ? b * (b + 1) / 2 + a : a * ((s + TJ - 1) / TJ) + b;
-        return (p * TI + i % TI) * TJ + j % TJ;
-    }
-    // <w_i, w_j>, exactly Hermitian where it is triangular.
+    __device__ __forceinline__ u32 count() const { return triangular ? m * (m + 1) / 2 : m * s; }
+    // Where the sum for rows i and m - s + j is; for a triangular one i <= j.
+    __device__ __forceinline__ u32 place(u32 i, u32 j) const { return triangular ? j * (j + 1) / 2 + i : i * s + j; }
+    // <w_i, w_{m-s+j}>, exactly Hermitian where it is triangular.
     template <class S> __device__ __forceinline__ S of(const S *sums, u32 i, u32 j) const {
         if (!triangular) return sums[place(i, j)];
         if (i == j) return wide_real<S>(real_of(sums[place(i, j)]));
@@ -135,173 +118,160 @@ template <int TI, int TJ> struct Pairs {
     }
 };
 
-// Where tiles have several columns, rows come to shared memory in chunks of 2^shift columns, one chunk after another in
-// a ring of STAGES, so that some are on their way while one is worked on.
-#define AKX_STAGES 4
-// Blocks whose sums a lane of the last one reads at a time: all of them, where there are 160 or less.
-#define AKX_PARTIALS 5
-
 #ifndef AKX_ON_HOST
-// Queue a copy of one number from global to shared memory; both addresses are multiples of its size.
-template <class T> __device__ __forceinline__ void bring(T *to, const T *from) {
-    const u32 place = u32(__cvta_generic_to_shared(to));
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(place), "l"(from), "n"(int(sizeof(T))) : "memory");
-}
-// 16 bytes, at multiples of 16.
-__device__ __forceinline__ void bring_16(void *to, const void *from) {
-    const u32 place = u32(__cvta_generic_to_shared(to));
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place), "l"(from) : "memory");
-}
-__device__ __forceinline__ void end_of_chunk() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Wait until no more than so many of the newest chunks are on their way.
-template <int LEFT> __device__ __forceinline__ void wait_for_chunk() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+// By the tensor cores, in double precision, a warp's D (8, 8) += A (8, 4) B (4, 8). Lane 4 r + q has A[r][q], B[q][r],
+// and D[r][2 q], D[r][2 q + 1]: what is A for one tile is B for another, as it is.
+__device__ __forceinline__ void multiply_add(double (&d)[2], double a, double b) {
+    asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+        : "+d"(d[0]), "+d"(d[1])
+        : "d"(a), "d"(b));
 }
 #endif
 
-// One column: sum += conj(x) y of TI rows with TJ others, `pitch` apart; GLOBAL: from memory that nobody writes to.
-template <int TI, int TJ, bool GLOBAL, class T>
-__device__ __forceinline__ void meet(const T *from, u64 pitch, const u32 (&row)[TI], const u32 (&column)[TJ],
-                                     typename Wide<T>::type (&sum)[TI][TJ]) {
-    T x[TI], y[TJ];
-#pragma unroll
-    for (int a = 0; a < TI; ++a) x[a] = GLOBAL ? load(from + row[a] * pitch) : from[row[a] * pitch];
-#pragma unroll
-    for (int b = 0; b < TJ; ++b) y[b] = GLOBAL ? load(from + column[b] * pitch) : from[column[b] * pitch];
-#pragma unroll
-    for (int a = 0; a < TI; ++a)
-#pragma unroll
-        for (int b = 0; b < TJ; ++b) sum[a][b] = gather(x[a], y[b], sum[a][b]);
-}
-
-// All threads queue copies of a chunk of m rows; columns beyond the last are zero. 16 bytes at a time where all rows are
-// at multiples of that.
-template <class T>
-__device__ __forceinline__ void bring_chunk(u64 n, const T *W, u32 m, u32 chunk, u32 shift, T *to) {
-    constexpr u32 AT_ONCE = 16 / sizeof(T), LOG = AT_ONCE == 4 ? 2 : AT_ONCE == 2 ? 1 : 0;
-    const u32 columns = 1u << shift;
-    const u64 first = u64(chunk) << shift;
-    if (AT_ONCE > 1 && shift >= LOG && n % AT_ONCE == 0 && reinterpret_cast<u64>(W) % 16 == 0) {
-        for (u32 e = threadIdx.x; e < m << (shift - LOG); e += blockDim.x) {
-            const u32 row = e >> (shift - LOG), c = (e & ((columns >> LOG) - 1)) << LOG;
-            T *there = to + (u64(row) << shift) + c;
-            if (first + c < n)
-                bring_16(there, W + row * n + first + c);
-            else
-#pragma unroll
-                for (u32 i = 0; i < AT_ONCE; ++i) there[i] = zero<T>();
-        }
-        return;
+// A lane's share of a tile of 8 x 8 sums conj(x) y.
+template <class S> struct Tile;
+template <> struct Tile<double> {
+    static constexpr int WORDS = 2;
+    double sum[2];
+    __device__ __forceinline__ void clear() { sum[0] = sum[1] = 0.0; }
+    template <class T> __device__ __forceinline__ void gather(T x, T y) { multiply_add(sum, double(x), double(y)); }
+    __device__ __forceinline__ double at(int i) const { return sum[i]; }
+    __device__ __forceinline__ double &word(int i) { return sum[i]; }
+};
+template <> struct Tile<cdouble> {
+    static constexpr int WORDS = 4;
+    double re[2], im[2];
+    __device__ __forceinline__ void clear() { re[0] = re[1] = im[0] = im[1] = 0.0; }
+    template <class T> __device__ __forceinline__ void gather(T x, T y) {
+        multiply_add(re, double(x.re), double(y.re));
+        multiply_add(im, double(x.re), double(y.im));
+        multiply_add(re, double(x.im), double(y.im));
+        multiply_add(im, -double(x.im), double(y.re));
     }
-    for (u32 e = threadIdx.x; e < m << shift; e += blockDim.x) {
-        const u64 t = first + (e & (columns - 1));
-        if (t < n)
-            bring(to + e, W + u64(e >> shift) * n + t);
-        else
-            to[e] = zero<T>();
-    }
-}
+    __device__ __forceinline__ cdouble at(int i) const { return {re[i], im[i]}; }
+    __device__ __forceinline__ double &word(int i) { return i < 2 ? re[i] : im[i - 2]; }
+};
 
-// The sums of all tiles of the launch in `sums` (shared memory, groups x tiles x TI x TJ), in the last block only,
-// which is told so. The block has `width` x groups warps, width being the number of tiles, or less where there are many
-// of them and one group. `ring` (shared memory): STAGES x m x 2^shift numbers; it may be where `sums` is.
-// partial: (tiles TI TJ, blocks). Where there are more tiles than warps, the columns are gone through again for them.
-template <class T, int TI, int TJ>
-__device__ __forceinline__ bool products(u64 n, const T *W, Pairs<TI, TJ> pairs, u32 width, u32 shift,
-                                         typename Wide<T>::type *sums, T *ring, typename Wide<T>::type *partial,
-                                         u32 *counter) {
+// Rows come in groups of eight. DOWN groups of rows meet ACROSS groups of columns, which are the first of them: where not
+// all pairs are wanted, the last s rows come before the others. Column groups FROM .. TO-1 of a round have as many tiles
+// as registers allow; the vectors are gone through once for each round.
+template <class S, int DOWN, int ACROSS, bool TRIANGULAR> struct Rounds {
+    static constexpr int MOST = 32 / Tile<S>::WORDS;
+    static __device__ constexpr int before(int column) {
+        return TRIANGULAR ? column * (column + 1) / 2 : column * DOWN;
+    }
+    static __device__ constexpr int end(int from) {
+        int to = from + 1;
+        while (to < ACROSS && before(to + 1) - before(from) <= MOST) ++to;
+        return to;
+    }
+};
+
+// One round, for the columns that are this warp's; the sums of the block are in its first warp, which puts them where
+// they belong. `room` (shared memory): 32 x WORDS x tiles numbers for half of the warps, rounded up.
+template <class T, int DOWN, int ACROSS, bool TRIANGULAR, int FROM>
+__device__ __forceinline__ void rounds_from(u64 n, const T *W, Pairs pairs, double *room,
+                                            typename Wide<T>::type *partial) {
     typedef typename Wide<T>::type S;
-    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    const u32 group = warp / width, groups = warps / width, tiles = pairs.tiles(), entries = tiles * TI * TJ;
-    const u32 m = pairs.m;
-    for (u32 round = 0; round * width < tiles; ++round) {
-        const u32 p = round * width + warp % width;
-        u32 ti = 0, tj = 0;
-        if (p < tiles) pairs.tile(p, ti, tj);
-        u32 row[TI], column[TJ];
+    typedef Rounds<S, DOWN, ACROSS, TRIANGULAR> Plan;
+    constexpr int TO = Plan::end(FROM), TILES = Plan::before(TO) - Plan::before(FROM), GROUPS = TRIANGULAR ? TO : DOWN;
+    constexpr int WORDS = TILES * Tile<S>::WORDS;
+    constexpr int TURNS = (GROUPS <= 2 ? 8 : GROUPS <= 5 ? 4 : 2) / (Tile<S>::WORDS / 2); // loads under way at once
+    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, r = lane / 4, q = lane % 4;
+    const u32 m = pairs.m, s = pairs.s;
+    const T *from[GROUPS];
 #pragma unroll
-        for (int a = 0; a < TI; ++a) row[a] = min(ti * TI + a, m - 1);
-#pragma unroll
-        for (int b = 0; b < TJ; ++b) column[b] = pairs.first + min(tj * TJ + b, pairs.s - 1);
-        S sum[TI][TJ];
-#pragma unroll
-        for (int a = 0; a < TI; ++a)
-#pragma unroll
-            for (int b = 0; b < TJ; ++b) sum[a][b] = zero<S>();
-        if constexpr (TJ == 1) {
-            if (p < tiles)
-                for (u64 t = (u64(blockIdx.x) * groups + group) * 32 + lane; t < n; t += u64(gridDim.x) * groups * 32)
-                    meet<TI, TJ, true>(W + t, n, row, column, sum);
-        } else {
-            const u32 columns = 1u << shift, chunks = u32((n + columns - 1) >> shift);
-            for (u32 ahead = 0; ahead < AKX_STAGES - 1; ++ahead) {
-                const u32 chunk = blockIdx.x + ahead * gridDim.x;
-                if (chunk < chunks) bring_chunk(n, W, m, chunk, shift, ring + u64(ahead * m) * columns);
-                end_of_chunk();
-            }
-            u32 stage = 0;
-            for (u32 chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
-                wait_for_chunk<AKX_STAGES - 2>();
-                __syncthreads(); // the chunk is there for all, and all are done with the one before
-                const u32 next = chunk + (AKX_STAGES - 1) * gridDim.x, there = (stage + AKX_STAGES - 1) % AKX_STAGES;
-                if (next < chunks) bring_chunk(n, W, m, next, shift, ring + u64(there * m) * columns);
-                end_of_chunk();
-                const T *here = ring + u64(stage * m) * columns;
-                if (p < tiles)
-                    for (u32 c = group * 32 + lane; c < columns; c += groups * 32)
-                        meet<TI, TJ, false>(here + c, columns, row, column, sum);
-                stage = (stage + 1) % AKX_STAGES;
-            }
-        }
-        wait_for_chunk<0>();
-        __syncthreads(); // `sums` may be where the ring is
-        if (p < tiles)
-#pragma unroll
-            for (int a = 0; a < TI; ++a)
-#pragma unroll
-                for (int b = 0; b < TJ; ++b) {
-                    const S total = over_warp(sum[a][b]);
-                    if (lane == 0) sums[group * entries + (p * TI + a) * TJ + b] = total;
-                }
-        __syncthreads();
-        if (groups == 1 && p < tiles) // this round's, which the ring of the next may overwrite
-            for (u32 e = lane; e < TI * TJ; e += 32)
-                partial[u64(p * TI * TJ + e) * gridDim.x + blockIdx.x] = sums[p * TI * TJ + e];
-        __syncthreads();
+    for (int g = 0; g < GROUPS; ++g) {
+        const u32 p = min(u32(8 * g) + r, m - 1); // rows beyond the last are the last one again
+        from[g] = W + u64(p < s ? m - s + p : p - s) * n + q;
     }
-    if (groups > 1)
-        for (u32 e = threadIdx.x; e < entries; e += blockDim.x) {
-            S total = sums[e];
-            for (u32 g = 1; g < groups; ++g) total = add(total, sums[g * entries + e]);
-            partial[u64(e) * gridDim.x + blockIdx.x] = total;
-        }
-    if (!is_last(counter)) return false;
-    // Four sums of a warp at a time, and all that its lanes add to them under way at once: what one takes is the way to
-    // the second-level cache and back.
-    for (u32 first = warp * 4; first < entries; first += warps * 4) {
-        S total[4];
+    Tile<S> tile[TILES];
 #pragma unroll
-        for (int u = 0; u < 4; ++u) total[u] = zero<S>();
+    for (int i = 0; i < TILES; ++i) tile[i].clear();
+    const u64 step = u64(gridDim.x) * warps * (4 * TURNS);
+    for (u64 t = (u64(blockIdx.x) * warps + warp) * (4 * TURNS); t < n; t += step) {
+        T x[GROUPS][TURNS];
+#pragma unroll
+        for (int g = 0; g < GROUPS; ++g)
+#pragma unroll
+            for (int u = 0; u < TURNS; ++u) x[g][u] = t + 4 * u + q < n ? load(from[g] + t + 4 * u) : zero<T>();
+#pragma unroll
+        for (int u = 0; u < TURNS; ++u)
+#pragma unroll
+            for (int j = FROM; j < TO; ++j)
+#pragma unroll
+                for (int i = 0; i < (TRIANGULAR ? j + 1 : DOWN); ++i)
+                    tile[Plan::before(j) - Plan::before(FROM) + i].gather(x[i][u], x[j][u]);
+    }
+    for (u32 left = warps; left > 1;) { // the upper half to the lower one
+        const u32 half = (left + 1) / 2;
+        if (warp >= half && warp < left)
+#pragma unroll
+            for (int i = 0; i < WORDS; ++i)
+                room[((warp - half) * WORDS + i) * 32 + lane] = tile[i / Tile<S>::WORDS].word(i % Tile<S>::WORDS);
+        __syncthreads();
+        if (warp < left - half)
+#pragma unroll
+            for (int i = 0; i < WORDS; ++i)
+                tile[i / Tile<S>::WORDS].word(i % Tile<S>::WORDS) += room[(warp * WORDS + i) * 32 + lane];
+        __syncthreads();
+        left = half;
+    }
+    if (warp == 0)
+#pragma unroll
+        for (int j = FROM; j < TO; ++j)
+#pragma unroll
+            for (int i = 0; i < (TRIANGULAR ? j + 1 : DOWN); ++i)
+#pragma unroll
+                for (int c = 0; c < 2; ++c) {
+                    const u32 p = 8 * i + r, column = 8 * j + 2 * q + c;
+                    if (p >= m || column >= s || (TRIANGULAR && p > column)) continue;
+                    const u32 row = p < s ? m - s + p : p - s;
+                    partial[u64(pairs.place(row, column)) * gridDim.x + blockIdx.x] =
+                        tile[Plan::before(j) - Plan::before(FROM) + i].at(c);
+                }
+    if constexpr (TO < ACROSS) rounds_from<T, DOWN, ACROSS, TRIANGULAR, TO>(n, W, pairs, room, partial);
+}
+
+// Blocks whose sums a lane of the last one reads at a time: all of them, where there are 160 or less.
+#define AKX_PARTIALS 5
+
+// The sums of all pairs in `sums` (shared memory), in the last block of the launch only, which is told so. DOWN and
+// ACROSS: m and s over 8, rounded up. `sums` may be where `room` is. partial: (pairs, blocks).
+template <class T, int DOWN, int ACROSS, bool TRIANGULAR>
+__device__ __forceinline__ bool products(u64 n, const T *W, Pairs pairs, typename Wide<T>::type *sums, double *room,
+                                         typename Wide<T>::type *partial, u32 *counter) {
+    typedef typename Wide<T>::type S;
+    rounds_from<T, DOWN, ACROSS, TRIANGULAR, 0>(n, W, pairs, room, partial);
+    if (!is_last(counter)) return false;
+    // Some sums of a warp at a time, and all that its lanes add to them under way at once: what one takes is the way to
+    // the second-level cache and back.
+    constexpr u32 AT_ONCE = 12 / Tile<S>::WORDS;
+    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, count = pairs.count();
+    for (u32 first = warp * AT_ONCE; first < count; first += warps * AT_ONCE) {
+        S total[AT_ONCE];
+#pragma unroll
+        for (u32 u = 0; u < AT_ONCE; ++u) total[u] = zero<S>();
         for (u32 base = lane; base < gridDim.x; base += 32 * AKX_PARTIALS) {
-            S part[AKX_PARTIALS][4];
+            S part[AKX_PARTIALS][AT_ONCE];
 #pragma unroll
             for (int v = 0; v < AKX_PARTIALS; ++v)
 #pragma unroll
-                for (int u = 0; u < 4; ++u) {
+                for (u32 u = 0; u < AT_ONCE; ++u) {
                     const u32 i = base + 32 * v;
-                    part[v][u] = i < gridDim.x && first + u < entries
+                    part[v][u] = i < gridDim.x && first + u < count
                                      ? load_shared_by_all(partial + u64(first + u) * gridDim.x + i)
                                      : zero<S>();
                 }
 #pragma unroll
             for (int v = 0; v < AKX_PARTIALS; ++v)
 #pragma unroll
-                for (int u = 0; u < 4; ++u) total[u] = add(total[u], part[v][u]);
+                for (u32 u = 0; u < AT_ONCE; ++u) total[u] = add(total[u], part[v][u]);
         }
 #pragma unroll
-        for (int u = 0; u < 4; ++u) {
+        for (u32 u = 0; u < AT_ONCE; ++u) {
             total[u] = over_warp(total[u]);
-            if (lane == 0 && first + u < entries) sums[first + u] = total[u];
+            if (lane == 0 && first + u < count) sums[first + u] = total[u];
         }
     }
     __syncthreads();
@@ -309,16 +279,16 @@ __device__ __forceinline__ bool products(u64 n, const T *W, Pairs<TI, TJ> pairs,
 }
 
 // found (m, s) of all pairs.
-template <class T, int TI, int TJ>
-__device__ __forceinline__ void all_products(u64 n, const T *W, Pairs<TI, TJ> pairs, u32 width,
-                                             u32 shift, typename Wide<T>::type *partial, u32 *counter,
-                                             typename Wide<T>::type *found) {
+template <class T, int DOWN, int ACROSS, bool TRIANGULAR>
+__device__ __forceinline__ void all_products(u64 n, const T *W, Pairs pairs, typename Wide<T>::type *partial,
+                                             u32 *counter, typename Wide<T>::type *found) {
     typedef typename Wide<T>::type S;
     AKX_DYNAMIC_SHARED(room);
     S *sums = reinterpret_cast<S *>(room);
-    if (!products<T, TI, TJ>(n, W, pairs, width, shift, sums, reinterpret_cast<T *>(room), partial, counter)) return;
+    double *half = reinterpret_cast<double *>(room);
+    if (!products<T, DOWN, ACROSS, TRIANGULAR>(n, W, pairs, sums, half, partial, counter)) return;
     for (u32 e = threadIdx.x; e < pairs.m * pairs.s; e += blockDim.x)
-        found[e] = pairs.template of<S>(sums, e / pairs.s, e % pairs.s);
+        found[e] = pairs.of<S>(sums, e / pairs.s, e % pairs.s);
 }
 
 // ------------------------------------------------------------------------------------------------------------ mix

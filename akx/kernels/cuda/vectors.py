@@ -5,8 +5,8 @@ pass over memory each, queued on the stream of all work; those that return numbe
 block writes them straight to page-locked memory. Sums are in double precision and in a fixed order, without
 floating-point atomics: the same input gives the same bits on the same device.
 
-Words moved are those of the host's twins. Flops of `gram` and `products` are done by tiles of 6 x 6 pairs (4 x 4 where
-numbers are complex, 8 x 1 for one row), rows beyond the last being the last one again.
+Words moved are those of the host's twins. Flops of `gram` and `products` are done by tiles of 8 x 8 pairs on the tensor
+cores, which have twice the rate of the other units in double precision, rows beyond the last being the last one again.
 """
 
 from __future__ import annotations
@@ -26,77 +26,79 @@ from akx.errors import ArgumentError
 from akx.kernels.cuda.program import C_TYPES
 from akx.kernels.reflections import orthonormal_rows
 
-__all__ = ["MOST_ROWS", "CudaBlockWork", "CudaVectorWork", "Tiles", "tile_rows"]
+__all__ = ["MOST_ROWS", "CudaBlockWork", "CudaVectorWork", "Tiles"]
 
 #: Rows that an array may have.
 MOST_ROWS = 64
 _HERE = Path(__file__).parent
 _THREADS = 256
-#: Warps of a block of products, the rows of a tile for a single row, chunks on their way and the most of their columns.
-_WARPS, _TALL, _STAGES, _MOST_SHIFT = 12, 8, 4, 6
+#: Warps of a block of products, at most; rows and columns of a tile of them.
+_WARPS, _TILE = 16, 8
 #: Rows that `mix` reads at a time: factors are there for whole turns.
 _UNROLLED = 8
 #: Numbers that factors or results of one operation may take, and operations whose factors may be on their way.
 _FACTORS, _SLOTS = 2 * MOST_ROWS * MOST_ROWS, 16
-#: Bytes of shared memory that kernels have besides.
-_STATIC = 1024
-
-
-def tile_rows(dtype: DTypeLike) -> int:
-    """Rows of a square tile of products."""
-    return 4 if np.dtype(dtype).kind == "c" else 6
 
 
 class Tiles:
-    """How products of rows 0 .. m-1 with s others are cut into tiles; ``Pairs`` and ``products`` in vectors.cuh.
+    """How products of m rows with the last s of them are cut into tiles: ``Rounds`` and ``products`` in vectors.cuh.
 
     Parameters
     ----------
     m, s : int
+    n : int
+        Columns.
     dtype : dtype
     triangular : bool
         Every two of m rows once; s is m then.
-    room : int
-        Bytes of shared memory that a block may have.
+    blocks : int
+        Most blocks of a launch.
 
     Attributes
     ----------
-    tiles, entries : int
-        Tiles, and sums in them.
-    width, groups : int
-        Warps of a block with tiles of their own, and how often there are so many, each with columns of its own.
-    shift : int
-        Columns of a chunk in shared memory are two to the power of this.
+    macros : dict
+        What the kernel is an instance for.
+    pairs : int
+        Sums.
+    rounds : list of int
+        Tiles of each round.
+    blocks, warps : int
+        Of a launch, and of a block: no more than have columns.
     """
 
-    def __init__(self, m: int, s: int, dtype: DTypeLike, *, triangular: bool, room: int) -> None:
-        kind = np.dtype(dtype)
-        rows, columns = (_TALL, 1) if s == 1 and not triangular else (tile_rows(kind),) * 2
-        down, across = -(-m // rows), -(-s // columns)
-        self.tiles = across * (across + 1) // 2 if triangular else down * across
-        self.entries = self.tiles * rows * columns
-        self.width = min(self.tiles, _WARPS)
-        self.groups = max(1, _WARPS // self.tiles)
-        self._wide = 16 if kind.kind == "c" else 8
-        self.shift, self._ring = 0, 0
-        if columns > 1:
-            a_column = _STAGES * m * kind.itemsize
-            self.shift = max(0, min(_MOST_SHIFT, (room // a_column).bit_length() - 1))
-            self._ring = a_column << self.shift
+    def __init__(self, m: int, s: int, n: int, dtype: DTypeLike, *, triangular: bool, blocks: int) -> None:
+        is_complex = np.dtype(dtype).kind == "c"
+        down, across = -(-m // _TILE), -(-s // _TILE)
+        self.macros = {"AKX_DOWN": down, "AKX_ACROSS": across}
+        self.pairs = m * (m + 1) // 2 if triangular else m * s
+        self._number = 16 if is_complex else 8
+        words = 4 if is_complex else 2  # of a tile, of a lane
+        self.rounds: list[int] = []
+        columns, first = 0, 0  # of a warp's turn, in the round where they are most
+        while first < across:
+            tiles, last = 0, first
+            while last < across:
+                more = last + 1 if triangular else down
+                if last > first and tiles + more > 32 // words:
+                    break
+                tiles, last = tiles + more, last + 1
+            groups = last if triangular else down
+            columns = max(columns, 4 * ((8 if groups <= 2 else 4 if groups <= 5 else 2) // (words // 2)))
+            self.rounds.append(tiles)
+            first = last
+        turns = -(-n // columns)
+        self.blocks = max(1, min(blocks, turns))
+        self.warps = max(1, min(_WARPS, -(-turns // self.blocks)))
+        self._room = self.warps // 2 * max(self.rounds) * words * 32 * 8
 
     @property
     def threads(self) -> int:
         """Of a block."""
-        return 32 * self.width * self.groups
-
-    @property
-    def extent(self) -> list[np.uint32]:
-        """Width and shift, as kernels take them."""
-        return [np.uint32(self.width), np.uint32(self.shift)]
+        return 32 * self.warps
 
     def shared(self, more: int = 0) -> int:
-        """Bytes of shared memory: the chunks, or the sums of all groups, or those of one with `more` numbers behind."""
-        return max(self._ring, self._wide * max(self.groups * self.entries, self.entries + more))
+        """Bytes of shared memory: the sums of half of the warps, or those of all pairs with `more` numbers behind."""
+        return max(self._room, self._number * (self.pairs + more))
 
 
 class CudaVectorWork:
@@ -120,7 +122,6 @@ class CudaVectorWork:
         #: Of kernels on single vectors.
         self.grid = max(1, min(-(-n // _THREADS), 4 * device.sms))
         self.stream: Stream = default_stream()
-        self._room = device.shared_per_block - _STATIC
         self.partial = empty(max(_FACTORS * self.blocks, self.grid), self.wide)
         self.counter = to_device(np.zeros(1, dtype=np.uint32))
         self.found = pinned(_FACTORS, self.wide)
@@ -173,8 +174,7 @@ class CudaVectorWork:
     def gram(self, W: DeviceArray, first: int = 0) -> NDArray[Any]:
         """Inner products of rows `first`, first + 1, ... of W (m, n) with all rows, (m - first, m)."""
         m = self._check(W)
-        tiles = self.tiles(m, m, triangular=True)
-        self._products("gram", W, tiles, [np.uint32(m)])
+        self._products("gram", W, self.tiles(m, m, triangular=True), [np.uint32(m)])
         return self._read(m * m).reshape(m, m)[first:].copy()
 
     def combine(self, C: NDArray[Any], W: DeviceArray, out: DeviceArray, *, add: bool = False) -> DeviceArray:
@@ -237,17 +237,15 @@ class CudaVectorWork:
         return RowsQueue(self, W, allowed, most)
 
     def tiles(self, m: int, s: int, *, triangular: bool = False) -> Tiles:
-        """How products of m rows with s of them are made."""
-        found = Tiles(m, s, self.dtype, triangular=triangular, room=self._room)
-        if max(found.entries, m * s) > _FACTORS:
+        """How products of m rows with the last s of them are made."""
+        found = Tiles(m, s, self.n, self.dtype, triangular=triangular, blocks=self.blocks)
+        if m * s > _FACTORS:
             raise ArgumentError("too many rows at a time", expected=f"{_FACTORS} products", found=f"{m} x {s}")
         return found
 
     def kernel(self, name: str, source: str = "vectors", **macros: int) -> Any:
-        """A kernel for this type; ``vectors.cu`` and ``conjugate.cu`` need no macros but their own."""
+        """A kernel for this type, in the instance that the macros ask for."""
         given: dict[str, int | str] = {"AKX_VALUE": C_TYPES[self.dtype.name], **macros}
-        if source not in ("mix", "advance"):
-            given["AKX_TILE"] = tile_rows(self.dtype)
         return load(_HERE / f"{source}.cu", given, device=cuda_device()).kernel(name)
 
     def queue_mix(
@@ -293,8 +291,9 @@ class CudaVectorWork:
         self.queue_mix(len(C), W, self._factor(C), x, out, stream=self.stream, add=add)
 
     def _products(self, name: str, W: DeviceArray, tiles: Tiles, extent: list[Any]) -> None:
-        arguments = [np.uint64(self.n), W, *extent, *tiles.extent, self.partial, self.counter, self._where]
-        self.kernel(name).launch(self.blocks, tiles.threads, arguments, shared=tiles.shared(), stream=self.stream)
+        arguments = [np.uint64(self.n), W, *extent, self.partial, self.counter, self._where]
+        kernel = self.kernel(name, "products", **tiles.macros)
+        kernel.launch(tiles.blocks, tiles.threads, arguments, shared=tiles.shared(), stream=self.stream)
 
     def _launch(
         self, name: str, arguments: list[Any], kernel: Any = None, *, shared: int = 0, stream: Stream | None = None
@@ -337,8 +336,7 @@ class CudaBlockWork:
     def products(self, k: int, s: int) -> NDArray[Any]:
         """conj(W[:k+s]) W[k:k+s]^T, (k+s, s), in float64 or complex128."""
         work, m = self._work, k + s
-        name = "row_products" if s == 1 else "block_products"
-        work._products(name, self.W, work.tiles(m, s), [np.uint32(m), np.uint32(k), np.uint32(s)])
+        work._products("some", self.W, work.tiles(m, s), [np.uint32(m), np.uint32(s)])
         return work._read(m * s).reshape(m, s).copy()
 
     def replace(self, k: int, s: int, F: NDArray[Any], *, check: bool = False) -> NDArray[Any]:

@@ -2,8 +2,8 @@
 // fiber for each of its threads.
 //
 // A fiber runs until it waits: __syncthreads for all threads of the block that are left, a shuffle or __syncwarp for
-// those of the warp. Asynchronous copies are done when they are waited for, not before, and shared memory is NaN when a
-// block begins and ends where a page ends that may not be touched: what is read too early, or beyond, shows.
+// those of the warp. Shared memory is NaN when a block begins and ends where a page ends that may not be touched: what is
+// read too early, or beyond, shows.
 #pragma once
 #include <setjmp.h>
 #include <ucontext.h>
@@ -34,15 +34,12 @@ struct dim { unsigned x; };
 
 namespace on_host {
 constexpr size_t STACK = 128 * 1024;
-struct Copy { void *to; const void *from; size_t size; };
 struct Fiber {
     ucontext_t context; // to begin with; then jumps, which ask nothing of the system
     jmp_buf place;
     bool begun = false;
     std::vector<char> stack;
     bool done = false;
-    std::vector<std::vector<Copy>> chunks;
-    std::vector<Copy> open;
 };
 inline std::vector<Fiber> fibers;
 inline jmp_buf way_home;
@@ -128,24 +125,16 @@ template <class T> inline T __ldcs(const T *p) { return *p; }
 template <class T> inline T __ldcg(const T *p) { return *p; }
 inline unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
 
-template <class T> inline void bring(T *to, const T *from) {
-    on_host::fibers[on_host::me].open.push_back({to, from, sizeof(T)});
-}
-inline void bring_16(void *to, const void *from) {
-    if (reinterpret_cast<uintptr_t>(to) % 16 || reinterpret_cast<uintptr_t>(from) % 16) std::abort();
-    on_host::fibers[on_host::me].open.push_back({to, from, 16});
-}
-inline void end_of_chunk() {
-    auto &fiber = on_host::fibers[on_host::me];
-    fiber.chunks.push_back(std::move(fiber.open));
-    fiber.open.clear();
-}
-template <int LEFT> inline void wait_for_chunk() {
-    auto &chunks = on_host::fibers[on_host::me].chunks;
-    while (chunks.size() > size_t(LEFT)) {
-        for (const auto &copy : chunks.front()) std::memcpy(copy.to, copy.from, copy.size);
-        chunks.erase(chunks.begin());
-    }
+// What the tensor cores do: lane 4 r + q has A[r][q], B[q][r], D[r][2 q] and D[r][2 q + 1] of D += A B.
+inline void multiply_add(double (&d)[2], double a, double b) {
+    const unsigned first = on_host::me / 32 * 32, r = on_host::me % 32 / 4, q = on_host::me % 4;
+    on_host::slots[on_host::me][0] = a;
+    on_host::slots[on_host::me][1] = b;
+    on_host::sync_warp();
+    for (unsigned c = 0; c < 2; ++c)
+        for (unsigned k = 0; k < 4; ++k)
+            d[c] = std::fma(on_host::slots[first + 4 * r + k][0], on_host::slots[first + 4 * (2 * q + c) + k][1], d[c]);
+    on_host::sync_warp();
 }
 
 namespace on_host {
@@ -172,8 +161,6 @@ inline bool launch(unsigned grid, unsigned block, size_t bytes, std::function<vo
         for (unsigned t = 0; t < block; ++t) {
             Fiber &fiber = fibers[t];
             fiber.done = fiber.begun = false;
-            fiber.chunks.clear();
-            fiber.open.clear();
             fiber.stack.resize(STACK);
             getcontext(&fiber.context);
             fiber.context.uc_stack.ss_sp = fiber.stack.data();

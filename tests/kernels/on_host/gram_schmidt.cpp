@@ -3,7 +3,5 @@
 
 #include "../../../akx/kernels/cuda/gram_schmidt.cu"
 
-AKX_ON_HOST_KERNEL(first_of_block)
-AKX_ON_HOST_KERNEL(second_of_block)
-AKX_ON_HOST_KERNEL(first_of_row)
-AKX_ON_HOST_KERNEL(second_of_row)
+AKX_ON_HOST_KERNEL(first)
+AKX_ON_HOST_KERNEL(second)

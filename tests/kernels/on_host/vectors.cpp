@@ -3,9 +3,6 @@
 
 #include "../../../akx/kernels/cuda/vectors.cu"
 
-AKX_ON_HOST_KERNEL(gram)
-AKX_ON_HOST_KERNEL(block_products)
-AKX_ON_HOST_KERNEL(row_products)
 AKX_ON_HOST_KERNEL(dot)
 AKX_ON_HOST_KERNEL(descend)
 AKX_ON_HOST_KERNEL(turn)
