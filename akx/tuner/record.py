@@ -157,9 +157,12 @@ def keep(
         else:
             stays = f"the database keeps the plan of another worker, {better.plan.label()}, {better.speedup:.2f}x"
             result = replace(result, notes=(*result.notes, stays))
-        db.add_trials(key, rows)
     except DatabaseError as error:
         return replace(result, notes=(*result.notes, _not_kept(record, error)))
+    try:
+        db.add_trials(key, rows)
+    except DatabaseError as error:
+        return replace(result, notes=(*result.notes, f"the plan is kept, its trials are not: {error}"))
     return result
 
 

@@ -546,6 +546,20 @@ def test_a_database_that_fails_later_does_not_lose_the_result(
     assert [record.plan for record in db.list()] == [result.plan]
 
 
+def test_trials_that_cannot_be_kept_are_no_lost_plan(
+    world: Any, matrix: Any, db: PlanDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise DatabaseError("no space left on device")
+
+    monkeypatch.setattr(db, "add_trials", full)
+    result = tune(matrix, 8, db=db, trials=4)
+    assert [note for note in result.notes if "kept" in note] == [
+        "the plan is kept, its trials are not: no space left on device"
+    ]
+    assert [record.plan for record in db.list()] == [result.plan]
+
+
 def test_a_server_that_is_gone_at_the_end_does_not_lose_the_plan(
     world: Any, matrix: Any, postgres_server: PostgresServer
 ) -> None:
