@@ -872,9 +872,11 @@ def _database(db: Any) -> PlanDatabase:
 
 
 def _place(db: Any) -> Any:
-    """What decides which file `db` names, without a look at the file system."""
+    """What decides which file or server `db` names, without a look at the file system."""
     if db is None:
         return tuple(os.environ.get(name) for name in ("AKX_DB", "XDG_DATA_HOME", "HOME"))
+    if isinstance(db, str) and "://" in db:
+        return db
     return os.path.abspath(db) if isinstance(db, (str, os.PathLike)) else _database(db)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from postgres import PostgresServer, missing_for_postgres
 
 _SHARED = Path(__file__).resolve().parents[2] / "shared" / "matrices"
 
@@ -15,3 +17,28 @@ def shared_matrices() -> Path:
     if not _SHARED.is_dir():
         pytest.skip("real matrices not available: no ../shared/matrices beside the repository")
     return _SHARED
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests that run at the same time do not wait for one another's measurements."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("AKX_LOCK_DIR", str(tmp_path_factory.mktemp("locks")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL server, running; the test is skipped where there is none on this machine."""
+    reason = missing_for_postgres()
+    if reason is not None:
+        pytest.skip(reason)
+    server = PostgresServer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def server_url(postgres_server: PostgresServer) -> str:
+    """The URL of a new database on the server."""
+    return postgres_server.url(postgres_server.new_database())

@@ -113,8 +113,13 @@ Calls = Annotated[
 ]
 Backend = Annotated[BackendName, typer.Option("--backend", help="Where to run; auto tries all there are.")]
 Database = Annotated[
-    Path | None,
-    typer.Option("--db", metavar="PATH", help="Plan database; by default AKX_DB, else in the user's data."),
+    str | None,
+    typer.Option(
+        "--db",
+        metavar="PATH|URL",
+        help="Plan database: a file, or a server as postgresql://user@host/database; by default AKX_DB, else in the "
+        "user's data.",
+    ),
 ]
 MemoryBudget = Annotated[
     str | None,
@@ -127,6 +132,15 @@ MemoryBudget = Annotated[
 Fraction = Annotated[
     float | None,
     typer.Option("--fraction", help="The same, as a fraction of the bytes of the matrix in CSR; the smaller counts."),
+]
+Storage = Annotated[
+    str | None,
+    typer.Option(
+        "--storage",
+        metavar="PATH|URL",
+        help="Share trials with other workers on the same matrix and kind of device: a journal in a shared directory, "
+        "or postgresql://user@host/database.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
 
@@ -172,6 +186,7 @@ def tune(
     variable: Variable = None,
     memory_budget: MemoryBudget = None,
     fraction: Fraction = None,
+    storage: Storage = None,
     calls: Calls = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Of the search; 0 by default.")] = None,
     record: Annotated[
@@ -205,6 +220,7 @@ def tune(
         memory_budget=memory_budget,
         fraction=fraction,
         solver=None if solver is None else solver.value,
+        storage=storage,
         calls=calls,
         seed=seed,
         record=record,

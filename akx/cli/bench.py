@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from akx.cli.guard import EXIT_INTERRUPTED
 from akx.cli.load import check_amount, check_powers, check_seconds, load_matrix, matrix_name, open_database
@@ -25,7 +24,7 @@ class BenchRequest:
     trials: int | None = None
     seconds: float | None = None
     threads: int | None = None
-    db: Path | None = None
+    db: str | None = None
     variable: str | None = None
     memory_budget: str | None = None
     fraction: float | None = None

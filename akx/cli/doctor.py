@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from akx.cli.guard import EXIT_INPUT
 from akx.cli.output import data_console, emit_json
 
@@ -13,7 +11,7 @@ __all__ = ["DOCTOR_SCHEMA", "run_doctor"]
 DOCTOR_SCHEMA = 1
 
 
-def run_doctor(db: Path | None, *, as_json: bool) -> int:
+def run_doctor(db: str | None, *, as_json: bool) -> int:
     """Print every check. Returns 0 where akx can work (optional parts may be missing), else 2."""
     from akx.report.environment import inspect_environment
 

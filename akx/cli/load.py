@@ -46,12 +46,16 @@ def check_seconds(seconds: float | None) -> None:
         )
 
 
-def open_database(path: Path | None) -> PlanDatabase:
-    """The plan database; a place where there can be none is an error now, not a warning later."""
+def open_database(path: str | None) -> PlanDatabase:
+    """The plan database; a place where there can be none is an error now, not a warning later.
+
+    A server that does not answer is a matter of the moment: who only looks plans up can do without, with a warning.
+    """
     from akx.plandb import PlanDatabase
 
     database = PlanDatabase(path)
-    database.exists()
+    if isinstance(database.path, Path):
+        database.exists()
     return database
 
 

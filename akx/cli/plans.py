@@ -20,7 +20,7 @@ __all__ = ["PLANS_SCHEMA", "export_plans", "import_plans", "list_plans", "remove
 PLANS_SCHEMA = 1
 
 
-def list_plans(db: Path | None, *, as_json: bool) -> int:
+def list_plans(db: str | None, *, as_json: bool) -> int:
     """Print every plan that a lookup can find, the user's first."""
     with PlanDatabase(db) as database:
         entries = database.entries()
@@ -62,7 +62,7 @@ def list_plans(db: Path | None, *, as_json: bool) -> int:
     return 0
 
 
-def show_plan(plan_id: str, db: Path | None, *, as_json: bool) -> int:
+def show_plan(plan_id: str, db: str | None, *, as_json: bool) -> int:
     """Print one plan with its key, figures and provenance."""
     with PlanDatabase(db) as database:
         record = database.get(plan_id)
@@ -91,7 +91,7 @@ def show_plan(plan_id: str, db: Path | None, *, as_json: bool) -> int:
     return 0
 
 
-def export_plans(target: Path, db: Path | None, *, as_json: bool) -> int:
+def export_plans(target: Path, db: str | None, *, as_json: bool) -> int:
     """Write the user's plans as text."""
     with PlanDatabase(db) as database:
         written = database.export(target)
@@ -102,7 +102,7 @@ def export_plans(target: Path, db: Path | None, *, as_json: bool) -> int:
     return 0
 
 
-def import_plans(source: Path, db: Path | None, *, as_json: bool) -> int:
+def import_plans(source: Path, db: str | None, *, as_json: bool) -> int:
     """Merge the plans of a text file into the user's; the faster of two for one key stays."""
     with PlanDatabase(db) as database:
         report = database.import_(source)
@@ -116,7 +116,7 @@ def import_plans(source: Path, db: Path | None, *, as_json: bool) -> int:
     return 0
 
 
-def remove_plan(plan_id: str, db: Path | None, *, as_json: bool) -> int:
+def remove_plan(plan_id: str, db: str | None, *, as_json: bool) -> int:
     """Remove one of the user's plans."""
     with PlanDatabase(db) as database:
         record = database.remove(plan_id)
@@ -129,7 +129,7 @@ def remove_plan(plan_id: str, db: Path | None, *, as_json: bool) -> int:
 
 def verify_plans(
     file: str,
-    db: Path | None,
+    db: str | None,
     *,
     k: int | None,
     plan_id: str | None,

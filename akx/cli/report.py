@@ -19,7 +19,7 @@ REPORT_SCHEMA = 1
 
 def write_report(
     file: str | None,
-    db: Path | None,
+    db: str | None,
     *,
     output: Path | None,
     dtype: str | None,
@@ -30,9 +30,11 @@ def write_report(
     if file is None and variable is not None:
         raise ArgumentError("--variable names a matrix in a file", found="no FILE", hint="give the FILE too")
     database = open_database(db)
-    name = database.path.stem if file is None else matrix_name(file)
+    place = database.path
+    stem = place.stem if isinstance(place, Path) else place.name
+    name = stem if file is None else matrix_name(file)
     target = Path(f"{name}.report.html") if output is None else output
-    _check_target(target, [database.path, *([] if file is None else [Path(file)])])
+    _check_target(target, [*([place] if isinstance(place, Path) else []), *([] if file is None else [Path(file)])])
     matrix = None if file is None else load_matrix(file, dtype=dtype, variable=variable)
     from akx.report.story import read_stories
 

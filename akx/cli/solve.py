@@ -53,7 +53,7 @@ class SolveRequest:
     basis: str = "auto"
     dtype: str | None = None
     threads: int | None = None
-    db: Path | None = None
+    db: str | None = None
     variable: str | None = None
     output: Path | None = None
     plot: Path | None = None

@@ -35,12 +35,13 @@ class TuneRequest:
     trials: int | None = None
     seconds: float | None = None
     threads: int | None = None
-    db: Path | None = None
+    db: str | None = None
     retune: bool = False
     variable: str | None = None
     memory_budget: str | None = None
     fraction: float | None = None
     solver: str | None = None
+    storage: str | None = None
     calls: int | None = None
     seed: int | None = None
     record: Path | None = None
@@ -66,6 +67,8 @@ def run_tune(request: TuneRequest, *, as_json: bool) -> int:
     if request.exhaustive:
         _refuse_with_exhaustive(request)
     database = None if request.exhaustive else open_database(request.db)
+    if database is not None:
+        database.exists()  # a server that does not answer is no place to keep a plan: before the matrix is read
     matrix = load_matrix(request.file, dtype=request.dtype, variable=request.variable)
     with progress(as_json=as_json) as report:
         same: dict[str, Any] = {
@@ -91,6 +94,7 @@ def run_tune(request: TuneRequest, *, as_json: bool) -> int:
                 memory_budget=request.memory_budget,
                 fraction=request.fraction,
                 calls=request.calls,
+                storage=request.storage,
             )
     if as_json:
         emit_json(result.to_json())
@@ -121,6 +125,7 @@ def _refuse_with_exhaustive(request: TuneRequest) -> None:
             ("--calls", request.calls, every),
             ("--retune", request.retune, kept),
             ("--db", request.db, kept),
+            ("--storage", request.storage, "every plan is measured here"),
             ("--memory-budget", request.memory_budget, "it measures without one"),
             ("--fraction", request.fraction, "it measures without a memory budget"),
         ),
@@ -135,6 +140,7 @@ def _run_tune_for(request: TuneRequest, *, as_json: bool) -> int:
             ("--k", request.k, "the powers of a pass are what is tuned"),
             ("--memory-budget", request.memory_budget, "a solver does not stream the matrix"),
             ("--fraction", request.fraction, "a solver does not stream the matrix"),
+            ("--storage", request.storage, "trials are shared of one k alone"),
             ("--calls", request.calls, "its passes are tuned to be used in many solves"),
             ("--seed", request.seed, "it makes several searches"),
             ("--record", request.record, "it makes several searches"),

@@ -9,25 +9,26 @@ import os
 import threading
 import time
 from collections import Counter
+from collections.abc import Hashable
 from pathlib import Path
 
 __all__ = ["count_change", "file_stamp", "generation", "is_settled"]
 
-_CHANGES: Counter[Path] = Counter()
+_CHANGES: Counter[Hashable] = Counter()
 _LOCK = threading.Lock()
 #: Nanoseconds within which two changes may have the same time: clocks of file systems are coarse, some of a second.
 _COARSE = 2_000_000_000
 
 
-def count_change(path: Path) -> None:
-    """Say that this process has changed the plans of the file at `path`."""
+def count_change(place: Hashable) -> None:
+    """Say that this process has changed the plans of the file or on the server at `place`."""
     with _LOCK:
-        _CHANGES[path] += 1
+        _CHANGES[place] += 1
 
 
-def generation(path: Path) -> int:
-    """How often this process has changed the plans of the file at `path`; well below a microsecond."""
-    return _CHANGES[path]
+def generation(place: Hashable) -> int:
+    """How often this process has changed the plans at `place`; well below a microsecond."""
+    return _CHANGES[place]
 
 
 def file_stamp(path: Path) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -1,15 +1,16 @@
 """The plan database: find a plan for a key, keep the winners of a search, and say why a plan is not used.
 
+place       a file (:mod:`akx.plandb.store`), or a server that a team shares (:mod:`akx.plandb.server_store`)
 lookup      the user's database, then the read-only layers, each with the exact key; else the nearest keys' differences
 cost        one indexed SELECT and one JSON parse, some tens of microseconds, and more to open the file; a lookup that
-            was done before costs a look at the times and sizes of the file and its log. No compiler is imported
+            was done before costs a look at the times and sizes of the file and its log. No compiler is imported. A
+            server takes some milliseconds, and is asked at most every ten seconds whether plans have changed
 history     one winning plan per key, replaced in one transaction; every trial of every search in `trials`
 """
 
 from __future__ import annotations
 
 import os
-import sqlite3
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,14 +18,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from akx.errors import ArgumentError, DatabaseError, FileFormatError
-from akx.plandb.changes import count_change, file_stamp, generation, is_settled
-from akx.plandb.files import PlanDatabaseWarning, check_place, database_path
+from akx.errors import ArgumentError, DatabaseError, FileFormatError, MissingDependencyError
+from akx.plandb.address import ServerAddress, database_place
+from akx.plandb.changes import count_change, generation
+from akx.plandb.files import PlanDatabaseWarning
 from akx.plandb.keys import FIELD_MEANINGS, PlanKey
 from akx.plandb.layers import PlanLayer, shipped_plans
 from akx.plandb.migrate import Inspection
 from akx.plandb.records import PlanRecord, TrialRecord
-from akx.plandb.rows import ADD_TRIAL, PUT, SELECT, SELECT_TRIALS, Row, decode, decode_trials, encode, encode_trials
+from akx.plandb.rows import Connection, Row, Tables, decode, decode_trials, encode_trials
+from akx.plandb.server_store import ServerStore
 from akx.plandb.store import Store
 from akx.plandb.transfer import ImportReport, bundle_text, read_bundle, write_bundle
 
@@ -79,24 +82,37 @@ class PlanDatabase:
 
     Parameters
     ----------
-    path : path-like, optional
-        The file; by default ``AKX_DB``, else ``plans.sqlite`` in the user's data directory.
+    path : path-like or str, optional
+        The file, or the URL of a PostgreSQL server, such as ``"postgresql://user@host/database"``; by default
+        ``AKX_DB``, else ``plans.sqlite`` in the user's data directory.
     layers : sequence of PlanLayer, optional
         Read-only layers, first wins; by default the plans shipped with akx.
     timeout : float
         Seconds to wait for another process's lock.
+
+    Attributes
+    ----------
+    path : Path or ServerAddress
+        Where the plans are; as text without passwords.
+
+    Raises
+    ------
+    DatabaseError
+        Where `path` can be neither a file nor a server.
     """
 
     def __init__(
         self,
-        path: str | os.PathLike[str] | None = None,
+        path: str | os.PathLike[str] | ServerAddress | None = None,
         *,
         layers: Sequence[PlanLayer] | None = None,
         timeout: float = 10.0,
     ) -> None:
-        self.path: Path = database_path(path)
+        self.path: Path | ServerAddress = database_place(path)
         self._layers = None if layers is None else tuple(layers)
-        self._store = Store(self.path, timeout)
+        self._store: Store | ServerStore = (
+            ServerStore(self.path, timeout) if isinstance(self.path, ServerAddress) else Store(self.path, timeout)
+        )
         self._remembered: dict[PlanKey, tuple[tuple[Any, ...], Lookup]] = {}
 
     def __repr__(self) -> str:
@@ -116,7 +132,7 @@ class PlanDatabase:
             store.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_reopen, (str(self.path), self._layers, self._store.timeout))
+        return (_reopen, (self.path, self._layers, self._store.timeout))
 
     @property
     def layers(self) -> tuple[PlanLayer, ...]:
@@ -140,25 +156,22 @@ class PlanDatabase:
         if known is not None and known[0] == state:
             return known[1]
         found, is_sound = self._find(key)
-        if is_sound and is_settled(state[1:]):
+        if is_sound and self._store.is_settled(state[1:]):
             if len(self._remembered) >= _REMEMBERED:
                 self._remembered.clear()
             self._remembered[key] = state, found
         return found
 
     def _find(self, key: PlanKey) -> tuple[Lookup, bool]:
-        """:meth:`find` in the file, and whether all was well with it."""
+        """:meth:`find` in the user's database, and whether all was well with it."""
 
-        def query(connection: sqlite3.Connection) -> list[Row]:
-            row = connection.execute(f"{SELECT} WHERE id = ?", (key.id,)).fetchone()
-            if row is not None:
-                return [row]
-            near = f"{SELECT} WHERE fingerprint = ? ORDER BY created DESC LIMIT {_NEIGHBOURS}"
-            return connection.execute(near, (key.fingerprint,)).fetchall()
+        def query(tables: Tables) -> list[Row]:
+            row = tables.plan(key.id)
+            return tables.of_pattern(key.fingerprint, _NEIGHBOURS) if row is None else [row]
 
         try:
-            rows = self._store.read(query, min(_LOOKUP_PATIENCE, self._store.timeout)) or []
-        except DatabaseError as error:
+            rows = self._read(query, min(_LOOKUP_PATIENCE, self._store.timeout)) or []
+        except (DatabaseError, MissingDependencyError) as error:
             warnings.warn(f"no plans of the user's are used: {error}", PlanDatabaseWarning, stacklevel=3)
             rows, is_sound = [], False
         else:
@@ -178,7 +191,7 @@ class PlanDatabase:
 
     def list(self) -> list[PlanRecord]:
         """The user's plans, by name of the matrix, k and id. Raises :class:`DatabaseError`."""
-        rows = self._store.read(lambda connection: connection.execute(SELECT).fetchall()) or []
+        rows = self._read(lambda tables: tables.plans()) or []
         return sorted(decode(rows), key=lambda record: (record.matrix_name, record.key.k, record.id))
 
     def entries(self, fingerprint: str | None = None) -> tuple[tuple[str, PlanRecord], ...]:
@@ -215,7 +228,7 @@ class PlanDatabase:
 
     def put(self, record: PlanRecord) -> None:
         """Keep `record` as the plan for its key, in place of the one there was. Raises :class:`DatabaseError`."""
-        self._change(lambda connection: connection.execute(PUT, encode(record)) and None)
+        self._change(lambda tables: tables.put(record))
 
     def remove(self, identifier: str) -> PlanRecord:
         """Remove the user's plan whose id begins with `identifier`, and its trials.
@@ -235,12 +248,7 @@ class PlanDatabase:
         layer, record = self._resolve(identifier, self.entries())
         if layer != _USER:
             raise ArgumentError("plan is read-only", found=f"plan {record.id[:12]} of the {layer} layer")
-
-        def delete(connection: sqlite3.Connection) -> None:
-            connection.execute("DELETE FROM plans WHERE id = ?", (record.id,))
-            connection.execute("DELETE FROM trials WHERE key_id = ?", (record.id,))
-
-        self._change(delete)
+        self._change(lambda tables: tables.remove(record.id))
         return record
 
     # ------------------------------------------------------------------------------------------------ trials
@@ -249,15 +257,13 @@ class PlanDatabase:
         """Append the trials of a search for `key`, all or none; returns how many. Raises :class:`DatabaseError`."""
         rows = encode_trials(key, trials)
         if rows:
-            self._store.write(lambda connection: connection.executemany(ADD_TRIAL, rows) and None)
+            self._write(lambda tables: tables.add_trials(rows))
         return len(rows)
 
     def trials(self, key: PlanKey | str) -> tuple[TrialRecord, ...]:
         """The trials for a key (or its full id), in the order they were added. Raises :class:`DatabaseError`."""
-        parameters = (key if isinstance(key, str) else key.id,)
-        return decode_trials(
-            self._store.read(lambda connection: connection.execute(SELECT_TRIALS, parameters).fetchall()) or []
-        )
+        identifier = key if isinstance(key, str) else key.id
+        return decode_trials(self._read(lambda tables: tables.trials(identifier)) or [])
 
     # ------------------------------------------------------------------------------------------------ transfer
 
@@ -309,10 +315,10 @@ class PlanDatabase:
                 hint="correct or remove them",
             )
 
-        def merge(connection: sqlite3.Connection) -> ImportReport:
+        def merge(tables: Tables) -> ImportReport:
             added = replaced = kept = unchanged = 0
             for record in bundle.records:
-                row = connection.execute(f"{SELECT} WHERE id = ?", (record.id,)).fetchone()
+                row = tables.plan(record.id)
                 current = next(iter(decode([] if row is None else [row])), None)
                 if current == record:
                     unchanged += 1
@@ -320,40 +326,66 @@ class PlanDatabase:
                 if current is not None and not record.better_than(current):
                     kept += 1
                     continue
-                connection.execute(PUT, encode(record))
+                tables.put(record)
                 added, replaced = added + (row is None), replaced + (row is not None)
             return ImportReport(added, replaced, kept, unchanged, bundle.problems)
 
         return self._change(merge)
 
-    def _change(self, action: Callable[[sqlite3.Connection], _T]) -> _T:
-        """`action` in one transaction, after which every holder of a plan of this file looks again."""
+    def _read(self, action: Callable[[Tables], _T], patience: float | None = None) -> _T | None:
+        """`action` on the tables, or None where there are none yet."""
+        prefix = self._store.prefix
+
+        def on_tables(connection: Connection) -> _T:
+            return action(Tables(connection, prefix))
+
+        return self._store.read(on_tables, patience)
+
+    def _write(self, action: Callable[[Tables], _T], *, repeatable: bool = False) -> _T:
+        """`action` on the tables in one transaction."""
+        prefix = self._store.prefix
+
+        def on_tables(connection: Connection) -> _T:
+            return action(Tables(connection, prefix))
+
+        return self._store.write(on_tables, repeatable=repeatable)
+
+    def _change(self, action: Callable[[Tables], _T]) -> _T:
+        """`action` in one transaction, after which every holder of a plan of this database looks again."""
         try:
-            return self._store.write(action)
+            return self._write(action, repeatable=True)
         finally:
             count_change(self.path)
 
     @property
     def generation(self) -> int:
-        """How often this process has changed the plans of this file, through any object; costs next to nothing."""
+        """How often this process has changed the plans at this place, through any object; costs next to nothing."""
         return generation(self.path)
 
     def file_stamp(self) -> tuple[Any, ...]:
-        """What differs after another process has changed the file; costs some microseconds, opens nothing."""
-        return file_stamp(self.path)
+        """What differs after another process has changed the plans.
+
+        Costs some microseconds and opens nothing; a server is asked at most every ten seconds, which takes it some
+        milliseconds.
+        """
+        return self._store.stamp()
 
     def _other_file(self, path: str | os.PathLike[str]) -> Path:
         """`path`, which must not be the database: opening that beside SQLite would drop SQLite's locks."""
-        if Path(os.path.realpath(path)) == self.path:
+        if self.path == Path(os.path.realpath(path)):
             raise DatabaseError("this is the plan database, no bundle", found=str(path), hint="pass another file name")
         return Path(path)
 
     def exists(self) -> bool:
         """Whether the user's database is there. Raises :class:`DatabaseError` where its place cannot be reached."""
-        return check_place(self.path)
+        return self._store.exists()
+
+    def is_writable(self) -> bool:
+        """Whether plans can be kept, as far as that is known without trying. Never raises."""
+        return self._store.is_writable()
 
     def describe(self) -> tuple[Inspection, str]:
-        """The layout of the user's file and SQLite's journal mode. Raises :class:`DatabaseError`."""
+        """The layout, and SQLite's journal mode or which server it is. Raises :class:`DatabaseError`."""
         return self._store.describe()
 
     @staticmethod
@@ -371,12 +403,12 @@ class PlanDatabase:
         return found[0]
 
 
-_SHARED: dict[Path, PlanDatabase] = {}
+_SHARED: dict[Path | ServerAddress, PlanDatabase] = {}
 
 
-def shared_database(path: str | os.PathLike[str] | None = None) -> PlanDatabase:
+def shared_database(path: str | os.PathLike[str] | ServerAddress | None = None) -> PlanDatabase:
     """The database at `path`, as for :class:`PlanDatabase`: one object per path and process, so it opens once."""
-    place = database_path(path)
+    place = database_place(path)
     if place not in _SHARED:
         _SHARED.setdefault(place, PlanDatabase(place))
     return _SHARED[place]
@@ -387,5 +419,5 @@ def default_database() -> PlanDatabase:
     return shared_database()
 
 
-def _reopen(path: str, layers: Sequence[PlanLayer] | None, timeout: float) -> PlanDatabase:
+def _reopen(path: Path | ServerAddress, layers: Sequence[PlanLayer] | None, timeout: float) -> PlanDatabase:
     return PlanDatabase(path, layers=layers, timeout=timeout)

@@ -26,6 +26,7 @@ __all__ = [
     "is_busy",
     "is_damage",
     "is_foreign",
+    "is_writable",
     "make_parent",
     "set_aside",
     "translate",
@@ -84,6 +85,16 @@ def check_place(path: Path) -> bool:
     if not stat.S_ISREG(mode):
         raise DatabaseError("plan database is a device or a pipe", expected="a file", found=str(path), hint=_ELSEWHERE)
     return True
+
+
+def is_writable(path: Path) -> bool:
+    """Whether the file, or the nearest directory above it that exists, may be written; nothing is tried."""
+    if path.exists():
+        return path.is_file() and os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+    folder = path.parent
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
 
 
 def is_foreign(path: Path) -> bool:

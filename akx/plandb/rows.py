@@ -1,11 +1,14 @@
-"""Records as rows of the database, and back."""
+"""The tables of plans and trials: records as rows, and the few statements there are, the same for a file and a server.
+
+Statements have named parameters and keep to what SQLite and PostgreSQL both understand.
+"""
 
 from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from akx.errors import PlanError
 from akx.plan import Plan
@@ -14,24 +17,88 @@ from akx.plandb.keys import FIELD_MEANINGS, PlanKey
 from akx.plandb.migrate import PLAN_COLUMNS
 from akx.plandb.records import PlanRecord, TrialRecord
 
-__all__ = ["ADD_TRIAL", "PUT", "SELECT", "SELECT_TRIALS", "Row", "decode", "decode_trials", "encode", "encode_trials"]
+__all__ = ["TRIAL_COLUMNS", "Connection", "Row", "Tables", "decode", "decode_trials", "encode", "encode_trials"]
 
+#: The values of one row, in the order of the columns.
 Row = tuple[Any, ...]
 
-_COLUMNS = ", ".join(PLAN_COLUMNS)
-SELECT = f"SELECT {_COLUMNS} FROM plans"
-PUT = f"INSERT OR REPLACE INTO plans ({_COLUMNS}) VALUES ({', '.join('?' * len(PLAN_COLUMNS))})"
-
-_TRIAL_COLUMNS = ("plan", "seconds", "state", "reason", "created")
-SELECT_TRIALS = f"SELECT {', '.join(_TRIAL_COLUMNS)} FROM trials WHERE key_id = ? ORDER BY number"
-ADD_TRIAL = f"INSERT INTO trials (key_id, key, {', '.join(_TRIAL_COLUMNS)}) VALUES (?, ?, ?, ?, ?, ?, ?)"
+#: Columns of `trials` that make a :class:`TrialRecord`, in their order.
+TRIAL_COLUMNS = ("plan", "seconds", "state", "reason", "created")
 
 
-def encode(record: PlanRecord) -> Row:
+class Connection(Protocol):
+    """What is asked of a connection to a database, within a transaction: sqlite3's has it."""
+
+    def execute(self, statement: str, parameters: Mapping[str, Any] = ..., /) -> Any:
+        """Run a statement; its result has ``fetchone()`` and ``fetchall()``."""
+        ...
+
+    def executemany(self, statement: str, parameters: Sequence[Mapping[str, Any]], /) -> Any:
+        """Run a statement once for each set of parameters."""
+        ...
+
+
+class Tables:
+    """The tables behind a connection.
+
+    Parameters
+    ----------
+    connection : Connection
+        Within a transaction, where they are changed.
+    prefix : str
+        What the names of the tables begin with.
+    """
+
+    def __init__(self, connection: Connection, prefix: str = "") -> None:
+        self._connection = connection
+        self._plans, self._trials = f"{prefix}plans", f"{prefix}trials"
+        self._select = f"SELECT {', '.join(PLAN_COLUMNS)} FROM {self._plans}"
+
+    def plan(self, identifier: str) -> Row | None:
+        """The plan with this full id."""
+        row = self._connection.execute(f"{self._select} WHERE id = :id", {"id": identifier}).fetchone()
+        return None if row is None else tuple(row)
+
+    def of_pattern(self, fingerprint: str, most: int) -> list[Row]:
+        """Plans for one pattern, the newest first."""
+        statement = f"{self._select} WHERE fingerprint = :fingerprint ORDER BY created DESC LIMIT {most}"
+        return self._connection.execute(statement, {"fingerprint": fingerprint}).fetchall()  # type: ignore[no-any-return]
+
+    def plans(self) -> list[Row]:
+        """Every plan."""
+        return self._connection.execute(self._select).fetchall()  # type: ignore[no-any-return]
+
+    def put(self, record: PlanRecord) -> None:
+        """Keep a plan in place of the one that its key had."""
+        names, marks = ", ".join(PLAN_COLUMNS), ", ".join(f":{name}" for name in PLAN_COLUMNS)
+        changes = ", ".join(f"{name} = excluded.{name}" for name in PLAN_COLUMNS[1:])
+        statement = f"INSERT INTO {self._plans} ({names}) VALUES ({marks}) ON CONFLICT (id) DO UPDATE SET {changes}"
+        self._connection.execute(statement, encode(record))
+
+    def remove(self, identifier: str) -> None:
+        """Delete a plan and the trials of its key."""
+        self._connection.execute(f"DELETE FROM {self._plans} WHERE id = :id", {"id": identifier})
+        self._connection.execute(f"DELETE FROM {self._trials} WHERE key_id = :id", {"id": identifier})
+
+    def trials(self, identifier: str) -> list[Row]:
+        """The trials for the key with this id, in the order they were added."""
+        columns = ", ".join(TRIAL_COLUMNS)
+        statement = f"SELECT {columns} FROM {self._trials} WHERE key_id = :id ORDER BY number"
+        return self._connection.execute(statement, {"id": identifier}).fetchall()  # type: ignore[no-any-return]
+
+    def add_trials(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Append rows of :func:`encode_trials`."""
+        names = ("key_id", "key", *TRIAL_COLUMNS)
+        marks = ", ".join(f":{name}" for name in names)
+        self._connection.executemany(f"INSERT INTO {self._trials} ({', '.join(names)}) VALUES ({marks})", rows)
+
+
+def encode(record: PlanRecord) -> dict[str, Any]:
+    """The columns of a record."""
     values: dict[str, Any] = record.key.to_json() | record.to_json()
     for name in ("plan", "provenance", "trials"):
         values[name] = json.dumps(values[name], allow_nan=False)
-    return tuple(values[name] for name in PLAN_COLUMNS)
+    return {name: values[name] for name in PLAN_COLUMNS}
 
 
 def decode(rows: Iterable[Row]) -> list[PlanRecord]:
@@ -54,18 +121,25 @@ def decode(rows: Iterable[Row]) -> list[PlanRecord]:
     return records
 
 
-def encode_trials(key: PlanKey, trials: Iterable[TrialRecord]) -> list[Row]:
-    """Rows for :data:`ADD_TRIAL`."""
+def encode_trials(key: PlanKey, trials: Iterable[TrialRecord]) -> list[dict[str, Any]]:
+    """The columns of trials, for :meth:`Tables.add_trials`."""
     identifier, text = key.id, json.dumps(key.to_json())
-    rows = []
-    for trial in trials:
-        plan, seconds = json.dumps(trial.plan.to_json(), allow_nan=False), json.dumps(trial.seconds)
-        rows.append((identifier, text, plan, seconds, trial.state, trial.reason, trial.created))
-    return rows
+    return [
+        {
+            "key_id": identifier,
+            "key": text,
+            "plan": json.dumps(trial.plan.to_json(), allow_nan=False),
+            "seconds": json.dumps(trial.seconds),
+            "state": trial.state,
+            "reason": trial.reason,
+            "created": trial.created,
+        }
+        for trial in trials
+    ]
 
 
 def decode_trials(rows: Iterable[Row]) -> tuple[TrialRecord, ...]:
-    """Trials from rows of :data:`SELECT_TRIALS`; one that is not valid is reported and left out."""
+    """Trials from rows of :meth:`Tables.trials`; one that is not valid is reported and left out."""
     trials = []
     for plan, seconds, state, reason, created in rows:
         try:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from akx.errors import DatabaseError
+from akx.errors import DatabaseError, MissingDependencyError
 from akx.plandb.database import PlanDatabase
 from akx.plandb.layers import ShippedPlans
 from akx.plandb.migrate import SCHEMA_VERSION
@@ -22,14 +22,15 @@ class DatabaseStatus:
     Attributes
     ----------
     path : str
+        A file, or a server's URL without passwords.
     exists : bool
         False where the first ``akx tune`` will make it.
     writable : bool
-        Whether it, or the nearest directory above it that exists, may be written.
+        Whether it, or the nearest directory above it that exists, may be written; the tables, on a server.
     layout, current_layout : int
         The layout of the file (0 where there is none) and the one this akx writes.
     journal : str
-        SQLite's journal mode; ``"wal"`` where readers and a writer do not block each other.
+        SQLite's journal mode, ``"wal"`` where readers and a writer do not block each other; or which server it is.
     plans, shipped : int
         The user's plans, and those of the read-only layers.
     set_aside : tuple of str
@@ -62,9 +63,9 @@ def database_status(database: PlanDatabase) -> DatabaseStatus:
         exists = database.exists()
         inspection, journal = database.describe()
         layout, plans = inspection.version, len(database.list())
-    except DatabaseError as error:
+    except (DatabaseError, MissingDependencyError) as error:
         problems.append(str(error))
-    writable = _is_writable(database.path)
+    writable = database.is_writable()
     if not writable and not problems:
         hint = "pass --db PATH or set AKX_DB to a file in a writable directory"
         problems.append(f"plan database cannot be written, so no plan will be kept: {database.path}; {hint}")
@@ -82,18 +83,9 @@ def database_status(database: PlanDatabase) -> DatabaseStatus:
         journal=journal,
         plans=plans,
         shipped=shipped,
-        set_aside=_set_aside_files(database.path),
+        set_aside=_set_aside_files(database.path) if isinstance(database.path, Path) else (),
         problems=tuple(problems),
     )
-
-
-def _is_writable(path: Path) -> bool:
-    if path.exists():
-        return path.is_file() and os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
-    folder = path.parent
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
 
 
 def _set_aside_files(path: Path) -> tuple[str, ...]:

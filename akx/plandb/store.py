@@ -36,6 +36,7 @@ from akx.plandb.access import (
     rescue,
     wal_bytes,
 )
+from akx.plandb.changes import file_stamp, is_settled
 from akx.plandb.files import (
     SQLITE_ERRORS,
     PlanDatabaseWarning,
@@ -43,6 +44,7 @@ from akx.plandb.files import (
     is_busy,
     is_damage,
     is_foreign,
+    is_writable,
     make_parent,
     set_aside,
     translate,
@@ -76,6 +78,9 @@ class Store:
     timeout : float
         Seconds to wait for another process's lock.
     """
+
+    #: What the names of the tables begin with.
+    prefix = ""
 
     def __init__(self, path: Path, timeout: float) -> None:
         self.path = path
@@ -122,8 +127,11 @@ class Store:
                     self.close()
                     raise translate(error, self.path, "read") from error
 
-    def write(self, action: Callable[[sqlite3.Connection], _T]) -> _T:
-        """`action` in one immediate transaction. Raises :class:`DatabaseError`; then nothing has changed."""
+    def write(self, action: Callable[[sqlite3.Connection], _T], *, repeatable: bool = False) -> _T:
+        """`action` in one immediate transaction. Raises :class:`DatabaseError`; then nothing has changed.
+
+        Whether it is `repeatable` matters to servers alone.
+        """
         self._check_process()
         with self._lock:
             for is_last in (False, True):
@@ -146,6 +154,23 @@ class Store:
             return inspect(connection), str(connection.execute("PRAGMA journal_mode").fetchone()[0])
 
         return self.read(look) or (Inspection(), "")
+
+    def exists(self) -> bool:
+        """Whether there is a file. Raises :class:`DatabaseError` where it is no file, or one cannot tell."""
+        return check_place(self.path)
+
+    def is_writable(self) -> bool:
+        """Whether a change seems possible, by the rights on the file or its directory."""
+        return is_writable(self.path)
+
+    def stamp(self) -> tuple[tuple[int, ...], ...]:
+        """What differs after another process has changed the file; some microseconds, opens nothing."""
+        return file_stamp(self.path)
+
+    @staticmethod
+    def is_settled(stamp: tuple[tuple[int, ...], ...]) -> bool:
+        """Whether the next change is sure to give another stamp."""
+        return is_settled(stamp)
 
     def _check_process(self) -> None:
         if self._pid != os.getpid():

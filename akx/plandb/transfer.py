@@ -18,7 +18,16 @@ from typing import Any, NoReturn
 from akx.errors import DatabaseError, FileFormatError, PlanError
 from akx.plandb.records import PlanRecord, now
 
-__all__ = ["BUNDLE_SCHEMA", "Bundle", "ImportReport", "bundle_text", "parse_bundle", "read_bundle", "write_bundle"]
+__all__ = [
+    "BUNDLE_SCHEMA",
+    "Bundle",
+    "ImportReport",
+    "bundle_text",
+    "keep_aside",
+    "parse_bundle",
+    "read_bundle",
+    "write_bundle",
+]
 
 #: Version of the form of a bundle.
 BUNDLE_SCHEMA = 1
@@ -172,6 +181,33 @@ def write_bundle(path: Path, text: str) -> None:
         raise DatabaseError(
             f"plans cannot be exported: {error.strerror}", found=str(path), hint="pass a file in a writable directory"
         ) from error
+
+
+def keep_aside(record: PlanRecord) -> Path | None:
+    """Write a plan that its database cannot take as a bundle of its own, to be imported later.
+
+    It goes to ``unsaved`` in the user's data directory, else to a new folder for temporary files.
+
+    Returns
+    -------
+    Path or None
+        The bundle; None where there is no place for it either.
+    """
+    import tempfile
+
+    from platformdirs import user_data_path
+
+    name = f"{record.created.translate(str.maketrans('', '', ':.+-'))}-{record.id[:12]}.json"
+    for folder in (user_data_path("akx", appauthor=False) / "unsaved", None):
+        try:
+            if folder is None:
+                folder = Path(tempfile.mkdtemp(prefix="akx-plan-"))
+            folder.mkdir(parents=True, exist_ok=True)
+            write_bundle(folder / name, bundle_text([record], description="a plan that its database could not take"))
+        except OSError:  # a DatabaseError is one
+            continue
+        return folder / name
+    return None
 
 
 def _refuse_constant(name: str) -> NoReturn:

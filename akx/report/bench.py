@@ -189,6 +189,8 @@ def bench_power(matrix: Matrix, tuned: TuneResult, threads: int, *, within_budge
     VerificationError
         The plan's result is wrong.
     """
+    from akx.device.choose import device_of
+    from akx.device.lock import device_lock
     from akx.tuner.measure import Precision, interleave
 
     k, coefficients = tuned.k, _monomial(tuned.k, matrix.dtype)
@@ -213,7 +215,8 @@ def bench_power(matrix: Matrix, tuned: TuneResult, threads: int, *, within_budge
     for call, _ in calls.values():
         call()
     precision = Precision(relative=0.01, seconds=_SECONDS_PER_CONTESTANT * len(calls), rounds_min=7)
-    measured = interleave([call for call, _ in calls.values()], precision)
+    with device_lock(device_of(tuned.backend)).alone():
+        measured = interleave([call for call, _ in calls.values()], precision)
     rows = tuple(
         BenchRow(name, found.seconds, found.spread, detail)
         for (name, (_, detail)), found in zip(calls.items(), measured, strict=True)

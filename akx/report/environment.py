@@ -28,6 +28,7 @@ _REQUIRED = ("numpy", "scipy", "numba", "pymetis", "optuna", "platformdirs", "ty
 _OPTIONAL = {
     "mtkahypar": ("mtkahypar", "hypergraph", "hypergraph partitions"),
     "matplotlib": ("matplotlib", "plot", "figures"),
+    "psycopg": ("psycopg", "postgres", "plans on a server"),
     "mpi4py": ("mpi4py", "mpi", "several machines"),
     "fastapi": ("fastapi", "serve", "the service"),
 }
@@ -63,12 +64,12 @@ class Check:
         return {"name": self.name, "state": self.state, "found": self.found, "hint": self.hint}
 
 
-def inspect_environment(db: Path | None = None) -> dict[str, list[Check]]:
+def inspect_environment(db: str | None = None) -> dict[str, list[Check]]:
     """All checks by group: ``python``, ``packages``, ``optional``, ``gpu``, ``machine``, ``caches``, ``database``.
 
     Parameters
     ----------
-    db : Path, optional
+    db : str, optional
         The plan database to look at; by default that of the environment.
     """
     return {
@@ -240,7 +241,7 @@ def _writable(folder: Path) -> bool:
         return False
 
 
-def _database(db: Path | None) -> Iterator[Check]:
+def _database(db: str | None) -> Iterator[Check]:
     from akx.plandb import PlanDatabase, shipped_plans
 
     name = "plans"
@@ -261,7 +262,12 @@ def _database(db: Path | None) -> Iterator[Check]:
 def _user_plans(name: str, database: PlanDatabase) -> Check:
     path = database.path
     if database.exists():
-        return Check(name, "ok", f"{path}: {count(len(database.list()))} plans, {size(path.stat().st_size)}")
+        where = size(path.stat().st_size) if isinstance(path, Path) else database.describe()[1]
+        return Check(name, "ok", f"{path}: {count(len(database.list()))} plans, {where}")
+    if not isinstance(path, Path):
+        if database.is_writable():
+            return Check(name, "ok", f"{path}: no tables yet, the first `akx tune` makes them")
+        return Check(name, "problem", f"{path}: no tables, and no right to make them", "ask for CREATE on the schema")
     folder = next(parent for parent in path.parents if parent.exists())
     if _writable(folder):
         return Check(name, "ok", f"{path}: not there yet, the first `akx tune` makes it")

@@ -116,6 +116,7 @@ def recheck_plans(
 
 
 def _recheck(matrix: Matrix, layer: str, record: PlanRecord, seconds: float) -> Recheck:
+    from akx.device.lock import device_lock
     from akx.tuner import measure
     from akx.tuner.result import COMPLETE
     from akx.tuner.space import build_space
@@ -129,7 +130,8 @@ def _recheck(matrix: Matrix, layer: str, record: PlanRecord, seconds: float) -> 
     space = build_space(matrix, key.k, device, backend=plan.backend, threads=threads, start_vectors=key.start_vectors)
     problem = Problem(matrix, key.k, basis=key.basis, start_vectors=key.start_vectors)
     precision = measure.Precision(relative=0.01, seconds=seconds, rounds_min=7)
-    bench = Bench(problem, space, precision=measure.Precision(seconds=0.0), race=2.0, keep=2)
+    alone = device_lock(device).alone
+    bench = Bench(problem, space, precision=measure.Precision(seconds=0.0), race=2.0, keep=2, alone=alone)
     try:
         trial = bench.try_plan(plan, number=0, origin="given", best=None)
         if trial.state != COMPLETE:
@@ -140,7 +142,8 @@ def _recheck(matrix: Matrix, layer: str, record: PlanRecord, seconds: float) -> 
         calls = [bench.call(bench.program(plan))]
         if baseline is not None and other is not None and other.state == COMPLETE:
             calls.append(bench.call(bench.program(baseline)))
-        found = measure.interleave(calls, precision)
+        with alone():
+            found = measure.interleave(calls, precision)
     finally:
         bench.close()
     if len(found) == 1:

@@ -68,6 +68,8 @@ class Proposals:
         Plans for which it returns false are never proposed; baselines always are.
     avoid : callable, optional
         Plans for which it returns true are not proposed by the search, though they may be seeds.
+    taken : callable, optional
+        Plans for which it returns true are not proposed for the time being: others are at them.
     given : iterable of Plan
         Plans proposed before all others.
     sampler : callable
@@ -82,6 +84,7 @@ class Proposals:
         seed: int,
         keep: Callable[[Plan], bool] | None = None,
         avoid: Callable[[Plan], bool] | None = None,
+        taken: Callable[[Plan], bool] | None = None,
         given: Iterable[Plan] = (),
         sampler: Callable[[Space, int], Suggesting] = Sampler,
     ) -> None:
@@ -93,6 +96,7 @@ class Proposals:
         self._seed = seed
         self._keep = keep
         self._avoid = avoid
+        self._taken = taken
         self._refused: set[tuple[str, str]] = set()
         self._sampler: Suggesting | None = None
 
@@ -292,7 +296,7 @@ class Proposals:
 
     def _is_new(self, plan: Plan) -> bool:
         wanted = self._keep is None or is_baseline(plan) or self._keep(plan)
-        return wanted and plan not in self._ledger
+        return wanted and plan not in self._ledger and (self._taken is None or not self._taken(plan))
 
     def _is_open(self, plan: Plan) -> bool:
         return self._is_new(plan) and (self._avoid is None or not self._avoid(plan))

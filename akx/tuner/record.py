@@ -16,8 +16,9 @@ from akx.kernels import registry
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.plandb import PlanDatabase, PlanKey, PlanRecord, TrialRecord
+from akx.plandb.transfer import keep_aside
 from akx.tuner import measure
-from akx.tuner.result import Counts, TuneResult
+from akx.tuner.result import SHARED, Counts, TuneResult
 from akx.tuner.search import FEW_CALLS
 
 __all__ = ["find", "is_enough", "keep", "reuse"]
@@ -108,7 +109,9 @@ def reuse(db: PlanDatabase, record: PlanRecord, matrix: Matrix, threads: int, st
     )
 
 
-def keep(db: PlanDatabase, key: PlanKey, result: TuneResult, old: PlanRecord | None = None) -> TuneResult:
+def keep(
+    db: PlanDatabase, key: PlanKey, result: TuneResult, old: PlanRecord | None = None, *, is_shared: bool = False
+) -> TuneResult:
     """Put a result and its trials into the database.
 
     Parameters
@@ -121,6 +124,9 @@ def keep(db: PlanDatabase, key: PlanKey, result: TuneResult, old: PlanRecord | N
         What the search found.
     old : PlanRecord, optional
         A usable one that is there: it stays where the search was interrupted.
+    is_shared : bool
+        Whether other workers are at the same study: what one of them has kept meanwhile stays where it has the larger
+        speed-up and was not in this run-off. The trials of others are theirs to keep.
 
     Returns
     -------
@@ -142,13 +148,39 @@ def keep(db: PlanDatabase, key: PlanKey, result: TuneResult, old: PlanRecord | N
         provenance=_provenance(result),
         trials=result.counts.to_json(),
     )
-    rows = [TrialRecord(trial.plan, trial.samples, trial.state, trial.reason) for trial in result.trials]
+    own = [trial for trial in result.trials if trial.origin != SHARED]
+    rows = [TrialRecord(trial.plan, trial.samples, trial.state, trial.reason) for trial in own]
     try:
-        db.put(record)
+        better = _kept_meanwhile(db, record, result, old) if is_shared else None
+        if better is None:
+            db.put(record)
+        else:
+            stays = f"the database keeps the plan of another worker, {better.plan.label()}, {better.speedup:.2f}x"
+            result = replace(result, notes=(*result.notes, stays))
+    except DatabaseError as error:
+        return replace(result, notes=(*result.notes, _not_kept(record, error)))
+    try:
         db.add_trials(key, rows)
     except DatabaseError as error:
-        return replace(result, notes=(*result.notes, f"the plan could not be kept: {error}"))
+        return replace(result, notes=(*result.notes, f"the plan is kept, its trials are not: {error}"))
     return result
+
+
+def _not_kept(record: PlanRecord, error: DatabaseError) -> str:
+    """What became of a plan that the database did not take."""
+    file = keep_aside(record)
+    where = "" if file is None else f"; it is in {file}, from where `akx plans import {file}` takes it"
+    return f"the plan could not be kept: {error}{where}"
+
+
+def _kept_meanwhile(
+    db: PlanDatabase, record: PlanRecord, result: TuneResult, old: PlanRecord | None
+) -> PlanRecord | None:
+    """The plan that another worker has kept since the search began, where it is not for `record` to replace it."""
+    there = db.find(record.key).record
+    if there is None or there == old or there.plan in [finalist.plan for finalist in result.finalists]:
+        return None
+    return there if there.speedup > record.speedup else None
 
 
 def _provenance(result: TuneResult) -> dict[str, object]:

@@ -28,6 +28,8 @@ __all__ = ["RESULT_SCHEMA", "Counts", "Finalist", "Progress", "Roofline", "Trial
 RESULT_SCHEMA = 1
 
 COMPLETE, PRUNED, FAILED = "complete", "pruned", "failed"
+#: Origin of a trial that another worker on the same study made.
+SHARED = "shared"
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Trial:
         The plan tried.
     origin : str
         Who asked for it: ``"baseline"``, ``"predicted"``, ``"default"``, ``"model"``, ``"neighbour"``, ``"rival"``,
-        ``"sampler"``, ``"spare"``, ``"all"`` or ``"given"``.
+        ``"sampler"``, ``"spare"``, ``"all"`` or ``"given"``; ``"shared"`` where another worker made it.
     state : str
         ``"complete"``, ``"pruned"`` (infeasible, or dropped early as too slow) or ``"failed"`` (an exception, or a
         wrong result).

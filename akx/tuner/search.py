@@ -5,9 +5,9 @@
 3. run-off       the few best and the baseline, timed in turn with one another at higher precision; within the noise the
                  simpler plan wins (:mod:`akx.tuner.choice`), and the winner's result is checked once more
 
-Nothing is tried twice. The choices depend on the seed and the measurements alone. The search ends with its budget of
-trials or of seconds, when nothing better was found for a while, or when nothing is left; Ctrl-C ends it with the best
-so far.
+Nothing is tried twice, neither here nor by another worker on the same study (:mod:`akx.tuner.sharing`). The choices
+depend on the seed and the measurements alone. The search ends with its budget of trials or of seconds, when nothing
+better was found for a while, or when nothing is left; Ctrl-C ends it with the best so far.
 
 Where the user says how often the kernel will run, the seconds are bounded by what further search could win::
 
@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -34,9 +35,10 @@ from akx.tuner.ledger import Ledger
 from akx.tuner.measure import Measurement, Precision
 from akx.tuner.predict import Model
 from akx.tuner.proposals import SEARCHING, Proposals
-from akx.tuner.result import Finalist, Progress, Trial
+from akx.tuner.result import COMPLETE, SHARED, Finalist, Progress, Trial
 from akx.tuner.sampler import Sampler, Suggesting
 from akx.tuner.settings import Settings
+from akx.tuner.sharing import SharedStudy
 from akx.tuner.space import BASELINE_SCHEDULE, Space, is_baseline
 
 __all__ = ["FEW_CALLS", "Outcome", "Search"]
@@ -127,6 +129,10 @@ class Search:
         Plans to be tried before anything but the baseline, whatever is left of the budgets, and to be in the run-off.
     everything : bool
         Try the whole feasible space instead of searching it, and drop nothing early.
+    alone : callable
+        Gives a context manager within which nobody else measures on the device; entered for the run-off.
+    others : SharedStudy, optional
+        The study that other workers are at as well.
     record : callable, optional
         Called with each trial and the bytes of its program, and again with a trial that was found out later: the same
         number, another state.
@@ -145,6 +151,8 @@ class Search:
         keep: Callable[[Plan], bool] | None = None,
         given: Iterable[Plan] = (),
         everything: bool = False,
+        alone: Callable[[], AbstractContextManager[object]] = nullcontext,
+        others: SharedStudy | None = None,
         record: Callable[[Trial, int], object] | None = None,
         sampler: Callable[[Space, int], Suggesting] = Sampler,
     ) -> None:
@@ -158,6 +166,7 @@ class Search:
             seed=settings.seed,
             keep=keep,
             avoid=self._avoid,
+            taken=None if others is None else others.is_under_way,
             given=given,
             sampler=sampler,
         )
@@ -166,6 +175,11 @@ class Search:
         self._callback = callback
         self._record = record
         self._everything = everything
+        self._alone = alone
+        self._others = others
+        self._keep = keep
+        self._made = 0
+        self._waiting: list[tuple[str, Trial]] = []
         self._ran_short = False
         self._least = 0.0 if settings.calls is None else model.least_seconds
 
@@ -189,9 +203,15 @@ class Search:
             if self.ledger.baseline is None:
                 raise
             return self._unfinished()
+        finally:
+            if self._others is not None:
+                self._others.leave()
 
     def _measure_baseline(self) -> None:
+        self._begin_as_others()
         for plan in self.proposals.baselines():
+            if plan in self.ledger:
+                continue
             if self.ledger.baseline is not None and self._budget_gone(baseline=True):
                 break
             self._try(plan, "baseline")
@@ -225,6 +245,7 @@ class Search:
     def _run_off(self, stopped: str) -> Outcome:
         """Time the few best against the baseline once more, and choose."""
         self._report("run-off")
+        self._hear()
         settings = self.settings
         plans = finalists(
             self.ledger,
@@ -235,7 +256,9 @@ class Search:
         )
         while True:
             programs, plans = self._programs(plans)
-            found = measure.interleave([self.bench.call(program) for program in programs], self._final_precision())
+            calls = [self.bench.call(program) for program in programs]
+            with self._alone():
+                found = measure.interleave(calls, self._final_precision())
             finals = tuple(
                 Finalist(plan, one.seconds, one.spread, len(one.samples))
                 for plan, one in zip(plans, found, strict=True)
@@ -265,6 +288,7 @@ class Search:
         finals = tuple(
             Finalist(trial.plan, trial.seconds or math.inf, trial.spread or 0.0, len(trial.samples))
             for trial in self.ledger.completed()
+            if trial.origin != SHARED
         )
         best, baseline = choose(finals, noise=self.settings.noise, nbytes=self.bench.nbytes)
         self.notes.append("interrupted: the best so far, without a run-off")
@@ -273,6 +297,9 @@ class Search:
     # ------------------------------------------------------------------------------------------------ trials
 
     def _try(self, plan: Plan, origin: str) -> None:
+        if not self._is_ours(plan, origin):
+            return
+        self._made += 1
         racing = not self._everything and origin != "given"
         best = self.ledger.best_seconds if racing else None
         begin = measure.now()
@@ -281,9 +308,52 @@ class Search:
         if self.ledger.add(trial) and trial.seconds is not None:
             self.bench.anchor_on(plan, trial.seconds)
         self.proposals.learn(trial)
+        if self._others is not None:
+            self._others.tell(trial)
+            if self.ledger.baseline is not None:
+                self._hear()
         if self._record is not None:
             self._record(trial, self.bench.nbytes(plan))
         self._report("baseline" if origin == "baseline" else "search", trial)
+
+    # ------------------------------------------------------------------------------------------------ others
+
+    def _is_ours(self, plan: Plan, origin: str) -> bool:
+        """Claim a plan; where another worker has it, it is theirs, but for what has to be measured here in any case."""
+        if self._others is None or self._others.claim(plan):
+            return True
+        if origin == "given" or self.ledger.baseline is None:
+            return True
+        self._hear()
+        return False
+
+    def _begin_as_others(self) -> None:
+        """Where others have baselines, measure the best of them before all else: it tells how their times compare."""
+        if self._others is None:
+            return
+        self._hear()
+        known = [trial for _, trial in self._waiting if is_baseline(trial.plan) and trial.state == COMPLETE]
+        if known:
+            self._try(min(known, key=lambda trial: trial.seconds or math.inf).plan, "baseline")
+
+    def _hear(self) -> None:
+        """Enter what others have tried since the last time, once there is a baseline to compare their times with."""
+        if self._others is None:
+            return
+        self._waiting += self._others.hear()
+        if self.ledger.baseline is None:
+            return
+        for worker, trial in self._waiting:
+            if trial.plan in self.ledger or self.bench.space.values(trial.plan) is None:
+                continue
+            if not is_baseline(trial.plan) and self._keep is not None and not self._keep(trial.plan):
+                continue
+            adopted = replace(self._others.as_mine(worker, trial), number=len(self.ledger.trials))
+            self.ledger.add(adopted)
+            self.proposals.learn(adopted)
+        self._waiting = []
+
+    # ------------------------------------------------------------------------------------------------ run-off
 
     def _programs(self, plans: list[Plan]) -> tuple[list[Any], list[Plan]]:
         """The finalists' programs, those prepared again that were not kept; without those that fail now."""
@@ -312,6 +382,11 @@ class Search:
     ) -> Outcome:
         ordered = tuple(sorted(finals, key=lambda one: (one.seconds, one.plan.label())))
         trials = tuple(self.ledger.trials)
+        if self._others is not None and self._others.workers:
+            heard, workers = sum(trial.origin == SHARED for trial in trials), self._others.workers
+            self.notes.append(
+                f"{heard} more trials are of {workers} other worker{'s' * (workers > 1)} on the same study"
+            )
         return Outcome(best, baseline, trials, ordered, stopped, interrupted, tuple(self.notes))
 
     # ------------------------------------------------------------------------------------------------ budgets
@@ -320,7 +395,7 @@ class Search:
         """Which budget is at its end, or "". Baselines may take half of either."""
         settings = self.settings
         allowed = max(1, -(-settings.trials // 2)) if baseline else settings.trials
-        if len(self.ledger.trials) >= allowed:
+        if self._made >= allowed:
             return "trial budget"
         if self._left() <= 0 or (baseline and self._elapsed() > _BASELINE_SHARE * self._seconds()):
             return self._time_gone()

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from akx.device.budget import budgeted_backend, resolve_budget, within
 from akx.device.choose import device_of, is_usable, plan_threads
+from akx.device.lock import device_lock
 from akx.errors import ArgumentError, ArgumentTypeError
 from akx.kernels import registry
 from akx.matrix import Matrix
@@ -26,9 +27,10 @@ from akx.tuner.machine import derived_figures, measured_figures
 from akx.tuner.predict import Model, budget_error
 from akx.tuner.record import find, is_enough, keep, reuse
 from akx.tuner.recorder import recording_to
-from akx.tuner.result import Counts, Progress, TuneResult
+from akx.tuner.result import SHARED, Counts, Progress, TuneResult
 from akx.tuner.search import FEW_CALLS, Outcome, Search
 from akx.tuner.settings import Settings
+from akx.tuner.sharing import join_study
 from akx.tuner.space import NATURAL, STREAMED_SCHEDULE, Space, build_space, resolve_backend
 from akx.tuner.verify import BASIS_KINDS, Problem
 from akx.tuner.worker import Bench
@@ -58,6 +60,7 @@ def tune(
     settings: Settings | None = None,
     memory_budget: int | str | None = None,
     fraction: float | None = None,
+    storage: Any = None,
     calls: int | None = None,
     record: str | os.PathLike[str] | None = None,
 ) -> TuneResult:
@@ -106,6 +109,11 @@ def tune(
         also means.
     fraction : float, optional
         The same as a fraction of the bytes of the matrix in CSR; the smaller of the two counts.
+    storage : str, path-like or optuna.storages.BaseStorage, optional
+        Where several workers share their trials, each with a device of its own: the path of a journal in a shared
+        directory, the URL of a PostgreSQL server, or a storage of Optuna. A plan that another worker on a device of
+        the same class has tried, or is at, is not tried here; budgets count what is tried here. Each worker has a
+        run-off of its own. A search that was broken off goes on where it was.
     calls : int, optional
         How often the kernel will run, in all. No more time is then spent than further search could win in so many
         calls: for few, the baseline or the predicted plan is taken without a search. A plan that was sought for few
@@ -127,7 +135,7 @@ def tune(
     MatrixError
         The matrix is dense, not square, empty or not finite.
     DatabaseError
-        The database cannot be written; raised before any time is spent on tuning.
+        The database cannot be written, or the storage not be used; raised before any time is spent on tuning.
     InfeasibleError
         Not even a plain sweep works.
     BudgetError
@@ -148,6 +156,7 @@ def tune(
         each = replace(wanted, seconds=wanted.seconds / 2)
         again: dict[str, Any] = {"basis": basis, "start_vectors": start_vectors, "threads": threads, "db": db}
         again |= {"retune": retune, "name": name, "callback": callback, "space_filter": space_filter}
+        again["storage"] = storage
         both = [tune(matrix, k, backend=one, settings=each, **again) for one in ("cpu", "cuda")]
         return _faster(both[0], both[1], start)
     k, start_vectors = _count("k", k), _count("start_vectors", start_vectors)
@@ -171,6 +180,7 @@ def tune(
                 callback(_last_progress(reused, wanted))
             return reused
         kept.check_writable()
+    others = join_study(storage, key)
     space = build_space(matrix, k, device, backend=label, threads=used, start_vectors=start_vectors)
     given = [] if old is None else [space.inside(old.plan)]
     if budget is not None and all(space.feasible(plan, matrix) is not None for plan in space.baselines(matrix)):
@@ -180,7 +190,18 @@ def tune(
     model = _model(matrix, space, start_vectors)
     with recording_to(record, "search", name, key, model, wanted) as recorder:
         to = None if recorder is None else recorder.trial
-        search = Search(bench, model, wanted, start=start, callback=callback, keep=space_filter, given=given, record=to)
+        search = Search(
+            bench,
+            model,
+            wanted,
+            start=start,
+            callback=callback,
+            keep=space_filter,
+            given=given,
+            record=to,
+            alone=device_lock(device).alone,
+            others=others,
+        )
         outcome = search.run()
         bench.close()
         result = _result(outcome, matrix, key, space, start, name=name, db=kept)
@@ -188,7 +209,7 @@ def tune(
         if recorder is not None:
             result = recorder.end(result)
     if kept is not None:
-        result = keep(kept, key, result, old)
+        result = keep(kept, key, result, old, is_shared=others is not None)
     if callback is not None:
         callback(_last_progress(result, wanted))
     return result
@@ -249,6 +270,7 @@ def exhaustive(
             keep=space_filter,
             given=given,
             everything=True,
+            alone=device_lock(device).alone,
             record=None if recorder is None else recorder.trial,
         )
         outcome = search.run()
@@ -345,14 +367,17 @@ def _count(what: str, value: object) -> int:
 
 
 def _model(matrix: Matrix, space: Space, start_vectors: int) -> Model:
-    figures, ceiling = derived_figures(space.device, space.threads), measured_figures(space.device, space.threads)
+    figures = derived_figures(space.device, space.threads)
+    with device_lock(space.device).alone():
+        ceiling = measured_figures(space.device, space.threads)
     return Model(matrix, space, figures, start_vectors, ceiling)
 
 
 def _bench(problem: Problem, space: Space, wanted: Settings) -> Bench:
     seconds = min(wanted.precision.seconds, wanted.seconds / _TRIALS_IN_TIME)
     precision = replace(wanted.precision, seconds=seconds)
-    return Bench(problem, space, precision=precision, race=wanted.race, keep=wanted.finalists + 1)
+    alone = device_lock(space.device).alone
+    return Bench(problem, space, precision=precision, race=wanted.race, keep=wanted.finalists + 1, alone=alone)
 
 
 def _result(
@@ -397,7 +422,7 @@ def _result(
         baseline_spread=baseline.spread,
         tuning_seconds=measure.now() - start,
         prepare_seconds=prepare,
-        counts=Counts.of(outcome.trials),
+        counts=Counts.of(tuple(trial for trial in outcome.trials if trial.origin != SHARED)),
         trials=outcome.trials,
         finalists=outcome.finalists,
         db=None if db is None else str(db.path),

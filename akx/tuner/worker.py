@@ -19,6 +19,7 @@ are kept for the run-off while they fit a budget of memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -69,9 +70,21 @@ class Bench:
         A candidate is dropped once its fastest sample is this many times slower than the best.
     keep : int
         Programs kept alive for the run-off.
+    alone : callable
+        Gives a context manager within which nobody else measures on the device; entered for each timing.
     """
 
-    def __init__(self, problem: Problem, space: Space, *, precision: Precision, race: float, keep: int) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        space: Space,
+        *,
+        precision: Precision,
+        race: float,
+        keep: int,
+        alone: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        self.alone = alone
         self.problem = problem
         self.space = space
         self.precision = precision
@@ -248,11 +261,12 @@ class Bench:
             broken_off = is_hopeless(corrected(found).samples, self.race, best)
             return broken_off
 
-        found = corrected(measure.interleave(calls, self.precision, hopeless=hopeless))
-        if broken_off and found.seconds < SHORT_SECONDS:
-            measure.pause(DISTURBED_SECONDS)
-            broken_off = False
+        with self.alone():
             found = corrected(measure.interleave(calls, self.precision, hopeless=hopeless))
+            if broken_off and found.seconds < SHORT_SECONDS:
+                measure.pause(DISTURBED_SECONDS)
+                broken_off = False
+                found = corrected(measure.interleave(calls, self.precision, hopeless=hopeless))
         return found, broken_off
 
     def _retain(self, plan: Plan, program: Program, seconds: float) -> None:

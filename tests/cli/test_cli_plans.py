@@ -103,3 +103,32 @@ def test_human_messages_go_to_stderr(
         ran = akx("plans", *arguments)
         assert (ran.code, ran.out) == (0, "")
         assert ran.err.startswith("akx: ")
+
+
+def test_every_command_takes_the_url_of_a_server(
+    akx: Callable[..., Ran], records: tuple[PlanRecord, PlanRecord], tmp_path: Path, server_url: str
+) -> None:
+    bundle = tmp_path / "bundle.json"
+    assert akx("plans", "export", bundle).code == 0
+    login, _, rest = server_url.partition("@")
+    secret = f"{login}:xyzzy@{rest}"  # whoever is trusted may have a password
+    imported = akx("plans", "import", bundle, "--db", secret, "--json")
+    assert (imported.json["added"], imported.json["db"]) == (2, f"{login}:***@{rest}")
+    listed = akx("plans", "list", "--db", server_url, "--json").json["plans"]
+    assert {plan["matrix"] for plan in listed if plan["layer"] == "user"} == {"brick", "shell"}
+    assert akx("plans", "show", records[0].id, "--db", secret, "--json").json["record"] == records[0].to_json()
+    report = akx("report", "--db", secret, "-o", tmp_path / "page.html")
+    assert (report.code, "xyzzy" in (tmp_path / "page.html").read_text()) == (0, False)
+    (check,) = (
+        one for one in akx("doctor", "--db", secret, "--json").json["checks"]["database"] if one["name"] == "plans"
+    )
+    assert check["state"] == "ok"
+    assert "2 plans, PostgreSQL" in check["found"]
+    assert akx("plans", "rm", records[0].id, "--db", server_url).code == 0
+    assert len(PlanDatabase(server_url, layers=()).list()) == 1
+    for ran in (
+        akx("plans", "list", "--db", secret.replace("?host=", "?host=/nowhere")),
+        akx("doctor", "--db", secret),
+    ):
+        assert "xyzzy" not in ran.out + ran.err
+    assert "cannot be reached" in akx("plans", "list", "--db", secret.replace("?host=", "?host=/nowhere")).error

@@ -255,3 +255,16 @@ def test_a_system_is_solved_on_the_gpu(akx: Callable[..., Ran], convection: Path
     assert ran.code == 0
     assert (ran.json["backend"], ran.json["converged"]) == ("cuda", True)
     assert residual(convection, read_vector(out), np.ones(300)) <= 1e-8
+
+
+def test_a_plan_server_that_does_not_answer_stops_no_solve(
+    akx: Callable[..., Ran], convection: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("psycopg")
+    nowhere = f"postgresql://ann:xyzzy@/plans?host={tmp_path}"
+    ran = akx("solve", convection, "--db", nowhere, "--json")
+    assert (ran.code, ran.json["converged"]) == (0, True)
+    assert "cannot be reached" in ran.err
+    assert "xyzzy" not in ran.err + ran.out
+    ran = akx("tune", convection, "--db", nowhere)
+    assert (ran.code, "cannot be reached" in ran.error) == (2, True)

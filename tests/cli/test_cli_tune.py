@@ -97,10 +97,11 @@ def test_defaults_and_options_reach_the_tuner(
     assert (asked["threads"], asked["trials"], asked["seconds"]) == (1, 7, 1.5)
     assert asked["db"].path == tmp_path / "other.sqlite"
     assert asked["matrix"].dtype.name == "float32"
-    assert (asked["memory_budget"], asked["fraction"]) == (None, None)
+    assert (asked["memory_budget"], asked["fraction"], asked["storage"]) == (None, None, None)
 
-    akx("tune", poisson, "--memory-budget", "512M", "--fraction", 0.25)
+    akx("tune", poisson, "--memory-budget", "512M", "--fraction", 0.25, "--storage", "postgresql://ann@host/plans")
     assert (tuner.asked["memory_budget"], tuner.asked["fraction"]) == ("512M", 0.25)
+    assert tuner.asked["storage"] == "postgresql://ann@host/plans"
     assert tuner.asked["calls"] is None
 
     akx("tune", poisson, "--calls", 5000)
@@ -268,6 +269,7 @@ def test_for_a_solver(akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, 
         ("--memory-budget", "1G"),
         ("--fraction", 0.5),
         ("--trials", 0),
+        ("--storage", "a"),
         ("--calls", 9),
         ("--seed", 9),
     ],

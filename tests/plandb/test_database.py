@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import pickle
 import sqlite3
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from akx.errors import ArgumentError, DatabaseError
-from akx.plandb import PlanDatabase, PlanDatabaseWarning, TrialRecord, database_path, database_status, default_database
+from akx.errors import DatabaseError
+from akx.plandb import PlanDatabase, PlanDatabaseWarning, database_path, database_status, default_database
 from akx.plandb.store import Store
 
-from .samples import make_key, make_plan, make_record
+from .samples import make_key, make_record
 
 
 @pytest.fixture
@@ -42,18 +40,6 @@ def test_a_lookup_makes_no_file(database: PlanDatabase, path: Path) -> None:
     assert not path.parent.exists()
 
 
-def test_put_and_find_here_and_by_another(database: PlanDatabase, path: Path) -> None:
-    records = [make_record(number) for number in range(3)]
-    for record in records:
-        database.put(record)
-    with PlanDatabase(path, layers=()) as other:
-        for record in records:
-            for one in (database, other):
-                found = one.find(record.key)
-                assert (found.record, found.mismatches, found.layer) == (record, [], "user")
-        assert other.list() == records
-
-
 def test_the_file_is_a_marked_wal_database(database: PlanDatabase, path: Path) -> None:
     database.put(make_record())
     database.close()
@@ -64,87 +50,6 @@ def test_the_file_is_a_marked_wal_database(database: PlanDatabase, path: Path) -
     row = connection.execute("SELECT fingerprint, k, seconds, matrix_name FROM plans").fetchone()
     assert row == (make_key().fingerprint, 8, 1e-3, "matrix0.mtx")
     connection.close()
-
-
-def test_one_winner_per_key(database: PlanDatabase) -> None:
-    database.put(make_record(seconds=1.0))
-    slower_but_newer = make_record(seconds=2.0, plan=make_plan(schedule="ghost"))
-    database.put(slower_but_newer)
-    assert database.list() == [slower_but_newer]
-
-
-def test_mismatching_fields_are_named_nearest_first(database: PlanDatabase) -> None:
-    far = make_record(key=make_key(dtype="float32", k=4, kernel_hash="other"))
-    near = make_record(key=make_key(kernel_hash="other"))
-    for record in (far, near, make_record(5)):
-        database.put(record)
-    found = database.find(make_key())
-    assert found.record is None
-    assert found.mismatches == [(near, ["kernel_hash"]), (far, ["dtype", "k", "kernel_hash"])]
-    assert "kernel_hash" in found.explain()
-    assert near.id[:12] in found.explain()
-
-
-@pytest.mark.parametrize("prefix_digits", [32, 12])
-def test_get_and_remove_by_prefix(database: PlanDatabase, prefix_digits: int) -> None:
-    records = [make_record(number) for number in range(4)]
-    for record in records:
-        database.put(record)
-        database.add_trials(record.key, [TrialRecord(make_plan())])
-    prefix = records[2].id[:prefix_digits]
-    assert database.get(prefix.upper()) == records[2]
-    assert database.remove(prefix) == records[2]
-    assert database.list() == [records[0], records[1], records[3]]
-    assert database.trials(records[2].key) == ()
-    assert len(database.trials(records[1].key)) == 1
-    with pytest.raises(ArgumentError, match="no such plan"):
-        database.remove(prefix)
-
-
-def test_ambiguous_empty_and_odd_prefixes(database: PlanDatabase) -> None:
-    records = [make_record(number) for number in range(17)]  # 17 ids, 16 first digits: two share one
-    for record in records:
-        database.put(record)
-    digits = [record.id[0] for record in records]
-    shared = next(digit for digit in digits if digits.count(digit) > 1)
-    with pytest.raises(ArgumentError, match="ambiguous"):
-        database.get(shared)
-    with pytest.raises(ArgumentError, match="ambiguous"):
-        database.remove(shared)
-    for odd in ("", " ", "%", "_", "g", "' OR 1=1"):
-        with pytest.raises(ArgumentError, match="no such plan"):
-            database.remove(odd)
-    assert len(database.list()) == 17
-
-
-def test_trials_come_back_in_order(database: PlanDatabase) -> None:
-    key = make_key()
-    first = [TrialRecord(make_plan(threads=t), (0.1 * t, 1 / 3), created="2024-01-01T00:00:00+00:00") for t in (1, 2)]
-    failed = TrialRecord(make_plan(), state="failed", reason="wrong by 2e-3")
-    second = [failed, TrialRecord(make_plan(), state="pruned")]
-    assert database.add_trials(key, first) == 2
-    assert database.add_trials(key, second) == 2
-    assert database.add_trials(make_key(1), []) == 0
-    assert database.trials(key) == (*first, *second)
-    assert database.trials(key.id) == (*first, *second)
-    assert database.list() == []
-
-
-def test_a_row_that_is_not_valid_is_reported_and_skipped(database: PlanDatabase, path: Path) -> None:
-    for number in range(3):
-        database.put(make_record(number))
-    raw = sqlite3.connect(path, isolation_level=None)
-    raw.execute("UPDATE plans SET plan = '{broken' WHERE id = ?", (make_key(0).id,))
-    raw.execute("UPDATE plans SET k = 16 WHERE id = ?", (make_key(1).id,))
-    raw.close()
-    with pytest.warns(PlanDatabaseWarning, match="skipped"):
-        assert database.list() == [make_record(2)]
-    with pytest.warns(PlanDatabaseWarning, match="skipped"):
-        assert database.find(make_key(0)).record is None
-    with pytest.warns(PlanDatabaseWarning, match="skipped"):
-        assert database.find(make_key(1)).record is None
-    database.put(make_record(0))
-    assert database.find(make_key(0)).record == make_record(0)
 
 
 def test_a_file_removed_or_replaced_below_an_open_database(database: PlanDatabase, path: Path, tmp_path: Path) -> None:
@@ -158,44 +63,6 @@ def test_a_file_removed_or_replaced_below_an_open_database(database: PlanDatabas
     assert database.list() == [make_record(1)]
     database.put(make_record(2))
     assert database.list() == [make_record(1), make_record(2)]
-
-
-def test_threads_share_a_database(database: PlanDatabase) -> None:
-    def work(start: int) -> None:
-        for number in range(start, start + 8):
-            database.put(make_record(number))
-            assert database.find(make_key(number)).record is not None
-
-    threads = [threading.Thread(target=work, args=(100 * i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(database.list()) == 32
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-def test_a_forked_child_opens_its_own_connection(database: PlanDatabase) -> None:
-    database.put(make_record(0))
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            database.put(make_record(1))
-            status = 0 if len(database.list()) == 2 else 2
-        finally:
-            os._exit(status)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    database.put(make_record(2))
-    assert len(database.list()) == 3
-
-
-def test_a_database_travels_to_another_process_by_its_path(database: PlanDatabase) -> None:
-    database.put(make_record())
-    with pickle.loads(pickle.dumps(database)) as copy:
-        assert copy.path == database.path
-        assert copy.layers == ()
-        assert copy.list() == [make_record()]
 
 
 def test_a_lookup_takes_about_a_millisecond(database: PlanDatabase, path: Path) -> None:

@@ -6,8 +6,11 @@ import os
 import random
 import shutil
 import sqlite3
+import subprocess
+import sys
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -395,6 +398,56 @@ def test_a_full_disk(path: Path) -> None:
         assert database.list() == records
         database.put(make_record(9))
     assert aside(path) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_disk_that_fills_up_while_it_is_written_to(path: Path) -> None:
+    """A file that may not grow beyond some size takes a part of a write, as a full disk does."""
+    import resource
+    import signal
+
+    records = fill(path)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
+            stored = 0
+            with PlanDatabase(path, layers=()) as database:
+                try:
+                    for number in range(10, 30):
+                        database.put(make_record(number, provenance={"long": "x" * 10_000}))
+                        stored += 1
+                except DatabaseError as error:
+                    is_named = "disk" in str(error) and bool(error.hint)
+                    status = 0 if is_named and len(database.list()) == 3 + stored and stored < 20 else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    with warnings.catch_warnings(), PlanDatabase(path, layers=()) as database:
+        warnings.simplefilter("error")
+        assert [record for record in database.list() if record in records] == records
+        database.put(make_record(9))
+        assert make_record(9) in database.list()
+    assert aside(path) == []
+
+
+def test_a_clock_that_jumps_back_hides_no_change(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes are told by the times of the file: those that the clock has not come to yet tell nothing."""
+    fill(path)
+    with PlanDatabase(path, layers=()) as database:
+        database.find(make_key())
+        database.close()
+        genuine = time.time_ns
+        monkeypatch.setattr(time, "time_ns", lambda: genuine() - 86_400 * 10**9)
+        for seconds in (0.5, 0.25):
+            change = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute(sys.argv[2]); c.commit()"
+            statement = f"UPDATE plans SET seconds = {seconds}"
+            subprocess.run([sys.executable, "-c", change, path, statement], check=True)
+            os.utime(path, ns=(2 * 10**18, 2 * 10**18))  # the same time for both changes, in the future
+            assert database.find(make_key()).record.seconds == seconds  # type: ignore[union-attr]
+            database.close()  # so that the log goes with the change, and the file is as long as before
 
 
 def test_a_failed_change_changes_nothing(path: Path) -> None:

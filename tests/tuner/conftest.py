@@ -156,6 +156,7 @@ OPTIMUM = Plan("cpu", "front", "sell", "natural", 8, 4, 256 * KIB, 2, {"split": 
 def _no_plans_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The user's database is a new file in every test."""
     monkeypatch.setenv("AKX_DB", str(tmp_path / "user" / "plans.sqlite"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "user" / "data"))
 
 
 @pytest.fixture

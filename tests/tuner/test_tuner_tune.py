@@ -15,6 +15,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from postgres import PostgresServer
 
 from akx.device.host import host_device
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, DatabaseError, InfeasibleError
@@ -455,6 +456,16 @@ def test_a_database_may_be_named_by_its_path(world: Any, matrix: Any, tmp_path: 
     assert not default_database().exists()
 
 
+def test_a_team_shares_plans_on_a_server(world: Any, matrix: Any, server_url: str) -> None:
+    first = tune_and_keep(matrix, 8, trials=3, db=server_url)
+    assert first.db == server_url
+    with PlanDatabase(server_url) as another:
+        again = tune_and_keep(matrix, 8, db=another)
+        assert (again.reused, again.plan) == (True, first.plan)
+        assert len(another.trials(plan_key(matrix, 8, threads=2))) == len(first.trials)
+    assert not default_database().exists()
+
+
 @pytest.mark.parametrize("kind", ["csr", "csc", "coo", "lil", "dok", "dia", "bsr"])
 def test_any_sparse_matrix_will_do(world: Any, matrix: Any, kind: str) -> None:
     first = tune_and_keep(matrix, 8, trials=3)
@@ -526,7 +537,44 @@ def test_a_database_that_fails_later_does_not_lose_the_result(
     monkeypatch.setattr(db, "put", full)
     result = tune(matrix, 8, db=db)
     assert result.speedup > 1
-    assert any("could not be kept" in note and "no space left" in note for note in result.notes)
+    (note,) = (note for note in result.notes if "could not be kept" in note)
+    assert "no space left" in note
+    monkeypatch.undo()
+    file = note.split("it is in ")[1].split(",")[0]
+    assert f"akx plans import {file}" in note
+    assert db.import_(file).added == 1
+    assert [record.plan for record in db.list()] == [result.plan]
+
+
+def test_trials_that_cannot_be_kept_are_no_lost_plan(
+    world: Any, matrix: Any, db: PlanDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise DatabaseError("no space left on device")
+
+    monkeypatch.setattr(db, "add_trials", full)
+    result = tune(matrix, 8, db=db, trials=4)
+    assert [note for note in result.notes if "kept" in note] == [
+        "the plan is kept, its trials are not: no space left on device"
+    ]
+    assert [record.plan for record in db.list()] == [result.plan]
+
+
+def test_a_server_that_is_gone_at_the_end_does_not_lose_the_plan(
+    world: Any, matrix: Any, postgres_server: PostgresServer
+) -> None:
+    url = postgres_server.url(postgres_server.new_database())
+    with PlanDatabase(url, layers=(), timeout=0.2) as db:
+        try:
+            result = tune(
+                matrix, 8, db=db, trials=4, callback=lambda p: postgres_server.kill() if p.phase == "run-off" else None
+            )
+        finally:
+            postgres_server.start()
+        (note,) = (note for note in result.notes if "could not be kept" in note)
+        assert db.list() == []
+        assert db.import_(note.split("it is in ")[1].split(",")[0]).added == 1
+        assert db.find(plan_key(matrix, 8, threads=2)).record.plan == result.plan  # type: ignore[union-attr]
 
 
 def test_a_part_of_the_space_leaves_the_database_alone(world: Any, matrix: Any, db: PlanDatabase) -> None:

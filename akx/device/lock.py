@@ -1,0 +1,210 @@
+"""One measurement at a time on a device, among the processes and threads of one user on one host.
+
+Who measures holds the lock of the device, an empty file on which the operating system keeps a lock; preparing and
+compiling go on beside it. The system frees the lock of a process that dies, however it dies. Taking and leaving it
+costs some microseconds.
+
+Waiting is told of after a few seconds. Who has waited for two minutes goes on without the lock, with a warning: a
+measurement takes seconds, so that the holder is likely stopped or stuck; and figures of the tuner are ratios of calls
+timed in turn, which a neighbour slows alike. An error would cost the plan, the disturbance costs precision.
+
+Files are in ``AKX_LOCK_DIR``, else ``XDG_RUNTIME_DIR``, else the folder of temporary files. Processes in containers see
+one another only where they share that folder. Where there are no such locks (Windows), nobody waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import platform
+import tempfile
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["DeviceBusyWarning", "DeviceLock", "device_identity", "device_lock"]
+
+#: Seconds of waiting after which it is told of, and after which one goes on without the lock.
+_TOLD, _PATIENCE = 3.0, 120.0
+#: Seconds that are waited for a lock that was not to be had in that time before.
+_STUCK_PATIENCE = 0.1
+#: Seconds between two looks at a lock that is held.
+_PAUSE = 2e-3
+_DIGITS = 10
+
+
+class DeviceBusyWarning(UserWarning):
+    """Another process measures on the same device, or the lock that would tell cannot be used."""
+
+
+class DeviceLock:
+    """The lock of one device.
+
+    Parameters
+    ----------
+    identity : str
+        What the device is called on this host: see :func:`device_identity`.
+    patience : float
+        Seconds after which one goes on without the lock.
+    """
+
+    def __init__(self, identity: str, *, patience: float = _PATIENCE) -> None:
+        self.identity = identity
+        self.patience = patience
+        self.path = _folder() / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.lock"
+        self._descriptor: int | None = None
+        self._is_stuck = False
+        self._is_broken = fcntl is None
+        self._forget()
+        _LOCKS.add(self)
+
+    def _forget(self) -> None:
+        """Begin anew, as a process does that was forked: it holds no lock of its parent's."""
+        self._turn = threading.RLock()
+        self._depth = 0
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[bool]:
+        """While it lasts nobody else measures on the device; gives whether that is sure. A thread may nest it."""
+        deadline = time.monotonic() + (_STUCK_PATIENCE if self._is_stuck else self.patience)
+        turn = self._turn
+        if not turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            _tell(f"goes on beside another thread that has been measuring on {self.identity} for a long time")
+            yield False
+            return
+        try:
+            if self._depth:
+                yield True
+                return
+            is_locked = self._take(deadline)
+            self._depth = 1
+            try:
+                yield is_locked
+            finally:
+                self._depth = 0
+                if is_locked and self._descriptor is not None:
+                    with contextlib.suppress(OSError):
+                        fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
+        finally:
+            turn.release()
+
+    def _take(self, deadline: float) -> bool:
+        """Lock the file, or give up at the deadline; whether it is locked."""
+        told = time.monotonic() + _TOLD
+        while not self._is_broken:
+            try:
+                descriptor = self._open()
+                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(descriptor).st_nlink == 0:  # removed meanwhile: who comes next has another file
+                    continue
+            except OSError as error:
+                if self._descriptor is None or error.errno not in (errno.EAGAIN, errno.EACCES):
+                    self._give_up(error)
+                    return False
+            else:
+                self._is_stuck = False
+                with contextlib.suppress(OSError):  # who holds it is for messages alone: a full disk may forget it
+                    os.pwrite(descriptor, b"%*d\n" % (_DIGITS, os.getpid()), 0)
+                return True
+            now = time.monotonic()
+            if now >= deadline:
+                if not self._is_stuck:
+                    about = f"{self._holder()}, which has been measuring on {self.identity} for {self.patience:.0f} s"
+                    _tell(f"goes on beside {about}; end it if it is stuck")
+                self._is_stuck = True
+                return False
+            if now >= told:
+                told = float("inf")
+                _tell(f"waits for {self._holder()}, which is measuring on {self.identity}")
+            time.sleep(_PAUSE)
+        return False
+
+    def _open(self) -> int:
+        """The file, made anew where somebody has removed it."""
+        if self._descriptor is not None:
+            if os.fstat(self._descriptor).st_nlink:
+                return self._descriptor
+            descriptor, self._descriptor = self._descriptor, None
+            os.close(descriptor)
+        folder = self.path.parent
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if folder == _own_folder() and folder.lstat().st_uid != os.getuid():
+            raise OSError(errno.EPERM, "the folder is another user's")
+        self._descriptor = os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        return self._descriptor
+
+    def _holder(self) -> str:
+        with contextlib.suppress(OSError, ValueError):
+            if self._descriptor is not None:
+                return f"process {int(os.pread(self._descriptor, _DIGITS, 0))}"
+        return "another process"
+
+    def _give_up(self, error: OSError) -> None:
+        self._is_broken = True
+        _tell(f"cannot keep others from measuring at the same time: {self.path}: {error.strerror}; set AKX_LOCK_DIR")
+
+
+def device_identity(device: Any) -> str:
+    """What a device is called on this host: the UUID of a GPU, or of its partition; the host's name for processors."""
+    if getattr(device, "backend", "cpu") != "cuda":
+        return f"the processors of {platform.node() or 'this host'}"
+    try:
+        from akx.device.cuda.runtime import runtime
+
+        live = runtime()
+        uuid: Any = live.call("cuDeviceGetUuid_v2", live.device, doing="asking for the UUID")
+        return f"GPU {bytes(uuid.bytes).hex()}"
+    except Exception:  # a name that several GPUs of this host may share only makes them wait for one another
+        return f"GPU {getattr(device, 'name', '')} {getattr(device, 'ordinal', 0)}"
+
+
+def device_lock(device: Any) -> DeviceLock:
+    """The lock of a device: one object for each in this process."""
+    identity = device_identity(device)
+    with _MAKING:
+        place = identity, _folder()
+        if place not in _KEPT:
+            _KEPT[place] = DeviceLock(identity)
+        return _KEPT[place]
+
+
+_MAKING = threading.Lock()
+_KEPT: dict[tuple[str, Path], DeviceLock] = {}
+_LOCKS: weakref.WeakSet[DeviceLock] = weakref.WeakSet()
+
+
+def _folder() -> Path:
+    """Where lock files are; a folder of temporary files is one of this user's own."""
+    for name in ("AKX_LOCK_DIR", "XDG_RUNTIME_DIR"):
+        given = os.environ.get(name, "").strip()
+        if given and (name == "AKX_LOCK_DIR" or os.access(given, os.W_OK)):
+            return Path(given) / ("" if name == "AKX_LOCK_DIR" else "akx")
+    return _own_folder()
+
+
+def _own_folder() -> Path:
+    return Path(tempfile.gettempdir()) / f"akx-locks-{os.getuid() if hasattr(os, 'getuid') else 0}"
+
+
+def _tell(what: str) -> None:
+    warnings.warn(f"this process {what}", DeviceBusyWarning, stacklevel=4)
+
+
+def _after_fork() -> None:
+    for lock in list(_LOCKS):
+        lock._forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

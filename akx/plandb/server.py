@@ -1,0 +1,224 @@
+"""A PostgreSQL server below the database: how it is reached through SQLAlchemy, and what its faults are called.
+
+Connections are opened for one transaction and closed after it. That takes some milliseconds, and leaves nothing open on
+a server that many share, nothing that a restart of the server breaks, and nothing for a fork to inherit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from akx.errors import DatabaseError, MissingDependencyError
+from akx.plandb.address import ServerAddress
+
+__all__ = ["ServerConnection", "connecting", "make_engine", "may_pass", "server_errors", "translate"]
+
+#: Milliseconds after which the server ends a transaction that says nothing, and the client a connection that does not
+#: answer: a machine that went away without a word holds its lock no longer.
+_SILENCE_MS = 60_000
+#: Least seconds for a connection: libpq takes less for two.
+_CONNECT_SECONDS = 2
+_ELSEWHERE = "pass --db PATH or set AKX_DB to a file to go on without it"
+
+#: What a server says that is starting, stopping or recovering from a crash: worth waiting for.
+_AT_REST = ("is starting up", "is shutting down", "in recovery mode", "not yet accepting connections")
+#: Errors by the code (SQLSTATE) of the server, or its first digits, or by its words where it gave none: what and hint.
+_FAULTS: tuple[tuple[tuple[str, ...], tuple[str, ...], str, str], ...] = (
+    (
+        ("55P03", "57014"),
+        (),
+        "plan database is locked by another process",
+        "wait until the other process has finished",
+    ),
+    (
+        ("53100",),
+        (),
+        "plan database cannot be written: the server's disk is full",
+        "tell its administrator",
+    ),
+    (
+        ("53300",),
+        ("too many clients", "too many connections", "connection slots are reserved"),
+        "the server of the plan database has too many connections",
+        "try again later",
+    ),
+    (
+        ("25006",),
+        (),
+        "the server of the plan database is read-only",
+        "name the primary server in the URL",
+    ),
+    (
+        ("42501",),
+        (),
+        "no right to use the plan database so",
+        "ask its owner for GRANT SELECT, INSERT, UPDATE, DELETE ON akx_plans, akx_trials, akx_changes, and SELECT ON "
+        "akx_schema_version; to make the tables, CREATE on the schema",
+    ),
+    (
+        ("28",),
+        ("authentication failed", "no password supplied", "no pg_hba.conf entry", 'FATAL: role "'),
+        "the server of the plan database refuses the user or the password",
+        "put the password in ~/.pgpass (host:port:database:user:password, mode 0600) or PGPASSWORD, and check the user",
+    ),
+    (
+        ("3D000",),
+        ('FATAL: database "',),
+        "there is no such database on the server",
+        "make it with createdb, or correct the name in the URL",
+    ),
+)
+
+
+def connecting(address: ServerAddress, timeout: float) -> tuple[Any, dict[str, Any]]:
+    """SQLAlchemy's URL for a server, and the options for an engine.
+
+    Raises
+    ------
+    MissingDependencyError
+        Where SQLAlchemy or the driver is not installed.
+    """
+    try:
+        import psycopg  # noqa: F401
+        import sqlalchemy
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"a database on a server needs psycopg: {error}",
+            found=str(address),
+            hint="pip install 'akx[postgres]'",
+        ) from error
+    options: dict[str, Any] = {"connect_timeout": max(_CONNECT_SECONDS, round(timeout)), "application_name": "akx"}
+    options |= {"client_encoding": "utf8", "tcp_user_timeout": _SILENCE_MS}
+    given = dict(address.options)
+    url = sqlalchemy.URL.create(
+        "postgresql+psycopg",
+        address.user,
+        address.password,
+        address.host,
+        address.port,
+        address.database,
+        given,
+    )
+    # Statements are not prepared on the server: a pool before it (pgbouncer) would lose them.
+    arguments = {name: value for name, value in options.items() if name not in given} | {"prepare_threshold": None}
+    return url, {"poolclass": sqlalchemy.NullPool, "hide_parameters": True, "connect_args": arguments}
+
+
+def make_engine(address: ServerAddress, timeout: float) -> Any:
+    """SQLAlchemy's engine for a server; nothing is connected. Raises as :func:`connecting` does."""
+    url, options = connecting(address, timeout)
+    import sqlalchemy
+
+    return sqlalchemy.create_engine(url, **options)
+
+
+class ServerConnection:
+    """A connection of SQLAlchemy with the few methods of :class:`akx.plandb.rows.Connection`."""
+
+    def __init__(self, connection: Any) -> None:
+        import sqlalchemy
+
+        self._connection, self._text = connection, sqlalchemy.text
+
+    def execute(self, statement: str, parameters: Mapping[str, Any] | None = None, /) -> Any:
+        """Run a statement with parameters ``:name``."""
+        return self._connection.execute(self._text(statement), _storable(parameters or {}))
+
+    def executemany(self, statement: str, parameters: Sequence[Mapping[str, Any]], /) -> Any:
+        """Run a statement once for each set of parameters."""
+        return self._connection.execute(self._text(statement), [_storable(each) for each in parameters])
+
+    def limit(self, seconds: float) -> None:
+        """Let this transaction wait so long for a lock, and take so long for a statement; more is an error."""
+        milliseconds = str(max(1, round(1e3 * seconds)))
+        names = {"lock_timeout": milliseconds, "statement_timeout": milliseconds}
+        names["idle_in_transaction_session_timeout"] = str(_SILENCE_MS)
+        settings = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in names.items())
+        self.execute(f"SELECT {settings}")
+
+
+def _storable(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters without what PostgreSQL's text cannot hold: the null character, shown as ``\\x00``."""
+    return {
+        name: value.replace("\0", r"\x00") if isinstance(value, str) else value for name, value in parameters.items()
+    }
+
+
+def server_errors() -> tuple[type[Exception], ...]:
+    """What using an engine can raise because of the server, the network or the URL."""
+    import psycopg
+    import sqlalchemy.exc
+
+    return sqlalchemy.exc.SQLAlchemyError, psycopg.Error
+
+
+def may_pass(error: Exception, stage: str, *, patient: bool, repeatable: bool) -> bool:
+    """Whether it is worth trying again in a moment.
+
+    Parameters
+    ----------
+    error : Exception
+        One of :func:`server_errors`.
+    stage : str
+        As for :func:`translate`.
+    patient : bool
+        Whether a server that cannot be reached may be back soon, as one that is being restarted is.
+    repeatable : bool
+        Whether a change may be made twice: nobody knows whether what was lost as it was committed was committed.
+    """
+    at_rest = _code(error)[:4] == "57P0" or any(words in _words(error) for words in _AT_REST)
+    if stage == "connecting":
+        return at_rest or (patient and _fault(error, stage) is None)
+    lost = at_rest or bool(getattr(error, "connection_invalidated", False))
+    return lost and (repeatable or stage != "ending")
+
+
+def translate(error: Exception, address: ServerAddress, action: str, stage: str) -> DatabaseError:
+    """The typed error for one of the server, with a hint that names the cure.
+
+    Parameters
+    ----------
+    error : Exception
+        One of :func:`server_errors`.
+    address : ServerAddress
+    action : str
+        What was tried: ``"read"`` or ``"written"``.
+    stage : str
+        How far it came: ``"connecting"``, ``"working"``, or ``"ending"``, which is when a change is committed.
+    """
+    code, words, connected = _code(error), _words(error), stage != "connecting"
+    found = address.without_secrets(f"{address} ({words})")
+    known = _fault(error, stage)
+    if known is not None:
+        return DatabaseError(known[0], found=found, hint=f"{known[1]}; or {_ELSEWHERE}")
+    if not connected:
+        what, hint = "the server of the plan database cannot be reached", "check the URL and that the server runs"
+        return DatabaseError(what, found=found, hint=f"{hint}; or {_ELSEWHERE}")
+    if stage == "ending" and (not code or code[:2] in ("08", "57")):
+        what = "the connection to the plan database was lost while a change was being stored"
+        return DatabaseError(what, found=found, hint="look whether it is there before you try again: akx plans list")
+    if not code or code[:2] in ("08", "57"):
+        what = f"the connection to the plan database was lost before it was {action}"
+        return DatabaseError(what, found=found, hint=f"try again; or {_ELSEWHERE}")
+    return DatabaseError(f"plan database cannot be {action}", found=found, hint=_ELSEWHERE)
+
+
+def _fault(error: Exception, stage: str) -> tuple[str, str] | None:
+    """What is wrong and what to do, where the server said which of the known faults it is."""
+    code, words = _code(error), _words(error)
+    for codes, phrases, what, hint in _FAULTS:
+        spoken = stage == "connecting" and any(phrase in words for phrase in phrases)
+        if code.startswith(codes) if code else spoken:
+            return what, hint
+    return None
+
+
+def _code(error: Exception) -> str:
+    """The server's code for an error, "" where it gave none."""
+    return str(getattr(getattr(error, "orig", None) or error, "sqlstate", None) or "")
+
+
+def _words(error: Exception) -> str:
+    """What the server or the driver says, in one line."""
+    return " ".join(str(getattr(error, "orig", None) or error).split())[:300]

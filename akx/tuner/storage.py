@@ -1,0 +1,173 @@
+"""Where workers on one study meet: a storage of Optuna, in a file of a shared directory or on a PostgreSQL server.
+
+A file is a journal: one line of JSON for each change, appended under a lock that the operating system frees when its
+holder dies. A line that was not written to its end, since the disk was full or the writer was killed, is cut off before
+the next one is appended; Optuna would otherwise find it in the middle and read no further.
+
+On a server Optuna's tables may lie beside the plans'. A worker has one connection, which is tried before it is used,
+so that a restart of the server breaks nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from akx.errors import ArgumentTypeError, DatabaseError
+from akx.plandb.address import ServerAddress, database_place
+from akx.plandb.server import connecting, server_errors, translate
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["TailLock", "open_storage", "quiet_optuna"]
+
+#: What the first line of a journal begins with.
+_MARK = b'{"op_code":'
+_ELSEWHERE = "give another --storage: a file in a shared directory, or postgresql://user@host/database"
+#: How often tables are made that another worker is making at the same time, and seconds between.
+_ATTEMPTS, _PAUSE = 5, 0.3
+#: Seconds to wait for a server.
+_TIMEOUT = 5.0
+
+
+class TailLock:
+    """Exclusive use of a journal, which ends with a whole line once it is had. Optuna calls both methods."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+
+    def acquire(self) -> bool:
+        """Wait for the lock and cut off what follows the last line."""
+        descriptor = os.open(f"{self._path}.lock", os.O_CREAT | os.O_RDWR | getattr(os, "O_CLOEXEC", 0), 0o666)
+        try:
+            if fcntl is not None:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            self._mend()
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._descriptor = descriptor
+        return True
+
+    def release(self) -> None:
+        """Let the next one in."""
+        if self._descriptor is not None:
+            descriptor, self._descriptor = self._descriptor, None
+            os.close(descriptor)
+
+    def _mend(self) -> None:
+        with self._path.open("rb+") as stream:
+            end = stream.seek(0, os.SEEK_END)
+            if not end or (stream.seek(end - 1), stream.read(1))[1] == b"\n":
+                return
+            stream.seek(0)
+            whole = stream.read().rfind(b"\n") + 1
+            stream.truncate(whole)
+
+
+def open_storage(storage: Any) -> tuple[Any, str]:
+    """A storage of Optuna, and its name without passwords.
+
+    Parameters
+    ----------
+    storage : str, path-like or optuna.storages.BaseStorage
+        The path of a journal, which is made where there is none; the URL of a PostgreSQL server; or a storage.
+
+    Raises
+    ------
+    ArgumentTypeError
+        Where it is none of these.
+    DatabaseError
+        Where it cannot be opened, or is a file of another kind.
+    MissingDependencyError
+        Where the driver for the server is not installed.
+    """
+    import optuna
+
+    if isinstance(storage, optuna.storages.BaseStorage):
+        return storage, type(storage).__name__
+    if not isinstance(storage, (str, os.PathLike)):
+        raise ArgumentTypeError(
+            "storage is none", expected="the path of a journal, a URL, or a storage of Optuna", found=repr(storage)
+        )
+    try:
+        place = database_place(storage)
+        with quiet_optuna():
+            found = _on_server(place) if isinstance(place, ServerAddress) else _journal(place)
+    except DatabaseError as error:
+        what = error.what.replace("plan database", "storage")
+        raise DatabaseError(what, expected=error.expected, found=error.found, hint=_ELSEWHERE) from error.__cause__
+    return found, str(place)
+
+
+@contextlib.contextmanager
+def quiet_optuna() -> Iterator[None]:
+    """Without Optuna's log and its warnings of experiments."""
+    import optuna
+
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        optuna.logging.set_verbosity(verbosity)
+
+
+def _journal(path: Path) -> Any:
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab+") as stream:
+            stream.seek(0)
+            start = stream.read(len(_MARK))
+    except OSError as error:
+        raise DatabaseError(f"storage cannot be opened: {error.strerror}", found=str(path), hint=_ELSEWHERE) from error
+    if not _MARK.startswith(start):
+        raise DatabaseError(
+            "storage is a file of another kind", expected="a journal of Optuna", found=str(path), hint=_ELSEWHERE
+        )
+    lock: Any = TailLock(path)
+    try:
+        return JournalStorage(JournalFileBackend(str(path), lock_obj=lock))
+    except (OSError, ValueError) as error:
+        raise DatabaseError(
+            "storage cannot be read", expected="a journal of Optuna", found=f"{path} ({error})", hint=_ELSEWHERE
+        ) from error
+
+
+def _on_server(address: ServerAddress) -> Any:
+    import optuna
+    import sqlalchemy
+
+    url, options = connecting(address, timeout=_TIMEOUT)
+    try:
+        with sqlalchemy.create_engine(url, **options).connect():
+            pass
+    except server_errors() as error:
+        raise translate(error, address, "read", "connecting") from None
+    options |= {"poolclass": sqlalchemy.QueuePool, "pool_size": 1, "pool_pre_ping": True}
+    for attempt in range(_ATTEMPTS):
+        try:
+            made = optuna.storages.RDBStorage(url.render_as_string(hide_password=False), engine_kwargs=options)
+            return optuna.storages.get_storage(made)
+        except (*server_errors(), optuna.exceptions.StorageInternalError) as error:
+            if attempt == _ATTEMPTS - 1:
+                raise translate(error, address, "written", "working") from None
+            time.sleep(_PAUSE)  # another worker may be making the tables
+        except RuntimeError as error:
+            what = f"storage is of another version of Optuna: {error}"
+            raise DatabaseError(what, found=str(address), hint="install the same on every worker") from error
+    raise AssertionError("unreachable")

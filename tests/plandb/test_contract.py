@@ -1,0 +1,274 @@
+"""What every place for plans must do, a file and a server alike."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from akx.errors import ArgumentError, FileFormatError
+from akx.plandb import PlanDatabase, PlanDatabaseWarning, ShippedPlans, TrialRecord, database_status
+from akx.plandb.transfer import bundle_text
+
+from .samples import make_key, make_plan, make_record
+
+
+@pytest.fixture(params=["file", "server"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where plans are to be: a path or a URL."""
+    return str(tmp_path / "plans.sqlite") if request.param == "file" else request.getfixturevalue("server_url")
+
+
+@pytest.fixture
+def database(place: str) -> Iterator[PlanDatabase]:
+    with PlanDatabase(place, layers=()) as database:
+        yield database
+
+
+def test_looking_makes_nothing(database: PlanDatabase, place: str) -> None:
+    found = database.find(make_key())
+    assert (found.record, found.mismatches, found.layer) == (None, [], "")
+    assert (database.list(), database.trials(make_key())) == ([], ())
+    status = database_status(database)
+    assert (status.exists, status.writable, status.layout, status.problems) == (False, True, 0, ())
+
+
+def test_put_and_find_here_and_by_another(database: PlanDatabase, place: str) -> None:
+    records = [make_record(number, provenance={"text": "Poisson's \u00fc:name %s"}) for number in range(3)]
+    for record in records:
+        database.put(record)
+    with PlanDatabase(place, layers=()) as other:
+        for record in records:
+            for one in (database, other):
+                found = one.find(record.key)
+                assert (found.record, found.mismatches, found.layer) == (record, [], "user")
+        assert other.list() == records
+        status = database_status(other)
+        assert (status.exists, status.writable, status.plans, status.problems) == (True, True, 3, ())
+
+
+def test_figures_are_kept_to_the_last_bit(database: PlanDatabase) -> None:
+    record = make_record(seconds=0.1 + 0.2, baseline_seconds=1 / 3, prepare_seconds=5e-324, tuning_seconds=1e300)
+    database.put(record)
+    assert database.list() == [record]
+
+
+def test_what_this_process_changes_is_seen_at_once(database: PlanDatabase, place: str) -> None:
+    with PlanDatabase(place, layers=()) as other:
+        for number, seconds in enumerate((3.0, 2.0, 1.0)):
+            other.put(make_record(seconds=seconds))
+            found = database.find(make_key()).record
+            assert found is not None
+            assert found.seconds == seconds, number
+        other.remove(make_key().id)
+        assert database.find(make_key()).record is None
+
+
+def test_layers_lie_below(place: str, tmp_path: Path) -> None:
+    (tmp_path / "shipped").mkdir()
+    (tmp_path / "shipped" / "a.json").write_text(bundle_text([make_record(1), make_record(2)]))
+    with PlanDatabase(place, layers=(ShippedPlans(tmp_path / "shipped"),)) as database:
+        mine = make_record(1, seconds=5.0)
+        database.put(mine)
+        assert [database.find(make_key(number)).layer for number in (1, 2, 3)] == ["user", "shipped", ""]
+        assert [layer for layer, _ in database.entries()] == ["user", "shipped"]
+        with pytest.raises(ArgumentError, match="read-only"):
+            database.remove(make_key(2).id)
+
+
+def test_plans_are_carried_from_place_to_place(database: PlanDatabase, tmp_path: Path) -> None:
+    """Of two plans for one key the faster stays, the newer where they are equally fast."""
+    newer = "2025-01-01T00:00:00+00:00"
+    with PlanDatabase(tmp_path / "source.sqlite", layers=()) as source:
+        for record in (
+            make_record(0),
+            make_record(1, seconds=5e-4),
+            make_record(2, seconds=2e-3),
+            make_record(3, created=newer),
+            make_record(4),
+        ):
+            source.put(record)
+        assert source.export(tmp_path / "bundle.json") == 5
+    for number in range(1, 5):
+        database.put(make_record(number))
+    report = database.import_(tmp_path / "bundle.json")
+    assert (report.added, report.replaced, report.kept, report.unchanged) == (1, 2, 1, 1)
+    assert [record.seconds for record in database.list()] == [1e-3, 5e-4, 1e-3, 1e-3, 1e-3]
+    assert database.list()[3].created == newer
+    assert database.export(tmp_path / "again.json") == 5
+    (tmp_path / "bad.json").write_text((tmp_path / "again.json").read_text().replace('"k": 8', '"k": 0', 1))
+    before = database.list()
+    with pytest.raises(FileFormatError):
+        database.import_(tmp_path / "bad.json")
+    assert database.list() == before
+
+
+def test_an_import_that_fails_halfway_changes_nothing(
+    database: PlanDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from akx.plandb.rows import Tables
+
+    database.put(make_record(7))
+    (tmp_path / "bundle.json").write_text(bundle_text([make_record(number) for number in range(3)]))
+    put = Tables.put
+
+    def interrupted(self: Tables, record: object) -> None:
+        if record == make_record(2):
+            raise KeyboardInterrupt
+        put(self, record)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Tables, "put", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        database.import_(tmp_path / "bundle.json")
+    monkeypatch.undo()
+    assert database.list() == [make_record(7)]
+    assert database.import_(tmp_path / "bundle.json").added == 3
+
+
+def test_a_plan_of_another_kernel_version_is_kept_and_never_used(database: PlanDatabase) -> None:
+    old = make_record(key=make_key(kernel_hash="another", versions="plan 1, numba 0.60"))
+    database.put(old)
+    found = database.find(make_key())
+    assert found.record is None
+    assert found.mismatches == [(old, ["kernel_hash", "versions"])]
+    database.put(make_record(seconds=9.0))
+    assert database.find(make_key()).record == make_record(seconds=9.0)
+    assert database.find(old.key).record == old
+
+
+@pytest.mark.parametrize("created", ["1970-01-01T00:00:00+00:00", "2999-12-31T23:59:59+14:00"])
+def test_a_clock_that_jumps_decides_nothing_but_a_tie(database: PlanDatabase, tmp_path: Path, created: str) -> None:
+    """Storing replaces whatever the dates say; importing goes by seconds."""
+    database.put(make_record(created=created))
+    database.put(make_record(seconds=2.0))
+    assert database.find(make_key()).record == make_record(seconds=2.0)
+    (tmp_path / "bundle.json").write_text(bundle_text([make_record(seconds=1.0, created=created)]))
+    assert database.import_(tmp_path / "bundle.json").replaced == 1
+    (tmp_path / "bundle.json").write_text(bundle_text([make_record(seconds=1.5)]))
+    assert database.import_(tmp_path / "bundle.json").kept == 1
+    assert database.find(make_key()).record == make_record(seconds=1.0, created=created)
+    assert database.find(make_key(k=9)).mismatches[0][0].created == created
+
+
+def test_a_bad_row_is_reported_and_skipped(database: PlanDatabase) -> None:
+    for number in range(3):
+        database.put(make_record(number))
+    table = f"{database._store.prefix}plans"
+
+    def spoil(connection: object) -> None:
+        connection.execute(f"UPDATE {table} SET plan = '{{broken' WHERE id = :id", {"id": make_key(0).id})  # type: ignore[attr-defined]
+        connection.execute(f"UPDATE {table} SET k = 16 WHERE id = :id", {"id": make_key(1).id})  # type: ignore[attr-defined]
+
+    database._store.write(spoil)
+    with pytest.warns(PlanDatabaseWarning, match="skipped"):
+        assert database.list() == [make_record(2)]
+    with pytest.warns(PlanDatabaseWarning, match="skipped"):
+        assert database.find(make_key(1)).record is None
+    database.put(make_record(0))
+    assert database.find(make_key(0)).record == make_record(0)
+
+
+def test_one_winner_per_key(database: PlanDatabase) -> None:
+    database.put(make_record(seconds=1.0))
+    slower_but_newer = make_record(seconds=2.0, plan=make_plan(schedule="ghost"))
+    database.put(slower_but_newer)
+    assert database.list() == [slower_but_newer]
+
+
+def test_mismatching_fields_are_named_nearest_first(database: PlanDatabase) -> None:
+    far = make_record(key=make_key(dtype="float32", k=4, kernel_hash="other"))
+    near = make_record(key=make_key(kernel_hash="other"))
+    for record in (far, near, make_record(5)):
+        database.put(record)
+    found = database.find(make_key())
+    assert found.record is None
+    assert found.mismatches == [(near, ["kernel_hash"]), (far, ["dtype", "k", "kernel_hash"])]
+    assert "kernel_hash" in found.explain()
+    assert near.id[:12] in found.explain()
+
+
+@pytest.mark.parametrize("prefix_digits", [32, 12])
+def test_get_and_remove_by_prefix(database: PlanDatabase, prefix_digits: int) -> None:
+    records = [make_record(number) for number in range(4)]
+    for record in records:
+        database.put(record)
+        database.add_trials(record.key, [TrialRecord(make_plan())])
+    prefix = records[2].id[:prefix_digits]
+    assert database.get(prefix.upper()) == records[2]
+    assert database.remove(prefix) == records[2]
+    assert database.list() == [records[0], records[1], records[3]]
+    assert database.trials(records[2].key) == ()
+    assert len(database.trials(records[1].key)) == 1
+    with pytest.raises(ArgumentError, match="no such plan"):
+        database.remove(prefix)
+
+
+def test_ambiguous_empty_and_odd_prefixes(database: PlanDatabase) -> None:
+    records = [make_record(number) for number in range(17)]  # 17 ids, 16 first digits: two share one
+    for record in records:
+        database.put(record)
+    digits = [record.id[0] for record in records]
+    shared = next(digit for digit in digits if digits.count(digit) > 1)
+    with pytest.raises(ArgumentError, match="ambiguous"):
+        database.get(shared)
+    with pytest.raises(ArgumentError, match="ambiguous"):
+        database.remove(shared)
+    for odd in ("", " ", "%", "_", "g", "' OR 1=1"):
+        with pytest.raises(ArgumentError, match="no such plan"):
+            database.remove(odd)
+    assert len(database.list()) == 17
+
+
+def test_trials_come_back_in_order(database: PlanDatabase) -> None:
+    key = make_key()
+    first = [TrialRecord(make_plan(threads=t), (0.1 * t, 1 / 3), created="2024-01-01T00:00:00+00:00") for t in (1, 2)]
+    failed = TrialRecord(make_plan(), state="failed", reason="wrong by 2e-3")
+    second = [failed, TrialRecord(make_plan(), state="pruned")]
+    assert database.add_trials(key, first) == 2
+    assert database.add_trials(key, second) == 2
+    assert database.add_trials(make_key(1), []) == 0
+    assert database.trials(key) == (*first, *second)
+    assert database.trials(key.id) == (*first, *second)
+    assert database.list() == []
+
+
+def test_threads_share_a_database(database: PlanDatabase) -> None:
+    def work(start: int) -> None:
+        for number in range(start, start + 8):
+            database.put(make_record(number))
+            assert database.find(make_key(number)).record is not None
+
+    threads = [threading.Thread(target=work, args=(100 * i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(database.list()) == 32
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_child_opens_its_own_connection(database: PlanDatabase) -> None:
+    database.put(make_record(0))
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            database.put(make_record(1))
+            status = 0 if len(database.list()) == 2 else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    database.put(make_record(2))
+    assert len(database.list()) == 3
+
+
+def test_a_database_travels_to_another_process_by_its_path(database: PlanDatabase) -> None:
+    database.put(make_record())
+    with pickle.loads(pickle.dumps(database)) as copy:
+        assert copy.path == database.path
+        assert copy.layers == ()
+        assert copy.list() == [make_record()]

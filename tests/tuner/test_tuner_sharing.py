@@ -1,0 +1,465 @@
+"""Several workers on one study: nothing is tried twice, nothing mixed, and who dies costs his own trial alone."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from postgres import PostgresServer
+
+from akx.errors import ArgumentTypeError, DatabaseError, MissingDependencyError
+from akx.plan import Plan
+from akx.plandb import PlanDatabase, PlanDatabaseWarning
+from akx.tuner import Settings, TuneResult, plan_key, sharing, tune
+from akx.tuner.result import COMPLETE, FAILED, SHARED, Trial
+from akx.tuner.sharing import SharedStudy
+from akx.tuner.storage import TailLock, open_storage
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+_PATIENT = Settings(patience=1000, seconds=1e6)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    return tmp_path / "shared" / "study.journal"
+
+
+def work(matrix: Any, storage: Any, *, trials: int = 12, **options: Any) -> TuneResult:
+    """One worker's search, which keeps nothing unless told so."""
+    given = {"db": False, "settings": _PATIENT, "threads": 2, **options}
+    return tune(matrix, 8, trials=trials, storage=storage, **given)
+
+
+def own(result: TuneResult) -> list[Plan]:
+    return [trial.plan for trial in result.trials if trial.origin != SHARED]
+
+
+def told(storage: Any) -> list[str]:
+    """Labels of the plans that workers have told of, in the order of the study."""
+    opened = open_storage(storage)[0]
+    trials = [t for study in opened.get_all_studies() for t in opened.get_all_trials(study._study_id)]
+    return [trial.user_attrs["label"] for trial in trials if "outcome" in trial.user_attrs]
+
+
+# ------------------------------------------------------------------------------------------------ searches
+
+
+def test_what_one_has_tried_another_does_not_try(world: Any, matrix: Any, journal: Path) -> None:
+    results = [work(matrix, journal) for _ in range(4)]
+    for number, result in enumerate(results):
+        before = {plan for other in results[:number] for plan in own(other)}
+        again = [plan for plan in own(result) if plan in before]
+        assert len(again) == (number > 0), "the best baseline alone is measured again, to compare"
+        assert sum(result.counts.to_json().values()) == len(own(result)) <= 12
+        assert {trial.plan for trial in result.trials} == before | set(own(result))
+    assert "more trials are of 3 other workers" in " ".join(results[-1].notes)
+    labels = told(journal)
+    assert len(labels) == len(set(labels)), "nothing is told twice"
+
+
+def test_workers_at_the_same_time_hear_of_one_another(world: Any, matrix: Any, journal: Path) -> None:
+    """The second begins and ends while the first is at its tenth trial."""
+    second: list[TuneResult] = []
+
+    def meanwhile(progress: Any) -> None:
+        if progress.trials == 10 and not second:
+            second.append(TuneResult)  # type: ignore[arg-type]
+            second[0] = work(matrix, journal, trials=20)
+
+    first = work(matrix, journal, trials=30, callback=meanwhile)
+    assert len(set(own(first)) & set(own(second[0]))) == 1
+    heard = [trial.plan for trial in first.trials if trial.origin == SHARED]
+    assert set(heard) == set(own(second[0])) - set(own(first))
+    assert len(own(first)) == 30
+
+
+def test_what_others_found_is_in_the_run_off_and_is_checked_here(
+    make_world: Any, matrix: Any, journal: Path, optimum: Plan
+) -> None:
+    fast = make_world()
+    assert work(matrix, journal, trials=80).plan == optimum
+    world = make_world(cost=lambda plan: 3 * fast.cost(plan))
+    found = work(matrix, journal, trials=3)
+    assert found.plan == optimum
+    assert optimum in world.prepared
+    assert found.seconds == pytest.approx(6e-3, rel=1e-3), "its own measurement"
+    theirs = next(trial for trial in found.trials if trial.plan == optimum)
+    assert theirs.seconds == pytest.approx(6e-3, rel=0.02), "theirs in its own seconds"
+    make_world(wrong=lambda plan, call: plan == optimum)
+    assert work(matrix, journal, trials=3).plan != optimum
+
+
+def test_nothing_is_mixed_that_is_not_alike(world: Any, make_matrix: Any, journal: Path) -> None:
+    matrix = make_matrix()
+    work(matrix, journal)
+    others = (
+        {"threads": 1},  # part of the class of the device
+        {"basis": "newton"},
+        {"start_vectors": 2},
+    )
+    for options in others:
+        assert SHARED not in [trial.origin for trial in work(matrix, journal, **options).trials]
+    assert SHARED not in [trial.origin for trial in work(make_matrix(seed=1), journal).trials]
+    assert SHARED in [trial.origin for trial in work(matrix, journal).trials]
+
+
+def test_other_kernels_are_another_study(
+    world: Any, matrix: Any, journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from akx.plandb import keys
+
+    work(matrix, journal)
+    monkeypatch.setattr(keys, "kernel_hash", lambda backend: "fedcba9876543210")
+    assert SHARED not in [trial.origin for trial in work(matrix, journal).trials]
+
+
+def test_each_worker_keeps_its_own_trials_and_the_better_plan_stays(
+    world: Any, matrix: Any, journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with PlanDatabase(tmp_path / "team.sqlite", layers=()) as db:
+        results = [work(matrix, journal, db=db, retune=True) for _ in range(3)]
+        key = plan_key(matrix, 8, threads=2)
+        assert len(db.trials(key)) == sum(len(own(result)) for result in results)
+        assert db.find(key).record.plan == results[-1].plan  # type: ignore[union-attr]
+        (kept,) = db.list()
+        assert kept.trials == results[-1].counts.to_json()
+    # A worker that has not heard of a better plan, kept while it searched, leaves it there.
+    better = tmp_path / "better.sqlite"
+    with PlanDatabase(better, layers=()) as db:
+        best = work(matrix, None, trials=30, db=db)
+
+        def meanwhile(progress: Any) -> None:
+            if progress.trials == 2 and not db.list():
+                db.put(record)
+
+        (record,) = db.list()
+        db.remove(record.id)
+        slow = work(matrix, tmp_path / "other.journal", trials=3, db=db, callback=meanwhile)
+        assert slow.speedup < best.speedup
+        assert [one.plan for one in db.list()] == [best.plan]
+        assert "another worker" in " ".join(slow.notes)
+
+
+def test_an_interrupted_worker_gives_its_claim_back(make_world: Any, matrix: Any, journal: Path) -> None:
+    make_world(interrupt_at=900)
+    first = work(matrix, journal, trials=1000)
+    assert first.interrupted
+    storage = open_storage(journal)[0]
+    (study,) = storage.get_all_studies()
+    states = [trial.state for trial in storage.get_all_trials(study._study_id)]
+    assert optuna.trial.TrialState.RUNNING not in states
+    make_world()
+    assert not set(own(work(matrix, journal, trials=20))[1:]) & set(own(first))
+
+
+# ------------------------------------------------------------------------------------------------ claims
+
+
+@pytest.fixture
+def pair(matrix: Any, world: Any) -> Callable[[], SharedStudy]:
+    storage = optuna.storages.InMemoryStorage()
+    return lambda: SharedStudy(storage, "memory", plan_key(matrix, 8, threads=2))
+
+
+def _plan(threads: int = 1) -> Plan:
+    return Plan("cpu", "sweep", "csr", k=8, threads=threads)
+
+
+def test_one_of_two_that_claim_a_plan_has_it(pair: Callable[[], SharedStudy]) -> None:
+    one, other = pair(), pair()
+    assert one.claim(_plan())
+    assert not other.claim(_plan())
+    assert other.claim(_plan(2))
+    assert one.hear() == other.hear() == []
+    assert (one.is_under_way(_plan(2)), one.is_under_way(_plan())) == (True, False)
+    one.tell(Trial(0, _plan(), "sampler", COMPLETE, seconds=2.0, spread=0.01))
+    ((worker, heard),) = other.hear()
+    assert (heard.plan, heard.state, heard.seconds, heard.origin) == (_plan(), COMPLETE, 2.0, SHARED)
+    assert other.hear() == []
+    assert not other.is_under_way(_plan())
+    other.tell(Trial(0, _plan(2), "sampler", FAILED, "wrong result"))
+    assert [trial.reason for _, trial in one.hear()] == ["wrong result"]
+    # Both have measured one more: times are compared by that.
+    for study, seconds in ((one, 1.0), (other, 3.0)):
+        study.claim(_plan(3))
+        study.tell(Trial(1, _plan(3), "baseline", COMPLETE, seconds=seconds))
+    assert other.as_mine(worker, heard).seconds == 2.0, "told by one alone"
+    late = pair()
+    late.claim(_plan())
+    late.tell(Trial(0, _plan(), "baseline", COMPLETE, seconds=4.0))
+    told = late.hear()
+    assert [late.as_mine(*each).seconds for each in told if each[1].plan == _plan(3)] == [2.0]
+
+
+def test_claims_that_count_for_nothing(pair: Callable[[], SharedStudy], monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = pair(), pair()
+    assert one.claim(_plan())
+    monkeypatch.setattr(sharing, "_CLAIM_SECONDS", 0.0)  # seen for longer than that
+    assert other.claim(_plan())
+    monkeypatch.undo()
+    assert not pair().claim(_plan())
+    genuine = time.time
+    for jump in (1e5, -1e5):  # of either clock
+        monkeypatch.setattr(time, "time", lambda jump=jump: genuine() + jump)
+        assert pair().claim(_plan(2)), "a claim that is older than hours, or from the future"
+        monkeypatch.undo()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc on this system")
+def test_the_claim_of_a_dead_process_of_this_host_counts_for_nothing(pair: Callable[[], SharedStudy]) -> None:
+    place = sharing._Place.here()
+    assert not place.is_dead()
+    assert sharing._Place(place.host, place.pid, "1").is_dead(), "its number is another process's by now"
+    assert not sharing._Place("another host", place.pid, "1").is_dead()
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    theirs = sharing._Place(place.host, child, sharing._born(child))
+    one = pair()
+    one._place = theirs
+    assert one.claim(_plan())
+    assert not pair().claim(_plan())
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert theirs.is_dead()
+    assert pair().claim(_plan())
+
+
+# ------------------------------------------------------------------------------------------------ faults
+
+
+def killed(matrix: Any, storage: Any, arm: Callable[[Callable[[], None]], None], **options: Any) -> None:
+    """A worker in another process, which `arm` makes kill itself at some point."""
+    child = os.fork()
+    if child == 0:
+        try:
+            warnings.simplefilter("ignore")
+            arm(lambda: os.kill(os.getpid(), signal.SIGKILL))
+            work(matrix, storage, trials=40, **options)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+def after(count: int, act: Callable[[], None]) -> Callable[[], None]:
+    """Call `act` at the call of that number."""
+    calls = 0
+
+    def counted() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == count:
+            act()
+
+    return counted
+
+
+def in_write(count: int, *, torn: bool) -> Callable[[Callable[[], None]], None]:
+    """Die at the change of that number: as it has been written, or when half of it has."""
+
+    def arm(die: Callable[[], None]) -> None:
+        release = TailLock.release
+
+        def half() -> None:
+            path = current[0]._path
+            content = path.read_bytes()
+            last = content.rstrip(b"\n").rfind(b"\n") + 1
+            path.write_bytes(content[: (last + len(content)) // 2])
+            die()
+
+        due, current = after(count, half if torn else die), []
+
+        def counted(self: TailLock) -> None:
+            current[:] = [self]
+            due()
+            release(self)
+
+        TailLock.release = counted  # type: ignore[method-assign]
+
+    return arm
+
+
+def in_world(world: Any, what: str, count: int) -> Callable[[Callable[[], None]], None]:
+    """Die while the plan of that number is prepared, or at that call of any program."""
+
+    def arm(die: Callable[[], None]) -> None:
+        due, genuine = after(count, die), getattr(world, what)
+
+        def counted(plan: Plan) -> Any:
+            due()
+            return genuine(plan)
+
+        setattr(world, what, counted)
+
+    return arm
+
+
+@needs_fork
+@pytest.mark.parametrize(
+    "point",
+    [
+        *(pytest.param(("write", n, False), id=f"write {n}") for n in (1, 2, 3, 17, 18, 19)),
+        *(pytest.param(("write", n, True), id=f"half of write {n}") for n in (1, 3, 17, 18, 19)),
+        pytest.param(("prepare_cost", 7), id="preparing"),
+        pytest.param(("cost", 900), id="timing"),
+    ],
+)  # fmt: skip
+def test_a_worker_killed_anywhere_costs_its_own_trial_and_nothing_else(
+    world: Any, matrix: Any, journal: Path, point: tuple[Any, ...]
+) -> None:
+    arm = in_write(point[1], torn=point[2]) if point[0] == "write" else in_world(world, point[0], point[1])
+    killed(matrix, journal, arm)
+    survived = told(journal)
+    found = work(matrix, journal)
+    heard = [trial.plan.label() for trial in found.trials if trial.origin == SHARED]
+    assert len(survived) - len(heard) in (0, 1), "all that was told; but for the baseline, which is measured again"
+    assert set(heard) <= set(survived)
+    if point[0] != "write":
+        assert len(survived) >= 3
+    tried = [plan.label() for plan in own(found)]
+    assert len(set(tried) & set(survived)) <= 1
+    labels = told(journal)
+    assert len(labels) == len(set(labels))
+
+
+@needs_fork
+def test_two_processes_at_the_same_time_try_nothing_twice(world: Any, matrix: Any, journal: Path) -> None:
+    open_storage(journal)
+    children = []
+    for seed in range(3):
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                warnings.simplefilter("ignore")
+                work(matrix, journal, trials=25, seed=seed)
+                status = 0
+            finally:
+                os._exit(status)
+        children.append(child)
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0, 0, 0]
+    labels = told(journal)
+    twice = sorted(label for label in set(labels) if labels.count(label) > 1)
+    assert len(labels) > 60
+    assert all(label.startswith("sweep") for label in twice), "each may begin with a baseline of its own"
+    assert len(twice) <= 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such limit")
+@needs_fork
+def test_a_full_disk_ends_no_search_and_loses_nothing_told_before(world: Any, matrix: Any, journal: Path) -> None:
+    """A file that may not grow beyond some size: the write that reaches it is done in part, as on a full disk."""
+    import resource
+
+    work(matrix, journal)
+    before, size = told(journal), journal.stat().st_size
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size + 3000, size + 3000))
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                result = work(matrix, journal, trials=30)
+            alone = [str(one.message) for one in caught if "goes on alone" in str(one.message)]
+            status = 0 if len(alone) == 1 and "File too large" in alone[0] and len(own(result)) == 30 else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert journal.stat().st_size == size + 3000
+    assert not journal.read_bytes().endswith(b"\n"), "there is half a line"
+    assert told(journal)[: len(before)] == before
+    found = work(matrix, journal, trials=5)
+    assert len([trial for trial in found.trials if trial.origin == SHARED]) >= len(before) - 1
+    assert len(told(journal)) > len(before) + 3
+
+
+def test_a_storage_that_fails_for_a_while(
+    world: Any, matrix: Any, journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search goes on alone, says so once, and tells what it found when the storage is back."""
+    from optuna.storages import JournalStorage
+
+    genuine, calls = JournalStorage.get_all_trials, 0
+
+    def failing(self: Any, *given: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if 10 <= calls < 20:
+            raise OSError(5, "Input/output error")
+        return genuine(self, *given, **options)
+
+    monkeypatch.setattr(JournalStorage, "get_all_trials", failing)
+    monkeypatch.setattr(sharing, "_REST", 0.0)
+    with pytest.warns(PlanDatabaseWarning, match="goes on alone") as caught:
+        result = work(matrix, journal, trials=20)
+    assert len([one for one in caught if "goes on alone" in str(one.message)]) == 1
+    assert sorted(told(journal)) == sorted(plan.label() for plan in own(result))
+
+
+# ------------------------------------------------------------------------------------------------ storages
+
+
+def test_files_of_another_kind_are_refused_and_left_alone(world: Any, matrix: Any, tmp_path: Path) -> None:
+    foreign = tmp_path / "matrix.mtx"
+    foreign.write_bytes(b"%%MatrixMarket matrix\n1 1 1\n1 1 4")
+    (tmp_path / "folder").mkdir()
+    for place, match in ((foreign, "another kind"), (tmp_path / "folder", "directory"), (foreign / "x", "directory")):
+        with pytest.raises(DatabaseError, match=match) as caught:
+            work(matrix, place)
+        assert "--storage" in (caught.value.hint or "")
+    assert foreign.read_bytes() == b"%%MatrixMarket matrix\n1 1 1\n1 1 4"
+    with pytest.raises(ArgumentTypeError, match="storage"):
+        work(matrix, 7)
+    for url, match in (("mysql://a@b/c", "this kind"), ("postgresql://a:xyzzy@/b?host=/nowhere", "cannot be reached")):
+        with pytest.raises((DatabaseError, MissingDependencyError)) as found:
+            work(matrix, url)
+        assert match in str(found.value) or "akx[postgres]" in str(found.value)
+        assert "xyzzy" not in str(found.value)
+    assert world.prepared == [], "before any time is spent"
+
+
+def test_a_study_on_a_server_beside_the_plans(world: Any, matrix: Any, server_url: str) -> None:
+    with PlanDatabase(server_url, layers=()) as db:
+        first = work(matrix, server_url, db=db)
+        second = work(matrix, server_url, trials=20, db=db, retune=True)
+        assert len(set(own(first)) & set(own(second))) <= 2, "the best baseline, and the plan that was kept"
+        assert db.find(plan_key(matrix, 8, threads=2)).record.plan == second.plan  # type: ignore[union-attr]
+
+
+def test_a_server_killed_during_a_search(
+    world: Any, matrix: Any, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was told is there, the search goes on alone and tells the rest when the server is back."""
+    url = postgres_server.url(postgres_server.new_database())
+    work(matrix, url, trials=5)
+    before = told(url)
+    steps = iter(range(100))
+    monkeypatch.setattr(random, "random", lambda: 0.0)  # how long Optuna waits before it tries again
+    monkeypatch.setattr(sharing, "_REST", 0.0)
+
+    def meanwhile(progress: Any) -> None:
+        step = next(steps)
+        if step == 5:
+            postgres_server.kill()
+        if step == 8:
+            postgres_server.start()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PlanDatabaseWarning)
+        result = work(matrix, url, trials=12, callback=meanwhile)
+    assert len(own(result)) == 12
+    after_all = told(url)
+    assert after_all[: len(before)] == before
+    assert {plan.label() for plan in own(result)} <= set(after_all)
