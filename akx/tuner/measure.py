@@ -28,6 +28,7 @@ __all__ = [
     "Clock",
     "Measurement",
     "Precision",
+    "against",
     "interleave",
     "median",
     "median_interval",
@@ -42,6 +43,9 @@ _REWARM_SECONDS = 10e-3
 #: A call shorter than this is tried up to three times before its batch is fixed: the first may be cold or disturbed.
 _ONCE_SECONDS = 50e-3
 _BATCH_MAX = 10_000
+#: A call is disturbed where it takes so many times what it usually does; rounds of a timing that may be taken again for
+#: that, and seconds of waiting before each.
+_DISTURBED, _RETAKEN, _DISTURBED_SECONDS = 1.5, 6, 20e-3
 
 
 class Clock(Protocol):
@@ -174,11 +178,23 @@ def paired_ratio(a: Measurement, b: Measurement) -> Measurement:
     return Measurement.of([x / y if y > 0 else 1.0 for x, y in zip(a.samples, b.samples, strict=True)])
 
 
+def against(a: Measurement, b: Measurement, seconds: float) -> Measurement:
+    """Seconds of a, from rounds taken in turn with a call b that is known to take so many seconds.
+
+    A drift of the machine slows both, and the ratio of a round does not change. Where b takes half as much again as it
+    should, something has disturbed it that need not have disturbed a: a thread of b's was kept from its core, and all
+    of b has waited for it. Then a counts as it was measured, which is too long rather than too short.
+    """
+    pairs = zip(a.samples, b.samples, strict=True)
+    return Measurement.of([seconds * x / y if 0 < y <= _DISTURBED * seconds else x for x, y in pairs], a.batch)
+
+
 def interleave(
     calls: Sequence[Callable[[], object]],
     precision: Precision | None = None,
     *,
     hopeless: Callable[[Sequence[Measurement]], bool] | None = None,
+    known: Sequence[float | None] = (),
 ) -> list[Measurement]:
     """Time several calls against one another.
 
@@ -191,6 +207,10 @@ def interleave(
         When to stop.
     hopeless : callable, optional
         Asked after the first timed call of each and after each round, with what is known so far; true stops the timing.
+    known : sequence of float or None
+        Seconds that a call takes when nothing disturbs it, where that is known. A round in which one takes half as much
+        again, by another process or a device that is throttled, is taken again, a few times while there is time; then
+        the machine is as it is, and all rounds count.
 
     Returns
     -------
@@ -206,19 +226,37 @@ def interleave(
         if hopeless is not None and hopeless(first):
             return first
         batches = [_batch(seconds, wanted.sample_seconds) for seconds in once]
-        for turn in range(wanted.rounds_max):
+        spoilt: list[list[float]] | None = []
+        turn = 0
+        while len(samples[0]) < wanted.rounds_max:
             begin = now()
             order = range(len(calls)) if turn % 2 == 0 else reversed(range(len(calls)))
             for i in order:
                 if once[i] < _REWARM_SECONDS:
                     calls[i]()
                 samples[i].append(_sample(calls[i], batches[i]))
+            turn += 1
+            if spoilt is not None and _is_disturbed([times[-1] for times in samples], known):
+                if len(spoilt) < _RETAKEN and now() - start < wanted.seconds:
+                    spoilt.append([times.pop() for times in samples])
+                    pause(_DISTURBED_SECONDS)
+                    continue
+                for again in spoilt:  # the machine is as it is
+                    for times, seconds in zip(samples, again, strict=True):
+                        times.append(seconds)
+                spoilt = None
             found = [Measurement.of(times, batch) for times, batch in zip(samples, batches, strict=True)]
             if hopeless is not None and hopeless(found):
                 break
             if _enough(found, wanted, now() - start, now() - begin):
                 break
     return found
+
+
+def _is_disturbed(round_of: Sequence[float], known: Sequence[float | None]) -> bool:
+    return any(
+        usual is not None and seconds > _DISTURBED * usual for seconds, usual in zip(round_of, known, strict=False)
+    )
 
 
 def _enough(found: Sequence[Measurement], wanted: Precision, elapsed: float, last_round: float) -> bool:

@@ -242,15 +242,14 @@ class Bench:
         """Seconds of a program, corrected against the anchor, and whether the timing was broken off as hopeless."""
         calls = [self.call(program)]
         scale = 1.0
+        known: list[float | None] = []
         if self._anchor is not None and self._anchor.program is not program:
             calls.append(self.call(self._anchor.program))
             scale = self._anchor.seconds
+            known = [None, scale]
 
         def corrected(found: Sequence[Measurement]) -> Measurement:
-            if len(found) == 1:
-                return found[0]
-            ratio = measure.paired_ratio(found[0], found[1])
-            return Measurement.of([scale * sample for sample in ratio.samples], found[0].batch)
+            return found[0] if len(found) == 1 else measure.against(found[0], found[1], scale)
 
         broken_off = False
 
@@ -262,11 +261,11 @@ class Bench:
             return broken_off
 
         with self.alone():
-            found = corrected(measure.interleave(calls, self.precision, hopeless=hopeless))
+            found = corrected(measure.interleave(calls, self.precision, hopeless=hopeless, known=known))
             if broken_off and found.seconds < SHORT_SECONDS:
                 measure.pause(DISTURBED_SECONDS)
                 broken_off = False
-                found = corrected(measure.interleave(calls, self.precision, hopeless=hopeless))
+                found = corrected(measure.interleave(calls, self.precision, hopeless=hopeless, known=known))
         return found, broken_off
 
     def _retain(self, plan: Plan, program: Program, seconds: float) -> None:

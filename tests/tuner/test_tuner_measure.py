@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from akx.errors import ArgumentError
 from akx.tuner import measure
-from akx.tuner.measure import Measurement, Precision, interleave, median, median_interval, paired_ratio
+from akx.tuner.measure import Measurement, Precision, against, interleave, median, median_interval, paired_ratio
 
 positive = st.floats(1e-6, 1.0)
 
@@ -157,3 +157,47 @@ def test_the_real_clock_times_a_short_call() -> None:
     found = interleave([lambda: data.fill(1.0)], Precision(0.5, 0.05, 3, 20))
     assert 1e-8 < found[0].seconds < 1e-3
     assert found[0].batch > 1
+
+
+class Scripted:
+    """A call that takes what a list says, one sample after another; the last for ever."""
+
+    def __init__(self, *seconds: float) -> None:
+        self.seconds, self.asked = list(seconds), 0
+
+    def __call__(self) -> None:
+        """Nothing: `timed` is asked."""
+
+    def timed(self, batch: int) -> float:
+        """The next entry."""
+        self.asked += 1
+        return self.seconds[min(self.asked, len(self.seconds)) - 1]
+
+
+def test_rounds_in_which_the_anchor_is_disturbed_are_taken_again() -> None:
+    precision = Precision(1e-9, 0.2, 4, 4)
+    slow = [1e-3] * 3 + [1e-3, 3e-3, 4e-3, 1e-3, 1e-3]  # three to begin with, then rounds
+    anchor, plan = Scripted(*slow, 1e-3), Scripted(5e-4)
+    measured = interleave([plan, anchor], precision, known=[None, 1e-3])
+    assert measured[1].samples == (1e-3,) * 4
+    assert measured[0].samples == (5e-4,) * 4
+    assert anchor.asked == 3 + 6
+    unknown = interleave([Scripted(5e-4), Scripted(*slow, 1e-3)], precision)
+    assert max(unknown[1].samples) == 4e-3
+
+
+def test_on_a_machine_that_stays_slow_all_rounds_count() -> None:
+    anchor, plan = Scripted(4e-3), Scripted(2e-3)
+    measured = interleave([plan, anchor], Precision(1e-9, 60.0, 9, 9), known=[None, 1e-3])
+    assert [one.seconds for one in measured] == [2e-3, 4e-3]
+    assert len(measured[0].samples) == len(measured[1].samples) >= 7
+    assert anchor.asked == 3 + len(measured[1].samples)
+    long = interleave([Scripted(2.0), Scripted(4.0)], Precision(1e-9, 0.0, 2, 3), known=[None, 1.0])
+    assert len(long[0].samples) == 2  # no time for another
+
+
+def test_an_anchor_that_was_kept_from_its_core_makes_no_other_plan_fast() -> None:
+    """Rounds of a drift are corrected; one in which the anchor alone took 15 times as long counts as measured."""
+    a, b = Measurement.of([0.5, 0.6, 0.55]), Measurement.of([1.0, 1.2, 15.0])
+    assert against(a, b, 1.0).samples == pytest.approx((0.5, 0.5, 0.55))
+    assert against(Measurement.of([0.5]), Measurement.of([0.0]), 1.0).samples == (0.5,)
