@@ -1,0 +1,252 @@
+"""Which sampler finds good plans in few trials? Replays of recorded searches, with no device.
+
+    python -m benchmarks.samplers FOLDER --record --seconds 1500     record whole spaces on this CPU in that time
+    python -m benchmarks.samplers FOLDER                             compare, into benchmarks/results/samplers.json
+    python -m benchmarks.samplers FOLDER --table                     print the table of docs/tuner.md from the file
+
+Every sampler takes the place of Optuna's TPE in the search of :mod:`akx.tuner.search`, between the same seeds and the
+same neighbours of the best plans, and is given the same trials; a search that stops for want of progress is not let.
+``local`` suggests nothing: what is left are neighbours (hill climbing). ``alone`` in a name: no neighbours, the sampler
+makes every suggestion behind the seeds. Optuna's GP sampler needs PyTorch and takes part where that is installed.
+
+The figure is the *share*: seconds of the fastest plan on record over those of the plan that the search chose, for each
+recording the median over seeds. ``predicted`` is that of the plan that an untuned call takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from akx.errors import AkxError
+from akx.plan import Plan
+from akx.tuner import Recording, Settings, exhaustive, read_recording, replay
+from akx.tuner.ledger import Ledger
+from akx.tuner.proposals import Proposals
+from akx.tuner.result import Trial
+from akx.tuner.sampler import Sampler, Suggesting
+from akx.tuner.space import Space
+from benchmarks import markdown, record, solving
+from benchmarks.gallery import GALLERY
+
+__all__ = ["SAMPLERS", "LocalOnly", "Random", "compare", "main", "shares_of", "table"]
+
+_RESULTS = Path(__file__).resolve().parent / "results" / "samplers.json"
+#: What is recorded: names of the gallery and of real matrices, and k.
+_SPACES = (
+    ("bcsstk16", 8),
+    ("wang4", 8),
+    ("pentadiagonal", 8),
+    ("memplus", 8),
+    ("brick", 8),
+    ("bcsstk18", 4),
+    ("dw8192", 8),
+    ("rail_20209", 16),
+    ("ct2010", 8),
+    ("helmholtz_2D", 8),
+    ("PGPgiantcompo", 4),
+    ("27-point", 4),
+    ("shell", 4),
+)
+#: Trials of a search, and what share it is to reach with them (on nine recordings of ten).
+TRIALS = {30: 0.95, 60: 0.97}
+_PREDICTED = 0.85
+_SEEDS = 5
+_NEVER = 10**9
+
+Json = dict[str, Any]
+Making = Callable[[Space, int], Suggesting]
+
+
+class LocalOnly:
+    """No suggestions."""
+
+    def __init__(self, space: Space, seed: int) -> None:
+        pass
+
+    def suggest(self, done: Ledger, refuse: Callable[[Plan], bool]) -> Plan | None:
+        """None."""
+        return None
+
+    def tell(self, outcome: Trial) -> None:
+        """Nothing is learnt."""
+
+
+class Random:
+    """Plans of the space, each with the same chance."""
+
+    def __init__(self, space: Space, seed: int) -> None:
+        self._order = list(space.plans())
+        np.random.default_rng(seed).shuffle(self._order)  # type: ignore[arg-type]
+
+    def suggest(self, done: Ledger, refuse: Callable[[Plan], bool]) -> Plan | None:
+        """The next one that is new."""
+        while self._order:
+            plan = self._order.pop()
+            if plan not in done and not refuse(plan):
+                return plan
+        return None
+
+    def tell(self, outcome: Trial) -> None:
+        """Nothing is learnt."""
+
+
+#: By name: who suggests, and whether neighbours are proposed as well.
+SAMPLERS: dict[str, tuple[Making, bool]] = {
+    "tpe": (Sampler, True),
+    "random": (Random, True),
+    "local": (LocalOnly, True),
+    "tpe alone": (Sampler, False),
+    "random alone": (Random, False),
+}
+
+
+def shares_of(recording: Recording, making: Making, *, neighbours: bool, trials: int, seeds: int) -> list[float]:
+    """The share of the chosen plan for each seed."""
+    near = Proposals._near_best, Proposals._near_rival
+    try:
+        if not neighbours:
+            Proposals._near_best = Proposals._near_rival = lambda self: None  # type: ignore[method-assign]
+        settings = Settings(trials=trials, seconds=1e6, patience=_NEVER)
+        return [replay(recording, settings=settings, seed=seed, sampler=making).share for seed in range(seeds)]
+    finally:
+        Proposals._near_best, Proposals._near_rival = near  # type: ignore[method-assign]
+
+
+def predicted_share(recording: Recording) -> float | None:
+    """The share of the plan that was predicted; None where it was not measured."""
+    found, best = recording.trials.get(Plan.from_json(recording.header["predicted"])), recording.best
+    if found is None or found.trial.seconds is None or best is None or best.seconds is None:
+        return None
+    return best.seconds / found.trial.seconds
+
+
+def compare(paths: Iterable[Path], seeds: int = _SEEDS, names: Sequence[str] = tuple(SAMPLERS)) -> Json:
+    """Entries by recording, with the samplers' shares."""
+    entries = []
+    for path in paths:
+        recording = read_recording(path)
+        best, baseline = recording.best, recording.baseline
+        assert best is not None
+        assert baseline is not None
+        entry: Json = {
+            "matrix": recording.header["matrix"]["name"],
+            "k": recording.key.k,
+            "device": recording.key.device_class,
+            "plans": len(recording.trials),
+            "whole": recording.exhaustive,
+            "best": {"plan": best.plan.label(), "seconds": best.seconds},
+            "baseline_share": (best.seconds or 0.0) / (baseline.seconds or 1.0),
+            "predicted_share": predicted_share(recording),
+            "shares": {},
+        }
+        for name in names:
+            making, neighbours = SAMPLERS[name]
+            entry["shares"][name] = {
+                str(trials): shares_of(recording, making, neighbours=neighbours, trials=trials, seeds=seeds)
+                for trials in TRIALS
+            }
+        print(f"{entry['matrix']} k = {entry['k']}: {_line(entry)}", file=sys.stderr, flush=True)
+        entries.append(entry)
+    return {"trials": list(TRIALS), "seeds": seeds, "recordings": entries}
+
+
+def _line(entry: Json) -> str:
+    return ", ".join(
+        f"{name} " + "/".join(f"{np.median(found[str(trials)]):.2f}" for trials in TRIALS)
+        for name, found in entry["shares"].items()
+    )
+
+
+def table(document: Json) -> str:
+    """Shares by recording and sampler, with 30 and 60 trials, and how many recordings reach what is asked."""
+    entries = document["recordings"]
+    names = list(entries[0]["shares"])
+    head = ["matrix", "k", "plans", "baseline", "predicted", *(f"{name}, {t}" for name in names for t in TRIALS)]
+    body = []
+    for entry in entries:
+        medians = [float(np.median(entry["shares"][name][str(t)])) for name in names for t in TRIALS]
+        predicted = entry["predicted_share"]
+        body.append(
+            [
+                entry["matrix"],
+                str(entry["k"]),
+                str(entry["plans"]),
+                f"{entry['baseline_share']:.2f}",
+                "" if predicted is None else f"{predicted:.2f}",
+                *(f"{share:.2f}" for share in medians),
+            ]
+        )
+    reached = [
+        sum(float(np.median(entry["shares"][name][str(t)])) >= least for entry in entries)
+        for name in names
+        for t, least in TRIALS.items()
+    ]
+    known = [entry["predicted_share"] for entry in entries if entry["predicted_share"] is not None]
+    body.append(
+        [
+            f"reach {' and '.join(f'{least:.0%}' for least in TRIALS.values())}",
+            "",
+            "",
+            "",
+            f"median {float(np.median(known)):.2f}" if known else "",
+            *(f"{count} of {len(entries)}" for count in reached),
+        ]
+    )
+    return markdown.rows(head, body)
+
+
+def record_spaces(folder: Path, seconds: float, each: float) -> int:
+    """Record whole spaces on the CPU until the time is up; those that are there already are left alone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    end = time.monotonic() + seconds
+    failures = 0
+    for name, k in _SPACES:
+        path = folder / f"{name}-{k}.jsonl"
+        left = min(each, end - time.monotonic())
+        if path.exists() or left <= 0:
+            continue
+        try:
+            A = GALLERY[name]() if name in GALLERY else solving.load(name)
+            found = exhaustive(A, k, backend="cpu", name=name, record=path, seconds=left)
+        except AkxError as problem:
+            failures += 1
+            print(f"{name}: {type(problem).__name__}: {problem}", file=sys.stderr, flush=True)
+            continue
+        print(f"{path}: {len(found.trials)} plans, {found.stopped}", file=sys.stderr, flush=True)
+    return failures
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Record or compare; the exit code is 1 where something failed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.samplers", description="Samplers on recorded searches.")
+    parser.add_argument("folder", type=Path, help="of recordings")
+    parser.add_argument("--record", action="store_true", help="record into the folder")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="for recording")
+    parser.add_argument("--each", type=float, default=600.0, help="seconds for one recording")
+    parser.add_argument("--seeds", type=int, default=_SEEDS)
+    parser.add_argument("--sampler", action="append", choices=sorted(SAMPLERS), help="all of them by default")
+    parser.add_argument("--table", action="store_true", help="compare nothing, print the table")
+    parser.add_argument("-o", "--output", type=Path, default=_RESULTS)
+    options = parser.parse_args(arguments)
+    if options.record:
+        return 1 if record_spaces(options.folder, options.seconds, options.each) else 0
+    if not options.table:
+        paths = sorted(options.folder.glob("*.jsonl"))
+        if not paths:
+            parser.error(f"no recordings in {options.folder}")
+        found = compare(paths, options.seeds, options.sampler or tuple(SAMPLERS))
+        options.output.write_text(json.dumps({**record.provenance(1), **found}, indent=1) + "\n")
+    print(table(json.loads(options.output.read_text())))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
