@@ -174,8 +174,8 @@ def make_key(
 
 
 @lru_cache(maxsize=8)
-def kernel_hash(backend: str) -> str:
-    """Digest of the sources that a plan of `backend` depends on.
+def kernel_hash(backend: str, *, solvers: bool = False) -> str:
+    """Digest of the sources that a plan of `backend` depends on; of those that solvers depend on as well, where asked.
 
     These are the files below ``akx/kernels/<backend>`` and ``akx/formats``, and ``akx/kernels/base.py``: their paths
     and their text, with line ends normalised, but for those of solvers' vector work and of preconditioners, which no
@@ -193,10 +193,10 @@ def kernel_hash(backend: str) -> str:
     DatabaseError
         Where the sources cannot be read.
     """
-    return _hash_sources(_PACKAGE, backend)
+    return _hash_sources(_PACKAGE, backend, solvers=solvers)
 
 
-def _hash_sources(package: Path, backend: str) -> str:
+def _hash_sources(package: Path, backend: str, *, solvers: bool = False) -> str:
     kernels = package / "kernels"
     if not backend.isidentifier() or not (kernels / backend).is_dir():
         known = sorted(folder.name for folder in kernels.glob("[a-z]*") if folder.is_dir())
@@ -205,7 +205,7 @@ def _hash_sources(package: Path, backend: str) -> str:
     count = 0
     try:
         for path in _sources(kernels / backend, kernels / "base.py", package / "formats"):
-            if path.stem in _OF_SOLVERS.get(path.parent.name, ()):
+            if not solvers and path.stem in _OF_SOLVERS.get(path.parent.name, ()):
                 continue
             text = path.read_bytes().replace(b"\r\n", b"\n")
             name = path.relative_to(package).as_posix().encode()

@@ -3,7 +3,8 @@
 What :func:`akx.solvers.tune_for` finds is kept with the plans of the matrix powers that the solver does: the record of
 a plan says, under ``provenance["solvers"]``, for which solvers it was chosen and how long a step took. So it is found
 by the same keys, travels with the plans, and is never stale: another pattern, type, device, version or kernel is
-another key. A plan that is tuned anew by itself is chosen for no solver.
+another key, and beside the choice stands a hash of the kernels of solvers, which a plan does not depend on. A plan that
+is tuned anew by itself is chosen for no solver.
 
 How long a step of a classic solver and of its communication-avoiding sister take, which :func:`akx.solvers.solve`
 finds out, is kept as two trials, under a key like that of a plan, with all that the two steps depend on in place of the
@@ -21,7 +22,7 @@ from typing import Any
 from akx.errors import AkxError, ArgumentTypeError
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.plandb import PlanDatabase, PlanKey, PlanRecord, TrialRecord, shared_database
+from akx.plandb import PlanDatabase, PlanKey, PlanRecord, TrialRecord, kernel_hash, shared_database
 from akx.solvers.system import System
 from akx.tuner import plan_key
 
@@ -34,6 +35,8 @@ __all__ = [
     "keep_sisters",
     "known_sisters",
     "mark_of",
+    "marked",
+    "marks_of",
     "powers_of",
     "sisters_key",
     "tuned_or",
@@ -167,7 +170,8 @@ def sisters_key(
     cycle = f", restart {restart or 'auto'}" if family == "gmres" else ""
     kind = powers_of(f"ca_{family}", backend).basis if basis == "auto" else basis
     asked = f"{family} or ca_{family}: s {s}, basis {kind}{cycle}, M {M or 'none'}"
-    return replace(plan_key(matrix, 1, threads=threads, backend=backend), basis=asked)
+    key = plan_key(matrix, 1, threads=threads, backend=backend)
+    return replace(key, basis=asked, kernel_hash=kernel_hash(backend, solvers=True))
 
 
 def known_sisters(key: PlanKey, db: Any = None) -> tuple[float, float] | None:
@@ -206,12 +210,24 @@ def keep_sisters(key: PlanKey, family: str, backend: str, seconds: tuple[float, 
 
 
 def mark_of(record: PlanRecord, solver: str) -> float | None:
-    """Seconds of a step where the record was chosen for a solver, else None."""
-    marks = record.provenance.get("solvers")
-    seconds = marks.get(solver) if isinstance(marks, Mapping) else None
+    """Seconds of a step where the record was chosen for a solver as its kernels are now, else None."""
+    seconds = marks_of(record).get(solver)
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < float("inf"):
         return None
     return float(seconds)
+
+
+def marks_of(record: PlanRecord) -> dict[str, Any]:
+    """What is marked in a record, by solver, for the kernels of solvers as they are now."""
+    marks = record.provenance.get("solvers")
+    known = record.provenance.get("solver_kernels") == kernel_hash(record.plan.backend, solvers=True)
+    return dict(marks) if known and isinstance(marks, Mapping) else {}
+
+
+def marked(record: PlanRecord, marks: Mapping[str, float]) -> PlanRecord:
+    """The record with these marks instead."""
+    kernels = kernel_hash(record.plan.backend, solvers=True)
+    return replace(record, provenance={**record.provenance, "solvers": dict(marks), "solver_kernels": kernels})
 
 
 def database_of(db: Any) -> PlanDatabase:

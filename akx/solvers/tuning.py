@@ -26,7 +26,16 @@ from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.plandb import PlanDatabase
 from akx.solvers.bases import check_basis
-from akx.solvers.chosen import POWERS, chosen_steps, database_of, keep_sisters, powers_of, sisters_key
+from akx.solvers.chosen import (
+    POWERS,
+    chosen_steps,
+    database_of,
+    keep_sisters,
+    marked,
+    marks_of,
+    powers_of,
+    sisters_key,
+)
 from akx.tuner import Progress, tune
 from akx.tuner.measure import median
 
@@ -346,14 +355,13 @@ def _keep(
         record = database.find(spec.key(matrix, s, basis=basis, threads=threads, backend=backend)).record
         if record is None:
             continue
-        provenance = dict(record.provenance)
-        marks = {other: mark for other, mark in dict(provenance.get("solvers") or {}).items() if other != name}
+        before = marks_of(record)
+        marks = {other: mark for other, mark in before.items() if other != name}
         if s == best.s:
             marks[name] = best.seconds
-        if marks != dict(provenance.get("solvers") or {}):
-            provenance["solvers"] = marks
+        if marks != before:
             try:
-                database.put(replace(record, provenance=provenance))
+                database.put(marked(record, marks))
             except AkxError:
                 return False
         kept = kept or s == best.s

@@ -121,7 +121,10 @@ def test_what_is_no_source_of_the_backend_does_not_count(sources: Path) -> None:
 def test_work_of_solvers_leaves_plans_as_they_are(sources: Path, backend: str, name: str) -> None:
     before = _hash_sources(sources, backend)
     (sources / "kernels" / backend / name).write_bytes(b"changed\n")
+    after = _hash_sources(sources, backend, solvers=True)
     assert _hash_sources(sources, backend) == before
+    (sources / "kernels" / backend / name).write_bytes(b"again\n")
+    assert _hash_sources(sources, backend, solvers=True) != after
 
 
 @pytest.mark.parametrize("backend", ["cpu", "cuda"])

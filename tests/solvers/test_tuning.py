@@ -139,7 +139,27 @@ def test_a_mark_that_is_no_time_counts_for_nothing(db: PlanDatabase, times: dict
     assert record is not None
     assert mark_of(record, "ca_cg") == found.seconds
     for marks in ({}, None, 3, {"ca_cg": "fast"}, {"ca_cg": True}, {"ca_cg": -1.0}, {"ca_gmres": 1.0}):
-        assert mark_of(replace(record, provenance={"solvers": marks}), "ca_cg") is None
+        assert mark_of(replace(record, provenance={**record.provenance, "solvers": marks}), "ca_cg") is None
+
+
+def test_a_choice_for_other_kernels_of_solvers_counts_for_nothing(
+    db: PlanDatabase, times: dict[int, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan stands, since it does not depend on them; the s does not, nor what steps of two solvers took."""
+    A = grid(12)
+    found = tune_for(A, "ca_cg", threads=1, seconds=0.1, db=db)
+    matrix = Matrix.from_any(A)
+    key = POWERS["ca_cg"].key(matrix, found.s, threads=1, backend="cpu")
+    sisters = chosen.sisters_key("cg", matrix, s="auto", threads=1)
+    real = chosen.kernel_hash
+    monkeypatch.setattr(chosen, "kernel_hash", lambda *of, solvers=False: real(*of) + "x" * solvers)
+    assert db.find(key).record is not None
+    assert chosen_steps("ca_cg", matrix, threads=1, db=db) is None
+    assert chosen.sisters_key("cg", matrix, s="auto", threads=1).mismatch(sisters) == ["kernel_hash"]
+    again = tune_for(A, "ca_cg", threads=1, seconds=0.1, db=db)
+    record = db.find(key).record
+    assert record is not None
+    assert mark_of(record, "ca_cg") == again.seconds
 
 
 def test_choices_of_ones_own_are_timed_but_not_found_by_solvers(db: PlanDatabase, times: dict[int, float]) -> None:
