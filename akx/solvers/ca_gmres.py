@@ -41,7 +41,7 @@ from akx.solvers.bases import basis_from_ritz, check_basis
 from akx.solvers.chosen import tuned_or
 from akx.solvers.cycles import Cycles
 from akx.solvers.hessenberg import HessenbergQR
-from akx.solvers.orthogonalize import Block, condition_of_columns
+from akx.solvers.orthogonalize import Block, condition_of_block
 from akx.solvers.scaling import exponent_of, scaled
 from akx.solvers.system import Answer, System, make_system
 
@@ -159,6 +159,7 @@ class _Steps:
         self._limit = float(np.finfo(system.dtype).eps) ** -0.5
         self._warm = min(2 * most, cycles.restart)
         self._bases: dict[int, Basis] = {}
+        self._matrices: dict[int, NDArray[Any]] = {}  # of the bases
         self._ritz: NDArray[Any] | None = None
         self._of_whole_cycle = False
         self._good, self._patience = 0, _PATIENCE
@@ -219,12 +220,9 @@ class _Steps:
         # 3. columns of H, as many as are safe; 4. their residuals
         with stats.phase("small"):
             usable = self._judge(block, k, wanted)
-            columns = _new_columns(qr.matrix(), block, basis.matrix(), usable) if usable else []
-            for column in columns:
-                qr.append(column)
-                self.cycles.count(qr.residual)
-                if qr.residual <= self.system.target or not self.cycles.step_allowed():
-                    break
+            if usable:
+                columns = _new_columns(qr.stored, block, self._matrices[s], usable)
+                self.cycles.count(*qr.extend(columns, self.system.target, self.cycles.steps_left).tolist())
         return usable > 0
 
     def _basis(self, s: int) -> Basis:
@@ -233,15 +231,13 @@ class _Steps:
             with self.system.stats.phase("small"):
                 real = self.system.dtype.kind != "c"
                 self._bases[s] = basis_from_ritz(self._kind, self._ritz, s, real=real)
+                self._matrices[s] = self._bases[s].matrix()
         return self._bases[s]
 
     def _judge(self, block: Block, k: int, wanted: int) -> int:
         """How many of the new columns are safe to use; s is lowered or raised by it."""
-        made = block.norms.size
-        T = np.zeros((made + 1, made + 1), dtype=block.R.dtype)
-        T[0, 0], T[0, 1:], T[1:, 1:] = 1, block.C[k], block.R
-        condition = condition_of_columns(T, np.append(1.0, block.norms))
-        usable = int(np.count_nonzero(condition[1:] <= self._limit))
+        condition = condition_of_block(block, k)
+        usable = int(np.count_nonzero(condition <= self._limit))
         if usable < _ENOUGH * wanted:
             why = f"the basis of {wanted} steps is too ill-conditioned"
             self._lower(max(1, min(self.s // 2, usable)), why)
@@ -266,20 +262,20 @@ class _Steps:
             self.s, self._good = s, 0
 
 
-def _new_columns(H: NDArray[Any], block: Block, B: NDArray[Any], count: int) -> list[NDArray[Any]]:
-    """The next `count` columns of H, (k+1, k): ([C; R] B - [H; 0] C_s) R_s^-1, column j with k + j + 2 entries."""
-    k = H.shape[1]
-    kind = np.result_type(block.R, B)
+def _new_columns(H: NDArray[Any], block: Block, B: NDArray[Any], count: int) -> NDArray[Any]:
+    """The next `count` columns of H, of which k are there: ([C; R] B - [H; 0] C_s) R_s^-1, (k + 1 + count, count)."""
+    k = len(block.C) - 1
+    kind = np.result_type(H, block.R, B)
     new = np.zeros((k + 1 + count, count), dtype=kind)
-    whole, C, R, basis = (np.ascontiguousarray(part, dtype=kind) for part in (H, block.C, block.R, B))
-    _fill_columns(whole, C, R, basis, new)
-    return [new[: k + j + 2, j] for j in range(count)]
+    H, C, R, B = (np.ascontiguousarray(part, dtype=kind) for part in (H, block.C, block.R, B))
+    _fill_columns(H, k, C, R, B, new)
+    return new
 
 
 @jit
-def _fill_columns(H: Any, C: Any, R: Any, B: Any, new: Any) -> None:
+def _fill_columns(H: Any, k: int, C: Any, R: Any, B: Any, new: Any) -> None:
     """new (k+1+count, count): column after column, since those before are what R_s^-1 takes away."""
-    k, count = H.shape[1], new.shape[1]
+    count = new.shape[1]
     for j in range(count):
         # A v_j by the orthonormal rows: sum_i B[i, j] v_i, v_0 being row k and v_i those of column i - 1 of [C; R]
         for i in range(j + 2):

@@ -14,6 +14,7 @@ often is not to 60.
 
 from __future__ import annotations
 
+import sys
 from functools import cached_property
 from typing import Any
 
@@ -161,7 +162,12 @@ class Cycles:
         return HessenbergQR(self.norm, self.restart)
 
     def step_allowed(self) -> bool:
-        return self._most_steps is None or self.iterations < self._most_steps
+        return self.steps_left > 0
+
+    @property
+    def steps_left(self) -> int:
+        """Steps that may be done yet: many where there is no limit."""
+        return sys.maxsize if self._most_steps is None else max(0, self._most_steps - self.iterations)
 
     def step(self, arnoldi: Arnoldi, qr: HessenbergQR) -> bool:
         """Row j+1 becomes the next basis vector, and H gets its column; False where the space is invariant."""
@@ -179,11 +185,11 @@ class Cycles:
             return False
         return True
 
-    def count(self, estimate: float) -> None:
-        """One step is done."""
-        self.iterations += 1
+    def count(self, *estimates: float) -> None:
+        """So many steps are done."""
+        self.iterations += len(estimates)
         self.system.stats.iterations = self.iterations
-        self.system.stats.residuals.append(estimate)
+        self.system.stats.residuals += estimates
 
     def tell(self, estimate: float) -> None:
         """Call the callback, if it is one for residuals."""

@@ -59,6 +59,25 @@ class HessenbergQR:
         self.size = j + 1
         return self.residual
 
+    def extend(self, columns: NDArray[Any], target: float, most: int) -> NDArray[np.float64]:
+        """Add columns j, j+1, ... until the residual is `target` or less; the residuals' norms with each.
+
+        Parameters
+        ----------
+        columns : (j+1+count, count) array of float64 or complex128
+            Column i has j+i+2 entries, zeros behind.
+        target : float
+        most : int
+            The most columns that are added, at least 1.
+        """
+        j, count = self.size, min(most, columns.shape[1])
+        if j + count > len(self._R) or (columns.dtype.kind == "c" and self._H.dtype.kind != "c"):
+            self._grow(max(len(self._R), j + count), np.result_type(self._H, columns))
+        found = np.empty(count)
+        added = _extend(self._H, self._R, self._cosines, self._sines, self._g, j, columns, target, found)
+        self.size, self.residual = j + added, float(found[added - 1])
+        return found[:added]
+
     def _grow(self, room: int, kind: Any) -> None:
         """Room for so many columns of a type."""
         for name, shape in (("_H", (room + 1, room)), ("_R", (room, room)), ("_sines", (room,)), ("_g", (room + 1,))):
@@ -67,6 +86,11 @@ class HessenbergQR:
             new[tuple(slice(extent) for extent in old.shape)] = old
             setattr(self, name, new)
         self._cosines = np.append(self._cosines, np.zeros(room - len(self._cosines)))
+
+    @property
+    def stored(self) -> NDArray[Any]:
+        """H and room for further columns, not to be written to."""
+        return self._H
 
     def matrix(self) -> NDArray[Any]:
         """H, (j+1, j)."""
@@ -113,3 +137,15 @@ def _append(H: Any, R: Any, cosines: Any, sines: Any, g: Any, j: int) -> float:
     if abs(R[j, j]) > _DEPENDENT * max(largest, abs(R[j, j])):
         return float(abs(g[j + 1]))
     return float(abs(before))  # the column depends on those before it and takes nothing off
+
+
+@jit
+def _extend(H: Any, R: Any, cosines: Any, sines: Any, g: Any, j: int, columns: Any, target: float, found: Any) -> int:
+    """Columns into H from the j-th on, each rotated, until the residual is small enough; how many."""
+    for i in range(found.size):
+        for q in range(j + i + 2):
+            H[q, j + i] = columns[q, i]
+        found[i] = _append(H, R, cosines, sines, g, j + i)
+        if found[i] <= target:
+            return i + 1
+    return int(found.size)

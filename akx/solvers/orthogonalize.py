@@ -34,7 +34,7 @@ from akx.kernels.cpu.blocks import BlockWork
 from akx.kernels.cpu.jit import jit
 from akx.solvers.system import Rows
 
-__all__ = ["Block", "Orthogonalizer", "condition_of_columns", "invert_upper"]
+__all__ = ["Block", "Orthogonalizer", "condition_of_block", "condition_of_columns", "invert_upper"]
 
 _ROUNDS = 5
 #: Most that rounding errors in G - C^H C may be, relative to its least eigenvalue, for R to be taken from it.
@@ -162,6 +162,32 @@ def condition_of_columns(T: NDArray[Any], norms: NDArray[np.float64]) -> NDArray
     found = np.full(norms.size, np.inf)
     _conditions(T, norms, found)
     return found
+
+
+def condition_of_block(block: Block, k: int) -> NDArray[np.float64]:
+    """:func:`condition_of_columns` of [q_k, v_1 .. v_s], q_k being the row, of length 1, that the block was made of.
+
+    Returns
+    -------
+    (s,) array
+        Entry j is that of q_k and v_1 .. v_{j+1}.
+    """
+    found = np.full(block.norms.size + 1, np.inf)
+    _conditions_with(block.C, block.R, block.norms, k, found)
+    return found[1:]
+
+
+@jit
+def _conditions_with(C: Any, R: Any, norms: Any, k: int, found: Any) -> None:
+    s = norms.size
+    T, lengths = np.zeros((s + 1, s + 1), dtype=R.dtype), np.ones(s + 1)
+    T[0, 0] = 1
+    for j in range(s):
+        lengths[j + 1] = norms[j]
+        T[0, j + 1] = C[k, j]
+        for i in range(j + 1):
+            T[i + 1, j + 1] = R[i, j]
+    _conditions(T, lengths, found)
 
 
 @jit

@@ -125,8 +125,8 @@ def test_a_lowered_s_is_raised_after_good_steps() -> None:
 def test_a_cycle_that_falls_short_is_followed_by_an_ordinary_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Columns of H that are wrong: the true residual tells, x is taken back, and the solve goes on and converges."""
 
-    def spoiled(*arguments: Any) -> list[Any]:
-        return [column * 1.5 for column in new_columns(*arguments)]
+    def spoiled(*arguments: Any) -> Any:
+        return new_columns(*arguments) * 1.5
 
     new_columns = module._new_columns
     monkeypatch.setattr(module, "_new_columns", spoiled)
@@ -433,6 +433,16 @@ def test_columns_of_the_small_problem() -> None:
         assert found == pytest.approx(np.linalg.norm(2.0 * np.eye(j + 2)[0] - H[: j + 2, : j + 1] @ y))
     np.testing.assert_array_equal(qr.matrix(), H)
     np.testing.assert_allclose(np.sort(qr.ritz()), np.sort(np.linalg.eigvals(H[:6])))
+    for room in (2, 32):
+        one, at_once = HessenbergQR(2.0), HessenbergQR(2.0, room)
+        at_once.append(H[:2, 0])
+        wanted = [one.append(H[: j + 2, j]) for j in range(6)]
+        np.testing.assert_array_equal(at_once.extend(H[:, 1:], 0.0, 2), wanted[1:3])  # as many as are allowed
+        np.testing.assert_array_equal(at_once.extend(H[:, 3:], wanted[4], 9), wanted[3:5])  # as many as it takes
+        assert (at_once.size, at_once.residual) == (5, wanted[4])
+        np.testing.assert_array_equal(at_once.matrix(), H[:6, :5])
+        at_once.append(H[:, 5])
+        np.testing.assert_allclose(at_once.solve(), one.solve())
     dependent = HessenbergQR(1.0)
     assert dependent.append(np.array([0.0, 1.0])) == 1.0
     assert dependent.append(np.array([0.0, 0.0, 0.0])) == 1.0
