@@ -10,6 +10,9 @@ from akx.tuner.measure import Precision
 
 __all__ = ["Settings"]
 
+#: Seeds that the sampler takes: of 32 bits.
+_SEEDS = 2**32
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -55,8 +58,9 @@ class Settings:
             raise ArgumentError("number of trials is out of range", expected="an integer >= 1", found=repr(self.trials))
         if not (isinstance(self.seconds, (int, float)) and self.seconds > 0):
             raise ArgumentError("tuning time is out of range", expected="seconds > 0", found=repr(self.seconds))
-        if isinstance(self.seed, bool) or not isinstance(self.seed, Integral) or self.seed < 0:
-            raise ArgumentError("seed is out of range", expected="an integer >= 0", found=repr(self.seed))
+        if isinstance(self.seed, bool) or not isinstance(self.seed, Integral) or not 0 <= self.seed < _SEEDS:
+            raise ArgumentError("seed is out of range", expected="an integer from 0 to 2^32 - 1", found=repr(self.seed))
+        object.__setattr__(self, "seed", int(self.seed))
         if self.calls is not None:
             if isinstance(self.calls, bool) or not isinstance(self.calls, Integral):
                 raise ArgumentTypeError("calls is not a number", expected="an integer >= 1", found=repr(self.calls))

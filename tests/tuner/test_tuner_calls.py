@@ -161,6 +161,20 @@ def test_calls_are_checked(world: Any, matrix: Any, calls: Any, error: type[AkxE
     assert world.prepared == []
 
 
+@pytest.mark.parametrize("seed", [-1, 2**32, 1.0, True])
+def test_seeds_that_no_sampler_takes_are_refused_before_any_time_is_spent(world: Any, matrix: Any, seed: Any) -> None:
+    with pytest.raises(ArgumentError, match="seed"):
+        tune(matrix, 8, seed=seed)
+    assert world.prepared == []
+
+
+def test_the_largest_seed_and_one_of_numpy(world: Any, matrix: Any, tmp_path: Path) -> None:
+    settings = Settings(seed=np.int64(3))
+    assert type(settings.seed) is int
+    result = tune(matrix, 8, seed=np.uint32(2**32 - 1), record=tmp_path / "trials.jsonl")
+    assert "sampler" in [trial.origin for trial in result.trials]
+
+
 def test_numpy_integers_are_calls(world: Any, matrix: Any) -> None:
     result = tune(matrix, 8, calls=np.int64(10**6), trials=3)
     assert result.to_json()["calls"] == 10**6
