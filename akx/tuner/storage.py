@@ -32,6 +32,7 @@ __all__ = ["TailLock", "open_storage", "quiet_optuna"]
 #: What the first line of a journal begins with.
 _MARK = b'{"op_code":'
 _ELSEWHERE = "give another --storage: a file in a shared directory, or postgresql://user@host/database"
+_RIGHTS = "ask its owner for the right to make Optuna's tables and to change them"
 #: How often tables are made that another worker is making at the same time, and seconds between.
 _ATTEMPTS, _PAUSE = 5, 0.3
 #: Seconds to wait for a server.
@@ -105,8 +106,17 @@ def open_storage(storage: Any) -> tuple[Any, str]:
             found = _on_server(place) if isinstance(place, ServerAddress) else _journal(place)
     except DatabaseError as error:
         what = error.what.replace("plan database", "storage")
-        raise DatabaseError(what, expected=error.expected, found=error.found, hint=_ELSEWHERE) from error.__cause__
+        hint = _hint(error.hint)
+        raise DatabaseError(what, expected=error.expected, found=error.found, hint=hint) from error.__cause__
     return found, str(place)
+
+
+def _hint(hint: str | None) -> str:
+    """The cure that a hint on the database of plans names, with the way round it for a storage."""
+    cure = (hint or "").removesuffix(_ELSEWHERE).partition("pass --db PATH")[0].removesuffix("; or ")
+    if "akx_" in cure:  # rights on the tables of plans
+        cure = _RIGHTS
+    return f"{cure}; or {_ELSEWHERE}" if cure else _ELSEWHERE
 
 
 @contextlib.contextmanager

@@ -430,6 +430,36 @@ def test_files_of_another_kind_are_refused_and_left_alone(world: Any, matrix: An
     assert world.prepared == [], "before any time is spent"
 
 
+def _hint_of(place: str) -> str:
+    with pytest.raises(DatabaseError) as caught:
+        open_storage(place)
+    assert caught.value.hint is not None
+    assert caught.value.hint.endswith(_ANOTHER)
+    assert "--db" not in caught.value.hint
+    assert "AKX_DB" not in caught.value.hint
+    return caught.value.hint.removesuffix(_ANOTHER)
+
+
+_ANOTHER = "give another --storage: a file in a shared directory, or postgresql://user@host/database"
+
+
+def test_the_hint_is_the_cure_and_not_only_to_go_elsewhere(tmp_path: Path) -> None:
+    assert "%2F" in _hint_of("postgresql://ann:se/cret@host/plans")
+    assert "pass its path" in _hint_of("sqlite:///study.db")
+    for place in ("", str(tmp_path)):
+        assert _hint_of(place) == ""
+
+
+def test_the_hint_of_a_server_is_the_cure(postgres_server: PostgresServer) -> None:
+    database = postgres_server.new_database()
+    assert "~/.pgpass" in _hint_of(postgres_server.url(database, "guest:xyzzy"))
+    assert "createdb" in _hint_of(postgres_server.url("nothing"))
+    postgres_server.sql("REVOKE CREATE ON SCHEMA public FROM PUBLIC", database)
+    hint = _hint_of(postgres_server.url(database, "guest:se%2Fcret"))
+    assert "Optuna's tables" in hint
+    assert "akx_" not in hint
+
+
 def test_a_study_on_a_server_beside_the_plans(world: Any, matrix: Any, server_url: str) -> None:
     with PlanDatabase(server_url, layers=()) as db:
         first = work(matrix, server_url, db=db)
