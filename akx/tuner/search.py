@@ -325,7 +325,8 @@ class Search:
         if origin == "given" or self.ledger.baseline is None:
             return True
         self._hear()
-        return False
+        # What cannot be read of another, as of an akx of tomorrow, is tried here: else it would be proposed for ever.
+        return plan not in self.ledger and not self._others.is_under_way(plan)
 
     def _begin_as_others(self) -> None:
         """Where others have baselines, measure the best of them before all else: it tells how their times compare."""

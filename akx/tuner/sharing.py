@@ -183,11 +183,11 @@ class SharedStudy:
             if number is None:  # claimed while the storage failed
                 self._claim(trial.plan)
                 number = self._claims.pop(trial.plan, None)
-            if number is not None:
+            if number is not None and not self._storage.get_trial(number).state.is_finished():
                 self._storage.set_trial_user_attr(number, "outcome", _outcome(trial))
                 kinds = {COMPLETE: self._states.COMPLETE, PRUNED: self._states.PRUNED, FAILED: self._states.FAIL}
                 self._end(number, kinds[trial.state], trial.seconds)
-            self._untold.pop(0)
+            self._untold.pop(0)  # one that was finished was told before, and the answer was lost
 
     def _end(self, number: int, state: Any, seconds: float | None = None) -> None:
         values = [seconds] if state == self._states.COMPLETE and seconds is not None else None

@@ -408,6 +408,52 @@ def test_a_storage_that_fails_for_a_while(
     assert sorted(told(journal)) == sorted(plan.label() for plan in own(result))
 
 
+def test_an_answer_that_was_lost_is_no_storage_that_fails_for_good(
+    world: Any, matrix: Any, journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of a trial is stored and the connection breaks before that is known: the rest is told all the same."""
+    from optuna.storages import JournalStorage
+
+    genuine, calls = JournalStorage.set_trial_state_values, 0
+
+    def lost(self: Any, *given: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        found = genuine(self, *given, **options)
+        if calls == 4:
+            raise OSError(104, "Connection reset by peer")
+        return found
+
+    monkeypatch.setattr(JournalStorage, "set_trial_state_values", lost)
+    monkeypatch.setattr(sharing, "_REST", 0.0)
+    with pytest.warns(PlanDatabaseWarning, match="goes on alone"):
+        result = work(matrix, journal, trials=12)
+    assert told(journal) == [plan.label() for plan in own(result)]
+
+
+@pytest.mark.parametrize("change", [{"schema": 2}, {"outcome": {"state": "strange"}}], ids=["schema", "outcome"])
+def test_what_cannot_be_read_of_another_is_tried_here(
+    world: Any, matrix: Any, change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An akx of tomorrow has been at every plan: nothing of it is understood, and no search waits for it for ever."""
+    storage = optuna.storages.InMemoryStorage()
+    work(matrix, storage, trials=40)
+    for study in storage.get_all_studies():
+        for trial in storage.get_all_trials(study._study_id, deepcopy=False):
+            trial.user_attrs.update(change)
+    claimed: list[Plan] = []
+    claim = SharedStudy.claim
+
+    def counted(self: SharedStudy, plan: Plan) -> bool:
+        assert plan not in claimed, "it is claimed over and over again"
+        claimed.append(plan)
+        return claim(self, plan)
+
+    monkeypatch.setattr(SharedStudy, "claim", counted)
+    found = work(matrix, storage, trials=30)
+    assert len(own(found)) == len(found.trials) == 30
+
+
 # ------------------------------------------------------------------------------------------------ storages
 
 
