@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -205,7 +205,8 @@ class Search:
             return self._unfinished()
         finally:
             if self._others is not None:
-                self._others.leave()
+                with suppress(KeyboardInterrupt):  # where the storage is slow: what is claimed ends with this process
+                    self._others.leave()
 
     def _measure_baseline(self) -> None:
         self._begin_as_others()

@@ -392,10 +392,13 @@ def _result(
 ) -> TuneResult:
     best, baseline = outcome.best, outcome.baseline
     tried = next((trial.prepare_seconds for trial in outcome.trials if trial.plan == best.plan), None)
-    prepare = tried if tried is not None else 0.0
-    if not outcome.interrupted and not (outcome.stopped == FEW_CALLS and best.plan == baseline.plan):
-        prepare = _cold_prepare_seconds(space, matrix, best.plan, prepare)
-    roofline = _model(matrix, space, key.start_vectors).roofline(best.plan, best.seconds)
+    prepare, roofline = tried if tried is not None else 0.0, None
+    try:
+        if not outcome.interrupted and not (outcome.stopped == FEW_CALLS and best.plan == baseline.plan):
+            prepare = _cold_prepare_seconds(space, matrix, best.plan, prepare)
+        roofline = _model(matrix, space, key.start_vectors).roofline(best.plan, best.seconds)
+    except KeyboardInterrupt:  # the plan is found: what is said of it ends here, and it is kept
+        pass
     name_of_baseline = f"{baseline.plan.schedule}/{baseline.plan.variant} threads={baseline.plan.threads}"
     if baseline.plan.schedule == STREAMED_SCHEDULE:
         order = "" if baseline.plan.partitioner == NATURAL else f" {baseline.plan.partitioner}"

@@ -161,6 +161,20 @@ def test_an_interrupted_worker_gives_its_claim_back(make_world: Any, matrix: Any
     assert not set(own(work(matrix, journal, trials=20))[1:]) & set(own(first))
 
 
+def test_a_second_ctrl_c_at_a_slow_storage_does_not_lose_the_plan(
+    make_world: Any, matrix: Any, journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(self: SharedStudy) -> None:
+        raise KeyboardInterrupt
+
+    make_world(interrupt_at=900)
+    monkeypatch.setattr(SharedStudy, "leave", slow)
+    try:
+        assert work(matrix, journal, trials=1000).interrupted
+    except KeyboardInterrupt:
+        pytest.fail("the plan is lost")
+
+
 # ------------------------------------------------------------------------------------------------ claims
 
 

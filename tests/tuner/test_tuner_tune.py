@@ -378,6 +378,37 @@ def test_ctrl_c_does_not_replace_a_plan_by_a_worse_one(make_world: Any, matrix: 
         assert db.list() == [before]
 
 
+@pytest.mark.parametrize("when", ["prepared anew", "figures"])
+def test_ctrl_c_after_the_search_does_not_lose_its_plan(
+    make_world: Any, matrix: Any, db: PlanDatabase, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """What is then left, figures that are said of the plan, may take seconds: another process may be measuring."""
+    whole = make_world()
+    found = tune(matrix, 8)
+    calls = {"prepared anew": 0, "figures": 0}
+    last = {"prepared anew": len(whole.prepared), "figures": 2}
+
+    def interrupting(what: str, genuine: Any) -> Any:
+        def call(*given: Any) -> Any:
+            calls[what] += 1
+            if what == when and calls[what] == last[what]:
+                raise KeyboardInterrupt
+            return genuine(*given)
+
+        return call
+
+    make_world(prepare_cost=interrupting("prepared anew", lambda plan: 1e-3))
+    monkeypatch.setattr(tuning, "measured_figures", interrupting("figures", tuning.measured_figures))
+    try:
+        result = tune(matrix, 8, db=db)
+    except KeyboardInterrupt:
+        pytest.fail("the plan is lost")
+    assert calls[when] == last[when]
+    assert (result.plan, result.stopped, result.interrupted) == (found.plan, found.stopped, False)
+    assert [record.plan for record in db.list()] == [found.plan]
+    assert result.prepare_seconds > 0
+
+
 def test_ctrl_c_before_anything_was_measured_is_ctrl_c(make_world: Any, matrix: Any, db: PlanDatabase) -> None:
     make_world(interrupt_at=1)
     with pytest.raises(KeyboardInterrupt):
