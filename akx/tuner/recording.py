@@ -35,6 +35,7 @@ __all__ = ["RECORDING_SCHEMA", "RecordedTrial", "Recording", "Run", "read_record
 RECORDING_SCHEMA = 1
 
 KIND = "recording"
+_BEGINS = b'{"akx": "recording"'
 _AGAIN = "record it again: akx tune MATRIX --retune --record FILE"
 
 
@@ -183,6 +184,8 @@ def _parse(name: str, lines: list[bytes]) -> Recording:
             continue
         row = _object(line)
         begins = row is not None and row.get("akx") == KIND
+        if not headers and row is None and line.startswith(_BEGINS):
+            raise FileFormatError(f"{name} is cut off in its first line", hint="nothing is in it: remove it")
         if not headers and not begins:
             raise FileFormatError(
                 f"{name} is no recording of a tuning run",

@@ -135,6 +135,17 @@ def test_a_cut_off_last_line_costs_that_line_only(world: Any, matrix: Any, path:
     assert ([len(run.trials) for run in again.runs], again.lost) == ([5, 3], int(left != 0))
 
 
+def test_a_recording_cut_off_in_its_first_line_says_so(world: Any, matrix: Any, path: Path) -> None:
+    """As it is left by a full disk or a worker killed at once: not something that it is no recording."""
+    tune(matrix, 8, record=path, trials=3)
+    path.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(FileFormatError, match=r"cut off in its first line.*remove it"):
+        read_recording(path)
+    with pytest.raises(ArgumentError, match=r"cut off in its first line.*remove it"):
+        tune(matrix, 8, record=path, trials=3)
+    assert path.stat().st_size == 500
+
+
 def test_two_runs_do_not_write_at_the_same_time(make_world: Any, matrix: Any, path: Path) -> None:
     make_world()
     refused = []
