@@ -138,6 +138,8 @@ def _journal(path: Path) -> Any:
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise DatabaseError("storage is a device or a pipe, no file", found=str(path), hint=_ELSEWHERE)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab+") as stream:
@@ -152,9 +154,10 @@ def _journal(path: Path) -> Any:
     lock: Any = TailLock(path)
     try:
         return JournalStorage(JournalFileBackend(str(path), lock_obj=lock))
-    except (OSError, ValueError) as error:
+    except Exception as error:  # Optuna asserts what a newer one, or a damaged line, does not keep
+        found = f"{path} ({type(error).__name__}: {error})"
         raise DatabaseError(
-            "storage cannot be read", expected="a journal of Optuna", found=f"{path} ({error})", hint=_ELSEWHERE
+            "storage cannot be read", expected="a journal of this Optuna or an older", found=found, hint=_ELSEWHERE
         ) from error
 
 

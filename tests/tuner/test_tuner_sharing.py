@@ -490,6 +490,28 @@ def test_files_of_another_kind_are_refused_and_left_alone(world: Any, matrix: An
     assert world.prepared == [], "before any time is spent"
 
 
+@pytest.mark.parametrize(
+    "line",
+    ['{"op_code": 99, "worker_id": "w"}', '{"op_code": 0, "worker_id": "w"}', '{"op_code": 0, "worker_id"', "[1]"],
+    ids=["of a newer Optuna", "without a field", "cut off in the middle", "no object"],
+)
+def test_a_journal_that_cannot_be_replayed_is_an_error_of_its_own(
+    world: Any, matrix: Any, journal: Path, line: str
+) -> None:
+    work(matrix, journal, trials=2)
+    journal.write_text(journal.read_text() + f"{line}\n" + journal.read_text())
+    world.prepared.clear()
+    with pytest.raises(DatabaseError, match="storage cannot be read"):
+        work(matrix, journal)
+    assert world.prepared == []
+
+
+def test_a_device_is_no_journal(world: Any, matrix: Any) -> None:
+    with pytest.raises(DatabaseError, match="no file"):
+        work(matrix, os.devnull)
+    assert not Path(f"{os.devnull}.lock").exists()
+
+
 def _hint_of(place: str) -> str:
     with pytest.raises(DatabaseError) as caught:
         open_storage(place)
