@@ -35,6 +35,8 @@ _ELSEWHERE = "give another --storage: a file in a shared directory, or postgresq
 _RIGHTS = "ask its owner for the right to make Optuna's tables and to change them"
 #: How often tables are made that another worker is making at the same time, and seconds between.
 _ATTEMPTS, _PAUSE = 5, 0.3
+#: Seconds to wait for the lock of a journal, and between two looks at it.
+_PATIENCE, _LOOK = 10.0, 2e-3
 #: Seconds to wait for a server.
 _TIMEOUT = 5.0
 
@@ -47,11 +49,13 @@ class TailLock:
         self._descriptor: int | None = None
 
     def acquire(self) -> bool:
-        """Wait for the lock and cut off what follows the last line."""
+        """Wait for the lock and cut off what follows the last line.
+
+        Raises TimeoutError where another holds it for ten seconds: it takes milliseconds, so that one is stopped.
+        """
         descriptor = os.open(f"{self._path}.lock", os.O_CREAT | os.O_RDWR | getattr(os, "O_CLOEXEC", 0), 0o666)
         try:
-            if fcntl is not None:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            self._wait(descriptor)
             self._mend()
         except BaseException:
             os.close(descriptor)
@@ -64,6 +68,20 @@ class TailLock:
         if self._descriptor is not None:
             descriptor, self._descriptor = self._descriptor, None
             os.close(descriptor)
+
+    def _wait(self, descriptor: int) -> None:
+        if fcntl is None:
+            return
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"another worker holds {self._path}.lock, and may have been stopped") from None
+            else:
+                return
+            time.sleep(_LOOK)
 
     def _mend(self) -> None:
         with self._path.open("rb+") as stream:

@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from postgres import PostgresServer
 from akx.errors import ArgumentTypeError, DatabaseError, MissingDependencyError
 from akx.plan import Plan
 from akx.plandb import PlanDatabase, PlanDatabaseWarning
-from akx.tuner import Settings, TuneResult, plan_key, sharing, tune
+from akx.tuner import Settings, TuneResult, plan_key, sharing, storage, tune
 from akx.tuner.result import COMPLETE, FAILED, SHARED, Trial
 from akx.tuner.sharing import SharedStudy
 from akx.tuner.storage import TailLock, open_storage
@@ -420,6 +421,33 @@ def test_a_storage_that_fails_for_a_while(
         result = work(matrix, journal, trials=20)
     assert len([one for one in caught if "goes on alone" in str(one.message)]) == 1
     assert sorted(told(journal)) == sorted(plan.label() for plan in own(result))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such locks")
+def test_a_worker_that_is_stopped_within_the_journal_holds_up_nobody(
+    world: Any, matrix: Any, journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Ctrl-Z does: its lock is not freed. One search goes on alone, the next does not begin."""
+    work(matrix, journal, trials=2)
+    before = told(journal)
+    monkeypatch.setattr(storage, "_PATIENCE", 0.02)
+    held = TailLock(journal)
+
+    def meanwhile(progress: Any) -> None:
+        if progress.trials == 4 and not freeing.is_alive():
+            held.acquire()
+            freeing.start()
+
+    freeing = threading.Timer(5.0, held.release)  # for a search that waits all the same
+    with pytest.warns(PlanDatabaseWarning, match=r"goes on alone.*another worker holds"):
+        assert len(own(work(matrix, journal, trials=6, callback=meanwhile))) == 6
+    assert told(journal)[: len(before)] == before
+    with pytest.raises(DatabaseError, match="another worker holds"):
+        work(matrix, journal)
+    freeing.cancel()
+    held.release()
+    work(matrix, journal, trials=3)
+    assert len(told(journal)) > len(before)
 
 
 def test_an_answer_that_was_lost_is_no_storage_that_fails_for_good(
