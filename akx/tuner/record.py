@@ -145,7 +145,7 @@ def keep(
         prepare_seconds=result.prepare_seconds,
         tuning_seconds=result.tuning_seconds,
         matrix_name=result.matrix_name,
-        provenance=_provenance(result),
+        provenance=_provenance(result) | _sought_for_more(result, old),
         trials=result.counts.to_json(),
     )
     own = [trial for trial in result.trials if trial.origin != SHARED]
@@ -164,6 +164,18 @@ def keep(
     except DatabaseError as error:
         return replace(result, notes=(*result.notes, f"the plan is kept, its trials are not: {error}"))
     return result
+
+
+def _sought_for_more(result: TuneResult, old: PlanRecord | None) -> dict[str, object]:
+    """How far the search behind `old` went, where the new one was for fewer calls: it has measured that plan too."""
+    if (
+        result.stopped != FEW_CALLS
+        or old is None
+        or old.provenance.get("interrupted")
+        or not is_enough(old, result.calls)
+    ):
+        return {}
+    return {name: old.provenance[name] for name in ("stopped", "calls") if name in old.provenance}
 
 
 def _not_kept(record: PlanRecord, error: DatabaseError) -> str:
