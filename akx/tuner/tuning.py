@@ -157,8 +157,10 @@ def tune(
         again: dict[str, Any] = {"basis": basis, "start_vectors": start_vectors, "threads": threads, "db": db}
         again |= {"retune": retune, "name": name, "callback": callback, "space_filter": space_filter}
         again["storage"] = storage
-        both = [tune(matrix, k, backend=one, settings=each, **again) for one in ("cpu", "cuda")]
-        return _faster(both[0], both[1], start)
+        host = tune(matrix, k, backend="cpu", settings=each, **again)
+        if host.interrupted:
+            return replace(host, notes=(*host.notes, "the cuda backend was not tuned"))
+        return _faster(host, tune(matrix, k, backend="cuda", settings=each, **again), start)
     k, start_vectors = _count("k", k), _count("start_vectors", start_vectors)
     if basis not in BASIS_KINDS:
         raise ArgumentError("unknown basis", expected=f"one of {', '.join(BASIS_KINDS)}", found=repr(basis))

@@ -19,6 +19,7 @@ from postgres import PostgresServer
 
 from akx.device.host import host_device
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, DatabaseError, InfeasibleError
+from akx.kernels import registry
 from akx.plan import Plan
 from akx.plandb import PlanDatabase, default_database
 from akx.tuner import Progress, Settings, exhaustive, plan_key, tuning
@@ -407,6 +408,26 @@ def test_ctrl_c_after_the_search_does_not_lose_its_plan(
     assert (result.plan, result.stopped, result.interrupted) == (found.plan, found.stopped, False)
     assert [record.plan for record in db.list()] == [found.plan]
     assert result.prepare_seconds > 0
+
+
+def test_ctrl_c_in_the_half_of_the_host_ends_that_of_the_gpu_too(
+    make_world: Any, matrix: Any, db: PlanDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_world(interrupt_at=900)
+    whole, asked = tuning.tune, []
+
+    def half(*given: Any, backend: str, **options: Any) -> Any:
+        asked.append(backend)
+        return whole(*given, backend="cpu", **options)
+
+    monkeypatch.setattr(registry, "backends", lambda: ("cpu", "cuda"))
+    monkeypatch.setattr(tuning, "is_usable", lambda backend: True)
+    monkeypatch.setattr(tuning, "tune", half)
+    result = whole(matrix, 8, db=db)
+    assert asked == ["cpu"]
+    assert result.interrupted
+    assert [record.plan for record in db.list()] == [result.plan]
+    assert any("cuda" in note for note in result.notes)
 
 
 def test_ctrl_c_before_anything_was_measured_is_ctrl_c(make_world: Any, matrix: Any, db: PlanDatabase) -> None:
