@@ -43,8 +43,8 @@ _T = TypeVar("_T")
 _SCHEMA = 1
 #: Seconds after which a claim that this worker sees counts for nothing, and seconds by the clocks.
 _CLAIM_SECONDS, _CLAIM_AGE = 60.0, 3600.0
-#: Seconds for which a storage that failed is left alone.
-_REST = 10.0
+#: Seconds for which a storage that failed is left alone, and how many times what it took to fail, if that is more.
+_REST, _REST_SHARE = 10.0, 10.0
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class SharedStudy:
         self._seen: dict[int, float] = {}
         self._under_way: set[Plan] = set()
         self._theirs: dict[str, dict[Plan, float]] = {}
-        self._failed_at: float | None = None
+        self._rests_until: float | None = None
         self._has_warned = False
         try:
             with quiet_optuna():
@@ -132,7 +132,7 @@ class SharedStudy:
 
     def leave(self) -> None:
         """Tell what could not be told yet, and give back what was claimed and not tried, as where Ctrl-C came."""
-        self._failed_at = None
+        self._rests_until = None
         self._guarded(self._tell_all, None)
         claimed, self._claims = list(self._claims.values()), {}
         for number in claimed:
@@ -236,7 +236,8 @@ class SharedStudy:
 
     def _guarded(self, action: Callable[[], _T], otherwise: _T) -> _T:
         """What `action` gives, or `otherwise` where the storage fails, or did a moment ago."""
-        if self._failed_at is not None and time.monotonic() - self._failed_at < _REST:
+        begin = time.monotonic()
+        if self._rests_until is not None and begin < self._rests_until:
             return otherwise
         try:
             with quiet_optuna():
@@ -245,9 +246,10 @@ class SharedStudy:
             if not self._has_warned:
                 self._has_warned = True
                 warnings.warn(f"the search goes on alone: {self._error(error)}", PlanDatabaseWarning, stacklevel=4)
-            self._failed_at = time.monotonic()
+            end = time.monotonic()
+            self._rests_until = end + max(_REST, _REST_SHARE * (end - begin))
             return otherwise
-        self._failed_at = None
+        self._rests_until = None
         return found
 
     def _error(self, error: Exception) -> DatabaseError:

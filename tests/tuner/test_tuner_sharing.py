@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import optuna
@@ -417,6 +418,7 @@ def test_a_storage_that_fails_for_a_while(
 
     monkeypatch.setattr(JournalStorage, "get_all_trials", failing)
     monkeypatch.setattr(sharing, "_REST", 0.0)
+    monkeypatch.setattr(sharing, "_REST_SHARE", 0.0)
     with pytest.warns(PlanDatabaseWarning, match="goes on alone") as caught:
         result = work(matrix, journal, trials=20)
     assert len([one for one in caught if "goes on alone" in str(one.message)]) == 1
@@ -450,6 +452,31 @@ def test_a_worker_that_is_stopped_within_the_journal_holds_up_nobody(
     assert len(told(journal)) > len(before)
 
 
+def test_a_storage_that_takes_long_to_fail_takes_little_of_the_time(
+    world: Any, matrix: Any, journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a server that went away without a word: five seconds until that is known, two for a trial."""
+    from optuna.storages import JournalStorage
+
+    clock, attempts = [0.0], []
+
+    def failing(self: Any, *given: Any, **options: Any) -> Any:
+        attempts.append(clock[0])
+        clock[0] += 5.0
+        raise OSError(110, "Connection timed out")
+
+    def trial_made(progress: Any) -> None:
+        clock[0] += 2.0
+        monkeypatch.setattr(JournalStorage, "get_all_trials", failing)
+
+    monkeypatch.setattr(sharing, "time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time))
+    with pytest.warns(PlanDatabaseWarning, match="goes on alone"):
+        result = work(matrix, journal, trials=40, callback=trial_made)
+    assert len(own(result)) == 40
+    *within, _ = attempts  # the last one is made as it leaves
+    assert 1 <= len(within) <= 3, "a tenth of the time"
+
+
 def test_an_answer_that_was_lost_is_no_storage_that_fails_for_good(
     world: Any, matrix: Any, journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -468,6 +495,7 @@ def test_an_answer_that_was_lost_is_no_storage_that_fails_for_good(
 
     monkeypatch.setattr(JournalStorage, "set_trial_state_values", lost)
     monkeypatch.setattr(sharing, "_REST", 0.0)
+    monkeypatch.setattr(sharing, "_REST_SHARE", 0.0)
     with pytest.warns(PlanDatabaseWarning, match="goes on alone"):
         result = work(matrix, journal, trials=12)
     assert told(journal) == [plan.label() for plan in own(result)]
@@ -588,6 +616,7 @@ def test_a_server_killed_during_a_search(
     steps = iter(range(100))
     monkeypatch.setattr(random, "random", lambda: 0.0)  # how long Optuna waits before it tries again
     monkeypatch.setattr(sharing, "_REST", 0.0)
+    monkeypatch.setattr(sharing, "_REST_SHARE", 0.0)
 
     def meanwhile(progress: Any) -> None:
         step = next(steps)
