@@ -4,9 +4,10 @@ Who measures holds the lock of the device, an empty file on which the operating 
 compiling go on beside it. The system frees the lock of a process that dies, however it dies. Taking and leaving it
 costs some microseconds.
 
-Waiting is told of after a few seconds. Who has waited for two minutes goes on without the lock, with a warning: a
-measurement takes seconds, so that the holder is likely stopped or stuck; and figures of the tuner are ratios of calls
-timed in turn, which a neighbour slows alike. An error would cost the plan, the disturbance costs precision.
+Waiting is told of after a few seconds. Who has waited for two minutes, or for a quarter of what a tuning may take, goes
+on without the lock, with a warning: a measurement takes seconds, so that the holder is likely stopped or stuck; and
+figures of the tuner are ratios of calls timed in turn, which a neighbour slows alike. An error would cost the plan, the
+disturbance costs precision.
 
 Files are in ``AKX_LOCK_DIR``, else ``XDG_RUNTIME_DIR``, else the folder of temporary files. Processes in containers see
 one another only where they share that folder. Where there are no such locks (Windows), nobody waits.
@@ -75,9 +76,16 @@ class DeviceLock:
         self._depth = 0
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[bool]:
-        """While it lasts nobody else measures on the device; gives whether that is sure. A thread may nest it."""
-        deadline = time.monotonic() + (_STUCK_PATIENCE if self._is_stuck else self.patience)
+    def alone(self, patience: float | None = None) -> Iterator[bool]:
+        """While it lasts nobody else measures on the device; gives whether that is sure. A thread may nest it.
+
+        Parameters
+        ----------
+        patience : float, optional
+            Seconds after which one goes on without the lock, where that is less than the lock's own.
+        """
+        patience = self.patience if patience is None else min(patience, self.patience)
+        deadline = time.monotonic() + (_STUCK_PATIENCE if self._is_stuck else patience)
         turn = self._turn
         if not turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
             _tell(f"goes on beside another thread that has been measuring on {self.identity} for a long time")
@@ -87,7 +95,7 @@ class DeviceLock:
             if self._depth:
                 yield True
                 return
-            is_locked = self._take(deadline)
+            is_locked = self._take(deadline, patience)
             self._depth = 1
             try:
                 yield is_locked
@@ -99,7 +107,7 @@ class DeviceLock:
         finally:
             turn.release()
 
-    def _take(self, deadline: float) -> bool:
+    def _take(self, deadline: float, patience: float) -> bool:
         """Lock the file, or give up at the deadline; whether it is locked."""
         told = time.monotonic() + _TOLD
         while not self._is_broken:
@@ -120,7 +128,7 @@ class DeviceLock:
             now = time.monotonic()
             if now >= deadline:
                 if not self._is_stuck:
-                    about = f"{self._holder()}, which has been measuring on {self.identity} for {self.patience:.0f} s"
+                    about = f"{self._holder()}, which has been measuring on {self.identity} for {patience:.0f} s"
                     _tell(f"goes on beside {about}; end it if it is stuck")
                 self._is_stuck = True
                 return False

@@ -11,7 +11,9 @@ import operator
 import os
 import warnings
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 from akx.device.budget import budgeted_backend, resolve_budget, within
@@ -37,6 +39,8 @@ from akx.tuner.worker import Bench
 
 __all__ = ["exhaustive", "plan_key", "tune"]
 
+#: Share of the time that is waited for another process which measures on the device, before each timing.
+_WAIT = 0.25
 #: One trial's timing takes at most this fraction of the time there is.
 _TRIALS_IN_TIME = 50
 
@@ -189,7 +193,7 @@ def tune(
         raise budget_error(space, matrix, "not even one product at a time fits")
     problem = Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed)
     bench = _bench(problem, space, wanted)
-    model = _model(matrix, space, start_vectors)
+    model = _model(matrix, space, start_vectors, wanted.seconds)
     with recording_to(record, "search", name, key, model, wanted) as recorder:
         to = None if recorder is None else recorder.trial
         search = Search(
@@ -201,7 +205,7 @@ def tune(
             keep=space_filter,
             given=given,
             record=to,
-            alone=device_lock(device).alone,
+            alone=_alone(device, wanted.seconds),
             others=others,
         )
         outcome = search.run()
@@ -260,7 +264,7 @@ def exhaustive(
     key = plan_key(matrix, k, basis=basis, start_vectors=start_vectors, backend=label, threads=used, device=device)
     space = build_space(matrix, k, device, backend=label, threads=used, start_vectors=start_vectors)
     bench = _bench(Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed), space, wanted)
-    model = _model(matrix, space, start_vectors)
+    model = _model(matrix, space, start_vectors, wanted.seconds)
     kind = "exhaustive" if space_filter is None else "part"
     with recording_to(record, kind, name, key, model, wanted) as recorder:
         search = Search(
@@ -272,7 +276,7 @@ def exhaustive(
             keep=space_filter,
             given=given,
             everything=True,
-            alone=device_lock(device).alone,
+            alone=_alone(device, wanted.seconds),
             record=None if recorder is None else recorder.trial,
         )
         outcome = search.run()
@@ -368,9 +372,10 @@ def _count(what: str, value: object) -> int:
     return number
 
 
-def _model(matrix: Matrix, space: Space, start_vectors: int) -> Model:
+def _model(matrix: Matrix, space: Space, start_vectors: int, seconds: float = math.inf) -> Model:
+    """`seconds`: what the tuning may take, a share of which is waited for the device at most."""
     figures = derived_figures(space.device, space.threads)
-    with device_lock(space.device).alone():
+    with _alone(space.device, seconds)():
         ceiling = measured_figures(space.device, space.threads)
     return Model(matrix, space, figures, start_vectors, ceiling)
 
@@ -378,8 +383,13 @@ def _model(matrix: Matrix, space: Space, start_vectors: int) -> Model:
 def _bench(problem: Problem, space: Space, wanted: Settings) -> Bench:
     seconds = min(wanted.precision.seconds, wanted.seconds / _TRIALS_IN_TIME)
     precision = replace(wanted.precision, seconds=seconds)
-    alone = device_lock(space.device).alone
+    alone = _alone(space.device, wanted.seconds)
     return Bench(problem, space, precision=precision, race=wanted.race, keep=wanted.finalists + 1, alone=alone)
+
+
+def _alone(device: Any, seconds: float) -> Callable[[], AbstractContextManager[object]]:
+    """What is entered for a timing, in a tuning that may take so long."""
+    return partial(device_lock(device).alone, _WAIT * seconds)
 
 
 def _result(

@@ -35,7 +35,9 @@ _ENDS: dict[str, list[Macros]] = {
     ],
     "values.cu": [{"AKX_VALUE": "cdouble", "AKX_GIVEN": "double"}],
 }
-_OF_SOLVERS = {"advance.cu", "conjugate.cu", "gram_schmidt.cu", "mix.cu", "vectors.cu"}
+_OF_SOLVERS = {
+    f"{name}.cu" for name in ("advance", "blocks", "conjugate", "gram_schmidt", "mix", "products", "vectors")
+}
 _ELSEWHERE = _OF_SOLVERS | {"hermitian.cu", "scaling.cu", "spai.cu", "transpose.cu"}
 
 

@@ -17,11 +17,13 @@ def test_timings_are_alone_and_nothing_else_is(
     function: Any, make_world: Any, matrix: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = entered = 0
+    patience: list[float] = []
 
     class Lock:
         @contextmanager
-        def alone(self) -> Iterator[bool]:
+        def alone(self, seconds: float) -> Iterator[bool]:
             nonlocal held, entered
+            patience.append(seconds)
             held, entered = held + 1, entered + 1
             yield True
             held -= 1
@@ -38,7 +40,7 @@ def test_timings_are_alone_and_nothing_else_is(
 
     monkeypatch.setattr(tuning, "device_lock", lambda device: Lock())
     world = make_world(cost=cost, prepare_cost=prepare_cost)
-    options = {"db": False, "trials": 12} if function is tune else {"seconds": 0.5}
+    options = {"db": False, "trials": 12, "seconds": 20.0} if function is tune else {"seconds": 0.5}
     result = function(matrix, 8, **options)
     timed = sum(trial.seconds is not None for trial in result.trials)
     assert timed > 5
@@ -47,3 +49,6 @@ def test_timings_are_alone_and_nothing_else_is(
     assert runs[True] > 5 * timed
     assert entered >= timed + 1
     assert held == 0
+    # Another process is waited for in a share of the time that there is; for the roofline, when all is done, as usual.
+    assert patience[0] == patience[1] == options["seconds"] / 4  # type: ignore[operator]
+    assert set(patience) <= {patience[0], float("inf")}
