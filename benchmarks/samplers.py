@@ -2,7 +2,7 @@
 
     python -m benchmarks.samplers FOLDER --record --seconds 1500     record whole spaces on this CPU in that time
     python -m benchmarks.samplers FOLDER                             compare, into benchmarks/results/samplers.json
-    python -m benchmarks.samplers FOLDER --table                     print the table of docs/tuner.md from the file
+    python -m benchmarks.samplers FOLDER --table                     print the table from the file
 
 Every sampler takes the place of Optuna's TPE in the search of :mod:`akx.tuner.search`, between the same seeds and the
 same neighbours of the best plans, and is given the same trials; a search that stops for want of progress is not let.

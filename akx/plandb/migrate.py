@@ -16,9 +16,10 @@ import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from akx.errors import DatabaseError
 from akx.plandb.records import now
 
-__all__ = ["APPLICATION_ID", "PLAN_COLUMNS", "SCHEMA_VERSION", "Inspection", "inspect", "migrate"]
+__all__ = ["APPLICATION_ID", "PLAN_COLUMNS", "SCHEMA_VERSION", "Inspection", "inspect", "migrate", "newer"]
 
 #: Marks a SQLite file as one of ours ("akxp" in ASCII); the `file` command and every reader can tell.
 APPLICATION_ID = 0x616B7870
@@ -55,6 +56,16 @@ class Inspection:
     version: int = 0
     oldest_reader: int = 0
     fault: str | None = None
+
+
+def newer(inspection: Inspection, place: object) -> DatabaseError:
+    """What is said of a database whose layout is one of a later akx."""
+    return DatabaseError(
+        "plan database is of a newer akx",
+        expected=f"layout {SCHEMA_VERSION} or older",
+        found=f"layout {inspection.version} in {place}",
+        hint="upgrade akx, or use another with --db PATH or AKX_DB",
+    )
 
 
 def inspect(connection: sqlite3.Connection) -> Inspection:

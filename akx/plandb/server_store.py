@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from akx.errors import DatabaseError, MissingDependencyError
 from akx.plandb.address import ServerAddress
-from akx.plandb.migrate import PLAN_COLUMNS, SCHEMA_VERSION, Inspection
+from akx.plandb.migrate import PLAN_COLUMNS, SCHEMA_VERSION, Inspection, newer
 from akx.plandb.records import now
 from akx.plandb.server import ServerConnection, make_engine, may_pass, server_errors, translate
 
@@ -100,7 +100,7 @@ class ServerStore:
         def attempt(connection: ServerConnection) -> _T | None:
             inspection = self._inspect(connection)
             if inspection.version > SCHEMA_VERSION and inspection.oldest_reader > SCHEMA_VERSION:
-                raise self._newer(inspection)
+                raise newer(inspection, self.address)
             return action(connection) if inspection.version else None
 
         limit = self.timeout if patience is None else patience
@@ -123,7 +123,7 @@ class ServerStore:
             connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
             inspection = self._inspect(connection)
             if inspection.version > SCHEMA_VERSION:
-                raise self._newer(inspection)
+                raise newer(inspection, self.address)
             if inspection.version == 0:
                 self._make(connection)
             result = action(connection)
@@ -230,11 +230,3 @@ class ServerStore:
             connection.execute(statement)
         row = {"version": SCHEMA_VERSION, "oldest": SCHEMA_VERSION, "applied": now()}
         connection.execute(f"INSERT INTO {_PREFIX}schema_version VALUES (:version, :oldest, :applied)", row)
-
-    def _newer(self, inspection: Inspection) -> DatabaseError:
-        return DatabaseError(
-            "plan database is of a newer akx",
-            expected=f"layout {SCHEMA_VERSION} or older",
-            found=f"layout {inspection.version} in {self.address}",
-            hint="upgrade akx, or use another with --db PATH or AKX_DB",
-        )

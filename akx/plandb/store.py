@@ -49,7 +49,7 @@ from akx.plandb.files import (
     set_aside,
     translate,
 )
-from akx.plandb.migrate import SCHEMA_VERSION, Inspection, inspect, migrate
+from akx.plandb.migrate import SCHEMA_VERSION, Inspection, inspect, migrate, newer
 
 __all__ = ["Store"]
 
@@ -191,7 +191,7 @@ class Store:
             if inspection.fault is not None:
                 raise _UselessError(inspection.fault)
             if inspection.version > SCHEMA_VERSION and inspection.oldest_reader > SCHEMA_VERSION:
-                raise self._newer(inspection)
+                raise newer(inspection, self.path)
             if inspection.version == 0:
                 connection.close()
                 return None
@@ -283,7 +283,7 @@ class Store:
         if inspection.fault is not None:
             raise _UselessError(inspection.fault)
         if inspection.version > SCHEMA_VERSION:
-            raise self._newer(inspection)
+            raise newer(inspection, self.path)
         if inspection.version and self.path.stat().st_size <= checked_bytes:
             (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
             if verdict != "ok":
@@ -295,14 +295,6 @@ class Store:
         if inspection.fault is not None:
             raise _UselessError(inspection.fault)
         migrate(connection, inspection.version)
-
-    def _newer(self, inspection: Inspection) -> DatabaseError:
-        return DatabaseError(
-            "plan database is of a newer akx",
-            expected=f"layout {SCHEMA_VERSION} or older",
-            found=f"layout {inspection.version} in {self.path}",
-            hint="upgrade akx, or use another with --db PATH or AKX_DB",
-        )
 
     def _patiently(self, action: Callable[[], _T]) -> _T:
         deadline = time.monotonic() + self.timeout

@@ -52,7 +52,7 @@ class HessenbergQR:
     def append(self, column: NDArray[Any]) -> float:
         """Add column j, (j+2,), float64 or complex128; the residual's norm with it."""
         j = self.size
-        if j == len(self._R) or (column.dtype.kind == "c" and self._H.dtype.kind != "c"):
+        if j == len(self._R) or self._is_narrower(column):
             self._grow(max(len(self._R), 2 * j), np.result_type(self._H, column))
         self._H[: j + 2, j] = column
         self.residual = _append(self._H, self._R, self._cosines, self._sines, self._g, j)
@@ -71,12 +71,15 @@ class HessenbergQR:
             The most columns that are added, at least 1.
         """
         j, count = self.size, min(most, columns.shape[1])
-        if j + count > len(self._R) or (columns.dtype.kind == "c" and self._H.dtype.kind != "c"):
+        if j + count > len(self._R) or self._is_narrower(columns):
             self._grow(max(len(self._R), j + count), np.result_type(self._H, columns))
         found = np.empty(count)
         added = _extend(self._H, self._R, self._cosines, self._sines, self._g, j, columns, target, found)
         self.size, self.residual = j + added, float(found[added - 1])
         return found[:added]
+
+    def _is_narrower(self, columns: NDArray[Any]) -> bool:
+        return columns.dtype.kind == "c" and self._H.dtype.kind != "c"
 
     def _grow(self, room: int, kind: Any) -> None:
         """Room for so many columns of a type."""

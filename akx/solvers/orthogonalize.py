@@ -105,7 +105,7 @@ class Orthogonalizer:
         """Rows k .. k+s-1 become orthonormal to those before them and to each other.
 
         Rows that depend on those before them up to rounding errors become some rows orthogonal to them, and the
-        diagonal of R is tiny there: look at :func:`condition_of_columns` before using them.
+        diagonal of R is tiny there: look at :func:`condition_of_block` before using them.
         """
         kind = np.dtype(np.complex128 if self.W.dtype.kind == "c" else np.float64)
         C, R = np.zeros((k, s), dtype=kind), np.eye(s, dtype=kind)

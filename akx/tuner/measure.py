@@ -25,6 +25,7 @@ from akx.device.collection import nothing_collected
 from akx.errors import ArgumentError
 
 __all__ = [
+    "DISTURBED_SECONDS",
     "Clock",
     "Measurement",
     "Precision",
@@ -44,8 +45,10 @@ _REWARM_SECONDS = 10e-3
 _ONCE_SECONDS = 50e-3
 _BATCH_MAX = 10_000
 #: A call is disturbed where it takes so many times what it usually does; rounds of a timing that may be taken again for
-#: that, and seconds of waiting before each.
-_DISTURBED, _RETAKEN, _DISTURBED_SECONDS = 1.5, 6, 20e-3
+#: that.
+_DISTURBED, _RETAKEN = 1.5, 6
+#: Seconds that are waited before what was disturbed, or may have been, is timed again.
+DISTURBED_SECONDS = 20e-3
 
 
 class Clock(Protocol):
@@ -239,7 +242,7 @@ def interleave(
             if spoilt is not None and _is_disturbed([times[-1] for times in samples], known):
                 if len(spoilt) < _RETAKEN and now() - start < wanted.seconds:
                     spoilt.append([times.pop() for times in samples])
-                    pause(_DISTURBED_SECONDS)
+                    pause(DISTURBED_SECONDS)
                     continue
                 for again in spoilt:  # the machine is as it is
                     for times, seconds in zip(samples, again, strict=True):

@@ -25,11 +25,12 @@ from akx.kernels.base import Parameter, Schedule, Traffic
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner.machine import Figures
+from akx.tuner.measure import DISTURBED_SECONDS
 from akx.tuner.predict import Model
 from akx.tuner.recording import RecordedTrial, Recording
 from akx.tuner.result import COMPLETE, PRUNED, Roofline, Trial
 from akx.tuner.space import Space
-from akx.tuner.worker import DISTURBED_SECONDS, SHORT_SECONDS, is_hopeless, too_slow
+from akx.tuner.worker import SHORT_SECONDS, is_hopeless, too_slow
 
 __all__ = ["UNKNOWN", "RecordedBench", "RecordedClock", "RecordedModel", "RecordedSpace", "recorded_world"]
 

@@ -28,7 +28,7 @@ from akx.tuner import measure
 from akx.tuner.machine import derived_figures, measured_figures
 from akx.tuner.predict import Model, budget_error
 from akx.tuner.record import find, is_enough, keep, reuse
-from akx.tuner.recorder import recording_to
+from akx.tuner.recorder import Recorder, recording_to
 from akx.tuner.result import SHARED, Counts, Progress, TuneResult
 from akx.tuner.search import FEW_CALLS, Outcome, Search
 from akx.tuner.settings import Settings
@@ -195,21 +195,8 @@ def tune(
     bench = _bench(problem, space, wanted)
     model = _model(matrix, space, start_vectors, wanted.seconds)
     with recording_to(record, "search", name, key, model, wanted) as recorder:
-        to = None if recorder is None else recorder.trial
-        search = Search(
-            bench,
-            model,
-            wanted,
-            start=start,
-            callback=callback,
-            keep=space_filter,
-            given=given,
-            record=to,
-            alone=_alone(device, wanted.seconds),
-            others=others,
-        )
-        outcome = search.run()
-        bench.close()
+        options: dict[str, Any] = {"start": start, "callback": callback, "keep": space_filter, "given": given}
+        outcome = _search(bench, model, wanted, device, recorder, others=others, **options)
         result = _result(outcome, matrix, key, space, start, name=name, db=kept)
         result = _with_calls(_with_budget(result, budget), wanted.calls)
         if recorder is not None:
@@ -267,20 +254,8 @@ def exhaustive(
     model = _model(matrix, space, start_vectors, wanted.seconds)
     kind = "exhaustive" if space_filter is None else "part"
     with recording_to(record, kind, name, key, model, wanted) as recorder:
-        search = Search(
-            bench,
-            model,
-            wanted,
-            start=start,
-            callback=callback,
-            keep=space_filter,
-            given=given,
-            everything=True,
-            alone=_alone(device, wanted.seconds),
-            record=None if recorder is None else recorder.trial,
-        )
-        outcome = search.run()
-        bench.close()
+        options: dict[str, Any] = {"start": start, "callback": callback, "keep": space_filter, "given": given}
+        outcome = _search(bench, model, wanted, device, recorder, everything=True, **options)
         result = _result(outcome, matrix, key, space, start, name=name, db=None)
         return result if recorder is None else recorder.end(result)
 
@@ -385,6 +360,16 @@ def _bench(problem: Problem, space: Space, wanted: Settings) -> Bench:
     precision = replace(wanted.precision, seconds=seconds)
     alone = _alone(space.device, wanted.seconds)
     return Bench(problem, space, precision=precision, race=wanted.race, keep=wanted.finalists + 1, alone=alone)
+
+
+def _search(
+    bench: Bench, model: Model, wanted: Settings, device: Any, recorder: Recorder | None, **options: Any
+) -> Outcome:
+    """Search, alone on the device while it is timed and with every trial recorded; then let go of the programs."""
+    record = None if recorder is None else recorder.trial
+    outcome = Search(bench, model, wanted, record=record, alone=_alone(device, wanted.seconds), **options).run()
+    bench.close()
+    return outcome
 
 
 def _alone(device: Any, seconds: float) -> Callable[[], AbstractContextManager[object]]:

@@ -37,15 +37,15 @@ from akx.tuner.verify import Problem
 if TYPE_CHECKING:
     from akx.tuner.gpu import DeviceProblem, HostProblem
 
-__all__ = ["DISTURBED_SECONDS", "SHORT_SECONDS", "Bench", "is_hopeless", "too_slow"]
+__all__ = ["SHORT_SECONDS", "Bench", "is_hopeless", "too_slow"]
 
 #: Bytes of programs kept for the run-off beside the anchor's.
 _KEEP_BYTES = 1024**3
 #: How much wider the margin of the race is for a single sample.
 _CRUDE_MARGIN = 3.0
-#: A call shorter than the first is dropped only when it looks hopeless twice, so many seconds apart: all its samples
-#: together may fall into one disturbance of the machine.
-SHORT_SECONDS, DISTURBED_SECONDS = 20e-3, 20e-3
+#: A call shorter than this is dropped only when it looks hopeless twice: all its samples together may fall into one
+#: disturbance of the machine.
+SHORT_SECONDS = 20e-3
 
 
 @dataclass(frozen=True)
@@ -263,7 +263,7 @@ class Bench:
         with self.alone():
             found = corrected(measure.interleave(calls, self.precision, hopeless=hopeless, known=known))
             if broken_off and found.seconds < SHORT_SECONDS:
-                measure.pause(DISTURBED_SECONDS)
+                measure.pause(measure.DISTURBED_SECONDS)
                 broken_off = False
                 found = corrected(measure.interleave(calls, self.precision, hopeless=hopeless, known=known))
         return found, broken_off
