@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
+from functools import lru_cache
 from pathlib import Path
 from statistics import median
+from typing import Any
+
+from akx.errors import AkxError
 
 __all__ = ["clock_hz"]
 
 _CORES = Path("/sys/devices/system/cpu")
 #: Cores that are asked: each takes some microseconds.
 _ASKED = 16
+#: NVML's number for the clock of the multiprocessors.
+_NVML_CLOCK_SM = 1
 
 
 def clock_hz(backend: str, root: Path = _CORES) -> float | None:
-    """Hertz of the cores that this process may run on, the median of them; None where nobody tells.
+    """Hertz of the processor of a backend; None where nobody tells.
 
-    The kernel of the operating system has to tell (``cpufreq``), which it does not in many virtual machines; for a GPU
-    nobody is asked.
+    That of a host is the median of the cores that this process may run on. The kernel of the operating system has to
+    tell (``cpufreq``), which it does not in many virtual machines. That of a GPU is the clock of its multiprocessors,
+    from NVML, the management library that comes with NVIDIA's driver.
     """
-    if backend != "cpu":
-        return None
+    return _gpu_clock() if backend == "cuda" else _host_clock(root)
+
+
+def _host_clock(root: Path) -> float | None:
     affinity = getattr(os, "sched_getaffinity", None)
     cores = sorted(affinity(0)) if affinity is not None else list(range(os.cpu_count() or 1))
     found = []
@@ -30,3 +41,36 @@ def clock_hz(backend: str, root: Path = _CORES) -> float | None:
         except (OSError, ValueError):
             return None
     return median(found) if found else None
+
+
+def _gpu_clock() -> float | None:
+    opened = _nvml()
+    if opened is None:
+        return None
+    library, handle = opened
+    megahertz = ctypes.c_uint(0)
+    if library.nvmlDeviceGetClockInfo(handle, _NVML_CLOCK_SM, ctypes.byref(megahertz)) != 0:
+        return None
+    return 1e6 * megahertz.value
+
+
+@lru_cache(maxsize=1)
+def _nvml() -> tuple[Any, ctypes.c_void_p] | None:
+    """The library and its handle of the GPU that akx uses, which it knows by its place on the bus; None without one."""
+    try:
+        bus = _bus_id()
+        library = ctypes.CDLL("nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1")
+    except (AkxError, OSError):
+        return None
+    handle = ctypes.c_void_p()
+    if library.nvmlInit_v2() != 0 or library.nvmlDeviceGetHandleByPciBusId_v2(bus, ctypes.byref(handle)) != 0:
+        return None
+    return library, handle
+
+
+def _bus_id() -> bytes:
+    from akx.device.cuda.runtime import runtime
+
+    here = runtime()
+    text: Any = here.call("cuDeviceGetPCIBusId", 32, here.device, doing="asking for its place on the bus")
+    return bytes(text).split(b"\0")[0]

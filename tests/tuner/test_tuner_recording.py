@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from akx.device.clocks import clock_hz
 from akx.errors import AkxError, ArgumentError, FileFormatError, FileMissingError
 from akx.plan import Plan
 from akx.plandb import PlanDatabase
@@ -277,16 +276,3 @@ def test_a_recording_is_of_one_backend(world: Any, matrix: Any, path: Path, monk
     with pytest.raises(ArgumentError, match="one backend"):
         tune(matrix, 8, record=path)
     assert isinstance(tune(matrix, 8, backend="cpu", record=path, trials=2), TuneResult)
-
-
-def test_the_clock_is_that_of_the_cores_where_somebody_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 2, 3}, raising=False)
-    assert clock_hz("cpu", tmp_path) is None
-    for core, khz in ((0, 2_000_000), (2, 3_000_000), (3, 3_100_000)):
-        folder = tmp_path / f"cpu{core}" / "cpufreq"
-        folder.mkdir(parents=True)
-        (folder / "scaling_cur_freq").write_text(f"{khz}\n")
-    assert clock_hz("cpu", tmp_path) == 3e9
-    assert clock_hz("cuda", tmp_path) is None
-    (tmp_path / "cpu3" / "cpufreq" / "scaling_cur_freq").write_text("<unknown>\n")
-    assert clock_hz("cpu", tmp_path) is None

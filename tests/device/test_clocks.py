@@ -1,0 +1,92 @@
+"""Clocks: of the cores, where the system tells, and of a GPU, from a stand-in for NVIDIA's library."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from akx.device import clocks
+from akx.device.clocks import clock_hz
+from akx.device.cuda.facts import cuda_missing
+from akx.errors import DeviceError
+
+
+def test_the_clock_is_that_of_the_cores_where_somebody_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 2, 3}, raising=False)
+    assert clock_hz("cpu", tmp_path) is None
+    for core, khz in ((0, 2_000_000), (2, 3_000_000), (3, 3_100_000)):
+        folder = tmp_path / f"cpu{core}" / "cpufreq"
+        folder.mkdir(parents=True)
+        (folder / "scaling_cur_freq").write_text(f"{khz}\n")
+    assert clock_hz("cpu", tmp_path) == 3e9
+    (tmp_path / "cpu3" / "cpufreq" / "scaling_cur_freq").write_text("<unknown>\n")
+    assert clock_hz("cpu", tmp_path) is None
+
+
+class Library:
+    """What is asked of NVML: it knows the GPU at 0000:3B:00.0, which runs at 1755 MHz."""
+
+    def __init__(self) -> None:
+        self.codes = {"init": 0, "handle": 0, "clock": 0}
+        self.started = 0
+
+    def nvmlInit_v2(self) -> int:
+        self.started += 1
+        return self.codes["init"]
+
+    def nvmlDeviceGetHandleByPciBusId_v2(self, bus: bytes, handle: Any) -> int:
+        ctypes.cast(handle, ctypes.POINTER(ctypes.c_void_p))[0] = 0x1234 if bus == b"0000:3B:00.0" else None
+        return self.codes["handle"]
+
+    def nvmlDeviceGetClockInfo(self, handle: ctypes.c_void_p, kind: int, found: Any) -> int:
+        assert handle.value == 0x1234
+        ctypes.cast(found, ctypes.POINTER(ctypes.c_uint))[0] = 1755 if kind == 1 else 0
+        return self.codes["clock"]
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[Library]:
+    made = Library()
+    monkeypatch.setattr(clocks, "_bus_id", lambda: b"0000:3B:00.0")
+    monkeypatch.setattr("ctypes.CDLL", lambda name: made)
+    clocks._nvml.cache_clear()
+    yield made
+    clocks._nvml.cache_clear()
+
+
+def test_the_clock_of_a_gpu_is_that_of_its_multiprocessors(library: Library) -> None:
+    assert clock_hz("cuda") == clock_hz("cuda") == 1755e6
+    assert library.started == 1
+
+
+@pytest.mark.parametrize("what", ["init", "handle", "clock"])
+def test_a_library_that_does_not_tell_is_no_error(library: Library, what: str) -> None:
+    library.codes[what] = 3
+    assert clock_hz("cuda") is None
+
+
+def test_without_a_gpu_or_its_library_there_is_no_clock(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(*_: object) -> None:
+        raise OSError("libnvidia-ml.so.1: cannot open shared object file")
+
+    monkeypatch.setattr("ctypes.CDLL", absent)
+    assert clock_hz("cuda") is None
+
+    def no_gpu() -> bytes:
+        raise DeviceError("no NVIDIA driver on this machine")
+
+    clocks._nvml.cache_clear()
+    monkeypatch.setattr(clocks, "_bus_id", no_gpu)
+    assert clock_hz("cuda") is None
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(cuda_missing() is not None, reason=str(cuda_missing()))
+def test_the_clock_of_the_gpu_here() -> None:
+    clocks._nvml.cache_clear()
+    found = clock_hz("cuda")
+    assert found is None or 1e8 < found < 5e9  # a container may keep the library from telling
