@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from akx.errors import ArgumentError
+from akx.errors import ArgumentError, FileFormatError
 
 if TYPE_CHECKING:
     from akx.matrix import Matrix
@@ -64,4 +64,20 @@ def load_matrix(file: str, *, dtype: str | None = None, variable: str | None = N
     from akx.io import read_matrix
     from akx.matrix import Matrix
 
-    return Matrix.from_any(read_matrix(file, variable=variable), dtype=dtype)
+    try:
+        return Matrix.from_any(read_matrix(file, variable=variable), dtype=dtype)
+    except FileFormatError as error:
+        if _is_recording(file):
+            raise FileFormatError(
+                f"{file} is the recording of a tuning run, no matrix",
+                hint="akx tune --replay searches over it with no device",
+            ) from error
+        raise
+
+
+def _is_recording(file: str) -> bool:
+    try:
+        with open(file, "rb") as stream:
+            return stream.read(64).replace(b" ", b"").startswith(b'{"akx":"recording"')
+    except OSError:
+        return False

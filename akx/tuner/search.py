@@ -275,8 +275,8 @@ class Search:
                 plans = self._found_out(best.plan, str(failure), plans)
         if stopped == FEW_CALLS:
             self.notes.append(
-                f"{self.settings.calls} calls are too few to search on: {self._elapsed():.3g} s were spent, and more "
-                f"could win {self._gain():.3g} s in all of them at most, of which a quarter may be spent"
+                f"{_calls_are(self.settings.calls)} too few to search on: {self._elapsed():.3g} s were spent, and more "
+                f"could win {self._gain():.3g} s in all at most, of which a quarter may be spent"
             )
         if best.plan == baseline.plan:
             plain = "the plain sweep" if best.plan.schedule == BASELINE_SCHEDULE else "streamed products"
@@ -478,3 +478,7 @@ class Search:
 def _faster_beyond_doubt(times: Mapping[Plan, Measurement]) -> Callable[[Plan, Plan], bool]:
     """Whether the interval of the median ratio of two plans, taken round by round, lies below one."""
     return lambda one, other: measure.paired_ratio(times[one], times[other]).high < 1.0
+
+
+def _calls_are(calls: int | None) -> str:
+    return "1 call is" if calls == 1 else f"{calls} calls are"

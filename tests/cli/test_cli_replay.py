@@ -104,3 +104,10 @@ def test_what_is_no_recording_is_bad_input(akx: Callable[..., Ran], poisson: Pat
     assert (ran.code, ran.json["error"]["type"]) == (2, "FileMissingError")
     for wrong in (("--trials", 0), ("--time", 0), ("--calls", 0), ("--seed", -1)):
         assert akx("tune", "--replay", poisson, *wrong).code == 2
+
+
+def test_a_recording_that_is_given_as_a_matrix_says_how_it_is_used(akx: Callable[..., Ran], recording: Path) -> None:
+    for command in ("tune", "info"):
+        ran = akx(command, recording)
+        assert (ran.code, "is the recording of a tuning run" in ran.error) == (2, True)
+        assert "akx tune --replay" in ran.error
