@@ -10,7 +10,9 @@ same neighbours of the best plans, and is given the same trials; a search that s
 makes every suggestion behind the seeds. Optuna's GP sampler needs PyTorch and takes part where that is installed.
 
 The figure is the *share*: seconds of the fastest plan on record over those of the plan that the search chose, for each
-recording the median over seeds. ``predicted`` is that of the plan that an untuned call takes.
+recording the median over seeds. ``predicted`` is that of the plan that an untuned call takes: where the matrix is at
+hand, of the model as it is now, with the calibration that is there for the recorded device, and searches begin with
+that plan; else of the model that was recorded.
 """
 
 from __future__ import annotations
@@ -20,23 +22,30 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from akx.device.cuda.facts import CudaDevice
+from akx.device.host import HostDevice, default_threads
 from akx.errors import AkxError
+from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner import Recording, Settings, exhaustive, read_recording, replay
+from akx.tuner.calibration import figures_of
 from akx.tuner.ledger import Ledger
+from akx.tuner.predict import Model
 from akx.tuner.proposals import Proposals
+from akx.tuner.recording import Run
 from akx.tuner.result import Trial
 from akx.tuner.sampler import Sampler, Suggesting
-from akx.tuner.space import Space
+from akx.tuner.space import Space, build_space
 from benchmarks import markdown, record, solving
 from benchmarks.gallery import GALLERY
 
-__all__ = ["SAMPLERS", "LocalOnly", "Random", "compare", "main", "shares_of", "table"]
+__all__ = ["SAMPLERS", "LocalOnly", "Random", "compare", "load", "main", "modelled", "shares_of", "table"]
 
 _RESULTS = Path(__file__).resolve().parent / "results" / "samplers.json"
 #: What is recorded: names of the gallery and of real matrices, and k.
@@ -120,6 +129,39 @@ def shares_of(recording: Recording, making: Making, *, neighbours: bool, trials:
         Proposals._near_best, Proposals._near_rival = near  # type: ignore[method-assign]
 
 
+def modelled(recording: Recording, matrix: Matrix) -> Recording:
+    """The recording with what the model says of its plans now, and the plan that it predicts."""
+    header = recording.header
+    facts = {**header["device"]}
+    if header["backend"] == "cuda":
+        facts["compute_capability"] = tuple(facts["compute_capability"])
+    device: Any = (CudaDevice if header["backend"] == "cuda" else HostDevice)(**facts)
+    threads, vectors = int(header["threads"]), recording.key.start_vectors
+    space = build_space(
+        matrix, recording.key.k, device, backend=header["backend"], threads=threads, start_vectors=vectors
+    )
+    model = Model(matrix, space, figures_of(space.device, threads), vectors)
+    predicted = space.inside(model.predicted()).to_json()
+
+    def anew(run: Run) -> Run:
+        said = (replace(one, model_seconds=_finite(model.seconds(one.trial.plan))) for one in run.trials)
+        return replace(run, header={**run.header, "predicted": predicted}, trials=tuple(said))
+
+    return replace(recording, runs=tuple(anew(run) for run in recording.runs))
+
+
+def _finite(seconds: float) -> float | None:
+    return seconds if np.isfinite(seconds) else None
+
+
+def load(name: str) -> Matrix | None:
+    """A matrix of the gallery or a real one; None where it is not at hand."""
+    try:
+        return Matrix.from_any(GALLERY[name]() if name in GALLERY else solving.load(name))
+    except FileNotFoundError:
+        return None
+
+
 def predicted_share(recording: Recording) -> float | None:
     """The share of the plan that was predicted; None where it was not measured."""
     found, best = recording.trials.get(Plan.from_json(recording.header["predicted"])), recording.best
@@ -133,6 +175,9 @@ def compare(paths: Iterable[Path], seeds: int = _SEEDS, names: Sequence[str] = t
     entries = []
     for path in paths:
         recording = read_recording(path)
+        matrix = load(recording.matrix_name)
+        if matrix is not None:
+            recording = modelled(recording, matrix)
         best, baseline = recording.best, recording.baseline
         assert best is not None
         assert baseline is not None
@@ -144,7 +189,11 @@ def compare(paths: Iterable[Path], seeds: int = _SEEDS, names: Sequence[str] = t
             "whole": recording.exhaustive,
             "best": {"plan": best.plan.label(), "seconds": best.seconds},
             "baseline_share": (best.seconds or 0.0) / (baseline.seconds or 1.0),
-            "predicted_share": predicted_share(recording),
+            "predicted": {
+                "plan": Plan.from_json(recording.header["predicted"]).label(),
+                "share": predicted_share(recording),
+                "anew": matrix is not None,
+            },
             "shares": {},
         }
         for name in names:
@@ -173,7 +222,7 @@ def table(document: Json) -> str:
     body = []
     for entry in entries:
         medians = [float(np.median(entry["shares"][name][str(t)])) for name in names for t in TRIALS]
-        predicted = entry["predicted_share"]
+        predicted = entry["predicted"]["share"]
         body.append(
             [
                 entry["matrix"],
@@ -189,7 +238,7 @@ def table(document: Json) -> str:
         for name in names
         for t, least in TRIALS.items()
     ]
-    known = [entry["predicted_share"] for entry in entries if entry["predicted_share"] is not None]
+    known = [entry["predicted"]["share"] for entry in entries if entry["predicted"]["share"] is not None]
     body.append(
         [
             f"reach {' and '.join(f'{least:.0%}' for least in TRIALS.values())}",
@@ -243,7 +292,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not paths:
             parser.error(f"no recordings in {options.folder}")
         found = compare(paths, options.seeds, options.sampler or tuple(SAMPLERS))
-        options.output.write_text(json.dumps({**record.provenance(1), **found}, indent=1) + "\n")
+        options.output.write_text(json.dumps({**record.provenance(default_threads()), **found}, indent=1) + "\n")
     print(table(json.loads(options.output.read_text())))
     return 0
 

@@ -21,9 +21,10 @@ def shared_matrices() -> Path:
 
 @pytest.fixture(autouse=True, scope="session")
 def _own_locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests that run at the same time do not wait for one another's measurements."""
+    """Tests that run at the same time do not wait for one another's measurements, nor predict by what a user has."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("AKX_LOCK_DIR", str(tmp_path_factory.mktemp("locks")))
+        patched.setenv("AKX_MACHINES", str(tmp_path_factory.mktemp("machines")))
         yield
 
 

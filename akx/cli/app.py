@@ -463,8 +463,15 @@ def report(
 
 
 @app.command("doctor")
-def doctor(db: Database = None, as_json: Json = False) -> int:
+def doctor(
+    db: Database = None,
+    calibrate: Annotated[
+        bool,
+        typer.Option("--calibrate", help="First measure this machine, once, so that untuned calls get better plans."),
+    ] = False,
+    as_json: Json = False,
+) -> int:
     """Say what is installed, what is missing and how to get it, and what akx sees of this machine."""
     from akx.cli.doctor import run_doctor
 
-    return run_doctor(db, as_json=as_json)
+    return run_doctor(db, calibrate=calibrate, as_json=as_json)

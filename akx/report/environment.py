@@ -83,7 +83,7 @@ def inspect_environment(db: str | None = None) -> dict[str, list[Check]]:
             *_gpu_memory(),
             _backends(),
         ],
-        "machine": list(_machine()),
+        "machine": [*_machine(), *_calibrations()],
         "caches": [_numba_cache()],
         "database": list(_database(db)),
     }
@@ -217,6 +217,33 @@ def _machine() -> Iterator[Check]:
         return
     source = "NUMBA_NUM_THREADS" if os.environ.get("NUMBA_NUM_THREADS", "").strip() else "cores"
     yield Check("threads", "ok", f"{threads} by default (from {source}); --threads overrides")
+
+
+def _calibrations() -> Iterator[Check]:
+    """What predictions go by, for every device that akx can use."""
+    from akx.device.choose import device_of, is_usable
+    from akx.kernels.registry import backends
+    from akx.plandb import kernel_hash
+    from akx.tuner.calibration import find_calibration
+
+    for backend in backends():
+        if not is_usable(backend):
+            continue
+        name, found = f"{backend} calibration", find_calibration(device_of(backend).device_class)
+        if found is None:
+            yield Check(name, "missing", "plans of untuned calls go by guesses", "akx doctor --calibrate")
+            continue
+        kept, path = found
+        of = kept.all_threads
+        rates = (of.slow_bandwidth, of.last_level_bandwidth, of.cache_bandwidth)
+        text = "/".join(f"{rate / 1e9:.0f}" for rate in rates) + " GB/s from memory, last-level and nearer caches"
+        if of.formats:
+            fastest = min(of.formats, key=lambda variant: of.formats[variant].slot)
+            text += f"; {1e9 * of.formats['csr'].slot:.2f} ns for an entry of csr, " if "csr" in of.formats else "; "
+            text += f"{1e9 * of.formats[fastest].slot:.2f} ns of {fastest}"
+        old = kept.kernel_hash != kernel_hash(backend)
+        hint = "of other kernels than these: akx doctor --calibrate" if old and of.formats else ""
+        yield Check(name, "ok", f"{text} ({kept.created[:10]}, {path})", hint)
 
 
 def _numba_cache() -> Check:

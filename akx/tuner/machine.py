@@ -1,23 +1,24 @@
-"""Figures of the host's memory: bandwidths for the predictor's model and for the roofline.
+"""Figures of a machine: bandwidths for the predictor's model and for the roofline, and what formats cost a core.
 
-Derived figures cost nothing and are careful guesses from the cores and caches; they rank plans. Measured figures take
-about a fifth of a second; a share of the roofline is given against these. Reading is timed with NumPy reductions and
-copies on one buffer a thread, all threads at once, best of five.
+Derived figures cost nothing and are careful guesses from the cores and caches. Measured bandwidths take about a fifth
+of a second; a share of the roofline is given against these. Reading is timed with NumPy reductions and copies on one
+buffer a thread, all threads at once, best of five. All that a model wants to know is measured once for a device by
+``akx doctor --calibrate`` (:mod:`akx.tuner.calibration`), and then takes the place of the guesses.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Figures", "derived_figures", "measured_figures"]
+__all__ = ["Figures", "FormatCost", "derived_figures", "measured_figures"]
 
 #: Careful figures of one core of a server: bytes a second from memory and from its own cache, sparse flops a second.
 _SLOW_PER_CORE, _CACHE_PER_CORE, _FLOPS_PER_CORE = 10e9, 30e9, 3.0e9
@@ -29,6 +30,22 @@ _MIB = 1024 * 1024
 _PASSES = 5
 #: Bytes a second between host and device, both directions together: what a memory budget makes the slow memory.
 _BUS = 1e11
+
+
+@dataclass(frozen=True)
+class FormatCost:
+    """What a product in one format takes a core whose data are in its own cache, values of 8 bytes.
+
+    Attributes
+    ----------
+    slot : float
+        Seconds for a value, padding or not: it is loaded, with its column and the entry of x, and multiplied.
+    row : float
+        Seconds for a row: begun, and its result put together and stored.
+    """
+
+    slot: float
+    row: float
 
 
 @dataclass(frozen=True)
@@ -51,6 +68,8 @@ class Figures:
         Size of the last-level cache.
     waking : float
         Seconds to set more than one thread to work, once a call.
+    formats : mapping of str to FormatCost
+        By SpMV variant; empty where nothing is known of them but their bytes and flops.
     """
 
     slow_bandwidth: float
@@ -60,11 +79,24 @@ class Figures:
     synchronisation: float
     last_level_bytes: int
     waking: float = 0.0
+    formats: Mapping[str, FormatCost] = field(default_factory=dict)
 
     def bandwidth(self, working_set: float) -> float:
         """Bytes a second at which a working set of that many bytes is read again and again."""
         fits = working_set <= 0.75 * self.last_level_bytes
         return self.last_level_bandwidth if fits else self.slow_bandwidth
+
+
+#: What formats cost a core of a server, as calibrated on one of 2022 (Zen 4): the guess for all others.
+_FORMATS = {
+    "csr": FormatCost(0.36e-9, 0.9e-9),
+    "csr16": FormatCost(0.36e-9, 0.8e-9),
+    "sell": FormatCost(0.30e-9, 0.7e-9),
+    "sell16": FormatCost(0.29e-9, 0.5e-9),
+    "dia": FormatCost(0.19e-9, 0.1e-9),
+    "bell": FormatCost(0.12e-9, 0.6e-9),
+    "bell16": FormatCost(0.12e-9, 0.6e-9),
+}
 
 
 def derived_figures(device: Any, threads: int) -> Figures:
@@ -80,6 +112,7 @@ def derived_figures(device: Any, threads: int) -> Figures:
         synchronisation=0.0 if used == 1 else 1e-6 * (1 + math.log2(used)),
         last_level_bytes=device.l3_bytes,
         waking=0.0 if used == 1 else _WAKING,
+        formats=_FORMATS,
     )
 
 
@@ -171,6 +204,7 @@ def _measure(device: Any, threads: int) -> Figures:
         synchronisation=guess.synchronisation,
         last_level_bytes=guess.last_level_bytes,
         waking=guess.waking,
+        formats=guess.formats,
     )
 
 

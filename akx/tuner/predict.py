@@ -2,23 +2,26 @@
 
 The model of one call with b start vectors on a machine with the figures of :mod:`akx.tuner.machine`::
 
-    seconds = max(slow bytes / slow bandwidth, cache bytes / cache bandwidth, flops / flop rate)
-              + synchronisations x price of one + waking the threads
+    seconds = max(slow bytes / slow bandwidth, work) + synchronisations x price of one + waking the threads
+    work    = b (slots x price of a slot + rows x price of a row) / threads
 
-where slow bytes = matrix bytes + b x vector bytes, flops and cache bytes grow with b, and the slow bandwidth is that of
-the last-level cache where the matrix and all vectors fit it. It is a roofline, so it is optimistic; it ranks plans.
+where slow bytes = matrix bytes + b x vector bytes, and the slow bandwidth is that of the last-level cache where the
+matrix and all vectors fit it. Slots are the values that the format stores, padding included, over all powers, redundant
+ones too; what a slot and a row take a core is known for each format (:class:`akx.tuner.machine.FormatCost`). Where it
+is not, work = b max(cache bytes / cache bandwidth, flops / flop rate). It is a roofline with a price list, so it is
+optimistic; it ranks plans.
 
-A call that was not tuned must never be slower than plain products because of a model, and must not wait for a look into
-the structure that costs more than the call. So only plans that a schedule offers unseen (:class:`Untuned`) are looked
-at; another one than the plain sweep is predicted only where the matrix is beyond the last-level cache, the plan is
-feasible in the order the rows have, and the model promises a clear gain. In doubt it is the plain sweep. The price is
-what ``feasible`` and ``traffic`` of these plans cost: one pass over the column indices at most.
+A call that was not tuned must never be slower than plain products because of a model. So only what a schedule offers
+unseen (:class:`Untuned`) is looked at, in each format that fits the pattern and whose price is known, in the order the
+rows have: another format must promise to be 1.1 times as fast as plain CSR, another schedule 1.2 times as fast as the
+best sweep. In doubt it is the plain sweep. What it costs is what `feasible` and `traffic` of these plans cost, some
+passes over the column indices, which preparing the plan does not pay for again.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Protocol, runtime_checkable
@@ -29,14 +32,16 @@ from akx.kernels import registry
 from akx.kernels.base import Traffic
 from akx.matrix import Matrix
 from akx.plan import Option, Plan
-from akx.tuner.machine import Figures, derived_figures
+from akx.tuner.calibration import figures_of
+from akx.tuner.machine import Figures
 from akx.tuner.result import Roofline
 from akx.tuner.space import BASELINE_SCHEDULE, STREAMED_SCHEDULE, Space, build_space, resolve_backend
 
-__all__ = ["Model", "Untuned", "budget_error", "predict", "predicted"]
+__all__ = ["Model", "Padded", "Untuned", "budget_error", "predict", "predicted"]
 
-#: A schedule other than the sweep must promise to be this many times faster to be chosen without a measurement.
-_CLEAR_GAIN = 1.3
+#: So many times as fast as plain products another format must promise to be, to be chosen without a measurement, and
+#: another schedule than the best sweep; where there are no prices of formats, the latter.
+_FORMAT_GAIN, _CLEAR_GAIN, _BLIND_GAIN = 1.1, 1.2, 1.3
 #: A sweep is predicted within a memory budget only where its layout would fit with so much padding.
 _MOST_STORED = 2.0
 
@@ -47,6 +52,15 @@ class Untuned(Protocol):
 
     def untuned(self, k: int, threads: int) -> Plan:
         """A plan in the plainest variant and natural order, with defaults that suit most matrices."""
+        ...
+
+
+@runtime_checkable
+class Padded(Protocol):
+    """A schedule that knows how much padding a plan multiplies."""
+
+    def padding(self, plan: Plan, matrix: Matrix) -> float:
+        """Values stored for each one of the matrix, at least 1."""
         ...
 
 
@@ -61,7 +75,7 @@ class Model:
     space : Space
         Where the schedules are.
     figures : Figures
-        Of the machine, for the order of plans: derived ones, so that the order is always the same.
+        Of the machine, for the order of plans: calibrated or derived ones, so that the order is always the same.
     start_vectors : int
         Start vectors per call.
     ceiling : Figures or None
@@ -104,6 +118,8 @@ class Model:
         if traffic is None:
             return math.inf
         parts = self.parts(traffic, self.figures)
+        if plan.variant in self.figures.formats:
+            parts |= {"arithmetic": self._work(plan, traffic), "cache": 0.0}  # the price has it: it is of loads too
         waiting = parts.pop("synchronisation")
         waking = self.figures.waking if plan.threads > 1 else 0.0
         return max(parts.values()) * self._share(plan) + waiting + waking
@@ -146,6 +162,16 @@ class Model:
             flops=self.start_vectors * traffic.flops,
             redundancy=traffic.redundancy,
         )
+
+    def _work(self, plan: Plan, traffic: Traffic) -> float:
+        """Seconds of all threads for what a plan computes, its format having a price."""
+        cost = self.figures.formats[plan.variant]
+        schedule = self.space.schedules[plan.schedule]
+        padding = schedule.padding(plan, self.matrix) if isinstance(schedule, Padded) else 1.0
+        slots = traffic.flops / 2.0 * padding
+        rows = float(self.matrix.n) * plan.k * traffic.redundancy
+        scale = self.matrix.dtype.itemsize / 8.0 * self.start_vectors
+        return scale * (slots * cost.slot + rows * cost.row) / self.space.threads
 
     def _share(self, plan: Plan) -> float:
         """How much longer the work takes on the plan's threads than on all of them."""
@@ -199,7 +225,7 @@ def predict(
     limited = replace(device_of(name) if device is None else device, cores=used)
     schedules = {schedule.name: schedule for schedule in registry.schedules(name)}
     unseen = Space(name, k, used, limited, schedules, {})
-    return predicted(Model(matrix, unseen, derived_figures(limited, used), start_vectors))
+    return predicted(Model(matrix, unseen, figures_of(limited, used), start_vectors))
 
 
 def predicted(model: Model) -> Plan:
@@ -220,9 +246,11 @@ def predicted(model: Model) -> Plan:
         why = "; ".join(reasons) or "no schedule of that name"
         raise InfeasibleError(f"no plain sweep is feasible: {why}", hint="use another backend")
     best = model.rank(sweeps)[0]
+    if model.figures.formats:
+        return _priced(model, best)
     if space.k < 2 or model.working_set <= model.figures.last_level_bytes:
         return best
-    bar = model.seconds(best) / _CLEAR_GAIN
+    bar = model.seconds(best) / _BLIND_GAIN
     for name, schedule in space.schedules.items():
         if name == BASELINE_SCHEDULE or not isinstance(schedule, Untuned):
             continue
@@ -232,6 +260,44 @@ def predicted(model: Model) -> Plan:
             if seconds < bar:
                 best, bar = plan, seconds
     return best
+
+
+def _priced(model: Model, plain: Plan) -> Plan:
+    """The plan that promises most in any format whose price is known: `plain`, unless another is clearly better."""
+    blocked = model.space.k > 1 and model.working_set > model.figures.last_level_bytes
+    sweeps: list[Plan] = []
+    others: list[Plan] = []
+    for name, schedule in model.space.schedules.items():
+        if isinstance(schedule, Untuned) and (name == BASELINE_SCHEDULE or blocked):
+            (sweeps if name == BASELINE_SCHEDULE else others).extend(_formats(model, schedule))
+    return _clearly_better(model, _clearly_better(model, plain, sweeps, _FORMAT_GAIN), others, _CLEAR_GAIN)
+
+
+def _clearly_better(model: Model, best: Plan, plans: list[Plan], gain: float) -> Plan:
+    """The fastest of `plans` where it promises to be so many times as fast as `best`, else `best`."""
+    fastest = model.rank([best, *plans])[0]
+    return fastest if model.seconds(fastest) * gain < model.seconds(best) else best
+
+
+def _formats(model: Model, schedule: Any) -> Iterator[Plan]:
+    """What a schedule offers unseen, in each format that fits and has a price: its sortings, depths, blocks."""
+    space, matrix = model.space, model.matrix
+    offered = schedule.untuned(space.k, space.threads)
+    if space.feasible(offered, matrix) is not None:
+        return
+    choices = {one.name: one.choices for one in schedule.space(matrix, space.device, space.k)}
+    variants = [variant for variant in choices.get("variant", ()) if variant in model.figures.formats]
+    counts = [count for count in choices.get("threads", (space.threads,)) if int(count) <= space.threads]
+    depths = dict.fromkeys((offered.k_per_pass, *choices.get("k_per_pass", ())))  # among equals what is offered
+    sizes = dict.fromkeys((offered.block_bytes, *choices.get("block_bytes", ())))
+    for variant, threads in product(variants, counts or [space.threads]):
+        for sigma in choices.get("sigma", (1,)) if str(variant).startswith("sell") else (1,):
+            options = {"sigma": sigma} if "sigma" in choices else {}
+            for depth, size in product(depths, sizes):
+                fields = {"variant": variant, "threads": threads, "k_per_pass": depth, "block_bytes": size}
+                plan = offered.replace(**fields, options=options)
+                if space.feasible(plan, matrix) is None:
+                    yield plan
 
 
 def _streamed(model: Model) -> Plan:

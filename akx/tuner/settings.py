@@ -10,6 +10,8 @@ from akx.tuner.measure import Precision
 
 __all__ = ["Settings"]
 
+#: Seconds by default: kernels of a GPU take longer to compile, and there are more of them.
+_SECONDS = {"cpu": 30.0, "cuda": 60.0, "auto": 60.0}
 #: Seeds that the sampler takes: of 32 bits.
 _SEEDS = 2**32
 
@@ -23,7 +25,7 @@ class Settings:
     trials : int
         Most trials.
     seconds : float
-        Most seconds in all; a trial under way is finished.
+        Most seconds in all; a trial under way is finished. :meth:`of` has the default of a backend.
     patience : int
         Trials without progress after which the search ends.
     race : float
@@ -41,7 +43,7 @@ class Settings:
     """
 
     trials: int = 80
-    seconds: float = 48.0
+    seconds: float = 30.0
     patience: int = 25
     race: float = 1.5
     precision: Precision = field(default_factory=Precision)
@@ -69,6 +71,11 @@ class Settings:
             object.__setattr__(self, "calls", int(self.calls))
         if self.race < 1 or self.patience < 1 or self.finalists < 1 or not 0 <= self.noise < 1:
             raise ArgumentError("search settings make no sense", found=repr(self))
+
+    @staticmethod
+    def of(backend: str) -> Settings:
+        """The defaults for plans of a backend; ``"auto"``, where there is a GPU, is for those of both."""
+        return Settings(seconds=_SECONDS.get(backend, 30.0))
 
     def but(
         self,

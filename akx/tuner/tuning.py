@@ -25,7 +25,8 @@ from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanKey, default_database, make_key
 from akx.tuner import measure
-from akx.tuner.machine import derived_figures, measured_figures
+from akx.tuner.calibration import figures_of
+from akx.tuner.machine import measured_figures
 from akx.tuner.predict import Model, budget_error
 from akx.tuner.record import find, is_enough, keep, reuse
 from akx.tuner.recorder import Recorder, recording_to
@@ -41,6 +42,8 @@ __all__ = ["exhaustive", "plan_key", "tune"]
 
 #: Share of the time that is waited for another process which measures on the device, before each timing.
 _WAIT = 0.25
+#: Share of the time that the host's plan gets where a GPU's is tuned as well.
+_HOST_SHARE = 1 / 3
 #: One trial's timing takes at most this fraction of the time there is.
 _TRIALS_IN_TIME = 50
 
@@ -81,14 +84,15 @@ def tune(
     start_vectors : int
         Start vectors per call, at least 1.
     backend : str
-        ``"auto"`` or a backend's name. Where there is a GPU, ``"auto"`` tunes for it and for the host, each in half the
-        time, keeps both plans and returns the faster; the GPU's is timed with the vectors in its memory.
+        ``"auto"`` or a backend's name. Where there is a GPU, ``"auto"`` tunes for the host in a third of the time and
+        for the GPU in the rest, keeps both plans and returns the faster; the GPU's is timed with the vectors in its
+        memory.
     threads : int, optional
         Most threads to use; a number other than the machine's cores is part of the plan's key.
     trials : int, optional
         Most trials (80).
     seconds : float, optional
-        Most seconds in all (48); a trial under way is finished.
+        Most seconds in all (30 for the host, 60 where there is a GPU to tune for); a trial under way is finished.
     db : PlanDatabase or path, optional
         Where plans are looked up and kept: the user's database by default, which :func:`akx.matrix_powers` asks as
         well. ``False`` does neither.
@@ -149,22 +153,24 @@ def tune(
     """
     start = measure.now()
     matrix = Matrix.from_any(matrix)
-    wanted = (settings or Settings()).but(trials=trials, seconds=seconds, seed=seed, calls=calls)
     budget = resolve_budget(matrix, memory_budget, fraction)
     backend = budgeted_backend(backend, budget)
-    if backend == "auto" and "cuda" in registry.backends() and is_usable("cuda"):
+    both = backend == "auto" and "cuda" in registry.backends() and is_usable("cuda")
+    base = settings or Settings.of(backend if both else resolve_backend(backend))
+    wanted = base.but(trials=trials, seconds=seconds, seed=seed, calls=calls)
+    if both:
         if record is not None:
             raise ArgumentError(
                 "a recording is of one backend", found="backend 'auto' with a GPU", hint="name one: cpu or cuda"
             )
-        each = replace(wanted, seconds=wanted.seconds / 2)
+        own, rest = (replace(wanted, seconds=share * wanted.seconds) for share in (_HOST_SHARE, 1 - _HOST_SHARE))
         again: dict[str, Any] = {"basis": basis, "start_vectors": start_vectors, "threads": threads, "db": db}
         again |= {"retune": retune, "name": name, "callback": callback, "space_filter": space_filter}
         again["storage"] = storage
-        host = tune(matrix, k, backend="cpu", settings=each, **again)
+        host = tune(matrix, k, backend="cpu", settings=own, **again)
         if host.interrupted:
             return replace(host, notes=(*host.notes, "the cuda backend was not tuned"))
-        return _faster(host, tune(matrix, k, backend="cuda", settings=each, **again), start)
+        return _faster(host, tune(matrix, k, backend="cuda", settings=rest, **again), start)
     k, start_vectors = _count("k", k), _count("start_vectors", start_vectors)
     if basis not in BASIS_KINDS:
         raise ArgumentError("unknown basis", expected=f"one of {', '.join(BASIS_KINDS)}", found=repr(basis))
@@ -316,7 +322,8 @@ def _with_calls(result: TuneResult, calls: int | None) -> TuneResult:
     even = result.break_even_calls
     notes = result.notes
     if calls is not None and even is not None and even > calls:
-        notes = (*notes, f"{calls} calls do not pay back what tuning cost, {even} do")
+        few = "1 call does" if calls == 1 else f"{calls} calls do"
+        notes = (*notes, f"{few} not pay back what tuning cost, {even} do")
     return replace(result, calls=calls, notes=notes)
 
 
@@ -349,7 +356,7 @@ def _count(what: str, value: object) -> int:
 
 def _model(matrix: Matrix, space: Space, start_vectors: int, seconds: float = math.inf) -> Model:
     """`seconds`: what the tuning may take, a share of which is waited for the device at most."""
-    figures = derived_figures(space.device, space.threads)
+    figures = figures_of(space.device, space.threads)
     with _alone(space.device, seconds)():
         ceiling = measured_figures(space.device, space.threads)
     return Model(matrix, space, figures, start_vectors, ceiling)

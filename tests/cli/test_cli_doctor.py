@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,11 @@ from typing import Any
 import pytest
 
 from akx.device.cuda.memory import memory_pool
+from akx.device.host import host_device
+from akx.plandb import kernel_hash
 from akx.report import environment
+from akx.tuner import calibration
+from akx.tuner.machine import derived_figures
 from cli.golden import check_shape
 from cli.running import Ran
 
@@ -75,3 +80,42 @@ def test_what_variables_say_about_the_memory_of_the_gpu(
     assert (ran.code, check["state"]) == (2, "problem")
     assert "'nonsense'" in check["found"]
     assert "unset it" in check["hint"]
+
+
+def test_calibrate_measures_keeps_and_shows(
+    akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AKX_MACHINES", str(tmp_path / "machines"))
+    monkeypatch.setattr(calibration, "_shipped_folder", lambda: tmp_path / "shipped")
+    monkeypatch.setattr("akx.device.choose.is_usable", lambda backend: backend == "cpu")
+    before = _checks(akx("doctor", "--json").json)["cpu calibration"]
+    assert (before["state"], before["hint"]) == ("missing", "akx doctor --calibrate")
+    device = host_device()
+    known = derived_figures(replace(device, cores=2), 2)
+    found = calibration.Calibration(device.device_class, 2, known, known, kernel_hash("cpu"), "2026-02-03T00:00:00")
+    monkeypatch.setattr(calibration, "calibrate", lambda backend: found)
+    ran = akx("doctor", "--calibrate", "--json")
+    (file,) = (tmp_path / "machines").iterdir()
+    assert ran.code == 0
+    assert f"kept in {file}" in ran.err
+    after = _checks(ran.json)["cpu calibration"]
+    assert after["state"] == "ok"
+    assert after["found"].startswith("20/40/60 GB/s")
+    assert "2026-02-03" in after["found"]
+    assert after["hint"] == ""
+    replace(found, kernel_hash="0" * 16).save()
+    assert "--calibrate" in _checks(akx("doctor", "--json").json)["cpu calibration"]["hint"]
+
+
+def test_a_calibration_that_cannot_be_kept_is_an_error(
+    akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("AKX_MACHINES", str(tmp_path / "file"))
+    monkeypatch.setattr("akx.device.choose.is_usable", lambda backend: backend == "cpu")
+    known = derived_figures(host_device(), 1)
+    made = calibration.Calibration(host_device().device_class, 1, known, known, "", "2026-02-03T00:00:00")
+    monkeypatch.setattr(calibration, "calibrate", lambda backend: made)
+    ran = akx("doctor", "--calibrate")
+    assert ran.code != 0
+    assert "AKX_MACHINES" in ran.err

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,11 @@ class World:
 
     def spend(self, seconds: float) -> None:
         self.time += seconds * (1 + self.noise()) * (1 + self.drift * (self.time - 100.0))
+
+
+def _without_prices(device: Any, threads: int) -> machine.Figures:
+    """Figures of a machine whose formats all cost the same: what is predicted is a front."""
+    return replace(machine.derived_figures(device, threads), formats={})
 
 
 class FakeProgram:
@@ -171,6 +176,7 @@ def make_world(monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
         monkeypatch.setattr(registry, "get", lambda backend, name: schedules[name])
         monkeypatch.setattr(measure, "_CLOCK", ContextVar("world", default=world))
         monkeypatch.setattr(tuning, "measured_figures", machine.derived_figures)
+        monkeypatch.setattr(tuning, "figures_of", _without_prices)
         monkeypatch.setattr(tuning, "plan_threads", lambda backend, threads=None: threads or 2)
         return world
 

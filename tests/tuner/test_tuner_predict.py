@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,10 +19,11 @@ from akx.kernels.base import Traffic
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner import predict
-from akx.tuner.machine import Figures, derived_figures, measured_figures
+from akx.tuner.machine import Figures, FormatCost, derived_figures, measured_figures
 from akx.tuner.predict import Model
 from akx.tuner.space import Space, build_space, is_baseline
 
+_PREDICT = sys.modules["akx.tuner.predict"]  # the package has a function of that name
 LARGE_CACHE = HostDevice("large cache", 2, 32 * 1024, 2**20, 2**30)
 SMALL_CACHE = HostDevice("small cache", 2, 32 * 1024, 2**14, 2**15)
 
@@ -73,12 +76,14 @@ def test_a_model_that_fails_is_no_gain(world: Any, large: Matrix, monkeypatch: p
     assert is_baseline(predict(large, 8, SMALL_CACHE))
 
 
-def test_nothing_is_measured_prepared_or_searched_for(world: Any, large: Matrix) -> None:
+def test_nothing_is_measured_or_prepared(world: Any, large: Matrix) -> None:
     plans = {predict(large, 8, SMALL_CACHE) for _ in range(3)}
     assert len(plans) == 1
     assert world.prepared == []
     assert world.calls == 0
-    assert world.looked == 0  # not even the space, which would look into the structure
+    assert world.looked == 6  # for the formats that fit, once for each schedule
+    predict(large, 8, LARGE_CACHE)
+    assert world.looked == 7  # within the cache no schedule but the sweep is thought of
 
 
 def test_a_schedule_without_an_untuned_plan(world: Any, large: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,3 +205,84 @@ def test_real_schedules_have_a_prediction(make_matrix: Callable[..., Matrix]) ->
     assert is_baseline(plan)
     assert registry.get(plan.backend, plan.schedule).feasible(plan, matrix, LARGE_CACHE) is None
     assert isinstance(build_space(matrix, 4, LARGE_CACHE, threads=2), Space)
+
+
+# ------------------------------------------------------------------------------------------- formats and their prices
+
+
+def _dense_blocks(nodes: int) -> sp.csr_array:
+    rng = np.random.default_rng(3)
+    graph = sp.random_array((nodes, nodes), density=12 / nodes, rng=rng) + sp.eye_array(nodes)
+    return sp.csr_array(sp.kron(graph, np.ones((3, 3))))
+
+
+def _uneven_rows(n: int) -> sp.csr_array:
+    """Rows of 1 to 60 entries, anywhere."""
+    rng = np.random.default_rng(4)
+    lengths = rng.integers(1, 61, n)
+    rows = np.repeat(np.arange(n), lengths)
+    return sp.csr_array((np.ones(rows.size), (rows, rng.integers(0, n, rows.size))), shape=(n, n))
+
+
+def _diagonals(n: int) -> sp.csr_array:
+    return sp.csr_array(sp.diags_array([1.0] * 5, offsets=[-300, -1, 0, 1, 300], shape=(n, n)))
+
+
+@pytest.mark.parametrize(
+    ("made", "variants"),
+    [
+        (_dense_blocks(1000), {"bell", "bell16"}),
+        (_diagonals(20_000), {"dia"}),
+        (_uneven_rows(3000), {"sell", "sell16"}),
+    ],
+)
+def test_the_format_follows_the_pattern(made: sp.csr_array, variants: set[str]) -> None:
+    matrix = Matrix.from_any(made)
+    plan = predict(matrix, 8, LARGE_CACHE)
+    assert is_baseline(plan)
+    assert plan.variant in variants
+    assert registry.get("cpu", "sweep").feasible(plan, matrix, LARGE_CACHE) is None
+    if plan.variant.startswith("sell"):
+        assert plan.option("sigma", 1) > 1  # unsorted, rows so uneven are mostly padding
+
+
+def test_without_prices_it_is_plain_csr(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = derived_figures(LARGE_CACHE, 2)
+    monkeypatch.setattr(_PREDICT, "figures_of", lambda device, threads: replace(known, formats={}))
+    assert predict(Matrix.from_any(_diagonals(20_000)), 8, LARGE_CACHE).variant == "csr"
+
+
+def test_a_format_that_promises_little_is_not_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = derived_figures(LARGE_CACHE, 2)
+    matrix = Matrix.from_any(_diagonals(20_000))
+
+    def priced(share: float) -> str:
+        csr = FormatCost(1e-9, 0.0)
+        formats = {"csr": csr, "dia": FormatCost(share * csr.slot, 0.0)}
+        monkeypatch.setattr(_PREDICT, "figures_of", lambda device, threads: replace(known, formats=formats))
+        return predict(matrix, 8, LARGE_CACHE).variant
+
+    assert priced(0.95) == "csr"
+    assert priced(0.8) == "dia"
+
+
+def test_padding_has_its_price() -> None:
+    """Prices are for slots: the same diagonals, half of them empty, cost twice as much for an entry."""
+    full, half = _diagonals(20_000), _diagonals(20_000).tolil()
+    half[::2, :] = 0.0
+    models = []
+    for made in (full, sp.csr_array(half)):
+        matrix = Matrix.from_any(made)
+        space = build_space(matrix, 8, LARGE_CACHE, threads=2)
+        models.append(Model(matrix, space, replace(derived_figures(LARGE_CACHE, 2), cache_bandwidth=1e18)))
+    plan = Plan("cpu", "sweep", "dia", k=8, threads=2)
+    schedule = registry.get("cpu", "sweep")
+    first, second = (schedule.padding(plan, model.matrix) for model in models)
+    assert first == pytest.approx(1.0, abs=0.05)
+    assert second == pytest.approx(2.0, abs=0.1)
+
+
+def test_beyond_the_cache_a_schedule_is_tried_in_every_format() -> None:
+    device = HostDevice("middling cache", 2, 32 * 1024, 2**18, 2**21)
+    plan = predict(Matrix.from_any(_diagonals(200_000)), 8, device)
+    assert (plan.schedule, plan.variant, plan.partitioner) == ("wavefront", "dia", "natural")

@@ -245,7 +245,7 @@ def test_a_replay_in_json(whole: Recording, path: Path) -> None:
         "exhaustive": True,
         "lost": 0,
     }
-    assert data["settings"] == {"trials": 12, "seconds": 48.0, "seed": 4, "calls": None}
+    assert data["settings"] == {"trials": 12, "seconds": 30.0, "seed": 4, "calls": None}
     assert Plan.from_json(data["best"]["plan"]) == found.plan
     assert sum(data["trials"].values()) == 12
     assert data["matrix"]["name"] == "small"

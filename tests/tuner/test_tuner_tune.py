@@ -746,7 +746,11 @@ def test_numpy_integers_are_numbers(world: Any, matrix: Any) -> None:
 def test_the_docs_name_the_default_budgets() -> None:
     docs = Path(__file__).resolve().parents[2] / "docs"
     default = Settings()
-    for option, row in (("--time", f"| {default.seconds:g} |"), ("--trials", f"| {default.trials} |")):
+    of_gpus = Settings.of("cuda").seconds
+    for option, row in (
+        ("--time", f"| {default.seconds:g}, {of_gpus:g} with a GPU |"),
+        ("--trials", f"| {default.trials} |"),
+    ):
         for page in ("tuner.md", "cli.md"):
             (line,) = [line for line in (docs / page).read_text().splitlines() if f"| `{option}" in line]
             assert row in line
@@ -774,3 +778,25 @@ def test_exhaustive_can_be_limited(world: Any, matrix: Any) -> None:
     assert result.tuning_seconds < 1.5
     part = exhaustive(matrix, 8, space_filter=lambda plan: plan.schedule == "sweep")
     assert {t.plan.schedule for t in part.trials} == {"sweep"}
+
+
+def test_by_default_the_host_has_half_a_minute_a_gpu_one_and_both_share_one(
+    make_world: Any, matrix: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_world()
+    asked: list[tuple[str, float]] = []
+    whole = tuning.tune
+
+    def part(*given: Any, backend: str, settings: Settings, **options: Any) -> Any:
+        asked.append((backend, settings.seconds))
+        return whole(*given, backend="cpu", settings=settings, **options)
+
+    assert [Settings.of(name).seconds for name in ("cpu", "cuda", "auto")] == [30.0, 60.0, 60.0]
+    assert len({dataclasses.replace(Settings.of(name), seconds=1.0) for name in ("cpu", "cuda")}) == 1
+    monkeypatch.setattr(registry, "backends", lambda: ("cpu", "cuda"))
+    monkeypatch.setattr(tuning, "is_usable", lambda backend: True)
+    monkeypatch.setattr(tuning, "tune", part)
+    for seconds in (None, 9.0):
+        whole(matrix, 8, db=False, seconds=seconds)
+    assert [backend for backend, _ in asked] == ["cpu", "cuda"] * 2
+    assert [seconds for _, seconds in asked] == pytest.approx([20.0, 40.0, 3.0, 6.0])

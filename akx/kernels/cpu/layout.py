@@ -21,7 +21,16 @@ from akx.partition.levels import levels, rcm
 from akx.partition.reach import permute
 from akx.plan import Plan
 
-__all__ = ["VARIANTS", "Ordered", "bytes_per_entry", "lay_out", "ordered", "variant_reason", "variants_for"]
+__all__ = [
+    "VARIANTS",
+    "Ordered",
+    "bytes_per_entry",
+    "lay_out",
+    "ordered",
+    "slots_per_entry",
+    "variant_reason",
+    "variants_for",
+]
 
 #: SpMV variants of this backend, in the order in which ties are decided.
 VARIANTS = {
@@ -119,38 +128,71 @@ def variant_reason(
     """None where `pattern` can be laid out as `variant`, else why not. `memo` keeps answers under `name`."""
     key = ("akx.kernels.cpu.variant", name, variant, dtype.str, sigma, block)
     if key not in memo:
-        memo[key] = _variant_reason(variant, pattern, dtype, sigma, block)
+        memo[key] = _variant_reason(variant, pattern, dtype, sigma, block, memo, name)
     reason: str | None = memo[key]
     return reason
 
 
-def _variant_reason(variant: str, pattern: Pattern, dtype: np.dtype[Any], sigma: int, block: int) -> str | None:
+def _variant_reason(
+    variant: str, pattern: Pattern, dtype: np.dtype[Any], sigma: int, block: int, memo: dict[Any, Any], name: str
+) -> str | None:
     if variant not in VARIANTS:
         return f"unknown variant {variant!r}, known are {', '.join(VARIANTS)}"
     kind, bits = _split(variant, pattern.columns)
-    limit = int(MOST_PADDING * pattern.nnz)
-    too_full = f"padding would make it more than {MOST_PADDING:g} times as large"
     too_far = "columns of one chunk lie more than 65,535 apart"
     if kind == "csr-ahead":
         return None
     if kind == "csr":
         return None if bits > 16 or csr.csr_fits(pattern, bits) else too_far
-    if kind == "sell":
-        if sigma != 1 and sigma % lanes_of(dtype):
-            return f"sigma = {sigma} is not a multiple of the chunk height {lanes_of(dtype)}"
-        if sell.sell_slots(pattern, dtype, sigma) > limit + lanes_of(dtype) * 8:
-            return too_full
-        return None if bits > 16 or sell.sell_fits(pattern, dtype, sigma, bits) else too_far
-    if kind == "dia":
-        room = limit + 64 * dia.slice_rows(dtype)
-        return None if dia.dia_slots(pattern, dtype, room) <= room else too_full
-    if block < 2:
+    if kind == "sell" and sigma != 1 and sigma % lanes_of(dtype):
+        return f"sigma = {sigma} is not a multiple of the chunk height {lanes_of(dtype)}"
+    if kind == "bell" and block < 2:
         return "the pattern has no dense blocks"
-    if pattern.rows % block:
+    if kind == "bell" and pattern.rows % block:
         return f"{pattern.rows} rows are not a multiple of the block size {block}"
-    if bell.bell_slots(pattern, dtype, block) > limit + lanes_of(dtype) * block * block * 8:
-        return too_full
-    return None if bits > 16 or bell.bell_fits(pattern, dtype, block, bits) else too_far
+    if _slots(kind, pattern, dtype, sigma, block, memo, name) > _room(kind, pattern, dtype, block):
+        return f"padding would make it more than {MOST_PADDING:g} times as large"
+    if kind == "dia" or bits > 16:
+        return None
+    fits = (
+        sell.sell_fits(pattern, dtype, sigma, bits) if kind == "sell" else bell.bell_fits(pattern, dtype, block, bits)
+    )
+    return None if fits else too_far
+
+
+def _room(kind: str, pattern: Pattern, dtype: np.dtype[Any], block: int) -> int:
+    """Slots that a padded format may store: so many times the entries, and something for the last rows."""
+    tail = (
+        64 * dia.slice_rows(dtype) if kind == "dia" else 8 * lanes_of(dtype) * (block * block if kind == "bell" else 1)
+    )
+    return int(MOST_PADDING * pattern.nnz) + tail
+
+
+def _slots(
+    kind: str, pattern: Pattern, dtype: np.dtype[Any], sigma: int, block: int, memo: dict[Any, Any], name: str
+) -> int:
+    """Values that a format would store, padding included; more than :func:`_room` allows where it is too many."""
+    key = ("akx.kernels.cpu.slots", name, kind, dtype.str, sigma, block)
+    if key not in memo:
+        if kind == "sell":
+            memo[key] = sell.sell_slots(pattern, dtype, sigma)
+        elif kind == "dia":
+            memo[key] = int(dia.dia_slots(pattern, dtype, _room(kind, pattern, dtype, block)))
+        else:
+            memo[key] = bell.bell_slots(pattern, dtype, block) if kind == "bell" else pattern.nnz
+    slots: int = memo[key]
+    return slots
+
+
+def slots_per_entry(plan: Plan, matrix: Matrix, *, sigma: int, block: int) -> float:
+    """Values stored for each entry of the matrix, padding included, at least 1; memoised with the pattern.
+
+    For a plan that can be laid out with all of its rows in one order.
+    """
+    kind, _ = _split(plan.variant, matrix.n)
+    where = ordered(matrix, plan.partitioner)
+    slots = _slots(kind, where.pattern, matrix.dtype, sigma, block, matrix.pattern_cache, plan.partitioner)
+    return max(1.0, slots / max(matrix.nnz, 1))
 
 
 def variants_for(matrix: Matrix, partitioner: str, *, sigma: int = 1) -> tuple[str, ...]:
@@ -186,7 +228,7 @@ def lay_out(pattern: Pattern, dtype: np.dtype[Any], variant: str, *, sigma: int,
 
 
 def bytes_per_entry(plan: Plan, matrix: Matrix) -> float:
-    """Modelled bytes of matrix data per entry, padding left out, for the traffic model: exact for CSR."""
+    """Modelled bytes of matrix data per entry, padding left out (:func:`slots_per_entry`): exact for CSR."""
     kind, bits = _split(plan.variant, matrix.n)
     per_row = matrix.n / max(matrix.nnz, 1)
     itemsize = matrix.dtype.itemsize

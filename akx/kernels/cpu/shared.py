@@ -9,7 +9,15 @@ from akx.device.host import HostDevice
 from akx.formats.base import Format, Pattern, lanes_of
 from akx.formats.dia import DiaArrays, dia_reach
 from akx.kernels.base import Parameter
-from akx.kernels.cpu.layout import VARIANTS, block_size, ordered, variant_reason, variants_for
+from akx.kernels.cpu.layout import (
+    VARIANTS,
+    block_size,
+    bytes_per_entry,
+    ordered,
+    slots_per_entry,
+    variant_reason,
+    variants_for,
+)
 from akx.matrix import Matrix
 from akx.partition.reach import block_dependencies
 from akx.partition.rows import even_cuts
@@ -24,8 +32,10 @@ __all__ = [
     "dependencies",
     "front",
     "has_front",
+    "padding_of",
     "per_pass_choices",
     "sigma_of",
+    "stored_bytes",
     "thread_choices",
     "without_variants",
 ]
@@ -45,6 +55,16 @@ def sigma_of(plan: Plan) -> int:
 def block_of(plan: Plan, matrix: Matrix) -> int:
     """The block size of a block variant; 1 for the others, which do not need the pattern searched for blocks."""
     return block_size(matrix) if plan.variant.startswith("bell") and plan.partitioner == "natural" else 1
+
+
+def padding_of(plan: Plan, matrix: Matrix) -> float:
+    """Values stored, and multiplied, for each entry of the matrix, where all rows are laid out in one order."""
+    return slots_per_entry(plan, matrix, sigma=sigma_of(plan), block=block_of(plan, matrix))
+
+
+def stored_bytes(plan: Plan, matrix: Matrix) -> float:
+    """Modelled bytes of the matrix as it is laid out, padding included."""
+    return bytes_per_entry(plan, matrix) * matrix.nnz * padding_of(plan, matrix)
 
 
 def thread_choices(matrix: Matrix, device: HostDevice) -> tuple[int, ...]:

@@ -13,9 +13,18 @@ import numpy as np
 
 from akx.device.host import HostDevice, host_device
 from akx.kernels.base import Parameter, Program, Traffic, check_feasible
-from akx.kernels.cpu.layout import bytes_per_entry, lay_out, ordered
+from akx.kernels.cpu.layout import lay_out, ordered
 from akx.kernels.cpu.program import TaskProgram
-from akx.kernels.cpu.shared import aligned_cuts, basic_reason, block_of, common_parameters, dependencies, sigma_of
+from akx.kernels.cpu.shared import (
+    aligned_cuts,
+    basic_reason,
+    block_of,
+    common_parameters,
+    dependencies,
+    padding_of,
+    sigma_of,
+    stored_bytes,
+)
 from akx.kernels.cpu.tasks import ascending, schedule_tasks
 from akx.matrix import Matrix
 from akx.plan import Plan
@@ -43,7 +52,7 @@ class Sweep:
         return basic_reason(plan, matrix, ("natural", "rcm", "levels"))
 
     def traffic(self, plan: Plan, matrix: Matrix, device: HostDevice) -> Traffic:
-        once = bytes_per_entry(plan, matrix) * matrix.nnz
+        once = stored_bytes(plan, matrix)
         vector = matrix.n * matrix.dtype.itemsize
         resident = once + 2 * vector <= 0.8 * device.l3_bytes
         moved = 0.0 if plan.partitioner == "natural" else 3.0 * vector * (plan.k + 1)
@@ -54,6 +63,10 @@ class Sweep:
             cache_bytes=(once + 2 * vector) * plan.k,
             synchronisations=float(plan.k * (plan.threads - 1)),
         )
+
+    def padding(self, plan: Plan, matrix: Matrix) -> float:
+        """Values multiplied for each one of the matrix (:class:`akx.tuner.predict.Padded`)."""
+        return padding_of(plan, matrix)
 
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         check_feasible(self, plan, matrix, host_device())

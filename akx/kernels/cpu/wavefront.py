@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from akx.device.host import HostDevice, host_device
 from akx.formats.base import Format
 from akx.kernels.base import Parameter, Program, Traffic, check_feasible
-from akx.kernels.cpu.layout import Ordered, bytes_per_entry, lay_out, ordered
+from akx.kernels.cpu.layout import Ordered, lay_out, ordered
 from akx.kernels.cpu.program import TaskProgram
 from akx.kernels.cpu.shared import (
     aligned_cuts,
@@ -35,8 +35,10 @@ from akx.kernels.cpu.shared import (
     dependencies,
     front,
     has_front,
+    padding_of,
     per_pass_choices,
     sigma_of,
+    stored_bytes,
     without_variants,
 )
 from akx.kernels.cpu.tasks import ascending, mirrored, schedule_tasks
@@ -100,7 +102,7 @@ class Wavefront:
         return None
 
     def traffic(self, plan: Plan, matrix: Matrix, device: HostDevice) -> Traffic:
-        once = bytes_per_entry(plan, matrix) * matrix.nnz
+        once = stored_bytes(plan, matrix)
         vector = matrix.n * matrix.dtype.itemsize
         everything = once + (plan.k + 1) * vector
         passes = -(-plan.k // plan.k_per_pass)
@@ -120,6 +122,10 @@ class Wavefront:
             cache_bytes=(once + 2 * vector) * plan.k,
             synchronisations=(blocks * plan.k if shared else 2.0 * plan.k) * (plan.threads - 1),
         )
+
+    def padding(self, plan: Plan, matrix: Matrix) -> float:
+        """Values multiplied for each one of the matrix (:class:`akx.tuner.predict.Padded`)."""
+        return padding_of(plan, matrix)
 
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         check_feasible(self, plan, matrix, host_device())

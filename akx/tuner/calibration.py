@@ -1,0 +1,350 @@
+"""Figures of a machine measured once and kept, for predictions: ``akx doctor --calibrate``.
+
+Host: bandwidths as in :mod:`akx.tuner.machine`, on all threads and on one; what every format costs a core (below); what
+it takes to set threads to work, and to have them meet, from sweeps over a matrix of 512 rows. GPU: bandwidths; prices
+of launches in a graph and of formats stay derived from its facts.
+
+A product in one format is taken to cost a core ``slots x slot + rows x row`` seconds. Both prices come from two
+matrices that fit its second cache, of dense 3 x 3 blocks around the diagonal, so that every format fits them: one with
+6 entries in a row and one with 48. Far columns cost more, in all formats alike, and are not in it.
+
+A calibration is for one class of devices. It is a JSON file in ``machines`` in the user's data directory
+(``AKX_MACHINES`` names another), written in one step; below these are those shipped with akx. Without one the figures
+are guesses. Programs on fewer threads than were calibrated get the bandwidth of one times their number, up to that of
+all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from akx.device.lock import device_lock
+from akx.errors import AkxError, ArgumentError, DatabaseError
+from akx.kernels import registry
+from akx.kernels.base import as_coefficients
+from akx.matrix import Matrix
+from akx.plan import Plan
+from akx.plandb import kernel_hash
+from akx.plandb.records import now
+from akx.tuner import measure
+from akx.tuner.machine import Figures, FormatCost, derived_figures, measured_figures
+from akx.tuner.measure import Precision
+
+__all__ = ["CALIBRATION_SCHEMA", "Calibration", "calibrate", "calibration_folder", "figures_of", "find_calibration"]
+
+#: Version of the form of a file.
+CALIBRATION_SCHEMA = 1
+
+_KIND = "machine"
+_SHIPPED = "machines"
+#: Rows and blocks in a row of the two matrices, in blocks of so many unknowns, and powers of a call.
+_SHAPES, _BLOCK, _POWERS = ((2000, 2), (250, 16)), 3, 8
+#: Rows of the matrix on which threads do next to nothing, and powers of the longer call.
+_TINY, _MEETINGS = 512, 32
+_PRECISION = Precision(relative=0.01, seconds=0.1)
+#: Times that each is measured; the least of all samples counts, since what disturbs only adds.
+_ROUNDS = 4
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was measured of one class of devices.
+
+    Attributes
+    ----------
+    device_class : str
+        ``HostDevice.device_class`` or ``CudaDevice.device_class``.
+    threads : int
+        Threads of `all_threads`.
+    one_thread, all_threads : Figures
+        On one thread of the host, and on all; the same for a GPU.
+    kernel_hash : str
+        Of the kernels whose formats were timed.
+    created : str
+        When, in UTC.
+    """
+
+    device_class: str
+    threads: int
+    one_thread: Figures
+    all_threads: Figures
+    kernel_hash: str
+    created: str
+
+    def figures(self, threads: int) -> Figures:
+        """For so many threads, at most those calibrated."""
+        if threads <= 1:
+            return self.one_thread
+        one, most = self.one_thread, self.all_threads
+        if threads >= self.threads:
+            return most
+        return replace(
+            most,
+            slow_bandwidth=min(most.slow_bandwidth, threads * one.slow_bandwidth),
+            last_level_bandwidth=min(most.last_level_bandwidth, threads * one.last_level_bandwidth),
+            cache_bandwidth=min(most.cache_bandwidth, threads * one.cache_bandwidth),
+            flops=min(most.flops, threads * one.flops),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict of JSON types; :meth:`from_json` inverts it."""
+        return {"akx": _KIND, "schema": CALIBRATION_SCHEMA, **asdict(self)}
+
+    @staticmethod
+    def from_json(data: Any) -> Calibration:
+        """Make one from :meth:`to_json`'s dict. Raises :class:`ArgumentError` where it is none, or of a newer akx."""
+        if not isinstance(data, Mapping) or data.get("akx") != _KIND:
+            raise ArgumentError("this is no calibration", expected=f'a JSON object with "akx": "{_KIND}"')
+        if data.get("schema") != CALIBRATION_SCHEMA:
+            raise ArgumentError(
+                "calibration of another schema", expected=str(CALIBRATION_SCHEMA), found=repr(data.get("schema"))
+            )
+        try:
+            return Calibration(
+                device_class=str(data["device_class"]),
+                threads=int(data["threads"]),
+                one_thread=_figures(data["one_thread"]),
+                all_threads=_figures(data["all_threads"]),
+                kernel_hash=str(data["kernel_hash"]),
+                created=str(data["created"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArgumentError(
+                "calibration is not valid", found=f"{type(error).__name__}: {error}", hint="akx doctor --calibrate"
+            ) from error
+
+    def save(self, folder: Path | None = None) -> Path:
+        """Write it in one step to `folder`, the user's by default. Raises :class:`DatabaseError` where that fails."""
+        import tempfile
+
+        path = (calibration_folder() if folder is None else folder) / _file_name(self.device_class)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+            try:
+                with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
+                    stream.write(json.dumps(self.to_json(), indent=1) + "\n")
+                os.chmod(temporary, 0o644)
+                os.replace(temporary, path)
+            except OSError:
+                Path(temporary).unlink(missing_ok=True)
+                raise
+        except OSError as error:
+            raise DatabaseError(
+                "the calibration cannot be kept",
+                found=f"{path}: {error.strerror or error}",
+                hint="set AKX_MACHINES to a folder you can write to",
+            ) from error
+        return path
+
+
+def calibration_folder() -> Path:
+    """Where calibrations are kept: ``AKX_MACHINES``, else ``machines`` in the user's data directory."""
+    given = os.environ.get("AKX_MACHINES", "").strip()
+    if given:
+        return Path(given).expanduser()
+    from platformdirs import user_data_path
+
+    return Path(user_data_path("akx", appauthor=False)) / _SHIPPED
+
+
+def find_calibration(device_class: str) -> tuple[Calibration, Path] | None:
+    """The user's calibration of a class of devices, else the one shipped with akx, and its file; None without one.
+
+    A file that cannot be read, or is none, counts as not there. It is read again once it has changed.
+    """
+    for folder in (calibration_folder(), _shipped_folder()):
+        path = folder / _file_name(device_class)
+        try:
+            stamp = path.stat()
+        except OSError:
+            continue
+        known = _READ.get(path)
+        if known is None or known[0] != (stamp.st_mtime_ns, stamp.st_size):
+            known = _READ[path] = (stamp.st_mtime_ns, stamp.st_size), _read(path)
+        if known[1] is not None and known[1].device_class == device_class:
+            return known[1], path
+    return None
+
+
+def figures_of(device: Any, threads: int) -> Figures:
+    """The figures to predict with: calibrated ones where there are any, else derived ones.
+
+    Parameters
+    ----------
+    device : HostDevice or CudaDevice
+        Of the plans; where its `cores` are limited to `threads`, of the same class all the same.
+    threads : int
+        Most threads of a plan.
+    """
+    derived = derived_figures(device, threads)
+    if getattr(device, "budget", 0):  # its slow memory is the host's
+        return derived
+    found = find_calibration(_class_of(device))
+    return derived if found is None else found[0].figures(max(1, threads))
+
+
+def calibrate(backend: str = "cpu") -> Calibration:
+    """Measure this machine's device of a backend; some seconds, and more where kernels have to be compiled first.
+
+    Parameters
+    ----------
+    backend : str
+        ``"cpu"`` or ``"cuda"``.
+
+    Raises
+    ------
+    AkxError
+        Where there is no such device.
+    """
+    from akx.device.choose import device_of, plan_threads
+
+    device, most = device_of(backend), plan_threads(backend)
+    with device_lock(device).alone():
+        one, every = (_bandwidths(device, threads) for threads in (1, most))
+        if backend == "cpu":
+            formats = _formats()
+            waking, meeting = _meetings(most) if most > 1 else (0.0, 0.0)
+            one = replace(one, formats=formats, synchronisation=0.0, waking=0.0)
+            every = replace(every, formats=formats, synchronisation=meeting, waking=waking)
+    return Calibration(_class_of(device), most, one, every, kernel_hash(backend), now())
+
+
+_READ: dict[Path, tuple[tuple[int, int], Calibration | None]] = {}
+
+
+def _class_of(device: Any) -> str:
+    """The class of the whole device, however many of its cores are to be used."""
+    if device.backend != "cpu":
+        return str(device.device_class)
+    from akx.device.host import host_device
+
+    here = host_device()
+    same = replace(device, cores=here.cores) == here
+    return here.device_class if same else str(device.device_class)
+
+
+def _file_name(device_class: str) -> str:
+    kept = "".join(c if c.isalnum() else "-" for c in device_class)
+    words = "-".join(word for word in kept.split("-") if word)[:60].lower()
+    return f"{words}-{hashlib.sha256(device_class.encode()).hexdigest()[:8]}.json"
+
+
+def _shipped_folder() -> Path:
+    from akx.plandb import shipped_plans
+
+    return shipped_plans().directory / _SHIPPED
+
+
+def _read(path: Path) -> Calibration | None:
+    try:
+        return Calibration.from_json(json.loads(path.read_bytes()))
+    except (OSError, ValueError, RecursionError, AkxError):
+        return None
+
+
+def _figures(data: Any) -> Figures:
+    formats = {
+        str(name): FormatCost(_price(cost["slot"]), _price(cost["row"])) for name, cost in data["formats"].items()
+    }
+    rest = {name: _price(value) for name, value in data.items() if name not in ("formats", "last_level_bytes")}
+    found = Figures(**rest, last_level_bytes=int(data["last_level_bytes"]), formats=formats)
+    if min(found.slow_bandwidth, found.last_level_bandwidth, found.cache_bandwidth, found.flops) <= 0:
+        raise ValueError("a bandwidth or rate is 0")
+    return found
+
+
+def _price(value: Any) -> float:
+    number = float(value)
+    if not (math.isfinite(number) and number >= 0):
+        raise ValueError(f"{value!r} is no figure")
+    return number
+
+
+# ------------------------------------------------------------------------------------------------------- measuring
+
+
+def _bandwidths(device: Any, threads: int) -> Figures:
+    """The best of a few measurements (:func:`akx.tuner.machine.measured_figures` keeps the best of all)."""
+    for _ in range(_ROUNDS - 1):
+        measured_figures(device, threads)
+    return measured_figures(device, threads)
+
+
+def _formats() -> dict[str, FormatCost]:
+    """What every format costs one core, but those that are for far columns."""
+    matrices = [_blocks(nodes, wide) for nodes, wide in _SHAPES]
+    sweep: Any = registry.get("cpu", "sweep")
+    device = _host()
+    variants = next(p.choices for p in sweep.space(matrices[0], device, _POWERS) if p.name == "variant")
+    found: dict[str, FormatCost] = {}
+    for variant in map(str, variants):
+        if variant == "csr-ahead":
+            continue
+        times, sizes = [], []
+        for matrix in matrices:
+            plan = Plan("cpu", "sweep", variant, k=_POWERS, threads=1)
+            call = _call(matrix, plan)
+            times.append(_seconds(call) / _POWERS)
+            sizes.append((sweep.padding(plan, matrix) * matrix.nnz, float(matrix.n)))
+        slot, row = (float(price) for price in np.linalg.solve(np.array(sizes), np.array(times)))
+        # where the clock makes one of them negative, it is too small to matter
+        found[variant] = FormatCost(max(slot, 1e-12), max(row, 0.0))
+    return found
+
+
+def _meetings(threads: int) -> tuple[float, float]:
+    """Seconds to set the threads to work, and for them to meet once."""
+    matrix = Matrix.from_any(sp.diags_array([0.3, 0.4, 0.3], offsets=[-1, 0, 1], shape=(_TINY, _TINY), format="csr"))
+    long = 1 + _MEETINGS
+
+    def seconds(k: int, used: int) -> float:
+        return _seconds(_call(matrix, Plan("cpu", "sweep", "csr", k=k, threads=used)))
+
+    alone, together = (seconds(1, used) for used in (1, threads))
+    alone_long, together_long = (seconds(long, used) for used in (1, threads))
+    work = (alone_long - alone) / _MEETINGS  # of one product on one thread
+    waking = together - alone + work * (1 - 1 / threads)
+    meeting = ((together_long - together) / _MEETINGS - work / threads) / (threads - 1)
+    return max(waking, 0.0), max(meeting, 0.0)
+
+
+def _blocks(nodes: int, wide: int) -> Matrix:
+    """Dense blocks of 3 x 3 around the diagonal, `wide` in a row; rows sum up to 1 at most."""
+    offsets = range(-(wide // 2), wide - wide // 2)
+    couplings = sp.diags_array([np.ones(nodes)] * wide, offsets=list(offsets), shape=(nodes, nodes))
+    full = sp.csr_array(sp.kron(couplings, np.full((_BLOCK, _BLOCK), 1.0 / (wide * _BLOCK))))
+    return Matrix.from_any(full)
+
+
+def _call(matrix: Matrix, plan: Plan) -> Callable[[], None]:
+    program = registry.get("cpu", plan.schedule).prepare(matrix, plan)
+    coefficients = as_coefficients(np.ones(plan.k), np.zeros(plan.k), np.zeros(plan.k), matrix.dtype)
+    x = np.ones((1, matrix.n))
+    out = np.empty((plan.k + 1, 1, matrix.n))
+
+    def run() -> None:
+        program.run(x, out, coefficients)
+
+    run()
+    return run
+
+
+def _seconds(call: Callable[[], None]) -> float:
+    return min(min(measure.interleave([call], _PRECISION)[0].samples) for _ in range(_ROUNDS))
+
+
+def _host() -> Any:
+    from akx.device.host import host_device
+
+    return host_device()

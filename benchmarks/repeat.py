@@ -1,0 +1,125 @@
+"""Does tuning choose the same tomorrow? Ten tunings of one matrix, and all their plans timed in turns.
+
+    python -m benchmarks.repeat                          bcsstk16, wang4 and the brick at k = 8 (a quarter of an hour)
+    python -m benchmarks.repeat --matrix shell --k 4     one, into the same file
+    python -m benchmarks.repeat --table                  print the table from the file
+
+Each tuning has its own seed, the default settings and no database. The figure is the *difference*: seconds of the
+slowest plan that any of them chose over those of the fastest, less one, all measured again in one run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from akx import Matrix, MatrixPowers
+from akx.device.host import default_threads
+from akx.tuner import tune
+from benchmarks import markdown, record, solving
+from benchmarks.clock import Settings, interleave
+from benchmarks.contest import compile_kernels, start_vector
+from benchmarks.gallery import GALLERY
+
+__all__ = ["main", "repeated", "table"]
+
+_RESULTS = Path(__file__).resolve().parent / "results" / "repeat.json"
+_MATRICES = (("bcsstk16", 8), ("wang4", 8), ("brick", 8))
+_TIMES = 10
+_TURNS = Settings(seconds=20.0, rounds_min=21, rounds_max=101, hopeless=10.0)
+
+Json = dict[str, Any]
+
+
+def repeated(name: str, matrix: sparse.csr_array, k: int, times: int, settings: Settings = _TURNS) -> Json:
+    """Tune so many times, then time the plans in turns.
+
+    Returns
+    -------
+    dict
+        ``matrix``, ``rows``, ``nnz``, ``k``, ``plans`` [{``plan``, ``times`` chosen, ``seconds``, ``spread``}, ...]
+        fastest first, ``difference``, and of the tunings ``tuning_seconds`` and ``trials``, in order.
+    """
+    canonical = Matrix.from_any(matrix)
+    compile_kernels(str(canonical.dtype), default_threads())
+    found = [tune(canonical, k, backend="cpu", seed=seed, db=False, name=name) for seed in range(times)]
+    chosen = Counter(result.plan for result in found)
+    x = start_vector(matrix.shape[0], matrix.dtype)
+    powers = np.zeros((k + 1, matrix.shape[0]), dtype=matrix.dtype)
+    calls = {
+        plan.label(): partial(MatrixPowers(canonical, k, plan=plan, backend="cpu"), x, out=powers.T) for plan in chosen
+    }
+    timings = interleave(calls, settings, keep=tuple(calls))
+    plans = [
+        {
+            "plan": plan.label(),
+            "times": count,
+            "seconds": timings[plan.label()].seconds,
+            "spread": timings[plan.label()].spread,
+        }
+        for plan, count in chosen.items()
+    ]
+    plans.sort(key=lambda entry: entry["seconds"])
+    return {
+        "matrix": name,
+        "rows": canonical.n,
+        "nnz": canonical.nnz,
+        "k": k,
+        "plans": plans,
+        "difference": plans[-1]["seconds"] / plans[0]["seconds"] - 1.0,
+        "tuning_seconds": [result.tuning_seconds for result in found],
+        "trials": [len(result.trials) for result in found],
+    }
+
+
+def table(document: Json) -> str:
+    """A line for each matrix."""
+    head = ["matrix", "k", "tunings", "plans chosen", "slowest over fastest", "tuning, s"]
+    body = [
+        [
+            entry["matrix"],
+            str(entry["k"]),
+            str(len(entry["tuning_seconds"])),
+            ", ".join(f"{plan['times']} x {plan['plan']}" for plan in entry["plans"]),
+            f"{entry['difference']:+.1%}",
+            f"{min(entry['tuning_seconds']):.1f} to {max(entry['tuning_seconds']):.1f}",
+        ]
+        for entry in document["tunings"]
+    ]
+    return markdown.rows(head, body)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Tune, compare and write; the exit code is 0."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.repeat", description="Ten tunings of one matrix.")
+    parser.add_argument("--matrix", help="of the gallery, or a real one; three of them by default")
+    parser.add_argument("--k", type=int, default=8)
+    parser.add_argument("--times", type=int, default=_TIMES)
+    parser.add_argument("--table", action="store_true", help="print the table from the file")
+    parser.add_argument("-o", "--output", type=Path, default=_RESULTS)
+    options = parser.parse_args(arguments)
+    if not options.table:
+        wanted = _MATRICES if options.matrix is None else ((options.matrix, options.k),)
+        for name, k in wanted:
+            matrix = GALLERY[name]() if name in GALLERY else solving.load(name)
+            entry = {**repeated(name, matrix, k, options.times), "date": record.provenance(default_threads())["date"]}
+            print(f"{name}: {entry['difference']:+.1%}, {len(entry['plans'])} plans", file=sys.stderr, flush=True)
+            known = json.loads(options.output.read_text())["tunings"] if options.output.exists() else []
+            others = [one for one in known if (one["matrix"], one["k"]) != (name, k)]
+            document = {**record.provenance(default_threads()), "tunings": [*others, entry]}
+            options.output.write_text(json.dumps(document, indent=1) + "\n")
+    print(table(json.loads(options.output.read_text())))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

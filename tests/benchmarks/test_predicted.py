@@ -1,0 +1,94 @@
+"""The plan of an untuned call beside the best on record: who is timed, and what the shares are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import scipy.sparse as sp
+from pretended import Seconds
+
+from akx.matrix import Matrix
+from akx.plan import Plan
+from akx.tuner import exhaustive
+from benchmarks import clock, predicted, samplers
+
+MADE = sp.csr_array(sp.diags_array([0.2, 0.5, 0.3], offsets=[-1, 0, 1], shape=(500, 500)))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording of plain products."""
+    made = tmp_path_factory.mktemp("recordings")
+    exhaustive(
+        MADE, 4, backend="cpu", threads=1, name="lines", record=made / "lines-4.jsonl",
+        space_filter=lambda plan: plan.schedule == "sweep" and plan.partitioner == "natural", seconds=20.0,
+    )  # fmt: skip
+    return made
+
+
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Plans that were timed: in DIA 2 ms, in CSR 5 ms, in others 4 ms."""
+    time, plans = Seconds(), []
+
+    def powers(A: Any, k: int, *, plan: Plan, backend: str) -> Callable[..., None]:
+        plans.append(plan.label())
+        return lambda x, out: time.sleep({"dia": 2e-3, "csr": 5e-3}.get(plan.variant, 4e-3))
+
+    monkeypatch.setattr(clock, "time", time)
+    monkeypatch.setattr(predicted, "MatrixPowers", powers)
+    monkeypatch.setattr(samplers, "GALLERY", {"lines": lambda: MADE})
+    return plans
+
+
+def test_the_best_on_record_are_measured_again_beside_the_predicted_plan(
+    folder: Path, timed: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = Plan("cpu", "sweep", "sell", k=4, threads=1, options={"sigma": 1})
+    monkeypatch.setattr(predicted, "predict", lambda matrix, k, **given: chosen)
+    out = tmp_path / "predicted.json"
+    assert predicted.main([str(folder), "-o", str(out)]) == 0
+    assert len(timed) == len(set(timed))  # each once
+    assert chosen.label() in timed
+    assert any("/csr " in label for label in timed)
+    document = json.loads(out.read_text())
+    assert document["calibrated"] in (True, False)
+    (entry,) = document["predictions"]
+    assert (entry["matrix"], entry["rows"], entry["k"]) == ("lines", 500, 4)
+    assert entry["predicted"]["plan"] == chosen.label()
+    assert "/dia " in entry["fastest"]["plan"]
+    assert entry["share"] == pytest.approx(0.5)
+    assert entry["baseline_share"] == pytest.approx(0.5)
+    assert entry["csr_share"] == pytest.approx(1.25)
+    said = capsys.readouterr().out
+    assert "| lines | 4 |" in said
+    assert "| least |" in said
+    assert predicted.main(["--table", "-o", str(out)]) == 0
+    assert capsys.readouterr().out == said
+
+
+def test_what_cannot_be_compared_is_said(
+    folder: Path, timed: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SystemExit):
+        predicted.main([str(tmp_path)])
+    assert "no recordings in" in capsys.readouterr().err
+    monkeypatch.setattr(predicted, "load", lambda name: None)
+    with pytest.raises(SystemExit):
+        predicted.main([str(folder), "-o", str(tmp_path / "nothing.json")])
+    assert "no such matrix here" in capsys.readouterr().err
+    assert not (tmp_path / "nothing.json").exists()
+
+
+def test_the_model_of_now_takes_the_place_of_the_recorded_one(folder: Path) -> None:
+    (path,) = folder.glob("*.jsonl")
+    recording = samplers.read_recording(path)
+    anew = samplers.modelled(recording, Matrix.from_any(MADE))
+    assert Plan.from_json(anew.header["predicted"]) == Plan.from_json(recording.header["predicted"])
+    for plan, one in recording.trials.items():
+        assert anew.trials[plan].trial == one.trial
+        assert anew.trials[plan].model_seconds == pytest.approx(one.model_seconds)

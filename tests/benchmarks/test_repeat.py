@@ -1,0 +1,66 @@
+"""Ten tunings of one matrix: what is compared with what, and the file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pretended import Seconds
+
+from akx.plan import Plan
+from benchmarks import clock, repeat
+from benchmarks.gallery import small
+
+ONE = Plan("cpu", "sweep", "dia", k=4, threads=2)
+OTHER = ONE.replace(variant="csr")
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Three tunings of four choose a plan that takes 2 ms, the other one that takes 2.1 ms."""
+    time, given = Seconds(), []
+
+    def tune(A: Any, k: int, **options: Any) -> Any:
+        given.append({"k": k, **options})
+        plan = OTHER if options["seed"] == 1 else ONE
+        return SimpleNamespace(plan=plan, tuning_seconds=20.0 + options["seed"], trials=[None] * 30)
+
+    def powers(A: Any, k: int, *, plan: Plan, backend: str) -> Callable[..., None]:
+        return lambda x, out: time.sleep(2e-3 if plan == ONE else 2.1e-3)
+
+    monkeypatch.setattr(clock, "time", time)
+    monkeypatch.setattr(repeat, "compile_kernels", lambda dtype, threads: 0)
+    monkeypatch.setattr(repeat, "tune", tune)
+    monkeypatch.setattr(repeat, "MatrixPowers", powers)
+    monkeypatch.setattr(repeat, "GALLERY", {"brick": lambda: small("brick")})
+    return given
+
+
+def test_all_plans_that_were_chosen_are_timed_in_turns(
+    asked: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "repeat.json"
+    given = ["--matrix", "brick", "--k", "4", "--times", "4", "-o", str(out)]
+    assert repeat.main(given) == 0
+    assert [one["seed"] for one in asked] == [0, 1, 2, 3]
+    assert all(one["db"] is False and one["k"] == 4 for one in asked)
+    (entry,) = json.loads(out.read_text())["tunings"]
+    assert [(plan["plan"], plan["times"]) for plan in entry["plans"]] == [(ONE.label(), 3), (OTHER.label(), 1)]
+    assert entry["difference"] == pytest.approx(0.05)
+    assert entry["tuning_seconds"] == [20.0, 21.0, 22.0, 23.0]
+    said = capsys.readouterr().out
+    assert "| +5.0% |" in said
+    assert "20.0 to 23.0" in said
+    assert repeat.main([*given, "--table"]) == 0
+    assert capsys.readouterr().out == said
+
+
+def test_another_matrix_is_added_and_the_same_replaced(asked: list[dict[str, Any]], tmp_path: Path) -> None:
+    out = tmp_path / "repeat.json"
+    for k in ("4", "5", "4"):
+        assert repeat.main(["--matrix", "brick", "--k", k, "--times", "2", "-o", str(out)]) == 0
+    assert [one["k"] for one in json.loads(out.read_text())["tunings"]] == [5, 4]

@@ -1,0 +1,178 @@
+"""Calibrations: measured once, kept in a file, and what a file may not do to a prediction."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from akx.device.host import HostDevice, host_device
+from akx.errors import AkxError, ArgumentError, DatabaseError
+from akx.tuner import calibration
+from akx.tuner.calibration import Calibration, calibrate, calibration_folder, figures_of, find_calibration
+from akx.tuner.machine import Figures, FormatCost, derived_figures
+
+DEVICE = HostDevice("a processor / of (many) names", 8, 32 * 1024, 2**20, 2**25)
+
+
+def figures(threads: int, **changes: Any) -> Figures:
+    made = Figures(10e9 * threads, 20e9 * threads, 40e9 * threads, 3e9 * threads, 2e-7, 2**25, 1e-6)
+    return replace(made, formats={"csr": FormatCost(5e-10, 2e-9)}, **changes)
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Where calibrations are kept in this test; nothing is shipped."""
+    monkeypatch.setenv("AKX_MACHINES", str(tmp_path / "machines"))
+    monkeypatch.setattr(calibration, "_shipped_folder", lambda: tmp_path / "shipped")
+    return tmp_path / "machines"
+
+
+@pytest.fixture
+def made() -> Calibration:
+    every = figures(8, slow_bandwidth=30e9)
+    return Calibration(
+        DEVICE.device_class, 8, figures(1), every, "0123456789abcdef", "2026-01-31T12:00:00.000000+00:00"
+    )
+
+
+def test_what_was_kept_is_found_again(folder: Path, made: Calibration) -> None:
+    assert find_calibration(DEVICE.device_class) is None
+    assert figures_of(DEVICE, 8) == derived_figures(DEVICE, 8)
+    path = made.save()
+    assert path.parent == folder == calibration_folder()
+    assert find_calibration(DEVICE.device_class) == (made, path)
+    assert figures_of(DEVICE, 8) == made.all_threads
+    assert find_calibration(DEVICE.device_class + "x") is None
+    assert [file.name for file in folder.iterdir()] == [path.name]  # nothing temporary is left
+
+
+def test_a_changed_file_is_read_again(folder: Path, made: Calibration) -> None:
+    made.save()
+    assert figures_of(DEVICE, 8).slow_bandwidth == 30e9
+    replace(made, all_threads=figures(8, slow_bandwidth=31.5e9)).save()
+    assert figures_of(DEVICE, 8).slow_bandwidth == 31.5e9
+    next(folder.iterdir()).unlink()
+    assert figures_of(DEVICE, 8) == derived_figures(DEVICE, 8)
+
+
+def test_shipped_ones_lie_below_the_users(folder: Path, made: Calibration, tmp_path: Path) -> None:
+    shipped = replace(made, all_threads=figures(8, slow_bandwidth=99e9))
+    path = shipped.save(tmp_path / "shipped")
+    assert find_calibration(DEVICE.device_class) == (shipped, path)
+    made.save()
+    assert figures_of(DEVICE, 8).slow_bandwidth == 30e9
+
+
+def test_fewer_threads_have_the_bandwidth_of_one_times_their_number_up_to_that_of_all(made: Calibration) -> None:
+    assert made.figures(1) is made.one_thread
+    assert made.figures(0) is made.one_thread
+    assert made.figures(8) is made.figures(16) is made.all_threads
+    two, four = made.figures(2), made.figures(4)
+    assert (two.slow_bandwidth, four.slow_bandwidth) == (20e9, 30e9)
+    assert (two.cache_bandwidth, four.cache_bandwidth) == (80e9, 160e9)
+    assert (two.flops, two.formats, two.waking) == (6e9, made.all_threads.formats, 1e-6)
+
+
+def test_cores_left_out_do_not_make_another_machine(
+    folder: Path, made: Calibration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = host_device()
+    replace(made, device_class=here.device_class).save()
+    assert figures_of(replace(here, cores=1), 1) == made.one_thread
+
+
+def test_a_budget_has_the_figures_of_the_bus(folder: Path, made: Calibration) -> None:
+    from akx.device.budget import within
+    from akx.device.cuda.facts import CudaDevice
+
+    gpu = CudaDevice("a GPU", 0, (9, 0), 132, 2**17, 2**17, 2**16, 50 * 2**20, 80 * 2**30, 10**9, 3e12)
+    replace(made, device_class=gpu.device_class).save()
+    assert figures_of(gpu, 1) == made.one_thread
+    assert figures_of(within(gpu, 10**9), 1) == derived_figures(within(gpu, 10**9), 1)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda data: "not JSON",
+        lambda data: [],
+        lambda data: {**data, "akx": "plans"},
+        lambda data: {**data, "schema": 2},
+        lambda data: {**data, "threads": "many"},
+        lambda data: {name: value for name, value in data.items() if name != "one_thread"},
+        lambda data: {**data, "all_threads": {**data["all_threads"], "slow_bandwidth": 0.0}},
+        lambda data: {**data, "all_threads": {**data["all_threads"], "waking": float("nan")}},
+        lambda data: {**data, "all_threads": {**data["all_threads"], "formats": {"csr": {"slot": -1.0, "row": 0.0}}}},
+        lambda data: {**data, "all_threads": {**data["all_threads"], "colour": 1.0}},
+        lambda data: {**data, "device_class": "another"},
+    ],
+)
+def test_a_file_that_is_no_good_counts_as_not_there(folder: Path, made: Calibration, spoil: Any) -> None:
+    path = made.save()
+    spoilt = spoil(json.loads(path.read_text()))
+    path.write_text(spoilt if isinstance(spoilt, str) else json.dumps(spoilt))
+    assert find_calibration(DEVICE.device_class) is None
+    assert figures_of(DEVICE, 8) == derived_figures(DEVICE, 8)
+
+
+def test_what_is_wrong_is_said_to_who_reads_one() -> None:
+    with pytest.raises(ArgumentError, match="no calibration"):
+        Calibration.from_json({"akx": "plans"})
+    with pytest.raises(ArgumentError, match="another schema"):
+        Calibration.from_json({"akx": "machine", "schema": 7})
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_that_says_what_to_do(
+    made: Calibration, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("AKX_MACHINES", str(tmp_path / "file" / "machines"))
+    with pytest.raises(DatabaseError, match="AKX_MACHINES"):
+        made.save()
+
+
+def test_this_machine(folder: Path) -> None:
+    found = calibrate("cpu")
+    assert found.device_class == host_device().device_class
+    assert 0 < found.one_thread.slow_bandwidth <= found.one_thread.cache_bandwidth
+    assert {"csr", "csr16", "sell", "sell16", "dia", "bell", "bell16"} <= set(found.all_threads.formats)
+    for variant, cost in found.all_threads.formats.items():
+        assert 1e-12 <= cost.slot < 1e-6, variant
+        assert 0 <= cost.row < 1e-5, variant
+    assert found.one_thread.waking == found.one_thread.synchronisation == 0.0
+    assert Calibration.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+def test_prices_are_what_was_put_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a product takes 3 ns a row and 0.25 ns a slot, padding included, just that is found."""
+    paid: list[tuple[float, int]] = []
+
+    def call(matrix: Any, plan: Any) -> Any:
+        slots = calibration.registry.get("cpu", "sweep").padding(plan, matrix) * matrix.nnz
+        return slots, matrix.n
+
+    def seconds(work: Any) -> float:
+        paid.append(work)
+        return float(8 * (0.25e-9 * work[0] + 3e-9 * work[1]))
+
+    monkeypatch.setattr(calibration, "_call", call)
+    monkeypatch.setattr(calibration, "_seconds", seconds)
+    for variant, cost in calibration._formats().items():
+        assert np.allclose([cost.slot, cost.row], [0.25e-9, 3e-9], rtol=1e-6), variant
+    assert len({slots / n for slots, n in paid}) > 2  # the formats do differ in padding
+
+
+def test_there_is_no_calibration_of_a_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    from akx.errors import DeviceError
+
+    def none() -> None:
+        raise DeviceError("no GPU")
+
+    monkeypatch.setattr("akx.device.cuda.facts.cuda_device", none)
+    with pytest.raises(AkxError, match="no GPU"):
+        calibrate("cuda")
