@@ -4,7 +4,8 @@
     python -m benchmarks.shipped FILE.sqlite --calibrate         measure the machine too, into tuning_db/machines
     python -m benchmarks.shipped FILE.sqlite --bundle NAME       and write all plans to tuning_db/NAME.json
 
-On an idle machine (or `chrt -f 10 python -m ...`); a run that was broken off goes on. Calibrate first: searches then begin with better plans.
+On an idle machine, or at raised priority (`chrt -f 10 python -m ...`); a run that was broken off goes on. Calibrate
+first: searches then begin with better plans.
 """
 
 from __future__ import annotations
