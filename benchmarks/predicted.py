@@ -29,13 +29,14 @@ from akx.tuner import Recording, predict, read_recording
 from akx.tuner.calibration import find_calibration
 from akx.tuner.result import COMPLETE
 from akx.tuner.space import is_baseline
-from benchmarks import markdown, record
+from benchmarks import markdown, record, solving
 from benchmarks.clock import Settings, interleave
 from benchmarks.contest import start_vector
 from benchmarks.samplers import load
 
 __all__ = ["compare", "main", "table"]
 
+_PAGE = Path(__file__).resolve().parents[1] / "docs" / "tuner.md"
 _RESULTS = Path(__file__).resolve().parent / "results" / "predicted.json"
 #: Plans that were fastest on record, of all and of plain products, which take part.
 _FASTEST, _PLAIN = 4, 2
@@ -117,7 +118,9 @@ def table(document: Json) -> str:
     for what, of in (("median", np.median), ("least", np.min)):
         shares = [float(of(column(name))) for name in ("share", "csr_share", "baseline_share")]
         body.append([what, "", "", "", f"{shares[0]:.0%}", f"{shares[1]:.2f}", f"{shares[2]:.2f}"])
-    return markdown.rows(head, body)
+    known = "calibrated" if document["calibrated"] else "not calibrated"
+    text = markdown.rows(head, body, left=(0, 2))
+    return f"{solving.origin(document, [document])}; {known}.\n\n{text}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -126,6 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, nargs="?", help="of recordings")
     parser.add_argument("--table", action="store_true", help="print the table from the file")
     parser.add_argument("-o", "--output", type=Path, default=_RESULTS)
+    parser.add_argument("--docs", type=Path, help="the page with the table; docs/tuner.md with the file by default")
     options = parser.parse_args(arguments)
     if not options.table:
         paths = sorted(options.folder.glob("*.jsonl")) if options.folder is not None else []
@@ -147,7 +151,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error("nothing to compare")
         document = {**record.provenance(default_threads()), "calibrated": calibrated, "predictions": entries}
         options.output.write_text(json.dumps(document, indent=1) + "\n")
-    print(table(json.loads(options.output.read_text())))
+    document = json.loads(options.output.read_text())
+    print(table(document))
+    page = _PAGE if options.docs is None and options.output == _RESULTS else options.docs
+    if page is not None:
+        page.write_text(markdown.replace_block(page.read_text(), "predicted", table(document)))
     return 0
 
 

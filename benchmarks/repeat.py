@@ -32,6 +32,7 @@ from benchmarks.gallery import GALLERY
 
 __all__ = ["main", "repeated", "table"]
 
+_PAGE = Path(__file__).resolve().parents[1] / "docs" / "tuner.md"
 _RESULTS = Path(__file__).resolve().parent / "results" / "repeat.json"
 _MATRICES = (("bcsstk16", 8), ("wang4", 8), ("brick", 8))
 _TIMES = 10
@@ -95,7 +96,8 @@ def table(document: Json) -> str:
         ]
         for entry in document["tunings"]
     ]
-    return markdown.rows(head, body)
+    text = markdown.rows(head, body, left=(0, 3))
+    return f"{solving.origin(document, document['tunings'])}.\n\n{text}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -106,18 +108,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--times", type=int, default=_TIMES)
     parser.add_argument("--table", action="store_true", help="print the table from the file")
     parser.add_argument("-o", "--output", type=Path, default=_RESULTS)
+    parser.add_argument("--docs", type=Path, help="the page with the table; docs/tuner.md with the file by default")
     options = parser.parse_args(arguments)
     if not options.table:
         wanted = _MATRICES if options.matrix is None else ((options.matrix, options.k),)
         for name, k in wanted:
             matrix = GALLERY[name]() if name in GALLERY else solving.load(name)
-            entry = {**repeated(name, matrix, k, options.times), "date": record.provenance(default_threads())["date"]}
+            origin = record.provenance(default_threads())
+            entry = {**repeated(name, matrix, k, options.times), "commit": origin["commit"], "date": origin["date"]}
             print(f"{name}: {entry['difference']:+.1%}, {len(entry['plans'])} plans", file=sys.stderr, flush=True)
             known = json.loads(options.output.read_text())["tunings"] if options.output.exists() else []
             others = [one for one in known if (one["matrix"], one["k"]) != (name, k)]
-            document = {**record.provenance(default_threads()), "tunings": [*others, entry]}
+            document = {**origin, "tunings": [*others, entry]}
             options.output.write_text(json.dumps(document, indent=1) + "\n")
-    print(table(json.loads(options.output.read_text())))
+    document = json.loads(options.output.read_text())
+    print(table(document))
+    page = _PAGE if options.docs is None and options.output == _RESULTS else options.docs
+    if page is not None:
+        page.write_text(markdown.replace_block(page.read_text(), "repeat", table(document)))
     return 0
 
 

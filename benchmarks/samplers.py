@@ -47,6 +47,7 @@ from benchmarks.gallery import GALLERY
 
 __all__ = ["SAMPLERS", "LocalOnly", "Random", "compare", "load", "main", "modelled", "shares_of", "table"]
 
+_PAGE = Path(__file__).resolve().parents[1] / "docs" / "tuner.md"
 _RESULTS = Path(__file__).resolve().parent / "results" / "samplers.json"
 #: What is recorded: names of the gallery and of real matrices, and k.
 _SPACES = (
@@ -249,7 +250,7 @@ def table(document: Json) -> str:
             *(f"{count} of {len(entries)}" for count in reached),
         ]
     )
-    return markdown.rows(head, body)
+    return f"{solving.origin(document, [document])}.\n\n{markdown.rows(head, body)}"
 
 
 def record_spaces(folder: Path, seconds: float, each: float) -> int:
@@ -284,6 +285,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sampler", action="append", choices=sorted(SAMPLERS), help="all of them by default")
     parser.add_argument("--table", action="store_true", help="compare nothing, print the table")
     parser.add_argument("-o", "--output", type=Path, default=_RESULTS)
+    parser.add_argument("--docs", type=Path, help="the page with the table; docs/tuner.md with the file by default")
     options = parser.parse_args(arguments)
     if options.record:
         return 1 if record_spaces(options.folder, options.seconds, options.each) else 0
@@ -293,7 +295,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"no recordings in {options.folder}")
         found = compare(paths, options.seeds, options.sampler or tuple(SAMPLERS))
         options.output.write_text(json.dumps({**record.provenance(default_threads()), **found}, indent=1) + "\n")
-    print(table(json.loads(options.output.read_text())))
+    document = json.loads(options.output.read_text())
+    print(table(document))
+    page = _PAGE if options.docs is None and options.output == _RESULTS else options.docs
+    if page is not None:
+        page.write_text(markdown.replace_block(page.read_text(), "samplers", table(document)))
     return 0
 
 

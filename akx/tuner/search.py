@@ -50,6 +50,9 @@ FEW_CALLS = "too few calls"
 _BASELINE_SHARE = 0.4
 #: Share of the time that the run-off may take, and that is kept back for it and the last preparation at most.
 _FINAL_SHARE, _RESERVED_SHARE = 0.1, 0.25
+#: Share of the time that is kept back for what nobody can know before: the end of a trial that was begun in time, and
+#: a new order of the rows for the last preparation.
+_END_SHARE = 0.05
 #: Share of the time that preparing one plan may take where plans of its kind have not been worth it.
 _DEAR_SHARE = 0.05
 #: Share of the best time that further search may win, whatever the model says.
@@ -433,12 +436,12 @@ class Search:
         return self._seconds() - self._elapsed() - self._reserve()
 
     def _reserve(self) -> float:
-        """Seconds for the run-off, three rounds at least, and for preparing the winner anew."""
-        best = self.ledger.best
+        """Seconds for the end of a trial, the run-off (three rounds at least) and preparing the winner anew."""
+        best, end = self.ledger.best, _END_SHARE * self._seconds()
         if best is None or best.seconds is None:
-            return self._final_seconds()
+            return self._final_seconds() + end
         rounds = 3 * (self.settings.finalists + 2) * best.seconds
-        needed = max(self._final_seconds(), rounds) + self.ledger.prepare_seconds(best.plan)
+        needed = max(self._final_seconds(), rounds) + self.ledger.prepare_seconds(best.plan) + end
         return min(needed, _RESERVED_SHARE * self._seconds())
 
     def _final_seconds(self) -> float:

@@ -41,6 +41,7 @@ from akx.kernels.cpu.team import Job
 from akx.matrix import Matrix
 from akx.partition.base import Partition, order_by_part
 from akx.partition.ghost import GhostZones, ghost_zones
+from akx.partition.growth import ball_sizes, closure_and_work
 from akx.plan import Plan
 
 __all__ = ["SCHEDULE", "Ghost"]
@@ -53,6 +54,9 @@ _HYPERGRAPH_MOST = 150_000
 _PARTITIONERS = ("natural", "metis", "hypergraph")
 #: Local rows start at multiples of this, which every format's unit divides.
 _ALIGN = 64
+#: From so many entries on, METIS takes long where it is for nothing (a minute for 8 million entries of a graph without
+#: locality), so that zones are estimated first: hopeless are closures so many times larger than they may be.
+_DEAR, _HOPELESS = 1_000_000, 2.0
 #: Closures may hold at most this many times the rows of the matrix.
 _MOST_ROWS = 4.0
 
@@ -98,7 +102,22 @@ class Ghost:
             redundancy = self._redundancy(plan, matrix)
             if redundancy > _MOST_ROWS:
                 return f"about {redundancy:.0f} times the work would be done in ghost zones"
+        elif matrix.nnz > _DEAR:
+            closure = self._closure(plan, matrix)
+            if closure > _HOPELESS * _MOST_ROWS:
+                return f"even compact blocks would need about {closure:.0f} times their rows"
         return None
+
+    def _closure(self, plan: Plan, matrix: Matrix) -> float:
+        """Estimate, by the growth of balls, of the rows that compact blocks read in a pass over those they own."""
+        blocks = max(1.0, matrix.nnz * bytes_per_entry(plan, matrix) / plan.block_bytes)
+        own = matrix.n / blocks
+        most = min(matrix.n, int(2 * _HOPELESS * _MOST_ROWS * own) + 1)
+        key = ("akx.kernels.cpu.balls", most)
+        if key not in matrix.pattern_cache:
+            pattern = ordered(matrix, "natural").pattern
+            matrix.pattern_cache[key] = ball_sizes(pattern.indptr, pattern.indices, most)
+        return closure_and_work(matrix.pattern_cache[key], own, plan.k_per_pass + 1)[0]
 
     def _redundancy(self, plan: Plan, matrix: Matrix) -> float:
         """Estimate for row blocks in natural order: half the front on either side, shrinking to nothing in the pass."""
