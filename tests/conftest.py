@@ -28,6 +28,15 @@ def _own_locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _no_plans_of_this_machine() -> Iterator[None]:
+    """Plans of a project or a system around the tests are none of their business."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("AKX_PROJECT_PLANS", "")
+        patched.setenv("AKX_SYSTEM_PLANS", "")
+        yield
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """A PostgreSQL server, running; the test is skipped where there is none on this machine."""

@@ -27,7 +27,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 plans_app = typer.Typer(
-    help="The plans kept on this machine, and those shipped with akx.", no_args_is_help=True, rich_markup_mode=None
+    help="The plans of the project, the user and the system, and those shipped with akx.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 app.add_typer(plans_app, name="plans")
 
@@ -408,7 +410,7 @@ def plans_export(
     db: Database = None,
     as_json: Json = False,
 ) -> int:
-    """Write all plans of the database to a text file."""
+    """Write all plans of the user's to a text file, such as .akx/plans/NAME.json of a project, whose plans go first."""
     from akx.cli.plans import export_plans
 
     return export_plans(target, db, as_json=as_json)

@@ -21,7 +21,7 @@ PLANS_SCHEMA = 1
 
 
 def list_plans(db: str | None, *, as_json: bool) -> int:
-    """Print every plan that a lookup can find, the user's first."""
+    """Print every plan that a lookup can find with its layer, in the order of a lookup."""
     with PlanDatabase(db) as database:
         entries = database.entries()
     if as_json:

@@ -6,8 +6,9 @@ from akx.plandb.database import Lookup, PlanDatabase, default_database, shared_d
 from akx.plandb.files import PlanDatabaseWarning, database_path
 from akx.plandb.keys import FIELD_MEANINGS, PlanKey, kernel_hash, make_key, versions
 from akx.plandb.layers import PlanLayer, ShippedPlans, shipped_plans
+from akx.plandb.places import project_directory, project_plans, system_directories, system_plans
 from akx.plandb.records import PlanRecord, TrialRecord, stale_fields
-from akx.plandb.status import DatabaseStatus, database_status
+from akx.plandb.status import DatabaseStatus, LayerStatus, database_status
 from akx.plandb.transfer import Bundle, ImportReport, parse_bundle, read_bundle
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Bundle",
     "DatabaseStatus",
     "ImportReport",
+    "LayerStatus",
     "Lookup",
     "PlanDatabase",
     "PlanDatabaseWarning",
@@ -29,9 +31,13 @@ __all__ = [
     "kernel_hash",
     "make_key",
     "parse_bundle",
+    "project_directory",
+    "project_plans",
     "read_bundle",
     "shared_database",
     "shipped_plans",
     "stale_fields",
+    "system_directories",
+    "system_plans",
     "versions",
 ]

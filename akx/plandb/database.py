@@ -1,10 +1,12 @@
 """The plan database: find a plan for a key, keep the winners of a search, and say why a plan is not used.
 
 place       a file (:mod:`akx.plandb.store`), or a server that a team shares (:mod:`akx.plandb.server_store`)
-lookup      the user's database, then the read-only layers, each with the exact key; else the nearest keys' differences
+lookup      the project's plans, the user's database, the system's plans, those shipped: the first that has the exact
+            key wins; else the nearest keys' differences
 cost        one indexed SELECT and one JSON parse, some tens of microseconds, and more to open the file; a lookup that
-            was done before costs a look at the times and sizes of the file and its log. No compiler is imported. A
-            server takes some milliseconds, and is asked at most every ten seconds whether plans have changed
+            was done before costs a look at the times and sizes of the file and its log; those of layers are looked at
+            once a second at most. No compiler is imported. A server takes some milliseconds, and is asked at most every
+            ten seconds whether plans have changed
 history     one winning plan per key, replaced in one transaction; every trial of every search in `trials`
 """
 
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -23,8 +25,9 @@ from akx.plandb.address import ServerAddress, database_place
 from akx.plandb.changes import count_change, generation
 from akx.plandb.files import PlanDatabaseWarning
 from akx.plandb.keys import FIELD_MEANINGS, PlanKey
-from akx.plandb.layers import PlanLayer, shipped_plans
+from akx.plandb.layers import PlanLayer, ShippedPlans, shipped_plans
 from akx.plandb.migrate import Inspection
+from akx.plandb.places import project_plans, system_plans
 from akx.plandb.records import PlanRecord, TrialRecord
 from akx.plandb.rows import Connection, Row, Tables, decode, decode_trials, encode_trials
 from akx.plandb.server_store import ServerStore
@@ -55,7 +58,7 @@ class Lookup:
         Where there is none: the plans for the same pattern with the fields of the key in which each differs, nearest
         first.
     layer : str
-        Where the record was found: ``"user"``, ``"shipped"``, ...; "" where there is none.
+        Where the record was found: ``"project"``, ``"user"``, ``"system"``, ``"shipped"``; "" where there is none.
     """
 
     record: PlanRecord | None
@@ -74,11 +77,11 @@ class Lookup:
 
 
 class PlanDatabase:
-    """The user's plans and, below them, read-only layers.
+    """The user's plans, and read-only layers above and below them.
 
     Nothing is opened until needed. Lookups make no file and work without the right to write; a user's database that
-    cannot be read is reported by a :class:`PlanDatabaseWarning`, and the layers below answer. Safe with several
-    processes and threads at once.
+    cannot be read is reported by a :class:`PlanDatabaseWarning`, and the layers answer. Safe with several processes and
+    threads at once.
 
     Parameters
     ----------
@@ -86,9 +89,13 @@ class PlanDatabase:
         The file, or the URL of a PostgreSQL server, such as ``"postgresql://user@host/database"``; by default
         ``AKX_DB``, else ``plans.sqlite`` in the user's data directory.
     layers : sequence of PlanLayer, optional
-        Read-only layers, first wins; by default the plans shipped with akx.
+        Read-only layers below the user's plans, first wins; by default those of the system and the plans shipped with
+        akx (:mod:`akx.plandb.places`).
     timeout : float
         Seconds to wait for another process's lock.
+    above : sequence of PlanLayer, optional
+        Read-only layers that go before the user's plans, first wins; by default that of the project, or none where
+        `layers` are given.
 
     Attributes
     ----------
@@ -107,9 +114,11 @@ class PlanDatabase:
         *,
         layers: Sequence[PlanLayer] | None = None,
         timeout: float = 10.0,
+        above: Sequence[PlanLayer] | None = None,
     ) -> None:
         self.path: Path | ServerAddress = database_place(path)
         self._layers = None if layers is None else tuple(layers)
+        self._above = () if above is None and layers is not None else None if above is None else tuple(above)
         self._store: Store | ServerStore = (
             ServerStore(self.path, timeout) if isinstance(self.path, ServerAddress) else Store(self.path, timeout)
         )
@@ -132,12 +141,17 @@ class PlanDatabase:
             store.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_reopen, (self.path, self._layers, self._store.timeout))
+        return (_reopen, (self.path, self._layers, self._store.timeout, self._above))
+
+    @property
+    def above(self) -> tuple[PlanLayer, ...]:
+        """The read-only layers that go before the user's plans, first wins."""
+        return project_plans() if self._above is None else self._above
 
     @property
     def layers(self) -> tuple[PlanLayer, ...]:
-        """The read-only layers, first wins."""
-        return (shipped_plans(),) if self._layers is None else self._layers
+        """The read-only layers below the user's plans, first wins."""
+        return (*system_plans(), shipped_plans()) if self._layers is None else self._layers
 
     def close(self) -> None:
         """Close the file; the next use opens it again."""
@@ -149,21 +163,26 @@ class PlanDatabase:
         """The plan stored under exactly `key`, or what stands in the way.
 
         Never raises because of the database: one that cannot be read is reported by a :class:`PlanDatabaseWarning`.
-        The answer is remembered as long as neither this process nor another has changed the file.
+        The answer is remembered as long as neither this process nor another has changed the file or a layer.
         """
-        state = self.generation, *self.file_stamp()  # before the file is read: a change since is then seen
+        stamp = self._store.stamp()  # before the file is read: a change since is then seen
+        state = self.generation, stamp, self._layer_stamps()
         known = self._remembered.get(key)
         if known is not None and known[0] == state:
             return known[1]
         found, is_sound = self._find(key)
-        if is_sound and self._store.is_settled(state[1:]):
+        if is_sound and self._store.is_settled(stamp):
             if len(self._remembered) >= _REMEMBERED:
                 self._remembered.clear()
             self._remembered[key] = state, found
         return found
 
     def _find(self, key: PlanKey) -> tuple[Lookup, bool]:
-        """:meth:`find` in the user's database, and whether all was well with it."""
+        """:meth:`find` in the user's database and all layers, and whether all was well with the database."""
+        for layer in self.above:
+            found = layer.get(key.id)
+            if found is not None and found.key == key:
+                return Lookup(found, [], layer.name), True
 
         def query(tables: Tables) -> list[Row]:
             row = tables.plan(key.id)
@@ -185,6 +204,7 @@ class PlanDatabase:
             found = layer.get(key.id)
             if found is not None and found.key == key:
                 return Lookup(found, [], layer.name), is_sound
+        for layer in (*self.above, *self.layers):
             neighbours += layer.with_fingerprint(key.fingerprint)
         mismatches = [(record, key.mismatch(record.key)) for record in neighbours]
         return Lookup(None, sorted(mismatches, key=lambda pair: len(pair[1]))), is_sound
@@ -195,17 +215,21 @@ class PlanDatabase:
         return sorted(decode(rows), key=lambda record: (record.matrix_name, record.key.k, record.id))
 
     def entries(self, fingerprint: str | None = None) -> tuple[tuple[str, PlanRecord], ...]:
-        """Every plan that a lookup can find, with the name of its layer: the user's first, hidden ones left out.
+        """Every plan that a lookup can find and its layer's name, in the order of a lookup; hidden ones are left out.
 
         Parameters
         ----------
         fingerprint : str, optional
             Only those for this pattern.
         """
-        found = {record.id: (_USER, record) for record in self.list()}
-        for layer in self.layers:
-            for record in layer.records():
-                found.setdefault(record.id, (layer.name, record))
+        found: dict[str, tuple[str, PlanRecord]] = {}
+        for name, records in (
+            *((layer.name, layer.records()) for layer in self.above),
+            (_USER, self.list()),
+            *((layer.name, layer.records()) for layer in self.layers),
+        ):
+            for record in records:
+                found.setdefault(record.id, (name, record))
         return tuple(entry for entry in found.values() if fingerprint in (None, entry[1].key.fingerprint))
 
     def get(self, identifier: str) -> PlanRecord:
@@ -245,11 +269,22 @@ class PlanDatabase:
         DatabaseError
             Where the database cannot be changed.
         """
-        layer, record = self._resolve(identifier, self.entries())
+        own = {record.id: (_USER, record) for record in self.list()}  # those that a project's hide, too
+        layer, record = self._resolve(identifier, ({entry[1].id: entry for entry in self.entries()} | own).values())
         if layer != _USER:
-            raise ArgumentError("plan is read-only", found=f"plan {record.id[:12]} of the {layer} layer")
+            raise ArgumentError(
+                "plan is read-only",
+                found=f"plan {record.id[:12]} of the {layer} layer",
+                hint=self._way_out(record),
+            )
         self._change(lambda tables: tables.remove(record.id))
         return record
+
+    def _way_out(self, record: PlanRecord) -> str | None:
+        """How to get rid of a plan of a layer."""
+        folders = (layer for layer in (*self.above, *self.layers) if isinstance(layer, ShippedPlans))
+        file = next((file for file in (layer.place_of(record.id) for layer in folders) if file is not None), None)
+        return None if file is None else f"it is in {file}"
 
     # ------------------------------------------------------------------------------------------------ trials
 
@@ -363,12 +398,15 @@ class PlanDatabase:
         return generation(self.path)
 
     def file_stamp(self) -> tuple[Any, ...]:
-        """What differs after another process has changed the plans.
+        """What differs after another process has changed the plans, or those of a layer.
 
         Costs some microseconds and opens nothing; a server is asked at most every ten seconds, which takes it some
-        milliseconds.
+        milliseconds, and files of layers are looked at once a second at most.
         """
-        return self._store.stamp()
+        return (*self._store.stamp(), self._layer_stamps())
+
+    def _layer_stamps(self) -> tuple[Hashable, ...]:
+        return tuple(layer.stamp() for layer in (*self.above, *self.layers))
 
     def _other_file(self, path: str | os.PathLike[str]) -> Path:
         """`path`, which must not be the database: opening that beside SQLite would drop SQLite's locks."""
@@ -419,5 +457,10 @@ def default_database() -> PlanDatabase:
     return shared_database()
 
 
-def _reopen(path: Path | ServerAddress, layers: Sequence[PlanLayer] | None, timeout: float) -> PlanDatabase:
-    return PlanDatabase(path, layers=layers, timeout=timeout)
+def _reopen(
+    path: Path | ServerAddress,
+    layers: Sequence[PlanLayer] | None,
+    timeout: float,
+    above: Sequence[PlanLayer] | None = None,
+) -> PlanDatabase:
+    return PlanDatabase(path, layers=layers, timeout=timeout, above=above)

@@ -1,16 +1,24 @@
-"""Read-only layers below the user's database: plans measured on real hardware, shipped as reviewable text.
+"""Read-only layers around the user's database: bundles of plans in the folders of a project, a system, the package.
 
 A layer is a directory of bundles (:mod:`akx.plandb.transfer`), one file per matrix class or device. A malformed file,
-or a malformed record in one, is reported once and skipped; it never stops a lookup.
+or a malformed record in one, is reported once and skipped; it never stops a lookup. Files are looked at again once a
+second at most, by their sizes and times, and those that have changed are read anew. Where the directories are is in
+:mod:`akx.plandb.places`.
 """
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 import warnings
+from collections.abc import Hashable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from akx.errors import AkxError
+from akx.plandb.changes import is_settled
 from akx.plandb.files import PlanDatabaseWarning
 from akx.plandb.records import PlanRecord
 from akx.plandb.transfer import read_bundle
@@ -18,6 +26,10 @@ from akx.plandb.transfer import read_bundle
 __all__ = ["PlanLayer", "ShippedPlans", "shipped_plans"]
 
 _PACKAGE = Path(__file__).resolve().parents[1]
+#: Seconds for which the files of a layer are taken to be unchanged.
+_GLANCE = 1.0
+#: Inode, size and time of a file.
+_Stamp = tuple[int, ...]
 
 
 class PlanLayer(Protocol):
@@ -28,6 +40,10 @@ class PlanLayer(Protocol):
         """What the layer is called in lists."""
         ...
 
+    def stamp(self) -> Hashable:
+        """What differs after the plans have changed; cheap enough to ask at every lookup."""
+        ...
+
     def records(self) -> tuple[PlanRecord, ...]:
         """Every plan there is, one per key, in the order of their ids."""
         ...
@@ -41,8 +57,29 @@ class PlanLayer(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class _File:
+    """What one file held when it was read."""
+
+    stamp: _Stamp
+    records: tuple[PlanRecord, ...]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """What a directory held at one look; `version` counts the looks that found something else than the one before."""
+
+    version: int = 0
+    fault: str | None = None
+    files: dict[str, _File] = field(default_factory=dict)
+    records: dict[str, PlanRecord] = field(default_factory=dict)
+    by_fingerprint: dict[str, list[PlanRecord]] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+
 class ShippedPlans:
-    """The plans in the ``*.json`` files of one directory, read when first asked for.
+    """The plans in the ``*.json`` files of one directory, read when first asked for and again when they have changed.
 
     Parameters
     ----------
@@ -51,70 +88,127 @@ class ShippedPlans:
         does not exist is an empty layer.
     name : str
         What the layer is called in lists.
+
+    Attributes
+    ----------
+    directory : Path
+    name : str
     """
 
     def __init__(self, directory: Path | None = None, name: str = "shipped") -> None:
         self.directory = directory if directory is not None else _default_directory()
         self.name = name
-        self._records: dict[str, PlanRecord] | None = None
-        self._by_fingerprint: dict[str, list[PlanRecord]] = {}
-        self._problems: list[str] = []
+        self._contents = _Contents()
+        self._looked: float | None = None
+        self._reported: set[str] = set()
+        self._lock = threading.RLock()
+
+    def __repr__(self) -> str:
+        return f"ShippedPlans({str(self.directory)!r}, {self.name!r})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (ShippedPlans, (self.directory, self.name))
 
     @property
     def problems(self) -> tuple[str, ...]:
         """What is wrong with the files, one line each; empty where nothing is."""
-        self._load()
-        return tuple(self._problems)
+        return self._load().problems
+
+    def stamp(self) -> Hashable:
+        """What differs after a file has changed: within a second of it, at the price of a look at a clock otherwise."""
+        return str(self.directory), self._load().version
 
     def records(self) -> tuple[PlanRecord, ...]:
         """Every plan there is, one per key, in the order of their ids."""
-        return tuple(self._load().values())
+        return tuple(self._load().records.values())
 
     def get(self, identifier: str) -> PlanRecord | None:
         """The plan with this full id."""
-        return self._load().get(identifier)
+        return self._load().records.get(identifier)
 
     def with_fingerprint(self, fingerprint: str) -> tuple[PlanRecord, ...]:
         """The plans for one pattern."""
-        self._load()
-        return tuple(self._by_fingerprint.get(fingerprint, ()))
+        return tuple(self._load().by_fingerprint.get(fingerprint, ()))
 
-    def _load(self) -> dict[str, PlanRecord]:
-        if self._records is not None:
-            return self._records
+    def place_of(self, identifier: str) -> Path | None:
+        """The file that has the plan with this full id."""
+        contents = self._load()
+        found = contents.records.get(identifier)
+        names = (name for name, file in contents.files.items() if found is not None and found in file.records)
+        return next((self.directory / name for name in names), None)
+
+    def _load(self) -> _Contents:
+        now = time.monotonic()
+        if self._looked is not None and now - self._looked < _GLANCE:
+            return self._contents
+        with self._lock:
+            before, is_first = self._contents, self._looked is None
+            stamps, fault = _look(self.directory)
+            is_same = fault == before.fault and stamps == {name: file.stamp for name, file in before.files.items()}
+            if is_first or not is_same or not is_settled(tuple(stamps.values())):
+                self._contents = self._read(before, stamps, fault)
+            self._looked = now
+        return self._contents
+
+    def _read(self, before: _Contents, stamps: dict[str, _Stamp], fault: str | None) -> _Contents:
+        """The contents with the files of these stamps, those read anew that may have changed."""
+        files: dict[str, _File] = {}
+        for name, stamp in stamps.items():
+            known = before.files.get(name)
+            unchanged = known is not None and known.stamp == stamp and is_settled((stamp,))
+            files[name] = known if known is not None and unchanged else _read_file(self.directory / name, stamp)
+        if before.version and (files, fault) == (before.files, before.fault):
+            return before
         found: dict[str, PlanRecord] = {}
-        try:
-            paths = sorted(path for path in self.directory.glob("*.json") if path.is_file())
-        except OSError as error:
-            paths = []
-            self._problems.append(f"{self.directory}: {error}")
-        for path in paths:
-            try:
-                bundle = read_bundle(path)
-            except AkxError as error:
-                self._problems.append(str(error))
-                continue
-            self._problems += [f"{path.name}: {problem}" for problem in bundle.problems]
-            for record in bundle.records:
-                if record.id not in found or record.better_than(found[record.id]):
-                    found[record.id] = record
-        self._records = dict(sorted(found.items()))
-        for record in self._records.values():
-            self._by_fingerprint.setdefault(record.key.fingerprint, []).append(record)
-        for problem in self._problems:
-            warnings.warn(f"shipped plans skipped: {problem}", PlanDatabaseWarning, stacklevel=4)
-        return self._records
+        for record in (record for file in files.values() for record in file.records):
+            if record.id not in found or record.better_than(found[record.id]):
+                found[record.id] = record
+        records = dict(sorted(found.items()))
+        by_fingerprint: dict[str, list[PlanRecord]] = {}
+        for record in records.values():
+            by_fingerprint.setdefault(record.key.fingerprint, []).append(record)
+        problems = tuple(line for file in files.values() for line in file.problems)
+        problems = problems if fault is None else (fault, *problems)
+        for line in problems:
+            if line not in self._reported:
+                self._reported.add(line)
+                warnings.warn(f"{self.name} plans skipped: {line}", PlanDatabaseWarning, stacklevel=6)
+        return _Contents(before.version + 1, fault, files, records, by_fingerprint, problems)
 
 
 _SHIPPED: ShippedPlans | None = None
 
 
 def shipped_plans() -> ShippedPlans:
-    """The one layer of plans that come with the package, read once per process."""
+    """The one layer of plans that come with the package."""
     global _SHIPPED
     if _SHIPPED is None:
         _SHIPPED = ShippedPlans()
     return _SHIPPED
+
+
+def _look(directory: Path) -> tuple[dict[str, _Stamp], str | None]:
+    """The stamp of each bundle in a directory by name, and why it cannot be read, if it cannot."""
+    stamps: dict[str, _Stamp] = {}
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if entry.name.endswith(".json") and not entry.name.startswith(".") and entry.is_file():
+                    status = entry.stat()
+                    stamps[entry.name] = status.st_ino, status.st_size, status.st_mtime_ns
+    except FileNotFoundError:
+        return {}, None
+    except OSError as error:
+        return {}, f"{directory}: {error.strerror or error}"
+    return dict(sorted(stamps.items())), None
+
+
+def _read_file(path: Path, stamp: _Stamp) -> _File:
+    try:
+        bundle = read_bundle(path)
+    except AkxError as error:
+        return _File(stamp, (), (str(error),))
+    return _File(stamp, bundle.records, tuple(f"{path.name}: {problem}" for problem in bundle.problems))
 
 
 def _default_directory() -> Path:

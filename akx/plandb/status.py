@@ -9,10 +9,45 @@ from typing import Any
 
 from akx.errors import DatabaseError, MissingDependencyError
 from akx.plandb.database import PlanDatabase
-from akx.plandb.layers import ShippedPlans
+from akx.plandb.layers import PlanLayer
 from akx.plandb.migrate import SCHEMA_VERSION
 
-__all__ = ["DatabaseStatus", "database_status"]
+__all__ = ["DatabaseStatus", "LayerStatus", "database_status"]
+
+
+@dataclass(frozen=True)
+class LayerStatus:
+    """The state of a read-only layer.
+
+    Attributes
+    ----------
+    name : str
+        ``"project"``, ``"system"`` or ``"shipped"``.
+    place : str
+        The directory of its files; "" where it has none.
+    exists : bool
+        Whether the directory is there.
+    plans : int
+    problems : tuple of str
+        What is wrong with its files, one line each.
+    """
+
+    name: str
+    place: str
+    exists: bool
+    plans: int
+    problems: tuple[str, ...]
+
+    @staticmethod
+    def of(layer: PlanLayer) -> LayerStatus:
+        """The state of `layer`."""
+        plans, folder = len(layer.records()), getattr(layer, "directory", None)
+        problems = tuple(getattr(layer, "problems", ()))
+        return LayerStatus(layer.name, str(folder or ""), folder is None or folder.is_dir(), plans, problems)
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict of JSON types."""
+        return {**asdict(self), "problems": list(self.problems)}
 
 
 @dataclass(frozen=True)
@@ -37,6 +72,8 @@ class DatabaseStatus:
         Names of useless files that were moved out of the way.
     problems : tuple of str
         What is wrong, with the cure, one line each; empty where all is well.
+    layers : tuple of LayerStatus
+        The read-only layers in the order of a lookup.
     """
 
     path: str
@@ -49,10 +86,13 @@ class DatabaseStatus:
     shipped: int
     set_aside: tuple[str, ...]
     problems: tuple[str, ...]
+    layers: tuple[LayerStatus, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """A dict of JSON types."""
-        return {**asdict(self), "set_aside": list(self.set_aside), "problems": list(self.problems)}
+        layers = [layer.to_json() for layer in self.layers]
+        plain = {**asdict(self), "set_aside": list(self.set_aside), "problems": list(self.problems)}
+        return {**plain, "layers": layers}
 
 
 def database_status(database: PlanDatabase) -> DatabaseStatus:
@@ -69,11 +109,8 @@ def database_status(database: PlanDatabase) -> DatabaseStatus:
     if not writable and not problems:
         hint = "pass --db PATH or set AKX_DB to a file in a writable directory"
         problems.append(f"plan database cannot be written, so no plan will be kept: {database.path}; {hint}")
-    shipped = 0
-    for layer in database.layers:
-        shipped += len(layer.records())
-        if isinstance(layer, ShippedPlans):
-            problems += layer.problems
+    layers = tuple(LayerStatus.of(layer) for layer in (*database.above, *database.layers))
+    problems += [problem for layer in layers for problem in layer.problems]
     return DatabaseStatus(
         path=str(database.path),
         exists=exists,
@@ -82,9 +119,10 @@ def database_status(database: PlanDatabase) -> DatabaseStatus:
         current_layout=SCHEMA_VERSION,
         journal=journal,
         plans=plans,
-        shipped=shipped,
+        shipped=sum(layer.plans for layer in layers),
         set_aside=_set_aside_files(database.path) if isinstance(database.path, Path) else (),
         problems=tuple(problems),
+        layers=layers,
     )
 
 

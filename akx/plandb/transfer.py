@@ -20,6 +20,7 @@ from akx.plandb.records import PlanRecord, now
 
 __all__ = [
     "BUNDLE_SCHEMA",
+    "PROJECT_FOLDER",
     "Bundle",
     "ImportReport",
     "bundle_text",
@@ -31,6 +32,9 @@ __all__ = [
 
 #: Version of the form of a bundle.
 BUNDLE_SCHEMA = 1
+
+#: Where a project keeps its bundles, below its own directory.
+PROJECT_FOLDER = Path(".akx", "plans")
 
 _KIND = "plans"
 
@@ -149,6 +153,8 @@ def read_bundle(path: Path) -> Bundle:
 def write_bundle(path: Path, text: str) -> None:
     """Write a bundle in one step: a reader sees the old file or the new one, never a part.
 
+    A project's folder for plans, ``.akx/plans``, is made where it is missing; of any other folder an error says how.
+
     Raises
     ------
     DatabaseError
@@ -167,6 +173,8 @@ def write_bundle(path: Path, text: str) -> None:
 
     temporary: str | None = None
     try:
+        if path.absolute().parent.parts[-2:] == PROJECT_FOLDER.parts:
+            path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
             stream.write(text)
@@ -178,9 +186,10 @@ def write_bundle(path: Path, text: str) -> None:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
-        raise DatabaseError(
-            f"plans cannot be exported: {error.strerror}", found=str(path), hint="pass a file in a writable directory"
-        ) from error
+        hint = "pass a file in a writable directory"
+        if isinstance(error, FileNotFoundError):
+            hint = f"make its folder first: mkdir -p {path.parent}"
+        raise DatabaseError(f"plans cannot be exported: {error.strerror}", found=str(path), hint=hint) from error
 
 
 def keep_aside(record: PlanRecord) -> Path | None:

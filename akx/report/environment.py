@@ -7,18 +7,19 @@ import os
 import platform
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from akx.errors import AkxError
+from akx.plandb.places import PROJECT_VARIABLE, SYSTEM_VARIABLE
 from akx.report.mkl import mkl_missing, mkl_version
 from akx.report.text import count, size
 
 if TYPE_CHECKING:
-    from akx.plandb import PlanDatabase
+    from akx.plandb import PlanDatabase, ShippedPlans
 
 __all__ = ["Check", "inspect_environment"]
 
@@ -269,7 +270,8 @@ def _writable(folder: Path) -> bool:
 
 
 def _database(db: str | None) -> Iterator[Check]:
-    from akx.plandb import PlanDatabase, shipped_plans
+    """The user's plans, then the layers around them in the order of a lookup."""
+    from akx.plandb import PlanDatabase, project_plans, shipped_plans, system_plans
 
     name = "plans"
     try:
@@ -278,12 +280,36 @@ def _database(db: str | None) -> Iterator[Check]:
     except AkxError as error:
         found = error.what if error.found is None else f"{error.what}: {error.found}"
         yield Check(name, "problem", found, error.hint or "")
+    yield from _layers("project plans", PROJECT_VARIABLE, project_plans(), "no .akx/plans here or above")
+    yield from _layers("system plans", SYSTEM_VARIABLE, system_plans(), "no place for them on this system")
     shipped = shipped_plans()
     total, problems = len(shipped.records()), shipped.problems
     if problems:
         yield Check("shipped plans", "problem", f"{count(total)}; {'; '.join(problems)}", "install akx again")
     else:
         yield Check("shipped plans", "ok", f"{count(total)} in {shipped.directory}")
+
+
+def _layers(name: str, variable: str, layers: Sequence[ShippedPlans], none: str) -> Iterator[Check]:
+    """The layers of a project or of the system: one line for each that is there, or one that says that none is."""
+    given = os.environ.get(variable)
+    if given is not None and not given.strip():
+        yield Check(name, "ok", f"turned off: {variable} is empty")
+        return
+    there = [layer for layer in layers if layer.directory.is_dir() or layer.problems]
+    for layer in there:
+        found = f"{count(len(layer.records()))} in {layer.directory}"
+        if layer.problems:
+            hint = "correct or remove these files; the others are used"
+            yield Check(name, "problem", f"{found}; {'; '.join(layer.problems)}", hint)
+        else:
+            yield Check(name, "ok", found)
+    if there:
+        return
+    if given is not None:
+        yield Check(name, "problem", f"{layers[0].directory} is not there", f"make it, or unset {variable}")
+    else:
+        yield Check(name, "ok", f"none: {', '.join(str(layer.directory) for layer in layers) or none}")
 
 
 def _user_plans(name: str, database: PlanDatabase) -> Check:

@@ -159,11 +159,24 @@ def keep(
             result = replace(result, notes=(*result.notes, stays))
     except DatabaseError as error:
         return replace(result, notes=(*result.notes, _not_kept(record, error)))
+    result = replace(result, notes=(*result.notes, *_hidden(db, key)))
     try:
         db.add_trials(key, rows)
     except DatabaseError as error:
         return replace(result, notes=(*result.notes, f"the plan is kept, its trials are not: {error}"))
     return result
+
+
+def _hidden(db: PlanDatabase, key: PlanKey) -> list[str]:
+    """A note where a layer that goes before the user's has a plan for the key as well."""
+    if not db.above:
+        return []
+    layer = db.find(key).layer
+    names = [above.name for above in db.above]
+    if layer not in names:
+        return []
+    what = f"the {layer} layer has a plan for this key, which goes before the one kept now"
+    return [f"{what}; export the new one there (akx plans export), or remove the other"]
 
 
 def _sought_for_more(result: TuneResult, old: PlanRecord | None) -> dict[str, object]:

@@ -119,3 +119,31 @@ def test_a_calibration_that_cannot_be_kept_is_an_error(
     ran = akx("doctor", "--calibrate")
     assert ran.code != 0
     assert "AKX_MACHINES" in ran.err
+
+
+def test_layers_of_plans(akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    checks = _checks(akx("doctor", "--json").json)
+    assert checks["project plans"]["found"] == "turned off: AKX_PROJECT_PLANS is empty"
+    assert checks["system plans"]["state"] == "ok"
+    folder = tmp_path / "project" / ".akx" / "plans"
+    folder.mkdir(parents=True)
+    (folder / "bad.json").write_text("{")
+    monkeypatch.delenv("AKX_PROJECT_PLANS")
+    monkeypatch.setenv("AKX_SYSTEM_PLANS", str(tmp_path / "nowhere"))
+    monkeypatch.chdir(tmp_path / "project")
+    ran = akx("doctor", "--json")
+    checks = _checks(ran.json)
+    assert (ran.code, ran.json["problems"]) == (2, 2)
+    assert (checks["project plans"]["state"], checks["system plans"]["state"]) == ("problem", "problem")
+    assert str(folder) in checks["project plans"]["found"]
+    assert "bad.json" in checks["project plans"]["found"]
+    assert checks["system plans"]["hint"] == "make it, or unset AKX_SYSTEM_PLANS"
+    (folder / "bad.json").unlink()
+    monkeypatch.delenv("AKX_SYSTEM_PLANS")
+    monkeypatch.setenv("XDG_DATA_DIRS", str(tmp_path / "share"))
+    monkeypatch.chdir(tmp_path)
+    checks = _checks(akx("doctor", "--json").json)
+    assert checks["project plans"] == {
+        "name": "project plans", "state": "ok", "found": "none: no .akx/plans here or above", "hint": "",
+    }  # fmt: skip
+    assert checks["system plans"]["state"] == "ok"

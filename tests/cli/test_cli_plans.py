@@ -85,6 +85,25 @@ def test_export_remove_and_import_again(
     assert akx("plans", "show", records[0].id).code == 0
 
 
+def test_a_project_keeps_plans_that_go_first(
+    akx: Callable[..., Ran],
+    records: tuple[PlanRecord, PlanRecord],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("AKX_PROJECT_PLANS")
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    assert akx("plans", "export", ".akx/plans/both.json", "--json").json["exported"] == 2
+    monkeypatch.setattr("akx.plandb.places._found", None)  # as a second later
+    listed = akx("plans", "list", "--json").json["plans"]
+    assert {plan["matrix"]: plan["layer"] for plan in listed} == {"brick": "project", "shell": "project"}
+    assert "project (stale)" in akx("plans", "list").out
+    assert akx("plans", "rm", records[0].id).code == 0  # that of the user's
+    assert "project layer" in akx("plans", "rm", records[0].id).error
+    assert akx("plans", "show", records[0].id).code == 0
+
+
 def test_mistakes(akx: Callable[..., Ran], records: tuple[PlanRecord, PlanRecord], tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.json"
     wrong.write_text("{}")

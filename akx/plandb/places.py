@@ -1,0 +1,112 @@
+"""Where the read-only layers of a project and of a system are.
+
+project     ``.akx/plans`` in the current directory or the nearest one above it that has such a folder; the search ends
+            at the root of a Git repository and at that of the file system, and the user's home is no project.
+            ``AKX_PROJECT_PLANS`` names another directory
+system      ``akx/plans`` under each of ``XDG_DATA_DIRS`` on Linux, the directory for data of all users elsewhere.
+            ``AKX_SYSTEM_PLANS`` names another directory
+
+Either variable turns its layer off where it is set and empty. Both are looked at with every lookup, and so is the
+current directory, whose change is seen at once; a folder that is made or removed later is seen within a second.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from functools import lru_cache
+from pathlib import Path
+
+from akx.plandb.layers import ShippedPlans
+from akx.plandb.transfer import PROJECT_FOLDER
+
+__all__ = [
+    "PROJECT",
+    "PROJECT_VARIABLE",
+    "SYSTEM",
+    "SYSTEM_VARIABLE",
+    "project_directory",
+    "project_plans",
+    "system_directories",
+    "system_plans",
+]
+
+PROJECT, SYSTEM = "project", "system"
+PROJECT_VARIABLE, SYSTEM_VARIABLE = "AKX_PROJECT_PLANS", "AKX_SYSTEM_PLANS"
+#: What data of all users is on Linux, where nothing else is said.
+_DATA_DIRS = "/usr/local/share:/usr/share"
+#: Seconds for which the folder that was found above a directory, or its absence, is believed.
+_GLANCE = 1.0
+_found: tuple[tuple[str | None, ...], float, Path | None] | None = None
+
+
+def project_directory() -> Path | None:
+    """The folder of the project's plans; None where there is no project, or the layer is turned off.
+
+    A folder that ``AKX_PROJECT_PLANS`` names need not exist. Costs some microseconds, and a look at the directories
+    above once a second or where the current directory has changed.
+    """
+    global _found
+    given = os.environ.get(PROJECT_VARIABLE)
+    try:
+        here = os.getcwd()
+    except OSError:  # removed meanwhile
+        return None if not given or not os.path.isabs(given) else Path(given)
+    asked = given, here, os.environ.get("HOME")
+    now = time.monotonic()
+    if _found is None or _found[0] != asked or now - _found[1] >= _GLANCE:
+        _found = asked, now, _search(Path(here)) if given is None else _named(given)
+    return _found[2]
+
+
+def project_plans() -> tuple[ShippedPlans, ...]:
+    """The layer of the project, if there is one."""
+    directory = project_directory()
+    return () if directory is None else (_layer(directory, PROJECT),)
+
+
+def system_directories() -> tuple[Path, ...]:
+    """The folders of the system's plans, first wins; empty where the layer is turned off. They need not exist."""
+    return _system(os.environ.get(SYSTEM_VARIABLE), os.environ.get("XDG_DATA_DIRS"))
+
+
+def system_plans() -> tuple[ShippedPlans, ...]:
+    """The layers of the system, first wins."""
+    return tuple(_layer(directory, SYSTEM) for directory in system_directories())
+
+
+@lru_cache(maxsize=64)
+def _layer(directory: Path, name: str) -> ShippedPlans:
+    """One object for each directory, so that its files are read once."""
+    return ShippedPlans(directory, name)
+
+
+@lru_cache(maxsize=16)
+def _system(given: str | None, data_dirs: str | None) -> tuple[Path, ...]:
+    if given is not None:
+        named = _named(given)
+        return () if named is None else (named,)
+    if sys.platform != "linux":
+        from platformdirs import site_data_path
+
+        return (site_data_path("akx", appauthor=False) / "plans",)
+    parts = (data_dirs or _DATA_DIRS).split(os.pathsep)
+    return tuple(dict.fromkeys(Path(part, "akx", "plans") for part in parts if os.path.isabs(part)))
+
+
+def _named(given: str) -> Path | None:
+    """The directory that a variable names, or None where it is empty."""
+    return Path(os.path.abspath(os.path.expanduser(given.strip()))) if given.strip() else None
+
+
+def _search(here: Path) -> Path | None:
+    """The nearest folder of plans in `here` or above it."""
+    home = Path(os.path.realpath(os.path.expanduser("~")))
+    for folder in (here, *here.parents):
+        plans = folder / PROJECT_FOLDER
+        if folder != home and os.path.isdir(plans):
+            return plans
+        if os.path.lexists(folder / ".git"):
+            return None
+    return None
