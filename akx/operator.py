@@ -22,15 +22,16 @@ from numpy.typing import DTypeLike, NDArray
 from akx._canonical import check_kind, target_dtype
 from akx.basis import Basis, make_basis
 from akx.device.budget import budgeted_backend, parse_limits, resolve_budget, within
-from akx.device.choose import device_of
+from akx.device.choose import device_of, plan_threads
 from akx.device.host import resolve_threads
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, BudgetError, MatrixError, PlanError
 from akx.kernels import registry
 from akx.kernels.base import Coefficients, Program, as_coefficients, check_feasible, held_bytes
 from akx.matrix import Matrix, content_token
 from akx.plan import Plan, check_plan
-from akx.plandb import PlanDatabase, shared_database
+from akx.plandb import Lookup, PlanDatabase, PlanKey, shared_database
 from akx.tuner import plan_key, predict
+from akx.tuner.ladder import believed, limited
 from akx.tuner.machine import measured_figures
 from akx.tuner.space import STREAMED_SCHEDULE, resolve_backend
 
@@ -44,8 +45,6 @@ _KEPT_BYTES = 1 << 30
 _BYTES_PER_READER = 4 << 20
 #: Seconds for which a file of plans is taken to be unchanged by other processes.
 _GLANCE = 0.1
-#: Plan options that only mean something to more than one thread.
-_SHARED_OPTIONS = ("split", "lag")
 
 
 @dataclass(frozen=True)
@@ -153,7 +152,7 @@ class MatrixPowers:
         self._home = resolve_backend(backend) if plan is None else plan.backend
         self._db = _database(db)
         self._is_own_db = isinstance(db, PlanDatabase)
-        self._given = plan if plan is None or threads is None else _limited(plan, self._threads)
+        self._given = plan if plan is None or threads is None else limited(plan, self._threads)
         self._matrices: dict[np.dtype[Any], Matrix] = {self._matrix.dtype: self._matrix}
         self._choices: dict[tuple[np.dtype[Any], int, str], _Choice] = {}
         self._programs: dict[tuple[np.dtype[Any], Plan], Program] = {}
@@ -549,7 +548,8 @@ class MatrixPowers:
             "threads": self._threads,
         }
         device = None if self._budget is None else self._device(backend)
-        lookup = self._db.find(plan_key(matrix, self.k, **arguments, device=device))
+        key = plan_key(matrix, self.k, **arguments, device=device)
+        lookup = self._db.find(key)
         if not self._is_own_db:
             self._db.close()  # lookups are rare, open files are few
         if lookup.record is not None:
@@ -562,7 +562,31 @@ class MatrixPowers:
             source = f"predicted, not tuned: the plan in the database does not work here ({reason})"
         else:
             source = f"predicted, not tuned ({lookup.explain()}); tune it with `akx tune` or akx.tune"
-        return _Choice(predict(matrix, self.k, device, **arguments), source)
+        plan = predict(matrix, self.k, device, **arguments)
+        return self._of_like_device(lookup, plan, matrix, key) or _Choice(plan, source)
+
+    def _of_like_device(self, lookup: Lookup, predicted: Plan, matrix: Matrix, key: PlanKey) -> _Choice | None:
+        """The plan that a like device has, or the predicted one, after a measurement; None where there was none."""
+        begin, backend, dtype = time.perf_counter(), predicted.backend, matrix.dtype
+        if self._budget is not None or not lookup.mismatches:
+            return None
+        answer = believed(
+            [record for record, _ in lookup.mismatches],
+            predicted,
+            matrix,
+            key,
+            device=self._device(backend),
+            threads=plan_threads(backend, self._threads),
+            prepared=lambda plan: self._programs.get((dtype, plan)),
+        )
+        if answer.program is not None and answer.program is not self._programs.get((dtype, answer.plan)):
+            self._programs[dtype, answer.plan] = answer.program
+            self._stale.discard((dtype, answer.plan))
+        self.prepare_seconds += time.perf_counter() - begin
+        if not answer.why:
+            return None
+        told = f"predicted, not tuned ({answer.why}); tune it with `akx tune` or akx.tune"
+        return _Choice(answer.plan, answer.why if answer.is_like else told)
 
     def _device(self, backend: str) -> Any:
         return within(device_of(backend), self._budget)
@@ -878,14 +902,6 @@ def _place(db: Any) -> Any:
     if isinstance(db, str) and "://" in db:
         return db
     return os.path.abspath(db) if isinstance(db, (str, os.PathLike)) else _database(db)
-
-
-def _limited(plan: Plan, threads: int) -> Plan:
-    """`plan` with at most so many threads, and without what only several have a use for where one is left."""
-    if plan.threads <= threads:
-        return plan
-    options = {name: value for name, value in plan.options.items() if threads > 1 or name not in _SHARED_OPTIONS}
-    return plan.replace(threads=threads, options=options)
 
 
 def _same_pattern(one: Matrix, other: Matrix) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import json
 import os
@@ -18,11 +19,12 @@ import scipy.sparse as sp
 import akx
 from akx import operator
 from akx.device.choose import device_of
+from akx.device.host import host_device
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, BudgetError, InfeasibleError, MatrixError, PlanError
 from akx.kernels.cpu.run import run_tasks
 from akx.plan import Plan
-from akx.plandb import PlanRecord
-from akx.tuner import plan_key
+from akx.plandb import PlanDatabase, PlanRecord
+from akx.tuner import ladder, measure, plan_key
 
 
 @pytest.fixture(autouse=True)
@@ -708,3 +710,102 @@ def test_x_may_be_the_first_vector_of_out(b: int) -> None:
         out = W.transpose(2, 1, 0) if b > 1 else W[:, 0].T
         assert P(out[..., 0], out=out) is out
         np.testing.assert_array_equal(out, wanted, err_msg=plan.label())
+
+
+# ------------------------------------------------------------------------------------------ plans of like devices
+
+
+def like_record(A: Any, k: int, plan: Plan, **changes: Any) -> PlanRecord:
+    """What this processor would have kept for seven threads."""
+    kept = record(A, k, plan)
+    there = dataclasses.replace(kept.key, device_class=f"{host_device().device_class}/7 threads")
+    return dataclasses.replace(kept, key=there, **changes)
+
+
+def put(*records: PlanRecord) -> None:
+    with PlanDatabase(os.environ["AKX_DB"], layers=()) as database:
+        for one in records:
+            database.put(one)
+
+
+def test_the_plan_of_a_like_device_is_measured_before_it_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With real kernels and a real clock: whichever plan is faster, results are right and it says what was done."""
+    monkeypatch.setattr(ladder, "_VERDICTS", {})
+    A, x = grid(), np.random.default_rng(0).standard_normal(900)
+    put(like_record(A, 4, Plan("cpu", "sweep", "sell16", k=4, threads=1)))
+    judged: list[Any] = []
+    real = ladder._measured
+    monkeypatch.setattr(ladder, "_measured", lambda *given: judged.append(given) or real(*given))
+    P = akx.MatrixPowers(A, 4)
+    assert len(judged) == 1
+    ((answer),) = ladder._VERDICTS.values()
+    text = P.explain(measure=False)
+    assert f"like device ({host_device().device_class}/7 threads)" in text
+    assert ("measured here" in text) is answer.is_like is (P.plan.variant == "sell16")
+    assert ("was not faster here" in text) is not answer.is_like
+    np.testing.assert_allclose(P(x), powers(A, x, 4), rtol=1e-12, atol=1e-12)
+    again = akx.MatrixPowers(A, 4)
+    assert len(judged) == 1  # once for a key in a process
+    assert again.plan == P.plan
+    with PlanDatabase(os.environ["AKX_DB"], layers=()) as database:
+        assert len(database.list()) == 1  # a call writes nothing
+
+
+@pytest.mark.parametrize("ratio", [0.5, 1.5])
+def test_what_the_measurement_says_is_done(monkeypatch: pytest.MonkeyPatch, ratio: float) -> None:
+    monkeypatch.setattr(ladder, "_VERDICTS", {})
+    monkeypatch.setattr(measure, "paired_ratio", lambda one, other: measure.Measurement.of([ratio] * 3))
+    A, x = grid(), np.random.default_rng(0).standard_normal((900, 2))
+    tuned, other = Plan("cpu", "sweep", "sell16", k=4, threads=1), Plan("cpu", "sweep", "csr", k=4, threads=2)
+    put(like_record(A, 4, tuned))
+    P = akx.MatrixPowers(A, 4)
+    assert (P.plan == tuned) is (ratio < 1)
+    told = "measured here: 2.00x over the predicted plan" if ratio < 1 else "not faster here: 0.67x); tune it"
+    assert told in P.explain(measure=False)
+    assert [plan for _, plan in P._programs] == [P.plan]
+    B = A * 3.0
+    P.update_values(B)
+    np.testing.assert_allclose(P(x)[:, 0], powers(B, x[:, 0], 4), rtol=1e-12, atol=1e-9)
+    # Another number of vectors is another key, without a like device; another type is one as well.
+    assert "like device" not in P.explain(measure=False, start_vectors=2)
+    operator._kept.clear()
+    # matrix_powers sees it as well, and a plan that is tuned for exactly this goes before it.
+    akx.matrix_powers(A, x[:, 0], 4)
+    (kept,) = operator._kept.values()
+    assert (kept.operator.plan == tuned) is (ratio < 1)
+    put(record(A, 4, other))
+    akx.matrix_powers(A, x[:, 0], 4)
+    assert kept.operator.plan == other
+    operator._kept.clear()
+
+
+def test_a_like_device_has_no_say_within_a_budget_or_where_it_is_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any, **__: Any) -> Any:
+        raise AssertionError("a plan of a like device was asked for")
+
+    A = grid()
+    put(like_record(A, 4, Plan("cpu", "sweep", "sell16", k=4, threads=1)))
+    monkeypatch.setattr(ladder, "_VERDICTS", {})
+    monkeypatch.setattr(ladder, "_measured", never)
+    monkeypatch.setenv("AKX_LIKE_DEVICES", "off")
+    P = akx.MatrixPowers(A, 4)
+    assert "another device, number of threads or memory budget" in P.explain(measure=False)
+    monkeypatch.delenv("AKX_LIKE_DEVICES")
+    monkeypatch.setattr(operator, "believed", never)
+    P._budget = 10**9
+    assert P._of_like_device(P._db.find(plan_key(P._matrix, 4)), P.plan, P._matrix, plan_key(P._matrix, 4)) is None
+
+
+def test_values_that_wait_on_a_device_are_not_lost_by_a_like_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that the operator has already stays as stale as it was."""
+    monkeypatch.setattr(ladder, "_VERDICTS", {})
+    A, x = grid(), np.random.default_rng(0).standard_normal(900)
+    plan = Plan("cpu", "sweep", "sell16", k=4, threads=1)
+    put(like_record(A, 4, plan))
+    monkeypatch.setattr(measure, "paired_ratio", lambda one, other: measure.Measurement.of([0.5] * 3))
+    P = akx.MatrixPowers(A, 4)
+    assert P.plan == plan
+    P._new_values = SimpleNamespace(get=lambda: 2.0 * P._matrix.data, nbytes=0)
+    P._stale = set(P._programs)
+    P._look_again()
+    np.testing.assert_allclose(P(x), powers(2.0 * A, x, 4), rtol=1e-12, atol=1e-9)

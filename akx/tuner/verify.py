@@ -7,6 +7,11 @@ time denormal numbers and compare infinities; then A is scaled by a power of two
 The reference and its componentwise bound (:mod:`akx.kernels.reference`) are computed once. A result passes where
 |w - ref| <= bound in every entry, the output having been filled with NaN before, so that an entry that nobody wrote
 cannot pass.
+
+Where a reference would take too long, one program is compared with another that is trusted (:class:`Comparison`). With
+the absolute powers m_{j+1} = |a_j| |A| m_j + |b_j| m_j + |c_j| m_{j-1}, m_0 = |x|, any order of summation is off by
+((1 + gamma)^j - 1) m_j at most (:mod:`akx.kernels.reference`; gamma is that of the longest row), and m is what the
+trusted program itself computes of |A|, |x| and the absolute coefficients: so the bound costs one call.
 """
 
 from __future__ import annotations
@@ -17,15 +22,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.errors import ArgumentError
+from akx.errors import ArgumentError, VerificationError
 from akx.kernels.base import Coefficients, as_coefficients
 from akx.kernels.reference import reference
 from akx.matrix import Matrix
 
-__all__ = ["BASIS_KINDS", "Problem", "typical_coefficients"]
+__all__ = ["BASIS_KINDS", "Comparison", "Problem", "typical_coefficients"]
 
 #: Entries compared at once.
 _PIECE = 32 * 1024
+#: Powers are scaled where their exponents would leave this share of the range of the dtype.
+_SCALED = 0.4
+#: A bound of relative errors beyond this says nothing; what its terms of second order and the rounding of m may add.
+_LOOSEST, _SLACK = 0.05, 1.1
 
 BASIS_KINDS = ("monomial", "newton", "chebyshev")
 
@@ -91,6 +100,79 @@ class Problem:
         return worst
 
 
+class Comparison(Problem):
+    """A call whose right answer is that of a trusted program.
+
+    Run that program, then :meth:`trust`; run it for the problem of :meth:`magnitudes`, then :meth:`bound_by`; from then
+    on :meth:`error` judges others. Before that it finds no fault with anything.
+
+    Parameters
+    ----------
+    matrix, k, basis, start_vectors, seed
+        As for :class:`Problem`.
+    """
+
+    def __init__(
+        self, matrix: Matrix, k: int, *, basis: str = "monomial", start_vectors: int = 1, seed: int = 0
+    ) -> None:
+        self.matrix = matrix
+        self.k = k
+        self.x = _start_vectors(matrix, start_vectors, seed)
+        self.coefficients = typical_coefficients(matrix, k, basis)
+        self.out = np.zeros((k + 1, start_vectors, matrix.n), dtype=matrix.dtype)
+        self._is_bound = False
+
+    def magnitudes(self) -> Comparison:
+        """The problem of |A|, |x| and the absolute coefficients, whose powers are m."""
+        dtype, other = self.matrix.dtype, Comparison.__new__(Comparison)
+        other.matrix = self.matrix.with_values(np.abs(self.matrix.data).astype(dtype))
+        other.k = self.k
+        other.x = np.abs(self.x).astype(dtype)
+        own = self.coefficients
+        other.coefficients = as_coefficients(np.abs(own.a), np.abs(own.b), np.abs(own.c), dtype)
+        other.out = np.zeros_like(self.out)
+        other._is_bound = False
+        return other
+
+    def trust(self) -> None:
+        """Take the output for right. Raises VerificationError where it is not even finite."""
+        if not np.isfinite(self.out).all():
+            raise VerificationError("results cannot be compared: those that others are compared with are not finite")
+        self._expected = self.out.reshape(-1).copy()
+
+    def bound_by(self, magnitudes: NDArray[Any]) -> None:
+        """Form the bound of the difference of two right answers.
+
+        Parameters
+        ----------
+        magnitudes : (k+1, b, n) array
+            m, as computed.
+
+        Raises
+        ------
+        VerificationError
+            Where it would say nothing: m is not finite, or rows are so long that single precision is lost.
+        """
+        dtype = self.matrix.dtype
+        longest = int(np.diff(self.matrix.indptr).max(initial=0)) + 4
+        info = np.finfo(dtype)
+        gamma = longest * float(info.eps) / 2 * (4.0 if dtype.kind == "c" else 1.0)
+        if self.k * gamma > _LOOSEST or not np.isfinite(magnitudes).all():
+            raise VerificationError("results cannot be compared: the bound of their rounding errors says nothing")
+        # Of what is lost below the smallest number, as far as scaled powers can make it grow.
+        least = 4.0 * longest * self.k * float(np.ldexp(info.tiny, int(_SCALED * info.maxexp)))
+        bound = magnitudes.real.copy()
+        for j in range(1, self.k + 1):
+            bound[j] *= _SLACK * 2.0 * j * gamma
+        self._bound = np.maximum(bound, bound.dtype.type(least)).reshape(-1)
+        self._bound[: self.x.size] = least  # v_0 is x itself
+        self._is_bound = True
+
+    def error(self) -> float:
+        """As of a :class:`Problem`, beside the trusted answer; 0 while there is nothing to compare with."""
+        return super().error() if self._is_bound else 0.0
+
+
 def typical_coefficients(matrix: Matrix, k: int, basis: str) -> Coefficients:
     """Coefficients of shape (k,) in the matrix's dtype, zero where those of the basis kind are always zero."""
     if basis not in BASIS_KINDS:
@@ -98,7 +180,7 @@ def typical_coefficients(matrix: Matrix, k: int, basis: str) -> Coefficients:
     radius = _row_sum_norm(matrix) or 1.0
     a, b, c = np.ones(k), np.zeros(k), np.zeros(k)
     exponent = int(np.frexp(radius)[1])
-    if abs(exponent) * k > 0.4 * np.finfo(matrix.dtype).maxexp:
+    if abs(exponent) * k > _SCALED * np.finfo(matrix.dtype).maxexp:
         a *= np.ldexp(1.0, -exponent)
     if basis == "newton":
         # Pairs of conjugate shifts t +- is, in real arithmetic: the second step of a pair has c = s^2.

@@ -72,6 +72,8 @@ class Bench:
         Programs kept alive for the run-off.
     alone : callable
         Gives a context manager within which nobody else measures on the device; entered for each timing.
+    wary : bool
+        Whether candidates that may crash a GPU run in another process first.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Bench:
         race: float,
         keep: int,
         alone: Callable[[], AbstractContextManager[object]] = nullcontext,
+        wary: bool = True,
     ) -> None:
         self.alone = alone
         self.problem = problem
@@ -94,7 +97,7 @@ class Bench:
         self._kept: dict[Plan, tuple[float, Program]] = {}
         self._budget = int(getattr(space.device, "budget", 0))
         self._on_device = _device_problem(problem, hosted=bool(self._budget)) if space.backend == "cuda" else None
-        self._canary = Canary(problem) if space.backend == "cuda" else None
+        self._canary = Canary(problem) if wary and space.backend == "cuda" else None
         self._sizes: dict[Plan, int] = {}
 
     @property
@@ -130,7 +133,7 @@ class Bench:
         if reason is not None:
             return Trial(number, plan, origin, PRUNED, reason)
         start = measure.now()
-        lost = self._reason_to_fear(plan)
+        lost = self.reason_to_fear(plan)
         if lost is not None:
             return Trial(number, plan, origin, FAILED, lost, prepare_seconds=measure.now() - start)
         try:
@@ -222,7 +225,7 @@ class Bench:
         if self._canary is not None:
             self._canary.close()
 
-    def _reason_to_fear(self, plan: Plan) -> str | None:
+    def reason_to_fear(self, plan: Plan) -> str | None:
         """Why a plan must not run in this process: it was lost, or hung, where it ran first."""
         schedule = self.space.schedules[plan.schedule]
         if self._canary is None or not getattr(schedule, "may_crash", True):

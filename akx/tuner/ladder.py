@@ -1,0 +1,299 @@
+"""What is used for a call where the database has no plan for exactly its key: the rungs below, and who may stand there.
+
+1. exact key          a plan for this pattern under any values: used as it is
+2. a like device      a plan for this very key but for the device class, of a like device (:mod:`akx.device.likeness`):
+                      believed after one measurement against rung 4, in this process, on this matrix
+3. similar matrices   never used unmeasured: where a search begins (:mod:`akx.tuner.similar`)
+4. prediction         the model's plan (:mod:`akx.tuner.predict`)
+
+Rung 2 for a call that nobody tuned (:func:`believed`): both programs are prepared; the result of the like plan is
+compared with that of the predicted one by the componentwise bound (:class:`akx.tuner.verify.Comparison`), and both are
+timed in turns. The like plan is used where it was faster in every round, else the predicted one. In all that is some
+ten calls and three preparations. So it is done only
+
+- once for a key in a process, and what came out is remembered;
+- where all that is held meanwhile is at most 1 GiB: calls are then short enough for the whole to take about a second,
+  and it is what :func:`akx.matrix_powers` may keep as well;
+- where the plan took at most two seconds to prepare where it was tuned, and gained a tenth there at least;
+- without a memory budget, for which there is no room for two.
+
+Nothing that goes wrong with the like plan is an error: the predicted plan is then the plan. Nothing is written to the
+database. As the choice depends on a measurement, it may differ between two runs, and with it the last bits of results:
+``AKX_LIKE_DEVICES=off`` leaves the rung out.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from akx.device.likeness import likeness, threads_of_class
+from akx.errors import AkxError
+from akx.kernels import registry
+from akx.kernels.base import Program
+from akx.matrix import Matrix
+from akx.plan import Plan
+from akx.plandb import PlanKey, PlanRecord
+from akx.tuner import measure
+from akx.tuner.measure import Measurement, Precision
+from akx.tuner.space import STREAMED_SCHEDULE, Space
+from akx.tuner.verify import BASIS_KINDS, Comparison
+from akx.tuner.worker import Bench, is_hopeless
+
+__all__ = ["SWITCH", "Answer", "Like", "believed", "fitted", "like_plans", "limited"]
+
+#: The environment's switch of rung 2.
+SWITCH = "AKX_LIKE_DEVICES"
+_OFF = frozenset({"off", "0", "no", "false"})
+
+#: Plan options that only mean something to more than one thread.
+_SHARED_OPTIONS = ("split", "lag")
+#: Bytes that may be held while two programs are compared.
+_MOST_BYTES = 1 << 30
+#: Seconds of preparing, and the speed-up, that a plan had where it was tuned: at most, and at least.
+_MOST_PREPARING, _LEAST_SPEEDUP = 2.0, 1.1
+_PRECISION = Precision(relative=0.05, seconds=0.1, rounds_min=3, rounds_max=9, sample_seconds=5e-4)
+#: A plan whose fastest sample takes so many times as long as the predicted one is not timed to the end.
+_RACE = 1.25
+#: Verdicts that are remembered.
+_REMEMBERED = 256
+
+
+@dataclass(frozen=True)
+class Like:
+    """A plan that was tuned for the same key on a like device.
+
+    Attributes
+    ----------
+    plan : Plan
+        As it may run here: with the threads there are.
+    record : PlanRecord
+        Where it comes from.
+    distance : float
+        See :func:`akx.device.likeness.likeness`.
+    """
+
+    plan: Plan
+    record: PlanRecord
+    distance: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of the rung.
+
+    Attributes
+    ----------
+    plan : Plan
+        The one to use.
+    is_like : bool
+        Whether it is that of a like device.
+    why : str
+        What was found out, as a part of a sentence; "" where there was nothing to find out.
+    program : Program or None
+        Of `plan`, where it was prepared on the way.
+    """
+
+    plan: Plan
+    is_like: bool = False
+    why: str = ""
+    program: Program | None = None
+
+
+def limited(plan: Plan, threads: int) -> Plan:
+    """`plan` with at most so many threads, and without what only several have a use for where one is left."""
+    if plan.threads <= threads:
+        return plan
+    options = {name: value for name, value in plan.options.items() if threads > 1 or name not in _SHARED_OPTIONS}
+    return plan.replace(threads=threads, options=options)
+
+
+def fitted(plan: Plan, device_class: str, threads: int) -> Plan:
+    """A plan that was tuned for a device class, for so many threads: where it used all there were, all there are."""
+    if plan.threads > 1 and plan.threads == threads_of_class(device_class):
+        plan = plan.replace(threads=max(plan.threads, threads))
+    return limited(plan, threads)
+
+
+def like_plans(records: Iterable[PlanRecord], key: PlanKey, *, backend: str, threads: int) -> list[Like]:
+    """The plans that were tuned on like devices for a key that differs in the device class alone.
+
+    Parameters
+    ----------
+    records : iterable of PlanRecord
+        Of the pattern.
+    key : PlanKey
+        Of the call.
+    backend : str
+        Of the call.
+    threads : int
+        Most threads of the host that a plan may use.
+
+    Returns
+    -------
+    list of Like
+        The nearest device first, then the larger speed-up; each plan once. Whether they are feasible is not known yet.
+    """
+    found: list[Like] = []
+    for record in records:
+        if record.plan.backend != backend or key.mismatch(record.key) != ["device_class"]:
+            continue
+        distance = likeness(key.device_class, record.key.device_class)
+        if distance is not None:
+            plan = fitted(record.plan, record.key.device_class, threads) if backend == "cpu" else record.plan
+            found.append(Like(plan, record, distance))
+    found.sort(key=lambda like: (like.distance, -like.record.speedup, like.record.id))
+    nearest: dict[Plan, Like] = {}
+    for like in found:
+        nearest.setdefault(like.plan, like)
+    return list(nearest.values())
+
+
+def believed(
+    records: Sequence[PlanRecord],
+    predicted: Plan,
+    matrix: Matrix,
+    key: PlanKey,
+    *,
+    device: Any,
+    threads: int,
+    prepared: Callable[[Plan], Program | None] = lambda plan: None,
+) -> Answer:
+    """The plan of a like device where it is faster here than the predicted one, which it is otherwise.
+
+    Parameters
+    ----------
+    records : sequence of PlanRecord
+        Those that a lookup of `key` found for the pattern.
+    predicted : Plan
+        The plan of an untuned call.
+    matrix : Matrix
+    key : PlanKey
+        Of the call.
+    device : HostDevice or CudaDevice
+    threads : int
+        Most threads of the host that a plan may use.
+    prepared : callable
+        The program of a plan where the caller has one, else None.
+
+    Returns
+    -------
+    Answer
+        Never raises for anything that the like plan does.
+    """
+    like = next(iter(like_plans(records, key, backend=predicted.backend, threads=threads)), None)
+    if like is None or like.plan == predicted or os.environ.get(SWITCH, "").strip().lower() in _OFF:
+        return Answer(predicted)
+    with _lock:  # another measurement would disturb this one, and its verdict may be for the same key
+        verdict = _VERDICTS.get((key, like.plan, predicted))
+        if verdict is None:
+            answer = _answer(like, predicted, matrix, key, device, threads)
+            if len(_VERDICTS) >= _REMEMBERED:
+                _VERDICTS.clear()
+            _VERDICTS[key, like.plan, predicted] = replace(answer, program=None)
+            return answer
+    if not verdict.is_like:
+        return verdict
+    try:
+        schedule = registry.get(verdict.plan.backend, verdict.plan.schedule)
+        return replace(verdict, program=prepared(verdict.plan) or schedule.prepare(matrix, verdict.plan))
+    except Exception as failure:  # the predicted plan may work
+        return _unused(predicted, like, failure)
+
+
+def _answer(like: Like, predicted: Plan, matrix: Matrix, key: PlanKey, device: Any, threads: int) -> Answer:
+    """Both plans measured, and the one to use with its program."""
+    reason = _reason_not_to_try(like, predicted, matrix, key, device, threads)
+    if reason is not None:
+        return _unused(predicted, like, reason)
+    try:
+        ratio, programs = _measured(like, predicted, matrix, key, _space(like.plan, device, threads))
+    except Exception as failure:  # of whatever kind: the predicted plan may work
+        return _unused(predicted, like, failure)
+    gain, where = 1 / ratio.seconds, f"a like device ({like.record.key.device_class})"
+    if ratio.high < 1.0:
+        why = f"of {where}, measured here: {gain:.2f}x over the predicted plan"
+        return Answer(like.plan, True, why, programs[like.plan])
+    return Answer(predicted, False, f"the plan of {where} was not faster here: {gain:.2f}x", programs[predicted])
+
+
+def _reason_not_to_try(
+    like: Like, predicted: Plan, matrix: Matrix, key: PlanKey, device: Any, threads: int
+) -> str | None:
+    """Why the plan of a like device is not worth, or not fit for, a measurement in passing."""
+    record = like.record
+    if record.speedup < _LEAST_SPEEDUP:
+        return f"it gained {record.speedup:.2f}x there"
+    if record.prepare_seconds > _MOST_PREPARING:
+        return f"preparing it took {record.prepare_seconds:.3g} s there"
+    if key.basis not in BASIS_KINDS:
+        return f"of the basis {key.basis!r} nothing is known to compare with"
+    if STREAMED_SCHEDULE in (like.plan.schedule, predicted.schedule) or getattr(device, "budget", 0) > 0:
+        return "memory is short"
+    if like.plan.backend == "cuda":
+        from akx.device.cuda.memory import memory_pool
+
+        if memory_pool().budget is not None:
+            return "the memory of the GPU is limited"
+    vectors = (key.k + 2) * key.start_vectors * matrix.n * matrix.dtype.itemsize
+    if 4 * vectors + 3 * matrix.nbytes > _MOST_BYTES:
+        return "the matrix is too large for a measurement in passing"
+    try:
+        return _space(like.plan, device, threads).feasible(like.plan, matrix)
+    except Exception as failure:
+        return str(failure)
+
+
+def _unused(predicted: Plan, like: Like, reason: str | Exception) -> Answer:
+    text = reason.what if isinstance(reason, AkxError) else " ".join(str(reason).split()) or type(reason).__name__
+    return Answer(predicted, False, f"the plan of a like device ({like.record.key.device_class}) is not used: {text}")
+
+
+def _measured(
+    like: Like, predicted: Plan, matrix: Matrix, key: PlanKey, space: Space
+) -> tuple[Measurement, dict[Plan, Program]]:
+    """Seconds of the like plan over those of the predicted one, round by round; raises where it is wrong, or fails."""
+    problem = Comparison(matrix, key.k, basis=key.basis, start_vectors=key.start_vectors)
+    magnitudes = Bench(problem.magnitudes(), space, precision=_PRECISION, race=_RACE, keep=1, wary=False)
+    bench = Bench(problem, space, precision=_PRECISION, race=_RACE, keep=1, wary=like.distance > 0)
+    try:
+        trusted = bench.program(predicted)
+        problem.trust()
+        magnitudes.program(predicted)
+        problem.bound_by(magnitudes.problem.out)
+        del magnitudes
+        lost = bench.reason_to_fear(like.plan)
+        if lost is not None:
+            raise AkxError(lost)
+        tried = bench.program(like.plan)
+
+        def hopeless(found: Sequence[Measurement]) -> bool:
+            return is_hopeless(found[1].samples, _RACE, min(found[0].samples))
+
+        calls = [bench.call(trusted), bench.call(tried)]
+        times = measure.interleave(calls, _PRECISION, hopeless=hopeless)
+    finally:
+        bench.close()
+    return measure.paired_ratio(times[1], times[0]), {predicted: trusted, like.plan: tried}
+
+
+def _space(plan: Plan, device: Any, threads: int) -> Space:
+    """The schedules of the plan's backend on the device; of no plan is it asked what choices there are."""
+    schedules = {schedule.name: schedule for schedule in registry.schedules(plan.backend)}
+    return Space(plan.backend, plan.k, threads, replace(device, cores=threads), schedules, {})
+
+
+_VERDICTS: dict[tuple[PlanKey, Plan, Plan], Answer] = {}
+_lock = threading.RLock()
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
