@@ -31,6 +31,7 @@ from akx.plandb.places import project_plans, system_plans
 from akx.plandb.records import PlanRecord, TrialRecord
 from akx.plandb.rows import Connection, Row, Tables, decode, decode_trials, encode_trials
 from akx.plandb.server_store import ServerStore
+from akx.plandb.sketches import Sketch
 from akx.plandb.store import Store
 from akx.plandb.transfer import ImportReport, bundle_text, read_bundle, write_bundle
 
@@ -40,6 +41,8 @@ _T = TypeVar("_T")
 _USER = "user"
 #: Plans of one pattern that a failed lookup compares with.
 _NEIGHBOURS = 64
+#: Plans of other patterns that are looked at for similar matrices.
+_SKETCHED = 500
 #: Seconds a lookup waits for a lock before it goes on without the user's database.
 _LOOKUP_PATIENCE = 1.0
 #: Lookups that are remembered.
@@ -208,6 +211,56 @@ class PlanDatabase:
             neighbours += layer.with_fingerprint(key.fingerprint)
         mismatches = [(record, key.mismatch(record.key)) for record in neighbours]
         return Lookup(None, sorted(mismatches, key=lambda pair: len(pair[1]))), is_sound
+
+    def of_pattern(self, fingerprint: str) -> tuple[PlanRecord, ...]:
+        """The plans for a pattern in every layer, 64 of the user's at most. Raises :class:`DatabaseError`."""
+        rows = self._read(lambda tables: tables.of_pattern(fingerprint, _NEIGHBOURS)) or []
+        around = [layer.with_fingerprint(fingerprint) for layer in (*self.above, *self.layers)]
+        return (*decode(rows), *(record for records in around for record in records))
+
+    def sketches(self, key: PlanKey, *, backend: str, least: int, most: int) -> tuple[Sketch, ...]:
+        """Plans for other patterns at a glance, of every layer: those whose records tell features of their matrices.
+
+        Of the user's the newest 500 of those that fit are looked at, in one pass over the table: some milliseconds for
+        10,000 plans. Raises :class:`DatabaseError`.
+
+        Parameters
+        ----------
+        key : PlanKey
+            Of the call: plans are for the same kind of numbers, real or complex, and for another pattern.
+        backend : str
+            Of the plans.
+        least, most : int
+            Of their k.
+        """
+        kind, device = key.dtype.rstrip("0123456789"), f"{backend}/"
+        wanted = {"least": least, "most": most, "fingerprint": key.fingerprint}
+        wanted |= {"dtype": f"{kind}%", "device": f"{device}%"}
+        rows = self._read(lambda tables: tables.sketches(wanted, _SKETCHED)) or []
+        found = [Sketch.of_row(tuple(row)) for row in rows]
+        for layer in (*self.above, *self.layers):
+            for record in layer.records():
+                other = record.key
+                if (
+                    least <= other.k <= most
+                    and other.dtype.startswith(kind)
+                    and other.device_class.startswith(device)
+                    and other.fingerprint != key.fingerprint
+                ):
+                    found.append(Sketch.of_record(record))
+        return tuple({sketch.id: sketch for sketch in reversed(found) if sketch is not None}.values())
+
+    def with_ids(self, identifiers: Iterable[str]) -> tuple[PlanRecord, ...]:
+        """The plans with these full ids, of the first layer that has each. Raises :class:`DatabaseError`."""
+        wanted = tuple(identifiers)
+        rows = self._read(lambda tables: [tables.plan(identifier) for identifier in wanted]) or []
+        own = {record.id: record for record in decode([row for row in rows if row is not None])}
+
+        def first(identifier: str) -> PlanRecord | None:
+            above, below = ([layer.get(identifier) for layer in layers] for layers in (self.above, self.layers))
+            return next((record for record in (*above, own.get(identifier), *below) if record is not None), None)
+
+        return tuple(record for record in map(first, wanted) if record is not None)
 
     def list(self) -> list[PlanRecord]:
         """The user's plans, by name of the matrix, k and id. Raises :class:`DatabaseError`."""

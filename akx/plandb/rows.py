@@ -16,6 +16,7 @@ from akx.plandb.files import PlanDatabaseWarning
 from akx.plandb.keys import FIELD_MEANINGS, PlanKey
 from akx.plandb.migrate import PLAN_COLUMNS
 from akx.plandb.records import PlanRecord, TrialRecord
+from akx.plandb.sketches import SKETCH_COLUMNS
 
 __all__ = ["TRIAL_COLUMNS", "Connection", "Row", "Tables", "decode", "decode_trials", "encode", "encode_trials"]
 
@@ -63,6 +64,19 @@ class Tables:
         """Plans for one pattern, the newest first."""
         statement = f"{self._select} WHERE fingerprint = :fingerprint ORDER BY created DESC LIMIT {most}"
         return self._connection.execute(statement, {"fingerprint": fingerprint}).fetchall()  # type: ignore[no-any-return]
+
+    def sketches(self, conditions: Mapping[str, Any], most: int) -> list[Row]:
+        """The newest plans, as :data:`akx.plandb.sketches.SKETCH_COLUMNS`, of those that may be of similar matrices.
+
+        `conditions` are ``least`` and ``most`` for k, the beginnings ``dtype`` and ``device`` with a ``%`` behind them,
+        and the ``fingerprint`` that is left out.
+        """
+        statement = (
+            f"SELECT {', '.join(SKETCH_COLUMNS)} FROM {self._plans} WHERE k BETWEEN :least AND :most"
+            " AND dtype LIKE :dtype AND device_class LIKE :device AND fingerprint <> :fingerprint"
+            f" ORDER BY created DESC, id LIMIT {most}"
+        )
+        return self._connection.execute(statement, conditions).fetchall()  # type: ignore[no-any-return]
 
     def plans(self) -> list[Row]:
         """Every plan."""

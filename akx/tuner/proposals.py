@@ -1,6 +1,7 @@
 """What to try next.
 
-Seeds: the predicted plan; the other schedules' defaults, in the variants in which the baseline is fastest first; the
+Seeds: plans that like devices have for this very problem; the predicted plan; plans for similar matrices
+(:mod:`akx.tuner.seeds`); the other schedules' defaults, in the variants in which the baseline is fastest first; the
 plans that a schedule itself wants tried (:class:`Started`), and for those that name none what their traffic models
 like. Then in turn neighbours of the best plan (hill climbing: one parameter changed, the choice with the best record
 first), a suggestion of Optuna's sampler (TPE), which has learnt from every trial, and a neighbour of a rival: the best
@@ -23,6 +24,7 @@ from akx.tuner.ledger import Ledger
 from akx.tuner.predict import Model
 from akx.tuner.result import Trial
 from akx.tuner.sampler import Sampler, Suggesting
+from akx.tuner.seeds import LIKE, NO_SEEDS, SIMILAR, Seeds
 from akx.tuner.space import BASELINE_SCHEDULE, Space, is_baseline
 
 __all__ = ["SEARCHING", "Proposals", "Started"]
@@ -74,6 +76,8 @@ class Proposals:
         Plans proposed before all others.
     sampler : callable
         Makes the sampler of a space and a seed.
+    seeds : Seeds
+        Plans of like devices and for similar matrices.
     """
 
     def __init__(
@@ -87,8 +91,10 @@ class Proposals:
         taken: Callable[[Plan], bool] | None = None,
         given: Iterable[Plan] = (),
         sampler: Callable[[Space, int], Suggesting] = Sampler,
+        seeds: Seeds = NO_SEEDS,
     ) -> None:
         self.given = tuple(given)
+        self._known = seeds
         self._make_sampler = sampler
         self._model = model
         self._space = model.space
@@ -149,7 +155,9 @@ class Proposals:
 
     def _seeds(self) -> Iterator[tuple[str, Plan]]:
         yield from (("given", plan) for plan in self.given)
+        yield from ((LIKE, plan) for plan in self._known.like)
         yield "predicted", self._space.inside(self._model.predicted())
+        yield from ((SIMILAR, plan) for plan in self._known.similar)
         others = [name for name in self._space.parameters if name != BASELINE_SCHEDULE]
         yield from (("default", plan) for plan in self._in_fast_variants(others))
         yield from (("default", self._space.default(name)) for name in others)

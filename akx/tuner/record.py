@@ -7,6 +7,7 @@ measure the plan that is there, is not kept in its place.
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib import metadata
 from typing import Any
@@ -16,6 +17,7 @@ from akx.kernels import registry
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.plandb import PlanDatabase, PlanKey, PlanRecord, TrialRecord
+from akx.plandb.sketches import FEATURES
 from akx.plandb.transfer import keep_aside
 from akx.tuner import measure
 from akx.tuner.result import SHARED, Counts, TuneResult
@@ -110,7 +112,13 @@ def reuse(db: PlanDatabase, record: PlanRecord, matrix: Matrix, threads: int, st
 
 
 def keep(
-    db: PlanDatabase, key: PlanKey, result: TuneResult, old: PlanRecord | None = None, *, is_shared: bool = False
+    db: PlanDatabase,
+    key: PlanKey,
+    result: TuneResult,
+    old: PlanRecord | None = None,
+    *,
+    is_shared: bool = False,
+    features: Mapping[str, float] | None = None,
 ) -> TuneResult:
     """Put a result and its trials into the database.
 
@@ -127,6 +135,8 @@ def keep(
     is_shared : bool
         Whether other workers are at the same study: what one of them has kept meanwhile stays where it has the larger
         speed-up and was not in this run-off. The trials of others are theirs to keep.
+    features : mapping of str to float, optional
+        Of the matrix, by which searches for similar ones find the plan (:mod:`akx.tuner.similar`).
 
     Returns
     -------
@@ -145,7 +155,7 @@ def keep(
         prepare_seconds=result.prepare_seconds,
         tuning_seconds=result.tuning_seconds,
         matrix_name=result.matrix_name,
-        provenance=_provenance(result) | _sought_for_more(result, old),
+        provenance=_features(features) | _provenance(result) | _sought_for_more(result, old),
         trials=result.counts.to_json(),
     )
     own = [trial for trial in result.trials if trial.origin != SHARED]
@@ -165,6 +175,11 @@ def keep(
     except DatabaseError as error:
         return replace(result, notes=(*result.notes, f"the plan is kept, its trials are not: {error}"))
     return result
+
+
+def _features(features: Mapping[str, float] | None) -> dict[str, object]:
+    """First in the provenance, where :mod:`akx.plandb.sketches` looks for them."""
+    return {} if features is None else {FEATURES: dict(features)}
 
 
 def _hidden(db: PlanDatabase, key: PlanKey) -> list[str]:

@@ -25,6 +25,7 @@ from akx.tuner.predict import Model
 from akx.tuner.proposals import Started
 from akx.tuner.recording import KIND, RECORDING_SCHEMA, read_recording
 from akx.tuner.result import Trial, TuneResult
+from akx.tuner.seeds import NO_SEEDS, Seeds
 from akx.tuner.settings import Settings
 from akx.tuner.space import Space
 
@@ -128,20 +129,28 @@ class Recorder:
 
 @contextmanager
 def recording_to(
-    path: str | os.PathLike[str] | None, kind: str, name: str, key: PlanKey, model: Model, settings: Settings
+    path: str | os.PathLike[str] | None,
+    kind: str,
+    name: str,
+    key: PlanKey,
+    model: Model,
+    settings: Settings,
+    seeds: Seeds = NO_SEEDS,
 ) -> Iterator[Recorder | None]:
     """The recorder of one run, closed whatever happens; None where there is no path. See :func:`describe_run`."""
     if path is None:
         yield None
         return
-    recorder = Recorder(path, describe_run(kind, name, key, model, settings), model)
+    recorder = Recorder(path, describe_run(kind, name, key, model, settings, seeds), model)
     try:
         yield recorder
     finally:
         recorder.close()
 
 
-def describe_run(kind: str, name: str, key: PlanKey, model: Model, settings: Settings) -> dict[str, Any]:
+def describe_run(
+    kind: str, name: str, key: PlanKey, model: Model, settings: Settings, seeds: Seeds = NO_SEEDS
+) -> dict[str, Any]:
     """The first line of a run: the problem, the device, the space, and what the model says before any measurement.
 
     Parameters
@@ -156,6 +165,8 @@ def describe_run(kind: str, name: str, key: PlanKey, model: Model, settings: Set
         Of the matrix and the space.
     settings : Settings
         Of the search.
+    seeds : Seeds
+        Plans of the database with which the search begins.
     """
     space, matrix = model.space, model.matrix
     return {
@@ -178,6 +189,7 @@ def describe_run(kind: str, name: str, key: PlanKey, model: Model, settings: Set
         },
         "predicted": space.inside(model.predicted()).to_json(),
         "starts": _starts(model),
+        "seeds": seeds.to_json(),
         "space": {schedule: [_parameter(one) for one in held] for schedule, held in space.parameters.items()},
     }
 

@@ -27,6 +27,7 @@ from akx.errors import AkxError, FileFormatError, FileMissingError, PlanError
 from akx.plan import Plan
 from akx.plandb.keys import PlanKey
 from akx.tuner.result import COMPLETE, Trial
+from akx.tuner.seeds import Seeds
 from akx.tuner.space import is_baseline
 
 __all__ = ["RECORDING_SCHEMA", "RecordedTrial", "Recording", "Run", "read_recording"]
@@ -69,7 +70,8 @@ class Run:
     ----------
     header : mapping
         Its first line: ``kind`` (``"search"``, ``"exhaustive"`` or ``"part"``), ``created``, ``matrix``, ``key``,
-        ``backend``, ``threads``, ``device``, ``settings``, ``space``, ``model``, ``predicted``, ``starts``.
+        ``backend``, ``threads``, ``device``, ``settings``, ``space``, ``model``, ``predicted``, ``starts``, and
+        ``seeds``, which older recordings do not have.
     trials : tuple of RecordedTrial
         In order.
     result : mapping or None
@@ -106,6 +108,18 @@ class Recording:
     def header(self) -> Mapping[str, Any]:
         """That of the first run."""
         return self.runs[0].header
+
+    @cached_property
+    def seeds(self) -> Seeds:
+        """Plans of the database with which the first search of the file began; there are none in older recordings.
+
+        Raises FileFormatError where they are no plans.
+        """
+        given = next((run.header.get("seeds") for run in self.runs if run.header["kind"] == "search"), None)
+        try:
+            return Seeds.from_json(given or {})
+        except (PlanError, AttributeError, TypeError) as error:
+            raise _damaged(self.path, 1, f"seeds: {error}") from error
 
     @property
     def matrix_name(self) -> str:

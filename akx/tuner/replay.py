@@ -184,7 +184,9 @@ def replay(
             callback(progress)
 
     with measure.on_clock(bench.clock):
-        outcome = Search(bench, model, wanted, start=bench.clock.now(), callback=watch, sampler=sampler).run()
+        start = bench.clock.now()
+        search = Search(bench, model, wanted, start=start, callback=watch, sampler=sampler, seeds=found.seeds)
+        outcome = search.run()
     chosen = found.trials[outcome.best.plan].trial
     assert isinstance(bench.space, RecordedSpace)
     return ReplayResult(

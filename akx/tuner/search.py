@@ -1,7 +1,8 @@
 """The search: from a space of plans to the one to keep.
 
 1. baseline      plain products in every variant, natural order; the fastest becomes the anchor of all timing
-2. seeds, search what :mod:`akx.tuner.proposals` proposes: predicted plan, defaults, neighbours, Optuna's suggestions
+2. seeds, search what :mod:`akx.tuner.proposals` proposes: plans of the database (:mod:`akx.tuner.seeds`), the predicted
+                 plan, defaults, neighbours, Optuna's suggestions
 3. run-off       the few best and the baseline, timed in turn with one another at higher precision; within the noise the
                  simpler plan wins (:mod:`akx.tuner.choice`), and the winner's result is checked once more
 
@@ -37,6 +38,7 @@ from akx.tuner.predict import Model
 from akx.tuner.proposals import SEARCHING, Proposals
 from akx.tuner.result import COMPLETE, SHARED, Finalist, Progress, Trial
 from akx.tuner.sampler import Sampler, Suggesting
+from akx.tuner.seeds import NO_SEEDS, Seeds
 from akx.tuner.settings import Settings
 from akx.tuner.sharing import SharedStudy
 from akx.tuner.space import BASELINE_SCHEDULE, Space, is_baseline
@@ -141,6 +143,8 @@ class Search:
         number, another state.
     sampler : callable
         Makes the sampler of a space and a seed: Optuna's TPE by default.
+    seeds : Seeds
+        Plans of the database with which the search begins, within its budgets.
     """
 
     def __init__(
@@ -158,6 +162,7 @@ class Search:
         others: SharedStudy | None = None,
         record: Callable[[Trial, int], object] | None = None,
         sampler: Callable[[Space, int], Suggesting] = Sampler,
+        seeds: Seeds = NO_SEEDS,
     ) -> None:
         self.bench = bench
         self.model = model
@@ -172,6 +177,7 @@ class Search:
             taken=None if others is None else others.is_under_way,
             given=given,
             sampler=sampler,
+            seeds=seeds,
         )
         self.notes: list[str] = []
         self._start = start

@@ -32,8 +32,10 @@ from akx.tuner.record import find, is_enough, keep, reuse
 from akx.tuner.recorder import Recorder, recording_to
 from akx.tuner.result import SHARED, Counts, Progress, TuneResult
 from akx.tuner.search import FEW_CALLS, Outcome, Search
+from akx.tuner.seeds import known_seeds
 from akx.tuner.settings import Settings
 from akx.tuner.sharing import join_study
+from akx.tuner.similar import features_of
 from akx.tuner.space import NATURAL, STREAMED_SCHEDULE, Space, build_space, resolve_backend
 from akx.tuner.verify import BASIS_KINDS, Problem
 from akx.tuner.worker import Bench
@@ -195,20 +197,21 @@ def tune(
     others = join_study(storage, key)
     space = build_space(matrix, k, device, backend=label, threads=used, start_vectors=start_vectors)
     given = [] if old is None else [space.inside(old.plan)]
+    seeds = known_seeds(kept, key, space, matrix)
     if budget is not None and all(space.feasible(plan, matrix) is not None for plan in space.baselines(matrix)):
         raise budget_error(space, matrix, "not even one product at a time fits")
     problem = Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed)
     bench = _bench(problem, space, wanted)
     model = _model(matrix, space, start_vectors, wanted.seconds)
-    with recording_to(record, "search", name, key, model, wanted) as recorder:
+    with recording_to(record, "search", name, key, model, wanted, seeds) as recorder:
         options: dict[str, Any] = {"start": start, "callback": callback, "keep": space_filter, "given": given}
-        outcome = _search(bench, model, wanted, device, recorder, others=others, **options)
+        outcome = _search(bench, model, wanted, device, recorder, others=others, seeds=seeds, **options)
         result = _result(outcome, matrix, key, space, start, name=name, db=kept)
         result = _with_calls(_with_budget(result, budget), wanted.calls)
         if recorder is not None:
             result = recorder.end(result)
     if kept is not None:
-        result = keep(kept, key, result, old, is_shared=others is not None)
+        result = keep(kept, key, result, old, is_shared=others is not None, features=features_of(matrix))
     if callback is not None:
         callback(_last_progress(result, wanted))
     return result

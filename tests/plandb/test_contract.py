@@ -7,11 +7,12 @@ import pickle
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from akx.errors import ArgumentError, FileFormatError
-from akx.plandb import PlanDatabase, PlanDatabaseWarning, ShippedPlans, TrialRecord, database_status
+from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanRecord, ShippedPlans, TrialRecord, database_status
 from akx.plandb.transfer import bundle_text
 
 from .samples import make_key, make_plan, make_record
@@ -272,3 +273,57 @@ def test_a_database_travels_to_another_process_by_its_path(database: PlanDatabas
         assert copy.path == database.path
         assert copy.layers == ()
         assert copy.list() == [make_record()]
+
+
+def test_plans_of_other_patterns_at_a_glance(database: PlanDatabase, tmp_path: Path) -> None:
+    """Of the same kind of numbers, backend and range of k, with features; of the layers as well, each plan once."""
+
+    def put(number: int, where: PlanDatabase | None = database, features: Any = 1.0, **changes: Any) -> PlanRecord:
+        given = {"features": {"rows": float(number), "nnz": features}} if features is not None else {}
+        record = make_record(key=make_key(number, **changes), provenance={**given, "finalists": [{"rows": 7}]})
+        if where is not None:
+            where.put(record)
+        return record
+
+    fitting = [
+        put(1),
+        put(2, dtype="float32", k=4),
+        put(3, k=16, basis="newton", start_vectors=4, kernel_hash="0" * 16),
+    ]
+    put(0)  # the pattern of the call
+    for number, changes in enumerate(({"k": 3}, {"k": 17}, {"dtype": "complex128"}, {"device_class": "cuda/H100"}), 10):
+        put(number, **changes)
+    put(20, features=None)
+    put(21, features="many")
+    put(22, features={"nested": 1})
+    put(23, features=True)
+    shipped = [put(30, None), put(31, None, dtype="complex64"), put(32, None, features=None), fitting[0]]
+    (tmp_path / "shipped").mkdir()
+    (tmp_path / "shipped" / "a.json").write_text(bundle_text(shipped))
+    with PlanDatabase(database.path, layers=(ShippedPlans(tmp_path / "shipped"),)) as both:
+        found = both.sketches(make_key(0), backend="cpu", least=4, most=16)
+        assert {sketch.id for sketch in found} == {record.id for record in (*fitting, shipped[0])}
+        (one,) = (sketch for sketch in found if sketch.id == fitting[2].id)
+        assert (one.k, one.start_vectors, one.device_class) == (16, 4, make_key().device_class)
+        assert dict(one.features) == {"rows": 3.0, "nnz": 1.0}
+        wanted = [shipped[0].id, "0" * 32, fitting[1].id]
+        assert both.with_ids(wanted) == (shipped[0], fitting[1])
+        assert both.of_pattern(make_key(30).fingerprint) == (shipped[0],)
+        assert len(both.of_pattern(make_key(1).fingerprint)) == 2
+    assert database.with_ids([]) == ()
+    assert database.of_pattern(make_key(77).fingerprint) == ()
+
+
+def test_no_more_than_so_many_are_looked_at(database: PlanDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("akx.plandb.database._SKETCHED", 2)
+    for number in range(1, 5):
+        created = f"2024-05-0{number}T07:08:09+00:00"
+        database.put(make_record(number, provenance={"features": {"rows": 1}}, created=created))
+    found = database.sketches(make_key(0), backend="cpu", least=8, most=8)
+    assert {sketch.id for sketch in found} == {make_key(number).id for number in (3, 4)}  # the newest
+
+
+def test_nothing_at_a_glance_where_there_is_nothing(database: PlanDatabase) -> None:
+    assert database.sketches(make_key(0), backend="cpu", least=1, most=99) == ()
+    assert (database.with_ids(["0" * 32]), database.of_pattern("f")) == ((), ())
+    assert not database.exists()
