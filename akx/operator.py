@@ -1,7 +1,8 @@
 """Matrix powers as users call them: `MatrixPowers`, prepared once and applied often, and `matrix_powers` on top of it.
 
-The way of a call: user's matrix -> :class:`akx.matrix.Matrix` -> plan (given, else from the plan database, else
-predicted; never tuned unasked) -> program -> V. V[..., j] = p_j(A) x, v_{j+1} = a_j A v_j + b_j v_j + c_j v_{j-1}.
+The way of a call: user's matrix -> :class:`akx.matrix.Matrix` -> plan (given, else from the plan database, else that of
+a like device where it is faster than the predicted one, else predicted; never tuned unasked) -> program -> V.
+V[..., j] = p_j(A) x, v_{j+1} = a_j A v_j + b_j v_j + c_j v_{j-1}.
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ class MatrixPowers:
         ``"monomial"`` (default), ``"newton"``, ``"chebyshev"`` or a :class:`akx.Basis` of at least k steps. By name,
         Newton and Chebyshev estimate the spectrum of A by a few Arnoldi or Lanczos steps, once.
     plan : Plan, optional
-        The plan to use. By default the tuned one from the plan database, else a predicted one; never tunes.
+        The plan to use. By default the tuned one from the plan database; else that of a like device, where the database
+        has one that a measurement of some calls, made now, finds faster than the predicted plan; else the latter.
     dtype : dtype, optional
         float32, float64, complex64 or complex128: the least precision to compute in. By default that of A (float64 for
         integers). A start vector of a wider type widens the result, as in SciPy.
@@ -112,6 +114,9 @@ class MatrixPowers:
 
     A plan is looked up once for each number of start vectors and type, and then stays: a plan that is tuned later is
     for objects made later (:func:`matrix_powers` does look again).
+
+    The same plan gives the same bits, run after run. Whether the plan of a like device is used depends on a
+    measurement, once in a process: ``AKX_LIKE_DEVICES=off`` does without such plans.
 
     Examples
     --------

@@ -71,11 +71,12 @@ class Tables:
         `conditions` are ``least`` and ``most`` for k, the beginnings ``dtype`` and ``device`` with a ``%`` behind them,
         and the ``fingerprint`` that is left out.
         """
-        statement = (
-            f"SELECT {', '.join(SKETCH_COLUMNS)} FROM {self._plans} WHERE k BETWEEN :least AND :most"
+        newest = (  # what is sorted is narrow: provenance is most of a row
+            f"SELECT id FROM {self._plans} WHERE k BETWEEN :least AND :most"
             " AND dtype LIKE :dtype AND device_class LIKE :device AND fingerprint <> :fingerprint"
             f" ORDER BY created DESC, id LIMIT {most}"
         )
+        statement = f"SELECT {', '.join(SKETCH_COLUMNS)} FROM {self._plans} WHERE id IN ({newest})"
         return self._connection.execute(statement, conditions).fetchall()  # type: ignore[no-any-return]
 
     def plans(self) -> list[Row]:

@@ -9,10 +9,10 @@
 Rung 2 for a call that nobody tuned (:func:`believed`): both programs are prepared; the result of the like plan is
 compared with that of the predicted one by the componentwise bound (:class:`akx.tuner.verify.Comparison`), and both are
 timed in turns. The like plan is used where it was faster in every round, else the predicted one. In all that is some
-ten calls and three preparations. So it is done only
+fifteen calls and three preparations. So it is done only
 
 - once for a key in a process, and what came out is remembered;
-- where all that is held meanwhile is at most 1 GiB: calls are then short enough for the whole to take about a second,
+- where all that is held meanwhile is at most 1 GiB: calls are then short enough for the whole to take a second or two,
   and it is what :func:`akx.matrix_powers` may keep as well;
 - where the plan took at most two seconds to prepare where it was tuned, and gained a tenth there at least;
 - without a memory budget, for which there is no room for two.

@@ -22,7 +22,7 @@ from akx.plan import Plan
 from akx.plandb import PlanDatabase, PlanKey, PlanRecord, ShippedPlans
 from akx.plandb.sketches import Sketch
 from akx.plandb.transfer import bundle_text
-from akx.tuner import measure, plan_key, read_recording, replay, tune
+from akx.tuner import measure, plan_key, read_recording, replay, similar, tune
 from akx.tuner.seeds import NO_SEEDS, Seeds, known_seeds
 from akx.tuner.similar import carried_over, distance, features_of, similar_plans
 from akx.tuner.space import Space, build_space
@@ -140,6 +140,18 @@ def test_features_are_what_they_are_called() -> None:
     assert found["row_mean"] == pytest.approx(whole.row_mean, abs=1e-4)
     assert found["block_size"] == 3
     assert features_of(matrix.with_values(2 * matrix.data)) is found
+
+
+def test_blocks_are_seen_in_a_part_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    for size in range(1, 7):
+        line = sp.diags_array([1.0, 2.0, 1.0], offsets=[-4, 0, 4], shape=(1200, 1200))
+        matrix = Matrix.from_any(sp.kron(line, np.ones((size, size)), format="csr"))
+        for most in (10**6, 100):
+            monkeypatch.setattr(similar, "_ALL_ENTRIES", most)
+            matrix.pattern_cache.clear()
+            assert features_of(matrix)["block_size"] == size
+    empty = Matrix.from_any(sp.csr_array(([1.0] * 200, ([0] * 200, range(200))), shape=(200, 200)))
+    assert features_of(empty)["block_size"] == 1
 
 
 def test_the_nearer_matrix_is_the_more_similar_one(matrix: Any) -> None:
