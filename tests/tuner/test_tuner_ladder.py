@@ -124,6 +124,9 @@ def test_a_faster_plan_is_believed(world: Any, call: Call, optimum: Plan) -> Non
     gc.collect()
     assert [program.plan for program in world.alive] == [optimum]  # the loser's program is dropped
     assert world.calls < 40
+    del answer
+    gc.collect()
+    assert not world.alive  # what is remembered holds no program
 
 
 def test_a_slower_plan_is_not(make_world: Any, call: Call, optimum: Plan) -> None:

@@ -99,6 +99,7 @@ def test_those_of_other_devices_kernels_and_backends_are_not_seeds(matrix: Any, 
     for one in (other, replace(elsewhere(key), kernel_hash="0" * 16), replace(elsewhere(key), k=4)):
         db.put(record(one, front(k=one.k)))
     assert known_seeds(db, key, space, matrix) == NO_SEEDS
+    assert similar._MEMO in matrix.pattern_cache  # known before the search: Ctrl-C behind it must not lose the plan
     assert known_seeds(None, key, space, matrix) == NO_SEEDS
 
 
