@@ -9,11 +9,11 @@
 Rung 2 for a call that nobody tuned (:func:`believed`): both programs are prepared; the result of the like plan is
 compared with that of the predicted one by the componentwise bound (:class:`akx.tuner.verify.Comparison`), and both are
 timed in turns. The like plan is used where it was faster in every round, else the predicted one. In all that is some
-fifteen calls and three preparations. So it is done only
+fifteen calls and two preparations. So it is done only
 
 - once for a key in a process, and what came out is remembered;
-- where all that is held meanwhile is at most 1 GiB: calls are then short enough for the whole to take a second or two,
-  and it is what :func:`akx.matrix_powers` may keep as well;
+- where all that is held meanwhile, three sets of vectors and three layouts of the matrix, is at most 1 GiB: calls are
+  then short enough for the whole to take a second or two, and it is what :func:`akx.matrix_powers` may keep as well;
 - where the plan took at most two seconds to prepare where it was tuned, and gained a tenth there at least;
 - without a memory budget, for which there is no room for two.
 
@@ -29,6 +29,8 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+from numpy.typing import NDArray
 
 from akx.device.likeness import likeness, threads_of_class
 from akx.errors import AkxError
@@ -217,7 +219,8 @@ def _answer(like: Like, predicted: Plan, matrix: Matrix, key: PlanKey, device: A
     if ratio.high < 1.0:
         why = f"of {where}, measured here: {gain:.2f}x over the predicted plan"
         return Answer(like.plan, True, why, programs[like.plan])
-    return Answer(predicted, False, f"the plan of {where} was not faster here: {gain:.2f}x", programs[predicted])
+    told = f"{gain:.2f}x" if gain >= 0.01 else "less than 0.01x"
+    return Answer(predicted, False, f"the plan of {where} was not faster here: {told}", programs[predicted])
 
 
 def _reason_not_to_try(
@@ -239,7 +242,7 @@ def _reason_not_to_try(
         if memory_pool().budget is not None:
             return "the memory of the GPU is limited"
     vectors = (key.k + 2) * key.start_vectors * matrix.n * matrix.dtype.itemsize
-    if 4 * vectors + 3 * matrix.nbytes > _MOST_BYTES:
+    if 3 * vectors + 3 * matrix.nbytes > _MOST_BYTES:
         return "the matrix is too large for a measurement in passing"
     try:
         return _space(like.plan, device, threads).feasible(like.plan, matrix)
@@ -257,14 +260,11 @@ def _measured(
 ) -> tuple[Measurement, dict[Plan, Program]]:
     """Seconds of the like plan over those of the predicted one, round by round; raises where it is wrong, or fails."""
     problem = Comparison(matrix, key.k, basis=key.basis, start_vectors=key.start_vectors)
-    magnitudes = Bench(problem.magnitudes(), space, precision=_PRECISION, race=_RACE, keep=1, wary=False)
     bench = Bench(problem, space, precision=_PRECISION, race=_RACE, keep=1, wary=like.distance > 0)
     try:
         trusted = bench.program(predicted)
         problem.trust()
-        magnitudes.program(predicted)
-        problem.bound_by(magnitudes.problem.out)
-        del magnitudes
+        problem.bound_by(_magnitudes(trusted, problem, space))
         lost = bench.reason_to_fear(like.plan)
         if lost is not None:
             raise AkxError(lost)
@@ -278,6 +278,15 @@ def _measured(
     finally:
         bench.close()
     return measure.paired_ratio(times[1], times[0]), {predicted: trusted, like.plan: tried}
+
+
+def _magnitudes(trusted: Program, problem: Comparison, space: Space) -> NDArray[Any]:
+    """The absolute powers, by the trusted program, which has its own values again behind it."""
+    bench = Bench(problem.magnitudes(), space, precision=_PRECISION, race=_RACE, keep=0, wary=False)
+    trusted.update_values(problem.absolute_values())
+    bench.run_verified(trusted)
+    trusted.update_values(problem.matrix.data)
+    return bench.problem.out
 
 
 def _space(plan: Plan, device: Any, threads: int) -> Space:

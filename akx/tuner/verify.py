@@ -103,8 +103,9 @@ class Problem:
 class Comparison(Problem):
     """A call whose right answer is that of a trusted program.
 
-    Run that program, then :meth:`trust`; run it for the problem of :meth:`magnitudes`, then :meth:`bound_by`; from then
-    on :meth:`error` judges others. Before that it finds no fault with anything.
+    Run that program, then :meth:`trust`; give it :meth:`absolute_values`, run it for the problem of :meth:`magnitudes`,
+    give it back its own, then :meth:`bound_by`; from then on :meth:`error` judges others. Before that it finds no fault
+    with anything. Of arrays as large as the output there are three: what is trusted, the bound, and the output.
 
     Parameters
     ----------
@@ -123,22 +124,27 @@ class Comparison(Problem):
         self._is_bound = False
 
     def magnitudes(self) -> Comparison:
-        """The problem of |A|, |x| and the absolute coefficients, whose powers are m."""
+        """The problem of |x| and the absolute coefficients: with |A|, its powers are m."""
         dtype, other = self.matrix.dtype, Comparison.__new__(Comparison)
-        other.matrix = self.matrix.with_values(np.abs(self.matrix.data).astype(dtype))
-        other.k = self.k
+        other.matrix, other.k = self.matrix, self.k
         other.x = np.abs(self.x).astype(dtype)
         own = self.coefficients
         other.coefficients = as_coefficients(np.abs(own.a), np.abs(own.b), np.abs(own.c), dtype)
-        other.out = np.zeros_like(self.out)
+        other.out = np.zeros(self.out.shape, dtype=dtype)
         other._is_bound = False
         return other
+
+    def absolute_values(self) -> NDArray[Any]:
+        """The values of |A|, shape (nnz,), in the matrix's type."""
+        values: NDArray[Any] = np.abs(self.matrix.data).astype(self.matrix.dtype, copy=False)
+        return values
 
     def trust(self) -> None:
         """Take the output for right. Raises VerificationError where it is not even finite."""
         if not np.isfinite(self.out).all():
             raise VerificationError("results cannot be compared: those that others are compared with are not finite")
-        self._expected = self.out.reshape(-1).copy()
+        self._expected = self.out.reshape(-1)
+        self.out = np.zeros(self.out.shape, dtype=self.out.dtype)
 
     def bound_by(self, magnitudes: NDArray[Any]) -> None:
         """Form the bound of the difference of two right answers.
@@ -146,7 +152,7 @@ class Comparison(Problem):
         Parameters
         ----------
         magnitudes : (k+1, b, n) array
-            m, as computed.
+            m, as computed. Becomes the bound, where it is real.
 
         Raises
         ------
@@ -161,11 +167,11 @@ class Comparison(Problem):
             raise VerificationError("results cannot be compared: the bound of their rounding errors says nothing")
         # Of what is lost below the smallest number, as far as scaled powers can make it grow.
         least = 4.0 * longest * self.k * float(np.ldexp(info.tiny, int(_SCALED * info.maxexp)))
-        bound = magnitudes.real.copy()
+        bound = np.ascontiguousarray(magnitudes.real)
         for j in range(1, self.k + 1):
             bound[j] *= _SLACK * 2.0 * j * gamma
-        self._bound = np.maximum(bound, bound.dtype.type(least)).reshape(-1)
-        self._bound[: self.x.size] = least  # v_0 is x itself
+        bound[0] = 0.0  # v_0 is x itself
+        self._bound = np.maximum(bound, bound.dtype.type(least), out=bound).reshape(-1)
         self._is_bound = True
 
     def error(self) -> float:
