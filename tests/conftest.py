@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from postgres import PostgresServer, missing_for_postgres
 
+from akx.plandb import ShippedPlans, layers
+from akx.tuner import calibration
+
 _SHARED = Path(__file__).resolve().parents[2] / "shared" / "matrices"
 
 
@@ -29,9 +32,12 @@ def _own_locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _no_plans_of_this_machine() -> Iterator[None]:
-    """Plans of a project or a system around the tests are none of their business."""
+def _no_plans_of_this_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Plans of a project or a system around the tests are none of their business, nor are those that are shipped."""
+    nothing = tmp_path_factory.mktemp("shipped")
     with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(layers, "_SHIPPED", ShippedPlans(nothing))
+        patched.setattr(calibration, "_shipped_folder", lambda: nothing / "machines")
         patched.setenv("AKX_PROJECT_PLANS", "")
         patched.setenv("AKX_SYSTEM_PLANS", "")
         yield

@@ -45,8 +45,9 @@ def _calibrate() -> None:
     """Measure and keep; says what it does on stderr. Raises :class:`akx.errors.AkxError` where that fails."""
     from akx.device.choose import is_usable
     from akx.kernels import registry
-    from akx.tuner.calibration import calibrate
+    from akx.tuner.calibration import calibrate, check_writable
 
+    check_writable()
     for backend in registry.backends():
         if is_usable(backend):
             note(f"measuring the {backend}, which should have nothing else to do")

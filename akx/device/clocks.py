@@ -63,9 +63,11 @@ def _nvml() -> tuple[Any, ctypes.c_void_p] | None:
     except (AkxError, OSError):
         return None
     handle = ctypes.c_void_p()
-    if library.nvmlInit_v2() != 0 or library.nvmlDeviceGetHandleByPciBusId_v2(bus, ctypes.byref(handle)) != 0:
+    try:
+        failed = library.nvmlInit_v2() or library.nvmlDeviceGetHandleByPciBusId_v2(bus, ctypes.byref(handle))
+    except AttributeError:  # an old library
         return None
-    return library, handle
+    return None if failed else (library, handle)
 
 
 def _bus_id() -> bytes:

@@ -91,35 +91,53 @@ def dia_reach(arrays: DiaArrays, columns: int) -> tuple[NDArray[np.int64], NDArr
 
 
 @njit(nogil=True, cache=True)
-def _merge_row(known: Any, count: Any, indices: Any, first: Any, stop: Any, row: Any) -> Any:
-    """Merge the sorted offsets of a row into the sorted list known[:count]; give the new count."""
-    k = 0
-    for p in range(first, stop):
+def _merge_row(known: Any, count: Any, spare: Any, indices: Any, first: Any, stop: Any, row: Any) -> Any:
+    """Merge the sorted offsets of a row into the sorted list known[:count], in linear time; give the new count.
+
+    `spare` is as long as `known`, and both are long enough for all offsets of the slice.
+    """
+    k, p, total = 0, first, 0
+    new = False
+    while k < count and p < stop and not new:  # most rows have no offset that is not known
         offset = np.int64(indices[p]) - row
-        while k < count and known[k] < offset:
+        if known[k] < offset:
             k += 1
-        if k == count or known[k] != offset:
-            if count == known.size:
-                return -1
-            for m in range(count, k, -1):
-                known[m] = known[m - 1]
-            known[k] = offset
-            count += 1
-    return count
+        elif known[k] == offset:
+            k += 1
+            p += 1
+        else:
+            new = True
+    if p == stop:
+        return count
+    total = k
+    for m in range(k, count):
+        spare[m] = known[m]
+    while k < count or p < stop:
+        offset = np.int64(indices[p]) - row if p < stop else np.iinfo(np.int64).max
+        if k < count and spare[k] <= offset:
+            p += spare[k] == offset
+            known[total] = spare[k]
+            k += 1
+        else:
+            known[total] = offset
+            p += 1
+        total += 1
+    return total
 
 
 @njit(nogil=True, cache=True)
 def _count(indptr: Any, indices: Any, height: Any, origin: Any, limit: Any, counts: Any) -> Any:
     rows = indptr.size - 1
     total = 0
-    known = np.empty(1024, np.int64)
+    known, spare = np.empty(1024, np.int64), np.empty(1024, np.int64)
     for s in range(origin.size):
         count = 0
         bound = np.int64(indptr[min(rows, (s + 1) * height)]) - np.int64(indptr[s * height])
         if bound > known.size:
-            known = np.empty(2 * bound, np.int64)
+            known, spare = np.empty(2 * bound, np.int64), np.empty(2 * bound, np.int64)
         for i in range(s * height, min(rows, (s + 1) * height)):
-            count = _merge_row(known, count, indices, np.int64(indptr[i]), np.int64(indptr[i + 1]), i - origin[s])
+            begin, stop = np.int64(indptr[i]), np.int64(indptr[i + 1])
+            count = _merge_row(known, count, spare, indices, begin, stop, i - origin[s])
             if total + count * height > limit:
                 return total + count * height
         total += count * height
@@ -141,12 +159,14 @@ def _lay_out(
     edge: Any,
 ) -> None:
     rows = indptr.size - 1
+    spare = np.empty(offset.size, np.int64)
     for s in range(origin.size):
         begin, room = np.int64(start[s]), np.int64(start[s + 1]) - np.int64(start[s])
         known = offset[begin : begin + room]
         count = 0
         for i in range(s * height, min(rows, (s + 1) * height)):
-            count = _merge_row(known, count, indices, np.int64(indptr[i]), np.int64(indptr[i + 1]), i - origin[s])
+            first, stop = np.int64(indptr[i]), np.int64(indptr[i + 1])
+            count = _merge_row(known, count, spare, indices, first, stop, i - origin[s])
         first_row, last_row = s * height - origin[s], (s + 1) * height - 1 - origin[s]
         if (s + 1) * height > rows:
             edge[s] = True

@@ -8,7 +8,8 @@ A product in one format is taken to cost a core ``slots x slot + rows x row`` se
 matrices that fit its second cache, of dense 3 x 3 blocks around the diagonal, so that every format fits them: one with
 6 entries in a row and one with 48. Far columns cost more, in all formats alike, and are not in it.
 
-A calibration is for one class of devices. It is a JSON file in ``machines`` in the user's data directory
+A calibration is for one class of devices, which has the number of cores in it: a process that may run on fewer is
+on another machine, as far as this goes. It is a JSON file in ``machines`` in the user's data directory
 (``AKX_MACHINES`` names another), written in one step; below these are those shipped with akx. Without one the figures
 are guesses. Programs on fewer threads than were calibrated get the bandwidth of one times their number, up to that of
 all.
@@ -29,7 +30,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from akx.device.lock import device_lock
-from akx.errors import AkxError, ArgumentError, DatabaseError
+from akx.errors import AkxError, ArgumentError, DatabaseError, DeviceError
 from akx.kernels import registry
 from akx.kernels.base import as_coefficients
 from akx.matrix import Matrix
@@ -40,7 +41,15 @@ from akx.tuner import measure
 from akx.tuner.machine import Figures, FormatCost, derived_figures, measured_figures
 from akx.tuner.measure import Precision
 
-__all__ = ["CALIBRATION_SCHEMA", "Calibration", "calibrate", "calibration_folder", "figures_of", "find_calibration"]
+__all__ = [
+    "CALIBRATION_SCHEMA",
+    "Calibration",
+    "calibrate",
+    "calibration_folder",
+    "check_writable",
+    "figures_of",
+    "find_calibration",
+]
 
 #: Version of the form of a file.
 CALIBRATION_SCHEMA = 1
@@ -54,6 +63,8 @@ _TINY, _MEETINGS = 512, 32
 _PRECISION = Precision(relative=0.01, seconds=0.1)
 #: Times that each is measured; the least of all samples counts, since what disturbs only adds.
 _ROUNDS = 4
+#: A value of the dearest format takes at most so many times as long as one of the cheapest.
+_LIKELY = 25.0
 
 
 @dataclass(frozen=True)
@@ -110,49 +121,41 @@ class Calibration:
                 "calibration of another schema", expected=str(CALIBRATION_SCHEMA), found=repr(data.get("schema"))
             )
         try:
+            threads = int(data["threads"])
+            if threads < 1:
+                raise ValueError(f"threads are {threads}")
             return Calibration(
                 device_class=str(data["device_class"]),
-                threads=int(data["threads"]),
+                threads=threads,
                 one_thread=_figures(data["one_thread"]),
                 all_threads=_figures(data["all_threads"]),
                 kernel_hash=str(data["kernel_hash"]),
                 created=str(data["created"]),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ArgumentError(
                 "calibration is not valid", found=f"{type(error).__name__}: {error}", hint="akx doctor --calibrate"
             ) from error
 
     def save(self, folder: Path | None = None) -> Path:
         """Write it in one step to `folder`, the user's by default. Raises :class:`DatabaseError` where that fails."""
-        import tempfile
-
         path = (calibration_folder() if folder is None else folder) / _file_name(self.device_class)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-            try:
-                with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
-                    stream.write(json.dumps(self.to_json(), indent=1) + "\n")
-                os.chmod(temporary, 0o644)
-                os.replace(temporary, path)
-            except OSError:
-                Path(temporary).unlink(missing_ok=True)
-                raise
-        except OSError as error:
-            raise DatabaseError(
-                "the calibration cannot be kept",
-                found=f"{path}: {error.strerror or error}",
-                hint="set AKX_MACHINES to a folder you can write to",
-            ) from error
+        _write(path, json.dumps(self.to_json(), indent=1) + "\n")
         return path
+
+
+def check_writable(folder: Path | None = None) -> None:
+    """Make `folder`, the user's by default. Raises :class:`DatabaseError` where :meth:`Calibration.save` would."""
+    path = (calibration_folder() if folder is None else folder) / ".akx"
+    _write(path, "")
+    path.unlink(missing_ok=True)
 
 
 def calibration_folder() -> Path:
     """Where calibrations are kept: ``AKX_MACHINES``, else ``machines`` in the user's data directory."""
     given = os.environ.get("AKX_MACHINES", "").strip()
     if given:
-        return Path(given).expanduser()
+        return Path(os.path.expanduser(given))  # a home that is not known stays as it is written
     from platformdirs import user_data_path
 
     return Path(user_data_path("akx", appauthor=False)) / _SHIPPED
@@ -191,7 +194,9 @@ def figures_of(device: Any, threads: int) -> Figures:
     if getattr(device, "budget", 0):  # its slow memory is the host's
         return derived
     found = find_calibration(_class_of(device))
-    return derived if found is None else found[0].figures(max(1, threads))
+    if found is None or found[0].threads < min(threads, device.cores):
+        return derived
+    return found[0].figures(max(1, threads))
 
 
 def calibrate(backend: str = "cpu") -> Calibration:
@@ -205,12 +210,15 @@ def calibrate(backend: str = "cpu") -> Calibration:
     Raises
     ------
     AkxError
-        Where there is no such device.
+        Where there is no such device, or other work disturbs it.
     """
     from akx.device.choose import device_of, plan_threads
 
-    device, most = device_of(backend), plan_threads(backend)
-    with device_lock(device).alone():
+    device = device_of(backend)
+    most = plan_threads(backend, device.cores)  # whatever the environment says: it is a figure of the machine
+    with device_lock(device).alone() as is_alone:
+        if not is_alone:
+            raise DeviceError("another process measures on this device", hint="calibrate again when it has ended")
         one, every = (_bandwidths(device, threads) for threads in (1, most))
         if backend == "cpu":
             formats = _formats()
@@ -246,6 +254,29 @@ def _shipped_folder() -> Path:
     return shipped_plans().directory / _SHIPPED
 
 
+def _write(path: Path, text: str) -> None:
+    """A file in one step: a reader finds the old one, or the new one."""
+    import tempfile
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
+                stream.write(text)
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except OSError:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise DatabaseError(
+            "the calibration cannot be kept",
+            found=f"{path}: {error.strerror or error}",
+            hint="set AKX_MACHINES to a folder you can write to",
+        ) from error
+
+
 def _read(path: Path) -> Calibration | None:
     try:
         return Calibration.from_json(json.loads(path.read_bytes()))
@@ -259,8 +290,11 @@ def _figures(data: Any) -> Figures:
     }
     rest = {name: _price(value) for name, value in data.items() if name not in ("formats", "last_level_bytes")}
     found = Figures(**rest, last_level_bytes=int(data["last_level_bytes"]), formats=formats)
-    if min(found.slow_bandwidth, found.last_level_bandwidth, found.cache_bandwidth, found.flops) <= 0:
-        raise ValueError("a bandwidth or rate is 0")
+    rates = (found.slow_bandwidth, found.last_level_bandwidth, found.cache_bandwidth, found.flops)
+    if min(*rates, found.last_level_bytes, *(cost.slot for cost in formats.values())) <= 0:
+        raise ValueError("a rate, a size or a price is 0 or less")
+    if formats and "csr" not in formats:
+        raise ValueError("there are prices of formats, and none of csr")
     return found
 
 
@@ -298,8 +332,13 @@ def _formats() -> dict[str, FormatCost]:
             times.append(_seconds(call) / _POWERS)
             sizes.append((sweep.padding(plan, matrix) * matrix.nnz, float(matrix.n)))
         slot, row = (float(price) for price in np.linalg.solve(np.array(sizes), np.array(times)))
-        # where the clock makes one of them negative, it is too small to matter
-        found[variant] = FormatCost(max(slot, 1e-12), max(row, 0.0))
+        found[variant] = FormatCost(slot, max(row, 0.0))  # a row may cost nothing that a clock would show
+    dear = max(cost.slot for cost in found.values())
+    if min(cost.slot for cost in found.values()) < dear / _LIKELY:
+        said = ", ".join(f"{1e9 * cost.slot:.3g} ns for {variant}" for variant, cost in found.items())
+        raise DeviceError(
+            "the calibration was disturbed", found=f"{said} a value", hint="calibrate when nothing else runs"
+        )
     return found
 
 

@@ -63,7 +63,8 @@ class Figures:
     flops : float
         Sparse floating-point operations a second, all threads together (bound by gathers, far below the peak).
     synchronisation : float
-        Seconds for threads to meet once.
+        Seconds that each further thread adds to what it takes all of them to meet once; on a GPU, of a kernel in a
+        graph.
     last_level_bytes : int
         Size of the last-level cache.
     waking : float
@@ -109,7 +110,7 @@ def derived_figures(device: Any, threads: int) -> Figures:
         last_level_bandwidth=2 * _SLOW_PER_CORE * used,
         cache_bandwidth=_CACHE_PER_CORE * used,
         flops=_FLOPS_PER_CORE * used,
-        synchronisation=0.0 if used == 1 else 1e-6 * (1 + math.log2(used)),
+        synchronisation=0.0 if used == 1 else 1e-6 * (1 + math.log2(used)) / (used - 1),
         last_level_bytes=device.l3_bytes,
         waking=0.0 if used == 1 else _WAKING,
         formats=_FORMATS,

@@ -55,7 +55,6 @@ class Untuned(Protocol):
         ...
 
 
-@runtime_checkable
 class Padded(Protocol):
     """A schedule that knows how much padding a plan multiplies."""
 
@@ -119,7 +118,11 @@ class Model:
             return math.inf
         parts = self.parts(traffic, self.figures)
         if plan.variant in self.figures.formats:
-            parts |= {"arithmetic": self._work(plan, traffic), "cache": 0.0}  # the price has it: it is of loads too
+            try:
+                work = self._work(plan, traffic)
+            except Exception:  # as in :meth:`traffic`
+                return math.inf
+            parts |= {"arithmetic": work, "cache": 0.0}  # the price has it: it is of loads too
         waiting = parts.pop("synchronisation")
         waking = self.figures.waking if plan.threads > 1 else 0.0
         return max(parts.values()) * self._share(plan) + waiting + waking
@@ -167,7 +170,8 @@ class Model:
         """Seconds of all threads for what a plan computes, its format having a price."""
         cost = self.figures.formats[plan.variant]
         schedule = self.space.schedules[plan.schedule]
-        padding = schedule.padding(plan, self.matrix) if isinstance(schedule, Padded) else 1.0
+        asked = getattr(schedule, "padding", None)  # of a Padded
+        padding = 1.0 if asked is None else asked(plan, self.matrix)
         slots = traffic.flops / 2.0 * padding
         rows = float(self.matrix.n) * plan.k * traffic.redundancy
         scale = self.matrix.dtype.itemsize / 8.0 * self.start_vectors
@@ -210,7 +214,7 @@ def predict(
     Returns
     -------
     Plan
-        Feasible; the same on every call with the same arguments.
+        Feasible; the same on every call with the same arguments, on a machine whose calibration is the same.
 
     Raises
     ------
@@ -275,8 +279,9 @@ def _priced(model: Model, plain: Plan) -> Plan:
 
 def _clearly_better(model: Model, best: Plan, plans: list[Plan], gain: float) -> Plan:
     """The fastest of `plans` where it promises to be so many times as fast as `best`, else `best`."""
-    fastest = model.rank([best, *plans])[0]
-    return fastest if model.seconds(fastest) * gain < model.seconds(best) else best
+    seconds = {plan: model.seconds(plan) for plan in (best, *plans)}
+    fastest = min(seconds, key=lambda plan: seconds[plan])
+    return fastest if seconds[fastest] * gain < seconds[best] else best
 
 
 def _formats(model: Model, schedule: Any) -> Iterator[Plan]:
@@ -285,7 +290,10 @@ def _formats(model: Model, schedule: Any) -> Iterator[Plan]:
     offered = schedule.untuned(space.k, space.threads)
     if space.feasible(offered, matrix) is not None:
         return
-    choices = {one.name: one.choices for one in schedule.space(matrix, space.device, space.k)}
+    try:
+        choices = {one.name: one.choices for one in schedule.space(matrix, space.device, space.k)}
+    except Exception:  # what cannot say what there is has nothing to offer, and the call goes on
+        return
     variants = [variant for variant in choices.get("variant", ()) if variant in model.figures.formats]
     counts = [count for count in choices.get("threads", (space.threads,)) if int(count) <= space.threads]
     depths = dict.fromkeys((offered.k_per_pass, *choices.get("k_per_pass", ())))  # among equals what is offered

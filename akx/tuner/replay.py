@@ -163,7 +163,7 @@ def replay(
         A budget makes no sense.
     """
     found = recording if isinstance(recording, Recording) else read_recording(recording)
-    base = settings or Settings.of(found.header["backend"])
+    base = (settings or Settings()).on(found.header["backend"])
     wanted = base.but(trials=trials, seconds=seconds, seed=seed, calls=calls)
     optimum, baseline = found.best, found.baseline
     if optimum is None or baseline is None:

@@ -16,6 +16,10 @@ _SECONDS = {"cpu": 30.0, "cuda": 60.0, "auto": 60.0}
 _SEEDS = 2**32
 
 
+class _Unchosen(float):
+    """Seconds that nobody has chosen."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """How a search spends its budget.
@@ -25,7 +29,8 @@ class Settings:
     trials : int
         Most trials.
     seconds : float
-        Most seconds in all; a trial under way is finished. :meth:`of` has the default of a backend.
+        Most seconds in all; a trial under way is finished. Where none are given, those of the backend: 30 for the host,
+        60 where there is a GPU to tune for.
     patience : int
         Trials without progress after which the search ends.
     race : float
@@ -43,7 +48,7 @@ class Settings:
     """
 
     trials: int = 80
-    seconds: float = 30.0
+    seconds: float = _Unchosen(30.0)
     patience: int = 25
     race: float = 1.5
     precision: Precision = field(default_factory=Precision)
@@ -75,7 +80,15 @@ class Settings:
     @staticmethod
     def of(backend: str) -> Settings:
         """The defaults for plans of a backend; ``"auto"``, where there is a GPU, is for those of both."""
-        return Settings(seconds=_SECONDS.get(backend, 30.0))
+        return Settings().on(backend)
+
+    def on(self, backend: str) -> Settings:
+        """The same for plans of a backend: with its seconds, where nobody has chosen any."""
+        return (
+            replace(self, seconds=_SECONDS.get(backend, float(self.seconds)))
+            if isinstance(self.seconds, _Unchosen)
+            else self
+        )
 
     def but(
         self,

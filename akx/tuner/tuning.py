@@ -158,7 +158,7 @@ def tune(
     budget = resolve_budget(matrix, memory_budget, fraction)
     backend = budgeted_backend(backend, budget)
     both = backend == "auto" and "cuda" in registry.backends() and is_usable("cuda")
-    base = settings or Settings.of(backend if both else resolve_backend(backend))
+    base = (settings or Settings()).on(backend if both else resolve_backend(backend))
     wanted = base.but(trials=trials, seconds=seconds, seed=seed, calls=calls)
     if both:
         if record is not None:

@@ -69,6 +69,11 @@ def test_a_library_that_does_not_tell_is_no_error(library: Library, what: str) -
     assert clock_hz("cuda") is None
 
 
+def test_an_old_library_is_no_error(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctypes.CDLL", lambda name: object())
+    assert clock_hz("cuda") is None
+
+
 def test_without_a_gpu_or_its_library_there_is_no_clock(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(*_: object) -> None:
         raise OSError("libnvidia-ml.so.1: cannot open shared object file")

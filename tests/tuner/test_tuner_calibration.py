@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from akx.device.host import HostDevice, host_device
-from akx.errors import AkxError, ArgumentError, DatabaseError
+from akx.errors import AkxError, ArgumentError, DatabaseError, DeviceError
 from akx.tuner import calibration
-from akx.tuner.calibration import Calibration, calibrate, calibration_folder, figures_of, find_calibration
+from akx.tuner.calibration import (
+    Calibration,
+    calibrate,
+    calibration_folder,
+    check_writable,
+    figures_of,
+    find_calibration,
+)
 from akx.tuner.machine import Figures, FormatCost, derived_figures
 
 DEVICE = HostDevice("a processor / of (many) names", 8, 32 * 1024, 2**20, 2**25)
@@ -86,6 +95,17 @@ def test_cores_left_out_do_not_make_another_machine(
     assert figures_of(replace(here, cores=1), 1) == made.one_thread
 
 
+def test_more_threads_than_were_calibrated_go_by_guesses(folder: Path, made: Calibration) -> None:
+    replace(made, threads=1).save()
+    assert figures_of(DEVICE, 8) == derived_figures(DEVICE, 8)
+    assert figures_of(DEVICE, 1) == made.one_thread
+
+
+def test_a_home_that_is_not_known_is_no_error(made: Calibration, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AKX_MACHINES", "~nobody-of-that-name/machines")
+    assert find_calibration("no device at all") is None
+
+
 def test_a_budget_has_the_figures_of_the_bus(folder: Path, made: Calibration) -> None:
     from akx.device.budget import within
     from akx.device.cuda.facts import CudaDevice
@@ -110,6 +130,15 @@ def test_a_budget_has_the_figures_of_the_bus(folder: Path, made: Calibration) ->
         lambda data: {**data, "all_threads": {**data["all_threads"], "formats": {"csr": {"slot": -1.0, "row": 0.0}}}},
         lambda data: {**data, "all_threads": {**data["all_threads"], "colour": 1.0}},
         lambda data: {**data, "device_class": "another"},
+        lambda data: {**data, "threads": 0},
+        lambda data: {**data, "threads": float("inf")},
+        lambda data: {**data, "all_threads": {**data["all_threads"], "formats": []}},
+        lambda data: {**data, "all_threads": {**data["all_threads"], "formats": None}},
+        lambda data: {**data, "all_threads": {**data["all_threads"], "last_level_bytes": float("inf")}},
+        lambda data: {**data, "all_threads": {**data["all_threads"], "last_level_bytes": -5}},
+        lambda data: {**data, "all_threads": {**data["all_threads"], "cache_bandwidth": 10**400}},
+        lambda data: {**data, "all_threads": {**data["all_threads"], "formats": {"dia": {"slot": 1e-9, "row": 0.0}}}},
+        lambda data: {**data, "all_threads": {**data["all_threads"], "formats": {"csr": {"slot": 0.0, "row": 0.0}}}},
     ],
 )
 def test_a_file_that_is_no_good_counts_as_not_there(folder: Path, made: Calibration, spoil: Any) -> None:
@@ -132,8 +161,39 @@ def test_a_folder_that_cannot_be_written_is_an_error_that_says_what_to_do(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("AKX_MACHINES", str(tmp_path / "file" / "machines"))
-    with pytest.raises(DatabaseError, match="AKX_MACHINES"):
-        made.save()
+    for attempt in (made.save, check_writable):
+        with pytest.raises(DatabaseError, match="AKX_MACHINES"):
+            attempt()
+
+
+def test_a_look_whether_a_calibration_can_be_kept_leaves_nothing(folder: Path) -> None:
+    check_writable()
+    assert list(folder.iterdir()) == []
+
+
+def test_a_calibration_that_was_disturbed_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    turn = iter(range(1000))
+    monkeypatch.setattr(calibration, "_call", lambda matrix, plan: (matrix, plan))
+    monkeypatch.setattr(calibration, "_seconds", lambda call: 1e-5 * (40.0 if next(turn) == 4 else 1.0))
+    with pytest.raises(DeviceError, match="disturbed"):
+        calibration._formats()
+
+
+def test_beside_another_that_measures_there_is_no_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "device_lock", lambda device: SimpleNamespace(alone=lambda: nullcontext(False)))
+    with pytest.raises(DeviceError, match="another process"):
+        calibrate("cpu")
+
+
+def test_all_cores_are_calibrated_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_NUM_THREADS", "1")
+    cores = host_device().cores
+    asked: list[int] = []
+    monkeypatch.setattr(calibration, "_bandwidths", lambda device, threads: asked.append(threads) or figures(threads))
+    monkeypatch.setattr(calibration, "_formats", lambda: {"csr": FormatCost(5e-10, 2e-9)})
+    monkeypatch.setattr(calibration, "_meetings", lambda threads: (1e-6, 2e-7))
+    assert calibrate("cpu").threads == cores
+    assert asked == [1, cores]
 
 
 def test_this_machine(folder: Path) -> None:
@@ -168,8 +228,6 @@ def test_prices_are_what_was_put_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_there_is_no_calibration_of_a_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    from akx.errors import DeviceError
-
     def none() -> None:
         raise DeviceError("no GPU")
 

@@ -266,20 +266,42 @@ def test_a_format_that_promises_little_is_not_worth_it(monkeypatch: pytest.Monke
     assert priced(0.8) == "dia"
 
 
-def test_padding_has_its_price() -> None:
-    """Prices are for slots: the same diagonals, half of them empty, cost twice as much for an entry."""
+@pytest.mark.parametrize(("dtype", "size"), [(np.float64, 1.0), (np.float32, 0.5), (np.complex128, 2.0)])
+@pytest.mark.parametrize("vectors", [1, 3])
+def test_work_is_slots_and_rows_at_their_prices(dtype: Any, size: float, vectors: int) -> None:
+    """For each thread, start vector and 8 bytes of a value; of half-empty diagonals, padding is paid for as well."""
     full, half = _diagonals(20_000), _diagonals(20_000).tolil()
     half[::2, :] = 0.0
-    models = []
-    for made in (full, sp.csr_array(half)):
-        matrix = Matrix.from_any(made)
-        space = build_space(matrix, 8, LARGE_CACHE, threads=2)
-        models.append(Model(matrix, space, replace(derived_figures(LARGE_CACHE, 2), cache_bandwidth=1e18)))
-    plan = Plan("cpu", "sweep", "dia", k=8, threads=2)
-    schedule = registry.get("cpu", "sweep")
-    first, second = (schedule.padding(plan, model.matrix) for model in models)
-    assert first == pytest.approx(1.0, abs=0.05)
-    assert second == pytest.approx(2.0, abs=0.1)
+    prices = {"csr": FormatCost(3e-6, 7e-6), "dia": FormatCost(2e-6, 5e-6)}
+    known = replace(derived_figures(LARGE_CACHE, 2), formats=prices, waking=0.0, synchronisation=0.0)
+    for made, stored in ((full, 1.0), (sp.csr_array(half), 2.0)):
+        matrix = Matrix.from_any(made.astype(dtype))
+        model = Model(matrix, build_space(matrix, 8, LARGE_CACHE, threads=2), known, vectors)
+        plan = Plan("cpu", "sweep", "csr", k=8, threads=2)
+        products = 8 * vectors * size
+        assert model.seconds(plan) == pytest.approx(products * (3e-6 * matrix.nnz + 7e-6 * matrix.n) / 2)
+        assert model.seconds(plan.replace(threads=1)) == pytest.approx(2 * model.seconds(plan))
+        slots = stored * matrix.nnz
+        expected = products * (2e-6 * slots + 5e-6 * matrix.n) / 2
+        assert model.seconds(plan.replace(variant="dia")) == pytest.approx(expected, rel=0.03)
+
+
+@pytest.mark.parametrize("cores", [8, 64, 128])
+def test_many_cores_are_used_for_what_takes_long(cores: int) -> None:
+    device = HostDevice("many cores", cores, 32 * 1024, 2**20, 2**28)
+    assert predict(Matrix.from_any(_diagonals(200_000)), 8, device, threads=cores).threads == cores
+
+
+@pytest.mark.parametrize("broken", ["space", "padding"])
+def test_a_schedule_that_cannot_say_what_there_is_offers_nothing(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = HostDevice("middling cache", 2, 32 * 1024, 2**18, 2**21)
+
+    def fails(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(registry.get("cpu", "wavefront"), broken, fails, raising=True)
+    plan = predict(Matrix.from_any(_diagonals(200_000)), 8, device)
+    assert (plan.schedule, plan.variant) == ("sweep", "dia")
 
 
 def test_beyond_the_cache_a_schedule_is_tried_in_every_format() -> None:

@@ -798,5 +798,7 @@ def test_by_default_the_host_has_half_a_minute_a_gpu_one_and_both_share_one(
     monkeypatch.setattr(tuning, "tune", part)
     for seconds in (None, 9.0):
         whole(matrix, 8, db=False, seconds=seconds)
-    assert [backend for backend, _ in asked] == ["cpu", "cuda"] * 2
-    assert [seconds for _, seconds in asked] == pytest.approx([20.0, 40.0, 3.0, 6.0])
+    for chosen in (Settings(patience=40), Settings(seconds=30.0)):
+        whole(matrix, 8, db=False, settings=chosen)
+    assert [backend for backend, _ in asked] == ["cpu", "cuda"] * 4
+    assert [seconds for _, seconds in asked] == pytest.approx([20.0, 40.0, 3.0, 6.0, 20.0, 40.0, 10.0, 20.0])
