@@ -71,7 +71,8 @@ def test_wheel_holds_the_typing_marker_the_shipped_plans_and_no_tests(tmp_path: 
         names = set(archive.namelist())
     assert {"akx/__init__.py", "akx/py.typed", "akx/cli/app.py", "akx/kernels/registry.py"} <= names
     assert {"akx/kernels/cuda/sweep.cu", "akx/kernels/cuda/common.cuh"} <= names
-    shipped = {f"akx/tuning_db/{path.name}" for path in (_ROOT / "tuning_db").iterdir() if path.is_file()}
+    folder = _ROOT / "tuning_db"
+    shipped = {f"akx/tuning_db/{path.relative_to(folder).as_posix()}" for path in folder.rglob("*") if path.is_file()}
     assert shipped, "tuning_db must not be empty: it says in words what it is for"
     assert shipped <= names
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/")) or "__pycache__" in name]

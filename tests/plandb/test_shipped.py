@@ -1,0 +1,44 @@
+"""What lies in `tuning_db/`: well formed, of public matrices alone, and current or plainly of another kernel."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from akx.kernels import registry
+from akx.plandb import ShippedPlans
+from akx.tuner.calibration import Calibration
+
+_SHIPPED = Path(__file__).resolve().parents[2] / "tuning_db"
+_LAYER = ShippedPlans(_SHIPPED)
+
+
+def test_every_bundle_is_well_formed() -> None:
+    assert _LAYER.problems == ()
+    assert {record.key.device_class.split("/")[0] for record in _LAYER.records()} <= {"cpu", "cuda"}
+
+
+def test_plans_are_better_than_their_baselines_or_are_these_and_say_where_they_come_from() -> None:
+    for record in _LAYER.records():
+        assert record.matrix_name, record.id
+        assert record.speedup >= 1.0, record.matrix_name
+        assert record.provenance["versions"]["akx"], record.matrix_name
+        assert not record.provenance["interrupted"], record.matrix_name
+        names = [schedule.name for schedule in registry.schedules(record.plan.backend)]
+        assert record.plan.schedule in names, record.matrix_name
+
+
+def test_no_place_of_a_machine_is_in_the_files() -> None:
+    for path in _SHIPPED.rglob("*.json"):
+        text = path.read_text()
+        assert "/home/" not in text, path.name
+        assert "/tmp/" not in text, path.name
+
+
+@pytest.mark.parametrize("path", sorted((_SHIPPED / "machines").glob("*.json")), ids=lambda path: path.name[:40])
+def test_every_calibration_is_found_under_its_class(path: Path, tmp_path: Path) -> None:
+    made = Calibration.from_json(json.loads(path.read_text()))
+    assert made.save(tmp_path).name == path.name
+    assert json.loads((tmp_path / path.name).read_text()) == json.loads(path.read_text())
