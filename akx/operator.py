@@ -183,7 +183,8 @@ class MatrixPowers:
 
     @property
     def plan(self) -> Plan:
-        return self._choice(self._result_dtype(None), 1).plan
+        with self._lock:
+            return self._choice(self._result_dtype(None), 1).plan
 
     @property
     def nbytes(self) -> int:
@@ -559,11 +560,13 @@ class MatrixPowers:
             self._db.close()  # lookups are rare, open files are few
         if lookup.record is not None:
             record = lookup.record
-            reason = _reason_against(record.plan, matrix, self._device(backend))
+            # a record may come from a folder of others: whatever it says, no more threads than there are for this call
+            tuned = limited(record.plan, plan_threads(backend, self._threads))
+            reason = _reason_against(tuned, matrix, self._device(backend))
             if reason is None:
                 gain = record.baseline_seconds / record.seconds
                 source = f"tuned on {record.created[:10]}: {gain:.2f}x over {record.baseline_name}"
-                return _Choice(record.plan, source, record.seconds)
+                return _Choice(tuned, source, record.seconds)
             source = f"predicted, not tuned: the plan in the database does not work here ({reason})"
         else:
             source = f"predicted, not tuned ({lookup.explain()}); tune it with `akx tune` or akx.tune"
@@ -769,6 +772,16 @@ _kept: OrderedDict[tuple[Any, ...], _Kept] = OrderedDict()
 _kept_lock = threading.RLock()
 
 
+def _after_fork() -> None:
+    """Another thread may have held the lock: here it is nobody's."""
+    global _kept_lock
+    _kept_lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 def _prepared(
     A: Any,
     k: int,
@@ -793,11 +806,16 @@ def _prepared(
         found = _kept.get(key)
         if found is not None and found.owner() is A and _same_basis(found.operator, basis):
             if found.token == token or _renew(found, A, target, token, basis):
-                _refresh(found)
                 _kept.move_to_end(key)
-                return found.operator
-            del _kept[key]
+            else:
+                del _kept[key]
+                found = None
+        else:
+            found = None
         source = _sibling(A, target, token)
+    if found is not None:
+        _refresh(found)  # may measure: calls for other matrices do not wait for it
+        return found.operator
     database = _database(db)
     generation, stamp = database.generation, database.file_stamp()  # before the lookup: a change since is then seen
     if source is None:  # a Matrix must not be kept alive by what is kept for it

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,7 @@ import scipy.sparse as sp
 import akx
 from akx import operator
 from akx.device.choose import device_of
-from akx.device.host import host_device
+from akx.device.host import host_device, resolve_threads
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, BudgetError, InfeasibleError, MatrixError, PlanError
 from akx.kernels.cpu.run import run_tasks
 from akx.plan import Plan
@@ -745,7 +746,7 @@ def test_the_plan_of_a_like_device_is_measured_before_it_is_believed(monkeypatch
     monkeypatch.setattr(ladder, "_measured", lambda *given: judged.append(given) or real(*given))
     P = akx.MatrixPowers(A, 4)
     assert len(judged) == 1
-    ((answer),) = ladder._VERDICTS.values()
+    ((answer, _),) = ladder._VERDICTS.values()
     text = P.explain(measure=False)
     assert f"like device ({host_device().device_class}/7 threads)" in text
     assert ("measured here" in text) is answer.is_like is (P.plan == tuned)
@@ -788,20 +789,49 @@ def test_what_the_measurement_says_is_done(monkeypatch: pytest.MonkeyPatch, rati
 
 
 def test_a_like_device_has_no_say_within_a_budget_or_where_it_is_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*_: Any, **__: Any) -> Any:
-        raise AssertionError("a plan of a like device was asked for")
-
+    asked: list[str] = []
     A = grid()
     put(like_record(A, 4, not_predicted(A, 4)))
     monkeypatch.setattr(ladder, "_VERDICTS", {})
-    monkeypatch.setattr(ladder, "_measured", never)
+    monkeypatch.setattr(ladder, "_measured", lambda *_: asked.append("measured"))
     monkeypatch.setenv("AKX_LIKE_DEVICES", "off")
     P = akx.MatrixPowers(A, 4)
     assert "another device, number of threads or memory budget" in P.explain(measure=False)
     monkeypatch.delenv("AKX_LIKE_DEVICES")
-    monkeypatch.setattr(operator, "believed", never)
+    monkeypatch.setattr(operator, "believed", lambda *_, **__: asked.append("believed"))
     P._budget = 10**9
     assert P._of_like_device(P._db.find(plan_key(P._matrix, 4)), P.plan, P._matrix, plan_key(P._matrix, 4)) is None
+    assert asked == []
+
+
+def test_a_plan_from_a_folder_of_others_gets_no_more_threads_than_there_are() -> None:
+    A = grid()
+    put(record(A, 4, not_predicted(A, 4).replace(threads=5000)))
+    P = akx.MatrixPowers(A, 4)
+    assert "tuned on" in P.explain(measure=False)
+    assert P.plan.threads == resolve_threads(None)
+
+
+def test_calls_for_other_matrices_do_not_wait_while_a_plan_is_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    operator._kept.clear()
+    A, x = grid(), np.ones(900)
+    akx.matrix_powers(A, x, 4)
+    free: list[bool] = []
+
+    def take() -> None:
+        free.append(operator._kept_lock.acquire(timeout=5.0))
+        operator._kept_lock.release()
+
+    def look(self: Any) -> None:
+        other = threading.Thread(target=take)
+        other.start()
+        other.join()
+
+    monkeypatch.setattr(akx.MatrixPowers, "_look_again", look)
+    put(record(A, 4, not_predicted(A, 4)))
+    akx.matrix_powers(A, x, 4)
+    assert free == [True]
+    operator._kept.clear()
 
 
 def test_values_that_wait_on_a_device_are_not_lost_by_a_like_plan(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,8 +52,8 @@ def likeness(one: str, other: str) -> float | None:
     Returns
     -------
     float or None
-        0 where it is the same silicon: a processor for another number of threads, a GPU whose memory is another.
-        Below 2 for devices of one name, more for devices of one generation.
+        Below 1 where it is the same silicon: a processor, the nearer the less its number of threads differs, or a GPU
+        whose memory is another (0). Below 2 for devices of one name, more for devices of one generation.
     """
     for pattern, compare in ((_HOST, _of_hosts), (_GPU, _of_gpus)):
         first, second = pattern.fullmatch(one), pattern.fullmatch(other)
@@ -68,13 +68,17 @@ def likeness(one: str, other: str) -> float | None:
 def threads_of_class(device_class: str) -> int | None:
     """Threads of the host that plans of a class may use; None where it does not tell."""
     found = _HOST.fullmatch(device_class)
-    return None if found is None else int(found["threads"] or found["cores"])
+    return None if found is None else _threads(found)
+
+
+def _threads(host: re.Match[str]) -> int:
+    return int(host["threads"] or host["cores"])
 
 
 def _of_hosts(one: re.Match[str], other: re.Match[str]) -> float | None:
     same = ("name", "cores", "l2", "l3")
     if all(one[part] == other[part] for part in same):
-        return 0.0
+        return min(abs(math.log2(_threads(one) / _threads(other))) / 16, 0.99)
     if one["l2"] != other["l2"] or not _is_near(one["l3"], other["l3"], _L3_RATIO):
         return None
     names = [" ".join(_TRIMMINGS.sub(" ", match["name"].lower()).split()) for match in (one, other)]

@@ -9,16 +9,18 @@ second at most, by their sizes and times, and those that have changed are read a
 from __future__ import annotations
 
 import os
+import stat
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Protocol
 
 from akx.errors import AkxError
-from akx.plandb.changes import is_settled
 from akx.plandb.files import PlanDatabaseWarning
 from akx.plandb.records import PlanRecord
 from akx.plandb.transfer import read_bundle
@@ -26,8 +28,11 @@ from akx.plandb.transfer import read_bundle
 __all__ = ["PlanLayer", "ShippedPlans", "shipped_plans"]
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-#: Seconds for which the files of a layer are taken to be unchanged.
-_GLANCE = 1.0
+#: Seconds for which the files of a layer are taken to be unchanged: at least, at most, and over those of a look, so
+#: that one to a slow file system is rare.
+_GLANCE, _LONG_GLANCE, _SHARE = 1.0, 60.0, 20.0
+#: Nanoseconds within which two changes may have the same time: clocks of file systems are coarse.
+_COARSE = 2_000_000_000
 #: Inode, size and time of a file.
 _Stamp = tuple[int, ...]
 
@@ -68,7 +73,7 @@ class _File:
 
 @dataclass(frozen=True)
 class _Contents:
-    """What a directory held at one look; `version` counts the looks that found something else than the one before."""
+    """What a directory held at one look; no two looks of this process that found something new have one `version`."""
 
     version: int = 0
     fault: str | None = None
@@ -99,9 +104,10 @@ class ShippedPlans:
         self.directory = directory if directory is not None else _default_directory()
         self.name = name
         self._contents = _Contents()
-        self._looked: float | None = None
+        self._next: float | None = None
         self._reported: set[str] = set()
         self._lock = threading.RLock()
+        _ALL.add(self)
 
     def __repr__(self) -> str:
         return f"ShippedPlans({str(self.directory)!r}, {self.name!r})"
@@ -138,16 +144,19 @@ class ShippedPlans:
         return next((self.directory / name for name in names), None)
 
     def _load(self) -> _Contents:
-        now = time.monotonic()
-        if self._looked is not None and now - self._looked < _GLANCE:
+        if self._next is not None and time.monotonic() < self._next:
             return self._contents
         with self._lock:
-            before, is_first = self._contents, self._looked is None
+            begin = time.monotonic()
+            if self._next is not None and begin < self._next:  # another thread has looked meanwhile
+                return self._contents
+            before, is_first = self._contents, self._next is None
             stamps, fault = _look(self.directory)
             is_same = fault == before.fault and stamps == {name: file.stamp for name, file in before.files.items()}
-            if is_first or not is_same or not is_settled(tuple(stamps.values())):
+            if is_first or not is_same or not all(map(_is_settled, stamps.values())):
                 self._contents = self._read(before, stamps, fault)
-            self._looked = now
+            end = time.monotonic()
+            self._next = end + min(max(_GLANCE, _SHARE * (end - begin)), _LONG_GLANCE)
         return self._contents
 
     def _read(self, before: _Contents, stamps: dict[str, _Stamp], fault: str | None) -> _Contents:
@@ -155,7 +164,7 @@ class ShippedPlans:
         files: dict[str, _File] = {}
         for name, stamp in stamps.items():
             known = before.files.get(name)
-            unchanged = known is not None and known.stamp == stamp and is_settled((stamp,))
+            unchanged = known is not None and known.stamp == stamp and _is_settled(stamp)
             files[name] = known if known is not None and unchanged else _read_file(self.directory / name, stamp)
         if before.version and (files, fault) == (before.files, before.fault):
             return before
@@ -173,10 +182,22 @@ class ShippedPlans:
             if line not in self._reported:
                 self._reported.add(line)
                 warnings.warn(f"{self.name} plans skipped: {line}", PlanDatabaseWarning, stacklevel=6)
-        return _Contents(before.version + 1, fault, files, records, by_fingerprint, problems)
+        return _Contents(next(_VERSIONS), fault, files, records, by_fingerprint, problems)
 
 
 _SHIPPED: ShippedPlans | None = None
+_VERSIONS = count(1)
+_ALL: weakref.WeakSet[ShippedPlans] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """Another thread may have been looking: its lock is nobody's here."""
+    for layer in list(_ALL):
+        layer._lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def shipped_plans() -> ShippedPlans:
@@ -193,14 +214,27 @@ def _look(directory: Path) -> tuple[dict[str, _Stamp], str | None]:
     try:
         with os.scandir(directory) as entries:
             for entry in entries:
-                if entry.name.endswith(".json") and not entry.name.startswith(".") and entry.is_file():
-                    status = entry.stat()
+                if not entry.name.endswith(".json") or entry.name.startswith("."):
+                    continue
+                try:
+                    status = os.stat(entry.path)
+                except FileNotFoundError:  # gone meanwhile
+                    continue
+                except OSError:  # what is wrong with it is said when it is read
+                    stamps[entry.name] = (0, 0, 0)
+                    continue
+                if not stat.S_ISDIR(status.st_mode):
                     stamps[entry.name] = status.st_ino, status.st_size, status.st_mtime_ns
     except FileNotFoundError:
         return {}, None
     except OSError as error:
         return {}, f"{directory}: {error.strerror or error}"
     return dict(sorted(stamps.items())), None
+
+
+def _is_settled(stamp: _Stamp) -> bool:
+    """Whether the next change is sure to give another stamp; a time that lies ahead tells as much as one long ago."""
+    return abs(time.time_ns() - stamp[2]) > _COARSE
 
 
 def _read_file(path: Path, stamp: _Stamp) -> _File:

@@ -1,7 +1,8 @@
 """Where the read-only layers of a project and of a system are.
 
 project     ``.akx/plans`` in the current directory or the nearest one above it that has such a folder; the search ends
-            at the root of a Git repository and at that of the file system, and the user's home is no project.
+            at the root of a Git repository and at that of the file system, and the user's home is no project. A folder
+            that belongs neither to the user nor to the administrator is passed over.
             ``AKX_PROJECT_PLANS`` names another directory
 system      ``akx/plans`` under each of ``XDG_DATA_DIRS`` on Linux, the directory for data of all users elsewhere.
             ``AKX_SYSTEM_PLANS`` names another directory
@@ -56,7 +57,8 @@ def project_directory() -> Path | None:
     asked = given, here, os.environ.get("HOME")
     now = time.monotonic()
     if _found is None or _found[0] != asked or now - _found[1] >= _GLANCE:
-        _found = asked, now, _search(Path(here)) if given is None else _named(given)
+        place = _search(Path(here)) if given is None else _named(given, here)
+        _found = asked, time.monotonic(), place
     return _found[2]
 
 
@@ -68,7 +70,12 @@ def project_plans() -> tuple[ShippedPlans, ...]:
 
 def system_directories() -> tuple[Path, ...]:
     """The folders of the system's plans, first wins; empty where the layer is turned off. They need not exist."""
-    return _system(os.environ.get(SYSTEM_VARIABLE), os.environ.get("XDG_DATA_DIRS"))
+    given = os.environ.get(SYSTEM_VARIABLE)
+    try:
+        here = "" if given is None or os.path.isabs(os.path.expanduser(given.strip())) else os.getcwd()
+    except OSError:  # removed meanwhile
+        return ()
+    return _system(given, os.environ.get("XDG_DATA_DIRS"), here)
 
 
 def system_plans() -> tuple[ShippedPlans, ...]:
@@ -83,9 +90,9 @@ def _layer(directory: Path, name: str) -> ShippedPlans:
 
 
 @lru_cache(maxsize=16)
-def _system(given: str | None, data_dirs: str | None) -> tuple[Path, ...]:
+def _system(given: str | None, data_dirs: str | None, here: str) -> tuple[Path, ...]:
     if given is not None:
-        named = _named(given)
+        named = _named(given, here)
         return () if named is None else (named,)
     if sys.platform != "linux":
         from platformdirs import site_data_path
@@ -95,9 +102,9 @@ def _system(given: str | None, data_dirs: str | None) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(Path(part, "akx", "plans") for part in parts if os.path.isabs(part)))
 
 
-def _named(given: str) -> Path | None:
-    """The directory that a variable names, or None where it is empty."""
-    return Path(os.path.abspath(os.path.expanduser(given.strip()))) if given.strip() else None
+def _named(given: str, here: str) -> Path | None:
+    """The directory that a variable names, seen from `here`, or None where it is empty."""
+    return Path(os.path.normpath(os.path.join(here, os.path.expanduser(given.strip())))) if given.strip() else None
 
 
 def _search(here: Path) -> Path | None:
@@ -105,8 +112,18 @@ def _search(here: Path) -> Path | None:
     home = Path(os.path.realpath(os.path.expanduser("~")))
     for folder in (here, *here.parents):
         plans = folder / PROJECT_FOLDER
-        if folder != home and os.path.isdir(plans):
+        if folder != home and os.path.isdir(plans) and _is_trusted(plans):
             return plans
         if os.path.lexists(folder / ".git"):
             return None
     return None
+
+
+def _is_trusted(folder: Path) -> bool:
+    """Whether a folder that was merely found belongs to this user, or to the administrator."""
+    if not hasattr(os, "getuid"):
+        return True
+    try:
+        return os.stat(folder).st_uid in (os.getuid(), 0)
+    except OSError:
+        return False

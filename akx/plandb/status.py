@@ -43,7 +43,7 @@ class LayerStatus:
         """The state of `layer`."""
         plans, folder = len(layer.records()), getattr(layer, "directory", None)
         problems = tuple(getattr(layer, "problems", ()))
-        return LayerStatus(layer.name, str(folder or ""), folder is None or folder.is_dir(), plans, problems)
+        return LayerStatus(layer.name, str(folder or ""), folder is None or os.path.isdir(folder), plans, problems)
 
     def to_json(self) -> dict[str, Any]:
         """A dict of JSON types."""

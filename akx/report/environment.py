@@ -296,7 +296,7 @@ def _layers(name: str, variable: str, layers: Sequence[ShippedPlans], none: str)
     if given is not None and not given.strip():
         yield Check(name, "ok", f"turned off: {variable} is empty")
         return
-    there = [layer for layer in layers if layer.directory.is_dir() or layer.problems]
+    there = [layer for layer in layers if os.path.isdir(layer.directory) or layer.problems]
     for layer in there:
         found = f"{count(len(layer.records()))} in {layer.directory}"
         if layer.problems:

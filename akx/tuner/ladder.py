@@ -11,7 +11,8 @@ compared with that of the predicted one by the componentwise bound (:class:`akx.
 timed in turns. The like plan is used where it was faster in every round, else the predicted one. In all that is some
 fifteen calls and two preparations. So it is done only
 
-- once for a key in a process, and what came out is remembered;
+- once for a key in a process, and what came out is remembered (what failed for want of memory, or of a worker, for a
+  minute);
 - where all that is held meanwhile, three sets of vectors and three layouts of the matrix, is at most 1 GiB: calls are
   then short enough for the whole to take a second or two, and it is what :func:`akx.matrix_powers` may keep as well;
 - where the plan took at most two seconds to prepare where it was tuned, and gained a tenth there at least;
@@ -24,8 +25,11 @@ database. As the choice depends on a measurement, it may differ between two runs
 
 from __future__ import annotations
 
+import math
 import os
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,7 +37,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from akx.device.likeness import likeness, threads_of_class
-from akx.errors import AkxError
+from akx.errors import AkxError, VerificationError
 from akx.kernels import registry
 from akx.kernels.base import Program
 from akx.matrix import Matrix
@@ -57,11 +61,13 @@ _SHARED_OPTIONS = ("split", "lag")
 _MOST_BYTES = 1 << 30
 #: Seconds of preparing, and the speed-up, that a plan had where it was tuned: at most, and at least.
 _MOST_PREPARING, _LEAST_SPEEDUP = 2.0, 1.1
-_PRECISION = Precision(relative=0.05, seconds=0.1, rounds_min=3, rounds_max=9, sample_seconds=5e-4)
+_PRECISION = Precision(relative=0.05, seconds=0.1, rounds_min=3, rounds_max=8, sample_seconds=5e-4)
 #: A plan whose fastest sample takes so many times as long as the predicted one is not timed to the end.
 _RACE = 1.25
-#: Verdicts that are remembered.
-_REMEMBERED = 256
+#: Verdicts that are remembered, and seconds for which a failure is: memory, or a worker, may be there again.
+_REMEMBERED, _RETRIED = 256, 60.0
+#: Plans of like devices that are looked at until one is worth a measurement.
+_CANDIDATES = 4
 
 
 @dataclass(frozen=True)
@@ -115,7 +121,7 @@ def limited(plan: Plan, threads: int) -> Plan:
 
 def fitted(plan: Plan, device_class: str, threads: int) -> Plan:
     """A plan that was tuned for a device class, for so many threads: where it used all there were, all there are."""
-    if plan.threads > 1 and plan.threads == threads_of_class(device_class):
+    if plan.threads == threads_of_class(device_class):
         plan = plan.replace(threads=max(plan.threads, threads))
     return limited(plan, threads)
 
@@ -186,17 +192,26 @@ def believed(
     Answer
         Never raises for anything that the like plan does.
     """
-    like = next(iter(like_plans(records, key, backend=predicted.backend, threads=threads)), None)
-    if like is None or like.plan == predicted or os.environ.get(SWITCH, "").strip().lower() in _OFF:
+    likes = like_plans(records, key, backend=predicted.backend, threads=threads)[:_CANDIDATES]
+    if not likes or os.environ.get(SWITCH, "").strip().lower() in _OFF:
         return Answer(predicted)
-    with _lock:  # another measurement would disturb this one, and its verdict may be for the same key
-        verdict = _VERDICTS.get((key, like.plan, predicted))
-        if verdict is None:
-            answer = _answer(like, predicted, matrix, key, device, threads)
-            if len(_VERDICTS) >= _REMEMBERED:
-                _VERDICTS.clear()
-            _VERDICTS[key, like.plan, predicted] = replace(answer, program=None)
-            return answer
+    if likes[0].plan == predicted:
+        return Answer(predicted, False, f"that of a like device ({likes[0].record.key.device_class}) is the same")
+    reasons = [_reason_not_to_try(like, predicted, matrix, key, device, threads) for like in likes]
+    if all(reason is not None for reason in reasons):
+        return _unused(predicted, likes[0], reasons[0] or "")
+    like = likes[reasons.index(None)]
+    name = key, like.plan, predicted
+    verdict = _remembered(name)
+    if verdict is None:
+        with _lock:  # another measurement would disturb this one, and its verdict may be for the same key
+            verdict = _remembered(name)
+            if verdict is None:
+                answer, lasts = _answer(like, predicted, matrix, key, device, threads)
+                if len(_VERDICTS) >= _REMEMBERED:
+                    _VERDICTS.clear()
+                _VERDICTS[name] = replace(answer, program=None), time.monotonic() + lasts
+                return answer
     if not verdict.is_like:
         return verdict
     try:
@@ -206,21 +221,28 @@ def believed(
         return _unused(predicted, like, failure)
 
 
-def _answer(like: Like, predicted: Plan, matrix: Matrix, key: PlanKey, device: Any, threads: int) -> Answer:
-    """Both plans measured, and the one to use with its program."""
-    reason = _reason_not_to_try(like, predicted, matrix, key, device, threads)
-    if reason is not None:
-        return _unused(predicted, like, reason)
+def _remembered(name: tuple[PlanKey, Plan, Plan]) -> Answer | None:
+    answer, until = _VERDICTS.get(name, (None, 0.0))
+    return answer if time.monotonic() < until else None
+
+
+def _answer(
+    like: Like, predicted: Plan, matrix: Matrix, key: PlanKey, device: Any, threads: int
+) -> tuple[Answer, float]:
+    """Both plans measured, and the one to use with its program; and for how many seconds that holds."""
     try:
         ratio, programs = _measured(like, predicted, matrix, key, _space(like.plan, device, threads))
+    except VerificationError as failure:
+        return _unused(predicted, like, failure), math.inf
     except Exception as failure:  # of whatever kind: the predicted plan may work
-        return _unused(predicted, like, failure)
+        return _unused(predicted, like, failure), _RETRIED
     gain, where = 1 / ratio.seconds, f"a like device ({like.record.key.device_class})"
     if ratio.high < 1.0:
         why = f"of {where}, measured here: {gain:.2f}x over the predicted plan"
-        return Answer(like.plan, True, why, programs[like.plan])
+        return Answer(like.plan, True, why, programs[like.plan]), math.inf
     told = f"{gain:.2f}x" if gain >= 0.01 else "less than 0.01x"
-    return Answer(predicted, False, f"the plan of {where} was not faster here: {told}", programs[predicted])
+    why = f"the plan of {where} was not faster here: {told}"
+    return Answer(predicted, False, why, programs[predicted]), math.inf
 
 
 def _reason_not_to_try(
@@ -241,6 +263,8 @@ def _reason_not_to_try(
 
         if memory_pool().budget is not None:
             return "the memory of the GPU is limited"
+        if not sys.executable or getattr(sys, "frozen", False):
+            return "there is no Python of its own in which to try it first"
     vectors = (key.k + 2) * key.start_vectors * matrix.n * matrix.dtype.itemsize
     if 3 * vectors + 3 * matrix.nbytes > _MOST_BYTES:
         return "the matrix is too large for a measurement in passing"
@@ -295,7 +319,8 @@ def _space(plan: Plan, device: Any, threads: int) -> Space:
     return Space(plan.backend, plan.k, threads, replace(device, cores=threads), schedules, {})
 
 
-_VERDICTS: dict[tuple[PlanKey, Plan, Plan], Answer] = {}
+#: What was found out, and until when it holds.
+_VERDICTS: dict[tuple[PlanKey, Plan, Plan], tuple[Answer, float]] = {}
 _lock = threading.RLock()
 
 

@@ -54,7 +54,7 @@ _BASELINE_SHARE = 0.4
 _FINAL_SHARE, _RESERVED_SHARE = 0.1, 0.25
 #: Share of the time that is kept back for what nobody can know before: the end of a trial that was begun in time, and
 #: a new order of the rows for the last preparation.
-_END_SHARE = 0.05
+_END_SHARE = 0.09
 #: Share of the time that preparing one plan may take where plans of its kind have not been worth it.
 _DEAR_SHARE = 0.05
 #: Share of the best time that further search may win, whatever the model says.

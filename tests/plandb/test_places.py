@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
+import signal
 import sys
 import tempfile
+import threading
+import time as real_time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -39,7 +42,8 @@ def _own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "home").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_DATA_DIRS", f"{tmp_path / 'local'}:{tmp_path / 'share'}")
-    monkeypatch.setattr("akx.plandb.database.shipped_plans", lambda: ShippedPlans(tmp_path / "shipped"))
+    shipped = ShippedPlans(tmp_path / "shipped")
+    monkeypatch.setattr("akx.plandb.database.shipped_plans", lambda: shipped)
     monkeypatch.chdir(tmp_path / "home")
 
 
@@ -49,6 +53,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     time = [0.0]
 
     class Clock:
+        time_ns = staticmethod(real_time.time_ns)
+
         @staticmethod
         def monotonic() -> float:
             return time[0]
@@ -255,11 +261,14 @@ def test_changed_files_are_seen_and_others_not_read_again(
         assert read[3:] == ["new.json"]
 
 
-def test_a_change_within_the_resolution_of_times_is_seen(tmp_path: Path, clock: Callable[[float], None]) -> None:
+def test_a_change_within_the_resolution_of_times_is_seen(
+    tmp_path: Path, clock: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Same size, same time, same file: what was written a moment ago is read again until that can no longer be."""
     folder = put(tmp_path / "folder", make_record(1, seconds=0.125))
     file = folder / "plans.json"
-    moment = 4e9  # as good as now: not settled
+    moment = 1.7e9
+    monkeypatch.setattr(layer_module.time, "time_ns", staticmethod(lambda: 1_700_000_001 * 10**9))  # a second ago
     os.utime(file, (moment, moment))
     layer = ShippedPlans(folder)
     assert [record.seconds for record in layer.records()] == [0.125]
@@ -350,3 +359,110 @@ def test_an_export_makes_the_folder_of_a_project_and_no_other(tmp_path: Path, mo
         place_module._found = None
         assert [layer.directory for layer in project_plans()] == [top / ".akx" / "plans"]
         assert database.find(make_key(1)).layer == "project"
+
+
+def test_a_folder_of_another_user_is_no_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project(tmp_path, make_record(1)))
+    monkeypatch.setattr(place_module, "_found", None)
+    assert project_directory() is not None
+    monkeypatch.setattr(place_module, "_found", None)
+    plans = tmp_path / "project" / ".akx" / "plans"
+    if os.getuid() == 0:
+        os.chown(plans, 4343, -1)
+    else:
+        monkeypatch.setattr(os, "getuid", lambda: 4242)
+    assert project_directory() is None
+    monkeypatch.setenv("AKX_PROJECT_PLANS", str(plans))  # named is meant
+    assert project_directory() == plans
+
+
+def test_a_relative_directory_of_the_system_is_seen_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AKX_SYSTEM_PLANS", "plans")
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        assert system_directories() == (tmp_path / name / "plans",)
+    (tmp_path / "other").rmdir()
+    assert system_directories() == ()
+    with PlanDatabase(tmp_path / "plans.sqlite") as database:
+        assert database.find(make_key(1)).record is None
+
+
+def test_what_is_wrong_with_one_entry_is_no_fault_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = put(tmp_path / "plans", make_record(1))
+    (folder / "loop.json").symlink_to("loop.json")
+    (folder / "folder.json").mkdir()
+    layer = ShippedPlans(folder, "system")
+    with pytest.warns(PlanDatabaseWarning, match="loop.json"):
+        records = layer.records()
+    assert records == (make_record(1),)
+    (folder / "loop.json").unlink()
+    (folder / "gone.json").symlink_to("nowhere")  # as a file that is removed between two looks
+    layer = ShippedPlans(folder, "system")
+    assert layer.records() == (make_record(1),)
+    assert layer.problems == ()
+
+
+def test_a_time_that_lies_ahead_is_not_read_again_and_again(
+    tmp_path: Path, clock: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = put(tmp_path / "plans", make_record(1))
+    ahead = real_time.time() + 3600
+    os.utime(folder / "plans.json", (ahead, ahead))
+    read: list[str] = []
+    real = layer_module._read_file
+    monkeypatch.setattr(layer_module, "_read_file", lambda path, stamp: read.append(path.name) or real(path, stamp))
+    layer = ShippedPlans(folder, "system")
+    for _ in range(4):
+        assert layer.records() == (make_record(1),)
+        clock(1.5)
+    assert read == ["plans.json"]
+
+
+def test_a_slow_directory_is_looked_at_rarely(
+    tmp_path: Path, clock: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = put(tmp_path / "plans", make_record(1))
+    looks: list[int] = []
+    real = layer_module._look
+
+    def slow(directory: Path) -> object:
+        looks.append(0)
+        clock(1.2)
+        return real(directory)
+
+    monkeypatch.setattr(layer_module, "_look", slow)
+    layer = ShippedPlans(folder, "system")
+    for _ in range(10):
+        layer.stamp()
+        clock(2.0)
+    assert len(looks) == 1  # 24 seconds are waited after one of 1.2
+    clock(10.0)
+    layer.stamp()
+    assert len(looks) == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_child_is_not_kept_waiting_by_a_look_of_its_parent(tmp_path: Path) -> None:
+    layer = ShippedPlans(put(tmp_path / "plans", make_record(1)), "system")
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with layer._lock:
+            held.set()
+            done.wait(60)
+
+    other = threading.Thread(target=hold)
+    other.start()
+    held.wait(60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
+        child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        os._exit(0 if len(layer.records()) == 1 else 1)
+    done.set()
+    other.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
