@@ -6,8 +6,9 @@
 FOLDER has recordings of whole spaces (`python -m benchmarks.samplers FOLDER --record`). The fastest of hundreds of
 noisy measurements owes some of its speed to luck, so the plans that were fastest then are measured again, in one run
 with the predicted one, with plain CSR and with the best plain products on record. The figure is the *share*: seconds of
-the fastest of them all over those of the predicted plan. The machine should be calibrated (`akx doctor --calibrate`);
-the file says whether it was.
+the fastest of them all over those of the predicted plan, the median of ratios taken round by round: a machine that is
+now and then twice as slow for some seconds then disturbs nothing. The machine should be calibrated (`akx doctor
+--calibrate`); the file says whether it was.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ import numpy as np
 from akx import Matrix, MatrixPowers
 from akx.device.host import default_threads, host_device
 from akx.plan import Plan
-from akx.tuner import Recording, predict, read_recording
+from akx.tuner import Recording, measure, predict, read_recording
 from akx.tuner.calibration import find_calibration
+from akx.tuner.measure import Precision
 from akx.tuner.result import COMPLETE
 from akx.tuner.space import is_baseline
 from benchmarks import markdown, record, solving
-from benchmarks.clock import Settings, interleave
 from benchmarks.contest import start_vector
 from benchmarks.samplers import load
 
@@ -40,12 +41,12 @@ _PAGE = Path(__file__).resolve().parents[1] / "docs" / "tuner.md"
 _RESULTS = Path(__file__).resolve().parent / "results" / "predicted.json"
 #: Plans that were fastest on record, of all and of plain products, which take part.
 _FASTEST, _PLAIN = 4, 2
-_TURNS = Settings(seconds=8.0, rounds_min=15, rounds_max=101, hopeless=10.0)
+_TURNS = Precision(relative=0.002, seconds=8.0, rounds_min=15, rounds_max=201, sample_seconds=2e-3)
 
 Json = dict[str, Any]
 
 
-def compare(recording: Recording, matrix: Matrix, settings: Settings = _TURNS) -> Json:
+def compare(recording: Recording, matrix: Matrix, precision: Precision = _TURNS) -> Json:
     """Time the predicted plan of one recorded problem against the best on record.
 
     Returns
@@ -53,7 +54,7 @@ def compare(recording: Recording, matrix: Matrix, settings: Settings = _TURNS) -
     dict
         ``matrix``, ``rows``, ``nnz``, ``k``, ``share`` and ``baseline_share`` (seconds of the fastest over those of the
         predicted plan, and of the fastest plain products over the same), ``csr_share``, and ``predicted``,
-        ``fastest``, ``baseline`` {``plan``, ``seconds``, ``spread``}.
+        ``fastest``, ``baseline`` {``plan``, ``seconds``, ``spread``, ``ratio`` to the predicted plan}.
     """
     k, threads = recording.key.k, int(recording.header["threads"])
     predicted = predict(matrix, k, backend="cpu", threads=threads)
@@ -71,13 +72,19 @@ def compare(recording: Recording, matrix: Matrix, settings: Settings = _TURNS) -
         label: partial(MatrixPowers(matrix, k, plan=plan, backend="cpu"), x, out=powers.T)
         for label, plan in plans.items()
     }
-    timings = interleave(calls, settings, keep=tuple(calls))
+    timings = dict(zip(calls, measure.interleave(list(calls.values()), precision), strict=True))
+    ratios = {label: measure.paired_ratio(timings[label], timings[predicted.label()]).seconds for label in plans}
 
     def figures(label: str) -> Json:
-        return {"plan": label, "seconds": timings[label].seconds, "spread": timings[label].spread}
+        return {
+            "plan": label,
+            "seconds": timings[label].seconds,
+            "spread": timings[label].spread,
+            "ratio": ratios[label],
+        }
 
     def fastest(labels: Any) -> Json:
-        return figures(min(labels, key=lambda label: timings[label].seconds))
+        return figures(min(labels, key=lambda label: ratios[label]))
 
     found, first = figures(predicted.label()), fastest(plans)
     base = fastest(label for label, plan in plans.items() if is_baseline(plan))
@@ -86,9 +93,9 @@ def compare(recording: Recording, matrix: Matrix, settings: Settings = _TURNS) -
         "rows": matrix.n,
         "nnz": matrix.nnz,
         "k": k,
-        "share": first["seconds"] / found["seconds"],
-        "baseline_share": base["seconds"] / found["seconds"],
-        "csr_share": timings[plain.label()].seconds / found["seconds"],
+        "share": first["ratio"],
+        "baseline_share": base["ratio"],
+        "csr_share": ratios[plain.label()],
         "predicted": found,
         "fastest": first,
         "baseline": base,

@@ -5,7 +5,8 @@
     python -m benchmarks.repeat --table                  print the table from the file
 
 Each tuning has its own seed, the default settings and no database. The figure is the *difference*: seconds of the
-slowest plan that any of them chose over those of the fastest, less one, all measured again in one run.
+slowest plan that any of them chose over those of the fastest, less one, all measured again in one run, and compared
+round by round.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from scipy import sparse
 
 from akx import Matrix, MatrixPowers
 from akx.device.host import default_threads
-from akx.tuner import tune
+from akx.tuner import measure, tune
+from akx.tuner.measure import Precision
 from benchmarks import markdown, record, solving
-from benchmarks.clock import Settings, interleave
 from benchmarks.contest import compile_kernels, start_vector
 from benchmarks.gallery import GALLERY
 
@@ -36,49 +37,50 @@ _PAGE = Path(__file__).resolve().parents[1] / "docs" / "tuner.md"
 _RESULTS = Path(__file__).resolve().parent / "results" / "repeat.json"
 _MATRICES = (("bcsstk16", 8), ("wang4", 8), ("brick", 8))
 _TIMES = 10
-_TURNS = Settings(seconds=20.0, rounds_min=21, rounds_max=101, hopeless=10.0)
+_TURNS = Precision(relative=0.002, seconds=20.0, rounds_min=21, rounds_max=401, sample_seconds=2e-3)
 
 Json = dict[str, Any]
 
 
-def repeated(name: str, matrix: sparse.csr_array, k: int, times: int, settings: Settings = _TURNS) -> Json:
+def repeated(name: str, matrix: sparse.csr_array, k: int, times: int, precision: Precision = _TURNS) -> Json:
     """Tune so many times, then time the plans in turns.
 
     Returns
     -------
     dict
-        ``matrix``, ``rows``, ``nnz``, ``k``, ``plans`` [{``plan``, ``times`` chosen, ``seconds``, ``spread``}, ...]
-        fastest first, ``difference``, and of the tunings ``tuning_seconds`` and ``trials``, in order.
+        ``matrix``, ``rows``, ``nnz``, ``k``, ``plans`` [{``plan``, ``times`` chosen, ``seconds``, ``spread``, ``ratio``},
+        ...], fastest first, ``difference``, and of the tunings ``tuning_seconds`` and ``trials``, in order.
     """
     canonical = Matrix.from_any(matrix)
     compile_kernels(str(canonical.dtype), default_threads())
-    found = [tune(canonical, k, backend="cpu", seed=seed, db=False, name=name) for seed in range(times)]
-    chosen = Counter(result.plan for result in found)
+    results = [tune(canonical, k, backend="cpu", seed=seed, db=False, name=name) for seed in range(times)]
+    chosen = Counter(result.plan for result in results)
     x = start_vector(matrix.shape[0], matrix.dtype)
     powers = np.zeros((k + 1, matrix.shape[0]), dtype=matrix.dtype)
     calls = {
         plan.label(): partial(MatrixPowers(canonical, k, plan=plan, backend="cpu"), x, out=powers.T) for plan in chosen
     }
-    timings = interleave(calls, settings, keep=tuple(calls))
+    timings = measure.interleave(list(calls.values()), precision)
     plans = [
         {
             "plan": plan.label(),
             "times": count,
-            "seconds": timings[plan.label()].seconds,
-            "spread": timings[plan.label()].spread,
+            "seconds": found.seconds,
+            "spread": found.spread,
+            "ratio": measure.paired_ratio(found, timings[0]).seconds,
         }
-        for plan, count in chosen.items()
+        for (plan, count), found in zip(chosen.items(), timings, strict=True)
     ]
-    plans.sort(key=lambda entry: entry["seconds"])
+    plans.sort(key=lambda entry: entry["ratio"])
     return {
         "matrix": name,
         "rows": canonical.n,
         "nnz": canonical.nnz,
         "k": k,
         "plans": plans,
-        "difference": plans[-1]["seconds"] / plans[0]["seconds"] - 1.0,
-        "tuning_seconds": [result.tuning_seconds for result in found],
-        "trials": [len(result.trials) for result in found],
+        "difference": plans[-1]["ratio"] / plans[0]["ratio"] - 1.0,
+        "tuning_seconds": [result.tuning_seconds for result in results],
+        "trials": [len(result.trials) for result in results],
     }
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 import pytest
 import scipy.sparse as sp
-from pretended import Seconds
+from pretended import TunerSeconds
 
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.tuner import exhaustive
-from benchmarks import clock, predicted, samplers
+from akx.tuner import exhaustive, measure
+from benchmarks import predicted, samplers
 
 MADE = sp.csr_array(sp.diags_array([0.2, 0.5, 0.3], offsets=[-1, 0, 1], shape=(500, 500)))
 
@@ -33,13 +34,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def timed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Plans that were timed: in DIA 2 ms, in CSR 5 ms, in others 4 ms."""
-    time, plans = Seconds(), []
+    time, plans = TunerSeconds(), []
 
     def powers(A: Any, k: int, *, plan: Plan, backend: str) -> Callable[..., None]:
         plans.append(plan.label())
         return lambda x, out: time.sleep({"dia": 2e-3, "csr": 5e-3}.get(plan.variant, 4e-3))
 
-    monkeypatch.setattr(clock, "time", time)
+    monkeypatch.setattr(measure, "_CLOCK", ContextVar("pretended", default=time))
     monkeypatch.setattr(predicted, "MatrixPowers", powers)
     monkeypatch.setattr(samplers, "GALLERY", {"lines": lambda: MADE})
     return plans

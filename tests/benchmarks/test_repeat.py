@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextvars import ContextVar
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pretended import Seconds
+from pretended import TunerSeconds
 
 from akx.plan import Plan
-from benchmarks import clock, repeat
+from akx.tuner import measure
+from benchmarks import repeat
 from benchmarks.gallery import small
 
 ONE = Plan("cpu", "sweep", "dia", k=4, threads=2)
@@ -22,7 +24,7 @@ OTHER = ONE.replace(variant="csr")
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Three tunings of four choose a plan that takes 2 ms, the other one that takes 2.1 ms."""
-    time, given = Seconds(), []
+    time, given = TunerSeconds(), []
 
     def tune(A: Any, k: int, **options: Any) -> Any:
         given.append({"k": k, **options})
@@ -32,7 +34,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     def powers(A: Any, k: int, *, plan: Plan, backend: str) -> Callable[..., None]:
         return lambda x, out: time.sleep(2e-3 if plan == ONE else 2.1e-3)
 
-    monkeypatch.setattr(clock, "time", time)
+    monkeypatch.setattr(measure, "_CLOCK", ContextVar("pretended", default=time))
     monkeypatch.setattr(repeat, "compile_kernels", lambda dtype, threads: 0)
     monkeypatch.setattr(repeat, "tune", tune)
     monkeypatch.setattr(repeat, "MatrixPowers", powers)
