@@ -48,8 +48,8 @@ def repeated(name: str, matrix: sparse.csr_array, k: int, times: int, precision:
     Returns
     -------
     dict
-        ``matrix``, ``rows``, ``nnz``, ``k``, ``plans`` [{``plan``, ``times`` chosen, ``seconds``, ``spread``, ``ratio``},
-        ...], fastest first, ``difference``, and of the tunings ``tuning_seconds`` and ``trials``, in order.
+        ``matrix``, ``rows``, ``nnz``, ``k``, fastest first ``plans`` [{``plan``, ``times`` chosen, ``seconds``,
+        ``spread``, ``ratio``}, ...], ``difference``, and of the tunings ``tuning_seconds`` and ``trials``, in order.
     """
     canonical = Matrix.from_any(matrix)
     compile_kernels(str(canonical.dtype), default_threads())
