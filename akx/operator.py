@@ -24,6 +24,7 @@ from akx._canonical import check_kind, target_dtype
 from akx.basis import Basis, make_basis
 from akx.device.budget import budgeted_backend, parse_limits, resolve_budget, within
 from akx.device.choose import device_of, plan_threads
+from akx.device.forks import ForkSafeLock
 from akx.device.host import resolve_threads
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, BudgetError, MatrixError, PlanError
 from akx.kernels import registry
@@ -769,17 +770,7 @@ class _Kept:
 
 
 _kept: OrderedDict[tuple[Any, ...], _Kept] = OrderedDict()
-_kept_lock = threading.RLock()
-
-
-def _after_fork() -> None:
-    """Another thread may have held the lock: here it is nobody's."""
-    global _kept_lock
-    _kept_lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+_kept_lock = ForkSafeLock()
 
 
 def _prepared(

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import os
 import stat
-import threading
 import time
 import warnings
-import weakref
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Protocol
 
+from akx.device.forks import ForkSafeLock
 from akx.errors import AkxError
 from akx.plandb.files import PlanDatabaseWarning
 from akx.plandb.records import PlanRecord
@@ -106,8 +105,7 @@ class ShippedPlans:
         self._contents = _Contents()
         self._next: float | None = None
         self._reported: set[str] = set()
-        self._lock = threading.RLock()
-        _ALL.add(self)
+        self._lock = ForkSafeLock()
 
     def __repr__(self) -> str:
         return f"ShippedPlans({str(self.directory)!r}, {self.name!r})"
@@ -187,17 +185,6 @@ class ShippedPlans:
 
 _SHIPPED: ShippedPlans | None = None
 _VERSIONS = count(1)
-_ALL: weakref.WeakSet[ShippedPlans] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    """Another thread may have been looking: its lock is nobody's here."""
-    for layer in list(_ALL):
-        layer._lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def shipped_plans() -> ShippedPlans:

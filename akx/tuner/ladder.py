@@ -28,7 +28,6 @@ from __future__ import annotations
 import math
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -36,6 +35,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from akx.device.forks import ForkSafeLock
 from akx.device.likeness import likeness, threads_of_class
 from akx.errors import AkxError, VerificationError
 from akx.kernels import registry
@@ -321,13 +321,4 @@ def _space(plan: Plan, device: Any, threads: int) -> Space:
 
 #: What was found out, and until when it holds.
 _VERDICTS: dict[tuple[PlanKey, Plan, Plan], tuple[Answer, float]] = {}
-_lock = threading.RLock()
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+_lock = ForkSafeLock()
