@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
-import warnings
 
 import pytest
+from forked import succeeds_in_a_child
 
 from akx.device.forks import ForkSafeLock
 
@@ -27,26 +26,8 @@ def test_it_is_a_reentrant_lock() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_child_finds_it_free() -> None:
-    lock, held, done = ForkSafeLock(), threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with lock:
-            held.set()
-            done.wait(60)
-
-    other = threading.Thread(target=hold)
-    other.start()
-    held.wait(60)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
-        child = os.fork()
-    if child == 0:
-        signal.alarm(20)
-        with lock:
-            os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert not lock.acquire(timeout=0.01)  # here it is still held
-    done.set()
-    other.join()
-    with lock:
-        pass
+    lock = ForkSafeLock()
+    assert succeeds_in_a_child(lock, lambda: lock.acquire(timeout=5.0))
+    assert lock.acquire(timeout=5.0)  # here it was let go of
+    lock.release()
+    assert not succeeds_in_a_child(lock, lambda: False)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
-import signal
 import sys
 import tempfile
-import threading
 import time as real_time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from forked import succeeds_in_a_child
 
 from akx.errors import ArgumentError, DatabaseError
 from akx.plandb import (
@@ -447,22 +446,4 @@ def test_a_slow_directory_is_looked_at_rarely(
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_child_is_not_kept_waiting_by_a_look_of_its_parent(tmp_path: Path) -> None:
     layer = ShippedPlans(put(tmp_path / "plans", make_record(1)), "system")
-    held, done = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with layer._lock:
-            held.set()
-            done.wait(60)
-
-    other = threading.Thread(target=hold)
-    other.start()
-    held.wait(60)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
-        child = os.fork()
-    if child == 0:
-        signal.alarm(20)
-        os._exit(0 if len(layer.records()) == 1 else 1)
-    done.set()
-    other.join()
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert succeeds_in_a_child(layer._lock, lambda: layer.records() == (make_record(1),))

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
-import threading
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -15,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from forked import succeeds_in_a_child
 
 from akx.device.cuda.facts import CudaDevice
 from akx.device.host import host_device
@@ -311,25 +309,7 @@ def test_a_failure_of_the_moment_is_forgotten_after_a_minute(
 
 def test_a_child_is_not_kept_waiting_by_a_measurement_of_its_parent(world: Any, call: Call, optimum: Plan) -> None:
     record = like_record(call.key, optimum)
-    held, done = threading.Event(), threading.Event()
-
-    def measure() -> None:
-        with ladder._lock:
-            held.set()
-            done.wait(60)
-
-    other = threading.Thread(target=measure)
-    other.start()
-    held.wait(60)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
-        child = os.fork()
-    if child == 0:
-        signal.alarm(20)
-        os._exit(0 if call.ask(record).is_like else 1)
-    done.set()
-    other.join()
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert succeeds_in_a_child(ladder._lock, lambda: call.ask(record).is_like)
 
 
 # ------------------------------------------------------------------------------------------------ on a GPU
