@@ -1,14 +1,15 @@
 """How good is the plan of an untuned call? It, plain products and the best on record, timed in turns.
 
-    python -m benchmarks.predicted FOLDER                into benchmarks/results/predicted.json (10 s for each)
+    python -m benchmarks.predicted FOLDER                into benchmarks/results/predicted.json (15 s for each)
     python -m benchmarks.predicted --table               print the table from the file
 
 FOLDER has recordings of whole spaces (`python -m benchmarks.samplers FOLDER --record`). The fastest of hundreds of
 noisy measurements owes some of its speed to luck, so the plans that were fastest then are measured again, in one run
 with the predicted one, with plain CSR and with the best plain products on record. The figure is the *share*: seconds of
-the fastest of them all over those of the predicted plan, the median of ratios taken round by round: a machine that is
-now and then twice as slow for some seconds then disturbs nothing. The machine should be calibrated (`akx doctor
---calibrate`); the file says whether it was.
+the fastest of them all over those of the predicted plan, the median of ratios taken round by round. A virtual machine
+may for some seconds have its cores far from one another, when plans of two threads take twice as long where these
+exchange much; so all is measured three times, minutes apart, and the median counts. The machine should be calibrated
+(`akx doctor --calibrate`); the file says whether it was.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ _PAGE = Path(__file__).resolve().parents[1] / "docs" / "tuner.md"
 _RESULTS = Path(__file__).resolve().parent / "results" / "predicted.json"
 #: Plans that were fastest on record, of all and of plain products, which take part.
 _FASTEST, _PLAIN = 4, 2
-_TURNS = Precision(relative=0.002, seconds=8.0, rounds_min=15, rounds_max=201, sample_seconds=2e-3)
+_TURNS = Precision(relative=0.002, seconds=4.0, rounds_min=15, rounds_max=201, sample_seconds=2e-3)
+_PASSES = 3
 
 Json = dict[str, Any]
 
@@ -102,6 +104,12 @@ def compare(recording: Recording, matrix: Matrix, precision: Precision = _TURNS)
     }
 
 
+def _middle(several: list[Json]) -> Json:
+    """The measurement with the median share, and the shares of all."""
+    ordered = sorted(several, key=lambda one: float(one["share"]))
+    return {**ordered[len(ordered) // 2], "shares": [one["share"] for one in several]}
+
+
 def table(document: Json) -> str:
     """A line for each matrix, and the median and least of the shares."""
     head = ["matrix", "k", "predicted", "ms", "of the optimum", "over plain CSR", "over the best plain products"]
@@ -143,19 +151,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not paths:
             parser.error(f"no recordings in {options.folder}")
         calibrated = find_calibration(host_device().device_class) is not None
-        entries: list[Json] = []
-        for path in paths:
+        found: dict[Path, list[Json]] = {}
+        for path in paths * _PASSES:
             recording = read_recording(path)
             matrix = load(recording.matrix_name)
             if matrix is None or recording.header["backend"] != "cpu":
                 print(f"{path}: no such matrix here, or not of a CPU", file=sys.stderr)
                 continue
-            entries.append(compare(recording, matrix))
-            one = entries[-1]
+            one = compare(recording, matrix)
+            found.setdefault(path, []).append(one)
             said = f"{one['matrix']}: {one['share']:.0%}, {one['baseline_share']:.2f} of the best plain products"
             print(said, file=sys.stderr, flush=True)
-        if not entries:
+        if not found:
             parser.error("nothing to compare")
+        entries = [_middle(several) for several in found.values()]
         document = {**record.provenance(default_threads()), "calibrated": calibrated, "predictions": entries}
         options.output.write_text(json.dumps(document, indent=1) + "\n")
     document = json.loads(options.output.read_text())
