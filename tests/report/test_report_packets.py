@@ -16,8 +16,8 @@ _DW8192 = Path(__file__).resolve().parents[3] / "shared" / "matrices" / "dw8192.
 
 
 def of_lengths(*lengths: int) -> sp.csr_array:
-    indptr = np.concatenate([[0], np.cumsum(lengths)])
-    indices = np.concatenate([np.arange(length) for length in lengths])
+    indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    indices = np.concatenate([np.arange(length) for length in lengths]).astype(np.int32)
     return sp.csr_array((np.ones(indices.size), indices, indptr), shape=(len(lengths), len(lengths)))
 
 
