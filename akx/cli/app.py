@@ -238,12 +238,34 @@ def info(
     k: Powers = 8,
     dtype: Dtype = None,
     variable: Variable = None,
+    spy: Annotated[
+        Path | None,
+        typer.Option(
+            "--spy", metavar="PATH", help="Write a picture of the entries, e.g. as .png or .svg (plot extra)."
+        ),
+    ] = None,
+    device: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--device",
+            metavar="NAME",
+            help="What products would do on a known device: part of its name, or all; may be given again.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> int:
-    """Show the structure of a matrix and what it suggests."""
+    """Show the structure of a matrix, what it suggests, and what to expect of layouts, ghost zones and devices."""
     from akx.cli.info import run_info
 
-    return run_info(file, k, dtype=None if dtype is None else dtype.value, variable=variable, as_json=as_json)
+    return run_info(
+        file,
+        k,
+        dtype=None if dtype is None else dtype.value,
+        variable=variable,
+        spy=spy,
+        devices=device or (),
+        as_json=as_json,
+    )
 
 
 @app.command("bench")

@@ -1,46 +1,86 @@
-"""``akx info``: the structure of a matrix, and what it suggests."""
+"""``akx info``: a matrix before anything is measured: its structure, what it suggests, and what to expect."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
 from akx.cli.load import check_powers, load_matrix, matrix_name
 from akx.cli.output import data_console, emit_json
+from akx.errors import ArgumentError
 
 __all__ = ["INFO_SCHEMA", "run_info"]
 
 #: Version of the JSON object of ``akx info --json``.
-INFO_SCHEMA = 1
+INFO_SCHEMA = 2
 
 
-def run_info(file: str, k: int, *, dtype: str | None, variable: str | None, as_json: bool) -> int:
-    """Print the features of the matrix in `file` and the advice for `k` powers on this machine."""
+def run_info(
+    file: str,
+    k: int,
+    *,
+    dtype: str | None,
+    variable: str | None,
+    spy: Path | None = None,
+    devices: Sequence[str] = (),
+    as_json: bool,
+) -> int:
+    """Print what is known of the matrix in `file` for `k` powers on this machine; write its picture to `spy`."""
     check_powers(k)
     from akx.device.host import host_device
     from akx.report.advice import advise, matrix_bytes
+    from akx.report.devices import select_devices
+    from akx.report.outlook import look, spy_counts
+    from akx.report.spy import plot_spy, require_plotting
 
+    chosen = select_devices(devices)
+    if spy is not None:
+        require_plotting()
+        _check_target(spy, Path(file))
     matrix = load_matrix(file, dtype=dtype, variable=variable)
+    if spy is not None:
+        plot_spy(matrix.indptr, matrix.indices, spy, matrix_name(file))
     device, features = host_device(), matrix.features
     advice = advise(features, device, k)
+    found = look(matrix, k, chosen)
     if as_json:
-        emit_json(
-            {
-                "schema": INFO_SCHEMA,
-                "matrix": {
-                    "name": matrix_name(file),
-                    "rows": matrix.n,
-                    "nnz": matrix.nnz,
-                    "dtype": matrix.dtype.name,
-                    "index_type": matrix.indices.dtype.name,
-                    "fingerprint": matrix.fingerprint,
-                    "bytes": matrix_bytes(features),
-                },
-                "features": features.to_json(),
-                "k": k,
-                "device": device.device_class,
-                "suggestions": [item.to_json() for item in advice],
-            }
-        )
+        data: dict[str, Any] = {
+            "schema": INFO_SCHEMA,
+            "matrix": {
+                "name": matrix_name(file),
+                "rows": matrix.n,
+                "nnz": matrix.nnz,
+                "dtype": matrix.dtype.name,
+                "index_type": matrix.indices.dtype.name,
+                "fingerprint": matrix.fingerprint,
+                "bytes": matrix_bytes(features),
+            },
+            "features": features.to_json(),
+            "k": k,
+            "device": device.device_class,
+            "suggestions": [item.to_json() for item in advice],
+            "spy": {"path": None if spy is None else str(spy), "counts": spy_counts(matrix)},
+        }
+        emit_json({**data, **found.to_json()})
         return 0
-    from akx.report.tables import print_features
+    from akx.report.info_text import print_outlook, print_spy
+    from akx.report.tables import print_advice, print_features
 
-    print_features(file, features, advice, data_console())
+    console = data_console()
+    print_features(file, features, console)
+    console.print()
+    print_spy(matrix, console, spy)
+    console.print()
+    print_outlook(found, console)
+    console.print()
+    print_advice(advice, console)
     return 0
+
+
+def _check_target(target: Path, file: Path) -> None:
+    """Refuse a picture that would take the place of the matrix, or that has no folder, before anything else."""
+    if not target.parent.is_dir():
+        raise ArgumentError(f"no folder {target.parent} for {target.name}", hint="make it, or give another --spy")
+    if target.exists() and file.exists() and target.samefile(file):
+        raise ArgumentError("--spy would overwrite its input", found=str(target), hint="give another name")

@@ -12,7 +12,9 @@ are estimated by the growth of balls (:mod:`akx.partition.growth`) instead.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from akx.errors import InfeasibleError, MissingDependencyError
 from akx.partition.base import Partition, order_by_part
@@ -31,8 +33,8 @@ BLOCK_BYTES = 512 * 1024
 _FEWEST = 4
 #: Rows of all blocks with their ghosts, over those of the matrix, beyond which nobody would take them.
 _MOST_ROWS = 4.0
-#: Entries up to which METIS, and up to which ghost zones of blocks, take no more than a few seconds.
-_MOST_METIS, _MOST_ZONES = 2_000_000, 8_000_000
+#: Entries up to which METIS, levels and ghost zones of blocks each take no more than a few seconds.
+_MOST_METIS, _MOST_LEVELS, _MOST_ZONES = 2_000_000, 4_000_000, 8_000_000
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,10 @@ class GhostCurve:
     ghosts: tuple[float, ...]
     redundancy: tuple[float, ...]
 
+    def to_json(self) -> dict[str, Any]:
+        """``{"name": ..., "ghosts": [...], "redundancy": [...]}``."""
+        return {"name": self.name, "ghosts": list(self.ghosts), "redundancy": list(self.redundancy)}
+
 
 @dataclass(frozen=True)
 class GhostGrowth:
@@ -60,9 +66,17 @@ class GhostGrowth:
     curves: tuple[GhostCurve, ...]
     notes: tuple[str, ...]
 
+    def to_json(self) -> dict[str, Any]:
+        """``{"blocks": ..., "curves": [...], "notes": [...]}``."""
+        return {
+            "blocks": self.blocks,
+            "curves": [curve.to_json() for curve in self.curves],
+            "notes": list(self.notes),
+        }
+
 
 def ghost_growth(matrix: Matrix, k: int) -> GhostGrowth:
-    """Ghost rows and redundant work for 1 .. k steps, on contiguous blocks and on compact ones.
+    """Ghost rows and redundant work for 1 .. k steps, on rows in their order, by levels, and on compact blocks.
 
     Parameters
     ----------
@@ -80,6 +94,10 @@ def ghost_growth(matrix: Matrix, k: int) -> GhostGrowth:
         curves.append(_zones(matrix, partition, k, "rows in their order, cut by work", notes))
     else:
         notes.append(f"Blocks of rows in their order: left out for more than {count(_MOST_ZONES)} entries.")
+    if matrix.nnz <= _MOST_LEVELS:
+        curves.append(_zones(matrix, _by_levels(matrix, blocks), k, "rows by levels, cut by work", notes))
+    else:
+        notes.append(f"Blocks of levels: left out for more than {count(_MOST_LEVELS)} entries.")
     estimate = _estimate(matrix, blocks, k)
     reason = _without_metis(matrix, estimate)
     if not reason:
@@ -108,6 +126,16 @@ def _without_metis(matrix: Matrix, estimate: GhostCurve) -> str:
     if not estimate.ghosts or estimate.ghosts[0] > 1:
         return "since one step would take more ghosts than a block has rows"
     return ""
+
+
+def _by_levels(matrix: Matrix, blocks: int) -> Partition:
+    """Rows in the order of breadth-first levels, cut into blocks of like work."""
+    from akx.partition.levels import levels
+
+    permutation = levels(matrix.indptr, matrix.indices).permutation
+    indptr = np.zeros(matrix.n + 1, dtype=matrix.indptr.dtype)
+    np.cumsum(np.diff(matrix.indptr)[permutation], out=indptr[1:])
+    return Partition(permutation, cut_rows(indptr, blocks))
 
 
 def _within(matrix: Matrix, partition: Partition, steps: int) -> GhostZones | None:

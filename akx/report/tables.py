@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from akx.tuner import TuneResult
 
 __all__ = [
+    "print_advice",
     "print_bench",
     "print_checks",
     "print_features",
@@ -123,8 +124,8 @@ def _tuning_cost(result: TuneResult) -> list[tuple[str, str]]:
     return pairs
 
 
-def print_features(file: str, features: Features, advice: Sequence[Advice], console: Console) -> None:
-    """What ``akx info`` says: the structure, then what it suggests."""
+def print_features(file: str, features: Features, console: Console) -> None:
+    """What ``akx info`` says of the structure."""
     f = features
     print_pairs(
         [
@@ -145,7 +146,10 @@ def print_features(file: str, features: Features, advice: Sequence[Advice], cons
         ],
         console,
     )
-    console.print()
+
+
+def print_advice(advice: Sequence[Advice], console: Console) -> None:
+    """What ``akx info`` suggests."""
     print_pairs([(item.topic, item.text) for item in advice], console)
 
 

@@ -1,27 +1,147 @@
-"""``akx info``: features and suggestions."""
+"""``akx info``: features and suggestions, where entries are, layouts and bounds, ghosts, the plan, other devices."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
+import pytest
+from rich.console import Console
+
+from akx.device.host import host_device
 from akx.io import read_matrix
 from akx.matrix import Matrix
+from akx.report import spy
+from akx.report.devices import known_devices
+from akx.report.ghosts import ghost_growth
+from akx.report.info_text import print_spy
+from akx.tuner.calibration import Calibration
+from akx.tuner.machine import derived_figures
+from akx.tuner.predict import predict
 from cli.golden import check_shape, check_text
 from cli.running import Ran
 
+#: Bytes of a product with the matrix of `poisson` in CSR, x and y moved once.
+_MOVED = 1920 * 12 + 401 * 4 + 2 * 400 * 8
 
-def test_json_has_features_and_suggestions(akx: Callable[..., Ran], poisson: Path) -> None:
-    data = akx("info", poisson, "--json").json
-    matrix = Matrix.from_any(read_matrix(poisson))
-    assert data["matrix"]["fingerprint"] == matrix.fingerprint
-    assert (data["matrix"]["rows"], data["matrix"]["nnz"]) == (400, 1920)
-    assert data["features"] == matrix.features.to_json()
-    assert {item["topic"] for item in data["suggestions"]} >= {"memory", "diagonals", "symmetry"}
-    check_shape("info.json", data)
+
+@pytest.fixture(scope="module")
+def matrix(poisson: Path) -> Matrix:
+    return Matrix.from_any(read_matrix(poisson))
+
+
+@pytest.fixture
+def asked(akx: Callable[..., Ran], poisson: Path) -> Any:
+    return akx("info", poisson, "--k", "4", "--device", "c2070", "--device", "FPGA", "--json").json
+
+
+def test_json_has_features_and_suggestions(asked: Any, matrix: Matrix) -> None:
+    assert asked["schema"] == 2
+    assert asked["matrix"]["fingerprint"] == matrix.fingerprint
+    assert (asked["matrix"]["rows"], asked["matrix"]["nnz"]) == (400, 1920)
+    assert asked["features"] == matrix.features.to_json()
+    assert {item["topic"] for item in asked["suggestions"]} >= {"memory", "diagonals", "symmetry"}
+    check_shape("info.json", asked)
+
+
+def test_json_has_layouts_with_their_bounds(asked: Any) -> None:
+    layouts = {one["name"]: one for one in asked["layouts"]}
+    assert layouts["pcsr-4"]["values"] == 4 * 4 + 72 * 4 + 324 * 8
+    assert layouts["dia"]["fill"] == 1920 / 2000
+    assert layouts["csr"]["bytes"] == 1920 * 12 + 401 * 4
+    rate = asked["bandwidth"]["last_level"]  # it fits any cache
+    assert layouts["csr"]["bound_gflops"] == pytest.approx(2 * 1920 * rate / _MOVED / 1e9)
+    assert layouts["csr"]["far_bound_gflops"] == pytest.approx(2 * 1920 * rate / (1920 * 20 + 401 * 4) / 1e9)
+    assert asked["bandwidth"]["calibrated"] is False
+
+
+def test_json_has_ghosts_packets_the_plan_and_where_entries_are(asked: Any, matrix: Matrix) -> None:
+    assert asked["ghosts"] == ghost_growth(matrix, 4).to_json()
+    assert [len(curve["redundancy"]) for curve in asked["ghosts"]["curves"]] == [4, 4, 4]
+    assert asked["packets"]["utilisation"] == 1920 / (5 * 8 * 80)  # 80 rows a slot, eight packets each
+    assert asked["plan"]["plan"] == predict(matrix, 4).to_json()
+    counts = asked["spy"]["counts"]
+    assert len(counts) == 32
+    assert sum(map(sum, counts)) == 1920
+
+
+def test_other_devices(asked: Any) -> None:
+    tesla, fpga = asked["devices"]
+    assert tesla["device"] == "NVIDIA Tesla C2070"
+    assert tesla["csr_gflops"] == pytest.approx(2 * 1920 * 144 / _MOVED)
+    assert (tesla["layout"], tesla["bandwidth"]) == ("dia", 144e9)
+    assert fpga["gflops"] == pytest.approx(1.7 * asked["packets"]["utilisation"])
+
+
+def test_devices_that_were_calibrated(
+    akx: Callable[..., Ran], poisson: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AKX_MACHINES", str(tmp_path))
+    figures = derived_figures(host_device(), 2)
+    Calibration("cpu/an odd one", 2, figures, figures, "", "").save()
+    (tmp_path / "broken.json").write_text("{")
+    (found,) = akx("info", poisson, "--device", "odd", "--json").json["devices"]
+    assert (found["device"], found["source"]) == ("cpu/an odd one", "calibrated")
+    assert found["csr_gflops"] == pytest.approx(2 * 1920 * figures.last_level_bandwidth / _MOVED / 1e9)
+    everything = akx("info", poisson, "--device", "all", "--json").json["devices"]
+    assert [one["device"] for one in everything] == [one.name for one in known_devices()]
+
+
+def test_too_many_rows_for_the_columns_of_the_fpga(akx: Callable[..., Ran], tmp_path: Path) -> None:
+    path = tmp_path / "one.mtx"
+    path.write_text("%%MatrixMarket matrix coordinate real general\n70000 70000 1\n1 1 1.0\n")
+    (found,) = akx("info", path, "--device", "fpga", "--json").json["devices"]
+    assert (found["layout"], found["gflops"]) == (None, None)
+    assert "too many rows" in akx("info", path, "--device", "fpga").out
+
+
+def test_a_device_that_nobody_knows(akx: Callable[..., Ran], poisson: Path) -> None:
+    ran = akx("info", poisson, "--device", "abacus")
+    assert ran.code == 2
+    assert "'abacus'" in ran.error
+    assert "NVIDIA GTX480" in ran.error
 
 
 def test_text(akx: Callable[..., Ran], poisson: Path) -> None:
-    features, _, suggestions = akx("info", poisson).out.partition("\n\n")
-    check_text("info.txt", features.replace(str(poisson), "poisson.mtx"))
+    features, places, layouts, ghosts, plan, suggestions = akx("info", poisson).out.split("\n\n")
+    check_text("info.txt", features.replace(str(poisson), "poisson.mtx") + "\n\n" + places)
+    assert "pcsr-4" in layouts
+    assert "rows in their order" in ghosts
+    assert "cpu/sweep/" in plan
     assert "symmetry" in suggestions
+    assert "\x1b" not in places
+
+
+def test_dots_in_a_terminal(matrix: Matrix) -> None:
+    out = StringIO()
+    print_spy(matrix, Console(file=out, force_terminal=True, width=24))
+    *lines, told, _ = out.getvalue().split("\n")
+    assert len(lines) == 10  # 40 dots high
+    assert lines[0][2] > "\u2800"  # the diagonal begins in the first character
+    assert all(len(line) <= 22 for line in lines)
+    assert "10 rows x 10 columns" in told
+
+
+def test_a_picture(akx: Callable[..., Ran], poisson: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    ran = akx("info", poisson, "--spy", tmp_path / "a.svg")
+    assert ran.code == 0
+    assert "<svg" in (tmp_path / "a.svg").read_text()
+    assert str(tmp_path / "a.svg") in ran.out
+
+
+def test_a_picture_that_cannot_be(
+    akx: Callable[..., Ran], poisson: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    copy = tmp_path / "copy.mtx"
+    shutil.copy(poisson, copy)
+    assert "overwrite" in akx("info", copy, "--spy", copy).error
+    assert copy.read_bytes() == poisson.read_bytes()
+    assert "no folder" in akx("info", copy, "--spy", tmp_path / "no" / "a.png").error
+    monkeypatch.setattr(spy, "find_spec", lambda name: None)
+    ran = akx("info", copy, "--spy", tmp_path / "a.png")
+    assert (ran.code, "akx[plot]" in ran.error) == (2, True)

@@ -28,7 +28,19 @@ def test_of_a_line_each_inner_edge_takes_a_row_a_step() -> None:
         assert curve.ghosts == pytest.approx([6 * j / 400 for j in range(1, 9)])
         assert curve.redundancy[0] == 1
         assert all(a < b for a, b in pairwise(curve.redundancy))
-    assert [curve.name for curve in growth.curves] == ["rows in their order, cut by work", "compact blocks by METIS"]
+    natural, by_levels, metis = growth.curves
+    assert natural.name == "rows in their order, cut by work"
+    assert by_levels.name == "rows by levels, cut by work"
+    assert metis.name == "compact blocks by METIS"
+    assert growth.to_json()["curves"][1]["ghosts"] == list(by_levels.ghosts)
+
+
+def test_levels_find_the_line_again_in_shuffled_rows() -> None:
+    A = line(400).to_scipy()
+    order = np.random.default_rng(0).permutation(400)
+    natural, by_levels = ghost_growth(Matrix.from_any(sp.csr_array(A[order][:, order])), 8).curves[:2]
+    assert by_levels.ghosts == pytest.approx([6 * j / 400 for j in range(1, 9)])
+    assert natural.ghosts[0] > 1
 
 
 def test_it_is_what_the_partition_says() -> None:
@@ -56,13 +68,14 @@ def test_what_would_take_long_is_estimated(monkeypatch: pytest.MonkeyPatch) -> N
     A = line(4000)
     exact = ghost_growth(A, 8).curves[0]
     monkeypatch.setattr(ghosts, "_MOST_METIS", 100)
+    monkeypatch.setattr(ghosts, "_MOST_LEVELS", 100)
     monkeypatch.setattr(ghosts, "_MOST_ZONES", 100)
     growth = ghost_growth(A, 8)
     (curve,) = growth.curves
     assert "estimated" in curve.name
     # Two sides of a ball, of two of the eight balls only one, as they have reached an end: 7 edges instead of 6.
     assert curve.ghosts == pytest.approx([7 / 6 * ghost for ghost in exact.ghosts], rel=0.01)
-    assert sum("100 entries" in note for note in growth.notes) == 2
+    assert sum("100 entries" in note for note in growth.notes) == 3
 
 
 @pytest.mark.parametrize("A", [sp.csr_array((5, 5)), sp.eye_array(1), sp.eye_array(3)])

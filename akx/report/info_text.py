@@ -1,0 +1,118 @@
+"""What ``akx info`` says to people: where entries are, what layouts store, ghosts over steps, other devices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.text import Text
+
+from akx.report.spy import braille, cell_counts, plain, text_grid
+from akx.report.tables import print_pairs, print_rows
+from akx.report.text import count, share
+
+if TYPE_CHECKING:
+    from akx.matrix import Matrix
+    from akx.report.outlook import Outlook
+
+__all__ = ["print_outlook", "print_spy"]
+
+_MARGIN = 2
+
+
+def print_spy(matrix: Matrix, console: Console, picture: Path | None = None) -> None:
+    """The entries on a coarse grid, in dots where a terminal shows them, and what a dot or a mark stands for."""
+    dots = console.is_terminal and "utf" in console.encoding.lower()
+    rows, columns = text_grid(matrix.n, console.width - 2 * _MARGIN, dots=dots)
+    counts = cell_counts(matrix.indptr, matrix.indices, rows, columns)
+    lines = braille(counts) if dots else plain(counts, matrix.n)
+    high, wide = (_about(matrix.n, cells) for cells in (rows, columns))
+    if dots:
+        told = f"A dot: an entry among {high} rows x {wide} columns."
+    else:
+        told = f"A mark: {high} rows x {wide} columns; # is more than a tenth full, * + : . each ten times less."
+    for line in lines:
+        console.print(Text(f"{'':{_MARGIN}}{line}".rstrip()), soft_wrap=True)
+    console.print(Text(told), soft_wrap=True)
+    if picture is not None:
+        console.print(Text(f"The same as a picture: {picture}"), soft_wrap=True)
+
+
+def print_outlook(found: Outlook, console: Console) -> None:
+    """Layouts, ghosts, the predicted plan, and other devices where these were asked for."""
+    figures = found.figures
+    how = "calibrated" if found.calibrated else "a careful guess; akx doctor --calibrate measures"
+    console.print(Text(f"Layouts, and bounds of a product on {found.device}"), soft_wrap=True)
+    rows = []
+    for one in found.layouts:
+        bound, far = found.bounds(one)
+        filled = "-" if not one.values else f"{100 * one.fill:.1f}%"
+        rows.append((one.name, filled, f"{one.bytes_per_entry:.2f}", f"{bound:.2f}", f"{far:.2f}"))
+    heads = {"layout": "left", "full": "right", "bytes/entry": "right", "Gflop/s": "right", "x uncached": "right"}
+    print_rows(heads, rows, console)
+    memory, cache = (f"{rate / 1e9:.1f} GB/s" for rate in (figures.slow_bandwidth, figures.last_level_bandwidth))
+    packets = found.packets
+    print_pairs(
+        [
+            ("bandwidth", f"{memory} from memory, {cache} from the last cache ({how})"),
+            ("packets", f"of {packets.slots} slots on an FPGA: {100 * packets.utilisation:.1f}% used"),
+        ],
+        console,
+    )
+    console.print()
+    _print_ghosts(found, console)
+    console.print()
+    plan = "none: " + found.reason if found.plan is None else found.plan.label()
+    print_pairs([("untuned", plan)], console)
+    if found.prospects:
+        console.print()
+        _print_prospects(found, console)
+
+
+def _print_ghosts(found: Outlook, console: Console) -> None:
+    """A line for each way to cut; ghost rows over rows and flops done over flops needed, for some numbers of steps."""
+    ghosts = found.ghosts
+    steps = _some(max((len(curve.ghosts) for curve in ghosts.curves), default=0))
+    if steps:
+        console.print(Text("Ghost rows over rows, and flops done over flops needed, by steps"), soft_wrap=True)
+        rows = []
+        for curve in ghosts.curves:
+            cells = [
+                f"{share(curve.ghosts[j - 1])} {curve.redundancy[j - 1]:.2f}" if j <= len(curve.ghosts) else "-"
+                for j in steps
+            ]
+            rows.append((curve.name, *cells))
+        print_rows({"cut": "left", **{f"k = {j}": "right" for j in steps}}, rows, console)
+    for note in ghosts.notes:
+        console.print(Text(note), soft_wrap=True)
+
+
+def _print_prospects(found: Outlook, console: Console) -> None:
+    console.print(Text("Bounds of a product on other devices"), soft_wrap=True)
+    rows = [
+        (
+            one.device,
+            f"{one.bandwidth / 1e9:.1f}",
+            "-" if one.csr_gflops is None else f"{one.csr_gflops:.2f}",
+            "-" if one.gflops is None else f"{one.gflops:.2f}",
+            one.layout or "too many rows",
+            one.source,
+        )
+        for one in found.prospects
+    ]
+    heads = {
+        "device": "left", "GB/s": "right", "csr": "right", "Gflop/s": "right", "best layout": "left", "source": "left",
+    }  # fmt: skip
+    print_rows(heads, rows, console)
+
+
+def _some(most: int) -> list[int]:
+    """1, 2, 4, ... and the most."""
+    steps = [1 << power for power in range(most.bit_length()) if 1 << power <= most]
+    return sorted({*steps, most}) if most else []
+
+
+def _about(n: int, cells: int) -> str:
+    """Rows of a cell: ``7``, or ``about 7`` where cells differ."""
+    return count(n // cells) if n % cells == 0 else f"about {n / cells:.3g}"

@@ -1,0 +1,141 @@
+"""All that ``akx info`` knows of a matrix before anything is measured: put together here, printed elsewhere.
+
+Structure and advice, where the entries are, what every layout would store with the bound that the bandwidth of this
+device sets to its product, ghost zones over the number of steps, packets of an FPGA, and the plan that an untuned call
+would use. Cost: some tens of passes over the entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from akx.device.choose import device_of, plan_threads
+from akx.errors import InfeasibleError
+from akx.report.devices import FPGA_CLOCK, Device, Prospect, prospect
+from akx.report.ghosts import GhostGrowth, ghost_growth
+from akx.report.packets import Schedule, schedule
+from akx.report.padding import Padding, paddings
+from akx.report.spy import cell_counts
+from akx.tuner.calibration import figures_of, find_calibration
+from akx.tuner.predict import predict
+from akx.tuner.space import resolve_backend
+
+if TYPE_CHECKING:
+    from akx.matrix import Matrix
+    from akx.plan import Plan
+    from akx.tuner.machine import Figures
+
+__all__ = ["SPY_CELLS", "Outlook", "look", "spy_counts"]
+
+#: Cells in each direction of the counts in JSON, at most.
+SPY_CELLS = 32
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What was found of one matrix.
+
+    Attributes
+    ----------
+    device : str
+        The class of the device of the predicted plan, to which the bounds belong.
+    figures : Figures
+        Its bandwidths.
+    calibrated : bool
+        Whether they were measured, or are careful guesses.
+    layouts : tuple of Padding
+    packets : Schedule
+        Five slots a packet.
+    ghosts : GhostGrowth
+    plan : Plan or None
+        That of an untuned call; None where none is feasible.
+    reason : str
+        Why there is no plan.
+    prospects : tuple of Prospect
+        On the devices asked for.
+    """
+
+    device: str
+    figures: Figures
+    calibrated: bool
+    layouts: tuple[Padding, ...]
+    packets: Schedule
+    ghosts: GhostGrowth
+    plan: Plan | None
+    reason: str
+    prospects: tuple[Prospect, ...]
+
+    def bounds(self, layout: Padding) -> tuple[float, float]:
+        """Gflop/s on this device, with x moved once and with x moved for every index."""
+        rate = self.figures.bandwidth
+        return layout.bound(rate(layout.moved)), layout.far_bound(rate(layout.moved))
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys of ``akx info --json`` that this knows."""
+        return {
+            "bandwidth": {
+                "device": self.device,
+                "calibrated": self.calibrated,
+                "memory": self.figures.slow_bandwidth,
+                "last_level": self.figures.last_level_bandwidth,
+                "last_level_bytes": self.figures.last_level_bytes,
+            },
+            "layouts": [self._layout(one) for one in self.layouts],
+            "packets": {
+                "slots": self.packets.slots,
+                "least_set": self.packets.least,
+                "packets": self.packets.packets,
+                "utilisation": self.packets.utilisation,
+                "clock": FPGA_CLOCK,
+                "gflops": self.packets.gflops(FPGA_CLOCK),
+            },
+            "ghosts": self.ghosts.to_json(),
+            "plan": None if self.plan is None else {"label": self.plan.label(), "plan": self.plan.to_json()},
+            "devices": [one.to_json() for one in self.prospects],
+        }
+
+    def _layout(self, one: Padding) -> dict[str, Any]:
+        bound, far_bound = self.bounds(one)
+        return {
+            "name": one.name,
+            "values": one.values,
+            "fill": one.fill,
+            "bytes": one.nbytes,
+            "bytes_per_entry": one.bytes_per_entry,
+            "bound_gflops": bound,
+            "far_bound_gflops": far_bound,
+        }
+
+
+def look(matrix: Matrix, k: int, devices: Sequence[Device] = ()) -> Outlook:
+    """Find all of it for `k` powers on this machine, and what products would do on `devices`."""
+    backend = resolve_backend("auto")
+    plan, reason = None, ""
+    try:
+        plan = predict(matrix, k)
+        backend = plan.backend
+    except InfeasibleError as problem:
+        reason = str(problem)
+    device, threads = device_of(backend), plan_threads(backend)
+    layouts = paddings(matrix.indptr, matrix.indices, matrix.dtype.itemsize)
+    packets = schedule(matrix.indptr)
+    return Outlook(
+        device=device.device_class,
+        figures=figures_of(device, threads),
+        calibrated=find_calibration(device.device_class) is not None,
+        layouts=layouts,
+        packets=packets,
+        ghosts=ghost_growth(matrix, k),
+        plan=plan,
+        reason=reason,
+        prospects=tuple(prospect(one, layouts, packets) for one in devices),
+    )
+
+
+def spy_counts(matrix: Matrix, most: int = SPY_CELLS) -> list[list[int]]:
+    """Entries on a grid of at most `most` cells in each direction."""
+    side = min(matrix.n, most)
+    counts: list[list[int]] = cell_counts(matrix.indptr, matrix.indices, side, side).tolist()
+    return counts
