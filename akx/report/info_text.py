@@ -115,4 +115,7 @@ def _some(most: int) -> list[int]:
 
 def _about(n: int, cells: int) -> str:
     """Rows of a cell: ``7``, or ``about 7`` where cells differ."""
-    return count(n // cells) if n % cells == 0 else f"about {n / cells:.3g}"
+    each = n / cells
+    if n % cells == 0:
+        return count(n // cells)
+    return f"about {each:.3g}" if each < 1000 else f"about {count(round(each))}"

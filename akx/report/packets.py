@@ -12,10 +12,11 @@ entries::
     utilisation     = entries / (packets x slots)
     Gflop/s         = 2 utilisation x slots x clock / 1e9
 
-That the termination is one of the eight is how the text can be read and what the published 0.637 for dw8192 says: a
-termination beside eight would make it 0.566. One pass over the row lengths schedules, one over the slots writes the
-packets. Slots that become free together take their next rows in the order of the slots. There is no column for the
-last termination of a slot in the paper; here it is the number of rows.
+That the termination is one of the eight is one way to read the text, and the one that the published utilisations allow:
+beside eight, dw8192 would have 0.566 instead of 0.637; for nothing, olafu would have more than its 0.984
+(docs/literature.md). One pass over the row lengths schedules, one over the slots writes the packets. Slots that become
+free together take their next rows in the order of the slots. There is no column for the last termination of a slot in
+the paper; here it is the number of rows.
 
 Source: Zhang, Shalabi, Jain, Nagar, Bakos, FPGA vs. GPU for sparse matrix vector multiply (2009), sections VI and VII.
 """
