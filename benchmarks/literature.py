@@ -224,9 +224,9 @@ def _packets(found: list[Json]) -> list[str]:
         "E40r1000 and garon2, whose rows are long, would be used better, while by (1) their published figures are "
         "entries / (entries + rows) to all three digits: a termination for each row, and hardly any padding. So akx "
         "takes (1). With five slots it gets the published utilisation of dw8192 to three digits; with 15 it is one "
-        f"unit of the last digit above it, {between[1][0] - dw8192['packets']['15']} packets short of the published range. "
-        "No reading gives both: what the authors' files held behind the last rows is not in the text, and nothing is "
-        "fitted here. Gflop/s are as published for both.",
+        f"unit of the last digit above it, {between[1][0] - dw8192['packets']['15']} packets short of the published "
+        "range. No reading gives both: what the authors' files held behind the last rows is not in the text, and "
+        "nothing is fitted here. Gflop/s are as published for both.",
         "What the same scheduler does with the other matrices:",
         markdown.rows(["matrix", "rows", "entries", "5 slots", "15 slots"], rest),
     ]

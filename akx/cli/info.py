@@ -79,7 +79,10 @@ def run_info(
 
 
 def _check_target(target: Path, file: Path) -> None:
-    """Refuse a picture that would take the place of the matrix, or that has no folder, before anything else."""
+    """Refuse a picture that cannot be written, or that would take the place of the matrix, before anything else."""
+    if not target.suffix or target.is_dir():
+        kind = "a folder" if target.is_dir() else "a name without an ending"
+        raise ArgumentError(f"--spy is {kind}", found=str(target), hint="end the name in .png or .svg")
     if not target.parent.is_dir():
         raise ArgumentError(f"no folder {target.parent} for {target.name}", hint="make it, or give another --spy")
     if target.exists() and file.exists() and target.samefile(file):

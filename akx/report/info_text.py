@@ -28,10 +28,13 @@ def print_spy(matrix: Matrix, console: Console, picture: Path | None = None) -> 
     counts = cell_counts(matrix.indptr, matrix.indices, rows, columns)
     lines = braille(counts) if dots else plain(counts, matrix.n)
     high, wide = (_about(matrix.n, cells) for cells in (rows, columns))
-    if dots:
-        told = f"A dot: an entry among {high} rows x {wide} columns."
+    if rows == columns == matrix.n:
+        told = f"Each {'dot' if dots else 'mark'} is an entry."
+    elif dots:
+        told = f"A dot: an entry in a cell of {high} x {wide} (rows x columns)."
     else:
-        told = f"A mark: {high} rows x {wide} columns; # is more than a tenth full, * + : . each ten times less."
+        told = f"A mark: a cell of {high} x {wide} (rows x columns); # more than a tenth full, "
+        told += "* + : . ten times less each."
     for line in lines:
         console.print(Text(f"{'':{_MARGIN}}{line}".rstrip()), soft_wrap=True)
     console.print(Text(told), soft_wrap=True)

@@ -18,7 +18,8 @@ from akx.report.ghosts import GhostGrowth, ghost_growth
 from akx.report.packets import Schedule, schedule
 from akx.report.padding import Padding, paddings
 from akx.report.spy import cell_counts
-from akx.tuner.calibration import figures_of, find_calibration
+from akx.tuner.calibration import figures_of
+from akx.tuner.machine import derived_figures
 from akx.tuner.predict import predict
 from akx.tuner.space import resolve_backend
 
@@ -119,12 +120,13 @@ def look(matrix: Matrix, k: int, devices: Sequence[Device] = ()) -> Outlook:
     except InfeasibleError as problem:
         reason = str(problem)
     device, threads = device_of(backend), plan_threads(backend)
+    figures = figures_of(device, threads)
     layouts = paddings(matrix.indptr, matrix.indices, matrix.dtype.itemsize)
     packets = schedule(matrix.indptr)
     return Outlook(
         device=device.device_class,
-        figures=figures_of(device, threads),
-        calibrated=find_calibration(device.device_class) is not None,
+        figures=figures,
+        calibrated=figures != derived_figures(device, threads),
         layouts=layouts,
         packets=packets,
         ghosts=ghost_growth(matrix, k),

@@ -12,9 +12,10 @@ import pytest
 from rich.console import Console
 
 from akx.device.host import host_device
+from akx.errors import InfeasibleError
 from akx.io import read_matrix
 from akx.matrix import Matrix
-from akx.report import spy
+from akx.report import outlook, spy
 from akx.report.devices import known_devices
 from akx.report.ghosts import ghost_growth
 from akx.report.info_text import print_spy
@@ -122,7 +123,30 @@ def test_dots_in_a_terminal(matrix: Matrix) -> None:
     assert len(lines) == 10  # 40 dots high
     assert lines[0][2] > "\u2800"  # the diagonal begins in the first character
     assert all(len(line) <= 22 for line in lines)
-    assert "10 rows x 10 columns" in told
+    assert "a cell of 10 x 10" in told
+
+
+def test_a_small_matrix_is_shown_entry_by_entry(akx: Callable[..., Ran], tmp_path: Path) -> None:
+    path = tmp_path / "three.mtx"
+    path.write_text("%%MatrixMarket matrix coordinate real general\n3 3 2\n1 3 1.0\n2 1 1.0\n")
+    assert "\n\n    #\n  #\n\nEach mark is an entry.\n" in akx("info", path).out
+
+
+def test_without_entries_and_without_a_plan(
+    akx: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nothing(*_: object) -> None:
+        raise InfeasibleError("no plain sweep is feasible")
+
+    monkeypatch.setattr(outlook, "predict", nothing)
+    path = tmp_path / "none.mtx"
+    path.write_text("%%MatrixMarket matrix coordinate real general\n2 2 0\n")
+    found = akx("info", path, "--json").json
+    assert found["plan"] is None
+    assert {one["bound_gflops"] for one in found["layouts"]} == {0.0}
+    out = akx("info", path).out
+    assert "none: no plain sweep is feasible" in out
+    assert "no ghosts" in out
 
 
 def test_a_picture(akx: Callable[..., Ran], poisson: Path, tmp_path: Path) -> None:
@@ -142,6 +166,8 @@ def test_a_picture_that_cannot_be(
     assert "overwrite" in akx("info", copy, "--spy", copy).error
     assert copy.read_bytes() == poisson.read_bytes()
     assert "no folder" in akx("info", copy, "--spy", tmp_path / "no" / "a.png").error
+    assert "without an ending" in akx("info", copy, "--spy", tmp_path / "a").error
+    assert "a folder" in akx("info", copy, "--spy", tmp_path).error
     monkeypatch.setattr(spy, "find_spec", lambda name: None)
     ran = akx("info", copy, "--spy", tmp_path / "a.png")
     assert (ran.code, "akx[plot]" in ran.error) == (2, True)
