@@ -173,12 +173,15 @@ def hybrid_width(lengths: NDArray[Any]) -> int:
 
 
 def _chunk_widths(lengths: NDArray[np.int64], chunk: int, window: int) -> NDArray[np.int64]:
-    """The longest row of each chunk; rows sorted by falling length within windows before, unless `window` is 1."""
+    """The longest row of each chunk; rows sorted by length within windows before, unless `window` is 1.
+
+    By rising length: as chunks divide windows, that gives the chunks of falling length from the other end.
+    """
     size = max(chunk, window)
     padded = np.zeros(-(-lengths.size // size) * size, dtype=np.int64)
     padded[: lengths.size] = lengths
     if window > 1:
-        padded = -np.sort(-padded.reshape(-1, size), axis=1).ravel()
+        padded = np.sort(padded.reshape(-1, size), axis=1).ravel()
     widths: NDArray[np.int64] = padded.reshape(-1, chunk).max(axis=1)
     return widths
 

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from akx.matrix import Matrix
-from akx.partition.base import Partition
+from akx.partition.base import ROW_FLOPS, Partition
 from akx.partition.quality import quality
 from akx.partition.rows import cut_rows
 from akx.report import ghosts
@@ -41,6 +41,17 @@ def test_levels_find_the_line_again_in_shuffled_rows() -> None:
     natural, by_levels = ghost_growth(Matrix.from_any(sp.csr_array(A[order][:, order])), 8).curves[:2]
     assert by_levels.ghosts == pytest.approx([6 * j / 400 for j in range(1, 9)])
     assert natural.ghosts[0] > 1
+
+
+def test_blocks_of_levels_have_like_work() -> None:
+    """A line and a dense block, shuffled: cut by the lengths that rows have in the new order."""
+    A = sp.csr_array(sp.block_diag([line(300).to_scipy(), np.ones((30, 30))]))
+    order = np.random.default_rng(1).permutation(330)
+    matrix = Matrix.from_any(sp.csr_array(A[order][:, order]))
+    partition = ghosts._by_levels(matrix, 4)
+    flops = 2 * np.diff(matrix.indptr) + ROW_FLOPS
+    work = [int(flops[partition.rows_of(block)].sum()) for block in range(4)]
+    assert max(work) < 1.05 * sum(work) / 4
 
 
 def test_it_is_what_the_partition_says() -> None:
