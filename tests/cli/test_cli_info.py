@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,6 @@ def test_json_has_layouts_with_their_bounds(asked: Any) -> None:
     rate = asked["bandwidth"]["last_level"]  # it fits any cache
     assert layouts["csr"]["bound_gflops"] == pytest.approx(2 * 1920 * rate / _MOVED / 1e9)
     assert layouts["csr"]["far_bound_gflops"] == pytest.approx(2 * 1920 * rate / (1920 * 20 + 401 * 4) / 1e9)
-    assert asked["bandwidth"]["calibrated"] is False
 
 
 def test_json_has_ghosts_packets_the_plan_and_where_entries_are(asked: Any, matrix: Matrix) -> None:
@@ -75,6 +75,25 @@ def test_other_devices(asked: Any) -> None:
     assert tesla["csr_gflops"] == pytest.approx(2 * 1920 * 144 / _MOVED)
     assert (tesla["layout"], tesla["bandwidth"]) == ("dia", 144e9)
     assert fpga["gflops"] == pytest.approx(1.7 * asked["packets"]["utilisation"])
+
+
+def test_bounds_are_of_calibrated_figures_where_there_are_any(
+    akx: Callable[..., Ran], poisson: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AKX_MACHINES", str(tmp_path))
+    here = host_device()
+    figures = replace(derived_figures(here, here.cores), slow_bandwidth=7e9, last_level_bandwidth=8e9)
+    Calibration(here.device_class, here.cores, figures, figures, "", "").save()
+    found = akx("info", poisson, "--json").json
+    assert found["bandwidth"] == {
+        "device": here.device_class, "calibrated": True, "memory": 7e9, "last_level": 8e9,
+        "last_level_bytes": here.l3_bytes,
+    }  # fmt: skip
+    assert found["layouts"][0]["bound_gflops"] == pytest.approx(2 * 1920 * 8 / _MOVED)
+    assert "(calibrated)" in akx("info", poisson).out
+    monkeypatch.setattr(outlook, "figures_of", derived_figures)
+    assert akx("info", poisson, "--json").json["bandwidth"]["calibrated"] is False
+    assert "a careful guess" in akx("info", poisson).out
 
 
 def test_devices_that_were_calibrated(
