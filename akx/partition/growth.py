@@ -23,6 +23,8 @@ __all__ = ["ball_sizes", "closure_and_work"]
 
 #: Rows that balls are grown around.
 _SAMPLES = 8
+#: How many times larger than the last one measured a ball is taken to be at most.
+_FAR = 100.0
 
 
 def ball_sizes(indptr: NDArray[Any], indices: NDArray[Any], most: int) -> NDArray[np.float64]:
@@ -53,7 +55,11 @@ def closure_and_work(sizes: NDArray[np.float64], rows: float, k: int) -> tuple[f
     radii = np.arange(sizes.size)
     last = int(np.searchsorted(sizes, own, side="right"))  # sizes[last] is the first larger than own
     radius = last - 1 + (own - sizes[last - 1]) / (sizes[last] - sizes[last - 1]) if last else 0.0
-    grown = np.interp(radius + np.arange(k), radii, sizes) / own
+    wanted = radius + np.arange(k)
+    # Beyond the last radius it is taken to go on as it did: a ball that was cut short is no ball that has ended.
+    ratio = sizes[-1] / sizes[-2] if sizes.size > 1 else 1.0
+    beyond = np.minimum(ratio ** np.maximum(0.0, wanted - radii[-1]), _FAR)
+    grown = np.interp(wanted, radii, sizes) * beyond / own
     return float(grown[-1]), float(grown.mean())
 
 

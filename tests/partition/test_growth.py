@@ -52,3 +52,10 @@ def test_cubes_cost_what_balls_say(side: int, dimensions: int, edge: int, k: int
     closure, work = closure_and_work(sizes_of(A, A.shape[0] // 2), own, k)
     assert closure == pytest.approx(computed / own, rel=0.08)
     assert work == pytest.approx(zones.products[0] / (k * zones.entries[0, 0]), rel=0.08)
+
+
+def test_beyond_the_last_radius_balls_go_on_growing_as_they_did() -> None:
+    sizes = np.array([1.0, 4.0, 16.0])  # cut short
+    assert closure_and_work(sizes, 4.0, 4)[0] == pytest.approx(4.0**3)
+    ended = np.array([1.0, 4.0, 16.0, 16.0])  # all there is
+    assert closure_and_work(ended, 4.0, 4)[0] == pytest.approx(4.0)
