@@ -795,13 +795,12 @@ def _prepared(
     token = _token(A, most)
     with _kept_lock:
         found = _kept.get(key)
-        if found is not None and found.owner() is A and _same_basis(found.operator, basis):
-            if found.token == token or _renew(found, A, target, token, basis):
-                _kept.move_to_end(key)
-            else:
-                del _kept[key]
-                found = None
+        if found is None or found.owner() is not A or not _same_basis(found.operator, basis):
+            found = None
+        elif found.token == token or _renew(found, A, target, token, basis):
+            _kept.move_to_end(key)
         else:
+            del _kept[key]
             found = None
         source = _sibling(A, target, token)
     if found is not None:

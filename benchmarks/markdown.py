@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 
-__all__ = ["replace_block", "rows"]
+__all__ = ["replace_block", "rows", "show"]
 
 
 def rows(head: Sequence[str], body: Iterable[Sequence[str]], *, left: int | Collection[int] = 1) -> str:
@@ -12,6 +13,13 @@ def rows(head: Sequence[str], body: Iterable[Sequence[str]], *, left: int | Coll
     text = range(left) if isinstance(left, int) else left
     marks = ["---" if column in text else "--:" for column in range(len(head))]
     return "\n".join("| " + " | ".join(line) + " |" for line in (head, marks, *body))
+
+
+def show(block: str, name: str, page: Path | None) -> None:
+    """Print a block, and put it into its place in a page, where there is one."""
+    print(block)
+    if page is not None:
+        page.write_text(replace_block(page.read_text(), name, block))
 
 
 def replace_block(text: str, name: str, block: str) -> str:

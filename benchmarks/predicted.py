@@ -167,11 +167,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         entries = [_middle(several) for several in found.values()]
         document = {**record.provenance(default_threads()), "calibrated": calibrated, "predictions": entries}
         options.output.write_text(json.dumps(document, indent=1) + "\n")
-    document = json.loads(options.output.read_text())
-    print(table(document))
     page = _PAGE if options.docs is None and options.output == _RESULTS else options.docs
-    if page is not None:
-        page.write_text(markdown.replace_block(page.read_text(), "predicted", table(document)))
+    markdown.show(table(json.loads(options.output.read_text())), "predicted", page)
     return 0
 
 

@@ -123,11 +123,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             others = [one for one in known if (one["matrix"], one["k"]) != (name, k)]
             document = {**origin, "tunings": [*others, entry]}
             options.output.write_text(json.dumps(document, indent=1) + "\n")
-    document = json.loads(options.output.read_text())
-    print(table(document))
     page = _PAGE if options.docs is None and options.output == _RESULTS else options.docs
-    if page is not None:
-        page.write_text(markdown.replace_block(page.read_text(), "repeat", table(document)))
+    markdown.show(table(json.loads(options.output.read_text())), "repeat", page)
     return 0
 
 

@@ -295,11 +295,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"no recordings in {options.folder}")
         found = compare(paths, options.seeds, options.sampler or tuple(SAMPLERS))
         options.output.write_text(json.dumps({**record.provenance(default_threads()), **found}, indent=1) + "\n")
-    document = json.loads(options.output.read_text())
-    print(table(document))
     page = _PAGE if options.docs is None and options.output == _RESULTS else options.docs
-    if page is not None:
-        page.write_text(markdown.replace_block(page.read_text(), "samplers", table(document)))
+    markdown.show(table(json.loads(options.output.read_text())), "samplers", page)
     return 0
 
 

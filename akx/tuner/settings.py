@@ -77,13 +77,11 @@ class Settings:
         if self.race < 1 or self.patience < 1 or self.finalists < 1 or not 0 <= self.noise < 1:
             raise ArgumentError("search settings make no sense", found=repr(self))
 
-    @staticmethod
-    def of(backend: str) -> Settings:
-        """The defaults for plans of a backend; ``"auto"``, where there is a GPU, is for those of both."""
-        return Settings().on(backend)
-
     def on(self, backend: str) -> Settings:
-        """The same for plans of a backend: with its seconds, where nobody has chosen any."""
+        """The same for plans of a backend: with its seconds, where nobody has chosen any.
+
+        ``"auto"``, where there is a GPU, is for plans of both.
+        """
         return (
             replace(self, seconds=_SECONDS.get(backend, float(self.seconds)))
             if isinstance(self.seconds, _Unchosen)

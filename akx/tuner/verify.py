@@ -68,14 +68,18 @@ class Problem:
     def __init__(
         self, matrix: Matrix, k: int, *, basis: str = "monomial", start_vectors: int = 1, seed: int = 0
     ) -> None:
-        self.matrix = matrix
-        self.k = k
-        self.x = _start_vectors(matrix, start_vectors, seed)
-        self.coefficients = typical_coefficients(matrix, k, basis)
+        self._begin(matrix, k, basis, start_vectors, seed)
         wanted = reference(matrix, self.x, self.coefficients)
         self._expected = wanted.powers.reshape(-1)
         # Where the bound is zero (v_0 = x, rows without entries) the least of differences is far beyond it.
         self._bound = np.maximum(wanted.bound.reshape(-1), np.finfo(np.float64).tiny)
+
+    def _begin(self, matrix: Matrix, k: int, basis: str, start_vectors: int, seed: int) -> None:
+        """The call itself: everything but the right answer."""
+        self.matrix = matrix
+        self.k = k
+        self.x = _start_vectors(matrix, start_vectors, seed)
+        self.coefficients = typical_coefficients(matrix, k, basis)
         self.out = np.zeros((k + 1, start_vectors, matrix.n), dtype=matrix.dtype)
 
     def poison(self) -> None:
@@ -116,11 +120,7 @@ class Comparison(Problem):
     def __init__(
         self, matrix: Matrix, k: int, *, basis: str = "monomial", start_vectors: int = 1, seed: int = 0
     ) -> None:
-        self.matrix = matrix
-        self.k = k
-        self.x = _start_vectors(matrix, start_vectors, seed)
-        self.coefficients = typical_coefficients(matrix, k, basis)
-        self.out = np.zeros((k + 1, start_vectors, matrix.n), dtype=matrix.dtype)
+        self._begin(matrix, k, basis, start_vectors, seed)
         self._is_bound = False
 
     def magnitudes(self) -> Comparison:

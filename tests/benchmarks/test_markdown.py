@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from benchmarks import markdown
@@ -26,3 +28,12 @@ def test_only_the_block_is_replaced() -> None:
 def test_marks_must_be_there_once(text: str) -> None:
     with pytest.raises(ValueError, match="expected one <!-- bench:begin -->"):
         markdown.replace_block(text, "bench", "new")
+
+
+def test_a_block_is_shown_and_put_into_its_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("above\n<!-- it:begin -->\nold\n<!-- it:end -->\nbelow\n")
+    markdown.show("new", "it", page)
+    assert page.read_text() == "above\n<!-- it:begin -->\nnew\n<!-- it:end -->\nbelow\n"
+    markdown.show("new", "it", None)
+    assert capsys.readouterr().out == "new\n" * 2

@@ -746,7 +746,7 @@ def test_numpy_integers_are_numbers(world: Any, matrix: Any) -> None:
 def test_the_docs_name_the_default_budgets() -> None:
     docs = Path(__file__).resolve().parents[2] / "docs"
     default = Settings()
-    of_gpus = Settings.of("cuda").seconds
+    of_gpus = Settings().on("cuda").seconds
     for option, row in (
         ("--time", f"| {default.seconds:g}, {of_gpus:g} with a GPU |"),
         ("--trials", f"| {default.trials} |"),
@@ -791,8 +791,8 @@ def test_by_default_the_host_has_half_a_minute_a_gpu_one_and_both_share_one(
         asked.append((backend, settings.seconds))
         return whole(*given, backend="cpu", settings=settings, **options)
 
-    assert [Settings.of(name).seconds for name in ("cpu", "cuda", "auto")] == [30.0, 60.0, 60.0]
-    assert len({dataclasses.replace(Settings.of(name), seconds=1.0) for name in ("cpu", "cuda")}) == 1
+    assert [Settings().on(name).seconds for name in ("cpu", "cuda", "auto")] == [30.0, 60.0, 60.0]
+    assert len({dataclasses.replace(Settings().on(name), seconds=1.0) for name in ("cpu", "cuda")}) == 1
     monkeypatch.setattr(registry, "backends", lambda: ("cpu", "cuda"))
     monkeypatch.setattr(tuning, "is_usable", lambda backend: True)
     monkeypatch.setattr(tuning, "tune", part)
