@@ -24,7 +24,7 @@ from typing import Any
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner import Recording, Settings, read_recording, tune
-from benchmarks import record
+from benchmarks import record, samplers
 from benchmarks.gallery import GALLERY, small
 
 __all__ = ["RECORD", "load", "main", "recorded", "search_hash"]
@@ -55,7 +55,7 @@ def recorded(
     path : Path
         The file; one that is there is replaced once all is recorded.
     name : str
-        Of the matrix, in the gallery.
+        Of the matrix, in the gallery or of a real one.
     matrix : Matrix
     k : int
         Powers.
@@ -113,7 +113,7 @@ def load(path: Path = RECORD) -> Recording:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, record, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.record_tuning", description="Record a tuning run.")
-    parser.add_argument("--matrix", default="brick", choices=sorted(GALLERY))
+    parser.add_argument("--matrix", default="brick", help="of the gallery, or a real one")
     parser.add_argument("--k", type=int, default=16)
     parser.add_argument("--backend", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--seconds", type=float, help="budget of each search instead of the tuner's default")
@@ -123,7 +123,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if (options.small or options.backend == "cpu") and options.output == RECORD:
         parser.error("--small and --backend cpu are for trying: give it a file of its own with -o")
-    matrix = Matrix.from_any(small(options.matrix) if options.small else GALLERY[options.matrix]())
+    if options.small and options.matrix not in GALLERY:
+        parser.error(f"--small is for the gallery: {', '.join(sorted(GALLERY))}")
+    matrix = Matrix.from_any(small(options.matrix)) if options.small else samplers.load(options.matrix)
+    if matrix is None:
+        parser.error(f"no matrix {options.matrix} in the gallery or in ../shared/matrices")
     found = recorded(
         options.output,
         options.matrix,

@@ -111,6 +111,9 @@ __device__ __forceinline__ void square(u32 m, const S *G, const S *a, double &va
     size = over_warp(size);
 }
 
+// Numbers of which pairs are read: compilers load two at a time, past an odd end too.
+__host__ __device__ constexpr u32 in_pairs(u32 count) { return count + count % 2; }
+
 // Where everything is, behind G (m, m) in shared memory. Matrices are stored by columns: one for each new direction.
 template <class S, int STEPS> struct Room {
     static constexpr u32 s = STEPS, m = 2 * STEPS + 1;
@@ -119,17 +122,17 @@ template <class S, int STEPS> struct Room {
     u32 *counts; // directions that are independent; steps done
 
     __device__ __forceinline__ explicit Room(S *room) : G(room) {
-        R = G + m * m;
-        fresh = R + s * s;
-        old = fresh + s * s;
-        images = old + s * s;
+        R = G + in_pairs(m * m);
+        fresh = R + in_pairs(s * s);
+        old = fresh + in_pairs(s * s);
+        images = old + in_pairs(s * s);
         lengths = images + s * (s + 1);
-        trial = lengths + s;
-        B = reinterpret_cast<double *>(trial + s * m);
-        whole = B + 3 * s;
-        norms = whole + s;
-        sizes = norms + s;
-        counts = reinterpret_cast<u32 *>(sizes + s);
+        trial = lengths + in_pairs(s);
+        B = reinterpret_cast<double *>(trial + in_pairs(s * m));
+        whole = B + in_pairs(3 * s);
+        norms = whole + in_pairs(s);
+        sizes = norms + in_pairs(s);
+        counts = reinterpret_cast<u32 *>(sizes + in_pairs(s));
     }
     // <u_i, u_j>, u being images of directions (s), then the basis (s + 1).
     __device__ __forceinline__ S of(u32 i, u32 j) const { return G[j * m + i]; }
@@ -295,7 +298,7 @@ __device__ __forceinline__ void block_of_steps(u64 n, const T *W, const T *basis
     const Pairs pairs = {m, m, true};
     S *sums = reinterpret_cast<S *>(raw);
     if (!products<T, GROUPS, GROUPS, true>(n, W, pairs, sums, reinterpret_cast<double *>(raw), partial, counter)) return;
-    const Room<S, STEPS> at(sums + pairs.count());
+    const Room<S, STEPS> at(sums + in_pairs(pairs.count()));
     for (u32 e = threadIdx.x; e < m * m; e += blockDim.x) at.G[e] = pairs.of<S>(sums, e % m, e / m);
     double *record = record_at(ring, state, slots, AKX_BLOCK_RECORD + 2 * s);
     __syncthreads(); // the place of the record is known to all before the state goes on

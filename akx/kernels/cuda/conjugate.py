@@ -298,4 +298,5 @@ def factors_of_block(s: int) -> int:
 def room_of_block(s: int) -> int:
     """Numbers in shared memory that s steps in coordinates take beside the sums of products: ``Room``."""
     m = 2 * s + 1
-    return m * m + 3 * s * s + s * (s + 1) + s + s * m + 6 * s + 1
+    arrays = (m * m, s * s, s * s, s * s, s * (s + 1), s, s * m, 3 * s, s, s, s)
+    return sum(count + count % 2 for count in arrays) + 2  # the sums end with a pair too; the counts
