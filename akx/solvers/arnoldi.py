@@ -5,11 +5,16 @@ j + 1 .. j + s of powers. On a GPU both are queued before the host knows what ca
 what the host decides otherwise (a block of which not all is used, another s, a basis that needs reflections) it says by
 asking for something else than what was queued, which is then forgotten. Rows up to j are never touched by what is
 queued behind them, so nothing is lost but time.
+
+From the second cycle on half of what is left of a cycle is queued in one launch, then half of the rest, and so on: few
+launches, and what the host has to do with the last steps, while the device waits for it, is little. At most two are on
+their way, so that a cycle that ends early has not been queued to its end.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,6 +29,9 @@ __all__ = ["Arnoldi", "arnoldi_of"]
 
 #: What is queued: the row it starts from, steps, how many of them are wanted, and their basis, None for a product.
 _Item = tuple[int, int, int, Basis | None]
+
+#: Launches of several items that are on their way.
+_AT_A_TIME = 2
 
 
 class Arnoldi:
@@ -41,9 +49,20 @@ class Arnoldi:
         self.system, self.W, self._preconditioned = system, W, preconditioned
         self.ortho = Orthogonalizer(W, work=system.work)
 
-    def begin(self) -> None:
-        """Begin anew from the first row."""
+    def begin(self, norm: float, row: int = 0) -> None:
+        """Begin a cycle from the residual in row `row`, of that norm: the first row is to be it over the norm."""
+        with self.system.stats.phase("vectors"):
+            self.system.work.divide(self.W[row], norm)
+            if row:
+                self.W[0] = self.W[row]
         self.ortho.loss = 0.0
+
+    def restart(self, y: NDArray[Any]) -> Callable[[], float] | None:
+        """End a cycle: x of the system += sum_j y[j] W[j]; None where it is not done.
+
+        Its residual becomes row 1; what is returned waits for it, and gives its norm.
+        """
+        return None
 
     def step(self, j: int, stop: int) -> tuple[NDArray[Any], float]:
         """Row j + 1 from row j: its inner products with those before, and the length that was left, as of ``append``.
@@ -74,12 +93,29 @@ class ArnoldiAhead(Arnoldi):
         self._plan: Plan | None = None
         self._loss = 0.0
         self._alone = False  # for the rest of a cycle, after something that the device leaves to the host
+        self._cycles = 0
 
-    def begin(self) -> None:
-        """Begin anew from the first row."""
-        super().begin()
-        self._forget(0.0)
+    def begin(self, norm: float, row: int = 0) -> None:
+        """See :meth:`Arnoldi.begin`: it is part of the first launch. All that was queued is done."""
+        self._queue.start(norm, row)
+        self._pending.clear()
+        self._loss = self.ortho.loss = 0.0
         self._alone = False
+        self._cycles += 1
+
+    def restart(self, y: NDArray[Any]) -> Callable[[], float] | None:
+        """See :meth:`Arnoldi.restart`."""
+        system = self.system
+        program, coefficients = system.queued(system.operator(1), 1)
+        with system.stats.phase("device"):
+            system.x = self._queue.restart(program, coefficients, y, system.x, system.b)
+        system.stats.products += 1
+        system.stats.matrix_passes += 1
+        return self._residual
+
+    def _residual(self) -> float:
+        with self.system.stats.phase("device"):
+            return self.system.checked_norm(self._queue.residual(), self.W[1])
 
     def step(self, j: int, stop: int) -> tuple[NDArray[Any], float]:
         """See :meth:`Arnoldi.step`."""
@@ -104,8 +140,9 @@ class ArnoldiAhead(Arnoldi):
                 self._forget(self._loss)
             following: _Item | None = self._after(self._pending[-1], stop) if self._pending else item
             while following is not None and not self._queue.is_full:
-                self._launch(following)
-                following = self._after(following, stop)
+                if self._cycles > 1 and self._queue.launches >= _AT_A_TIME:
+                    break
+                following = self._launch(following, stop)
             record = self._queue.next()
         self._pending.popleft()
         system.stats.products += item[1]
@@ -117,13 +154,24 @@ class ArnoldiAhead(Arnoldi):
         self._loss = max(self._loss, record.loss)
         return Block(record.C, record.R, record.norms)
 
-    def _launch(self, item: _Item) -> None:
-        k, s, wanted, basis = item
+    def _launch(self, item: _Item, stop: int) -> _Item | None:
+        """Queue an item and some that follow it in one launch; what follows these."""
+        items: list[_Item] = []
+        following: _Item | None = item
+        while following is not None:
+            items.append(following)
+            following = self._after(following, stop)
+        if self._cycles > 1:
+            items = items[: min(-(-len(items) // 2), self._queue.together)]
+        else:
+            items = items[:1]
+        _, s, _, basis = item
         system = self.system
         operator = system.operator(1) if basis is None else system.operator(s, basis.kind, self._plan)
         program, coefficients = system.queued(operator, 1, basis)
-        self._queue.launch(program, coefficients, k, wanted)
-        self._pending.append(item)
+        self._queue.launch(program, coefficients, [(k, wanted) for k, _, wanted, _ in items])
+        self._pending.extend(items)
+        return self._after(items[-1], stop)
 
     @staticmethod
     def _after(item: _Item, stop: int) -> _Item | None:

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ from akx.solvers.cycles import Cycles
 from akx.solvers.hessenberg import HessenbergQR
 from akx.solvers.orthogonalize import Block, condition_of_block
 from akx.solvers.scaling import exponent_of, scaled
-from akx.solvers.system import Answer, System, make_system
+from akx.solvers.system import Answer, Rows, System, make_system
 
 __all__ = ["ca_gmres"]
 
@@ -123,6 +124,7 @@ def ca_gmres(
     if plan is None and most > cycles.restart:
         system.stats.notes.append(f"s lowered from {most} to {cycles.restart}, the steps of a cycle")
         most = cycles.restart
+    to_solution = None if right is None else partial(_solution, system, right, exponent)
     steps = _Steps(inner, cycles, most, basis, plan)
     # Memory movement of s steps from row k, in words: A once or less than s times (the plan says), s n of V written;
     # by orthogonalisation (k + s) n twice read and s n written, half of that again where a second round is needed. Of a
@@ -133,8 +135,7 @@ def ca_gmres(
         while qr.size < cycles.restart and cycles.step_allowed() and qr.residual > system.target and steps.go(qr):
             cycles.tell(qr.residual)
         steps.end(qr)
-        update = cycles.combination(steps.arnoldi, qr)
-        cycles.end(update if right is None else system.solution(right, update, exponent))
+        cycles.end(steps.arnoldi, qr, to_solution)
     return cycles.finish(return_stats)
 
 
@@ -303,6 +304,10 @@ def _fill_columns(H: Any, k: int, C: Any, R: Any, B: Any, new: Any) -> None:
             scale = R[j - 1, j - 1]
         for i in range(k + j + 2):
             new[i, j] /= scale
+
+
+def _solution(system: System, right: Any, exponent: int, y: Rows) -> Rows:
+    return system.solution(right, y, exponent)
 
 
 def _most_steps(s: int | str, plan: Plan | None, restart: int) -> int:

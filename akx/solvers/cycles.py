@@ -15,6 +15,7 @@ often is not to 60.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -76,10 +77,12 @@ class Cycles:
         self._idle = 0
         self._info, self._reason = 0, ""
         self._before = system.x
+        self._row = 0  # where the residual is
+        self._norm: Callable[[], float] | None = None  # waits for it, where it is on its way
         self.broken = ""
 
     def goes_on(self, r: Rows) -> bool:
-        """Compute the residual of x into `r`, and decide whether there is another cycle."""
+        """Compute the residual of x into `r`, where it is not there yet, and decide whether there is another cycle."""
         system, stats = self.system, self.system.stats
         if system.norm_b == 0.0:
             system.x[:] = 0
@@ -87,8 +90,10 @@ class Cycles:
         if self.done == 0 and system.zero_guess:
             r[:] = system.b
             self.norm = system.norm_b
+        elif self._norm is not None:
+            self.norm, self._row, self._norm = self._norm(), 1, None
         else:
-            self.norm = system.residual(system.x, r)
+            self.norm, self._row = system.residual(system.x, r), 0
         if self.done == 0:
             stats.residuals.append(self.norm)
         if self.norm <= system.target:
@@ -97,7 +102,7 @@ class Cycles:
             if self.done == 0:
                 return self._stop(-1, "the residual of x0 is not finite")
             system.x, lost = self._before, system.units.norm(self.norm)
-            self.norm = system.residual(system.x, r)
+            self.norm, self._row = system.residual(system.x, r), 0
             stats.notes.append(f"cycle {self.done} raised the residual to {lost:.3g}: x taken back")
         self._idle = self._idle + 1 if self.norm >= (1 - self._least_progress) * self._best else 0
         self._best = min(self._best, self.norm)
@@ -125,11 +130,11 @@ class Cycles:
         return self._idle > 0
 
     def room(self, W: Rows, count: int) -> Rows:
-        """`W` where it has so many rows, or more rows with its first one, the residual: cycles may become longer."""
+        """`W` where it has so many rows, or more rows with the residual among them: cycles may become longer."""
         if len(W) >= count:
             return W
         more = self.system.rows(count)
-        more[0] = W[0]
+        more[self._row] = W[self._row]
         return more
 
     def _stagnates(self) -> bool:
@@ -154,10 +159,8 @@ class Cycles:
         return True
 
     def begin(self, arnoldi: Arnoldi) -> HessenbergQR:
-        """Make the residual in row 0 a unit vector; the least-squares problem without columns."""
-        with self.system.stats.phase("vectors"):
-            self.system.work.divide(arnoldi.W[0], self.norm)
-        arnoldi.begin()
+        """Make the residual a unit vector in row 0; the least-squares problem without columns."""
+        arnoldi.begin(self.norm, self._row)
         self.broken = ""
         return HessenbergQR(self.norm, self.restart)
 
@@ -196,26 +199,26 @@ class Cycles:
         if not self._tells_x:
             self.system.say(estimate / self.system.norm_b)
 
-    def combination(self, arnoldi: Arnoldi, qr: HessenbergQR) -> Rows:
-        """Q^T y, (n,)."""
-        stats = self.system.stats
+    def end(self, arnoldi: Arnoldi, qr: HessenbergQR, solution: Callable[[Rows], Rows] | None = None) -> None:
+        """Add to x the combination Q^T y of the rows, or what `solution` makes of it; the x before is remembered."""
+        system, stats = self.system, self.system.stats
         with stats.phase("small"):
             y = qr.solve()
-        with stats.phase("vectors"):
-            found = self.system.rows(1)[0]
-            found[:] = 0
-            arnoldi.ortho.work.add(y, found)
-        return found
-
-    def end(self, update: Rows) -> None:
-        """Add the update, which becomes x, and remember the x before."""
-        with self.system.stats.phase("vectors"):
-            self._before = self.system.x
-            self.system.work.add(update, 1.0, self._before)
-            self.system.x = update
+        self._before = system.x
+        self._norm = arnoldi.restart(y) if solution is None else None
+        if self._norm is None:
+            with stats.phase("vectors"):
+                update = system.rows(1)[0]
+                update[:] = 0
+                arnoldi.ortho.work.add(y, update)
+            if solution is not None:
+                update = solution(update)
+            with stats.phase("vectors"):
+                system.work.add(update, 1.0, self._before)
+                system.x = update
         self.done += 1
         if self._tells_x:
-            self.system.tell(self.system.x)
+            system.tell(system.x)
 
     def finish(self, return_stats: bool) -> Answer:
         stats = self.system.stats

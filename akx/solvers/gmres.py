@@ -97,6 +97,5 @@ def gmres(
                 break
             cycles.count(qr.residual)
             cycles.tell(qr.residual)
-        update = cycles.combination(arnoldi, qr)
-        cycles.end(system.precondition(update))
+        cycles.end(arnoldi, qr, None if system.M is None else system.precondition)
     return cycles.finish(return_stats)

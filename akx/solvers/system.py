@@ -224,6 +224,11 @@ class System:
         with self.stats.phase("vectors"), np.errstate(over="ignore"):
             return _checked_norm(self.work, float(self.work.remain(self.b, out)), out)
 
+    def checked_norm(self, norm: float, v: Rows) -> float:
+        """The norm of v, found as the root of a sum of squares; another way where these are extreme."""
+        with np.errstate(over="ignore"):
+            return _checked_norm(self.work, norm, v)
+
     def step_queue(self, V: Rows) -> Any:
         """Steps of conjugate gradients on V = [p, w, r, x], queued ahead of the host."""
         return self.work.step_queue(*self.queued(self.operator(1), 1), V)

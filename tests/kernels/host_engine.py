@@ -114,8 +114,13 @@ class HostProgram:
     def repeated(
         self, x: DeviceArray, out: DeviceArray, basis: Any, count: int, then: Callable[[Any], None] | None = None
     ) -> Any:
+        return self.in_turn([(x, out, then)] * count, basis)
+
+    def in_turn(self, calls: Sequence[Any], basis: Any, before: Callable[[Any], None] | None = None) -> Any:
         def replay(stream: Any) -> None:
-            for _ in range(count):
+            if before is not None:
+                before(stream)
+            for x, out, then in calls:
                 self.run(x, out, basis)
                 if then is not None:
                     then(stream)
@@ -178,7 +183,9 @@ def install(
                 monkeypatch.setattr(module, name, made)
     monkeypatch.setattr(DeviceArray, "get", _get)
     monkeypatch.setattr(DeviceArray, "set", lambda self, values: seen(self).__setitem__(..., values))
-    monkeypatch.setattr(DeviceArray, "copy_from", lambda self, other: seen(self).__setitem__(..., seen(other)))
+    monkeypatch.setattr(
+        DeviceArray, "copy_from", lambda self, other, stream=None: seen(self).__setitem__(..., seen(other))
+    )
     monkeypatch.setattr(DeviceArray, "fill_bytes", lambda self, value: seen(self).view(np.uint8).fill(value))
     return device
 

@@ -441,7 +441,7 @@ def test_rows_queued_ahead(place: Place, dtype: Any, s: int, n: int) -> None:
             queue.begin(0.0)
             on_device[1:] = W[1:]
             for last in range(0, most, s):
-                queue.launch(program, coefficients, last, min(s, most - last))
+                queue.launch(program, coefficients, [(last, min(s, most - last))])
                 record = queue.next()
                 assert record.good
                 assert record.loss <= allowed
@@ -470,5 +470,77 @@ def test_rows_that_depend_on_one_another_are_refused(place: Place) -> None:
         program, coefficients = place.program(A, k, 1, basis.head(k))
         queue = work.rows_queue(held(work, W), 1e-8, s)
         queue.begin(0.0)
-        queue.launch(program, coefficients, 0, k)
+        queue.launch(program, coefficients, [(0, k)])
         assert not queue.next().good
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("s", [1, 4])
+def test_cycles_of_few_launches(place: Place, dtype: Any, s: int) -> None:
+    """The same rows by one run a launch and by several, from the residual over its norm on; x and its residual."""
+    place.skip_unless((s, dtype) in ((1, np.float64), (4, np.complex64)))
+    n, most = place.length(5003, 71), 10
+    A = sp.csr_array(sp.diags_array([-1.3, 2.4, -0.7], offsets=[-1, 0, 1], shape=(n, n)).astype(dtype))
+    basis = Basis("newton", np.full(s, 0.5), np.linspace(-2.0, -0.5, s), np.zeros(s))
+    b, x, y = rows(1, n, dtype)[0], rows(1, n, dtype, 1)[0], rows(1, most, dtype, 2)[0]
+    work = place.engine(dtype, n)
+    powers, one = place.program(A, s, 1, basis), place.program(A, 1, 1)
+    W = held(work, np.full((most + s + 1, n), np.nan, dtype=dtype))
+    queue = work.rows_queue(W, 1e-3, s)
+    on_device_b, on_device_x = held(work, b[None, :])[0], held(work, x[None, :])[0]
+    runs = [(last, min(s, most - last)) for last in range(0, most, s)]
+    near_one, made = np.sqrt(n) * 10, W.get()
+    for turn, parts in enumerate(([1] * len(runs), [1] * len(runs), [-(-len(runs) // 2), len(runs) // 2], [len(runs)])):
+        x_before = on_device_x.get()
+        on_device_x = queue.restart(*one, wide(y)[: 0 if turn == 0 else most], on_device_x, on_device_b)
+        norm = queue.residual()
+        if turn:
+            x_before = x_before + y @ made[:most]
+        near(on_device_x.get(), x_before, dtype, near_one)
+        r = b - A @ on_device_x.get()
+        near(W[1].get(), r, dtype, near_one)
+        assert norm == pytest.approx(np.linalg.norm(wide(r)), rel=1e-5)
+        queue.start(norm, 1)
+        first = W[1].get()
+        W[2:] = np.full((most + s - 1, n), np.nan, dtype=dtype)
+        at, records = 0, []
+        for part in parts:
+            queue.launch(*powers, runs[at : at + part])
+            at += part
+            if len(parts) == 2:  # the next is under way while records are read
+                continue
+            records += [queue.next() for _ in range(part)]
+        records += [queue.next() for _ in range(at - len(records))]
+        assert queue.launches == 0
+        assert all(record.good and record.loss <= 1e-3 for record in records)
+        made = W.get()
+        near(made[0], first * (1 / norm), dtype)
+        Q = wide(made[: most + 1])
+        assert np.abs(Q.conj() @ Q.T - np.eye(most + 1)).max() <= 20e-3
+        for (last, wanted), record in zip(runs, records, strict=True):
+            host = akx.MatrixPowers(A, s, basis=basis, backend="cpu")
+            V = wide(host(made[last]).T)[1 : wanted + 1]
+            again = record.C.T @ Q[: last + 1] + record.R.T @ Q[last + 1 : last + 1 + wanted]
+            np.testing.assert_allclose(again, V, rtol=0, atol=200 * np.finfo(dtype).eps * np.abs(V).max())
+
+
+def test_a_launch_of_several_runs_has_the_bits_of_single_ones(place: Place) -> None:
+    n, most, s = place.length(4001, 71), 9, 3
+    A = sp.csr_array(sp.diags_array([-1.3, 2.4, -0.7], offsets=[-1, 0, 1], shape=(n, n)))
+    basis = Basis("newton", np.full(s, 0.5), np.linspace(-2.0, -0.5, s), np.zeros(s))
+    work, start = place.engine(np.float64, n), rows(1, n, np.float64)[0]
+    W = held(work, np.full((most + s + 1, n), np.nan))
+    powers, queue, runs = place.program(A, s, 1, basis), None, [(last, s) for last in range(0, most, s)]
+    queue = work.rows_queue(W, 1e-8, s)
+    found = []
+    for parts in ([1, 1, 1], [1, 1, 1], [2, 1], [3], [3]):
+        W[0] = start
+        W[1:] = np.full((most + s, n), np.nan)
+        queue.start(float(np.linalg.norm(start)), 0)
+        at, records = 0, []
+        for part in parts:
+            queue.launch(*powers, runs[at : at + part])
+            at += part
+        records = [queue.next() for _ in runs]
+        found.append((W[: most + 1].get().tobytes(), [record.C.tobytes() + record.R.tobytes() for record in records]))
+    assert found.count(found[0]) == len(found)

@@ -226,21 +226,44 @@ class FakeRows:
 
     refuse = 0
 
+    together = 16
+
     def __init__(self, work: VectorWork, W: Any, allowed: float, most: int) -> None:
-        self._W, self._most = W, most
+        self._W, self._most, self._work = W, most, work
         self._ortho = Orthogonalizer(W, allowed, work)
-        self._records: deque[RowsRecord] = deque()
+        self._launches: deque[deque[RowsRecord]] = deque()
         self._count = 0
+        self._first: tuple[float, int] | None = None
 
     def begin(self, loss: float) -> None:
+        assert self._first is None
         self._ortho.loss = loss
-        self._records.clear()
+        self._launches.clear()
+
+    def start(self, norm: float, row: int) -> None:
+        self._first = norm, row
+        self._ortho.loss = 0.0
+        self._launches.clear()
 
     @property
     def is_full(self) -> bool:
-        return len(self._records) == _AHEAD
+        return len(self._launches) == _AHEAD
 
-    def launch(self, program: FakeProgram, basis: Any, last: int, wanted: int) -> None:
+    @property
+    def launches(self) -> int:
+        return len(self._launches)
+
+    def launch(self, program: FakeProgram, basis: Any, runs: list[tuple[int, int]]) -> None:
+        assert not self.is_full
+        assert 0 < len(runs) <= self.together
+        if self._first is not None:
+            norm, row = self._first
+            assert runs[0][0] == 0
+            self._W[0] = self._W[row] * (1 / norm)
+            self._first = None
+        self._launches.append(deque(self._run(program, basis, last, wanted) for last, wanted in runs))
+
+    def _run(self, program: FakeProgram, basis: Any, last: int, wanted: int) -> RowsRecord:
         k, W, steps = last + 1, self._W, program.operator.k
         assert wanted <= self._most
         program.run(FakeArray(W[last:k]), FakeArray(W[last : k + steps].reshape(steps + 1, 1, -1)), basis)
@@ -251,12 +274,25 @@ class FakeRows:
         if found is None or found.norms.size < wanted or not 0 < found.R[0, 0].real < np.inf:
             W[k : k + wanted] = np.nan
             nothing = np.zeros((wanted, wanted))
-            self._records.append(RowsRecord(False, 0.0, nothing[0], nothing, nothing))
-        else:
-            self._records.append(RowsRecord(True, self._ortho.loss, found.norms, found.C, found.R))
+            return RowsRecord(False, 0.0, nothing[0], nothing, nothing)
+        return RowsRecord(True, self._ortho.loss, found.norms, found.C, found.R)
+
+    def restart(self, program: FakeProgram, basis: Any, y: Any, x: FakeArray, b: FakeArray) -> FakeArray:
+        found, W = FakeArray(x.held.copy()), self._W
+        self._work.over(W).add(y, found.held)
+        W[0] = found.held
+        program.run(FakeArray(W[:1].copy()), FakeArray(W[:2].reshape(2, 1, -1)), basis)
+        self._norm = self._work.remain(b.held, W[1])
+        return found
+
+    def residual(self) -> float:
+        return float(self._norm)
 
     def next(self) -> RowsRecord:
-        return self._records.popleft()
+        record = self._launches[0].popleft()
+        if not self._launches[0]:
+            self._launches.popleft()
+        return record
 
 
 def advance_block(work: VectorWork, C: Any, moved: Any, W: Any, x: Any) -> None:

@@ -1,14 +1,18 @@
 """Steps of Arnoldi's process queued on the GPU ahead of the host, one by one or s at a time.
 
-A launch makes powers of the last orthonormal row in the rows behind it and these orthonormal to all before and to each
-other, by the kernels of ``gram_schmidt.cuh``, which say what a record has; all of it is one graph. The rows of a launch
-begin where those of the launch before end. Words moved for s rows behind k: those of the powers, (k + s) n read for the
-products, (k + s) n read and s n written to replace the rows, as much again where a second round is needed.
+A run makes powers of the last orthonormal row in the rows behind it and these orthonormal to all before and to each
+other, by the kernels of ``gram_schmidt.cuh``, which say what a record has. A launch is several runs, each of which
+begins where the one before ends, as one graph; with the first of a cycle the residual is divided by its norm. Words
+moved for s rows behind k: those of the powers, (k + s) n read for the products, (k + s) n read and s n written to
+replace the rows, as much again where a second round is needed.
+
+The end of a cycle is a launch too: x moves along the rows, and its residual is there for the next cycle.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,8 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from akx.device.cuda.copies import send
 from akx.device.cuda.launch import Graph, Stream
-from akx.device.cuda.memory import DeviceArray, empty
+from akx.device.cuda.memory import DeviceArray, empty, pinned
 from akx.kernels.base import Coefficients
 from akx.kernels.cuda.program import CudaProgram
 from akx.kernels.cuda.queues import Ring
@@ -25,7 +30,10 @@ from akx.kernels.cuda.vectors import CudaVectorWork
 
 __all__ = ["RowsQueue", "RowsRecord"]
 
-_AHEAD = 4
+#: Launches that may be on their way, and runs of each.
+_AHEAD, _TOGETHER = 4, 16
+#: Graphs that are kept.
+_GRAPHS = 64
 _STATE = 8
 _LOSS, _ALLOWED, _EPS = 0, 1, 6
 
@@ -71,52 +79,108 @@ class RowsQueue:
         self._words = work.wide.itemsize // 8
         size = 4 + most + len(W) * most * self._words
         self._size = size + size % 2
-        self._ring = Ring(_AHEAD, 1, self._size)
-        self._state = empty(_STATE, np.float64)
+        self._ring = Ring(_AHEAD, min(_TOGETHER, len(W)), self._size)
+        # The state, and behind it what the residual is multiplied with: one copy for both.
+        self._first, self._on_device = pinned(_STATE + 2, np.float64), empty(_STATE + 2, np.float64)
+        self._state = self._on_device.view(0, (_STATE,))
+        self._factor = self._on_device.view(_STATE, (1,), work.wide)
         self._F = empty(len(W) * most, work.wide)
-        self._graphs: dict[tuple[int, int, int], Graph | None] = {}
+        self._y, self._y_on_device = pinned(len(W), work.wide), empty(len(W), work.wide)
+        self._solutions: list[DeviceArray] = []
+        self._graphs: dict[Hashable, Graph] = {}
+        self._ran: set[Hashable] = set()  # what every kernel was loaded for
         self._pending: deque[tuple[int, int]] = deque()
+        self._residual: int | None = None  # the row that becomes the first, with the next launch
 
     @property
     def is_full(self) -> bool:
         """Whether nothing further may be queued."""
         return self._ring.is_full
 
+    @property
+    def launches(self) -> int:
+        """Launches whose records were not all read."""
+        return self._ring.launches
+
+    @property
+    def together(self) -> int:
+        """Most runs of a launch."""
+        return self._ring.slots // _AHEAD
+
     def begin(self, loss: float) -> None:
         """Begin behind rows that are so far from orthonormal; what was queued is waited for and forgotten."""
-        state = np.zeros(_STATE)
-        state[[_LOSS, _ALLOWED, _EPS]] = loss, self._allowed, float(np.finfo(self.work.dtype).eps)
-        self._state.set(state)
+        self._state.set(self._beginning(loss)[:_STATE])
         self._ring.clear()
         self._pending.clear()
 
-    def launch(self, program: CudaProgram, coefficients: Coefficients, last: int, wanted: int) -> None:
-        """Queue powers of row `last`, as many as the program makes, and make the first of them orthonormal.
+    def start(self, norm: float, row: int) -> None:
+        """Begin a cycle once all that was queued is done: the first row is to be row `row`, 0 or 1, over its norm."""
+        self._first[:] = self._beginning(0.0)
+        self._first[_STATE] = 1 / norm
+        self._ring.clear()
+        self._pending.clear()
+        self._residual = row
+
+    def launch(self, program: CudaProgram, coefficients: Coefficients, runs: Sequence[tuple[int, int]]) -> None:
+        """Queue runs, each of which begins where the one before ends.
 
         Parameters
         ----------
-        wanted : int
-            How many.
+        program : CudaProgram
+            Of the powers of a run.
+        coefficients : Coefficients
+        runs : sequence of (int, int)
+            The row that powers are made of, and how many of them are wanted and made orthonormal.
         """
-        program.take(coefficients)
-        stream, key = self.work.stream, (id(program), last, wanted)
+        first, self._residual = self._residual, None
         n, steps = self.work.n, program.k
-        x, out = self._W[last : last + 1], self._W[last : last + steps + 1].reshape(steps + 1, 1, n)
-        queue = partial(self._queue, last + 1, wanted)
+        calls = []
+        for last, wanted in runs:
+            x, out = self._W[last : last + 1], self._W[last : last + steps + 1].reshape(steps + 1, 1, n)
+            calls.append((x, out, partial(self._queue, last + 1, wanted)))
+        before = None if first is None else partial(self._normalise, first)
+        kernels: set[Hashable] = {(id(program), run) for run in runs}
+        go = self._ready(program, calls, coefficients, before, (id(program), tuple(runs), first), kernels)
+        self._ring.launch(go, len(runs), self.work.stream)
+        self._pending.extend((last + 1, wanted) for last, wanted in runs)
 
-        def at_once() -> None:
-            program.run(x, out, coefficients)
-            queue(stream)
+    def restart(
+        self, program: CudaProgram, coefficients: Coefficients, y: NDArray[Any], x: DeviceArray, b: DeviceArray
+    ) -> DeviceArray:
+        """Queue the end of a cycle: x + sum_j y[j] W[j], which is returned, and its residual into row 1.
 
-        if key not in self._graphs:  # kernels are loaded now, and a single cycle is not worth a graph
-            self._graphs[key] = None
-            self._ring.launch(at_once, 1, stream)
-        else:
-            graph = self._graphs[key]
-            if graph is None:
-                graph = self._graphs[key] = program.repeated(x, out, coefficients, 1, queue)
-            self._ring.launch(partial(graph.launch, stream), 1, stream)
-        self._pending.append((last + 1, wanted))
+        The array that is returned is good until the end of the cycle after the next.
+
+        Parameters
+        ----------
+        program : CudaProgram
+            Of one product.
+        coefficients : Coefficients
+        y : (j,) array
+        x, b : (n,) DeviceArray
+        """
+        if not self._solutions:
+            self._solutions = [empty(self.work.n, self.work.dtype) for _ in range(2)]
+        found = next(one for one in self._solutions if one.pointer != x.pointer)
+        self._y[: y.size] = y
+        both, count = self._W[:2].reshape(2, 1, self.work.n), y.size
+
+        def move(stream: Stream) -> None:
+            found.copy_from(x, stream)
+            if count:
+                send(self._y_on_device.pointer, self._y.ctypes.data, self._y.nbytes, stream)
+                self.work.queue_mix(1, self._W[:count], self._y_on_device, found, None, stream=stream)
+
+        def remain(stream: Stream) -> None:
+            self.work.queue_remain(b, self._W[1], stream=stream)
+
+        key = ("restart", id(program), count, x.pointer)
+        self._ready(program, [(found.reshape(1, self.work.n), both, remain)], coefficients, move, key, {key[:3]})()
+        return found
+
+    def residual(self) -> float:
+        """The norm of the residual that :meth:`restart` leaves, once it is there."""
+        return self.work.norm_found()
 
     def next(self) -> RowsRecord:
         """The record of the next launch."""
@@ -126,6 +190,47 @@ class RowsQueue:
         behind = record[start : start + (k + s) * s * self._words].copy().view(self.work.wide)
         C, R = behind[: k * s].reshape(k, s), behind[k * s :].reshape(s, s)
         return RowsRecord(bool(record[0]), float(record[1]), record[3 : 3 + s].copy(), C, R)
+
+    def _beginning(self, loss: float) -> NDArray[np.float64]:
+        found = np.zeros(len(self._first))
+        found[[_LOSS, _ALLOWED, _EPS]] = loss, self._allowed, float(np.finfo(self.work.dtype).eps)
+        return found
+
+    def _ready(
+        self,
+        program: CudaProgram,
+        calls: Sequence[tuple[DeviceArray, DeviceArray, Callable[[Stream], None]]],
+        coefficients: Coefficients,
+        before: Callable[[Stream], None] | None,
+        key: Hashable,
+        kernels: set[Hashable],
+    ) -> Callable[[], None]:
+        """What queues calls: kernel by kernel where some are not loaded, else as a graph, which later calls find."""
+        stream = self.work.stream
+        program.take(coefficients)
+        graph = self._graphs.get(key)
+        if graph is not None:
+            return partial(graph.launch, stream)
+        if not kernels <= self._ran:  # kernels are loaded now, and a single cycle is not worth a graph
+
+            def at_once() -> None:
+                if before is not None:
+                    before(stream)
+                for x, out, then in calls:
+                    program.run(x, out, coefficients)
+                    then(stream)
+
+            self._ran |= kernels
+            return at_once
+        if len(self._graphs) >= _GRAPHS:
+            self._graphs.clear()
+        graph = self._graphs[key] = program.in_turn(calls, coefficients, before)
+        return partial(graph.launch, stream)
+
+    def _normalise(self, row: int, stream: Stream) -> None:
+        """A new state, and the first row of the cycle."""
+        send(self._on_device.pointer, self._first.ctypes.data, self._first.nbytes, stream)
+        self.work.queue_mix(1, self._W[row : row + 1], self._factor, None, self._W[:1], stream=stream)
 
     def _queue(self, k: int, s: int, stream: Stream) -> None:
         work, m = self.work, k + s

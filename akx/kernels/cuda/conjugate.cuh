@@ -112,7 +112,7 @@ __device__ __forceinline__ void square(u32 m, const S *G, const S *a, double &va
 }
 
 // Numbers of which pairs are read: compilers load two at a time, past an odd end too.
-__host__ __device__ constexpr u32 in_pairs(u32 count) { return count + count % 2; }
+__device__ constexpr u32 in_pairs(u32 count) { return count + count % 2; }
 
 // Where everything is, behind G (m, m) in shared memory. Matrices are stored by columns: one for each new direction.
 template <class S, int STEPS> struct Room {

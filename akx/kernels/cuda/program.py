@@ -123,9 +123,22 @@ class CudaProgram(ABC):
         With `then` each call is followed by what that queues on the stream that it is given: a solver's own work, with
         which powers are one launch. Coefficients are those of :meth:`take` when the graph is launched.
         """
-        self.ready(x.shape[0])
+        return self.in_turn([(x, out, then)] * count, coefficients)
+
+    def in_turn(
+        self,
+        calls: Sequence[tuple[DeviceArray, DeviceArray, Callable[[Stream], None] | None]],
+        coefficients: Coefficients,
+        before: Callable[[Stream], None] | None = None,
+    ) -> Graph:
+        """Calls on several arrays as one graph: for each x, out and what follows it, as of :meth:`repeated`.
+
+        `before`, where it is given, queues what comes before all of them.
+        """
+        for x, _, _ in calls:
+            self.ready(x.shape[0])
         self.take(coefficients)
-        return self._record(x, out, count, then)
+        return self._record(calls, before)
 
     @property
     def coefficients(self) -> DeviceArray:
@@ -153,18 +166,22 @@ class CudaProgram(ABC):
                 self._graphs.popitem(last=False)
             return
         if graph is None:
-            graph = self._graphs[key] = self._record(x, out, 1)
+            graph = self._graphs[key] = self._record([(x, out, None)])
         self._graphs.move_to_end(key)
         graph.launch(self.stream)
 
     def _record(
-        self, x: DeviceArray, out: DeviceArray, count: int, then: Callable[[Stream], None] | None = None
+        self,
+        calls: Sequence[tuple[DeviceArray, DeviceArray, Callable[[Stream], None] | None]],
+        before: Callable[[Stream], None] | None = None,
     ) -> Graph:
-        """`count` calls as a graph, recorded on a stream that no other thread has: it would record their work too."""
+        """Calls as a graph, recorded on a stream that no other thread has: it would record their work too."""
         own = self.stream
         try:
             with spare_stream() as self.stream, capture(self.stream) as graph:
-                for _ in range(count):
+                if before is not None:
+                    before(self.stream)
+                for x, out, then in calls:
                     self.enqueue(x, out, self._on_device)
                     if then is not None:
                         then(self.stream)

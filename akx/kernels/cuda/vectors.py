@@ -129,6 +129,7 @@ class CudaVectorWork:
         self._host = pinned((_SLOTS, _FACTORS), self.wide)
         self._factors = empty((_SLOTS, _FACTORS), self.wide)
         self._slot = 0
+        self._kernels: dict[tuple[Any, ...], Any] = {}
 
     # ------------------------------------------------------------------------------------------------ rows
 
@@ -168,8 +169,8 @@ class CudaVectorWork:
 
     def remain(self, b: DeviceArray, w: DeviceArray) -> float:
         """w = b - w; its norm."""
-        self._launch("remain", [b, w, self.partial, self.counter, self._where])
-        return float(np.sqrt(self._read(1)[0].real))
+        self.queue_remain(b, w, stream=self.stream)
+        return self.norm_found()
 
     def gram(self, W: DeviceArray, first: int = 0) -> NDArray[Any]:
         """Inner products of rows `first`, first + 1, ... of W (m, n) with all rows, (m - first, m)."""
@@ -245,8 +246,20 @@ class CudaVectorWork:
 
     def kernel(self, name: str, source: str = "vectors", **macros: int) -> Any:
         """A kernel for this type, in the instance that the macros ask for."""
-        given: dict[str, int | str] = {"AKX_VALUE": C_TYPES[self.dtype.name], **macros}
-        return load(_HERE / f"{source}.cu", given, device=cuda_device()).kernel(name)
+        key = (name, source, *macros.items())
+        found = self._kernels.get(key)
+        if found is None:
+            given: dict[str, int | str] = {"AKX_VALUE": C_TYPES[self.dtype.name], **macros}
+            found = self._kernels[key] = load(_HERE / f"{source}.cu", given, device=cuda_device()).kernel(name)
+        return found
+
+    def queue_remain(self, b: DeviceArray, w: DeviceArray, *, stream: Stream) -> None:
+        """Queue w = b - w, whose norm :meth:`norm_found` is to wait for."""
+        self._launch("remain", [b, w, self.partial, self.counter, self._where], stream=stream)
+
+    def norm_found(self) -> float:
+        """The norm that :meth:`queue_remain` leaves, once it is there."""
+        return float(np.sqrt(self._read(1)[0].real))
 
     def queue_mix(
         self,
