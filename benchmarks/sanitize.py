@@ -18,6 +18,8 @@ matrices of fewer rows.
 from __future__ import annotations
 
 import argparse
+import ast
+import hashlib
 import json
 import os
 import re
@@ -66,6 +68,9 @@ _SHARE = {"memcheck": 12, "racecheck": 3}
 _OF_VECTORS = ("advance", "blocks", "conjugate", "gram_schmidt", "mix", "products", "vectors")
 _DRIVERS_OF_VECTORS = ("arnoldi", "conjugate", "queues", "vectors")
 _TESTS_OF_VECTORS = "tests.kernels.test_cuda_vectors::"
+#: What decides on no launch: a driver that records what others launch, and methods that say which plans are tried.
+_NO_DRIVERS = ("program",)
+_CHOOSING = ("space", "starts", "traffic", "untuned", "untuned_for", "waste")
 
 
 def found_in(logs: Iterable[str]) -> dict[str, int]:
@@ -92,13 +97,32 @@ def sources(root: Path = _ROOT) -> dict[str, str]:
     With what launches them, since that decides on extents and shared memory.
     """
     every = gpu_receipt.cuda_sources(root)
-    drivers = sorted((root / "akx" / "kernels" / "cuda").glob("*.py"))
+    drivers = [path for path in (root / "akx" / "kernels" / "cuda").glob("*.py") if path.stem not in _NO_DRIVERS]
     own = [path for path in every if path.stem in _OF_VECTORS]
     own += [path for path in drivers if path.stem in _DRIVERS_OF_VECTORS]
     both = [path for path in every if path.name == "common.cuh"]
     rest = [path for path in (*every, *drivers) if path not in own]
-    groups = {"vectors": sorted(own + both), "others": sorted(rest)}
-    return {name: gpu_receipt.source_hash(paths, root) for name, paths in groups.items()}
+    return {"vectors": _hash([*own, *both], root), "others": _hash(rest, root)}
+
+
+def _hash(paths: Sequence[Path], root: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        text = path.read_text(encoding="utf-8")
+        held = launching(text) if path.suffix == ".py" else text
+        digest.update(f"{path.relative_to(root).as_posix()}\0{held}\0".encode())
+    return digest.hexdigest()
+
+
+def launching(text: str) -> str:
+    """The source of a driver without the methods that only choose plans."""
+    lines = text.splitlines(keepends=True)
+    classes = [node for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
+    for node in (node for one in classes for node in one.body if isinstance(node, ast.FunctionDef)):
+        if node.name in _CHOOSING:
+            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+            lines[first - 1 : node.end_lineno] = [""] * ((node.end_lineno or first) - first + 1)
+    return "".join(lines)
 
 
 def seen(tests: Mapping[str, str], then: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:

@@ -159,3 +159,14 @@ def test_the_last_run_was_clean() -> None:
         ]
         if stale:
             warnings.warn(f"{one['tool']} is to be run again: {', and '.join(stale)}", stacklevel=1)
+
+
+def test_what_only_chooses_plans_is_no_reason_to_run_again() -> None:
+    text = "class Sweep:\n    def space(self):\n        return 1\n\n"
+    text += "    @property\n    def waste(self):\n        return 2\n\n"
+    text += "    def enqueue(self):\n        return 3\n\n\ndef space():\n    return 4\n"
+    held = sanitize.launching(text)
+    assert [number for number in "1234" if f"return {number}" in held] == ["3", "4"]
+    assert held == sanitize.launching(text.replace("return 1", "# more\n        return 10").replace("return 2", "pass"))
+    assert held != sanitize.launching(text.replace("return 3", "return 30"))
+    assert "@property" not in held
