@@ -166,8 +166,8 @@ def _scipys(method: str, A: Any, b: Any) -> Runner:
 #: Backend -> who takes part.
 BACKENDS: dict[str, Callable[..., list[Contestant]]] = {"cpu": cpu_contestants, "cuda": cuda_contestants}
 #: Fewest steps of the short solve, steps more of the long one, and cycles of both of gmres, before it is at its last
-#: digits. On a GPU the short one has all that is made once: graphs, and bases from 128 coefficients.
-_LENGTHS = {"cpu": (0, 64, (2, 4)), "cuda": (192, 1024, (2, 12))}
+#: digits. On a GPU the short one has all that is made once: graphs, in three cycles, and bases from 128 coefficients.
+_LENGTHS = {"cpu": (0, 64, (2, 4)), "cuda": (192, 1024, (4, 12))}
 #: Steps more that are enough, where that lets the short one have more of these.
 _APART = 24
 #: Pairs of solves in one sample, at least, and seconds until more are made: a GPU's steps are short.

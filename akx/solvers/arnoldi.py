@@ -7,7 +7,7 @@ asking for something else than what was queued, which is then forgotten. Rows up
 queued behind them, so nothing is lost but time.
 
 From the second cycle on half of what is left of a cycle is queued in one launch, then half of the rest, and so on: few
-launches, and what the host has to do with the last steps, while the device waits for it, is little. At most two are on
+launches, and what the host has to do with the last steps, while the device waits for it, is little. At most three are on
 their way, so that a cycle that ends early has not been queued to its end.
 """
 
@@ -31,7 +31,7 @@ __all__ = ["Arnoldi", "arnoldi_of"]
 _Item = tuple[int, int, int, Basis | None]
 
 #: Launches of several items that are on their way.
-_AT_A_TIME = 2
+_AT_A_TIME = 3
 
 
 class Arnoldi:
