@@ -167,9 +167,11 @@ def _scipys(method: str, A: Any, b: Any) -> Runner:
 BACKENDS: dict[str, Callable[..., list[Contestant]]] = {"cpu": cpu_contestants, "cuda": cuda_contestants}
 #: Fewest steps of the short solve, steps more of the long one, and cycles of both of gmres, before it is at its last
 #: digits. On a GPU the short one has all that is made once: graphs, in three cycles, and bases from 128 coefficients.
-_LENGTHS = {"cpu": (0, 64, (2, 4)), "cuda": (192, 1024, (4, 12))}
+_LENGTHS = {"cpu": (0, 64, (2, 4)), "cuda": (192, 1024, (3, 12))}
 #: Steps more that are enough, where that lets the short one have more of these.
-_APART = 24
+_APART = 48
+#: A residual, as a part of the first one, up to which solvers go on.
+_USEFUL = 1e-13
 #: Pairs of solves in one sample, at least, and seconds until more are made: a GPU's steps are short.
 _PAIRS = {"cpu": (1, 0.0), "cuda": (4, 1.0)}
 
@@ -216,15 +218,15 @@ def compare(
 
 
 def useful_steps(A: Any, b: Any, most: int, backend: str) -> int:
-    """Steps of CG after which the residual is 1e-10 of what it was, at most so many; 96 where it needs less."""
-    _, _, stats = akx.solvers.cg(A, b, rtol=1e-10, maxiter=most, backend=backend, return_stats=True)
+    """Steps of CG after which the residual is 1e-13 of what it was, at most so many; 96 where it needs less."""
+    _, _, stats = akx.solvers.cg(A, b, rtol=_USEFUL, maxiter=most, backend=backend, return_stats=True)
     return max(stats.iterations if stats.converged else most, 96)
 
 
 def useful_cycles(A: Any, b: Any, first: int, most: int, backend: str) -> int:
-    """Whole cycles of GMRES before the residual is 1e-10 of what it was, at most so many, and more than `first`."""
+    """Whole cycles of GMRES before the residual is 1e-13 of what it was, at most so many, and more than `first`."""
     given = {"restart": solving.RESTART, "maxiter": most, "backend": backend, "return_stats": True}
-    _, _, stats = akx.solvers.gmres(A, b, rtol=1e-10, **given)
+    _, _, stats = akx.solvers.gmres(A, b, rtol=_USEFUL, **given)
     return max(first + 1, stats.iterations // solving.RESTART)
 
 

@@ -7,8 +7,8 @@ asking for something else than what was queued, which is then forgotten. Rows up
 queued behind them, so nothing is lost but time.
 
 From the second cycle on half of what is left of a cycle is queued in one launch, then half of the rest, and so on: few
-launches, and what the host has to do with the last steps, while the device waits for it, is little. At most three are on
-their way, so that a cycle that ends early has not been queued to its end.
+launches, and what the host has to do with the last steps, while the device waits for it, is little. At most three are
+on their way, so that a cycle that ends early has not been queued to its end.
 """
 
 from __future__ import annotations

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from akx.device.cuda.copies import send
 from akx.device.cuda.launch import Graph, Stream, capture, default_stream, spare_stream
-from akx.device.cuda.memory import DeviceArray, empty, to_device
+from akx.device.cuda.memory import DeviceArray, empty, pinned, to_device
 from akx.kernels.base import Coefficients
 
 __all__ = ["C_TYPES", "CudaProgram"]
@@ -26,6 +27,8 @@ __all__ = ["C_TYPES", "CudaProgram"]
 C_TYPES = {"float32": "float", "float64": "double", "complex64": "cfloat", "complex128": "cdouble"}
 #: Graphs kept, one for each pair of addresses and number of start vectors.
 _GRAPHS = 16
+#: Coefficients that may be on their way.
+_SENT = 8
 
 
 class CudaProgram(ABC):
@@ -47,6 +50,8 @@ class CudaProgram(ABC):
         self._on_device = empty((k, 3), self.dtype)
         self._graphs: OrderedDict[tuple[int, int, int], Graph | None] = OrderedDict()
         self._staging: tuple[DeviceArray, DeviceArray] | None = None
+        self._sent: NDArray[Any] | None = None
+        self._turn = 0
 
     # ------------------------------------------------------------------------------------------------ subclasses
 
@@ -147,12 +152,28 @@ class CudaProgram(ABC):
 
     def take(self, coefficients: Coefficients) -> None:
         """Let calls from now on have these coefficients."""
-        if coefficients is not self._coefficients:
-            triples = np.stack([coefficients.a, coefficients.b, coefficients.c], axis=1)
-            self._on_device.set(triples.astype(self.dtype))
-            self._coefficients = coefficients
+        if coefficients is self._coefficients:
+            return
+        triples = np.stack([coefficients.a, coefficients.b, coefficients.c], axis=1).astype(self.dtype)
+        if self._coefficients is None:
+            self._on_device.set(triples)
+        else:
+            self._send(triples)
+        self._coefficients = coefficients
 
     # ------------------------------------------------------------------------------------------------ inside
+
+    def _send(self, triples: NDArray[Any]) -> None:
+        """Queue new coefficients behind calls that have the old ones: a solver goes on while they are on their way."""
+        if self._sent is None:
+            self._sent = pinned((_SENT, *triples.shape), self.dtype)
+        if self._turn == _SENT:
+            default_stream().synchronize()
+            self._turn = 0
+        here = self._sent[self._turn]
+        here[...] = triples
+        self._turn += 1
+        send(self._on_device.pointer, here.ctypes.data, here.nbytes, default_stream())
 
     def _launch(self, x: DeviceArray, out: DeviceArray, coefficients: Coefficients) -> None:
         self.ready(x.shape[0])
