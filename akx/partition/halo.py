@@ -19,7 +19,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["Halos", "halos"]
+__all__ = ["Halos", "halo_sizes", "halos"]
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,52 @@ def halos(indptr: NDArray[Any], indices: NDArray[Any], part: NDArray[Any], parts
     on_border = np.bincount(owner[border > 0], minlength=parts).astype(np.int64)
     rows, ptr, neighbours, neighbour_ptr = _halos(indptr, indices, owner, order, own)
     return Halos(rows, ptr, own, on_border, neighbours, neighbour_ptr)
+
+
+def halo_sizes(
+    indptr: NDArray[Any], indices: NDArray[Any], cuts: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """How large the halos of runs of rows are, without lists of them; one pass over the entries.
+
+    Parameters
+    ----------
+    indptr, indices : (n+1,) and (nnz,) arrays of unsigned integers
+        CSR pattern.
+    cuts : (parts+1,) array of int64
+        The first row of each run, and n.
+
+    Returns
+    -------
+    halo, neighbours, span : (parts,) arrays of float64
+        Foreign rows that each part fetches, the parts that own them, and rows from the least that it has or fetches to
+        the largest.
+    """
+    found: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]] = _sizes(indptr, indices, cuts)
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _sizes(indptr: Any, indices: Any, cuts: Any) -> Any:
+    parts, n = cuts.size - 1, indptr.size - 1
+    halo, neighbours, span = np.zeros(parts), np.zeros(parts), np.zeros(parts)
+    seen, met = np.full(n, -1, np.int32), np.full(parts, -1, np.int32)
+    owner = np.empty(n, np.int32)
+    for g in range(parts):
+        owner[cuts[g] : cuts[g + 1]] = g
+    for g in range(parts):
+        first, last = cuts[g], cuts[g + 1]
+        low, high = first, last - 1
+        for p in range(np.int64(indptr[first]), np.int64(indptr[last])):
+            j = np.int64(indices[p])
+            if (j < first or j >= last) and seen[j] != g:
+                seen[j] = g
+                halo[g] += 1
+                low, high = min(low, j), max(high, j)
+                if met[owner[j]] != g:
+                    met[owner[j]] = g
+                    neighbours[g] += 1
+        span[g] = high - low + 1
+    return halo, neighbours, span
 
 
 @njit(cache=True, nogil=True)

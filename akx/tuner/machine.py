@@ -24,6 +24,8 @@ __all__ = ["Figures", "FormatCost", "derived_figures", "measured_figures"]
 _SLOW_PER_CORE, _CACHE_PER_CORE, _FLOPS_PER_CORE = 10e9, 30e9, 3.0e9
 #: Seconds to hand a call to other threads: 2 to 4 us where they listen for it, about 50 where they sleep.
 _WAKING = 20e-6
+#: Seconds of a kernel in a graph, and of an exchange between multiprocessors, where nobody has measured them.
+_LAUNCH, _BARRIER = 1.2e-6, 1.5e-6
 #: Cores that saturate the memory bus.
 _SATURATING_CORES = 8
 _MIB = 1024 * 1024
@@ -71,6 +73,8 @@ class Figures:
         Seconds to set more than one thread to work, once a call.
     formats : mapping of str to FormatCost
         By SpMV variant; empty where nothing is known of them but their bytes and flops.
+    barrier : float
+        Seconds that it takes the multiprocessors of a GPU to exchange something within a kernel.
     """
 
     slow_bandwidth: float
@@ -81,6 +85,7 @@ class Figures:
     last_level_bytes: int
     waking: float = 0.0
     formats: Mapping[str, FormatCost] = field(default_factory=dict)
+    barrier: float = _BARRIER
 
     def bandwidth(self, working_set: float) -> float:
         """Bytes a second at which a working set of that many bytes is read again and again."""
@@ -156,7 +161,7 @@ def _gpu_figures(device: Any) -> Figures:
         last_level_bandwidth=_BUS if device.budget else 24.0 * cycles,
         cache_bandwidth=64.0 * cycles,
         flops=32.0 * cycles,
-        synchronisation=1.3e-6,
+        synchronisation=_LAUNCH,
         last_level_bytes=device.l2_bytes,
     )
 

@@ -42,6 +42,10 @@ __all__ = ["Model", "Padded", "Untuned", "budget_error", "predict", "predicted"]
 #: So many times as fast as plain products another format must promise to be, to be chosen without a measurement, and
 #: another schedule than the best sweep; where there are no prices of formats, the latter.
 _FORMAT_GAIN, _CLEAR_GAIN, _BLIND_GAIN = 1.1, 1.2, 1.3
+#: The same for another schedule than the best sweep, where the work of either is known.
+_OFFERED_GAIN = 1.15
+#: Share of the bandwidths that kernels reach, and cycles a second of a GPU that does not tell.
+_REACHED, _CLOCK = 0.85, 1.5e9
 #: A sweep is predicted within a memory budget only where its layout would fit with so much padding.
 _MOST_STORED = 2.0
 
@@ -53,6 +57,38 @@ class Untuned(Protocol):
     def untuned(self, k: int, threads: int) -> Plan:
         """A plan in the plainest variant and natural order, with defaults that suit most matrices."""
         ...
+
+
+@runtime_checkable
+class Offering(Protocol):
+    """A schedule that knows what its plans make a device do, and which of them a call may take unseen."""
+
+    def work(self, plan: Plan, matrix: Matrix, device: Any, vectors: int) -> Any:
+        """What a call with so many start vectors does: a :class:`Done`."""
+        ...
+
+    def offers(self, matrix: Matrix, device: Any, k: int) -> tuple[Plan, ...]:
+        """Plans that can be prepared, whatever `feasible` does not know; nothing is prepared to find them."""
+        ...
+
+
+class Done(Protocol):
+    """What a device does in a call (:class:`akx.kernels.cuda.work.Work`)."""
+
+    @property
+    def loaded_bytes(self) -> float: ...
+    @property
+    def memory_bytes(self) -> float: ...
+    @property
+    def cache_bytes(self) -> float: ...
+    @property
+    def cycles(self) -> float: ...
+    @property
+    def chain(self) -> float: ...
+    @property
+    def launches(self) -> float: ...
+    @property
+    def barriers(self) -> float: ...
 
 
 class Padded(Protocol):
@@ -113,6 +149,12 @@ class Model:
 
     def seconds(self, plan: Plan) -> float:
         """Modelled seconds of one call; infinite where the schedule has no model of the plan."""
+        schedule = self.space.schedules.get(plan.schedule)
+        if isinstance(schedule, Offering) and not getattr(self.space.device, "budget", 0):
+            try:
+                return self._done(schedule.work(plan, self.matrix, self.space.device, self.start_vectors))
+            except Exception:  # as in :meth:`traffic`
+                return math.inf
         traffic = self.traffic(plan)
         if traffic is None:
             return math.inf
@@ -165,6 +207,14 @@ class Model:
             flops=self.start_vectors * traffic.flops,
             redundancy=traffic.redundancy,
         )
+
+    def _done(self, done: Done) -> float:
+        """Seconds of what a device does, at its figures."""
+        slow, near = (_REACHED * rate for rate in (self.figures.slow_bandwidth, self.figures.last_level_bandwidth))
+        clock = self.space.device.clock_hz or _CLOCK
+        moved = max(done.memory_bytes / slow, done.cache_bytes / near)
+        waits = done.launches * self.figures.synchronisation + done.barriers * self.figures.barrier
+        return done.loaded_bytes / slow + math.hypot(moved, done.cycles / clock) + done.chain / clock + waits
 
     def _work(self, plan: Plan, traffic: Traffic) -> float:
         """Seconds of all threads for what a plan computes, its format having a price."""
@@ -238,6 +288,9 @@ def predicted(model: Model) -> Plan:
     budget = getattr(space.device, "budget", 0)
     if budget and _MOST_STORED * model.working_set > budget:
         return _streamed(model)
+    plain = space.schedules.get(BASELINE_SCHEDULE)
+    if isinstance(plain, Offering) and not budget:
+        return _offered(model, plain)
     reasons: dict[str, None] = {}
     sweeps = []
     for plan in _sweeps(model):
@@ -275,6 +328,23 @@ def _priced(model: Model, plain: Plan) -> Plan:
         if isinstance(schedule, Untuned) and (name == BASELINE_SCHEDULE or blocked):
             (sweeps if name == BASELINE_SCHEDULE else others).extend(_formats(model, schedule))
     return _clearly_better(model, _clearly_better(model, plain, sweeps, _FORMAT_GAIN), others, _CLEAR_GAIN)
+
+
+def _offered(model: Model, plain: Offering) -> Plan:
+    """The plan that promises most of those offered: the best sweep, unless another schedule is clearly better."""
+    space, matrix = model.space, model.matrix
+    sweeps = [plan for plan in plain.offers(matrix, space.device, space.k) if space.feasible(plan, matrix) is None]
+    if not sweeps:
+        raise InfeasibleError("no plain sweep is feasible", hint="use another backend")
+    others: list[Plan] = []
+    for name, schedule in space.schedules.items():
+        if name != BASELINE_SCHEDULE and isinstance(schedule, Offering):
+            try:
+                offers = schedule.offers(matrix, space.device, space.k)
+            except Exception:  # what cannot say what there is has nothing to offer, and the call goes on
+                continue
+            others += [plan for plan in offers if space.feasible(plan, matrix) is None]
+    return _clearly_better(model, model.rank(sweeps)[0], others, _OFFERED_GAIN)
 
 
 def _clearly_better(model: Model, best: Plan, plans: list[Plan], gain: float) -> Plan:

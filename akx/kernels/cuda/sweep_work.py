@@ -1,0 +1,123 @@
+"""The work of `sweep` (:mod:`akx.kernels.cuda.work`), by variant. Of a power, for b start vectors at a time:
+
+    transfers   stored bytes and b x (x read, y written); from L2 what is fetched twice, and the sectors of x gathered
+    cycles      warps x (a warp's own + shuffles) + loads of warps x b
+    chain       entries of the longest row / lanes x latency of L2
+
+A warp of csr-L has 32 / L rows and loads as often as the longest of them asks. Where few lanes have a row, a sector of
+the matrix is used over several loads, and is fetched again where the rows in flight take more lines than L1 has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from akx.device.cuda.facts import CudaDevice
+from akx.kernels.cuda.work import (
+    SECTOR,
+    Work,
+    gathered_share,
+    in_cache,
+    longest_row,
+    multiply_cycles,
+    sampled_lengths,
+)
+from akx.matrix import Matrix
+
+__all__ = ["csr_work", "pcsr_work", "rows16_work", "sell_work"]
+
+#: Cycles that a warp takes a multiprocessor, beside its loads; each of its shuffles; each load of a value, its column
+#: and its entry of x; the same where products go through shared memory.
+_WARP, _SHUFFLE, _LOAD, _STAGED_LOAD = 22.0, 3.5, 1.0, 20.0
+#: Cycles that a load takes whose columns come from L2, and how many more from memory.
+_NEAR, _FAR = 400.0, 100.0
+#: Share of these where the sector is in L1 already.
+_HIT = 0.2
+#: Cycles in which a partition of pcsr is summed up and the shares of split rows are joined.
+_JOIN = 2000.0
+#: Threads of a multiprocessor, bytes of a line, and the share of its memory that is L1's where a kernel shares none.
+_THREADS, _LINE, _L1 = 2048, 128, 0.75
+_WARP_SIZE = 32
+
+
+def csr_work(matrix: Matrix, device: CudaDevice, k: int, vectors: int, lanes: int) -> Work:
+    """Compressed sparse rows, `lanes` threads a row."""
+    size = matrix.dtype.itemsize
+    loads = -(-sampled_lengths(matrix) // lanes)
+    per_warp = loads.reshape(loads.shape[0], lanes, _WARP_SIZE // lanes).max(axis=2)
+    warps = matrix.n * lanes / _WARP_SIZE
+    stored = matrix.nnz * (size + 4.0) + 4.0 * matrix.n
+    hit = _HIT + (1.0 - _HIT) * min(1.0, lanes * size / SECTOR)
+    longest = -(-longest_row(matrix) // lanes)
+    again = _fetched_again(matrix, device, lanes)
+    issued = warps * (_WARP + _SHUFFLE * np.log2(lanes) * vectors + _LOAD * float(per_warp.mean()) * vectors)
+    return _work(matrix, device, k, vectors, stored, again, issued, longest, hit)
+
+
+def sell_work(
+    matrix: Matrix, device: CudaDevice, k: int, vectors: int, lanes: int, *, slots: int, bits: int, order: bool
+) -> Work:
+    """Sliced ELL of `slots` slots, columns of so many bits; `order`: rows are sorted."""
+    size = matrix.dtype.itemsize
+    warps = matrix.n * lanes / _WARP_SIZE
+    stored = slots * (size + bits / 8.0) + matrix.n / 4.0 + (4.0 * matrix.n if order else 0.0)
+    issued = warps * (_WARP + _SHUFFLE * np.log2(lanes) * vectors)
+    issued += _LOAD * vectors * (slots / _WARP_SIZE + matrix.n / _WARP_SIZE * (lanes - 1) / 2.0)
+    found = _work(matrix, device, k, vectors, stored, 1.0, issued, -(-longest_row(matrix) // lanes), 1.0)
+    apart = k * vectors * matrix.n * max(0.0, SECTOR - size) if order else 0.0  # results go to one sector each
+    return replace(found, cache_bytes=found.cache_bytes + apart)
+
+
+def rows16_work(matrix: Matrix, device: CudaDevice, k: int, vectors: int, slots: int) -> Work:
+    """Rows padded to 16 entries; half a warp does eight of them one after another."""
+    stored = slots * (matrix.dtype.itemsize + 4.0) + 4.0 * matrix.n
+    issued = matrix.n / 2.0 * (_WARP + 4 * _SHUFFLE * vectors) + _LOAD * vectors * slots / _WARP_SIZE
+    waits = -(-longest_row(matrix) // 16) + 7.0 * slots / 16.0 / max(matrix.n, 1)
+    return _work(matrix, device, k, vectors, stored, 1.0, issued, waits, 1.0)
+
+
+def pcsr_work(matrix: Matrix, device: CudaDevice, k: int, vectors: int, slots: int, ahead: int) -> Work:
+    """Partitions of 256 slots, `ahead` of them a block: no row makes others wait, but all of a block meet."""
+    stored = slots * (matrix.dtype.itemsize + 4.0) + 8.0 * matrix.n
+    loads = slots / _WARP_SIZE
+    issued = loads / ahead * _WARP + _STAGED_LOAD * vectors * loads
+    found = _work(matrix, device, k, vectors, stored, 1.0, issued, 1.0 + ahead, 1.0)
+    return replace(found, chain=found.chain + k * _JOIN, launches=2.0 * k)
+
+
+def _work(
+    matrix: Matrix,
+    device: CudaDevice,
+    k: int,
+    vectors: int,
+    stored: float,
+    again: float,
+    issued: float,
+    waits: float,
+    hit: float,
+) -> Work:
+    size = matrix.dtype.itemsize
+    moved = 2.0 * matrix.n * size * vectors
+    cached = in_cache(stored + moved, device)
+    gathered = gathered_share(matrix) * matrix.nnz * SECTOR * vectors
+    multiplied = multiply_cycles(device, matrix.dtype) * vectors * matrix.nnz / _WARP_SIZE
+    return Work(
+        memory_bytes=k * (1.0 - cached) * (stored + moved),
+        cache_bytes=k * (stored * again + moved + gathered),
+        cycles=k * max(issued, multiplied) / max(device.sms, 1),
+        chain=k * waits * (_NEAR + (1.0 - cached) * _FAR) * hit,
+        launches=float(k),
+    )
+
+
+def _fetched_again(matrix: Matrix, device: CudaDevice, lanes: int) -> float:
+    """How many times the matrix comes from L2, as L1 loses lines before all of them is used."""
+    size, per_row = matrix.dtype.itemsize, matrix.nnz / max(matrix.n, 1)
+    rows = min(_THREADS / lanes, matrix.n / max(device.sms, 1))
+    lines = rows * (min(_LINE, 4.0 * per_row) + min(_LINE, size * per_row))
+    lines += rows * lanes * _LINE * min(1.0, gathered_share(matrix))
+    lost = max(0.0, 1.0 - _L1 * device.shared_per_sm / max(lines, 1.0))
+    uses = 4.0 * SECTOR / min(SECTOR, 4.0 * lanes) + size * SECTOR / min(SECTOR, size * lanes)
+    return 1.0 + lost * (uses / (4.0 + size) - 1.0)

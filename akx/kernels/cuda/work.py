@@ -1,0 +1,121 @@
+"""What a plan makes a GPU do, in bytes by tier, in cycles and in waits, so that any GPU has a price for it.
+
+`traffic` knows the bytes that must move. On a GPU that alone does not tell plans apart: a row that is long waits for
+its own loads, lanes that have nothing to do issue all the same, and a step that everyone waits for has a price whatever
+its size. :class:`Work` has these too; :mod:`akx.tuner.predict` makes seconds of it:
+
+    seconds = loaded / memory bandwidth + sqrt(transfers^2 + cycles^2) + chain
+              + launches x price of one + barriers x price of one
+
+Transfers are the longer of memory and L2. They and the instructions of other warps hide one another, but for a part
+(the root of squares lies between their sum and the larger one). What waits for itself, the longest row, is hidden by
+nothing: it may come last.
+
+The cycles in the modules beside this one are of the kernels in this folder, fitted on 16 recorded searches on an H100
+(600 timed plans) and rounded. Bytes, clock and multiprocessors are those of the device at hand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.device.cuda.facts import CudaDevice
+from akx.matrix import Matrix
+
+__all__ = ["SECTOR", "Work", "gathered_share", "in_cache", "longest_row", "multiply_cycles", "sampled_lengths"]
+
+#: Bytes that come from L2 at a time.
+SECTOR = 32
+_SLICE = 32
+#: Compute capabilities whose multiprocessors have units for numbers of 8 bytes in plenty; others have two.
+_DOUBLE = ((6, 0), (7, 0), (8, 0), (9, 0), (10, 0))
+#: Slices of 32 rows that are looked at.
+_SAMPLE = 512
+
+
+@dataclass(frozen=True)
+class Work:
+    """Of one call with all its powers and start vectors.
+
+    Attributes
+    ----------
+    loaded_bytes : float
+        Bytes that come before the first step and are hidden by nothing: the matrix, where it stays on the chip.
+    memory_bytes, cache_bytes : float
+        Bytes between L2 and memory, and between the multiprocessors and L2, in all steps.
+    cycles : float
+        Cycles that the busiest multiprocessor issues instructions, or reads its shared memory.
+    chain : float
+        Cycles that the longest chain of loads takes, each of which waits for the one before.
+    launches, barriers : float
+        Kernels in a graph; times that multiprocessors wait for one another.
+    """
+
+    loaded_bytes: float = 0.0
+    memory_bytes: float = 0.0
+    cache_bytes: float = 0.0
+    cycles: float = 0.0
+    chain: float = 0.0
+    launches: float = 1.0
+    barriers: float = 0.0
+
+
+def in_cache(size: float, device: CudaDevice) -> float:
+    """The share of what is read again and again that L2 has: all up to half of its size, nothing beyond its size.
+
+    An H100 has its L2 in two halves, and what one half's multiprocessors read of the other may be held in both.
+    """
+    return float(np.clip(2.0 - 2.0 * size / max(device.l2_bytes, 1), 0.0, 1.0))
+
+
+def multiply_cycles(device: CudaDevice, dtype: np.dtype[Any]) -> float:
+    """Cycles that a multiprocessor takes for 32 multiply-adds."""
+    real = 4.0 if dtype.kind == "c" else 1.0
+    single = dtype.itemsize // (2 if dtype.kind == "c" else 1) == 4
+    return real * (0.5 if single else 1.0 if device.compute_capability in _DOUBLE else 16.0)
+
+
+def longest_row(matrix: Matrix) -> int:
+    """Entries of the longest row; memoised with the pattern."""
+    key = ("akx.kernels.cuda.longest",)
+    if key not in matrix.pattern_cache:
+        matrix.pattern_cache[key] = int(np.diff(matrix.indptr).max(initial=0))
+    return int(matrix.pattern_cache[key])
+
+
+def sampled_lengths(matrix: Matrix) -> NDArray[np.int64]:
+    """Entries of the rows of some slices of 32 rows, evenly spaced, shape (slices, 32); memoised with the pattern."""
+    key = ("akx.kernels.cuda.lengths",)
+    if key not in matrix.pattern_cache:
+        rows = _sampled_slices(matrix)[:, None] * _SLICE + np.arange(_SLICE)
+        begin, end = (matrix.indptr[np.minimum(rows + one, matrix.n)].astype(np.int64) for one in (0, 1))
+        matrix.pattern_cache[key] = end - begin
+    found: NDArray[np.int64] = matrix.pattern_cache[key]
+    return found
+
+
+def gathered_share(matrix: Matrix) -> float:
+    """Sectors of x that a slice of 32 rows reads over its entries, about; memoised with the pattern.
+
+    Near 1 where columns are anywhere, 1/8 and less where rows that follow each other read what lies side by side.
+    """
+    key = ("akx.kernels.cuda.gathered", matrix.dtype.itemsize)
+    if key not in matrix.pattern_cache:
+        per_sector = max(1, SECTOR // matrix.dtype.itemsize)
+        sectors = entries = 0
+        for s in _sampled_slices(matrix):
+            begin, end = matrix.indptr[s * _SLICE], matrix.indptr[min((s + 1) * _SLICE, matrix.n)]
+            columns = matrix.indices[int(begin) : int(end)]
+            sectors += np.unique(columns // per_sector).size
+            entries += columns.size
+        matrix.pattern_cache[key] = sectors / max(entries, 1)
+    return float(matrix.pattern_cache[key])
+
+
+def _sampled_slices(matrix: Matrix) -> NDArray[np.int64]:
+    slices = -(-matrix.n // _SLICE)
+    return np.unique(np.linspace(0, max(slices - 1, 0), _SAMPLE).astype(np.int64))
