@@ -1,6 +1,7 @@
 """How good is the plan of an untuned call? It, plain products and the best on record, timed in turns.
 
     python -m benchmarks.predicted FOLDER                into benchmarks/results/predicted.json (15 s for each)
+    python -m benchmarks.predicted --recordings FOLDER -o FILE       of recordings alone, without their device
     python -m benchmarks.predicted --table               print the table from the file
 
 FOLDER has recordings of whole spaces (`python -m benchmarks.samplers FOLDER --record`). The fastest of hundreds of
@@ -10,6 +11,10 @@ the fastest of them all over those of the predicted plan, the median of ratios t
 may for some seconds have its cores far from one another, when plans of two threads take twice as long where these
 exchange much; so all is measured three times, minutes apart, and the median counts. The machine should be calibrated
 (`akx doctor --calibrate`); the file says whether it was.
+
+With --recordings nothing is timed: the figures are those on record, of searches and whole spaces alike, of any device,
+whose facts are in the recording. The share is then that of the best on record, and of a plan that is not on record
+there is none. The figures to predict with are derived ones, so that the plans are the same on every machine.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -31,12 +37,12 @@ from akx.tuner import Recording, measure, predict, read_recording
 from akx.tuner.calibration import find_calibration
 from akx.tuner.measure import Precision
 from akx.tuner.result import COMPLETE
-from akx.tuner.space import is_baseline
+from akx.tuner.space import build_space, is_baseline
 from benchmarks import markdown, record, solving
 from benchmarks.contest import start_vector
-from benchmarks.samplers import load
+from benchmarks.samplers import load, model_of
 
-__all__ = ["compare", "main", "table"]
+__all__ = ["compare", "look_up", "main", "recorded_table", "table"]
 
 _PAGE = Path(__file__).resolve().parents[1] / "docs" / "tuner.md"
 _RESULTS = Path(__file__).resolve().parent / "results" / "predicted.json"
@@ -44,6 +50,13 @@ _RESULTS = Path(__file__).resolve().parent / "results" / "predicted.json"
 _FASTEST, _PLAIN = 4, 2
 _TURNS = Precision(relative=0.002, seconds=4.0, rounds_min=15, rounds_max=201, sample_seconds=2e-3)
 _PASSES = 3
+
+#: What labels of plans may lack in a table: defaults, and what is the same for all.
+_USUAL = {
+    *("natural", "threads=1", "block=256", "blocks_per_sm=1", "vectors=1"),
+    *("once=False", "sigma=1", "pad=4", "ahead=2"),
+    *("held_slices=0", "held_slots=1", "depth=1", "keep=24", "x=shared", "cluster=1", "waves=1"),
+}
 
 Json = dict[str, Any]
 
@@ -110,6 +123,91 @@ def _middle(several: list[Json]) -> Json:
     return {**ordered[len(ordered) // 2], "shares": [one["share"] for one in several]}
 
 
+def look_up(recording: Recording, matrix: Matrix) -> Json:
+    """What is on record of the plan that is predicted for the recorded device.
+
+    Returns
+    -------
+    dict
+        ``matrix``, ``rows``, ``nnz``, ``k``, ``plans`` on record, ``seconds_to_predict``, ``share`` (seconds of the
+        fastest over those of the predicted plan), ``baseline_share`` (of the fastest over the fastest plain products),
+        ``over_baseline`` (speed-up of the predicted plan over these), and ``predicted``, ``fastest``, ``baseline``
+        {``plan``, ``seconds``, ``modelled``}; null where the predicted plan is not on record.
+    """
+    model = model_of(recording, matrix)
+    begin = time.perf_counter()
+    plan = model.predicted()
+    seconds = time.perf_counter() - begin
+    space = build_space(
+        matrix,
+        model.space.k,
+        model.space.device,
+        backend=model.space.backend,
+        threads=model.space.threads,
+        start_vectors=model.start_vectors,
+    )
+    found = recording.trials.get(space.inside(plan))
+    taken = None if found is None else found.trial.seconds
+    best, baseline = recording.best, recording.baseline
+    assert best is not None
+    assert baseline is not None
+
+    def figures(one: Plan, measured: float | None) -> Json:
+        return {"plan": one.label(), "seconds": measured, "modelled": model.seconds(one)}
+
+    return {
+        "matrix": recording.matrix_name,
+        "rows": matrix.n,
+        "nnz": matrix.nnz,
+        "k": recording.key.k,
+        "plans": len(recording.trials),
+        "seconds_to_predict": seconds,
+        "share": None if taken is None else (best.seconds or 0.0) / taken,
+        "baseline_share": (best.seconds or 0.0) / (baseline.seconds or 1.0),
+        "over_baseline": None if taken is None else (baseline.seconds or 0.0) / taken,
+        "predicted": figures(space.inside(plan), taken),
+        "fastest": figures(best.plan, best.seconds),
+        "baseline": figures(baseline.plan, baseline.seconds),
+    }
+
+
+def recorded_table(document: Json) -> str:
+    """A line for each matrix, and the median and least of the shares; all times are of the recorded device."""
+    head = ["matrix", "k", "predicted", "us", "of the best on record", "over the best plain products", "best on record"]
+    head += ["plain products, of the best", "predicted in, s"]
+    entries = document["predictions"]
+
+    def share(value: float | None, form: str) -> str:
+        return "not on record" if value is None else format(value, form)
+
+    body = [
+        [
+            entry["matrix"],
+            str(entry["k"]),
+            _short(entry["predicted"]["plan"]),
+            share(entry["predicted"]["seconds"] and 1e6 * entry["predicted"]["seconds"], ".1f"),
+            share(entry["share"], ".0%"),
+            share(entry["over_baseline"], ".2f"),
+            _short(entry["fastest"]["plan"]),
+            f"{entry['baseline_share']:.0%}",
+            f"{entry['seconds_to_predict']:.2f}",
+        ]
+        for entry in entries
+    ]
+    for what, of in (("median", np.median), ("least", np.min)):
+        known = [[entry[name] for entry in entries if entry[name] is not None] for name in ("share", "over_baseline")]
+        plain = float(of([entry["baseline_share"] for entry in entries]))
+        body.append([what, "", "", "", f"{of(known[0]):.0%}", f"{of(known[1]):.2f}", "", f"{plain:.0%}", ""])
+    origin = f"Recorded on {document['recorded_on']}; predicted with commit {document['commit'][:10]}, not calibrated."
+    return f"{origin}\n\n{markdown.rows(head, body, left=(0, 2, 6))}"
+
+
+def _short(label: str) -> str:
+    """A plan's label without what is the same in all of a GPU's, and what a plan does not use."""
+    words = label.removeprefix("cuda/").split()
+    return " ".join(word for word in words if word not in _USUAL and not word.startswith("k="))
+
+
 def table(document: Json) -> str:
     """A line for each matrix, and the median and least of the shares."""
     head = ["matrix", "k", "predicted", "ms", "of the optimum", "over plain CSR", "over the best plain products"]
@@ -142,10 +240,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Compare, write and print; the exit code is 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.predicted", description="Plans of untuned calls.")
     parser.add_argument("folder", type=Path, nargs="?", help="of recordings")
+    parser.add_argument("--recordings", type=Path, help="of recordings that are looked up, and no plan timed")
     parser.add_argument("--table", action="store_true", help="print the table from the file")
     parser.add_argument("-o", "--output", type=Path, default=_RESULTS)
     parser.add_argument("--docs", type=Path, help="the page with the table; docs/tuner.md with the file by default")
     options = parser.parse_args(arguments)
+    if options.recordings is not None:
+        return _looked_up(sorted(options.recordings.glob("*.jsonl")), options.output, options.docs)
     if not options.table:
         paths = sorted(options.folder.glob("*.jsonl")) if options.folder is not None else []
         if not paths:
@@ -167,9 +268,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
         entries = [_middle(several) for several in found.values()]
         document = {**record.provenance(default_threads()), "calibrated": calibrated, "predictions": entries}
         options.output.write_text(json.dumps(document, indent=1) + "\n")
+    document = json.loads(options.output.read_text())
+    if "recorded_on" in document:
+        markdown.show(recorded_table(document), options.output.stem, options.docs)
+        return 0
     page = _PAGE if options.docs is None and options.output == _RESULTS else options.docs
-    markdown.show(table(json.loads(options.output.read_text())), "predicted", page)
+    markdown.show(table(document), "predicted", page)
     return 0
+
+
+def _looked_up(paths: list[Path], output: Path, page: Path | None) -> int:
+    """Predict for recorded problems, and write and show what is on record of it; 1 where a matrix is not at hand."""
+    entries, devices, missing = [], {}, 0
+    for path in paths:
+        recording = read_recording(path)
+        matrix = load(recording.matrix_name)
+        if matrix is None:
+            missing += 1
+            print(f"{path}: no such matrix here", file=sys.stderr)
+            continue
+        entries.append(look_up(recording, matrix))
+        devices[recording.header["device"]["name"]] = None
+        share = entries[-1]["share"]
+        said = "not on record" if share is None else f"{share:.0%}"
+        print(f"{entries[-1]['matrix']}: {said}", file=sys.stderr, flush=True)
+    if not entries:
+        print("nothing to look up", file=sys.stderr)
+        return 1
+    head = {name: record.provenance(default_threads())[name] for name in ("commit", "date")}
+    document = {**head, "recorded_on": ", ".join(devices), "calibrated": False, "predictions": entries}
+    output.write_text(json.dumps(document, indent=1) + "\n")
+    markdown.show(recorded_table(document), output.stem, page)
+    return 1 if missing else 0
 
 
 if __name__ == "__main__":

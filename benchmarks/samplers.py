@@ -31,11 +31,13 @@ import numpy as np
 from akx.device.cuda.facts import CudaDevice
 from akx.device.host import HostDevice, default_threads
 from akx.errors import AkxError
+from akx.kernels import registry
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner import Recording, Settings, exhaustive, read_recording, replay
 from akx.tuner.calibration import figures_of
 from akx.tuner.ledger import Ledger
+from akx.tuner.machine import derived_figures
 from akx.tuner.predict import Model
 from akx.tuner.proposals import Proposals
 from akx.tuner.recording import Run
@@ -45,7 +47,19 @@ from akx.tuner.space import Space, build_space
 from benchmarks import markdown, record, solving
 from benchmarks.gallery import GALLERY
 
-__all__ = ["SAMPLERS", "LocalOnly", "Random", "compare", "load", "main", "modelled", "shares_of", "table"]
+__all__ = [
+    "SAMPLERS",
+    "LocalOnly",
+    "Random",
+    "compare",
+    "load",
+    "main",
+    "model_of",
+    "modelled",
+    "recorded_device",
+    "shares_of",
+    "table",
+]
 
 _PAGE = Path(__file__).resolve().parents[1] / "docs" / "tuner.md"
 _RESULTS = Path(__file__).resolve().parent / "results" / "samplers.json"
@@ -130,13 +144,26 @@ def shares_of(recording: Recording, making: Making, *, neighbours: bool, trials:
         Proposals._near_best, Proposals._near_rival = near  # type: ignore[method-assign]
 
 
+def recorded_device(recording: Recording) -> Any:
+    """The device of a recording, by its facts."""
+    facts = {**recording.header["device"]}
+    if recording.header["backend"] != "cuda":
+        return HostDevice(**facts)
+    return CudaDevice(**{**facts, "compute_capability": tuple(facts["compute_capability"])})
+
+
+def model_of(recording: Recording, matrix: Matrix) -> Model:
+    """The model of a recorded problem with derived figures, in which no schedule has been asked for its space."""
+    backend, threads = recording.header["backend"], int(recording.header["threads"])
+    device = replace(recorded_device(recording), cores=threads)
+    schedules = {schedule.name: schedule for schedule in registry.schedules(backend)}
+    space = Space(backend, recording.key.k, threads, device, schedules, {})
+    return Model(matrix, space, derived_figures(device, threads), recording.key.start_vectors)
+
+
 def modelled(recording: Recording, matrix: Matrix) -> Recording:
     """The recording with what the model says of its plans now, and the plan that it predicts."""
-    header = recording.header
-    facts = {**header["device"]}
-    if header["backend"] == "cuda":
-        facts["compute_capability"] = tuple(facts["compute_capability"])
-    device: Any = (CudaDevice if header["backend"] == "cuda" else HostDevice)(**facts)
+    header, device = recording.header, recorded_device(recording)
     threads, vectors = int(header["threads"]), recording.key.start_vectors
     space = build_space(
         matrix, recording.key.k, device, backend=header["backend"], threads=threads, start_vectors=vectors

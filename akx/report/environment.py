@@ -238,6 +238,8 @@ def _calibrations() -> Iterator[Check]:
         of = kept.all_threads
         rates = (of.slow_bandwidth, of.last_level_bandwidth, of.cache_bandwidth)
         text = "/".join(f"{rate / 1e9:.0f}" for rate in rates) + " GB/s from memory, last-level and nearer caches"
+        if backend != "cpu":
+            text += f"; {1e6 * of.synchronisation:.2f} us a kernel in a graph, {1e6 * of.barrier:.2f} us an exchange"
         if of.formats:
             fastest = min(of.formats, key=lambda variant: of.formats[variant].slot)
             text += f"; {1e9 * of.formats['csr'].slot:.2f} ns for an entry of csr, " if "csr" in of.formats else "; "

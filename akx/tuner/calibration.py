@@ -1,8 +1,9 @@
 """Figures of a machine measured once and kept, for predictions: ``akx doctor --calibrate``.
 
 Host: bandwidths as in :mod:`akx.tuner.machine`, on all threads and on one; what every format costs a core (below); what
-it takes to set threads to work, and to have them meet, from sweeps over a matrix of 512 rows. GPU: bandwidths; prices
-of launches in a graph and of formats stay derived from its facts.
+it takes to set threads to work, and to have them meet, from sweeps over a matrix of 512 rows. GPU: bandwidths, and
+what a kernel in a graph and an exchange between multiprocessors take, from `sweep` and `resident` over such a matrix:
+33 powers beside one, less what loads wait for one another there. What its kernels cost in cycles is known.
 
 A product in one format is taken to cost a core ``slots x slot + rows x row`` seconds. Both prices come from two
 matrices that fit its second cache, of dense 3 x 3 blocks around the diagonal, so that every format fits them: one with
@@ -24,7 +25,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -61,6 +62,8 @@ _SHAPES, _BLOCK, _POWERS = ((2000, 2), (250, 16)), 3, 8
 #: Rows of the matrix on which threads do next to nothing, and powers of the longer call.
 _TINY, _MEETINGS = 512, 32
 _PRECISION = Precision(relative=0.01, seconds=0.1)
+#: Forms of the two schedules of a GPU whose steps are timed; seconds that no step takes.
+_PLAINEST, _DEAR = {"sweep": "csr-1", "resident": "1x1-1"}, 1e-4
 #: Times that each is measured; the least of all samples counts, since what disturbs only adds.
 _ROUNDS = 4
 #: A value of the dearest format takes at most so many times as long as one of the cheapest.
@@ -227,6 +230,9 @@ def calibrate(backend: str = "cpu") -> Calibration:
             waking, meeting = _meetings(most) if most > 1 else (0.0, 0.0)
             one = replace(one, formats=formats, synchronisation=0.0, waking=0.0)
             every = replace(every, formats=formats, synchronisation=meeting, waking=waking)
+        else:
+            launch, barrier = (_price_of_step(device, schedule) for schedule in ("sweep", "resident"))
+            one, every = (replace(figures, synchronisation=launch, barrier=barrier) for figures in (one, every))
     return Calibration(_class_of(device), most, one, every, kernel_hash(backend), now())
 
 
@@ -350,8 +356,7 @@ def _priced() -> dict[str, FormatCost]:
 
 def _meetings(threads: int) -> tuple[float, float]:
     """Seconds to set the threads to work, and for them to meet once."""
-    matrix = Matrix.from_any(sp.diags_array([0.3, 0.4, 0.3], offsets=[-1, 0, 1], shape=(_TINY, _TINY), format="csr"))
-    long = 1 + _MEETINGS
+    matrix, long = _tiny(), 1 + _MEETINGS
 
     def seconds(k: int, used: int) -> float:
         return _seconds(_call(matrix, Plan("cpu", "sweep", "csr", k=k, threads=used)))
@@ -364,6 +369,30 @@ def _meetings(threads: int) -> tuple[float, float]:
     return max(waking, 0.0), max(meeting, 0.0)
 
 
+def _price_of_step(device: Any, name: str) -> float:
+    """Seconds that a step of a schedule takes on a GPU where there is next to nothing to do."""
+    matrix, schedule = _tiny(), cast(Any, registry.get(device.backend, name))
+    seconds, waits = [], []
+    for k in (1, 1 + _MEETINGS):
+        plan = Plan(device.backend, name, _PLAINEST[name], k=k, k_per_pass=1 if name == "sweep" else k)
+        seconds.append(_seconds(_call(matrix, plan)))
+        waits.append(schedule.work(plan, matrix, device, 1).chain / (device.clock_hz or 1.5e9))
+    found = float(seconds[1] - seconds[0] - (waits[1] - waits[0])) / _MEETINGS
+    if not 0.0 < found < _DEAR:
+        raise DeviceError(
+            "the calibration was disturbed",
+            expected=f"a step of {name} that takes 0 to {1e6 * _DEAR:g} us",
+            found=f"{1e6 * found:.3g} us",
+            hint="calibrate when nothing else runs",
+        )
+    return found
+
+
+def _tiny() -> Matrix:
+    made = sp.diags_array([0.3, 0.4, 0.3], offsets=[-1, 0, 1], shape=(_TINY, _TINY), format="csr")
+    return Matrix.from_any(made)
+
+
 def _blocks(nodes: int, wide: int) -> Matrix:
     """Dense blocks of 3 x 3 around the diagonal, `wide` in a row; rows sum up to 1 at most."""
     offsets = range(-(wide // 2), wide - wide // 2)
@@ -373,10 +402,15 @@ def _blocks(nodes: int, wide: int) -> Matrix:
 
 
 def _call(matrix: Matrix, plan: Plan) -> Callable[[], None]:
-    program = registry.get("cpu", plan.schedule).prepare(matrix, plan)
+    program = registry.get(plan.backend, plan.schedule).prepare(matrix, plan)
     coefficients = as_coefficients(np.ones(plan.k), np.zeros(plan.k), np.zeros(plan.k), matrix.dtype)
     x = np.ones((1, matrix.n))
     out = np.empty((plan.k + 1, 1, matrix.n))
+    if plan.backend == "cuda":
+        from akx.device.cuda.memory import to_device
+        from akx.tuner.gpu import DeviceCall
+
+        return DeviceCall.of(program, to_device(x), to_device(out), coefficients)
 
     def run() -> None:
         program.run(x, out, coefficients)

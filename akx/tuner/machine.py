@@ -2,8 +2,10 @@
 
 Derived figures cost nothing and are careful guesses from the cores and caches. Measured bandwidths take about a fifth
 of a second; a share of the roofline is given against these. Reading is timed with NumPy reductions and copies on one
-buffer a thread, all threads at once, best of five. All that a model wants to know is measured once for a device by
-``akx doctor --calibrate`` (:mod:`akx.tuner.calibration`), and then takes the place of the guesses.
+buffer a thread, all threads at once, best of five. What kernels of a GPU cost in cycles is theirs
+(:mod:`akx.kernels.cuda.work`); here are its rates, and what a kernel and an exchange take. All that a model wants to
+know is measured once for a device by ``akx doctor --calibrate`` (:mod:`akx.tuner.calibration`), and then takes the
+place of the guesses.
 """
 
 from __future__ import annotations

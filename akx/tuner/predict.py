@@ -11,11 +11,21 @@ ones too; what a slot and a row take a core is known for each format (:class:`ak
 is not, work = b max(cache bytes / cache bandwidth, flops / flop rate). It is a roofline with a price list, so it is
 optimistic; it ranks plans.
 
-A call that was not tuned must never be slower than plain products because of a model. So only what a schedule offers
-unseen (:class:`Untuned`) is looked at, in each format that fits the pattern and whose price is known, in the order the
-rows have: another format must promise to be 1.1 times as fast as plain CSR, another schedule 1.2 times as fast as the
-best sweep. In doubt it is the plain sweep. What it costs is what `feasible` and `traffic` of these plans cost, some
-passes over the column indices, which preparing the plan does not pay for again.
+On a GPU, formats and schedules differ in more than that, and each schedule says what a plan makes the device do
+(:class:`Done`; :mod:`akx.kernels.cuda.work`): bytes by tier, cycles of the busiest multiprocessor, loads that wait for
+one another, kernels and exchanges::
+
+    seconds = loaded / slow bandwidth + sqrt(max(memory / slow, cache / last-level bandwidth)^2 + (cycles / clock)^2)
+              + chain / clock + kernels x price of one + exchanges x price of one
+
+at 0.85 of the bandwidths. The plan is the best of the plain products in every variant, unless another schedule promises
+to be 1.15 times as fast with one of the plans that it offers unseen (:class:`Offering`), all of which can be prepared.
+
+A call that was not tuned must never be slower than plain products because of a model. So on a CPU only what a schedule
+offers unseen (:class:`Untuned`) is looked at, in each format that fits the pattern and whose price is known, in the
+order the rows have: another format must promise to be 1.1 times as fast as plain CSR, another schedule 1.2 times as
+fast as the best sweep. In doubt it is the plain sweep. What it costs is what `feasible` and `traffic` of these plans
+cost, some passes over the column indices, which preparing the plan does not pay for again.
 """
 
 from __future__ import annotations

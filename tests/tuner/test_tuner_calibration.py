@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from akx.device.cuda.facts import CudaDevice
 from akx.device.host import HostDevice, host_device
 from akx.errors import AkxError, ArgumentError, DatabaseError, DeviceError
 from akx.tuner import calibration
@@ -109,7 +110,6 @@ def test_a_home_that_is_not_known_is_no_error(made: Calibration, monkeypatch: py
 
 def test_a_budget_has_the_figures_of_the_bus(folder: Path, made: Calibration) -> None:
     from akx.device.budget import within
-    from akx.device.cuda.facts import CudaDevice
 
     gpu = CudaDevice("a GPU", 0, (9, 0), 132, 2**17, 2**17, 2**16, 50 * 2**20, 80 * 2**30, 10**9, 3e12)
     replace(made, device_class=gpu.device_class).save()
@@ -239,6 +239,46 @@ def test_prices_are_what_was_put_in(monkeypatch: pytest.MonkeyPatch) -> None:
     for variant, cost in calibration._formats().items():
         assert np.allclose([cost.slot, cost.row], [0.25e-9, 3e-9], rtol=1e-6), variant
     assert len({slots / n for slots, n in paid}) > 2  # the formats do differ in padding
+
+
+def test_a_file_from_before_there_were_exchanges_is_read(folder: Path, made: Calibration) -> None:
+    path = made.save()
+    old = json.loads(path.read_text())
+    del old["one_thread"]["barrier"], old["all_threads"]["barrier"]
+    path.write_text(json.dumps(old))
+    assert find_calibration(DEVICE.device_class) == (made, path)
+
+
+def test_what_a_kernel_and_an_exchange_take_is_what_further_steps_take(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU that takes 30 us for a call, 2 us for a kernel and 3 us for an exchange beside what the loads wait."""
+    gpu = CudaDevice("a GPU", 0, (9, 0), 132, 2**17, 2**17, 2**16, 50 * 2**20, 80 * 2**30, 10**9, 3e12)
+    price = {"sweep": 2e-6, "resident": 3e-6}
+
+    def seconds(call: tuple[Any, Any]) -> float:
+        schedule: Any = calibration.registry.get("cuda", call[1].schedule)
+        waits = schedule.work(call[1], call[0], gpu, 1).chain / gpu.clock_hz
+        return float(30e-6 + call[1].k * price[call[1].schedule] + waits)
+
+    monkeypatch.setattr("akx.device.choose.device_of", lambda backend: gpu)
+    monkeypatch.setattr(calibration, "device_lock", lambda device: SimpleNamespace(alone=lambda: nullcontext(True)))
+    monkeypatch.setattr(calibration, "_bandwidths", derived_figures)
+    monkeypatch.setattr(calibration, "_call", lambda matrix, plan: (matrix, plan))
+    monkeypatch.setattr(calibration, "_seconds", seconds)
+    found = calibrate("cuda")
+    assert found.device_class == gpu.device_class
+    for figures in (found.one_thread, found.all_threads):
+        assert figures.synchronisation == pytest.approx(2e-6)
+        assert figures.barrier == pytest.approx(3e-6)
+        assert replace(figures, synchronisation=0.0, barrier=0.0) == replace(
+            derived_figures(gpu, 1), synchronisation=0.0, barrier=0.0
+        )
+    found.save()
+    assert figures_of(gpu, 1) == found.one_thread
+    price["resident"] = -1e-6
+    with pytest.raises(DeviceError, match="disturbed"):
+        calibrate("cuda")
 
 
 def test_there_is_no_calibration_of_a_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

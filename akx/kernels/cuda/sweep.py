@@ -237,7 +237,8 @@ class Sweep:
         plans = []
         for variant in preferred(matrix, device):
             kind, _, bits = _kind(variant)
-            for sigma in WINDOWS if kind == _SELL else (1,):
+            padded = kind == _SELL and _SORTED * _slots(matrix, kind, 4, 1) > matrix.nnz
+            for sigma in WINDOWS if padded else (1,):
                 if self._variant_reason(variant, matrix, 4, sigma) is not None:
                     continue
                 stored = matrix.nnz if kind == _CSR else _slots(matrix, kind, 4, sigma)

@@ -1,0 +1,334 @@
+"""Plans of untuned calls on a GPU, by the facts of some: none is needed, since nothing is measured or prepared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from akx.device.budget import within
+from akx.device.cuda.facts import CudaDevice
+from akx.formats.base import pattern_of
+from akx.kernels import registry
+from akx.kernels.cuda import diagonals, ghost, resident, sweep
+from akx.kernels.cuda.work import Work, gathered_share, in_cache, longest_row, multiply_cycles
+from akx.matrix import Matrix
+from akx.partition.halo import halo_sizes, halos
+from akx.plan import Plan
+from akx.tuner import predict
+from akx.tuner.machine import derived_figures
+from akx.tuner.predict import Model, predicted
+from akx.tuner.space import Space, build_space, is_baseline
+
+H100 = CudaDevice("H100", 0, (9, 0), 132, 232_448, 233_472, 65_536, 50 * 2**20, 80 * 2**30, 1_980_000_000, 3.35e12)
+A100 = CudaDevice("A100", 0, (8, 0), 108, 166_912, 167_936, 65_536, 40 * 2**20, 40 * 2**30, 1_410_000_000, 1.56e12)
+RTX = CudaDevice("RTX 4090", 0, (8, 9), 128, 101_376, 102_400, 65_536, 72 * 2**20, 24 * 2**30, 2_520_000_000, 1.01e12)
+DEVICES = pytest.mark.parametrize("gpu", [H100, A100, RTX], ids=lambda gpu: gpu.name)
+
+
+def bands(n: int, *offsets: int) -> sp.csr_array:
+    values = [1.0 / (1 + abs(offset)) for offset in offsets]
+    return sp.csr_array(sp.diags_array(values, offsets=list(offsets), shape=(n, n)))
+
+
+def pentadiagonal(n: int = 100_000) -> sp.csr_array:
+    return bands(n, -2, -1, 0, 1, 2)
+
+
+def dense_blocks(nodes: int = 12_000, wide: int = 15) -> sp.csr_array:
+    """Dense blocks of 3 x 3, `wide` in a row."""
+    return sp.csr_array(sp.kron(bands(nodes, *range(-(wide // 2), wide - wide // 2)), np.ones((3, 3))))
+
+
+def grid(side: int) -> sp.csr_array:
+    """A 5-point grid."""
+    line = bands(side, -1, 0, 1)
+    return sp.csr_array(sp.kron(line, sp.eye_array(side)) + sp.kron(sp.eye_array(side), line))
+
+
+def skewed(n: int = 30_000, longest: int = 5000) -> sp.csr_array:
+    """Rows of 8 entries, and some of thousands."""
+    rng = np.random.default_rng(5)
+    lengths = np.full(n, 8)
+    lengths[rng.integers(0, n, 12)] = longest
+    row = np.repeat(np.arange(n), lengths)
+    return sp.csr_array((np.ones(row.size), (row, rng.integers(0, n, row.size))), shape=(n, n))
+
+
+def anywhere(n: int, per_row: int) -> sp.csr_array:
+    rng = np.random.default_rng(6)
+    row = np.repeat(np.arange(n), per_row)
+    return sp.csr_array((np.ones(row.size), (row, rng.integers(0, n, row.size))), shape=(n, n))
+
+
+def arrow(n: int, *, row: bool, column: bool) -> sp.csr_array:
+    """A tridiagonal matrix with a full row, or a full column."""
+    full, none = np.ones(n), np.zeros(0)
+    at = np.full(n, n // 2)
+    rows = np.concatenate([at if row else none, np.arange(n) if column else none])
+    columns = np.concatenate([np.arange(n) if row else none, at if column else none])
+    more = sp.coo_array((np.ones(rows.size), (rows.astype(int), columns.astype(int))), shape=(n, n))
+    return sp.csr_array(bands(n, -1, 0, 1) + more + sp.diags_array(full))
+
+
+def shuffled(made: sp.csr_array) -> sp.csr_array:
+    order = np.random.default_rng(7).permutation(made.shape[0])
+    return sp.csr_array(made[order][:, order])
+
+
+def plan_of(made: Any, k: int, gpu: CudaDevice = H100, vectors: int = 1) -> Plan:
+    return predict(Matrix.from_any(made), k, gpu, backend="cuda", start_vectors=vectors)
+
+
+def model_of(matrix: Matrix, k: int, gpu: CudaDevice = H100, vectors: int = 1, **figures: float) -> Model:
+    schedules = {schedule.name: schedule for schedule in registry.schedules("cuda")}
+    known = replace(derived_figures(gpu, 1), **figures)
+    return Model(matrix, Space("cuda", k, 1, gpu, schedules, {}), known, vectors)
+
+
+def lay_out(plan: Plan, matrix: Matrix, gpu: CudaDevice) -> None:
+    """What preparing the plan does on the host."""
+    assert registry.get("cuda", plan.schedule).feasible(plan, matrix, gpu) is None
+    if plan.schedule == "ghost":
+        ghost.lay_out_ghost(matrix, plan, gpu)
+    elif plan.schedule == "sweep":
+        if not plan.variant.startswith("csr"):
+            sweep.lay_out(matrix, plan)
+    elif plan.variant == diagonals.DIA:
+        diagonals.lay_out(matrix, plan, gpu)
+    else:
+        resident.lay_out_resident(matrix, plan, gpu)
+
+
+# ---------------------------------------------------------------------------------------------------- what is chosen
+
+
+@DEVICES
+def test_rows_of_very_different_lengths_get_partitions(gpu: CudaDevice) -> None:
+    """Whoever gives lanes to a row waits for the longest one."""
+    plan = plan_of(skewed(), 8, gpu)
+    assert (plan.schedule, plan.variant) == ("sweep", "pcsr")
+
+
+@pytest.mark.parametrize("gpu", [H100, A100], ids=lambda gpu: gpu.name)
+def test_dense_blocks_that_fit_the_chip_stay_there(gpu: CudaDevice) -> None:
+    plan = plan_of(dense_blocks(18_000, 23), 16, gpu)
+    assert (plan.schedule, plan.partitioner) == ("resident", "natural")
+    assert plan.variant.startswith("3x3-")
+    assert plan.option("depth", 1) == 1
+
+
+@pytest.mark.parametrize("gpu", [H100, A100], ids=lambda gpu: gpu.name)
+def test_a_narrow_band_takes_its_ghosts_along(gpu: CudaDevice) -> None:
+    plan = plan_of(pentadiagonal(), 16, gpu)
+    assert (plan.schedule, plan.partitioner, plan.k_per_pass) == ("ghost", "natural", 16)
+
+
+def test_a_small_grid_in_no_order_is_cut_by_metis_and_exchanges_seldom() -> None:
+    plan = plan_of(shuffled(grid(200)), 8)
+    assert (plan.schedule, plan.partitioner) == ("resident", "metis")
+    assert plan.option("depth", 1) > 1
+
+
+def test_lines_of_a_grid_are_diagonals() -> None:
+    plan = plan_of(bands(400_000, -700, -1, 0, 1, 700), 16)
+    assert (plan.schedule, plan.variant) == ("resident", diagonals.DIA)
+
+
+def test_one_power_is_a_plain_sweep() -> None:
+    for made in (pentadiagonal(), dense_blocks(), grid(100)):
+        assert is_baseline(plan_of(made, 1))
+
+
+def test_far_beyond_the_caches_it_is_a_plain_sweep() -> None:
+    """As a matrix of 5 10^7 entries on an H100: here the chip is a thirtieth of one, and its memory as slow."""
+    small = replace(
+        H100, sms=16, shared_per_block=48 * 1024, shared_per_sm=49 * 1024, l2_bytes=2**20, memory_bandwidth_hint=4e11
+    )
+    assert is_baseline(plan_of(anywhere(200_000, 8), 16, small))
+    assert is_baseline(plan_of(bands(300_000, -3000, -1, 0, 1, 3000), 4, small))
+
+
+@DEVICES
+@pytest.mark.parametrize("made", [sp.eye_array(1), sp.eye_array(7), bands(40, -1, 0, 1), sp.csr_array((9, 9))])
+def test_a_tiny_matrix_gets_a_plan_that_works(made: Any, gpu: CudaDevice) -> None:
+    for k in (1, 2, 5, 100):
+        lay_out(plan_of(made, k, gpu), Matrix.from_any(sp.csr_array(made)), gpu)
+
+
+def test_several_start_vectors_share_a_sweep_and_take_turns_on_a_chip() -> None:
+    """A sweep reads the matrix once for all of them; parts make as many rounds as there are vectors."""
+    matrix = Matrix.from_any(dense_blocks(60_000, 23))
+    one, eight = model_of(matrix, 16), model_of(matrix, 16, vectors=8)
+    plain, parts = Plan("cuda", "sweep", "csr-16", k=16), resident.SCHEDULE.offers(matrix, H100, 16)[0]
+    assert eight.seconds(plain) < 4 * one.seconds(plain)
+    assert eight.seconds(parts) > 7 * one.seconds(parts)
+    lay_out(eight.predicted(), matrix, H100)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64", "complex128"])
+def test_every_type_gets_a_plan_that_fits(dtype: str) -> None:
+    for made in (skewed(), dense_blocks(), pentadiagonal(), shuffled(grid(120))):
+        matrix = Matrix.from_any(made.astype(dtype))
+        lay_out(predict(matrix, 8, H100, backend="cuda"), matrix, H100)
+
+
+def test_within_a_memory_budget_it_streams() -> None:
+    matrix = Matrix.from_any(pentadiagonal())
+    assert predict(matrix, 8, within(H100, matrix.nbytes // 4), backend="cuda").schedule == "stream"
+    assert is_baseline(predict(matrix, 8, within(H100, 40 * matrix.nbytes), backend="cuda"))
+
+
+# -------------------------------------------------------------------------------------------- what is offered unseen
+
+OFFERED = {
+    "a band": lambda: pentadiagonal(30_000),
+    "a wide band": lambda: bands(20_000, *range(-20, 21)),
+    "a grid": lambda: grid(150),
+    "a grid in no order": lambda: shuffled(grid(120)),
+    "dense blocks": lambda: dense_blocks(3000, 9),
+    "skewed rows": lambda: skewed(8000, 2000),
+    "anywhere": lambda: anywhere(6000, 9),
+    "a full row": lambda: arrow(20_000, row=True, column=False),
+    "a full column": lambda: arrow(20_000, row=False, column=True),
+    "an arrow": lambda: arrow(4000, row=True, column=True),
+    "empty rows": lambda: sp.block_diag([anywhere(2000, 5), sp.csr_array((3000, 3000)), grid(40)], format="csr"),
+    "dense": lambda: sp.csr_array(np.random.default_rng(8).random((300, 300))),
+}
+
+
+@DEVICES
+@pytest.mark.parametrize("name", OFFERED)
+def test_whatever_is_offered_can_be_laid_out_and_lies_in_the_space(name: str, gpu: CudaDevice) -> None:
+    matrix = Matrix.from_any(OFFERED[name]())
+    for k in (3, 40):
+        space = build_space(matrix, k, gpu, backend="cuda", threads=1)
+        model = model_of(matrix, k, gpu)
+        for schedule in (sweep.SCHEDULE, resident.SCHEDULE, ghost.SCHEDULE):
+            for plan in schedule.offers(matrix, gpu, k):
+                assert space.values(plan) is not None, plan.label()
+                assert 0.0 < model.seconds(plan) < 1.0, plan.label()
+                if plan.schedule != "sweep" or k == 3:
+                    lay_out(plan, matrix, gpu)
+
+
+def test_predicting_cuts_nothing_and_is_the_same_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any, **__: Any) -> None:
+        raise AssertionError("METIS was asked")
+
+    monkeypatch.setattr("akx.partition.graph.metis_partition", never)
+    made = shuffled(grid(150))
+    assert len({plan_of(made, 8) for _ in range(3)}) == 1
+
+
+def test_a_schedule_that_cannot_say_what_it_offers_offers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    for schedule in (resident.SCHEDULE, ghost.SCHEDULE):
+        monkeypatch.setattr(schedule, "offers", broken, raising=False)
+    assert is_baseline(plan_of(pentadiagonal(), 16))
+    monkeypatch.setattr(sweep.SCHEDULE, "work", broken, raising=False)
+    assert is_baseline(plan_of(pentadiagonal(), 16))
+
+
+# --------------------------------------------------------------------------------------------------------- the model
+
+
+def test_seconds_are_those_of_the_work_at_the_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = Matrix.from_any(bands(50, 0))
+    rates = {"slow_bandwidth": 1e12, "last_level_bandwidth": 2e12, "synchronisation": 1e-6, "barrier": 2e-6}
+    model = model_of(matrix, 4, **rates)
+    reached, clock = 0.85, H100.clock_hz
+    cases = [
+        (Work(loaded_bytes=1e9, launches=0), 1e9 / 1e12 / reached),
+        (Work(memory_bytes=4e9, cache_bytes=4e9, launches=0), 4e9 / 1e12 / reached),
+        (Work(memory_bytes=1e9, cache_bytes=4e9, launches=0), 2e9 / 1e12 / reached),
+        (Work(cycles=3e6, memory_bytes=4e6 / clock * 1e12 * reached, launches=0), 5e6 / clock),
+        (Work(chain=7e6, cycles=3e6, launches=0), 10e6 / clock),
+        (Work(launches=3, barriers=5), 13e-6),
+    ]
+    for work, seconds in cases:
+        monkeypatch.setattr(sweep.SCHEDULE, "work", lambda *_, found=work: found, raising=False)
+        assert model.seconds(Plan("cuda", "sweep", "csr-1", k=4)) == pytest.approx(seconds)
+
+
+def test_dear_exchanges_make_it_a_sweep_and_dear_kernels_none() -> None:
+    matrix = Matrix.from_any(dense_blocks())
+    assert predicted(model_of(matrix, 16)).schedule == "resident"
+    assert is_baseline(predicted(model_of(matrix, 16, barrier=1e-3)))
+    tiny = Matrix.from_any(shuffled(grid(40)))
+    assert not is_baseline(predicted(model_of(tiny, 16, synchronisation=1e-3)))
+
+
+def test_another_schedule_must_promise_a_clear_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = Matrix.from_any(pentadiagonal(1000))
+
+    def priced(gain: float) -> Plan:
+        monkeypatch.setattr(sweep.SCHEDULE, "work", lambda *_: Work(chain=1e6, launches=0), raising=False)
+        for schedule in (resident.SCHEDULE, ghost.SCHEDULE):
+            monkeypatch.setattr(schedule, "work", lambda *_: Work(chain=1e6 / gain, launches=0), raising=False)
+        return predicted(model_of(matrix, 8))
+
+    assert is_baseline(priced(1.1))
+    assert not is_baseline(priced(1.2))
+
+
+def test_more_lanes_for_longer_rows_and_a_chain_of_their_loads() -> None:
+    """On a matrix that fits the caches a product takes what its longest row waits for, in steps of lanes."""
+    matrix = Matrix.from_any(bands(3000, *range(-30, 30)))
+    model = model_of(matrix, 8)
+    seconds = {lanes: model.seconds(Plan("cuda", "sweep", f"csr-{lanes}", k=8)) for lanes in (2, 8, 32)}
+    assert seconds[2] > 1.5 * seconds[8] > 2 * seconds[32]
+    assert predicted(model).variant in ("csr-32", "csr-16") or not is_baseline(predicted(model))
+
+
+def test_a_slower_memory_takes_longer() -> None:
+    matrix = Matrix.from_any(anywhere(2_000_000, 4))
+    plan = Plan("cuda", "sweep", "csr-1", k=4)
+    assert model_of(matrix, 4, A100).seconds(plan) > 1.5 * model_of(matrix, 4, H100).seconds(plan)
+
+
+def test_numbers_of_8_bytes_are_slow_where_there_are_few_units_for_them() -> None:
+    double, single = np.dtype(np.float64), np.dtype(np.float32)
+    assert multiply_cycles(RTX, double) > 10 * multiply_cycles(H100, double)
+    assert multiply_cycles(RTX, single) == multiply_cycles(H100, single)
+    assert multiply_cycles(H100, np.dtype(np.complex128)) == 4 * multiply_cycles(H100, double)
+
+
+# ---------------------------------------------------------------------------------------------------------- the counts
+
+
+def test_how_x_is_gathered() -> None:
+    assert gathered_share(Matrix.from_any(anywhere(200_000, 8))) > 0.9
+    assert gathered_share(Matrix.from_any(pentadiagonal())) < 0.1
+    assert gathered_share(Matrix.from_any(sp.csr_array((50, 50)))) == 0.0
+    wide = Matrix.from_any(pentadiagonal().astype(np.complex128))
+    assert gathered_share(wide) > gathered_share(Matrix.from_any(pentadiagonal()))
+
+
+def test_what_the_cache_has_of_something() -> None:
+    shares = [in_cache(share * H100.l2_bytes, H100) for share in (0.0, 0.5, 0.75, 1.0, 9.0)]
+    assert shares == pytest.approx([1.0, 1.0, 0.5, 0.0, 0.0])
+
+
+def test_the_longest_row() -> None:
+    assert longest_row(Matrix.from_any(skewed(1000, 300))) > 250
+    assert longest_row(Matrix.from_any(sp.csr_array((5, 5)))) == 0
+
+
+@pytest.mark.parametrize("made", [grid(30), shuffled(grid(20)), anywhere(500, 6), arrow(400, row=True, column=True)])
+def test_sizes_of_halos_are_those_of_halos(made: sp.csr_array) -> None:
+    pattern = pattern_of(Matrix.from_any(made))
+    n = pattern.indptr.size - 1
+    cuts = np.array([0, n // 5, n // 5 + 1, n // 2, n])
+    part = np.repeat(np.arange(4), np.diff(cuts))
+    listed = halos(pattern.indptr, pattern.indices, part, 4)
+    halo, neighbours, span = halo_sizes(pattern.indptr, pattern.indices, cuts)
+    assert np.array_equal(halo, listed.halo)
+    assert np.array_equal(neighbours, np.diff(listed.neighbour_ptr))
+    reached = [listed.rows[a:b] for a, b in zip(listed.ptr[:-1], listed.ptr[1:], strict=True)]
+    assert np.array_equal(span, [int(rows.max()) - int(rows.min()) + 1 for rows in reached])
