@@ -172,13 +172,20 @@ def look_up(recording: Recording, matrix: Matrix) -> Json:
 
 
 def recorded_table(document: Json) -> str:
-    """A line for each matrix, and the median and least of the shares; all times are of the recorded device."""
-    head = ["matrix", "k", "predicted", "us", "of the best on record", "over the best plain products", "best on record"]
-    head += ["plain products, of the best", "predicted in, s"]
+    """A line for each matrix, and the median and least of the shares; all times are of the recorded device.
+
+    ``left out``: with constants that were fitted on the other matrices (:mod:`benchmarks.prices`).
+    """
+    head = ["matrix", "k", "predicted", "us", "of the best on record", "left out", "over the best plain products"]
+    head += ["best on record", "plain products, of the best", "predicted in, s"]
     entries = document["predictions"]
 
     def share(value: float | None, form: str) -> str:
         return "not on record" if value is None else format(value, form)
+
+    def left_out(entry: Json) -> str:
+        found = entry.get("left_out")
+        return "" if found is None else share(found["share"], ".0%")
 
     body = [
         [
@@ -187,6 +194,7 @@ def recorded_table(document: Json) -> str:
             _short(entry["predicted"]["plan"]),
             share(entry["predicted"]["seconds"] and 1e6 * entry["predicted"]["seconds"], ".1f"),
             share(entry["share"], ".0%"),
+            left_out(entry),
             share(entry["over_baseline"], ".2f"),
             _short(entry["fastest"]["plan"]),
             f"{entry['baseline_share']:.0%}",
@@ -197,9 +205,12 @@ def recorded_table(document: Json) -> str:
     for what, of in (("median", np.median), ("least", np.min)):
         known = [[entry[name] for entry in entries if entry[name] is not None] for name in ("share", "over_baseline")]
         plain = float(of([entry["baseline_share"] for entry in entries]))
-        body.append([what, "", "", "", f"{of(known[0]):.0%}", f"{of(known[1]):.2f}", "", f"{plain:.0%}", ""])
+        others = [entry["left_out"]["share"] for entry in entries if entry.get("left_out")]
+        unseen = [one for one in others if one is not None]
+        shares = [f"{of(known[0]):.0%}", f"{of(unseen):.0%}" if unseen else "", f"{of(known[1]):.2f}"]
+        body.append([what, "", "", "", *shares, "", f"{plain:.0%}", ""])
     origin = f"Recorded on {document['recorded_on']}; predicted with commit {document['commit'][:10]}, not calibrated."
-    return f"{origin}\n\n{markdown.rows(head, body, left=(0, 2, 6))}"
+    return f"{origin}\n\n{markdown.rows(head, body, left=(0, 2, 7))}"
 
 
 def _short(label: str) -> str:
