@@ -3,12 +3,12 @@
     python -m benchmarks.prices FOLDER                   print the constants that fit all recordings of FOLDER best
     python -m benchmarks.prices FOLDER -o FILE           and add what was predicted for matrices left out to FILE
 
-FILE is one of `python -m benchmarks.predicted --recordings`. The constants are those of :mod:`akx.kernels.cuda.work` and
-of the modules beside it; in the code they are rounded. A fit is of the logarithm of modelled over measured seconds,
-least squares with a soft bound on what lies far out, over the faster plans of each way to work (products one after
-another, parts in the order given, parts in the order of METIS, ghost zones): a plan that takes three times as long as
-the best of its kind tells nothing of use. Constants are held to their present values by a twentieth of a logarithm,
-since some of them hardly show in any recording.
+FILE is one of `python -m benchmarks.predicted --recordings`. The constants are those of
+:mod:`akx.kernels.cuda.sweep_work` and :mod:`akx.kernels.cuda.parts_work`; in the code they are rounded. A fit is of the
+logarithm of modelled over measured seconds, least squares with a soft bound on what lies far out, over the faster plans
+of each way to work (products one after another, parts in the order given, parts in the order of METIS, ghost zones): a
+plan that takes three times as long as the best on record, or the best of its kind, tells nothing of use. Constants are
+held to their present values by a twentieth of a logarithm, since some of them hardly show in any recording.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ __all__ = ["CONSTANTS", "Problem", "fit", "main", "timed"]
 
 #: Where a constant is, and its name.
 CONSTANTS = (
-    *((sweep_work, name) for name in "_WARP _SHUFFLE _LOAD _STAGED_LOAD _NEAR _FAR _HIT _JOIN".split()),
-    *((parts_work, name) for name in "_VALUES _SLICE _NEAR _GLOBAL _HALO _FLAG _MEET _KEPT _GATHERED".split()),
+    *((sweep_work, name) for name in ("_WARP", "_SHUFFLE", "_LOAD", "_STAGED_LOAD", "_NEAR", "_FAR", "_HIT", "_JOIN")),
+    *((parts_work, name) for name in ("_VALUES", "_SLICE", "_NEAR", "_GLOBAL", "_HALO", "_FLAG", "_MEET")),
+    *((parts_work, name) for name in ("_KEPT", "_GATHERED")),
     (import_module("akx.tuner.predict"), "_REACHED"),  # the package has a function of that name
 )
 #: Plans of each kind that take part, and how much longer than the fastest of them they may take.
@@ -70,10 +71,12 @@ def timed(recording: Recording, model: Model) -> Problem:
         if kind and one.trial.seconds is not None:
             kinds.setdefault(kind, []).append(one.trial)
     found = []
-    for trials in kinds.values():
+    best = min((trial.seconds or math.inf for trials in kinds.values() for trial in trials), default=math.inf)
+    for kind, trials in kinds.items():
         ordered = sorted((trial.seconds or math.inf, trial.plan.label(), trial.plan) for trial in trials)
         least = ordered[0][0]
-        chosen = [(plan, seconds) for seconds, _, plan in ordered if seconds < _SLOWEST * least][:_PLANS]
+        most = _SLOWEST * (least if kind == "sweep" else best)
+        chosen = [(plan, seconds) for seconds, _, plan in ordered if seconds < most][:_PLANS]
         found += [(plan, seconds, least / seconds / math.sqrt(max(len(chosen), 6))) for plan, seconds in chosen]
     return Problem(recording, model, tuple(found))
 

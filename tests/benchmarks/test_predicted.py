@@ -86,6 +86,47 @@ def test_what_cannot_be_compared_is_said(
     assert not (tmp_path / "nothing.json").exists()
 
 
+def test_recordings_are_looked_up_without_their_device(
+    folder: Path, timed: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, page = tmp_path / "of_records.json", tmp_path / "page.md"
+    page.write_text("before\n<!-- of_records:begin -->\n<!-- of_records:end -->\nafter\n")
+    assert predicted.main(["--recordings", str(folder), "-o", str(out), "--docs", str(page)]) == 0
+    assert timed == []
+    (entry,) = json.loads(out.read_text())["predictions"]
+    recording = samplers.read_recording(next(folder.glob("*.jsonl")))
+    assert recording.best is not None
+    assert entry["fastest"]["seconds"] == recording.best.seconds
+    assert entry["predicted"]["plan"] in {plan.label() for plan in recording.trials}
+    assert 0 < entry["share"] <= 1
+    assert entry["share"] == pytest.approx(entry["over_baseline"] * entry["baseline_share"])
+    assert "| lines | 4 |" in page.read_text()
+    capsys.readouterr()
+    assert predicted.main(["--table", "-o", str(out)]) == 0
+    assert "| median |" in capsys.readouterr().out
+
+
+def test_a_predicted_plan_that_nobody_measured_has_no_share(
+    folder: Path, timed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = Plan("cpu", "wavefront", "csr", k=4, k_per_pass=4, threads=1)
+    monkeypatch.setattr(samplers.Model, "predicted", lambda self: chosen)
+    found = predicted.look_up(samplers.read_recording(next(folder.glob("*.jsonl"))), Matrix.from_any(MADE))
+    assert found["share"] is found["over_baseline"] is found["predicted"]["seconds"] is None
+    document = {"recorded_on": "a device", "commit": "0" * 40, "predictions": [found, {**found, "share": 0.5}]}
+    document["predictions"][1] |= {"over_baseline": 1.5, "left_out": {"plan": "another", "share": 0.25}}
+    lines = predicted.recorded_table(document).splitlines()
+    assert "not on record" in lines[4]
+    assert "| 50% | 25% | 1.50 |" in lines[5]
+    assert "| 50% | 25% | 1.50 |" in lines[6]
+
+
+def test_nothing_to_look_up_is_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert predicted.main(["--recordings", str(tmp_path), "-o", str(tmp_path / "none.json")]) == 1
+    assert not (tmp_path / "none.json").exists()
+    assert "nothing to look up" in capsys.readouterr().err
+
+
 def test_the_model_of_now_takes_the_place_of_the_recorded_one(folder: Path) -> None:
     (path,) = folder.glob("*.jsonl")
     recording = samplers.read_recording(path)
