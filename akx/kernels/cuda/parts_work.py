@@ -160,7 +160,7 @@ def parts_work(
     limit = min(device.shared_per_block, device.shared_per_sm // per_sm - 1024)
     room = np.maximum(limit - fixed_bytes(cut, shape, k, together, size, shared=shared), 0.0)
     rest = np.maximum(slots * bytes_of_slot - room - held * min(mean, shape.held_slots) * bytes_of_slot, 0.0)
-    count = 1.0 if cut.first is not None else _parts(matrix, shape, cut)
+    count = 1.0 if cut.first is not None else matrix.n / shape.bc / float(cut.own[0])
     far = float(rest.sum()) * count
     stored = float(slots.sum()) * count * bytes_of_slot
     kept = min(far, keep, _KEPT * device.l2_bytes)
@@ -197,11 +197,6 @@ def _spilled(device: CudaDevice, matrix: Matrix, shape: Shape, per_sm: int, toge
     there = min(255, device.registers_per_sm // (threads * per_sm) // 8 * 8) - _WORKING
     taken = held_registers(shape, matrix.dtype) + ahead + values * words + shape.br * words * together
     return 8.0 * threads * max(0.0, min(taken - there, float(held_registers(shape, matrix.dtype))))
-
-
-def _parts(matrix: Matrix, shape: Shape, cut: Cut) -> float:
-    """How many parts the one stands for."""
-    return matrix.n / shape.bc * _UNEVEN / max(float(cut.own[0]), 1.0)
 
 
 def _slots(matrix: Matrix, shape: Shape, cut: Cut) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
