@@ -26,7 +26,16 @@ from akx.device.budget import budgeted_backend, parse_limits, resolve_budget, wi
 from akx.device.choose import device_of, plan_threads
 from akx.device.forks import ForkSafeLock
 from akx.device.host import resolve_threads
-from akx.errors import AkxError, ArgumentError, ArgumentTypeError, BudgetError, MatrixError, PlanError
+from akx.errors import (
+    AkxError,
+    ArgumentError,
+    ArgumentTypeError,
+    BudgetError,
+    DeviceError,
+    InfeasibleError,
+    MatrixError,
+    PlanError,
+)
 from akx.kernels import registry
 from akx.kernels.base import Coefficients, Program, as_coefficients, check_feasible, held_bytes
 from akx.matrix import Matrix, content_token
@@ -35,7 +44,7 @@ from akx.plandb import Lookup, PlanDatabase, PlanKey, shared_database
 from akx.tuner import plan_key, predict
 from akx.tuner.ladder import believed, limited
 from akx.tuner.machine import measured_figures
-from akx.tuner.space import STREAMED_SCHEDULE, resolve_backend
+from akx.tuner.space import BASELINE_SCHEDULE, STREAMED_SCHEDULE, resolve_backend
 
 __all__ = ["MatrixPowers", "matrix_powers"]
 
@@ -56,6 +65,7 @@ class _Choice:
     plan: Plan
     source: str
     seconds: float | None = None
+    is_predicted: bool = False
 
 
 class MatrixPowers:
@@ -572,7 +582,7 @@ class MatrixPowers:
         else:
             source = f"predicted, not tuned ({lookup.explain()}); tune it with `akx tune` or akx.tune"
         plan = predict(matrix, self.k, device, **arguments)
-        return self._of_like_device(lookup, plan, matrix, key) or _Choice(plan, source)
+        return self._of_like_device(lookup, plan, matrix, key) or _Choice(plan, source, is_predicted=True)
 
     def _of_like_device(self, lookup: Lookup, predicted: Plan, matrix: Matrix, key: PlanKey) -> _Choice | None:
         """The plan that a like device has, or the predicted one, after a measurement; None where there was none."""
@@ -595,29 +605,60 @@ class MatrixPowers:
         if not answer.why:
             return None
         told = f"predicted, not tuned ({answer.why}); tune it with `akx tune` or akx.tune"
-        return _Choice(answer.plan, answer.why if answer.is_like else told)
+        return _Choice(answer.plan, answer.why if answer.is_like else told, is_predicted=not answer.is_like)
 
     def _device(self, backend: str) -> Any:
         return within(device_of(backend), self._budget)
 
     def _program(self, dtype: np.dtype[Any], vectors: int, backend: str | None = None) -> Program:
-        plan = self._choice(dtype, vectors, backend).plan
+        choice = self._choice(dtype, vectors, backend)
+        plan = choice.plan
         found = self._programs.get((dtype, plan))
         if found is not None and (dtype, plan) in self._stale:
             found.update_values(self._matrix_in(dtype).data)
             self._stale.discard((dtype, plan))
         if found is None:
             begin = time.perf_counter()
-            matrix = self._matrix_in(dtype)
-            schedule = registry.get(plan.backend, plan.schedule)
-            check_feasible(schedule, plan, matrix, self._device(plan.backend))
-            program = schedule.prepare(matrix, plan)
-            self._check_budget(plan, program, dtype, vectors)
-            found = self._programs[(dtype, plan)] = program
+            try:
+                found = self._prepared(plan, dtype, vectors)
+            except (InfeasibleError, DeviceError) as problem:
+                if not choice.is_predicted or plan.schedule in (BASELINE_SCHEDULE, STREAMED_SCHEDULE):
+                    raise
+                key = (dtype, vectors, backend or self._home)
+                self._choices[key] = self._plain_instead(choice, problem, *key)
+                return self._program(*key)
             self.prepare_seconds += time.perf_counter() - begin
         else:
             self._check_budget(plan, found, dtype, vectors)
         return found
+
+    def _prepared(self, plan: Plan, dtype: np.dtype[Any], vectors: int) -> Program:
+        matrix = self._matrix_in(dtype)
+        schedule = registry.get(plan.backend, plan.schedule)
+        check_feasible(schedule, plan, matrix, self._device(plan.backend))
+        program = schedule.prepare(matrix, plan)
+        self._check_budget(plan, program, dtype, vectors)
+        self._programs[(dtype, plan)] = program
+        return program
+
+    def _plain_instead(
+        self, choice: _Choice, problem: AkxError, dtype: np.dtype[Any], vectors: int, backend: str
+    ) -> _Choice:
+        """Plain products in place of a prediction that cannot be prepared."""
+        plan = predict(
+            self._matrix_in(dtype),
+            self.k,
+            None if self._budget is None else self._device(backend),
+            basis=self.basis.kind,
+            start_vectors=vectors,
+            backend=backend,
+            threads=self._threads,
+            plain=True,
+        )
+        told = (
+            f"{choice.source}; {choice.plan.label()} cannot be prepared ({problem.what}), so these are plain products"
+        )
+        return _Choice(plan, told, is_predicted=True)
 
     def _check_budget(self, plan: Plan, program: Program, dtype: np.dtype[Any], vectors: int) -> None:
         """Refuse a plan that takes too much with so many vectors on the device; one that streams counts its own."""

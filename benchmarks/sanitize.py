@@ -68,9 +68,10 @@ _SHARE = {"memcheck": 12, "racecheck": 3}
 _OF_VECTORS = ("advance", "blocks", "conjugate", "gram_schmidt", "mix", "products", "vectors")
 _DRIVERS_OF_VECTORS = ("arnoldi", "conjugate", "queues", "vectors")
 _TESTS_OF_VECTORS = "tests.kernels.test_cuda_vectors::"
-#: What decides on no launch: a driver that records what others launch, and methods that say which plans are tried.
-_NO_DRIVERS = ("program",)
-_CHOOSING = ("space", "starts", "traffic", "untuned", "untuned_for", "waste")
+#: What decides on no launch: drivers that record what others launch, or say what plans cost, and methods that say which
+#: plans are tried.
+_NO_DRIVERS = ("parts_work", "program", "sweep_work", "work")
+_CHOOSING = ("offers", "space", "starts", "traffic", "untuned", "untuned_for", "waste", "work")
 
 
 def found_in(logs: Iterable[str]) -> dict[str, int]:

@@ -22,6 +22,7 @@ from akx import operator
 from akx.device.choose import device_of
 from akx.device.host import host_device, resolve_threads
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, BudgetError, InfeasibleError, MatrixError, PlanError
+from akx.kernels import registry
 from akx.kernels.cpu.run import run_tasks
 from akx.plan import Plan
 from akx.plandb import PlanDatabase, PlanRecord
@@ -847,3 +848,28 @@ def test_values_that_wait_on_a_device_are_not_lost_by_a_like_plan(monkeypatch: p
     P._stale = set(P._programs)
     P._look_again()
     np.testing.assert_allclose(P(x), powers(2.0 * A, x, 4), rtol=1e-12, atol=1e-9)
+
+
+def test_a_prediction_that_cannot_be_prepared_gives_way_to_plain_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    A = sp.csr_array(sp.diags_array([0.3, 0.4, 0.3], offsets=[-1, 0, 1], shape=(4000, 4000)))
+    x = np.random.default_rng(3).standard_normal(4000)
+    wavefront: Any = registry.get("cpu", "wavefront")
+    unlucky = Plan("cpu", "wavefront", "csr", k=4, k_per_pass=4, block_bytes=65536, threads=1)
+    assert wavefront.feasible(unlucky, akx.Matrix.from_any(A), device_of("cpu")) is None
+    plain = operator.predict
+
+    def predict(*given: Any, **named: Any) -> Plan:
+        return plain(*given, **named) if named.get("plain") else unlucky
+
+    def prepare(self: Any, matrix: Any, plan: Plan) -> Any:
+        raise InfeasibleError("zones are too large")
+
+    monkeypatch.setattr(operator, "predict", predict)
+    monkeypatch.setattr(type(wavefront), "prepare", prepare)
+    P = akx.MatrixPowers(A, 4, backend="cpu")
+    powers = P(x)
+    np.testing.assert_allclose(powers[:, 4], A @ (A @ (A @ (A @ x))), rtol=0, atol=1e-14)
+    assert P.plan.schedule == "sweep"
+    assert "zones are too large" in P.explain(measure=False)
+    with pytest.raises(InfeasibleError, match="zones are too large"):  # what was asked for is never something else
+        akx.MatrixPowers(A, 4, plan=unlucky)

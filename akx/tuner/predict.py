@@ -251,6 +251,7 @@ def predict(
     start_vectors: int = 1,
     backend: str = "auto",
     threads: int | None = None,
+    plain: bool = False,
 ) -> Plan:
     """The plan for a call that was not tuned: nothing is measured, nothing is prepared.
 
@@ -270,6 +271,8 @@ def predict(
         ``"auto"`` or a backend's name.
     threads : int, optional
         Most threads to use.
+    plain : bool
+        Plain products and no other schedule.
 
     Returns
     -------
@@ -287,7 +290,8 @@ def predict(
     name = resolve_backend(backend)
     used = plan_threads(name, threads)
     limited = replace(device_of(name) if device is None else device, cores=used)
-    schedules = {schedule.name: schedule for schedule in registry.schedules(name)}
+    offered = (one for one in registry.schedules(name) if not plain or one.name == BASELINE_SCHEDULE)
+    schedules = {schedule.name: schedule for schedule in offered}
     unseen = Space(name, k, used, limited, schedules, {})
     return predicted(Model(matrix, unseen, figures_of(limited, used), start_vectors))
 
