@@ -12,6 +12,9 @@ may for some seconds have its cores far from one another, when plans of two thre
 exchange much; so all is measured three times, minutes apart, and the median counts. The machine should be calibrated
 (`akx doctor --calibrate`); the file says whether it was.
 
+Recordings of a GPU are measured on one of its kind, once, by its clock; single ones with `--matrix`, into a file that
+has others already.
+
 With --recordings nothing is timed: the figures are those on record, of searches and whole spaces alike, of any device,
 whose facts are in the recording. The share is then that of the best on record, and of a plan that is not on record
 there is none. The figures to predict with are derived ones, so that the plans are the same on every machine.
@@ -31,13 +34,17 @@ from typing import Any
 import numpy as np
 
 from akx import Matrix, MatrixPowers
-from akx.device.host import default_threads, host_device
+from akx.device.choose import device_of
+from akx.device.host import default_threads
+from akx.device.lock import device_lock
+from akx.kernels import registry
 from akx.plan import Plan
 from akx.tuner import Recording, measure, predict, read_recording
 from akx.tuner.calibration import find_calibration
 from akx.tuner.measure import Precision
 from akx.tuner.result import COMPLETE
 from akx.tuner.space import build_space, is_baseline
+from akx.tuner.verify import Problem
 from benchmarks import markdown, record, solving
 from benchmarks.contest import start_vector
 from benchmarks.samplers import load, model_of
@@ -49,7 +56,7 @@ _RESULTS = Path(__file__).resolve().parent / "results" / "predicted.json"
 #: Plans that were fastest on record, of all and of plain products, which take part.
 _FASTEST, _PLAIN = 4, 2
 _TURNS = Precision(relative=0.002, seconds=4.0, rounds_min=15, rounds_max=201, sample_seconds=2e-3)
-_PASSES = 3
+_PASSES = {"cpu": 3, "cuda": 1}
 
 #: What labels of plans may lack in a table: defaults, and what is the same for all.
 _USUAL = {
@@ -71,23 +78,19 @@ def compare(recording: Recording, matrix: Matrix, precision: Precision = _TURNS)
         predicted plan, and of the fastest plain products over the same), ``csr_share``, and ``predicted``,
         ``fastest``, ``baseline`` {``plan``, ``seconds``, ``spread``, ``ratio`` to the predicted plan}.
     """
-    k, threads = recording.key.k, int(recording.header["threads"])
-    predicted = predict(matrix, k, backend="cpu", threads=threads)
+    k, threads, backend = recording.key.k, int(recording.header["threads"]), str(recording.header["backend"])
+    predicted = predict(matrix, k, backend=backend, threads=threads)
     done = sorted(
         (one.trial for one in recording.trials.values() if one.trial.state == COMPLETE),
         key=lambda trial: trial.seconds or 0.0,
     )
-    plain = Plan("cpu", "sweep", "csr", k=k, threads=threads)
+    plain = _csr(matrix, k, threads) if backend == "cpu" else _csr_of_gpu(matrix, k)
     best = [trial.plan for trial in done][:_FASTEST]
     sweeps = [trial.plan for trial in done if is_baseline(trial.plan)][:_PLAIN]
     plans = {plan.label(): plan for plan in (predicted, plain, *best, *sweeps)}
-    x = start_vector(matrix.n, matrix.dtype)
-    powers = np.zeros((k + 1, matrix.n), dtype=matrix.dtype)
-    calls = {
-        label: partial(MatrixPowers(matrix, k, plan=plan, backend="cpu"), x, out=powers.T)
-        for label, plan in plans.items()
-    }
-    timings = dict(zip(calls, measure.interleave(list(calls.values()), precision), strict=True))
+    calls = (_calls if backend == "cpu" else _calls_on_gpu)(matrix, k, list(plans.values()))
+    with device_lock(device_of(backend)).alone():
+        timings = dict(zip(plans, measure.interleave(calls, precision), strict=True))
     ratios = {label: measure.paired_ratio(timings[label], timings[predicted.label()]).seconds for label in plans}
 
     def figures(label: str) -> Json:
@@ -115,6 +118,34 @@ def compare(recording: Recording, matrix: Matrix, precision: Precision = _TURNS)
         "fastest": first,
         "baseline": base,
     }
+
+
+def _csr(matrix: Matrix, k: int, threads: int) -> Plan:
+    return Plan("cpu", "sweep", "csr", k=k, threads=threads)
+
+
+def _csr_of_gpu(matrix: Matrix, k: int) -> Plan:
+    from akx.device.cuda.facts import cuda_device
+    from akx.kernels.cuda.sweep import preferred
+
+    variant = next(one for one in preferred(matrix, cuda_device()) if one.startswith("csr-"))
+    return Plan("cuda", "sweep", variant, k=k)
+
+
+def _calls(matrix: Matrix, k: int, plans: Sequence[Plan]) -> list[Any]:
+    x = start_vector(matrix.n, matrix.dtype)
+    powers = np.zeros((k + 1, matrix.n), dtype=matrix.dtype)
+    return [partial(MatrixPowers(matrix, k, plan=plan, backend="cpu"), x, out=powers.T) for plan in plans]
+
+
+def _calls_on_gpu(matrix: Matrix, k: int, plans: Sequence[Plan]) -> list[Any]:
+    from akx.tuner.gpu import DeviceProblem
+
+    device = DeviceProblem(Problem(matrix, k, basis="monomial", start_vectors=1, seed=0))
+    calls: list[Any] = [device.call(registry.get("cuda", plan.schedule).prepare(matrix, plan)) for plan in plans]
+    for call in calls:
+        call()
+    return calls
 
 
 def _middle(several: list[Json]) -> Json:
@@ -252,6 +283,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.predicted", description="Plans of untuned calls.")
     parser.add_argument("folder", type=Path, nargs="?", help="of recordings")
     parser.add_argument("--recordings", type=Path, help="of recordings that are looked up, and no plan timed")
+    parser.add_argument("--matrix", action="append", metavar="NAME", help="only these; others in the file stay")
     parser.add_argument("--table", action="store_true", help="print the table from the file")
     parser.add_argument("-o", "--output", type=Path, default=_RESULTS)
     parser.add_argument("--docs", type=Path, help="the page with the table; docs/tuner.md with the file by default")
@@ -262,13 +294,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         paths = sorted(options.folder.glob("*.jsonl")) if options.folder is not None else []
         if not paths:
             parser.error(f"no recordings in {options.folder}")
-        calibrated = find_calibration(host_device().device_class) is not None
+        paths = [path for path in paths if not options.matrix or read_recording(path).matrix_name in options.matrix]
+        backends = {str(read_recording(path).header["backend"]) for path in paths}
+        if len(backends) != 1:
+            parser.error(
+                f"recordings of one backend are compared, and these are of {', '.join(sorted(backends)) or 'none'}"
+            )
+        backend = backends.pop()
+        calibrated = find_calibration(device_of(backend).device_class) is not None
         found: dict[Path, list[Json]] = {}
-        for path in paths * _PASSES:
+        for path in paths * _PASSES[backend]:
             recording = read_recording(path)
             matrix = load(recording.matrix_name)
-            if matrix is None or recording.header["backend"] != "cpu":
-                print(f"{path}: no such matrix here, or not of a CPU", file=sys.stderr)
+            if matrix is None:
+                print(f"{path}: no such matrix here", file=sys.stderr)
                 continue
             one = compare(recording, matrix)
             found.setdefault(path, []).append(one)
@@ -277,15 +316,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not found:
             parser.error("nothing to compare")
         entries = [_middle(several) for several in found.values()]
-        document = {**record.provenance(default_threads()), "calibrated": calibrated, "predictions": entries}
+        if options.matrix and options.output.exists():
+            names = {entry["matrix"] for entry in entries}
+            others = json.loads(options.output.read_text())["predictions"]
+            entries = sorted(
+                [*entries, *(one for one in others if one["matrix"] not in names)], key=lambda one: str(one["matrix"])
+            )
+        document = {**_origin(backend), "calibrated": calibrated, "predictions": entries}
         options.output.write_text(json.dumps(document, indent=1) + "\n")
     document = json.loads(options.output.read_text())
     if "recorded_on" in document:
         markdown.show(recorded_table(document), options.output.stem, options.docs)
         return 0
     page = _PAGE if options.docs is None and options.output == _RESULTS else options.docs
-    markdown.show(table(document), "predicted", page)
+    markdown.show(table(document), options.output.stem, page)
     return 0
+
+
+def _origin(backend: str) -> Json:
+    if backend == "cpu":
+        return dict(record.provenance(default_threads()))
+    from benchmarks.gpu import provenance
+
+    found: Json = provenance()
+    found["machine"] |= {"threads": 1, "processor": found["machine"]["gpu"]}
+    return found
 
 
 def _looked_up(paths: list[Path], output: Path, page: Path | None) -> int:

@@ -5,7 +5,8 @@
     python -m benchmarks.shipped FILE.sqlite --bundle NAME       and write all plans to tuning_db/NAME.json
 
 On an idle machine, or at raised priority (`chrt -f 10 python -m ...`); a run that was broken off goes on. Calibrate
-first: searches then begin with better plans.
+first: searches then begin with better plans. For a GPU (`--backend cuda`) several processes may share the work, each
+with matrices of its own (`--matrix`) and more seconds (`--seconds`): they measure one at a time.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ _K = (8, 4, 16)
 _LEFT_OUT = "bcsstk25"
 
 
-def tune_all(names: Sequence[str] | None, ks: Sequence[int], db: PlanDatabase, backend: str) -> int:
+def tune_all(
+    names: Sequence[str] | None, ks: Sequence[int], db: PlanDatabase, backend: str, seconds: float | None = None
+) -> int:
     """Tune every matrix for every k, those in the database left alone. Returns the number of failures."""
     failures = 0
     for k in ks:
@@ -42,7 +45,7 @@ def tune_all(names: Sequence[str] | None, ks: Sequence[int], db: PlanDatabase, b
             except ValueError:  # none to measure, and said so elsewhere
                 continue
             try:
-                result = tune(matrix, k, backend=backend, db=db, name=case.name)
+                result = tune(matrix, k, backend=backend, db=db, name=case.name, seconds=seconds)
             except AkxError as error:
                 failures += 1
                 print(f"{case.name}, k = {k}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
@@ -60,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--matrix", action="append", help="only these (or 'gallery', 'real')")
     parser.add_argument("--k", type=int, action="append", help="powers; 8, 4 and 16 by default")
     parser.add_argument("--backend", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--seconds", type=float, help="budget of each search; the tuner's default by default")
     parser.add_argument("--calibrate", action="store_true", help="measure the machine first")
     parser.add_argument("--bundle", metavar="NAME", help="write tuning_db/NAME.json")
     parser.add_argument("--shipped", type=Path, default=_SHIPPED, help=argparse.SUPPRESS)
@@ -67,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.calibrate:
         print(f"kept in {calibrate(options.backend).save(options.shipped / 'machines')}", file=sys.stderr)
     with PlanDatabase(options.db, layers=()) as db:
-        failures = tune_all(options.matrix, options.k or _K, db, options.backend)
+        failures = tune_all(options.matrix, options.k or _K, db, options.backend, options.seconds)
         if options.bundle is not None:
             count = db.export(options.shipped / f"{options.bundle}.json", description=f"{options.backend} plans")
             print(f"{count} plans", file=sys.stderr)

@@ -25,7 +25,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """Two matrices, and tunings of two trials; the names and k that were asked for."""
     asked: list[tuple[str, int]] = []
 
-    def two_trials(matrix, k, *, backend, db, name):
+    def two_trials(matrix, k, *, backend, db, name, seconds):
+        assert seconds in (None, 7.0)
         asked.append((name, k))
         return tune(matrix, k, backend=backend, db=db, name=name, trials=2, seconds=5.0)
 
@@ -43,7 +44,7 @@ def test_plans_are_tuned_once_and_written_as_a_layer(
     assert shipped.main(given) == 0
     assert quick == [("brick", 3), ("brick", 2)]
     assert "was there" not in capsys.readouterr().err
-    assert shipped.main([*given, "--bundle", "cpu-here"]) == 0
+    assert shipped.main([*given, "--seconds", "7", "--bundle", "cpu-here"]) == 0
     assert capsys.readouterr().err.count("was there") == 2
     layer = ShippedPlans(tmp_path)
     assert sorted(record.key.k for record in layer.records()) == [2, 3]
