@@ -68,9 +68,16 @@ _SHARE = {"memcheck": 12, "racecheck": 3}
 _OF_VECTORS = ("advance", "blocks", "conjugate", "gram_schmidt", "mix", "products", "vectors")
 _DRIVERS_OF_VECTORS = ("arnoldi", "conjugate", "queues", "vectors")
 _TESTS_OF_VECTORS = "tests.kernels.test_cuda_vectors::"
-#: What decides on no launch: drivers that record what others launch, or say what plans cost, and methods that say which
-#: plans are tried.
-_NO_DRIVERS = ("parts_work", "program", "sweep_work", "work")
+#: What decides on no launch: modules that say which plans are tried and what they cost, and methods that do.
+_NO_DRIVERS = (
+    "work",
+    "parts_work",
+    "sweep_work",
+    "diagonals_offers",
+    "ghost_offers",
+    "resident_offers",
+    "sweep_offers",
+)
 _CHOOSING = ("offers", "space", "starts", "traffic", "untuned", "untuned_for", "waste", "work")
 
 
@@ -101,7 +108,7 @@ def sources(root: Path = _ROOT) -> dict[str, str]:
     drivers = [path for path in (root / "akx" / "kernels" / "cuda").glob("*.py") if path.stem not in _NO_DRIVERS]
     own = [path for path in every if path.stem in _OF_VECTORS]
     own += [path for path in drivers if path.stem in _DRIVERS_OF_VECTORS]
-    both = [path for path in every if path.name == "common.cuh"]
+    both = [path for path in (*every, *drivers) if path.name in ("common.cuh", "program.py")]
     rest = [path for path in (*every, *drivers) if path not in own]
     return {"vectors": _hash([*own, *both], root), "others": _hash(rest, root)}
 
@@ -116,14 +123,14 @@ def _hash(paths: Sequence[Path], root: Path) -> str:
 
 
 def launching(text: str) -> str:
-    """The source of a driver without the methods that only choose plans."""
+    """The source of a driver without the methods that only choose plans, and without empty lines."""
     lines = text.splitlines(keepends=True)
     classes = [node for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
     for node in (node for one in classes for node in one.body if isinstance(node, ast.FunctionDef)):
         if node.name in _CHOOSING:
             first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
             lines[first - 1 : node.end_lineno] = [""] * ((node.end_lineno or first) - first + 1)
-    return "".join(lines)
+    return "".join(line for line in lines if line.strip())
 
 
 def seen(tests: Mapping[str, str], then: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:

@@ -169,7 +169,7 @@ BACKENDS: dict[str, Callable[..., list[Contestant]]] = {"cpu": cpu_contestants, 
 #: digits. On a GPU the short one has all that is made once: graphs, in three cycles, and bases from 128 coefficients.
 _LENGTHS = {"cpu": (0, 64, (2, 4)), "cuda": (192, 1024, (3, 12))}
 #: Steps more that are enough, where that lets the short one have more of these.
-_APART = 48
+_APART = 32
 #: A residual, as a part of the first one, up to which solvers go on.
 _USEFUL = 1e-13
 #: Pairs of solves in one sample, at least, and seconds until more are made: a GPU's steps are short.

@@ -158,11 +158,11 @@ class ArnoldiAhead(Arnoldi):
         """Queue an item and some that follow it in one launch; what follows these."""
         items: list[_Item] = []
         following: _Item | None = item
-        while following is not None:
+        while following is not None and len(items) < 2 * self._queue.together:
             items.append(following)
             following = self._after(following, stop)
         if self._cycles > 1:
-            items = items[: min(-(-len(items) // 2), self._queue.together)]
+            items = items[: -(-len(items) // 2)]
         else:
             items = items[:1]
         _, s, _, basis = item

@@ -86,7 +86,7 @@ def test_lengths_end_before_the_last_digits(monkeypatch: pytest.MonkeyPatch) -> 
     for useful in (5000, 192, 40):
         monkeypatch.setattr(steps, "useful_steps", lambda *_, useful=useful: min(useful, 1216))
         steps.compare("brick", "cg", backend="cuda", db=Path("none"), seconds=0.0, rounds=1)
-    assert asked == [(192, 1216), (144, 192), (20, 40)]
+    assert asked == [(192, 1216), (160, 192), (20, 40)]
 
 
 def test_systems_are_symmetric_for_cg_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,8 +99,10 @@ class HostProgram:
     def __init__(self, operator: Any) -> None:
         self.operator, self.k = operator, operator.k
         self.coefficients = empty((self.k, 3), operator.dtype)
+        self._taken: Any = None
 
     def take(self, basis: Any) -> None:
+        self._taken = basis
         if basis is not None:
             seen(self.coefficients)[...] = np.stack([basis.a, basis.b, basis.c], axis=1)
 
@@ -114,16 +116,27 @@ class HostProgram:
     def repeated(
         self, x: DeviceArray, out: DeviceArray, basis: Any, count: int, then: Callable[[Any], None] | None = None
     ) -> Any:
-        return self.in_turn([(x, out, then)] * count, basis)
+        def replay(stream: Any) -> None:
+            for _ in range(count):
+                self.run(x, out, basis)
+                if then is not None:
+                    then(stream)
 
-    def in_turn(self, calls: Sequence[Any], basis: Any, before: Callable[[Any], None] | None = None) -> Any:
+        return SimpleNamespace(launch=replay)
+
+    def ready(self, vectors: int) -> None:
+        """Nothing has to be made."""
+
+    def recorded(self, calls: Sequence[Any], before: Callable[[Any], None] | None) -> Any:
+        """What ``_recorded`` of arnoldi.py makes, with the basis of the last :meth:`take`."""
+        basis = self._taken
+
         def replay(stream: Any) -> None:
             if before is not None:
                 before(stream)
             for x, out, then in calls:
                 self.run(x, out, basis)
-                if then is not None:
-                    then(stream)
+                then(stream)
 
         return SimpleNamespace(launch=replay)
 
@@ -177,6 +190,7 @@ def install(
         "Event": HostEvent,
     }
     replaced |= {"cuda_device": lambda: device, "default_stream": lambda: stream}
+    replaced["_recorded"] = HostProgram.recorded
     for module in modules:
         for name, made in replaced.items():
             if hasattr(module, name):

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.device.cuda.copies import send
-from akx.device.cuda.launch import Graph, Stream
+from akx.device.cuda.launch import Graph, Stream, capture, spare_stream
 from akx.device.cuda.memory import DeviceArray, empty, pinned
 from akx.kernels.base import Coefficients
 from akx.kernels.cuda.program import CudaProgram
@@ -32,7 +32,7 @@ __all__ = ["RowsQueue", "RowsRecord"]
 
 #: Launches that may be on their way, and runs of each.
 _AHEAD, _TOGETHER = 4, 16
-#: Graphs that are kept.
+#: Graphs that are kept, more of cycles that take many.
 _GRAPHS = 64
 _STATE = 8
 _LOSS, _ALLOWED, _EPS = 0, 1, 6
@@ -88,6 +88,7 @@ class RowsQueue:
         self._y, self._y_on_device = pinned(len(W), work.wide), empty(len(W), work.wide)
         self._solutions: list[DeviceArray] = []
         self._graphs: dict[Hashable, Graph] = {}
+        self._most_graphs = max(_GRAPHS, 4 * len(W) // _TOGETHER)
         self._ran: set[Hashable] = set()  # what every kernel was loaded for
         self._pending: deque[tuple[int, int]] = deque()
         self._residual: int | None = None  # the row that becomes the first, with the next launch
@@ -135,6 +136,7 @@ class RowsQueue:
         first, self._residual = self._residual, None
         n, steps = self.work.n, program.k
         calls = []
+        program.ready(1)
         for last, wanted in runs:
             x, out = self._W[last : last + 1], self._W[last : last + steps + 1].reshape(steps + 1, 1, n)
             calls.append((x, out, partial(self._queue, last + 1, wanted)))
@@ -222,9 +224,9 @@ class RowsQueue:
 
             self._ran |= kernels
             return at_once
-        if len(self._graphs) >= _GRAPHS:
-            self._graphs.clear()
-        graph = self._graphs[key] = program.in_turn(calls, coefficients, before)
+        if len(self._graphs) >= self._most_graphs:
+            del self._graphs[next(iter(self._graphs))]
+        graph = self._graphs[key] = _recorded(program, calls, before)
         return partial(graph.launch, stream)
 
     def _normalise(self, row: int, stream: Stream) -> None:
@@ -244,3 +246,22 @@ class RowsQueue:
             kernel.launch(tiles.blocks, tiles.threads, [*extent, *sums, *ring], shared=shared, stream=stream)
             rows, flag = self._W[k : k + s], self._state.view(active, (1,))
             work.queue_mix(s, self._W[:m], self._F, None, rows, stream=stream, active=flag)
+
+
+def _recorded(
+    program: CudaProgram,
+    calls: Sequence[tuple[DeviceArray, DeviceArray, Callable[[Stream], None]]],
+    before: Callable[[Stream], None] | None,
+) -> Graph:
+    """Calls one after another as a graph, on a stream that no other thread has: for each x, out and what follows it."""
+    own = program.stream
+    try:
+        with spare_stream() as program.stream, capture(program.stream) as graph:
+            if before is not None:
+                before(program.stream)
+            for x, out, then in calls:
+                program.enqueue(x, out, program.coefficients)
+                then(program.stream)
+    finally:
+        program.stream = own
+    return graph

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from akx.device.cuda.compile import load
 from akx.device.cuda.facts import CudaDevice, cuda_device
@@ -33,7 +32,6 @@ from akx.kernels.base import Traffic
 from akx.kernels.cuda.parts import HELD_SLICES, HELD_SLOTS, as_words, vector_groups
 from akx.kernels.cuda.program import C_TYPES
 from akx.kernels.cuda.values import PlacedProgram, not_empty
-from akx.kernels.cuda.work import Work, in_cache
 from akx.matrix import Matrix
 from akx.partition.rows import even_cuts
 from akx.plan import Option, Plan
@@ -42,14 +40,12 @@ __all__ = [
     "DIA",
     "DiagonalsProgram",
     "default_options",
-    "is_compact",
     "lay_out",
     "macros",
     "offered",
     "reason_against",
     "suits",
     "traffic",
-    "work",
 ]
 
 DIA = "dia"
@@ -61,8 +57,6 @@ _SAMPLE = 64
 #: What a slice costs beside its slots, in slots; and what those beyond the usual ones cost, each and at all: they are
 #: read one after another from shared memory.
 _SLICE_WORK, _EXTRA_WORK, _EXTRAS_WORK = 4.0, 1.5, 3.0
-#: Cycles of a slot of 32 values of 8 bytes and of a slice, and for which a step waits for the first and last of them.
-_VALUES, _SLICE, _WAIT = 4.6, 16.0, 600.0
 #: Bytes of shared memory that the kernel has besides.
 _STATIC = 128
 #: 32-bit registers of a thread that its slots may not take.
@@ -170,36 +164,18 @@ def traffic(plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
     )
 
 
-def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
-    """What the plan makes the device do, for so many start vectors (:mod:`akx.kernels.cuda.work`)."""
-    per_sm, together = int(plan.option("blocks_per_sm", 1)), int(plan.option("vectors", 1))
-    found, bands = diagonals(matrix), _bands(matrix, device.sms * int(plan.option("blocks_per_sm", 1)))
-    slots = _before(found.uniform + _EXTRA_WORK * found.scattered)[bands.cuts]
-    slices = np.diff(bands.cuts)
-    busiest = per_sm * float(
-        (np.diff(slots) * _VALUES * together * matrix.dtype.itemsize / 8.0 + slices * _SLICE).max()
-    )
-    steps, vector = float(plan.k * -(-vectors // together)), float(matrix.n * matrix.dtype.itemsize * together)
-    stored, rest = _stored(matrix), _rest(plan, matrix, device)
-    cached = in_cache(stored + 2.0 * vector, device)
-    return Work(
-        loaded_bytes=(1.0 - cached) * (stored + 2.0 * vector),
-        memory_bytes=steps * vector * (1.0 - cached),
-        cache_bytes=steps * (rest + 2.0 * vector) + stored + vector,
-        cycles=steps * busiest,
-        chain=steps * _WAIT,
-        barriers=steps,
-    )
-
-
 def lay_out(matrix: Matrix, plan: Plan, device: CudaDevice) -> LaidOut:
     """Deal the matrix to one part for each thread block. Raises :class:`InfeasibleError`."""
     per_sm, vectors, size = int(plan.option("blocks_per_sm", 1)), int(plan.option("vectors", 1)), matrix.dtype.itemsize
     threads, slices, slots = _form(plan)
     warps = threads // WARP - 1
     bands, found = _bands(matrix, device.sms * per_sm), diagonals(matrix)
+    count = np.diff(bands.cuts)
+    span = -(-(bands.high - bands.low) * vectors * size // 16) * 16
     rounded = -(-slots // 4) * 4 if slices else 0
-    fixed = _fixed(plan, bands, size)
+    fixed = _STATIC + -(-3 * plan.k * size // 16) * 16 + count * BAND_SLICE.itemsize + 2 * span
+    fixed += -(-np.maximum(count, slices * warps) // 4) * 16
+    fixed += 8 * slices * warps * rounded
     limit = min(device.shared_per_block, device.shared_per_sm // per_sm - 1024)
     room = limit - fixed
     dealt = deal(pattern_of(matrix), found, bands, warps, slices, slots, room, size)
@@ -215,34 +191,6 @@ def lay_out(matrix: Matrix, plan: Plan, device: CudaDevice) -> LaidOut:
             hint="take fewer start vectors at a time, or another variant",
         )
     return LaidOut(dealt, warps, slices, slots, most - _STATIC, vectors)
-
-
-def _before(counts: NDArray[Any]) -> NDArray[Any]:
-    """Sums of what comes before each, and the sum of all."""
-    return np.concatenate([[0], np.cumsum(counts)])
-
-
-def is_compact(plan: Plan, matrix: Matrix, device: CudaDevice) -> bool:
-    """Whether every part fits with its window, which is at most twice its rows: else lists of nodes are shorter."""
-    per_sm = int(plan.option("blocks_per_sm", 1))
-    bands = _bands(matrix, device.sms * per_sm)
-    rows, window = np.diff(bands.cuts) * WARP, bands.high - bands.low
-    limit = min(device.shared_per_block, device.shared_per_sm // per_sm - 1024)
-    offsets = 8 * (np.diff(_before(diagonals(matrix).uniform)[bands.cuts]) + 3)  # of slots that are not in registers
-    fits = int((_fixed(plan, bands, matrix.dtype.itemsize) + offsets).max()) <= limit
-    return fits and bool((window <= 2 * rows).all()) and int(window.max()) < 2**16
-
-
-def _fixed(plan: Plan, bands: Bands, size: int) -> NDArray[np.int64]:
-    """Bytes of shared memory of each part before any slot."""
-    threads, slices, slots = _form(plan)
-    warps, count = threads // WARP - 1, np.diff(bands.cuts)
-    span = -(-(bands.high - bands.low) * int(plan.option("vectors", 1)) * size // 16) * 16
-    rounded = -(-slots // 4) * 4 if slices else 0
-    fixed = _STATIC + -(-3 * plan.k * size // 16) * 16 + count * BAND_SLICE.itemsize + 2 * span
-    fixed += -(-np.maximum(count, slices * warps) // 4) * 16
-    found: NDArray[np.int64] = fixed + 8 * slices * warps * rounded
-    return found
 
 
 def diagonals(matrix: Matrix) -> Diagonals:

@@ -61,7 +61,6 @@ __all__ = [
     "padding",
     "shape_of",
     "slices_per_part",
-    "slots_per_slice",
     "vector_groups",
     "waste",
     "zone_nodes",
@@ -160,24 +159,13 @@ def fitting_block(slices: int, blocks: Sequence[int]) -> int:
     return next((threads for threads in blocks if threads // WARP >= slices), blocks[-1])
 
 
-def holding(plan: Plan, reason: Callable[[Plan], str | None], mean: float = float("inf")) -> Plan | None:
-    """The plan with as many slots in registers as one slice of a warp can have, None where that is none.
-
-    At most about the `mean` of slices: one with fewer slots multiplies nothing in the places that are left.
-    """
-    enough = min(HELD_SLOTS, key=lambda slots: abs(slots - min(mean, HELD_SLOTS[-1])))
-    for slots in (one for one in reversed(HELD_SLOTS) if one <= enough):
+def holding(plan: Plan, reason: Callable[[Plan], str | None]) -> Plan | None:
+    """The plan with as many slots in registers as one slice of a warp can have, None where that is none."""
+    for slots in reversed(HELD_SLOTS):
         held = plan.replace(options={**plan.options, "held_slices": 1, "held_slots": slots})
         if reason(held) is None:
             return held
     return None
-
-
-def slots_per_slice(matrix: Matrix, lanes: int, bc: int) -> float:
-    """Slots that a slice has on average."""
-    node = nodes_of(matrix, bc)
-    assert node is not None
-    return node.nnz * padding(matrix, lanes, bc) / lanes / max(node.rows, 1)
 
 
 def choice_reason(

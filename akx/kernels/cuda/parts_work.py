@@ -27,7 +27,7 @@ from akx.matrix import Matrix
 from akx.partition.halo import halo_sizes
 from akx.partition.rows import even_cuts
 
-__all__ = ["Cut", "fixed_bytes", "likely_cut_of", "natural_cut", "parts_work"]
+__all__ = ["Cut", "fixed_bytes", "likely_cut_of", "natural_cut", "parts_work", "slots_per_slice"]
 
 #: Cycles of 32 values of 8 bytes, multiplied from shared memory or registers, and of a slice.
 _VALUES, _HELD, _SLICE = 4.8, 3.5, 30.0
@@ -221,3 +221,10 @@ def _nodes(matrix: Matrix, bc: int) -> Pattern:
     node = nodes_of(matrix, bc)
     assert node is not None
     return node
+
+
+def slots_per_slice(matrix: Matrix, lanes: int, bc: int) -> float:
+    """Slots that a slice has on average."""
+    node = nodes_of(matrix, bc)
+    assert node is not None
+    return node.nnz * padding(matrix, lanes, bc) / lanes / max(node.rows, 1)

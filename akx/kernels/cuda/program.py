@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.device.cuda.copies import send
 from akx.device.cuda.launch import Graph, Stream, capture, default_stream, spare_stream
-from akx.device.cuda.memory import DeviceArray, empty, pinned, to_device
+from akx.device.cuda.memory import DeviceArray, empty, to_device
 from akx.kernels.base import Coefficients
 
 __all__ = ["C_TYPES", "CudaProgram"]
@@ -27,8 +26,6 @@ __all__ = ["C_TYPES", "CudaProgram"]
 C_TYPES = {"float32": "float", "float64": "double", "complex64": "cfloat", "complex128": "cdouble"}
 #: Graphs kept, one for each pair of addresses and number of start vectors.
 _GRAPHS = 16
-#: Coefficients that may be on their way.
-_SENT = 8
 
 
 class CudaProgram(ABC):
@@ -50,8 +47,6 @@ class CudaProgram(ABC):
         self._on_device = empty((k, 3), self.dtype)
         self._graphs: OrderedDict[tuple[int, int, int], Graph | None] = OrderedDict()
         self._staging: tuple[DeviceArray, DeviceArray] | None = None
-        self._sent: NDArray[Any] | None = None
-        self._turn = 0
 
     # ------------------------------------------------------------------------------------------------ subclasses
 
@@ -128,22 +123,9 @@ class CudaProgram(ABC):
         With `then` each call is followed by what that queues on the stream that it is given: a solver's own work, with
         which powers are one launch. Coefficients are those of :meth:`take` when the graph is launched.
         """
-        return self.in_turn([(x, out, then)] * count, coefficients)
-
-    def in_turn(
-        self,
-        calls: Sequence[tuple[DeviceArray, DeviceArray, Callable[[Stream], None] | None]],
-        coefficients: Coefficients,
-        before: Callable[[Stream], None] | None = None,
-    ) -> Graph:
-        """Calls on several arrays as one graph: for each x, out and what follows it, as of :meth:`repeated`.
-
-        `before`, where it is given, queues what comes before all of them.
-        """
-        for x, _, _ in calls:
-            self.ready(x.shape[0])
+        self.ready(x.shape[0])
         self.take(coefficients)
-        return self._record(calls, before)
+        return self._record(x, out, count, then)
 
     @property
     def coefficients(self) -> DeviceArray:
@@ -152,28 +134,12 @@ class CudaProgram(ABC):
 
     def take(self, coefficients: Coefficients) -> None:
         """Let calls from now on have these coefficients."""
-        if coefficients is self._coefficients:
-            return
-        triples = np.stack([coefficients.a, coefficients.b, coefficients.c], axis=1).astype(self.dtype)
-        if self._coefficients is None:
-            self._on_device.set(triples)
-        else:
-            self._send(triples)
-        self._coefficients = coefficients
+        if coefficients is not self._coefficients:
+            triples = np.stack([coefficients.a, coefficients.b, coefficients.c], axis=1)
+            self._on_device.set(triples.astype(self.dtype))
+            self._coefficients = coefficients
 
     # ------------------------------------------------------------------------------------------------ inside
-
-    def _send(self, triples: NDArray[Any]) -> None:
-        """Queue new coefficients behind calls that have the old ones: a solver goes on while they are on their way."""
-        if self._sent is None:
-            self._sent = pinned((_SENT, *triples.shape), self.dtype)
-        if self._turn == _SENT:
-            default_stream().synchronize()
-            self._turn = 0
-        here = self._sent[self._turn]
-        here[...] = triples
-        self._turn += 1
-        send(self._on_device.pointer, here.ctypes.data, here.nbytes, default_stream())
 
     def _launch(self, x: DeviceArray, out: DeviceArray, coefficients: Coefficients) -> None:
         self.ready(x.shape[0])
@@ -187,22 +153,18 @@ class CudaProgram(ABC):
                 self._graphs.popitem(last=False)
             return
         if graph is None:
-            graph = self._graphs[key] = self._record([(x, out, None)])
+            graph = self._graphs[key] = self._record(x, out, 1)
         self._graphs.move_to_end(key)
         graph.launch(self.stream)
 
     def _record(
-        self,
-        calls: Sequence[tuple[DeviceArray, DeviceArray, Callable[[Stream], None] | None]],
-        before: Callable[[Stream], None] | None = None,
+        self, x: DeviceArray, out: DeviceArray, count: int, then: Callable[[Stream], None] | None = None
     ) -> Graph:
-        """Calls as a graph, recorded on a stream that no other thread has: it would record their work too."""
+        """`count` calls as a graph, recorded on a stream that no other thread has: it would record their work too."""
         own = self.stream
         try:
             with spare_stream() as self.stream, capture(self.stream) as graph:
-                if before is not None:
-                    before(self.stream)
-                for x, out, then in calls:
+                for _ in range(count):
                     self.enqueue(x, out, self._on_device)
                     if then is not None:
                         then(self.stream)

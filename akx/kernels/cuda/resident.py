@@ -14,8 +14,6 @@ Flops: 2 nnz k. Variants: ``BRxBC-L``, dense blocks of BR x BC and L lanes per b
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,7 +30,6 @@ from akx.kernels.cuda.parts import (
     GLOBAL,
     HELD_SLICES,
     HELD_SLOTS,
-    LANES,
     SHARED,
     VECTORS,
     LaidOut,
@@ -49,13 +46,9 @@ from akx.kernels.cuda.parts import (
     padding,
     shape_of,
     slices_per_part,
-    slots_per_slice,
     waste,
-    widest,
     zone_nodes,
 )
-from akx.kernels.cuda.parts_work import Cut, fixed_bytes, likely_cut_of, natural_cut, parts_work
-from akx.kernels.cuda.work import Work
 from akx.matrix import Matrix
 from akx.partition.base import order_by_part
 from akx.partition.ghost import GhostZones, ghost_zones
@@ -85,12 +78,6 @@ _OPTIONS: dict[str, tuple[Option, ...]] = {
 _MOST_ROWS = 4.0
 #: What a row costs beside its entries, in entries.
 _ROW_WORK = 2.0
-#: Of plans that calls take unseen: places over entries; steps from one exchange to the next in the order of METIS; and
-#: blocks of a matrix that METIS cuts in a tenth of a second or two.
-_OFFERED_PADDING, _OFFERED_DEPTHS, _SOON_CUT = 1.25, (2, 3, 4), 400_000
-#: Share of the rows that closures may have which guessed ones may have, since METIS makes them up to 1.36 times as
-#: large; and shared memory that must be there, over what is guessed.
-_LIKELY_ROWS, _LIKELY_ROOM = 0.7, 1.6
 
 
 class Resident:
@@ -151,105 +138,23 @@ class Resident:
 
     def starts(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
         """Plans that a search should begin with, beside the defaults: one idea each; each has won somewhere."""
+        from akx.kernels.cuda.resident_offers import too_many_slots
 
         def reason(plan: Plan) -> str | None:
-            return self.feasible(plan, matrix, device) or self.waste(plan, matrix, device)
+            against = self.feasible(plan, matrix, device) or self.waste(plan, matrix, device)
+            return against or too_many_slots(matrix, plan)
 
         default = self._plain(matrix, device, k)
-        mean = _mean_slots(matrix, default)
         halved = {**default.options, "blocks_per_sm": 2, "block": max(BLOCKS[0], int(default.options["block"]) // 2)}
-        plans = [default, holding(default, reason, mean), default.replace(options=halved)]
+        plans = [default, holding(default, reason), default.replace(options=halved)]
         if diagonals.offered(matrix, device):
             plans.insert(0, self.untuned_for(matrix, device, k))
         if default.options["x"] == "shared":
-            plans.append(holding(default.replace(options={**default.options, "x": "global"}), reason, mean))
+            plans.append(holding(default.replace(options={**default.options, "x": "global"}), reason))
             if k > 1:
                 apart = default.replace(partitioner="metis", options={**default.options, "depth": 2})
-                plans.append(holding(apart, reason, mean) or apart)
+                plans.append(holding(apart, reason) or apart)
         return tuple(plan for plan in plans if plan is not None)
-
-    def offers(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
-        """Plans that a call may take unseen: by diagonals, or in blocks, in the plainest forms; each can be laid out.
-
-        Rows are in the order given, or in that of METIS where that takes a tenth of a second or two.
-        """
-        if k < 2:
-            return ()
-        plans = [self.untuned_for(matrix, device, k)] if diagonals.offered(matrix, device) else []
-        shape = shape_of(self._plain(matrix, device, k))
-        node = nodes_of(matrix, shape.bc)
-        depths = _OFFERED_DEPTHS if node is not None and node.nnz <= _SOON_CUT else ()
-        lanes = (n for n in LANES if shape.lanes <= 2 * n <= 4 * shape.lanes)
-        for one in (replace(shape, lanes=n) for n in lanes if padding(matrix, n, shape.bc) <= _OFFERED_PADDING):
-            for x in _PLACES:
-                plans += self._in_blocks(matrix, device, k, one, {"x": x})
-            for depth in (depth for depth in depths if depth <= k):
-                plans += self._in_blocks(matrix, device, k, one, {"x": "shared", "depth": depth})
-        return tuple(plan for plan in dict.fromkeys(plans) if self._is_sure(plan, matrix, device))
-
-    def _in_blocks(
-        self, matrix: Matrix, device: CudaDevice, k: int, shape: Shape, chosen: dict[str, Option]
-    ) -> list[Plan]:
-        """A plan with a warp for each slice, with and without slots held; in the order of METIS where it has ghosts."""
-        depth = int(chosen.get("depth", 1))
-        order = "natural" if depth == 1 else "metis"
-        growth = 1.0 if depth == 1 else self._cut(matrix, device, shape, order, 1, depth).redundancy
-        most = 1024 if shape.br * shape.bc == 1 else 384
-        block = min(most, fitting_block(slices_per_part(matrix, shape, device.sms, growth), BLOCKS))
-        options: dict[str, Option] = {"block": block, "held_slices": 0, "held_slots": 1, "keep": KEEP, "vectors": 1}
-        variant = f"{shape.br}x{shape.bc}-{shape.lanes}"
-        bare = Plan(self.backend, self.name, variant, order, k, k, options={**options, **chosen})
-        held = holding(bare, partial(self._against, matrix, device), _mean_slots(matrix, bare))
-        return [bare] if held is None else [bare, held]
-
-    def _against(self, matrix: Matrix, device: CudaDevice, plan: Plan) -> str | None:
-        return self.feasible(plan, matrix, device) or self.waste(plan, matrix, device)
-
-    def _is_sure(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> bool:
-        """Whether a plan can be laid out, which `feasible` does not know: exact where rows are in the order given."""
-        if self._against(matrix, device, plan) is not None:
-            return False
-        if plan.variant == diagonals.DIA:
-            return diagonals.is_compact(plan, matrix, device)
-        shape, shared = shape_of(plan), plan.option("x", "shared") == "shared"
-        per_sm, depth = int(plan.option("blocks_per_sm", 1)), int(plan.option("depth", 1))
-        cut = self._cut(matrix, device, shape, plan.partitioner, per_sm, depth)
-        fixed = fixed_bytes(cut, shape, plan.k, int(plan.option("vectors", 1)), matrix.dtype.itemsize, shared=shared)
-        limit = min(device.shared_per_block, device.shared_per_sm // per_sm - 1024)
-        if plan.partitioner == "natural":
-            reach = cut.own + cut.halo if shared else cut.span
-            return bool(fixed.max() <= limit and reach.max() < 2**16)
-        # Parts are not of one size, and one with a long row reads much more than others.
-        far = 2.0 * float(widest(matrix, shape.bc)) ** depth * shape.bc * matrix.dtype.itemsize
-        rows = cut.closure + float((cut.halo / cut.own).max())
-        return rows <= _LIKELY_ROWS * _MOST_ROWS and _LIKELY_ROOM * float(fixed.max()) + far <= limit
-
-    def _cut(self, matrix: Matrix, device: CudaDevice, shape: Shape, partitioner: str, per_sm: int, depth: int) -> Cut:
-        parts = device.sms * per_sm
-        if partitioner == "natural":
-            found = natural_cut(matrix, shape.bc, parts, _ROW_WORK)
-            around = float((found.halo / np.maximum(found.own, 1.0)).mean()) * (depth - 1)
-            return replace(found, closure=1.0 + around, redundancy=1.0 + around / 2.0) if depth > 1 else found
-        return likely_cut_of(matrix, shape.bc, parts, depth)
-
-    def work(self, plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
-        """What the plan makes the device do, for so many start vectors."""
-        if plan.variant == diagonals.DIA:
-            return diagonals.work(plan, matrix, device, vectors)
-        shape, per_sm, depth = shape_of(plan), int(plan.option("blocks_per_sm", 1)), int(plan.option("depth", 1))
-        return parts_work(
-            matrix,
-            device,
-            plan.k,
-            vectors,
-            shape,
-            self._cut(matrix, device, shape, plan.partitioner, per_sm, depth),
-            per_sm=per_sm,
-            shared=plan.option("x", "shared") == "shared",
-            together=int(plan.option("vectors", 1)),
-            depth=depth,
-            keep=float(int(plan.option("keep", KEEP))) * 2**20,
-        )
 
     def feasible(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         if plan.partitioner not in _PARTITIONERS:
@@ -298,6 +203,18 @@ class Resident:
             synchronisations=float(plan.k),
         )
 
+    def work(self, plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> object:
+        """What the plan makes the device do, for so many start vectors."""
+        from akx.kernels.cuda import resident_offers
+
+        return resident_offers.work(plan, matrix, device, vectors)
+
+    def offers(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
+        """Plans that a call may take unseen: by diagonals, or in blocks, in the plainest forms."""
+        from akx.kernels.cuda import resident_offers
+
+        return resident_offers.offers(self, matrix, device, k)
+
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         device = cuda_device()
         check_feasible(self, plan, matrix, device)
@@ -307,12 +224,6 @@ class Resident:
         depth = int(plan.option("depth", 1))
         active = {} if zones is None else {depth: active_slices(zones, shape_of(plan), depth)}
         return PartsProgram(matrix, laid_out, plan, (plan.k,), active, int(plan.option("blocks_per_sm", 1)))
-
-
-def _mean_slots(matrix: Matrix, plan: Plan) -> float:
-    """Slots that a slice of the plan has on average."""
-    shape = shape_of(plan)
-    return slots_per_slice(matrix, shape.lanes, shape.bc)
 
 
 def _again(plan: Plan, matrix: Matrix, device: CudaDevice) -> float:

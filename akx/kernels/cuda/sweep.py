@@ -30,9 +30,7 @@ from akx.formats import pcsr, sell
 from akx.formats.base import Format, pattern_of
 from akx.kernels.base import Parameter, Program, Traffic, check_feasible, option_reason
 from akx.kernels.cuda.program import C_TYPES, CudaProgram
-from akx.kernels.cuda.sweep_work import csr_work, pcsr_work, rows16_work, sell_work
 from akx.kernels.cuda.values import Places, entry_map
-from akx.kernels.cuda.work import Work
 from akx.matrix import Matrix
 from akx.plan import Option, Plan
 
@@ -54,10 +52,6 @@ VARIANTS = (
     "rows16",
 )
 PADS, AHEADS, BLOCKS, WINDOWS = (1, 2, 4, 8), (1, 2, 3, 4), (128, 256, 512), (1, 1024)
-#: Sizes of the L2 cache from which on a matrix only passes through it.
-_FAR_BEYOND = 1.5
-#: Slots over those of rows as they come, from which on it is not worth it to sort rows unseen.
-_SORTED = 0.9
 #: Slots per entry that a padded format may need.
 _MOST_PADDING = {_SELL: 2.0, _PCSR: 2.0, _ROWS16: 4.0}
 _OPTIONS: dict[str, tuple[Option, ...]] = {
@@ -215,43 +209,17 @@ class Sweep:
             synchronisations=float(plan.k),
         )
 
-    def work(self, plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
+    def work(self, plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> object:
         """What the plan makes the device do, for so many start vectors."""
-        kind, lanes, bits = _kind(plan.variant)
-        if kind == _CSR:
-            return csr_work(matrix, device, plan.k, vectors, lanes)
-        pad, sigma = int(plan.option("pad", 4)), int(plan.option("sigma", 1))
-        slots = _slots(matrix, kind, pad, sigma)
-        if kind == _SELL:
-            return sell_work(matrix, device, plan.k, vectors, lanes, slots=slots, bits=bits, order=sigma > 1)
-        if kind == _ROWS16:
-            return rows16_work(matrix, device, plan.k, vectors, slots)
-        return pcsr_work(matrix, device, plan.k, vectors, slots, int(plan.option("ahead", 2)))
+        from akx.kernels.cuda import sweep_offers
+
+        return sweep_offers.work(plan, matrix, device, vectors)
 
     def offers(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
-        """Plans that a call may take unseen: every variant, with the options that its size asks for.
+        """Plans that a call may take unseen: every variant, with the options that its size asks for."""
+        from akx.kernels.cuda import sweep_offers
 
-        Matrix data that L2 cannot hold are marked as not to be kept, where no lane comes back to a sector; a block
-        takes as many partitions of pcsr as leave one for each place for a block.
-        """
-        plans = []
-        for variant in preferred(matrix, device):
-            kind, _, bits = _kind(variant)
-            padded = kind == _SELL and _SORTED * _slots(matrix, kind, 4, 1) > matrix.nnz
-            for sigma in WINDOWS if padded else (1,):
-                if self._variant_reason(variant, matrix, 4, sigma) is not None:
-                    continue
-                stored = matrix.nnz if kind == _CSR else _slots(matrix, kind, 4, sigma)
-                if sigma > 1 and stored > _SORTED * _slots(matrix, kind, 4, 1):
-                    continue
-                beyond = stored * (matrix.dtype.itemsize + bits / 8) > _FAR_BEYOND * device.l2_bytes
-                options: dict[str, Option] = {"once": beyond and kind in (_SELL, _PCSR), "sigma": sigma}
-                if kind == _PCSR:
-                    places = max(1, device.sms * _FULL // 256)
-                    partitions = stored // pcsr.PARTITION
-                    options["ahead"] = max(ahead for ahead in AHEADS if ahead == 1 or partitions >= ahead * places)
-                plans.append(Plan(self.backend, self.name, variant, k=k, k_per_pass=1, options=options))
-        return tuple(plans)
+        return sweep_offers.offers(self, matrix, device, k)
 
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         device = cuda_device()

@@ -1,0 +1,76 @@
+"""What a plan by diagonals makes a GPU do (:mod:`akx.kernels.cuda.work`), and whether its parts fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.device.cuda.facts import CudaDevice
+from akx.formats.bands import BAND_SLICE, Bands
+from akx.formats.parts import WARP
+from akx.kernels.cuda import diagonals
+from akx.kernels.cuda.work import Work, in_cache
+from akx.matrix import Matrix
+from akx.plan import Plan
+
+__all__ = ["is_compact", "work"]
+
+#: Cycles of a slot of 32 values of 8 bytes and of a slice, and for which a step waits for the first and last of them.
+_VALUES, _SLICE, _WAIT = 4.6, 16.0, 600.0
+
+
+def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
+    """What the plan makes the device do, for so many start vectors (:mod:`akx.kernels.cuda.work`)."""
+    per_sm, together = int(plan.option("blocks_per_sm", 1)), int(plan.option("vectors", 1))
+    found, bands = (
+        diagonals.diagonals(matrix),
+        diagonals._bands(matrix, device.sms * int(plan.option("blocks_per_sm", 1))),
+    )
+    slots = _before(found.uniform + diagonals._EXTRA_WORK * found.scattered)[bands.cuts]
+    slices = np.diff(bands.cuts)
+    busiest = per_sm * float(
+        (np.diff(slots) * _VALUES * together * matrix.dtype.itemsize / 8.0 + slices * _SLICE).max()
+    )
+    steps, vector = float(plan.k * -(-vectors // together)), float(matrix.n * matrix.dtype.itemsize * together)
+    stored, rest = diagonals._stored(matrix), diagonals._rest(plan, matrix, device)
+    cached = in_cache(stored + 2.0 * vector, device)
+    return Work(
+        loaded_bytes=(1.0 - cached) * (stored + 2.0 * vector),
+        memory_bytes=steps * vector * (1.0 - cached),
+        cache_bytes=steps * (rest + 2.0 * vector) + stored + vector,
+        cycles=steps * busiest,
+        chain=steps * _WAIT,
+        barriers=steps,
+    )
+
+
+def is_compact(plan: Plan, matrix: Matrix, device: CudaDevice) -> bool:
+    """Whether every part fits with its window, which is at most twice its rows: else lists of nodes are shorter."""
+    per_sm = int(plan.option("blocks_per_sm", 1))
+    bands = diagonals._bands(matrix, device.sms * per_sm)
+    rows, window = np.diff(bands.cuts) * WARP, bands.high - bands.low
+    limit = min(device.shared_per_block, device.shared_per_sm // per_sm - 1024)
+    offsets = 8 * (
+        np.diff(_before(diagonals.diagonals(matrix).uniform)[bands.cuts]) + 3
+    )  # of slots that are not in registers
+    fits = int((_fixed(plan, bands, matrix.dtype.itemsize) + offsets).max()) <= limit
+    return fits and bool((window <= 2 * rows).all()) and int(window.max()) < 2**16
+
+
+def _fixed(plan: Plan, bands: Bands, size: int) -> NDArray[np.int64]:
+    """Bytes of shared memory of each part before any slot."""
+    threads, slices, slots = diagonals._form(plan)
+    warps, count = threads // WARP - 1, np.diff(bands.cuts)
+    span = -(-(bands.high - bands.low) * int(plan.option("vectors", 1)) * size // 16) * 16
+    rounded = -(-slots // 4) * 4 if slices else 0
+    fixed = diagonals._STATIC + -(-3 * plan.k * size // 16) * 16 + count * BAND_SLICE.itemsize + 2 * span
+    fixed += -(-np.maximum(count, slices * warps) // 4) * 16
+    found: NDArray[np.int64] = fixed + 8 * slices * warps * rounded
+    return found
+
+
+def _before(counts: NDArray[Any]) -> NDArray[Any]:
+    """Sums of what comes before each, and the sum of all."""
+    return np.concatenate([[0], np.cumsum(counts)])

@@ -1,0 +1,139 @@
+"""Which plans of `resident` a call may take unseen, and what they make a GPU do (:mod:`akx.kernels.cuda.work`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from akx.device.cuda.facts import CudaDevice
+from akx.formats.parts import Shape
+from akx.kernels.cuda import diagonals, diagonals_offers, resident
+from akx.kernels.cuda.parts import (
+    BLOCKS,
+    HELD_SLOTS,
+    LANES,
+    fitting_block,
+    holding,
+    nodes_of,
+    padding,
+    shape_of,
+    slices_per_part,
+    widest,
+)
+from akx.kernels.cuda.parts_work import Cut, fixed_bytes, likely_cut_of, natural_cut, parts_work, slots_per_slice
+from akx.kernels.cuda.resident import KEEP
+from akx.kernels.cuda.work import Work
+from akx.matrix import Matrix
+from akx.plan import Option, Plan
+
+__all__ = ["offers", "too_many_slots", "work"]
+
+#: Of plans that calls take unseen: places over entries; steps from one exchange to the next in the order of METIS; and
+#: blocks of a matrix that METIS cuts in a tenth of a second or two.
+_OFFERED_PADDING, _OFFERED_DEPTHS, _SOON_CUT = 1.25, (2, 3, 4), 400_000
+#: Share of the rows that closures may have which guessed ones may have, since METIS makes them up to 1.36 times as
+#: large; and shared memory that must be there, over what is guessed.
+_LIKELY_ROWS, _LIKELY_ROOM = 0.7, 1.6
+
+
+def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
+    """Plans that a call may take unseen: by diagonals, or in blocks, in the plainest forms.
+
+    Rows are in the order given, when each plan can be laid out, or in that of METIS where that takes a tenth of a
+    second or two: then it very likely can.
+    """
+    if k < 2:
+        return ()
+    plans = [schedule.untuned_for(matrix, device, k)] if diagonals.offered(matrix, device) else []
+    shape = shape_of(schedule._plain(matrix, device, k))
+    node = nodes_of(matrix, shape.bc)
+    depths = _OFFERED_DEPTHS if node is not None and node.nnz <= _SOON_CUT else ()
+    lanes = (n for n in LANES if shape.lanes <= 2 * n <= 4 * shape.lanes)
+    for one in (replace(shape, lanes=n) for n in lanes if padding(matrix, n, shape.bc) <= _OFFERED_PADDING):
+        for x in resident._PLACES:
+            plans += _in_blocks(schedule, matrix, device, k, one, {"x": x})
+        for depth in (depth for depth in depths if depth <= k):
+            plans += _in_blocks(schedule, matrix, device, k, one, {"x": "shared", "depth": depth})
+    return tuple(plan for plan in dict.fromkeys(plans) if _is_sure(schedule, plan, matrix, device))
+
+
+def _in_blocks(
+    schedule: Any, matrix: Matrix, device: CudaDevice, k: int, shape: Shape, chosen: dict[str, Option]
+) -> list[Plan]:
+    """A plan with a warp for each slice, with and without slots held; in the order of METIS where it has ghosts."""
+    depth = int(chosen.get("depth", 1))
+    order = "natural" if depth == 1 else "metis"
+    growth = 1.0 if depth == 1 else _cut(matrix, device, shape, order, 1, depth).redundancy
+    most = 1024 if shape.br * shape.bc == 1 else 384
+    block = min(most, fitting_block(slices_per_part(matrix, shape, device.sms, growth), BLOCKS))
+    options: dict[str, Option] = {"block": block, "held_slices": 0, "held_slots": 1, "keep": KEEP, "vectors": 1}
+    variant = f"{shape.br}x{shape.bc}-{shape.lanes}"
+    bare = Plan(schedule.backend, schedule.name, variant, order, k, k, options={**options, **chosen})
+    held = holding(bare, lambda plan: _against(schedule, matrix, device, plan) or too_many_slots(matrix, plan))
+    return [bare] if held is None else [bare, held]
+
+
+def _against(schedule: Any, matrix: Matrix, device: CudaDevice, plan: Plan) -> str | None:
+    reason: str | None = schedule.feasible(plan, matrix, device) or schedule.waste(plan, matrix, device)
+    return reason
+
+
+def _is_sure(schedule: Any, plan: Plan, matrix: Matrix, device: CudaDevice) -> bool:
+    """Whether a plan can be laid out, which `feasible` does not know: a guess where METIS would order the rows."""
+    if _against(schedule, matrix, device, plan) is not None:
+        return False
+    if plan.variant == diagonals.DIA:
+        return diagonals_offers.is_compact(plan, matrix, device)
+    shape, shared = shape_of(plan), plan.option("x", "shared") == "shared"
+    per_sm, depth = int(plan.option("blocks_per_sm", 1)), int(plan.option("depth", 1))
+    cut = _cut(matrix, device, shape, plan.partitioner, per_sm, depth)
+    fixed = fixed_bytes(cut, shape, plan.k, int(plan.option("vectors", 1)), matrix.dtype.itemsize, shared=shared)
+    limit = min(device.shared_per_block, device.shared_per_sm // per_sm - 1024)
+    if plan.partitioner == "natural":
+        reach = cut.own + cut.halo if shared else cut.span
+        return bool(fixed.max() <= limit and reach.max() < 2**16)
+    # Parts are not of one size, and one with a long row reads much more than others.
+    far = 2.0 * float(widest(matrix, shape.bc)) ** depth * shape.bc * matrix.dtype.itemsize
+    rows = cut.closure + float((cut.halo / cut.own).max())
+    return rows <= _LIKELY_ROWS * resident._MOST_ROWS and _LIKELY_ROOM * float(fixed.max()) + far <= limit
+
+
+def _cut(matrix: Matrix, device: CudaDevice, shape: Shape, partitioner: str, per_sm: int, depth: int) -> Cut:
+    count = device.sms * per_sm
+    if partitioner == "natural":
+        found = natural_cut(matrix, shape.bc, count, resident._ROW_WORK)
+        around = float((found.halo / np.maximum(found.own, 1.0)).mean()) * (depth - 1)
+        return replace(found, closure=1.0 + around, redundancy=1.0 + around / 2.0) if depth > 1 else found
+    return likely_cut_of(matrix, shape.bc, count, depth)
+
+
+def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
+    """What the plan makes the device do, for so many start vectors."""
+    if plan.variant == diagonals.DIA:
+        return diagonals_offers.work(plan, matrix, device, vectors)
+    shape, per_sm, depth = shape_of(plan), int(plan.option("blocks_per_sm", 1)), int(plan.option("depth", 1))
+    return parts_work(
+        matrix,
+        device,
+        plan.k,
+        vectors,
+        shape,
+        _cut(matrix, device, shape, plan.partitioner, per_sm, depth),
+        per_sm=per_sm,
+        shared=plan.option("x", "shared") == "shared",
+        together=int(plan.option("vectors", 1)),
+        depth=depth,
+        keep=float(int(plan.option("keep", KEEP))) * 2**20,
+    )
+
+
+def too_many_slots(matrix: Matrix, plan: Plan) -> str | None:
+    """Why a slice is not to hold so many slots: most have fewer, and multiply nothing in the places that are left."""
+    if int(plan.option("held_slices", 0)) == 0:
+        return None
+    shape = shape_of(plan)
+    mean = min(slots_per_slice(matrix, shape.lanes, shape.bc), HELD_SLOTS[-1])
+    enough = min(HELD_SLOTS, key=lambda slots: abs(slots - mean))
+    return None if int(plan.option("held_slots", 1)) <= enough else "most slices have fewer slots"

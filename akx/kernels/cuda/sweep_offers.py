@@ -1,0 +1,60 @@
+"""Which plain products a call may take unseen on a GPU, and what they make it do (:mod:`akx.kernels.cuda.work`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from akx.device.cuda.facts import CudaDevice
+from akx.formats import pcsr
+from akx.kernels.cuda import sweep
+from akx.kernels.cuda.sweep_work import csr_work, pcsr_work, rows16_work, sell_work
+from akx.kernels.cuda.work import Work
+from akx.matrix import Matrix
+from akx.plan import Option, Plan
+
+__all__ = ["offers", "work"]
+
+#: Sizes of the L2 cache from which on a matrix only passes through it.
+_FAR_BEYOND = 1.5
+#: Slots over those of rows as they come, from which on it is not worth it to sort rows unseen.
+_SORTED = 0.9
+
+
+def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
+    """What the plan makes the device do, for so many start vectors."""
+    kind, lanes, bits = sweep._kind(plan.variant)
+    if kind == sweep._CSR:
+        return csr_work(matrix, device, plan.k, vectors, lanes)
+    pad, sigma = int(plan.option("pad", 4)), int(plan.option("sigma", 1))
+    slots = sweep._slots(matrix, kind, pad, sigma)
+    if kind == sweep._SELL:
+        return sell_work(matrix, device, plan.k, vectors, lanes, slots=slots, bits=bits, order=sigma > 1)
+    if kind == sweep._ROWS16:
+        return rows16_work(matrix, device, plan.k, vectors, slots)
+    return pcsr_work(matrix, device, plan.k, vectors, slots, int(plan.option("ahead", 2)))
+
+
+def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
+    """Plans that a call may take unseen: every variant, with the options that its size asks for.
+
+    Matrix data that L2 cannot hold are marked as not to be kept, where no lane comes back to a sector; a block
+    takes as many partitions of pcsr as leave one for each place for a block.
+    """
+    plans = []
+    for variant in sweep.preferred(matrix, device):
+        kind, _, bits = sweep._kind(variant)
+        padded = kind == sweep._SELL and _SORTED * sweep._slots(matrix, kind, 4, 1) > matrix.nnz
+        for sigma in sweep.WINDOWS if padded else (1,):
+            if schedule._variant_reason(variant, matrix, 4, sigma) is not None:
+                continue
+            stored = matrix.nnz if kind == sweep._CSR else sweep._slots(matrix, kind, 4, sigma)
+            if sigma > 1 and stored > _SORTED * sweep._slots(matrix, kind, 4, 1):
+                continue
+            beyond = stored * (matrix.dtype.itemsize + bits / 8) > _FAR_BEYOND * device.l2_bytes
+            options: dict[str, Option] = {"once": beyond and kind in (sweep._SELL, sweep._PCSR), "sigma": sigma}
+            if kind == sweep._PCSR:
+                places = max(1, device.sms * 2048 // 256)
+                partitions = stored // pcsr.PARTITION
+                options["ahead"] = max(ahead for ahead in sweep.AHEADS if ahead == 1 or partitions >= ahead * places)
+            plans.append(Plan(schedule.backend, schedule.name, variant, k=k, k_per_pass=1, options=options))
+    return tuple(plans)
