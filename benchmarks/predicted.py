@@ -12,8 +12,8 @@ may for some seconds have its cores far from one another, when plans of two thre
 exchange much; so all is measured three times, minutes apart, and the median counts. The machine should be calibrated
 (`akx doctor --calibrate`); the file says whether it was.
 
-Recordings of a GPU are measured on one of its kind, once, by its clock; single ones with `--matrix`, into a file that
-has others already.
+Recordings of a GPU are measured on one of its kind, once, by its clock; some of them with `--matrix`, beside those that
+are in the file, where these are of the same commit and machine.
 
 With --recordings nothing is timed: the figures are those on record, of searches and whole spaces alike, of any device,
 whose facts are in the recording. The share is then that of the best on record, and of a plan that is not on record
@@ -89,7 +89,9 @@ def compare(recording: Recording, matrix: Matrix, precision: Precision = _TURNS)
     sweeps = [trial.plan for trial in done if is_baseline(trial.plan)][:_PLAIN]
     plans = {plan.label(): plan for plan in (predicted, plain, *best, *sweeps)}
     calls = (_calls if backend == "cpu" else _calls_on_gpu)(matrix, k, list(plans.values()))
-    with device_lock(device_of(backend)).alone():
+    with device_lock(device_of(backend)).alone() as is_alone:
+        if not is_alone:
+            print(f"{recording.matrix_name}: beside another process", file=sys.stderr, flush=True)
         timings = dict(zip(plans, measure.interleave(calls, precision), strict=True))
     ratios = {label: measure.paired_ratio(timings[label], timings[predicted.label()]).seconds for label in plans}
 
@@ -316,13 +318,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not found:
             parser.error("nothing to compare")
         entries = [_middle(several) for several in found.values()]
+        origin = _origin(backend)
         if options.matrix and options.output.exists():
-            names = {entry["matrix"] for entry in entries}
-            others = json.loads(options.output.read_text())["predictions"]
+            names, there = {entry["matrix"] for entry in entries}, json.loads(options.output.read_text())
+            if any(there.get(what) != origin.get(what) for what in ("machine", "commit")):
+                parser.error(f"{options.output} has figures of another commit or machine: name another file")
+            others = there["predictions"]
             entries = sorted(
                 [*entries, *(one for one in others if one["matrix"] not in names)], key=lambda one: str(one["matrix"])
             )
-        document = {**_origin(backend), "calibrated": calibrated, "predictions": entries}
+        document = {**origin, "calibrated": calibrated, "predictions": entries}
         options.output.write_text(json.dumps(document, indent=1) + "\n")
     document = json.loads(options.output.read_text())
     if "recorded_on" in document:

@@ -19,7 +19,7 @@ one another, kernels and exchanges::
               + chain / clock + kernels x price of one + exchanges x price of one
 
 at 0.85 of the bandwidths. The plan is the best of the plain products in every variant, unless another schedule promises
-to be 1.15 times as fast with one of the plans that it offers unseen (:class:`Offering`), all of which can be prepared.
+to be 1.15 times as fast with one of the plans that it offers unseen (:class:`Offering`).
 
 A call that was not tuned must never be slower than plain products because of a model. So on a CPU only what a schedule
 offers unseen (:class:`Untuned`) is looked at, in each format that fits the pattern and whose price is known, in the
@@ -78,7 +78,7 @@ class Offering(Protocol):
         ...
 
     def offers(self, matrix: Matrix, device: Any, k: int) -> tuple[Plan, ...]:
-        """Plans that can be prepared, whatever `feasible` does not know; nothing is prepared to find them."""
+        """Plans that can be prepared, as far as is known with nothing prepared; a call has plain products if not."""
         ...
 
 

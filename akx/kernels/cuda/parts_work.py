@@ -206,14 +206,13 @@ def _slots(matrix: Matrix, shape: Shape, cut: Cut) -> tuple[NDArray[np.float64],
     if cut.first is None:
         blocks = _nodes(matrix, shape.bc).nnz * padding(matrix, shape.lanes, shape.bc) / (matrix.n / shape.bc)
         return cut.own * cut.redundancy * per_node * blocks / WARP, slices
-    key = ("akx.kernels.cuda.padded_rows", shape.bc, shape.lanes)
+    key = ("akx.kernels.cuda.padded_rows", shape.bc, shape.lanes, cut.first.tobytes())
     if key not in matrix.pattern_cache:
         lengths = np.diff(_nodes(matrix, shape.bc).indptr.astype(np.int64))
         ends = np.zeros(lengths.size + 1, dtype=np.int64)
         np.cumsum(-(-lengths // shape.lanes), out=ends[1:])
-        matrix.pattern_cache[key] = ends
-    ends = matrix.pattern_cache[key]
-    entries = np.diff(ends[cut.first]).astype(np.float64)
+        matrix.pattern_cache[key] = np.diff(ends[cut.first]).astype(np.float64)
+    entries = matrix.pattern_cache[key]
     return entries * cut.redundancy * per_node / height, slices
 
 
