@@ -323,7 +323,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = compare(paths, options.seeds, options.sampler or tuple(SAMPLERS))
         options.output.write_text(json.dumps({**record.provenance(default_threads()), **found}, indent=1) + "\n")
     page = _PAGE if options.docs is None and options.output == _RESULTS else options.docs
-    markdown.show(table(json.loads(options.output.read_text())), "samplers", page)
+    markdown.show(table(json.loads(options.output.read_text())), options.output.stem, page)
     return 0
 
 
