@@ -638,7 +638,7 @@ class MatrixPowers:
         check_feasible(schedule, plan, matrix, self._device(plan.backend))
         program = schedule.prepare(matrix, plan)
         self._check_budget(plan, program, dtype, vectors)
-        if plan.backend == "cuda" and hasattr(program, "ready"):
+        if plan.backend == "cuda" and plan.schedule != STREAMED_SCHEDULE and hasattr(program, "ready"):
             program.ready(vectors)  # compiled now: a prediction that cannot be gives way
         self._programs[(dtype, plan)] = program
         return program
