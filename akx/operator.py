@@ -558,14 +558,8 @@ class MatrixPowers:
     def _choose(self, matrix: Matrix, vectors: int, backend: str) -> _Choice:
         if self._given is not None:
             return _Choice(self._given, "given by the caller")
-        arguments: dict[str, Any] = {
-            "basis": self.basis.kind,
-            "start_vectors": vectors,
-            "backend": backend,
-            "threads": self._threads,
-        }
-        device = None if self._budget is None else self._device(backend)
-        key = plan_key(matrix, self.k, **arguments, device=device)
+        arguments = self._asked(vectors, backend)
+        key = plan_key(matrix, self.k, **arguments)
         lookup = self._db.find(key)
         if not self._is_own_db:
             self._db.close()  # lookups are rare, open files are few
@@ -581,8 +575,18 @@ class MatrixPowers:
             source = f"predicted, not tuned: the plan in the database does not work here ({reason})"
         else:
             source = f"predicted, not tuned ({lookup.explain()}); tune it with `akx tune` or akx.tune"
-        plan = predict(matrix, self.k, device, **arguments)
+        plan = predict(matrix, self.k, **arguments)
         return self._of_like_device(lookup, plan, matrix, key) or _Choice(plan, source, is_predicted=True)
+
+    def _asked(self, vectors: int, backend: str) -> dict[str, Any]:
+        """What a plan is looked up by, and predicted for, beside the matrix and k."""
+        return {
+            "basis": self.basis.kind,
+            "start_vectors": vectors,
+            "backend": backend,
+            "threads": self._threads,
+            "device": None if self._budget is None else self._device(backend),
+        }
 
     def _of_like_device(self, lookup: Lookup, predicted: Plan, matrix: Matrix, key: PlanKey) -> _Choice | None:
         """The plan that a like device has, or the predicted one, after a measurement; None where there was none."""
@@ -647,16 +651,7 @@ class MatrixPowers:
         self, choice: _Choice, problem: AkxError, dtype: np.dtype[Any], vectors: int, backend: str
     ) -> _Choice:
         """Plain products in place of a prediction that cannot be prepared."""
-        plan = predict(
-            self._matrix_in(dtype),
-            self.k,
-            None if self._budget is None else self._device(backend),
-            basis=self.basis.kind,
-            start_vectors=vectors,
-            backend=backend,
-            threads=self._threads,
-            plain=True,
-        )
+        plan = predict(self._matrix_in(dtype), self.k, **self._asked(vectors, backend), plain=True)
         told = (
             f"{choice.source}; {choice.plan.label()} cannot be prepared ({problem.what}), so these are plain products"
         )

@@ -43,7 +43,7 @@ from akx.plan import Plan
 from akx.tuner import measure
 from akx.tuner.space import Space, build_space
 from akx.tuner.verify import Problem
-from benchmarks import record_tuning
+from benchmarks import record_tuning, samplers
 from benchmarks.gallery import GALLERY, small
 
 __all__ = ["compare", "least_seconds", "list_plans", "main", "work"]
@@ -273,11 +273,6 @@ def tried_by(plans: Iterable[str]) -> dict[str, int]:
 _STATES = ("complete", "refused", "failed", "wrong", "begun")
 
 
-def _recorded_device() -> CudaDevice:
-    facts = dict(record_tuning.load().header["device"])
-    return CudaDevice(**{**facts, "compute_capability": tuple(facts["compute_capability"])})
-
-
 def _same(options: argparse.Namespace) -> list[str]:
     given = ["--matrix", options.matrix, "--k", str(options.k), "--plans", str(options.plans)]
     return [*given, "--small"] if options.small else given
@@ -308,12 +303,9 @@ def _search(options: argparse.Namespace, bar: float, logs: list[Path], lock: Pat
 
 
 def _in_turns(matrix: Matrix, k: int, plans: list[Plan]) -> list[dict[str, Any]]:
-    from akx.tuner.gpu import DeviceProblem
+    from benchmarks.gpu import calls_of
 
-    device = DeviceProblem(Problem(matrix, k, basis="monomial", start_vectors=1, seed=0))
-    calls = [device.call(registry.get("cuda", plan.schedule).prepare(matrix, plan)) for plan in plans]
-    for call in calls:
-        call()
+    calls = calls_of(matrix, k, plans)
     wanted = measure.Precision(relative=0.002, seconds=10.0, rounds_min=15, rounds_max=101)
     found = measure.interleave(calls, wanted)
     return [
@@ -345,7 +337,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.list is not None:
         matrix = Matrix.from_any(small(options.matrix) if options.small else GALLERY[options.matrix]())
-        space = build_space(matrix, options.k, _recorded_device(), threads=1, backend="cuda", start_vectors=1)
+        device = samplers.recorded_device(record_tuning.load())
+        space = build_space(matrix, options.k, device, threads=1, backend="cuda", start_vectors=1)
         listed = list_plans(matrix, space, options.schedules, options.bar, options.sample)
         options.list.write_text(json.dumps(listed))
         return 0

@@ -19,20 +19,44 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from akx.kernels import registry
 from akx.matrix import Matrix
+from akx.plan import Plan
 from akx.report.bench import BenchPower, bench_power
 from akx.tuner import TuneResult, tune
+from akx.tuner.verify import Problem
 from benchmarks import record
 from benchmarks.matrices import Case, select
 
-__all__ = ["MATRICES", "RESULTS", "entry", "main"]
+if TYPE_CHECKING:
+    from akx.tuner.gpu import DeviceCall
+
+__all__ = ["MATRICES", "RESULTS", "calls_of", "entry", "main", "origin_of_table", "provenance"]
 
 RESULTS = Path(__file__).resolve().parent / "results" / "h100.json"
 MATRICES = ("pentadiagonal", "mc2depi", "brick", "9-point", "27-point", "7-point", "shell")
 POWERS = (1, 4, 16)
 _SWEEP = "sweep"
+
+
+def calls_of(matrix: Matrix, k: int, plans: Sequence[Plan]) -> list[DeviceCall]:
+    """What the tuner's clock times: calls of plans on the same vectors on the device, each done once already."""
+    from akx.tuner.gpu import DeviceProblem
+
+    device = DeviceProblem(Problem(matrix, k, basis="monomial", start_vectors=1, seed=0))
+    calls = [device.call(registry.get("cuda", plan.schedule).prepare(matrix, plan)) for plan in plans]
+    for call in calls:
+        call()
+    return calls
+
+
+def origin_of_table(threads: int) -> dict[str, Any]:
+    """:func:`provenance` with what tables of both backends name: the processor, and threads of the host."""
+    found: dict[str, Any] = {**provenance()}
+    found["machine"] |= {"threads": threads, "processor": found["machine"]["gpu"]}
+    return found
 
 
 def provenance() -> record.Provenance:

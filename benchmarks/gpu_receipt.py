@@ -15,6 +15,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -34,11 +35,11 @@ def cuda_sources(root: Path = _ROOT) -> list[Path]:
     return sorted(path for path in (root / "akx").rglob("*") if path.suffix in _SOURCES)
 
 
-def source_hash(sources: list[Path], root: Path = _ROOT) -> str:
-    """SHA-256 over names and contents of `sources`."""
+def source_hash(sources: list[Path], root: Path = _ROOT, content: Callable[[Path], bytes] = Path.read_bytes) -> str:
+    """SHA-256 over names and contents of `sources`, or what `content` takes of them."""
     digest = hashlib.sha256()
     for path in sources:
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + content(path) + b"\0")
     return digest.hexdigest()
 
 

@@ -344,11 +344,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.count:
         lines = ",\n".join(json.dumps(one) for one in _count())
         RESULTS.write_text(f"[\n{lines}\n]\n")
-    text = page(json.loads(RESULTS.read_text()))
-    if options.check:
-        return int(not PAGE.exists() or PAGE.read_text() != text)
-    PAGE.write_text(text)
-    return 0
+    return markdown.keep(PAGE, page(json.loads(RESULTS.read_text())), check=options.check)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-__all__ = ["replace_block", "rows", "show"]
+__all__ = ["keep", "replace_block", "rows", "show"]
 
 
 def rows(head: Sequence[str], body: Iterable[Sequence[str]], *, left: int | Collection[int] = 1) -> str:
@@ -20,6 +20,14 @@ def show(block: str, name: str, page: Path | None) -> None:
     print(block)
     if page is not None:
         page.write_text(replace_block(page.read_text(), name, block))
+
+
+def keep(page: Path, text: str, *, check: bool) -> int:
+    """Write a page; with `check` nothing, and 1 where the page is not the text, as an exit code."""
+    if check:
+        return int(not page.exists() or page.read_text() != text)
+    page.write_text(text)
+    return 0
 
 
 def replace_block(text: str, name: str, block: str) -> str:

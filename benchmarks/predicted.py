@@ -37,15 +37,13 @@ from akx import Matrix, MatrixPowers
 from akx.device.choose import device_of
 from akx.device.host import default_threads
 from akx.device.lock import device_lock
-from akx.kernels import registry
 from akx.plan import Plan
 from akx.tuner import Recording, measure, predict, read_recording
 from akx.tuner.calibration import find_calibration
 from akx.tuner.measure import Precision
 from akx.tuner.result import COMPLETE
 from akx.tuner.space import build_space, is_baseline
-from akx.tuner.verify import Problem
-from benchmarks import markdown, record, solving
+from benchmarks import gpu, markdown, record, solving
 from benchmarks.contest import start_vector
 from benchmarks.samplers import load, model_of
 
@@ -88,7 +86,7 @@ def compare(recording: Recording, matrix: Matrix, precision: Precision = _TURNS)
     best = [trial.plan for trial in done][:_FASTEST]
     sweeps = [trial.plan for trial in done if is_baseline(trial.plan)][:_PLAIN]
     plans = {plan.label(): plan for plan in (predicted, plain, *best, *sweeps)}
-    calls = (_calls if backend == "cpu" else _calls_on_gpu)(matrix, k, list(plans.values()))
+    calls = (_calls if backend == "cpu" else gpu.calls_of)(matrix, k, list(plans.values()))
     with device_lock(device_of(backend)).alone() as is_alone:
         if not is_alone:
             print(f"{recording.matrix_name}: beside another process", file=sys.stderr, flush=True)
@@ -138,16 +136,6 @@ def _calls(matrix: Matrix, k: int, plans: Sequence[Plan]) -> list[Any]:
     x = start_vector(matrix.n, matrix.dtype)
     powers = np.zeros((k + 1, matrix.n), dtype=matrix.dtype)
     return [partial(MatrixPowers(matrix, k, plan=plan, backend="cpu"), x, out=powers.T) for plan in plans]
-
-
-def _calls_on_gpu(matrix: Matrix, k: int, plans: Sequence[Plan]) -> list[Any]:
-    from akx.tuner.gpu import DeviceProblem
-
-    device = DeviceProblem(Problem(matrix, k, basis="monomial", start_vectors=1, seed=0))
-    calls: list[Any] = [device.call(registry.get("cuda", plan.schedule).prepare(matrix, plan)) for plan in plans]
-    for call in calls:
-        call()
-    return calls
 
 
 def _middle(several: list[Json]) -> Json:
@@ -207,7 +195,7 @@ def look_up(recording: Recording, matrix: Matrix) -> Json:
 def recorded_table(document: Json) -> str:
     """A line for each matrix, and the median and least of the shares; all times are of the recorded device.
 
-    ``left out``: with constants that were fitted on the other matrices (:mod:`benchmarks.prices`).
+    ``left out``: with constants fitted on the other matrices, from the present ones on (:mod:`benchmarks.prices`).
     """
     head = ["matrix", "k", "predicted", "us", "of the best on record", "left out", "over the best plain products"]
     head += ["best on record", "plain products, of the best", "predicted in, s"]
@@ -339,13 +327,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _origin(backend: str) -> Json:
-    if backend == "cpu":
-        return dict(record.provenance(default_threads()))
-    from benchmarks.gpu import provenance
-
-    found: Json = provenance()
-    found["machine"] |= {"threads": 1, "processor": found["machine"]["gpu"]}
-    return found
+    return dict(record.provenance(default_threads())) if backend == "cpu" else gpu.origin_of_table(1)
 
 
 def _looked_up(paths: list[Path], output: Path, page: Path | None) -> int:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import hashlib
 import json
 import os
 import re
@@ -114,12 +113,11 @@ def sources(root: Path = _ROOT) -> dict[str, str]:
 
 
 def _hash(paths: Sequence[Path], root: Path) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(paths):
-        text = path.read_text(encoding="utf-8")
-        held = launching(text) if path.suffix == ".py" else text
-        digest.update(f"{path.relative_to(root).as_posix()}\0{held}\0".encode())
-    return digest.hexdigest()
+    return gpu_receipt.source_hash(sorted(paths), root, _held)
+
+
+def _held(path: Path) -> bytes:
+    return launching(path.read_text(encoding="utf-8")).encode() if path.suffix == ".py" else path.read_bytes()
 
 
 def launching(text: str) -> str:

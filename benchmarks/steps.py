@@ -307,10 +307,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     document = json.loads(options.output.read_text()) if options.output.exists() else {"steps": []}
     if options.backend == "cuda" and not options.table:
-        from benchmarks.gpu import provenance
+        from benchmarks.gpu import origin_of_table
 
-        origin: Json = provenance()
-        origin["machine"] |= {"threads": options.threads, "processor": origin["machine"]["gpu"]}
+        origin: Json = origin_of_table(options.threads)
     else:
         origin = dict(record.provenance(options.threads))
     failures = 0

@@ -317,11 +317,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         extra["shared"] = measure_shared()
     if options.ghosts or options.shared:
         EXTRA.write_text(json.dumps(extra, indent=1) + "\n")
-    text = page(json.loads(RESULTS.read_text()), extra)
-    if options.check:
-        return int(not PAGE.exists() or PAGE.read_text() != text)
-    PAGE.write_text(text)
-    return 0
+    return markdown.keep(PAGE, page(json.loads(RESULTS.read_text()), extra), check=options.check)
 
 
 if __name__ == "__main__":

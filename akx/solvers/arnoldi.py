@@ -50,11 +50,12 @@ class Arnoldi:
         self.ortho = Orthogonalizer(W, work=system.work)
 
     def begin(self, norm: float, row: int = 0) -> None:
-        """Begin a cycle from the residual in row `row`, of that norm: the first row is to be it over the norm."""
+        """Begin a cycle from the residual in row `row`, of that norm: the first row is to be it over the norm.
+
+        Only :meth:`restart` leaves it in another row than the first.
+        """
         with self.system.stats.phase("vectors"):
-            self.system.work.divide(self.W[row], norm)
-            if row:
-                self.W[0] = self.W[row]
+            self.system.work.divide(self.W[0], norm)
         self.ortho.loss = 0.0
 
     def restart(self, y: NDArray[Any]) -> Callable[[], float] | None:

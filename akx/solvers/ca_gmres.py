@@ -44,7 +44,7 @@ from akx.solvers.cycles import Cycles
 from akx.solvers.hessenberg import HessenbergQR
 from akx.solvers.orthogonalize import Block, condition_of_block
 from akx.solvers.scaling import exponent_of, scaled
-from akx.solvers.system import Answer, Rows, System, make_system
+from akx.solvers.system import Answer, System, make_system
 
 __all__ = ["ca_gmres"]
 
@@ -124,7 +124,7 @@ def ca_gmres(
     if plan is None and most > cycles.restart:
         system.stats.notes.append(f"s lowered from {most} to {cycles.restart}, the steps of a cycle")
         most = cycles.restart
-    to_solution = None if right is None else partial(_solution, system, right, exponent)
+    to_solution = None if right is None else partial(system.solution, right, exponent=exponent)
     steps = _Steps(inner, cycles, most, basis, plan)
     # Memory movement of s steps from row k, in words: A once or less than s times (the plan says), s n of V written;
     # by orthogonalisation (k + s) n twice read and s n written, half of that again where a second round is needed. Of a
@@ -304,10 +304,6 @@ def _fill_columns(H: Any, k: int, C: Any, R: Any, B: Any, new: Any) -> None:
             scale = R[j - 1, j - 1]
         for i in range(k + j + 2):
             new[i, j] /= scale
-
-
-def _solution(system: System, right: Any, exponent: int, y: Rows) -> Rows:
-    return system.solution(right, y, exponent)
 
 
 def _most_steps(s: int | str, plan: Plan | None, restart: int) -> int:
