@@ -8,10 +8,11 @@
 A step is one product of cg and gmres (restarted after 30), two of bicgstab. Its time is the slope between a short and a
 long solve of the same system, so that what is paid once is left out: setup, the first steps of a communication-avoiding
 solver, the last residual. The long solve of cg ends before the residual has come to its last digits, where no solver
-would go on. Contestants take turns, forwards and backwards; in a turn, of a second or more on a GPU, the slope is the
-median of those of pairs of solves. A figure is the median of the rounds, a ratio the median of the ratios of each
-round. Plans are tuned first, into a database of their own (``--db``): s and the matrix powers of a
-communication-avoiding solver (:func:`akx.solvers.tune_for`), single products for the classic ones.
+would go on; where that leaves no slope to be seen, the figure is that of whole solves, from the first step to the last,
+divided by their steps, and the table says so. Contestants take turns, forwards and backwards; in a turn, of a second or
+more on a GPU, the slope is the median of those of pairs of solves. A figure is the median of the rounds, a ratio the
+median of the ratios of each round. Plans are tuned first, into a database of their own (``--db``): s and the matrix
+powers of a communication-avoiding solver (:func:`akx.solvers.tune_for`), single products for the classic ones.
 
 For cg the gallery's matrices that are positive definite as they are; for gmres and bicgstab their nonsymmetric versions
 and those that are not symmetric: the upper triangle times 1.2 and the lower one times 0.8.
@@ -168,8 +169,8 @@ BACKENDS: dict[str, Callable[..., list[Contestant]]] = {"cpu": cpu_contestants, 
 #: Fewest steps of the short solve, steps more of the long one, and cycles of both of gmres, before it is at its last
 #: digits. On a GPU the short one has all that is made once: graphs, in three cycles, and bases from 128 coefficients.
 _LENGTHS = {"cpu": (0, 64, (2, 4)), "cuda": (192, 1024, (3, 12))}
-#: Steps more that are enough, where that lets the short one have more of these.
-_APART = 32
+#: Fewest steps from the short solve to the last digits that make a slope; else whole solves are timed.
+_APART = 64
 #: A residual, as a part of the first one, up to which solvers go on.
 _USEFUL = 1e-13
 #: Pairs of solves in one sample, at least, and seconds until more are made: a GPU's steps are short.
@@ -182,15 +183,16 @@ def compare(
     """One entry: seconds of a step by contestant, and ``ratio`` of the best classic solver to the other kind."""
     A, b = system_of(name, method)
     least, more, cycles = _LENGTHS[backend]
+    whole = False
     if method == "cg":
         useful = useful_steps(A, b, least + more, backend)
-        least = min(least, max(useful // 2, useful - _APART))
-        more = min(more, useful - least)
+        whole = useful < least + _APART
+        least, more = (0, useful) if whole else (least, min(more, useful - least))
     elif method == "gmres" and backend == "cuda":
         cycles = cycles[0], useful_cycles(A, b, *cycles, backend)
     given: Json = {"threads": threads, "db": db, "seconds": seconds, "lengths": (least, least + more)}
     contestants = BACKENDS[backend](name, method, A, b, **given)
-    lengths, notes = zip(*(_lengths(one, method, least, more, cycles) for one in contestants), strict=True)
+    lengths, notes = zip(*(_lengths(one, method, least, more, cycles, whole) for one in contestants), strict=True)
     samples: list[list[float]] = [[] for _ in contestants]
     with nothing_collected():
         for turn in range(rounds):
@@ -211,6 +213,7 @@ def compare(
             one.label: {"seconds": time.seconds, "spread": time.spread, **note}
             for one, time, note in zip(contestants, found, notes, strict=True)
         },
+        "whole_solves": whole,
         "best_classic": contestants[best].label,
         "ratio": paired_ratio(found[best], found[ca]).seconds,
         "ratio_own": paired_ratio(found[own], found[ca]).seconds,
@@ -231,20 +234,27 @@ def useful_cycles(A: Any, b: Any, first: int, most: int, backend: str) -> int:
 
 
 def _lengths(
-    one: Contestant, method: str, least: int, more: int, cycles: tuple[int, int]
+    one: Contestant, method: str, least: int, more: int, cycles: tuple[int, int], whole: bool
 ) -> tuple[tuple[int, int], Json]:
-    """Limits of the short and the long solve, both a whole number of blocks, after one that compiles everything."""
+    """Limits of the short and the long solve, both a whole number of blocks, after one that compiles everything.
+
+    Where `whole` solves of cg are timed, the short one has no steps.
+    """
     if method == "gmres":
         _, _, note = one.run(3)
         return cycles, note
     _, _, note = one.run(64)
     s = int(note.get("s") or 1)
+    if whole:
+        return (0, more // s * s), note
     short = max(2 + _BLOCKS, -(-least // s)) * s
     return (short, short + -(-more // s) * s), note
 
 
 def slope(run: Runner, short: int, long: int, pairs: int, seconds: float) -> float:
     """Seconds of a step: the median of so many pairs of solves of two lengths, more where these take less time.
+
+    Where `short` is 0 there is no short solve, and a step has its share of what is made once.
 
     Raises
     ------
@@ -254,7 +264,7 @@ def slope(run: Runner, short: int, long: int, pairs: int, seconds: float) -> flo
     found: list[float] = []
     end = now() + seconds
     while len(found) < pairs or now() < end:
-        less, few, _ = run(short)
+        less, few, _ = run(short) if short else (0.0, 0, {})
         more, many, _ = run(long)
         if many <= few:
             raise RuntimeError(f"{many} steps where {few} were short: the solve came to its end")
@@ -280,7 +290,8 @@ def _table_of(method: str, entries: Sequence[Mapping[str, Any]]) -> str:
         times = [entry["steps"].get(label) for label in labels]
         s = next(found["s"] for label, found in entry["steps"].items() if label.startswith("ca_"))
         figures = ["" if time is None else f"{time['seconds'] * 1e3:.3g}" for time in times]
-        body.append([entry["matrix"], str(s), *figures, f"{entry['ratio']:.2f}", f"{entry['ratio_own']:.2f}"])
+        mark = " (whole solves)" if entry.get("whole_solves") else ""
+        body.append([entry["matrix"] + mark, str(s), *figures, f"{entry['ratio']:.2f}", f"{entry['ratio_own']:.2f}"])
         if entry["matrix"] not in IRREGULAR:
             counted.append(entry)
     mean = [record.geometric_mean(e[what] for e in counted) for what in ("ratio", "ratio_own")]

@@ -67,7 +67,7 @@ def test_short_solves_are_repeated_for_a_while(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_lengths_end_before_the_last_digits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A long solve ends where the residual is 1e-13; the short one has 192 steps, or as many as leave some to time."""
+    """A long solve ends where the residual is 1e-13; the short one has 192 steps, or none if few are left."""
     monkeypatch.setitem(gallery.GALLERY, "brick", lambda: gallery.small("brick"))
     A, b = steps.system_of("brick", "gmres")
     whole = steps.useful_cycles(A, b, 2, 12, "cpu")
@@ -83,10 +83,15 @@ def test_lengths_end_before_the_last_digits(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setitem(steps.BACKENDS, "cuda", field)
     monkeypatch.setitem(steps._PAIRS, "cuda", (1, 0.0))
-    for useful in (5000, 192, 40):
+    ratios = []
+    for useful in (5000, 256, 255):
         monkeypatch.setattr(steps, "useful_steps", lambda *_, useful=useful: min(useful, 1216))
-        steps.compare("brick", "cg", backend="cuda", db=Path("none"), seconds=0.0, rounds=1)
-    assert asked == [(192, 1216), (160, 192), (20, 40)]
+        entry = steps.compare("brick", "cg", backend="cuda", db=Path("none"), seconds=0.0, rounds=1)
+        ratios.append((entry["whole_solves"], entry["ratio"]))
+    assert asked == [(192, 1216), (192, 256), (0, 255)]
+    steps_of_blocks = 255 // 8 * 8
+    share = (1 + 2.0 * 255) / 255 / ((1 + steps_of_blocks) / steps_of_blocks)  # what is paid once has its share
+    assert ratios == [(False, 2.0), (False, 2.0), (True, pytest.approx(share))]
 
 
 def test_systems_are_symmetric_for_cg_alone(monkeypatch: pytest.MonkeyPatch) -> None:
