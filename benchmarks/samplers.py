@@ -5,9 +5,10 @@
     python -m benchmarks.samplers FOLDER --table                     print the table from the file
 
 Every sampler takes the place of Optuna's TPE in the search of :mod:`akx.tuner.search`, between the same seeds and the
-same neighbours of the best plans, and is given the same trials; a search that stops for want of progress is not let.
-``local`` suggests nothing: what is left are neighbours (hill climbing). ``alone`` in a name: no neighbours, the sampler
-makes every suggestion behind the seeds. Optuna's GP sampler needs PyTorch and takes part where that is installed.
+same plans near the best, and is given the same trials; a search that stops for want of progress is not let. ``local``
+suggests nothing: what is left are neighbours (hill climbing) and what is estimated to gain most. ``alone`` in a name:
+neither of these, the sampler makes every suggestion behind the seeds. Optuna's GP sampler needs PyTorch and takes part
+where that is installed.
 
 The figure is the *share*: seconds of the fastest plan on record over those of the plan that the search chose, for each
 recording the median over seeds. ``predicted`` is that of the plan that an untuned call takes: where the matrix is at
@@ -134,14 +135,15 @@ SAMPLERS: dict[str, tuple[Making, bool]] = {
 
 def shares_of(recording: Recording, making: Making, *, neighbours: bool, trials: int, seeds: int) -> list[float]:
     """The share of the chosen plan for each seed."""
-    near = Proposals._near_best, Proposals._near_rival
+    near = Proposals._near_best, Proposals._near_rival, Proposals._promising
     try:
         if not neighbours:
             Proposals._near_best = Proposals._near_rival = lambda self: None  # type: ignore[method-assign]
+            Proposals._promising = lambda self: None  # type: ignore[method-assign]
         settings = Settings(trials=trials, seconds=1e6, patience=_NEVER)
         return [replay(recording, settings=settings, seed=seed, sampler=making).share for seed in range(seeds)]
     finally:
-        Proposals._near_best, Proposals._near_rival = near  # type: ignore[method-assign]
+        Proposals._near_best, Proposals._near_rival, Proposals._promising = near  # type: ignore[method-assign]
 
 
 def recorded_device(recording: Recording) -> Any:

@@ -1,9 +1,13 @@
 """What to try next.
 
 Seeds: plans that like devices have for this very problem; the predicted plan; plans for similar matrices
-(:mod:`akx.tuner.seeds`); the other schedules' defaults, in the variants in which the baseline is fastest first; the
-plans that a schedule itself wants tried (:class:`Started`), and for those that name none what their traffic models
-like. Then in turn neighbours of the best plan (hill climbing: one parameter changed, the choice with the best record
+(:mod:`akx.tuner.seeds`); the other schedules' defaults, also in the variants in which the baseline is fastest, and the
+plans that a schedule itself wants tried (:class:`Started`), the most promising next; then, of each schedule in each
+order of the rows, the plan that is thought to be fastest. What is thought of a plan is the traffic model's word,
+corrected by every trial so far (:mod:`akx.tuner.surrogate`). A seed that has next to nothing to gain is passed over.
+
+Then in turn, every other time, what may be expected to gain most of all that is one or two choices from the best plans;
+between these a neighbour of the best plan (hill climbing: one parameter changed, the choice with the best record
 first), a suggestion of Optuna's sampler (TPE), which has learnt from every trial, and a neighbour of a rival: the best
 plan of another schedule or variant that is close behind. When nobody has an idea, something untried at random.
 """
@@ -13,24 +17,24 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.tuner import measure
 from akx.tuner.ledger import Ledger
 from akx.tuner.predict import Model
 from akx.tuner.result import Trial
 from akx.tuner.sampler import Sampler, Suggesting
 from akx.tuner.seeds import LIKE, NO_SEEDS, SIMILAR, Seeds
-from akx.tuner.space import BASELINE_SCHEDULE, Space, is_baseline
+from akx.tuner.space import BASELINE_SCHEDULE, NATURAL, Space, is_baseline
+from akx.tuner.surrogate import Surrogate
 
 __all__ = ["SEARCHING", "Proposals", "Started"]
 
 #: Origins of plans that the search itself came up with, after the seeds.
-SEARCHING = frozenset({"neighbour", "rival", "sampler", "spare"})
+SEARCHING = frozenset({"estimate", "neighbour", "rival", "sampler", "spare"})
 
 #: Variants, the fastest of the baseline, in which the other schedules are tried first.
 _FAST_VARIANTS = 3
@@ -42,8 +46,8 @@ _RIVAL = 1.25
 _REFUSALS = 5
 #: Combinations that are looked through for something not yet tried.
 _ENUMERATED = 20_000
-#: Seconds that ranking by the traffic models may take.
-_RANKING_SECONDS = 1.0
+#: Share of the best time that a plan must be expected to gain to be a seed.
+_LITTLE = 0.003
 
 
 @runtime_checkable
@@ -105,6 +109,8 @@ class Proposals:
         self._taken = taken
         self._refused: set[tuple[str, str]] = set()
         self._sampler: Suggesting | None = None
+        self._times, self._seen = Surrogate(model), 0
+        self._near: dict[Plan, list[Plan]] = {}
 
     def baselines(self) -> list[Plan]:
         """Plain products in each variant, those first that the model likes best."""
@@ -131,9 +137,11 @@ class Proposals:
         while True:
             idle = True
             for origin, ask in (
+                ("estimate", self._promising),
                 ("neighbour", self._near_best),
+                ("estimate", self._promising),
                 ("sampler", self._suggestion),
-                ("neighbour", self._near_best),
+                ("estimate", self._promising),
                 ("rival", self._near_rival),
             ):
                 plan = ask()
@@ -159,11 +167,39 @@ class Proposals:
         yield "predicted", self._space.inside(self._model.predicted())
         yield from ((SIMILAR, plan) for plan in self._known.similar)
         others = [name for name in self._space.parameters if name != BASELINE_SCHEDULE]
-        yield from (("default", plan) for plan in self._in_fast_variants(others))
-        yield from (("default", self._space.default(name)) for name in others)
-        started = {name: self._starts(name) for name in others}
-        yield from (("start", plan) for plans in started.values() for plan in plans)
-        yield from (("model", plan) for plan in self._liked([name for name in others if not started[name]]))
+        seeds = [("default", plan) for plan in self._in_fast_variants(others)]
+        seeds += [("default", self._space.default(name)) for name in others]
+        seeds += [("start", plan) for name in others for plan in self._starts(name)]
+        yield from self._by_worth(seeds)
+        yield from (("model", plan) for liked in self._liked() for _, plan in self._by_worth([("model", liked)]))
+
+    def _by_worth(self, seeds: list[tuple[str, Plan]]) -> Iterator[tuple[str, Plan]]:
+        """What may gain most next, as it is known by then; without what has next to nothing to gain.
+
+        What has no estimate comes first.
+        """
+        left = {plan: origin for origin, plan in reversed(seeds)}
+        while left:
+            times, plans = self._learnt_times(), list(reversed(left))
+            worth = {plan: math.inf for plan in plans if not times.knows(plan)}
+            known = [plan for plan in plans if plan not in worth]
+            if known:
+                worth |= dict(zip(known, times.improvement(known).tolist(), strict=True))
+            best = max(plans, key=worth.__getitem__)
+            if worth[best] < _LITTLE:
+                return
+            yield left.pop(best), best
+
+    def is_hopeless(self, plan: Plan) -> bool:
+        """Whether a plan takes longer than the best so far, as good as certainly."""
+        return self._learnt_times().is_hopeless(plan)
+
+    def _learnt_times(self) -> Surrogate:
+        """The surrogate, which has seen every trial so far."""
+        if self._seen != len(self._ledger.trials):
+            self._seen = len(self._ledger.trials)
+            self._times.learn(self._ledger.trials)
+        return self._times
 
     def _in_fast_variants(self, names: list[str]) -> list[Plan]:
         """Schedules' defaults in the variants in which the baseline is fastest, most promising first.
@@ -195,24 +231,40 @@ class Proposals:
         plans = schedule.starts(self._model.matrix, self._space.device, self._space.k)
         return [self._space.inside(plan) for plan in plans]
 
-    def _liked(self, names: list[str]) -> list[Plan]:
-        """The plan of each schedule that its traffic model likes best, in a variant and an order of rows tried before.
+    def _liked(self) -> Iterator[Plan]:
+        """The plan of each schedule in each order of the rows that is thought to be fastest, but for plain products.
 
-        What was tried is compiled and ordered, so that following the model costs little where it is wrong.
+        Each by what is known when it is its turn.
         """
-        end = measure.now() + _RANKING_SECONDS
-        variants = {trial.plan.variant for trial in self._ledger.completed()}
-        liked: list[Plan] = []
-        for name in names:
-            scored: list[tuple[float, int, Plan]] = []
-            for i, plan in enumerate(islice(self._space.plans(name), _ENUMERATED)):
-                if measure.now() > end:
-                    break
-                known = plan.variant in variants and self._ledger.prepare_seconds(plan) > 0
-                if known and self._reason_against(plan) is None:
-                    scored.append((self._model.seconds(plan), i, plan))
-            liked += [plan for _, _, plan in sorted(scored)[:1]]
-        return liked
+        for name in self._space.parameters:
+            for order in self._space.choices(name, "partitioner") or (NATURAL,):
+                if name == BASELINE_SCHEDULE:
+                    continue
+                fixed = {"partitioner": order} if self._space.choices(name, "partitioner") else {}
+                plan = self._space.least(self._space.plan(name, fixed), self._thought, fixed)
+                if self._thought([plan])[0] < math.inf:
+                    yield plan
+
+    def _thought(self, plans: Sequence[Plan]) -> list[float]:
+        """The logarithm of the seconds that each of `plans` is thought to take; infinite where one cannot be tried."""
+        found = dict.fromkeys(plans, math.inf)
+        known = [plan for plan in found if self._is_open(plan) and self._can_be_estimated(plan)]
+        if known:
+            found.update(zip(known, self._learnt_times().estimate(known)[0].tolist(), strict=True))
+        return [found[plan] for plan in plans]
+
+    def _can_be_estimated(self, plan: Plan) -> bool:
+        return self._space.holds(plan) and self._reason_against(plan) is None and self._times.knows(plan)
+
+    def _promising(self) -> Plan | None:
+        """The plan that may gain most, of those near the best plans: one or two choices away."""
+        good = [trial.plan for trial in self._ledger.completed()[:_CLIMBED]]
+        for plan in good:
+            if plan not in self._near:
+                around = self._space.around(plan)
+                self._near[plan] = [other for other in around if self._can_be_estimated(other)]
+        plans = list(dict.fromkeys(other for plan in good for other in self._near[plan] if self._is_open(other)))
+        return plans[int(self._learnt_times().improvement(plans).argmax())] if plans else None
 
     def _near_best(self) -> Plan | None:
         """A neighbour of the best plan, or of the next best where all of those are done."""
@@ -271,7 +323,7 @@ class Proposals:
         """What is left of the space, in a random order."""
         plans = list(islice(self._space.plans(), _ENUMERATED))
         random.Random(self._seed).shuffle(plans)
-        return (plan for plan in plans if self._is_open(plan) and self._reason_against(plan) is None)
+        yield from (plan for plan in plans if self._is_open(plan) and self._reason_against(plan) is None)
 
     # ------------------------------------------------------------------------------------------------ refusals
 
@@ -283,7 +335,7 @@ class Proposals:
                 yield origin, plan
 
     def _is_refused(self, plan: Plan) -> bool:
-        return not self._is_open(plan) or self._is_old_refusal(plan)
+        return not self._is_open(plan) or self._reason_against(plan) is not None
 
     def _is_old_refusal(self, plan: Plan) -> bool:
         """Whether a plan is infeasible; the first ones for each reason are let through, to be on record."""

@@ -14,7 +14,7 @@ exhaustive run drops nothing. What it takes then is guessed: what it took before
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import cycle
 from types import SimpleNamespace
@@ -29,7 +29,7 @@ from akx.tuner.measure import DISTURBED_SECONDS
 from akx.tuner.predict import Model
 from akx.tuner.recording import RecordedTrial, Recording
 from akx.tuner.result import COMPLETE, PRUNED, Roofline, Trial
-from akx.tuner.space import Space
+from akx.tuner.space import Costs, Space
 from akx.tuner.worker import SHORT_SECONDS, is_hopeless, too_slow
 
 __all__ = ["UNKNOWN", "RecordedBench", "RecordedClock", "RecordedModel", "RecordedSpace", "recorded_world"]
@@ -70,6 +70,10 @@ class RecordedSpace(Space):
     trials: Mapping[Plan, RecordedTrial]
     missing: dict[Plan, None] = field(default_factory=dict)
 
+    def holds(self, plan: Plan) -> bool:
+        """Whether a plan was recorded: nothing is known of others, so that a search cannot weigh them."""
+        return plan in self.trials
+
     def feasible(self, plan: Plan, matrix: Matrix) -> str | None:
         """None where the plan was prepared, else why not."""
         found = self.trials.get(plan)
@@ -84,6 +88,17 @@ class RecordedSpace(Space):
         places = {name: place for place, name in enumerate(self.parameters)}
         known = [plan for plan in self.trials if schedule in (None, plan.schedule) and self.values(plan) is not None]
         return iter(sorted(known, key=lambda plan: (places[plan.schedule], self._place(plan))))
+
+    def least(self, plan: Plan, costs: Costs, fixed: Iterable[str] = ()) -> Plan:
+        """The recorded plan of least cost that is like `plan` in what is fixed; `plan` where none costs less.
+
+        From plan to plan there is no way here, since most plans on it are not on record.
+        """
+        wanted = {name: value for name, value in (self.values(plan) or {}).items() if name in set(fixed)}
+        others = (other for other in self.plans(plan.schedule) if wanted.items() <= (self.values(other) or {}).items())
+        known = [plan, *others]
+        taken = list(costs(known))
+        return known[min(range(len(known)), key=taken.__getitem__)]
 
     def _place(self, plan: Plan) -> tuple[int, ...]:
         values = self.values(plan) or {}

@@ -1,8 +1,9 @@
 """The search: from a space of plans to the one to keep.
 
-1. baseline      plain products in every variant, natural order; the fastest becomes the anchor of all timing
+1. baseline      plain products in every variant that is not sure to be slower than others, natural order; the fastest
+                 becomes the anchor of all timing
 2. seeds, search what :mod:`akx.tuner.proposals` proposes: plans of the database (:mod:`akx.tuner.seeds`), the predicted
-                 plan, defaults, neighbours, Optuna's suggestions
+                 plan, defaults, what is estimated to gain most, neighbours, Optuna's suggestions
 3. run-off       the few best and the baseline, timed in turn with one another at higher precision; within the noise the
                  simpler plan wins (:mod:`akx.tuner.choice`), and the winner's result is checked once more
 
@@ -224,6 +225,8 @@ class Search:
                 continue
             if self.ledger.baseline is not None and self._budget_gone(baseline=True):
                 break
+            if not self._everything and self.proposals.is_hopeless(plan):
+                continue
             self._try(plan, "baseline")
         if self.ledger.baseline is None:
             why = "; ".join(dict.fromkeys(trial.reason for trial in self.ledger.trials)) or "there is no plain sweep"

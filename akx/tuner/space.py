@@ -9,9 +9,9 @@ another in the order given where the choices are numbers, any other one where th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import combinations, product
 from typing import Any, Protocol, runtime_checkable
 
 from akx.errors import ArgumentError
@@ -24,6 +24,7 @@ __all__ = [
     "BASELINE_SCHEDULE",
     "NATURAL",
     "STREAMED_SCHEDULE",
+    "Costs",
     "Space",
     "build_space",
     "is_baseline",
@@ -31,6 +32,9 @@ __all__ = [
     "least_bytes",
     "resolve_backend",
 ]
+
+#: What each of some plans costs, in any measure.
+Costs = Callable[[Sequence[Plan]], Sequence[float]]
 
 BASELINE_SCHEDULE = "sweep"
 #: What keeps within any memory budget; with one power per pass, streamed plain products.
@@ -169,6 +173,45 @@ class Space:
                 found[self.plan(plan.schedule, {**values, parameter.name: parameter.choices[i]})] = None
         found.pop(plan, None)
         return tuple(found)
+
+    def around(self, plan: Plan) -> tuple[Plan, ...]:
+        """Plans that differ from `plan` in one or two parameters, whatever the choices; empty where it lies outside."""
+        values = self.values(plan)
+        if values is None:
+            return ()
+        held = [one for one in self.parameters[plan.schedule] if len(one.choices) > 1]
+        found: dict[Plan, None] = {}
+        for pair in combinations(held, 2) if len(held) > 1 else [tuple(held)]:
+            for chosen in product(*(one.choices for one in pair)):
+                changed = {one.name: choice for one, choice in zip(pair, chosen, strict=True)}
+                found[self.plan(plan.schedule, {**values, **changed})] = None
+        found.pop(plan, None)
+        return tuple(found)
+
+    def least(self, plan: Plan, costs: Costs, fixed: Iterable[str] = ()) -> Plan:
+        """Go down from `plan` to a plan of less cost until no change of one or two parameters, but `fixed`, helps.
+
+        All choices of a parameter are looked at, so that a dear one between two others is no wall.
+        """
+        kept, here = set(fixed), plan
+        names = [one.name for one in self.parameters[plan.schedule] if one.name not in kept and len(one.choices) > 1]
+        steps: list[tuple[str, ...]] = [*((name,) for name in names), *combinations(names, 2)]
+        found, left = costs([here])[0], list(steps)
+        while left:
+            step = left.pop(0)
+            values = self.values(here) or {}
+            around = product(*(self.choices(plan.schedule, name) for name in step))
+            near = [self.plan(plan.schedule, {**values, **dict(zip(step, chosen, strict=True))}) for chosen in around]
+            taken = list(costs(near))
+            at = min(range(len(near)), key=taken.__getitem__)
+            if taken[at] < found:
+                here, found = near[at], taken[at]
+                left = [other for other in steps if other != step]
+        return here
+
+    def holds(self, plan: Plan) -> bool:
+        """Whether a plan can be looked at without being asked for; it can where the space is no record."""
+        return self.values(plan) is not None
 
     def feasible(self, plan: Plan, matrix: Matrix) -> str | None:
         """None where the plan can be prepared and wastes nothing, else the schedule's reason why not to try it.

@@ -21,7 +21,6 @@ from akx.kernels.base import Parameter
 from akx.plan import Plan
 from akx.tuner import Recording, measure, tuning
 from akx.tuner.machine import Figures
-from akx.tuner.proposals import Proposals
 from akx.tuner.recorded import UNKNOWN, RecordedBench, RecordedClock
 from akx.tuner.recording import RecordedTrial
 from akx.tuner.result import FAILED, Trial
@@ -55,8 +54,6 @@ class Replay:
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         header = self.recording.header
         figures = Figures(**header["model"]["ceiling"])
-        first = (one.trial for one in self.recording.runs[0].trials)
-        liked = [trial.plan for trial in first if trial.origin == "model"]
         monkeypatch.setattr(measure, "_CLOCK", ContextVar("recorded", default=self.clock))
         monkeypatch.setattr(tuning, "device_of", lambda backend: self.device)
         monkeypatch.setattr(tuning, "plan_threads", lambda backend, threads=None: header["threads"])
@@ -64,8 +61,6 @@ class Replay:
         monkeypatch.setattr(tuning, "build_space", self.space)
         monkeypatch.setattr(tuning, "_cold_prepare_seconds", lambda space, matrix, plan, fallback: fallback)
         monkeypatch.setattr(tuning, "Bench", lambda problem, space, **_: _Bench(self, space, problem.matrix))
-        # What the models like best is what they liked within a second of the recorded machine's time.
-        monkeypatch.setattr(Proposals, "_liked", lambda proposals, names: liked)
 
     def space(self, *args: Any, **options: Any) -> Space:
         """The space as it was: what has been added to it since was not measured."""

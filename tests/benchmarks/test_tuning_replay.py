@@ -99,6 +99,16 @@ def test_the_record_is_searched_without_the_matrix(seed: int) -> None:
     assert found.search_seconds < 48
 
 
+@pytest.mark.parametrize("seed", [3, 4, 5])
+def test_thirty_trials_are_enough_since_few_are_wasted_on_what_is_sure_to_be_slow(seed: int) -> None:
+    found = replay(RECORD, seed=seed, trials=30)
+    assert found.share > 0.95
+    recorded = {plan for plan in RECORD.trials if is_baseline(plan) and RECORD.trials[plan].trial.origin == "baseline"}
+    tried = {trial.plan for trial in found.trials if trial.origin == "baseline"}
+    assert RECORD.baseline is not None
+    assert RECORD.baseline.plan in tried < recorded
+
+
 def test_a_search_finds_a_plan_as_good_as_the_recorded_one(
     world: Replay, matrix: Matrix, tmp_path: Path, then: Any
 ) -> None:

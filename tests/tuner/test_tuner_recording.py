@@ -36,7 +36,7 @@ def rewrite(path: Path, change: Callable[[list[str]], list[str]]) -> None:
 
 def test_every_trial_is_read_again_as_it_was(make_world: Any, matrix: Any, path: Path) -> None:
     make_world(
-        infeasible=lambda plan: "too large" if plan.block_bytes >= 2**19 else None,
+        infeasible=lambda plan: "too large" if (plan.schedule, plan.variant) == ("front", "csr") else None,
         fails_to_run=lambda plan: ZeroDivisionError("by nought") if plan.option("split", "") == "contiguous" else None,
     )
     result = tune(matrix, 8, name="small", record=path)

@@ -330,13 +330,14 @@ def test_baseline_and_predicted_plan_come_first(world: Any, matrix: Any) -> None
         "predicted": 1,
         "default": 2,
         "model": 3,
+        "estimate": 4,
         "neighbour": 4,
         "sampler": 4,
         "rival": 4,
         "spare": 4,
     }
     assert [ranks[o] for o in origins] == sorted(ranks[o] for o in origins)
-    assert {"neighbour", "sampler", "rival"} <= set(origins)
+    assert {"estimate", "neighbour", "sampler", "rival"} <= set(origins)
 
 
 # ---------------------------------------------------------------------------------------------------- Ctrl-C
