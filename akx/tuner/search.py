@@ -8,8 +8,9 @@
                  simpler plan wins (:mod:`akx.tuner.choice`), and the winner's result is checked once more
 
 Nothing is tried twice, neither here nor by another worker on the same study (:mod:`akx.tuner.sharing`). The choices
-depend on the seed and the measurements alone. The search ends with its budget of trials or of seconds, when nothing
-better was found for a while, or when nothing is left; Ctrl-C ends it with the best so far.
+depend on the seed and the measurements alone, unless thinking takes so long that it is cut (:mod:`akx.tuner.meter`).
+The search ends with its budget of trials or of seconds, when nothing better was found for a while, or when nothing is
+left; Ctrl-C ends it with the best so far.
 
 Where the user says how often the kernel will run, the seconds are bounded by what further search could win::
 
@@ -179,6 +180,7 @@ class Search:
             given=given,
             sampler=sampler,
             seeds=seeds,
+            seconds=self._seconds,
         )
         self.notes: list[str] = []
         self._start = start

@@ -4,13 +4,15 @@ A traffic model is wrong, but its errors are alike for plans that are alike. So 
 process over the choices, and every timed trial says something of all other plans::
 
     log seconds(p) = log model(p) + e(p),      e ~ GP(0, K)
-    K(p, q) = a^2 + b^2 m_p m_q + v^2 [same variant] + c^2 mean_i kappa_i(p, q)
-              + [same schedule] (s^2 + o^2 [same order of the rows]
-                                 + t^2 mean_i kappa_i(p, q) + l^2 prod_i kappa_i(p, q))
+    K(p, q) = a^2 + b^2 m_p m_q + v^2 [same variant] + c^2 M(p, q)
+              + [same schedule] (s^2 + o^2 [same order of the rows] + t^2 M(p, q) + l^2 prod_i kappa_i(p, q))
+    M(p, q) = sum_i kappa_i(p, q) / sqrt(parameters of p x parameters of q)
     kappa_i = rho^d_i,  d_i = places between two choices of a number, and 2 for two names that differ
 
 i being the parameters that both have, and m_p = log model(p) less its mean over the trials: b is how far the model's
-word for word may be too much or too little, so that one that has plans the wrong way round is soon not followed.
+word for word may be too much or too little, so that one that has plans the wrong way round is soon not followed. M is
+the mean of kappa_i for plans of one schedule; a mean over what two schedules share would be no kernel, since matrices
+of it have negative eigenvalues.
 
 With trials p_1 .. p_n, r_i = log seconds_i - log model_i, C = K + w^2 I = L L^T (n is some tens)::
 
@@ -22,8 +24,14 @@ The worth of a trial of p is its expected improvement on the best so far, relati
 
 The amplitudes are near those that make recorded searches on an H100 most likely, 16 matrices together, but for `a`,
 which is so large that the first trials alone decide: on other machines models may be wrong by any factor. What has no
-model has no estimate. Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, algorithm 2.1; Jones,
-Schonlau and Welch, Efficient global optimization, 1998.
+model has no estimate.
+
+A plan that fails, or cannot be prepared, has no seconds, and what is like it may fail as well. That is a process of its
+own, with 1 for what came to nothing and 0 for what was timed, and K less a^2 and b^2; the worth is EI (1 - its mean),
+so that the search goes elsewhere in the end, and leaves no region for a single failure.
+
+Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, algorithm 2.1; Jones, Schonlau and Welch,
+Efficient global optimization, 1998.
 """
 
 from __future__ import annotations
@@ -38,9 +46,9 @@ from scipy.linalg import solve_triangular
 from scipy.special import ndtr
 
 from akx.plan import Option, Plan
-from akx.tuner import measure
+from akx.tuner.meter import Meter
 from akx.tuner.predict import Model
-from akx.tuner.result import Trial
+from akx.tuner.result import FAILED, Trial
 from akx.tuner.space import Space
 
 __all__ = ["Amplitudes", "Surrogate"]
@@ -53,8 +61,8 @@ _HEAD = 3
 _SURE = 2.0
 #: Trials that are looked at; of a shared study there may be thousands, and the price grows with the cube.
 _MOST_TRIALS = 256
-#: Seconds that the models of the plans of one schedule and order of the rows may take in all.
-_MODEL_SECONDS = 1.0
+#: Chance that a plan works at least, however many like it have failed.
+_LEAST_CHANCE = 0.01
 _LEAST_VARIANCE = 1e-8
 
 Array = NDArray[np.float64]
@@ -104,10 +112,13 @@ class Surrogate:
         Of the matrix and the space.
     amplitudes : Amplitudes
         Of the kernel.
+    meter : Meter, optional
+        Of the time that the model takes.
     """
 
-    def __init__(self, model: Model, amplitudes: Amplitudes = _AMPLITUDES) -> None:
+    def __init__(self, model: Model, amplitudes: Amplitudes = _AMPLITUDES, meter: Meter | None = None) -> None:
         self._model = model
+        self._meter = meter or Meter()
         self._space = model.space
         self._amplitudes = amplitudes
         self._schedules = {name: place for place, name in enumerate(self._space.parameters)}
@@ -116,11 +127,12 @@ class Surrogate:
         self._is_name = np.array([not _are_numbers(choices) for choices in self._choices], dtype=bool)
         self._names: dict[str, int] = {}
         self._modelled: dict[Plan, float] = {}
-        self._spent: dict[tuple[str, str], float] = {}
         self._codes: dict[Plan, tuple[int, ...]] = {}
         self._plans: list[Plan] = []
         self._logs: list[float] = []
+        self._failed: list[Plan] = []
         self._solved: tuple[Array, Array] | None = None
+        self._failing: Array | None = None
 
     @property
     def best(self) -> float:
@@ -128,12 +140,14 @@ class Surrogate:
         return min(self._logs, default=math.inf)
 
     def learn(self, trials: Iterable[Trial]) -> None:
-        """Take in timed trials, those dropped early too, and of very many the fastest; what was known is replaced."""
-        timed = [trial for trial in trials if trial.seconds and self.knows(trial.plan)]
-        known = sorted(timed, key=lambda trial: trial.seconds or 0.0)[:_MOST_TRIALS]
+        """Take in timed trials, those dropped early too, and what came to nothing; what was known is replaced."""
+        held = [trial for trial in trials if self.knows(trial.plan)]
+        timed = [trial for trial in held if trial.state != FAILED and 0 < (trial.seconds or 0.0) < math.inf]
+        known = _thinned(sorted(timed, key=lambda trial: trial.seconds or 0.0), _MOST_TRIALS)
         self._plans = [trial.plan for trial in known]
         self._logs = [math.log(trial.seconds or 1.0) for trial in known]
-        self._solved = None
+        self._failed = [trial.plan for trial in held if _came_to_nothing(trial)][-_MOST_TRIALS:]
+        self._solved = self._failing = None
 
     def knows(self, plan: Plan) -> bool:
         """Whether a plan lies in the space and has a model, which does not take too long."""
@@ -152,29 +166,41 @@ class Surrogate:
     def improvement(self, plans: Sequence[Plan]) -> Array:
         """What a trial of each of `plans` may be expected to gain on the best so far, as a share of its seconds.
 
-        Without any trial that is without bounds.
+        Without any timed trial that is without bounds.
         """
         if not self._plans:
             return np.full(len(plans), math.inf)
         mean, deviation = self.estimate(plans)
         z = (self.best - mean) / deviation
         gain: Array = deviation * (z * ndtr(z) + np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi))
-        return gain
+        return gain * self.chance(plans)
 
-    def is_hopeless(self, plan: Plan) -> bool:
-        """Whether a plan takes, as good as certainly, longer than the best so far."""
+    def chance(self, plans: Sequence[Plan]) -> Array:
+        """How likely each of `plans` is to work at all, by what became of plans like it."""
+        if not self._failed:
+            return np.ones(len(plans))
+        tried, everything = [*self._plans, *self._failed], self._amplitudes.everything**2
+        if self._failing is None:
+            failed = np.repeat((0.0, 1.0), (len(self._plans), len(self._failed)))
+            noise = self._amplitudes.noise**2 * np.eye(len(tried))
+            self._failing = np.linalg.solve(self._kernel(tried, tried) - everything + noise, failed)
+        found: Array = np.clip(1.0 - (self._kernel(plans, tried) - everything) @ self._failing, _LEAST_CHANCE, 1.0)
+        return found
+
+    def is_hopeless(self, plan: Plan, than: float) -> bool:
+        """Whether a plan takes, as good as certainly, more than so many seconds."""
         if not self._plans or not self.knows(plan):
             return False
         mean, deviation = self.estimate([plan])
-        return bool(mean[0] - _SURE * deviation[0] > self.best)
+        return bool(mean[0] - _SURE * deviation[0] > math.log(than))
 
     def modelled(self, plan: Plan) -> float:
         """Seconds by the traffic model, asked once for a plan; infinite where models of its kind take too long."""
         if plan not in self._modelled:
-            kind, begin = (plan.schedule, plan.partitioner), measure.now()
-            spent = self._spent.get(kind, 0.0)
-            self._modelled[plan] = self._model.seconds(plan) if spent < _MODEL_SECONDS else math.inf
-            self._spent[kind] = spent + measure.now() - begin
+            self._modelled[plan] = math.inf
+            if self._meter.allows(plan):
+                with self._meter.on(plan):
+                    self._modelled[plan] = self._model.seconds(plan)
         return self._modelled[plan]
 
     # ------------------------------------------------------------------------------------------------ the process
@@ -213,7 +239,8 @@ class Surrogate:
         apart[..., self._is_name] = np.where(apart[..., self._is_name] > 0, _APART, 0)
         shared = (left >= 0) & (right >= 0)
         alike = np.where(shared, self._correlations()[apart], 0.0)
-        mean = alike.sum(axis=2) / np.maximum(1, shared.sum(axis=2))
+        held = np.sqrt(np.outer((rows[:, _HEAD:] >= 0).sum(axis=1), (columns[:, _HEAD:] >= 0).sum(axis=1)))
+        mean = alike.sum(axis=2) / np.maximum(1.0, held)
         whole = np.where(shared, alike, 1.0).prod(axis=2)
         found: Array = a.everything**2 + a.variant**2 * same[..., 2] + a.common**2 * mean
         within = a.schedule**2 + a.order**2 * same[..., 1] + a.main**2 * mean + a.local**2 * whole
@@ -239,6 +266,19 @@ class Surrogate:
             )
             self._codes[plan] = (self._schedules[plan.schedule], order, variant, *places)
         return self._codes[plan]
+
+
+def _came_to_nothing(trial: Trial) -> bool:
+    """Whether a plan was begun and failed, or could not be prepared: not one that was known to be infeasible."""
+    return trial.state == FAILED or (trial.seconds is None and trial.prepare_seconds is not None)
+
+
+def _thinned(known: list[Trial], most: int) -> list[Trial]:
+    """Of very many, fastest first: the fastest, and of the rest as many, spread evenly, to know what is slow."""
+    if len(known) <= most:
+        return known
+    half = most // 2
+    return known[:half] + known[half :: -(-(len(known) - half) // half)]
 
 
 def _choices(space: Space) -> dict[str, list[Option]]:

@@ -35,6 +35,7 @@ class World:
     infeasible: Callable[[Plan], str | None] = lambda plan: None
     prepare_cost: Callable[[Plan], float] = lambda plan: 1e-3
     compile_cost: float = 0.0
+    thinking_cost: Callable[[Plan], float] = lambda plan: 0.0
     noise: Callable[[], float] = lambda: 0.0
     drift: float = 0.0
     interrupt_at: int | None = None
@@ -112,6 +113,7 @@ class FakeSchedule:
         return self.world.infeasible(plan)
 
     def traffic(self, plan: Plan, matrix: Matrix, device: Any) -> Traffic:
+        self.world.time += self.world.thinking_cost(plan)
         passes = plan.k if plan.schedule == "sweep" else -(-plan.k // plan.k_per_pass)
         return Traffic(12.0 * matrix.nnz * passes, 8.0 * matrix.n * plan.k, 2.0 * matrix.nnz * plan.k)
 

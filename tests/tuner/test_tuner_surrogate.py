@@ -13,10 +13,13 @@ import pytest
 from akx.kernels.base import Parameter
 from akx.plan import Plan
 from akx.tuner import measure
+from akx.tuner.ledger import Ledger
+from akx.tuner.meter import Meter
 from akx.tuner.predict import Model
-from akx.tuner.result import COMPLETE, Trial
+from akx.tuner.prospects import Prospects
+from akx.tuner.result import COMPLETE, FAILED, PRUNED, Trial
 from akx.tuner.space import Space
-from akx.tuner.surrogate import Surrogate
+from akx.tuner.surrogate import Amplitudes, Surrogate
 
 BLOCKS = (128, 256, 384, 512, 640)
 ORDER = Parameter("partitioner", ("natural", "metis"), "natural", "order")
@@ -107,13 +110,26 @@ def test_the_worth_of_a_trial_is_the_expected_gain(space: Space) -> None:
 def test_hopeless_is_what_is_slow_beyond_doubt(space: Space) -> None:
     times = surrogate(space, lambda plan: 1.0)
     slow, beside = near(space, block=128), near(space, block=128, variant="b")
-    assert not times.is_hopeless(slow)  # nothing is known
+    assert not times.is_hopeless(slow, 1.0)  # nothing is known
     assert times.improvement([slow, beside]).tolist() == [math.inf, math.inf]
     times.learn(trials({space.plan("sweep", {}): 1.0, slow: 1.2}))
-    assert times.is_hopeless(slow)
-    assert not times.is_hopeless(beside)
+    assert times.is_hopeless(slow, 1.0)
+    assert not times.is_hopeless(slow, 1.5)
+    assert not times.is_hopeless(beside, 1.0)
     times.learn(trials({space.plan("sweep", {}): 1.0, slow: 20.0}))
-    assert times.is_hopeless(beside)
+    assert times.is_hopeless(beside, 1.0)
+
+
+def test_a_baseline_is_hopeless_beside_other_baselines_alone(space: Space) -> None:
+    """What others on the study found may be far faster; the best baseline is to be found nonetheless."""
+    ledger = Ledger(space)
+    prospects = Prospects(cast("Model", Said(space, lambda plan: 1.0)), ledger)
+    plain, other = space.plan("sweep", {"variant": "a"}), space.plan("sweep", {"variant": "b"})
+    assert not prospects.is_hopeless(other)
+    for trial in trials({plain: 1.0, near(space): 0.05, near(space, variant="b"): 0.05}):
+        ledger.add(trial)
+    assert prospects.times.is_hopeless(other, 0.05)
+    assert not prospects.is_hopeless(other)
 
 
 def test_without_a_model_there_is_no_estimate(space: Space) -> None:
@@ -125,7 +141,7 @@ def test_without_a_model_there_is_no_estimate(space: Space) -> None:
     times.learn(trials({far: 1.0, near(space): 2.0}))
     assert not times.knows(far)
     assert math.exp(times.best) == pytest.approx(2.0)
-    assert not times.is_hopeless(far)
+    assert not times.is_hopeless(far, 0.1)
     assert not times.knows(near(space, block=999))  # outside the space
 
 
@@ -147,12 +163,99 @@ def test_a_model_that_takes_long_is_asked_no_more(space: Space, monkeypatch: pyt
     assert len(model.asked) == 3  # each once
 
 
-def test_of_very_many_trials_the_fastest_are_looked_at(space: Space) -> None:
+def test_all_thinking_is_a_tenth_of_the_search_at_most(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, kinds = {"now": 0.0}, [near(space, partitioner=f"order {i}") for i in range(9)]
+    monkeypatch.setattr(measure, "now", lambda: clock["now"])
+    meter = Meter(lambda: 30.0)
+    for plan in kinds:
+        assert meter.allows(plan) == (clock["now"] < 3.0)
+        if meter.allows(plan):
+            with meter.on(plan):
+                clock["now"] += 0.9
+            assert meter.allows(plan) == (clock["now"] < 3.0)
+    assert clock["now"] == pytest.approx(3.6)
+
+
+def test_feasibility_that_takes_long_is_asked_no_more(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, asked = {"now": 0.0}, []
+    monkeypatch.setattr(measure, "now", lambda: clock["now"])
+    model = cast("Any", Said(space, lambda plan: 1.0))
+    model.matrix = None
+    prospects = Prospects(model, Ledger(space), seconds=lambda: 30.0)
+
+    def reason(plan: Plan) -> None:
+        asked.append(plan)
+        clock["now"] += 0.6
+
+    monkeypatch.setattr(prospects, "reason_against", reason)
+    plans = [near(space, block=block) for block in BLOCKS]
+    assert [prospects.is_known(plan) for plan in plans] == [True, False, False, False, False]
+    assert asked == plans[:2]
+    assert prospects.is_known(plans[0])  # as before, and not asked again
+    assert asked == plans[:2]
+
+
+def test_of_very_many_trials_the_fastest_are_looked_at_and_some_of_the_rest() -> None:
+    blocks = tuple(range(1, 1001))
+    parameters = {"sweep": (VARIANT,), "near": (VARIANT, Parameter("block", blocks, 1, "threads"))}
+    space = Space("cpu", 4, 1, None, {name: cast("Any", SimpleNamespace(name=name)) for name in parameters}, parameters)
     times = surrogate(space, lambda plan: 1.0)
-    held = trials({near(space, block=b): 1.0 + b for b in BLOCKS}) * 200
-    times.learn(held)
-    mean, _ = times.estimate([near(space, block=128)])
-    assert math.exp(mean[0]) == pytest.approx(129.0, rel=0.05)
+    times.learn(trials({near(space, block=b): 1.0 + b for b in blocks}))
+    plans = [near(space, block=b) for b in (1, 64, 500, 950)]
+    mean, _ = times.estimate(plans)
+    assert np.exp(mean) == pytest.approx([2.0, 65.0, 501.0, 951.0], rel=0.1)
+    assert 128 < len(times._plans) <= 256
+
+
+def test_trials_that_came_to_nothing_say_nothing_of_seconds(space: Space) -> None:
+    times, good = surrogate(space, lambda plan: 1.0), near(space, block=128)
+    plans = [near(space, block=b, variant=v) for b in (256, 384) for v in "ab"]
+    bad = [
+        Trial(1, plans[0], "x", FAILED, "wrong later", seconds=0.01, prepare_seconds=0.1),
+        Trial(2, plans[1], "x", COMPLETE, "", seconds=math.nan),
+        Trial(3, plans[2], "x", COMPLETE, "", seconds=math.inf),
+        Trial(4, plans[3], "x", COMPLETE, "", seconds=0.0),
+        Trial(5, near(space, block=512), "x", PRUNED, "too large"),
+    ]
+    times.learn(bad)
+    assert np.isinf(times.improvement(plans)).all()
+    times.learn([*bad, *trials({good: 2.0})])
+    assert math.exp(times.best) == pytest.approx(2.0)
+    assert np.isfinite(times.improvement(plans)).all()
+    assert np.exp(times.estimate([near(space, block=640)])[0]) == pytest.approx(2.0, rel=0.1)
+
+
+def test_what_is_like_plans_that_failed_is_worth_less(space: Space) -> None:
+    """Variant b fails whatever else is chosen: a few failures tell, and a single one is no rule."""
+    times = surrogate(space, lambda plan: 0.8 if plan.variant == "b" else 1.0)
+    good = trials({near(space, block=b): 1.0 for b in (128, 384, 640)})
+    sound, doubtful = near(space, block=256), near(space, block=256, variant="b", partitioner="metis")
+    times.learn(good)
+    assert times.improvement([doubtful])[0] > times.improvement([sound])[0]
+    assert times.chance([doubtful]).tolist() == [1.0]
+    failed = [
+        Trial(9 + b, near(space, block=b, variant="b"), "x", FAILED, "crashed", prepare_seconds=0.1) for b in BLOCKS
+    ]
+    times.learn([*good, failed[0]])
+    assert 0.1 < times.chance([doubtful])[0] < 0.9
+    assert times.chance([sound])[0] > 0.95
+    times.learn([*good, *failed])
+    assert times.improvement([doubtful])[0] < times.improvement([sound])[0]
+    assert times.chance([failed[0].plan])[0] < 0.05
+
+
+def test_the_kernel_is_one_between_schedules_that_share_some_parameters() -> None:
+    names = "abcdefgh"
+    each = {name: Parameter(name, (1, 2), 1, name) for name in names}
+    parameters = {"hub": (VARIANT, *each.values()), **{f"leaf {name}": (VARIANT, each[name]) for name in names}}
+    space = Space("cpu", 4, 1, None, {name: cast("Any", SimpleNamespace(name=name)) for name in parameters}, parameters)
+    alone = Amplitudes(everything=0.0, slope=0.0, schedule=0.0, order=0.0, variant=0.0, main=0.0, local=0.0, common=1.0)
+    times = Surrogate(cast("Model", Said(space, lambda plan: 1.0)), alone)
+    draws = [space.plan("hub", {name: 1 + (i >> at) % 2 for at, name in enumerate(names)}) for i in range(0, 256, 5)]
+    draws += [plan for name in names for plan in space.plans(f"leaf {name}")]
+    kernel = times._kernel(draws, draws)
+    assert np.diag(kernel) == pytest.approx(1.0)
+    assert np.linalg.eigvalsh(kernel).min() > -1e-9
 
 
 def test_a_way_down_goes_past_a_dear_choice_and_over_two_at_a_time(space: Space) -> None:

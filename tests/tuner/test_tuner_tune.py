@@ -260,6 +260,32 @@ def test_the_time_budget_is_kept(make_world: Any, matrix: Any, seconds: float) -
     assert 0.6 * seconds < result.tuning_seconds <= 1.3 * seconds
 
 
+@pytest.mark.parametrize("seconds", [3.0, 30.0])
+def test_slow_models_do_not_eat_the_budget(make_world: Any, matrix: Any, seconds: float) -> None:
+    """What is not thought of in time is tried as neighbours, by the sampler and at random."""
+    thought = 0.0
+
+    def think(plan: Plan) -> float:
+        nonlocal thought
+        thought += 0.05
+        return 0.05
+
+    world = make_world(thinking_cost=think)
+    predicting = 0.25  # one model for each of the few plans of a call that is not tuned, whatever the budget
+    result = tune(matrix, 8, trials=1000, seconds=seconds, settings=Settings(patience=1000))
+    assert thought < 0.1 * seconds + 0.05 + predicting
+    assert result.tuning_seconds < 1.1 * seconds
+    assert world.cost(result.plan) < 3e-3
+
+
+def test_what_fails_whatever_else_is_chosen_is_not_tried_again_and_again(make_world: Any, matrix: Any) -> None:
+    """Nothing is known of the seconds of fronts in one variant, since all of them crash: they promise most for ever."""
+    make_world(fails_to_run=lambda plan: MemoryError() if (plan.schedule, plan.variant) == ("front", "sell") else None)
+    result = tune(matrix, 8, trials=60, seconds=1e3, settings=Settings(patience=1000))
+    estimates = [trial for trial in result.trials if trial.origin == "estimate"]
+    assert sum(trial.state == "failed" for trial in estimates[:12]) <= 3
+
+
 def test_compilation_counts_as_tuning_time_and_not_as_the_plans(make_world: Any, matrix: Any) -> None:
     world = make_world(compile_cost=4.0)
     result = tune(matrix, 8)

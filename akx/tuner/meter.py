@@ -1,0 +1,44 @@
+"""How long a search may think of plans that it does not try: models and feasibility may take passes over the matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from akx.plan import Plan
+from akx.tuner import measure
+
+__all__ = ["Meter"]
+
+#: Seconds of a search where nobody says.
+_SECONDS = 30.0
+#: Shares of a search that thinking of plans may take: of those of one schedule and order of the rows, and of all.
+_KIND_SHARE, _WHOLE_SHARE = 1 / 30, 1 / 10
+
+
+class Meter:
+    """Seconds that went into thinking of plans, by schedule and order of the rows, which is what the price depends on.
+
+    Parameters
+    ----------
+    seconds : callable
+        Of the whole search, as it is known by then.
+    """
+
+    def __init__(self, seconds: Callable[[], float] = lambda: _SECONDS) -> None:
+        self._seconds = seconds
+        self._spent: dict[tuple[str, str], float] = {}
+
+    def allows(self, plan: Plan) -> bool:
+        """Whether there is time to think of a plan of this kind."""
+        kind, seconds = self._spent.get((plan.schedule, plan.partitioner), 0.0), self._seconds()
+        return kind < _KIND_SHARE * seconds and sum(self._spent.values()) < _WHOLE_SHARE * seconds
+
+    @contextmanager
+    def on(self, plan: Plan) -> Iterator[None]:
+        """What is done within is thinking of this plan."""
+        kind, begin = (plan.schedule, plan.partitioner), measure.now()
+        try:
+            yield
+        finally:
+            self._spent[kind] = self._spent.get(kind, 0.0) + measure.now() - begin

@@ -1,0 +1,114 @@
+"""What a search tries first.
+
+1. given      plans that somebody wants tried
+2. like       plans that like devices have for this very problem (:mod:`akx.tuner.seeds`)
+3. predicted  the plan of a call that nobody tuned
+4. similar    plans for similar matrices
+5. default    the other schedules' defaults, also in the variants in which the baseline is fastest; and plans that a
+   start      schedule itself wants tried (:class:`Started`): the most promising next
+6. model      of each schedule in each order of the rows, the plan that is thought to be fastest
+
+Of 5 and 6, what is expected to gain next to nothing is passed over; the others are tried whatever is thought of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, Protocol, runtime_checkable
+
+from akx.matrix import Matrix
+from akx.plan import Plan
+from akx.tuner.prospects import Prospects
+from akx.tuner.seeds import LIKE, SIMILAR, Seeds
+from akx.tuner.space import BASELINE_SCHEDULE, NATURAL, is_baseline
+
+__all__ = ["Started", "opening"]
+
+#: Variants, the fastest of the baseline, in which the other schedules are tried first.
+_FAST_VARIANTS = 3
+#: Share of the best time that a plan must be expected to gain.
+_LITTLE = 0.003
+
+
+@runtime_checkable
+class Started(Protocol):
+    """A schedule that knows where a search should begin, beside its defaults."""
+
+    def starts(self, matrix: Matrix, device: Any, k: int) -> tuple[Plan, ...]:
+        """Feasible plans, each for an idea of its own."""
+        ...
+
+
+def opening(prospects: Prospects, seeds: Seeds, given: tuple[Plan, ...]) -> Iterator[tuple[str, Plan]]:
+    """Who asks, and the plan; some may come twice, or be infeasible."""
+    space = prospects.space
+    yield from (("given", plan) for plan in given)
+    yield from ((LIKE, plan) for plan in seeds.like)
+    yield "predicted", space.inside(prospects.model.predicted())
+    yield from ((SIMILAR, plan) for plan in seeds.similar)
+    others = [name for name in space.parameters if name != BASELINE_SCHEDULE]
+    offered = [("default", plan) for plan in _in_fast_variants(prospects, others)]
+    offered += [("default", space.default(name)) for name in others]
+    offered += [("start", plan) for name in others for plan in _starts(prospects, name)]
+    yield from _by_worth(prospects, offered)
+    for liked in _liked(prospects, others):
+        yield from _by_worth(prospects, [("model", liked)])
+
+
+def _by_worth(prospects: Prospects, offered: list[tuple[str, Plan]]) -> Iterator[tuple[str, Plan]]:
+    """What may gain most next, as it is known by then; without what has next to nothing to gain.
+
+    What has no estimate comes first.
+    """
+    left = {plan: origin for origin, plan in reversed(offered)}
+    while left:
+        times, plans = prospects.times, list(reversed(left))
+        worth = {plan: math.inf for plan in plans if not times.knows(plan)}
+        known = [plan for plan in plans if plan not in worth]
+        if known:
+            worth |= dict(zip(known, times.improvement(known).tolist(), strict=True))
+        best = max(plans, key=worth.__getitem__)
+        if worth[best] < _LITTLE:
+            return
+        yield left.pop(best), best
+
+
+def _in_fast_variants(prospects: Prospects, names: list[str]) -> list[Plan]:
+    """Schedules' defaults in the variants in which the baseline is fastest, which are compiled already.
+
+    Each plan is in the first order of rows in which it is feasible.
+    """
+    space = prospects.space
+    baselines = [trial.plan for trial in prospects.ledger.completed() if is_baseline(trial.plan)]
+    found: list[Plan] = []
+    for variant in list(dict.fromkeys(plan.variant for plan in baselines))[:_FAST_VARIANTS]:
+        for name in names:
+            if variant not in space.choices(name, "variant"):
+                continue
+            orders = space.choices(name, "partitioner")
+            plans = (space.plan(name, {"variant": variant, "partitioner": order}) for order in orders)
+            feasible = next((plan for plan in plans if prospects.reason_against(plan) is None), None)
+            if feasible is not None:
+                found.append(feasible)
+    return found
+
+
+def _starts(prospects: Prospects, name: str) -> list[Plan]:
+    """The plans that a schedule wants a search to begin with; most have none."""
+    space = prospects.space
+    schedule = space.schedules[name]
+    if not isinstance(schedule, Started):
+        return []
+    return [space.inside(plan) for plan in schedule.starts(prospects.model.matrix, space.device, space.k)]
+
+
+def _liked(prospects: Prospects, names: list[str]) -> Iterator[Plan]:
+    """The plan of each schedule in each order of the rows that is thought to be fastest, by what is known by then."""
+    space = prospects.space
+    for name in names:
+        for order in space.choices(name, "partitioner") or (NATURAL,):
+            fixed = {"partitioner": order} if space.choices(name, "partitioner") else {}
+            plan = space.least(space.plan(name, fixed), prospects.thought, fixed)
+            if prospects.thought([plan])[0] < math.inf:
+                yield plan
