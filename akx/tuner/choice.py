@@ -12,6 +12,7 @@ from typing import Any
 
 from akx.plan import Plan
 from akx.tuner.ledger import Ledger
+from akx.tuner.measure import Measurement
 from akx.tuner.result import COMPLETE, Finalist
 from akx.tuner.space import BASELINE_SCHEDULE, NATURAL, is_baseline
 
@@ -19,8 +20,10 @@ __all__ = ["choose", "complexity", "finalists"]
 
 #: Plans slower than the best by more than this factor have no chance in the run-off.
 _CHANCE = 1.15
-#: Two plans may differ by at most this fraction and still be called equal, however noisy the machine is.
+#: Trials may differ by at most this fraction and still be called equal, however noisy the machine is.
 _MOST_NOISE = 0.03
+#: And plans in the run-off, which are measured for longer and against one another.
+_MOST_DOUBT = 0.02
 
 
 def complexity(plan: Plan, nbytes: int) -> tuple[Any, ...]:
@@ -72,7 +75,7 @@ def choose(
     *,
     noise: float,
     nbytes: Callable[[Plan], int],
-    is_faster: Callable[[Plan, Plan], bool] | None = None,
+    ratio: Callable[[Plan, Plan], Measurement] | None = None,
 ) -> tuple[Finalist, Finalist]:
     """The best plan and the baseline.
 
@@ -84,8 +87,10 @@ def choose(
         Differences below this fraction count as none.
     nbytes : callable
         The size of a plan's program.
-    is_faster : callable, optional
-        Whether one plan is faster than another beyond doubt; by default, whether it has fewer seconds.
+    ratio : callable, optional
+        Seconds of one plan over those of another, round by round: a drift of the machine is in both, and plans count as
+        equal, up to 2 % apart, where the interval holds one. A plan beats the baseline where it lies below one. By
+        default the seconds and spreads of each decide.
 
     Returns
     -------
@@ -96,14 +101,17 @@ def choose(
     fastest = min(measured, key=_by_seconds)
 
     def is_equal(one: Finalist) -> bool:
-        allowed = max(noise, min(_MOST_NOISE, one.spread + fastest.spread))
-        return one.seconds <= (1 + allowed) * fastest.seconds
+        if ratio is None:
+            allowed = max(noise, min(_MOST_NOISE, one.spread + fastest.spread))
+            return one.seconds <= (1 + allowed) * fastest.seconds
+        found = ratio(one.plan, fastest.plan)
+        return found.seconds <= 1 + (max(noise, _MOST_DOUBT) if found.low <= 1.0 else noise)
 
     best = min((one for one in measured if is_equal(one)), key=lambda one: complexity(one.plan, nbytes(one.plan)))
     if is_baseline(best.plan):
         return best, best
     baseline = min((one for one in measured if is_baseline(one.plan)), key=_by_seconds)
-    beyond_doubt = is_faster is None or is_faster(best.plan, baseline.plan)
+    beyond_doubt = ratio is None or ratio(best.plan, baseline.plan).high < 1.0
     return (best, baseline) if best.seconds < baseline.seconds and beyond_doubt else (baseline, baseline)
 
 

@@ -279,9 +279,7 @@ class Search:
                 for plan, one in zip(plans, found, strict=True)
             )
             times = dict(zip(plans, found, strict=True))
-            best, baseline = choose(
-                finals, noise=settings.noise, nbytes=self.bench.nbytes, is_faster=_faster_beyond_doubt(times)
-            )
+            best, baseline = choose(finals, noise=settings.noise, nbytes=self.bench.nbytes, ratio=_ratios(times))
             try:
                 self.bench.run_verified(programs[plans.index(best.plan)])
                 break
@@ -489,9 +487,9 @@ class Search:
         )
 
 
-def _faster_beyond_doubt(times: Mapping[Plan, Measurement]) -> Callable[[Plan, Plan], bool]:
-    """Whether the interval of the median ratio of two plans, taken round by round, lies below one."""
-    return lambda one, other: measure.paired_ratio(times[one], times[other]).high < 1.0
+def _ratios(times: Mapping[Plan, Measurement]) -> Callable[[Plan, Plan], Measurement]:
+    """Seconds of one plan over those of another, round by round."""
+    return lambda one, other: measure.paired_ratio(times[one], times[other])
 
 
 def _calls_are(calls: int | None) -> str:

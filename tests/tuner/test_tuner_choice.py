@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from akx.plan import Plan
+from akx.tuner import Settings, measure
 from akx.tuner.choice import choose, complexity, finalists
 from akx.tuner.ledger import Ledger
+from akx.tuner.measure import Measurement
 from akx.tuner.result import Finalist, Trial
 from akx.tuner.space import Space, is_baseline
 
@@ -51,8 +56,72 @@ def test_a_faster_sweep_is_the_baseline_and_no_gain() -> None:
 
 def test_in_doubt_it_is_the_baseline() -> None:
     times = {SWEEP: 2.0, FRONT: 1.8}
-    assert pick(times, is_faster=lambda one, other: True) == (FRONT, SWEEP)
-    assert pick(times, is_faster=lambda one, other: False) == (SWEEP, SWEEP)
+    assert pick(times, ratio=lambda one, other: Measurement(times[one] / times[other], 0.8, 0.99, ())) == (FRONT, SWEEP)
+    assert pick(times, ratio=lambda one, other: Measurement(times[one] / times[other], 0.8, 1.0, ())) == (SWEEP, SWEEP)
+
+
+@pytest.mark.parametrize(
+    ("apart", "low", "chosen"),
+    [(1.009, 1.005, FRONT_SINGLE), (1.015, 1.005, FRONT), (1.015, 0.99, FRONT_SINGLE), (1.025, 0.99, FRONT)],
+)
+def test_what_is_slower_round_by_round_is_not_equal_however_noisy_each_is(
+    apart: float, low: float, chosen: Plan
+) -> None:
+    def ratio(one: Plan, other: Plan) -> Measurement:
+        found = {SWEEP: 2.0, FRONT: 1.0, FRONT_SINGLE: apart}
+        far = 0.0 if one == other else apart - low
+        return Measurement(
+            found[one] / found[other], found[one] / found[other] - far, found[one] / found[other] + far, ()
+        )
+
+    finals = [Finalist(SWEEP, 2.0, 0.5), Finalist(FRONT, 1.0, 0.5), Finalist(FRONT_SINGLE, apart, 0.5)]
+    best, _ = choose(finals, noise=0.01, nbytes=lambda plan: 0, ratio=ratio)
+    assert best.plan == chosen
+
+
+class Restless:
+    """A machine whose speed swings by 5 %, with jitter, and bursts of another process every few tenths of a second."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = np.random.default_rng(seed)
+        self.time, self.phase, self.until, self.after = 0.0, self.random.uniform(0, 6), 0.0, 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    def pause(self, seconds: float) -> None:
+        self.time += seconds
+
+    def call(self, seconds: float) -> Callable[[], None]:
+        def run() -> None:
+            if self.time > self.after:
+                self.until = self.time + self.random.exponential(0.05)
+                self.after = self.until + self.random.exponential(0.3)
+            slow = 1.5 if self.time < self.until else 1.0
+            speed = slow * (1 + 0.05 * math.sin(3.7 * self.time + self.phase))
+            self.time += seconds * speed * (1 + self.random.exponential(0.02))
+
+        return run
+
+
+def test_plans_three_percent_apart_are_told_apart_in_bursts_and_drift() -> None:
+    """The simplest plan is slower than it may be; in four run-offs of five or more the fastest wins nonetheless."""
+    times = {SWEEP: 8e-3, FRONT_SINGLE: 5.15e-3, FRONT: 5e-3}
+    chosen = []
+    for seed in range(20):
+        world = Restless(seed)
+        with measure.on_clock(world):
+            found = measure.interleave([world.call(seconds) for seconds in times.values()], Settings().final)
+        held = dict(zip(times, found, strict=True))
+        best, _ = choose(
+            [Finalist(plan, one.seconds, one.spread) for plan, one in held.items()],
+            noise=0.01,
+            nbytes=lambda plan: 0,
+            ratio=lambda one, other, held=held: measure.paired_ratio(held[one], held[other]),
+        )
+        chosen.append(best.plan)
+        assert world.time < 3.5
+    assert chosen.count(FRONT) >= 16
 
 
 def test_noise_is_capped() -> None:
