@@ -32,8 +32,8 @@ __all__ = ["RECORD", "load", "main", "recorded", "search_hash"]
 RECORD = Path(__file__).resolve().parents[1] / "tests" / "data" / "tuning_h100.jsonl"
 _ENDLESS = 10**6
 #: Modules of kernels that say which plans there are and what they should cost; others only run them.
-_SCHEDULES = ("clusters", "diagonals", "ghost", "parts", "resident", "stream", "sweep", "window")
-_SCHEDULES += ("work", *(f"{name}_work" for name in ("parts", "sweep")))
+_SCHEDULES = ("clusters", "diagonals", "ghost", "parts", "resident", "front", "stream", "sweep", "wavefront", "window")
+_SCHEDULES += ("work", *(f"{name}_work" for name in ("parts", "sweep", "wavefront")))
 _SCHEDULES += tuple(f"{name}_offers" for name in ("diagonals", "ghost", "resident", "sweep"))
 
 Json = dict[str, Any]

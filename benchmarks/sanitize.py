@@ -54,6 +54,7 @@ _CHOSEN = {
     "racecheck": "(test_start_vectors and (2- or 5-ghost)) or (every_plan_is_right and band and float64)"
     " or (test_named_plan and float64) or (test_values_from and float64)"
     " or (clusters_are_right and (float64-2 or complex64-8)) or (gpu- and (float64 or complex64))"
+    " or (fronts_are_right and float64)"
     " or arrows-float32 or (test_m_of_the_gpu and 0.6-complex128) or transposed_on_the_gpu or not_finite",
 }
 #: For a tool: memcheck sees the ends of arrays where each has memory of its own.
@@ -67,6 +68,7 @@ _SHARE = {"memcheck": 12, "racecheck": 3}
 _OF_VECTORS = ("advance", "blocks", "conjugate", "gram_schmidt", "mix", "products", "vectors")
 _DRIVERS_OF_VECTORS = ("arnoldi", "conjugate", "queues", "vectors")
 _TESTS_OF_VECTORS = "tests.kernels.test_cuda_vectors::"
+_OF_FRONTS, _TESTS_OF_FRONTS = ("front", "wavefront"), "wavefront"
 #: What decides on no launch: modules that say which plans are tried and what they cost, and methods that do.
 _NO_DRIVERS = (
     "work",
@@ -76,6 +78,7 @@ _NO_DRIVERS = (
     "ghost_offers",
     "resident_offers",
     "sweep_offers",
+    "wavefront_work",
 )
 _CHOOSING = ("offers", "space", "starts", "traffic", "untuned", "untuned_for", "waste", "work")
 
@@ -99,7 +102,7 @@ def name_of(node: str) -> str:
 
 
 def sources(root: Path = _ROOT) -> dict[str, str]:
-    """The hashes of the sources of solvers' vector work, and of all others; what both include is in both.
+    """The hashes of the sources of solvers' vector work, of fronts, and of all others; what all include is in each.
 
     With what launches them, since that decides on extents and shared memory.
     """
@@ -108,8 +111,13 @@ def sources(root: Path = _ROOT) -> dict[str, str]:
     own = [path for path in every if path.stem in _OF_VECTORS]
     own += [path for path in drivers if path.stem in _DRIVERS_OF_VECTORS]
     both = [path for path in (*every, *drivers) if path.name in ("common.cuh", "program.py")]
-    rest = [path for path in (*every, *drivers) if path not in own]
-    return {"vectors": _hash([*own, *both], root), "others": _hash(rest, root)}
+    fronts = [path for path in (*every, *drivers) if path.stem in _OF_FRONTS]
+    rest = [path for path in (*every, *drivers) if path not in own and path not in fronts]
+    return {
+        "vectors": _hash([*own, *both], root),
+        "fronts": _hash([*fronts, *both], root),
+        "others": _hash(rest, root),
+    }
 
 
 def _hash(paths: Sequence[Path], root: Path) -> str:
@@ -131,14 +139,16 @@ def launching(text: str) -> str:
     return "".join(line for line in lines if line.strip())
 
 
+def _group_of(test: str) -> str:
+    if test.startswith(_TESTS_OF_VECTORS):
+        return "vectors"
+    return "fronts" if _TESTS_OF_FRONTS in test else "others"
+
+
 def seen(tests: Mapping[str, str], then: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
     """Of the outcomes of tests those whose sources are what they were."""
     same = {group for group in now if then.get(group) == now[group]}
-    return {
-        name: outcome
-        for name, outcome in tests.items()
-        if ("vectors" if name.startswith(_TESTS_OF_VECTORS) else "others") in same
-    }
+    return {name: outcome for name, outcome in tests.items() if _group_of(name) in same}
 
 
 def _share(tool: str, tests: Sequence[str], end: float) -> tuple[int, str, dict[str, str]]:

@@ -17,6 +17,7 @@ _SCHEDULES: dict[tuple[str, str], str] = {
     ("cuda", "sweep"): "akx.kernels.cuda.sweep:SCHEDULE",
     ("cuda", "ghost"): "akx.kernels.cuda.ghost:SCHEDULE",
     ("cuda", "resident"): "akx.kernels.cuda.resident:SCHEDULE",
+    ("cuda", "wavefront"): "akx.kernels.cuda.wavefront:SCHEDULE",
     ("cuda", "stream"): "akx.kernels.cuda.stream:SCHEDULE",
 }
 

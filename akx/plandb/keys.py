@@ -43,7 +43,12 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 _SOURCE_SUFFIXES = frozenset({".py", ".cu", ".cuh", ".h", ".c", ".cpp", ".hpp"})
 #: Packages whose minor version decides which machine code a backend's kernels become.
 _COMPILERS: Mapping[str, tuple[str, ...]] = {"cpu": ("numba",), "cuda": ("cuda-bindings",)}
-#: By backend, sources that no program of a plan runs: those of solvers' vector work and of preconditioners.
+#: By backend, sources that no program of a plan runs: those that say what plans should cost and which are worth a try.
+_OF_PRICES = {
+    "cuda": frozenset(("work", "parts_work", "sweep_work", "wavefront_work"))
+    | {"diagonals_offers", "ghost_offers", "resident_offers", "sweep_offers"},
+}
+#: Those of solvers' vector work and of preconditioners.
 _OF_SOLVERS = {
     "cpu": frozenset(("advance", "blocks", "rows", "vectors")),
     "cuda": frozenset(
@@ -179,7 +184,8 @@ def kernel_hash(backend: str, *, solvers: bool = False) -> str:
 
     These are the files below ``akx/kernels/<backend>`` and ``akx/formats``, and ``akx/kernels/base.py``: their paths
     and their text, with line ends normalised, but for those of solvers' vector work and of preconditioners, which no
-    program of a plan runs. Computed once per process, in about a millisecond, without an import.
+    program of a plan runs, and those that only tell what plans should cost. Computed once per process, in about a
+    millisecond, without an import.
 
     Returns
     -------
@@ -205,6 +211,8 @@ def _hash_sources(package: Path, backend: str, *, solvers: bool = False) -> str:
     count = 0
     try:
         for path in _sources(kernels / backend, kernels / "base.py", package / "formats"):
+            if path.stem in _OF_PRICES.get(path.parent.name, ()):
+                continue
             if not solvers and path.stem in _OF_SOLVERS.get(path.parent.name, ()):
                 continue
             text = path.read_bytes().replace(b"\r\n", b"\n")

@@ -33,6 +33,18 @@ _ENDS: dict[str, list[Macros]] = {
         {"AKX_VALUE": "double", "AKX_VECTORS": 8, "AKX_INDEX": "u16", "AKX_LANES": 8, "AKX_FLOW": 512},
         {"AKX_VALUE": "float", "AKX_VECTORS": 1, "AKX_INDEX": "u32", "AKX_LANES": 1, "AKX_FLOW": 768},
     ],
+    "wavefront.cu": [
+        {"AKX_VALUE": value, "AKX_LANES": lanes, "AKX_LAG": lag, "AKX_PER": per, "AKX_HELD_SLOTS": held}
+        | {"AKX_SLICES": slices, "AKX_WARPS": warps, "AKX_HELPERS": helpers, "AKX_ASKS": asks, "AKX_XS": xs}
+        | {"AKX_NEAR": near}
+        for value, lanes, lag, per, held, slices, warps, helpers, asks, xs, near in (
+            ("double", 1, 3, 1, 9, 1, 16, 64, 2, 1, 0),
+            ("double", 8, 12, 1, 0, 6, 24, 128, 4, 3, 1),
+            ("float", 2, 4, 4, 5, 3, 8, 64, 1, 2, 1),
+            ("cfloat", 4, 3, 2, 14, 2, 8, 64, 1, 1, 0),
+            ("cdouble", 1, 3, 1, 2, 2, 12, 128, 3, 1, 1),
+        )
+    ],
     "values.cu": [{"AKX_VALUE": "cdouble", "AKX_GIVEN": "double"}],
 }
 _OF_SOLVERS = {

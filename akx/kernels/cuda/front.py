@@ -1,0 +1,402 @@
+"""The layout of `wavefront`: blocks of strips as the kernel takes them. See ``wavefront.cuh`` for its words.
+
+What is described here for block b and strip s (of B and S), w: bytes of a value. Strips of a block follow each other,
+so that at each step what all strips read is in one place of the memory:
+
+- *rows*: those of both, the longest first; ``32 / lanes`` of them are a slice. A slot of a slice has 32 entries, one
+  for each lane; entry e of a row is in slot e // lanes.
+- *held*: the first `held_slots` slots of each slice, of all slices of a block one after another, (B, S, slices,
+  held_slots, 32) values; *near*: what is left, packed.
+- *meta*, (B, S, words): first near slot, number of near slots, where own rows begin in x, their number; near slots of
+  each slice (first << 16 | number); rows; their places in x, and behind `bases` where they are published (0xffff where
+  they are not), 16 bits each; columns of held slots, two in a word.
+- *x*: `ring` blocks of `stride` places for each power, in shared memory: ``slices * 32 / lanes`` places for own rows,
+  behind them what rows of the strip read of others in this block. Columns are such places, 16 bits.
+- *nodes*, (B, S, 4 + stride): first near slot and their number again, and the rows whose x is in these places; *halo*,
+  (B, S, halo): where the fetched ones are published; *readers*, (S, most): who reads what strip s publishes.
+
+Shared memory: powers (3 w + ring stride w) + STAGES (4 meta + 32 slices held_slots w) + nears near_slots (32 w + 64) +
+4 lists (4 + stride) + 4 halos halo bytes, where a block keeps its near slots for lag (powers - 1) + 1 steps, and
+`nears` is that, and lag + FLIGHT on their way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from akx.errors import InfeasibleError
+from akx.formats.base import Pattern
+from akx.partition.strips import Strips
+
+__all__ = ["FLIGHT", "LINE", "NONE", "RING", "STAGES", "WARP", "Front", "lay_out"]
+
+WARP = 32
+NONE = 0xFFFFFFFF
+#: As in ``wavefront.cuh``.
+RING, STAGES, LINE = 32, 5, 64
+FLIGHT = STAGES - 1
+_HEAD = 4
+#: Published values of a strip begin at multiples of so many, in lines of their own.
+_APART = 16
+
+
+@dataclass(frozen=True)
+class Front:
+    """A matrix laid out for a front; arrays as in the module.
+
+    Attributes
+    ----------
+    strips : Strips
+    lanes, slices, held_slots : int
+    lag, slack : int
+    meta, nodes, halo, readers, bases : arrays of uint32
+    near_columns : (near slots, 32) array of uint16
+    entry : (places,) array of uint32
+        For each place of values, held and then near ones, one plus the entry of A it has, 0 for padding.
+    published : int
+        Values that all strips together publish of one power and block, at most.
+    ring, stride : int
+    near_slots : int
+        Near slots of a block, at most.
+    """
+
+    strips: Strips
+    lanes: int
+    slices: int
+    held_slots: int
+    lag: int
+    slack: int
+    meta: NDArray[np.uint32]
+    nodes: NDArray[np.uint32]
+    halo: NDArray[np.uint32]
+    readers: NDArray[np.uint32]
+    bases: NDArray[np.uint32]
+    near_columns: NDArray[np.uint16]
+    entry: NDArray[np.uint32]
+    published: int
+    ring: int
+    stride: int
+    near_slots: int
+
+    def values(self, data: NDArray[Any]) -> NDArray[Any]:
+        """The values of all places, from those of the entries in the order of CSR."""
+        return np.concatenate([np.zeros(1, data.dtype), data])[self.entry]
+
+    def in_flight(self, powers: int) -> int:
+        """Blocks that are at work at the same time."""
+        return self.lag * (powers - 1) + 1
+
+    def slices_per_step(self, powers: int, warps: int) -> int:
+        """Slices of a warp that have a power in the same step; it has `lag` times as many in registers."""
+        return -(-powers * self.slices // warps)
+
+    @property
+    def lists(self) -> int:
+        """Blocks of lists of indices of x in shared memory: from where they are asked for to where they are used."""
+        return self.lag - self.strips.ahead + FLIGHT + 1
+
+    def halos(self, powers: int) -> int:
+        """Blocks of lists of what is fetched from others in shared memory: these are used for every power."""
+        return self.lag + 2 * FLIGHT + self.slack + self.lag * max(powers - 2, 0) + 2
+
+    def nears(self, powers: int) -> int:
+        """Blocks of near slots in shared memory."""
+        return self.in_flight(powers) + self.lag + FLIGHT
+
+    def shared(self, powers: int, itemsize: int) -> int:
+        """Bytes of shared memory."""
+        vectors = -(-3 * powers * itemsize // 16) * 16 + -(-powers * self.ring * self.stride * itemsize // 16) * 16
+        stage = 4 * self.meta.shape[2] + WARP * self.slices * self.held_slots * itemsize
+        near = self.nears(powers) * self.near_slots * (WARP * itemsize + 2 * WARP)
+        lists = 4 * (self.lists * (self.stride + _HEAD) + self.halos(powers) * self.halo.shape[2])
+        return int(vectors + STAGES * stage + near + lists)
+
+    def steps(self, powers: int) -> int:
+        """Steps of a pass."""
+        lead = -(-(self.lag + 2 * FLIGHT) // self.lag) * self.lag
+        return -(-(lead + self.strips.blocks + self.lag * (powers - 1)) // self.lag) * self.lag
+
+
+def lay_out(pattern: Pattern, strips: Strips, lanes: int, held_slots: int, slack: int) -> Front:
+    """Lay the matrix out. Raises :class:`InfeasibleError` where columns do not fit 16 bits."""
+    lag = strips.ahead + 2 + slack
+    ring = max(lag, strips.ahead + FLIGHT) + strips.behind + 1
+    pointer = pattern.indptr.astype(np.int64)
+    parts, blocks = strips.parts, strips.blocks
+    rows, group = _grouped(pointer, strips.part, strips.block, parts, blocks)
+    per_slice = WARP // lanes
+    slices = max(1, -(-int(np.diff(group).max(initial=1)) // per_slice))
+    room = slices * per_slice
+    needed, foreign, pairs = _needed(pointer, pattern.indices, rows, group, strips.part, strips.block, parts, blocks)
+    place, capacity = _places(rows, group, needed, parts, blocks)
+    capacity = -(-capacity // _APART) * _APART
+    base = np.zeros(parts + 1, dtype=np.int64)
+    np.cumsum(capacity, out=base[1:])
+    most = -(-max(int(foreign.max(initial=0)), 1) // 4) * 4  # copied by 16 bytes
+    stride = room + most
+    if ring * stride > 2**16 or int(capacity.max(initial=0)) >= 0xFFFF:
+        raise InfeasibleError(
+            "columns do not fit 16 bits",
+            expected=f"at most {2**16} places of x in a strip",
+            found=f"{ring * stride}",
+            hint="take smaller blocks",
+        )
+    pairs_of_slots = (held_slots + 1) // 2
+    words = _HEAD + -(-slices // 4) * 4 + 2 * room + slices * pairs_of_slots * WARP
+    near_first, near_most = _near_slots(pointer, rows, group, lanes, held_slots, slices)
+    meta = np.zeros((parts * blocks, words), dtype=np.uint32)
+    nodes = np.full((parts * blocks, _HEAD + stride), NONE, dtype=np.uint32)
+    halo = np.full((parts * blocks, most), NONE, dtype=np.uint32)
+    held = parts * blocks * slices * held_slots * WARP
+    entry = np.zeros(held + int(near_first[-1]) * WARP, dtype=np.uint32)
+    near_columns = np.zeros((int(near_first[-1]), WARP), dtype=np.uint16)
+    _fill(
+        pointer, pattern.indices, rows, group, strips.part, strips.block, place, base, near_first,
+        np.array([parts, blocks, lanes, held_slots, slices, ring, stride], dtype=np.int64),
+        meta, nodes, halo, entry, near_columns,
+    )  # fmt: skip
+    readers = _readers(pairs, parts)
+    return Front(
+        strips, lanes, slices, held_slots, lag, slack, meta.reshape(blocks, parts, words),
+        nodes.reshape(blocks, parts, _HEAD + stride), halo.reshape(blocks, parts, most), readers,
+        base[:-1].astype(np.uint32), near_columns, entry,
+        max(int(base[-1]), 1), ring, stride, near_most,
+    )  # fmt: skip
+
+
+def _readers(pairs: NDArray[np.bool_], parts: int) -> NDArray[np.uint32]:
+    """Who reads what each strip publishes, padded to the most readers of one."""
+    owner, reader = np.nonzero(pairs)
+    most = max(int(np.bincount(owner, minlength=parts).max(initial=0)), 1)
+    found = np.full((parts, most), NONE, dtype=np.uint32)
+    starts = np.searchsorted(owner, np.arange(parts))
+    found[owner, np.arange(owner.size) - starts[owner]] = reader
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _grouped(
+    indptr: NDArray[np.int64], part: NDArray[np.uint32], block: NDArray[np.uint32], parts: int, blocks: int
+) -> Any:
+    """Rows of each block, strip by strip, the longest first; and where each group begins."""
+    n = indptr.shape[0] - 1
+    longest = np.int64(0)
+    for i in range(n):
+        longest = max(longest, indptr[i + 1] - indptr[i])
+    first = np.zeros(longest + 2, np.int64)
+    for i in range(n):
+        first[longest - (indptr[i + 1] - indptr[i]) + 1] += 1
+    for length in range(longest + 1):
+        first[length + 1] += first[length]
+    by_length = np.empty(n, np.int64)
+    for i in range(n):
+        at = longest - (indptr[i + 1] - indptr[i])
+        by_length[first[at]] = i
+        first[at] += 1
+    group = np.zeros(parts * blocks + 1, np.int64)
+    for i in range(n):
+        group[np.int64(block[i]) * parts + np.int64(part[i]) + 1] += 1
+    for g in range(parts * blocks):
+        group[g + 1] += group[g]
+    filled = group[:-1].copy()
+    rows = np.empty(n, np.int64)
+    for t in range(n):
+        row = by_length[t]
+        at = np.int64(block[row]) * parts + np.int64(part[row])
+        rows[filled[at]] = row
+        filled[at] += 1
+    return rows, group
+
+
+@njit(cache=True, nogil=True)
+def _needed(
+    indptr: NDArray[np.int64],
+    indices: NDArray[Any],
+    rows: NDArray[np.int64],
+    group: NDArray[np.int64],
+    part: NDArray[np.uint32],
+    block: NDArray[np.uint32],
+    parts: int,
+    blocks: int,
+) -> Any:
+    """Which rows other strips read; how many of others each strip reads in each block; and who reads whom."""
+    n = indptr.shape[0] - 1
+    needed = np.zeros(n, np.bool_)
+    foreign = np.zeros(parts * blocks, np.int64)
+    pairs = np.zeros((parts, parts), np.bool_)
+    seen = np.zeros(n, np.int32)
+    for s in range(parts):
+        for b in range(blocks):
+            for t in range(group[b * parts + s], group[b * parts + s + 1]):
+                i = rows[t]
+                for e in range(indptr[i], indptr[i + 1]):
+                    j = np.int64(indices[e])
+                    if part[j] != s and seen[j] != s + 1:
+                        seen[j] = s + 1
+                        needed[j] = True
+                        foreign[np.int64(block[j]) * parts + s] += 1
+                        pairs[np.int64(part[j]), s] = True
+    return needed, foreign, pairs
+
+
+@njit(cache=True, nogil=True)
+def _places(
+    rows: NDArray[np.int64], group: NDArray[np.int64], needed: NDArray[np.bool_], parts: int, blocks: int
+) -> Any:
+    """The number of each published row in its block and strip, and the most of a strip."""
+    place = np.full(needed.shape[0], -1, np.int64)
+    capacity = np.zeros(parts, np.int64)
+    for s in range(parts):
+        for b in range(blocks):
+            count = 0
+            for t in range(group[b * parts + s], group[b * parts + s + 1]):
+                if needed[rows[t]]:
+                    place[rows[t]] = count
+                    count += 1
+            capacity[s] = max(capacity[s], count)
+    return place, capacity
+
+
+@njit(cache=True, nogil=True)
+def _near_slots(
+    indptr: NDArray[np.int64], rows: NDArray[np.int64], group: NDArray[np.int64], lanes: int, held: int, slices: int
+) -> Any:
+    """First near slot of each strip and block, and the most of one."""
+    per_slice = 32 // lanes
+    first = np.zeros(group.shape[0], np.int64)
+    most = np.int64(0)
+    for g in range(group.shape[0] - 1):
+        count = np.int64(0)
+        for t in range(group[g], group[g + 1], per_slice):
+            i = rows[t]  # the longest of its slice
+            count += max(np.int64(0), -(-(indptr[i + 1] - indptr[i]) // lanes) - held)
+        first[g + 1] = first[g] + count
+        most = max(most, count)
+    return first, most
+
+
+@njit(cache=True, nogil=True)
+def _fill(
+    indptr: NDArray[np.int64],
+    indices: NDArray[Any],
+    rows: NDArray[np.int64],
+    group: NDArray[np.int64],
+    part: NDArray[np.uint32],
+    block: NDArray[np.uint32],
+    place: NDArray[np.int64],
+    base: NDArray[np.int64],
+    near_first: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    meta: NDArray[np.uint32],
+    nodes: NDArray[np.uint32],
+    halo: NDArray[np.uint32],
+    entry: NDArray[np.uint32],
+    near_columns: NDArray[np.uint16],
+) -> None:
+    parts, blocks, lanes, held, slices, ring, stride = sizes
+    n = indptr.shape[0] - 1
+    per_slice = 32 // lanes
+    room = slices * per_slice
+    pairs = (held + 1) // 2
+    nodes_at = 4 + (slices + 3) // 4 * 4
+    places_at, columns_at = nodes_at + room, nodes_at + 2 * room
+    held_total = parts * blocks * slices * held * 32
+    own = np.empty(n, np.int64)
+    for g in range(parts * blocks):
+        for t in range(group[g], group[g + 1]):
+            own[rows[t]] = t - group[g]
+    local = np.zeros(n, np.int64)
+    seen = np.zeros(n, np.int32)
+    for s in range(parts):
+        # What others publish, by block and then by where it is published.
+        count = 0
+        for b in range(blocks):
+            for t in range(group[b * parts + s], group[b * parts + s + 1]):
+                i = rows[t]
+                for e in range(indptr[i], indptr[i + 1]):
+                    j = np.int64(indices[e])
+                    if part[j] != s and seen[j] != s + 1:
+                        seen[j] = s + 1
+                        count += 1
+        keys = np.empty(count, np.int64)
+        found = np.empty(count, np.int64)
+        count = 0
+        for b in range(blocks):
+            for t in range(group[b * parts + s], group[b * parts + s + 1]):
+                i = rows[t]
+                for e in range(indptr[i], indptr[i + 1]):
+                    j = np.int64(indices[e])
+                    if part[j] != s and seen[j] == s + 1:
+                        seen[j] = -1
+                        keys[count] = np.int64(block[j]) * base[parts] + base[np.int64(part[j])] + place[j]
+                        found[count] = j
+                        count += 1
+        for j in found:
+            seen[j] = 0
+        order = np.argsort(keys)
+        last, number = np.int64(-1), 0
+        for t in order:
+            node = found[t]
+            its = np.int64(block[node])
+            number = number + 1 if its == last else 0
+            last = its
+            nodes[its * parts + s, 4 + room + number] = node
+            halo[its * parts + s, number] = base[np.int64(part[node])] + place[node]
+            local[node] = its % ring * stride + room + number
+        for b in range(blocks):
+            g = b * parts + s
+            own_at = b % ring * stride
+            meta[g, 0] = near_first[g]
+            meta[g, 1] = near_first[g + 1] - near_first[g]
+            nodes[g, 0], nodes[g, 1] = meta[g, 0], meta[g, 1]
+            meta[g, 2] = own_at
+            meta[g, 3] = group[g + 1] - group[g]
+            near = near_first[g]
+            for r in range(room):
+                meta[g, nodes_at + r] = 0xFFFFFFFF
+                meta[g, places_at + r] = np.uint32(0xFFFF0000) | np.uint32(own_at + r)
+            for sl in range(slices):
+                t0 = group[g] + sl * per_slice
+                t1 = min(t0 + per_slice, group[g + 1])
+                width = np.int64(0)
+                if t0 < t1:
+                    width = -(-(indptr[rows[t0] + 1] - indptr[rows[t0]]) // lanes)
+                more = max(np.int64(0), width - held)
+                meta[g, 4 + sl] = (near - near_first[g]) << 16 | more
+                for r in range(per_slice):
+                    t = t0 + r
+                    mine = own_at + sl * per_slice + r  # padding reads the row itself
+                    begin_row, length = np.int64(0), np.int64(0)
+                    if t < t1:
+                        i = rows[t]
+                        begin_row, length = indptr[i], indptr[i + 1] - indptr[i]
+                        meta[g, nodes_at + sl * per_slice + r] = i
+                        nodes[g, 4 + sl * per_slice + r] = i
+                        if place[i] >= 0:
+                            meta[g, places_at + sl * per_slice + r] = np.uint32(place[i] << 16) | np.uint32(mine)
+                    for part_lane in range(lanes):
+                        lane = r + per_slice * part_lane
+                        for q in range(held + more):
+                            e = q * lanes + part_lane
+                            column = mine
+                            if e < length:
+                                j = np.int64(indices[begin_row + e])
+                                if part[j] == s:
+                                    column = np.int64(block[j]) % ring * stride + own[j]
+                                else:
+                                    column = local[j]
+                            if q < held:
+                                at = columns_at + (sl * pairs + q // 2) * 32 + lane
+                                meta[g, at] |= np.uint32(column << (16 * (q % 2)))
+                                if e < length:
+                                    entry[((g * slices + sl) * held + q) * 32 + lane] = begin_row + e + 1
+                            else:
+                                near_columns[near + q - held, lane] = column
+                                if e < length:
+                                    entry[held_total + (near + q - held) * 32 + lane] = begin_row + e + 1
+                near += more

@@ -1,0 +1,406 @@
+"""`wavefront` on the GPU: blocks of rows run diagonally through the powers while their entries stay on the chip.
+
+v_{j+1} = a_j A v_j + b_j v_j + c_j v_{j-1}. Every multiprocessor owns a strip of the matrix
+(:mod:`akx.partition.strips`). At step t it does power p on block t - lag (p - 1), for all p at once, so that the
+entries of a block come from memory once for all powers of a pass, whatever the size of the matrix: in registers of the
+warp that has the slice, and in shared memory. Strips exchange what lies along their edges by words that carry a tag;
+there is no barrier between them and none is waited for at once, since what is published at one step is read `slack` + 2
+steps later. See ``wavefront.cuh`` for the kernel and :mod:`akx.kernels.cuda.front` for the layout.
+
+Traffic per call and start vector: the matrix once per pass (w + 2 bytes a place, w those of a value), k results and one
+x; through L2 also 8 w / 4 bytes for each value published, and as many for each reader. Flops: 2 nnz k, no redundancy.
+Steps: blocks + lag (powers - 1) + reach + 1 in a pass, lag = reach + 2 + slack.
+
+Source: the diagonal order is that of Alappat et al., "Level-based blocking for sparse matrices", TPDS 2023, for CPUs;
+strips, registers as the place of a block and tagged words between strips are akx's own.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from akx.device.cuda.compile import load
+from akx.device.cuda.facts import CudaDevice, cuda_device
+from akx.device.cuda.launch import Kernel
+from akx.device.cuda.memory import DeviceArray
+from akx.errors import InfeasibleError
+from akx.formats.base import pattern_of
+from akx.kernels.base import Parameter, Program, Traffic, check_feasible, option_reason
+from akx.kernels.cuda.front import FLIGHT, LINE, RING, STAGES, WARP, Front, lay_out
+from akx.kernels.cuda.parts import padding, widest
+from akx.kernels.cuda.program import C_TYPES
+from akx.kernels.cuda.values import PlacedProgram, not_empty
+from akx.matrix import Matrix
+from akx.partition.strips import ORDERS, LevelOrder, Strips, is_shallow, level_order, strips
+from akx.plan import Option, Plan
+
+__all__ = ["SCHEDULE", "VARIANTS", "Wavefront", "WavefrontProgram", "front_of", "macros", "strips_of"]
+
+_SOURCE = Path(__file__).with_name("wavefront.cu")
+LANES = (1, 2, 4, 8)
+#: Sliced ELL with 16-bit columns and so many lanes a row.
+VARIANTS = tuple(f"sell16-{lanes}" for lanes in LANES)
+BLOCKS = (256, 384, 512, 640, 768)
+HELPERS = (64, 128)
+SLICES = (1, 2, 3, 4, 6)
+HELD_SLOTS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 14)
+SLACKS = (0, 1)
+_OPTIONS: dict[str, tuple[Option, ...]] = {
+    "block": BLOCKS,
+    "helpers": HELPERS,
+    "slices": SLICES,
+    "held_slots": HELD_SLOTS,
+    "slack": SLACKS,
+}
+#: Powers of a pass: which of them have which terms is a word of 32 bits.
+_MOST_POWERS = 32
+#: Places over entries up to which rows are worth so many lanes.
+_MOST_PADDING = 2.0
+#: The kernel is written out for each step of a lag, and for each slice of a warp.
+_MOST_LAG, _MOST_PER = 12, 4
+#: A front has to begin and to end: with fewer levels than that it does little else.
+_FEWEST_LEVELS = 24
+#: Entries of which breadth-first levels are made in a tenth of a second or two: they are not looked at first.
+_SOON = 400_000
+#: Bytes of shared memory that the kernel has besides.
+_STATIC = 16
+#: 32-bit registers of a thread that its slices may not take, a few of which wait in memory then; and of a slice besides
+#: its values and columns.
+_WORKING_REGISTERS, _SLICE_REGISTERS = 14, 2
+
+
+class Wavefront:
+    """See the module."""
+
+    name = "wavefront"
+    backend = "cuda"
+    description = "blocks run diagonally through the powers while they are on the chip"
+    may_crash = True  # blocks of one kernel wait for one another
+
+    def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
+        variants = tuple(f"sell16-{n}" for n in LANES if padding(matrix, n, 1) <= _MOST_PADDING) or VARIANTS[:1]
+        passes = tuple(sorted({min(_MOST_POWERS, ceil(k / p)) for p in (1, 2, 3, 4)} | {min(k, 8)}))
+        default = self.untuned_for(matrix, device, k)
+        options = default.options
+        return (
+            Parameter("variant", variants, default.variant, "lanes per row"),
+            Parameter("k_per_pass", passes, default.k_per_pass, "powers done each time the matrix comes by"),
+            Parameter("partitioner", ORDERS, default.partitioner, "where levels come from"),
+            Parameter("slices", SLICES, options["slices"], "slices of 32 lanes of a block that a strip has"),
+            Parameter("held_slots", HELD_SLOTS, options["held_slots"], "slots of each of them in registers"),
+            Parameter("block", BLOCKS, options["block"], "threads per multiprocessor that compute"),
+            Parameter("helpers", HELPERS, options["helpers"], "threads that bring what these need"),
+            Parameter("slack", SLACKS, options["slack"], "steps that what strips exchange may take beyond one"),
+        )
+
+    def untuned_for(self, matrix: Matrix, device: CudaDevice, k: int) -> Plan:
+        """A plan that fits most matrices, from the sizes alone: nothing is ordered for it."""
+        lanes, powers = _lanes_for(matrix), min(max(ceil(k / p) for p in (1, 2, 3, 4) if ceil(k / p) <= 8 or p == 4), 8)
+        slots = -(-widest(matrix, 1) // lanes)
+        held = max(n for n in HELD_SLOTS if n <= max(0, min(slots, 48 // matrix.dtype.itemsize)))
+        options: dict[str, Option] = {"block": 512, "helpers": 64, "slices": 2, "held_slots": held, "slack": 0}
+        return Plan(self.backend, self.name, f"sell16-{lanes}", "natural", k, powers, options=options)
+
+    def _plan(self, matrix: Matrix, device: CudaDevice, k: int, powers: int, lanes: int, order: str) -> Plan:
+        """A plan with about 16 slices at work at each step, a warp for each, and most in registers."""
+        slots = -(-widest(matrix, 1) // lanes)
+        options: dict[str, Option] = {"block": 512, "helpers": 64, "slices": 1, "held_slots": 0, "slack": 0}
+        first = Plan(self.backend, self.name, f"sell16-{lanes}", order, k, powers, options=options)
+        for slices in sorted(SLICES, key=lambda n: abs(n - 16 / powers)):
+            options["block"] = next((n for n in BLOCKS if n // WARP >= powers * slices), 512)
+            for held in (n for n in reversed(HELD_SLOTS) if n <= max(slots, 1)):
+                plan = first.replace(options={**options, "slices": slices, "held_slots": held})
+                if self.feasible(plan, matrix, device) is None:
+                    return plan
+        return first
+
+    def starts(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
+        """Plans that a search should begin with: a slice for each warp at each step, for each number of passes."""
+        lanes = _lanes_for(matrix)
+        passes = dict.fromkeys(min(_MOST_POWERS, ceil(k / p)) for p in (1, 2, 3, 4))
+        orders = _orders(matrix, device)
+        plans = [self._plan(matrix, device, k, powers, lanes, order) for order in orders for powers in passes]
+        fitting = (plan for plan in plans if self.feasible(plan, matrix, device) is None)
+        return tuple(plan for plan in fitting if self.waste(plan, matrix, device) is None)
+
+    def feasible(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
+        if plan.backend != self.backend:
+            return f"this schedule runs on cuda, not on {plan.backend}"
+        if plan.variant not in VARIANTS:
+            return f"unknown variant {plan.variant!r}, known are {', '.join(VARIANTS)}"
+        if plan.partitioner not in ORDERS:
+            return f"no partitioner {plan.partitioner!r} here, expected one of {', '.join(ORDERS)}"
+        reason = option_reason(plan, _OPTIONS)
+        if reason is not None:
+            return reason
+        powers, lanes = plan.k_per_pass, _lanes_of(plan)
+        if not 1 <= powers <= min(plan.k, _MOST_POWERS):
+            return f"{powers} powers per pass, expected 1 .. {min(plan.k, _MOST_POWERS)}"
+        if padding(matrix, lanes, 1) > _MOST_PADDING:
+            return f"rows are too short for {lanes} lanes each"
+        try:
+            dealt = strips_of(matrix, plan.partitioner, device.sms, _slices_of(plan) * (WARP // lanes))
+        except InfeasibleError as refusal:
+            return str(refusal)
+        return self._too_large(plan, matrix, device, dealt)
+
+    def _too_large(self, plan: Plan, matrix: Matrix, device: CudaDevice, dealt: Strips) -> str | None:
+        powers, lanes, size = plan.k_per_pass, _lanes_of(plan), matrix.dtype.itemsize
+        warps, held = int(plan.option("block", 512)) // WARP, int(plan.option("held_slots", 0))
+        lag = dealt.ahead + 2 + int(plan.option("slack", 0))
+        per = -(-powers * _slices_of(plan) // warps)
+        if lag > _MOST_LAG or per > _MOST_PER:
+            return f"{lag * per} slices of a warp at work: blocks are too small, or threads too few"
+        registers = lag * per * (held * size // 4 + (held + 1) // 2 + size // 4 + _SLICE_REGISTERS)
+        each = device.registers_per_sm // 4 // -(-(warps + int(plan.option("helpers", 64)) // WARP) // 4) // WARP
+        room = min(255, each // 8 * 8) - _WORKING_REGISTERS
+        if registers > room:
+            return f"{registers} registers for slices do not fit {room}"
+        rows = _slices_of(plan) * (WARP // lanes)
+        ring = max(lag, dealt.ahead + FLIGHT) + dealt.behind + 1
+        shared = powers * ring * rows * size + STAGES * (rows * 8 + _slices_of(plan) * held * WARP * (size + 2))
+        if shared + _STATIC > device.shared_per_block:
+            return f"x and blocks on their way take {shared} bytes, of {device.shared_per_block} shared ones"
+        return None
+
+    def waste(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
+        """What a feasible plan has no use for; there is one without, that is the same and cheaper."""
+        slots, held = -(-widest(matrix, 1) // _lanes_of(plan)), int(plan.option("held_slots", 0))
+        if held > max(1, slots):
+            return f"registers for {held} slots of a slice, of {slots}"
+        width = int(order_of(matrix, plan.partitioner).mean_width)
+        if width < device.sms // 2:
+            return f"levels of {width} rows, for {device.sms} multiprocessors"
+        busy = plan.k_per_pass * _slices_of(plan)
+        warps = int(plan.option("block", 512)) // WARP
+        if warps > busy and warps > BLOCKS[0] // WARP:
+            return f"{warps} warps for {busy} slices at a time"
+        return None
+
+    def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
+        size, passes = matrix.dtype.itemsize, ceil(plan.k / plan.k_per_pass)
+        stored = matrix.nnz * padding(matrix, _lanes_of(plan), 1) * (size + 2.0) + 12.0 * matrix.n
+        vector = float(matrix.n * size)
+        return Traffic(
+            matrix_bytes=passes * stored,
+            vector_bytes=vector * (plan.k + 2.0 * passes - 1),
+            flops=2.0 * matrix.nnz * plan.k,
+            cache_bytes=passes * stored + vector * (plan.k + passes),
+            synchronisations=float(passes) * self._steps(plan, matrix, device),
+        )
+
+    def _steps(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> int:
+        rows = _slices_of(plan) * (WARP // _lanes_of(plan))
+        try:
+            dealt = strips_of(matrix, plan.partitioner, device.sms, rows)
+        except InfeasibleError:
+            return ceil(matrix.n / (device.sms * rows)) + 3 * plan.k_per_pass
+        return dealt.blocks + (dealt.ahead + 2 + int(plan.option("slack", 0))) * plan.k_per_pass
+
+    def work(self, plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> object:
+        """What the plan makes the device do, for so many start vectors."""
+        from akx.kernels.cuda import wavefront_work
+
+        steps = self._steps(plan, matrix, device)
+        return wavefront_work.work(plan, matrix, device, vectors, steps, self.traffic(plan, matrix, device))
+
+    def prepare(self, matrix: Matrix, plan: Plan) -> Program:
+        device = cuda_device()
+        check_feasible(self, plan, matrix, device)
+        return WavefrontProgram(matrix, front_of(matrix, plan, device), plan)
+
+
+def _lanes_for(matrix: Matrix) -> int:
+    """Lanes that leave a row at most 16 slots, where rows are long enough for them."""
+    lanes = next((n for n in LANES if widest(matrix, 1) <= 16 * n), LANES[-1])
+    while lanes > 1 and padding(matrix, lanes, 1) > _MOST_PADDING:
+        lanes //= 2
+    return lanes
+
+
+def _lanes_of(plan: Plan) -> int:
+    return int(plan.variant.rpartition("-")[2])
+
+
+def _slices_of(plan: Plan) -> int:
+    return int(plan.option("slices", 2))
+
+
+def _orders(matrix: Matrix, device: CudaDevice) -> tuple[str, ...]:
+    """Orders worth a try: that of the rows where its levels make a front, else breadth-first levels too."""
+    try:
+        strips_of(matrix, ORDERS[0], device.sms, 2 * WARP)
+    except InfeasibleError:
+        return ORDERS
+    return ORDERS[:1] if order_of(matrix, ORDERS[0]).mean_width >= device.sms // 2 else ORDERS
+
+
+def order_of(matrix: Matrix, order: str) -> LevelOrder:
+    """The rows by levels; memoised with the pattern. Raises :class:`InfeasibleError` where there are too few levels."""
+    key = ("akx.kernels.cuda.wavefront.order", order)
+    if key not in matrix.pattern_cache:
+        pattern = pattern_of(matrix)
+        long = order != ORDERS[0] and matrix.nnz > _SOON
+        if long and is_shallow(pattern.indptr, pattern.indices, _FEWEST_LEVELS // 2):
+            matrix.pattern_cache[key] = InfeasibleError(
+                "breadth-first levels are too few for a front", expected=f"at least {_FEWEST_LEVELS}"
+            )
+        else:
+            matrix.pattern_cache[key] = level_order(pattern.indptr, pattern.indices, order)
+    known: LevelOrder | InfeasibleError = matrix.pattern_cache[key]
+    if isinstance(known, InfeasibleError):
+        raise copy(known)
+    return known
+
+
+def strips_of(matrix: Matrix, order: str, sms: int, room: int) -> Strips:
+    """A strip for each multiprocessor, or as many as levels have rows; memoised with the pattern.
+
+    Raises :class:`InfeasibleError` where there are none.
+    """
+    key = ("akx.kernels.cuda.wavefront", order, sms, room)
+    if key not in matrix.pattern_cache:
+        pattern = pattern_of(matrix)
+        try:
+            ordered = order_of(matrix, order)
+            parts = max(1, min(sms, int(ordered.mean_width)))
+            matrix.pattern_cache[key] = strips(pattern.indptr, pattern.indices, ordered, parts, room)
+        except InfeasibleError as refusal:
+            matrix.pattern_cache[key] = copy(refusal)  # without its traceback, which would hold all that is above
+    known: Strips | InfeasibleError = matrix.pattern_cache[key]
+    if isinstance(known, InfeasibleError):
+        raise copy(known)
+    return known
+
+
+def front_of(matrix: Matrix, plan: Plan, device: CudaDevice) -> Front:
+    """The matrix laid out for the plan; the last one is kept. Raises :class:`InfeasibleError` where it does not fit."""
+    lanes, slices, slack = _lanes_of(plan), _slices_of(plan), int(plan.option("slack", 0))
+    held = int(plan.option("held_slots", 0))
+    key = ("akx.kernels.cuda.wavefront.front",)
+    form = (plan.partitioner, device.sms, lanes, slices, held, slack)
+    known: tuple[Any, Front] | None = matrix.pattern_cache.get(key)
+    if known is None or known[0] != form:
+        matrix.pattern_cache.pop(key, None)
+        dealt = strips_of(matrix, plan.partitioner, device.sms, slices * (WARP // lanes))
+        known = form, lay_out(pattern_of(matrix), dealt, lanes, held, slack)
+        matrix.pattern_cache[key] = known
+    front = known[1]
+    shared = front.shared(plan.k_per_pass, matrix.dtype.itemsize)
+    if shared + _STATIC > device.shared_per_block:
+        raise InfeasibleError(
+            "the front does not fit the shared memory",
+            expected=f"at most {device.shared_per_block - _STATIC} bytes a multiprocessor",
+            found=f"{shared} bytes",
+            hint="take fewer powers per pass, smaller blocks or more slots in registers",
+        )
+    return front
+
+
+def macros(front: Front, dtype: np.dtype[Any], powers: int, warps: int, helpers: int) -> dict[str, int | str]:
+    """The macros of the kernel."""
+    return {
+        "AKX_VALUE": C_TYPES[dtype.name],
+        "AKX_LANES": front.lanes,
+        "AKX_LAG": front.lag,
+        "AKX_PER": front.slices_per_step(powers, warps),
+        "AKX_HELD_SLOTS": front.held_slots,
+        "AKX_SLICES": front.slices,
+        "AKX_WARPS": warps,
+        "AKX_HELPERS": helpers,
+        "AKX_ASKS": max(1, -(-(powers - 1) * front.halo.shape[2] // helpers)),
+        "AKX_XS": -(-front.stride // helpers),
+        "AKX_NEAR": int(front.near_slots > 0),
+    }
+
+
+class WavefrontProgram(PlacedProgram):
+    """A matrix laid out for a front, on the GPU."""
+
+    def __init__(self, matrix: Matrix, front: Front, plan: Plan) -> None:
+        super().__init__(matrix.n, plan.k, matrix.dtype)
+        self._front = front
+        self._warps, self._helpers = int(plan.option("block", 512)) // 32, int(plan.option("helpers", 64))
+        self._passes = [min(plan.k_per_pass, plan.k - done) for done in range(0, plan.k, plan.k_per_pass)]
+        self._meta, self._nodes, self._halo, self._readers, self._bases = (
+            self.hold(array) for array in (front.meta, front.nodes, front.halo, front.readers, front.bases)
+        )
+        self._near_columns = self.hold(not_empty(front.near_columns))
+        words = self.dtype.itemsize // 4
+        most = max(self._passes)
+        self._published = self.hold(np.zeros(max(most - 1, 1) * RING * front.published * words, dtype=np.uint64))
+        self._beats = self.hold(np.zeros(LINE * front.strips.parts, dtype=np.uint32))
+        self._epochs = self.hold(np.ones(front.strips.parts, dtype=np.uint32))
+        self.place_values(front.values, front.entry, matrix.data)
+        self._total = front.steps(most) + 1
+        self._kernels: dict[int, Kernel] = {}
+
+    def ready(self, vectors: int) -> None:
+        for powers in dict.fromkeys(self._passes):
+            if powers not in self._kernels:
+                given = macros(self._front, self.dtype, powers, self._warps, self._helpers)
+                self._kernels[powers] = load(_SOURCE, given, device=cuda_device()).kernel("steps")
+
+    @property
+    def kernels(self) -> dict[int, Kernel]:
+        """The kernels made so far, by the powers of a pass."""
+        return self._kernels
+
+    def enqueue(self, x: DeviceArray, out: DeviceArray, coefficients: DeviceArray) -> None:
+        vectors, front = x.shape[0], self._front
+        for v in range(vectors):
+            done = 0
+            for powers in self._passes:
+                sizes = [
+                    front.strips.blocks,
+                    front.strips.parts,
+                    front.lag,
+                    front.strips.ahead,
+                    front.slack,
+                    front.ring,
+                    front.stride,
+                    front.halo.shape[2],
+                    front.published,
+                    front.meta.shape[2],
+                    front.near_slots,
+                    front.nears(powers),
+                    front.lists,
+                    front.halos(powers),
+                    front.readers.shape[1],
+                    powers,
+                ]
+                self._kernels[powers].launch(
+                    front.strips.parts,
+                    32 * self._warps + self._helpers,
+                    [
+                        *(np.uint32(size) for size in sizes),
+                        self._meta,
+                        self._values,
+                        self._near_columns,
+                        self._nodes,
+                        self._halo,
+                        self._readers,
+                        self._bases,
+                        coefficients,
+                        self._published,
+                        self._beats,
+                        self._epochs,
+                        x.view(v * self.n, (self.n,)),
+                        out.view(v * self.n, (out.size - v * self.n,)),
+                        np.int64(vectors * self.n),
+                        np.uint32(done),
+                        np.uint32(self._total),
+                    ],
+                    shared=front.shared(powers, self.dtype.itemsize),
+                    cooperative=True,
+                    stream=self.stream,
+                )
+                done += powers
+
+
+SCHEDULE = Wavefront()

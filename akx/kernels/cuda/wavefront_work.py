@@ -1,0 +1,38 @@
+"""The work of `wavefront` (:mod:`akx.kernels.cuda.work`). Of a pass:
+
+    transfers   the matrix, one x and the results, once; through L2 nothing is read again
+    cycles      steps x (what a step takes by itself + slices of a warp x (their own + slots))
+
+A step waits for the longest of its warps, and for what other strips have published, whatever it computes.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from akx.device.cuda.facts import CudaDevice
+from akx.kernels.base import Traffic
+from akx.kernels.cuda.work import Work, multiply_cycles
+from akx.matrix import Matrix
+from akx.plan import Plan
+
+__all__ = ["work"]
+
+#: Cycles of a step; of each slice that a warp has in it, beside its slots; of each of these.
+_STEP, _SLICE, _SLOT = 600.0, 600.0, 100.0
+_WARP = 32
+
+
+def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int, steps: int, traffic: Traffic) -> Work:
+    """What the plan makes the device do, for so many start vectors one after another, in `steps` of each pass."""
+    passes, warps = ceil(plan.k / plan.k_per_pass), int(plan.option("block", 512)) // _WARP
+    lanes, slices = int(plan.variant.rpartition("-")[2]), int(plan.option("slices", 2))
+    per = -(-plan.k_per_pass * slices // warps)
+    slots = ceil(matrix.nnz / max(matrix.n, 1) / lanes)
+    each = _STEP + per * (_SLICE + slots * max(_SLOT, 4.0 * multiply_cycles(device, matrix.dtype)))
+    return Work(
+        memory_bytes=vectors * traffic.bytes,
+        cache_bytes=vectors * traffic.cache_bytes,
+        cycles=vectors * passes * steps * each,
+        launches=float(passes * vectors),
+    )

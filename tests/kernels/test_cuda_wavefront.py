@@ -1,0 +1,116 @@
+"""`wavefront` on a GPU: grids and triangulations, every option, right to the bound and the same bits twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from test_contract import fewer, make_coefficients, random_numbers
+from test_cuda import run_twice
+
+from akx.device.cuda.facts import cuda_device, cuda_missing
+from akx.errors import InfeasibleError
+from akx.kernels import reference, registry
+from akx.kernels.base import as_coefficients
+from akx.matrix import Matrix
+from akx.plan import Option, Plan
+from benchmarks import gallery
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(cuda_missing() is not None, reason=str(cuda_missing())),
+]
+DTYPES = ("float32", "float64", "complex64", "complex128")
+#: Matrix, lanes, order, powers per pass of 7, start vectors, options.
+Case = tuple[str, int, str, int, int, dict[str, Option]]
+CASES: list[Case] = [
+    ("lines", 1, "natural", 7, 1, {"slices": 1, "held_slots": 4, "block": 256, "helpers": 64, "slack": 0}),
+    ("lines", 1, "natural", 4, 2, {"slices": 2, "held_slots": 9, "block": 256, "helpers": 128, "slack": 1}),
+    ("lines", 2, "natural", 3, 1, {"slices": 3, "held_slots": 0, "block": 384, "helpers": 64, "slack": 1}),
+    ("lines", 4, "natural", 7, 3, {"slices": 3, "held_slots": 1, "block": 512, "helpers": 128, "slack": 0}),
+    ("lines", 8, "natural", 2, 1, {"slices": 4, "held_slots": 2, "block": 256, "helpers": 64, "slack": 0}),
+    ("lines", 1, "natural", 1, 1, {"slices": 2, "held_slots": 3, "block": 512, "helpers": 64, "slack": 0}),
+    ("planes", 1, "natural", 5, 1, {"slices": 2, "held_slots": 5, "block": 512, "helpers": 64, "slack": 0}),
+    ("planes", 1, "natural", 7, 1, {"slices": 1, "held_slots": 2, "block": 512, "helpers": 128, "slack": 1}),
+    ("triangle", 1, "natural", 4, 1, {"slices": 1, "held_slots": 2, "block": 256, "helpers": 64, "slack": 1}),
+    ("mesh", 1, "levels", 3, 1, {"slices": 1, "held_slots": 3, "block": 256, "helpers": 64, "slack": 0}),
+    ("mesh", 2, "levels", 4, 2, {"slices": 2, "held_slots": 1, "block": 256, "helpers": 128, "slack": 1}),
+]
+
+
+def matrix_of(name: str, dtype: str, rng: np.random.Generator) -> Matrix:
+    """A matrix with strips for all multiprocessors, or for some where fewer rows are asked for."""
+    many = fewer(20_011) > 20_000
+    made = {
+        "lines": lambda: gallery.stencil((53, 347) if many else (29, 34), 9),
+        "planes": lambda: gallery.stencil((13, 21, 37) if many else (7, 9, 13), 7),
+        "triangle": lambda: gallery.epidemic(199 if many else 43),
+        "mesh": lambda: gallery.delaunay(19_997 if many else 997),
+    }
+    A = sp.csr_array(made[name]())
+    A.data = random_numbers(rng, A.nnz, dtype) / 3
+    return Matrix.from_any(A.astype(dtype))
+
+
+def name_of(case: Case) -> str:
+    return f"wavefront-{case[0]}-{case[1]}-{case[3]}-{case[4]}-" + "-".join(f"{k}={v}" for k, v in case[5].items())
+
+
+def plan_of(case: Case, k: int = 7) -> Plan:
+    _, lanes, order, powers, _, options = case
+    return Plan("cuda", "wavefront", f"sell16-{lanes}", order, k, powers, options=options)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_fronts_are_right(case: Case, dtype: str) -> None:
+    rng = np.random.default_rng(CASES.index(case))
+    matrix, plan = matrix_of(case[0], dtype, rng), plan_of(case)
+    schedule = registry.get("cuda", "wavefront")
+    wide = np.dtype(dtype).itemsize == 16
+    reason = schedule.feasible(plan, matrix, cuda_device())
+    while wide and reason is not None and int(plan.option("held_slots", 0)) > 0:  # registers do not hold as many
+        plan = plan.replace(options={**plan.options, "held_slots": int(plan.option("held_slots", 0)) // 2})
+        reason = schedule.feasible(plan, matrix, cuda_device())
+    assert reason is None
+    basis = ("chebyshev", "newton", "monomial")[CASES.index(case) % 3]
+    coefficients = make_coefficients(basis, 7, dtype, rng)
+    x = random_numbers(rng, (case[4], matrix.n), dtype)
+    try:
+        out = run_twice(plan, matrix, x, coefficients)
+    except InfeasibleError:
+        assert wide, plan.label()
+        pytest.skip("x of that type does not fit the shared memory")
+    assert reference.reference(matrix, x, coefficients).error_ratio(out) <= 1
+
+
+@pytest.mark.parametrize("case", CASES[:1] + CASES[-2:], ids=name_of)
+def test_new_values_of_a_front(case: Case) -> None:
+    rng = np.random.default_rng(11)
+    matrix, plan = matrix_of(case[0], "float64", rng), plan_of(case)
+    program: Any = registry.get("cuda", "wavefront").prepare(matrix, plan)
+    x, out = rng.standard_normal((1, matrix.n)), np.full((8, 1, matrix.n), np.nan)
+    for _ in range(3):
+        changed = matrix.with_values(rng.standard_normal(matrix.nnz) / 3)
+        program.update_values(changed.data)
+        a, b, c = rng.standard_normal((3, 7))
+        coefficients = as_coefficients(a, b, np.append(0.0, c[1:]), matrix.dtype)
+        out[:] = np.nan
+        program.run(x, out, coefficients)
+        assert reference.error_ratio(changed, out, x, coefficients) <= 1
+
+
+def test_many_calls_of_a_front_in_a_row() -> None:
+    """Tags and beats go on from call to call: what the last one left behind is never taken for new."""
+    rng = np.random.default_rng(5)
+    matrix, plan = matrix_of("lines", "float64", rng), plan_of(CASES[0])
+    program: Any = registry.get("cuda", "wavefront").prepare(matrix, plan)
+    ones, zeros = np.ones(7), np.zeros(7)
+    coefficients = as_coefficients(ones, zeros, zeros, matrix.dtype)
+    out = np.empty((8, 1, matrix.n))
+    for _ in range(40):
+        x = rng.standard_normal((1, matrix.n))
+        program.run(x, out, coefficients)
+        assert reference.error_ratio(matrix, out, x, coefficients) <= 1
