@@ -12,6 +12,7 @@ or a reason. The program is :func:`main` of this module, so that no script of th
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pickle
 import selectors
@@ -50,8 +51,11 @@ class Canary:
         self._command = [sys.executable, "-c", _PROGRAM] if command is None else list(command)
         self._process: subprocess.Popen[bytes] | None = None
 
-    def reason_against(self, plan: Plan) -> str | None:
-        """None where the candidate ran to its end, whatever its result, else what became of the process."""
+    def reason_against(self, plan: Plan, most: float = math.inf) -> str | None:
+        """None where the candidate ran to its end, whatever its result, else what became of the process.
+
+        It is given `most` seconds at most, its first start included.
+        """
         patience = self._patience
         try:
             if self._process is None:
@@ -59,6 +63,7 @@ class Canary:
                 self._process = self._start()
             assert self._process.stdin is not None
             _send(self._process.stdin, plan.to_json())
+            patience = min(patience, most)
             answer = self._answer(self._process, patience)
         except (OSError, EOFError):
             code = self._stop()

@@ -52,6 +52,8 @@ FEW_CALLS = "too few calls"
 
 #: Share of the time that baselines may take: there are many on first use, when each has to be compiled.
 _BASELINE_SHARE = 0.4
+#: Seconds that a candidate is given where it runs first, however little time is left.
+_LEAST_PATIENCE = 2.0
 #: Share of the time that the run-off may take, and that is kept back for it and the last preparation at most.
 _FINAL_SHARE, _RESERVED_SHARE = 0.1, 0.25
 #: Share of the time that is kept back for what nobody can know before: the end of a trial that was begun in time, and
@@ -79,7 +81,15 @@ class Outcome:
 
 
 class Tried(Protocol):
-    """Where plans are tried: :class:`akx.tuner.worker.Bench`, or a record of what one of those measured."""
+    """Where plans are tried: :class:`akx.tuner.worker.Bench`, or a record of what one of those measured.
+
+    Attributes
+    ----------
+    patience : float
+        Seconds that a candidate may take where it runs first, in a process of its own.
+    """
+
+    patience: float
 
     @property
     def space(self) -> Space:
@@ -315,6 +325,7 @@ class Search:
         self._made += 1
         racing = not self._everything and origin != "given"
         best = self.ledger.best_seconds if racing else None
+        self.bench.patience = max(self._left(), _LEAST_PATIENCE) if racing and origin != "baseline" else math.inf
         begin = measure.now()
         trial = self.bench.try_plan(plan, number=len(self.ledger.trials), origin=origin, best=best)
         trial = replace(trial, elapsed=measure.now() - begin)

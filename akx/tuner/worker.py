@@ -18,6 +18,7 @@ are kept for the run-off while they fit a budget of memory.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -97,6 +98,7 @@ class Bench:
         self._kept: dict[Plan, tuple[float, Program]] = {}
         self._budget = int(getattr(space.device, "budget", 0))
         self._on_device = _device_problem(problem, hosted=bool(self._budget)) if space.backend == "cuda" else None
+        self.patience = math.inf
         self._canary = Canary(problem) if wary and space.backend == "cuda" else None
         self._sizes: dict[Plan, int] = {}
 
@@ -135,7 +137,10 @@ class Bench:
         start = measure.now()
         lost = self.reason_to_fear(plan)
         if lost is not None:
-            return Trial(number, plan, origin, FAILED, lost, prepare_seconds=measure.now() - start)
+            spent = measure.now() - start  # what was not given the time to fail has not failed
+            return Trial(
+                number, plan, origin, PRUNED if spent >= self.patience else FAILED, lost, prepare_seconds=spent
+            )
         try:
             program = self._prepare(plan)
             prepared = measure.now() - start
@@ -230,7 +235,7 @@ class Bench:
         schedule = self.space.schedules[plan.schedule]
         if self._canary is None or not getattr(schedule, "may_crash", True):
             return None
-        return self._canary.reason_against(plan)
+        return self._canary.reason_against(plan, self.patience)
 
     def _prepare(self, plan: Plan) -> Program:
         program = self.space.schedules[plan.schedule].prepare(self.matrix, plan)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from akx.device.host import host_device
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner.canary import Canary
+from akx.tuner.measure import Precision
+from akx.tuner.result import FAILED, PRUNED
+from akx.tuner.space import build_space
 from akx.tuner.verify import Problem
+from akx.tuner.worker import Bench
 
 
 @pytest.fixture
@@ -44,3 +50,25 @@ def test_a_process_that_hangs_is_ended(problem: Problem, monkeypatch: pytest.Mon
     canary = Canary(problem, command=[sys.executable, "-c", "import time; time.sleep(600)"], patience=0.5)
     assert "did not answer within 1 s" in (canary.reason_against(Plan("cpu", "sweep", "csr", k=2)) or "")
     assert canary._process is None
+    begin = time.monotonic()
+    assert "within 0.25 s" in (canary.reason_against(Plan("cpu", "sweep", "csr", k=2), 0.25) or "")
+    assert time.monotonic() - begin < 3.5  # two of them for its end
+
+
+def test_a_plan_that_was_not_given_the_time_has_not_failed(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search that ends while a candidate gets ready does not wait for it, and does not call it broken."""
+    space = build_space(problem.matrix, 2, host_device(), threads=1)
+    bench = Bench(problem, space, precision=Precision(), race=1.5, keep=0)
+    asked: list[float] = []
+
+    def slow(plan: Plan) -> str:
+        asked.append(bench.patience)
+        time.sleep(0.02)
+        return "the process that ran it first did not answer"
+
+    monkeypatch.setattr(bench, "reason_to_fear", slow)
+    plan = space.plan("sweep", {})
+    for patience, state in ((0.01, PRUNED), (60.0, FAILED)):
+        bench.patience = patience
+        assert bench.try_plan(plan, number=0, origin="estimate", best=None).state == state
+    assert asked == [0.01, 60.0]
