@@ -18,6 +18,7 @@ import pickle
 import selectors
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from typing import IO, Any
 
@@ -44,33 +45,41 @@ class Canary:
         The process; by default this module.
     patience : float
         Seconds for one candidate.
+
+    Attributes
+    ----------
+    gave_up : bool
+        Whether the last candidate was not given the time to answer.
     """
 
     def __init__(self, problem: Problem, *, command: Sequence[str] | None = None, patience: float = _PATIENCE) -> None:
         self._problem, self._patience = problem, patience
         self._command = [sys.executable, "-c", _PROGRAM] if command is None else list(command)
         self._process: subprocess.Popen[bytes] | None = None
+        self.gave_up = False
 
     def reason_against(self, plan: Plan, most: float = math.inf) -> str | None:
         """None where the candidate ran to its end, whatever its result, else what became of the process.
 
-        It is given `most` seconds at most, its first start included.
+        It is given `most` seconds at most, its first start included. :attr:`gave_up` says whether that was less time
+        than a candidate has at other times, and not enough: then nothing is known of it.
         """
-        patience = self._patience
+        patience, begin, self.gave_up = self._patience, time.monotonic(), False
         try:
             if self._process is None:
                 patience += _START
                 self._process = self._start()
             assert self._process.stdin is not None
             _send(self._process.stdin, plan.to_json())
-            patience = min(patience, most)
-            answer = self._answer(self._process, patience)
+            allowed = min(patience, most)
+            answer = self._answer(self._process, max(0.0, allowed - (time.monotonic() - begin)))
         except (OSError, EOFError):
             code = self._stop()
             return f"the process that ran it first was lost (exit code {code})"
         if answer is None:
             self._stop()
-            return f"the process that ran it first did not answer within {patience:g} s"
+            self.gave_up = allowed < patience
+            return f"the process that ran it first did not answer within {allowed:g} s"
         if answer.startswith(_LOST):
             self._stop()  # its context cannot be used any more
         return answer or None

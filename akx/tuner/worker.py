@@ -137,10 +137,9 @@ class Bench:
         start = measure.now()
         lost = self.reason_to_fear(plan)
         if lost is not None:
-            spent = measure.now() - start  # what was not given the time to fail has not failed
-            return Trial(
-                number, plan, origin, PRUNED if spent >= self.patience else FAILED, lost, prepare_seconds=spent
-            )
+            # What was not given the time has not failed.
+            state = PRUNED if self._canary is not None and self._canary.gave_up else FAILED
+            return Trial(number, plan, origin, state, lost, prepare_seconds=measure.now() - start)
         try:
             program = self._prepare(plan)
             prepared = measure.now() - start

@@ -57,18 +57,13 @@ def test_a_process_that_hangs_is_ended(problem: Problem, monkeypatch: pytest.Mon
 
 def test_a_plan_that_was_not_given_the_time_has_not_failed(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
     """A search that ends while a candidate gets ready does not wait for it, and does not call it broken."""
+    monkeypatch.setattr("akx.tuner.canary._START", 0.1)
     space = build_space(problem.matrix, 2, host_device(), threads=1)
     bench = Bench(problem, space, precision=Precision(), race=1.5, keep=0)
-    asked: list[float] = []
-
-    def slow(plan: Plan) -> str:
-        asked.append(bench.patience)
-        time.sleep(0.02)
-        return "the process that ran it first did not answer"
-
-    monkeypatch.setattr(bench, "reason_to_fear", slow)
+    hangs = Canary(problem, command=[sys.executable, "-c", "import time; time.sleep(600)"], patience=0.3)
+    dies = Canary(problem, command=[sys.executable, "-c", "import os; os.read(0, 99); os._exit(3)"])
+    monkeypatch.setattr(space.schedules["sweep"], "may_crash", True, raising=False)
     plan = space.plan("sweep", {})
-    for patience, state in ((0.01, PRUNED), (60.0, FAILED)):
-        bench.patience = patience
+    for canary, patience, state in ((hangs, 0.05, PRUNED), (hangs, 60.0, FAILED), (dies, 60.0, FAILED)):
+        bench._canary, bench.patience = canary, patience
         assert bench.try_plan(plan, number=0, origin="estimate", best=None).state == state
-    assert asked == [0.01, 60.0]

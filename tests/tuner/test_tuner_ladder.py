@@ -344,10 +344,11 @@ def test_on_a_gpu_of_another_kind_it_runs_in_another_process_first(
     class Canary:
         def __init__(self, problem: Any) -> None:
             self.asked: list[Plan] = []
-            self.closed = False
+            self.closed = self.gave_up = False
             cards.append(self)
 
-        def reason_against(self, plan: Plan) -> str | None:
+        def reason_against(self, plan: Plan, most: float) -> str | None:
+            assert most == float("inf")
             self.asked.append(plan)
             return lost
 

@@ -12,6 +12,7 @@ from math import ceil
 
 from akx.device.cuda.facts import CudaDevice
 from akx.kernels.base import Traffic
+from akx.kernels.cuda.front import FLIGHT
 from akx.kernels.cuda.work import Work, multiply_cycles
 from akx.matrix import Matrix
 from akx.plan import Plan
@@ -25,6 +26,7 @@ _WARP = 32
 
 def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int, steps: int, traffic: Traffic) -> Work:
     """What the plan makes the device do, for so many start vectors one after another, in `steps` of each pass."""
+    steps += 2 * FLIGHT  # before the first block has all it needs
     passes, warps = ceil(plan.k / plan.k_per_pass), int(plan.option("block", 512)) // _WARP
     lanes, slices = int(plan.variant.rpartition("-")[2]), int(plan.option("slices", 2))
     per = -(-plan.k_per_pass * slices // warps)
