@@ -102,11 +102,10 @@ def level_order(indptr: NDArray[Any], indices: NDArray[Any], order: str) -> Leve
         CSR pattern of A, columns ascending.
     order : {"natural", "levels"}
     """
-    pointer = indptr.astype(np.int64, copy=False)
     if order == "natural":
-        level_ptr, line = natural_levels(pointer, indices)
-        return LevelOrder(np.arange(pointer.size - 1, dtype=np.int64), level_ptr, line)
-    found = levels(pointer, indices.astype(np.int64))
+        level_ptr, line = natural_levels(indptr.astype(np.int64, copy=False), indices)
+        return LevelOrder(np.arange(indptr.size - 1, dtype=np.int64), level_ptr, line)
+    found = levels(indptr, indices)
     return LevelOrder(found.permutation, found.level_ptr, 0)
 
 
@@ -119,13 +118,13 @@ def is_shallow(indptr: NDArray[Any], indices: NDArray[Any], depth: int) -> bool:
 def _found_within(indptr: NDArray[np.int64], indices: NDArray[Any], depth: int) -> bool:
     n = indptr.shape[0] - 1
     seen = np.zeros(n, np.bool_)
-    order = np.empty(n, np.int64)
+    order = np.zeros(n, np.int64)
     seen[0] = True
     head, tail = 0, 1
     for _ in range(depth):
         end = tail
         for t in range(head, end):
-            i = order[t] if t > 0 else 0
+            i = order[t]
             for e in range(indptr[i], indptr[i + 1]):
                 j = np.int64(indices[e])
                 if not seen[j]:
@@ -183,7 +182,7 @@ def strips(indptr: NDArray[Any], indices: NDArray[Any], order: str | LevelOrder,
             found=f"{max(ahead, behind)} blocks",
             hint="order the rows by levels, or take another schedule",
         )
-    return Strips(part, block, parts, blocks, ahead, behind)
+    return Strips(part, block, parts, int(blocks), ahead, behind)
 
 
 def natural_levels(indptr: NDArray[np.int64], indices: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
@@ -290,8 +289,6 @@ def _dealt(groups: NDArray[np.int64], line: int, parts: int) -> NDArray[np.uint3
     Stretches begin at multiples of :data:`_TOGETHER`, so that what they write is whole sectors of memory.
     """
     sizes = np.diff(groups)
-    row = np.arange(int(groups[-1]), dtype=np.int64)
-    first, size = np.repeat(groups[:-1], sizes), np.repeat(sizes, sizes)
     if line > 1:
         known: dict[tuple[int, int], NDArray[np.uint32]] = {}
         keys = list(zip(sizes.tolist(), (groups[:-1] % line).tolist(), strict=True))
@@ -299,6 +296,8 @@ def _dealt(groups: NDArray[np.int64], line: int, parts: int) -> NDArray[np.uint3
             place = start + np.arange(count)
             known[count, start] = _patches(place // line, place % line // _TOGETHER, parts)
         return np.concatenate([known[key] for key in keys])
+    row = np.arange(int(groups[-1]), dtype=np.int64)
+    first, size = np.repeat(groups[:-1], sizes), np.repeat(sizes, sizes)
     middle = np.minimum(row // _TOGETHER * _TOGETHER + (_TOGETHER - 1) / 2 - first, size - 1.0)
     strip: NDArray[np.uint32] = (np.maximum(middle, 0.0) * parts / size).astype(np.uint32)
     return strip
@@ -328,16 +327,9 @@ def _patches(u: NDArray[np.int64], v: NDArray[np.int64], parts: int) -> NDArray[
     return points
 
 
-def _blocks(
-    groups: NDArray[np.int64], part: NDArray[np.uint32], parts: int, room: int
-) -> tuple[NDArray[np.uint32], int]:
-    """Groups joined to blocks of at most `room` rows of a strip, as many as fit; no blocks where one has more."""
-    block, blocks = _joined(groups, part, parts, room)
-    return block, int(blocks)
-
-
 @njit(cache=True, nogil=True)
-def _joined(groups: NDArray[np.int64], part: NDArray[np.uint32], parts: int, room: int) -> Any:
+def _blocks(groups: NDArray[np.int64], part: NDArray[np.uint32], parts: int, room: int) -> Any:
+    """Groups joined to blocks of at most `room` rows of a strip, as many as fit; no blocks where one has more."""
     block = np.zeros(part.shape[0], np.uint32)
     filled = np.zeros(parts, np.int64)
     count = np.uint32(0)

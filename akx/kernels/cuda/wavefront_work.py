@@ -12,7 +12,8 @@ from math import ceil
 
 from akx.device.cuda.facts import CudaDevice
 from akx.kernels.base import Traffic
-from akx.kernels.cuda.front import FLIGHT
+from akx.kernels.cuda import wavefront
+from akx.kernels.cuda.front import FLIGHT, WARP
 from akx.kernels.cuda.work import Work, multiply_cycles
 from akx.matrix import Matrix
 from akx.plan import Plan
@@ -21,16 +22,14 @@ __all__ = ["work"]
 
 #: Cycles of a step; of each slice that a warp has in it, beside its slots; of each of these.
 _STEP, _SLICE, _SLOT = 600.0, 600.0, 100.0
-_WARP = 32
 
 
 def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int, steps: int, traffic: Traffic) -> Work:
     """What the plan makes the device do, for so many start vectors one after another, in `steps` of each pass."""
     steps += 2 * FLIGHT  # before the first block has all it needs
-    passes, warps = ceil(plan.k / plan.k_per_pass), int(plan.option("block", 512)) // _WARP
-    lanes, slices = int(plan.variant.rpartition("-")[2]), int(plan.option("slices", 2))
-    per = -(-plan.k_per_pass * slices // warps)
-    slots = ceil(matrix.nnz / max(matrix.n, 1) / lanes)
+    passes, warps = ceil(plan.k / plan.k_per_pass), int(plan.option("block", 512)) // WARP
+    per = -(-plan.k_per_pass * wavefront._slices_of(plan) // warps)
+    slots = ceil(matrix.nnz / max(matrix.n, 1) / wavefront._lanes_of(plan))
     each = _STEP + per * (_SLICE + slots * max(_SLOT, 4.0 * multiply_cycles(device, matrix.dtype)))
     return Work(
         memory_bytes=vectors * traffic.bytes,
