@@ -68,7 +68,7 @@ _SHARE = {"memcheck": 12, "racecheck": 3}
 _OF_VECTORS = ("advance", "blocks", "conjugate", "gram_schmidt", "mix", "products", "vectors")
 _DRIVERS_OF_VECTORS = ("arnoldi", "conjugate", "queues", "vectors")
 _TESTS_OF_VECTORS = "tests.kernels.test_cuda_vectors::"
-_OF_FRONTS, _TESTS_OF_FRONTS = ("front", "wavefront"), "wavefront"
+_OF_FRONTS, _TESTS_OF_FRONTS = ("front", "stored", "wavefront"), "wavefront"
 #: What decides on no launch: modules that say which plans are tried and what they cost, and methods that do.
 _NO_DRIVERS = (
     "work",

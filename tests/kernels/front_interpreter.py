@@ -2,7 +2,8 @@
 
 Strips do a step as the kernel does: what a helper begins to copy is garbage until it has arrived FLIGHT steps later,
 what is written is garbage to all who read in the same step, and every slot of a ring of shared memory knows the block
-that it has, so that a slot that is overwritten too early, or used too early, is an error.
+that it has, so that a slot that is overwritten too early, or used too early, is an error. Values of the matrix stay in
+memory and registers what they are stored as, and are widened where they are used.
 """
 
 from __future__ import annotations
@@ -47,6 +48,11 @@ class Sizes:
     lists: int
     halos: int
     powers: int
+
+    @property
+    def room(self) -> int:
+        """Places of a block's own rows."""
+        return self.slices * (WARP // self.lanes)
 
     @property
     def ahead(self) -> int:
@@ -127,11 +133,11 @@ class _Strip:
     """A thread block, at step `step`."""
 
     def __init__(
-        self, front: Front, size: Sizes, me: int, values: Any, coefficients: Coefficients, whole: _Global, source: Any,
-        out: Any, first: int, total: int,
+        self, front: Front, size: Sizes, me: int, values: Any, table: Any, coefficients: Coefficients, whole: _Global,
+        source: Any, out: Any, first: int, total: int,
     ) -> None:  # fmt: skip
         self.front, self.size, self.me, self.whole, self.out, self.first = front, size, me, whole, out, first
-        self.source, self.coefficients, dtype = source, coefficients, values.dtype
+        self.source, self.coefficients, dtype, stored = source, coefficients, whole.value.dtype, values.dtype
         held = size.slices * size.held * WARP
         self.held = values[: size.blocks * size.strips * held].reshape(size.blocks, size.strips, held)
         self.near = values[size.blocks * size.strips * held :].reshape(-1, WARP)
@@ -140,10 +146,12 @@ class _Strip:
         self.readers = front.readers[me][front.readers[me] != NONE]
         # Shared memory.
         self.coefficient = np.empty(3 * size.powers, dtype)
+        self.table = np.array(table, dtype)
         self.xs = np.full((size.powers, size.ring * size.stride), np.nan, dtype)
-        self.stages = _Ring(STAGES, meta=((size.meta,), np.uint32, _GARBAGE), value=((held,), dtype, np.nan))
+        nothing = 0xFFFF if stored == np.uint16 else np.nan
+        self.stages = _Ring(STAGES, meta=((size.meta,), np.uint32, _GARBAGE), value=((held,), stored, nothing))
         slots = (size.near_slots, WARP)
-        self.nears = _Ring(size.nears, value=(slots, dtype, np.nan), column=(slots, np.uint16, 0xFFFF))
+        self.nears = _Ring(size.nears, value=(slots, stored, nothing), column=(slots, np.uint16, 0xFFFF))
         self.lists = _Ring(size.lists, words=((_HEAD + size.stride,), np.uint32, _GARBAGE))
         self.halos = _Ring(size.halos, words=((size.halo,), np.uint32, _GARBAGE))
         # Registers: of a class of blocks (`turn`), and of a block of LAG that follow each other.
@@ -156,11 +164,33 @@ class _Strip:
     @property
     def shared(self) -> int:
         rings = self.stages.nbytes + self.nears.nbytes + self.lists.nbytes + self.halos.nbytes
-        return -(-self.coefficient.nbytes // 16) * 16 + -(-self.xs.nbytes // 16) * 16 + rings
+        return sum(-(-part.nbytes // 16) * 16 for part in (self.coefficient, self.table, self.xs)) + rings
 
     @property
     def ended(self) -> bool:
         return self.number == self.size.steps
+
+    # What numbers of 16 bits stand for.
+
+    def _places(self, offsets: Any) -> Any:
+        """Places of x from offsets in bytes."""
+        place, rest = np.divmod(np.asarray(offsets).astype(int), self.xs.itemsize)
+        assert not rest.any()
+        assert np.all(place < self.xs.shape[1])
+        return place
+
+    def _halo_places(self, block: int, item: Any) -> Any:
+        """Where values of others are in x: behind own rows of all blocks."""
+        size = self.size
+        return size.ring * size.room + block % size.ring * size.halo + item
+
+    def _widened(self, stored: Any) -> Any:
+        """Values as they are computed with."""
+        if stored.dtype != np.uint16:
+            return stored.astype(self.xs.dtype)
+        place, rest = np.divmod(stored.astype(int), self.table.itemsize)
+        assert not rest.any()
+        return self.table[place]
 
     # What keeps a step from its end.
 
@@ -196,7 +226,7 @@ class _Strip:
         # Where this step writes is garbage for who reads now.
         for _, p, own in live:
             if p + 1 < self.size.powers:
-                self.xs[p + 1, (own.at & 0xFFFF)[own.node != NONE]] = np.nan
+                self.xs[p + 1, self._places(own.at & 0xFFFF)[own.node != NONE]] = np.nan
         for p, places, _ in fetched:
             self.xs[p, places] = np.nan
         for block, p, own in live:
@@ -236,19 +266,18 @@ class _Strip:
         if 0 <= block < size.blocks:
             node = self.lists.of(block, step)["words"][_HEAD:]
             item = np.flatnonzero(node != NONE)
-            places = block % size.ring * size.stride + item
+            own = block % size.ring * size.room + item
+            places = np.where(item < size.room, own, self._halo_places(block, item - size.room))
             self.xs[0, places] = np.nan
             self.flying.append((step + FLIGHT - 1, places, self.source[node[item]]))
 
     def _fetch(self, strict: bool) -> list[tuple[int, Any, Any]]:
         size, found = self.size, []
-        room = size.slices * (WARP // size.lanes)
         for p, block, word, item in self._asked():
             assert np.all(self.whole.tag[word] == self.tag0 + block), "a published word is not there, or overwritten"
             if strict:
                 assert np.all(self.whole.step[word] <= self.step - 1 - size.slack)
-            places = block % size.ring * size.stride + room + item
-            found.append((p + 1, places, self.whole.value[word]))
+            found.append((p + 1, self._halo_places(block, item), self.whole.value[word]))
         return found
 
     def _live(self) -> list[tuple[int, int, _Registers]]:
@@ -267,16 +296,16 @@ class _Strip:
         """Power p + 1 of the pass on a block."""
         size, j = self.size, self.first + p
         per, x = WARP // size.lanes, self.xs[p]
-        at = (own.at & 0xFFFF).astype(int)
+        at = self._places(own.at & 0xFFFF)
         mine = x[at]
-        total = (own.value * x[own.column]).sum(axis=1)  # (slices, 32)
+        total = (self._widened(own.value) * x[self._places(own.column)]).sum(axis=1)  # (slices, 32)
         if size.near_slots:
             memory = self.nears.of(block, self.step)
             for s in range(size.slices):
                 first, number = int(own.near[s]) >> 16, int(own.near[s]) & 0xFFFF
                 assert first + number <= size.near_slots
                 value, column = memory["value"][first:][:number], memory["column"][first:][:number]
-                total[s] += (value * x[column.astype(int)]).sum(axis=0)
+                total[s] += (self._widened(value) * x[self._places(column)]).sum(axis=0)
         else:
             assert not own.near.any()
         total = total.reshape(size.slices, size.lanes, per).sum(axis=1)
@@ -313,7 +342,7 @@ class _Strip:
     def _take(self, own: _Registers, block: int) -> None:
         size, stage = self.size, self.stages.of(block, self.step)
         per, words = WARP // size.lanes, stage["meta"]
-        room, pairs = size.slices * per, (size.held + 1) // 2
+        room, pairs = size.room, (size.held + 1) // 2
         nodes = _HEAD + -(-size.slices // 4) * 4
         columns = words[nodes + 2 * room :].reshape(size.slices, pairs, 1, WARP)
         both = np.concatenate([columns & 0xFFFF, columns >> 16], axis=2).reshape(size.slices, 2 * pairs, WARP)
@@ -336,6 +365,7 @@ def interpret(
     coefficients: Coefficients,
     passes: tuple[int, ...],
     *,
+    table: Any = (),
     pace: Pace = "together",
     **changes: int,
 ) -> Any:
@@ -343,18 +373,22 @@ def interpret(
 
     Parameters
     ----------
+    values : array
+        Of all places: of the type of x, of half its bytes, or uint16, offsets in bytes into `table`.
     passes : tuple of int
         Powers of each pass.
+    table : array, optional
+        Of the type of x.
     pace : {"together", "apart"}
         All strips do a step and then all the next; or each goes on alone until it has to wait for another.
     changes : int
         Other sizes than those of the layout.
     """
-    out = np.full((sum(passes) + 1, x.size), np.nan, dtype=values.dtype)
-    whole, total, first = _Global(front, max(passes), values.dtype), front.steps(max(passes)) + 1, 0
+    out = np.full((sum(passes) + 1, x.size), np.nan, dtype=x.dtype)
+    whole, total, first = _Global(front, max(passes), x.dtype), front.steps(max(passes)) + 1, 0
     for powers in passes:
         size = dataclasses.replace(sizes_of(front, powers), **changes)
-        given = (values, coefficients, whole, x if first == 0 else out[first], out, first, total)
+        given = (values, table, coefficients, whole, x if first == 0 else out[first], out, first, total)
         strips = [_Strip(front, size, me, *given) for me in range(size.strips)]
         with np.errstate(invalid="ignore"):  # garbage times zero, of rows that are none
             _together(strips) if pace == "together" else _apart(strips)
@@ -363,11 +397,11 @@ def interpret(
     return out
 
 
-def shared_bytes(front: Front, values: Any, powers: int) -> int:
-    """Bytes of shared memory that a strip has."""
-    whole, empty = _Global(front, powers, values.dtype), np.zeros(0, values.dtype)
+def shared_bytes(front: Front, values: Any, powers: int, dtype: Any, table: Any = ()) -> int:
+    """Bytes of shared memory that a strip has: vectors of `dtype`, values of all places as they are stored."""
+    whole, empty = _Global(front, powers, dtype), np.zeros(0, dtype)
     none = Coefficients(empty, empty, empty)
-    return _Strip(front, sizes_of(front, powers), 0, values, none, whole, empty, empty, 0, 0).shared
+    return _Strip(front, sizes_of(front, powers), 0, values, table, none, whole, empty, empty, 0, 0).shared
 
 
 def _together(strips: list[_Strip]) -> None:

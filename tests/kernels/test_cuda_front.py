@@ -21,9 +21,17 @@ from akx.kernels import reference
 from akx.kernels.base import Coefficients
 from akx.kernels.cuda import front as module
 from akx.kernels.cuda.front import FLIGHT, LINE, NONE, RING, STAGES, WARP, Front, lay_out
+from akx.kernels.cuda.stored import FULL, HALF, STORED, TABLE, encoded
+from akx.kernels.cuda.wavefront import macros
 from akx.matrix import Matrix
 from akx.partition.strips import strips
 from benchmarks.gallery import delaunay, epidemic, stencil
+
+DTYPES = ("float32", "float64", "complex64", "complex128")
+#: Ways to store values, and their types.
+NOT_FULL = [(HALF, "float64"), (HALF, "complex128"), *((TABLE, dtype) for dtype in DTYPES)]
+WIDE = np.dtype(np.float64)
+NARROW = {"float64": "float32", "complex128": "complex64"}
 
 
 def band(n: int, width: int, seed: int) -> sp.csr_array:
@@ -71,23 +79,39 @@ def fill(A: sp.csr_array, dtype: str, seed: int) -> Matrix:
     return Matrix.from_any(sp.csr_array((data, A.indices, A.indptr), shape=A.shape))
 
 
+def storable(matrix: Matrix, way: str, seed: int) -> Matrix:
+    """The matrix with values that can be stored that way and not in the other: in a table are few, both zeros too."""
+    rng, dtype = np.random.default_rng(seed), matrix.dtype
+    if way == HALF:
+        return matrix.with_values(matrix.data.astype(NARROW[dtype.name]).astype(dtype))
+    few = random_numbers(rng, 150, dtype.name) / 3
+    few[:2] = 0.0, -0.0
+    return matrix.with_values(rng.choice(few, matrix.nnz))
+
+
 def front_of(
     matrix: Matrix, parts: int, slices: int, lanes: int, held: int, slack: int, order: str = "natural"
 ) -> Front:
     pattern = pattern_of(matrix)
     dealt = strips(pattern.indptr, pattern.indices, order, parts, slices * (WARP // lanes))
-    return lay_out(pattern, dealt, lanes, held, slack)
+    return lay_out(pattern, dealt, lanes, held, slack, matrix.dtype.itemsize)
 
 
-def check(matrix: Matrix, front: Front, passes: tuple[int, ...], pace: Pace = "together", **changes: int) -> None:
-    """The result is right, of random x and coefficients."""
+def check(
+    matrix: Matrix, front: Front, passes: tuple[int, ...], pace: Pace = "together", way: str = FULL, **changes: int
+) -> Any:
+    """The result, which is right, of random x and coefficients."""
     k = sum(passes)
     rng = np.random.default_rng(k)
     x = random_numbers(rng, matrix.n, matrix.dtype.name)
     coefficients = make_coefficients("general", k, matrix.dtype.name, rng)
-    out = interpret(front, front.values(matrix.data), x, coefficients, passes, pace=pace, **changes)
+    values = encoded(matrix.data, way)
+    assert values is not None
+    given: Any = {"table": values.table, "pace": pace, **changes}
+    out = interpret(front, front.values(values.stored), x, coefficients, passes, **given)
     assert reference.error_ratio(matrix, out[:, None], x[None], coefficients) <= 1
     np.testing.assert_array_equal(out[0], x)
+    return out
 
 
 CASES = [
@@ -141,6 +165,26 @@ def test_other_types(dtype: str) -> None:
     check(matrix, front_of(matrix, 3, 2, 2, 3, 1), (4,))
 
 
+@pytest.mark.parametrize(("name", "parts", "slices", "lanes", "held", "slack", "passes"), CASES[1::3])
+@pytest.mark.parametrize(("way", "dtype"), NOT_FULL)
+def test_stored_values_give_the_same_bits(
+    name: str, parts: int, slices: int, lanes: int, held: int, slack: int, passes: tuple[int, ...], way: str, dtype: str
+) -> None:
+    """Laid out as they are stored; wherever they are used they are what they were."""
+    matrix = storable(make(name, dtype), way, 3)
+    front = front_of(matrix, parts, slices, lanes, held, slack, "levels" if name == "delaunay" else "natural")
+    assert check(matrix, front, passes, way=way).tobytes() == check(matrix, front, passes).tobytes()
+
+
+def test_padding_is_the_first_of_the_table() -> None:
+    """Which is zero, whatever values there are."""
+    for matrix, front in all_fronts():
+        values = encoded(storable(matrix, TABLE, 1).data, TABLE)
+        assert values is not None
+        assert not front.values(values.stored)[front.entry == 0].any()
+        assert values.table[:1].tobytes() == bytes(8)
+
+
 @settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_any_band(data: st.DataObject) -> None:
@@ -148,11 +192,13 @@ def test_any_band(data: st.DataObject) -> None:
     lanes = data.draw(st.sampled_from([1, 2, 4, 8]))
     matrix = fill(band(n, width, data.draw(st.integers(0, 1000))), "float64", 1)
     order, held, slack = (data.draw(st.sampled_from(of)) for of in (("natural", "levels"), (0, 1, 2, 5), (0, 1, 2)))
+    way = data.draw(st.sampled_from(STORED))
+    matrix = matrix if way == FULL else storable(matrix, way, 2)
     try:
         front = front_of(matrix, data.draw(st.integers(1, 5)), data.draw(st.integers(1, 3)), lanes, held, slack, order)
     except InfeasibleError:
         assume(False)
-    check(matrix, front, (data.draw(st.integers(1, 5)),), data.draw(st.sampled_from(["together", "apart"])))
+    check(matrix, front, (data.draw(st.integers(1, 5)),), data.draw(st.sampled_from(["together", "apart"])), way)
 
 
 @pytest.mark.parametrize("name", ["9-point", "epidemic", "delaunay", "one way"])
@@ -218,16 +264,18 @@ def test_every_entry_has_one_place() -> None:
 def test_values_are_laid_out_again() -> None:
     """New values under the same layout; those of padding stay zero."""
     matrix = make("band")
-    front = front_of(matrix, 3, 2, 2, 2, 1)
+    first = front_of(matrix, 3, 2, 2, 2, 1)
     for dtype in ("float32", "complex128"):
         again = Matrix.from_any(
             sp.csr_array((random_numbers(np.random.default_rng(7), matrix.nnz, dtype), matrix.indices, matrix.indptr))
         )
+        front = front_of(again, 3, 2, 2, 2, 1)
         values = front.values(again.data)
         assert values.dtype == again.dtype
         assert values.shape == front.entry.shape
         assert not values[front.entry == 0].any()
         np.testing.assert_array_equal(values[front.entry > 0], again.data[front.entry[front.entry > 0] - 1])
+        np.testing.assert_array_equal(front.entry, first.entry)
         check(again, front, (3,))
 
 
@@ -281,6 +329,9 @@ def test_heads_say_the_same_twice() -> None:
         shares = np.zeros((front.strips.blocks, front.strips.parts), dtype=int)
         np.add.at(shares, (front.strips.block, front.strips.part), 1)
         np.testing.assert_array_equal(front.meta[:, :, 3], shares)
+        room = front.slices * WARP // front.lanes
+        begins = np.arange(front.strips.blocks)[:, None] % front.ring * room
+        np.testing.assert_array_equal(front.meta[:, :, 2], np.broadcast_to(begins, shares.shape))
 
 
 def test_copies_of_16_bytes_are_aligned() -> None:
@@ -299,12 +350,19 @@ def test_slots_that_are_held_are_not_near(held: int) -> None:
     assert front.near_columns.shape == (int(front.meta[:, :, 1].sum()), WARP)
 
 
-def test_shared_memory_is_what_the_strips_have() -> None:
+@pytest.mark.parametrize(
+    ("dtype", "stored"), [*((of, of) for of in DTYPES), *NARROW.items(), *((of, "uint16") for of in DTYPES)]
+)
+def test_shared_memory_is_what_the_strips_have(dtype: str, stored: str) -> None:
+    """With tables of whole and of odd numbers of 16 bytes, and none."""
+    size, itemsize = np.dtype(dtype).itemsize, np.dtype(stored).itemsize
     for _, front in all_fronts():
+        values = np.zeros(front.entry.size, stored)
         for powers in (1, 2, 5):
-            for dtype in (np.dtype(name) for name in ("float32", "float64", "complex64", "complex128")):
-                values = np.zeros(front.entry.size, dtype)
-                assert front.shared(powers, dtype.itemsize) == shared_bytes(front, values, powers)
+            for room in (0, 64, 75) if stored == "uint16" else (0,):
+                table = np.zeros(room, dtype)
+                counted = front.shared(powers, size, itemsize, table.nbytes)
+                assert counted == shared_bytes(front, values, powers, np.dtype(dtype), table)
 
 
 def test_steps_are_those_of_the_kernel() -> None:
@@ -327,29 +385,90 @@ def test_warps_have_room_for_all_slices_of_a_step(warps: int) -> None:
         assert (per - 1) * warps < powers * front.slices
 
 
+@pytest.mark.parametrize("helpers", [128, 256])
+def test_helpers_have_room_for_all_they_bring(helpers: int) -> None:
+    """One warp carries the matrix, one gathers x, the others ask for what is published; none has more than it needs."""
+    for _, front in all_fronts():
+        for powers in (1, 2, 5, 16):
+            given = macros(front, WIDE, WIDE, powers, 8, helpers)
+            asks, xs = int(given["AKX_ASKS"]), int(given["AKX_XS"])
+            asked, askers = (powers - 1) * front.halo.shape[2], helpers - 2 * WARP
+            assert (asks - 1) * askers < max(1, asked) <= asks * askers
+            assert (xs - 1) * WARP < front.stride <= xs * WARP
+
+
+def test_the_kernel_is_given_what_it_asks_for() -> None:
+    source = Path(module.__file__).with_name("wavefront.cu").read_text()
+    for _, front in all_fronts():
+        given = macros(front, WIDE, WIDE, 4, 8, 128)
+        assert set(given) == set(re.findall(r"AKX_[A-Z_]+", source))
+        assert (given["AKX_LAG"], given["AKX_SLACK"]) == (front.strips.ahead + 2 + front.slack, front.slack)
+        assert bool(given["AKX_NEAR"]) == bool(front.near_columns.size)
+    _, front = all_fronts()[0]
+    for dtype, stored, names in (
+        ("float32", "float32", ("float", "float")),
+        ("float64", "float32", ("double", "float")),
+        ("complex128", "complex64", ("cdouble", "cfloat")),
+        ("complex64", "uint16", ("cfloat", "u16")),
+    ):
+        given = macros(front, np.dtype(dtype), np.dtype(stored), 4, 8, 128)
+        assert (given["AKX_VALUE"], given["AKX_STORED"]) == names
+
+
 def test_constants_are_those_of_the_kernel() -> None:
     source = Path(module.__file__).with_name("wavefront.cuh").read_text()
     for name, value in {"RING": RING, "STAGES": STAGES, "LINE": LINE, "LOOK": LOOK}.items():
         assert re.findall(rf"\bconstexpr (?:u32|int) {name} = (\d+)[;,]", source) == [str(value)]
     assert "FLIGHT = STAGES - 1;" in source
     assert FLIGHT == STAGES - 1
-    assert "AHEAD = LAG + int(FLIGHT);" in source
+    assert "AHEAD = LAG + int(FLIGHT), LISTED = AHEAD + int(FLIGHT);" in source
 
 
-def test_columns_have_16_bits() -> None:
-    """Places of x up to nearly 2**16 are right; of more there is an error."""
-    matrix = fill(stencil((300, 200), 5), "float64", 0)
-    pattern = pattern_of(matrix)
+@pytest.mark.parametrize(
+    ("dtype", "length", "lines", "more", "found"),  # lines of a block that fits, and of one that does not
+    [
+        ("float32", 50, 46, 47, 16604),
+        ("float64", 25, 46, 47, 8316),
+        ("complex64", 25, 46, 47, 8316),
+        ("complex128", 13, 44, 45, 4284),
+    ],
+)
+def test_columns_have_16_bits(dtype: str, length: int, lines: int, more: int, found: int) -> None:
+    """Places of x up to nearly 2**16 bytes are right; of more there is an error."""
+    matrix = fill(stencil((300, length), 5), dtype, 0)
+    pattern, size = pattern_of(matrix), matrix.dtype.itemsize
 
     def laid_out(room: int) -> Front:
-        return lay_out(pattern, strips(pattern.indptr, pattern.indices, "natural", 1, room), 1, 3, 1)
+        return lay_out(pattern, strips(pattern.indptr, pattern.indices, "natural", 1, room), 1, 3, 1, size)
 
-    front = laid_out(9200)  # 46 lines
+    front = laid_out(lines * length)
     assert front.strips.blocks == front.ring == 7
-    assert 60_000 < front.near_columns.max() < front.ring * front.stride <= 2**16
+    assert 60_000 < front.near_columns.max() < front.ring * front.stride * size <= 2**16
     check(matrix, front, (2,))
-    with pytest.raises(InfeasibleError, match=r"do not fit 16 bits, expected at most 65536 .* found 65884"):
-        laid_out(9400)
+    most = rf"do not fit 16 bits, expected at most {2**16 // size} places .* found {found}"
+    with pytest.raises(InfeasibleError, match=most):
+        laid_out(more * length)
+
+
+def test_the_last_place_has_16_bits() -> None:
+    """All of 2**16 bytes are taken, by own rows and, behind them, by those of others."""
+    matrix = fill(stencil((300, 20), 5), "float64", 0)
+    pattern = pattern_of(matrix)
+
+    def laid_out(parts: int, room: int) -> Front:
+        return lay_out(pattern, strips(pattern.indptr, pattern.indices, "natural", parts, room), 8, 0, 3, 8)
+
+    front = laid_out(1, 1020)  # 51 lines
+    assert front.ring * front.stride * 8 == 2**16
+    check(matrix, front, (2,))
+    with pytest.raises(InfeasibleError, match="do not fit 16 bits"):
+        laid_out(1, 1024 + 20)
+    front = laid_out(2, 940)
+    own = front.ring * (front.stride - front.halo.shape[2]) * 8
+    assert 59_000 < own < front.near_columns.max() < front.ring * front.stride * 8 <= 2**16
+    check(matrix, front, (2,))
+    with pytest.raises(InfeasibleError, match="found 8320"):  # own rows alone would fit: 960 places a block
+        laid_out(2, 960)
 
 
 def test_indices_of_64_bits_make_no_difference() -> None:
@@ -357,7 +476,7 @@ def test_indices_of_64_bits_make_no_difference() -> None:
     pattern = pattern_of(matrix)
     wide = Pattern(pattern.indptr.astype(np.uint64), pattern.indices.astype(np.uint64), pattern.columns)
     dealt = strips(pattern.indptr, pattern.indices, "natural", 3, 16)
-    one, two, again = lay_out(pattern, dealt, 2, 1, 1), lay_out(wide, dealt, 2, 1, 1), lay_out(pattern, dealt, 2, 1, 1)
+    one, two, again = (lay_out(of, dealt, 2, 1, 1, 8) for of in (pattern, wide, pattern))
     for name in ("meta", "nodes", "halo", "readers", "bases", "near_columns", "entry"):
         np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
         np.testing.assert_array_equal(getattr(one, name), getattr(again, name))

@@ -34,15 +34,21 @@ _ENDS: dict[str, list[Macros]] = {
         {"AKX_VALUE": "float", "AKX_VECTORS": 1, "AKX_INDEX": "u32", "AKX_LANES": 1, "AKX_FLOW": 768},
     ],
     "wavefront.cu": [
-        {"AKX_VALUE": value, "AKX_LANES": lanes, "AKX_LAG": lag, "AKX_PER": per, "AKX_HELD_SLOTS": held}
-        | {"AKX_SLICES": slices, "AKX_WARPS": warps, "AKX_HELPERS": helpers, "AKX_ASKS": asks, "AKX_XS": xs}
-        | {"AKX_NEAR": near}
-        for value, lanes, lag, per, held, slices, warps, helpers, asks, xs, near in (
-            ("double", 1, 3, 1, 9, 1, 16, 64, 2, 1, 0),
-            ("double", 8, 12, 1, 0, 6, 24, 128, 4, 3, 1),
-            ("float", 2, 4, 4, 5, 3, 8, 64, 1, 2, 1),
-            ("cfloat", 4, 3, 2, 14, 2, 8, 64, 1, 1, 0),
-            ("cdouble", 1, 3, 1, 2, 2, 12, 128, 3, 1, 1),
+        {"AKX_VALUE": value, "AKX_STORED": stored, "AKX_LANES": lanes, "AKX_LAG": lag, "AKX_PER": per}
+        | {"AKX_HELD_SLOTS": held, "AKX_SLICES": slices, "AKX_WARPS": warps, "AKX_HELPERS": helpers, "AKX_ASKS": asks}
+        | {"AKX_XS": xs, "AKX_NEAR": near, "AKX_SLACK": slack}
+        for value, stored, lanes, lag, per, held, slices, warps, helpers, asks, xs, near, slack in (
+            ("double", "double", 1, 3, 1, 9, 1, 16, 128, 2, 2, 0, 0),
+            ("double", "double", 8, 12, 1, 0, 6, 24, 256, 4, 3, 1, 1),
+            ("double", "float", 2, 3, 1, 7, 1, 16, 256, 1, 2, 1, 0),
+            ("double", "u16", 1, 4, 1, 14, 2, 16, 128, 3, 4, 0, 1),
+            ("float", "float", 2, 4, 4, 5, 3, 8, 128, 1, 2, 1, 1),
+            ("float", "u16", 8, 3, 2, 0, 4, 12, 256, 1, 1, 1, 0),
+            ("cfloat", "cfloat", 4, 3, 2, 14, 2, 8, 128, 1, 1, 0, 0),
+            ("cfloat", "u16", 1, 4, 1, 3, 1, 8, 128, 2, 3, 1, 1),
+            ("cdouble", "cdouble", 1, 3, 1, 2, 2, 12, 256, 3, 3, 1, 0),
+            ("cdouble", "cfloat", 4, 4, 1, 4, 2, 12, 128, 2, 2, 1, 1),
+            ("cdouble", "u16", 2, 3, 1, 5, 3, 16, 128, 3, 2, 1, 0),
         )
     ],
     "values.cu": [{"AKX_VALUE": "cdouble", "AKX_GIVEN": "double"}],

@@ -1,4 +1,7 @@
-"""`wavefront` on a GPU: grids and triangulations, every option, right to the bound and the same bits twice."""
+"""`wavefront` on a GPU: grids and triangulations, every option, right to the bound and the same bits twice.
+
+Values are as many different ones as there are entries, but where a plan stores them in another way than in full.
+"""
 
 from __future__ import annotations
 
@@ -23,24 +26,76 @@ pytestmark = [
     pytest.mark.skipif(cuda_missing() is not None, reason=str(cuda_missing())),
 ]
 DTYPES = ("float32", "float64", "complex64", "complex128")
+#: Types of half the bytes.
+NARROW = {"float64": "float32", "complex128": "complex64"}
 #: Matrix, lanes, order, powers per pass of 7, start vectors, options.
 Case = tuple[str, int, str, int, int, dict[str, Option]]
 CASES: list[Case] = [
-    ("lines", 1, "natural", 7, 1, {"slices": 1, "held_slots": 4, "block": 256, "helpers": 64, "slack": 0}),
+    ("lines", 1, "natural", 7, 1, {"slices": 1, "held_slots": 4, "block": 256, "helpers": 128, "slack": 0}),
     ("lines", 1, "natural", 4, 2, {"slices": 2, "held_slots": 9, "block": 256, "helpers": 128, "slack": 1}),
-    ("lines", 2, "natural", 3, 1, {"slices": 3, "held_slots": 0, "block": 384, "helpers": 64, "slack": 1}),
-    ("lines", 4, "natural", 7, 3, {"slices": 3, "held_slots": 1, "block": 512, "helpers": 128, "slack": 0}),
-    ("lines", 8, "natural", 2, 1, {"slices": 4, "held_slots": 2, "block": 256, "helpers": 64, "slack": 0}),
-    ("lines", 1, "natural", 1, 1, {"slices": 2, "held_slots": 3, "block": 512, "helpers": 64, "slack": 0}),
-    ("planes", 1, "natural", 5, 1, {"slices": 2, "held_slots": 5, "block": 512, "helpers": 64, "slack": 0}),
-    ("planes", 1, "natural", 7, 1, {"slices": 1, "held_slots": 2, "block": 512, "helpers": 128, "slack": 1}),
-    ("triangle", 1, "natural", 4, 1, {"slices": 1, "held_slots": 2, "block": 256, "helpers": 64, "slack": 1}),
-    ("mesh", 1, "levels", 3, 1, {"slices": 1, "held_slots": 3, "block": 256, "helpers": 64, "slack": 0}),
+    ("lines", 2, "natural", 3, 1, {"slices": 3, "held_slots": 0, "block": 384, "helpers": 256, "slack": 1}),
+    ("lines", 4, "natural", 7, 3, {"slices": 3, "held_slots": 1, "block": 512, "helpers": 256, "slack": 0}),
+    ("lines", 8, "natural", 2, 1, {"slices": 4, "held_slots": 2, "block": 256, "helpers": 128, "slack": 0}),
+    ("lines", 1, "natural", 1, 1, {"slices": 2, "held_slots": 3, "block": 512, "helpers": 256, "slack": 0}),
+    ("planes", 1, "natural", 5, 1, {"slices": 2, "held_slots": 5, "block": 512, "helpers": 128, "slack": 0}),
+    ("planes", 1, "natural", 7, 1, {"slices": 1, "held_slots": 2, "block": 512, "helpers": 256, "slack": 1}),
+    ("triangle", 1, "natural", 4, 1, {"slices": 1, "held_slots": 2, "block": 256, "helpers": 128, "slack": 1}),
+    ("mesh", 1, "levels", 3, 1, {"slices": 1, "held_slots": 3, "block": 256, "helpers": 256, "slack": 0}),
     ("mesh", 2, "levels", 4, 2, {"slices": 2, "held_slots": 1, "block": 256, "helpers": 128, "slack": 1}),
+]
+#: Of these, some with values stored in other ways: odd and even numbers of slots in registers, none, and all.
+TABLES: list[Case] = [
+    ("lines", 1, "natural", 7, 1, {"slices": 1, "held_slots": 9, "block": 256, "helpers": 128, "slack": 0}),
+    ("lines", 2, "natural", 4, 2, {"slices": 2, "held_slots": 2, "block": 256, "helpers": 256, "slack": 1}),
+    ("lines", 4, "natural", 7, 1, {"slices": 2, "held_slots": 0, "block": 384, "helpers": 128, "slack": 1}),
+    ("planes", 1, "natural", 5, 1, {"slices": 2, "held_slots": 6, "block": 256, "helpers": 256, "slack": 0}),
+    ("triangle", 1, "natural", 4, 1, {"slices": 1, "held_slots": 1, "block": 256, "helpers": 128, "slack": 0}),
+    ("mesh", 1, "levels", 3, 2, {"slices": 1, "held_slots": 4, "block": 256, "helpers": 128, "slack": 1}),
+]
+HALVES: list[Case] = [
+    ("lines", 1, "natural", 4, 1, {"slices": 2, "held_slots": 9, "block": 256, "helpers": 128, "slack": 0}),
+    ("lines", 8, "natural", 7, 2, {"slices": 2, "held_slots": 1, "block": 512, "helpers": 256, "slack": 1}),
+    ("planes", 1, "natural", 7, 1, {"slices": 1, "held_slots": 2, "block": 512, "helpers": 128, "slack": 1}),
+    ("mesh", 1, "levels", 3, 1, {"slices": 1, "held_slots": 0, "block": 256, "helpers": 256, "slack": 0}),
 ]
 
 
-def matrix_of(name: str, dtype: str, rng: np.random.Generator) -> Matrix:
+def stored(cases: list[Case], way: str) -> list[Case]:
+    return [(*case[:5], {**case[5], "stored": way}) for case in cases]
+
+
+RUNS: list[tuple[Case, str]] = [
+    *((case, dtype) for case in CASES + stored(TABLES, "table") for dtype in DTYPES),
+    *((case, dtype) for case in stored(HALVES, "half") for dtype in NARROW),
+]
+#: Plans that add up in the same order, whatever values are stored as: all slots are in registers, or values are small.
+ALIKE: list[tuple[Case, str]] = [
+    (stored(TABLES[:1], "table")[0], "float64"),
+    (stored(TABLES[:1], "table")[0], "complex64"),
+    (stored(TABLES[1:2], "table")[0], "float32"),
+    (stored(HALVES[:1], "half")[0], "float64"),
+]
+#: Plans that are given new values.
+UPDATED: list[tuple[Case, str]] = [
+    (stored(TABLES[:1], "table")[0], "float64"),
+    (stored(TABLES[5:], "table")[0], "complex64"),
+    (stored(TABLES[1:2], "table")[0], "float32"),
+    (stored(TABLES[4:5], "table")[0], "complex128"),
+    (stored(HALVES[:1], "half")[0], "float64"),
+    (stored(HALVES[3:], "half")[0], "complex128"),
+]
+
+
+def values_of(way: str, count: int, dtype: str, rng: np.random.Generator, kinds: int = 200) -> Any:
+    """Values that can be stored that way: any, those of half the bytes, or of so many kinds."""
+    if way == "half":
+        return (random_numbers(rng, count, NARROW[dtype]) / 3).astype(NARROW[dtype]).astype(dtype)
+    if way == "table":
+        return rng.choice(random_numbers(rng, kinds, dtype) / 3, count)
+    return random_numbers(rng, count, dtype) / 3
+
+
+def matrix_of(name: str, dtype: str, rng: np.random.Generator, way: str = "full") -> Matrix:
     """A matrix with strips for all multiprocessors, or for some where fewer rows are asked for."""
     many = fewer(20_011) > 20_000
     made = {
@@ -50,7 +105,7 @@ def matrix_of(name: str, dtype: str, rng: np.random.Generator) -> Matrix:
         "mesh": lambda: gallery.delaunay(19_997 if many else 997),
     }
     A = sp.csr_array(made[name]())
-    A.data = random_numbers(rng, A.nnz, dtype) / 3
+    A.data = values_of(way, A.nnz, dtype, rng)
     return Matrix.from_any(A.astype(dtype))
 
 
@@ -63,11 +118,15 @@ def plan_of(case: Case, k: int = 7) -> Plan:
     return Plan("cuda", "wavefront", f"sell16-{lanes}", order, k, powers, options=options)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("case", CASES, ids=name_of)
+def way_of(case: Case) -> str:
+    return str(case[5].get("stored", "full"))
+
+
+@pytest.mark.parametrize(("case", "dtype"), RUNS, ids=lambda one: one if isinstance(one, str) else name_of(one))
 def test_fronts_are_right(case: Case, dtype: str) -> None:
-    rng = np.random.default_rng(CASES.index(case))
-    matrix, plan = matrix_of(case[0], dtype, rng), plan_of(case)
+    turn = RUNS.index((case, dtype))
+    rng = np.random.default_rng(turn)
+    matrix, plan = matrix_of(case[0], dtype, rng, way_of(case)), plan_of(case)
     schedule = registry.get("cuda", "wavefront")
     wide = np.dtype(dtype).itemsize == 16
     reason = schedule.feasible(plan, matrix, cuda_device())
@@ -75,7 +134,7 @@ def test_fronts_are_right(case: Case, dtype: str) -> None:
         plan = plan.replace(options={**plan.options, "held_slots": int(plan.option("held_slots", 0)) // 2})
         reason = schedule.feasible(plan, matrix, cuda_device())
     assert reason is None
-    basis = ("chebyshev", "newton", "monomial")[CASES.index(case) % 3]
+    basis = ("chebyshev", "newton", "monomial")[turn // len(DTYPES) % 3]
     coefficients = make_coefficients(basis, 7, dtype, rng)
     x = random_numbers(rng, (case[4], matrix.n), dtype)
     try:
@@ -84,6 +143,20 @@ def test_fronts_are_right(case: Case, dtype: str) -> None:
         assert wide, plan.label()
         pytest.skip("x of that type does not fit the shared memory")
     assert reference.reference(matrix, x, coefficients).error_ratio(out) <= 1
+
+
+@pytest.mark.parametrize(("case", "dtype"), ALIKE, ids=lambda one: one if isinstance(one, str) else name_of(one))
+def test_stored_values_give_the_same_bits(case: Case, dtype: str) -> None:
+    """As values in full do: they are widened without an error."""
+    rng = np.random.default_rng(17)
+    matrix, plan = matrix_of(case[0], dtype, rng, way_of(case)), plan_of(case)
+    x = random_numbers(rng, (case[4], matrix.n), dtype)
+    coefficients = make_coefficients("chebyshev", 7, dtype, rng)
+    found = [
+        run_twice(plan.replace(options={**plan.options, "stored": way}), matrix, x, coefficients)
+        for way in (way_of(case), "full")
+    ]
+    assert found[0].tobytes() == found[1].tobytes()
 
 
 @pytest.mark.parametrize("case", CASES[:1] + CASES[-2:], ids=name_of)
@@ -100,6 +173,42 @@ def test_new_values_of_a_front(case: Case) -> None:
         out[:] = np.nan
         program.run(x, out, coefficients)
         assert reference.error_ratio(changed, out, x, coefficients) <= 1
+
+
+@pytest.mark.parametrize("source", ["host", "device"])
+@pytest.mark.parametrize(("case", "dtype"), UPDATED, ids=lambda one: one if isinstance(one, str) else name_of(one))
+def test_new_values_of_a_front_that_stores_them(case: Case, dtype: str, source: str) -> None:
+    """As the old ones where that can be, then in full; each right at once, by kernels and by graphs."""
+    from akx.device.cuda.launch import default_stream
+    from akx.device.cuda.memory import empty, to_device
+
+    rng, way = np.random.default_rng(13), way_of(case)
+    matrix, plan = matrix_of(case[0], dtype, rng, way), plan_of(case)
+    program: Any = registry.get("cuda", "wavefront").prepare(matrix, plan)
+    x, coefficients = random_numbers(rng, (case[4], matrix.n), dtype), make_coefficients("chebyshev", 7, dtype, rng)
+    held, out = to_device(x), empty((8, *x.shape), dtype)
+
+    def is_right(changed: Matrix) -> None:
+        for _ in range(3):  # at first, recorded, and by a graph
+            out.fill_bytes(255)
+            program.run(held, out, coefficients)
+            default_stream().synchronize()
+            assert reference.error_ratio(changed, out.get(), x, coefficients) <= 1
+        on_host = np.full(out.shape, np.nan, matrix.dtype)
+        program.run(x, on_host, coefficients)
+        assert on_host.tobytes() == out.get().tobytes()
+
+    is_right(matrix)
+    before, stored_as = program.nbytes, program._values.dtype
+    assert stored_as.itemsize < matrix.dtype.itemsize
+    for kinds, new_way in ((190, way), (3, way), (255, way), (256, "full"), (200, way), (1, "full")):
+        data = values_of(new_way, matrix.nnz, dtype, rng, kinds)
+        program.update_values(to_device(data) if source == "device" else data)
+        is_right(matrix.with_values(data))
+        if new_way == "full":
+            stored_as = matrix.dtype
+        assert program._values.dtype == stored_as
+    assert program.nbytes > before
 
 
 def test_many_calls_of_a_front_in_a_row() -> None:

@@ -84,7 +84,7 @@ class Front:
     near_slots: int
 
     def values(self, data: NDArray[Any]) -> NDArray[Any]:
-        """The values of all places, from those of the entries in the order of CSR."""
+        """The values of all places, from those of the entries in the order of CSR, whatever they are stored as."""
         return np.concatenate([np.zeros(1, data.dtype), data])[self.entry]
 
     def in_flight(self, powers: int) -> int:
@@ -108,13 +108,13 @@ class Front:
         """Blocks of near slots in shared memory."""
         return self.in_flight(powers) + self.lag + FLIGHT
 
-    def shared(self, powers: int, itemsize: int) -> int:
-        """Bytes of shared memory."""
-        vectors = -(-3 * powers * itemsize // 16) * 16 + -(-powers * self.ring * self.stride * itemsize // 16) * 16
-        stage = 4 * self.meta.shape[2] + WARP * self.slices * self.held_slots * itemsize
-        near = self.nears(powers) * self.near_slots * (WARP * itemsize + 2 * WARP)
+    def shared(self, powers: int, itemsize: int, stored: int, table: int) -> int:
+        """Bytes of shared memory: entries of vectors and stored values take so many each, a table so many in all."""
+        vectors = (3 * powers * itemsize, table, powers * self.ring * self.stride * itemsize)
+        stage = 4 * self.meta.shape[2] + WARP * self.slices * self.held_slots * stored
+        near = self.nears(powers) * self.near_slots * (WARP * stored + 2 * WARP)
         lists = 4 * (self.lists * (self.stride + _HEAD) + self.halos(powers) * self.halo.shape[2])
-        return int(vectors + STAGES * stage + near + lists)
+        return int(sum(-(-part // 16) * 16 for part in vectors) + STAGES * stage + near + lists)
 
     def steps(self, powers: int) -> int:
         """Steps of a pass."""
@@ -122,7 +122,7 @@ class Front:
         return -(-(lead + self.strips.blocks + self.lag * (powers - 1)) // self.lag) * self.lag
 
 
-def lay_out(pattern: Pattern, strips: Strips, lanes: int, held_slots: int, slack: int) -> Front:
+def lay_out(pattern: Pattern, strips: Strips, lanes: int, held_slots: int, slack: int, itemsize: int) -> Front:
     """Lay the matrix out. Raises :class:`InfeasibleError` where columns do not fit 16 bits."""
     lag = strips.ahead + 2 + slack
     ring = max(lag, strips.ahead + FLIGHT) + strips.behind + 1
@@ -132,17 +132,21 @@ def lay_out(pattern: Pattern, strips: Strips, lanes: int, held_slots: int, slack
     per_slice = WARP // lanes
     slices = max(1, -(-int(np.diff(group).max(initial=1)) // per_slice))
     room = slices * per_slice
-    needed, foreign, pairs = _needed(pointer, pattern.indices, rows, group, strips.part, strips.block, parts, blocks)
+    begins, foreign = _foreign(pointer, pattern.indices, rows, group, strips.part, parts, blocks)
+    reader = np.repeat(np.arange(parts), np.diff(begins))
+    needed = np.zeros(pattern.indptr.size - 1, dtype=np.bool_)
+    needed[foreign] = True
     place, capacity = _places(rows, group, needed, parts, blocks)
     capacity = -(-capacity // _APART) * _APART
     base = np.zeros(parts + 1, dtype=np.int64)
     np.cumsum(capacity, out=base[1:])
-    most = -(-max(int(foreign.max(initial=0)), 1) // 4) * 4  # copied by 16 bytes
+    fetched = np.bincount(strips.block[foreign].astype(np.int64) * parts + reader, minlength=1)
+    most = -(-max(int(fetched.max()), 1) // 4) * 4  # copied by 16 bytes
     stride = room + most
-    if ring * stride > 2**16 or int(capacity.max(initial=0)) >= 0xFFFF:
+    if ring * stride * itemsize > 2**16 or int(capacity.max(initial=0)) >= 0xFFFF:
         raise InfeasibleError(
             "columns do not fit 16 bits",
-            expected=f"at most {2**16} places of x in a strip",
+            expected=f"at most {2**16 // itemsize} places of x in a strip",
             found=f"{ring * stride}",
             hint="take smaller blocks",
         )
@@ -156,11 +160,11 @@ def lay_out(pattern: Pattern, strips: Strips, lanes: int, held_slots: int, slack
     entry = np.zeros(held + int(near_first[-1]) * WARP, dtype=np.uint32)
     near_columns = np.zeros((int(near_first[-1]), WARP), dtype=np.uint16)
     _fill(
-        pointer, pattern.indices, rows, group, strips.part, strips.block, place, base, near_first,
-        np.array([parts, blocks, lanes, held_slots, slices, ring, stride], dtype=np.int64),
+        pointer, pattern.indices, rows, group, strips.part, strips.block, begins, foreign, place, base, near_first,
+        np.array([parts, blocks, lanes, held_slots, slices, ring, most, itemsize], dtype=np.int64),
         meta, nodes, halo, entry, near_columns,
     )  # fmt: skip
-    readers = _readers(pairs, parts)
+    readers = _readers(strips.part[foreign], reader, parts)
     return Front(
         strips, lanes, slices, held_slots, lag, slack, meta.reshape(blocks, parts, words),
         nodes.reshape(blocks, parts, _HEAD + stride), halo.reshape(blocks, parts, most), readers,
@@ -169,9 +173,9 @@ def lay_out(pattern: Pattern, strips: Strips, lanes: int, held_slots: int, slack
     )  # fmt: skip
 
 
-def _readers(pairs: NDArray[np.bool_], parts: int) -> NDArray[np.uint32]:
+def _readers(owners: NDArray[np.uint32], readers: NDArray[np.int64], parts: int) -> NDArray[np.uint32]:
     """Who reads what each strip publishes, padded to the most readers of one."""
-    owner, reader = np.nonzero(pairs)
+    owner, reader = np.divmod(np.unique(owners.astype(np.int64) * parts + readers), parts)
     most = max(int(np.bincount(owner, minlength=parts).max(initial=0)), 1)
     found = np.full((parts, most), NONE, dtype=np.uint32)
     starts = np.searchsorted(owner, np.arange(parts))
@@ -214,34 +218,53 @@ def _grouped(
 
 
 @njit(cache=True, nogil=True)
-def _needed(
+def _foreign(
     indptr: NDArray[np.int64],
     indices: NDArray[Any],
     rows: NDArray[np.int64],
     group: NDArray[np.int64],
     part: NDArray[np.uint32],
-    block: NDArray[np.uint32],
     parts: int,
     blocks: int,
 ) -> Any:
-    """Which rows other strips read; how many of others each strip reads in each block; and who reads whom."""
+    """Rows of others that each strip reads, each once, strip after strip; and where those of each begin."""
     n = indptr.shape[0] - 1
-    needed = np.zeros(n, np.bool_)
-    foreign = np.zeros(parts * blocks, np.int64)
-    pairs = np.zeros((parts, parts), np.bool_)
-    seen = np.zeros(n, np.int32)
+    seen, own = np.zeros(n, np.int32), np.empty(n, np.int64)
+    begins = np.zeros(parts + 1, np.int64)
+    found = np.empty(0, np.int64)
     for s in range(parts):
-        for b in range(blocks):
-            for t in range(group[b * parts + s], group[b * parts + s + 1]):
-                i = rows[t]
-                for e in range(indptr[i], indptr[i + 1]):
-                    j = np.int64(indices[e])
-                    if part[j] != s and seen[j] != s + 1:
-                        seen[j] = s + 1
-                        needed[j] = True
-                        foreign[np.int64(block[j]) * parts + s] += 1
-                        pairs[np.int64(part[j]), s] = True
-    return needed, foreign, pairs
+        count = _foreign_of(s, indptr, indices, rows, group, part, parts, blocks, seen, own)
+        begins[s + 1] = begins[s] + count
+        if begins[s + 1] > found.size:
+            found = np.concatenate((found, np.empty(begins[s + 1] + 1024, np.int64)))
+        found[begins[s] : begins[s + 1]] = own[:count]
+    return begins, found[: begins[parts]].copy()
+
+
+@njit(cache=True, nogil=True)
+def _foreign_of(
+    s: int,
+    indptr: NDArray[np.int64],
+    indices: NDArray[Any],
+    rows: NDArray[np.int64],
+    group: NDArray[np.int64],
+    part: NDArray[np.uint32],
+    parts: int,
+    blocks: int,
+    seen: NDArray[np.int32],
+    found: NDArray[np.int64],
+) -> Any:
+    count = 0
+    for b in range(blocks):
+        for t in range(group[b * parts + s], group[b * parts + s + 1]):
+            i = rows[t]
+            for e in range(indptr[i], indptr[i + 1]):
+                j = np.int64(indices[e])
+                if part[j] != s and seen[j] != s + 1:
+                    seen[j] = s + 1
+                    found[count] = j
+                    count += 1
+    return count
 
 
 @njit(cache=True, nogil=True)
@@ -288,6 +311,8 @@ def _fill(
     group: NDArray[np.int64],
     part: NDArray[np.uint32],
     block: NDArray[np.uint32],
+    begins: NDArray[np.int64],
+    foreign: NDArray[np.int64],
     place: NDArray[np.int64],
     base: NDArray[np.int64],
     near_first: NDArray[np.int64],
@@ -298,7 +323,7 @@ def _fill(
     entry: NDArray[np.uint32],
     near_columns: NDArray[np.uint16],
 ) -> None:
-    parts, blocks, lanes, held, slices, ring, stride = sizes
+    parts, blocks, lanes, held, slices, ring, most, itemsize = sizes
     n = indptr.shape[0] - 1
     per_slice = 32 // lanes
     room = slices * per_slice
@@ -311,33 +336,13 @@ def _fill(
         for t in range(group[g], group[g + 1]):
             own[rows[t]] = t - group[g]
     local = np.zeros(n, np.int64)
-    seen = np.zeros(n, np.int32)
     for s in range(parts):
         # What others publish, by block and then by where it is published.
-        count = 0
-        for b in range(blocks):
-            for t in range(group[b * parts + s], group[b * parts + s + 1]):
-                i = rows[t]
-                for e in range(indptr[i], indptr[i + 1]):
-                    j = np.int64(indices[e])
-                    if part[j] != s and seen[j] != s + 1:
-                        seen[j] = s + 1
-                        count += 1
-        keys = np.empty(count, np.int64)
-        found = np.empty(count, np.int64)
-        count = 0
-        for b in range(blocks):
-            for t in range(group[b * parts + s], group[b * parts + s + 1]):
-                i = rows[t]
-                for e in range(indptr[i], indptr[i + 1]):
-                    j = np.int64(indices[e])
-                    if part[j] != s and seen[j] == s + 1:
-                        seen[j] = -1
-                        keys[count] = np.int64(block[j]) * base[parts] + base[np.int64(part[j])] + place[j]
-                        found[count] = j
-                        count += 1
-        for j in found:
-            seen[j] = 0
+        found = foreign[begins[s] : begins[s + 1]]
+        keys = np.empty(found.size, np.int64)
+        for t in range(found.size):
+            j = found[t]
+            keys[t] = np.int64(block[j]) * base[parts] + base[np.int64(part[j])] + place[j]
         order = np.argsort(keys)
         last, number = np.int64(-1), 0
         for t in order:
@@ -347,10 +352,10 @@ def _fill(
             last = its
             nodes[its * parts + s, 4 + room + number] = node
             halo[its * parts + s, number] = base[np.int64(part[node])] + place[node]
-            local[node] = its % ring * stride + room + number
+            local[node] = (ring * room + its % ring * most + number) * itemsize
         for b in range(blocks):
             g = b * parts + s
-            own_at = b % ring * stride
+            own_at = b % ring * room
             meta[g, 0] = near_first[g]
             meta[g, 1] = near_first[g + 1] - near_first[g]
             nodes[g, 0], nodes[g, 1] = meta[g, 0], meta[g, 1]
@@ -359,7 +364,7 @@ def _fill(
             near = near_first[g]
             for r in range(room):
                 meta[g, nodes_at + r] = 0xFFFFFFFF
-                meta[g, places_at + r] = np.uint32(0xFFFF0000) | np.uint32(own_at + r)
+                meta[g, places_at + r] = np.uint32(0xFFFF0000) | np.uint32((own_at + r) * itemsize)
             for sl in range(slices):
                 t0 = group[g] + sl * per_slice
                 t1 = min(t0 + per_slice, group[g + 1])
@@ -370,7 +375,7 @@ def _fill(
                 meta[g, 4 + sl] = (near - near_first[g]) << 16 | more
                 for r in range(per_slice):
                     t = t0 + r
-                    mine = own_at + sl * per_slice + r  # padding reads the row itself
+                    mine = (own_at + sl * per_slice + r) * itemsize  # padding reads the row itself
                     begin_row, length = np.int64(0), np.int64(0)
                     if t < t1:
                         i = rows[t]
@@ -387,7 +392,7 @@ def _fill(
                             if e < length:
                                 j = np.int64(indices[begin_row + e])
                                 if part[j] == s:
-                                    column = np.int64(block[j]) % ring * stride + own[j]
+                                    column = (np.int64(block[j]) % ring * room + own[j]) * itemsize
                                 else:
                                     column = local[j]
                             if q < held:

@@ -5,11 +5,14 @@ v_{j+1} = a_j A v_j + b_j v_j + c_j v_{j-1}. Every multiprocessor owns a strip o
 entries of a block come from memory once for all powers of a pass, whatever the size of the matrix: in registers of the
 warp that has the slice, and in shared memory. Strips exchange what lies along their edges by words that carry a tag;
 there is no barrier between them and none is waited for at once, since what is published at one step is read `slack` + 2
-steps later. See ``wavefront.cuh`` for the kernel and :mod:`akx.kernels.cuda.front` for the layout.
+steps later. Values may be stored in half their bytes, or as numbers of the different ones, where that is exact
+(:mod:`akx.kernels.cuda.stored`). See ``wavefront.cuh`` for the kernel and :mod:`akx.kernels.cuda.front` for the layout.
 
-Traffic per call and start vector: the matrix once per pass (w + 2 bytes a place, w those of a value), k results and one
-x; through L2 also 8 w / 4 bytes for each value published, and as many for each reader. Flops: 2 nnz k, no redundancy.
-Steps: blocks + lag (powers - 1) + reach + 1 in a pass, lag = reach + 2 + slack.
+Traffic per call and start vector: the matrix once per pass (w + 2 bytes a place, w those of a stored value), k results
+and one x; through L2 also 2 w bytes for each value published, w those of a value, and as many for each reader.
+Flops: 2 nnz k, no redundancy.
+Steps: about blocks + lag (powers - 1) in a pass, and some before the first block has all it needs;
+lag = reach + 2 + slack.
 
 Source: the diagonal order is that of Alappat et al., "Level-based blocking for sparse matrices", TPDS 2023, for CPUs;
 strips, registers as the place of a block and tagged words between strips are akx's own.
@@ -23,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from akx.device.cuda.compile import load
 from akx.device.cuda.facts import CudaDevice, cuda_device
@@ -34,6 +38,7 @@ from akx.kernels.base import Parameter, Program, Traffic, check_feasible, option
 from akx.kernels.cuda.front import FLIGHT, LINE, RING, STAGES, WARP, Front, lay_out
 from akx.kernels.cuda.parts import padding, widest
 from akx.kernels.cuda.program import C_TYPES
+from akx.kernels.cuda.stored import FULL, HALF, STORED, TABLE, encoded, stored_bytes, table_bytes, ways_of
 from akx.kernels.cuda.values import PlacedProgram, not_empty
 from akx.matrix import Matrix
 from akx.partition.strips import ORDERS, LevelOrder, Strips, is_shallow, level_order, strips
@@ -46,7 +51,7 @@ LANES = (1, 2, 4, 8)
 #: Sliced ELL with 16-bit columns and so many lanes a row.
 VARIANTS = tuple(f"sell16-{lanes}" for lanes in LANES)
 BLOCKS = (256, 384, 512, 640, 768)
-HELPERS = (64, 128)
+HELPERS = (128, 256)
 SLICES = (1, 2, 3, 4, 6)
 HELD_SLOTS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 14)
 SLACKS = (0, 1)
@@ -56,7 +61,12 @@ _OPTIONS: dict[str, tuple[Option, ...]] = {
     "slices": SLICES,
     "held_slots": HELD_SLOTS,
     "slack": SLACKS,
+    "stored": STORED,
 }
+#: Slack and helpers of the plans to begin with.
+_STARTS = ((1, 128), (1, 256), (0, 128))
+#: Why values cannot be stored in a way.
+_WHY_NOT = {HALF: "they are not the same in half the bytes", TABLE: "too many of them are different"}
 #: Powers of a pass: which of them have which terms is a word of 32 bits.
 _MOST_POWERS = 32
 #: Places over entries up to which rows are worth so many lanes.
@@ -68,10 +78,12 @@ _FEWEST_LEVELS = 24
 #: Entries of which breadth-first levels are made in a tenth of a second or two: they are not looked at first.
 _SOON = 400_000
 #: Bytes of shared memory that the kernel has besides.
-_STATIC = 16
+_STATIC = 64
 #: 32-bit registers of a thread that its slices may not take, a few of which wait in memory then; and of a slice besides
 #: its values and columns.
 _WORKING_REGISTERS, _SLICE_REGISTERS = 14, 2
+#: Registers that the rest of a thread has where none wait, and how many may in a plan to begin with.
+_USUAL_REGISTERS, _FEW_SPILLED = 30, 2
 
 
 class Wavefront:
@@ -96,6 +108,7 @@ class Wavefront:
             Parameter("block", BLOCKS, options["block"], "threads per multiprocessor that compute"),
             Parameter("helpers", HELPERS, options["helpers"], "threads that bring what these need"),
             Parameter("slack", SLACKS, options["slack"], "steps that what strips exchange may take beyond one"),
+            Parameter("stored", tuple(ways_of(matrix)), options["stored"], "what values are stored as"),
         )
 
     def untuned_for(self, matrix: Matrix, device: CudaDevice, k: int) -> Plan:
@@ -103,28 +116,36 @@ class Wavefront:
         lanes, powers = _lanes_for(matrix), min(max(ceil(k / p) for p in (1, 2, 3, 4) if ceil(k / p) <= 8 or p == 4), 8)
         slots = -(-widest(matrix, 1) // lanes)
         held = max(n for n in HELD_SLOTS if n <= max(0, min(slots, 48 // matrix.dtype.itemsize)))
-        options: dict[str, Option] = {"block": 512, "helpers": 64, "slices": 2, "held_slots": held, "slack": 0}
+        options: dict[str, Option] = {"block": 512, "helpers": 128, "slices": 2, "held_slots": held, "slack": 0}
+        options["stored"] = FULL
         return Plan(self.backend, self.name, f"sell16-{lanes}", "natural", k, powers, options=options)
 
-    def _plan(self, matrix: Matrix, device: CudaDevice, k: int, powers: int, lanes: int, order: str) -> Plan:
-        """A plan with about 16 slices at work at each step, a warp for each, and most in registers."""
+    def _plan(
+        self, matrix: Matrix, device: CudaDevice, k: int, powers: int, lanes: int, order: str, slack: int, helpers: int
+    ) -> Plan:
+        """A plan with about 16 slices at work at each step, a warp for each, and as many slots in registers as fit."""
         slots = -(-widest(matrix, 1) // lanes)
-        options: dict[str, Option] = {"block": 512, "helpers": 64, "slices": 1, "held_slots": 0, "slack": 0}
-        first = Plan(self.backend, self.name, f"sell16-{lanes}", order, k, powers, options=options)
+        way = min(ways_of(matrix), key=lambda way: stored_bytes(way, matrix.dtype))
+        options: dict[str, Option] = {"block": 512, "helpers": helpers, "slices": 1, "held_slots": 0, "slack": slack}
+        first = Plan(self.backend, self.name, f"sell16-{lanes}", order, k, powers, options={**options, "stored": way})
         for slices in sorted(SLICES, key=lambda n: abs(n - 16 / powers)):
-            options["block"] = next((n for n in BLOCKS if n // WARP >= powers * slices), 512)
+            block = next((n for n in BLOCKS if n // WARP >= powers * slices), 512)
             for held in (n for n in reversed(HELD_SLOTS) if n <= max(slots, 1)):
-                plan = first.replace(options={**options, "slices": slices, "held_slots": held})
-                if self.feasible(plan, matrix, device) is None:
+                plan = first.replace(options={**first.options, "block": block, "slices": slices, "held_slots": held})
+                if self.feasible(plan, matrix, device) is None and self._spilled(plan, matrix, device) <= _FEW_SPILLED:
                     return plan
         return first
 
     def starts(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
-        """Plans that a search should begin with: a slice for each warp at each step, for each number of passes."""
+        """Plans that a search should begin with: a slice for each warp at each step, for one, two and four passes."""
         lanes = _lanes_for(matrix)
-        passes = dict.fromkeys(min(_MOST_POWERS, ceil(k / p)) for p in (1, 2, 3, 4))
-        orders = _orders(matrix, device)
-        plans = [self._plan(matrix, device, k, powers, lanes, order) for order in orders for powers in passes]
+        passes = dict.fromkeys(min(_MOST_POWERS, ceil(k / p)) for p in (1, 2, 4))
+        plans = [
+            self._plan(matrix, device, k, powers, lanes, order, slack, helpers)
+            for order in _orders(matrix, device)
+            for slack, helpers in _STARTS
+            for powers in passes
+        ]
         fitting = (plan for plan in plans if self.feasible(plan, matrix, device) is None)
         return tuple(plan for plan in fitting if self.waste(plan, matrix, device) is None)
 
@@ -143,6 +164,8 @@ class Wavefront:
             return f"{powers} powers per pass, expected 1 .. {min(plan.k, _MOST_POWERS)}"
         if padding(matrix, lanes, 1) > _MOST_PADDING:
             return f"rows are too short for {lanes} lanes each"
+        if (way := _way_of(plan)) != FULL and way not in ways_of(matrix):
+            return f"values cannot be stored as {way!r}: {_WHY_NOT[way]}"
         try:
             dealt = strips_of(matrix, plan.partitioner, device.sms, _slices_of(plan) * (WARP // lanes))
         except InfeasibleError as refusal:
@@ -150,23 +173,27 @@ class Wavefront:
         return self._too_large(plan, matrix, device, dealt)
 
     def _too_large(self, plan: Plan, matrix: Matrix, device: CudaDevice, dealt: Strips) -> str | None:
-        powers, lanes, size = plan.k_per_pass, _lanes_of(plan), matrix.dtype.itemsize
-        warps, held = int(plan.option("block", 512)) // WARP, int(plan.option("held_slots", 0))
-        lag = dealt.ahead + 2 + int(plan.option("slack", 0))
-        per = -(-powers * _slices_of(plan) // warps)
+        powers, lanes, size, way = plan.k_per_pass, _lanes_of(plan), matrix.dtype.itemsize, _way_of(plan)
+        held, lag, per = int(plan.option("held_slots", 0)), _lag_of(plan, dealt), _per_of(plan)
         if lag > _MOST_LAG or per > _MOST_PER:
             return f"{lag * per} slices of a warp at work: blocks are too small, or threads too few"
-        registers = lag * per * (held * size // 4 + (held + 1) // 2 + size // 4 + _SLICE_REGISTERS)
-        each = device.registers_per_sm // 4 // -(-(warps + int(plan.option("helpers", 64)) // WARP) // 4) // WARP
-        room = min(255, each // 8 * 8) - _WORKING_REGISTERS
+        registers, room = _registers(plan, matrix.dtype, device, dealt)
         if registers > room:
             return f"{registers} registers for slices do not fit {room}"
         rows = _slices_of(plan) * (WARP // lanes)
         ring = max(lag, dealt.ahead + FLIGHT) + dealt.behind + 1
         shared = powers * ring * rows * size + STAGES * (rows * 8 + _slices_of(plan) * held * WARP * (size + 2))
+        shared += table_bytes(matrix, way)
         if shared + _STATIC > device.shared_per_block:
             return f"x and blocks on their way take {shared} bytes, of {device.shared_per_block} shared ones"
         return None
+
+    def _spilled(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> int:
+        """Registers of a feasible plan that are likely to wait in memory."""
+        rows = _slices_of(plan) * (WARP // _lanes_of(plan))
+        dealt = strips_of(matrix, plan.partitioner, device.sms, rows)
+        registers, room = _registers(plan, matrix.dtype, device, dealt)
+        return max(0, registers + _USUAL_REGISTERS - _WORKING_REGISTERS - room)
 
     def waste(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         """What a feasible plan has no use for; there is one without, that is the same and cheaper."""
@@ -184,7 +211,8 @@ class Wavefront:
 
     def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
         size, passes = matrix.dtype.itemsize, ceil(plan.k / plan.k_per_pass)
-        stored = matrix.nnz * padding(matrix, _lanes_of(plan), 1) * (size + 2.0) + 12.0 * matrix.n
+        each = stored_bytes(_way_of(plan), matrix.dtype) + 2.0
+        stored = matrix.nnz * padding(matrix, _lanes_of(plan), 1) * each + 12.0 * matrix.n
         vector = float(matrix.n * size)
         return Traffic(
             matrix_bytes=passes * stored,
@@ -225,6 +253,27 @@ def _lanes_for(matrix: Matrix) -> int:
 
 def _lanes_of(plan: Plan) -> int:
     return int(plan.variant.rpartition("-")[2])
+
+
+def _way_of(plan: Plan) -> str:
+    return str(plan.option("stored", FULL))
+
+
+def _lag_of(plan: Plan, dealt: Strips) -> int:
+    return dealt.ahead + 2 + int(plan.option("slack", 0))
+
+
+def _per_of(plan: Plan) -> int:
+    return -(-plan.k_per_pass * _slices_of(plan) // (int(plan.option("block", 512)) // WARP))
+
+
+def _registers(plan: Plan, dtype: np.dtype[Any], device: CudaDevice, dealt: Strips) -> tuple[int, int]:
+    """32-bit registers of a thread for its slices, and how many there are for them."""
+    held, warps = int(plan.option("held_slots", 0)), int(plan.option("block", 512)) // WARP
+    of_slots = -(-held * stored_bytes(_way_of(plan), dtype) // 4) + (held + 1) // 2
+    wanted = _lag_of(plan, dealt) * _per_of(plan) * (of_slots + dtype.itemsize // 4 + _SLICE_REGISTERS)
+    each = device.registers_per_sm // 4 // -(-(warps + int(plan.option("helpers", 128)) // WARP) // 4) // WARP
+    return wanted, min(255, each // 8 * 8) - _WORKING_REGISTERS
 
 
 def _slices_of(plan: Plan) -> int:
@@ -283,15 +332,18 @@ def front_of(matrix: Matrix, plan: Plan, device: CudaDevice) -> Front:
     lanes, slices, slack = _lanes_of(plan), _slices_of(plan), int(plan.option("slack", 0))
     held = int(plan.option("held_slots", 0))
     key = ("akx.kernels.cuda.wavefront.front",)
-    form = (plan.partitioner, device.sms, lanes, slices, held, slack)
+    form = (plan.partitioner, device.sms, lanes, slices, held, slack, matrix.dtype.itemsize)
     known: tuple[Any, Front] | None = matrix.pattern_cache.get(key)
     if known is None or known[0] != form:
         matrix.pattern_cache.pop(key, None)
         dealt = strips_of(matrix, plan.partitioner, device.sms, slices * (WARP // lanes))
-        known = form, lay_out(pattern_of(matrix), dealt, lanes, held, slack)
+        known = form, lay_out(pattern_of(matrix), dealt, lanes, held, slack, matrix.dtype.itemsize)
         matrix.pattern_cache[key] = known
     front = known[1]
-    shared = front.shared(plan.k_per_pass, matrix.dtype.itemsize)
+    way, size = _way_of(plan), matrix.dtype.itemsize
+    shared = front.shared(plan.k_per_pass, size, stored_bytes(way, matrix.dtype), table_bytes(matrix, way))
+    if way != FULL:  # new values may have to be stored so
+        shared = max(shared, front.shared(plan.k_per_pass, size, size, 0))
     if shared + _STATIC > device.shared_per_block:
         raise InfeasibleError(
             "the front does not fit the shared memory",
@@ -302,10 +354,13 @@ def front_of(matrix: Matrix, plan: Plan, device: CudaDevice) -> Front:
     return front
 
 
-def macros(front: Front, dtype: np.dtype[Any], powers: int, warps: int, helpers: int) -> dict[str, int | str]:
+def macros(
+    front: Front, dtype: np.dtype[Any], stored: np.dtype[Any], powers: int, warps: int, helpers: int
+) -> dict[str, int | str]:
     """The macros of the kernel."""
     return {
         "AKX_VALUE": C_TYPES[dtype.name],
+        "AKX_STORED": "u16" if stored == np.uint16 else C_TYPES[stored.name],
         "AKX_LANES": front.lanes,
         "AKX_LAG": front.lag,
         "AKX_PER": front.slices_per_step(powers, warps),
@@ -313,9 +368,10 @@ def macros(front: Front, dtype: np.dtype[Any], powers: int, warps: int, helpers:
         "AKX_SLICES": front.slices,
         "AKX_WARPS": warps,
         "AKX_HELPERS": helpers,
-        "AKX_ASKS": max(1, -(-(powers - 1) * front.halo.shape[2] // helpers)),
-        "AKX_XS": -(-front.stride // helpers),
+        "AKX_ASKS": max(1, -(-(powers - 1) * front.halo.shape[2] // (helpers - 2 * WARP))),
+        "AKX_XS": -(-front.stride // WARP),
         "AKX_NEAR": int(front.near_slots > 0),
+        "AKX_SLACK": front.slack,
     }
 
 
@@ -325,7 +381,7 @@ class WavefrontProgram(PlacedProgram):
     def __init__(self, matrix: Matrix, front: Front, plan: Plan) -> None:
         super().__init__(matrix.n, plan.k, matrix.dtype)
         self._front = front
-        self._warps, self._helpers = int(plan.option("block", 512)) // 32, int(plan.option("helpers", 64))
+        self._warps, self._helpers = int(plan.option("block", 512)) // 32, int(plan.option("helpers", 128))
         self._passes = [min(plan.k_per_pass, plan.k - done) for done in range(0, plan.k, plan.k_per_pass)]
         self._meta, self._nodes, self._halo, self._readers, self._bases = (
             self.hold(array) for array in (front.meta, front.nodes, front.halo, front.readers, front.bases)
@@ -336,15 +392,43 @@ class WavefrontProgram(PlacedProgram):
         self._published = self.hold(np.zeros(max(most - 1, 1) * RING * front.published * words, dtype=np.uint64))
         self._beats = self.hold(np.zeros(LINE * front.strips.parts, dtype=np.uint32))
         self._epochs = self.hold(np.ones(front.strips.parts, dtype=np.uint32))
-        self.place_values(front.values, front.entry, matrix.data)
+        self._way = _way_of(plan)
+        first = encoded(matrix.data, self._way)
+        if first is None:
+            raise InfeasibleError("values cannot be stored so", found=_WHY_NOT[self._way], hint="take stored=full")
+        self._stored, self._table = first.stored.dtype, self.hold(not_empty(first.table))
+        self._tabled = first.table.size
+        self.place_values(front.values, front.entry, first.stored)
         self._total = front.steps(most) + 1
         self._kernels: dict[int, Kernel] = {}
 
     def ready(self, vectors: int) -> None:
         for powers in dict.fromkeys(self._passes):
             if powers not in self._kernels:
-                given = macros(self._front, self.dtype, powers, self._warps, self._helpers)
+                given = macros(self._front, self.dtype, self._stored, powers, self._warps, self._helpers)
                 self._kernels[powers] = load(_SOURCE, given, device=cuda_device()).kernel("steps")
+
+    def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
+        """Take new values; where they cannot be stored as the old ones were, they are stored in full from now on.
+
+        Where they are not stored in full, values on the device come to the host first, which waits for it.
+        """
+        if self._way == FULL:
+            super().update_values(data)
+            return
+        host = (data.get() if isinstance(data, DeviceArray) else data).astype(self.dtype, copy=False)
+        fresh = encoded(host, self._way, self._tabled if self._way == TABLE else None)
+        if fresh is not None:
+            super().update_values(fresh.stored)
+            if self._tabled:
+                self._table.set(fresh.table)
+            return
+        self._graphs.clear()  # they have the kernels, and where the old values are
+        self._kernels.clear()
+        self._arrays = [held for held in self._arrays if held is not self._values]
+        self._way, self._stored, self._tabled = FULL, self.dtype, 0
+        self.place_values(self._front.values, self._front.entry, host)
+        self.ready(1)
 
     @property
     def kernels(self) -> dict[int, Kernel]:
@@ -387,6 +471,8 @@ class WavefrontProgram(PlacedProgram):
                         self._readers,
                         self._bases,
                         coefficients,
+                        self._table,
+                        np.uint32(self._tabled),
                         self._published,
                         self._beats,
                         self._epochs,
@@ -396,7 +482,9 @@ class WavefrontProgram(PlacedProgram):
                         np.uint32(done),
                         np.uint32(self._total),
                     ],
-                    shared=front.shared(powers, self.dtype.itemsize),
+                    shared=front.shared(
+                        powers, self.dtype.itemsize, self._stored.itemsize, self._tabled * self.dtype.itemsize
+                    ),
                     cooperative=True,
                     stream=self.stream,
                 )

@@ -3,7 +3,8 @@
     transfers   the matrix, one x and the results, once; through L2 nothing is read again
     cycles      steps x (what a step takes by itself + slices of a warp x (their own + slots))
 
-A step waits for the longest of its warps, and for what other strips have published, whatever it computes.
+A step waits for the longest of its warps, and for what other strips have published, whatever it computes; with slack it
+does not wait for the way there.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from akx.plan import Plan
 
 __all__ = ["work"]
 
-#: Cycles of a step; of each slice that a warp has in it, beside its slots; of each of these.
-_STEP, _SLICE, _SLOT = 600.0, 600.0, 100.0
+#: Cycles of a step, without slack and with it; of each slice that a warp has in it, beside its slots; of each of these.
+_STEP, _SLICE, _SLOT = (900.0, 400.0), 400.0, 60.0
 
 
 def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int, steps: int, traffic: Traffic) -> Work:
@@ -30,7 +31,9 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int, steps: in
     passes, warps = ceil(plan.k / plan.k_per_pass), int(plan.option("block", 512)) // WARP
     per = -(-plan.k_per_pass * wavefront._slices_of(plan) // warps)
     slots = ceil(matrix.nnz / max(matrix.n, 1) / wavefront._lanes_of(plan))
-    each = _STEP + per * (_SLICE + slots * max(_SLOT, 4.0 * multiply_cycles(device, matrix.dtype)))
+    each = _STEP[int(plan.option("slack", 0))] + per * (
+        _SLICE + slots * max(_SLOT, 4.0 * multiply_cycles(device, matrix.dtype))
+    )
     return Work(
         memory_bytes=vectors * traffic.bytes,
         cache_bytes=vectors * traffic.cache_bytes,

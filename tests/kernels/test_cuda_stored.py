@@ -1,0 +1,600 @@
+"""What values are stored as: the same bits again in each way; and a program that is given new ones, without a device.
+
+The kernels of the program are the interpreter's (front_interpreter.py), on memory of the host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import host_engine
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from front_interpreter import interpret, shared_bytes
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as numbers
+from test_contract import make_coefficients, make_matrix, random_numbers
+from test_cuda_front import DTYPES, NARROW, NOT_FULL, storable
+from test_cuda_stream import GPU
+
+from akx.errors import InfeasibleError
+from akx.kernels import reference, registry
+from akx.kernels.base import Coefficients
+from akx.kernels.cuda import program as programs
+from akx.kernels.cuda import stored, values, wavefront
+from akx.kernels.cuda.program import C_TYPES
+from akx.kernels.cuda.stored import (
+    FULL,
+    HALF,
+    STORED,
+    TABLE,
+    Values,
+    encoded,
+    stored_bytes,
+    table_bytes,
+    ways_of,
+)
+from akx.matrix import Matrix
+from akx.plan import Option, Plan
+from benchmarks.gallery import stencil
+
+
+def parts_of(data: Any) -> Any:
+    """Real numbers, two of a complex one."""
+    flat = np.ascontiguousarray(data)
+    return flat.view(flat.real.dtype)
+
+
+def different(data: Any) -> int:
+    """How many there are, told apart by their bits, zero among them in any case."""
+    return len({one.tobytes() for one in data} | {bytes(data.dtype.itemsize)})
+
+
+def decoded(found: Values, dtype: Any) -> Any:
+    """What the kernel computes with."""
+    if found.stored.dtype != np.uint16:
+        return found.stored.astype(dtype)
+    place, rest = np.divmod(found.stored.astype(int), np.dtype(dtype).itemsize)
+    assert not rest.any()
+    return found.table[place]
+
+
+def right(data: Any, way: str, room: int | None = None) -> Values:
+    """The values stored that way, which are the same bit for bit."""
+    before = data.tobytes()
+    found = encoded(data, way, room)
+    assert found is not None
+    assert found.stored.shape == data.shape
+    assert found.stored.itemsize == stored_bytes(way, data.dtype)
+    assert found.table.dtype == data.dtype
+    if way == TABLE:
+        most = 2**16 // data.dtype.itemsize
+        assert found.stored.dtype == np.uint16
+        assert found.table.size == (room or -(-different(data) // 64) * 64) <= most
+        assert not any(found.table[0].tobytes() + found.table[different(data) :].tobytes())  # zero, and padding
+        assert different(found.table) == different(data)  # each is there once
+    else:
+        assert found.stored.dtype == (NARROW[data.dtype.name] if way == HALF else data.dtype)
+        assert found.table.size == 0
+    assert decoded(found, data.dtype).tobytes() == data.tobytes() == before
+    return found
+
+
+def is_half(data: Any) -> bool:
+    """Whether a number of half the bytes has the value of each."""
+    with np.errstate(all="ignore"):
+        both = parts_of(data)
+        return data.dtype.name in NARROW and both.astype(np.float32).astype(both.dtype).tobytes() == both.tobytes()
+
+
+# ------------------------------------------------------------------------------------------------- values and bits
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_bytes_of_a_value(dtype: str) -> None:
+    size = np.dtype(dtype).itemsize
+    assert [stored_bytes(way, np.dtype(dtype)) for way in STORED] == [size, size // 2, 2]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_no_values(dtype: str) -> None:
+    nothing = np.zeros(0, dtype)
+    for way in STORED:
+        if way == HALF and dtype not in NARROW:
+            assert encoded(nothing, way) is None
+        else:
+            right(nothing, way)
+    matrix = make_matrix("empty", 33, dtype, 0)
+    assert ways_of(matrix)[TABLE] == 64 * np.dtype(dtype).itemsize
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_full_values_are_those_given(dtype: str) -> None:
+    data = random_numbers(np.random.default_rng(0), 1000, dtype)
+    assert right(data, FULL).stored is data
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_two_zeros_are_two_values(dtype: str) -> None:
+    zeros = np.array([0.0, -0.0, 1.0, 0.0, -0.0], dtype)
+    if np.dtype(dtype).kind == "c":
+        zeros = np.append(zeros, [complex(0, -0.0), complex(-0.0, -0.0), complex(-0.0, 0), complex(0, 0)]).astype(dtype)
+    for way in STORED:
+        if way != HALF or dtype in NARROW:
+            right(zeros, way)
+    found = right(zeros, TABLE)
+    assert found.stored[0] == found.stored[3] == 0
+    assert found.stored[1] == found.stored[4] != 0
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize(
+    ("value", "fits"),
+    [
+        *((0.1, False), (0.5, True), (1 / 3, False), (2.0**24, True), (2.0**24 + 1, False), (1 + 2.0**-23, True)),
+        *((2.0**128 - 2.0**104, True), (2.0**128, False), (-1e300, False), (float(np.finfo(np.float64).max), False)),
+        # Subnormal ones, of both types.
+        *((2.0**-126, True), (2.0**-149, True), (-3 * 2.0**-149, True), (2.0**-150, False), (1e-40, False)),
+        *((2.0**-127 + 2.0**-149, True), (2.0**-127 + 2.0**-150, False), (1e-310, False), (2.0**-1074, False)),
+    ],
+)
+def test_half_the_bytes_where_that_is_exact(value: float, fits: bool, dtype: str) -> None:
+    """Among values that fit; of a complex one each part for itself."""
+    both = [complex(value, 1.5), complex(-0.25, value), complex(value, -value)]
+    for one in [value] if dtype == "float64" else both:
+        data = np.array([0.25, -0.0, one, 4.0], dtype)
+        if fits:
+            right(data, HALF)
+        else:
+            assert encoded(data, HALF) is None
+        right(data, TABLE)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_small_types_have_no_half(dtype: str) -> None:
+    assert encoded(np.ones(3, dtype), HALF) is None
+
+
+def test_what_does_not_fit_is_no_error() -> None:
+    """Neither a warning nor what NumPy was told to raise."""
+    with warnings.catch_warnings(), np.errstate(all="raise"):
+        warnings.simplefilter("error")
+        for value in (1e300, 1e-310, 1e-42, 0.1, -1e39):
+            for dtype in ("float64", "complex128"):
+                assert encoded(np.array([1.0, value], dtype), HALF) is None
+                right(np.array([1.0, value], dtype), TABLE)
+
+
+# --------------------------------------------------------------------------------------------------------- tables
+
+
+def many(count: int, dtype: str, seed: int = 0) -> Any:
+    """So many different values, none of them zero."""
+    return (np.random.default_rng(seed).permutation(count) + 1).astype(dtype) / np.dtype(dtype).type(7)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_as_many_different_values_as_there_are_places(dtype: str) -> None:
+    """One of which is zero, wanted or not; each value comes more than once."""
+    size = np.dtype(dtype).itemsize
+    most = 2**16 // size
+    data = np.tile(many(most - 1, dtype), 2)
+    found = right(data, TABLE)
+    assert found.table.size == most
+    assert found.stored.max() == 2**16 - size
+    right(np.append(data, np.zeros(3, dtype)), TABLE)
+    assert encoded(np.append(data, -np.zeros(1, dtype)), TABLE) is None
+    assert encoded(many(most, dtype), TABLE) is None
+    assert encoded(np.append(many(most, dtype), data), TABLE) is None
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("count", "places"), [(0, 64), (1, 64), (63, 64), (64, 128), (127, 128), (128, 192)])
+def test_places_of_a_table(count: int, places: int, dtype: str) -> None:
+    assert right(np.tile(many(count, dtype), 3), TABLE).table.size == places
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_table_of_given_size(dtype: str) -> None:
+    """It stays as it is, with few values too; in what does not fit there is no part that does."""
+    for room in (64, 128, 2**16 // np.dtype(dtype).itemsize):
+        for count in (0, 1, room // 2, room - 1):
+            assert right(many(count, dtype), TABLE, room).table.size == room
+        for count in (room, room + 1, 2 * room):
+            assert encoded(many(count, dtype), TABLE, room) is None
+    right(np.ones(5, dtype), FULL, 64)
+
+
+def test_a_table_of_values_that_are_not_next_to_one_another() -> None:
+    data = many(300, "float64")
+    found = encoded(data[::3], TABLE)
+    assert found is not None
+    assert decoded(found, data.dtype).tobytes() == data[::3].tobytes()
+
+
+def from_bits(words: Any, dtype: str) -> Any:
+    return np.asarray(words, dtype=np.uint64).view(dtype)
+
+
+def alike() -> Iterator[tuple[str, Any]]:
+    """Values of which a hash may take many for one another."""
+    few, lots = np.arange(1, 4096, dtype=np.uint64), np.arange(1, 8192, dtype=np.uint64)
+    one = np.uint64(np.array(1.0).view(np.uint64))
+    yield "low bits", from_bits(one + lots, "float64")
+    yield "subnormal", from_bits(lots, "float64")
+    yield "powers of two", 2.0 ** np.arange(-1022, 1024)
+    yield "both signs of them", np.concatenate([2.0 ** np.arange(-1074, 1024), -(2.0 ** np.arange(-1074, 1024))])
+    yield "whole numbers", np.arange(1.0, 8192.0)
+    yield "middle bits", from_bits(one + (lots << np.uint64(20)), "float64")
+    narrow = np.arange(1, 16384, dtype=np.uint32)
+    yield "low bits of float32", (np.uint32(0x3F800000) + narrow).view(np.float32)
+    yield "high bits of float32", (narrow << np.uint32(18)).view(np.float32)
+    real, other = np.arange(1.0, 65.0), 2.0 ** np.arange(-32, 31)
+    for dtype in ("complex64", "complex128"):
+        pairs = (real[:, None] + 1j * other).ravel().astype(dtype)
+        yield f"pairs {dtype}", pairs
+        yield f"pairs and the other way round {dtype}", np.append(pairs[:2000], (1j * pairs[:2000].conj()))
+        yield f"imaginary {dtype}", (1j * np.arange(1, 4096)).astype(dtype)
+        yield f"real and imaginary {dtype}", np.append(other, 1j * other[:, None] * real[1::4]).astype(dtype)
+    # Words that the multiplier of the hash brings to one slot, the first or the last: the next free one is behind it.
+    inverse = pow(int(stored._SCATTER), -1, 2**64)
+    for high in (0, 0xFFFFFF << 40):
+        words = [(high | int(j)) * inverse % 2**64 for j in lots]
+        yield f"one slot {high:x}", from_bits(words, "float64")
+        two = np.zeros((few.size, 2), dtype=np.uint64)
+        two[:, 1] = words[: few.size]
+        yield f"one slot of pairs {high:x}", from_bits(two.ravel(), "complex128")
+
+
+@pytest.mark.parametrize(("name", "data"), [pytest.param(name, data, id=name) for name, data in alike()])
+def test_values_that_are_alike(name: str, data: Any) -> None:
+    """In this order, in another, and several times; one more than there is room for is noticed."""
+    count = different(data)
+    assert data.size > 300
+    rng = np.random.default_rng(0)
+    for one in (data, data[::-1].copy(), rng.permutation(np.tile(data, 2))):
+        right(one, TABLE)
+        right(one, TABLE, count)
+        assert encoded(one, TABLE, count - 1) is None
+
+
+@st.composite
+def any_values(draw: st.DrawFn) -> Any:
+    """Few or many, all of them at random or of a few kinds; infinite ones and NaN too."""
+    dtype = np.dtype(draw(st.sampled_from(DTYPES)))
+    narrow = np.dtype(NARROW.get(dtype.name, dtype.name))
+    with np.errstate(all="ignore"):
+        of = draw(st.sampled_from([numbers.from_dtype(dtype), numbers.from_dtype(narrow), st.integers(-40, 40)]))
+        kinds = draw(st.lists(of, min_size=1, max_size=150))
+        chosen = draw(st.lists(st.integers(0, len(kinds) - 1), max_size=300))
+        return np.array([kinds[i] for i in chosen], dtype=dtype)
+
+
+@settings(max_examples=300, deadline=None)
+@given(any_values(), st.sampled_from(STORED), st.sampled_from([None, 64, 100]))
+def test_any_values(data: Any, way: str, room: int | None) -> None:
+    """The same bits, and no way where there is none."""
+    has_nan = bool(np.isnan(data).any())
+    fits = {FULL: True, HALF: is_half(data) and not has_nan, TABLE: different(data) <= (room or 2**16)}[way]
+    if fits:
+        right(data, way, room)
+    else:
+        assert encoded(data, way, room) is None
+
+
+# ----------------------------------------------------------------------------------------------------- of a matrix
+
+
+def test_the_ways_of_a_matrix() -> None:
+    matrix = Matrix.from_any(sp.csr_array(stencil((9, 7), 5)))
+    assert ways_of(matrix) == {FULL: 0, HALF: 0, TABLE: 64 * 8}
+    assert list(ways_of(matrix)) == list(STORED)
+    assert [table_bytes(matrix, way) for way in STORED] == [0, 0, 512]
+    rng = np.random.default_rng(0)
+    assert ways_of(matrix.with_values(rng.random(matrix.nnz))) == {FULL: 0, TABLE: -(-(matrix.nnz + 1) // 64) * 512}
+    assert ways_of(matrix.with_values(rng.random(matrix.nnz).astype("f4"))) == {FULL: 0, TABLE: 5 * 256}
+    large = Matrix.from_any(sp.csr_array(stencil((60, 50), 5)))
+    assert large.nnz > 2**16 // 8
+    assert ways_of(large.with_values(rng.random(large.nnz))) == {FULL: 0}
+    assert ways_of(large.with_values(rng.random(large.nnz).astype("f4").astype("f8"))) == {FULL: 0, HALF: 0}
+    assert ways_of(large.with_values(many(8191, "float64")[rng.integers(0, 8191, large.nnz)]))[TABLE] <= 2**16
+    assert table_bytes(large.with_values(rng.random(large.nnz)), TABLE) == 0
+
+
+def test_ways_are_found_once_for_the_same_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(stored, "encoded", lambda data, way: asked.append(way) or encoded(data, way))
+    matrix = Matrix.from_any(sp.csr_array(stencil((9, 7), 5)))
+    assert ways_of(matrix) is ways_of(matrix)
+    assert asked == list(STORED)
+    other = matrix.with_values(matrix.data * 0.1)
+    assert HALF not in ways_of(other)
+    assert HALF in ways_of(matrix)
+    assert asked == 2 * list(STORED)
+
+
+# ------------------------------------------------------------------------------------- a program without a device
+
+SMALL = replace(GPU, sms=3)
+OPTIONS: dict[str, Option] = {"slices": 1, "held_slots": 3, "block": 256, "helpers": 128, "slack": 0}
+
+
+def plan_of(way: str, k: int = 4, **options: Option) -> Plan:
+    return Plan("cuda", "wavefront", "sell16-2", "natural", k, k, options={**OPTIONS, **options, "stored": way})
+
+
+def matrix_of(dtype: str, seed: int = 0) -> Matrix:
+    A = sp.csr_array(stencil((31, 12), 9))
+    A.data = random_numbers(np.random.default_rng(seed), A.nnz, "complex128")
+    return Matrix.from_any((A if np.dtype(dtype).kind == "c" else A.real).astype(dtype))
+
+
+class _Kernel:
+    """What a source has of one name: another one each time that it is loaded."""
+
+    def __init__(self, launch: Callable[..., None]) -> None:
+        self.launch = launch
+
+
+class Device:
+    """Kernels of the interpreter on memory of the host, one after another, and graphs of them."""
+
+    def __init__(self) -> None:
+        self.front: Any = None
+        self.loaded: list[dict[str, int | str]] = []
+        self.recorded: list[Callable[[], None]] | None = None
+
+    def load(self, source: Path, macros: dict[str, int | str], *, device: Any) -> Any:
+        if source.stem == "wavefront":
+            self.loaded.append(macros)
+        run = {"wavefront": self.steps, "values": self.place}[source.stem]
+
+        def launch(grid: int, block: int, args: Any, *, shared: int = 0, stream: Any = None, **more: Any) -> None:
+            def work() -> None:
+                run(macros, list(args), shared)
+
+            if self.recorded is None:
+                work()
+            else:
+                self.recorded.append(work)
+
+        return SimpleNamespace(kernel=lambda name: _Kernel(launch))
+
+    @contextlib.contextmanager
+    def capture(self, stream: Any) -> Iterator[Any]:
+        self.recorded = []
+        graph = SimpleNamespace(work=self.recorded)
+        graph.launch = lambda stream: [work() for work in graph.work]
+        yield graph
+        self.recorded = None
+
+    def steps(self, macros: dict[str, int | str], args: list[Any], shared: int) -> None:
+        """The kernel of ``wavefront.cu``: its arguments are of the types it is compiled for."""
+        powers, given, front = int(args[15]), args[16:], self.front
+        held, coefficients, table, tabled, x, out = (given[i] for i in (1, 7, 8, 9, 13, 14))
+        assert macros["AKX_VALUE"] == C_TYPES[x.dtype.name] == C_TYPES[table.dtype.name]
+        assert macros["AKX_STORED"] == ("u16" if held.dtype == np.uint16 else C_TYPES[held.dtype.name])
+        assert held.size == front.entry.size
+        assert (tabled > 0) == (held.dtype == np.uint16)
+        offsets, places = host_engine.seen(held), host_engine.seen(table)[: int(tabled)]
+        assert shared == shared_bytes(front, offsets, powers, x.dtype, places)
+        triples = Coefficients(*host_engine.seen(coefficients).T)
+        found = interpret(front, offsets, host_engine.seen(x), triples, (powers,), table=places)
+        host_engine.seen(out).reshape(found.shape)[...] = found
+
+    def place(self, macros: dict[str, int | str], args: list[Any], shared: int) -> None:
+        """The kernel of ``values.cu``."""
+        count, entry, data, held = args
+        found = np.append(host_engine.seen(data), 0)[host_engine.seen(entry).astype(int) - 1]
+        host_engine.seen(held)[: int(count)] = found[: int(count)]
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Device:
+    modules = (programs, values, wavefront)
+    host_engine.install(monkeypatch, tmp_path, modules)
+    found = Device()
+    for module in modules:
+        for name, made in {"load": found.load, "capture": found.capture}.items():
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, made)
+    monkeypatch.setattr(programs, "spare_stream", lambda: contextlib.nullcontext(host_engine.HostStream()))
+    return found
+
+
+class Call:
+    """A program on the device, called again and again with the same arrays."""
+
+    def __init__(self, device: Device, matrix: Matrix, plan: Plan) -> None:
+        self.k, rng = plan.k, np.random.default_rng(1)
+        device.front = wavefront.front_of(matrix, plan, SMALL)
+        self.program: Any = wavefront.WavefrontProgram(matrix, device.front, plan)
+        self.x = random_numbers(rng, (1, matrix.n), matrix.dtype.name)
+        self.coefficients = make_coefficients("general", plan.k, matrix.dtype.name, rng)
+        self.held = host_engine.to_device(self.x), host_engine.empty((plan.k + 1, 1, matrix.n), matrix.dtype)
+
+    def is_right(self, matrix: Matrix, times: int = 3) -> None:
+        """Queued at first, recorded, and by the graph."""
+        for _ in range(times):
+            self.held[1].fill_bytes(255)
+            self.program.run(*self.held, self.coefficients)
+            assert reference.error_ratio(matrix, self.held[1].get(), self.x, self.coefficients) <= 1
+
+
+@pytest.mark.parametrize("source", ["host", "device"])
+@pytest.mark.parametrize(("way", "dtype"), NOT_FULL)
+def test_new_values_are_stored_as_the_old_ones_while_they_can_be(
+    device: Device, way: str, dtype: str, source: str
+) -> None:
+    """Then in full, by other kernels and graphs, and so it stays."""
+
+    def send(data: Any) -> Any:
+        return host_engine.to_device(data) if source == "device" else data
+
+    matrix = storable(matrix_of(dtype), way, 0)
+    call = Call(device, matrix, plan_of(way))
+    program, full = call.program, C_TYPES[dtype]
+    call.is_right(matrix)
+    before, graphs, kernels, arrays = program.nbytes, dict(program._graphs), dict(program.kernels), program._values
+    assert [graph is not None for graph in graphs.values()] == [True]
+    for seed in (2, 3):
+        fresh = storable(matrix_of(dtype, seed), way, seed)
+        assert fresh.data.tobytes() != matrix.data.tobytes()
+        program.update_values(send(fresh.data))
+        call.is_right(fresh, 2)
+        assert (dict(program._graphs), program.kernels, program._values) == (graphs, kernels, arrays)
+        assert program.nbytes == before
+    assert [given["AKX_STORED"] == full for given in device.loaded] == [False]
+    other = matrix_of(dtype, 9)
+    assert encoded(other.data, way, program._tabled or None) is None
+    program.update_values(send(other.data))
+    assert not program._graphs
+    assert program.kernels
+    assert not [kernel for kernel in program.kernels.values() if kernel in kernels.values()]
+    assert [given["AKX_STORED"] == full for given in device.loaded] == [False, True]
+    call.is_right(other)
+    added = program._values.nbytes - arrays.nbytes
+    assert added == device.front.entry.size * (np.dtype(dtype).itemsize - stored_bytes(way, np.dtype(dtype)))
+    assert program.nbytes == before + added
+    graphs = dict(program._graphs)
+    for fresh in (matrix, matrix_of(dtype, 10)):
+        program.update_values(send(fresh.data))
+        call.is_right(fresh, 2)
+    assert dict(program._graphs) == graphs
+    assert len(device.loaded) == 2
+    assert program.nbytes == before + added + (device.front.entry.nbytes if source == "device" else 0)
+
+
+def test_graphs_of_other_arrays_are_dropped_too(device: Device) -> None:
+    """What would be launched with the old values, or by the old kernel, is nowhere any more."""
+    matrix, other = storable(matrix_of("float64"), TABLE, 0), matrix_of("float64", 9)
+    call = Call(device, matrix, plan_of(TABLE))
+    held = [call.held, *((call.held[0], host_engine.empty(call.held[1].shape, matrix.dtype)) for _ in range(2))]
+    for call.held in held:
+        call.is_right(matrix)
+    assert len(call.program._graphs) == 3
+    call.program.update_values(other.data)
+    for call.held in held:
+        call.is_right(other)
+
+
+def test_new_values_have_the_room_of_the_table_that_there_is(device: Device) -> None:
+    """150 values have 192 places: others may be 191, and zero."""
+    matrix = storable(matrix_of("float64"), TABLE, 0)
+    call, rng = Call(device, matrix, plan_of(TABLE)), np.random.default_rng(3)
+    assert call.program._tabled == 192
+    for count, stays in ((191, True), (3, True), (191, True), (192, False)):
+        data = np.resize(many(count, "float64", count), matrix.nnz)
+        fresh = matrix.with_values(rng.permutation(data) / 200)
+        call.program.update_values(fresh.data)
+        assert (call.program._values.dtype == np.uint16) == stays
+        call.is_right(fresh)
+
+
+def test_narrow_values_of_the_device_are_widened(device: Device) -> None:
+    """float64 for complex values in half the bytes: those that fit, and those that do not."""
+    matrix = storable(matrix_of("complex128"), HALF, 0)
+    call = Call(device, matrix, plan_of(HALF))
+    for data in (matrix.data.real, np.random.default_rng(0).standard_normal(matrix.nnz).astype("f4")):
+        call.program.update_values(host_engine.to_device(np.ascontiguousarray(data)))
+        assert call.program._values.dtype == np.complex64
+        call.is_right(matrix.with_values(data.astype("c16")))
+    wide = np.random.default_rng(1).standard_normal(matrix.nnz)
+    call.program.update_values(host_engine.to_device(wide))
+    assert call.program._values.dtype == np.complex128
+    call.is_right(matrix.with_values(wide.astype("c16")))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_full_values_go_as_they_did(device: Device, dtype: str) -> None:
+    matrix = matrix_of(dtype)
+    call = Call(device, matrix, plan_of(FULL))
+    call.is_right(matrix)
+    for seed, send in ((1, np.asarray), (2, host_engine.to_device)):
+        fresh = matrix_of(dtype, seed)
+        call.program.update_values(send(fresh.data))
+        call.is_right(fresh)
+    assert len(device.loaded) == 1
+
+
+def test_a_program_of_values_that_cannot_be_stored_so() -> None:
+    schedule: Any = registry.get("cuda", "wavefront")
+    small, large = matrix_of("float64"), Matrix.from_any(sp.csr_array(stencil((60, 50), 5)))
+    large = large.with_values(np.random.default_rng(0).random(large.nnz))
+    assert schedule.feasible(plan_of(HALF), small, SMALL) == (
+        "values cannot be stored as 'half': they are not the same in half the bytes"
+    )
+    assert schedule.feasible(plan_of(TABLE), small, SMALL) is None
+    assert schedule.feasible(plan_of(TABLE), large, SMALL) == (
+        "values cannot be stored as 'table': too many of them are different"
+    )
+    assert schedule.feasible(plan_of(FULL), large, SMALL) is None
+    for matrix, ways in ((small, (FULL, TABLE)), (large, (FULL,)), (storable(small, HALF, 0), STORED)):
+        found = {parameter.name: parameter.choices for parameter in schedule.space(matrix, SMALL, 4)}
+        assert found["stored"] == ways
+
+
+@pytest.mark.parametrize("helpers", [{}, {"helpers": 128}, {"helpers": 256}])
+def test_helpers_of_a_program(device: Device, helpers: dict[str, Option]) -> None:
+    """Without a word about them there are as many as the plan was found feasible for."""
+    matrix = matrix_of("float64")
+    options = {name: value for name, value in OPTIONS.items() if name != "helpers"}
+    plan = plan_of(FULL).replace(options={**options, **helpers})
+    assert registry.get("cuda", "wavefront").feasible(plan, matrix, SMALL) is None
+    Call(device, matrix, plan).is_right(matrix)
+    assert device.loaded[0]["AKX_HELPERS"] == helpers.get("helpers", 128)
+
+
+@pytest.mark.parametrize(("way", "dtype"), NOT_FULL)
+def test_a_front_has_room_for_full_values_later(way: str, dtype: str) -> None:
+    """New values may have to be stored in full: a front that does not fit so is refused at once."""
+    matrix = storable(matrix_of(dtype), way, 0)
+    # Near slots of all powers: with full values these take more than a table does.
+    plan = plan_of(way, held_slots=0)
+    size, stored = matrix.dtype.itemsize, stored_bytes(way, matrix.dtype)
+    front = wavefront.front_of(matrix, plan, SMALL)
+    full, now = front.shared(4, size, size, 0), front.shared(4, size, stored, table_bytes(matrix, way))
+    assert now < full
+    needed = full + wavefront._STATIC
+    assert wavefront.front_of(matrix, plan, replace(SMALL, shared_per_block=needed)) is front
+    with pytest.raises(InfeasibleError, match=rf"found {full} bytes"):
+        wavefront.front_of(matrix, plan, replace(SMALL, shared_per_block=needed - 1))
+
+
+def test_types_of_one_pattern_have_fronts_of_their_own() -> None:
+    """Offsets are in bytes; values of one size share a front, as they do however they are stored."""
+    matrix = matrix_of("float64")
+    others = (matrix.with_values(matrix.data.astype(dtype)) for dtype in DTYPES)
+    fronts = [wavefront.front_of(other, plan_of(FULL), SMALL) for other in others]
+    assert [int(front.meta[0, 0, 4 + 4 + 16 + 1] & 0xFFFF) for front in fronts] == [4, 8, 8, 16]  # of the second row
+    assert fronts[1] is fronts[2]
+    assert wavefront.front_of(matrix, plan_of(TABLE), SMALL) is not fronts[1]  # only the last one is kept
+    assert wavefront.front_of(matrix, plan_of(FULL), SMALL) is wavefront.front_of(matrix, plan_of(TABLE), SMALL)
+
+
+def test_a_front_has_room_for_its_table() -> None:
+    """Which is larger than what it saves where few values are stored in it."""
+    matrix = matrix_of("float32")
+    plan = plan_of(TABLE)
+    assert table_bytes(matrix, TABLE) > 2000 * 4
+    front = wavefront.front_of(matrix, plan, SMALL)
+    now = front.shared(4, 4, 2, table_bytes(matrix, TABLE))
+    assert now > front.shared(4, 4, 4, 0)
+    with pytest.raises(InfeasibleError, match=rf"found {now} bytes"):
+        wavefront.front_of(matrix, plan, replace(SMALL, shared_per_block=now + wavefront._STATIC - 1))
+
+
+def test_words_of_the_kernel() -> None:
+    """Names of types that values are stored as are those that the kernel widens."""
+    source = Path(wavefront.__file__).with_name("wavefront.cuh").read_text()
+    widened = set(re.findall(r"widened<(\w+), (\w+)>\(const", source))
+    assert widened == {("cdouble", "cfloat"), *((name, "u16") for name in C_TYPES.values())}
