@@ -308,8 +308,8 @@ class MatrixPowers:
             each entry, row by row, columns ascending, duplicates summed, as in SciPy's canonical CSR. They are copied
             there, on the stream that they come on, and laid out there.
         check_finite : bool
-            Refuse NaN and Inf in values on the GPU, which waits for the device; without it nothing waits. Matrices of
-            the host are always checked.
+            Refuse NaN and Inf in values on the GPU, which waits for the device; without it nothing waits, but for plans
+            that store values in another way than in full. Matrices of the host are always checked.
 
         Raises
         ------
@@ -321,7 +321,8 @@ class MatrixPowers:
         Notes
         -----
         Values from GPU memory come to the host only where they are needed: by plans of the host, by ``stream``, which
-        keeps its matrix there, and by the first call with another type or number of start vectors.
+        keeps its matrix there, by plans of ``wavefront`` with ``stored=half`` or ``table``, which look whether these
+        values can be stored so, and by the first call with another type or number of start vectors.
         """
         if _is_on_device(A):
             self._update_on_device(A, check_finite)
@@ -567,7 +568,7 @@ class MatrixPowers:
             record = lookup.record
             # a record may come from a folder of others: whatever it says, no more threads than there are for this call
             tuned = limited(record.plan, plan_threads(backend, self._threads))
-            reason = _reason_against(tuned, matrix, self._device(backend))
+            tuned, reason = _usable(tuned, matrix, self._device(backend))
             if reason is None:
                 gain = record.baseline_seconds / record.seconds
                 source = f"tuned on {record.created[:10]}: {gain:.2f}x over {record.baseline_name}"
@@ -626,9 +627,14 @@ class MatrixPowers:
             try:
                 found = self._prepared(plan, dtype, vectors)
             except (InfeasibleError, DeviceError) as problem:
+                key = (dtype, vectors, backend or self._home)
+                if not choice.is_predicted and self._given is None and isinstance(problem, InfeasibleError):
+                    again = self._choose(self._matrix_in(dtype), vectors, key[2])  # it was chosen for other values
+                    if again.plan != plan:
+                        self._choices[key] = again
+                        return self._program(*key)
                 if not choice.is_predicted or plan.schedule in (BASELINE_SCHEDULE, STREAMED_SCHEDULE):
                     raise
-                key = (dtype, vectors, backend or self._home)
                 self._choices[key] = self._plain_instead(choice, problem, *key)
                 return self._program(*key)
             self.prepare_seconds += time.perf_counter() - begin
@@ -638,9 +644,11 @@ class MatrixPowers:
 
     def _prepared(self, plan: Plan, dtype: np.dtype[Any], vectors: int) -> Program:
         matrix = self._matrix_in(dtype)
-        schedule = registry.get(plan.backend, plan.schedule)
-        check_feasible(schedule, plan, matrix, self._device(plan.backend))
-        program = schedule.prepare(matrix, plan)
+        schedule, device = registry.get(plan.backend, plan.schedule), self._device(plan.backend)
+        used, reason = _usable(plan, matrix, device)
+        if reason is not None:
+            check_feasible(schedule, plan, matrix, device)
+        program = schedule.prepare(matrix, used)
         self._check_budget(plan, program, dtype, vectors)
         if plan.backend == "cuda" and plan.schedule != STREAMED_SCHEDULE and hasattr(program, "ready"):
             program.ready(vectors)  # compiled now: a prediction that cannot be gives way
@@ -1020,6 +1028,16 @@ def _wrong_layout(shape: tuple[int, ...], dtype: np.dtype[Any]) -> ArgumentError
 def _is_same(one: NDArray[Any], other: NDArray[Any]) -> bool:
     """Whether two contiguous arrays of one shape and type are the same memory."""
     return bool(one.__array_interface__["data"][0] == other.__array_interface__["data"][0])
+
+
+def _usable(plan: Plan, matrix: Matrix, device: Any) -> tuple[Plan, str | None]:
+    """The plan, or the same with values stored in full where these cannot be stored as it says; why not, or None."""
+    reason = _reason_against(plan, matrix, device)
+    if reason is not None and plan.option("stored", "full") != "full":
+        in_full = plan.replace(options={**plan.options, "stored": "full"})
+        if _reason_against(in_full, matrix, device) is None:
+            return in_full, None
+    return plan, reason
 
 
 def _reason_against(plan: Plan, matrix: Matrix, device: Any) -> str | None:

@@ -591,6 +591,11 @@ def test_a_front_has_room_for_its_table() -> None:
     assert now > front.shared(4, 4, 4, 0)
     with pytest.raises(InfeasibleError, match=rf"found {now} bytes"):
         wavefront.front_of(matrix, plan, replace(SMALL, shared_per_block=now + wavefront._STATIC - 1))
+    # Which is known before anything is laid out.
+    tight = replace(SMALL, shared_per_block=table_bytes(matrix, TABLE) + wavefront._STATIC)
+    schedule: Any = registry.get("cuda", "wavefront")
+    assert "shared ones" in schedule.feasible(plan, matrix, tight)
+    assert schedule.feasible(plan_of(FULL), matrix, tight) is None
 
 
 def test_words_of_the_kernel() -> None:
