@@ -408,6 +408,7 @@ def _streamed(model: Model) -> Plan:
             backend=space.backend,
             threads=space.threads,
             start_vectors=model.start_vectors,
+            keep=_is_plain,
         )
     depths = {space.k, *(int(depth) for depth in space.choices(STREAMED_SCHEDULE, "k_per_pass"))}
     widths = {int(width) for width in space.choices(STREAMED_SCHEDULE, "vectors")} or {1}
@@ -446,6 +447,11 @@ def budget_error(space: Space, matrix: Matrix, reason: str) -> BudgetError:
     )
 
 
+def _is_plain(schedule: str) -> bool:
+    """Whether it is one of those that stand for the baseline: others would look at the matrix for nothing."""
+    return schedule in (BASELINE_SCHEDULE, STREAMED_SCHEDULE)
+
+
 def _sweeps(model: Model) -> list[Plan]:
     """Plain products on all threads and on one: as the schedule offers them unseen, else in every variant."""
     space = model.space
@@ -456,6 +462,8 @@ def _sweeps(model: Model) -> list[Plan]:
         plans = [schedule.untuned(space.k, space.threads)]
     else:
         if BASELINE_SCHEDULE not in space.parameters:
-            space = build_space(model.matrix, space.k, space.device, backend=space.backend, threads=space.threads)
+            space = build_space(
+                model.matrix, space.k, space.device, backend=space.backend, threads=space.threads, keep=_is_plain
+            )
         plans = list(space.baselines(model.matrix))
     return list(dict.fromkeys([*plans, *(plan.replace(threads=1) for plan in plans)]))
