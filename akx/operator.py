@@ -44,7 +44,7 @@ from akx.plandb import Lookup, PlanDatabase, PlanKey, shared_database
 from akx.tuner import plan_key, predict
 from akx.tuner.ladder import believed, limited
 from akx.tuner.machine import measured_figures
-from akx.tuner.space import BASELINE_SCHEDULE, STREAMED_SCHEDULE, resolve_backend
+from akx.tuner.space import PLAIN_SCHEDULES, STREAMED_SCHEDULE, resolve_backend
 
 __all__ = ["MatrixPowers", "matrix_powers"]
 
@@ -633,7 +633,7 @@ class MatrixPowers:
                     if again.plan != plan:
                         self._choices[key] = again
                         return self._program(*key)
-                if not choice.is_predicted or plan.schedule in (BASELINE_SCHEDULE, STREAMED_SCHEDULE):
+                if not choice.is_predicted or plan.schedule in PLAIN_SCHEDULES:
                     raise
                 self._choices[key] = self._plain_instead(choice, problem, *key)
                 return self._program(*key)

@@ -129,7 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--k", nargs="+", type=int, default=list(POWERS), metavar="K", help="numbers of powers")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS, help="result file to merge into")
     parser.add_argument("--tune-seconds", type=float, default=30.0, help="time budget of tuning for each k")
-    parser.add_argument("--db", metavar="FILE", help="keep the plans there; nowhere by default")
+    parser.add_argument("--db", metavar="FILE", default=False, help="keep the plans there; nowhere by default")
     parser.add_argument("--small", action="store_true", help="the gallery in its reduced form, to try the harness")
     parser.add_argument(
         "--no-stream", action="store_true", help="leave out the list `stream`: matrices beyond a budget"
@@ -150,12 +150,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         document = record.merge(record.load(options.output), origin, [])
     except (KeyError, ValueError) as problem:
         parser.error(str(problem))
-    failures, db = 0, options.db or False
+    failures = 0
     for case in cases:
         matrix = Matrix.from_any(case.load())
         for k in options.k:
             try:
-                tuned = tune(matrix, k, backend="cuda", seconds=options.tune_seconds, db=db, name=case.name)
+                tuned = tune(matrix, k, backend="cuda", seconds=options.tune_seconds, db=options.db, name=case.name)
                 found = entry(case, matrix, bench_power(matrix, tuned, 1), tuned)
                 document = record.merge(document, origin, [found])
                 record.save(options.output, document)

@@ -23,6 +23,7 @@ from typing import Any
 
 from akx.matrix import Matrix
 from akx.plan import Plan
+from akx.plandb.keys import OF_PRICES
 from akx.tuner import Recording, Settings, read_recording, tune
 from benchmarks import record, samplers
 from benchmarks.gallery import GALLERY, small
@@ -32,9 +33,8 @@ __all__ = ["RECORD", "load", "main", "recorded", "search_hash"]
 RECORD = Path(__file__).resolve().parents[1] / "tests" / "data" / "tuning_h100.jsonl"
 _ENDLESS = 10**6
 #: Modules of kernels that say which plans there are and what they should cost; others only run them.
-_SCHEDULES = ("clusters", "diagonals", "ghost", "parts", "resident", "front", "stream", "sweep", "wavefront", "window")
-_SCHEDULES += ("work", *(f"{name}_work" for name in ("parts", "sweep", "wavefront")))
-_SCHEDULES += tuple(f"{name}_offers" for name in ("diagonals", "ghost", "resident", "sweep"))
+_SCHEDULES = ("clusters", "diagonals", "ghost", "parts", "resident", "front", "stored", "stream", "sweep", "wavefront")
+_SCHEDULES += ("window", *OF_PRICES["cuda"])
 
 Json = dict[str, Any]
 

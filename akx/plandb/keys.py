@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from akx.device.host import HostDevice
     from akx.matrix import Matrix
 
-__all__ = ["FIELD_MEANINGS", "PlanKey", "kernel_hash", "make_key", "versions"]
+__all__ = ["FIELD_MEANINGS", "OF_PRICES", "PlanKey", "kernel_hash", "make_key", "versions"]
 
 #: What a difference in a field of the key means to a user.
 FIELD_MEANINGS: Mapping[str, str] = {
@@ -44,7 +44,7 @@ _SOURCE_SUFFIXES = frozenset({".py", ".cu", ".cuh", ".h", ".c", ".cpp", ".hpp"})
 #: Packages whose minor version decides which machine code a backend's kernels become.
 _COMPILERS: Mapping[str, tuple[str, ...]] = {"cpu": ("numba",), "cuda": ("cuda-bindings",)}
 #: By backend, sources that no program of a plan runs: those that say what plans should cost and which are worth a try.
-_OF_PRICES = {
+OF_PRICES = {
     "cuda": frozenset(("work", "parts_work", "sweep_work", "wavefront_work"))
     | {"diagonals_offers", "ghost_offers", "resident_offers", "sweep_offers"},
 }
@@ -211,7 +211,7 @@ def _hash_sources(package: Path, backend: str, *, solvers: bool = False) -> str:
     count = 0
     try:
         for path in _sources(kernels / backend, kernels / "base.py", package / "formats"):
-            if path.stem in _OF_PRICES.get(path.parent.name, ()):
+            if path.stem in OF_PRICES.get(path.parent.name, ()):
                 continue
             if not solvers and path.stem in _OF_SOLVERS.get(path.parent.name, ()):
                 continue

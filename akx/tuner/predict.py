@@ -45,7 +45,7 @@ from akx.plan import Option, Plan
 from akx.tuner.calibration import figures_of
 from akx.tuner.machine import Figures
 from akx.tuner.result import Roofline
-from akx.tuner.space import BASELINE_SCHEDULE, STREAMED_SCHEDULE, Space, build_space, resolve_backend
+from akx.tuner.space import BASELINE_SCHEDULE, PLAIN_SCHEDULES, STREAMED_SCHEDULE, Space, build_space, resolve_backend
 
 __all__ = ["Model", "Padded", "Untuned", "budget_error", "predict", "predicted"]
 
@@ -408,7 +408,7 @@ def _streamed(model: Model) -> Plan:
             backend=space.backend,
             threads=space.threads,
             start_vectors=model.start_vectors,
-            keep=_is_plain,
+            keep=PLAIN_SCHEDULES.__contains__,
         )
     depths = {space.k, *(int(depth) for depth in space.choices(STREAMED_SCHEDULE, "k_per_pass"))}
     widths = {int(width) for width in space.choices(STREAMED_SCHEDULE, "vectors")} or {1}
@@ -447,11 +447,6 @@ def budget_error(space: Space, matrix: Matrix, reason: str) -> BudgetError:
     )
 
 
-def _is_plain(schedule: str) -> bool:
-    """Whether it is one of those that stand for the baseline: others would look at the matrix for nothing."""
-    return schedule in (BASELINE_SCHEDULE, STREAMED_SCHEDULE)
-
-
 def _sweeps(model: Model) -> list[Plan]:
     """Plain products on all threads and on one: as the schedule offers them unseen, else in every variant."""
     space = model.space
@@ -463,7 +458,12 @@ def _sweeps(model: Model) -> list[Plan]:
     else:
         if BASELINE_SCHEDULE not in space.parameters:
             space = build_space(
-                model.matrix, space.k, space.device, backend=space.backend, threads=space.threads, keep=_is_plain
+                model.matrix,
+                space.k,
+                space.device,
+                backend=space.backend,
+                threads=space.threads,
+                keep=PLAIN_SCHEDULES.__contains__,
             )
         plans = list(space.baselines(model.matrix))
     return list(dict.fromkeys([*plans, *(plan.replace(threads=1) for plan in plans)]))

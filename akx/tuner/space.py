@@ -23,6 +23,7 @@ from akx.plan import Option, Plan
 __all__ = [
     "BASELINE_SCHEDULE",
     "NATURAL",
+    "PLAIN_SCHEDULES",
     "STREAMED_SCHEDULE",
     "Costs",
     "Space",
@@ -40,6 +41,8 @@ BASELINE_SCHEDULE = "sweep"
 #: What keeps within any memory budget; with one power per pass, streamed plain products.
 STREAMED_SCHEDULE = "stream"
 NATURAL = "natural"
+#: Those of plain products.
+PLAIN_SCHEDULES = (BASELINE_SCHEDULE, STREAMED_SCHEDULE)
 
 
 def is_baseline(plan: Plan) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from akx.plandb.keys import OF_PRICES
 from benchmarks import gpu_receipt, sanitize
 
 NODES = [f"tests/kernels/test_cuda.py::test_one[{i}]" for i in range(6)]
@@ -175,3 +176,8 @@ def test_what_only_chooses_plans_is_no_reason_to_run_again() -> None:
     assert held == sanitize.launching(text.replace("return 1", "# more\n        return 10").replace("return 2", "pass"))
     assert held != sanitize.launching(text.replace("return 3", "return 30"))
     assert "@property" not in held
+
+
+def test_modules_that_only_price_plans_are_those_that_plan_keys_leave_out() -> None:
+    """They are named twice, since this script runs without the package."""
+    assert set(sanitize._NO_DRIVERS) == OF_PRICES["cuda"]
