@@ -33,29 +33,29 @@ Case = tuple[str, int, str, int, int, dict[str, Option]]
 CASES: list[Case] = [
     ("lines", 1, "natural", 7, 1, {"slices": 1, "held_slots": 4, "block": 256, "helpers": 128, "slack": 0}),
     ("lines", 1, "natural", 4, 2, {"slices": 2, "held_slots": 9, "block": 256, "helpers": 128, "slack": 1}),
-    ("lines", 2, "natural", 3, 1, {"slices": 3, "held_slots": 0, "block": 384, "helpers": 256, "slack": 1}),
+    ("lines", 2, "natural", 3, 1, {"slices": 3, "held_slots": 0, "block": 384, "helpers": 256, "slack": 2}),
     ("lines", 4, "natural", 7, 3, {"slices": 3, "held_slots": 1, "block": 512, "helpers": 256, "slack": 0}),
     ("lines", 8, "natural", 2, 1, {"slices": 4, "held_slots": 2, "block": 256, "helpers": 128, "slack": 0}),
     ("lines", 1, "natural", 1, 1, {"slices": 2, "held_slots": 3, "block": 512, "helpers": 256, "slack": 0}),
-    ("planes", 1, "natural", 5, 1, {"slices": 2, "held_slots": 5, "block": 512, "helpers": 128, "slack": 0}),
+    ("planes", 1, "natural", 5, 1, {"slices": 2, "held_slots": 5, "block": 512, "helpers": 128, "slack": 2}),
     ("planes", 1, "natural", 7, 1, {"slices": 1, "held_slots": 2, "block": 512, "helpers": 256, "slack": 1}),
     ("triangle", 1, "natural", 4, 1, {"slices": 1, "held_slots": 2, "block": 256, "helpers": 128, "slack": 1}),
     ("mesh", 1, "levels", 3, 1, {"slices": 1, "held_slots": 3, "block": 256, "helpers": 256, "slack": 0}),
-    ("mesh", 2, "levels", 4, 2, {"slices": 2, "held_slots": 1, "block": 256, "helpers": 128, "slack": 1}),
+    ("mesh", 2, "levels", 4, 2, {"slices": 2, "held_slots": 1, "block": 256, "helpers": 128, "slack": 2}),
 ]
 #: Of these, some with values stored in other ways: odd and even numbers of slots in registers, none, and all.
 TABLES: list[Case] = [
     ("lines", 1, "natural", 7, 1, {"slices": 1, "held_slots": 9, "block": 256, "helpers": 128, "slack": 0}),
     ("lines", 2, "natural", 4, 2, {"slices": 2, "held_slots": 2, "block": 256, "helpers": 256, "slack": 1}),
-    ("lines", 4, "natural", 7, 1, {"slices": 2, "held_slots": 0, "block": 384, "helpers": 128, "slack": 1}),
+    ("lines", 4, "natural", 7, 1, {"slices": 2, "held_slots": 0, "block": 384, "helpers": 128, "slack": 2}),
     ("planes", 1, "natural", 5, 1, {"slices": 2, "held_slots": 6, "block": 256, "helpers": 256, "slack": 0}),
     ("triangle", 1, "natural", 4, 1, {"slices": 1, "held_slots": 1, "block": 256, "helpers": 128, "slack": 0}),
-    ("mesh", 1, "levels", 3, 2, {"slices": 1, "held_slots": 4, "block": 256, "helpers": 128, "slack": 1}),
+    ("mesh", 1, "levels", 3, 2, {"slices": 1, "held_slots": 4, "block": 256, "helpers": 128, "slack": 2}),
 ]
 HALVES: list[Case] = [
     ("lines", 1, "natural", 4, 1, {"slices": 2, "held_slots": 9, "block": 256, "helpers": 128, "slack": 0}),
     ("lines", 8, "natural", 7, 2, {"slices": 2, "held_slots": 1, "block": 512, "helpers": 256, "slack": 1}),
-    ("planes", 1, "natural", 7, 1, {"slices": 1, "held_slots": 2, "block": 512, "helpers": 128, "slack": 1}),
+    ("planes", 1, "natural", 7, 1, {"slices": 1, "held_slots": 2, "block": 512, "helpers": 128, "slack": 2}),
     ("mesh", 1, "levels", 3, 1, {"slices": 1, "held_slots": 0, "block": 256, "helpers": 256, "slack": 0}),
 ]
 

@@ -38,7 +38,7 @@ __all__ = ["FLIGHT", "LINE", "NONE", "RING", "STAGES", "WARP", "Front", "lay_out
 WARP = 32
 NONE = 0xFFFFFFFF
 #: As in ``wavefront.cuh``.
-RING, STAGES, LINE = 32, 5, 64
+RING, STAGES, LINE = 16, 5, 64
 FLIGHT = STAGES - 1
 _HEAD = 4
 #: Published values of a strip begin at multiples of so many, in lines of their own.

@@ -6,7 +6,7 @@
 //   AKX_HELD_SLOTS  slots of a slice in registers     AKX_SLICES   slices of a block of a strip
 //   AKX_WARPS    warps that compute                   AKX_ASKS, AKX_XS  values and entries of x asked for in a step
 //   AKX_HELPERS  threads that bring what they need
-//   AKX_NEAR     1: some slots stay in shared memory  AKX_SLACK  0 or 1, see above
+//   AKX_NEAR     1: some slots stay in shared memory  AKX_SLACK  0 to 2, see wavefront.cuh
 #include "wavefront.cuh"
 
 typedef AKX_VALUE T;

@@ -11,15 +11,20 @@
 //
 // Rows that others read are published beside the result: each 32-bit half of a value in one 64-bit word with a tag, so
 // that who finds the tag has the value, and no fence or flag is waited for (as in NCCL's LL protocol). What is
-// published at step t is asked for in step t + 1, taken in the same step or, with a slack of 1, in the next one, so that
-// nobody waits for the way through L2, and read from t + 2 + slack on: lag = reach + 2 + slack, where rows of a block
-// read at most `reach` blocks ahead. A published word is overwritten RING blocks later; before, its readers have said
-// that they are through (`beats`).
+// published at step t is read from step t + 2 + slack on: lag = reach + 2 + slack, where rows of a block read at most
+// `reach` blocks ahead. Without slack it is asked for and taken in step t + 1; with slack it is taken in step
+// t + 1 + slack, and asked for one step before, so that nobody waits for the way through L2, and strips may be apart by
+// slack - 1 steps before one waits for another. A published word is overwritten RING blocks later; before, its readers
+// have said that they are through (`beats`).
+//
+// What is read or written once in a pass (entries of A, results) is told to leave L2 first. Words that are published
+// would else have left it when their place is written again, and L2 would ask memory for the rest of each sector: that
+// takes longer than a step.
 #pragma once
 #include "common.cuh"
 
 constexpr u32 NONE = 0xffffffffu;
-constexpr u32 RING = 32;   // blocks of published words, of each power
+constexpr u32 RING = 16;   // blocks of published words, of each power: few, so that they stay in L2
 constexpr u32 LINE = 64;   // words from one strip's beat to the next: in one line of L2 they would wait for each other
 constexpr u32 STAGES = 5;  // blocks on their way, of which one is being taken into registers
 constexpr u32 FLIGHT = STAGES - 1;  // steps from asking for what comes from memory to using it
@@ -49,9 +54,36 @@ struct alignas(16) Head {
     u32 own, rows;  // where its rows begin in x, and how many there are
 };
 
+// What leaves L2 first.
+__device__ __forceinline__ u64 passing() {
+    u64 policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
 __device__ __forceinline__ void copy16(void *to, const void *from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(u32(__cvta_generic_to_shared(to))), "l"(from)
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(
+                     u32(__cvta_generic_to_shared(to))),
+                 "l"(from), "l"(passing())
                  : "memory");
+}
+// A result: it is not read again in this pass.
+template <class T> __device__ __forceinline__ void put(T *to, T value) {
+    union {
+        T value;
+        u32 half[1];
+        u64 word[sizeof(T) > 8 ? 2 : 1];
+    } bits;
+    bits.value = value;
+    if constexpr (sizeof(T) == 4)
+        asm volatile("st.global.L2::cache_hint.b32 [%0], %1, %2;" ::"l"(to), "r"(bits.half[0]), "l"(passing())
+                     : "memory");
+    else if constexpr (sizeof(T) == 8)
+        asm volatile("st.global.L2::cache_hint.b64 [%0], %1, %2;" ::"l"(to), "l"(bits.word[0]), "l"(passing())
+                     : "memory");
+    else
+        asm volatile("st.global.L2::cache_hint.v2.b64 [%0], {%1, %2}, %3;" ::"l"(to), "l"(bits.word[0]),
+                     "l"(bits.word[1]), "l"(passing())
+                     : "memory");
 }
 __device__ __forceinline__ void next(u32 &slot, u32 room) { slot = slot + 1 == room ? 0 : slot + 1; }
 __device__ __forceinline__ u32 modulo(int a, u32 b) { return u32(a + 0x10000 * int(b)) % b; }  // -0x10000 b <= a
@@ -72,9 +104,9 @@ struct Cargo {
     __device__ __forceinline__ void bring(void *to, const void *from, u32 size) {
         bytes += size;
         if ((threadIdx.x & 31) == 0)
-            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                             u32(__cvta_generic_to_shared(to))),
-                         "l"(from), "r"(size), "r"(barrier)
+            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+                         " [%0], [%1], %2, [%3], %4;" ::"r"(u32(__cvta_generic_to_shared(to))),
+                         "l"(from), "r"(size), "r"(barrier), "l"(passing())
                          : "memory");
     }
     __device__ __forceinline__ void leave() {
@@ -429,8 +461,8 @@ struct Front {
         Tagged<T>::publish(at.published + u64(word) * Tagged<T>::WORDS, value, at.tag0 + b,
                            goes_on && publishes != 0xffffu);
         T *result = at.out + i64(at.from + p) * at.n;
-        if (p == 0 && at.from == 0 && writes) result[own.node] = mine;
-        if (writes) (result + at.n)[own.node] = value;
+        if (p == 0 && at.from == 0 && writes) put(result + own.node, mine);
+        if (writes) put(result + at.n + own.node, value);
     }
 
     // Take a slice of a block that has arrived.
@@ -546,8 +578,7 @@ struct Front {
         }
     }
 
-    // Ask other strips for what they publish. With slack, what is asked for in one step is taken in the next one, so that
-    // nobody waits for the way through L2. There is not a branch here but for what is late: a step is that short.
+    // Ask other strips for what they publish. With slack, what is asked for in one step is taken in the next one. There is not a branch here but for what is late: a step is that short.
     static __device__ __forceinline__ void ask(const Setting &at, u32 me) {
         const Sizes &size = at.size;
         const u32 places = size.ring * size.halo, listed = size.halos * size.halo;
@@ -560,7 +591,7 @@ struct Front {
         for (int u = 0; u < ASKS; ++u) {
             const u32 item = me + u * ASKERS, p = item / size.halo, i = item % size.halo;
             got[u] = {}, word[u] = NONE;
-            asked_of[u] = -at.lead - 1 - LAG * int(p);
+            asked_of[u] = -at.lead - (SLACK > 0 ? SLACK : 1) - LAG * int(p);
             to_place[u] = (p + 1) * at.span + size.ring * ROOM + modulo(asked_of[u], size.ring) * size.halo + i;
             place_end[u] = (p + 2) * at.span;
             list_at[u] = modulo(asked_of[u], size.halos) * size.halo + i;

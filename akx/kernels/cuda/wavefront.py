@@ -54,7 +54,7 @@ BLOCKS = (256, 384, 512, 640, 768)
 HELPERS = (128, 256)
 SLICES = (1, 2, 3, 4, 6)
 HELD_SLOTS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 14)
-SLACKS = (0, 1)
+SLACKS = (0, 1, 2)
 _OPTIONS: dict[str, tuple[Option, ...]] = {
     "block": BLOCKS,
     "helpers": HELPERS,
@@ -64,7 +64,7 @@ _OPTIONS: dict[str, tuple[Option, ...]] = {
     "stored": STORED,
 }
 #: Slack and helpers of the plans to begin with.
-_STARTS = ((1, 128), (1, 256), (0, 128))
+_STARTS = ((2, 128), (1, 128), (2, 256))
 #: Why values cannot be stored in a way.
 _WHY_NOT = {HALF: "they are not the same in half the bytes", TABLE: "too many of them are different"}
 #: Powers of a pass: which of them have which terms is a word of 32 bits.

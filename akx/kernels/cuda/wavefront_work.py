@@ -21,8 +21,8 @@ from akx.plan import Plan
 
 __all__ = ["work"]
 
-#: Cycles of a step, without slack and with it; of each slice that a warp has in it, beside its slots; of each of these.
-_STEP, _SLICE, _SLOT = (900.0, 400.0), 400.0, 60.0
+#: Cycles of a step, by its slack; of each slice that a warp has in it, beside its slots; of each of these.
+_STEP, _SLICE, _SLOT = (900.0, 400.0, 200.0), 400.0, 60.0
 
 
 def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int, steps: int, traffic: Traffic) -> Work:
