@@ -1,0 +1,153 @@
+"""Time until a plan is ready on a GPU, and until it has new values: ``python -m benchmarks.preparing``.
+
+    python -m benchmarks.preparing                 the plans of h100.json, most powers, into h100_preparing.json
+    python -m benchmarks.preparing --only 9-point  one matrix, merged into the file
+    python -m benchmarks.preparing --table         the table of docs/cuda.md from the file
+
+`prepare_seconds` is the time from a CSR matrix in the host's memory, of which nothing is known yet, to a program with
+all it needs on the device, copies waited for: ordering, layout and transfer. Code is compiled before, by a first
+preparation that is not counted. `host_seconds` is that of :meth:`akx.MatrixPowers.update_values` with another matrix of
+the pattern, checks included, `device_seconds` with values in GPU memory; each waited for. Medians, and the slowest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import akx
+from akx.kernels import registry
+from akx.matrix import Matrix
+from akx.plan import Plan
+from benchmarks import markdown, solving
+from benchmarks.gpu import RESULTS as POWERS
+from benchmarks.matrices import select
+from benchmarks.steps_gpu import parsed
+
+__all__ = ["RESULTS", "main", "measure", "plans_of", "table"]
+
+RESULTS = POWERS.with_name("h100_preparing.json")
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "cuda.md"
+_REPEATS = 5
+
+Json = dict[str, Any]
+
+
+def plans_of(document: Json) -> dict[str, Plan]:
+    """The plan of most powers of each matrix in a file of :mod:`benchmarks.gpu`."""
+    found: dict[str, Plan] = {}
+    for entry in sorted(document["powers"], key=lambda entry: entry["k"]):
+        found[entry["matrix"]] = parsed(entry["plan"], entry["k"])
+    return found
+
+
+def measure(name: str, A: Any, plan: Plan) -> Json:
+    """One entry."""
+    held = Matrix.from_any(A)
+
+    def prepare() -> None:
+        fresh = Matrix(held.indptr, held.indices, held.data, pattern_cache={})
+        program = registry.get(plan.backend, plan.schedule).prepare(fresh, plan)
+        getattr(program, "ready", lambda vectors: None)(1)
+
+    operator = akx.MatrixPowers(held, plan.k, plan=plan)
+    operator(_on_device(np.zeros(held.n, dtype=held.dtype)))
+    other = held.with_values(held.data * 0.5)
+    values = _on_device(other.data)
+    return {
+        "matrix": name,
+        "rows": held.n,
+        "nnz": held.nnz,
+        "k": plan.k,
+        "plan": plan.label(),
+        "prepare_seconds": _timed(prepare),
+        "host_seconds": _timed(lambda: operator.update_values(other)),
+        "device_seconds": _timed(lambda: operator.update_values(values)),
+    }
+
+
+def _timed(call: Callable[[], object]) -> list[float]:
+    """Seconds of each of some calls, after one that is not counted."""
+    seconds = []
+    for _ in range(_REPEATS + 1):
+        _synchronize()
+        begin = time.perf_counter()
+        call()
+        _synchronize()
+        seconds.append(time.perf_counter() - begin)
+    return seconds[1:]
+
+
+def _synchronize() -> None:
+    from akx.device.cuda.launch import synchronize
+
+    synchronize()
+
+
+def _on_device(array: Any) -> Any:
+    from akx.device.cuda.memory import to_device
+
+    return to_device(array)
+
+
+def table(document: Json) -> str:
+    """The table of the page."""
+    head = ["matrix", "entries", "schedule", "ready in, ms", "new values of the host, ms", "of the device, ms"]
+    body = []
+    for entry in document["preparing"]:
+        times = [_milliseconds(entry[name]) for name in ("prepare_seconds", "host_seconds", "device_seconds")]
+        body.append([entry["matrix"], f"{entry['nnz']:,}", f"`{entry['plan'].split(' ')[0]}`", *times])
+    commits = ", ".join(dict.fromkeys(str(entry["commit"])[:10] for entry in document["preparing"]))
+    origin = (
+        f"Measured on one {document['machine']['gpu']}, commits {commits}: medians of {_REPEATS}, the slowest behind."
+    )
+    return f"{origin}\n\n" + markdown.rows(head, body, left=(0, 2))
+
+
+def _milliseconds(seconds: Sequence[float]) -> str:
+    return f"{1e3 * statistics.median(seconds):.1f} ({1e3 * max(seconds):.1f})"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line, measure, and return the exit code: 3 without a GPU."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.preparing", description="Time preparations on a GPU.")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="matrices; all of h100.json by default")
+    parser.add_argument("--plans", type=Path, default=POWERS, metavar="FILE", help="where the plans are")
+    parser.add_argument("-o", "--output", type=Path, default=RESULTS, help="result file to merge into")
+    parser.add_argument("--table", action="store_true", help="measure nothing")
+    parser.add_argument("--docs", type=Path, default=PAGE, metavar="FILE", help="the page")
+    options = parser.parse_args(arguments)
+    document: Json = json.loads(options.output.read_text()) if options.output.exists() else {"preparing": []}
+    if not options.table:
+        from akx.device.cuda.runtime import cuda_missing
+
+        if (reason := cuda_missing()) is not None:
+            print(f"preparing: nothing measured: {reason}", file=sys.stderr)
+            return 3
+        from benchmarks import gpu
+
+        origin, plans = gpu.provenance(), plans_of(json.loads(options.plans.read_text()))
+        for case in select(options.only or list(plans)):
+            entry = measure(case.name, case.load(), plans[case.name])
+            entry |= {"commit": os.environ.get("AKX_COMMIT", origin["commit"]), "date": origin["date"]}
+            times = "  ".join(f"{name} {_milliseconds(entry[name])}" for name in entry if name.endswith("_seconds"))
+            print(f"{case.name}  {times}  {entry['plan']}", file=sys.stderr, flush=True)
+            kept = [one for one in document["preparing"] if one["matrix"] != case.name]
+            document = {**origin, "preparing": [*kept, entry]}
+            solving.save(options.output, document)
+    if options.docs.exists() and document["preparing"]:
+        options.docs.write_text(markdown.replace_block(options.docs.read_text(), "preparing", table(document)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
