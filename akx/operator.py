@@ -568,7 +568,7 @@ class MatrixPowers:
             record = lookup.record
             # a record may come from a folder of others: whatever it says, no more threads than there are for this call
             tuned = limited(record.plan, plan_threads(backend, self._threads))
-            tuned, reason = _usable(tuned, matrix, self._device(backend))
+            reason = _reason_against(tuned, matrix, self._device(backend))
             if reason is None:
                 gain = record.baseline_seconds / record.seconds
                 source = f"tuned on {record.created[:10]}: {gain:.2f}x over {record.baseline_name}"
@@ -644,11 +644,9 @@ class MatrixPowers:
 
     def _prepared(self, plan: Plan, dtype: np.dtype[Any], vectors: int) -> Program:
         matrix = self._matrix_in(dtype)
-        schedule, device = registry.get(plan.backend, plan.schedule), self._device(plan.backend)
-        used, reason = _usable(plan, matrix, device)
-        if reason is not None:
-            check_feasible(schedule, plan, matrix, device)
-        program = schedule.prepare(matrix, used)
+        schedule = registry.get(plan.backend, plan.schedule)
+        check_feasible(schedule, plan, matrix, self._device(plan.backend))
+        program = schedule.prepare(matrix, plan)
         self._check_budget(plan, program, dtype, vectors)
         if plan.backend == "cuda" and plan.schedule != STREAMED_SCHEDULE and hasattr(program, "ready"):
             program.ready(vectors)  # compiled now: a prediction that cannot be gives way
@@ -1028,16 +1026,6 @@ def _wrong_layout(shape: tuple[int, ...], dtype: np.dtype[Any]) -> ArgumentError
 def _is_same(one: NDArray[Any], other: NDArray[Any]) -> bool:
     """Whether two contiguous arrays of one shape and type are the same memory."""
     return bool(one.__array_interface__["data"][0] == other.__array_interface__["data"][0])
-
-
-def _usable(plan: Plan, matrix: Matrix, device: Any) -> tuple[Plan, str | None]:
-    """The plan, or the same with values stored in full where these cannot be stored as it says; why not, or None."""
-    reason = _reason_against(plan, matrix, device)
-    if reason is not None and plan.option("stored", "full") != "full":
-        in_full = plan.replace(options={**plan.options, "stored": "full"})
-        if _reason_against(in_full, matrix, device) is None:
-            return in_full, None
-    return plan, reason
 
 
 def _reason_against(plan: Plan, matrix: Matrix, device: Any) -> str | None:

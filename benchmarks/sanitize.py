@@ -78,6 +78,7 @@ _NO_DRIVERS = (
     "ghost_offers",
     "resident_offers",
     "sweep_offers",
+    "wavefront_offers",
     "wavefront_work",
 )
 _CHOOSING = ("offers", "space", "starts", "traffic", "untuned", "untuned_for", "waste", "work")

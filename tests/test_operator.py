@@ -876,51 +876,22 @@ def test_a_prediction_that_cannot_be_prepared_gives_way_to_plain_products(monkey
 
 
 @pytest.fixture
-def values_matter(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
-    """Sweeps with values in a table are for whole numbers alone, and SELL with 5 powers is for no others.
-
-    Gives what has been prepared.
-    """
-    schedule, prepared = registry.get("cpu", "sweep"), list[Plan]()
-    feasible, prepare = schedule.feasible, schedule.prepare
+def values_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sweeps in SELL with 5 powers are for whole numbers alone."""
+    schedule = registry.get("cpu", "sweep")
+    feasible = schedule.feasible
 
     def judged(plan: Plan, matrix: akx.Matrix, device: Any) -> str | None:
         whole = bool(np.all(matrix.data == np.round(matrix.data)))
-        if not whole and (plan.option("stored", "full") == "table" or (plan.k, plan.variant) == (5, "sell16")):
+        if not whole and (plan.k, plan.variant) == (5, "sell16"):
             return "values cannot be stored so"
         return feasible(plan, matrix, device)
 
-    def noted(matrix: akx.Matrix, plan: Plan) -> Any:
-        prepared.append(plan)
-        return prepare(matrix, plan)
-
     monkeypatch.setattr(schedule, "feasible", judged)
-    monkeypatch.setattr(schedule, "prepare", noted)
-    return prepared
 
 
-@pytest.mark.parametrize("tuned", [False, True])
-def test_values_that_a_plan_cannot_store_as_it_says_are_stored_in_full(tuned: bool, values_matter: list[Plan]) -> None:
-    A, x = grid(), np.random.default_rng(1).standard_normal(900)
-    plan = Plan("cpu", "sweep", "csr", k=3, options={"stored": "table"})
-    in_full = plan.replace(options={"stored": "full"})
-    if tuned:
-        for matrix in (A, A.astype(complex)):
-            akx.PlanDatabase().put(record(matrix, 3, plan))
-    P = akx.MatrixPowers(A, 3) if tuned else akx.MatrixPowers(A, 3, plan=plan)
-    np.testing.assert_allclose(P(x), powers(A, x, 3), atol=1e-12)
-    assert values_matter == [plan]
-    other = akx.MatrixPowers(A / 3, 3) if tuned else akx.MatrixPowers(A / 3, 3, plan=plan)
-    np.testing.assert_allclose(other(x), powers(A / 3, x, 3), atol=1e-12)
-    assert values_matter == [plan, in_full]
-    assert other.plan == (in_full if tuned else plan)
-    # New values before a program is made for another type.
-    P.update_values(A / 3)
-    np.testing.assert_allclose(P(x * 1j), powers(A / 3, x * 1j, 3), atol=1e-12)
-    assert values_matter == [plan, in_full, in_full]
-
-
-def test_a_tuned_plan_that_other_values_rule_out_gives_way(values_matter: list[Plan]) -> None:
+@pytest.mark.usefixtures("values_matter")
+def test_a_tuned_plan_that_other_values_rule_out_gives_way() -> None:
     A, x = grid(), np.random.default_rng(2).standard_normal(900)
     plan = Plan("cpu", "sweep", "sell16", k=5, options={"sigma": 1})
     akx.PlanDatabase().put(record(A, 5, plan))

@@ -46,7 +46,7 @@ _COMPILERS: Mapping[str, tuple[str, ...]] = {"cpu": ("numba",), "cuda": ("cuda-b
 #: By backend, sources that no program of a plan runs: those that say what plans should cost and which are worth a try.
 OF_PRICES = {
     "cuda": frozenset(("work", "parts_work", "sweep_work", "wavefront_work"))
-    | {"diagonals_offers", "ghost_offers", "resident_offers", "sweep_offers"},
+    | {"diagonals_offers", "ghost_offers", "resident_offers", "sweep_offers", "wavefront_offers"},
 }
 #: Those of solvers' vector work and of preconditioners.
 _OF_SOLVERS = {

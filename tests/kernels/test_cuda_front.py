@@ -334,6 +334,15 @@ def test_heads_say_the_same_twice() -> None:
         np.testing.assert_array_equal(front.meta[:, :, 2], np.broadcast_to(begins, shares.shape))
 
 
+def test_sizes_are_those_of_the_arrays() -> None:
+    for _, front in all_fronts():
+        blocks, strips = front.strips.blocks, front.strips.parts
+        assert front.meta.shape == (blocks, strips, front.words)
+        assert front.nodes.shape == (blocks, strips, 4 + front.stride)
+        assert front.halo.shape == (blocks, strips, front.fetched)
+        assert front.stride == front.room + front.fetched == front.slices * WARP // front.lanes + front.fetched
+
+
 def test_copies_of_16_bytes_are_aligned() -> None:
     for _, front in all_fronts():
         assert front.meta.shape[2] % 4 == front.nodes.shape[2] % 4 == front.halo.shape[2] % 4 == 0

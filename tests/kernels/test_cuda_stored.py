@@ -9,6 +9,7 @@ import contextlib
 import re
 import warnings
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,10 +24,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as numbers
 from test_contract import make_coefficients, make_matrix, random_numbers
-from test_cuda_front import DTYPES, NARROW, NOT_FULL, storable
+from test_cuda_front import DTYPES, NARROW, NOT_FULL, make, storable
 from test_cuda_stream import GPU
 
-from akx.errors import InfeasibleError
+from akx.errors import DeviceError, InfeasibleError
 from akx.kernels import reference, registry
 from akx.kernels.base import Coefficients
 from akx.kernels.cuda import program as programs
@@ -324,6 +325,7 @@ def test_ways_are_found_once_for_the_same_values(monkeypatch: pytest.MonkeyPatch
 
 # ------------------------------------------------------------------------------------- a program without a device
 
+SCHEDULE: Any = registry.get("cuda", "wavefront")
 SMALL = replace(GPU, sms=3)
 OPTIONS: dict[str, Option] = {"slices": 1, "held_slots": 3, "block": 256, "helpers": 128, "slack": 0}
 
@@ -350,6 +352,7 @@ class Device:
 
     def __init__(self) -> None:
         self.front: Any = None
+        self.facts = SMALL
         self.loaded: list[dict[str, int | str]] = []
         self.recorded: list[Callable[[], None]] | None = None
 
@@ -379,7 +382,7 @@ class Device:
 
     def steps(self, macros: dict[str, int | str], args: list[Any], shared: int) -> None:
         """The kernel of ``wavefront.cu``: its arguments are of the types it is compiled for."""
-        powers, given, front = int(args[15]), args[16:], self.front
+        powers, given, front = int(args[14]), args[15:], self.front
         held, coefficients, table, tabled, x, out = (given[i] for i in (1, 7, 8, 9, 13, 14))
         assert macros["AKX_VALUE"] == C_TYPES[x.dtype.name] == C_TYPES[table.dtype.name]
         assert macros["AKX_STORED"] == ("u16" if held.dtype == np.uint16 else C_TYPES[held.dtype.name])
@@ -408,6 +411,7 @@ def device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Device:
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, made)
     monkeypatch.setattr(programs, "spare_stream", lambda: contextlib.nullcontext(host_engine.HostStream()))
+    monkeypatch.setattr(wavefront, "cuda_device", lambda: found.facts)
     return found
 
 
@@ -416,8 +420,8 @@ class Call:
 
     def __init__(self, device: Device, matrix: Matrix, plan: Plan) -> None:
         self.k, rng = plan.k, np.random.default_rng(1)
-        device.front = wavefront.front_of(matrix, plan, SMALL)
-        self.program: Any = wavefront.WavefrontProgram(matrix, device.front, plan)
+        device.front = wavefront.front_of(matrix, plan, device.facts)
+        self.program: Any = SCHEDULE.prepare(matrix, plan)
         self.x = random_numbers(rng, (1, matrix.n), matrix.dtype.name)
         self.coefficients = make_coefficients("general", plan.k, matrix.dtype.name, rng)
         self.held = host_engine.to_device(self.x), host_engine.empty((plan.k + 1, 1, matrix.n), matrix.dtype)
@@ -526,21 +530,79 @@ def test_full_values_go_as_they_did(device: Device, dtype: str) -> None:
     assert len(device.loaded) == 1
 
 
-def test_a_program_of_values_that_cannot_be_stored_so() -> None:
-    schedule: Any = registry.get("cuda", "wavefront")
-    small, large = matrix_of("float64"), Matrix.from_any(sp.csr_array(stencil((60, 50), 5)))
-    large = large.with_values(np.random.default_rng(0).random(large.nnz))
-    assert schedule.feasible(plan_of(HALF), small, SMALL) == (
-        "values cannot be stored as 'half': they are not the same in half the bytes"
-    )
-    assert schedule.feasible(plan_of(TABLE), small, SMALL) is None
-    assert schedule.feasible(plan_of(TABLE), large, SMALL) == (
-        "values cannot be stored as 'table': too many of them are different"
-    )
-    assert schedule.feasible(plan_of(FULL), large, SMALL) is None
-    for matrix, ways in ((small, (FULL, TABLE)), (large, (FULL,)), (storable(small, HALF, 0), STORED)):
-        found = {parameter.name: parameter.choices for parameter in schedule.space(matrix, SMALL, 4)}
+def test_new_values_that_cannot_be_had_change_nothing(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No memory for them in full, or no kernel: the program goes on with the old ones, and takes new ones later."""
+
+    def fails(*given: Any, **named: Any) -> Any:
+        raise DeviceError("there is none")
+
+    matrix, other = storable(matrix_of("float64"), TABLE, 0), matrix_of("float64", 9)
+    call = Call(device, matrix, plan_of(TABLE))
+    call.is_right(matrix)
+    before = {name: copy(value) for name, value in vars(call.program).items()}
+    for name in ("to_device", "load"):
+        with monkeypatch.context() as broken:
+            broken.setattr(wavefront, name, fails)
+            with pytest.raises(DeviceError, match="there is none"):
+                call.program.update_values(other.data)
+        now = vars(call.program)
+        assert now.keys() == before.keys()
+        assert now["_values"] is call.program._arrays[-1]
+        assert all(
+            now[name] == before[name] for name in ("_way", "_stored", "_tabled", "_kernels", "_graphs", "_arrays")
+        )
+        call.is_right(matrix)
+    call.program.update_values(other.data)
+    call.is_right(other)
+
+
+def large(dtype: str) -> Matrix:
+    """A matrix of more different values than a table has."""
+    matrix = Matrix.from_any(sp.csr_array(stencil((61, 60), 5)).astype(dtype))
+    return matrix.with_values(random_numbers(np.random.default_rng(0), matrix.nnz, dtype))
+
+
+def test_ways_to_store_values_that_a_search_has() -> None:
+    """A plan says which it would take for any values; a search has no use for those that these cannot be stored in."""
+    small = matrix_of("float64")
+    why = {HALF: "values are not the same in half the bytes", TABLE: "too many values are different"}
+    for matrix, ways in ((small, (FULL, TABLE)), (large("float64"), (FULL,)), (storable(small, HALF, 0), STORED)):
+        found = {parameter.name: parameter.choices for parameter in SCHEDULE.space(matrix, SMALL, 4)}
         assert found["stored"] == ways
+        for way in STORED:
+            assert SCHEDULE.feasible(plan_of(way), matrix, SMALL) is None
+            wasted = None if way in ways else f"stored={way} is the same as full here: {why[way]}"
+            assert SCHEDULE.waste(plan_of(way), matrix, SMALL) == wasted
+            model = SCHEDULE.traffic(plan_of(way if way in ways else FULL), matrix, SMALL)
+            assert SCHEDULE.traffic(plan_of(way), matrix, SMALL) == model
+
+
+@pytest.mark.parametrize(("way", "dtype"), [pair for pair in NOT_FULL if pair != (TABLE, "float32")])
+def test_values_that_a_plan_cannot_store_as_it_says_are_stored_in_full(device: Device, way: str, dtype: str) -> None:
+    """From the first on, and so it stays: as with new values of a program that had others."""
+    matrix = large(dtype)
+    call = Call(device, matrix, plan_of(way))
+    call.is_right(matrix)
+    assert call.program._values.dtype == matrix.dtype
+    assert [given["AKX_STORED"] for given in device.loaded] == [C_TYPES[dtype]]
+    for fresh in (storable(matrix, way, 0), matrix):
+        call.program.update_values(fresh.data)
+        call.is_right(fresh)
+    assert len(device.loaded) == 1
+    assert wavefront.front_of(matrix, plan_of(way), SMALL) is wavefront.front_of(matrix, plan_of(FULL), SMALL)
+
+
+@pytest.mark.parametrize("way", [HALF, TABLE])
+def test_values_in_full_have_to_fit_the_registers(device: Device, way: str) -> None:
+    """What is feasible for values that can be stored so need not be for others."""
+    plan, in_full = (plan_of(one, held_slots=9) for one in (way, FULL))
+    matrix, few = large("complex128"), storable(large("complex128"), way, 0)
+    assert SCHEDULE.feasible(plan, few, SMALL) is None
+    reason = SCHEDULE.feasible(plan, matrix, SMALL)
+    assert reason == SCHEDULE.feasible(in_full, matrix, SMALL) == SCHEDULE.feasible(in_full, few, SMALL)
+    assert "registers for slices do not fit" in reason
+    with pytest.raises(InfeasibleError, match="registers for slices do not fit"):
+        SCHEDULE.prepare(matrix, plan)
 
 
 @pytest.mark.parametrize("helpers", [{}, {"helpers": 128}, {"helpers": 256}])
@@ -549,7 +611,7 @@ def test_helpers_of_a_program(device: Device, helpers: dict[str, Option]) -> Non
     matrix = matrix_of("float64")
     options = {name: value for name, value in OPTIONS.items() if name != "helpers"}
     plan = plan_of(FULL).replace(options={**options, **helpers})
-    assert registry.get("cuda", "wavefront").feasible(plan, matrix, SMALL) is None
+    assert SCHEDULE.feasible(plan, matrix, SMALL) is None
     Call(device, matrix, plan).is_right(matrix)
     assert device.loaded[0]["AKX_HELPERS"] == helpers.get("helpers", 128)
 
@@ -581,7 +643,7 @@ def test_types_of_one_pattern_have_fronts_of_their_own() -> None:
     assert wavefront.front_of(matrix, plan_of(FULL), SMALL) is wavefront.front_of(matrix, plan_of(TABLE), SMALL)
 
 
-def test_a_front_has_room_for_its_table() -> None:
+def test_a_front_has_room_for_its_table(device: Device) -> None:
     """Which is larger than what it saves where few values are stored in it."""
     matrix = matrix_of("float32")
     plan = plan_of(TABLE)
@@ -589,13 +651,43 @@ def test_a_front_has_room_for_its_table() -> None:
     front = wavefront.front_of(matrix, plan, SMALL)
     now = front.shared(4, 4, 2, table_bytes(matrix, TABLE))
     assert now > front.shared(4, 4, 4, 0)
-    with pytest.raises(InfeasibleError, match=rf"found {now} bytes"):
-        wavefront.front_of(matrix, plan, replace(SMALL, shared_per_block=now + wavefront._STATIC - 1))
-    # Which is known before anything is laid out.
-    tight = replace(SMALL, shared_per_block=table_bytes(matrix, TABLE) + wavefront._STATIC)
-    schedule: Any = registry.get("cuda", "wavefront")
-    assert "shared ones" in schedule.feasible(plan, matrix, tight)
-    assert schedule.feasible(plan_of(FULL), matrix, tight) is None
+    for less, dtype in ((0, "uint16"), (1, "float32")):  # without room for it values are in full
+        device.facts = replace(SMALL, shared_per_block=now + wavefront._STATIC - less)
+        call = Call(device, matrix, plan)
+        call.is_right(matrix)
+        assert call.program._values.dtype == dtype
+    # Which is known before anything is laid out, where much is missing.
+    full = front.shared(4, 4, 4, 0)
+    assert full > table_bytes(matrix, TABLE)
+    tight = replace(SMALL, shared_per_block=full + wavefront._STATIC)
+    assert SCHEDULE.feasible(plan, matrix, tight) is None
+    assert SCHEDULE.waste(plan, matrix, SMALL) is None
+    assert SCHEDULE.waste(plan, matrix, tight) == "stored=table is the same as full here: too many values are different"
+    tight = replace(SMALL, shared_per_block=full + wavefront._STATIC - 1)
+    with pytest.raises(InfeasibleError, match=rf"found {full} bytes"):
+        wavefront.front_of(matrix, plan, tight)
+
+
+@pytest.mark.parametrize("variant", ["sell16-1", "sell16-4"])
+@pytest.mark.parametrize("name", ["9-point", "7-point", "epidemic", "band"])
+def test_what_a_front_takes_at_least(name: str, variant: str) -> None:
+    """No more than its layout does, which is known much later; and not much less."""
+    roomy = replace(SMALL, shared_per_block=2**24)
+    for slices, held, slack, powers in ((1, 0, 0, 1), (2, 3, 1, 4), (4, 1, 2, 6), (3, 9, 0, 2)):
+        for way, dtype in ((FULL, "float32"), (FULL, "complex128"), (HALF, "float64"), (TABLE, "float64")):
+            matrix = storable(make(name, dtype), way, 0) if way != FULL else make(name, dtype)
+            plan = plan_of(way, powers, slices=slices, held_slots=held, slack=slack).replace(variant=variant)
+            least, front = wavefront._least(matrix, plan, roomy), wavefront.front_of(matrix, plan, roomy)
+            for one in ("lag", "ring", "slices", "room"):
+                assert getattr(least, one) == getattr(front, one)
+            assert least.fetched <= front.fetched
+            assert least.near_slots <= front.near_slots
+            below, taken = (wavefront._shared(shape, plan, matrix) for shape in (least, front))
+            assert 0.6 * taken < below <= taken
+            tight = replace(SMALL, shared_per_block=below + wavefront._STATIC)
+            assert "shared ones" not in str(SCHEDULE.feasible(plan, matrix, tight))
+            tight = replace(SMALL, shared_per_block=below + wavefront._STATIC - 1)
+            assert SCHEDULE.feasible(plan, matrix, tight) is not None or way == TABLE
 
 
 def test_words_of_the_kernel() -> None:

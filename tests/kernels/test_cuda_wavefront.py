@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from test_contract import fewer, make_coefficients, random_numbers
 from test_cuda import run_twice
 
+import akx
 from akx.device.cuda.facts import cuda_device, cuda_missing
 from akx.errors import InfeasibleError
 from akx.kernels import reference, registry
@@ -157,6 +158,19 @@ def test_stored_values_give_the_same_bits(case: Case, dtype: str) -> None:
         for way in (way_of(case), "full")
     ]
     assert found[0].tobytes() == found[1].tobytes()
+
+
+@pytest.mark.parametrize(("case", "dtype"), ALIKE[::3], ids=lambda one: one if isinstance(one, str) else name_of(one))
+def test_values_that_a_plan_cannot_store_as_it_says_are_stored_in_full(case: Case, dtype: str) -> None:
+    rng = np.random.default_rng(19)
+    matrix, plan = matrix_of(case[0], dtype, rng), plan_of(case)
+    P, in_full = (
+        akx.MatrixPowers(matrix, 7, plan=one)
+        for one in (plan, plan.replace(options={**plan.options, "stored": "full"}))
+    )
+    x = random_numbers(rng, (matrix.n, case[4]), dtype)
+    assert P(x).tobytes() == in_full(x).tobytes()
+    assert P.plan == plan
 
 
 @pytest.mark.parametrize("case", CASES[:1] + CASES[-2:], ids=name_of)

@@ -13,7 +13,7 @@ from akx.device.budget import within
 from akx.device.cuda.facts import CudaDevice
 from akx.formats.base import pattern_of
 from akx.kernels import registry
-from akx.kernels.cuda import diagonals, ghost, resident, sweep
+from akx.kernels.cuda import diagonals, ghost, resident, sweep, wavefront
 from akx.kernels.cuda.work import Work, gathered_share, in_cache, longest_row, multiply_cycles
 from akx.matrix import Matrix
 from akx.partition.halo import halo_sizes, halos
@@ -47,6 +47,12 @@ def grid(side: int) -> sp.csr_array:
     """A 5-point grid."""
     line = bands(side, -1, 0, 1)
     return sp.csr_array(sp.kron(line, sp.eye_array(side)) + sp.kron(sp.eye_array(side), line))
+
+
+def planes(side: int) -> sp.csr_array:
+    """A 7-point grid."""
+    line, one = bands(side, -1, 0, 1), sp.eye_array(side)
+    return sp.csr_array(sp.kron(grid(side), one) + sp.kron(sp.eye_array(side * side), line))
 
 
 def skewed(n: int = 30_000, longest: int = 5000) -> sp.csr_array:
@@ -94,6 +100,8 @@ def lay_out(plan: Plan, matrix: Matrix, gpu: CudaDevice) -> None:
     assert registry.get("cuda", plan.schedule).feasible(plan, matrix, gpu) is None
     if plan.schedule == "ghost":
         ghost.lay_out_ghost(matrix, plan, gpu)
+    elif plan.schedule == "wavefront":
+        wavefront.front_of(matrix, plan, gpu)
     elif plan.schedule == "sweep":
         if not plan.variant.startswith("csr"):
             sweep.lay_out(matrix, plan)
@@ -138,18 +146,31 @@ def test_lines_of_a_grid_are_diagonals() -> None:
     assert (plan.schedule, plan.variant) == ("resident", diagonals.DIA)
 
 
+def test_a_grid_that_does_not_fit_the_chip_is_a_front() -> None:
+    """But for one whose levels are no grid's, and for GPUs of a kind on which it never ran."""
+    made = planes(120)
+    plan = plan_of(made, 8)
+    assert (plan.schedule, plan.partitioner, plan.option("stored", "")) == ("wavefront", "natural", "table")
+    assert int(plan.option("held_slots", 0)) == 7
+    assert plan_of(made, 8, A100).schedule != "wavefront"
+    assert not wavefront.SCHEDULE.offers(Matrix.from_any(shuffled(made)), H100, 8)
+    uneven = sp.block_diag([grid(300), bands(200_000, *range(-20, 21))], format="csr")
+    assert not wavefront.SCHEDULE.offers(Matrix.from_any(uneven), H100, 8)
+
+
 def test_one_power_is_a_plain_sweep() -> None:
     for made in (pentadiagonal(), dense_blocks(), grid(100)):
         assert is_baseline(plan_of(made, 1))
 
 
-def test_far_beyond_the_caches_it_is_a_plain_sweep() -> None:
+def test_far_beyond_the_caches_it_is_a_plain_sweep_or_a_front() -> None:
     """As a matrix of 5 10^7 entries on an H100: here the chip is a thirtieth of one, and its memory as slow."""
     small = replace(
         H100, sms=16, shared_per_block=48 * 1024, shared_per_sm=49 * 1024, l2_bytes=2**20, memory_bandwidth_hint=4e11
     )
     assert is_baseline(plan_of(anywhere(200_000, 8), 16, small))
-    assert is_baseline(plan_of(bands(300_000, -3000, -1, 0, 1, 3000), 4, small))
+    assert plan_of(bands(300_000, -3000, -1, 0, 1, 3000), 4, small).schedule == "wavefront"
+    assert is_baseline(plan_of(bands(300_000, -3000, -1, 0, 1, 3000), 4, replace(small, compute_capability=(8, 0))))
 
 
 @DEVICES
@@ -189,6 +210,8 @@ OFFERED = {
     "a wide band": lambda: bands(20_000, *range(-20, 21)),
     "a grid": lambda: grid(150),
     "a grid in no order": lambda: shuffled(grid(120)),
+    "a wide grid": lambda: grid(400),
+    "planes": lambda: planes(40),
     "dense blocks": lambda: dense_blocks(3000, 9),
     "skewed rows": lambda: skewed(8000, 2000),
     "anywhere": lambda: anywhere(6000, 9),
@@ -207,7 +230,7 @@ def test_whatever_is_offered_can_be_laid_out_and_lies_in_the_space(name: str, gp
     for k in (3, 40):
         space = build_space(matrix, k, gpu, backend="cuda", threads=1)
         model = model_of(matrix, k, gpu)
-        for schedule in (sweep.SCHEDULE, resident.SCHEDULE, ghost.SCHEDULE):
+        for schedule in (sweep.SCHEDULE, resident.SCHEDULE, ghost.SCHEDULE, wavefront.SCHEDULE):
             for plan in schedule.offers(matrix, gpu, k):
                 assert space.values(plan) is not None, plan.label()
                 assert 0.0 < model.seconds(plan) < 1.0, plan.label()

@@ -1,23 +1,28 @@
 """The layout of `wavefront`: blocks of strips as the kernel takes them. See ``wavefront.cuh`` for its words.
 
-What is described here for block b and strip s (of B and S), w: bytes of a value. Strips of a block follow each other,
-so that at each step what all strips read is in one place of the memory:
+What is described here for block b and strip s (of B and S). w: bytes of an entry of vectors; v: of a value as it is
+stored (:mod:`akx.kernels.cuda.stored`). Strips of a block follow each other, so that at each step what all strips read
+is in one place of the memory:
 
 - *rows*: those of both, the longest first; ``32 / lanes`` of them are a slice. A slot of a slice has 32 entries, one
-  for each lane; entry e of a row is in slot e // lanes.
-- *held*: the first `held_slots` slots of each slice, of all slices of a block one after another, (B, S, slices,
-  held_slots, 32) values; *near*: what is left, packed.
-- *meta*, (B, S, words): first near slot, number of near slots, where own rows begin in x, their number; near slots of
-  each slice (first << 16 | number); rows; their places in x, and behind `bases` where they are published (0xffff where
-  they are not), 16 bits each; columns of held slots, two in a word.
-- *x*: `ring` blocks of `stride` places for each power, in shared memory: ``slices * 32 / lanes`` places for own rows,
-  behind them what rows of the strip read of others in this block. Columns are such places, 16 bits.
-- *nodes*, (B, S, 4 + stride): first near slot and their number again, and the rows whose x is in these places; *halo*,
-  (B, S, halo): where the fetched ones are published; *readers*, (S, most): who reads what strip s publishes.
+  for each lane; entry e of a row is in slot e // lanes, for lane e % lanes of its row.
+- *values*: the first `held_slots` slots of each slice, of all slices of a block one after another ("held"), (B, S,
+  slices, held_slots, 32) of them; behind all of these what is left ("near"), packed, (near slots, 32).
+- *x*: of each power, in shared memory: `ring` blocks of own rows, ``room = slices * 32 / lanes`` places each, and
+  behind all of them `ring` blocks of the halo, `fetched` places each, what rows of the strip read of others; block b is
+  the (b % ring)-th of both. `stride` is room + fetched.
+- *columns*: offsets in bytes into x of one power, 16 bits each.
+- *meta*, (B, S, words): first near slot, number of near slots, at which place of x own rows begin, their number; near
+  slots of each slice (first << 16 | number), padded to a multiple of four; rows; where they are in x, in bytes, and in
+  the upper 16 bits where they are published, behind `bases` (0xffff where they are not); columns of held slots, two in
+  a word.
+- *nodes*, (B, S, 4 + stride): first near slot and their number again, two words of nothing, and the rows whose x is in
+  these places, own ones and then those of the halo; *halo*, (B, S, fetched): where the latter are published; *readers*,
+  (S, most): who reads what strip s publishes.
 
-Shared memory: powers (3 w + ring stride w) + STAGES (4 meta + 32 slices held_slots w) + nears near_slots (32 w + 64) +
-4 lists (4 + stride) + 4 halos halo bytes, where a block keeps its near slots for lag (powers - 1) + 1 steps, and
-`nears` is that, and lag + FLIGHT on their way.
+Shared memory, in bytes: 3 powers w + table + powers ring stride w (each a multiple of 16) + STAGES (4 words +
+32 slices held_slots v) + nears near_slots (32 v + 64) + 4 lists (4 + stride) + 4 halos fetched. A block keeps its near
+slots for lag (powers - 1) + 1 steps, and `nears` is that, and lag + FLIGHT on their way.
 """
 
 from __future__ import annotations
@@ -33,7 +38,7 @@ from akx.errors import InfeasibleError
 from akx.formats.base import Pattern
 from akx.partition.strips import Strips
 
-__all__ = ["FLIGHT", "LINE", "NONE", "RING", "STAGES", "WARP", "Front", "lay_out"]
+__all__ = ["FLIGHT", "LEAST_FETCHED", "LINE", "NONE", "RING", "STAGES", "WARP", "Front", "Shape", "lay_out"]
 
 WARP = 32
 NONE = 0xFFFFFFFF
@@ -43,24 +48,20 @@ FLIGHT = STAGES - 1
 _HEAD = 4
 #: Published values of a strip begin at multiples of so many, in lines of their own.
 _APART = 16
+#: Places for what is fetched from others are copied by 16 bytes, and are there without any, too.
+LEAST_FETCHED = 4
 
 
 @dataclass(frozen=True)
-class Front:
-    """A matrix laid out for a front; arrays as in the module.
+class Shape:
+    """Sizes of a layout, and what follows from them.
 
     Attributes
     ----------
     strips : Strips
-    lanes, slices, held_slots : int
-    lag, slack : int
-    meta, nodes, halo, readers, bases : arrays of uint32
-    near_columns : (near slots, 32) array of uint16
-    entry : (places,) array of uint32
-        For each place of values, held and then near ones, one plus the entry of A it has, 0 for padding.
-    published : int
-        Values that all strips together publish of one power and block, at most.
-    ring, stride : int
+    lanes, slices, held_slots, slack : int
+    fetched : int
+        Places for what is fetched from others, of a block.
     near_slots : int
         Near slots of a block, at most.
     """
@@ -69,23 +70,35 @@ class Front:
     lanes: int
     slices: int
     held_slots: int
-    lag: int
     slack: int
-    meta: NDArray[np.uint32]
-    nodes: NDArray[np.uint32]
-    halo: NDArray[np.uint32]
-    readers: NDArray[np.uint32]
-    bases: NDArray[np.uint32]
-    near_columns: NDArray[np.uint16]
-    entry: NDArray[np.uint32]
-    published: int
-    ring: int
-    stride: int
+    fetched: int
     near_slots: int
 
-    def values(self, data: NDArray[Any]) -> NDArray[Any]:
-        """The values of all places, from those of the entries in the order of CSR, whatever they are stored as."""
-        return np.concatenate([np.zeros(1, data.dtype), data])[self.entry]
+    @property
+    def lag(self) -> int:
+        """Steps from one power of a block to the next."""
+        return self.strips.ahead + 2 + self.slack
+
+    @property
+    def ring(self) -> int:
+        """Blocks of x of each power."""
+        return max(self.lag, self.strips.ahead + FLIGHT) + self.strips.behind + 1
+
+    @property
+    def room(self) -> int:
+        """Places of x for own rows of a block."""
+        return self.slices * (WARP // self.lanes)
+
+    @property
+    def stride(self) -> int:
+        """Places of x of a block."""
+        return self.room + self.fetched
+
+    @property
+    def words(self) -> int:
+        """Words that describe a block of a strip."""
+        columns = self.slices * ((self.held_slots + 1) // 2) * WARP
+        return _HEAD + -(-self.slices // 4) * 4 + 2 * self.room + columns
 
     def in_flight(self, powers: int) -> int:
         """Blocks that are at work at the same time."""
@@ -109,11 +122,14 @@ class Front:
         return self.in_flight(powers) + self.lag + FLIGHT
 
     def shared(self, powers: int, itemsize: int, stored: int, table: int) -> int:
-        """Bytes of shared memory: entries of vectors and stored values take so many each, a table so many in all."""
+        """Bytes of shared memory: entries of vectors and stored values take so many each, a table so many in all.
+
+        Nothing of it is smaller where a layout has more slices, near slots or places for what is fetched.
+        """
         vectors = (3 * powers * itemsize, table, powers * self.ring * self.stride * itemsize)
-        stage = 4 * self.meta.shape[2] + WARP * self.slices * self.held_slots * stored
+        stage = 4 * self.words + WARP * self.slices * self.held_slots * stored
         near = self.nears(powers) * self.near_slots * (WARP * stored + 2 * WARP)
-        lists = 4 * (self.lists * (self.stride + _HEAD) + self.halos(powers) * self.halo.shape[2])
+        lists = 4 * (self.lists * (self.stride + _HEAD) + self.halos(powers) * self.fetched)
         return int(sum(-(-part // 16) * 16 for part in vectors) + STAGES * stage + near + lists)
 
     def steps(self, powers: int) -> int:
@@ -122,16 +138,41 @@ class Front:
         return -(-(lead + self.strips.blocks + self.lag * (powers - 1)) // self.lag) * self.lag
 
 
+@dataclass(frozen=True)
+class Front(Shape):
+    """A matrix laid out for a front; arrays as in the module.
+
+    Attributes
+    ----------
+    meta, nodes, halo, readers, bases : arrays of uint32
+    near_columns : (near slots, 32) array of uint16
+    entry : (places,) array of uint32
+        For each place of values, held and then near ones, one plus the entry of A it has, 0 for padding.
+    published : int
+        Values that all strips together publish of one power and block, at most.
+    """
+
+    meta: NDArray[np.uint32]
+    nodes: NDArray[np.uint32]
+    halo: NDArray[np.uint32]
+    readers: NDArray[np.uint32]
+    bases: NDArray[np.uint32]
+    near_columns: NDArray[np.uint16]
+    entry: NDArray[np.uint32]
+    published: int
+
+    def values(self, data: NDArray[Any]) -> NDArray[Any]:
+        """The values of all places, from those of the entries in the order of CSR, whatever they are stored as."""
+        return np.concatenate([np.zeros(1, data.dtype), data])[self.entry]
+
+
 def lay_out(pattern: Pattern, strips: Strips, lanes: int, held_slots: int, slack: int, itemsize: int) -> Front:
     """Lay the matrix out. Raises :class:`InfeasibleError` where columns do not fit 16 bits."""
-    lag = strips.ahead + 2 + slack
-    ring = max(lag, strips.ahead + FLIGHT) + strips.behind + 1
     pointer = pattern.indptr.astype(np.int64)
     parts, blocks = strips.parts, strips.blocks
     rows, group = _grouped(pointer, strips.part, strips.block, parts, blocks)
     per_slice = WARP // lanes
     slices = max(1, -(-int(np.diff(group).max(initial=1)) // per_slice))
-    room = slices * per_slice
     begins, foreign = _foreign(pointer, pattern.indices, rows, group, strips.part, parts, blocks)
     reader = np.repeat(np.arange(parts), np.diff(begins))
     needed = np.zeros(pattern.indptr.size - 1, dtype=np.bool_)
@@ -141,8 +182,10 @@ def lay_out(pattern: Pattern, strips: Strips, lanes: int, held_slots: int, slack
     base = np.zeros(parts + 1, dtype=np.int64)
     np.cumsum(capacity, out=base[1:])
     fetched = np.bincount(strips.block[foreign].astype(np.int64) * parts + reader, minlength=1)
-    most = -(-max(int(fetched.max()), 1) // 4) * 4  # copied by 16 bytes
-    stride = room + most
+    most = -(-max(int(fetched.max()), 1) // LEAST_FETCHED) * LEAST_FETCHED
+    near_first, near_most = _near_slots(pointer, rows, group, lanes, held_slots, slices)
+    shape = Shape(strips, lanes, slices, held_slots, slack, most, int(near_most))
+    ring, stride, words = shape.ring, shape.stride, shape.words
     if ring * stride * itemsize > 2**16 or int(capacity.max(initial=0)) >= 0xFFFF:
         raise InfeasibleError(
             "columns do not fit 16 bits",
@@ -150,9 +193,6 @@ def lay_out(pattern: Pattern, strips: Strips, lanes: int, held_slots: int, slack
             found=f"{ring * stride}",
             hint="take smaller blocks",
         )
-    pairs_of_slots = (held_slots + 1) // 2
-    words = _HEAD + -(-slices // 4) * 4 + 2 * room + slices * pairs_of_slots * WARP
-    near_first, near_most = _near_slots(pointer, rows, group, lanes, held_slots, slices)
     meta = np.zeros((parts * blocks, words), dtype=np.uint32)
     nodes = np.full((parts * blocks, _HEAD + stride), NONE, dtype=np.uint32)
     halo = np.full((parts * blocks, most), NONE, dtype=np.uint32)
@@ -166,10 +206,9 @@ def lay_out(pattern: Pattern, strips: Strips, lanes: int, held_slots: int, slack
     )  # fmt: skip
     readers = _readers(strips.part[foreign], reader, parts)
     return Front(
-        strips, lanes, slices, held_slots, lag, slack, meta.reshape(blocks, parts, words),
+        strips, lanes, slices, held_slots, slack, most, shape.near_slots, meta.reshape(blocks, parts, words),
         nodes.reshape(blocks, parts, _HEAD + stride), halo.reshape(blocks, parts, most), readers,
-        base[:-1].astype(np.uint32), near_columns, entry,
-        max(int(base[-1]), 1), ring, stride, near_most,
+        base[:-1].astype(np.uint32), near_columns, entry, max(int(base[-1]), 1),
     )  # fmt: skip
 
 

@@ -4,8 +4,10 @@
     half    w / 2 bytes: float32 for float64, complex64 for complex128, where every value is the same in it
     table   2 bytes: where a value is in a table of all that are different, in bytes; 0 is there first
 
-All are exact: products with them have the bits that those with full values have. Matrices of grids with constant
-coefficients and of meshes whose elements are alike have few different values; Laplacians of graphs have whole numbers.
+All are exact: each product of an entry and x has the bits that it has with full values. They may be added up in another
+order where slots are in shared memory, since how many are asked for at once depends on the bytes of a value (`AT_ONCE`
+in ``wavefront.cuh``). Matrices of grids with constant coefficients and of meshes whose elements are alike have few
+different values; Laplacians of graphs have whole numbers.
 
 Source: the table is value compression by unique values, CSR-VI (Kourtis, Goumas, Koziris, "Optimizing sparse
 matrix-vector multiplication using index and value compression", CF 2008).

@@ -32,7 +32,7 @@ constexpr u32 FLIGHT = STAGES - 1;  // steps from asking for what comes from mem
 // Sizes of all strips; words are 32 bits.
 struct Sizes {
     u32 blocks, strips;      // blocks of rows; thread blocks
-    u32 lag, reach, slack;   // see above
+    u32 reach, slack;        // see above
     u32 ring, stride;        // blocks of x of one power, places of each of them, those of the halo included
     u32 halo;                // places for what is fetched from others, of a block
     u32 published;           // words of values (WORDS each) of one power and block, of all strips
@@ -46,12 +46,6 @@ struct Sizes {
 // Slots in shared memory of a block of a strip: the first of all, and how many. A list of indices of x begins with it.
 struct alignas(8) Nears {
     u32 first, number;
-};
-// What describes a block of a strip begins with it; near slots of each slice follow, nodes and places (in x, and among
-// the strip's published values: 0xffff where none) of SLICES * ROWS rows, and columns of held slots, two in a word.
-struct alignas(16) Head {
-    Nears near;
-    u32 own, rows;  // where its rows begin in x, and how many there are
 };
 
 // What leaves L2 first.
@@ -111,7 +105,8 @@ struct Cargo {
     }
     __device__ __forceinline__ void leave() {
         if ((threadIdx.x & 31) == 0)
-            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+                         : "memory");
     }
     static __device__ __forceinline__ void arrived(u64 *arrival, u32 parity) {
         const u32 barrier = u32(__cvta_generic_to_shared(arrival));
@@ -281,17 +276,19 @@ template <class T> __device__ __forceinline__ void copy_value(T *to, const T *fr
                      : "memory");
 }
 
-// T: type of vectors, S: what values are stored as. LANES: lanes of a row. LAG: see above. PER: slices of a warp that have a power in the same step, LAG * PER in all.
-// HW: slots of each in registers. SLICES: slices of a block of a strip. WARPS: those that compute; HELPERS: threads that
-// bring what they need. ASKS: values of others that one of these asks for in a step, XS: entries of x. NEAR: whether any
-// slots stay in shared memory.
+// T: type of vectors, S: what values are stored as. LANES: lanes of a row. LAG, SLACK: see above. PER: slices of a warp
+// that have a power in the same step, LAG * PER in all. HW: slots of each in registers. SLICES: slices of a block of a
+// strip. WARPS: those that compute; HELPERS: threads that bring what they need. ASKS: values of others that one of these
+// asks for in a step, XS: entries of x. NEAR: whether any slots stay in shared memory.
 template <class T, class S, int LANES, int LAG, int PER, int HW, int SLICES, int WARPS, int HELPERS, int ASKS, int XS,
           bool NEAR, int SLACK>
 struct Front {
     static constexpr u32 ROWS = 32 / LANES, PAIRS = (HW + 1) / 2, THREADS = 32 * WARPS + HELPERS,
                          ASKERS = HELPERS - 64;
-    static constexpr u32 HEAD = sizeof(Head) / 4, ROOM = SLICES * ROWS;
-    // Words of a description before the columns: head, near slots of each slice (first << 16 | number), nodes, places.
+    // What describes a block of a strip: HEAD words that are not read here (first near slot, number of them, where own
+    // rows begin in x, their number), near slots of each slice (first << 16 | number), nodes and places (in x, in bytes,
+    // and among the strip's published values: 0xffff where none) of ROOM rows, columns of held slots, two in a word.
+    static constexpr u32 HEAD = 4, ROOM = SLICES * ROWS;
     static constexpr u32 NODES = HEAD + (SLICES + 3) / 4 * 4, PLACES = NODES + ROOM, COLUMNS = PLACES + ROOM;
     static constexpr u32 HELD = SLICES * HW * 32;  // values
     static constexpr int HELD_ROOM = HW > 0 ? HW : 1, PAIRS_ROOM = HW > 0 ? (HW + 1) / 2 : 1;
@@ -360,7 +357,8 @@ struct Front {
         __syncthreads();
         if (warp < WARPS) compute(at, warp, places[me]);
         else if (warp == WARPS)
-            carry(at, arrivals, meta, values, values + u64(size.strips) * size.blocks * HELD, near_columns, nodes, halo);
+            carry(at, arrivals, meta, values, values + u64(size.strips) * size.blocks * HELD, near_columns, nodes,
+                  halo);
         else if (warp == WARPS + 1)
             gather(at, readers + me * size.readers, from == 0 ? x : out + i64(from) * n, beats, epoch * total);
         else ask(at, thread - 32 * (WARPS + 2));
@@ -372,14 +370,12 @@ struct Front {
         const u32 lane = threadIdx.x & 31, powers = at.size.powers, blocks = at.size.blocks;
         Held held[LAG][PER];
         u32 slice_of[PER];
-        int done[PER];  // powers that the blocks of a slice's class have behind them, negative where it has none
+        u32 done[PER];  // powers that the blocks of a slice's class have behind them, from 2^31 on where it has none
 #pragma unroll
         for (int j = 0; j < PER; ++j) {
             const u32 turn = (warp + j * WARPS) / SLICES;
             slice_of[j] = (warp + j * WARPS) % SLICES;
-            done[j] = (-at.lead / LAG - int(turn)) % int(powers);
-            if (done[j] < 0) done[j] += powers;
-            if (turn >= powers) done[j] = -0x40000000;
+            done[j] = turn < powers ? modulo(-at.lead / LAG - int(turn), powers) : 0x80000000u;
 #pragma unroll
             for (int r = 0; r < LAG; ++r) {
                 held[r][j].node = NONE, held[r][j].at = 0xffff0000u, held[r][j].near = 0;
@@ -399,12 +395,12 @@ struct Front {
                 const int step = first + r;
 #pragma unroll
                 for (int j = 0; j < PER; ++j) {
-                    const u32 p = u32(done[j]), b = u32(step - LAG * done[j]);
+                    const u32 p = done[j], b = u32(step) - u32(LAG) * p;
                     if (p < powers && b < blocks) advance(at, held[r][j], p, b, my_place, own_terms, older_terms);
                     // The next block of this slice's registers.
                     if (p + 1 == powers && u32(step + LAG) < blocks)
                         take(at, held[r][j], u32(step + LAG), slice_of[j], lane, older_terms);
-                    if (r == LAG - 1) done[j] = p + 1 == powers ? 0 : done[j] + 1;
+                    if (r == LAG - 1) done[j] = p + 1 == powers ? 0 : p + 1;
                 }
                 __syncthreads();
             }
@@ -442,7 +438,10 @@ struct Front {
                     if (q + i < count) with[i] = x_at(from[i]);
 #pragma unroll
                 for (u32 i = 0; i < AT_ONCE; ++i)
-                    if (q + i < count) (i % 2 ? more : sum) = mad(widened<T>(at.table, of[i]), with[i], i % 2 ? more : sum);
+                    if (q + i < count) {
+                        T &to = i % 2 ? more : sum;
+                        to = mad(widened<T>(at.table, of[i]), with[i], to);
+                    }
             }
         }
         sum = add(sum, more);
@@ -578,7 +577,8 @@ struct Front {
         }
     }
 
-    // Ask other strips for what they publish. With slack, what is asked for in one step is taken in the next one. There is not a branch here but for what is late: a step is that short.
+    // Ask other strips for what they publish. With slack, what is asked for in one step is taken in the next one. There
+    // is not a branch here but for what is late: a step is that short.
     static __device__ __forceinline__ void ask(const Setting &at, u32 me) {
         const Sizes &size = at.size;
         const u32 places = size.ring * size.halo, listed = size.halos * size.halo;

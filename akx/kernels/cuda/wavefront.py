@@ -31,11 +31,11 @@ from numpy.typing import NDArray
 from akx.device.cuda.compile import load
 from akx.device.cuda.facts import CudaDevice, cuda_device
 from akx.device.cuda.launch import Kernel
-from akx.device.cuda.memory import DeviceArray
+from akx.device.cuda.memory import DeviceArray, to_device
 from akx.errors import InfeasibleError
 from akx.formats.base import pattern_of
 from akx.kernels.base import Parameter, Program, Traffic, check_feasible, option_reason
-from akx.kernels.cuda.front import FLIGHT, LINE, RING, STAGES, WARP, Front, lay_out
+from akx.kernels.cuda.front import LEAST_FETCHED, LINE, RING, WARP, Front, Shape, lay_out
 from akx.kernels.cuda.parts import padding, widest
 from akx.kernels.cuda.program import C_TYPES
 from akx.kernels.cuda.stored import FULL, HALF, STORED, TABLE, encoded, stored_bytes, table_bytes, ways_of
@@ -66,7 +66,7 @@ _OPTIONS: dict[str, tuple[Option, ...]] = {
 #: Slack and helpers of the plans to begin with.
 _STARTS = ((2, 128), (1, 128), (2, 256))
 #: Why values cannot be stored in a way.
-_WHY_NOT = {HALF: "they are not the same in half the bytes", TABLE: "too many of them are different"}
+_WHY_NOT = {HALF: "values are not the same in half the bytes", TABLE: "too many values are different"}
 #: Powers of a pass: which of them have which terms is a word of 32 bits.
 _MOST_POWERS = 32
 #: Places over entries up to which rows are worth so many lanes.
@@ -83,7 +83,7 @@ _STATIC = 64
 #: its values and columns.
 _WORKING_REGISTERS, _SLICE_REGISTERS = 14, 2
 #: Registers that the rest of a thread has where none wait, and how many may in a plan to begin with.
-_USUAL_REGISTERS, _FEW_SPILLED = 30, 2
+_USUAL_REGISTERS, _FEW_SPILLED = 30, 4
 
 
 class Wavefront:
@@ -114,7 +114,7 @@ class Wavefront:
     def untuned_for(self, matrix: Matrix, device: CudaDevice, k: int) -> Plan:
         """A plan that fits most matrices, from the sizes alone: nothing is ordered for it."""
         lanes, powers = _lanes_for(matrix), min(max(ceil(k / p) for p in (1, 2, 3, 4) if ceil(k / p) <= 8 or p == 4), 8)
-        slots = -(-widest(matrix, 1) // lanes)
+        slots = _slots_for(matrix, lanes)
         held = max(n for n in HELD_SLOTS if n <= max(0, min(slots, 48 // matrix.dtype.itemsize)))
         options: dict[str, Option] = {"block": 512, "helpers": 128, "slices": 2, "held_slots": held, "slack": 0}
         options["stored"] = FULL
@@ -124,7 +124,7 @@ class Wavefront:
         self, matrix: Matrix, device: CudaDevice, k: int, powers: int, lanes: int, order: str, slack: int, helpers: int
     ) -> Plan:
         """A plan with about 16 slices at work at each step, a warp for each, and as many slots in registers as fit."""
-        slots = -(-widest(matrix, 1) // lanes)
+        slots = _slots_for(matrix, lanes)
         way = min(ways_of(matrix), key=lambda way: stored_bytes(way, matrix.dtype))
         options: dict[str, Option] = {"block": 512, "helpers": helpers, "slices": 1, "held_slots": 0, "slack": slack}
         first = Plan(self.backend, self.name, f"sell16-{lanes}", order, k, powers, options={**options, "stored": way})
@@ -132,7 +132,9 @@ class Wavefront:
             block = next((n for n in BLOCKS if n // WARP >= powers * slices), 512)
             for held in (n for n in reversed(HELD_SLOTS) if n <= max(slots, 1)):
                 plan = first.replace(options={**first.options, "block": block, "slices": slices, "held_slots": held})
-                if self.feasible(plan, matrix, device) is None and self._spilled(plan, matrix, device) <= _FEW_SPILLED:
+                if self.feasible(plan, matrix, device) is not None or self._stored_else(plan, matrix, device):
+                    continue
+                if self._spilled(plan, matrix, device) <= _FEW_SPILLED:
                     return plan
         return first
 
@@ -149,6 +151,12 @@ class Wavefront:
         fitting = (plan for plan in plans if self.feasible(plan, matrix, device) is None)
         return tuple(plan for plan in fitting if self.waste(plan, matrix, device) is None)
 
+    def offers(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
+        """Plans that a call may take unseen; see :mod:`akx.kernels.cuda.wavefront_offers`."""
+        from akx.kernels.cuda import wavefront_offers
+
+        return wavefront_offers.offers(self, matrix, device, k)
+
     def feasible(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         if plan.backend != self.backend:
             return f"this schedule runs on cuda, not on {plan.backend}"
@@ -164,40 +172,34 @@ class Wavefront:
             return f"{powers} powers per pass, expected 1 .. {min(plan.k, _MOST_POWERS)}"
         if padding(matrix, lanes, 1) > _MOST_PADDING:
             return f"rows are too short for {lanes} lanes each"
-        if (way := _way_of(plan)) != FULL and way not in ways_of(matrix):
-            return f"values cannot be stored as {way!r}: {_WHY_NOT[way]}"
         try:
-            dealt = strips_of(matrix, plan.partitioner, device.sms, _slices_of(plan) * (WARP // lanes))
+            least = _least(matrix, plan, device)
         except InfeasibleError as refusal:
             return str(refusal)
-        return self._too_large(plan, matrix, device, dealt)
+        return self._too_large(_used(plan, matrix, device, least), matrix, device, least)
 
-    def _too_large(self, plan: Plan, matrix: Matrix, device: CudaDevice, dealt: Strips) -> str | None:
-        powers, lanes, size, way = plan.k_per_pass, _lanes_of(plan), matrix.dtype.itemsize, _way_of(plan)
-        held, lag, per = int(plan.option("held_slots", 0)), _lag_of(plan, dealt), _per_of(plan)
-        if lag > _MOST_LAG or per > _MOST_PER:
-            return f"{lag * per} slices of a warp at work: blocks are too small, or threads too few"
-        registers, room = _registers(plan, matrix.dtype, device, dealt)
+    def _too_large(self, plan: Plan, matrix: Matrix, device: CudaDevice, least: Shape) -> str | None:
+        per = _per_of(plan)
+        if least.lag > _MOST_LAG or per > _MOST_PER:
+            return f"{least.lag * per} slices of a warp at work: blocks are too small, or threads too few"
+        registers, room = _registers(plan, matrix.dtype, device, least.strips)
         if registers > room:
             return f"{registers} registers for slices do not fit {room}"
-        rows = _slices_of(plan) * (WARP // lanes)
-        ring = max(lag, dealt.ahead + FLIGHT) + dealt.behind + 1
-        shared = powers * ring * rows * size + STAGES * (rows * 8 + _slices_of(plan) * held * WARP * (size + 2))
-        shared += table_bytes(matrix, way)
+        shared = _shared(least, plan, matrix)
         if shared + _STATIC > device.shared_per_block:
             return f"x and blocks on their way take {shared} bytes, of {device.shared_per_block} shared ones"
         return None
 
     def _spilled(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> int:
         """Registers of a feasible plan that are likely to wait in memory."""
-        rows = _slices_of(plan) * (WARP // _lanes_of(plan))
-        dealt = strips_of(matrix, plan.partitioner, device.sms, rows)
-        registers, room = _registers(plan, matrix.dtype, device, dealt)
+        registers, room = _registers(plan, matrix.dtype, device, _dealt(matrix, plan, device))
         return max(0, registers + _USUAL_REGISTERS - _WORKING_REGISTERS - room)
 
     def waste(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         """What a feasible plan has no use for; there is one without, that is the same and cheaper."""
-        slots, held = -(-widest(matrix, 1) // _lanes_of(plan)), int(plan.option("held_slots", 0))
+        if reason := self._stored_else(plan, matrix, device):
+            return reason
+        slots, held = _slots_for(matrix, _lanes_of(plan)), int(plan.option("held_slots", 0))
         if held > max(1, slots):
             return f"registers for {held} slots of a slice, of {slots}"
         width = int(order_of(matrix, plan.partitioner).mean_width)
@@ -209,9 +211,15 @@ class Wavefront:
             return f"{warps} warps for {busy} slices at a time"
         return None
 
+    def _stored_else(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
+        """Why values are not stored as a feasible plan says."""
+        if _used(plan, matrix, device, _least(matrix, plan, device)) == plan:
+            return None
+        return f"stored={_way_of(plan)} is the same as {FULL} here: {_WHY_NOT[_way_of(plan)]}"
+
     def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
         size, passes = matrix.dtype.itemsize, ceil(plan.k / plan.k_per_pass)
-        each = stored_bytes(_way_of(plan), matrix.dtype) + 2.0
+        each = stored_bytes(_way_of(_storable(plan, matrix)), matrix.dtype) + 2.0
         stored = matrix.nnz * padding(matrix, _lanes_of(plan), 1) * each + 12.0 * matrix.n
         vector = float(matrix.n * size)
         return Traffic(
@@ -223,12 +231,11 @@ class Wavefront:
         )
 
     def _steps(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> int:
-        rows = _slices_of(plan) * (WARP // _lanes_of(plan))
         try:
-            dealt = strips_of(matrix, plan.partitioner, device.sms, rows)
+            dealt = _dealt(matrix, plan, device)
         except InfeasibleError:
-            return ceil(matrix.n / (device.sms * rows)) + 3 * plan.k_per_pass
-        return dealt.blocks + (dealt.ahead + 2 + int(plan.option("slack", 0))) * plan.k_per_pass
+            return ceil(matrix.n / (device.sms * _room_of(plan))) + 3 * plan.k_per_pass
+        return dealt.blocks + _lag_of(plan, dealt) * plan.k_per_pass
 
     def work(self, plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> object:
         """What the plan makes the device do, for so many start vectors."""
@@ -240,7 +247,8 @@ class Wavefront:
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         device = cuda_device()
         check_feasible(self, plan, matrix, device)
-        return WavefrontProgram(matrix, front_of(matrix, plan, device), plan)
+        front = front_of(matrix, plan, device)
+        return WavefrontProgram(matrix, front, _used(plan, matrix, device, front))
 
 
 def _lanes_for(matrix: Matrix) -> int:
@@ -251,12 +259,33 @@ def _lanes_for(matrix: Matrix) -> int:
     return lanes
 
 
+def _slots_for(matrix: Matrix, lanes: int) -> int:
+    """Slots of the longest row."""
+    return -(-widest(matrix, 1) // lanes)
+
+
 def _lanes_of(plan: Plan) -> int:
     return int(plan.variant.rpartition("-")[2])
 
 
 def _way_of(plan: Plan) -> str:
     return str(plan.option("stored", FULL))
+
+
+def _storable(plan: Plan, matrix: Matrix) -> Plan:
+    """The plan, with values in full where those of the matrix cannot be stored as it says."""
+    return plan if (way := _way_of(plan)) == FULL or way in ways_of(matrix) else _in_full(plan)
+
+
+def _used(plan: Plan, matrix: Matrix, device: CudaDevice, shape: Shape) -> Plan:
+    """The plan as it runs: with values in full, too, where their table does not fit the shared memory."""
+    plan = _storable(plan, matrix)
+    no_room = _way_of(plan) == TABLE and _shared(shape, plan, matrix) + _STATIC > device.shared_per_block
+    return _in_full(plan) if no_room else plan
+
+
+def _in_full(plan: Plan) -> Plan:
+    return plan.replace(options={**plan.options, "stored": FULL})
 
 
 def _lag_of(plan: Plan, dealt: Strips) -> int:
@@ -278,6 +307,11 @@ def _registers(plan: Plan, dtype: np.dtype[Any], device: CudaDevice, dealt: Stri
 
 def _slices_of(plan: Plan) -> int:
     return int(plan.option("slices", 2))
+
+
+def _room_of(plan: Plan) -> int:
+    """Rows of a block that a strip may have."""
+    return _slices_of(plan) * (WARP // _lanes_of(plan))
 
 
 def _orders(matrix: Matrix, device: CudaDevice) -> tuple[str, ...]:
@@ -327,6 +361,35 @@ def strips_of(matrix: Matrix, order: str, sms: int, room: int) -> Strips:
     return known
 
 
+def _dealt(matrix: Matrix, plan: Plan, device: CudaDevice) -> Strips:
+    """The strips of a plan. Raises :class:`InfeasibleError` where there are none."""
+    return strips_of(matrix, plan.partitioner, device.sms, _room_of(plan))
+
+
+def _least(matrix: Matrix, plan: Plan, device: CudaDevice) -> Shape:
+    """A shape of which nothing is larger than in the layout, from the fullest block; that is memoised with the pattern.
+
+    Raises :class:`InfeasibleError` where there are no strips.
+    """
+    dealt, lanes, held = _dealt(matrix, plan, device), _lanes_of(plan), int(plan.option("held_slots", 0))
+    key = ("akx.kernels.cuda.wavefront.fullest", plan.partitioner, device.sms, _room_of(plan))
+    if key not in matrix.pattern_cache:
+        group, length = dealt.block.astype(np.int64) * dealt.parts + dealt.part, np.diff(pattern_of(matrix).indptr)
+        most = (np.bincount(group, weights, minlength=1).max() for weights in (None, length))
+        matrix.pattern_cache[key] = tuple(map(int, most))
+    rows, entries = matrix.pattern_cache[key]
+    slices = max(1, -(-rows * lanes // WARP))
+    near = max(0, _slots_for(matrix, lanes) - held, -(-entries // WARP) - slices * held)
+    return Shape(dealt, lanes, slices, held, int(plan.option("slack", 0)), LEAST_FETCHED, near)
+
+
+def _shared(shape: Shape, plan: Plan, matrix: Matrix) -> int:
+    """Bytes of shared memory with values stored as the plan says, and in full: new ones may have to be stored so."""
+    way, size = _way_of(plan), matrix.dtype.itemsize
+    now = shape.shared(plan.k_per_pass, size, stored_bytes(way, matrix.dtype), table_bytes(matrix, way))
+    return max(now, shape.shared(plan.k_per_pass, size, size, 0))
+
+
 def front_of(matrix: Matrix, plan: Plan, device: CudaDevice) -> Front:
     """The matrix laid out for the plan; the last one is kept. Raises :class:`InfeasibleError` where it does not fit."""
     lanes, slices, slack = _lanes_of(plan), _slices_of(plan), int(plan.option("slack", 0))
@@ -336,14 +399,11 @@ def front_of(matrix: Matrix, plan: Plan, device: CudaDevice) -> Front:
     known: tuple[Any, Front] | None = matrix.pattern_cache.get(key)
     if known is None or known[0] != form:
         matrix.pattern_cache.pop(key, None)
-        dealt = strips_of(matrix, plan.partitioner, device.sms, slices * (WARP // lanes))
+        dealt = _dealt(matrix, plan, device)
         known = form, lay_out(pattern_of(matrix), dealt, lanes, held, slack, matrix.dtype.itemsize)
         matrix.pattern_cache[key] = known
     front = known[1]
-    way, size = _way_of(plan), matrix.dtype.itemsize
-    shared = front.shared(plan.k_per_pass, size, stored_bytes(way, matrix.dtype), table_bytes(matrix, way))
-    if way != FULL:  # new values may have to be stored so
-        shared = max(shared, front.shared(plan.k_per_pass, size, size, 0))
+    shared = _shared(front, _used(plan, matrix, device, front), matrix)
     if shared + _STATIC > device.shared_per_block:
         raise InfeasibleError(
             "the front does not fit the shared memory",
@@ -368,7 +428,7 @@ def macros(
         "AKX_SLICES": front.slices,
         "AKX_WARPS": warps,
         "AKX_HELPERS": helpers,
-        "AKX_ASKS": max(1, -(-(powers - 1) * front.halo.shape[2] // (helpers - 2 * WARP))),
+        "AKX_ASKS": max(1, -(-(powers - 1) * front.fetched // (helpers - 2 * WARP))),
         "AKX_XS": -(-front.stride // WARP),
         "AKX_NEAR": int(front.near_slots > 0),
         "AKX_SLACK": front.slack,
@@ -392,10 +452,9 @@ class WavefrontProgram(PlacedProgram):
         self._published = self.hold(np.zeros(max(most - 1, 1) * RING * front.published * words, dtype=np.uint64))
         self._beats = self.hold(np.zeros(LINE * front.strips.parts, dtype=np.uint32))
         self._epochs = self.hold(np.ones(front.strips.parts, dtype=np.uint32))
-        self._way = _way_of(plan)
+        self._way = _way_of(_storable(plan, matrix))
         first = encoded(matrix.data, self._way)
-        if first is None:
-            raise InfeasibleError("values cannot be stored so", found=_WHY_NOT[self._way], hint="take stored=full")
+        assert first is not None
         self._stored, self._table = first.stored.dtype, self.hold(not_empty(first.table))
         self._tabled = first.table.size
         self.place_values(front.values, front.entry, first.stored)
@@ -405,13 +464,17 @@ class WavefrontProgram(PlacedProgram):
     def ready(self, vectors: int) -> None:
         for powers in dict.fromkeys(self._passes):
             if powers not in self._kernels:
-                given = macros(self._front, self.dtype, self._stored, powers, self._warps, self._helpers)
-                self._kernels[powers] = load(_SOURCE, given, device=cuda_device()).kernel("steps")
+                self._kernels[powers] = self._kernel(powers, self._stored)
+
+    def _kernel(self, powers: int, stored: np.dtype[Any]) -> Kernel:
+        given = macros(self._front, self.dtype, stored, powers, self._warps, self._helpers)
+        return load(_SOURCE, given, device=cuda_device()).kernel("steps")
 
     def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
         """Take new values; where they cannot be stored as the old ones were, they are stored in full from now on.
 
-        Where they are not stored in full, values on the device come to the host first, which waits for it.
+        Where they are not stored in full, values on the device come to the host first, which waits for it. Where they
+        are to be from now on, nothing changes before they are on the device and their kernels are made.
         """
         if self._way == FULL:
             super().update_values(data)
@@ -423,12 +486,12 @@ class WavefrontProgram(PlacedProgram):
             if self._tabled:
                 self._table.set(fresh.table)
             return
+        values = to_device(not_empty(self._front.values(host)))
+        kernels = {powers: self._kernel(powers, self.dtype) for powers in dict.fromkeys(self._passes)}
         self._graphs.clear()  # they have the kernels, and where the old values are
-        self._kernels.clear()
         self._arrays = [held for held in self._arrays if held is not self._values]
+        self._values, self._kernels = self.held(values), kernels
         self._way, self._stored, self._tabled = FULL, self.dtype, 0
-        self.place_values(self._front.values, self._front.entry, host)
-        self.ready(1)
 
     @property
     def kernels(self) -> dict[int, Kernel]:
@@ -443,14 +506,13 @@ class WavefrontProgram(PlacedProgram):
                 sizes = [
                     front.strips.blocks,
                     front.strips.parts,
-                    front.lag,
                     front.strips.ahead,
                     front.slack,
                     front.ring,
                     front.stride,
-                    front.halo.shape[2],
+                    front.fetched,
                     front.published,
-                    front.meta.shape[2],
+                    front.words,
                     front.near_slots,
                     front.nears(powers),
                     front.lists,

@@ -21,8 +21,9 @@ from akx.plan import Plan
 
 __all__ = ["work"]
 
-#: Cycles of a step, by its slack; of each slice that a warp has in it, beside its slots; of each of these.
-_STEP, _SLICE, _SLOT = (900.0, 400.0, 200.0), 400.0, 60.0
+#: Cycles of a step, by its slack; of each slice that a warp has in it, beside its slots; of each of these; and where
+#: some slots of a slice stay in shared memory.
+_STEP, _SLICE, _SLOT, _NEAR = (900.0, 400.0, 200.0), 400.0, 60.0, 400.0
 
 
 def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int, steps: int, traffic: Traffic) -> Work:
@@ -31,8 +32,10 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int, steps: in
     passes, warps = ceil(plan.k / plan.k_per_pass), int(plan.option("block", 512)) // WARP
     per = -(-plan.k_per_pass * wavefront._slices_of(plan) // warps)
     slots = ceil(matrix.nnz / max(matrix.n, 1) / wavefront._lanes_of(plan))
+    held, most = int(plan.option("held_slots", 0)), wavefront._slots_for(matrix, wavefront._lanes_of(plan))
+    near = _NEAR if most > held else 0.0
     each = _STEP[int(plan.option("slack", 0))] + per * (
-        _SLICE + slots * max(_SLOT, 4.0 * multiply_cycles(device, matrix.dtype))
+        _SLICE + near + slots * max(_SLOT, 4.0 * multiply_cycles(device, matrix.dtype))
     )
     return Work(
         memory_bytes=vectors * traffic.bytes,
