@@ -38,7 +38,7 @@ CASES: list[Case] = [
     ("lines", 4, "natural", 7, 3, {"slices": 3, "held_slots": 1, "block": 512, "helpers": 256, "slack": 0}),
     ("lines", 8, "natural", 2, 1, {"slices": 4, "held_slots": 2, "block": 256, "helpers": 128, "slack": 0}),
     ("lines", 1, "natural", 1, 1, {"slices": 2, "held_slots": 3, "block": 512, "helpers": 256, "slack": 0}),
-    ("planes", 1, "natural", 5, 1, {"slices": 2, "held_slots": 5, "block": 512, "helpers": 128, "slack": 2}),
+    ("planes", 1, "natural", 5, 1, {"slices": 1, "held_slots": 4, "block": 512, "helpers": 128, "slack": 2}),
     ("planes", 1, "natural", 7, 1, {"slices": 1, "held_slots": 2, "block": 512, "helpers": 256, "slack": 1}),
     ("triangle", 1, "natural", 4, 1, {"slices": 1, "held_slots": 2, "block": 256, "helpers": 128, "slack": 1}),
     ("mesh", 1, "levels", 3, 1, {"slices": 1, "held_slots": 3, "block": 256, "helpers": 256, "slack": 0}),
