@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+from scipy import sparse
 
 from akx._canonical import check_kind, target_dtype
 from akx.basis import Basis, make_basis
@@ -32,6 +33,7 @@ from akx.errors import (
     ArgumentTypeError,
     BudgetError,
     DeviceError,
+    DeviceMemoryError,
     InfeasibleError,
     MatrixError,
     PlanError,
@@ -327,6 +329,10 @@ class MatrixPowers:
         if _is_on_device(A):
             self._update_on_device(A, check_finite)
             return
+        sent = self._sent(A)
+        if sent is not None:
+            self._take_device_values(sent)
+            return
         fresh = Matrix.from_any(A, dtype=self._matrix.dtype)
         if not _same_pattern(fresh, self._matrix):
             raise MatrixError(
@@ -351,6 +357,31 @@ class MatrixPowers:
             raise MatrixError(
                 "the matrix is not finite", found="NaN or Inf among its new values", hint="replace or remove them"
             )
+        self._take_device_values(data)
+
+    def _sent(self, A: Any) -> Any:
+        """The values of a matrix of the host in GPU memory, where they are laid out there sooner; else None.
+
+        That is where it has our entries in our order already, and all plans so far lay values from there out in place.
+        """
+        of_ours = isinstance(A, Matrix) or (sparse.issparse(A) and A.format == "csr")
+        if not of_ours or A.data.dtype != self._matrix.dtype or A.shape != self.shape:
+            return None
+        plans = [plan for _, plan in list(self._programs)]
+        placed = all(plan.backend == "cuda" and plan.schedule != STREAMED_SCHEDULE for plan in plans)
+        in_full = all(plan.option("stored", "full") == "full" for plan in plans)
+        if not plans or not placed or not in_full or self._budget is not None or not _same_pattern(A, self._matrix):
+            return None
+        from akx.device.cuda.memory import to_device
+        from akx.kernels.cuda.values import all_finite
+
+        try:
+            data = to_device(np.ascontiguousarray(A.data[: self._matrix.nnz]))
+        except DeviceMemoryError:
+            return None
+        return data if all_finite(data) else None  # what is wrong is said by those who look at it here
+
+    def _take_device_values(self, data: Any) -> None:
         with self._lock:
             self._new_values = data
             self._stale = {key for key in self._programs if key[1].backend != "cuda"}
@@ -358,7 +389,7 @@ class MatrixPowers:
             with self._all_or_none():
                 for key, program in self._programs.items():
                     if key not in self._stale:
-                        program.update_values(data)  # type: ignore[arg-type]
+                        program.update_values(data)
 
     def _take_host_values(self, data: NDArray[Any]) -> None:
         old = self._matrix
@@ -961,7 +992,7 @@ def _place(db: Any) -> Any:
     return os.path.abspath(db) if isinstance(db, (str, os.PathLike)) else _database(db)
 
 
-def _same_pattern(one: Matrix, other: Matrix) -> bool:
+def _same_pattern(one: Any, other: Matrix) -> bool:
     if one.indptr is other.indptr and one.indices is other.indices:
         return True
     return np.array_equal(one.indptr, other.indptr) and np.array_equal(one.indices, other.indices)

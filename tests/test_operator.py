@@ -301,6 +301,87 @@ def test_values_from_a_device_reach_plans_of_the_host(monkeypatch: pytest.Monkey
     assert np.array_equal(P(x), akx.matrix_powers(A, x, 3))
 
 
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What is sent to a GPU that is not there."""
+    from akx.device.cuda import memory
+    from akx.kernels.cuda import values
+
+    class OnDevice:
+        def __init__(self, data: Any) -> None:
+            self.data, self.nbytes = data.copy(), data.nbytes
+
+        def get(self) -> Any:
+            return self.data
+
+    found: list[Any] = []
+
+    def send(data: Any) -> Any:
+        found.append(OnDevice(data))
+        return found[-1]
+
+    monkeypatch.setattr(memory, "to_device", send)
+    monkeypatch.setattr(values, "all_finite", lambda x: bool(np.isfinite(x.data).all()))
+    return found
+
+
+class Laid:
+    """A program of a GPU that is not there."""
+
+    def __init__(self) -> None:
+        self.taken: list[Any] = []
+
+    def update_values(self, data: Any) -> None:
+        self.taken.append(data)
+
+
+def test_values_of_the_host_are_laid_out_on_the_device_where_entries_are_alike(sent: list[Any]) -> None:
+    A = sp.csr_array(grid())
+    P, program = akx.MatrixPowers(A, 3), Laid()
+    plan = Plan("cuda", "sweep", "csr-1", k=3)
+    P._programs = {(P.dtype, plan): program}  # type: ignore[dict-item]
+    for B in (2.0 * A, akx.Matrix.from_any(3.0 * A)):
+        P.update_values(B)
+        assert program.taken[-1] is sent[-1]
+        assert np.array_equal(sent[-1].data, B.data)
+        assert np.array_equal(P._matrix_in(P.dtype).data, B.data)
+    count = len(sent)
+    backwards = sp.csr_array((A.data, A.indices, A.indptr), shape=A.shape)
+    for i in range(A.shape[0]):
+        backwards.indices[A.indptr[i] : A.indptr[i + 1]] = A.indices[A.indptr[i] : A.indptr[i + 1]][::-1]
+    for B in (sp.coo_array(A), A.astype(np.float32), backwards):  # sorted, widened, put in order here
+        P.update_values(B)
+        assert len(sent) == count
+        assert np.array_equal(program.taken[-1], akx.Matrix.from_any(B, dtype=P.dtype).data)
+    for other in ({"stored": "table"}, {"stored": "half"}):  # what is stored otherwise is looked at here
+        P._programs = {(P.dtype, plan.replace(options=other)): program}  # type: ignore[dict-item]
+        P.update_values(A)
+        assert isinstance(program.taken[-1], np.ndarray)
+
+
+def test_values_of_the_host_that_do_not_fit_the_device_or_are_not_finite(
+    sent: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from akx.device.cuda import memory
+    from akx.errors import DeviceMemoryError
+
+    A = sp.csr_array(grid())
+    P, program = akx.MatrixPowers(A, 3), Laid()
+    P._programs = {(P.dtype, Plan("cuda", "sweep", "csr-1", k=3)): program}  # type: ignore[dict-item]
+    B = A.copy()
+    B.data[5] = np.nan
+    with pytest.raises(MatrixError, match="not finite"):
+        P.update_values(B)
+    assert not program.taken
+
+    def full(data: Any) -> Any:
+        raise DeviceMemoryError("no room")
+
+    monkeypatch.setattr(memory, "to_device", full)
+    P.update_values(2.0 * A)
+    assert np.array_equal(program.taken[-1], 2.0 * A.data)
+
+
 def test_a_budget_counts_the_vectors_of_every_call() -> None:
     P = akx.MatrixPowers(grid(), 3)
     plan, dtype, size = P.plan, np.dtype(float), 8 * 900

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 import akx
 from akx.device.cuda.runtime import cuda_missing
 from akx.errors import ArgumentError, ArgumentTypeError, MatrixError
+from akx.plan import Plan
 
 NUMPY_TAKES_DEVICES = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 pytestmark = [
@@ -87,6 +88,17 @@ def test_new_values() -> None:
     P(x)
     P.update_values(3 * A)
     np.testing.assert_allclose(P(x), powers(3 * A, x, 3), rtol=1e-12, atol=1e-12)
+
+
+def test_new_values_of_the_same_entries_are_laid_out_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    A, x = matrix(), np.random.default_rng(1).standard_normal(5003)
+    A.sort_indices()
+    P = akx.MatrixPowers(A, 3, backend="cuda", plan=Plan("cuda", "sweep", "sell16-2", k=3))
+    P(x)
+    monkeypatch.setattr(akx.Matrix, "from_any", None)  # nothing is looked at on the host
+    for factor in (3.0, -0.25):
+        P.update_values(factor * A)
+        np.testing.assert_allclose(P(x), powers(factor * A, x, 3), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
