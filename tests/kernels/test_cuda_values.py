@@ -111,6 +111,9 @@ def test_values_from_the_device_are_those_of_the_host(name: str, kind: str, dtyp
     plans = default_plans(name, matrix, 3)
     if name == "stream":  # nothing to stream without a budget
         plans = [Plan("cuda", name, variant, k=3, k_per_pass=3, options={"budget": 2**22}) for variant in ("sell-2",)]
+    if (name, kind) == ("wavefront", "dense row"):
+        assert not plans
+        pytest.skip("the slots of a dense row do not fit the shared memory")
     assert plans
     for plan in plans:
         try:
