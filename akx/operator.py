@@ -325,14 +325,22 @@ class MatrixPowers:
         Values from GPU memory come to the host only where they are needed: by plans of the host, by ``stream``, which
         keeps its matrix there, by plans of ``wavefront`` with ``stored=half`` or ``table``, which look whether these
         values can be stored so, and by the first call with another type or number of start vectors.
+
+        Values of a CSR matrix of the host with the same entries in the same order take this way too, where all plans so
+        far allow it: they are sent as they are. GPU memory has them, then, and a map of 4 bytes for each place of a
+        layout, besides what the plans take. A predicted plan that cannot store new values as it was meant to is
+        predicted anew by the next call.
         """
         if _is_on_device(A):
             self._update_on_device(A, check_finite)
             return
         sent = self._sent(A)
         if sent is not None:
-            self._take_device_values(sent)
-            return
+            try:
+                self._take_device_values(sent)
+                return
+            except DeviceMemoryError:  # no room for what says where values go: programs are made anew, from here
+                sent = None
         fresh = Matrix.from_any(A, dtype=self._matrix.dtype)
         if not _same_pattern(fresh, self._matrix):
             raise MatrixError(
@@ -347,6 +355,7 @@ class MatrixPowers:
             with self._all_or_none():
                 for (dtype, _), program in self._programs.items():
                     program.update_values(self._matrix_in(dtype).data)
+            self._predict_again()
 
     def _update_on_device(self, values: Any, check_finite: bool) -> None:
         from akx.device.cuda import interchange
@@ -364,8 +373,11 @@ class MatrixPowers:
 
         That is where it has our entries in our order already, and all plans so far lay values from there out in place.
         """
+        nnz = self._matrix.nnz
         of_ours = isinstance(A, Matrix) or (sparse.issparse(A) and A.format == "csr")
         if not of_ours or A.data.dtype != self._matrix.dtype or A.shape != self.shape:
+            return None
+        if A.data.ndim != 1 or A.data.size < nnz:  # SciPy lets arrays be set that do not belong together
             return None
         plans = [plan for _, plan in list(self._programs)]
         placed = all(plan.backend == "cuda" and plan.schedule != STREAMED_SCHEDULE for plan in plans)
@@ -376,7 +388,7 @@ class MatrixPowers:
         from akx.kernels.cuda.values import all_finite
 
         try:
-            data = to_device(np.ascontiguousarray(A.data[: self._matrix.nnz]))
+            data = to_device(np.ascontiguousarray(A.data[:nnz]))
         except DeviceMemoryError:
             return None
         return data if all_finite(data) else None  # what is wrong is said by those who look at it here
@@ -390,6 +402,21 @@ class MatrixPowers:
                 for key, program in self._programs.items():
                     if key not in self._stale:
                         program.update_values(data)
+            self._predict_again()
+
+    def _predict_again(self) -> None:
+        """Forget predicted plans whose programs have to keep these values otherwise: the next call predicts anew."""
+        gone = {key for key, program in self._programs.items() if not getattr(program, "is_as_planned", True)}
+        self._choices = {
+            key: choice
+            for key, choice in self._choices.items()
+            if not (choice.is_predicted and (key[0], choice.plan) in gone)
+        }
+        used = {(key[0], choice.plan) for key, choice in self._choices.items()}
+        for key in gone - used:
+            del self._programs[key]
+        if gone:
+            self._ready.clear()
 
     def _take_host_values(self, data: NDArray[Any]) -> None:
         old = self._matrix
@@ -724,7 +751,7 @@ class MatrixPowers:
             _add_arrays(arrays, (matrix.indptr, matrix.indices, matrix.data))
         _add_arrays(arrays, self._matrix.pattern_cache)
         if self._new_values is not None:
-            arrays["new values"] = self._new_values.nbytes
+            arrays["new values", id(self)] = self._new_values.nbytes
         programs = {("program", id(program)): held_bytes(program) for program in list(self._programs.values())}
         return {**arrays, **programs}
 
@@ -912,8 +939,11 @@ def _token(A: Any, threads: int) -> tuple[Any, ...]:
 def _sibling(A: Any, target: np.dtype[Any], token: tuple[Any, ...]) -> Matrix | None:
     """The canonical matrix of the same content that another kept operator for `A` has, or None."""
     for other in list(_kept.values()):
-        if other.owner() is A and other.token == token and other.operator.dtype == target:
-            return other.operator._matrix
+        operator = other.operator
+        if operator._new_values is not None:  # they are on a device, and its matrix has the old ones
+            continue
+        if other.owner() is A and other.token == token and operator.dtype == target:
+            return operator._matrix
     return None
 
 

@@ -6,8 +6,9 @@
 
 `prepare_seconds` is the time from a CSR matrix in the host's memory, of which nothing is known yet, to a program with
 all it needs on the device, copies waited for: ordering, layout and transfer. Code is compiled before, by a first
-preparation that is not counted. `host_seconds` is that of :meth:`akx.MatrixPowers.update_values` with another matrix of
-the pattern, checks included, `device_seconds` with values in GPU memory; each waited for. Medians, and the slowest.
+preparation that is not counted. `host_seconds` is that of :meth:`akx.MatrixPowers.update_values` with an
+:class:`akx.Matrix` that shares its indices with the first one, checks included, `device_seconds` with values in GPU
+memory; each waited for. Medians, and the slowest.
 """
 
 from __future__ import annotations
@@ -136,6 +137,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from benchmarks import gpu
 
         origin, plans = gpu.provenance(), plans_of(json.loads(options.plans.read_text()))
+        if unknown := [name for name in options.only or () if name not in plans]:
+            parser.error(f"{options.plans} has no plan of {', '.join(unknown)}")
         for case in select(options.only or list(plans)):
             entry = measure(case.name, case.load(), plans[case.name])
             entry |= {"commit": os.environ.get("AKX_COMMIT", origin["commit"]), "date": origin["date"]}

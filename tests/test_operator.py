@@ -328,6 +328,8 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 class Laid:
     """A program of a GPU that is not there."""
 
+    nbytes = 0
+
     def __init__(self) -> None:
         self.taken: list[Any] = []
 
@@ -345,6 +347,11 @@ def test_values_of_the_host_are_laid_out_on_the_device_where_entries_are_alike(s
         assert program.taken[-1] is sent[-1]
         assert np.array_equal(sent[-1].data, B.data)
         assert np.array_equal(P._matrix_in(P.dtype).data, B.data)
+    longer = A.copy()
+    longer.data = np.append(2.5 * A.data, [7.0, 7.0])
+    P.update_values(longer)  # more room than entries
+    assert np.array_equal(sent[-1].data, 2.5 * A.data)
+    assert P._held()["new values", id(P)] == A.data.nbytes  # of each operator its own
     count = len(sent)
     backwards = sp.csr_array((A.data, A.indices, A.indptr), shape=A.shape)
     for i in range(A.shape[0]):
@@ -353,10 +360,87 @@ def test_values_of_the_host_are_laid_out_on_the_device_where_entries_are_alike(s
         P.update_values(B)
         assert len(sent) == count
         assert np.array_equal(program.taken[-1], akx.Matrix.from_any(B, dtype=P.dtype).data)
-    for other in ({"stored": "table"}, {"stored": "half"}):  # what is stored otherwise is looked at here
-        P._programs = {(P.dtype, plan.replace(options=other)): program}  # type: ignore[dict-item]
+    others = [plan.replace(options={"stored": way}) for way in ("table", "half")]  # looked at here
+    others += [Plan("cuda", "stream", "sell-2", k=3), Plan("cpu", "sweep", "csr", k=3)]  # kept here
+    for other in others:
+        P._programs = {(P.dtype, plan): Laid(), (P.dtype, other): program}  # type: ignore[dict-item]
         P.update_values(A)
         assert isinstance(program.taken[-1], np.ndarray)
+    P._programs = {(P.dtype, plan): program}  # type: ignore[dict-item]
+    P._budget = 2**40  # counts all that is held
+    P.update_values(A)
+    assert isinstance(program.taken[-1], np.ndarray)
+    assert len(sent) == count
+
+
+def test_arrays_that_do_not_belong_together_are_refused_as_ever(sent: list[Any]) -> None:
+    A = sp.csr_array(grid())
+    P = akx.MatrixPowers(A, 3)
+    P._programs = {(P.dtype, Plan("cuda", "sweep", "csr-1", k=3)): Laid()}  # type: ignore[dict-item]
+    short = A.copy()
+    short.data = short.data[:-20]
+    wider = sp.csr_array((A.data, A.indices, A.indptr), shape=(A.shape[0], A.shape[1] + 3))
+    for wrong in (short, wider):
+        with pytest.raises(akx.AkxError):
+            P.update_values(wrong)
+    assert not sent
+
+
+def test_kept_operators_of_one_matrix_take_its_new_values_from_it(
+    sent: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One whose values are on a device has the old ones on the host: others are not to take these."""
+    from akx import operator
+
+    class Emulated:
+        nbytes = 0
+
+        def __init__(self, inner: Any) -> None:
+            self.inner = inner
+
+        def update_values(self, data: Any) -> None:
+            self.inner.update_values(data if isinstance(data, np.ndarray) else data.data)
+
+        def run(self, *arguments: Any) -> None:
+            self.inner.run(*arguments)
+
+    A, x = sp.csr_array(grid()), np.random.default_rng(0).standard_normal(900)
+    for k in (3, 4):
+        akx.matrix_powers(A, x, k)
+    for kept in operator._kept.values():
+        P = kept.operator
+        if kept.owner() is not A:
+            continue
+        plan = Plan("cuda", "sweep", "csr-1", k=P.k)
+        P._programs = {(P.dtype, plan): Emulated(*P._programs.values())}  # type: ignore[dict-item]
+        P._choices = {key: operator._Choice(plan, "here") for key in P._choices}
+        P._ready.clear()
+    A.data *= 2
+    for k in (3, 4, 5):
+        np.testing.assert_allclose(akx.matrix_powers(A, x, k), powers(A, x, k), rtol=1e-12, atol=1e-9)
+    assert sent
+
+
+def test_a_predicted_plan_that_cannot_keep_new_values_as_planned_is_predicted_anew(sent: list[Any]) -> None:
+    class Switched(Laid):
+        is_as_planned = True
+
+        def update_values(self, data: Any) -> None:
+            super().update_values(data)
+            self.is_as_planned = False
+
+    from akx.operator import _Choice
+
+    A = sp.csr_array(grid())
+    plan = Plan("cuda", "wavefront", "sell16-1", k=3, options={"stored": "table"})
+    for predicted in (True, False):
+        P, program = akx.MatrixPowers(A, 3), Switched()
+        key = (P.dtype, 1, "cpu")
+        P._choices = {key: _Choice(plan, "here", is_predicted=predicted)}
+        P._programs = {(P.dtype, plan): program}  # type: ignore[dict-item]
+        P.update_values(2.0 * A)
+        assert len(program.taken) == 1
+        assert (key in P._choices) == ((P.dtype, plan) in P._programs) == (not predicted)
 
 
 def test_values_of_the_host_that_do_not_fit_the_device_or_are_not_finite(
@@ -377,9 +461,14 @@ def test_values_of_the_host_that_do_not_fit_the_device_or_are_not_finite(
     def full(data: Any) -> Any:
         raise DeviceMemoryError("no room")
 
-    monkeypatch.setattr(memory, "to_device", full)
-    P.update_values(2.0 * A)
+    with monkeypatch.context() as patch:
+        patch.setattr(memory, "to_device", full)
+        P.update_values(2.0 * A)
     assert np.array_equal(program.taken[-1], 2.0 * A.data)
+    monkeypatch.setattr(program, "update_values", full)  # the map of places does not fit
+    P.update_values(3.0 * A)
+    assert not P._programs  # to be made anew
+    assert np.array_equal(P._matrix_in(P.dtype).data, 3.0 * A.data)
 
 
 def test_a_budget_counts_the_vectors_of_every_call() -> None:

@@ -66,6 +66,12 @@ def test_calls_are_waited_for_and_the_first_is_not_counted(monkeypatch: pytest.M
     assert told == ["wait", "call", "wait"] * 6
 
 
+def test_a_matrix_without_a_plan_is_named(pretended: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        preparing.main(["--plans", str(pretended), "-o", str(tmp_path / "none.json"), "--only", "brick"])
+    assert "has no plan of brick" in capsys.readouterr().err
+
+
 def test_without_a_gpu_nothing_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("akx.device.cuda.runtime.cuda_missing", lambda: "there is none")
     assert preparing.main(["-o", str(tmp_path / "none.json")]) == 3

@@ -431,6 +431,9 @@ def test_constants_are_those_of_the_kernel() -> None:
     assert "FLIGHT = STAGES - 1;" in source
     assert FLIGHT == STAGES - 1
     assert "AHEAD = LAG + int(FLIGHT), LISTED = AHEAD + int(FLIGHT);" in source
+    # When readers have to be through, and what is asked for: the interpreter has them in its own words.
+    assert "behind = number + LOOK + 2 + int(size.slack) - int(RING);" in source
+    assert "asked_of[u] = -at.lead - (SLACK > 0 ? SLACK : 1) - LAG * int(p);" in source
 
 
 @pytest.mark.parametrize(

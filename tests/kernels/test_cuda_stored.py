@@ -552,8 +552,10 @@ def test_new_values_that_cannot_be_had_change_nothing(device: Device, monkeypatc
             now[name] == before[name] for name in ("_way", "_stored", "_tabled", "_kernels", "_graphs", "_arrays")
         )
         call.is_right(matrix)
+        assert call.program.is_as_planned
     call.program.update_values(other.data)
     call.is_right(other)
+    assert not call.program.is_as_planned
 
 
 def large(dtype: str) -> Matrix:
@@ -662,7 +664,7 @@ def test_a_front_has_room_for_its_table(device: Device) -> None:
     tight = replace(SMALL, shared_per_block=full + wavefront._STATIC)
     assert SCHEDULE.feasible(plan, matrix, tight) is None
     assert SCHEDULE.waste(plan, matrix, SMALL) is None
-    assert SCHEDULE.waste(plan, matrix, tight) == "stored=table is the same as full here: too many values are different"
+    assert SCHEDULE.waste(plan, matrix, tight) == "stored=table is the same as full here: their table does not fit"
     tight = replace(SMALL, shared_per_block=full + wavefront._STATIC - 1)
     with pytest.raises(InfeasibleError, match=rf"found {full} bytes"):
         wavefront.front_of(matrix, plan, tight)

@@ -152,10 +152,44 @@ def test_a_grid_that_does_not_fit_the_chip_is_a_front() -> None:
     plan = plan_of(made, 8)
     assert (plan.schedule, plan.partitioner, plan.option("stored", "")) == ("wavefront", "natural", "table")
     assert int(plan.option("held_slots", 0)) == 7
-    assert plan_of(made, 8, A100).schedule != "wavefront"
+    for capability in ((8, 0), (12, 0)):
+        assert plan_of(made, 8, replace(H100, compute_capability=capability)).schedule != "wavefront"
     assert not wavefront.SCHEDULE.offers(Matrix.from_any(shuffled(made)), H100, 8)
     uneven = sp.block_diag([grid(300), bands(200_000, *range(-20, 21))], format="csr")
     assert not wavefront.SCHEDULE.offers(Matrix.from_any(uneven), H100, 8)
+
+
+@pytest.mark.parametrize("near", [None, 30])
+def test_lines_that_read_all_over_themselves_are_no_grid_for_strips(near: int | None) -> None:
+    """Each row reads the lines next to its own, and four more of its own, anywhere or near: strips read one another."""
+    lines, width = 150, 2000
+    rng = np.random.default_rng(9)
+    row = np.repeat(np.arange(lines * width), 4)
+    place, line = row % width, row // width
+    other = rng.integers(0, width, row.size) if near is None else place + rng.integers(-near, near + 1, row.size)
+    inside = sp.csr_array((np.ones(row.size), (row, line * width + np.clip(other, 0, width - 1))))
+    made = sp.csr_array(bands(lines * width, -width, 0, width) + inside)
+    assert not wavefront.SCHEDULE.offers(Matrix.from_any(made), H100, 8)
+    assert wavefront.SCHEDULE.offers(Matrix.from_any(bands(lines * width, -width, -1, 0, 1, width)), H100, 8)
+
+
+def test_fronts_that_are_offered_hold_all_slots_and_have_wide_and_many_levels() -> None:
+    numbers = np.random.default_rng(10)
+    made = planes(100)
+    made.data = numbers.random(made.nnz)  # in full: fewer slots fit
+    for powers in (8, 16):
+        for plan in wavefront.SCHEDULE.offers(Matrix.from_any(made), H100, powers):
+            assert int(plan.option("held_slots", 0)) >= 7, plan.label()
+    for narrow in (bands(400_000, -60, -1, 0, 1, 60), bands(400_000, -30_000, -1, 0, 1, 30_000)):
+        assert not wavefront.SCHEDULE.offers(Matrix.from_any(narrow), H100, 8)
+
+
+def test_slots_in_shared_memory_are_dear() -> None:
+    matrix = Matrix.from_any(planes(60))
+    model = model_of(matrix, 8)
+    held = wavefront.SCHEDULE.offers(matrix, H100, 8)[0]
+    near = held.replace(options={**held.options, "held_slots": 6})
+    assert model.seconds(near) > 1.2 * model.seconds(held)
 
 
 def test_one_power_is_a_plain_sweep() -> None:

@@ -215,7 +215,8 @@ class Wavefront:
         """Why values are not stored as a feasible plan says."""
         if _used(plan, matrix, device, _least(matrix, plan, device)) == plan:
             return None
-        return f"stored={_way_of(plan)} is the same as {FULL} here: {_WHY_NOT[_way_of(plan)]}"
+        why = "their table does not fit" if _storable(plan, matrix) == plan else _WHY_NOT[_way_of(plan)]
+        return f"stored={_way_of(plan)} is the same as {FULL} here: {why}"
 
     def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
         size, passes = matrix.dtype.itemsize, ceil(plan.k / plan.k_per_pass)
@@ -452,7 +453,7 @@ class WavefrontProgram(PlacedProgram):
         self._published = self.hold(np.zeros(max(most - 1, 1) * RING * front.published * words, dtype=np.uint64))
         self._beats = self.hold(np.zeros(LINE * front.strips.parts, dtype=np.uint32))
         self._epochs = self.hold(np.ones(front.strips.parts, dtype=np.uint32))
-        self._way = _way_of(_storable(plan, matrix))
+        self._way = self._planned = _way_of(plan)
         first = encoded(matrix.data, self._way)
         assert first is not None
         self._stored, self._table = first.stored.dtype, self.hold(not_empty(first.table))
@@ -492,6 +493,11 @@ class WavefrontProgram(PlacedProgram):
         self._arrays = [held for held in self._arrays if held is not self._values]
         self._values, self._kernels = self.held(values), kernels
         self._way, self._stored, self._tabled = FULL, self.dtype, 0
+
+    @property
+    def is_as_planned(self) -> bool:
+        """Whether values are stored as they were first: in full they may take more registers than there are."""
+        return self._way == self._planned
 
     @property
     def kernels(self) -> dict[int, Kernel]:

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from akx.device.cuda.facts import CudaDevice
+from akx.formats.base import pattern_of
 from akx.kernels.cuda import wavefront
+from akx.kernels.cuda.front import WARP
 from akx.kernels.cuda.stored import stored_bytes, ways_of
 from akx.matrix import Matrix
 from akx.partition.strips import ORDERS
@@ -20,21 +22,25 @@ __all__ = ["offers"]
 _PASSES, _SLACK, _HELPERS = (1, 2, 4), 2, 128
 #: Registers of a thread of 640, and steps that a slice stays in them at least, with such a slack.
 _REGISTERS, _LEAST_LAG = 96, 5
-#: GPUs on which the kernel has been seen to run, from this compute capability on.
+#: The compute capability of GPUs on which the kernel has been seen to run.
 _SEEN = (9, 0)
+#: Values of others that a thread may ask for in a step. A 7-point grid has 3 to 5; each takes registers and time.
+_MOST_ASKS = 6
 
 
 def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
     """Plans that a call may take unseen, each with all slots in registers.
 
-    Rows are in the order given, and all levels of one size, as lines or planes of a grid are: strips of others may have
-    long edges, which `work` does not know. A search tries those too.
+    Rows are in the order given, all levels of one size, as lines or planes of a grid are, and strips read as little of
+    one another as those of a grid: what longer edges cost, `work` does not know. A search tries such strips too.
     """
+    if k < 2 or device.compute_capability != _SEEN:
+        return ()
     lanes = wavefront._lanes_for(matrix)
     slots = wavefront._slots_for(matrix, lanes)
     narrowest = min(stored_bytes(way, matrix.dtype) for way in ways_of(matrix))
     too_long = _LEAST_LAG * slots * (narrowest + 2) > 4 * _REGISTERS  # seen before strips are made
-    if k < 2 or device.compute_capability < _SEEN or too_long or not _is_grid(matrix, device):
+    if too_long or not _is_grid(matrix):
         return ()
     passes = dict.fromkeys(min(wavefront._MOST_POWERS, ceil(k / p)) for p in _PASSES)
     plans = (
@@ -46,10 +52,29 @@ def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
         if int(plan.option("held_slots", 0)) >= slots
         and schedule.feasible(plan, matrix, device) is None
         and schedule.waste(plan, matrix, device) is None
+        and _asks(plan, matrix, device) <= _MOST_ASKS
     )
 
 
-def _is_grid(matrix: Matrix, device: CudaDevice) -> bool:
+def _is_grid(matrix: Matrix) -> bool:
     sizes = np.diff(wavefront.order_of(matrix, ORDERS[0]).level_ptr)
-    wide = sizes.size >= wavefront._FEWEST_LEVELS and sizes[0] >= device.sms // 2
-    return bool(wide and np.all(sizes[:-1] == sizes[0]) and sizes[-1] <= sizes[0])
+    return bool(sizes.size >= wavefront._FEWEST_LEVELS and np.all(sizes[:-1] == sizes[0]))
+
+
+def _asks(plan: Plan, matrix: Matrix, device: CudaDevice) -> int:
+    """Values of others that a thread asks for in a step, by what strips read of the block in the middle."""
+    strips = wavefront._dealt(matrix, plan, device)
+    key = ("akx.kernels.cuda.wavefront.fetched", plan.partitioner, device.sms, wavefront._room_of(plan))
+    if key not in matrix.pattern_cache:
+        pattern, middle = pattern_of(matrix), strips.blocks // 2
+        near = (strips.block + strips.ahead >= middle) & (strips.block <= middle + strips.behind)
+        rows = np.flatnonzero(near)
+        counts = np.diff(pattern.indptr)[rows].astype(np.int64)
+        begins = np.repeat(pattern.indptr[rows].astype(np.int64) - np.cumsum(counts) + counts, counts)
+        columns = pattern.indices[begins + np.arange(begins.size)].astype(np.int64)
+        readers = np.repeat(strips.part[rows].astype(np.int64), counts)
+        foreign = (strips.block[columns] == middle) & (strips.part[columns] != readers)
+        pairs = np.unique(readers[foreign] * matrix.n + columns[foreign])
+        matrix.pattern_cache[key] = int(np.bincount(pairs // matrix.n, minlength=1).max())
+    fetched: int = matrix.pattern_cache[key]
+    return -(-(plan.k_per_pass - 1) * fetched // (int(plan.option("helpers", _HELPERS)) - 2 * WARP))
