@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -46,16 +47,6 @@ class BasisName(StrEnum):
     CHEBYSHEV = "chebyshev"
 
 
-class MethodName(StrEnum):
-    AUTO = "auto"
-    CG = "cg"
-    CA_CG = "ca_cg"
-    GMRES = "gmres"
-    CA_GMRES = "ca_gmres"
-    BICGSTAB = "bicgstab"
-    CA_BICGSTAB = "ca_bicgstab"
-
-
 class PrecondName(StrEnum):
     JACOBI = "jacobi"
     CHEBYSHEV = "chebyshev"
@@ -69,17 +60,29 @@ class SolverBasisName(StrEnum):
     CHEBYSHEV = "chebyshev"
 
 
-class TunedSolverName(StrEnum):
-    CA_CG = "ca-cg"
-    CA_GMRES = "ca-gmres"
-    CA_BICGSTAB = "ca-bicgstab"
-
-
 class DtypeName(StrEnum):
     FLOAT32 = "float32"
     FLOAT64 = "float64"
     COMPLEX64 = "complex64"
     COMPLEX128 = "complex128"
+
+
+_METHODS = ("auto", "cg", "ca_cg", "gmres", "ca_gmres", "bicgstab", "ca_bicgstab")
+_TUNED_SOLVERS = ("ca-cg", "ca-gmres", "ca-bicgstab")
+
+
+def _either_spelling(names: tuple[str, ...]) -> Callable[[str | None], str | None]:
+    """The callback of an option that takes one of some names, with hyphens or with underscores."""
+    known = {name.replace("-", "_"): name for name in names}
+
+    def named(given: str | None) -> str | None:
+        if given is None:
+            return None
+        if (found := known.get(given.replace("-", "_"))) is None:
+            raise typer.BadParameter(f"{given!r} is not one of {', '.join(map(repr, names))}")
+        return found
+
+    return named
 
 
 File = Annotated[
@@ -182,8 +185,13 @@ def tune(
     db: Database = None,
     retune: Annotated[bool, typer.Option("--retune", help="Measure again even where a plan is known.")] = False,
     solver: Annotated[
-        TunedSolverName | None,
-        typer.Option("--for", help="Tune the steps per pass of a solver instead, which then takes them by itself."),
+        str | None,
+        typer.Option(
+            "--for",
+            metavar=f"<{'|'.join(_TUNED_SOLVERS)}>",
+            callback=_either_spelling(_TUNED_SOLVERS),
+            help="Tune the steps per pass of a solver instead, which then takes them by itself.",
+        ),
     ] = None,
     variable: Variable = None,
     memory_budget: MemoryBudget = None,
@@ -221,7 +229,7 @@ def tune(
         variable=variable,
         memory_budget=memory_budget,
         fraction=fraction,
-        solver=None if solver is None else solver.value,
+        solver=solver,
         storage=storage,
         calls=calls,
         seed=seed,
@@ -312,8 +320,14 @@ def solve(
         typer.Option("--rhs", metavar="FILE|ones|random", help="Right-hand side: a Matrix Market vector, or by name."),
     ] = "ones",
     method: Annotated[
-        MethodName, typer.Option("--method", help="Solver; auto goes by the matrix, and by what is known to be faster.")
-    ] = MethodName.AUTO,
+        str,
+        typer.Option(
+            "--method",
+            metavar=f"<{'|'.join(_METHODS)}>",
+            callback=_either_spelling(_METHODS),
+            help="Solver; auto goes by the matrix, and by what is known to be faster.",
+        ),
+    ] = "auto",
     backend: Annotated[
         BackendName,
         typer.Option(
@@ -356,7 +370,7 @@ def solve(
     request = SolveRequest(
         file=file,
         rhs=rhs,
-        method=method.value,
+        method=method,
         backend=backend.value,
         precond=None if precond is None else precond.value,
         tau=tau,

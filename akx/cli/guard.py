@@ -21,6 +21,7 @@ __all__ = [
     "EXIT_INPUT",
     "EXIT_INTERRUPTED",
     "EXIT_UNMET",
+    "AnsweredError",
     "run",
 ]
 
@@ -33,6 +34,26 @@ EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 #: Version of the JSON object that a failing command prints under ``--json``.
 ERROR_SCHEMA = 1
 
+#: What Typer, from some version on, puts before what is wrong with the value of an option.
+_PREFIX = "Value error, "
+
+
+class AnsweredError(Exception):
+    """What comes after the answer of a command failed, under ``--json``: one object is to hold answer and error.
+
+    Parameters
+    ----------
+    answer : dict
+        The object of the command.
+    failure : BaseException
+        What happened: it decides on the line and the exit code.
+    """
+
+    def __init__(self, answer: dict[str, Any], failure: BaseException) -> None:
+        super().__init__(str(failure))
+        self.answer, self.failure = answer, failure
+
+
 # Typer carries its own copy of click from some version on: take the exception class from what it raises.
 _UsageProblem: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
@@ -43,48 +64,55 @@ def run(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in given or os.environ.get("AKX_DEBUG", "") not in ("", "0")
     given = [argument for argument in given if argument != "--debug"]
     as_json = "--json" in given
+    answer: dict[str, Any] = {}
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn
-            code = _invoke(given)
+            try:
+                code = _invoke(given)
+            except AnsweredError as late:
+                if debug:
+                    emit_json(late.answer)
+                answer = late.answer
+                raise late.failure from late.failure.__cause__
         sys.stdout.flush()
         return code
     except BrokenPipeError:
         _silence_stdout()
         return EXIT_BROKEN_PIPE
     except (KeyboardInterrupt, typer.Abort):
-        _complain("interrupted", kind="Interrupted", exit_code=EXIT_INTERRUPTED, as_json=as_json)
+        _complain("interrupted", kind="Interrupted", exit_code=EXIT_INTERRUPTED, as_json=as_json, answer=answer)
         return EXIT_INTERRUPTED
     except AkxError as error:
         if debug:
             raise
         details = {"what": error.what, "expected": error.expected, "found": error.found, "hint": error.hint}
-        _complain(str(error), type(error).__name__, error.exit_code, as_json, details)
+        _complain(str(error), type(error).__name__, error.exit_code, as_json, details, answer=answer)
         return error.exit_code
     except _UsageProblem as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             print(error.format_message(), file=sys.stderr)
             return EXIT_INPUT
-        _complain(_usage(error), kind="UsageError", exit_code=EXIT_INPUT, as_json=as_json)
+        _complain(_usage(error), kind="UsageError", exit_code=EXIT_INPUT, as_json=as_json, answer=answer)
         return EXIT_INPUT
     except OSError as error:
         if debug:
             raise
         place = f" {error.filename}" if error.filename is not None else ""
         text = f"cannot use{place}: {error.strerror or error}; check the path, its permissions and the free space"
-        _complain(text, type(error).__name__, EXIT_INPUT, as_json)
+        _complain(text, type(error).__name__, EXIT_INPUT, as_json, answer=answer)
         return EXIT_INPUT
     except MemoryError:
         if debug:
             raise
         text = "out of memory; free some, or use a smaller --k, or --dtype float32"
-        _complain(text, kind="MemoryError", exit_code=EXIT_INPUT, as_json=as_json)
+        _complain(text, kind="MemoryError", exit_code=EXIT_INPUT, as_json=as_json, answer=answer)
         return EXIT_INPUT
     except Exception as error:
         if debug:
             raise
         text = f"a defect of akx: {type(error).__name__}: {error}; run again with --debug and report the traceback"
-        _complain(text, type(error).__name__, EXIT_DEFECT, as_json)
+        _complain(text, type(error).__name__, EXIT_DEFECT, as_json, answer=answer)
         return EXIT_DEFECT
 
 
@@ -107,6 +135,7 @@ def _warn(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -
 
 
 def _usage(error: Any) -> str:
+    error.message = (error.message or "").removeprefix(_PREFIX)
     text = str(error.format_message()).rstrip(".")
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "akx"
@@ -114,14 +143,20 @@ def _usage(error: Any) -> str:
 
 
 def _complain(
-    text: str, kind: str, exit_code: int, as_json: bool, details: dict[str, str | None] | None = None
+    text: str,
+    kind: str,
+    exit_code: int,
+    as_json: bool,
+    details: dict[str, str | None] | None = None,
+    *,
+    answer: dict[str, Any],
 ) -> None:
     line = " ".join(text.split())
     try:
         print(f"akx: error: {line}", file=sys.stderr, flush=True)
         if as_json:
             error = {"type": kind, "message": line, **(details or {}), "exit_code": exit_code}
-            emit_json({"schema": ERROR_SCHEMA, "error": error})
+            emit_json({"schema": ERROR_SCHEMA, **answer, "error": error})
     except BrokenPipeError:
         _silence_stdout()
 

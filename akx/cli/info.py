@@ -8,7 +8,7 @@ from typing import Any
 
 from akx.cli.load import check_powers, load_matrix, matrix_name
 from akx.cli.output import data_console, emit_json
-from akx.errors import ArgumentError
+from akx.cli.target import check_picture
 
 __all__ = ["INFO_SCHEMA", "run_info"]
 
@@ -37,7 +37,7 @@ def run_info(
     chosen = select_devices(devices)
     if spy is not None:
         require_plotting()
-        _check_target(spy, Path(file))
+        check_picture("--spy", spy, [file])
     matrix = load_matrix(file, dtype=dtype, variable=variable)
     if spy is not None:
         plot_spy(matrix.indptr, matrix.indices, spy, matrix_name(file))
@@ -76,14 +76,3 @@ def run_info(
     console.print()
     print_advice(advice, console)
     return 0
-
-
-def _check_target(target: Path, file: Path) -> None:
-    """Refuse a picture that cannot be written, or that would take the place of the matrix, before anything else."""
-    if not target.suffix or target.is_dir():
-        kind = "a folder" if target.is_dir() else "a name without an ending"
-        raise ArgumentError(f"--spy is {kind}", found=str(target), hint="end the name in .png or .svg")
-    if not target.parent.is_dir():
-        raise ArgumentError(f"no folder {target.parent} for {target.name}", hint="make it, or give another --spy")
-    if target.exists() and file.exists() and target.samefile(file):
-        raise ArgumentError("--spy would overwrite its input", found=str(target), hint="give another name")

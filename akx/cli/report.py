@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
 from akx.cli.load import load_matrix, matrix_name, open_database
 from akx.cli.output import emit_json, note
+from akx.cli.target import cannot_be_written, check_target
 from akx.errors import ArgumentError
 from akx.report.text import count
 
@@ -34,7 +34,8 @@ def write_report(
     stem = place.stem if isinstance(place, Path) else place.name
     name = stem if file is None else matrix_name(file)
     target = Path(f"{name}.report.html") if output is None else output
-    _check_target(target, [*([place] if isinstance(place, Path) else []), *([] if file is None else [Path(file)])])
+    inputs = [*([place] if isinstance(place, Path) else []), *([] if file is None else [Path(file)])]
+    check_target("--output", target, inputs)
     matrix = None if file is None else load_matrix(file, dtype=dtype, variable=variable)
     from akx.report.story import read_stories
 
@@ -66,28 +67,10 @@ def write_report(
     return 0
 
 
-def _check_target(target: Path, inputs: list[Path]) -> None:
-    """Refuse a page that cannot be written, or that would take the place of what it is about, before anything else."""
-    folder = target.parent
-    if target.exists() and not target.is_file():
-        kind = "a folder" if target.is_dir() else "no plain file"
-        raise ArgumentError(f"--output is {kind}", found=str(target), hint="name a file in a folder that is there")
-    if not folder.is_dir():
-        raise ArgumentError(f"no folder {folder} for {target.name}", hint="make it, or give another --output")
-    for given in inputs:
-        with suppress(OSError):
-            if target.samefile(given):
-                raise ArgumentError("--output would overwrite its input", found=str(target), hint="give another name")
-
-
 def _write(target: Path, page: str) -> None:
     from akx.io import write_whole
 
     try:
         write_whole(target, page.encode())
     except OSError as error:
-        raise ArgumentError(
-            f"{target} cannot be written",
-            found=error.strerror or str(error),
-            hint="give another --output, in a folder where you may write",
-        ) from error
+        raise cannot_be_written(target, "--output", error) from error

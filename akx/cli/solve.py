@@ -10,10 +10,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from akx.cli.guard import EXIT_UNMET
+from akx.cli.guard import EXIT_UNMET, AnsweredError
 from akx.cli.load import check_amount, load_matrix, matrix_name, open_database
 from akx.cli.output import data_console, emit_json, note, status_console
-from akx.errors import FileMissingError, MatrixError
+from akx.cli.target import cannot_be_written, check_picture, check_target
+from akx.errors import ArgumentError, MatrixError
 from akx.report.text import count, duration
 
 if TYPE_CHECKING:
@@ -67,12 +68,7 @@ def run_solve(request: SolveRequest, *, as_json: bool) -> int:
         ("--degree", request.degree, 4),
     ):
         check_amount(option, value, example)
-    for path in (request.output, request.plot):
-        _check_folder(path)
-    if request.plot is not None:
-        from akx.report.convergence import require_plotting
-
-        require_plotting()
+    _check_files(request)
     from akx.device.choose import device_of
     from akx.solvers.places import TOO_MUCH
 
@@ -92,18 +88,18 @@ def run_solve(request: SolveRequest, *, as_json: bool) -> int:
         backend = "cpu"
         x, info, stats, M, prepared = _solve(request, matrix, b, backend, database, as_json=as_json)
         stats.notes.insert(0, f"solved on the CPU, as it was too much for the GPU: {why}")
-    if request.output is not None:
-        from akx.io import write_vector
-
-        write_vector(request.output, x)
-    if request.plot is not None:
-        from akx.report.convergence import plot_convergence
-
-        plot_convergence(stats, request.plot, matrix_name(request.file))
+    files = _Files(request, x, stats)
     if as_json:
-        emit_json(_as_json(request, matrix, backend, M, prepared, info, stats))
+        try:
+            files.write()
+        except BaseException as failure:
+            raise AnsweredError(_as_json(files, matrix, backend, M, prepared, info), failure) from failure
+        emit_json(_as_json(files, matrix, backend, M, prepared, info))
     else:
-        _print(request, matrix, backend, M, prepared, stats)
+        try:
+            _print(request, matrix, backend, M, prepared, stats)
+        finally:  # whoever reads stdout may be gone: x is not lost with it
+            files.write(say=note)
     if info != 0:
         note(f"not solved: {stats.reason}")
         return EXIT_UNMET
@@ -181,8 +177,9 @@ def _preconditioner(request: SolveRequest, matrix: Matrix, backend: str) -> Any:
         return made.jacobi(matrix)
     if request.precond == "chebyshev":
         return made.chebyshev(matrix, request.degree, threads=request.threads, db=request.db)
-    hermitian = matrix.features.value_symmetry == ("hermitian" if matrix.dtype.kind == "c" else "symmetric")
-    symmetric = request.method.endswith("cg") or (request.method == "auto" and hermitian)
+    from akx.solvers.symmetry import is_hermitian
+
+    symmetric = request.method.endswith("cg") or (request.method == "auto" and is_hermitian(matrix))
     return made.spai(matrix, request.tau, symmetric=symmetric, threads=request.threads, backend=backend)
 
 
@@ -234,15 +231,59 @@ class _Residual:
         )
 
 
-def _check_folder(path: Path | None) -> None:
-    """Refuse a file to be written in a folder that is not there, before anything is computed."""
-    if path is not None and not path.parent.is_dir():
-        raise FileMissingError(f"no folder {path.parent} for {path.name}", hint="make it, or give another path")
+def _check_files(request: SolveRequest) -> None:
+    """Refuse what could not be written when all is done, before anything is computed."""
+    inputs = [request.file, *([] if request.rhs in ("ones", "random") else [request.rhs])]
+    check_target("--output", request.output, inputs)
+    if request.output is not None and request.output.suffix.lower() == ".npz":
+        raise ArgumentError("--output is not written as .npz", found=str(request.output), hint="name the file .mtx")
+    if request.plot is None:
+        return
+    from akx.report.convergence import require_plotting
+
+    require_plotting()
+    check_picture("--plot", request.plot, inputs)
+    if request.output is not None and request.plot.resolve() == request.output.resolve():
+        raise ArgumentError("--plot and --output are one file", found=str(request.plot), hint="give another --plot")
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    if request.plot.suffix[1:].lower() not in (formats := FigureCanvasBase.get_supported_filetypes()):
+        raise ArgumentError(
+            "--plot cannot write that format",
+            expected=", ".join(sorted(formats)),
+            found=request.plot.suffix,
+            hint="end the name in .png",
+        )
 
 
-def _as_json(
-    request: SolveRequest, matrix: Matrix, backend: str, M: Any, prepared: float, info: int, stats: SolveStats
-) -> dict[str, Any]:
+class _Files:
+    """What is written once all is done: x, then the picture."""
+
+    def __init__(self, request: SolveRequest, x: Any, stats: SolveStats) -> None:
+        self.request, self.x, self.stats = request, x, stats
+        self.output: Path | None = None  # where x is, once it is there
+
+    def write(self, say: Callable[[str], object] = lambda _: None) -> None:
+        """Write what was asked for, and say what is there."""
+        output, plot = self.request.output, self.request.plot
+        if output is not None:
+            from akx.io import write_vector
+
+            write_vector(output, self.x)
+            self.output = output
+            say(f"wrote x to {output}")
+        if plot is not None:
+            from akx.report.convergence import plot_convergence
+
+            try:
+                plot_convergence(self.stats, plot, matrix_name(self.request.file))
+            except OSError as error:
+                raise cannot_be_written(plot, "--plot", error) from error
+            say(f"plotted the residuals in {plot}")
+
+
+def _as_json(files: _Files, matrix: Matrix, backend: str, M: Any, prepared: float, info: int) -> dict[str, Any]:
+    request = files.request
     return {
         "schema": SOLVE_SCHEMA,
         "matrix": {
@@ -259,8 +300,8 @@ def _as_json(
         if M is None
         else {"name": request.precond, "seconds": prepared, "nnz": getattr(M, "nnz", None)},
         "info": info,
-        "output": None if request.output is None else str(request.output),
-        **stats.to_json(),
+        "output": None if files.output is None else str(files.output),
+        **files.stats.to_json(),
     }
 
 
@@ -288,10 +329,6 @@ def _print(request: SolveRequest, matrix: Matrix, backend: str, M: Any, prepared
         from akx.device.choose import device_of
 
         pairs.insert(1, ("device", device_of(backend).name))
-    if request.output is not None:
-        pairs.append(("written", str(request.output)))
-    if request.plot is not None:
-        pairs.append(("plotted", str(request.plot)))
     print_pairs(pairs, data_console())
     for line in stats.notes[:12]:
         note(line)

@@ -148,9 +148,15 @@ def _run_tune_for(request: TuneRequest, *, as_json: bool) -> int:
         ),
     )
     from akx.solvers import tune_for
+    from akx.solvers.symmetry import is_hermitian
 
     assert request.solver is not None
     matrix = load_matrix(request.file, dtype=request.dtype, variable=request.variable)
+    if request.solver == "ca-cg" and not is_hermitian(matrix):
+        kind = "Hermitian" if matrix.dtype.kind == "c" else "symmetric"
+        raise ArgumentError(
+            f"--for ca-cg needs a {kind} matrix", found="one that is not", hint="tune --for ca-gmres or ca-bicgstab"
+        )
     with progress(as_json=as_json) as report:
         found = tune_for(
             matrix,

@@ -45,5 +45,5 @@ def check_hermitian(M: Any, method: str) -> None:
         raise ArgumentError(
             f"M is not Hermitian, which {method} needs",
             found=type(M).__name__,
-            hint="spai(A, symmetric=True), or another method: gmres, bicgstab",
+            hint=f"{'cg with ' * (method == 'ca_cg')}spai(A, symmetric=True), or another method: gmres, bicgstab",
         )

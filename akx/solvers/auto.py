@@ -6,10 +6,12 @@ The family:
     Hermitian otherwise                                     gmres
     any other                                               bicgstab, then gmres
 
-A method that does not get there hands its x on to the next one. Which of a family's solvers has the shorter step is
-kept in the plan database, by all that a step depends on. Where it is not known the classic solver begins, and finds it
-out on the way where that pays, as :mod:`akx.solvers.pilot` says. GMRES remembers `restart` vectors, BiCGStab six: that
-and its shorter steps are why it comes first.
+Hermitian is meant up to rounding errors (:mod:`akx.solvers.symmetry`). A method that does not get there hands its x on
+to the next one: cg after its own 10 n steps, since each makes the error smaller as long as <p, A p> is positive, and it
+ends by itself where it is not; bicgstab, which may wander about, after 10,000. Which of a family's solvers has the
+shorter step is kept in the plan database, by all that a step depends on. Where it is not known the classic solver
+begins, and finds it out on the way where that pays, as :mod:`akx.solvers.pilot` says. GMRES remembers `restart`
+vectors, BiCGStab six: that and its shorter steps are why it comes first.
 """
 
 from __future__ import annotations
@@ -30,9 +32,11 @@ from akx.solvers.bases import check_basis
 from akx.solvers.ca_cg import MOST
 from akx.solvers.chosen import chosen_steps, database_of, keep_sisters, known_sisters, sisters_key
 from akx.solvers.cycles import RESTART
+from akx.solvers.folding import form_for
 from akx.solvers.pilot import Pilot, Stopwatch
 from akx.solvers.places import TOO_MUCH, answer_in_kind, callback_in_kind, of_host
 from akx.solvers.stats import SolveStats
+from akx.solvers.symmetry import is_hermitian
 from akx.solvers.system import Answer, make_system
 from akx.solvers.watch import Watched
 
@@ -51,7 +55,7 @@ _CYCLES = 2
 #: Seconds that what a classic solver has no need of takes to be loaded, where this process has not used it: from the
 #: caches of compiled code, by backend.
 _LOADING = {"cpu": 0.2, "cuda": 2.0}
-#: Steps without an answer after which a method gives way to the next one, where there is one and no `maxiter`.
+#: Steps without an answer after which bicgstab gives way to gmres, where there is no `maxiter`.
 _PATIENCE = 10_000
 
 #: Choices that this process remembers.
@@ -98,7 +102,8 @@ def solve(
     maxiter : int, optional
         With a named method SciPy's meaning: most steps, for gmres and ca_gmres most restart cycles; 10 n by default.
         With ``"auto"``, where it is not known beforehand which method it will be, most steps of all methods together, a
-        step of gmres being one product. By default each has its own limit, and gives way to the next after 10,000.
+        step of gmres being one product. By default each has its own limit, of 10 n steps where there are two, but
+        bicgstab gives way to gmres after 10,000.
     M : sparse matrix, array, LinearOperator or preconditioner of :mod:`akx.solvers.preconditioners`, optional
         With one that cannot be made part of the matrix, ``"auto"`` takes classic solvers only.
     callback : callable, optional
@@ -171,6 +176,7 @@ class _Auto:
         self.notes: list[str] = []
         self.total: SolveStats | None = None
         self.choosing = 0.0
+        self.in_steps = self.maxiter is not None  # a limit is one of steps, of gmres too
         self.refused = False  # a sister on trial had no room
 
     def solve(self) -> tuple[Any, int, SolveStats]:
@@ -183,8 +189,10 @@ class _Auto:
         self.notes.append(f"auto: {why}")
         self.choosing = time.perf_counter() - self.begun
         for family in families:
-            patience = _PATIENCE if family is not families[-1] else 10 * n
-            if self._family(family, min(10 * n, patience)) or self._is_over():
+            if self.total is not None:
+                self.in_steps = True
+                self.notes.append(f"auto: {family} goes on after {self.total.iterations} steps")
+            if self._family(family, min(10 * n, _PATIENCE) if family == "bicgstab" else 10 * n) or self._is_over():
                 break
         total = self.total
         assert total is not None
@@ -236,7 +244,7 @@ class _Auto:
         if said == 0 or not pilot.handed_over or self._is_over():
             return said == 0
         assert self.total is not None
-        done = 0 if family == "gmres" else self.total.iterations - before
+        done = 0 if family == "gmres" and not self.in_steps else self.total.iterations - before
         return self._run(sister, max(1, limit - done)) == 0
 
     def _why_classic(self, family: str) -> str:
@@ -246,7 +254,7 @@ class _Auto:
         M, n = self.options["M"], self.matrix.n
         if f"ca_{family}" not in SOLVERS:
             return "the only one of its family"
-        if M is not None and not getattr(M, "folds", False):
+        if M is not None and form_for(f"ca_{family}", M) is None:
             return "as this preconditioner cannot be made part of the matrix"
         if self.special["s"] == 1:
             return "as with s = 1 both are the same"
@@ -256,8 +264,9 @@ class _Auto:
         """A solver from the best x there is, its work added to that of the ones before; its info."""
         options = {**self.options, "maxiter": limit if self.maxiter is None else self._left()}
         say = self.callback if pilot is None else Watched(self.callback, pilot)
-        in_steps = self.maxiter is not None
-        x, said, stats = _call(name, self.matrix, self.b, self.guess, options, self.special, say, in_steps=in_steps)
+        x, said, stats = _call(
+            name, self.matrix, self.b, self.guess, options, self.special, say, in_steps=self.in_steps
+        )
         _used.add(self._use_of(name))
         total = self.total = _added(self.total, stats)
         if said == 0 or stats.residual < self.least:
@@ -364,7 +373,7 @@ def families_for(matrix: Matrix) -> tuple[list[str], str]:
     from akx.solvers import SOLVERS
 
     diagonal = matrix.to_scipy().diagonal()
-    if matrix.features.value_symmetry == ("hermitian" if matrix.dtype.kind == "c" else "symmetric"):
+    if is_hermitian(matrix):
         if diagonal.real.min() > 0:
             found, why = ["cg", "gmres"], "the matrix is Hermitian with a positive diagonal"
         else:

@@ -92,7 +92,8 @@ def ca_cg(
     maxiter : int, optional
         Most steps, counted as those of :func:`akx.solvers.cg.cg`; 10 n by default.
     M : preconditioner of :mod:`akx.solvers.preconditioners`, optional
-        One that can be made part of the matrix, and keeps it Hermitian: :func:`jacobi`.
+        One that can be made part of the matrix, and keeps it Hermitian: :func:`jacobi` of a real positive diagonal,
+        whose symmetric form is taken whatever its `side`.
     callback : callable, optional
         Called as ``callback(xk)`` after each block of s steps, and after each ordinary step.
     s : int or ``"auto"``

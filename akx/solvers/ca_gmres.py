@@ -70,7 +70,7 @@ def ca_gmres(
     maxiter: int | None = None,
     M: Any = None,
     callback: Callable[[Any], object] | None = None,
-    callback_type: str = "pr_norm",
+    callback_type: str | None = "pr_norm",
     s: int | str = "auto",
     basis: str = "auto",
     plan: Plan | None = None,
@@ -90,7 +90,7 @@ def ca_gmres(
     callback : callable, optional
     callback_type : str
         ``"pr_norm"`` (default) and ``"legacy"``: called after each pass over the matrix with the residual's norm over
-        that of b; ``"x"``: called after each cycle with x.
+        that of b; ``"x"``: called after each cycle with x. None is ``"legacy"``, as in SciPy.
     s : int or ``"auto"``
         The most steps per pass, fewer where the basis is too ill-conditioned, and no more than a cycle has, which is
         `restart` or n; a note says so. ``"auto"``: as tuned for the matrix (:func:`akx.solvers.tune_for`), else from 5
@@ -109,6 +109,7 @@ def ca_gmres(
     ------
     ArgumentError, ArgumentTypeError, MatrixError, PlanError
     """
+    check_basis(basis)
     right = None if M is None else _from_the_right(M)
     system = make_system(
         "ca_gmres", A, b, x0, rtol=rtol, atol=atol, M=M, callback=callback, threads=threads, db=db, backend=backend
@@ -151,7 +152,6 @@ class _Steps:
     """
 
     def __init__(self, system: System, cycles: Cycles, most: int, basis: str, plan: Plan | None) -> None:
-        check_basis(basis)
         self.system, self.cycles, self.plan = system, cycles, plan
         self.most = self.s = most
         self.W = system.rows(cycles.restart + 1 + most)
@@ -175,7 +175,8 @@ class _Steps:
             self.W = cycles.room(self.W, cycles.restart + 1 + self.most)
             self.arnoldi = arnoldi_of(self.system, self.W, self.most, preconditioned=False)
         aim = max(self._estimate, self.system.target)
-        self._ordinary = self._in_blocks and cycles.norm > (_SHORT_OF_ANY if cycles.idle else _SHORT) * aim
+        short = cycles.taken_back or cycles.norm > (_SHORT_OF_ANY if cycles.idle else _SHORT) * aim
+        self._ordinary = self._in_blocks and short
         self._in_blocks = False
         if self._ordinary:
             self._limit = max(0.01 * self._limit, 10.0)
@@ -195,6 +196,7 @@ class _Steps:
     def end(self, qr: HessenbergQR) -> None:
         """After a cycle: better Ritz values, from the first one that is whole."""
         self._estimate = qr.residual
+        self.cycles.plain = not self._in_blocks
         if not self._of_whole_cycle and qr.size == self.cycles.restart:
             self._of_whole_cycle = True
             self._ritz = qr.ritz()

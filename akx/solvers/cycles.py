@@ -2,7 +2,8 @@
 
 ``while goes_on(r): qr = begin(arnoldi); ...steps, each with count(); end(update of x)``, then ``finish()``. Whether to
 go on is decided by the true residual, computed between cycles, alone: below the tolerance is converged; a cycle that
-raised it is taken back.
+raised it is taken back. The same cycle would end as it did, so the next is another one: of half the steps where it had
+promised progress, which rounding errors spoiled, until one succeeds; a longer one where it had not, or none.
 
 Stagnation. Restarted GMRES can come to a residual r that is orthogonal to A r, .., A^m r, and then stays there for
 ever: the progress of a cycle falls as it comes near. It can also pass close by such a point, where progress is as
@@ -56,15 +57,20 @@ class Cycles:
         Steps of a cycle, n at most.
     norm : float
         The true residual's norm of the x at hand, computed by :meth:`goes_on`.
+    taken_back : bool
+        Whether the last cycle raised the residual.
+    plain : bool
+        Whether the last cycle was of ordinary steps, so that the next would be the same.
     iterations, done : int
         Steps, and cycles.
     """
 
-    def __init__(self, system: System, restart: int | None, maxiter: int | None, callback_type: str) -> None:
+    def __init__(self, system: System, restart: int | None, maxiter: int | None, callback_type: str | None) -> None:
+        callback_type = "legacy" if callback_type is None else callback_type  # as in SciPy
         if callback_type not in _CALLBACKS:
             raise ArgumentError("unknown callback_type", expected=" or ".join(_CALLBACKS), found=repr(callback_type))
         self.system = system
-        self.restart = min(check_count("restart", restart, RESTART), system.n)
+        self.restart = self._length = min(check_count("restart", restart, RESTART), system.n)
         self._longest = min(_LONGEST * RESTART, system.n) if restart is None else self.restart
         most = check_count("maxiter", maxiter, 10 * system.n, least=0)
         self._most_steps = most if callback_type == "legacy" else None
@@ -80,6 +86,8 @@ class Cycles:
         self._row = 0  # where the residual is
         self._norm: Callable[[], float] | None = None  # waits for it, where it is on its way
         self.broken = ""
+        self.taken_back, self.plain = False, True
+        self._estimate = np.inf  # of the residual, by the last cycle
 
     def goes_on(self, r: Rows) -> bool:
         """Compute the residual of x into `r`, where it is not there yet, and decide whether there is another cycle."""
@@ -98,7 +106,8 @@ class Cycles:
             stats.residuals.append(self.norm)
         if self.norm <= system.target:
             return self._stop(0, "converged: the residual is below the tolerance")
-        if not (np.isfinite(self.norm) and self.norm <= self._best):  # a cycle only adds to it by rounding errors
+        self.taken_back = not (np.isfinite(self.norm) and self.norm <= self._best)
+        if self.taken_back:  # a cycle only adds to it by rounding errors
             if self.done == 0:
                 return self._stop(-1, "the residual of x0 is not finite")
             system.x, lost = self._before, system.units.norm(self.norm)
@@ -109,19 +118,23 @@ class Cycles:
         self._history.append(self._best)
         if self.broken and self.idle:
             return self._stop(-1, self.broken)
-        if self._idle >= 2 and self._is_rounding():
+        again = self.taken_back and self.plain
+        if (self._idle >= 2 or again) and self._is_rounding():
             return self._stop(max(1, self.iterations), "stagnation: the residual is as small as rounding errors allow")
-        if self._stagnates() and not self._lengthen():
-            return self._stop(
-                max(1, self.iterations),
-                self.broken
-                or f"stagnation: {_WINDOW} cycles of {self.restart} steps made no progress; "
-                "a larger restart or M may help",
-            )
+        if self._stagnates():
+            again = False
+            if not self._lengthen():
+                why = f"stagnation: {_WINDOW} cycles of {self._length} steps made no progress; {self._help}"
+                return self._stop(max(1, self.iterations), self.broken or why)
         if system.ended():
             return self._stop(max(1, self.iterations), ENDED)
         if self.done >= self._most_cycles or not self.step_allowed():
             return self._stop(max(1, self.iterations), "iterations ran out")
+        if not self.taken_back:
+            self.restart = self._length
+        elif again and not self._shorten() and not self._lengthen():
+            why = f"stagnation: a cycle of {self._length} steps made no progress, nor would the next; {self._help}"
+            return self._stop(max(1, self.iterations), why)
         return True
 
     @property
@@ -149,14 +162,27 @@ class Cycles:
 
     def _lengthen(self) -> bool:
         """Twice as long cycles from now on, where that is allowed."""
-        if self.restart >= self._longest:
+        if self._length >= self._longest:
             return False
-        longer = min(2 * self.restart, self._longest)
+        longer = min(2 * self._length, self._longest)
         self.system.stats.notes.append(
-            f"cycle {self.done}: no progress by cycles of {self.restart} steps, the next are of {longer}"
+            f"cycle {self.done}: no progress by cycles of {self._length} steps, the next are of {longer}"
         )
-        self.restart, self._history = longer, [self._best]
+        self.restart = self._length = longer
+        self._history = [self._best]
         return True
+
+    def _shorten(self) -> bool:
+        """Half the steps for the next cycle, where the last one had promised progress."""
+        promised = self._estimate < (1 - self._least_progress) * self._best
+        if not promised or self.restart == 1:
+            return False
+        self.restart //= 2
+        return True
+
+    @property
+    def _help(self) -> str:
+        return "a larger restart or M may help" if self._length < self.system.n else "M may help"
 
     def begin(self, arnoldi: Arnoldi) -> HessenbergQR:
         """Make the residual a unit vector in row 0; the least-squares problem without columns."""
@@ -204,6 +230,7 @@ class Cycles:
         system, stats = self.system, self.system.stats
         with stats.phase("small"):
             y = qr.solve()
+        self._estimate = qr.residual
         self._before = system.x
         self._norm = arnoldi.restart(y) if solution is None else None
         if self._norm is None:
@@ -223,7 +250,7 @@ class Cycles:
     def finish(self, return_stats: bool) -> Answer:
         stats = self.system.stats
         if self.done > 1:
-            stats.notes.append(f"{self.done} cycles of at most {self.restart} steps")
+            stats.notes.append(f"{self.done} cycles of at most {self._length} steps")
         return self.system.finish(
             self.system.x,
             info=self._info,

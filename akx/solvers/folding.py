@@ -9,7 +9,10 @@ from typing import Any
 from akx.errors import ArgumentError
 from akx.solvers.system import Answer
 
-__all__ = ["solve_with"]
+__all__ = ["form_for", "solve_with"]
+
+#: Preconditioners for a solver, for the message.
+_FOR = {"ca_cg": "jacobi, of a real positive diagonal,", "ca_bicgstab": "jacobi or spai"}
 
 
 def solve_with(solver: Callable[..., Any], A: Any, b: Any, x0: Any, M: Any, **options: Any) -> Answer:
@@ -18,15 +21,27 @@ def solve_with(solver: Callable[..., Any], A: Any, b: Any, x0: Any, M: Any, **op
     Raises
     ------
     ArgumentError
-        Where M cannot be made part of a matrix.
+        Where M cannot be made part of a matrix; for ca_cg, of one that stays Hermitian.
     """
     name = solver.__name__
-    if not getattr(M, "folds", False):
+    form = form_for(name, M)
+    if form is None:
+        kept = name == "ca_cg" and getattr(M, "folds", False)
         raise ArgumentError(
-            f"{name} takes no preconditioner that cannot be made part of the matrix",
-            expected="jacobi or spai of akx.solvers.preconditioners",
+            f"{name} takes no preconditioner that cannot be made part of the matrix{' and keep it Hermitian' * kept}",
+            expected=f"{_FOR[name]} of akx.solvers.preconditioners",
             found=type(M).__name__,
             hint=f"use akx.solvers.{name.removeprefix('ca_')}",
         )
-    answer: Answer = import_module("akx.solvers.preconditioners").solve_folded(solver, A, b, x0, M=M, **options)
+    answer: Answer = import_module("akx.solvers.preconditioners").solve_folded(solver, A, b, x0, M=form, **options)
     return answer
+
+
+def form_for(name: str, M: Any) -> Any:
+    """The form of M that is made part of the matrix for the solver of that name; None where there is none."""
+    if not getattr(M, "folds", False):
+        return None
+    if name != "ca_cg":
+        return M
+    find = getattr(M, "for_hermitian", None)
+    return None if find is None else find()

@@ -35,7 +35,7 @@ def gmres(
     maxiter: int | None = None,
     M: Any = None,
     callback: Callable[[Any], object] | None = None,
-    callback_type: str = "pr_norm",
+    callback_type: str | None = "pr_norm",
     threads: int | None = None,
     db: Any = None,
     backend: str = "auto",
@@ -61,7 +61,7 @@ def gmres(
     callback : callable, optional
     callback_type : str
         ``"pr_norm"`` (default) and ``"legacy"``: called after each step with the residual's norm over that of b;
-        ``"x"``: called after each cycle with x.
+        ``"x"``: called after each cycle with x. None is ``"legacy"``, as in SciPy.
     threads, db
         As for :class:`akx.MatrixPowers`.
     backend : str

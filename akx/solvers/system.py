@@ -406,7 +406,7 @@ def make_system(
     for name, value in (("rtol", rtol), ("atol", atol)):
         if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not float(value) >= 0:
             raise ArgumentError(f"{name} is out of range", expected="a number >= 0", found=repr(value))
-    inverse = None if M is None else aslinearoperator(M)
+    inverse = None if M is None else _operator_of(M)
     if inverse is not None and inverse.shape != (matrix.n, matrix.n):
         raise MatrixError("M does not fit A", expected=f"({matrix.n}, {matrix.n})", found=str(inverse.shape))
     dtype = _common(matrix.dtype, right, guess, inverse)
@@ -441,6 +441,18 @@ def make_system(
         stats.notes.append(units.note())
     system.watch = watch
     return system
+
+
+def _operator_of(M: Any) -> LinearOperator:
+    try:
+        return aslinearoperator(M)
+    except (TypeError, ValueError) as error:
+        raise ArgumentTypeError(
+            "M is no matrix and no operator",
+            expected="a sparse matrix, an array, a LinearOperator or what akx.solvers.preconditioners makes",
+            found=type(M).__name__,
+            hint="pass scipy.sparse.linalg.LinearOperator(A.shape, matvec=M)" if callable(M) else None,
+        ) from error
 
 
 def _scaled_in(work: Any, v: Rows, exponent: int) -> Rows:

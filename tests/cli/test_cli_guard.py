@@ -84,6 +84,10 @@ def test_debug_keeps_the_traceback(akx: Callable[..., Ran], monkeypatch: pytest.
         (("tune", "x", "--backend", "fpga"), "'--backend'"),
         (("tune", "x", "--basis", "legendre"), "'--basis'"),
         (("tune", "x", "--frobnicate"), "--frobnicate"),
+        (("tune", "x", "--for", "minres"), "Invalid value for '--for': 'minres' is not one of 'ca-cg', 'ca-gmres'"),
+        (("solve", "x", "--method", "minres"), "Invalid value for '--method': 'minres' is not one of 'auto', 'cg'"),
+        (("solve", "x", "--precond", "ilu"), "Invalid value for '--precond': 'ilu' is not one of 'jacobi'"),
+        (("solve", "x", "--dtype", "Value error, no"), "'Value error, no' is not one of 'float32'"),
     ],
 )
 def test_bad_options_exit_with_2_and_point_to_the_help(
@@ -116,6 +120,22 @@ def test_numbers_out_of_range_are_refused_before_any_work(
     ran = akx(*arguments)  # the file "x" does not exist: the option is looked at first
     assert ran.code == 2
     assert says in ran.error
+
+
+@pytest.mark.parametrize("failure", [MatrixError("no"), KeyboardInterrupt(), MemoryError(), ZeroDivisionError("no")])
+def test_an_answer_is_not_lost_with_what_fails_after_it(
+    akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], failure: BaseException
+) -> None:
+    monkeypatch.setattr(guard, "_invoke", _raise(failure))
+    plain = akx("info", "x", "--json")
+    monkeypatch.setattr(guard, "_invoke", _raise(guard.AnsweredError({"schema": 7, "residual": 0.5}, failure)))
+    ran = akx("info", "x", "--json")
+    assert (ran.code, ran.error) == (plain.code, plain.error)
+    assert ran.json == {"schema": 7, "residual": 0.5, "error": plain.json["error"]}
+    if isinstance(failure, Exception):
+        with pytest.raises(type(failure)):
+            akx("info", "x", "--json", "--debug")
+        assert json.loads(capsys.readouterr().out) == {"schema": 7, "residual": 0.5}
 
 
 def test_no_command_shows_the_help_on_stderr(akx: Callable[..., Ran]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import re
 from collections.abc import Callable
 from itertools import pairwise
@@ -16,6 +18,7 @@ import scipy.sparse as sp
 from rich.console import Console
 
 import akx as library
+from akx.cli import guard
 from akx.cli import solve as solve_command
 from akx.device import choose
 from akx.device.cuda.facts import cuda_missing
@@ -123,6 +126,116 @@ def test_the_residual_is_said_while_it_falls(
     assert "residual" in screen.getvalue()
 
 
+def test_both_spellings_of_a_method(akx: Callable[..., Ran], convection: Path) -> None:
+    for spelling in ("ca-bicgstab", "ca_bicgstab"):
+        data = akx("solve", convection, "--method", spelling, "--json").json
+        assert (data["asked"]["method"], data["method"]) == ("ca_bicgstab", "ca_bicgstab")
+
+
+@pytest.fixture
+def never_solved(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any, **__: Any) -> Any:
+        raise AssertionError("solved all the same")
+
+    monkeypatch.setattr(library.solvers, "solve", never)
+
+
+@pytest.mark.usefixtures("never_solved")
+@pytest.mark.parametrize("option", ["--output", "--plot"])
+def test_a_file_that_cannot_be_written_is_refused_before_the_solve(
+    akx: Callable[..., Ran], convection: Path, tmp_path: Path, option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if option == "--plot":
+        pytest.importorskip("matplotlib")
+    there = tmp_path / "there.png"
+    there.write_text("as it was")
+    cases: list[tuple[Path, str]] = [
+        (tmp_path, f"{option} is a folder"),
+        (tmp_path / "no" / "x.png", "no folder"),
+        (there / "x.png", "no folder"),
+        (convection, "would overwrite its input"),
+        (tmp_path / f"{'x' * 250}.png", "cannot be written, found File name too long"),
+    ]
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe.png")
+        cases.append((tmp_path / "pipe.png", f"{option} is no plain file"))
+    if Path("/proc/self").is_dir():
+        cases.append((Path("/proc/x.png"), "cannot be written"))
+    for path, says in cases:
+        ran = akx("solve", convection, option, path)
+        assert (ran.code, ran.out) == (2, "")
+        assert says in ran.error
+        assert akx("solve", convection, option, path, "--json").json["error"]["exit_code"] == 2
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode, **more: mode != os.W_OK and access(path, mode, **more))
+    ran = akx("solve", convection, option, there)  # root may write any file: say that it may not
+    assert (ran.code, ran.out, there.read_text()) == (2, "", "as it was")
+    assert "may not be written" in ran.error
+    assert sorted(one.name for one in tmp_path.iterdir() if one.name.endswith(".new")) == []
+
+
+@pytest.mark.usefixtures("never_solved")
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
+def test_permissions_are_looked_at_before_the_solve(akx: Callable[..., Ran], convection: Path, tmp_path: Path) -> None:
+    locked, there = tmp_path / "locked", tmp_path / "there.mtx"
+    locked.mkdir(mode=0o500)
+    there.touch(mode=0o400)
+    assert "cannot be written, found Permission denied" in akx("solve", convection, "-o", locked / "x.mtx").error
+    assert "may not be written" in akx("solve", convection, "-o", there).error
+
+
+@pytest.mark.usefixtures("never_solved")
+def test_names_for_neither_a_vector_nor_a_picture(akx: Callable[..., Ran], convection: Path, tmp_path: Path) -> None:
+    b = tmp_path / "b.mtx"
+    write_vector(b, np.ones(300))
+    assert "overwrite" in akx("solve", convection, "--rhs", b, "-o", b).error
+    assert ".npz" in akx("solve", convection, "-o", tmp_path / "x.npz").error
+    pytest.importorskip("matplotlib")
+    assert "format" in akx("solve", convection, "--plot", tmp_path / "residuals.nonsense").error
+    assert "without an ending" in akx("solve", convection, "--plot", tmp_path / "residuals").error
+    both = tmp_path / "both.png"
+    assert "one file" in akx("solve", convection, "-o", both, "--plot", both).error
+
+
+@pytest.mark.parametrize("fails", ["--output", "--plot"])
+def test_the_result_is_not_lost_where_the_disk_is_full(
+    akx: Callable[..., Ran], convection: Path, tmp_path: Path, fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    where = "akx.io.write_whole" if fails == "--output" else "matplotlib.figure.Figure.savefig"
+    monkeypatch.setattr(where, full)
+    x, picture = tmp_path / "x.mtx", tmp_path / "p.png"
+    ran = akx("solve", convection, "-o", x, "--plot", picture)
+    assert ran.code == 2
+    assert "converged" in ran.out
+    assert f"{x if fails == '--output' else picture} cannot be written, found No space left" in ran.err
+    assert (x.exists(), f"wrote x to {x}" in ran.err) == (fails == "--plot",) * 2
+    x.unlink(missing_ok=True)
+    ran = akx("solve", convection, "-o", x, "--plot", picture, "--json")
+    assert (ran.code, ran.json["converged"], ran.json["error"]["exit_code"]) == (2, True, 2)
+    assert "cannot be written" in ran.error
+    assert ran.json["output"] == (str(x) if fails == "--plot" else None)
+    assert x.exists() == (fails == "--plot")
+
+
+def test_x_is_written_where_nobody_reads_what_is_printed(
+    akx: Callable[..., Ran], convection: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: Any) -> None:
+        assert not out.exists(), "printed first"
+        raise BrokenPipeError
+
+    out = tmp_path / "x.mtx"
+    monkeypatch.setattr(solve_command, "_print", gone)
+    monkeypatch.setattr(guard, "_silence_stdout", lambda: None)
+    assert akx("solve", convection, "-o", out).code == guard.EXIT_BROKEN_PIPE
+    assert residual(convection, read_vector(out), np.ones(300)) <= 1e-8
+
+
 def test_a_plot(akx: Callable[..., Ran], convection: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     picture = tmp_path / "residuals.svg"
@@ -149,6 +262,24 @@ def test_preconditioners(akx: Callable[..., Ran], convection: Path, options: lis
     assert ran.json["preconditioner"]["name"] == options[0]
     assert ran.json["preconditioner"]["seconds"] > 0
     assert residual(convection, read_vector(out), np.ones(300)) <= 1e-8
+
+
+@pytest.mark.parametrize(("wrong", "symmetric"), [(0.0, True), (4e-16, True), (1e-4, False)])
+def test_spai_is_symmetric_where_the_matrix_is_up_to_rounding_errors(
+    akx: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: float, symmetric: bool
+) -> None:
+    asked: list[bool] = []
+
+    def spai(*given: Any, symmetric: bool, **options: Any) -> Any:
+        asked.append(symmetric)
+        return preconditioners.spai(*given, symmetric=symmetric, **options)
+
+    monkeypatch.setattr(solve_command, "import_module", lambda name: SimpleNamespace(spai=spai))
+    A = sp.diags_array([-1.0, 4.0, -1.0], offsets=[-1, 0, 1], shape=(300, 300)).tocsr()
+    A[3, 2] *= 1 + wrong
+    library.io.write_matrix(tmp_path / "A.mtx", A)
+    assert akx("solve", tmp_path / "A.mtx", "--precond", "spai").code == 0
+    assert asked == [symmetric]
 
 
 @pytest.mark.skipif(cuda_missing() is None, reason="there is a GPU")

@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import scipy.io
+import scipy.sparse as sp
 from rich.console import Console
 
 import akx.tuner
+from akx.errors import MatrixError
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner import Progress, TuneResult
@@ -259,6 +262,42 @@ def test_for_a_solver(akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, 
     assert [one["seconds"] for one in data["candidates"]] == [1.5e-3, None]
     assert data["notes"] == list(found.notes)
     assert akx("tune", poisson, "--for", "cg").code == 2
+    assert akx("tune", poisson, "--for", "ca_gmres").code == 0
+    assert asked["solver"] == "ca-gmres"
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "complex128"])
+def test_conjugate_gradients_are_not_tuned_for_a_matrix_that_is_not_hermitian(
+    akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, dtype: str
+) -> None:
+    from akx import solvers
+
+    asked: list[str] = []
+
+    def stand_in(matrix: Matrix, solver: str, **options: Any) -> Any:
+        asked.append(solver)
+        raise MatrixError("stop here")
+
+    monkeypatch.setattr(solvers, "tune_for", stand_in)
+    symmetric = sp.diags_array([-1.0, 4.0, -1.0], offsets=[-1, 0, 1], shape=(300, 300)).tocsr()
+    if dtype == "complex128":
+        symmetric = symmetric + sp.diags_array([1j, -1j], offsets=[-1, 1], shape=(300, 300)).tocsr()
+    rounded, skewed = symmetric.copy(), symmetric.copy()
+    rounded[3, 2] *= 1 + 4e-16
+    skewed[3, 2] *= 1 + 1e-4
+    for name, A in (("symmetric", symmetric), ("rounded", rounded), ("skewed", skewed)):
+        scipy.io.mmwrite(tmp_path / f"{name}.mtx", A, symmetry="general", precision=17)
+    for name in ("symmetric", "rounded"):
+        assert "stop here" in akx("tune", tmp_path / f"{name}.mtx", "--for", "ca-cg", "--dtype", dtype).error
+    assert asked == ["ca-cg", "ca-cg"]
+    for spelling in ("ca-cg", "ca_cg"):
+        ran = akx("tune", tmp_path / "skewed.mtx", "--for", spelling, "--dtype", dtype)
+        assert (ran.code, ran.out) == (2, "")
+        assert ("Hermitian" if dtype == "complex128" else "symmetric") in ran.error
+        assert "ca-gmres or ca-bicgstab" in ran.error
+    assert asked == ["ca-cg", "ca-cg"]
+    akx("tune", tmp_path / "skewed.mtx", "--for", "ca-bicgstab", "--dtype", dtype)
+    assert asked == ["ca-cg", "ca-cg", "ca-bicgstab"]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ import akx.solvers.system
 from akx.errors import ArgumentError, ArgumentTypeError, BudgetError, DeviceMemoryError, InfeasibleError, PlanError
 from akx.matrix import Matrix
 from akx.solvers import SOLVERS, SolveStats, auto, pilot, places, solve
+from akx.solvers.preconditioners import jacobi, spai
 from akx.solvers.watch import ENDED, Watched
 
 
@@ -110,6 +111,8 @@ def test_the_family_goes_by_the_matrix(fake: _Fake) -> None:
     assert of(spd(30)) == ["cg", "gmres"]
     assert of(spd(30, complex)) == ["cg", "gmres"]
     assert of(spd(30) - 9 * sp.eye_array(30)) == ["gmres"]
+    D = sp.diags_array(np.linspace(0.1, 7.0, 30))
+    assert of(D @ (spd(30) * 1.1) @ D) == ["cg", "gmres"]
     assert of(nonsymmetric(30)) == ["bicgstab", "gmres"]
     assert of(sp.csr_array(spd(30).astype(complex) + 1j * sp.eye_array(30))) == ["bicgstab", "gmres"]  # not Hermitian
     assert of(sp.diags_array([-1.0, 1.0], offsets=[-1, 1], shape=(9, 9))) == ["gmres"]
@@ -284,7 +287,37 @@ def test_the_next_family_takes_over(fake: _Fake) -> None:
     assert started[0] is None
     assert started[1] is not None
     fake.fails |= {"gmres", "ca_gmres"}
-    assert solve(spd(50), np.ones(50))[1] == 500 + 5000
+    _, info, stats = solve(spd(50), np.ones(50), return_stats=True)
+    assert info == 500 + 500  # steps of gmres too, where it goes on from another's x
+    assert "auto: gmres goes on after 500 steps" in stats.notes
+
+
+@pytest.mark.parametrize(("A", "most"), [(spd(2000), 20_000), (nonsymmetric(2000), 10_000)], ids=["cg", "bicgstab"])
+def test_how_long_the_first_method_has(fake: _Fake, A: Any, most: int) -> None:
+    """cg makes progress with each step, and has the limit that it has by itself."""
+    fake.needs = 25_000
+    fake.seconds |= {"ca_cg": 3.0, "ca_bicgstab": 3.0, "ca_gmres": 3.0}
+    _, info, stats = solve(A, np.ones(2000), return_stats=True)
+    assert (info, stats.method, stats.iterations) == (0, "gmres", 25_000)
+    assert f"auto: gmres goes on after {most} steps" in stats.notes
+    given = next(options for name, options in fake.calls if name == "gmres")
+    assert (given["maxiter"], given["callback_type"]) == (20_000, "legacy")
+
+
+def test_sisters_of_a_gmres_that_goes_on_share_its_steps(fake: _Fake) -> None:
+    fake.needs, fake.fails = 1000, set(fake.seconds)
+    fake.seconds |= {"ca_cg": 3.0, "ca_gmres": 0.1}
+    _, info, stats = solve(spd(500), np.ones(500), return_stats=True)
+    assert (info, stats.method) == (10_000, "ca_gmres")
+
+
+def test_a_preconditioner_that_ca_cg_cannot_fold_is_for_cg(fake: _Fake) -> None:
+    A = spd(500)
+    fake.needs, fake.seconds["ca_cg"] = 4000, 0.1
+    for M, names in ((spai(A, symmetric=True), ["cg"]), (jacobi(A, side="right"), ["cg", "ca_cg?", "ca_cg"])):
+        fake.calls.clear()
+        assert solve(A, np.ones(500), M=M)[1] == 0
+        assert fake.names == names
 
 
 def test_the_best_answer_is_what_comes_out_of_none(fake: _Fake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,7 +335,7 @@ def test_the_best_answer_is_what_comes_out_of_none(fake: _Fake, monkeypatch: pyt
     monkeypatch.delitem(akx.solvers.SOLVERS, "ca_cg")
     x, info, stats = solve(spd(50), np.ones(50), return_stats=True)
     assert [name for name, _ in fake.calls] == ["cg", "gmres"]
-    assert (x[0], info, stats.residual, stats.converged) == (500.0, 5500, 1e-4, False)
+    assert (x[0], info, stats.residual, stats.converged) == (500.0, 1000, 1e-4, False)
 
 
 @pytest.mark.parametrize("ca", [0.5, 2.0])

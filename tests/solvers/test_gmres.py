@@ -21,7 +21,7 @@ from akx.solvers.ca_gmres import _most_steps, _Steps, ca_gmres
 from akx.solvers.cycles import Cycles
 from akx.solvers.gmres import gmres
 from akx.solvers.hessenberg import HessenbergQR
-from akx.solvers.system import make_system
+from akx.solvers.system import System, make_system
 
 module = import_module("akx.solvers.ca_gmres")
 BOTH = pytest.mark.parametrize("solve", [gmres, ca_gmres])
@@ -219,6 +219,61 @@ def test_no_progress_is_named(solve: Solver) -> None:
     x, info = solve(A, np.eye(60)[0], restart=60)
     assert info == 0
     np.testing.assert_allclose(A @ x, np.eye(60)[0], atol=1e-12)
+
+
+def _spoiled(monkeypatch: pytest.MonkeyPatch, cycles: set[int]) -> list[int]:
+    """Cycles of these numbers end with a wrong y; the steps of all of them."""
+    sizes: list[int] = []
+    right = HessenbergQR.solve
+
+    def solved(self: HessenbergQR) -> Any:
+        sizes.append(self.size)
+        return right(self) * (50 if len(sizes) in cycles else 1)
+
+    monkeypatch.setattr(HessenbergQR, "solve", solved)
+    return sizes
+
+
+def test_a_cycle_that_was_spoiled_is_followed_by_shorter_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = _spoiled(monkeypatch, {2, 3, 5})
+    A, b = matrix(), vector(400)
+    x, info, stats = gmres(A, b, restart=8, rtol=1e-8, return_stats=True)
+    assert info == 0
+    assert misfit(A, x, b) <= 1e-8
+    assert sizes[:7] == [8, 8, 4, 2, 8, 4, 8]
+    assert sum("taken back" in note for note in stats.notes) == 3
+
+
+@BOTH
+def test_a_cycle_that_is_spoiled_each_time_is_the_end(solve: Solver, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = _spoiled(monkeypatch, set(range(2, 99)))
+    _, info, stats = solve(matrix(), vector(400), restart=8, rtol=1e-8, return_stats=True)
+    assert info == stats.iterations > 0
+    assert stats.reason == (
+        "stagnation: a cycle of 8 steps made no progress, nor would the next; a larger restart or M may help"
+    )
+    # each of blocks is followed by one of as many ordinary steps
+    assert sizes[1:] == ([8, 4, 2, 1] if solve is gmres else [8, 8, 4, 4, 2, 2, 1])
+
+
+def test_a_cycle_without_progress_that_was_taken_back_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounding errors raise the residual a little: the next cycles are longer, where they may be."""
+    A, b = sp.csr_array(np.roll(np.eye(100), 1, axis=0)), np.eye(100)[0]
+    right = System.residual
+    monkeypatch.setattr(
+        System, "residual", lambda self, x, out: right(self, x, out) * (1 + 1e-15 * self.stats.products)
+    )
+    _, info, stats = gmres(A, b, return_stats=True)
+    assert (info, stats.iterations) == (0, 30 + 60 + 100)
+    _, info, stats = gmres(A, b, restart=30, return_stats=True)
+    assert (info, stats.iterations) == (30, 30)
+    assert "a larger restart or M may help" in stats.reason
+
+
+@BOTH
+def test_no_callback_type_is_scipys(solve: Solver) -> None:
+    A, b = matrix(shift=2.0), vector(400)
+    assert solve(A, b, rtol=1e-12, restart=10, maxiter=13, callback_type=None)[1] == 13
 
 
 @BOTH

@@ -267,8 +267,35 @@ def test_jacobi_from_the_right_and_of_a_diagonal_with_zeros() -> None:
         jacobi(A, side="left")
     with pytest.raises(ArgumentError, match="too small"):
         jacobi(sp.csr_array(np.diag([1e-310, 1.0])))
-    with pytest.raises(ArgumentError, match="does not fit"):
+    with pytest.raises(ArgumentError, match=r"does not fit A[\s\S]*expected \(9, 9\)[\s\S]*found \(40, 40\)"):
         M.apply_to(laplacian(3))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_is_hermitian_up_to_rounding_is_scaled_symmetrically(dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    scale = 10 ** rng.uniform(-1, 1, 400) * (np.exp(1j * rng.uniform(0, 6, 400)) if np.dtype(dtype).kind == "c" else 1)
+    D = sp.diags_array(scale.astype(dtype))
+    A = sp.csr_array(D @ (laplacian(20, dtype) * dtype(1.1)) @ D.conj())
+    assert akx.Matrix.from_any(A).features.value_symmetry == "none"
+    M = jacobi(A)
+    assert (M.side, M.hermitian, chebyshev(A, 2, (0.01, 1e4)).hermitian) == ("symmetric", True, True)
+    folded = M.apply_to(A).to_scipy()
+    assert abs(folded - folded.conj().T).max() <= 16 * np.finfo(dtype).eps
+    A.data[1] *= 1 + 100 * np.finfo(dtype).eps
+    assert jacobi(A).side == "right"
+
+
+def test_the_symmetric_form() -> None:
+    A = graded(40)
+    M = jacobi(A, side="right")
+    form = M.for_hermitian()
+    assert form is not None
+    assert form.for_hermitian() is form
+    np.testing.assert_array_equal(form.apply_to(A).data, jacobi(A).apply_to(A).data)
+    assert jacobi(-A).for_hermitian() is None
+    assert spai(A, symmetric=True).for_hermitian() is None
+    assert chebyshev(A, 2).for_hermitian() is None
 
 
 def test_the_scaled_matrix_has_the_pattern_and_so_the_plans_of_the_matrix() -> None:

@@ -423,6 +423,42 @@ def test_a_complex_preconditioner_makes_the_system_complex(name: str) -> None:
     assert np.linalg.norm(A @ x - 1) < 1e-8
 
 
+@pytest.mark.parametrize("side", ["auto", "right"])
+def test_ca_cg_scales_symmetrically_whatever_the_matrix_is(side: str) -> None:
+    """One entry off by more than rounding: D^-1/2 A D^-1/2 is as far from symmetric, A D^-1 is much further."""
+    scale = sp.diags_array(10.0 ** np.random.default_rng(0).uniform(-2, 2, 300))
+    A, b = sp.csr_array(scale @ spd() @ scale), rhs(300)
+    A.data[1] *= 1 + 1e-12
+    M = preconditioners.jacobi(A, side=side)
+    assert M.side == "right"
+    _, info, stats = SOLVERS["ca_cg"](A, b, M=M, rtol=1e-8, return_stats=True)
+    _, said, classic = SOLVERS["cg"](A, b, M=M, rtol=1e-8, return_stats=True)
+    assert (info, said) == (0, 0)
+    assert stats.iterations <= classic.iterations + 8
+
+
+def test_ca_cg_refuses_what_is_not_hermitian_once_it_is_part_of_the_matrix() -> None:
+    A = spd()
+    for M in (preconditioners.spai(A, symmetric=True), preconditioners.jacobi(-A)):
+        with pytest.raises(ArgumentError, match=r"keep it Hermitian[\s\S]*expected jacobi[\s\S]*akx.solvers.cg"):
+            SOLVERS["ca_cg"](A, rhs(300), M=M)
+    for name, made in (("ca_cg", "jacobi, of a real"), ("ca_bicgstab", "jacobi or spai")):
+        with pytest.raises(ArgumentError, match=rf"expected {made}[\s\S]*akx.solvers.{name[3:]}"):
+            SOLVERS[name](A, rhs(300), M=aslinearoperator(sp.eye_array(300)))
+
+
+@pytest.mark.parametrize("M", ["jacobi", lambda r: r, 3 * [[1.0]]], ids=["text", "function", "list"])
+def test_what_is_no_preconditioner_is_refused(name: str, M: Any) -> None:
+    with pytest.raises(ArgumentError if is_ca(name) else ArgumentTypeError, match=f"found {type(M).__name__}"):
+        SOLVERS[name](fitting(name), rhs(300), M=M)
+
+
+@pytest.mark.parametrize("name", ["ca_cg", "ca_gmres", "ca_bicgstab"])
+def test_a_basis_of_none_is_refused(name: str) -> None:
+    with pytest.raises(ArgumentError, match="unknown basis"):
+        SOLVERS[name](fitting(name), rhs(300), basis=None)
+
+
 @pytest.mark.parametrize("name", ["cg", "ca_cg"])
 def test_a_preconditioner_that_is_not_hermitian_is_refused(name: str) -> None:
     A = sp.diags_array([-1.0, 2.5, -1.0], offsets=[-1, 0, 1], shape=(60, 60), format="csr")

@@ -87,6 +87,10 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
             hint="use it as M of a classic solver (cg, gmres, bicgstab), or take jacobi or spai",
         )
 
+    def for_hermitian(self) -> Preconditioner | None:
+        """The same M in a form whose L A R is Hermitian where A is; None where there is none."""
+        return None
+
     def rhs(self, b: NDArray[Any]) -> NDArray[Any]:
         """L b: the right-hand side of the folded system; (n,)."""
         return b
@@ -102,7 +106,7 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
         """`A` as a Matrix of this preconditioner's size."""
         matrix = Matrix.from_any(A)
         if matrix.n != self.shape[0]:
-            raise ArgumentError("preconditioner does not fit A", expected=f"{self.shape}", found=f"{matrix.shape}")
+            raise ArgumentError("preconditioner does not fit A", expected=f"{matrix.shape}", found=f"{self.shape}")
         return matrix
 
 

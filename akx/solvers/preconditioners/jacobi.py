@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from akx.errors import ArgumentError
 from akx.matrix import Matrix
 from akx.solvers.preconditioners.base import Preconditioner
+from akx.solvers.symmetry import is_hermitian, real_diagonal
 
 __all__ = ["SIDES", "Jacobi", "jacobi"]
 
@@ -69,6 +70,12 @@ class Jacobi(Preconditioner):
             values *= np.repeat(right, np.diff(matrix.indptr))
         return matrix.with_values(values.astype(matrix.dtype, copy=False))
 
+    def for_hermitian(self) -> Jacobi | None:
+        """The symmetric form, whatever the form at hand; None where the diagonal is not real and positive."""
+        if self.side == "symmetric":
+            return self
+        return Jacobi(self.diagonal, "symmetric", self.notes) if _is_positive(self.diagonal) else None
+
     def rhs(self, b: NDArray[Any]) -> NDArray[Any]:
         """D^-1/2 b in the symmetric form, b in the right one; (n,)."""
         return b * self._right if self.side == "symmetric" else b
@@ -106,7 +113,8 @@ def jacobi(A: Any, *, side: str = "auto") -> Jacobi:
     A : sparse matrix or array, shape (n, n), or Matrix
     side : str
         How it is folded into the matrix: ``"symmetric"`` needs a real positive diagonal; ``"right"`` any; ``"auto"``
-        is symmetric where A is Hermitian with a positive diagonal.
+        is symmetric where A is Hermitian, up to rounding errors, with a positive diagonal. ``ca_cg`` takes the
+        symmetric form in any case.
 
     Returns
     -------
@@ -122,19 +130,20 @@ def jacobi(A: Any, *, side: str = "auto") -> Jacobi:
     if side not in SIDES:
         raise ArgumentError("unknown side", expected=" or ".join(SIDES), found=repr(side))
     matrix = Matrix.from_any(A)
-    diagonal = np.array(matrix.to_scipy().diagonal())
+    diagonal = real_diagonal(np.array(matrix.to_scipy().diagonal()))
     missing = int(np.count_nonzero(diagonal == 0))
     diagonal[diagonal == 0] = 1
-    positive = bool(np.all(diagonal.real > 0)) and not np.any(diagonal.imag)
+    positive = _is_positive(diagonal)
     if side == "symmetric" and not positive:
         raise ArgumentError(
             "the diagonal is not real and positive", hint="use side='right', which asks for nothing of the diagonal"
         )
     if side == "auto":
-        side = "symmetric" if positive and _is_hermitian(matrix) else "right"
+        side = "symmetric" if positive and is_hermitian(matrix) else "right"
     notes = (f"{missing} of {matrix.n} diagonal entries are zero; 1 stands for them",) if missing else ()
     return Jacobi(diagonal, side, notes)
 
 
-def _is_hermitian(matrix: Matrix) -> bool:
-    return matrix.features.value_symmetry == ("hermitian" if matrix.dtype.kind == "c" else "symmetric")
+def _is_positive(diagonal: NDArray[Any]) -> bool:
+    """Whether all entries are real and positive."""
+    return bool(np.all(diagonal.real > 0)) and not np.any(diagonal.imag)

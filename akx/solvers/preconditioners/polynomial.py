@@ -28,6 +28,7 @@ from akx.errors import ArgumentError
 from akx.matrix import Matrix
 from akx.operator import MatrixPowers
 from akx.solvers.preconditioners.base import QUEUEING, Preconditioner, device_rows
+from akx.solvers.symmetry import is_hermitian
 from akx.spectrum import Ellipse, Spectrum, estimate_spectrum
 
 __all__ = ["Chebyshev", "chebyshev"]
@@ -136,7 +137,6 @@ def chebyshev(
     if isinstance(degree, bool) or not isinstance(degree, (int, np.integer)) or degree < 1:
         raise ArgumentError("degree is out of range", expected="an integer >= 1", found=repr(degree))
     matrix = Matrix.from_any(A)
-    wanted = "hermitian" if matrix.dtype.kind == "c" else "symmetric"
     if interval is None:
         domain = _domain(estimate_spectrum(matrix), int(degree))
     else:
@@ -144,8 +144,7 @@ def chebyshev(
         if not (np.isfinite([low, high]).all() and low < high and low * high > 0):
             raise ArgumentError("interval is out of range", expected="lo < hi, both of one sign", found=repr(interval))
         domain = Ellipse(0.5 * (low + high), 0.5 * (high - low), 0.0)
-    hermitian = matrix.features.value_symmetry == wanted
-    return Chebyshev(matrix, int(degree), domain, hermitian=hermitian, threads=threads, db=db)
+    return Chebyshev(matrix, int(degree), domain, hermitian=is_hermitian(matrix), threads=threads, db=db)
 
 
 def _domain(spectrum: Spectrum, degree: int) -> Ellipse:

@@ -1,0 +1,63 @@
+"""Whether a matrix is Hermitian up to rounding: what conjugate gradients ask for, and all that arithmetic can give.
+
+    |a_ij - conj(a_ji)| <= 16 eps max(|a_ij|, |a_ji|, sqrt(|a_ii| |a_jj|)),    an entry that is not there being zero.
+
+A product D A D rounds a_ij and a_ji differently, by some eps of their own size. A sum of element matrices, as in
+B^T K B, does so by some eps of its largest terms, which may cancel: in a sum of positive semidefinite ones these are at
+most sqrt(a_ii a_jj), hence the third size. The measure does not change under symmetric scaling, and bounds what is not
+Hermitian in D^-1/2 A D^-1/2 entry by entry. :attr:`akx.matrix.Features.value_symmetry` is exact, and remains so.
+
+One pass: each entry is read twice, and four words for each row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.kernels.cpu.jit import jit
+from akx.matrix import Matrix
+
+__all__ = ["is_hermitian", "real_diagonal"]
+
+#: Units of rounding.
+_SLACK = 16
+
+
+def real_diagonal(diagonal: NDArray[Any]) -> NDArray[Any]:
+    """A diagonal without its imaginary parts where all of them are rounding errors of their entries."""
+    noise = 0.5 * _SLACK * float(np.finfo(diagonal.dtype).eps)  # an entry and its conjugate differ by twice that
+    if diagonal.dtype.kind == "c" and np.all(np.abs(diagonal.imag) <= noise * np.abs(diagonal)):
+        return diagonal.real.astype(diagonal.dtype)
+    return diagonal
+
+
+def is_hermitian(matrix: Matrix) -> bool:
+    """Whether a matrix is Hermitian (real: symmetric) up to rounding errors."""
+    roots = np.sqrt(np.abs(matrix.to_scipy().diagonal()))
+    tolerance = _SLACK * float(np.finfo(matrix.dtype).eps)
+    return bool(_is_hermitian(matrix.indptr, matrix.indices, matrix.data, roots, tolerance))
+
+
+@jit
+def _is_hermitian(indptr: Any, indices: Any, data: Any, roots: Any, tolerance: float) -> bool:
+    """Rows in order, ``cursor[j]`` being the entry of row j in column i or the first one behind it."""
+    cursor = indptr[:-1].copy()
+    for i in range(roots.size):
+        for p in range(indptr[i], indptr[i + 1]):
+            j = indices[p]
+            q, end = cursor[j], indptr[j + 1]
+            while q < end and indices[q] < i:
+                q += 1
+            value, partner = data[p], 0 * data[p]
+            if q < end and indices[q] == i:
+                partner = np.conj(data[q])
+                q += 1
+            cursor[j] = q
+            if value != partner:
+                size = max(abs(value), abs(partner), roots[i] * roots[j])
+                if not abs(value - partner) <= tolerance * size:
+                    return False
+    return True
