@@ -336,11 +336,10 @@ class MatrixPowers:
             return
         sent = self._sent(A)
         if sent is not None:
-            try:
+            # Where there is no room for what says where values go, programs are made anew, from here.
+            with contextlib.suppress(DeviceMemoryError):
                 self._take_device_values(sent)
                 return
-            except DeviceMemoryError:  # no room for what says where values go: programs are made anew, from here
-                sent = None
         fresh = Matrix.from_any(A, dtype=self._matrix.dtype)
         if not _same_pattern(fresh, self._matrix):
             raise MatrixError(
@@ -407,16 +406,13 @@ class MatrixPowers:
     def _predict_again(self) -> None:
         """Forget predicted plans whose programs have to keep these values otherwise: the next call predicts anew."""
         gone = {key for key, program in self._programs.items() if not getattr(program, "is_as_planned", True)}
-        self._choices = {
-            key: choice
-            for key, choice in self._choices.items()
-            if not (choice.is_predicted and (key[0], choice.plan) in gone)
-        }
-        used = {(key[0], choice.plan) for key, choice in self._choices.items()}
-        for key in gone - used:
-            del self._programs[key]
         if gone:
-            self._ready.clear()
+            self._choices = {
+                key: choice
+                for key, choice in self._choices.items()
+                if not (choice.is_predicted and (key[0], choice.plan) in gone)
+            }
+            self._forget_unused()
 
     def _take_host_values(self, data: NDArray[Any]) -> None:
         old = self._matrix
@@ -740,9 +736,15 @@ class MatrixPowers:
         with self._lock:
             wanted = list(self._choices)
             self._choices.clear()
-            used = {(dtype, self._choice(dtype, vectors, backend).plan) for dtype, vectors, backend in wanted}
-            self._programs = {key: program for key, program in self._programs.items() if key in used}
-            self._ready.clear()
+            for dtype, vectors, backend in wanted:
+                self._choice(dtype, vectors, backend)
+            self._forget_unused()
+
+    def _forget_unused(self) -> None:
+        """Forget programs that no chosen plan has any more, and which are ready."""
+        used = {(dtype, choice.plan) for (dtype, _, _), choice in self._choices.items()}
+        self._programs = {key: program for key, program in self._programs.items() if key in used}
+        self._ready.clear()
 
     def _held(self) -> dict[Any, int]:
         """Bytes of all that is held, by what tells one holding from another: arrays may be shared with others."""
