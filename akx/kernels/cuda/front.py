@@ -38,7 +38,21 @@ from akx.errors import InfeasibleError
 from akx.formats.base import Pattern
 from akx.partition.strips import Strips
 
-__all__ = ["FLIGHT", "LEAST_FETCHED", "LINE", "NONE", "RING", "STAGES", "WARP", "Front", "Shape", "lay_out"]
+__all__ = [
+    "FLIGHT",
+    "LEAST_FETCHED",
+    "LINE",
+    "NONE",
+    "RING",
+    "STAGES",
+    "WARP",
+    "Front",
+    "Shape",
+    "asks_of",
+    "lag_of",
+    "lay_out",
+    "slices_per_step",
+]
 
 WARP = 32
 NONE = 0xFFFFFFFF
@@ -50,6 +64,21 @@ _HEAD = 4
 _APART = 16
 #: Places for what is fetched from others are copied by 16 bytes, and are there without any, too.
 LEAST_FETCHED = 4
+
+
+def lag_of(strips: Strips, slack: int) -> int:
+    """Steps from one power of a block to the next."""
+    return strips.ahead + 2 + slack
+
+
+def slices_per_step(powers: int, slices: int, warps: int) -> int:
+    """Slices of a warp that have a power in the same step; it has `lag` times as many in registers."""
+    return -(-powers * slices // warps)
+
+
+def asks_of(powers: int, fetched: int, helpers: int) -> int:
+    """Values of others that a thread asks for in a step; two warps of the helpers bring other things."""
+    return -(-(powers - 1) * fetched // (helpers - 2 * WARP))
 
 
 @dataclass(frozen=True)
@@ -77,7 +106,7 @@ class Shape:
     @property
     def lag(self) -> int:
         """Steps from one power of a block to the next."""
-        return self.strips.ahead + 2 + self.slack
+        return lag_of(self.strips, self.slack)
 
     @property
     def ring(self) -> int:
@@ -105,8 +134,8 @@ class Shape:
         return self.lag * (powers - 1) + 1
 
     def slices_per_step(self, powers: int, warps: int) -> int:
-        """Slices of a warp that have a power in the same step; it has `lag` times as many in registers."""
-        return -(-powers * self.slices // warps)
+        """As the function of that name."""
+        return slices_per_step(powers, self.slices, warps)
 
     @property
     def lists(self) -> int:

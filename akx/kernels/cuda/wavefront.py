@@ -35,7 +35,18 @@ from akx.device.cuda.memory import DeviceArray, to_device
 from akx.errors import InfeasibleError
 from akx.formats.base import pattern_of
 from akx.kernels.base import Parameter, Program, Traffic, check_feasible, option_reason
-from akx.kernels.cuda.front import LEAST_FETCHED, LINE, RING, WARP, Front, Shape, lay_out
+from akx.kernels.cuda.front import (
+    LEAST_FETCHED,
+    LINE,
+    RING,
+    WARP,
+    Front,
+    Shape,
+    asks_of,
+    lag_of,
+    lay_out,
+    slices_per_step,
+)
 from akx.kernels.cuda.parts import padding, widest
 from akx.kernels.cuda.program import C_TYPES
 from akx.kernels.cuda.stored import FULL, HALF, STORED, TABLE, encoded, stored_bytes, table_bytes, ways_of
@@ -199,14 +210,14 @@ class Wavefront:
         """What a feasible plan has no use for; there is one without, that is the same and cheaper."""
         if reason := self._stored_else(plan, matrix, device):
             return reason
-        slots, held = _slots_for(matrix, _lanes_of(plan)), int(plan.option("held_slots", 0))
+        slots, held = _slots_for(matrix, _lanes_of(plan)), _held_of(plan)
         if held > max(1, slots):
             return f"registers for {held} slots of a slice, of {slots}"
         width = int(order_of(matrix, plan.partitioner).mean_width)
         if width < device.sms // 2:
             return f"levels of {width} rows, for {device.sms} multiprocessors"
         busy = plan.k_per_pass * _slices_of(plan)
-        warps = int(plan.option("block", 512)) // WARP
+        warps = _warps_of(plan)
         if warps > busy and warps > BLOCKS[0] // WARP:
             return f"{warps} warps for {busy} slices at a time"
         return None
@@ -236,7 +247,7 @@ class Wavefront:
             dealt = _dealt(matrix, plan, device)
         except InfeasibleError:
             return ceil(matrix.n / (device.sms * _room_of(plan))) + 3 * plan.k_per_pass
-        return dealt.blocks + _lag_of(plan, dealt) * plan.k_per_pass
+        return dealt.blocks + lag_of(dealt, _slack_of(plan)) * plan.k_per_pass
 
     def work(self, plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> object:
         """What the plan makes the device do, for so many start vectors."""
@@ -289,21 +300,34 @@ def _in_full(plan: Plan) -> Plan:
     return plan.replace(options={**plan.options, "stored": FULL})
 
 
-def _lag_of(plan: Plan, dealt: Strips) -> int:
-    return dealt.ahead + 2 + int(plan.option("slack", 0))
-
-
 def _per_of(plan: Plan) -> int:
-    return -(-plan.k_per_pass * _slices_of(plan) // (int(plan.option("block", 512)) // WARP))
+    return slices_per_step(plan.k_per_pass, _slices_of(plan), _warps_of(plan))
 
 
 def _registers(plan: Plan, dtype: np.dtype[Any], device: CudaDevice, dealt: Strips) -> tuple[int, int]:
     """32-bit registers of a thread for its slices, and how many there are for them."""
-    held, warps = int(plan.option("held_slots", 0)), int(plan.option("block", 512)) // WARP
+    held, warps = _held_of(plan), _warps_of(plan)
     of_slots = -(-held * stored_bytes(_way_of(plan), dtype) // 4) + (held + 1) // 2
-    wanted = _lag_of(plan, dealt) * _per_of(plan) * (of_slots + dtype.itemsize // 4 + _SLICE_REGISTERS)
-    each = device.registers_per_sm // 4 // -(-(warps + int(plan.option("helpers", 128)) // WARP) // 4) // WARP
+    wanted = lag_of(dealt, _slack_of(plan)) * _per_of(plan) * (of_slots + dtype.itemsize // 4 + _SLICE_REGISTERS)
+    each = device.registers_per_sm // 4 // -(-(warps + _helpers_of(plan) // WARP) // 4) // WARP
     return wanted, min(255, each // 8 * 8) - _WORKING_REGISTERS
+
+
+def _warps_of(plan: Plan) -> int:
+    """Warps that compute."""
+    return int(plan.option("block", 512)) // WARP
+
+
+def _helpers_of(plan: Plan) -> int:
+    return int(plan.option("helpers", 128))
+
+
+def _held_of(plan: Plan) -> int:
+    return int(plan.option("held_slots", 0))
+
+
+def _slack_of(plan: Plan) -> int:
+    return int(plan.option("slack", 0))
 
 
 def _slices_of(plan: Plan) -> int:
@@ -372,7 +396,7 @@ def _least(matrix: Matrix, plan: Plan, device: CudaDevice) -> Shape:
 
     Raises :class:`InfeasibleError` where there are no strips.
     """
-    dealt, lanes, held = _dealt(matrix, plan, device), _lanes_of(plan), int(plan.option("held_slots", 0))
+    dealt, lanes, held = _dealt(matrix, plan, device), _lanes_of(plan), _held_of(plan)
     key = ("akx.kernels.cuda.wavefront.fullest", plan.partitioner, device.sms, _room_of(plan))
     if key not in matrix.pattern_cache:
         group, length = dealt.block.astype(np.int64) * dealt.parts + dealt.part, np.diff(pattern_of(matrix).indptr)
@@ -381,7 +405,7 @@ def _least(matrix: Matrix, plan: Plan, device: CudaDevice) -> Shape:
     rows, entries = matrix.pattern_cache[key]
     slices = max(1, -(-rows * lanes // WARP))
     near = max(0, _slots_for(matrix, lanes) - held, -(-entries // WARP) - slices * held)
-    return Shape(dealt, lanes, slices, held, int(plan.option("slack", 0)), LEAST_FETCHED, near)
+    return Shape(dealt, lanes, slices, held, _slack_of(plan), LEAST_FETCHED, near)
 
 
 def _shared(shape: Shape, plan: Plan, matrix: Matrix) -> int:
@@ -393,8 +417,8 @@ def _shared(shape: Shape, plan: Plan, matrix: Matrix) -> int:
 
 def front_of(matrix: Matrix, plan: Plan, device: CudaDevice) -> Front:
     """The matrix laid out for the plan; the last one is kept. Raises :class:`InfeasibleError` where it does not fit."""
-    lanes, slices, slack = _lanes_of(plan), _slices_of(plan), int(plan.option("slack", 0))
-    held = int(plan.option("held_slots", 0))
+    lanes, slices, slack = _lanes_of(plan), _slices_of(plan), _slack_of(plan)
+    held = _held_of(plan)
     key = ("akx.kernels.cuda.wavefront.front",)
     form = (plan.partitioner, device.sms, lanes, slices, held, slack, matrix.dtype.itemsize)
     known: tuple[Any, Front] | None = matrix.pattern_cache.get(key)
@@ -429,7 +453,7 @@ def macros(
         "AKX_SLICES": front.slices,
         "AKX_WARPS": warps,
         "AKX_HELPERS": helpers,
-        "AKX_ASKS": max(1, -(-(powers - 1) * front.fetched // (helpers - 2 * WARP))),
+        "AKX_ASKS": max(1, asks_of(powers, front.fetched, helpers)),
         "AKX_XS": -(-front.stride // WARP),
         "AKX_NEAR": int(front.near_slots > 0),
         "AKX_SLACK": front.slack,
@@ -442,7 +466,7 @@ class WavefrontProgram(PlacedProgram):
     def __init__(self, matrix: Matrix, front: Front, plan: Plan) -> None:
         super().__init__(matrix.n, plan.k, matrix.dtype)
         self._front = front
-        self._warps, self._helpers = int(plan.option("block", 512)) // 32, int(plan.option("helpers", 128))
+        self._warps, self._helpers = _warps_of(plan), _helpers_of(plan)
         self._passes = [min(plan.k_per_pass, plan.k - done) for done in range(0, plan.k, plan.k_per_pass)]
         self._meta, self._nodes, self._halo, self._readers, self._bases = (
             self.hold(array) for array in (front.meta, front.nodes, front.halo, front.readers, front.bases)

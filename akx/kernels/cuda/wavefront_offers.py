@@ -10,7 +10,7 @@ import numpy as np
 from akx.device.cuda.facts import CudaDevice
 from akx.formats.base import pattern_of
 from akx.kernels.cuda import wavefront
-from akx.kernels.cuda.front import WARP
+from akx.kernels.cuda.front import asks_of
 from akx.kernels.cuda.stored import stored_bytes, ways_of
 from akx.matrix import Matrix
 from akx.partition.strips import ORDERS
@@ -49,7 +49,7 @@ def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
     return tuple(
         plan
         for plan in dict.fromkeys(plans)
-        if int(plan.option("held_slots", 0)) >= slots
+        if wavefront._held_of(plan) >= slots
         and schedule.feasible(plan, matrix, device) is None
         and schedule.waste(plan, matrix, device) is None
         and _asks(plan, matrix, device) <= _MOST_ASKS
@@ -77,4 +77,4 @@ def _asks(plan: Plan, matrix: Matrix, device: CudaDevice) -> int:
         pairs = np.unique(readers[foreign] * matrix.n + columns[foreign])
         matrix.pattern_cache[key] = int(np.bincount(pairs // matrix.n, minlength=1).max())
     fetched: int = matrix.pattern_cache[key]
-    return -(-(plan.k_per_pass - 1) * fetched // (int(plan.option("helpers", _HELPERS)) - 2 * WARP))
+    return asks_of(plan.k_per_pass, fetched, wavefront._helpers_of(plan))

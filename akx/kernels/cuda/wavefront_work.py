@@ -14,7 +14,7 @@ from math import ceil
 from akx.device.cuda.facts import CudaDevice
 from akx.kernels.base import Traffic
 from akx.kernels.cuda import wavefront
-from akx.kernels.cuda.front import FLIGHT, WARP
+from akx.kernels.cuda.front import FLIGHT
 from akx.kernels.cuda.work import Work, multiply_cycles
 from akx.matrix import Matrix
 from akx.plan import Plan
@@ -29,12 +29,10 @@ _STEP, _SLICE, _SLOT, _NEAR = (900.0, 400.0, 200.0), 400.0, 60.0, 400.0
 def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int, steps: int, traffic: Traffic) -> Work:
     """What the plan makes the device do, for so many start vectors one after another, in `steps` of each pass."""
     steps += 2 * FLIGHT  # before the first block has all it needs
-    passes, warps = ceil(plan.k / plan.k_per_pass), int(plan.option("block", 512)) // WARP
-    per = -(-plan.k_per_pass * wavefront._slices_of(plan) // warps)
+    passes, per = ceil(plan.k / plan.k_per_pass), wavefront._per_of(plan)
     slots = ceil(matrix.nnz / max(matrix.n, 1) / wavefront._lanes_of(plan))
-    held, most = int(plan.option("held_slots", 0)), wavefront._slots_for(matrix, wavefront._lanes_of(plan))
-    near = _NEAR if most > held else 0.0
-    each = _STEP[int(plan.option("slack", 0))] + per * (
+    near = _NEAR if wavefront._slots_for(matrix, wavefront._lanes_of(plan)) > wavefront._held_of(plan) else 0.0
+    each = _STEP[wavefront._slack_of(plan)] + per * (
         _SLICE + near + slots * max(_SLOT, 4.0 * multiply_cycles(device, matrix.dtype))
     )
     return Work(
