@@ -68,7 +68,9 @@ _SHARE = {"memcheck": 12, "racecheck": 3}
 _OF_VECTORS = ("advance", "blocks", "conjugate", "gram_schmidt", "mix", "products", "vectors")
 _DRIVERS_OF_VECTORS = ("arnoldi", "conjugate", "queues", "vectors")
 _TESTS_OF_VECTORS = "tests.kernels.test_cuda_vectors::"
-_OF_FRONTS, _TESTS_OF_FRONTS = ("front", "stored", "wavefront"), "wavefront"
+_OF_FRONTS, _TESTS_OF_FRONTS = ("front", "wavefront"), "wavefront"
+#: What fronts have in common with others.
+_OF_BOTH = ("stored", "stored_program")
 #: What decides on no launch: modules that say which plans are tried and what they cost, and methods that do.
 _NO_DRIVERS = (
     "work",
@@ -113,10 +115,11 @@ def sources(root: Path = _ROOT) -> dict[str, str]:
     own += [path for path in drivers if path.stem in _DRIVERS_OF_VECTORS]
     both = [path for path in (*every, *drivers) if path.name in ("common.cuh", "program.py")]
     fronts = [path for path in (*every, *drivers) if path.stem in _OF_FRONTS]
+    stored = [path for path in (*every, *drivers) if path.stem in _OF_BOTH]
     rest = [path for path in (*every, *drivers) if path not in own and path not in fronts]
     return {
         "vectors": _hash([*own, *both], root),
-        "fronts": _hash([*fronts, *both], root),
+        "fronts": _hash([*fronts, *stored, *both], root),
         "others": _hash(rest, root),
     }
 

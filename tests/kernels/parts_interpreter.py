@@ -1,4 +1,7 @@
-"""The kernel of ``parts.cuh`` in plain NumPy, on the same arrays: what a layout means."""
+"""The kernel of ``parts.cuh`` in plain NumPy, on the same arrays: what a layout means.
+
+Values of the matrix are what they are stored as, and are widened where they are used.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from akx.formats.parts import SLICE
 from akx.kernels.base import Coefficients
 from akx.kernels.cuda.parts import ALONE, CLUSTER, GLOBAL, LaidOut
+from akx.kernels.cuda.stored import HALF, TABLE
+
+__all__ = ["check_clusters", "interpret", "shared_bytes"]
 
 
 def interpret(
@@ -19,9 +26,18 @@ def interpret(
     active: Any = None,
     depth: int = 1,
     cluster: int = 1,
+    table: Any = (),
 ) -> Any:
-    """out (k+1, b, n); every part does its step before any does the next, and foreign data is NaN until fetched."""
+    """out (k+1, b, n); every part does its step before any does the next, and foreign data is NaN until fetched.
+
+    With values in a table `values` are words: where a value is in `table`, in bytes, and above that its column.
+    """
     parts, mode = laid_out.parts, laid_out.mode
+    stored_as = np.dtype(np.uint32) if laid_out.way == TABLE else x.dtype
+    if laid_out.way == HALF:
+        stored_as = np.dtype(f"{x.dtype.kind}{x.dtype.itemsize // 2}")
+    assert values.dtype == stored_as
+    assert (len(table) > 0) == (laid_out.way == TABLE)
     shape = parts.shape
     br, bc, lanes, height = shape.br, shape.bc, shape.lanes, 32 // shape.lanes
     area, per = br * bc, bc // br
@@ -72,8 +88,12 @@ def interpret(
                     slots += [int(piece["far"]) + q for q in range(piece["fars"])]
                     total = np.zeros((len(vectors), 32, br), dtype=x.dtype)
                     for slot in slots:
-                        dense = values[slot * 32 * area :][: 32 * area].reshape(br, bc, 32)
-                        column = parts.columns[slot * 32 :][:32].astype(np.int64)
+                        stored = values[slot * 32 * area :][: 32 * area].reshape(br, bc, 32)
+                        if laid_out.way == TABLE:
+                            dense, column = _of_words(stored, table)
+                        else:
+                            dense = stored.astype(x.dtype)
+                            column = parts.columns[slot * 32 :][:32].astype(np.int64)
                         if mode == GLOBAL:
                             place = (column + int(piece["base"]))[:, None] * bc + np.arange(bc)
                             source = (x if done + j == 0 else out[done + j])[:, place]
@@ -113,6 +133,32 @@ def interpret(
                     assert position[node] * per // height < parts.parts["border"][owner[node]]
         done += count
     return out
+
+
+def _of_words(words: Any, table: Any) -> tuple[Any, Any]:
+    """The values and the columns of a slot of single entries."""
+    assert words.shape == (1, 1, 32)
+    number, rest = np.divmod((words & 0xFFFF).astype(np.int64), table.itemsize)
+    assert not rest.any()
+    return table[number], (words.reshape(32) >> 16).astype(np.int64)
+
+
+def shared_bytes(laid_out: LaidOut, values: Any, k: int, dtype: Any, table: Any = ()) -> int:
+    """Bytes of shared memory that ``parts.cuh`` lays out, for the part that has most: vectors of `dtype`."""
+    shape, size, most = laid_out.parts.shape, np.dtype(dtype).itemsize, 0
+    one_word = values.dtype == np.uint32
+    for part in laid_out.parts.parts:
+        slices = -(-k * (3 * size + 4) // 16) * 16 + len(table) * size
+        x = 0 if laid_out.mode == GLOBAL else 2 * int(part["span"]) * shape.bc * laid_out.vectors * size
+        if laid_out.mode == CLUSTER:
+            slices += x
+        near_value = slices + int(part["slices"]) * SLICE.itemsize
+        near_column = near_value + int(part["nears"]) * 32 * shape.br * shape.bc * values.itemsize
+        after = near_column + (0 if one_word else int(part["nears"]) * 32 * 2)
+        assert not any(place % 16 for place in (slices, near_value, near_column))  # they are copied by 16 bytes
+        assert after % size == 0
+        most = max(most, after if laid_out.mode == CLUSTER else after + x)
+    return most
 
 
 def _gifts(laid_out: LaidOut, cluster: int) -> Any:

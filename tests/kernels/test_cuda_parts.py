@@ -8,15 +8,30 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from parts_interpreter import interpret
-from test_contract import make_matrix
+from parts_interpreter import interpret, shared_bytes
+from test_contract import make_matrix, random_numbers
+from test_cuda_front import NOT_FULL, storable
 
 from akx.device.cuda.facts import CudaDevice
 from akx.errors import InfeasibleError
+from akx.formats.parts import Shape
 from akx.kernels import reference
 from akx.kernels.base import as_coefficients
-from akx.kernels.cuda import clusters, ghost, resident
-from akx.kernels.cuda.parts import ALONE, CLUSTER, active_slices, column_shapes, shape_of
+from akx.kernels.cuda import clusters, ghost, parts_work, resident, resident_offers
+from akx.kernels.cuda.parts import (
+    ALONE,
+    CLUSTER,
+    STATIC,
+    LaidOut,
+    active_slices,
+    column_shapes,
+    entry_bytes,
+    held_registers,
+    shape_of,
+    slot_bytes,
+    way_of,
+)
+from akx.kernels.cuda.stored import FULL, HALF, STORED, TABLE, encoded, table_bytes
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner.space import build_space
@@ -88,6 +103,207 @@ def test_resident_layouts(name: str, variant: str, options: Any, partitioner: st
     found = np.unique(entries[entries > 0])
     assert np.array_equal(found, np.arange(1, matrix.nnz + 1))
     assert depth > 1 or np.array_equal(np.sort(entries[entries > 0]), np.arange(1, matrix.nnz + 1))
+
+
+def powers(matrix: Matrix, plan: Plan, device: CudaDevice, x: Any, coefficients: Any) -> tuple[LaidOut, Any]:
+    """A matrix in parts, and the powers by these, with values stored as the plan says."""
+    laid_out, zones = resident.lay_out_resident(matrix, plan, device)
+    assert laid_out.way == way_of(plan)
+    depth = int(plan.option("depth", 1))
+    active = {} if zones is None else {depth: active_slices(zones, shape_of(plan), depth)}
+    found = encoded(matrix.data, laid_out.way)
+    assert found is not None
+    values = laid_out.values(found.stored)
+    slots = laid_out.parts.entry.size // laid_out.parts.shape.slot
+    columns = 0 if laid_out.way == TABLE else laid_out.parts.columns.nbytes
+    assert values.nbytes + columns == slots * slot_bytes(laid_out.parts.shape, matrix.dtype, laid_out.way)
+    assert laid_out.shared == shared_bytes(laid_out, values, plan.k, matrix.dtype, found.table)
+    per_sm = int(plan.option("blocks_per_sm", 1))
+    assert laid_out.shared + STATIC <= min(device.shared_per_block, device.shared_per_sm // per_sm - 1024)
+    return laid_out, interpret(laid_out, values, x, coefficients, (plan.k,), active, depth, table=found.table)
+
+
+def is_right_in_every_way(matrix: Matrix, plan: Plan, device: CudaDevice) -> LaidOut:
+    """Right, and the same bits as with values in full: products are, and slots of a row are added up in order."""
+    assert resident.SCHEDULE.feasible(plan, matrix, device) is None
+    x, coefficients = start(matrix, 2, 1), basis(plan.k, matrix.dtype)
+    laid_out, out = powers(matrix, plan, device, x, coefficients)
+    assert reference.error_ratio(matrix, out, x, coefficients) <= 1
+    full, in_full = powers(matrix, plan.replace(options={**plan.options, "stored": FULL}), device, x, coefficients)
+    assert out.tobytes() == in_full.tobytes()
+    assert laid_out.parts.far_slots <= full.parts.far_slots
+    return laid_out
+
+
+#: Matrix, variant, options; of single entries, which a table may have, and of dense blocks.
+STORED_LAYOUTS = [
+    ("pentadiagonal", "1x1-1", {"held_slices": 1, "held_slots": 4}),
+    ("mc2depi", "1x1-1", {"held_slices": 2, "held_slots": 3}),
+    ("mc2depi", "1x1-2", {"x": "global"}),
+    ("27-point", "1x1-4", {"held_slices": 1, "held_slots": 7}),
+    ("9-point", "1x1-1", {"x": "global", "held_slices": 1, "held_slots": 5}),
+    ("rmat", "1x1-8", {}),
+    ("pentadiagonal", "1x1-2", {"depth": 2, "held_slices": 1, "held_slots": 1}),
+    ("9-point", "1x1-1", {"depth": 3, "blocks_per_sm": 2}),
+]
+BLOCK_LAYOUTS = [
+    ("brick", "3x3-4", {"held_slices": 1, "held_slots": 1}),
+    ("brick", "1x3-2", {"x": "global", "held_slices": 1, "held_slots": 2}),
+    ("shell", "3x6-2", {}),
+    ("shell", "2x6-1", {"held_slices": 1, "held_slots": 1}),
+    ("shell", "3x6-1", {"depth": 2}),
+]
+
+
+@pytest.mark.parametrize(
+    ("way", "dtype", "name", "variant", "options"),
+    [
+        (way, dtype, *case)
+        for way, dtype in NOT_FULL
+        for case in STORED_LAYOUTS + (BLOCK_LAYOUTS if way == HALF else [])
+    ],
+)
+@pytest.mark.parametrize("partitioner", ["natural", "metis"])
+def test_stored_layouts(name: str, variant: str, options: Any, partitioner: str, way: str, dtype: str) -> None:
+    matrix, k = storable(make(name, dtype), way, 3), 4
+    options = {"block": 256, "vectors": 2, "stored": way, **options}
+    plan = Plan("cuda", "resident", variant, partitioner, k, k, options=options)
+    is_right_in_every_way(matrix, plan, small_gpu(shared=60_000))
+
+
+@pytest.mark.parametrize("shared", [4_500, 8_000, 227 * 1024])
+@pytest.mark.parametrize(("way", "dtype"), NOT_FULL)
+def test_tiers_of_stored_values(way: str, dtype: str, shared: int) -> None:
+    """Slots in registers, shared and global memory: words are the same in all of them."""
+    matrix, device = storable(make("27-point", dtype), way, 3), small_gpu(4, shared)
+    tiers = set()
+    for held in (0, 1):
+        options = {"block": 256, "held_slices": held, "held_slots": 3 if held else 1, "stored": way, "x": "global"}
+        plan = Plan("cuda", "resident", "1x1-1", k=3, k_per_pass=3, options=options)
+        parts = is_right_in_every_way(matrix, plan, device).parts
+        tiers |= {"near"} if parts.slices["nears"].any() else set()
+        tiers |= {"far"} if parts.slices["fars"].any() else set()
+    assert tiers == ({"near"} if shared > 200_000 else {"near", "far"})
+
+
+@pytest.mark.parametrize("x", ["shared", "global"])
+def test_more_slots_are_near_where_values_take_less(x: str) -> None:
+    """In the same room; that of the table is not much where few values are different."""
+    matrix, device = make("27-point", "float64"), small_gpu(4, 9_500)
+    matrix = matrix.with_values(np.random.default_rng(0).choice([0.5, -0.25, 1.0], matrix.nnz))
+    nears, fars, rooms = [], [], []
+    for way in STORED:
+        plan = Plan("cuda", "resident", "1x1-1", k=3, k_per_pass=3, options={"block": 256, "x": x, "stored": way})
+        laid_out, _ = resident.lay_out_resident(matrix, plan, device)
+        nears.append(int(laid_out.parts.parts["nears"].sum()))
+        fars.append(laid_out.parts.far_slots)
+        rooms.append(device.shared_per_block - laid_out.shared - STATIC)
+        assert 0 <= rooms[-1] < slot_bytes(Shape(1, 1, 1, 8, 0, 1), matrix.dtype, way)  # no room for another slot
+    assert nears[0] * 1.5 < nears[1]
+    assert nears[1] * 1.3 < nears[2]
+    assert fars[0] > fars[1] > fars[2] > 0
+    assert len({near + far for near, far in zip(nears, fars, strict=True)}) == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "way", "of_slot", "registers"),
+    [
+        (Shape(1, 1, 1, 8, 2, 3), "float32", FULL, 192, 10),
+        (Shape(1, 1, 1, 8, 2, 3), "float32", TABLE, 128, 6),
+        (Shape(1, 1, 1, 8, 2, 3), "float64", FULL, 320, 16),
+        (Shape(1, 1, 1, 8, 2, 3), "float64", HALF, 192, 10),
+        (Shape(1, 1, 1, 8, 2, 3), "float64", TABLE, 128, 6),
+        (Shape(1, 1, 4, 8, 1, 4), "complex64", FULL, 320, 10),
+        (Shape(1, 1, 4, 8, 1, 4), "complex64", TABLE, 128, 4),
+        (Shape(1, 1, 1, 8, 4, 5), "complex128", FULL, 576, 92),
+        (Shape(1, 1, 1, 8, 4, 5), "complex128", HALF, 320, 52),
+        (Shape(1, 1, 1, 8, 4, 5), "complex128", TABLE, 128, 20),
+        (Shape(3, 3, 2, 8, 1, 2), "float64", FULL, 2368, 37),
+        (Shape(3, 3, 2, 8, 1, 2), "float64", HALF, 1216, 19),
+        (Shape(2, 6, 1, 8, 2, 1), "complex128", HALF, 3136, 50),
+        (Shape(3, 6, 1, 8, 0, 1), "float64", HALF, 2368, 0),
+    ],
+)
+def test_bytes_and_registers_of_slots(shape: Shape, dtype: str, way: str, of_slot: int, registers: int) -> None:
+    """Values, and a column of 16 bits for each dense block, two of them in a register; or a word for both."""
+    assert slot_bytes(shape, np.dtype(dtype), way) == of_slot
+    assert entry_bytes(shape, np.dtype(dtype), way) == of_slot / (32 * shape.br * shape.bc)
+    assert held_registers(shape, np.dtype(dtype), way) == registers
+    if way == FULL:
+        assert slot_bytes(shape, np.dtype(dtype)) == of_slot
+        assert held_registers(shape, np.dtype(dtype)) == registers
+
+
+@pytest.mark.parametrize("name", ["shell", "brick"])
+def test_a_table_is_for_single_entries(name: str) -> None:
+    """Dense blocks may have values of half the bytes."""
+    matrix, device = storable(make(name, "float64"), TABLE, 0), small_gpu()
+    shapes = column_shapes(matrix)
+    assert len(shapes) > 2
+    for br, bc in shapes:
+        for way in STORED:
+            plan = Plan("cuda", "resident", f"{br}x{bc}-1", k=2, k_per_pass=2, options={"block": 256, "stored": way})
+            refused = way == TABLE and (br, bc) != (1, 1)
+            reason = "a table of values is for blocks of one entry" if refused else None
+            assert resident.SCHEDULE.feasible(plan, matrix, device) == reason
+
+
+def large(dtype: str) -> Matrix:
+    """A matrix of more different values than a table has, which have all bits of their type."""
+    matrix = Matrix.from_any(sp.csr_array(gallery.stencil((61, 60), 5)).astype(dtype))
+    return matrix.with_values(random_numbers(np.random.default_rng(0), matrix.nnz, dtype))
+
+
+def test_ways_that_a_search_has() -> None:
+    """Those that the values allow; a plan with another one is possible, and the same as one in full."""
+    device, small = small_gpu(shared=100_000), make("9-point", "float64")
+    why = {HALF: "values are not the same in half the bytes", TABLE: "too many values are different"}
+    for matrix, ways in (
+        (small, (FULL, TABLE)),
+        (large("float64"), (FULL,)),
+        (storable(large("complex128"), HALF, 0), (FULL, HALF)),
+        (storable(small, HALF, 0), STORED),
+    ):
+        space = build_space(matrix, 4, device, threads=1, backend="cuda", start_vectors=1)
+        assert space.choices("resident", "stored") == ways
+        for way in STORED:
+            plan = Plan("cuda", "resident", "1x1-1", k=4, k_per_pass=4, options={"block": 256, "stored": way})
+            assert resident.SCHEDULE.feasible(plan, matrix, device) is None
+            wasted = None if way in ways else f"stored={way} is the same as full here: {why[way]}"
+            assert resident.SCHEDULE.waste(plan, matrix, device) == wasted
+
+
+def test_diagonals_are_stored_in_full() -> None:
+    matrix, device = storable(make("pentadiagonal", "float64"), TABLE, 0), small_gpu()
+    plan = resident.SCHEDULE.untuned_for(matrix, device, 4)
+    assert plan.variant == "dia"
+    for way in STORED:
+        stored = plan.replace(options={**plan.options, "stored": way})
+        assert resident.SCHEDULE.feasible(stored, matrix, device) is None
+        wasted = None if way == FULL else "diagonals are stored in full"
+        assert resident.SCHEDULE.waste(stored, matrix, device) == wasted
+
+
+@pytest.mark.parametrize(("vectors", "per_sm"), [(1, 1), (2, 1), (1, 2)])
+def test_a_table_has_to_fit_beside_x(vectors: int, per_sm: int) -> None:
+    """Where it surely does not, which is known before anything is laid out, the plan is the same as in full."""
+    matrix = make("9-point", "float64")
+    table = table_bytes(matrix, TABLE)
+    assert table > 2000 * 8
+    x = -(-2 * matrix.n * 8 * vectors // (5 * per_sm))
+    needed = per_sm * (table + x)
+    options = {"block": 256, "vectors": vectors, "blocks_per_sm": per_sm, "stored": TABLE}
+    plan = Plan("cuda", "resident", "1x1-1", k=4, k_per_pass=4, options=options)
+    in_full = plan.replace(options={**options, "stored": FULL})
+    for bytes_of_sm, wasted in ((needed + per_sm, False), (needed - per_sm, True)):
+        device = dataclasses.replace(small_gpu(), shared_per_sm=bytes_of_sm)
+        assert resident.SCHEDULE.feasible(plan, matrix, device) is None
+        reason = "stored=table is the same as full here: its table does not fit beside x" if wasted else None
+        assert resident.SCHEDULE.waste(plan, matrix, device) == reason
+        assert resident.SCHEDULE.waste(in_full, matrix, device) is None
+    with pytest.raises(InfeasibleError, match="x does not fit the shared memory"):
+        resident.lay_out_resident(matrix, plan, device)
+    resident.lay_out_resident(matrix, in_full, device)
 
 
 @pytest.mark.parametrize("shared", [6_000, 12_000, 227 * 1024])
@@ -228,6 +444,119 @@ def test_wasteful_plans_are_possible_and_not_searched() -> None:
     assert build_space(matrix, 4, device, threads=1, backend="cuda").choices("resident", "vectors") == (1, 2, 4)
     tight = space.plan("resident", {"variant": "3x3-1", "block": 256, "keep": 40})
     assert "the same as 24" in str(space.feasible(tight, matrix))
+
+
+@pytest.mark.parametrize(
+    ("way", "dtype", "name"),
+    [*((way, dtype, "5-point") for way, dtype in NOT_FULL), (HALF, "float64", "shell"), (FULL, "float32", "5-point")],
+)
+def test_searches_begin_with_values_in_few_bytes(way: str, dtype: str, name: str) -> None:
+    """Where they can be stored so: rows as they come and by METIS, slots in registers and none."""
+    matrix, device = large(dtype) if name == "5-point" else make(name, dtype), small_gpu(shared=100_000)
+    matrix = matrix if way == FULL else storable(matrix, way, 0)
+    space = build_space(matrix, 4, device, threads=1, backend="cuda", start_vectors=1)
+    starts = resident.SCHEDULE.starts(matrix, device, 4)
+    assert len(set(starts)) == len(starts)
+    plans = [plan for plan in starts if plan.variant != "dia" and way_of(plan) != FULL]
+    assert {way_of(plan) for plan in plans} == {way} - {FULL}
+    for plan in plans:
+        assert resident.SCHEDULE.feasible(plan, matrix, device) is None, plan.label()
+        assert resident.SCHEDULE.waste(plan, matrix, device) is None, plan.label()
+        assert resident_offers.too_many_slots(matrix, plan) is None, plan.label()
+        assert space.feasible(space.inside(plan), matrix) is None, plan.label()
+    if plans:
+        assert {(plan.partitioner, plan.option("held_slices", 0)) for plan in plans} >= {
+            (order, slices) for order in ("natural", "metis") for slices in (0, 1)
+        }
+        assert all(plan.option("x", "shared") == "shared" for plan in plans if plan.partitioner == "metis")
+
+
+#: What is the same for all ways in a model of bytes, and what is not.
+MODELS = [
+    ("1x1-1", "natural", {"x": "shared"}),
+    ("1x1-2", "natural", {"x": "global", "held_slices": 1, "held_slots": 2}),
+    ("1x1-1", "metis", {"x": "shared", "depth": 2}),
+    ("1x1-1", "natural", {"x": "shared", "vectors": 2, "blocks_per_sm": 2}),
+]
+
+
+def models_of(plan: Plan, matrix: Matrix, beside: int) -> Any:
+    """The traffic of a plan, and its work, with so many bytes of shared memory beside x."""
+    x = 2 * matrix.n * matrix.dtype.itemsize * int(plan.option("vectors", 1)) // 5
+    room = beside + (x if plan.option("x", "shared") == "shared" else 0)
+    device = dataclasses.replace(small_gpu(5, room), l2_bytes=2**12)
+    assert resident.SCHEDULE.feasible(plan, matrix, device) is None
+    return resident.SCHEDULE.traffic(plan, matrix, device), resident.SCHEDULE.work(plan, matrix, device, 1)
+
+
+@pytest.mark.parametrize("beside", [8_000, 200_000])
+@pytest.mark.parametrize(("variant", "partitioner", "options"), MODELS)
+@pytest.mark.parametrize(("way", "dtype"), NOT_FULL)
+def test_fewer_bytes_stored_are_fewer_bytes_read(
+    way: str, dtype: str, variant: str, partitioner: str, options: Any, beside: int
+) -> None:
+    """In the model of the roofline, and in that of the prediction; what is done is the same."""
+    matrix = storable(large(dtype), way, 0)
+    plan, in_full = (
+        Plan("cuda", "resident", variant, partitioner, 4, 4, options={"block": 256, "stored": one, **options})
+        for one in (way, FULL)
+    )
+    (model, work), (full, full_work) = (models_of(one, matrix, beside) for one in (plan, in_full))
+    each, each_full = (entry_bytes(shape_of(plan), matrix.dtype, one) for one in (way, FULL))
+    if beside > 100_000:  # all of it stays on the chip
+        assert model.matrix_bytes == pytest.approx(each / each_full * full.matrix_bytes)
+        assert full.cache_bytes - model.cache_bytes == pytest.approx(full.matrix_bytes - model.matrix_bytes)
+    else:  # and is read again where it does not
+        assert model.matrix_bytes > 2 * each * matrix.nnz
+        assert full.matrix_bytes - model.matrix_bytes > 2.5 * (each_full - each) * matrix.nnz
+        assert full.cache_bytes - model.cache_bytes > 2.5 * (each_full - each) * matrix.nnz
+    for name in ("vector_bytes", "flops", "synchronisations", "redundancy"):
+        assert getattr(model, name) == getattr(full, name)
+    assert work.cache_bytes < full_work.cache_bytes
+    assert work.loaded_bytes <= full_work.loaded_bytes
+    assert work.memory_bytes <= full_work.memory_bytes
+    if beside < 100_000:
+        assert full_work.cache_bytes - work.cache_bytes > 2.5 * (each_full - each) * matrix.nnz
+        assert full_work.loaded_bytes > work.loaded_bytes > 0
+        assert full_work.memory_bytes > work.memory_bytes > 0
+    assert (work.cycles, work.launches, work.barriers) == (full_work.cycles, full_work.launches, full_work.barriers)
+
+
+@pytest.mark.parametrize(("variant", "partitioner", "options"), MODELS)
+def test_a_table_leaves_less_room_for_slots(variant: str, partitioner: str, options: Any) -> None:
+    """More is read in each step where more values are different, by both models."""
+    options = {"block": 256, "stored": TABLE, **options}
+    plan = Plan("cuda", "resident", variant, partitioner, 4, 4, options=options)
+    matrix, rng, found, bytes_of_table = large("float64"), np.random.default_rng(0), [], []
+    for kinds in (63, 1000):
+        few = matrix.with_values(rng.choice(rng.standard_normal(kinds), matrix.nnz))
+        found.append(models_of(plan, few, 12_000))
+        bytes_of_table.append(table_bytes(few, TABLE))
+    assert bytes_of_table == [512, 8192]
+    more = 4 * 5 * (8192 - 512)  # in all steps, of all parts, where there is so much room
+    (model, work), (other, other_work) = found
+    assert other.cache_bytes - model.cache_bytes >= 0.25 * more
+    assert other.matrix_bytes - model.matrix_bytes >= 0.25 * more
+    assert other_work.cache_bytes - work.cache_bytes >= 0.25 * more
+
+
+@pytest.mark.parametrize(
+    ("way", "dtype", "slots", "spilled"),
+    [
+        (FULL, "float64", 9, 23 + 20 + 2 + 2 - 30),
+        (HALF, "float64", 9, 14 + 12 + 2 + 2 - 30),
+        (TABLE, "float64", 9, 0),
+        (FULL, "complex128", 3, 14 + 36 + 4 + 4 - 30),  # all of its slots
+        (HALF, "complex128", 3, 8 + 20 + 4 + 4 - 30),
+        (TABLE, "complex128", 9, 0),
+        (TABLE, "complex128", 15, 15 + 8 + 4 + 4 - 30),
+    ],
+)
+def test_slots_in_registers_for_which_there_are_too_few(way: str, dtype: str, slots: int, spilled: int) -> None:
+    """Of 64 of a thread 34 are for other things: the rest are for slots held, those on their way, and a row."""
+    matrix, device, shape = make("9-point", dtype), small_gpu(), Shape(1, 1, 1, 32, 1, slots)
+    held = held_registers(shape, matrix.dtype, way)
+    assert parts_work._spilled(device, matrix, shape, 1, 1, way) == 8 * 1024 * min(spilled, held)
 
 
 def h100(**changes: Any) -> CudaDevice:

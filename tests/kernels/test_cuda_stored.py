@@ -5,33 +5,36 @@ The kernels of the program are the interpreter's (front_interpreter.py), on memo
 
 from __future__ import annotations
 
-import contextlib
+import ctypes
 import re
+import shutil
+import subprocess
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import host_engine
 import numpy as np
+import program_on_host
 import pytest
 import scipy.sparse as sp
 from front_interpreter import interpret, shared_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as numbers
-from test_contract import make_coefficients, make_matrix, random_numbers
+from test_contract import make_matrix, random_numbers
 from test_cuda_front import DTYPES, NARROW, NOT_FULL, make, storable
 from test_cuda_stream import GPU
 
 from akx.errors import DeviceError, InfeasibleError
-from akx.kernels import reference, registry
+from akx.formats.parts import Shape
+from akx.kernels import registry
 from akx.kernels.base import Coefficients
-from akx.kernels.cuda import program as programs
-from akx.kernels.cuda import stored, values, wavefront
+from akx.kernels.cuda import parts, stored, wavefront
 from akx.kernels.cuda.program import C_TYPES
 from akx.kernels.cuda.stored import (
     FULL,
@@ -340,47 +343,13 @@ def matrix_of(dtype: str, seed: int = 0) -> Matrix:
     return Matrix.from_any((A if np.dtype(dtype).kind == "c" else A.real).astype(dtype))
 
 
-class _Kernel:
-    """What a source has of one name: another one each time that it is loaded."""
+class Device(program_on_host.Device):
+    """Kernels of the interpreter of fronts."""
 
-    def __init__(self, launch: Callable[..., None]) -> None:
-        self.launch = launch
+    source = "wavefront"
+    front: Any = None
 
-
-class Device:
-    """Kernels of the interpreter on memory of the host, one after another, and graphs of them."""
-
-    def __init__(self) -> None:
-        self.front: Any = None
-        self.facts = SMALL
-        self.loaded: list[dict[str, int | str]] = []
-        self.recorded: list[Callable[[], None]] | None = None
-
-    def load(self, source: Path, macros: dict[str, int | str], *, device: Any) -> Any:
-        if source.stem == "wavefront":
-            self.loaded.append(macros)
-        run = {"wavefront": self.steps, "values": self.place}[source.stem]
-
-        def launch(grid: int, block: int, args: Any, *, shared: int = 0, stream: Any = None, **more: Any) -> None:
-            def work() -> None:
-                run(macros, list(args), shared)
-
-            if self.recorded is None:
-                work()
-            else:
-                self.recorded.append(work)
-
-        return SimpleNamespace(kernel=lambda name: _Kernel(launch))
-
-    @contextlib.contextmanager
-    def capture(self, stream: Any) -> Iterator[Any]:
-        self.recorded = []
-        graph = SimpleNamespace(work=self.recorded)
-        graph.launch = lambda stream: [work() for work in graph.work]
-        yield graph
-        self.recorded = None
-
-    def steps(self, macros: dict[str, int | str], args: list[Any], shared: int) -> None:
+    def steps(self, macros: dict[str, int | str], args: list[Any], **launched: Any) -> None:
         """The kernel of ``wavefront.cu``: its arguments are of the types it is compiled for."""
         powers, given, front = int(args[14]), args[15:], self.front
         held, coefficients, table, tabled, x, out = (given[i] for i in (1, 7, 8, 9, 13, 14))
@@ -389,49 +358,25 @@ class Device:
         assert held.size == front.entry.size
         assert (tabled > 0) == (held.dtype == np.uint16)
         offsets, places = host_engine.seen(held), host_engine.seen(table)[: int(tabled)]
-        assert shared == shared_bytes(front, offsets, powers, x.dtype, places)
+        assert launched["shared"] == shared_bytes(front, offsets, powers, x.dtype, places)
         triples = Coefficients(*host_engine.seen(coefficients).T)
         found = interpret(front, offsets, host_engine.seen(x), triples, (powers,), table=places)
         host_engine.seen(out).reshape(found.shape)[...] = found
 
-    def place(self, macros: dict[str, int | str], args: list[Any], shared: int) -> None:
-        """The kernel of ``values.cu``."""
-        count, entry, data, held = args
-        found = np.append(host_engine.seen(data), 0)[host_engine.seen(entry).astype(int) - 1]
-        host_engine.seen(held)[: int(count)] = found[: int(count)]
-
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Device:
-    modules = (programs, values, wavefront)
-    host_engine.install(monkeypatch, tmp_path, modules)
-    found = Device()
-    for module in modules:
-        for name, made in {"load": found.load, "capture": found.capture}.items():
-            if hasattr(module, name):
-                monkeypatch.setattr(module, name, made)
-    monkeypatch.setattr(programs, "spare_stream", lambda: contextlib.nullcontext(host_engine.HostStream()))
-    monkeypatch.setattr(wavefront, "cuda_device", lambda: found.facts)
+    found = Device(SMALL)
+    found.install(monkeypatch, tmp_path, [wavefront])
     return found
 
 
-class Call:
-    """A program on the device, called again and again with the same arrays."""
+class Call(program_on_host.Call):
+    """A front on the device, called again and again with the same arrays."""
 
     def __init__(self, device: Device, matrix: Matrix, plan: Plan) -> None:
-        self.k, rng = plan.k, np.random.default_rng(1)
         device.front = wavefront.front_of(matrix, plan, device.facts)
-        self.program: Any = SCHEDULE.prepare(matrix, plan)
-        self.x = random_numbers(rng, (1, matrix.n), matrix.dtype.name)
-        self.coefficients = make_coefficients("general", plan.k, matrix.dtype.name, rng)
-        self.held = host_engine.to_device(self.x), host_engine.empty((plan.k + 1, 1, matrix.n), matrix.dtype)
-
-    def is_right(self, matrix: Matrix, times: int = 3) -> None:
-        """Queued at first, recorded, and by the graph."""
-        for _ in range(times):
-            self.held[1].fill_bytes(255)
-            self.program.run(*self.held, self.coefficients)
-            assert reference.error_ratio(matrix, self.held[1].get(), self.x, self.coefficients) <= 1
+        super().__init__(SCHEDULE.prepare(matrix, plan), matrix)
 
 
 @pytest.mark.parametrize("source", ["host", "device"])
@@ -692,8 +637,56 @@ def test_what_a_front_takes_at_least(name: str, variant: str) -> None:
             assert SCHEDULE.feasible(plan, matrix, tight) is not None or way == TABLE
 
 
-def test_words_of_the_kernel() -> None:
-    """Names of types that values are stored as are those that the kernel widens."""
-    source = Path(wavefront.__file__).with_name("wavefront.cuh").read_text()
-    widened = set(re.findall(r"widened<(\w+), (\w+)>\(const", source))
-    assert widened == {("cdouble", "cfloat"), *((name, "u16") for name in C_TYPES.values())}
+def pairs() -> dict[tuple[str, str], Any]:
+    """What `wavefront` and `resident` call a value and what it may be stored as, with the type of the latter."""
+    front = wavefront.front_of(matrix_of("float64"), plan_of(FULL), SMALL)
+    shape, found = Shape(1, 1, 1, 8, 0, 1), {}
+    for dtype, way in product(map(np.dtype, DTYPES), STORED):
+        if (few := encoded(np.ones(3, dtype), way)) is None:
+            continue
+        word = np.dtype(np.uint32) if way == TABLE else few.stored.dtype
+        for macros, kind in (
+            (wavefront.macros(front, dtype, few.stored.dtype, 4, 8, 128), few.stored.dtype),
+            (parts.macros(shape, dtype, 1, mode=0, stream=False, stored=few.stored.dtype), word),
+        ):
+            found[str(macros["AKX_VALUE"]), str(macros["AKX_STORED"])] = kind
+    return found
+
+
+def test_words_of_the_kernels() -> None:
+    """Types that values are stored as are those that the kernels widen; real numbers need no word."""
+    source = Path(wavefront.__file__).with_name("stored.cuh").read_text()
+    used = pairs()
+    assert {value for value, _ in used} == set(C_TYPES.values())
+    assert {stored for _, stored in used} - set(C_TYPES.values()) == {"u16", "u32"}
+    assert set(re.findall(r"bool is_offset<(\w+)> = true;", source)) == {"u16", "u32"}
+    assert {(value, stored) for value, stored in used if value != stored in ("cfloat", "cdouble")} == set(
+        re.findall(r"template <> .* widened<(\w+), (\w+)>\(const", source)
+    )
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+def test_stored_values_are_widened(tmp_path: Path) -> None:
+    """Each as all kernels do it, bit for bit; what is above an offset is no part of it."""
+    target = tmp_path / "stored.so"
+    source = Path(__file__).with_name("on_host") / "stored.cpp"
+    command = ["g++", "-std=c++17", "-O1", "-fPIC", "-shared", "-Wall", "-Wno-unknown-pragmas", "-Werror"]
+    subprocess.run([*command, "-o", str(target), str(source)], check=True)
+    library, rng = ctypes.CDLL(str(target)), np.random.default_rng(0)
+    types = {name: np.dtype(dtype) for dtype, name in C_TYPES.items()}
+    for (value, stored_as), kind in pairs().items():
+        dtype = types[value]
+        if kind.kind == "u":
+            table = many(2**16 // dtype.itemsize, dtype.name)
+            number = rng.integers(0, table.size, 999)
+            given, wanted = (number * dtype.itemsize).astype(kind), table[number]
+            if kind.itemsize > 2:
+                given |= rng.integers(1, 4, given.size).astype(kind) << kind.type(16)
+                table = np.append(table, np.full(3 * table.size, np.nan, dtype))
+        else:
+            table, given = np.zeros(0, dtype), random_numbers(rng, 999, kind.name)
+            wanted = given.astype(dtype)
+        found = np.empty(wanted.size, dtype)
+        widen = getattr(library, f"widened_{value}_{stored_as}")
+        widen(*(ctypes.c_void_p(array.ctypes.data) for array in (table, given, found)), ctypes.c_size_t(found.size))
+        assert found.tobytes() == wanted.tobytes()

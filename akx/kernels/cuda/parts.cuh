@@ -3,8 +3,9 @@
 //     v_{j+1} = a_j A v_j + b_j v_j + c_j v_{j-1}
 //
 // A part computes `rows` block rows of BR rows each, 32 / LANES of them in a slice, a slice per warp at a time. A slot
-// is one dense BR x BC block for each of the 32 lanes: BR*BC values and one 16-bit column. The slots of a slice live in
-// three places: in registers (HS slices per warp, HW slots each), in shared memory, and in global memory (the rest,
+// is one dense BR x BC block for each of the 32 lanes: BR*BC values and one 16-bit column. W says what values are stored
+// as (`stored.cuh`); with W = u32, for blocks of one entry, a word has both: where the value is in a table in shared
+// memory, and the column. The slots of a slice live in three places: in registers (HS slices per warp, HW slots each), in shared memory, and in global memory (the rest,
 // read again in each step; STREAM says that there are any). x is in shared memory, once for even steps and once
 // for odd ones, or, where it does not fit, in global memory. MODE says what a step needs from other parts:
 //
@@ -17,7 +18,7 @@
 // A part fetches when its neighbours' flags say that what it needs is there. Slices that neighbours wait for come first
 // in a part and are published before the others are computed.
 #pragma once
-#include "common.cuh"
+#include "stored.cuh"
 
 enum Mode { SHARED = 0, GLOBAL = 1, ALONE = 2, CLUSTER = 3 };
 
@@ -85,6 +86,11 @@ __device__ __forceinline__ cdouble load_kept(const cdouble *p, u64 policy) {
 __device__ __forceinline__ u16 load_kept(const u16 *p, u64 policy) {
     u16 v;
     asm("ld.global.nc.L1::no_allocate.L2::cache_hint.u16 %0, [%1], %2;" : "=h"(v) : "l"(p), "l"(policy));
+    return v;
+}
+__device__ __forceinline__ u32 load_kept(const u32 *p, u64 policy) {
+    u32 v;
+    asm("ld.global.nc.L1::no_allocate.L2::cache_hint.u32 %0, [%1], %2;" : "=r"(v) : "l"(p), "l"(policy));
     return v;
 }
 __device__ __forceinline__ void store_passing(double *p, double v, u64 policy) {
@@ -177,7 +183,7 @@ __device__ __forceinline__ void wait_for_bytes(u32 barrier, u32 parity) {
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 
-template <class T, int BR, int BC, int LANES, int HS, int HW, int NB, int THREADS, int MODE, bool STREAM>
+template <class T, class W, int BR, int BC, int LANES, int HS, int HW, int NB, int THREADS, int MODE, bool STREAM>
 struct Parts {
     static constexpr int E = BR * BC, ROWS = 32 / LANES, WARPS = THREADS / 32, PER = BC / BR;
     // Slots of a slice whose values are asked for before any of them is used.
@@ -185,22 +191,30 @@ struct Parts {
     // Entries of the halo that a thread asks for at a time.
     static constexpr int BATCH = NB > 1 ? 1 : 2;
     static constexpr u32 NONE = 0xffffffffu;
+    // Entries of the first x that a thread asks for at a time.
+    static constexpr int FIRSTS = NB > 1 ? 1 : 4;
     // Nodes of held slices are in registers too, where there are few.
     static constexpr bool KNOWN = HS <= 2;
+    // The column is in the same word as where the value is.
+    static constexpr bool ONE_WORD = is_offset<W>;
+    static_assert(!ONE_WORD || (E == 1 && sizeof(W) == 4), "a word has one value and one column");
 
     struct Asked {
-        T value[AHEAD][E];
+        W value[AHEAD][E];
         u16 column[AHEAD];
     };
 
     // Where the columns of a slice point.
     struct Source {
-        const T *x;
+        const T *x, *table;
         i64 stride;
     };
 
-    static __device__ __forceinline__ void block(T (&sum)[NB][BR], const T (&value)[E], const Source &from, u32 column) {
-        T x[NB][BC];
+    static __device__ __forceinline__ void block(T (&sum)[NB][BR], const W (&stored)[E], const Source &from, u32 column) {
+        T x[NB][BC], value[E];
+#pragma unroll
+        for (int e = 0; e < E; ++e) value[e] = widened(from.table, stored[e]);
+        if constexpr (ONE_WORD) column = stored[0] >> 16;
         if (MODE == GLOBAL) {
             const T *p = from.x + i64(column) * BC;
 #pragma unroll
@@ -225,7 +239,7 @@ struct Parts {
     // What the slices of a part share in a step.
     struct Step {
         const Slice *slices;
-        const T *values, *near_value;
+        const W *values, *near_value;
         const u16 *columns, *near_column;
         const u32 *node_of;
         Source from;
@@ -246,7 +260,7 @@ struct Parts {
         // Slice s, with `tile` of its slots in registers where HOLDS, of node `node` in this lane. The first far slots of
         // the slice have been asked for; those of slice `after` are when it is through.
         template <bool HOLDS>
-        __device__ __forceinline__ void compute(u32 s, u32 after, Asked &ahead, u32 node, const T (&tile)[HW > 0 ? HW : 1][E],
+        __device__ __forceinline__ void compute(u32 s, u32 after, Asked &ahead, u32 node, const W (&tile)[HW > 0 ? HW : 1][E],
                                                 const u32 (&tile_column)[HW > 0 ? (HW + 1) / 2 : 1]) const {
             const Slice slice = slices[s];
             Source here = from;
@@ -264,14 +278,14 @@ struct Parts {
                 for (int q = 0; q < HW; ++q)
                     block(sum, tile[q], here, (tile_column[q / 2] >> (q % 2 * 16)) & 0xffffu);
             }
-            const T *value = near_value + slice.near * (32 * E) + lane;
+            const W *value = near_value + slice.near * (32 * E) + lane;
             const u16 *column = near_column + slice.near * 32 + lane;
 #pragma unroll(E == 1 ? 4 : 1)
             for (u32 q = 0; q < slice.nears; ++q) {
-                T dense[E];
+                W dense[E];
 #pragma unroll
                 for (int e = 0; e < E; ++e) dense[e] = value[(q * E + e) * 32];
-                block(sum, dense, here, column[q * 32]);
+                block(sum, dense, here, ONE_WORD ? 0u : column[q * 32]);
             }
             if (STREAM) {
                 for (u32 f = 0; f < slice.fars;) {
@@ -294,14 +308,14 @@ struct Parts {
 
         __device__ __forceinline__ void ask(u32 s, const Slice &slice, u32 f, Asked &ahead) const {
             const u64 policy = s % 16 < share ? kept : passing;
-            const T *value = values + (u64(slice.far) + f) * (32 * E) + lane;
+            const W *value = values + (u64(slice.far) + f) * (32 * E) + lane;
             const u16 *column = columns + (u64(slice.far) + f) * 32 + lane;
 #pragma unroll
             for (int u = 0; u < AHEAD; ++u)
                 if (f + u < slice.fars) {
 #pragma unroll
                     for (int e = 0; e < E; ++e) ahead.value[u][e] = load_kept(value + (u * E + e) * 32, policy);
-                    ahead.column[u] = load_kept(column + u * 32, policy);
+                    if (!ONE_WORD) ahead.column[u] = load_kept(column + u * 32, policy);
                 }
         }
 
@@ -347,18 +361,23 @@ struct Parts {
         __syncwarp();
     }
 
-    // v_{j+1} of the nodes of others, and v_j too where they are computed along and the recurrence asks for it.
-    static __device__ __forceinline__ void fetch(const Part &part, const Step &at, u32 thread) {
+    // Where some entries of x of others are, from `first` on.
+    static __device__ __forceinline__ void find(const Part &part, const Step &at, u32 first, u32 (&place)[BATCH]) {
+#pragma unroll
+        for (int u = 0; u < BATCH; ++u) {
+            const u32 e = first + u * THREADS;
+            place[u] = e < part.nodes * BC ? at.node_of[e / BC] * BC + e % BC : NONE;
+        }
+    }
+
+    // v_{j+1} of the nodes of others, and v_j too where they are computed along and the recurrence asks for it. Where
+    // the first of them are has been found.
+    static __device__ __forceinline__ void fetch(const Part &part, const Step &at, u32 thread, u32 (&place)[BATCH]) {
         const u32 begin = part.own * BC, end = part.nodes * BC;
         const bool both = part.computed > part.own && !is_zero(at.coefficient[3 * at.step + 5]);
         for (u32 first = begin + thread; first < end; first += BATCH * THREADS) {
-            u32 place[BATCH];
             T value[BATCH][NB];
-#pragma unroll
-            for (int u = 0; u < BATCH; ++u) {
-                const u32 e = first + u * THREADS;
-                place[u] = e < end ? at.node_of[e / BC] * BC + e % BC : NONE;
-            }
+            if (first > begin + thread) find(part, at, first, place);
 #pragma unroll
             for (int u = 0; u < BATCH; ++u)
                 if (place[u] != NONE)
@@ -393,10 +412,10 @@ struct Parts {
     }
 
     static __device__ __forceinline__ void run(const Part *parts, const Slice *slice_of, const u32 *node_of,
-                                               const u32 *neighbour_of, const u32 *active, const T *values,
-                                               const u16 *columns, const T *coefficients, u32 *flags, const T *x,
-                                               T *out, u32 k, u32 vectors, u32 from_vector, u32 to_vector, i64 n,
-                                               u32 from_step, u32 steps, u32 depth, u32 share) {
+                                               const u32 *neighbour_of, const u32 *active, const W *values,
+                                               const u16 *columns, const T *table, u32 tabled, const T *coefficients,
+                                               u32 *flags, const T *x, T *out, u32 k, u32 vectors, u32 from_vector,
+                                               u32 to_vector, i64 n, u32 from_step, u32 steps, u32 depth, u32 share) {
         extern __shared__ __align__(16) unsigned char memory[];
         const u32 me = blockIdx.x, thread = threadIdx.x, lane = thread & 31, warp = thread / 32;
         __shared__ Part part;
@@ -410,35 +429,40 @@ struct Parts {
         if (MODE == CLUSTER) cluster_arrive();
         const u64 kept = keep_policy(), passing = pass_policy(), once = STREAM ? passing : kept;
 
-        // Shared memory: coefficients, active slices (depth <= k of them), slices, values, columns, x; in clusters x
-        // comes before the slices, at the same place in all blocks.
+        // Shared memory: coefficients, active slices (depth <= k of them), the table, slices, values, columns, x; in
+        // clusters x comes before the slices, at the same place in all blocks.
         const u32 span = (MODE == CLUSTER ? part.span : part.nodes) * (BC * NB);
         T *coefficient = reinterpret_cast<T *>(memory);
-        unsigned char *after = memory + (k * (3 * sizeof(T) + 4) + 15) / 16 * 16;
+        T *table_here = reinterpret_cast<T *>(memory + (k * (3 * sizeof(T) + 4) + 15) / 16 * 16);
+        unsigned char *after = reinterpret_cast<unsigned char *>(table_here + tabled);
         Slice *slices = reinterpret_cast<Slice *>(MODE == CLUSTER ? after + 2 * span * sizeof(T) : after);
         u32 *lasts = reinterpret_cast<u32 *>(coefficient + 3 * k);
-        T *near_value = reinterpret_cast<T *>(slices + part.slices);
+        W *near_value = reinterpret_cast<W *>(slices + part.slices);
         u16 *near_column = reinterpret_cast<u16 *>(near_value + size_t(part.nears) * (32 * E));
         T *xs = MODE == CLUSTER ? reinterpret_cast<T *>(after)
-                                : reinterpret_cast<T *>(near_column + size_t(part.nears) * 32);
+                                : reinterpret_cast<T *>(near_column + size_t(part.nears) * (ONE_WORD ? 0 : 32));
 
         {
             const char *source = reinterpret_cast<const char *>(values + u64(part.near) * (32 * E));
             char *target = reinterpret_cast<char *>(near_value);
-            for (u32 i = thread; i < part.nears * (2 * E * u32(sizeof(T))); i += THREADS)
+            for (u32 i = thread; i < part.nears * (2 * E * u32(sizeof(W))); i += THREADS)
                 copy16(target + 16 * i, source + 16 * u64(i), once);
-            source = reinterpret_cast<const char *>(columns + u64(part.near) * 32);
-            target = reinterpret_cast<char *>(near_column);
-            for (u32 i = thread; i < part.nears * 4; i += THREADS) copy16(target + 16 * i, source + 16 * u64(i), once);
+            if constexpr (!ONE_WORD) {
+                source = reinterpret_cast<const char *>(columns + u64(part.near) * 32);
+                target = reinterpret_cast<char *>(near_column);
+                for (u32 i = thread; i < part.nears * 4; i += THREADS)
+                    copy16(target + 16 * i, source + 16 * u64(i), once);
+            }
             source = reinterpret_cast<const char *>(slice_of + part.slice);
             target = reinterpret_cast<char *>(slices);
             for (u32 i = thread; i < part.slices * u32(sizeof(Slice) / 16); i += THREADS)
                 copy16(target + 16 * i, source + 16 * u64(i), once);
         }
         for (u32 i = thread; i < 3 * k; i += THREADS) coefficient[i] = coefficients[i];
+        for (u32 i = thread; i < tabled; i += THREADS) table_here[i] = table[i];
         for (u32 i = thread; i < depth; i += THREADS)
             lasts[i] = MODE == GLOBAL || MODE == SHARED && depth == 1 ? part.slices : active[me * depth + i];
-        T held[HS > 0 ? HS : 1][HW > 0 ? HW : 1][E];
+        W held[HS > 0 ? HS : 1][HW > 0 ? HW : 1][E];
         u32 held_column[HS > 0 ? HS : 1][HW > 0 ? (HW + 1) / 2 : 1];
         u32 held_node[HS > 0 ? HS : 1] = {};
 #pragma unroll
@@ -451,6 +475,7 @@ struct Parts {
                     const u64 slot = u64(part.held) + s * HW + q;
 #pragma unroll
                     for (int e = 0; e < E; ++e) held[t][q][e] = load_kept(values + (slot * E + e) * 32 + lane, once);
+                    if (ONE_WORD) continue;
                     const u32 column = load_kept(columns + slot * 32 + lane, once);
                     if (q % 2 == 0) held_column[t][q / 2] = column;
                     else held_column[t][q / 2] |= column << 16;
@@ -462,26 +487,40 @@ struct Parts {
         const i64 step_stride = i64(vectors) * n;
 
         for (u32 first = from_vector; first < to_vector; first += NB) {
-            // v_{from_step} (and v_{from_step - 1}) of own, computed and fetched nodes; out[0] of own ones.
-            const T *start = from_step == 0 ? x : out + from_step * step_stride;
-            if (MODE != GLOBAL || from_step == 0) {
-                for (u32 i = thread; i < (MODE == GLOBAL ? part.own : part.nodes) * BC; i += THREADS) {
-                    const u32 node = i / BC, c = i % BC;
-                    const i64 at = i64(node_of[part.node + node]) * BC + c;
+            // out[0], in the order of rows: part by part, rows that lie apart would take longer than what a step computes.
+            if (from_step == 0)
+                for (i64 i = i64(me) * THREADS + thread; i < n; i += i64(gridDim.x) * THREADS)
 #pragma unroll
-                    for (int v = 0; v < NB; ++v) {
-                        const i64 place = i64(first + v) * n + at;
-                        const T value = start[place];
-                        if (MODE != GLOBAL) {
-                            xs[i * NB + v] = value;
-                            if (node < part.computed) {
-                                const bool older = from_step > 0;
-                                xs[span + i * NB + v] =
-                                    older ? out[(from_step - 1) * step_stride + place] : zero<T>();
-                            }
+                    for (int v = 0; v < NB; ++v) out[i64(first + v) * n + i] = x[i64(first + v) * n + i];
+            // v_{from_step} (and v_{from_step - 1}) of own, computed and fetched nodes.
+            const T *start = from_step == 0 ? x : out + from_step * step_stride;
+            const T *older = from_step == 0 ? nullptr : out + (from_step - 1) * step_stride;
+            if (MODE != GLOBAL) {
+                for (u32 begin = thread; begin < part.nodes * BC; begin += FIRSTS * THREADS) {
+                    i64 place[FIRSTS];
+                    T value[FIRSTS][NB], before[FIRSTS][NB];
+#pragma unroll
+                    for (int u = 0; u < FIRSTS; ++u) {
+                        const u32 i = begin + u * THREADS;
+                        place[u] = i < part.nodes * BC ? i64(node_of[part.node + i / BC]) * BC + i % BC : -1;
+                    }
+#pragma unroll
+                    for (int u = 0; u < FIRSTS; ++u)
+#pragma unroll
+                        for (int v = 0; v < NB; ++v) {
+                            const bool there = place[u] >= 0, computed = begin + u * THREADS < part.computed * BC;
+                            value[u][v] = there ? start[i64(first + v) * n + place[u]] : zero<T>();
+                            before[u][v] = older != nullptr && computed ? older[i64(first + v) * n + place[u]] : zero<T>();
                         }
-                        const u32 own_node = MODE == CLUSTER ? node - part.before : node;
-                        if (from_step == 0 && own_node < part.own) out[place] = value;
+#pragma unroll
+                    for (int u = 0; u < FIRSTS; ++u) {
+                        const u32 i = begin + u * THREADS;
+                        if (i < part.nodes * BC)
+#pragma unroll
+                            for (int v = 0; v < NB; ++v) {
+                                xs[i * NB + v] = value[u][v];
+                                if (i < part.computed * BC) xs[span + i * NB + v] = before[u][v];
+                            }
                     }
                 }
             }
@@ -505,7 +544,7 @@ struct Parts {
                 at.y = at.result(step + 1);
                 at.own_term = !is_zero(coefficient[3 * step + 1]);
                 at.older_term = !is_zero(coefficient[3 * step + 2]);
-                at.from = {MODE == GLOBAL ? at.vector(step) : at.cur, n};
+                at.from = {MODE == GLOBAL ? at.vector(step) : at.cur, table_here, n};
                 at.n = n, at.lane = lane, at.rows = part.computed * PER, at.own_rows = part.own * PER;
                 if (MODE == CLUSTER) at.own_first = part.before * PER;
                 at.kept = kept, at.passing = passing;
@@ -553,9 +592,11 @@ struct Parts {
                         ++exchanges;
                     }
                 } else if (exchange && j + 1 < steps) {
+                    u32 place[BATCH];
+                    if (MODE == SHARED) find(part, at, part.own * BC + thread, place);
                     if (warp == 0) wait(part, neighbour_of, flags, number, lane);
                     __syncthreads();
-                    if (MODE == SHARED) fetch(part, at, thread);
+                    if (MODE == SHARED) fetch(part, at, thread, place);
                 }
                 if (MODE != GLOBAL) __syncthreads();
                 turn = turn + 1 == depth ? 0 : turn + 1;

@@ -2,10 +2,12 @@
 
 Shared memory of a thread block, in bytes, for NB start vectors at a time (w: bytes of a value):
 
-    k (3 w + 4)  +  16 slices  +  2 nodes bc NB w  +  slots (32 br bc w + 64)
+    k (3 w + 4)  +  table  +  16 slices  +  2 nodes bc NB w  +  slots (32 br bc s + 64)
 
-that is: coefficients and active slices, slices, x with its halo twice (not where x is in global memory), and as many
-slots of the matrix as then fit. Slots in registers come on top; what fits neither is read from L2 or memory each step.
+that is: coefficients and active slices, the table of values, slices, x with its halo twice (not where x is in global
+memory), and as many slots of the matrix as then fit; s is bytes of a stored value (:mod:`akx.kernels.cuda.stored`).
+With a table a slot of one entry is a word: where its value is, and its column, 128 bytes in all. Slots in registers
+come on top; what fits neither is read from L2 or memory each step.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ from akx.formats.base import Pattern, pattern_of
 from akx.formats.parts import SLICE, WARP, Nodes, Parts, Shape, lay_out, node_pattern, slice_widths
 from akx.kernels.base import option_reason
 from akx.kernels.cuda.program import C_TYPES
-from akx.kernels.cuda.values import PlacedProgram, not_empty
+from akx.kernels.cuda.stored import FULL, TABLE, stored_bytes, table_bytes
+from akx.kernels.cuda.stored_program import StoredProgram
+from akx.kernels.cuda.values import not_empty
 from akx.matrix import Matrix
 from akx.partition.ghost import GhostZones
 from akx.plan import Option, Plan
@@ -51,6 +55,7 @@ __all__ = [
     "as_words",
     "choice_reason",
     "column_shapes",
+    "entry_bytes",
     "fitting_block",
     "fitting_variants",
     "holding",
@@ -61,8 +66,10 @@ __all__ = [
     "padding",
     "shape_of",
     "slices_per_part",
+    "slot_bytes",
     "vector_groups",
     "waste",
+    "way_of",
     "zone_nodes",
 ]
 
@@ -82,6 +89,11 @@ _MOST_PADDING = 2.0
 STATIC = 80
 #: 32-bit registers of a thread that its slots may take, of those that its block leaves it.
 _WORKING_REGISTERS = 34
+#: What a program has of a layout.
+_OF_LAYOUT = (
+    *("_laid_out", "_count", "_form", "_tables", "_columns", "_active", "_flags", "_share", "_kernels", "_arrays"),
+    *("_values", "_on_host", "_places", "_table", "_tabled", "_stored", "_way"),
+)
 
 
 def shape_of(plan: Plan) -> Shape:
@@ -132,10 +144,27 @@ def fitting_variants(matrix: Matrix) -> tuple[str, ...]:
     return tuple(fitting)
 
 
-def held_registers(shape: Shape, dtype: np.dtype[Any]) -> int:
+def way_of(plan: Plan) -> str:
+    """What the plan stores values as."""
+    return str(plan.option("stored", FULL))
+
+
+def slot_bytes(shape: Shape, dtype: np.dtype[Any], way: str = FULL) -> int:
+    """Bytes of a slot: values and columns, which are in one word where values are in a table."""
+    return 4 * WARP if way == TABLE else shape.slot * stored_bytes(way, dtype) + 2 * WARP
+
+
+def entry_bytes(shape: Shape, dtype: np.dtype[Any], way: str = FULL) -> float:
+    """Bytes of an entry, its share of a column included."""
+    return slot_bytes(shape, dtype, way) / shape.slot
+
+
+def held_registers(shape: Shape, dtype: np.dtype[Any], way: str = FULL) -> int:
     """32-bit registers of a thread that its slots take."""
-    per_slice = shape.held_slots * shape.br * shape.bc * dtype.itemsize // 4 + (shape.held_slots + 1) // 2
-    return shape.held_slices * per_slice
+    if way == TABLE:
+        return shape.held_slices * shape.held_slots
+    of_values = shape.held_slots * shape.br * shape.bc * stored_bytes(way, dtype) // 4
+    return shape.held_slices * (of_values + (shape.held_slots + 1) // 2)
 
 
 def widest(matrix: Matrix, bc: int) -> int:
@@ -194,8 +223,9 @@ def choice_reason(
     room = min(255, device.registers_per_sm // threads // 8 * 8) - _WORKING_REGISTERS
     area = shape.br * shape.bc * matrix.dtype.itemsize // 4
     room -= shape.br * matrix.dtype.itemsize // 4 * int(plan.option("vectors", 1)) + area
-    if held_registers(shape, matrix.dtype) > max(room, 0):
-        return f"{held_registers(shape, matrix.dtype)} registers for slots do not fit {room}"
+    registers = held_registers(shape, matrix.dtype, way_of(plan))
+    if registers > max(room, 0):
+        return f"{registers} registers for slots do not fit {room}"
     if threads > 2048:
         return f"{threads} threads do not fit a multiprocessor"
     return None
@@ -226,10 +256,13 @@ def macros(
     mode: int,
     stream: bool,
     blocks: int = 1,
+    stored: np.dtype[Any] | None = None,
 ) -> dict[str, int | str]:
-    """The macros of the kernel."""
+    """The macros of the kernel; `stored` is the type that values are stored as, their own by default."""
+    stored = dtype if stored is None else stored
     return {
         "AKX_VALUE": C_TYPES[dtype.name],
+        "AKX_STORED": "u32" if stored.kind == "u" else C_TYPES[stored.name],
         "AKX_BR": shape.br,
         "AKX_BC": shape.bc,
         "AKX_LANES": shape.lanes,
@@ -260,22 +293,36 @@ class LaidOut:
         Bytes of dynamic shared memory.
     vectors : int
         Start vectors at a time.
+    way : str
+        What values are stored as.
     """
 
     parts: Parts
     mode: int
     shared: int
     vectors: int
+    way: str = FULL
+
+    def values(self, stored: NDArray[Any]) -> NDArray[Any]:
+        """The values in their places, from those of the entries in the order of CSR, as they are stored."""
+        placed = self.parts.values(stored)
+        if self.way != TABLE:
+            return placed
+        words: NDArray[Any] = placed.astype(np.uint32) | self.parts.columns.astype(np.uint32) << np.uint32(16)
+        return words
 
 
-def lay_out_parts(matrix: Matrix, nodes: Nodes, shape: Shape, mode: int, k: int, vectors: int, limit: int) -> LaidOut:
+def lay_out_parts(
+    matrix: Matrix, nodes: Nodes, shape: Shape, mode: int, k: int, vectors: int, limit: int, way: str = FULL
+) -> LaidOut:
     """Lay the matrix out for blocks with `limit` bytes of shared memory. Raises :class:`InfeasibleError`."""
     node = nodes_of(matrix, shape.bc)
     assert node is not None
     size = matrix.dtype.itemsize
     _, first = slice_widths(nodes, node, shape)
     x = np.zeros(nodes.own.size) if mode == GLOBAL else 2 * nodes.room * (shape.bc * vectors * size)
-    fixed = STATIC + -(-k * (3 * size + 4) // 16) * 16 + np.diff(first) * SLICE.itemsize + x.astype(np.int64)
+    tables = -(-k * (3 * size + 4) // 16) * 16 + table_bytes(matrix, way)
+    fixed = STATIC + tables + np.diff(first) * SLICE.itemsize + x.astype(np.int64)
     if int(fixed.max(initial=0)) > limit:
         raise InfeasibleError(
             "x does not fit the shared memory",
@@ -283,10 +330,10 @@ def lay_out_parts(matrix: Matrix, nodes: Nodes, shape: Shape, mode: int, k: int,
             found=f"{int(fixed.max())} bytes",
             hint="keep x in global memory, or take fewer start vectors at a time",
         )
-    slot = shape.slot * size + 2 * WARP
+    slot = slot_bytes(shape, matrix.dtype, way)
     parts = lay_out(pattern_of(matrix), node, nodes, shape, (limit - fixed) // slot, local=mode != GLOBAL)
     shared = int((fixed - STATIC + parts.parts["nears"].astype(np.int64) * slot).max(initial=0))
-    return LaidOut(parts, mode, shared, vectors)
+    return LaidOut(parts, mode, shared, vectors, way)
 
 
 def active_slices(zones: GhostZones, shape: Shape, steps: int) -> NDArray[np.uint32]:
@@ -326,7 +373,7 @@ def zone_nodes(zones: GhostZones, node: Pattern | None) -> Nodes:
     )
 
 
-class PartsProgram(PlacedProgram):
+class PartsProgram(StoredProgram):
     """A matrix in parts on the GPU.
 
     Attributes
@@ -343,13 +390,14 @@ class PartsProgram(PlacedProgram):
         steps: tuple[int, ...],
         active: dict[int, NDArray[np.uint32]],
         blocks_per_sm: int,
+        in_full: Callable[[NDArray[Any]], PartsProgram] | None = None,
     ) -> None:
         super().__init__(matrix.n, plan.k, matrix.dtype)
-        parts = laid_out.parts
-        self.steps = steps
+        self.steps, self._in_full = steps, in_full
         self._depth = int(plan.option("depth", 1))
         self._cluster = int(plan.option("cluster", 1))
-        self._host, self._laid_out = parts, laid_out
+        self._laid_out = laid_out
+        parts = laid_out.parts
         self._count = int(parts.parts.size)
         self._form: dict[str, Any] = {
             "mode": laid_out.mode,
@@ -358,14 +406,25 @@ class PartsProgram(PlacedProgram):
         }
         words = [parts.parts, parts.slices, parts.rows, parts.neighbours]
         self._tables = [self.hold(not_empty(as_words(a))) for a in words]
-        self._columns = self.hold(not_empty(parts.columns))
+        columns = parts.columns if laid_out.way != TABLE else parts.columns[:0]  # in one word with what says the value
+        self._columns = self.hold(not_empty(columns))
         self._active = {depth: self.hold(table) for depth, table in active.items()}
         self._flags = self.hold(np.zeros(max(self._count, 1), dtype=np.uint32))
-        self.place_values(parts.values, parts.entry, matrix.data)
+        self.store_values(laid_out.way, matrix.data, laid_out.values, parts.entry)
         # A share of what is read from L2 in each step is to stay there, in sixteenths.
-        far = parts.far_slots * (parts.shape.slot * matrix.dtype.itemsize + 2 * WARP)
+        far = parts.far_slots * slot_bytes(parts.shape, matrix.dtype, laid_out.way)
         self._share = np.uint32(min(16, round(16 * float(plan.option("keep", 32)) * 2**20 / far)) if far else 16)
         self._kernels: dict[int, Kernel] = {}
+
+    def store_in_full(self, data: NDArray[Any]) -> None:
+        """Store these and all later values in full, which takes another layout: less of it stays on the chip."""
+        assert self._in_full is not None
+        other = self._in_full(data)
+        for size in self._kernels:
+            other.ready(size)
+        self._graphs.clear()
+        for name in _OF_LAYOUT:
+            setattr(self, name, getattr(other, name))
 
     def groups(self, vectors: int) -> list[tuple[int, int, int]]:
         """(first, last, at a time) of the kernels that so many start vectors take."""
@@ -374,7 +433,7 @@ class PartsProgram(PlacedProgram):
     def ready(self, vectors: int) -> None:
         for _, _, size in self.groups(vectors):
             if size not in self._kernels:
-                given = macros(self._host.shape, self.dtype, size, **self._form)
+                given = macros(self._laid_out.parts.shape, self.dtype, size, **self._form, stored=self._stored)
                 self._kernels[size] = load_kernel(given)
 
     @property
@@ -391,7 +450,7 @@ class PartsProgram(PlacedProgram):
                 depth = self._depth if self._laid_out.mode == SHARED else steps
                 self._kernels[size].launch(
                     self._count,
-                    WARP * self._host.shape.warps,
+                    WARP * self._laid_out.parts.shape.warps,
                     [
                         parts,
                         slices,
@@ -400,6 +459,8 @@ class PartsProgram(PlacedProgram):
                         self._active.get(depth, self._flags),
                         self._values,
                         self._columns,
+                        self._table,
+                        np.uint32(self._tabled),
                         coefficients,
                         self._flags,
                         x,

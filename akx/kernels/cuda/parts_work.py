@@ -21,7 +21,8 @@ from akx.device.cuda.facts import CudaDevice
 from akx.formats.base import Pattern
 from akx.formats.parts import SLICE, WARP, Shape
 from akx.kernels.cuda.clusters import likely_closure_and_work
-from akx.kernels.cuda.parts import STATIC, held_registers, nodes_of, padding, widest
+from akx.kernels.cuda.parts import STATIC, held_registers, nodes_of, padding, slot_bytes, widest
+from akx.kernels.cuda.stored import FULL, table_bytes
 from akx.kernels.cuda.work import SECTOR, Work, gathered_share, in_cache, multiply_cycles
 from akx.matrix import Matrix
 from akx.partition.halo import halo_sizes
@@ -122,6 +123,7 @@ def parts_work(
     keep: float = 0.0,
     passes: int = 1,
     waves: int = 1,
+    way: str = FULL,
 ) -> Work:
     """The work of k steps of parts.
 
@@ -139,6 +141,8 @@ def parts_work(
         Bytes that L2 is asked to keep.
     passes, waves : int
         Launches for the k steps; sets of parts one after another.
+    way : str
+        What values are stored as.
     """
     size, groups = matrix.dtype.itemsize, ceil(vectors / together)
     slots, slices = _slots(matrix, shape, cut)
@@ -156,9 +160,10 @@ def parts_work(
     waited = cut.neighbours * _FLAG
     if shared:
         waited = waited + cut.halo * shape.bc * together / (WARP * shape.warps) * _HALO
-    bytes_of_slot = WARP * (shape.br * shape.bc * size + 2.0)
+    bytes_of_slot = float(slot_bytes(shape, matrix.dtype, way))
     limit = min(device.shared_per_block, device.shared_per_sm // per_sm - 1024)
-    room = np.maximum(limit - fixed_bytes(cut, shape, k, together, size, shared=shared), 0.0)
+    fixed = fixed_bytes(cut, shape, k, together, size, shared=shared) + table_bytes(matrix, way)
+    room = np.maximum(limit - fixed, 0.0)
     rest = np.maximum(slots * bytes_of_slot - room - held * min(mean, shape.held_slots) * bytes_of_slot, 0.0)
     count = 1.0 if cut.first is not None else matrix.n / shape.bc / float(cut.own[0])
     far = float(rest.sum()) * count
@@ -167,7 +172,7 @@ def parts_work(
     vector = float(matrix.n) * size * together
     gathered = 0.0 if shared else _GATHERED * gathered_share(matrix) * matrix.nnz * SECTOR * together
     if far > 0.0:
-        far += _spilled(device, matrix, shape, per_sm, together) * per_sm * device.sms
+        far += _spilled(device, matrix, shape, per_sm, together, way) * per_sm * device.sms
     steps, exchanges = float(k * groups), (ceil(k / depth) if depth else 0) * groups
     chain = chain + long * (far / max(stored, 1.0)) / _ahead(shape) * _FAR
     beside = steps * float(chain.max(initial=0.0)) + exchanges * float(waited.max(initial=0.0))
@@ -189,14 +194,15 @@ def _ahead(shape: Shape) -> int:
     return 1 if values >= 12 else 2 if values >= 6 else 4 if values >= 3 else 8
 
 
-def _spilled(device: CudaDevice, matrix: Matrix, shape: Shape, per_sm: int, together: int) -> float:
+def _spilled(device: CudaDevice, matrix: Matrix, shape: Shape, per_sm: int, together: int, way: str) -> float:
     """Bytes that a block writes and reads in a step for want of registers, where slots are on their way besides."""
     words, values = matrix.dtype.itemsize / 4.0, shape.br * shape.bc
-    ahead = _ahead(shape) * (values * words + 0.5)
+    ahead = _ahead(shape) * slot_bytes(shape, matrix.dtype, way) / (4.0 * WARP)
     threads = WARP * shape.warps
     there = min(255, device.registers_per_sm // (threads * per_sm) // 8 * 8) - _WORKING
-    taken = held_registers(shape, matrix.dtype) + ahead + values * words + shape.br * words * together
-    return 8.0 * threads * max(0.0, min(taken - there, float(held_registers(shape, matrix.dtype))))
+    held = held_registers(shape, matrix.dtype, way)
+    taken = held + ahead + values * words + shape.br * words * together
+    return 8.0 * threads * max(0.0, min(taken - there, float(held)))
 
 
 def _slots(matrix: Matrix, shape: Shape, cut: Cut) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

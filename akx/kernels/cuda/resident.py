@@ -8,11 +8,13 @@ it does so every `depth` steps, and computes the ghost rows in between along (fe
 
 Traffic per call and start vector: the matrix once, k times what does not stay on chip (or in L2), x and k results.
 Flops: 2 nnz k. Variants: ``BRxBC-L``, dense blocks of BR x BC and L lanes per block row; ``dia``, diagonals of 32 rows
-(:mod:`akx.kernels.cuda.diagonals`).
+(:mod:`akx.kernels.cuda.diagonals`). Values of blocks may be stored in half their bytes, and those of single entries
+as numbers of the different ones, where that is exact (:mod:`akx.kernels.cuda.stored`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from typing import Any
 
@@ -22,7 +24,7 @@ from numpy.typing import NDArray
 from akx.device.cuda.facts import CudaDevice, cuda_device
 from akx.errors import InfeasibleError
 from akx.formats.base import Pattern
-from akx.formats.parts import Nodes, Shape
+from akx.formats.parts import WARP, Nodes, Shape
 from akx.kernels.base import Parameter, Program, Traffic, check_feasible, option_reason
 from akx.kernels.cuda import diagonals
 from akx.kernels.cuda.parts import (
@@ -37,6 +39,7 @@ from akx.kernels.cuda.parts import (
     active_slices,
     choice_reason,
     column_shapes,
+    entry_bytes,
     fitting_block,
     fitting_variants,
     held_registers,
@@ -47,8 +50,10 @@ from akx.kernels.cuda.parts import (
     shape_of,
     slices_per_part,
     waste,
+    way_of,
     zone_nodes,
 )
+from akx.kernels.cuda.stored import FULL, STORED, TABLE, WHY_NOT, stored_bytes, table_bytes, ways_of
 from akx.matrix import Matrix
 from akx.partition.base import order_by_part
 from akx.partition.ghost import GhostZones, ghost_zones
@@ -73,6 +78,7 @@ _OPTIONS: dict[str, tuple[Option, ...]] = {
     "vectors": VECTORS,
     "depth": DEPTHS,
     "blocks_per_sm": BLOCKS_PER_SM,
+    "stored": STORED,
 }
 #: Closures may hold at most this many times the nodes of the matrix.
 _MOST_ROWS = 4.0
@@ -105,6 +111,7 @@ class Resident:
             Parameter("keep", KEEPS, KEEP, "MiB of the matrix that L2 is asked to keep"),
             Parameter("blocks_per_sm", BLOCKS_PER_SM, 1, "parts on a multiprocessor, to work while others wait"),
             Parameter("depth", depths, 1, "steps from one exchange to the next, ghosts computed along in between"),
+            Parameter("stored", tuple(ways_of(matrix)), FULL, "what values are stored as"),
             Parameter("vectors", VECTORS, 1, "start vectors at a time"),
         )
 
@@ -115,8 +122,8 @@ class Resident:
             return plain
         return plain.replace(variant=diagonals.DIA, options=diagonals.default_options(matrix, device))
 
-    def _plain(self, matrix: Matrix, device: CudaDevice, k: int) -> Plan:
-        """A plan that fits, in dense blocks."""
+    def _plain(self, matrix: Matrix, device: CudaDevice, k: int, way: str = FULL) -> Plan:
+        """A plan that fits, in dense blocks, with values stored that way."""
         br, bc = max(column_shapes(matrix), key=lambda shape: shape[0] * shape[1])
         block_rows = matrix.n / br / max(device.sms, 1)
         lanes = next((n for n in (1, 2, 4, 8) if block_rows * n >= 512 or n == 8), 8)
@@ -125,7 +132,7 @@ class Resident:
         shape = Shape(br, bc, lanes, 1, 0, 1)
         most = 1024 if br * bc == 1 else 384
         # Where nothing is read again in each step, x in shared memory is faster; else what it takes is missed more.
-        once = matrix.nnz * (matrix.dtype.itemsize + 2 / (br * bc)) + 3 * matrix.n * matrix.dtype.itemsize
+        once = matrix.nnz * entry_bytes(shape, matrix.dtype, way) + 3 * matrix.n * matrix.dtype.itemsize
         options: dict[str, Option] = {
             "block": min(most, fitting_block(slices_per_part(matrix, shape, device.sms, 1.0), BLOCKS)),
             "held_slices": 0,
@@ -133,6 +140,7 @@ class Resident:
             "x": "shared" if once <= 1.3 * device.sms * device.shared_per_block else "global",
             "keep": KEEP,
             "vectors": 1,
+            "stored": way,
         }
         return Plan(self.backend, self.name, f"{br}x{bc}-{lanes}", k=k, k_per_pass=k, options=options)
 
@@ -154,7 +162,20 @@ class Resident:
             if k > 1:
                 apart = default.replace(partitioner="metis", options={**default.options, "depth": 2})
                 plans.append(holding(apart, reason) or apart)
-        return tuple(plan for plan in plans if plan is not None)
+        way = min(ways_of(matrix), key=lambda way: stored_bytes(way, matrix.dtype))
+        if shape_of(default).slot == WARP or way != TABLE:
+            plans += self._compact_starts(matrix, device, k, way, reason)
+        return tuple(dict.fromkeys(plan for plan in plans if plan is not None))
+
+    def _compact_starts(
+        self, matrix: Matrix, device: CudaDevice, k: int, way: str, reason: Callable[[Plan], str | None]
+    ) -> list[Plan]:
+        """Plans with values stored that way, rows as they come and by METIS: more of the matrix stays on the chip."""
+        first = self._plain(matrix, device, k, way)
+        shared = first.replace(partitioner="metis", options={**first.options, "x": "shared"})
+        halved = {**shared.options, "blocks_per_sm": 2, "block": max(BLOCKS[0], int(first.options["block"]) // 2)}
+        plans = [first, holding(first, reason), shared, holding(shared, reason), shared.replace(options=halved)]
+        return [plan for plan in plans if plan is not None and reason(plan) is None]
 
     def feasible(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         if plan.partitioner not in _PARTITIONERS:
@@ -166,6 +187,8 @@ class Resident:
         reason = choice_reason(plan, matrix, device, _OPTIONS, int(plan.option("blocks_per_sm", 1)))
         if reason is not None:
             return reason
+        if way_of(plan) == TABLE and shape_of(plan).slot != WARP:
+            return "a table of values is for blocks of one entry"
         if int(plan.option("depth", 1)) > plan.k:
             return f"an exchange every {plan.option('depth', 1)} steps, of {plan.k}"
         if plan.option("depth", 1) != 1 and plan.option("x", "shared") != "shared":
@@ -180,7 +203,16 @@ class Resident:
         """What a feasible plan has no use for; there is one without, that is the same and cheaper."""
         if plan.variant == diagonals.DIA:  # offered where all stays on the chip
             keep = plan.option("keep", KEEP)
+            if way_of(plan) != FULL:
+                return f"diagonals are stored in {FULL}"
             return None if keep == KEEP else f"L2 asked to keep {keep} MiB of none"
+        if (way := way_of(plan)) not in ways_of(matrix):
+            return f"stored={way} is the same as {FULL} here: {WHY_NOT[way]}"
+        if plan.option("x", "shared") == "shared":
+            vectors = int(plan.option("vectors", 1)) / device.sms / int(plan.option("blocks_per_sm", 1))
+            x = 2.0 * matrix.n * matrix.dtype.itemsize * vectors
+            if x + table_bytes(matrix, way) > device.shared_per_sm // int(plan.option("blocks_per_sm", 1)):
+                return f"stored={way} is the same as {FULL} here: its table does not fit beside x"
         growth = 1.0 if plan.option("depth", 1) == 1 else _MOST_ROWS
         found = waste(plan, matrix, device.sms * int(plan.option("blocks_per_sm", 1)), BLOCKS, growth)
         keep, again = int(plan.option("keep", KEEP)), _again(plan, matrix, device)
@@ -191,9 +223,8 @@ class Resident:
     def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
         if plan.variant == diagonals.DIA:
             return diagonals.traffic(plan, matrix, device)
-        shape, size = shape_of(plan), matrix.dtype.itemsize
-        once = matrix.nnz * padding(matrix, shape.lanes, shape.bc) * (size + 2.0 / (shape.br * shape.bc))
-        vector, rest = float(matrix.n * size), max(0.0, _again(plan, matrix, device))
+        once = _stored_bytes(plan, matrix)
+        vector, rest = float(matrix.n * matrix.dtype.itemsize), max(0.0, _again(plan, matrix, device))
         l2 = min(float(int(plan.option("keep", KEEP))) * 2**20, 0.8 * device.l2_bytes)
         return Traffic(
             matrix_bytes=once + plan.k * max(0.0, rest - l2),
@@ -220,21 +251,57 @@ class Resident:
         check_feasible(self, plan, matrix, device)
         if plan.variant == diagonals.DIA:
             return diagonals.DiagonalsProgram(matrix, diagonals.lay_out(matrix, plan, device), plan)
-        laid_out, zones = lay_out_resident(matrix, plan, device)
+        plan = _storable(plan, matrix)
+        try:
+            laid_out, zones = lay_out_resident(matrix, plan, device)
+        except InfeasibleError:
+            if way_of(plan) == FULL:
+                raise
+            plan = _in_full(plan)  # the table does not fit, where it was of other values that the plan is
+            laid_out, zones = lay_out_resident(matrix, plan, device)
         depth = int(plan.option("depth", 1))
         active = {} if zones is None else {depth: active_slices(zones, shape_of(plan), depth)}
-        return PartsProgram(matrix, laid_out, plan, (plan.k,), active, int(plan.option("blocks_per_sm", 1)))
+
+        per_sm = int(plan.option("blocks_per_sm", 1))
+        if way_of(plan) == FULL:
+            return PartsProgram(matrix, laid_out, plan, (plan.k,), active, per_sm)
+
+        def in_full(data: NDArray[Any]) -> PartsProgram:
+            found = self.prepare(matrix.with_values(data), _in_full(plan))
+            assert isinstance(found, PartsProgram)
+            return found
+
+        return PartsProgram(matrix, laid_out, plan, (plan.k,), active, per_sm, in_full)
 
 
 def _again(plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
     """Bytes of the matrix that do not fit the multiprocessors, about; negative where there is room left."""
     shape, size = shape_of(plan), matrix.dtype.itemsize
-    once = matrix.nnz * padding(matrix, shape.lanes, shape.bc) * (size + 2.0 / (shape.br * shape.bc))
+    once = _stored_bytes(plan, matrix)
     parts = device.sms * int(plan.option("blocks_per_sm", 1))
-    chip = device.sms * device.shared_per_block + parts * 128.0 * shape.warps * held_registers(shape, matrix.dtype)
+    chip = device.sms * device.shared_per_block + parts * 128.0 * shape.warps * held_registers(
+        shape, matrix.dtype, way_of(plan)
+    )
+    chip -= device.sms * table_bytes(matrix, way_of(plan))
     if plan.option("x", "shared") == "shared":
         chip -= 2.5 * matrix.n * size * int(plan.option("vectors", 1))
     return once - max(chip, 0.0)
+
+
+def _stored_bytes(plan: Plan, matrix: Matrix) -> float:
+    """Bytes of the matrix as it is laid out, about."""
+    shape = shape_of(plan)
+    return matrix.nnz * padding(matrix, shape.lanes, shape.bc) * entry_bytes(shape, matrix.dtype, way_of(plan))
+
+
+def _storable(plan: Plan, matrix: Matrix) -> Plan:
+    """The plan, with values in full where those of the matrix cannot be stored as it says."""
+    return plan if (way := way_of(plan)) == FULL or way in ways_of(matrix) else _in_full(plan)
+
+
+def _in_full(plan: Plan) -> Plan:
+    """The plan with values in full, and no slots in registers, of which there may be too few for them."""
+    return plan.replace(options={**plan.options, "stored": FULL, "held_slices": 0, "held_slots": 1})
 
 
 def lay_out_resident(matrix: Matrix, plan: Plan, device: CudaDevice) -> tuple[LaidOut, GhostZones | None]:
@@ -255,7 +322,7 @@ def lay_out_resident(matrix: Matrix, plan: Plan, device: CudaDevice) -> tuple[La
             nodes.neighbour_ptr,
         )
     vectors = int(plan.option("vectors", 1))
-    return lay_out_parts(matrix, nodes, shape, mode, plan.k, vectors, limit), zones
+    return lay_out_parts(matrix, nodes, shape, mode, plan.k, vectors, limit, way_of(plan)), zones
 
 
 def part_nodes(

@@ -20,6 +20,7 @@ from akx.kernels.cuda.parts import (
     padding,
     shape_of,
     slices_per_part,
+    way_of,
     widest,
 )
 from akx.kernels.cuda.parts_work import Cut, fixed_bytes, likely_cut_of, natural_cut, parts_work, slots_per_slice
@@ -126,6 +127,7 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
         together=int(plan.option("vectors", 1)),
         depth=depth,
         keep=float(int(plan.option("keep", KEEP))) * 2**20,
+        way=way_of(plan),
     )
 
 

@@ -24,9 +24,11 @@ from numpy.typing import NDArray
 
 from akx.matrix import Matrix
 
-__all__ = ["FULL", "HALF", "STORED", "TABLE", "Values", "encoded", "stored_bytes", "table_bytes", "ways_of"]
+__all__ = ["FULL", "HALF", "STORED", "TABLE", "WHY_NOT", "Values", "encoded", "stored_bytes", "table_bytes", "ways_of"]
 
 FULL, HALF, TABLE = STORED = ("full", "half", "table")
+#: Why values cannot be stored in a way.
+WHY_NOT = {HALF: "values are not the same in half the bytes", TABLE: "too many values are different"}
 #: The type of half the bytes.
 _NARROW = {np.dtype(np.float64): np.dtype(np.float32), np.dtype(np.complex128): np.dtype(np.complex64)}
 #: Places that a table is made with are a multiple of it, so that new values of about as many kinds fit in too.

@@ -21,7 +21,7 @@
 // would else have left it when their place is written again, and L2 would ask memory for the rest of each sector: that
 // takes longer than a step.
 #pragma once
-#include "common.cuh"
+#include "stored.cuh"
 
 constexpr u32 NONE = 0xffffffffu;
 constexpr u32 RING = 16;   // blocks of published words, of each power: few, so that they stay in L2
@@ -227,21 +227,7 @@ __device__ __forceinline__ void settle(double &v) { asm volatile("" : "+d"(v)); 
 __device__ __forceinline__ void settle(cfloat &v) { settle(v.re), settle(v.im); }
 __device__ __forceinline__ void settle(cdouble &v) { settle(v.re), settle(v.im); }
 
-// What values of a matrix are stored as: themselves (S = T), numbers of half the bytes, where that is exact, or offsets
-// in bytes into a table of all that are different (S = u16). Held in registers, offsets are two in a word.
-template <class T, class S> __device__ __forceinline__ T widened(const T *, S v) { return T(v); }
-template <> __device__ __forceinline__ cdouble widened<cdouble, cfloat>(const cdouble *, cfloat v) {
-    return {v.re, v.im};
-}
-template <class T> __device__ __forceinline__ T looked_up(const T *table, u32 offset) {
-    return *reinterpret_cast<const T *>(reinterpret_cast<const char *>(table) + offset);
-}
-template <> __device__ __forceinline__ float widened<float, u16>(const float *t, u16 v) { return looked_up(t, v); }
-template <> __device__ __forceinline__ double widened<double, u16>(const double *t, u16 v) { return looked_up(t, v); }
-template <> __device__ __forceinline__ cfloat widened<cfloat, u16>(const cfloat *t, u16 v) { return looked_up(t, v); }
-template <> __device__ __forceinline__ cdouble widened<cdouble, u16>(const cdouble *t, u16 v) {
-    return looked_up(t, v);
-}
+// Values in registers as they are stored; offsets into a table are two in a word.
 template <class S, int COUNT> struct Kept {
     S value[COUNT];
     __device__ __forceinline__ void keep(int q, S v) { value[q] = v; }

@@ -49,8 +49,9 @@ from akx.kernels.cuda.front import (
 )
 from akx.kernels.cuda.parts import padding, widest
 from akx.kernels.cuda.program import C_TYPES
-from akx.kernels.cuda.stored import FULL, HALF, STORED, TABLE, encoded, stored_bytes, table_bytes, ways_of
-from akx.kernels.cuda.values import PlacedProgram, not_empty
+from akx.kernels.cuda.stored import FULL, STORED, TABLE, WHY_NOT, stored_bytes, table_bytes, ways_of
+from akx.kernels.cuda.stored_program import StoredProgram
+from akx.kernels.cuda.values import not_empty
 from akx.matrix import Matrix
 from akx.partition.strips import ORDERS, LevelOrder, Strips, is_shallow, level_order, strips
 from akx.plan import Option, Plan
@@ -76,8 +77,6 @@ _OPTIONS: dict[str, tuple[Option, ...]] = {
 }
 #: Slack and helpers of the plans to begin with.
 _STARTS = ((2, 128), (1, 128), (2, 256))
-#: Why values cannot be stored in a way.
-_WHY_NOT = {HALF: "values are not the same in half the bytes", TABLE: "too many values are different"}
 #: Powers of a pass: which of them have which terms is a word of 32 bits.
 _MOST_POWERS = 32
 #: Places over entries up to which rows are worth so many lanes.
@@ -226,7 +225,7 @@ class Wavefront:
         """Why values are not stored as a feasible plan says."""
         if _used(plan, matrix, device, _least(matrix, plan, device)) == plan:
             return None
-        why = "their table does not fit" if _storable(plan, matrix) == plan else _WHY_NOT[_way_of(plan)]
+        why = "their table does not fit" if _storable(plan, matrix) == plan else WHY_NOT[_way_of(plan)]
         return f"stored={_way_of(plan)} is the same as {FULL} here: {why}"
 
     def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
@@ -460,7 +459,7 @@ def macros(
     }
 
 
-class WavefrontProgram(PlacedProgram):
+class WavefrontProgram(StoredProgram):
     """A matrix laid out for a front, on the GPU."""
 
     def __init__(self, matrix: Matrix, front: Front, plan: Plan) -> None:
@@ -477,12 +476,7 @@ class WavefrontProgram(PlacedProgram):
         self._published = self.hold(np.zeros(max(most - 1, 1) * RING * front.published * words, dtype=np.uint64))
         self._beats = self.hold(np.zeros(LINE * front.strips.parts, dtype=np.uint32))
         self._epochs = self.hold(np.ones(front.strips.parts, dtype=np.uint32))
-        self._way = self._planned = _way_of(plan)
-        first = encoded(matrix.data, self._way)
-        assert first is not None
-        self._stored, self._table = first.stored.dtype, self.hold(not_empty(first.table))
-        self._tabled = first.table.size
-        self.place_values(front.values, front.entry, first.stored)
+        self.store_values(_way_of(plan), matrix.data, front.values, front.entry)
         self._total = front.steps(most) + 1
         self._kernels: dict[int, Kernel] = {}
 
@@ -495,33 +489,14 @@ class WavefrontProgram(PlacedProgram):
         given = macros(self._front, self.dtype, stored, powers, self._warps, self._helpers)
         return load(_SOURCE, given, device=cuda_device()).kernel("steps")
 
-    def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
-        """Take new values; where they cannot be stored as the old ones were, they are stored in full from now on.
-
-        Where they are not stored in full, values on the device come to the host first, which waits for it. Where they
-        are to be from now on, nothing changes before they are on the device and their kernels are made.
-        """
-        if self._way == FULL:
-            super().update_values(data)
-            return
-        host = (data.get() if isinstance(data, DeviceArray) else data).astype(self.dtype, copy=False)
-        fresh = encoded(host, self._way, self._tabled if self._way == TABLE else None)
-        if fresh is not None:
-            super().update_values(fresh.stored)
-            if self._tabled:
-                self._table.set(fresh.table)
-            return
-        values = to_device(not_empty(self._front.values(host)))
+    def store_in_full(self, data: NDArray[Any]) -> None:
+        """Store these and all later values in full: the layout has room for that, registers may be too few."""
+        values = to_device(not_empty(self._front.values(data)))
         kernels = {powers: self._kernel(powers, self.dtype) for powers in dict.fromkeys(self._passes)}
         self._graphs.clear()  # they have the kernels, and where the old values are
         self._arrays = [held for held in self._arrays if held is not self._values]
         self._values, self._kernels = self.held(values), kernels
         self._way, self._stored, self._tabled = FULL, self.dtype, 0
-
-    @property
-    def is_as_planned(self) -> bool:
-        """Whether values are stored as they were first: in full they may take more registers than there are."""
-        return self._way == self._planned
 
     @property
     def kernels(self) -> dict[int, Kernel]:

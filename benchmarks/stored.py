@@ -1,0 +1,150 @@
+"""What values in fewer bytes gain on a GPU, where that is exact: ``python -m benchmarks.stored``.
+
+    python -m benchmarks.stored                brick, shell, tetrahedra and 27-point, into h100_stored.json
+    python -m benchmarks.stored --only shell   one matrix, merged into the file
+    python -m benchmarks.stored --table        the table of docs/cuda.md from the file
+
+Values are rounded to float32 and kept as float64, so that `stored=half` is exact; matrices with few different values
+can be stored in a table as well. For each way: the plan of ``h100.json`` for the matrix as it is, stored that way,
+plans like it with x elsewhere and with more or fewer slots in registers, and those that a search would begin with. All
+are checked against the reference and timed in turns by events; the fastest of each way counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from akx.errors import AkxError
+from akx.kernels import registry
+from akx.kernels.cuda.parts import holding
+from akx.kernels.cuda.stored import FULL, ways_of
+from akx.matrix import Matrix
+from akx.plan import Plan
+from akx.tuner.verify import Problem
+from benchmarks import markdown, solving
+from benchmarks.gpu import RESULTS as POWERS
+from benchmarks.matrices import select
+from benchmarks.preparing import plans_of
+
+__all__ = ["MATRICES", "RESULTS", "candidates", "main", "measure", "table"]
+
+RESULTS = POWERS.with_name("h100_stored.json")
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "cuda.md"
+MATRICES = ("brick", "shell", "tetrahedra", "27-point")
+
+Json = dict[str, Any]
+
+
+def candidates(matrix: Matrix, base: Plan, way: str, device: Any) -> Iterator[Plan]:
+    """Plans with values stored that way: like `base`, and those that a search of its schedule would begin with."""
+    schedule = registry.get(base.backend, base.schedule)
+
+    def reason(plan: Plan) -> str | None:
+        found: str | None = schedule.feasible(plan, matrix, device) or schedule.waste(plan, matrix, device)
+        return found
+
+    def varied() -> Iterator[Plan | None]:
+        first = base.replace(options={**base.options, "stored": way})
+        yield first
+        for x in ("shared", "global"):
+            bare = first.replace(options={**first.options, "x": x, "held_slices": 0, "held_slots": 1})
+            yield from (bare, holding(bare, reason))
+        yield from (plan for plan in schedule.starts(matrix, device, base.k) if plan.option("stored", FULL) == way)
+
+    yield from dict.fromkeys(plan for plan in varied() if plan is not None and reason(plan) is None)
+
+
+def measure(name: str, A: Any, base: Plan) -> Json:
+    """One entry."""
+    from akx.device.cuda.facts import cuda_device
+    from akx.tuner.gpu import DeviceProblem
+    from akx.tuner.measure import Precision, interleave
+
+    A = A.copy()
+    A.data = A.data.astype(np.float32).astype(np.float64)
+    matrix = Matrix.from_any(A)
+    problem = Problem(matrix, base.k, basis="monomial", start_vectors=1, seed=0)
+    device, schedule = DeviceProblem(problem), registry.get(base.backend, base.schedule)
+    calls: list[Any] = []
+    tried: list[tuple[str, Plan]] = []
+    for way in ways_of(matrix):
+        for plan in candidates(matrix, base, way, cuda_device()):
+            try:
+                call = device.call(schedule.prepare(matrix, plan))
+                device.poison()
+                call()
+            except AkxError as refusal:
+                print(f"{name}  {plan.label()}: {refusal}", file=sys.stderr)
+                continue
+            device.fetch()
+            if not problem.error() <= 1.0:
+                raise ArithmeticError(f"{plan.label()} is wrong for {name}: {problem.error()}")
+            calls.append(call)
+            tried.append((way, plan))
+    found = interleave(calls, Precision(relative=0.01, seconds=0.1 * len(calls), rounds_min=7))
+    best: Json = {}
+    for (way, plan), one in sorted(zip(tried, found, strict=True), key=lambda pair: -pair[1].seconds):
+        best[way] = {"seconds": one.seconds, "spread": one.spread, "plan": plan.label()}
+    plans = {way: sum(way == other for other, _ in tried) for way in best}
+    return {"matrix": name, "nnz": matrix.nnz, "k": base.k, "plans": plans, "best": best}
+
+
+def table(document: Json) -> str:
+    """The table of the page."""
+    head = ["matrix", "k", "full, us a step", "half", "table", "gain of the best"]
+    body = []
+    for entry in document["stored"]:
+        best, k = entry["best"], entry["k"]
+        times = [f"{best[way]['seconds'] / k * 1e6:.1f}" if way in best else "" for way in ("full", "half", "table")]
+        gain = best["full"]["seconds"] / min(one["seconds"] for one in best.values())
+        body.append([entry["matrix"], str(k), *times, f"{gain:.2f}"])
+    commits = ", ".join(dict.fromkeys(str(entry["commit"])[:10] for entry in document["stored"]))
+    origin = f"Measured on one {document['machine']['gpu']}, commits {commits}: medians."
+    return f"{origin}\n\n" + markdown.rows(head, body, left=(0,))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line, measure, and return the exit code: 3 without a GPU."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.stored", description="Time values in fewer bytes.")
+    parser.add_argument("--only", nargs="+", metavar="NAME", default=list(MATRICES), help="matrices")
+    parser.add_argument("--plans", type=Path, default=POWERS, metavar="FILE", help="where the plans are")
+    parser.add_argument("-o", "--output", type=Path, default=RESULTS, help="result file to merge into")
+    parser.add_argument("--table", action="store_true", help="measure nothing")
+    parser.add_argument("--docs", type=Path, default=PAGE, metavar="FILE", help="the page")
+    options = parser.parse_args(arguments)
+    document: Json = json.loads(options.output.read_text()) if options.output.exists() else {"stored": []}
+    if not options.table:
+        from akx.device.cuda.runtime import cuda_missing
+
+        if (reason := cuda_missing()) is not None:
+            print(f"stored: nothing measured: {reason}", file=sys.stderr)
+            return 3
+        from benchmarks import gpu
+
+        origin, plans = gpu.provenance(), plans_of(json.loads(options.plans.read_text()))
+        if unknown := [name for name in options.only if name not in plans]:
+            parser.error(f"{options.plans} has no plan of {', '.join(unknown)}")
+        for case in select(options.only):
+            entry = measure(case.name, case.load(), plans[case.name])
+            entry |= {"commit": os.environ.get("AKX_COMMIT", origin["commit"]), "date": origin["date"]}
+            for way, one in entry["best"].items():
+                step = one["seconds"] / entry["k"] * 1e6
+                print(f"{case.name}  {way} {step:.2f} us a step  {one['plan']}", file=sys.stderr, flush=True)
+            kept = [one for one in document["stored"] if one["matrix"] != case.name]
+            document = {**origin, "stored": [*kept, entry]}
+            solving.save(options.output, document)
+    if options.docs.exists() and document["stored"]:
+        options.docs.write_text(markdown.replace_block(options.docs.read_text(), "stored", table(document)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""The benchmark of values in fewer bytes, without a GPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from akx.device.cuda.facts import CudaDevice
+from akx.kernels import registry
+from akx.kernels.cuda.stored import FULL, HALF, TABLE, ways_of
+from akx.matrix import Matrix
+from akx.plan import Plan
+from benchmarks import gallery, gpu, record, stored
+
+GPU = CudaDevice("test", 0, (9, 0), 5, 40_000, 41_024, 65_536, 2**20, 2**30, 10**9, 1e12)
+ORIGIN = {**record.provenance(1), "commit": "c0ffee", "machine": {"gpu": "a GPU"}}
+LABEL = "cuda/resident/1x1-1 natural k=4x1 threads=1 block=256 held_slices=0 held_slots=1 keep=24 x=global"
+
+
+@pytest.mark.parametrize(("name", "variant"), [("brick", "3x3-2"), ("27-point", "1x1-1")])
+def test_candidates_are_stored_as_asked_and_can_be_laid_out(name: str, variant: str) -> None:
+    A = gallery.small(name)
+    A.data = A.data.astype(np.float32).astype(np.float64)
+    matrix = Matrix.from_any(A)
+    base = Plan("cuda", "resident", variant, k=4, k_per_pass=4, options={"block": 256, "x": "shared", "keep": 24})
+    schedule = registry.get("cuda", "resident")
+    assert list(ways_of(matrix)) == [FULL, HALF, TABLE]
+    found = {way: list(stored.candidates(matrix, base, way, GPU)) for way in ways_of(matrix)}
+    assert len(found[FULL]) > 2
+    assert len(found[HALF]) > 2
+    assert bool(found[TABLE]) == (variant == "1x1-1")  # words are for blocks of one entry
+    for way, plans in found.items():
+        assert len(set(plans)) == len(plans)
+        for plan in plans:
+            assert plan.option("stored", FULL) == way
+            assert schedule.feasible(plan, matrix, GPU) is None
+            assert schedule.waste(plan, matrix, GPU) is None
+        assert not plans or {plan.option("x", "") for plan in plans} == {"shared", "global"}
+
+
+@pytest.fixture
+def pretended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    def stand_in(name: str, A: Any, base: Plan) -> dict[str, Any]:
+        assert base.label() == LABEL
+        full, half = ({"seconds": 4e-6 * step, "spread": 0.0, "plan": LABEL} for step in (10.0, 6.25))
+        return {"matrix": name, "nnz": A.nnz, "k": base.k, "plans": {}, "best": {"full": full, "half": half}}
+
+    monkeypatch.delenv("AKX_COMMIT", raising=False)
+    monkeypatch.setattr(stored, "measure", stand_in)
+    monkeypatch.setattr(gpu, "provenance", lambda: ORIGIN)
+    monkeypatch.setattr("akx.device.cuda.runtime.cuda_missing", lambda: None)
+    select = stored.select
+    monkeypatch.setattr(stored, "select", lambda names: select(names, reduced=True))
+    plans = tmp_path / "plans.json"
+    plans.write_text(json.dumps({"powers": [{"matrix": "brick", "k": 4, "plan": LABEL}]}))
+    return plans
+
+
+def test_entries_are_merged_and_the_table_goes_to_the_page(pretended: Path, tmp_path: Path) -> None:
+    output, page = tmp_path / "stored.json", tmp_path / "page.md"
+    page.write_text("a\n<!-- stored:begin -->\n<!-- stored:end -->\nb\n")
+    asked = ["--plans", str(pretended), "-o", str(output), "--docs", str(page), "--only", "brick"]
+    for _ in range(2):
+        assert stored.main(asked) == 0
+    document = json.loads(output.read_text())
+    assert [(entry["matrix"], entry["commit"]) for entry in document["stored"]] == [("brick", "c0ffee")]
+    lines = page.read_text().splitlines()
+    assert lines[2] == "Measured on one a GPU, commits c0ffee: medians."
+    assert "| brick | 4 | 10.0 | 6.2 |  | 1.60 |" in lines
+    assert lines[-1] == "b"
+
+
+def test_a_matrix_without_a_plan_is_named(pretended: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        stored.main(["--plans", str(pretended), "-o", str(tmp_path / "none.json"), "--only", "shell"])
+    assert "has no plan of shell" in capsys.readouterr().err
+
+
+def test_without_a_gpu_nothing_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("akx.device.cuda.runtime.cuda_missing", lambda: "there is none")
+    assert stored.main(["-o", str(tmp_path / "none.json")]) == 3
+    assert not (tmp_path / "none.json").exists()

@@ -1,0 +1,115 @@
+"""Programs of the GPU without one: an interpreter's kernels on memory of the host, queued, recorded and replayed.
+
+Beside host_engine.py, whose kernels are compiled by g++, this is for kernels that g++ does not take.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import host_engine
+import numpy as np
+import pytest
+from test_contract import make_coefficients, random_numbers
+
+from akx.kernels import reference
+from akx.kernels.cuda import program as programs
+from akx.kernels.cuda import values
+from akx.matrix import Matrix
+
+__all__ = ["Call", "Device"]
+
+
+class _Kernel:
+    """What a source has of one name: another one each time that it is loaded."""
+
+    def __init__(self, launch: Callable[..., None]) -> None:
+        self.launch = launch
+
+
+class Device(ABC):
+    """Kernels of the interpreter on memory of the host, one after another, and graphs of them.
+
+    Attributes
+    ----------
+    source : str
+        The source that :meth:`steps` plays.
+    facts : CudaDevice
+    loaded : list of dict
+        Macros of `source`, each time that it was loaded.
+    """
+
+    source: str
+
+    def __init__(self, facts: Any) -> None:
+        self.facts = facts
+        self.loaded: list[dict[str, int | str]] = []
+        self.recorded: list[Callable[[], None]] | None = None
+
+    @abstractmethod
+    def steps(self, macros: dict[str, int | str], args: list[Any], **launched: Any) -> None:
+        """The kernel of `source`; `launched` are grid, block, shared and what else the launch is told."""
+
+    def place(self, macros: dict[str, int | str], args: list[Any], **launched: Any) -> None:
+        """The kernel of ``values.cu``."""
+        count, entry, data, held = args
+        found = np.append(host_engine.seen(data), 0)[host_engine.seen(entry).astype(int) - 1]
+        host_engine.seen(held)[: int(count)] = found[: int(count)]
+
+    def load(self, source: Path, macros: dict[str, int | str], *, device: Any) -> Any:
+        if source.stem == self.source:
+            self.loaded.append(macros)
+        run = {self.source: self.steps, "values": self.place}[source.stem]
+
+        def launch(grid: int, block: int, args: Any, *, stream: Any = None, **more: Any) -> None:
+            def work() -> None:
+                run(macros, list(args), grid=grid, block=block, **more)
+
+            if self.recorded is None:
+                work()
+            else:
+                self.recorded.append(work)
+
+        return SimpleNamespace(kernel=lambda name: _Kernel(launch))
+
+    @contextlib.contextmanager
+    def capture(self, stream: Any) -> Iterator[Any]:
+        self.recorded = []
+        graph = SimpleNamespace(work=self.recorded)
+        graph.launch = lambda stream: [work() for work in graph.work]
+        yield graph
+        self.recorded = None
+
+    def install(self, monkeypatch: pytest.MonkeyPatch, folder: Path, modules: Sequence[Any]) -> None:
+        """Let modules, and those that all programs share, find this device."""
+        modules = (programs, values, *modules)
+        host_engine.install(monkeypatch, folder, modules)
+        made = {"load": self.load, "capture": self.capture, "cuda_device": lambda: self.facts}
+        for module in modules:
+            for name, one in made.items():
+                if hasattr(module, name):
+                    monkeypatch.setattr(module, name, one)
+        monkeypatch.setattr(programs, "spare_stream", lambda: contextlib.nullcontext(host_engine.HostStream()))
+
+
+class Call:
+    """A program on the device, called again and again with the same arrays."""
+
+    def __init__(self, program: Any, matrix: Matrix, vectors: int = 1) -> None:
+        self.program, self.k, rng = program, program.k, np.random.default_rng(1)
+        self.x = random_numbers(rng, (vectors, matrix.n), matrix.dtype.name)
+        self.coefficients = make_coefficients("general", self.k, matrix.dtype.name, rng)
+        out = host_engine.empty((self.k + 1, *self.x.shape), matrix.dtype)
+        self.held = host_engine.to_device(self.x), out
+
+    def is_right(self, matrix: Matrix, times: int = 3) -> None:
+        """Queued at first, recorded, and by the graph."""
+        for _ in range(times):
+            self.held[1].fill_bytes(255)
+            self.program.run(*self.held, self.coefficients)
+            assert reference.error_ratio(matrix, self.held[1].get(), self.x, self.coefficients) <= 1
