@@ -210,7 +210,10 @@ def test_new_values_are_stored_as_the_old_ones_while_they_can_be(
     assert {given["AKX_STORED"] for given in device.loaded[count:]} == {full}
     assert {given["AKX_HELD_SLICES"] for given in device.loaded[count:]} == {0}  # there may be too few registers
     assert program._laid_out is not was["_laid_out"]
-    assert not set(map(id, program._arrays)) & set(map(id, was["in _arrays"]))
+    held = set(map(id, program._arrays))
+    assert not held & set(map(id, was["in _arrays"]))
+    of_layout = [program._values, program._columns, program._table, program._flags, *program._tables]
+    assert {id(array) for array in (*of_layout, *program._active.values())} == held  # all else is given back
     spare = len(device.spare)
     call.is_right(other)
     assert min(device.spare[:spare]) == min(device.spare[spare:]) == 0
@@ -264,6 +267,22 @@ def test_new_values_have_the_room_of_the_table_that_there_is(device: Device, sou
         assert call.program.is_as_planned == stays
         assert call.program._values.dtype == ("uint32" if stays else "float64")
         call.is_right(fresh)
+
+
+def test_kernels_made_later_are_those_of_the_values_in_full(device: Device) -> None:
+    """For other numbers of start vectors; with far slots, of which there were none before."""
+    matrix, other = storable(matrix_of("float64"), TABLE, 0), matrix_of("float64", 9)
+    plan = plan_of(TABLE, vectors=2)
+    device.facts = small_gpu(3, needed(matrix, plan) + 18 * 128)
+    call = Call(program := prepared(matrix, plan), matrix)
+    call.is_right(matrix)
+    program.update_values(other.data)
+    call.is_right(other)
+    assert [given["AKX_STREAM"] for given in device.loaded] == [0, 1]
+    for vectors in (2, 3):
+        Call(program, matrix, vectors).is_right(other)
+    assert [given["AKX_VECTORS"] for given in device.loaded] == [1, 1, 2]
+    assert device.loaded[2] == device.loaded[1] | {"AKX_VECTORS": 2}
 
 
 def test_narrow_values_of_the_device_are_widened(device: Device) -> None:
@@ -439,14 +458,16 @@ def test_a_table_that_does_not_fit_is_not_used(device: Device, x: str) -> None:
 
 def test_what_is_read_in_each_step_is_counted_as_it_is_stored(device: Device) -> None:
     """The share of it that L2 keeps is larger where it takes less; in full it is another one."""
-    matrix, shares = storable(matrix_of("float64"), TABLE, 0), []
+    matrix, found = storable(matrix_of("float64"), TABLE, 0), []
     device.facts, keep = facts_for(matrix, plan_of(TABLE)), 2_000 / 2**20
-    for way in (TABLE, FULL):
+    for way in (FULL, TABLE):
         plan = plan_of(way)
         laid_out, _ = resident.lay_out_resident(matrix, plan, device.facts)
         plan = plan.replace(options={**plan.options, "keep": keep})
         far = laid_out.parts.far_slots * slot_bytes(laid_out.parts.shape, matrix.dtype, way_of(plan))
-        program = PartsProgram(matrix, laid_out, plan, (4,), {}, 1)
-        assert program._share == min(16, round(16 * 2_000 / far))
-        shares.append(int(program._share))
-    assert 0 < shares[1] < shares[0] < 16
+        found.append(PartsProgram(matrix, laid_out, plan, (4,), {}, 1, lambda data: found[0]))
+        assert found[-1]._share == min(16, round(16 * 2_000 / far))
+    whole, program = found
+    assert 0 < whole._share < program._share < 16
+    program.update_values(matrix_of("float64", 9).data)
+    assert program._share == whole._share

@@ -46,6 +46,7 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
         keep=float(device.l2_bytes),
         passes=passes,
         waves=waves,
+        scattered=plan.partitioner == "metis",
     )
 
 

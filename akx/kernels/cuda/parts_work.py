@@ -41,6 +41,8 @@ _MEET = 300.0
 _KEPT = 0.36
 #: Share of the sectors of x that slices read which come from L2, not from L1.
 _GATHERED = 0.35
+#: Bytes that L2 moves in the time in which it takes part of a sector: a million rows in random order took 20 us.
+_PARTIAL = 110.0
 #: 32-bit registers of a thread that are no slots.
 _WORKING = 34
 #: Rows of the busiest part over those of an equal share, where METIS deals them, ghosts included.
@@ -124,6 +126,7 @@ def parts_work(
     passes: int = 1,
     waves: int = 1,
     way: str = FULL,
+    scattered: bool = False,
 ) -> Work:
     """The work of k steps of parts.
 
@@ -143,6 +146,8 @@ def parts_work(
         Launches for the k steps; sets of parts one after another.
     way : str
         What values are stored as.
+    scattered : bool
+        Rows of a part lie as far apart in the results as the columns of a row do.
     """
     size, groups = matrix.dtype.itemsize, ceil(vectors / together)
     slots, slices = _slots(matrix, shape, cut)
@@ -171,6 +176,8 @@ def parts_work(
     kept = min(far, keep, _KEPT * device.l2_bytes)
     vector = float(matrix.n) * size * together
     gathered = 0.0 if shared else _GATHERED * gathered_share(matrix) * matrix.nnz * SECTOR * together
+    if scattered:
+        gathered += gathered_share(matrix) * matrix.n * _PARTIAL * together
     if far > 0.0:
         far += _spilled(device, matrix, shape, per_sm, together, way) * per_sm * device.sms
     steps, exchanges = float(k * groups), (ceil(k / depth) if depth else 0) * groups

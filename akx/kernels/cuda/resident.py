@@ -32,6 +32,7 @@ from akx.kernels.cuda.parts import (
     GLOBAL,
     HELD_SLICES,
     HELD_SLOTS,
+    LANES,
     SHARED,
     VECTORS,
     LaidOut,
@@ -84,6 +85,8 @@ _OPTIONS: dict[str, tuple[Option, ...]] = {
 _MOST_ROWS = 4.0
 #: What a row costs beside its entries, in entries.
 _ROW_WORK = 2.0
+#: Nodes from the first that a slice reads to the last, which 16 bits number.
+_FAR = 65_535
 
 
 class Resident:
@@ -103,7 +106,7 @@ class Resident:
         return (
             Parameter("variant", variants, default.variant, "dense block and lanes per block row, or diagonals"),
             Parameter("k_per_pass", (k,), k, "powers done per launch: all"),
-            Parameter("partitioner", orders, "natural", "how rows are dealt to multiprocessors"),
+            Parameter("partitioner", orders, default.partitioner, "how rows are dealt to multiprocessors"),
             Parameter("block", BLOCKS, default.options["block"], "threads per multiprocessor"),
             Parameter("held_slices", HELD_SLICES, default.options["held_slices"], "slices of a warp in registers"),
             Parameter("held_slots", HELD_SLOTS, default.options["held_slots"], "slots of each of them in registers"),
@@ -129,7 +132,7 @@ class Resident:
         lanes = next((n for n in (1, 2, 4, 8) if block_rows * n >= 512 or n == 8), 8)
         while lanes > 1 and padding(matrix, lanes, bc) > 1.25:
             lanes //= 2
-        shape = Shape(br, bc, lanes, 1, 0, 1)
+        shape, far = Shape(br, bc, lanes, 1, 0, 1), _reach(matrix, bc) > _FAR
         most = 1024 if br * bc == 1 else 384
         # Where nothing is read again in each step, x in shared memory is faster; else what it takes is missed more.
         once = matrix.nnz * entry_bytes(shape, matrix.dtype, way) + 3 * matrix.n * matrix.dtype.itemsize
@@ -137,12 +140,13 @@ class Resident:
             "block": min(most, fitting_block(slices_per_part(matrix, shape, device.sms, 1.0), BLOCKS)),
             "held_slices": 0,
             "held_slots": 1,
-            "x": "shared" if once <= 1.3 * device.sms * device.shared_per_block else "global",
+            "x": "shared" if far or once <= 1.3 * device.sms * device.shared_per_block else "global",
             "keep": KEEP,
             "vectors": 1,
             "stored": way,
         }
-        return Plan(self.backend, self.name, f"{br}x{bc}-{lanes}", k=k, k_per_pass=k, options=options)
+        order = _PARTITIONERS[far]  # rows that read so far have little in common with those next to them
+        return Plan(self.backend, self.name, f"{br}x{bc}-{lanes}", order, k, k, options=options)
 
     def starts(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
         """Plans that a search should begin with, beside the defaults: one idea each; each has won somewhere."""
@@ -173,8 +177,14 @@ class Resident:
         """Plans with values stored that way, rows as they come and by METIS: more of the matrix stays on the chip."""
         first = self._plain(matrix, device, k, way)
         shared = first.replace(partitioner="metis", options={**first.options, "x": "shared"})
+        if _again(shared, matrix, device) > 0:
+            shared = shared.replace(options={**shared.options, "keep": KEEPS[1]})
         halved = {**shared.options, "blocks_per_sm": 2, "block": max(BLOCKS[0], int(first.options["block"]) // 2)}
         plans = [first, holding(first, reason), shared, holding(shared, reason), shared.replace(options=halved)]
+        shape = shape_of(shared)
+        if shape.slot > WARP and shape.lanes < LANES[-1]:  # few slices: more of them hide more of what each waits for
+            wide = shared.replace(variant=f"{shape.br}x{shape.bc}-{2 * shape.lanes}")
+            plans += [wide, holding(wide, reason)]
         return [plan for plan in plans if plan is not None and reason(plan) is None]
 
     def feasible(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
@@ -189,6 +199,8 @@ class Resident:
             return reason
         if way_of(plan) == TABLE and shape_of(plan).slot != WARP:
             return "a table of values is for blocks of one entry"
+        if plan.option("x", "shared") == "global" and _reach(matrix, shape_of(plan).bc) > _FAR:
+            return f"with x in global memory, columns of a row that lie more than {_FAR:,} nodes apart have no number"
         if int(plan.option("depth", 1)) > plan.k:
             return f"an exchange every {plan.option('depth', 1)} steps, of {plan.k}"
         if plan.option("depth", 1) != 1 and plan.option("x", "shared") != "shared":
@@ -286,6 +298,19 @@ def _again(plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
     if plan.option("x", "shared") == "shared":
         chip -= 2.5 * matrix.n * size * int(plan.option("vectors", 1))
     return once - max(chip, 0.0)
+
+
+def _reach(matrix: Matrix, bc: int) -> int:
+    """Nodes from the first that a row reads or is to the last, of the row that has most; memoised with the pattern."""
+    key = ("akx.kernels.cuda.resident.reach", bc)
+    if key not in matrix.pattern_cache:
+        node = nodes_of(matrix, bc)
+        assert node is not None
+        rows = np.flatnonzero(np.diff(node.indptr.astype(np.int64)))
+        first, last = (node.indices[node.indptr[rows + at].astype(np.int64) - at].astype(np.int64) for at in (0, 1))
+        reach = np.maximum(last, rows) - np.minimum(first, rows)
+        matrix.pattern_cache[key] = int(reach.max(initial=0))
+    return int(matrix.pattern_cache[key])
 
 
 def _stored_bytes(plan: Plan, matrix: Matrix) -> float:

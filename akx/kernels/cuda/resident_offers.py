@@ -128,6 +128,7 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
         depth=depth,
         keep=float(int(plan.option("keep", KEEP))) * 2**20,
         way=way_of(plan),
+        scattered=plan.partitioner == "metis",
     )
 
 
