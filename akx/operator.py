@@ -323,7 +323,7 @@ class MatrixPowers:
         Notes
         -----
         Values from GPU memory come to the host only where they are needed: by plans of the host, by ``stream``, which
-        keeps its matrix there, by plans of ``wavefront`` with ``stored=half`` or ``table``, which look whether these
+        keeps its matrix there, by plans with ``stored=half`` or ``table``, which look whether these
         values can be stored so, and by the first call with another type or number of start vectors.
 
         Values of a CSR matrix of the host with the same entries in the same order take this way too, where all plans so

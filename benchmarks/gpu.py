@@ -155,7 +155,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         matrix = Matrix.from_any(case.load())
         for k in options.k:
             try:
-                tuned = tune(matrix, k, backend="cuda", seconds=options.tune_seconds, db=options.db, name=case.name)
+                tuned = tune(
+                    matrix, k, backend="cuda", seconds=options.tune_seconds, db=options.db, retune=True, name=case.name
+                )
                 found = entry(case, matrix, bench_power(matrix, tuned, 1), tuned)
                 document = record.merge(document, origin, [found])
                 record.save(options.output, document)

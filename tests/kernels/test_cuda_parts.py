@@ -27,6 +27,7 @@ from akx.kernels.cuda.parts import (
     column_shapes,
     entry_bytes,
     held_registers,
+    padding,
     shape_of,
     slot_bytes,
     way_of,
@@ -290,12 +291,14 @@ def test_a_table_has_to_fit_beside_x(vectors: int, per_sm: int) -> None:
     matrix = make("9-point", "float64")
     table = table_bytes(matrix, TABLE)
     assert table > 2000 * 8
-    x = -(-2 * matrix.n * 8 * vectors // (5 * per_sm))
-    needed = per_sm * (table + x)
+    parts = 5 * per_sm
+    slices = -(-matrix.n // (32 * parts))
+    x = -(-2 * matrix.n * 8 * vectors // parts)
+    needed = per_sm * (1024 + 80 + 4 * 28 + table + 16 * slices + x)
     options = {"block": 256, "vectors": vectors, "blocks_per_sm": per_sm, "stored": TABLE}
     plan = Plan("cuda", "resident", "1x1-1", k=4, k_per_pass=4, options=options)
     in_full = plan.replace(options={**options, "stored": FULL})
-    for bytes_of_sm, wasted in ((needed + per_sm, False), (needed - per_sm, True)):
+    for bytes_of_sm, wasted in ((needed, False), (needed - 2 * per_sm, True)):
         device = dataclasses.replace(small_gpu(), shared_per_sm=bytes_of_sm)
         assert resident.SCHEDULE.feasible(plan, matrix, device) is None
         reason = "stored=table is the same as full here: its table does not fit beside x" if wasted else None
@@ -622,3 +625,78 @@ def test_a_refusal_that_is_remembered_holds_nothing() -> None:
         assert len(kept) == 2
         assert all(one.__traceback__ is None for one in kept)
         assert all(one.__context__ is None for one in kept)
+
+
+def few_and_many(seed: int = 0) -> tuple[Matrix, Matrix]:
+    """A matrix of 8000 different values, which a table takes, and one of more of them, which none does."""
+    many, rng = large("float64"), np.random.default_rng(seed)
+    return many.with_values(rng.choice(rng.standard_normal(8000), many.nnz)), many
+
+
+def test_each_block_has_a_table_of_its_own() -> None:
+    """So that of more blocks on a multiprocessor each has less room for slots, and at last none for its table."""
+    few, _ = few_and_many()
+    gpu, size = h100(), table_bytes(few, TABLE)
+    assert 56_000 < size <= 65_536
+    for blocks in (1, 2, 4):
+        plan = Plan("cuda", "resident", "1x1-1", k=4, k_per_pass=4, options={"block": 256, "x": "global"})
+        plan = plan.replace(options={**plan.options, "blocks_per_sm": blocks})
+        table = plan.replace(options={**plan.options, "stored": TABLE})
+        entries = few.nnz * padding(few, 1, 1) * (10.0 - 4.0)
+        assert resident._again(plan, few, gpu) - resident._again(table, few, gpu) == entries - 132 * blocks * size
+        why = resident.SCHEDULE.waste(table, few, gpu)
+        if blocks == 4:
+            assert why == "stored=table is the same as full here: its table does not fit beside x"
+            with pytest.raises(InfeasibleError):
+                resident.lay_out_resident(few, table, gpu)
+        else:
+            assert why is None
+            resident.lay_out_resident(few, table, gpu)
+
+
+def test_values_that_cannot_be_stored_so_cost_what_they_do_in_full() -> None:
+    few, many = few_and_many()
+    full, table = (
+        Plan("cuda", "resident", "1x1-1", k=4, k_per_pass=4, options={"block": 256, "stored": way})
+        for way in (FULL, TABLE)
+    )
+    for figure in (resident.SCHEDULE.traffic, lambda *given: resident.SCHEDULE.work(*given, 1)):
+        assert figure(table, many, h100()) == figure(full, many, h100())
+        assert figure(table, few, h100()) != figure(full, few, h100())
+
+
+def test_searches_of_dense_blocks_begin_with_halves_where_tables_are_for_single_entries() -> None:
+    matrix = make("brick", "float64")
+    matrix = matrix.with_values(np.random.default_rng(0).choice([0.5, 0.25, 1.0], matrix.nnz))
+    ways = {plan.option("stored", "") for plan in resident.SCHEDULE.starts(matrix, small_gpu(), 4)}
+    assert ways == {FULL, HALF}
+
+
+def test_ghost_zones_have_values_in_full() -> None:
+    """Whatever a plan says beside its options: registers are those of full values."""
+    matrix = make("9-point", "float64")
+    plan = Plan("cuda", "ghost", "1x1-1", k=2, k_per_pass=2)
+    options = {"held_slices": 2, "held_slots": 9, "block": 1024}
+    reasons = [
+        ghost.SCHEDULE.feasible(plan.replace(options={**options, **more}), matrix, h100())
+        for more in ({}, {"stored": TABLE}, {"stored": "anything"})
+    ]
+    assert reasons == ["46 registers for slots do not fit 26"] * 3
+
+
+def test_rows_that_read_too_far_have_x_in_shared_memory() -> None:
+    """16 bits number columns of a slice where x is in global memory: seen before anything is laid out."""
+    n = 70_000
+    near = sp.diags_array([np.ones(n), np.ones(n - 65_535)], offsets=[0, 65_535], format="csr")
+    far = sp.diags_array([np.ones(n), np.ones(n - 65_536)], offsets=[0, 65_536], format="csr")
+    plan = Plan("cuda", "resident", "1x1-1", k=2, k_per_pass=2, options={"block": 256, "x": "global"})
+    for A, possible in ((near, True), (far, False), (sp.csr_array(far.T), False)):
+        matrix = Matrix.from_any(A)
+        why = resident.SCHEDULE.feasible(plan, matrix, h100())
+        assert (why is None) == possible, why
+        default = resident.SCHEDULE._plain(matrix, h100(), 2)
+        assert (default.partitioner == "natural") == possible
+        assert possible or default.option("x", "") == "shared"
+        assert resident.SCHEDULE.feasible(default, matrix, h100()) is None
+    nothing = Matrix.from_any(sp.csr_array((5, 5)))
+    assert resident.SCHEDULE.feasible(plan, nothing, h100()) is None

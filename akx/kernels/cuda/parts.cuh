@@ -5,9 +5,10 @@
 // A part computes `rows` block rows of BR rows each, 32 / LANES of them in a slice, a slice per warp at a time. A slot
 // is one dense BR x BC block for each of the 32 lanes: BR*BC values and one 16-bit column. W says what values are stored
 // as (`stored.cuh`); with W = u32, for blocks of one entry, a word has both: where the value is in a table in shared
-// memory, and the column. The slots of a slice live in three places: in registers (HS slices per warp, HW slots each), in shared memory, and in global memory (the rest,
-// read again in each step; STREAM says that there are any). x is in shared memory, once for even steps and once
-// for odd ones, or, where it does not fit, in global memory. MODE says what a step needs from other parts:
+// memory, and the column. The slots of a slice live in three places: in registers (HS slices per warp, HW slots each),
+// in shared memory, and in global memory (the rest, read again in each step; STREAM says that there are any). x is in
+// shared memory, once for even steps and once for odd ones, or, where it does not fit, in global memory. MODE says what a
+// step needs from other parts:
 //
 //   SHARED  every `depth` steps x is fetched on the nodes of others, which are computed along in between (`resident`)
 //   GLOBAL  x is read where it is in global memory, when the neighbours' flags say so  (`resident`)

@@ -223,7 +223,7 @@ def choice_reason(
     room = min(255, device.registers_per_sm // threads // 8 * 8) - _WORKING_REGISTERS
     area = shape.br * shape.bc * matrix.dtype.itemsize // 4
     room -= shape.br * matrix.dtype.itemsize // 4 * int(plan.option("vectors", 1)) + area
-    registers = held_registers(shape, matrix.dtype, way_of(plan))
+    registers = held_registers(shape, matrix.dtype, way_of(plan) if "stored" in allowed else FULL)
     if registers > max(room, 0):
         return f"{registers} registers for slots do not fit {room}"
     if threads > 2048:

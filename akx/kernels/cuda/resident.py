@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from akx.device.cuda.facts import CudaDevice, cuda_device
 from akx.errors import InfeasibleError
 from akx.formats.base import Pattern
-from akx.formats.parts import WARP, Nodes, Shape
+from akx.formats.parts import SLICE, WARP, Nodes, Shape
 from akx.kernels.base import Parameter, Program, Traffic, check_feasible, option_reason
 from akx.kernels.cuda import diagonals
 from akx.kernels.cuda.parts import (
@@ -34,6 +34,7 @@ from akx.kernels.cuda.parts import (
     HELD_SLOTS,
     LANES,
     SHARED,
+    STATIC,
     VECTORS,
     LaidOut,
     PartsProgram,
@@ -166,9 +167,9 @@ class Resident:
             if k > 1:
                 apart = default.replace(partitioner="metis", options={**default.options, "depth": 2})
                 plans.append(holding(apart, reason) or apart)
-        way = min(ways_of(matrix), key=lambda way: stored_bytes(way, matrix.dtype))
-        if shape_of(default).slot == WARP or way != TABLE:
-            plans += self._compact_starts(matrix, device, k, way, reason)
+        ways = (way for way in ways_of(matrix) if way != TABLE or shape_of(default).slot == WARP)
+        way = min(ways, key=lambda way: stored_bytes(way, matrix.dtype))
+        plans += self._compact_starts(matrix, device, k, way, reason)
         return tuple(dict.fromkeys(plan for plan in plans if plan is not None))
 
     def _compact_starts(
@@ -218,13 +219,10 @@ class Resident:
             if way_of(plan) != FULL:
                 return f"diagonals are stored in {FULL}"
             return None if keep == KEEP else f"L2 asked to keep {keep} MiB of none"
-        if (way := way_of(plan)) not in ways_of(matrix):
+        if (way := way_of(plan)) != FULL and way not in ways_of(matrix):
             return f"stored={way} is the same as {FULL} here: {WHY_NOT[way]}"
-        if plan.option("x", "shared") == "shared":
-            vectors = int(plan.option("vectors", 1)) / device.sms / int(plan.option("blocks_per_sm", 1))
-            x = 2.0 * matrix.n * matrix.dtype.itemsize * vectors
-            if x + table_bytes(matrix, way) > device.shared_per_sm // int(plan.option("blocks_per_sm", 1)):
-                return f"stored={way} is the same as {FULL} here: its table does not fit beside x"
+        if way == TABLE and self._least_shared(plan, matrix, device) > _limit(plan, device):
+            return f"stored={way} is the same as {FULL} here: its table does not fit beside x"
         growth = 1.0 if plan.option("depth", 1) == 1 else _MOST_ROWS
         found = waste(plan, matrix, device.sms * int(plan.option("blocks_per_sm", 1)), BLOCKS, growth)
         keep, again = int(plan.option("keep", KEEP)), _again(plan, matrix, device)
@@ -232,9 +230,19 @@ class Resident:
             return f"L2 asked to keep {keep} MiB of {max(0.0, again) / 2**20:.0f}: the same as {KEEP}"
         return found
 
+    @staticmethod
+    def _least_shared(plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
+        """Bytes of shared memory that a block takes at least, no slots among them."""
+        parts, size = device.sms * int(plan.option("blocks_per_sm", 1)), matrix.dtype.itemsize
+        x = 2.0 * matrix.n * size * int(plan.option("vectors", 1)) / parts
+        slices = SLICE.itemsize * slices_per_part(matrix, shape_of(plan), parts, 1.0)
+        fixed = STATIC + plan.k * (3 * size + 4) + table_bytes(matrix, way_of(plan)) + slices
+        return fixed + (x if plan.option("x", "shared") == "shared" else 0.0)
+
     def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
         if plan.variant == diagonals.DIA:
             return diagonals.traffic(plan, matrix, device)
+        plan = _storable(plan, matrix)
         once = _stored_bytes(plan, matrix)
         vector, rest = float(matrix.n * matrix.dtype.itemsize), max(0.0, _again(plan, matrix, device))
         l2 = min(float(int(plan.option("keep", KEEP))) * 2**20, 0.8 * device.l2_bytes)
@@ -294,7 +302,7 @@ def _again(plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
     chip = device.sms * device.shared_per_block + parts * 128.0 * shape.warps * held_registers(
         shape, matrix.dtype, way_of(plan)
     )
-    chip -= device.sms * table_bytes(matrix, way_of(plan))
+    chip -= parts * table_bytes(matrix, way_of(plan))
     if plan.option("x", "shared") == "shared":
         chip -= 2.5 * matrix.n * size * int(plan.option("vectors", 1))
     return once - max(chip, 0.0)
@@ -311,6 +319,11 @@ def _reach(matrix: Matrix, bc: int) -> int:
         reach = np.maximum(last, rows) - np.minimum(first, rows)
         matrix.pattern_cache[key] = int(reach.max(initial=0))
     return int(matrix.pattern_cache[key])
+
+
+def _limit(plan: Plan, device: CudaDevice) -> int:
+    """Bytes of shared memory for each block."""
+    return min(device.shared_per_block, device.shared_per_sm // int(plan.option("blocks_per_sm", 1)) - 1024)
 
 
 def _stored_bytes(plan: Plan, matrix: Matrix) -> float:
@@ -334,7 +347,6 @@ def lay_out_resident(matrix: Matrix, plan: Plan, device: CudaDevice) -> tuple[La
     shape = shape_of(plan)
     mode = SHARED if plan.option("x", "shared") == "shared" else GLOBAL
     per_sm = int(plan.option("blocks_per_sm", 1))
-    limit = min(device.shared_per_block, device.shared_per_sm // per_sm - 1024)
     nodes, zones = part_nodes(matrix, plan.partitioner, shape, device.sms * per_sm, int(plan.option("depth", 1)))
     if mode == GLOBAL:
         nodes = Nodes(
@@ -347,7 +359,7 @@ def lay_out_resident(matrix: Matrix, plan: Plan, device: CudaDevice) -> tuple[La
             nodes.neighbour_ptr,
         )
     vectors = int(plan.option("vectors", 1))
-    return lay_out_parts(matrix, nodes, shape, mode, plan.k, vectors, limit, way_of(plan)), zones
+    return lay_out_parts(matrix, nodes, shape, mode, plan.k, vectors, _limit(plan, device), way_of(plan)), zones
 
 
 def part_nodes(
