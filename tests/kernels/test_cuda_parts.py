@@ -700,3 +700,18 @@ def test_rows_that_read_too_far_have_x_in_shared_memory() -> None:
         assert resident.SCHEDULE.feasible(default, matrix, h100()) is None
     nothing = Matrix.from_any(sp.csr_array((5, 5)))
     assert resident.SCHEDULE.feasible(plan, nothing, h100()) is None
+
+
+def test_ghost_zones_that_are_surely_too_large_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows in random order: what one step reads of other blocks says enough, and takes one pass."""
+    made: list[int] = []
+    zones = ghost._zones
+    monkeypatch.setattr(ghost, "_zones", lambda *given: made.append(given[3]) or zones(*given))
+    near, far = make("pentadiagonal", "float64"), make_matrix("random", 5000, "float64", 0)
+    shape = Shape(1, 1, 1, 8, 0, 1)
+    assert ghost._redundancy(near, "natural", shape, 4, 3) < 2.0
+    assert made == [4]
+    assert ghost._redundancy(far, "natural", shape, 100, 1) == ghost._redundancy(far, "natural", shape, 100, 8) == 8.0
+    assert made == [4]
+    with pytest.raises(InfeasibleError, match="ghost zones are too large"):
+        zones(far, "natural", shape, 100, 1)

@@ -66,6 +66,7 @@ from akx.matrix import Matrix
 from akx.partition.base import Partition, order_by_part
 from akx.partition.clusters import Clusters, clusters
 from akx.partition.ghost import GhostZones, ghost_zones
+from akx.partition.halo import halo_sizes
 from akx.partition.rows import even_cuts
 from akx.plan import Option, Plan
 
@@ -294,16 +295,30 @@ def _redundancy(matrix: Matrix, partitioner: str, shape: Shape, count: int, dept
     key = ("akx.kernels.cuda.redundancy", partitioner, shape.bc, count, depth)
     if key not in matrix.pattern_cache:
         try:
+            if not made and _are_too_large(matrix, shape.bc, count):
+                raise InfeasibleError("the ghost zones are too large")
             matrix.pattern_cache[key] = _zones(matrix, partitioner, shape, count, depth).redundancy
         except InfeasibleError:
             matrix.pattern_cache[key] = 2.0 * _MOST_ROWS
     return float(matrix.pattern_cache[key])
 
 
+def _are_too_large(matrix: Matrix, bc: int, count: int) -> bool:
+    """Whether zones of one step are too large already, with rows as they come; one pass over the columns."""
+    node = nodes_of(matrix, bc)
+    assert node is not None
+    halo, _, _ = halo_sizes(node.indptr, node.indices, _natural_cuts(node, count))
+    return bool(node.rows + halo.sum() > _MOST_ROWS * node.rows)
+
+
+def _natural_cuts(node: Pattern, blocks: int) -> NDArray[np.int64]:
+    return even_cuts(node.indptr.astype(np.float64) + np.arange(node.rows + 1), blocks)
+
+
 def _partition(matrix: Matrix, node: Pattern, partitioner: str, bc: int, blocks: int) -> Partition:
     """The nodes in blocks; memoised with the pattern where it takes long."""
     if partitioner != "metis" or blocks == 1:
-        return Partition(None, even_cuts(node.indptr.astype(np.float64) + np.arange(node.rows + 1), blocks))
+        return Partition(None, _natural_cuts(node, blocks))
     key = ("akx.kernels.cuda.ghost.partition", bc, blocks)
     if key not in matrix.pattern_cache:
         from akx.partition.graph import metis_partition
