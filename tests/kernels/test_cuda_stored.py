@@ -15,6 +15,7 @@ from copy import copy
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import host_engine
@@ -690,3 +691,48 @@ def test_stored_values_are_widened(tmp_path: Path) -> None:
         widen = getattr(library, f"widened_{value}_{stored_as}")
         widen(*(ctypes.c_void_p(array.ctypes.data) for array in (table, given, found)), ctypes.c_size_t(found.size))
         assert found.tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("pieces", [2, 3, 16])
+def test_pieces_side_by_side_are_as_one(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same numbers, the same table, and as little where there is no way; whatever the threads."""
+    rng = np.random.default_rng(pieces)
+    found = []
+    for dtype in DTYPES:
+        for kinds in (1, 3, 100, 400):
+            data = rng.choice(many(kinds, dtype), 3000)
+            data[:2000] = np.sort(data[:2000])  # values that only some pieces have
+            found.append(
+                (dtype, data, {room: encoded(data, TABLE, room) for room in (None, 64, 128)}, encoded(data, HALF))
+            )
+    wide = np.append(np.zeros(3000), [2.0**-149, 2.0**-150])
+    assert encoded(wide, HALF) is None
+    entry = np.where(rng.random(5000) < 0.2, 0, rng.integers(1, 3001, 5000)).astype(np.uint32)
+    columns = rng.integers(0, 65_536, 5000).astype(np.uint16)
+    asked: list[int] = []
+    whole = stored._in_pieces
+    monkeypatch.setattr(stored, "_in_pieces", lambda work, count: asked.append(count) or whole(work, count))
+    monkeypatch.setattr(stored, "_PIECE", 7)
+    monkeypatch.setattr(stored, "host_device", lambda: SimpleNamespace(cores=pieces))
+    assert len(whole(lambda begin, end: (begin, end), 3001)) == pieces
+    assert whole(lambda begin, end: (begin, end), 6) == [(0, 6)]
+    assert encoded(wide, HALF) is None
+    for dtype, data, tables, half in found:
+        for room, before in tables.items():
+            now = encoded(data, TABLE, room)
+            assert (now is None) == (before is None)
+            if now is not None and before is not None:
+                assert now.stored.tobytes() == before.stored.tobytes()
+                assert now.table.tobytes() == before.table.tobytes()
+                right(data, TABLE, room)
+        assert (encoded(data, HALF) is None) == (half is None)
+        laid = stored.placed(data, entry)
+        assert laid.tobytes() == np.append(data[:1] * 0, data)[entry].tobytes()
+        assert laid.dtype == np.dtype(dtype)
+        some = tables[None]
+        assert some is not None
+        words = stored.placed_words(some.stored, entry, columns)
+        assert np.array_equal(words & 0xFFFF, np.append(np.uint16(0), some.stored)[entry])
+        assert np.array_equal(words >> 16, columns)
+    assert 3000 in asked
+    assert 5000 in asked

@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 
 from akx.errors import InfeasibleError
 from akx.formats.base import Pattern
+from akx.kernels.cuda.stored import placed
 from akx.partition.strips import Strips
 
 __all__ = [
@@ -192,7 +193,7 @@ class Front(Shape):
 
     def values(self, data: NDArray[Any]) -> NDArray[Any]:
         """The values of all places, from those of the entries in the order of CSR, whatever they are stored as."""
-        return np.concatenate([np.zeros(1, data.dtype), data])[self.entry]
+        return placed(data, self.entry)
 
 
 def lay_out(pattern: Pattern, strips: Strips, lanes: int, held_slots: int, slack: int, itemsize: int) -> Front:

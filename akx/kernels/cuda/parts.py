@@ -30,7 +30,7 @@ from akx.formats.base import Pattern, pattern_of
 from akx.formats.parts import SLICE, WARP, Nodes, Parts, Shape, lay_out, node_pattern, slice_widths
 from akx.kernels.base import option_reason
 from akx.kernels.cuda.program import C_TYPES
-from akx.kernels.cuda.stored import FULL, TABLE, stored_bytes, table_bytes
+from akx.kernels.cuda.stored import FULL, TABLE, placed, placed_words, stored_bytes, table_bytes
 from akx.kernels.cuda.stored_program import StoredProgram
 from akx.kernels.cuda.values import not_empty
 from akx.matrix import Matrix
@@ -305,11 +305,8 @@ class LaidOut:
 
     def values(self, stored: NDArray[Any]) -> NDArray[Any]:
         """The values in their places, from those of the entries in the order of CSR, as they are stored."""
-        placed = self.parts.values(stored)
-        if self.way != TABLE:
-            return placed
-        words: NDArray[Any] = placed.astype(np.uint32) | self.parts.columns.astype(np.uint32) << np.uint32(16)
-        return words
+        parts = self.parts
+        return placed_words(stored, parts.entry, parts.columns) if self.way == TABLE else placed(stored, parts.entry)
 
 
 def lay_out_parts(

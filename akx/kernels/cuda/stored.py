@@ -15,16 +15,32 @@ matrix-vector multiplication using index and value compression", CF 2008).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from akx.device.host import host_device
 from akx.matrix import Matrix
 
-__all__ = ["FULL", "HALF", "STORED", "TABLE", "WHY_NOT", "Values", "encoded", "stored_bytes", "table_bytes", "ways_of"]
+__all__ = [
+    "FULL",
+    "HALF",
+    "STORED",
+    "TABLE",
+    "WHY_NOT",
+    "Values",
+    "encoded",
+    "placed",
+    "placed_words",
+    "stored_bytes",
+    "table_bytes",
+    "ways_of",
+]
 
 FULL, HALF, TABLE = STORED = ("full", "half", "table")
 #: Why values cannot be stored in a way.
@@ -37,6 +53,10 @@ _ROUNDED = 64
 _SCATTER = np.uint64(0x9E3779B97F4A7C15)
 #: Places of the hash table for each different value there may be.
 _SPREAD = 4
+#: Values that a thread takes at least, and threads at most.
+_PIECE, _MOST_THREADS = 1 << 19, 16
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -75,20 +95,72 @@ def encoded(data: NDArray[Any], way: str, room: int | None = None) -> Values | N
         return Values(data, empty)
     if way == HALF:
         narrow = _NARROW.get(data.dtype)
-        if narrow is None:
-            return None
+        return None if narrow is None else _halved(data, narrow)
+    return _tabled(data, 2**16 // data.dtype.itemsize if room is None else room, room)
+
+
+def _halved(data: NDArray[Any], narrow: np.dtype[Any]) -> Values | None:
+    stored = np.empty(data.size, narrow)
+
+    def halve(begin: int, end: int) -> bool:
         with np.errstate(all="ignore"):
-            stored = data.astype(narrow)
-        return Values(stored, empty) if np.array_equal(stored, data) else None
-    most = 2**16 // data.dtype.itemsize if room is None else room
+            stored[begin:end] = data[begin:end]
+        return np.array_equal(stored[begin:end], data[begin:end])
+
+    return Values(stored, np.zeros(0, data.dtype)) if all(_in_pieces(halve, data.size)) else None
+
+
+def _tabled(data: NDArray[Any], most: int, room: int | None) -> Values | None:
+    """Each piece by itself, then the different values of all of them, in the order in which they come in the data."""
     words = _words(data)
-    number, first, count = _numbered(words, most)
+    pieces = _in_pieces(lambda begin, end: (begin, *_numbered(words[begin:end], most)), data.size)
+    if any(count > most for *_, count in pieces):
+        return None
+    # One after another: where a value is met first in each piece, zero left out.
+    met = np.concatenate([begin + first[1:count] for begin, _, first, count in pieces])
+    among, first, count = _numbered(words[met], most)
     if count > most:
         return None
+    size = data.dtype.itemsize
+    stored = np.empty(data.size, np.uint16)
+    ends = np.cumsum([count - 1 for *_, count in pieces])
+    offsets = [np.append(np.uint16(0), part * np.uint16(size)) for part in np.split(among, ends[:-1])]
+    numbers = {begin: (number, offset) for (begin, number, *_), offset in zip(pieces, offsets, strict=True)}
+    _in_pieces(lambda begin, end: _renumbered(*numbers[begin], stored[begin:end]), data.size)
     places = room if room is not None else -(-count // _ROUNDED) * _ROUNDED
     table = np.zeros(places, data.dtype)
-    table[1:count] = data[first[1:count]]
-    return Values(number * np.uint16(data.dtype.itemsize), table)
+    table[1:count] = data[met[first[1:count]]]
+    return Values(stored, table)
+
+
+def placed(stored: NDArray[Any], entry: NDArray[np.uint32]) -> NDArray[Any]:
+    """Stored values where a layout has them: each place says one plus its entry, or 0 for padding, which is zero."""
+    found = np.empty(entry.size, stored.dtype)
+    _in_pieces(lambda begin, end: _place(stored, entry[begin:end], found[begin:end]), entry.size)
+    return found
+
+
+def placed_words(
+    stored: NDArray[np.uint16], entry: NDArray[np.uint32], columns: NDArray[np.uint16]
+) -> NDArray[np.uint32]:
+    """The same for offsets into a table, each with the column of its place in the upper half of a word."""
+    found = np.empty(entry.size, np.uint32)
+
+    def place(begin: int, end: int) -> None:
+        _place_words(stored, entry[begin:end], columns[begin:end], found[begin:end])
+
+    _in_pieces(place, entry.size)
+    return found
+
+
+def _in_pieces(work: Callable[[int, int], Found], count: int) -> list[Found]:
+    """What `work` finds from one number to another, for pieces that together are 0 to `count`, side by side."""
+    pieces = max(1, min(count // _PIECE, host_device().cores, _MOST_THREADS))
+    cuts = [count * piece // pieces for piece in range(pieces + 1)]
+    if pieces == 1:
+        return [work(0, count)]
+    with ThreadPoolExecutor(pieces) as pool:
+        return list(pool.map(work, cuts[:-1], cuts[1:]))
 
 
 def ways_of(matrix: Matrix) -> dict[str, int]:
@@ -112,6 +184,30 @@ def _words(data: NDArray[Any]) -> NDArray[np.uint64]:
     if flat.dtype == np.float32:
         return flat.view(np.uint32).astype(np.uint64).reshape(-1, 1)
     return flat.view(np.uint64).reshape(flat.size, flat.dtype.itemsize // 8)
+
+
+@njit(cache=True, nogil=True)
+def _renumbered(number: NDArray[np.uint16], offset: NDArray[np.uint16], stored: NDArray[np.uint16]) -> None:
+    for i in range(number.size):
+        stored[i] = offset[number[i]]
+
+
+@njit(cache=True, nogil=True)
+def _place(stored: NDArray[Any], entry: NDArray[np.uint32], found: NDArray[Any]) -> None:
+    nothing = np.zeros(1, stored.dtype)[0]
+    for p in range(entry.size):
+        e = np.int64(entry[p])
+        found[p] = stored[e - 1] if e > 0 else nothing
+
+
+@njit(cache=True, nogil=True)
+def _place_words(
+    stored: NDArray[np.uint16], entry: NDArray[np.uint32], columns: NDArray[np.uint16], found: NDArray[np.uint32]
+) -> None:
+    for p in range(entry.size):
+        e = np.int64(entry[p])
+        offset = np.uint32(stored[e - 1]) if e > 0 else np.uint32(0)
+        found[p] = np.uint32(columns[p]) << np.uint32(16) | offset
 
 
 @njit(cache=True, nogil=True)
