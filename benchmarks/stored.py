@@ -5,9 +5,10 @@
     python -m benchmarks.stored --table        the table of docs/cuda.md from the file
 
 Values are rounded to float32 and kept as float64, so that `stored=half` is exact; matrices with few different values
-can be stored in a table as well. For each way: the plan of ``h100.json`` for the matrix as it is, stored that way,
-plans like it with x elsewhere and with more or fewer slots in registers, and those that a search would begin with. All
-are checked against the reference and timed in turns by events; the fastest of each way counts.
+can be stored in a table as well. Plans are the same for each way, but for what they store values as and for what has no
+room in one of them: the plans of ``h100.json`` and ``h100_irregular.json`` for the matrix as it is, plans like them
+with x elsewhere and with more or fewer slots in registers, and those that a search would begin with. All are checked
+against the reference and timed in turns by events; the fastest of each way counts.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import numpy as np
 from akx.errors import AkxError
 from akx.kernels import registry
 from akx.kernels.cuda.parts import holding
-from akx.kernels.cuda.stored import FULL, ways_of
+from akx.kernels.cuda.stored import ways_of
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner.verify import Problem
@@ -34,35 +35,48 @@ from benchmarks.gpu import RESULTS as POWERS
 from benchmarks.matrices import select
 from benchmarks.preparing import plans_of
 
-__all__ = ["MATRICES", "RESULTS", "candidates", "main", "measure", "table"]
+__all__ = ["MATRICES", "PLANS", "RESULTS", "bases_of", "candidates", "main", "measure", "table"]
 
 RESULTS = POWERS.with_name("h100_stored.json")
+#: Where plans are.
+PLANS = (POWERS, POWERS.with_name("h100_irregular.json"))
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "cuda.md"
 MATRICES = ("brick", "shell", "tetrahedra", "27-point")
 
 Json = dict[str, Any]
 
 
-def candidates(matrix: Matrix, base: Plan, way: str, device: Any) -> Iterator[Plan]:
-    """Plans with values stored that way: like `base`, and those that a search of its schedule would begin with."""
-    schedule = registry.get(base.backend, base.schedule)
+def bases_of(documents: Sequence[Json]) -> dict[str, list[Plan]]:
+    """The plans of `resident` for most powers of each matrix in files of :mod:`benchmarks.gpu`."""
+    found: dict[str, list[Plan]] = {}
+    for document in documents:
+        found |= {name: [plan] for name, plan in plans_of(document).items() if plan.schedule == "resident"}
+    return found
+
+
+def candidates(matrix: Matrix, bases: Sequence[Plan], way: str, device: Any) -> Iterator[Plan]:
+    """Plans with values stored that way, the same for each: like `bases`, and those that searches would begin with."""
+    schedule = registry.get(bases[0].backend, bases[0].schedule)
 
     def reason(plan: Plan) -> str | None:
         found: str | None = schedule.feasible(plan, matrix, device) or schedule.waste(plan, matrix, device)
         return found
 
     def varied() -> Iterator[Plan | None]:
-        first = base.replace(options={**base.options, "stored": way})
-        yield first
-        for x in ("shared", "global"):
-            bare = first.replace(options={**first.options, "x": x, "held_slices": 0, "held_slots": 1})
-            yield from (bare, holding(bare, reason))
-        yield from (plan for plan in schedule.starts(matrix, device, base.k) if plan.option("stored", FULL) == way)
+        for base in bases:
+            yield base
+            for x in ("shared", "global"):
+                bare = base.replace(options={**base.options, "x": x, "held_slices": 0, "held_slots": 1})
+                yield bare
+                for other in ways_of(matrix):
+                    yield holding(bare.replace(options={**bare.options, "stored": other}), reason)
+        yield from schedule.starts(matrix, device, bases[0].k)
 
-    yield from dict.fromkeys(plan for plan in varied() if plan is not None and reason(plan) is None)
+    stored = (plan.replace(options={**plan.options, "stored": way}) for plan in varied() if plan is not None)
+    yield from dict.fromkeys(plan for plan in stored if reason(plan) is None)
 
 
-def measure(name: str, A: Any, base: Plan) -> Json:
+def measure(name: str, A: Any, bases: Sequence[Plan]) -> Json:
     """One entry."""
     from akx.device.cuda.facts import cuda_device
     from akx.tuner.gpu import DeviceProblem
@@ -71,14 +85,17 @@ def measure(name: str, A: Any, base: Plan) -> Json:
     A = A.copy()
     A.data = A.data.astype(np.float32).astype(np.float64)
     matrix = Matrix.from_any(A)
-    problem = Problem(matrix, base.k, basis="monomial", start_vectors=1, seed=0)
-    device, schedule = DeviceProblem(problem), registry.get(base.backend, base.schedule)
+    problem = Problem(matrix, bases[0].k, basis="monomial", start_vectors=1, seed=0)
+    device, schedule = DeviceProblem(problem), registry.get(bases[0].backend, bases[0].schedule)
     calls: list[Any] = []
     tried: list[tuple[str, Plan]] = []
     for way in ways_of(matrix):
-        for plan in candidates(matrix, base, way, cuda_device()):
+        for plan in candidates(matrix, bases, way, cuda_device()):
             try:
-                call = device.call(schedule.prepare(matrix, plan))
+                program: Any = schedule.prepare(matrix, plan)
+                if not program.is_as_planned:
+                    continue
+                call = device.call(program)
                 device.poison()
                 call()
             except AkxError as refusal:
@@ -94,7 +111,7 @@ def measure(name: str, A: Any, base: Plan) -> Json:
     for (way, plan), one in sorted(zip(tried, found, strict=True), key=lambda pair: -pair[1].seconds):
         best[way] = {"seconds": one.seconds, "spread": one.spread, "plan": plan.label()}
     plans = {way: sum(way == other for other, _ in tried) for way in best}
-    return {"matrix": name, "nnz": matrix.nnz, "k": base.k, "plans": plans, "best": best}
+    return {"matrix": name, "nnz": matrix.nnz, "k": bases[0].k, "plans": plans, "best": best}
 
 
 def table(document: Json) -> str:
@@ -115,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, measure, and return the exit code: 3 without a GPU."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.stored", description="Time values in fewer bytes.")
     parser.add_argument("--only", nargs="+", metavar="NAME", default=list(MATRICES), help="matrices")
-    parser.add_argument("--plans", type=Path, default=POWERS, metavar="FILE", help="where the plans are")
+    parser.add_argument("--plans", type=Path, nargs="+", default=PLANS, metavar="FILE", help="where the plans are")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS, help="result file to merge into")
     parser.add_argument("--table", action="store_true", help="measure nothing")
     parser.add_argument("--docs", type=Path, default=PAGE, metavar="FILE", help="the page")
@@ -129,9 +146,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 3
         from benchmarks import gpu
 
-        origin, plans = gpu.provenance(), plans_of(json.loads(options.plans.read_text()))
+        origin, plans = gpu.provenance(), bases_of([json.loads(path.read_text()) for path in options.plans])
         if unknown := [name for name in options.only if name not in plans]:
-            parser.error(f"{options.plans} has no plan of {', '.join(unknown)}")
+            parser.error(f"no plan of {', '.join(unknown)}")
         for case in select(options.only):
             entry = measure(case.name, case.load(), plans[case.name])
             entry |= {"commit": os.environ.get("AKX_COMMIT", origin["commit"]), "date": origin["date"]}

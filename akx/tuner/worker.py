@@ -238,6 +238,8 @@ class Bench:
 
     def _prepare(self, plan: Plan) -> Program:
         program = self.space.schedules[plan.schedule].prepare(self.matrix, plan)
+        if not getattr(program, "is_as_planned", True):
+            raise InfeasibleError("there is no room to store values so: it would run as another plan")
         self._sizes[plan] = int(program.nbytes)
         if self._budget and plan.schedule != STREAMED_SCHEDULE:
             taken = self._sizes[plan] + self.problem.x.nbytes + self.problem.out.nbytes

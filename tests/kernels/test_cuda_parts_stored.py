@@ -6,6 +6,9 @@ host: the layout too is read from there.
 
 from __future__ import annotations
 
+import gc
+import sys
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -128,7 +131,7 @@ def plan_of(way: str, order: str = "natural", k: int = 4, **options: Option) -> 
 
 def in_full(plan: Plan) -> Plan:
     """The plan by which values are in full that it cannot store as it says."""
-    return plan.replace(options={**plan.options, "stored": FULL, "held_slices": 0, "held_slots": 1})
+    return plan.replace(options={**plan.options, "stored": FULL})
 
 
 def matrix_of(dtype: str, seed: int = 0) -> Matrix:
@@ -208,7 +211,7 @@ def test_new_values_are_stored_as_the_old_ones_while_they_can_be(
     assert list(program.kernels) == sizes  # before the next call asks for them
     assert len(device.loaded) == 2 * count == 2 * len(sizes)
     assert {given["AKX_STORED"] for given in device.loaded[count:]} == {full}
-    assert {given["AKX_HELD_SLICES"] for given in device.loaded[count:]} == {0}  # there may be too few registers
+    assert {given["AKX_HELD_SLICES"] for given in device.loaded[count:]} == {1}  # there are registers enough
     assert program._laid_out is not was["_laid_out"]
     held = set(map(id, program._arrays))
     assert not held & set(map(id, was["in _arrays"]))
@@ -235,7 +238,8 @@ def test_tiers_of_the_program(device: Device, order: str, options: dict[str, Opt
     for way, dtype in NOT_FULL:
         matrix, plan, fars = storable(matrix_of(dtype), way, 0), plan_of(way, order, **options), []
         device.facts = facts_for(matrix, plan)
-        for one in (plan, in_full(plan)):
+        bare = in_full(plan).replace(options={**in_full(plan).options, "held_slices": 0, "held_slots": 1})
+        for one in (plan, bare):
             laid_out = prepared(matrix, one)._laid_out
             assert laid_out.parts.parts["nears"].any()
             fars.append(laid_out.parts.far_slots)
@@ -383,18 +387,45 @@ def test_each_array_in_full_that_cannot_be_had_changes_nothing(device: Device, m
     call.is_right(other)
 
 
-@pytest.mark.parametrize("name", ["finite", "shape"])
-def test_values_that_no_matrix_has_change_nothing(device: Device, name: str) -> None:
-    """They are refused by who makes a matrix of them."""
-    matrix = storable(matrix_of("float64"), HALF, 0)
-    call = Call(prepared(matrix, plan_of(HALF)), matrix)
+@pytest.mark.parametrize("way", [FULL, HALF, TABLE])
+def test_values_of_another_number_change_nothing(device: Device, way: str) -> None:
+    matrix = matrix_of("float64") if way == FULL else storable(matrix_of("float64"), way, 0)
+    call = Call(prepared(matrix, plan_of(way)), matrix)
     call.is_right(matrix)
     before = state_of(call.program)
-    wrong = np.full(matrix.nnz, np.nan) if name == "finite" else np.full(matrix.nnz + 1, 0.1)
-    with pytest.raises(ValueError, match=r"not finite|fit the pattern"):
-        call.program.update_values(wrong)
-    assert is_same(state_of(call.program), before)
+    for count in (matrix.nnz - 1, matrix.nnz + 1, 0):
+        with pytest.raises(ValueError, match="fit the pattern"):
+            call.program.update_values(np.full(count, 0.1))
+        assert is_same(state_of(call.program), before)
     call.is_right(matrix)
+
+
+@pytest.mark.parametrize("way", [FULL, HALF, TABLE])
+def test_values_that_are_not_finite_are_taken_as_they_are(device: Device, way: str) -> None:
+    """Whoever does not want them looks before: from GPU memory nobody may have, and all ways agree on that."""
+    matrix = matrix_of("float64") if way == FULL else storable(matrix_of("float64"), way, 0)
+    call, other = Call(prepared(matrix, plan_of(way)), matrix), matrix_of("float64", 9)
+    data = other.data.copy()
+    data[7] = np.nan
+    call.program.update_values(data)
+    assert data.flags.writeable
+    assert np.isnan(host_engine.seen(call.program._values)).sum() == 1
+    call.program.update_values(other.data)
+    call.is_right(other)
+
+
+def test_a_program_does_not_hold_the_matrix_it_was_made_of(device: Device) -> None:
+    """Its values would be there as long as it is, and counted by nobody."""
+    for way in (FULL, HALF, TABLE):
+        matrix = storable(matrix_of("float64"), HALF if way == FULL else way, 0)
+        data, values = matrix.data, weakref.ref(matrix)
+        program = prepared(matrix, plan_of(way))
+        held = sys.getrefcount(data)
+        del matrix
+        gc.collect()
+        assert values() is None
+        assert sys.getrefcount(data) < held
+        program.update_values(matrix_of("float64", 9).data)
 
 
 @pytest.mark.parametrize(("order", "options"), LAYOUTS[:2])
@@ -402,7 +433,7 @@ def test_values_that_no_matrix_has_change_nothing(device: Device, name: str) -> 
 def test_values_that_a_plan_cannot_store_as_it_says_are_stored_in_full(
     device: Device, way: str, dtype: str, order: str, options: dict[str, Option]
 ) -> None:
-    """From the first on, without slots in registers, and so it stays: as with new values of a program with others."""
+    """From the first on, and so it stays: as with new values of a program with others."""
     matrix, plan = large(dtype), plan_of(way, order, **options)
     device.facts = small_gpu(6, 227 * 1024)
     assert way not in ways_of(matrix)
@@ -412,7 +443,7 @@ def test_values_that_a_plan_cannot_store_as_it_says_are_stored_in_full(
     assert call.program.is_as_planned
     assert call.program.nbytes == prepared(matrix, in_full(plan)).nbytes
     assert {given["AKX_STORED"] for given in device.loaded} == {C_TYPES[dtype]}
-    assert {given["AKX_HELD_SLICES"] for given in device.loaded} == {0}
+    assert {given["AKX_HELD_SLICES"] for given in device.loaded} == {plan.option("held_slices", 0)}
     count = len(device.loaded)
     fresh = storable(matrix, way, 0)
     call.program.update_values(fresh.data)
@@ -447,7 +478,7 @@ def test_a_table_that_does_not_fit_is_not_used(device: Device, x: str) -> None:
         call = Call(prepared(matrix, plan), matrix)
         call.is_right(matrix)
         assert call.program._values.dtype == dtype
-        assert call.program.is_as_planned
+        assert call.program.is_as_planned == (less == 0)  # a search passes over it
         call.program.update_values(other := matrix_of("float64", 9).data)
         call.is_right(matrix.with_values(other))
     device.facts = small_gpu(3, room - table_bytes(matrix, TABLE) - 1)  # and where x does not fit, there is no way
@@ -465,7 +496,7 @@ def test_what_is_read_in_each_step_is_counted_as_it_is_stored(device: Device) ->
         laid_out, _ = resident.lay_out_resident(matrix, plan, device.facts)
         plan = plan.replace(options={**plan.options, "keep": keep})
         far = laid_out.parts.far_slots * slot_bytes(laid_out.parts.shape, matrix.dtype, way_of(plan))
-        found.append(PartsProgram(matrix, laid_out, plan, (4,), {}, 1, lambda data: found[0]))
+        found.append(PartsProgram(matrix, laid_out, plan, (4,), {}, 1, way, lambda data: found[0]))
         assert found[-1]._share == min(16, round(16 * 2_000 / far))
     whole, program = found
     assert 0 < whole._share < program._share < 16

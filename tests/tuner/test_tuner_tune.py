@@ -829,3 +829,23 @@ def test_by_default_the_host_has_half_a_minute_a_gpu_one_and_both_share_one(
         whole(matrix, 8, db=False, settings=chosen)
     assert [backend for backend, _ in asked] == ["cpu", "cuda"] * 4
     assert [seconds for _, seconds in asked] == pytest.approx([20.0, 40.0, 3.0, 6.0, 20.0, 40.0, 10.0, 20.0])
+
+
+def test_plans_that_would_run_as_another_are_passed_over(
+    make_world: Any, matrix: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that has no room for what its plan says runs all the same, for values that the plan is not of."""
+    make_world()
+    for schedule in registry.schedules("cpu"):
+
+        def prepare(matrix: Any, plan: Plan, made: Any = schedule.prepare) -> Any:
+            program = made(matrix, plan)
+            program.is_as_planned = plan.variant != "sell"
+            return program
+
+        monkeypatch.setattr(schedule, "prepare", prepare)
+    result = tune(matrix, 8)
+    assert result.plan.variant == "csr"
+    other = [trial for trial in result.trials if trial.plan.variant == "sell"]
+    assert other
+    assert all(trial.state == "pruned" and "run as another plan" in trial.reason for trial in other)

@@ -305,10 +305,13 @@ def _redundancy(matrix: Matrix, partitioner: str, shape: Shape, count: int, dept
 
 def _are_too_large(matrix: Matrix, bc: int, count: int) -> bool:
     """Whether zones of one step are too large already, with rows as they come; one pass over the columns."""
-    node = nodes_of(matrix, bc)
-    assert node is not None
-    halo, _, _ = halo_sizes(node.indptr, node.indices, _natural_cuts(node, count))
-    return bool(node.rows + halo.sum() > _MOST_ROWS * node.rows)
+    key = ("akx.kernels.cuda.ghost.too_large", bc, count)
+    if key not in matrix.pattern_cache:
+        node = nodes_of(matrix, bc)
+        assert node is not None
+        halo, _, _ = halo_sizes(node.indptr, node.indices, _natural_cuts(node, count))
+        matrix.pattern_cache[key] = bool(node.rows + halo.sum() > _MOST_ROWS * node.rows)
+    return bool(matrix.pattern_cache[key])
 
 
 def _natural_cuts(node: Pattern, blocks: int) -> NDArray[np.int64]:

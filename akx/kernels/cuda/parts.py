@@ -387,6 +387,7 @@ class PartsProgram(StoredProgram):
         steps: tuple[int, ...],
         active: dict[int, NDArray[np.uint32]],
         blocks_per_sm: int,
+        planned: str = FULL,
         in_full: Callable[[NDArray[Any]], PartsProgram] | None = None,
     ) -> None:
         super().__init__(matrix.n, plan.k, matrix.dtype)
@@ -408,6 +409,7 @@ class PartsProgram(StoredProgram):
         self._active = {depth: self.hold(table) for depth, table in active.items()}
         self._flags = self.hold(np.zeros(max(self._count, 1), dtype=np.uint32))
         self.store_values(laid_out.way, matrix.data, laid_out.values, parts.entry)
+        self._planned = planned
         # A share of what is read from L2 in each step is to stay there, in sixteenths.
         far = parts.far_slots * slot_bytes(parts.shape, matrix.dtype, laid_out.way)
         self._share = np.uint32(min(16, round(16 * float(plan.option("keep", 32)) * 2**20 / far)) if far else 16)
@@ -422,6 +424,7 @@ class PartsProgram(StoredProgram):
         self._graphs.clear()
         for name in _OF_LAYOUT:
             setattr(self, name, getattr(other, name))
+        self._in_full = None  # from here on they stay so
 
     def groups(self, vectors: int) -> list[tuple[int, int, int]]:
         """(first, last, at a time) of the kernels that so many start vectors take."""

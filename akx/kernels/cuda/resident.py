@@ -115,12 +115,12 @@ class Resident:
             Parameter("keep", KEEPS, KEEP, "MiB of the matrix that L2 is asked to keep"),
             Parameter("blocks_per_sm", BLOCKS_PER_SM, 1, "parts on a multiprocessor, to work while others wait"),
             Parameter("depth", depths, 1, "steps from one exchange to the next, ghosts computed along in between"),
-            Parameter("stored", tuple(ways_of(matrix)), FULL, "what values are stored as"),
+            Parameter("stored", _ways(matrix), FULL, "what values are stored as"),
             Parameter("vectors", VECTORS, 1, "start vectors at a time"),
         )
 
     def untuned_for(self, matrix: Matrix, device: CudaDevice, k: int) -> Plan:
-        """A plan that fits, from the sizes alone; by diagonals where they suit the matrix."""
+        """A plan that fits, where one does, from the sizes and how far rows read; by diagonals where they suit."""
         plain = self._plain(matrix, device, k)
         if not diagonals.offered(matrix, device):
             return plain
@@ -167,8 +167,7 @@ class Resident:
             if k > 1:
                 apart = default.replace(partitioner="metis", options={**default.options, "depth": 2})
                 plans.append(holding(apart, reason) or apart)
-        ways = (way for way in ways_of(matrix) if way != TABLE or shape_of(default).slot == WARP)
-        way = min(ways, key=lambda way: stored_bytes(way, matrix.dtype))
+        way = min(_ways(matrix), key=lambda way: stored_bytes(way, matrix.dtype))
         plans += self._compact_starts(matrix, device, k, way, reason)
         return tuple(dict.fromkeys(plan for plan in plans if plan is not None))
 
@@ -242,7 +241,7 @@ class Resident:
     def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
         if plan.variant == diagonals.DIA:
             return diagonals.traffic(plan, matrix, device)
-        plan = _storable(plan, matrix)
+        plan = _storable(plan, matrix, device)
         once = _stored_bytes(plan, matrix)
         vector, rest = float(matrix.n * matrix.dtype.itemsize), max(0.0, _again(plan, matrix, device))
         l2 = min(float(int(plan.option("keep", KEEP))) * 2**20, 0.8 * device.l2_bytes)
@@ -271,27 +270,26 @@ class Resident:
         check_feasible(self, plan, matrix, device)
         if plan.variant == diagonals.DIA:
             return diagonals.DiagonalsProgram(matrix, diagonals.lay_out(matrix, plan, device), plan)
-        plan = _storable(plan, matrix)
+        plan = _storable(plan, matrix, device)
+        planned = way_of(plan)
         try:
             laid_out, zones = lay_out_resident(matrix, plan, device)
         except InfeasibleError:
-            if way_of(plan) == FULL:
+            if planned != TABLE:
                 raise
-            plan = _in_full(plan)  # the table does not fit, where it was of other values that the plan is
+            plan = _in_full(plan, matrix, device)  # no room for the table, where the plan is of other values
             laid_out, zones = lay_out_resident(matrix, plan, device)
-        depth = int(plan.option("depth", 1))
+        depth, per_sm = int(plan.option("depth", 1)), int(plan.option("blocks_per_sm", 1))
         active = {} if zones is None else {depth: active_slices(zones, shape_of(plan), depth)}
+        indptr, indices, known = matrix.indptr, matrix.indices, matrix.pattern_cache
 
-        per_sm = int(plan.option("blocks_per_sm", 1))
-        if way_of(plan) == FULL:
-            return PartsProgram(matrix, laid_out, plan, (plan.k,), active, per_sm)
-
-        def in_full(data: NDArray[Any]) -> PartsProgram:
-            found = self.prepare(matrix.with_values(data), _in_full(plan))
+        def in_full(data: NDArray[Any]) -> PartsProgram:  # holds no values
+            fresh = Matrix(indptr, indices, data.view(), pattern_cache=known)
+            found = self.prepare(fresh, _in_full(plan, fresh, device))
             assert isinstance(found, PartsProgram)
             return found
 
-        return PartsProgram(matrix, laid_out, plan, (plan.k,), active, per_sm, in_full)
+        return PartsProgram(matrix, laid_out, plan, (plan.k,), active, per_sm, planned, in_full)
 
 
 def _again(plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
@@ -332,14 +330,24 @@ def _stored_bytes(plan: Plan, matrix: Matrix) -> float:
     return matrix.nnz * padding(matrix, shape.lanes, shape.bc) * entry_bytes(shape, matrix.dtype, way_of(plan))
 
 
-def _storable(plan: Plan, matrix: Matrix) -> Plan:
+def _ways(matrix: Matrix) -> tuple[str, ...]:
+    """Ways to store its values in the blocks that variants have: tables are for blocks of one entry."""
+    single = all(bc == 1 for _, bc in column_shapes(matrix))
+    return tuple(way for way in ways_of(matrix) if single or way != TABLE)
+
+
+def _storable(plan: Plan, matrix: Matrix, device: CudaDevice) -> Plan:
     """The plan, with values in full where those of the matrix cannot be stored as it says."""
-    return plan if (way := way_of(plan)) == FULL or way in ways_of(matrix) else _in_full(plan)
+    stays = (way := way_of(plan)) == FULL or way in ways_of(matrix)
+    return plan if stays else _in_full(plan, matrix, device)
 
 
-def _in_full(plan: Plan) -> Plan:
-    """The plan with values in full, and no slots in registers, of which there may be too few for them."""
-    return plan.replace(options={**plan.options, "stored": FULL, "held_slices": 0, "held_slots": 1})
+def _in_full(plan: Plan, matrix: Matrix, device: CudaDevice) -> Plan:
+    """The plan with values in full, and without slots in registers where there are too few for them."""
+    full = plan.replace(options={**plan.options, "stored": FULL})
+    if choice_reason(full, matrix, device, _OPTIONS, int(plan.option("blocks_per_sm", 1))) is None:
+        return full
+    return full.replace(options={**full.options, "held_slices": 0, "held_slots": 1})
 
 
 def lay_out_resident(matrix: Matrix, plan: Plan, device: CudaDevice) -> tuple[LaidOut, GhostZones | None]:

@@ -114,7 +114,7 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
     """What the plan makes the device do, for so many start vectors."""
     if plan.variant == diagonals.DIA:
         return diagonals_offers.work(plan, matrix, device, vectors)
-    plan = resident._storable(plan, matrix)
+    plan = resident._storable(plan, matrix, device)
     shape, per_sm, depth = shape_of(plan), int(plan.option("blocks_per_sm", 1)), int(plan.option("depth", 1))
     return parts_work(
         matrix,

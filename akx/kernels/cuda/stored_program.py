@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.device.cuda.memory import DeviceArray
+from akx.errors import MatrixError
 from akx.kernels.cuda.stored import FULL, TABLE, encoded
 from akx.kernels.cuda.values import PlacedProgram, not_empty
 
@@ -32,6 +33,7 @@ class StoredProgram(PlacedProgram):
         """Store the first values: `data` in the order of CSR, which can be stored so; else as :meth:`place_values`."""
         first = encoded(data, way)
         assert first is not None
+        self._entries = data.size
         self._way = self._planned = way
         self._stored = first.stored.dtype
         self._table, self._tabled = self.hold(not_empty(first.table)), first.table.size
@@ -49,6 +51,8 @@ class StoredProgram(PlacedProgram):
 
         Where they are not stored in full, values on the device come to the host first, which waits for it.
         """
+        if data.size != self._entries:
+            raise MatrixError("the values do not fit the pattern", expected=str(self._entries), found=str(data.size))
         if self._way == FULL:
             super().update_values(data)
             return
