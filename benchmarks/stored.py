@@ -92,8 +92,8 @@ def measure(name: str, A: Any, bases: Sequence[Plan]) -> Json:
     for way in ways_of(matrix):
         for plan in candidates(matrix, bases, way, cuda_device()):
             try:
-                program: Any = schedule.prepare(matrix, plan)
-                if not program.is_as_planned:
+                program = schedule.prepare(matrix, plan)
+                if not getattr(program, "is_as_planned", True):
                     continue
                 call = device.call(program)
                 device.poison()
