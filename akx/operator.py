@@ -489,6 +489,10 @@ class MatrixPowers:
             f"(matrix {_mega(traffic.matrix_bytes)}, vectors {_mega(vectors * traffic.vector_bytes)}), "
             f"{vectors * traffic.flops / 1e6:.1f} Mflop, redundancy {traffic.redundancy:.2f}",
         ]
+        waste = getattr(schedule, "waste", None)
+        reason = None if waste is None else waste(plan, matrix, device)
+        if reason is not None and reason.startswith("stored="):  # a plan for the pattern, tuned for other values
+            lines.append(f"values      {reason}")
         if measure:
             seconds = self._time_calls(dtype, vectors)
             figures = measured_figures(device, plan.threads)

@@ -820,6 +820,27 @@ def test_non_finite_start_vectors_spread_as_in_scipy_for_csr() -> None:
         np.testing.assert_allclose(V, expected, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("stored=table is the same as full here: too many values are different", True),
+        ("8 threads for 2 slices", False),  # of use to a search only
+        (None, False),
+    ],
+)
+def test_explain_says_where_values_are_not_stored_as_the_plan_says(
+    reason: str | None, said: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan for the pattern may have been tuned for other values."""
+    P = akx.MatrixPowers(grid(), 3, backend="cpu")
+    schedule = registry.get("cpu", P.plan.schedule)
+    asked: list[Any] = []
+    monkeypatch.setattr(schedule, "waste", lambda *given: asked.append(given) or reason, raising=False)
+    lines = P.explain(measure=False).splitlines()
+    assert (f"values      {reason}" in lines) == said
+    assert asked[0][0] == P.plan
+
+
 def test_explain_for_several_vectors_and_another_type() -> None:
     A = grid()
     tuned = Plan("cpu", "sweep", "sell", k=3, threads=1)
