@@ -22,7 +22,7 @@ from akx.kernels.cuda import program as programs
 from akx.kernels.cuda import values
 from akx.matrix import Matrix
 
-__all__ = ["Call", "Device"]
+__all__ = ["Call", "Device", "drops_all_graphs", "widens_narrow_values"]
 
 
 class _Kernel:
@@ -113,3 +113,26 @@ class Call:
             self.held[1].fill_bytes(255)
             self.program.run(*self.held, self.coefficients)
             assert reference.error_ratio(matrix, self.held[1].get(), self.x, self.coefficients) <= 1
+
+
+def drops_all_graphs(call: Call, matrix: Matrix, other: Matrix) -> None:
+    """What would be launched with the old values, or by the old kernel, is nowhere any more once others are in full."""
+    held = [call.held, *((call.held[0], host_engine.empty(call.held[1].shape, matrix.dtype)) for _ in range(2))]
+    for call.held in held:
+        call.is_right(matrix)
+    assert len(call.program._graphs) == 3
+    call.program.update_values(other.data)
+    for call.held in held:
+        call.is_right(other)
+
+
+def widens_narrow_values(call: Call, matrix: Matrix) -> None:
+    """float64 for complex values in half the bytes: those that fit, and those that do not."""
+    for data in (matrix.data.real, np.random.default_rng(0).standard_normal(matrix.nnz).astype("f4")):
+        call.program.update_values(host_engine.to_device(np.ascontiguousarray(data)))
+        assert call.program._values.dtype == np.complex64
+        call.is_right(matrix.with_values(data.astype("c16")))
+    wide = np.random.default_rng(1).standard_normal(matrix.nnz)
+    call.program.update_values(host_engine.to_device(wide))
+    assert call.program._values.dtype == np.complex128
+    call.is_right(matrix.with_values(wide.astype("c16")))

@@ -30,9 +30,8 @@ from akx.kernels.cuda.parts import (
     padding,
     shape_of,
     slot_bytes,
-    way_of,
 )
-from akx.kernels.cuda.stored import FULL, HALF, STORED, TABLE, encoded, table_bytes
+from akx.kernels.cuda.stored import FULL, HALF, STORED, TABLE, encoded, table_bytes, way_of
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner.space import build_space

@@ -32,9 +32,9 @@ from akx.kernels import registry
 from akx.kernels.base import Coefficients
 from akx.kernels.cuda import parts, resident
 from akx.kernels.cuda import program as programs
-from akx.kernels.cuda.parts import SHARED, STATIC, LaidOut, PartsProgram, slot_bytes, way_of
+from akx.kernels.cuda.parts import SHARED, STATIC, LaidOut, PartsProgram, slot_bytes
 from akx.kernels.cuda.program import C_TYPES
-from akx.kernels.cuda.stored import FULL, HALF, TABLE, encoded, table_bytes, ways_of
+from akx.kernels.cuda.stored import FULL, HALF, TABLE, encoded, in_full, table_bytes, way_of, ways_of
 from akx.matrix import Matrix
 from akx.plan import Option, Plan
 from benchmarks.gallery import stencil
@@ -127,11 +127,6 @@ def device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Device:
 
 def plan_of(way: str, order: str = "natural", k: int = 4, **options: Option) -> Plan:
     return Plan("cuda", "resident", "1x1-2", order, k, k, options={**OPTIONS, **options, "stored": way})
-
-
-def in_full(plan: Plan) -> Plan:
-    """The plan by which values are in full that it cannot store as it says."""
-    return plan.replace(options={**plan.options, "stored": FULL})
 
 
 def matrix_of(dtype: str, seed: int = 0) -> Matrix:
@@ -247,16 +242,9 @@ def test_tiers_of_the_program(device: Device, order: str, options: dict[str, Opt
 
 
 def test_graphs_of_other_arrays_are_dropped_too(device: Device) -> None:
-    """What would be launched with the old values, or by the old kernel, is nowhere any more."""
     matrix, other = storable(matrix_of("float64"), TABLE, 0), matrix_of("float64", 9)
     call = Call(prepared(matrix, plan_of(TABLE)), matrix)
-    held = [call.held, *((call.held[0], host_engine.empty(call.held[1].shape, matrix.dtype)) for _ in range(2))]
-    for call.held in held:
-        call.is_right(matrix)
-    assert len(call.program._graphs) == 3
-    call.program.update_values(other.data)
-    for call.held in held:
-        call.is_right(other)
+    program_on_host.drops_all_graphs(call, matrix, other)
 
 
 @pytest.mark.parametrize("source", ["host", "device"])
@@ -290,18 +278,10 @@ def test_kernels_made_later_are_those_of_the_values_in_full(device: Device) -> N
 
 
 def test_narrow_values_of_the_device_are_widened(device: Device) -> None:
-    """float64 for complex values in half the bytes: those that fit, and those that do not."""
     device.facts = small_gpu(3, 16_000)
     matrix = storable(matrix_of("complex128"), HALF, 0)
     call = Call(prepared(matrix, plan_of(HALF)), matrix)
-    for data in (matrix.data.real, np.random.default_rng(0).standard_normal(matrix.nnz).astype("f4")):
-        call.program.update_values(host_engine.to_device(np.ascontiguousarray(data)))
-        assert call.program._values.dtype == np.complex64
-        call.is_right(matrix.with_values(data.astype("c16")))
-    wide = np.random.default_rng(1).standard_normal(matrix.nnz)
-    call.program.update_values(host_engine.to_device(wide))
-    assert call.program._values.dtype == np.complex128
-    call.is_right(matrix.with_values(wide.astype("c16")))
+    program_on_host.widens_narrow_values(call, matrix)
 
 
 def test_dense_blocks_in_half_the_bytes(device: Device) -> None:

@@ -15,14 +15,15 @@ import pytest
 import scipy.sparse as sp
 from test_contract import fewer, make_coefficients, random_numbers
 from test_cuda import run_twice
-from test_cuda_wavefront import NARROW, values_of
+from test_cuda_wavefront import NARROW, check_new_values, values_of
 
 import akx
 from akx.device.cuda.facts import CudaDevice, cuda_device, cuda_missing
 from akx.errors import InfeasibleError
 from akx.kernels import reference, registry
 from akx.kernels.cuda import resident
-from akx.kernels.cuda.parts import slot_bytes, way_of
+from akx.kernels.cuda.parts import slot_bytes
+from akx.kernels.cuda.stored import in_full, way_of
 from akx.matrix import Matrix
 from akx.plan import Option, Plan
 from benchmarks import elements, gallery
@@ -107,10 +108,6 @@ def plan_of(case: Case) -> Plan:
     return Plan("cuda", "resident", case[1], case[2], K, K, options=case[6])
 
 
-def in_full(plan: Plan) -> Plan:
-    return plan.replace(options={**plan.options, "stored": "full"})
-
-
 def facts_for(case: Case, matrix: Matrix) -> CudaDevice:
     """The device, or what a case leaves of it: so much shared memory that a third of the slots are far."""
     plan, device = plan_of(case), cuda_device()
@@ -185,36 +182,11 @@ def test_new_values_of_parts_that_store_them(
     case: Case, dtype: str, source: str, laid_out: Callable[[Case, Matrix], None]
 ) -> None:
     """As the old ones where that can be, then in full; each right at once, by kernels and by graphs."""
-    from akx.device.cuda.launch import default_stream
-    from akx.device.cuda.memory import empty, to_device
-
     rng, plan = np.random.default_rng(13), plan_of(case)
     way = way_of(plan)
     matrix = matrix_of(case[0], dtype, rng, way)
     laid_out(case, matrix)
     program: Any = registry.get("cuda", "resident").prepare(matrix, plan)
+    assert program._values.dtype == ("uint32" if way == "table" else NARROW[dtype])
     x, coefficients = random_numbers(rng, (case[3], matrix.n), dtype), make_coefficients("chebyshev", K, dtype, rng)
-    held, out = to_device(x), empty((K + 1, *x.shape), dtype)
-
-    def is_right(changed: Matrix) -> None:
-        for _ in range(3):  # at first, recorded, and by a graph
-            out.fill_bytes(255)
-            program.run(held, out, coefficients)
-            default_stream().synchronize()
-            assert reference.error_ratio(changed, out.get(), x, coefficients) <= 1
-        on_host = np.full(out.shape, np.nan, matrix.dtype)
-        program.run(x, on_host, coefficients)
-        assert on_host.tobytes() == out.get().tobytes()
-
-    is_right(matrix)
-    before, stored_as = program.nbytes, program._values.dtype
-    assert stored_as == ("uint32" if way == "table" else NARROW[dtype])
-    for kinds, new_way in ((190, way), (3, way), (255, way), (256, "full"), (200, way), (1, "full")):
-        data = values_of(new_way, matrix.nnz, dtype, rng, kinds)
-        program.update_values(to_device(data) if source == "device" else data)
-        is_right(matrix.with_values(data))
-        if new_way == "full":
-            stored_as = matrix.dtype
-        assert program._values.dtype == stored_as
-        assert program.is_as_planned == (stored_as != matrix.dtype)
-    assert program.nbytes > before
+    check_new_values(program, matrix, x, coefficients, way, source, rng)

@@ -425,16 +425,9 @@ def test_new_values_are_stored_as_the_old_ones_while_they_can_be(
 
 
 def test_graphs_of_other_arrays_are_dropped_too(device: Device) -> None:
-    """What would be launched with the old values, or by the old kernel, is nowhere any more."""
     matrix, other = storable(matrix_of("float64"), TABLE, 0), matrix_of("float64", 9)
     call = Call(device, matrix, plan_of(TABLE))
-    held = [call.held, *((call.held[0], host_engine.empty(call.held[1].shape, matrix.dtype)) for _ in range(2))]
-    for call.held in held:
-        call.is_right(matrix)
-    assert len(call.program._graphs) == 3
-    call.program.update_values(other.data)
-    for call.held in held:
-        call.is_right(other)
+    program_on_host.drops_all_graphs(call, matrix, other)
 
 
 def test_new_values_have_the_room_of_the_table_that_there_is(device: Device) -> None:
@@ -451,17 +444,9 @@ def test_new_values_have_the_room_of_the_table_that_there_is(device: Device) -> 
 
 
 def test_narrow_values_of_the_device_are_widened(device: Device) -> None:
-    """float64 for complex values in half the bytes: those that fit, and those that do not."""
     matrix = storable(matrix_of("complex128"), HALF, 0)
     call = Call(device, matrix, plan_of(HALF))
-    for data in (matrix.data.real, np.random.default_rng(0).standard_normal(matrix.nnz).astype("f4")):
-        call.program.update_values(host_engine.to_device(np.ascontiguousarray(data)))
-        assert call.program._values.dtype == np.complex64
-        call.is_right(matrix.with_values(data.astype("c16")))
-    wide = np.random.default_rng(1).standard_normal(matrix.nnz)
-    call.program.update_values(host_engine.to_device(wide))
-    assert call.program._values.dtype == np.complex128
-    call.is_right(matrix.with_values(wide.astype("c16")))
+    program_on_host.widens_narrow_values(call, matrix)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

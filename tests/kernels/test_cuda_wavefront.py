@@ -193,14 +193,22 @@ def test_new_values_of_a_front(case: Case) -> None:
 @pytest.mark.parametrize(("case", "dtype"), UPDATED, ids=lambda one: one if isinstance(one, str) else name_of(one))
 def test_new_values_of_a_front_that_stores_them(case: Case, dtype: str, source: str) -> None:
     """As the old ones where that can be, then in full; each right at once, by kernels and by graphs."""
-    from akx.device.cuda.launch import default_stream
-    from akx.device.cuda.memory import empty, to_device
-
     rng, way = np.random.default_rng(13), way_of(case)
     matrix, plan = matrix_of(case[0], dtype, rng, way), plan_of(case)
     program: Any = registry.get("cuda", "wavefront").prepare(matrix, plan)
+    assert program._values.dtype.itemsize < matrix.dtype.itemsize
     x, coefficients = random_numbers(rng, (case[4], matrix.n), dtype), make_coefficients("chebyshev", 7, dtype, rng)
-    held, out = to_device(x), empty((8, *x.shape), dtype)
+    check_new_values(program, matrix, x, coefficients, way, source, rng)
+
+
+def check_new_values(
+    program: Any, matrix: Matrix, x: Any, coefficients: Any, way: str, source: str, rng: np.random.Generator
+) -> None:
+    """Give a program, whose table has 256 places if it has any, values that can be stored `way`, and others."""
+    from akx.device.cuda.launch import default_stream
+    from akx.device.cuda.memory import empty, to_device
+
+    held, out = to_device(x), empty((program.k + 1, *x.shape), matrix.dtype)
 
     def is_right(changed: Matrix) -> None:
         for _ in range(3):  # at first, recorded, and by a graph
@@ -214,14 +222,14 @@ def test_new_values_of_a_front_that_stores_them(case: Case, dtype: str, source: 
 
     is_right(matrix)
     before, stored_as = program.nbytes, program._values.dtype
-    assert stored_as.itemsize < matrix.dtype.itemsize
     for kinds, new_way in ((190, way), (3, way), (255, way), (256, "full"), (200, way), (1, "full")):
-        data = values_of(new_way, matrix.nnz, dtype, rng, kinds)
+        data = values_of(new_way, matrix.nnz, matrix.dtype.name, rng, kinds)
         program.update_values(to_device(data) if source == "device" else data)
         is_right(matrix.with_values(data))
         if new_way == "full":
             stored_as = matrix.dtype
         assert program._values.dtype == stored_as
+        assert program.is_as_planned == (stored_as != matrix.dtype)
     assert program.nbytes > before
 
 

@@ -22,7 +22,7 @@ from akx.device.cuda.facts import CudaDevice
 from akx.errors import InfeasibleError
 from akx.formats.base import pattern_of
 from akx.formats.parts import WARP, Nodes, Shape
-from akx.kernels.cuda.parts import CLUSTER, HELD_SLOTS, STATIC, load_kernel, macros, shape_of
+from akx.kernels.cuda.parts import CLUSTER, HELD_SLOTS, STATIC, load_kernel, macros, shape_of, shared_limit
 from akx.matrix import Matrix
 from akx.partition.clusters import Clusters
 from akx.partition.growth import ball_sizes, closure_and_work
@@ -39,7 +39,6 @@ __all__ = [
     "likely_closure_and_work",
     "likely_cut",
     "on_device",
-    "shared_limit",
 ]
 
 CLUSTERS = (1, 2, 4, 8)
@@ -82,11 +81,6 @@ def active_windows(found: Clusters, shape: Shape, steps: int) -> NDArray[np.uint
     if int(high.max(initial=0)) >= 2**16:
         raise InfeasibleError(f"a block has {int(high.max())} slices, more than 16 bits count")
     return np.ascontiguousarray(low << 16 | high, dtype=np.uint32)
-
-
-def shared_limit(plan: Plan, device: CudaDevice) -> int:
-    """Bytes of shared memory for each block."""
-    return min(device.shared_per_block, device.shared_per_sm // int(plan.option("blocks_per_sm", 1)) - 1024)
 
 
 def clusters_at_once(plan: Plan, device: CudaDevice) -> int:

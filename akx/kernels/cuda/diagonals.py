@@ -29,7 +29,7 @@ from akx.formats.bands import BAND_SLICE, Bands, Deal, deal, windows
 from akx.formats.base import pattern_of
 from akx.formats.diagonals import WARP, Diagonals, diagonals_of
 from akx.kernels.base import Traffic
-from akx.kernels.cuda.parts import HELD_SLICES, HELD_SLOTS, as_words, vector_groups
+from akx.kernels.cuda.parts import HELD_SLICES, HELD_SLOTS, as_words, shared_limit, vector_groups
 from akx.kernels.cuda.program import C_TYPES
 from akx.kernels.cuda.values import PlacedProgram, not_empty
 from akx.matrix import Matrix
@@ -143,7 +143,7 @@ def reason_against(plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None
     if held > max(room, 0):
         return f"{held} registers for slots do not fit {room}"
     window = 2.0 * _window(matrix, device.sms * per_sm) * matrix.dtype.itemsize * int(plan.option("vectors", 1))
-    limit = min(device.shared_per_block, device.shared_per_sm // per_sm - 1024)
+    limit = shared_limit(plan, device)
     if window > limit:
         return f"x takes {window:.0f} bytes of a part, of {limit} shared ones"
     return None
@@ -176,7 +176,7 @@ def lay_out(matrix: Matrix, plan: Plan, device: CudaDevice) -> LaidOut:
     fixed = _STATIC + -(-3 * plan.k * size // 16) * 16 + count * BAND_SLICE.itemsize + 2 * span
     fixed += -(-np.maximum(count, slices * warps) // 4) * 16
     fixed += 8 * slices * warps * rounded
-    limit = min(device.shared_per_block, device.shared_per_sm // per_sm - 1024)
+    limit = shared_limit(plan, device)
     room = limit - fixed
     dealt = deal(pattern_of(matrix), found, bands, warps, slices, slots, room, size)
     parts = dealt.parts
@@ -294,7 +294,7 @@ def _rest(plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
     size, (threads, slices, slots) = matrix.dtype.itemsize, _form(plan)
     per_sm, vectors = int(plan.option("blocks_per_sm", 1)), int(plan.option("vectors", 1))
     window = 2.0 * _window(matrix, device.sms * per_sm) * size * vectors
-    shared = min(device.shared_per_block, device.shared_per_sm // per_sm - 1024) - window
+    shared = shared_limit(plan, device) - window
     return max(0.0, _stored(matrix) - device.sms * per_sm * (shared + float((threads - WARP) * slices * slots * size)))
 
 

@@ -11,6 +11,7 @@ from akx.device.cuda.facts import CudaDevice
 from akx.formats.bands import BAND_SLICE, Bands
 from akx.formats.parts import WARP
 from akx.kernels.cuda import diagonals
+from akx.kernels.cuda.parts import shared_limit
 from akx.kernels.cuda.work import Work, in_cache
 from akx.matrix import Matrix
 from akx.plan import Plan
@@ -51,7 +52,7 @@ def is_compact(plan: Plan, matrix: Matrix, device: CudaDevice) -> bool:
     per_sm = int(plan.option("blocks_per_sm", 1))
     bands = diagonals._bands(matrix, device.sms * per_sm)
     rows, window = np.diff(bands.cuts) * WARP, bands.high - bands.low
-    limit = min(device.shared_per_block, device.shared_per_sm // per_sm - 1024)
+    limit = shared_limit(plan, device)
     offsets = 8 * (
         np.diff(_before(diagonals.diagonals(matrix).uniform)[bands.cuts]) + 3
     )  # of slots that are not in registers

@@ -37,7 +37,6 @@ from akx.kernels.cuda.clusters import (
     likely_closure_and_work,
     likely_cut,
     on_device,
-    shared_limit,
 )
 from akx.kernels.cuda.parts import (
     ALONE,
@@ -58,15 +57,16 @@ from akx.kernels.cuda.parts import (
     nodes_of,
     padding,
     shape_of,
+    shared_limit,
     slices_per_part,
     waste,
     zone_nodes,
 )
+from akx.kernels.cuda.parts_work import natural_cut
 from akx.matrix import Matrix
 from akx.partition.base import Partition, order_by_part
 from akx.partition.clusters import Clusters, clusters
 from akx.partition.ghost import GhostZones, ghost_zones
-from akx.partition.halo import halo_sizes
 from akx.partition.rows import even_cuts
 from akx.plan import Option, Plan
 
@@ -86,6 +86,8 @@ _OPTIONS: dict[str, tuple[Option, ...]] = {
 }
 #: Closures may hold at most this many times the nodes of the matrix.
 _MOST_ROWS = 4.0
+#: What a row costs beside its entries, in entries.
+_ROW_WORK = 1.0
 #: Rows of a block with ghosts over own ones, where ghost zones pay.
 _FEW_GHOSTS = 1.25
 #: Times that the number of blocks is raised where a block does not fit.
@@ -305,23 +307,14 @@ def _redundancy(matrix: Matrix, partitioner: str, shape: Shape, count: int, dept
 
 def _are_too_large(matrix: Matrix, bc: int, count: int) -> bool:
     """Whether zones of one step are too large already, with rows as they come; one pass over the columns."""
-    key = ("akx.kernels.cuda.ghost.too_large", bc, count)
-    if key not in matrix.pattern_cache:
-        node = nodes_of(matrix, bc)
-        assert node is not None
-        halo, _, _ = halo_sizes(node.indptr, node.indices, _natural_cuts(node, count))
-        matrix.pattern_cache[key] = bool(node.rows + halo.sum() > _MOST_ROWS * node.rows)
-    return bool(matrix.pattern_cache[key])
-
-
-def _natural_cuts(node: Pattern, blocks: int) -> NDArray[np.int64]:
-    return even_cuts(node.indptr.astype(np.float64) + np.arange(node.rows + 1), blocks)
+    cut = natural_cut(matrix, bc, count, _ROW_WORK)
+    return bool((cut.own + cut.halo).sum() > _MOST_ROWS * cut.own.sum())
 
 
 def _partition(matrix: Matrix, node: Pattern, partitioner: str, bc: int, blocks: int) -> Partition:
     """The nodes in blocks; memoised with the pattern where it takes long."""
     if partitioner != "metis" or blocks == 1:
-        return Partition(None, _natural_cuts(node, blocks))
+        return Partition(None, even_cuts(node.indptr.astype(np.float64) + _ROW_WORK * np.arange(node.rows + 1), blocks))
     key = ("akx.kernels.cuda.ghost.partition", bc, blocks)
     if key not in matrix.pattern_cache:
         from akx.partition.graph import metis_partition

@@ -10,8 +10,8 @@ import numpy as np
 from akx.device.cuda.facts import CudaDevice
 from akx.errors import InfeasibleError
 from akx.kernels.cuda import ghost
-from akx.kernels.cuda.clusters import clusters_at_once, shared_limit
-from akx.kernels.cuda.parts import fitting_variants, shape_of, slices_per_part
+from akx.kernels.cuda.clusters import clusters_at_once
+from akx.kernels.cuda.parts import fitting_variants, shape_of, shared_limit, slices_per_part
 from akx.kernels.cuda.parts_work import Cut, natural_cut, parts_work
 from akx.kernels.cuda.work import Work, gathered_share
 from akx.matrix import Matrix
@@ -65,7 +65,7 @@ def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
         return ()
     variant = fitting_variants(matrix)[0]
     bc = shape_of(Plan(schedule.backend, schedule.name, variant, k=k, k_per_pass=k)).bc
-    cut = natural_cut(matrix, bc, device.sms, 1.0)
+    cut = natural_cut(matrix, bc, device.sms, ghost._ROW_WORK)
     # At most so many nodes in reach, for each step as many again.
     if float((cut.own + k * (cut.span - cut.own)).sum()) > _OFFERED_CLOSURE * matrix.n / bc:
         return ()

@@ -30,7 +30,7 @@ from akx.formats.base import Pattern, pattern_of
 from akx.formats.parts import SLICE, WARP, Nodes, Parts, Shape, lay_out, node_pattern, slice_widths
 from akx.kernels.base import option_reason
 from akx.kernels.cuda.program import C_TYPES
-from akx.kernels.cuda.stored import FULL, TABLE, placed, placed_words, stored_bytes, table_bytes
+from akx.kernels.cuda.stored import FULL, TABLE, placed, placed_words, stored_bytes, table_bytes, way_of
 from akx.kernels.cuda.stored_program import StoredProgram
 from akx.kernels.cuda.values import not_empty
 from akx.matrix import Matrix
@@ -65,11 +65,11 @@ __all__ = [
     "nodes_of",
     "padding",
     "shape_of",
+    "shared_limit",
     "slices_per_part",
     "slot_bytes",
     "vector_groups",
     "waste",
-    "way_of",
     "zone_nodes",
 ]
 
@@ -144,9 +144,9 @@ def fitting_variants(matrix: Matrix) -> tuple[str, ...]:
     return tuple(fitting)
 
 
-def way_of(plan: Plan) -> str:
-    """What the plan stores values as."""
-    return str(plan.option("stored", FULL))
+def shared_limit(plan: Plan, device: CudaDevice) -> int:
+    """Bytes of shared memory for each block."""
+    return min(device.shared_per_block, device.shared_per_sm // int(plan.option("blocks_per_sm", 1)) - 1024)
 
 
 def slot_bytes(shape: Shape, dtype: np.dtype[Any], way: str = FULL) -> int:
@@ -408,8 +408,7 @@ class PartsProgram(StoredProgram):
         self._columns = self.hold(not_empty(columns))
         self._active = {depth: self.hold(table) for depth, table in active.items()}
         self._flags = self.hold(np.zeros(max(self._count, 1), dtype=np.uint32))
-        self.store_values(laid_out.way, matrix.data, laid_out.values, parts.entry)
-        self._planned = planned
+        self.store_values(laid_out.way, matrix.data, laid_out.values, parts.entry, planned)
         # A share of what is read from L2 in each step is to stay there, in sixteenths.
         far = parts.far_slots * slot_bytes(parts.shape, matrix.dtype, laid_out.way)
         self._share = np.uint32(min(16, round(16 * float(plan.option("keep", 32)) * 2**20 / far)) if far else 16)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from akx.device.cuda.facts import CudaDevice, cuda_device
 from akx.errors import InfeasibleError
 from akx.formats.base import Pattern
-from akx.formats.parts import SLICE, WARP, Nodes, Shape
+from akx.formats.parts import WARP, Nodes, Shape
 from akx.kernels.base import Parameter, Program, Traffic, check_feasible, option_reason
 from akx.kernels.cuda import diagonals
 from akx.kernels.cuda.parts import (
@@ -34,7 +34,6 @@ from akx.kernels.cuda.parts import (
     HELD_SLOTS,
     LANES,
     SHARED,
-    STATIC,
     VECTORS,
     LaidOut,
     PartsProgram,
@@ -50,12 +49,24 @@ from akx.kernels.cuda.parts import (
     nodes_of,
     padding,
     shape_of,
+    shared_limit,
     slices_per_part,
     waste,
-    way_of,
     zone_nodes,
 )
-from akx.kernels.cuda.stored import FULL, STORED, TABLE, WHY_NOT, stored_bytes, table_bytes, ways_of
+from akx.kernels.cuda.parts_work import Cut, fixed_bytes
+from akx.kernels.cuda.stored import (
+    FULL,
+    STORED,
+    TABLE,
+    in_full,
+    is_storable,
+    same_as_full,
+    stored_bytes,
+    table_bytes,
+    way_of,
+    ways_of,
+)
 from akx.matrix import Matrix
 from akx.partition.base import order_by_part
 from akx.partition.ghost import GhostZones, ghost_zones
@@ -218,25 +229,16 @@ class Resident:
             if way_of(plan) != FULL:
                 return f"diagonals are stored in {FULL}"
             return None if keep == KEEP else f"L2 asked to keep {keep} MiB of none"
-        if (way := way_of(plan)) != FULL and way not in ways_of(matrix):
-            return f"stored={way} is the same as {FULL} here: {WHY_NOT[way]}"
-        if way == TABLE and self._least_shared(plan, matrix, device) > _limit(plan, device):
-            return f"stored={way} is the same as {FULL} here: its table does not fit beside x"
+        if not is_storable(plan, matrix):
+            return same_as_full(plan)
+        if way_of(plan) == TABLE and _least_shared(plan, matrix, device) > shared_limit(plan, device):
+            return same_as_full(plan, "its table does not fit beside x")
         growth = 1.0 if plan.option("depth", 1) == 1 else _MOST_ROWS
         found = waste(plan, matrix, device.sms * int(plan.option("blocks_per_sm", 1)), BLOCKS, growth)
         keep, again = int(plan.option("keep", KEEP)), _again(plan, matrix, device)
         if keep != KEEP and (again <= 0 or (keep > KEEP and again <= KEEP * 2**20)):
             return f"L2 asked to keep {keep} MiB of {max(0.0, again) / 2**20:.0f}: the same as {KEEP}"
         return found
-
-    @staticmethod
-    def _least_shared(plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
-        """Bytes of shared memory that a block takes at least, no slots among them."""
-        parts, size = device.sms * int(plan.option("blocks_per_sm", 1)), matrix.dtype.itemsize
-        x = 2.0 * matrix.n * size * int(plan.option("vectors", 1)) / parts
-        slices = SLICE.itemsize * slices_per_part(matrix, shape_of(plan), parts, 1.0)
-        fixed = STATIC + plan.k * (3 * size + 4) + table_bytes(matrix, way_of(plan)) + slices
-        return fixed + (x if plan.option("x", "shared") == "shared" else 0.0)
 
     def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
         if plan.variant == diagonals.DIA:
@@ -283,13 +285,13 @@ class Resident:
         active = {} if zones is None else {depth: active_slices(zones, shape_of(plan), depth)}
         indptr, indices, known = matrix.indptr, matrix.indices, matrix.pattern_cache
 
-        def in_full(data: NDArray[Any]) -> PartsProgram:  # holds no values
+        def stored_in_full(data: NDArray[Any]) -> PartsProgram:  # holds no values
             fresh = Matrix(indptr, indices, data.view(), pattern_cache=known)
             found = self.prepare(fresh, _in_full(plan, fresh, device))
             assert isinstance(found, PartsProgram)
             return found
 
-        return PartsProgram(matrix, laid_out, plan, (plan.k,), active, per_sm, planned, in_full)
+        return PartsProgram(matrix, laid_out, plan, (plan.k,), active, per_sm, planned, stored_in_full)
 
 
 def _again(plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
@@ -319,11 +321,6 @@ def _reach(matrix: Matrix, bc: int) -> int:
     return int(matrix.pattern_cache[key])
 
 
-def _limit(plan: Plan, device: CudaDevice) -> int:
-    """Bytes of shared memory for each block."""
-    return min(device.shared_per_block, device.shared_per_sm // int(plan.option("blocks_per_sm", 1)) - 1024)
-
-
 def _stored_bytes(plan: Plan, matrix: Matrix) -> float:
     """Bytes of the matrix as it is laid out, about."""
     shape = shape_of(plan)
@@ -336,15 +333,23 @@ def _ways(matrix: Matrix) -> tuple[str, ...]:
     return tuple(way for way in ways_of(matrix) if single or way != TABLE)
 
 
+def _least_shared(plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
+    """Bytes of shared memory that a block takes at least: of a part of equal share that reads nothing of others."""
+    shape, size = shape_of(plan), matrix.dtype.itemsize
+    own = np.array([matrix.n / shape.bc / (device.sms * int(plan.option("blocks_per_sm", 1)))])
+    cut, shared = Cut(own, np.zeros(1), np.zeros(1), np.zeros(1)), plan.option("x", "shared") == "shared"
+    fixed = fixed_bytes(cut, shape, plan.k, int(plan.option("vectors", 1)), size, shared=shared)
+    return float(fixed[0]) + table_bytes(matrix, way_of(plan))
+
+
 def _storable(plan: Plan, matrix: Matrix, device: CudaDevice) -> Plan:
     """The plan, with values in full where those of the matrix cannot be stored as it says."""
-    stays = (way := way_of(plan)) == FULL or way in ways_of(matrix)
-    return plan if stays else _in_full(plan, matrix, device)
+    return plan if is_storable(plan, matrix) else _in_full(plan, matrix, device)
 
 
 def _in_full(plan: Plan, matrix: Matrix, device: CudaDevice) -> Plan:
     """The plan with values in full, and without slots in registers where there are too few for them."""
-    full = plan.replace(options={**plan.options, "stored": FULL})
+    full = in_full(plan)
     if choice_reason(full, matrix, device, _OPTIONS, int(plan.option("blocks_per_sm", 1))) is None:
         return full
     return full.replace(options={**full.options, "held_slices": 0, "held_slots": 1})
@@ -367,7 +372,7 @@ def lay_out_resident(matrix: Matrix, plan: Plan, device: CudaDevice) -> tuple[La
             nodes.neighbour_ptr,
         )
     vectors = int(plan.option("vectors", 1))
-    return lay_out_parts(matrix, nodes, shape, mode, plan.k, vectors, _limit(plan, device), way_of(plan)), zones
+    return lay_out_parts(matrix, nodes, shape, mode, plan.k, vectors, shared_limit(plan, device), way_of(plan)), zones
 
 
 def part_nodes(

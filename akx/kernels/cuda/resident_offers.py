@@ -19,12 +19,13 @@ from akx.kernels.cuda.parts import (
     nodes_of,
     padding,
     shape_of,
+    shared_limit,
     slices_per_part,
-    way_of,
     widest,
 )
 from akx.kernels.cuda.parts_work import Cut, fixed_bytes, likely_cut_of, natural_cut, parts_work, slots_per_slice
 from akx.kernels.cuda.resident import KEEP
+from akx.kernels.cuda.stored import way_of
 from akx.kernels.cuda.work import Work
 from akx.matrix import Matrix
 from akx.plan import Option, Plan
@@ -91,7 +92,7 @@ def _is_sure(schedule: Any, plan: Plan, matrix: Matrix, device: CudaDevice) -> b
     per_sm, depth = int(plan.option("blocks_per_sm", 1)), int(plan.option("depth", 1))
     cut = _cut(matrix, device, shape, plan.partitioner, per_sm, depth)
     fixed = fixed_bytes(cut, shape, plan.k, int(plan.option("vectors", 1)), matrix.dtype.itemsize, shared=shared)
-    limit = min(device.shared_per_block, device.shared_per_sm // per_sm - 1024)
+    limit = shared_limit(plan, device)
     if plan.partitioner == "natural":
         reach = cut.own + cut.halo if shared else cut.span
         return bool(fixed.max() <= limit and reach.max() < 2**16)

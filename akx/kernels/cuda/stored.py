@@ -26,25 +26,29 @@ from numpy.typing import NDArray
 
 from akx.device.host import host_device
 from akx.matrix import Matrix
+from akx.plan import Plan
 
 __all__ = [
     "FULL",
     "HALF",
     "STORED",
     "TABLE",
-    "WHY_NOT",
     "Values",
     "encoded",
+    "in_full",
+    "is_storable",
     "placed",
     "placed_words",
+    "same_as_full",
     "stored_bytes",
     "table_bytes",
+    "way_of",
     "ways_of",
 ]
 
 FULL, HALF, TABLE = STORED = ("full", "half", "table")
 #: Why values cannot be stored in a way.
-WHY_NOT = {HALF: "values are not the same in half the bytes", TABLE: "too many values are different"}
+_WHY_NOT = {HALF: "values are not the same in half the bytes", TABLE: "too many values are different"}
 #: The type of half the bytes.
 _NARROW = {np.dtype(np.float64): np.dtype(np.float32), np.dtype(np.complex128): np.dtype(np.complex64)}
 #: Places that a table is made with are a multiple of it, so that new values of about as many kinds fit in too.
@@ -75,6 +79,27 @@ class Values:
     table: NDArray[Any]
 
 
+def way_of(plan: Plan) -> str:
+    """What the plan stores values as."""
+    return str(plan.option("stored", FULL))
+
+
+def in_full(plan: Plan) -> Plan:
+    """The plan with values in full."""
+    return plan.replace(options={**plan.options, "stored": FULL})
+
+
+def is_storable(plan: Plan, matrix: Matrix) -> bool:
+    """Whether the values of the matrix can be stored as the plan says."""
+    return (way := way_of(plan)) == FULL or way in ways_of(matrix)
+
+
+def same_as_full(plan: Plan, why: str | None = None) -> str:
+    """Why a search has no use for what the plan stores values as; by default, since these cannot be stored so."""
+    way = way_of(plan)
+    return f"stored={way} is the same as {FULL} here: {why or _WHY_NOT[way]}"
+
+
 def stored_bytes(way: str, dtype: np.dtype[Any]) -> int:
     """Bytes of a stored value."""
     return {FULL: dtype.itemsize, HALF: dtype.itemsize // 2, TABLE: 2}[way]
@@ -96,7 +121,7 @@ def encoded(data: NDArray[Any], way: str, room: int | None = None) -> Values | N
     if way == HALF:
         narrow = _NARROW.get(data.dtype)
         return None if narrow is None else _halved(data, narrow)
-    return _tabled(data, 2**16 // data.dtype.itemsize if room is None else room, room)
+    return _tabled(data, room)
 
 
 def _halved(data: NDArray[Any], narrow: np.dtype[Any]) -> Values | None:
@@ -110,9 +135,10 @@ def _halved(data: NDArray[Any], narrow: np.dtype[Any]) -> Values | None:
     return Values(stored, np.zeros(0, data.dtype)) if all(_in_pieces(halve, data.size)) else None
 
 
-def _tabled(data: NDArray[Any], most: int, room: int | None) -> Values | None:
+def _tabled(data: NDArray[Any], room: int | None) -> Values | None:
     """Each piece by itself, then the different values of all of them, in the order in which they come in the data."""
-    words = _words(data)
+    words, size = _words(data), data.dtype.itemsize
+    most = 2**16 // size if room is None else room
     pieces = _in_pieces(lambda begin, end: (begin, *_numbered(words[begin:end], most)), data.size)
     if any(count > most for *_, count in pieces):
         return None
@@ -121,7 +147,6 @@ def _tabled(data: NDArray[Any], most: int, room: int | None) -> Values | None:
     among, first, count = _numbered(words[met], most)
     if count > most:
         return None
-    size = data.dtype.itemsize
     stored = np.empty(data.size, np.uint16)
     ends = np.cumsum([count - 1 for *_, count in pieces])
     offsets = [np.append(np.uint16(0), part * np.uint16(size)) for part in np.split(among, ends[:-1])]
@@ -147,7 +172,8 @@ def placed_words(
     found = np.empty(entry.size, np.uint32)
 
     def place(begin: int, end: int) -> None:
-        _place_words(stored, entry[begin:end], columns[begin:end], found[begin:end])
+        _place(stored, entry[begin:end], found[begin:end])
+        found[begin:end] |= columns[begin:end].astype(np.uint32) << np.uint32(16)
 
     _in_pieces(place, entry.size)
     return found
@@ -198,16 +224,6 @@ def _place(stored: NDArray[Any], entry: NDArray[np.uint32], found: NDArray[Any])
     for p in range(entry.size):
         e = np.int64(entry[p])
         found[p] = stored[e - 1] if e > 0 else nothing
-
-
-@njit(cache=True, nogil=True)
-def _place_words(
-    stored: NDArray[np.uint16], entry: NDArray[np.uint32], columns: NDArray[np.uint16], found: NDArray[np.uint32]
-) -> None:
-    for p in range(entry.size):
-        e = np.int64(entry[p])
-        offset = np.uint32(stored[e - 1]) if e > 0 else np.uint32(0)
-        found[p] = np.uint32(columns[p]) << np.uint32(16) | offset
 
 
 @njit(cache=True, nogil=True)

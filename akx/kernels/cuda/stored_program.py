@@ -29,12 +29,16 @@ class StoredProgram(PlacedProgram):
         data: NDArray[Any],
         on_host: Callable[[NDArray[Any]], NDArray[Any]],
         entry: NDArray[np.uint32],
+        planned: str | None = None,
     ) -> None:
-        """Store the first values: `data` in the order of CSR, which can be stored so; else as :meth:`place_values`."""
+        """Store the first values: `data` in the order of CSR, which can be stored so; else as :meth:`place_values`.
+
+        `planned` is how they were to be stored, `way` by default.
+        """
         first = encoded(data, way)
         assert first is not None
         self._entries = data.size
-        self._way = self._planned = way
+        self._way, self._planned = way, planned or way
         self._stored = first.stored.dtype
         self._table, self._tabled = self.hold(not_empty(first.table)), first.table.size
         self.place_values(on_host, entry, first.stored)

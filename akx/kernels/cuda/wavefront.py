@@ -49,7 +49,18 @@ from akx.kernels.cuda.front import (
 )
 from akx.kernels.cuda.parts import padding, widest
 from akx.kernels.cuda.program import C_TYPES
-from akx.kernels.cuda.stored import FULL, STORED, TABLE, WHY_NOT, stored_bytes, table_bytes, ways_of
+from akx.kernels.cuda.stored import (
+    FULL,
+    STORED,
+    TABLE,
+    in_full,
+    is_storable,
+    same_as_full,
+    stored_bytes,
+    table_bytes,
+    way_of,
+    ways_of,
+)
 from akx.kernels.cuda.stored_program import StoredProgram
 from akx.kernels.cuda.values import not_empty
 from akx.matrix import Matrix
@@ -225,12 +236,11 @@ class Wavefront:
         """Why values are not stored as a feasible plan says."""
         if _used(plan, matrix, device, _least(matrix, plan, device)) == plan:
             return None
-        why = "their table does not fit" if _storable(plan, matrix) == plan else WHY_NOT[_way_of(plan)]
-        return f"stored={_way_of(plan)} is the same as {FULL} here: {why}"
+        return same_as_full(plan, "their table does not fit" if is_storable(plan, matrix) else None)
 
     def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
         size, passes = matrix.dtype.itemsize, ceil(plan.k / plan.k_per_pass)
-        each = stored_bytes(_way_of(_storable(plan, matrix)), matrix.dtype) + 2.0
+        each = stored_bytes(way_of(_storable(plan, matrix)), matrix.dtype) + 2.0
         stored = matrix.nnz * padding(matrix, _lanes_of(plan), 1) * each + 12.0 * matrix.n
         vector = float(matrix.n * size)
         return Traffic(
@@ -279,24 +289,16 @@ def _lanes_of(plan: Plan) -> int:
     return int(plan.variant.rpartition("-")[2])
 
 
-def _way_of(plan: Plan) -> str:
-    return str(plan.option("stored", FULL))
-
-
 def _storable(plan: Plan, matrix: Matrix) -> Plan:
     """The plan, with values in full where those of the matrix cannot be stored as it says."""
-    return plan if (way := _way_of(plan)) == FULL or way in ways_of(matrix) else _in_full(plan)
+    return plan if is_storable(plan, matrix) else in_full(plan)
 
 
 def _used(plan: Plan, matrix: Matrix, device: CudaDevice, shape: Shape) -> Plan:
     """The plan as it runs: with values in full, too, where their table does not fit the shared memory."""
     plan = _storable(plan, matrix)
-    no_room = _way_of(plan) == TABLE and _shared(shape, plan, matrix) + _STATIC > device.shared_per_block
-    return _in_full(plan) if no_room else plan
-
-
-def _in_full(plan: Plan) -> Plan:
-    return plan.replace(options={**plan.options, "stored": FULL})
+    no_room = way_of(plan) == TABLE and _shared(shape, plan, matrix) + _STATIC > device.shared_per_block
+    return in_full(plan) if no_room else plan
 
 
 def _per_of(plan: Plan) -> int:
@@ -306,7 +308,7 @@ def _per_of(plan: Plan) -> int:
 def _registers(plan: Plan, dtype: np.dtype[Any], device: CudaDevice, dealt: Strips) -> tuple[int, int]:
     """32-bit registers of a thread for its slices, and how many there are for them."""
     held, warps = _held_of(plan), _warps_of(plan)
-    of_slots = -(-held * stored_bytes(_way_of(plan), dtype) // 4) + (held + 1) // 2
+    of_slots = -(-held * stored_bytes(way_of(plan), dtype) // 4) + (held + 1) // 2
     wanted = lag_of(dealt, _slack_of(plan)) * _per_of(plan) * (of_slots + dtype.itemsize // 4 + _SLICE_REGISTERS)
     each = device.registers_per_sm // 4 // -(-(warps + _helpers_of(plan) // WARP) // 4) // WARP
     return wanted, min(255, each // 8 * 8) - _WORKING_REGISTERS
@@ -409,7 +411,7 @@ def _least(matrix: Matrix, plan: Plan, device: CudaDevice) -> Shape:
 
 def _shared(shape: Shape, plan: Plan, matrix: Matrix) -> int:
     """Bytes of shared memory with values stored as the plan says, and in full: new ones may have to be stored so."""
-    way, size = _way_of(plan), matrix.dtype.itemsize
+    way, size = way_of(plan), matrix.dtype.itemsize
     now = shape.shared(plan.k_per_pass, size, stored_bytes(way, matrix.dtype), table_bytes(matrix, way))
     return max(now, shape.shared(plan.k_per_pass, size, size, 0))
 
@@ -476,7 +478,7 @@ class WavefrontProgram(StoredProgram):
         self._published = self.hold(np.zeros(max(most - 1, 1) * RING * front.published * words, dtype=np.uint64))
         self._beats = self.hold(np.zeros(LINE * front.strips.parts, dtype=np.uint32))
         self._epochs = self.hold(np.ones(front.strips.parts, dtype=np.uint32))
-        self.store_values(_way_of(plan), matrix.data, front.values, front.entry)
+        self.store_values(way_of(plan), matrix.data, front.values, front.entry)
         self._total = front.steps(most) + 1
         self._kernels: dict[int, Kernel] = {}
 
