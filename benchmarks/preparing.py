@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import time
@@ -141,12 +140,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"{options.plans} has no plan of {', '.join(unknown)}")
         for case in select(options.only or list(plans)):
             entry = measure(case.name, case.load(), plans[case.name])
-            entry |= {"commit": os.environ.get("AKX_COMMIT", origin["commit"]), "date": origin["date"]}
             times = "  ".join(f"{name} {_milliseconds(entry[name])}" for name in entry if name.endswith("_seconds"))
             print(f"{case.name}  {times}  {entry['plan']}", file=sys.stderr, flush=True)
-            kept = [one for one in document["preparing"] if one["matrix"] != case.name]
-            document = {**origin, "preparing": [*kept, entry]}
-            solving.save(options.output, document)
+            document = solving.keep(options.output, document, "preparing", entry, origin)
     if options.docs.exists() and document["preparing"]:
         options.docs.write_text(markdown.replace_block(options.docs.read_text(), "preparing", table(document)))
     return 0

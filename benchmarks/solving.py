@@ -23,7 +23,7 @@ from akx.errors import ArgumentError
 from akx.solvers.preconditioners import Preconditioner, solve_folded
 from benchmarks.matrices import REAL
 
-__all__ = ["RESTART", "find", "load", "origin", "run", "save"]
+__all__ = ["RESTART", "find", "keep", "load", "origin", "run", "save"]
 
 #: Of restarted GMRES, whoever's it is.
 RESTART = 30
@@ -165,6 +165,18 @@ def save(path: Path, document: Mapping[str, Any]) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(json.dumps(document, indent=1) + "\n")
     draft.replace(path)
+
+
+def keep(path: Path, document: Mapping[str, Any], name: str, entry: Json, origin: Json) -> Json:
+    """Write a document of one list, `name`, with an entry in place of the one of its matrix, and return it.
+
+    Machine and versions are those of `origin`; the entry says besides which commit it is of, and of when.
+    """
+    stamped = entry | {"commit": origin["commit"], "date": origin["date"]}
+    others = [one for one in document[name] if one["matrix"] != entry["matrix"]]
+    found: Json = {**origin, name: [*others, stamped]}
+    save(path, found)
+    return found
 
 
 def origin(document: Mapping[str, Any], entries: Iterable[Mapping[str, Any]]) -> str:

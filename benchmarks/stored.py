@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -46,37 +45,34 @@ MATRICES = ("brick", "shell", "tetrahedra", "27-point")
 Json = dict[str, Any]
 
 
-def bases_of(documents: Sequence[Json]) -> dict[str, list[Plan]]:
+def bases_of(documents: Sequence[Json]) -> dict[str, Plan]:
     """The plans of `resident` for most powers of each matrix in files of :mod:`benchmarks.gpu`."""
-    found: dict[str, list[Plan]] = {}
-    for document in documents:
-        found |= {name: [plan] for name, plan in plans_of(document).items() if plan.schedule == "resident"}
-    return found
+    plans = (item for document in documents for item in plans_of(document).items())
+    return {name: plan for name, plan in plans if plan.schedule == "resident"}
 
 
-def candidates(matrix: Matrix, bases: Sequence[Plan], way: str, device: Any) -> Iterator[Plan]:
-    """Plans with values stored that way, the same for each: like `bases`, and those that searches would begin with."""
-    schedule = registry.get(bases[0].backend, bases[0].schedule)
+def candidates(matrix: Matrix, base: Plan, way: str, device: Any) -> Iterator[Plan]:
+    """Plans with values stored that way, the same for each: like `base`, and those that searches would begin with."""
+    schedule = registry.get(base.backend, base.schedule)
 
     def reason(plan: Plan) -> str | None:
         found: str | None = schedule.feasible(plan, matrix, device) or schedule.waste(plan, matrix, device)
         return found
 
     def varied() -> Iterator[Plan | None]:
-        for base in bases:
-            yield base
-            for x in ("shared", "global"):
-                bare = base.replace(options={**base.options, "x": x, "held_slices": 0, "held_slots": 1})
-                yield bare
-                for other in ways_of(matrix):
-                    yield holding(bare.replace(options={**bare.options, "stored": other}), reason)
-        yield from schedule.starts(matrix, device, bases[0].k)
+        yield base
+        for x in ("shared", "global"):
+            bare = base.replace(options={**base.options, "x": x, "held_slices": 0, "held_slots": 1})
+            yield bare
+            for other in ways_of(matrix):
+                yield holding(bare.replace(options={**bare.options, "stored": other}), reason)
+        yield from schedule.starts(matrix, device, base.k)
 
     stored = (plan.replace(options={**plan.options, "stored": way}) for plan in varied() if plan is not None)
     yield from dict.fromkeys(plan for plan in stored if reason(plan) is None)
 
 
-def measure(name: str, A: Any, bases: Sequence[Plan]) -> Json:
+def measure(name: str, A: Any, base: Plan) -> Json:
     """One entry."""
     from akx.device.cuda.facts import cuda_device
     from akx.tuner.gpu import DeviceProblem
@@ -85,12 +81,12 @@ def measure(name: str, A: Any, bases: Sequence[Plan]) -> Json:
     A = A.copy()
     A.data = A.data.astype(np.float32).astype(np.float64)
     matrix = Matrix.from_any(A)
-    problem = Problem(matrix, bases[0].k, basis="monomial", start_vectors=1, seed=0)
-    device, schedule = DeviceProblem(problem), registry.get(bases[0].backend, bases[0].schedule)
+    problem = Problem(matrix, base.k, basis="monomial", start_vectors=1, seed=0)
+    device, schedule = DeviceProblem(problem), registry.get(base.backend, base.schedule)
     calls: list[Any] = []
     tried: list[tuple[str, Plan]] = []
     for way in ways_of(matrix):
-        for plan in candidates(matrix, bases, way, cuda_device()):
+        for plan in candidates(matrix, base, way, cuda_device()):
             try:
                 program = schedule.prepare(matrix, plan)
                 if not getattr(program, "is_as_planned", True):
@@ -111,7 +107,7 @@ def measure(name: str, A: Any, bases: Sequence[Plan]) -> Json:
     for (way, plan), one in sorted(zip(tried, found, strict=True), key=lambda pair: -pair[1].seconds):
         best[way] = {"seconds": one.seconds, "spread": one.spread, "plan": plan.label()}
     plans = {way: sum(way == other for other, _ in tried) for way in best}
-    return {"matrix": name, "nnz": matrix.nnz, "k": bases[0].k, "plans": plans, "best": best}
+    return {"matrix": name, "nnz": matrix.nnz, "k": base.k, "plans": plans, "best": best}
 
 
 def table(document: Json) -> str:
@@ -151,13 +147,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"no plan of {', '.join(unknown)}")
         for case in select(options.only):
             entry = measure(case.name, case.load(), plans[case.name])
-            entry |= {"commit": os.environ.get("AKX_COMMIT", origin["commit"]), "date": origin["date"]}
             for way, one in entry["best"].items():
                 step = one["seconds"] / entry["k"] * 1e6
                 print(f"{case.name}  {way} {step:.2f} us a step  {one['plan']}", file=sys.stderr, flush=True)
-            kept = [one for one in document["stored"] if one["matrix"] != case.name]
-            document = {**origin, "stored": [*kept, entry]}
-            solving.save(options.output, document)
+            document = solving.keep(options.output, document, "stored", entry, origin)
     if options.docs.exists() and document["stored"]:
         options.docs.write_text(markdown.replace_block(options.docs.read_text(), "stored", table(document)))
     return 0

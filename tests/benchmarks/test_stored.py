@@ -30,7 +30,7 @@ def test_candidates_differ_in_what_they_store_and_in_nothing_else(name: str, var
     base = Plan("cuda", "resident", variant, k=4, k_per_pass=4, options={"block": 256, "x": "shared", "keep": 24})
     schedule = registry.get("cuda", "resident")
     assert list(ways_of(matrix)) == [FULL, HALF, TABLE]
-    found = {way: list(stored.candidates(matrix, [base], way, GPU)) for way in ways_of(matrix)}
+    found = {way: list(stored.candidates(matrix, base, way, GPU)) for way in ways_of(matrix)}
     assert bool(found[TABLE]) == (variant == "1x1-1")  # words are for blocks of one entry
     for way, plans in found.items():
         assert len(set(plans)) == len(plans)
@@ -49,7 +49,7 @@ def test_candidates_differ_in_what_they_store_and_in_nothing_else(name: str, var
 def test_all_that_is_measured_by_default_has_plans_and_the_page_has_the_table() -> None:
     plans = stored.bases_of([json.loads(path.read_text()) for path in stored.PLANS])
     assert set(stored.MATRICES) <= set(plans)
-    assert {plan.schedule for some in plans.values() for plan in some} == {"resident"}
+    assert {plan.schedule for plan in plans.values()} == {"resident"}
     page = stored.PAGE.read_text()
     assert "<!-- stored:begin -->" in page
     assert "<!-- stored:end -->" in page
@@ -57,8 +57,7 @@ def test_all_that_is_measured_by_default_has_plans_and_the_page_has_the_table() 
 
 @pytest.fixture
 def pretended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    def stand_in(name: str, A: Any, bases: list[Plan]) -> dict[str, Any]:
-        (base,) = bases
+    def stand_in(name: str, A: Any, base: Plan) -> dict[str, Any]:
         assert base.label() == LABEL
         full, half = ({"seconds": 4e-6 * step, "spread": 0.0, "plan": LABEL} for step in (10.0, 6.25))
         return {"matrix": name, "nnz": A.nnz, "k": base.k, "plans": {}, "best": {"full": full, "half": half}}
