@@ -2,37 +2,40 @@
 // start vectors at a time, PER_ROW lanes per block row, and HELD_SLICES x HELD_SLOTS slots in registers.
 //
 // In the modes of `resident` also for values that are stored as words (where one is in a table, and its column), and as
-// type NARROW, of half the bytes, where there is one.
+// type NARROW, of half the bytes, where there is one; and with results that come through a stage.
 #include "../../akx/kernels/cuda/parts.cuh"
 
 typedef VALUES T;
 
-#define INSTANCE(W, BR, BC, MODE, STREAM)                                                                              \
+#define INSTANCE(W, BR, BC, MODE, STREAM, STAGED)                                                                      \
     extern "C" __global__ void __launch_bounds__(256)                                                                  \
-        steps_##W##_##BR##x##BC##_##MODE##_##STREAM(                                                                   \
+        steps_##W##_##BR##x##BC##_##MODE##_##STREAM##STAGED(                                                           \
             const Part *parts, const Slice *slice_of, const u32 *node_of, const u32 *neighbour_of, const u32 *active,  \
             const W *values, const u16 *columns, const T *table, u32 tabled, const T *coefficients, u32 *flags,        \
             const T *x, T *out, u32 k, u32 vectors, u32 from_vector, u32 to_vector, i64 n, u32 from_step,              \
-            u32 step_count, u32 depth, u32 share) {                                                                    \
-        Parts<T, W, BR, BC, PER_ROW, HELD_SLICES, HELD_SLOTS, VECTORS, 256, MODE, STREAM>::run(                        \
+            u32 step_count, u32 depth, u32 share, T *stage, const u32 *place_of, const u16 *from, u32 chunk,           \
+            u32 slabs) {                                                                                               \
+        Parts<T, W, BR, BC, PER_ROW, HELD_SLICES, HELD_SLOTS, VECTORS, 256, MODE, STREAM, STAGED>::run(                \
             parts, slice_of, node_of, neighbour_of, active, values, columns, table, tabled, coefficients, flags, x,    \
-            out, k, vectors, from_vector, to_vector, n, from_step, step_count, depth, share);                          \
+            out, k, vectors, from_vector, to_vector, n, from_step, step_count, depth, share, stage, place_of,          \
+            from, chunk, slabs);                                                                                       \
     }
 // Clusters, where there are any.
 #if __CUDA_ARCH__ >= 900
-#define CLUSTERED(BR, BC, STREAM) INSTANCE(T, BR, BC, 3, STREAM)
+#define CLUSTERED(BR, BC, STREAM) INSTANCE(T, BR, BC, 3, STREAM, 0)
 #else
 #define CLUSTERED(BR, BC, STREAM)
 #endif
 #define RESIDENT(W, BR, BC)                                                                                            \
-    INSTANCE(W, BR, BC, 0, 0)                                                                                          \
-    INSTANCE(W, BR, BC, 0, 1)                                                                                          \
-    INSTANCE(W, BR, BC, 1, 0)                                                                                          \
-    INSTANCE(W, BR, BC, 1, 1)
+    INSTANCE(W, BR, BC, 0, 0, 0)                                                                                       \
+    INSTANCE(W, BR, BC, 0, 1, 0)                                                                                       \
+    INSTANCE(W, BR, BC, 0, 1, 1)                                                                                       \
+    INSTANCE(W, BR, BC, 1, 0, 0)                                                                                       \
+    INSTANCE(W, BR, BC, 1, 1, 0)
 #define MODES(BR, BC)                                                                                                  \
     RESIDENT(T, BR, BC)                                                                                                \
-    INSTANCE(T, BR, BC, 2, 0)                                                                                          \
-    INSTANCE(T, BR, BC, 2, 1)                                                                                          \
+    INSTANCE(T, BR, BC, 2, 0, 0)                                                                                       \
+    INSTANCE(T, BR, BC, 2, 1, 0)                                                                                       \
     CLUSTERED(BR, BC, 0)                                                                                               \
     CLUSTERED(BR, BC, 1)
 
@@ -43,6 +46,7 @@ MODES(1, 3)
 MODES(2, 6)
 MODES(3, 6)
 RESIDENT(u32, 1, 1)
+INSTANCE(T, 1, 1, 0, 0, 1)
 #ifdef NARROW
 typedef NARROW Half;
 RESIDENT(Half, 1, 1)

@@ -149,6 +149,7 @@ def shared_bytes(laid_out: LaidOut, values: Any, k: int, dtype: Any, table: Any 
     one_word = values.dtype == np.uint32
     for part in laid_out.parts.parts:
         slices = -(-k * (3 * size + 4) // 16) * 16 + len(table) * size
+        slices += laid_out.vectors * laid_out.chunk * size + -(-(laid_out.chunk // shape.bc) * 2 // 16) * 16
         x = 0 if laid_out.mode == GLOBAL else 2 * int(part["span"]) * shape.bc * laid_out.vectors * size
         if laid_out.mode == CLUSTER:
             slices += x

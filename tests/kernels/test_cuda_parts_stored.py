@@ -46,6 +46,7 @@ LAYOUTS: list[tuple[str, dict[str, Option]]] = [
     ("natural", {}),
     ("metis", {"depth": 2, "vectors": 2}),
     ("natural", {"x": "global", "blocks_per_sm": 2}),
+    ("metis", {"results": "staged", "vectors": 2}),
 ]
 
 
@@ -69,7 +70,8 @@ class Device(program_on_host.Device):
         """The kernel of ``parts.cu``: its arguments are of the types it is compiled for."""
         table_of = dict(zip(("parts", "slices", "rows", "neighbours", "active"), args, strict=False))
         held, columns, table, tabled, coefficients, flags, x, out = args[5:13]
-        k, vectors, first, last, n, done, steps, depth, share = (int(one) for one in args[13:])
+        k, vectors, first, last, n, done, steps, depth, share = (int(one) for one in args[13:22])
+        stage, place_of, taken_from, chunk, slabs = args[22:]
         assert (done, steps, (vectors, n)) == (0, k, x.shape)
         assert macros["AKX_VALUE"] == C_TYPES[x.dtype.name] == C_TYPES[table.dtype.name]
         words = held.dtype == np.uint32
@@ -92,7 +94,7 @@ class Device(program_on_host.Device):
             0,
         )
         way = TABLE if words else FULL if held.dtype == x.dtype else HALF
-        laid_out = LaidOut(found, mode, launched["shared"], at_once, way)
+        laid_out = LaidOut(found, mode, launched["shared"], at_once, way, int(chunk))
         places = host_engine.seen(table)[: int(tabled)]
         values = host_engine.seen(held)
         self.spare.append(launched["shared"] - shared_bytes(laid_out, values, k, x.dtype, places))
@@ -103,6 +105,13 @@ class Device(program_on_host.Device):
         assert launched["cooperative"]
         # Columns are in the words, or beside the values.
         assert columns.size == (1 if words else values.size // (br * bc))
+        staged = int(macros["AKX_STAGED"])
+        if staged:
+            assert (mode, depth) == (SHARED, 1)
+            assert stage.shape == (min(k, 4), vectors, n)
+            assert (chunk % bc, chunk * x.dtype.itemsize % 16, slabs) == (0, 0, min(k, 4))
+            assert flags.size == (2 * found.parts.size + 31) // 32 * 32 + 8 * 32  # what is counted, counters
+            assert chunk * found.parts.size >= n
         assert macros["AKX_STREAM"] == int(found.slices["fars"].any())
         assert 0 <= share <= 16
         turns = {depth: host_engine.seen(table_of["active"])} if mode == SHARED and depth > 1 else {}
@@ -116,6 +125,30 @@ class Device(program_on_host.Device):
                 laid_out, values, given, triples, (k,), turns, depth if turns else 1, table=places
             )
             count += np.uint32(k)
+            if staged:
+                found_out = host_engine.seen(out)[1:, group]
+                through_stage(
+                    found, bc, host_engine.seen(place_of), host_engine.seen(taken_from), int(chunk), found_out
+                )
+
+
+def through_stage(found: Parts, bc: int, place_of: Any, taken_from: Any, chunk: int, results: Any) -> None:
+    """Put results (steps, vectors, n) into the stage as parts do, and take them back in the order of rows, in place."""
+    stage = np.full(results.shape, np.nan, results.dtype)
+    assert place_of.size == found.rows.size
+    for part in found.parts:
+        nodes, places = (a[part["node"] :][: part["own"]].astype(np.int64) for a in (found.rows, place_of))
+        (rows, there) = ((a[:, None] * bc + np.arange(bc)).ravel() for a in (nodes, places))
+        assert np.isnan(stage[..., there]).all()
+        stage[..., there] = results[..., rows]
+    for part in found.parts:  # what is fetched is where its owner puts it
+        nodes, places = (a[part["node"] :][: part["nodes"]].astype(np.int64) for a in (found.rows, place_of))
+        (rows, there) = ((a[:, None] * bc + np.arange(bc)).ravel() for a in (nodes, places))
+        assert np.array_equal(stage[..., there], results[..., rows])
+    results[:] = np.nan
+    entry = np.arange(results.shape[-1])
+    begin = entry // chunk * chunk
+    results[:] = stage[..., begin + taken_from[entry // bc].astype(np.int64) * bc + entry % bc]
 
 
 @pytest.fixture
@@ -211,12 +244,17 @@ def test_new_values_are_stored_as_the_old_ones_while_they_can_be(
     held = set(map(id, program._arrays))
     assert not held & set(map(id, was["in _arrays"]))
     of_layout = [program._values, program._columns, program._table, program._flags, *program._tables]
+    of_layout += program._chunk_places
+    staged = (
+        0 if plan.option("results", "direct") == "direct" else min(plan.k, 4) * 3 * matrix.data[:1].nbytes * matrix.n
+    )
+    assert program.staged_nbytes == staged
     assert {id(array) for array in (*of_layout, *program._active.values())} == held  # all else is given back
     spare = len(device.spare)
     call.is_right(other)
     assert min(device.spare[:spare]) == min(device.spare[spare:]) == 0
     whole = prepared(other, in_full(plan)).nbytes
-    assert program.nbytes == whole
+    assert program.nbytes == whole + staged
     now = state_of(program)
     for fresh in (matrix, matrix_of(dtype, 10)):
         program.update_values(sent(fresh.data, source))
@@ -224,7 +262,7 @@ def test_new_values_are_stored_as_the_old_ones_while_they_can_be(
     assert is_same(state_of(program), now)
     assert not program.is_as_planned
     assert len(device.loaded) == 2 * count
-    assert program.nbytes == whole + (program._laid_out.parts.entry.nbytes if source == "device" else 0)
+    assert program.nbytes == whole + staged + (program._laid_out.parts.entry.nbytes if source == "device" else 0)
 
 
 @pytest.mark.parametrize(("order", "options"), LAYOUTS)

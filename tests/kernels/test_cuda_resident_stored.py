@@ -82,6 +82,24 @@ UPDATED: list[tuple[Case, str]] = [
 ]
 
 
+#: Plans whose results come in the order of rows through a stage.
+STAGES: list[Case] = [
+    (
+        "mesh",
+        "1x1-1",
+        "metis",
+        3,
+        0,
+        False,
+        {"block": 256, "held_slices": 1, "held_slots": 2, "vectors": 2, "results": "staged"},
+    ),
+    ("mesh", "1x1-2", "metis", 2, 17, True, {"block": 1024, "stored": "table", "results": "staged"}),
+    ("mesh", "1x1-1", "metis", 1, 0, True, {"block": 256, "blocks_per_sm": 2, "stored": "half", "results": "staged"}),
+    ("blocks", "3x3-2", "metis", 3, 67, True, {"block": 384, "vectors": 2, "results": "staged"}),
+    ("lines", "1x1-4", "metis", 1, 23, True, {"block": 256, "results": "staged"}),
+]
+
+
 def matrix_of(name: str, dtype: str, rng: np.random.Generator, way: str) -> Matrix:
     """A matrix with rows for all multiprocessors, or for some where fewer rows are asked for."""
     many = fewer(20_011) > 20_000
@@ -151,6 +169,27 @@ def test_stored_parts_are_right(case: Case, dtype: str, laid_out: Callable[[Case
     x = random_numbers(rng, (case[3], matrix.n), dtype)
     out = run_twice(plan_of(case), matrix, x, coefficients)
     assert reference.reference(matrix, x, coefficients).error_ratio(out) <= 1
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("case", STAGES, ids=name_of)
+def test_results_through_a_stage_are_the_same_bits(
+    case: Case, dtype: str, laid_out: Callable[[Case, Matrix], None]
+) -> None:
+    """For few powers and many, an even number of them and an odd one."""
+    if way_of(plan_of(case)) == "half" and dtype not in NARROW:
+        pytest.skip("float32 has no numbers of half its bytes here")
+    rng = np.random.default_rng(STAGES.index(case))
+    matrix = matrix_of(case[0], dtype, rng, way_of(plan_of(case)))
+    laid_out(case, matrix)
+    x = random_numbers(rng, (case[3], matrix.n), dtype)
+    for k in (1, 2, 3, 4, 5, K, K + 1):
+        coefficients = make_coefficients(("chebyshev", "newton", "monomial")[k % 3], k, dtype, rng)
+        staged = plan_of(case).replace(k=k, k_per_pass=k)
+        direct = staged.replace(options={**staged.options, "results": "direct"})
+        found = [run_twice(plan, matrix, x, coefficients) for plan in (direct, staged)]
+        assert found[0].tobytes() == found[1].tobytes()
+        assert reference.reference(matrix, x, coefficients).error_ratio(found[1]) <= 1
 
 
 @pytest.mark.parametrize(("case", "dtype"), ALIKE, ids=name_of)

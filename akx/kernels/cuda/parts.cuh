@@ -18,6 +18,11 @@
 //
 // A part fetches when its neighbours' flags say that what it needs is there. Slices that neighbours wait for come first
 // in a part and are published before the others are computed.
+//
+// STAGED is for parts whose rows lie anywhere in the results: a warp that writes 32 values to 32 places takes longer for
+// it than for computing them. Results go into a stage, where those of a part that belong to the same chunk of rows lie
+// side by side, and are fetched from there. Each part brings a chunk of them to its shared memory while it does the next
+// step but one, and writes them from there in the order of rows. A part waits for all others, not for its neighbours.
 #pragma once
 #include "stored.cuh"
 
@@ -124,6 +129,9 @@ __device__ __forceinline__ cdouble load_foreign(const cdouble *p) {
 __device__ __forceinline__ void raise(u32 *flag, u32 value) {
     asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
 }
+__device__ __forceinline__ void arrive(u32 *counter) {
+    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+}
 __device__ __forceinline__ u32 flag_of(const u32 *flag) {
     u32 value;
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
@@ -184,7 +192,8 @@ __device__ __forceinline__ void wait_for_bytes(u32 barrier, u32 parity) {
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 
-template <class T, class W, int BR, int BC, int LANES, int HS, int HW, int NB, int THREADS, int MODE, bool STREAM>
+template <class T, class W, int BR, int BC, int LANES, int HS, int HW, int NB, int THREADS, int MODE, bool STREAM,
+          bool STAGED>
 struct Parts {
     static constexpr int E = BR * BC, ROWS = 32 / LANES, WARPS = THREADS / 32, PER = BC / BR;
     // Slots of a slice whose values are asked for before any of them is used.
@@ -193,12 +202,13 @@ struct Parts {
     static constexpr int BATCH = NB > 1 ? 1 : 2;
     static constexpr u32 NONE = 0xffffffffu;
     // Entries of the first x that a thread asks for at a time.
-    static constexpr int FIRSTS = NB > 1 ? 1 : 4;
+    static constexpr int FIRSTS = NB > 1 ? 1 : THREADS > 768 ? 2 : 4;
     // Nodes of held slices are in registers too, where there are few.
     static constexpr bool KNOWN = HS <= 2;
     // The column is in the same word as where the value is.
     static constexpr bool ONE_WORD = is_offset<W>;
     static_assert(!ONE_WORD || (E == 1 && sizeof(W) == 4), "a word has one value and one column");
+    static_assert(!STAGED || MODE == SHARED, "results are staged where x is in shared memory");
 
     struct Asked {
         W value[AHEAD][E];
@@ -276,8 +286,12 @@ struct Parts {
             if (!(HOLDS && KNOWN) && mine) node = node_of[block_row / PER];
             if (HOLDS) {
 #pragma unroll
-                for (int q = 0; q < HW; ++q)
-                    block(sum, tile[q], here, (tile_column[q / 2] >> (q % 2 * 16)) & 0xffffu);
+                for (int q = 0; q < HW; ++q) {
+                    W dense[E];
+#pragma unroll
+                    for (int e = 0; e < E; ++e) dense[e] = tile[q][e], as_stored<T>(dense[e]);
+                    block(sum, dense, here, (tile_column[q / 2] >> (q % 2 * 16)) & 0xffffu);
+                }
             }
             const W *value = near_value + slice.near * (32 * E) + lane;
             const u16 *column = near_column + slice.near * 32 + lane;
@@ -340,7 +354,9 @@ struct Parts {
                     }
                     if (MODE != GLOBAL) next[at] = value;
                     const u32 own_row = MODE == CLUSTER ? block_row - own_first : block_row;
-                    if (MODE == GLOBAL || own_row < own_rows) store_passing(target + place, value, passing);
+                    if (MODE != GLOBAL && own_row >= own_rows) continue;
+                    if (STAGED) target[place] = value;  // to stay in L2
+                    else store_passing(target + place, value, passing);
                 }
         }
     };
@@ -360,6 +376,41 @@ struct Parts {
             while (int(flag_of(flag) - number) < 0) {}
         }
         __syncwarp();
+    }
+
+    // STAGED: where all parts count how many have come so far, each time at the next of some counters; a line for each.
+    static constexpr u32 COUNTERS = 8;
+    struct Meetings {
+        u64 *mine;      // how often this part has come
+        u32 *counters;  // the first
+
+        // `words` has room for what each part has counted, and for the counters, in lines of their own.
+        __device__ __forceinline__ explicit Meetings(u32 *words)
+            : mine(reinterpret_cast<u64 *>(words) + blockIdx.x), counters(words + (2 * gridDim.x + 31) / 32 * 32) {}
+        __device__ __forceinline__ u32 *counter(u64 meeting) const { return counters + meeting % COUNTERS * 32; }
+        __device__ __forceinline__ void come(u64 meeting) const {
+            asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter(meeting)) : "memory");
+        }
+        // Nobody comes for the eighth time from here before all have come for the first.
+        __device__ __forceinline__ void wait(u64 meeting) const {
+            const u32 all = u32(gridDim.x * (meeting / COUNTERS + 1));
+            while (int(flag_of(counter(meeting)) - all) < 0) {}
+        }
+    };
+
+    // This part's chunk of the results of a step, for the start vectors at hand, into shared memory; then, in the order of
+    // rows, to where they belong. All threads.
+    static __device__ __forceinline__ void bring(T *here, const T *stage, u32 chunk, u32 rows, i64 n, u32 thread) {
+#pragma unroll 1
+        for (int v = 0; v < NB; ++v)
+            for (u32 e = thread; e < rows; e += THREADS) copy_value(here + v * chunk + e, stage + v * n + e, true);
+    }
+    static __device__ __forceinline__ void put(T *y, const T *here, const u16 *from, u32 chunk, u32 rows, i64 n, u64 policy,
+                                               u32 thread) {
+#pragma unroll 1
+        for (int v = 0; v < NB; ++v)
+            for (u32 e = thread; e < rows; e += THREADS)
+                store_passing(y + v * n + e, here[v * chunk + from[e / BC] * BC + e % BC], policy);
     }
 
     // Where some entries of x of others are, from `first` on.
@@ -416,7 +467,8 @@ struct Parts {
                                                const u32 *neighbour_of, const u32 *active, const W *values,
                                                const u16 *columns, const T *table, u32 tabled, const T *coefficients,
                                                u32 *flags, const T *x, T *out, u32 k, u32 vectors, u32 from_vector,
-                                               u32 to_vector, i64 n, u32 from_step, u32 steps, u32 depth, u32 share) {
+                                               u32 to_vector, i64 n, u32 from_step, u32 steps, u32 depth, u32 share,
+                                               T *stage, const u32 *place_of, const u16 *from, u32 chunk, u32 slabs) {
         extern __shared__ __align__(16) unsigned char memory[];
         const u32 me = blockIdx.x, thread = threadIdx.x, lane = thread & 31, warp = thread / 32;
         __shared__ Part part;
@@ -430,12 +482,14 @@ struct Parts {
         if (MODE == CLUSTER) cluster_arrive();
         const u64 kept = keep_policy(), passing = pass_policy(), once = STREAM ? passing : kept;
 
-        // Shared memory: coefficients, active slices (depth <= k of them), the table, slices, values, columns, x; in
-        // clusters x comes before the slices, at the same place in all blocks.
+        // Shared memory: coefficients, active slices (depth <= k of them), the table, a chunk of results and where they are
+        // in it (STAGED), slices, values, columns, x; in clusters x comes before the slices, at the same place in all blocks.
         const u32 span = (MODE == CLUSTER ? part.span : part.nodes) * (BC * NB);
         T *coefficient = reinterpret_cast<T *>(memory);
         T *table_here = reinterpret_cast<T *>(memory + (k * (3 * sizeof(T) + 4) + 15) / 16 * 16);
-        unsigned char *after = reinterpret_cast<unsigned char *>(table_here + tabled);
+        T *chunk_here = table_here + tabled;
+        u16 *from_here = reinterpret_cast<u16 *>(chunk_here + (STAGED ? NB * chunk : 0u));
+        unsigned char *after = reinterpret_cast<unsigned char *>(from_here + (STAGED ? (chunk / BC + 7) / 8 * 8 : 0u));
         Slice *slices = reinterpret_cast<Slice *>(MODE == CLUSTER ? after + 2 * span * sizeof(T) : after);
         u32 *lasts = reinterpret_cast<u32 *>(coefficient + 3 * k);
         W *near_value = reinterpret_cast<W *>(slices + part.slices);
@@ -469,7 +523,7 @@ struct Parts {
 #pragma unroll
         for (int t = 0; t < HS; ++t) {
             const u32 s = warp + t * WARPS, row = s * ROWS + lane % ROWS;
-            if (KNOWN) held_node[t] = row < part.computed * PER ? node_of[part.node + row / PER] : 0u;
+            if (KNOWN) held_node[t] = row < part.computed * PER ? (STAGED ? place_of : node_of)[part.node + row / PER] : 0u;
             if (s < part.slices) {
 #pragma unroll
                 for (int q = 0; q < HW; ++q) {
@@ -483,7 +537,13 @@ struct Parts {
                 }
             }
         }
-        u32 count = MODE == ALONE || MODE == CLUSTER ? 0 : flag_of(flags + me);  // all parts have done the same number of steps so far
+        u32 count = STAGED || MODE == ALONE || MODE == CLUSTER ? 0 : flag_of(flags + me);  // all parts have done the same number of steps so far
+        const Meetings all(flags);
+        u64 meeting = STAGED ? *all.mine : 0;
+        const i64 chunk_begin = i64(me) * chunk;
+        const u32 chunk_rows = u32(max(i64(0), min(i64(chunk), n - chunk_begin)));
+        if (STAGED)
+            for (u32 i = thread; i < chunk_rows / BC; i += THREADS) from_here[i] = from[chunk_begin / BC + i];
         Asked ahead;
         const i64 step_stride = i64(vectors) * n;
 
@@ -530,6 +590,12 @@ struct Parts {
             __syncthreads();
 
             u32 turn = 0;
+            // A stage is written again `slabs` steps later, at least four: when all have brought from it.
+            auto slab = [&](u32 j) { return stage + (i64(j % slabs) * vectors + first) * n; };
+            auto bring_results = [&](u32 j) { bring(chunk_here, slab(j) + chunk_begin, chunk, chunk_rows, n, thread); };
+            auto put_results = [&](u32 j) {
+                put(out + (i64(j + 1) * vectors + first) * n + chunk_begin, chunk_here, from_here, chunk, chunk_rows, n, passing, thread);
+            };
             for (u32 j = 0; j < steps; ++j) {
                 const u32 step = from_step + j;
                 const u32 odd = j & 1;
@@ -537,12 +603,12 @@ struct Parts {
                 at.slices = slices;
                 at.values = values, at.columns = columns;
                 at.near_value = near_value, at.near_column = near_column;
-                at.node_of = node_of + part.node;
+                at.node_of = (STAGED ? place_of : node_of) + part.node;
                 at.x = x, at.out = out, at.coefficient = coefficient;
                 at.step = step, at.vectors = vectors, at.first = first;
                 at.cur = xs + (odd ? span : 0u);
                 at.next = xs + (odd ? 0u : span);
-                at.y = at.result(step + 1);
+                at.y = STAGED ? slab(step) : at.result(step + 1);
                 at.own_term = !is_zero(coefficient[3 * step + 1]);
                 at.older_term = !is_zero(coefficient[3 * step + 2]);
                 at.from = {MODE == GLOBAL ? at.vector(step) : at.cur, table_here, n};
@@ -564,6 +630,7 @@ struct Parts {
                     const u32 next = s < dealt && s + WARPS >= dealt ? dealt + warp : s + WARPS;
                     return next < last ? next : start_slice;
                 };
+                if (STAGED && j > 1) bring_results(j - 2);
                 if (STREAM && start_slice < last && (j == 0 || MODE != GLOBAL && depth > 1))
                     at.ask(start_slice, slices[start_slice], 0, ahead);
 #pragma unroll 1
@@ -584,6 +651,8 @@ struct Parts {
                                 if (thread == 0) expect_bytes(barrier, part.taken * u32(BC * NB * sizeof(T)));
                                 give(part, at, neighbour_of, barrier, thread);
                             }
+                        } else if (STAGED) {
+                            if (thread == 0 && j + 1 < steps) all.come(meeting);
                         } else if (thread == 0) raise(flags + me, number);
                     }
                 }
@@ -595,14 +664,39 @@ struct Parts {
                 } else if (exchange && j + 1 < steps) {
                     u32 place[BATCH];
                     if (MODE == SHARED) find(part, at, part.own * BC + thread, place);
-                    if (warp == 0) wait(part, neighbour_of, flags, number, lane);
+                    if (STAGED) {
+                        // Who has published the border of this step has ended the one before.
+                        if (thread == 0) all.wait(meeting);
+                        ++meeting;
+                        copies_done();
+                    } else if (warp == 0) wait(part, neighbour_of, flags, number, lane);
                     __syncthreads();
                     if (MODE == SHARED) fetch(part, at, thread, place);
+                    if (STAGED && j > 1) put_results(j - 2);
                 }
                 if (MODE != GLOBAL) __syncthreads();
                 turn = turn + 1 == depth ? 0 : turn + 1;
             }
             count += steps;
+            if (STAGED) {
+                if (thread == 0) all.come(meeting);
+                if (steps > 2) {  // of the third from last they have been asked for
+                    copies_done();
+                    __syncthreads();
+                    put_results(steps - 3);
+                }
+                if (thread == 0) all.wait(meeting);
+                __syncthreads();
+                for (u32 j = steps > 2 ? steps - 2 : 0; j < steps; ++j) {
+                    bring_results(j);
+                    copies_done();
+                    __syncthreads();
+                    put_results(j);
+                    __syncthreads();
+                }
+                ++meeting;
+                if (thread == 0) *all.mine = meeting;
+            }
             if (MODE == CLUSTER && first + NB < to_vector) cluster_arrive();
         }
     }

@@ -2,10 +2,11 @@
 
 Shared memory of a thread block, in bytes, for NB start vectors at a time (w: bytes of a value):
 
-    k (3 w + 4)  +  table  +  16 slices  +  2 nodes bc NB w  +  slots (32 br bc s + 64)
+    k (3 w + 4)  +  table  +  chunk (NB w + 2 / bc)  +  16 slices  +  2 nodes bc NB w  +  slots (32 br bc s + 64)
 
-that is: coefficients and active slices, the table of values, slices, x with its halo twice (not where x is in global
-memory), and as many slots of the matrix as then fit; s is bytes of a stored value (:mod:`akx.kernels.cuda.stored`).
+that is: coefficients and active slices, the table of values, results on their way into the order of rows (where they
+are staged: an equal share of all), slices, x with its halo twice (not where x is in global memory), and as many slots
+of the matrix as then fit; s is bytes of a stored value (:mod:`akx.kernels.cuda.stored`).
 With a table a slot of one entry is a word: where its value is, and its column, 128 bytes in all. Slots in registers
 come on top; what fits neither is read from L2 or memory each step.
 """
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 from akx.device.cuda.compile import load
 from akx.device.cuda.facts import CudaDevice, cuda_device
 from akx.device.cuda.launch import Kernel
-from akx.device.cuda.memory import DeviceArray
+from akx.device.cuda.memory import DeviceArray, empty
 from akx.errors import InfeasibleError
 from akx.formats.base import Pattern, pattern_of
 from akx.formats.parts import SLICE, WARP, Nodes, Parts, Shape, lay_out, node_pattern, slice_widths
@@ -41,11 +42,14 @@ __all__ = [
     "ALONE",
     "BLOCKS",
     "CLUSTER",
+    "DIRECT",
     "GLOBAL",
     "HELD_SLICES",
     "HELD_SLOTS",
+    "RESULTS",
     "SHAPES",
     "SHARED",
+    "STAGED",
     "STATIC",
     "VARIANTS",
     "VECTORS",
@@ -54,11 +58,14 @@ __all__ = [
     "active_slices",
     "as_words",
     "choice_reason",
+    "chunk_bytes",
+    "chunk_nodes",
     "column_shapes",
     "entry_bytes",
     "fitting_block",
     "fitting_variants",
     "holding",
+    "is_staged",
     "lay_out_parts",
     "load_kernel",
     "macros",
@@ -68,6 +75,7 @@ __all__ = [
     "shared_limit",
     "slices_per_part",
     "slot_bytes",
+    "staging",
     "vector_groups",
     "waste",
     "zone_nodes",
@@ -83,8 +91,14 @@ VARIANTS = tuple(f"{br}x{bc}-{lanes}" for br, bc in SHAPES for lanes in LANES)
 BLOCKS = (256, 384, 512, 640, 768, 1024)
 HELD_SLICES, HELD_SLOTS = (0, 1, 2, 4, 6, 8), (1, 2, 3, 4, 5, 7, 9)
 VECTORS = (1, 2, 4)
+#: How results come in the order of rows: each row where it belongs, or two steps at a time through a stage.
+RESULTS = DIRECT, STAGED = ("direct", "staged")
 #: Places over entries up to which rows are worth so many lanes.
 _MOST_PADDING = 2.0
+#: Steps whose results are in the stage at a time: of fewer some would be written again before all have taken them.
+_SLABS = 4
+#: Counters at which parts meet in turn.
+_COUNTERS = 8
 #: Bytes of shared memory that the kernels have besides.
 STATIC = 80
 #: 32-bit registers of a thread that its slots may take, of those that its block leaves it.
@@ -92,7 +106,7 @@ _WORKING_REGISTERS = 34
 #: What a program has of a layout.
 _OF_LAYOUT = (
     *("_laid_out", "_count", "_form", "_tables", "_columns", "_active", "_flags", "_share", "_kernels", "_arrays"),
-    *("_values", "_on_host", "_places", "_table", "_tabled", "_stored", "_way"),
+    *("_values", "_on_host", "_places", "_table", "_tabled", "_stored", "_way", "_chunk_places", "_stages"),
 )
 
 
@@ -104,6 +118,11 @@ def shape_of(plan: Plan) -> Shape:
     return Shape(
         int(br), int(bc), int(lanes), int(plan.option("block", 512)) // WARP, held, int(plan.option("held_slots", 1))
     )
+
+
+def is_staged(plan: Plan) -> bool:
+    """Whether results come in the order of rows through a stage."""
+    return plan.option("results", DIRECT) == STAGED
 
 
 def nodes_of(matrix: Matrix, bc: int) -> Pattern | None:
@@ -257,8 +276,12 @@ def macros(
     stream: bool,
     blocks: int = 1,
     stored: np.dtype[Any] | None = None,
+    staged: bool = False,
 ) -> dict[str, int | str]:
-    """The macros of the kernel; `stored` is the type that values are stored as, their own by default."""
+    """The macros of the kernel.
+
+    `stored` is the type that values are stored as, their own by default; `staged`: results come through a stage.
+    """
     stored = dtype if stored is None else stored
     return {
         "AKX_VALUE": C_TYPES[dtype.name],
@@ -273,6 +296,7 @@ def macros(
         "AKX_MODE": mode,
         "AKX_STREAM": int(stream),
         "AKX_BLOCKS": blocks,
+        "AKX_STAGED": int(staged),
     }
 
 
@@ -295,6 +319,8 @@ class LaidOut:
         Start vectors at a time.
     way : str
         What values are stored as.
+    chunk : int
+        Results that a part brings from the stage into the order of rows, 0 where they are written there at once.
     """
 
     parts: Parts
@@ -302,6 +328,7 @@ class LaidOut:
     shared: int
     vectors: int
     way: str = FULL
+    chunk: int = 0
 
     def values(self, stored: NDArray[Any]) -> NDArray[Any]:
         """The values in their places, from those of the entries in the order of CSR, as they are stored."""
@@ -310,7 +337,15 @@ class LaidOut:
 
 
 def lay_out_parts(
-    matrix: Matrix, nodes: Nodes, shape: Shape, mode: int, k: int, vectors: int, limit: int, way: str = FULL
+    matrix: Matrix,
+    nodes: Nodes,
+    shape: Shape,
+    mode: int,
+    k: int,
+    vectors: int,
+    limit: int,
+    way: str = FULL,
+    staged: bool = False,
 ) -> LaidOut:
     """Lay the matrix out for blocks with `limit` bytes of shared memory. Raises :class:`InfeasibleError`."""
     node = nodes_of(matrix, shape.bc)
@@ -318,7 +353,8 @@ def lay_out_parts(
     size = matrix.dtype.itemsize
     _, first = slice_widths(nodes, node, shape)
     x = np.zeros(nodes.own.size) if mode == GLOBAL else 2 * nodes.room * (shape.bc * vectors * size)
-    tables = -(-k * (3 * size + 4) // 16) * 16 + table_bytes(matrix, way)
+    chunk = chunk_nodes(node.rows, nodes.own.size) if staged else 0
+    tables = -(-k * (3 * size + 4) // 16) * 16 + table_bytes(matrix, way) + chunk_bytes(chunk, shape.bc, vectors, size)
     fixed = STATIC + tables + np.diff(first) * SLICE.itemsize + x.astype(np.int64)
     if int(fixed.max(initial=0)) > limit:
         raise InfeasibleError(
@@ -330,7 +366,17 @@ def lay_out_parts(
     slot = slot_bytes(shape, matrix.dtype, way)
     parts = lay_out(pattern_of(matrix), node, nodes, shape, (limit - fixed) // slot, local=mode != GLOBAL)
     shared = int((fixed - STATIC + parts.parts["nears"].astype(np.int64) * slot).max(initial=0))
-    return LaidOut(parts, mode, shared, vectors, way)
+    return LaidOut(parts, mode, shared, vectors, way, chunk * shape.bc)
+
+
+def chunk_nodes(nodes: int, parts: int) -> int:
+    """Nodes whose results a part brings from the stage into the order of rows: what each would have, and some more."""
+    return -(-nodes // max(parts, 1) // 4) * 4
+
+
+def chunk_bytes(chunk: int, bc: int, vectors: int, size: int) -> int:
+    """Bytes of shared memory for the results of so many nodes, and for where they are among them."""
+    return vectors * chunk * bc * size + -(-chunk // 8) * 16
 
 
 def active_slices(zones: GhostZones, shape: Shape, steps: int) -> NDArray[np.uint32]:
@@ -370,6 +416,19 @@ def zone_nodes(zones: GhostZones, node: Pattern | None) -> Nodes:
     )
 
 
+def staging(parts: Parts, chunk: int) -> tuple[NDArray[np.uint32], NDArray[np.uint16]]:
+    """Where results are in the stage, by chunks of so many nodes, in each chunk part by part.
+
+    Of each node of each part, in the order of :attr:`Parts.rows`; and where in its chunk each node of the matrix is.
+    """
+    first, own = (parts.parts[name].astype(np.int64) for name in ("node", "own"))
+    at = np.arange(int(own.sum())) + np.repeat(first - (np.cumsum(own) - own), own)
+    owned = parts.rows[at].astype(np.int64)
+    place = np.empty(owned.size, dtype=np.uint32)
+    place[owned[np.argsort(owned // chunk, kind="stable")]] = np.arange(owned.size)
+    return place[parts.rows], (place % chunk).astype(np.uint16)
+
+
 class PartsProgram(StoredProgram):
     """A matrix in parts on the GPU.
 
@@ -401,13 +460,22 @@ class PartsProgram(StoredProgram):
             "mode": laid_out.mode,
             "stream": parts.far_slots > 0,
             "blocks": blocks_per_sm,
+            "staged": laid_out.chunk > 0,
         }
         words = [parts.parts, parts.slices, parts.rows, parts.neighbours]
         self._tables = [self.hold(not_empty(as_words(a))) for a in words]
         columns = parts.columns if laid_out.way != TABLE else parts.columns[:0]  # in one word with what says the value
         self._columns = self.hold(not_empty(columns))
         self._active = {depth: self.hold(table) for depth, table in active.items()}
-        self._flags = self.hold(np.zeros(max(self._count, 1), dtype=np.uint32))
+        # A flag for each part; with a stage two words for each, and counters of all in lines of their own.
+        flags = (2 * self._count + 31) // 32 * 32 + _COUNTERS * 32 if laid_out.chunk else max(self._count, 1)
+        self._flags = self.hold(np.zeros(flags, dtype=np.uint32))
+        self._stages: dict[int, DeviceArray] = {}
+        self._chunk_places: list[DeviceArray] = []
+        if laid_out.chunk:
+            self._chunk_places = [
+                self.hold(not_empty(array)) for array in staging(parts, laid_out.chunk // parts.shape.bc)
+            ]
         self.store_values(laid_out.way, matrix.data, laid_out.values, parts.entry, planned)
         # A share of what is read from L2 in each step is to stay there, in sixteenths.
         far = parts.far_slots * slot_bytes(parts.shape, matrix.dtype, laid_out.way)
@@ -418,7 +486,7 @@ class PartsProgram(StoredProgram):
         """Store these and all later values in full, which takes another layout: less of it stays on the chip."""
         assert self._in_full is not None
         other = self._in_full(data)
-        for size in self._kernels:
+        for size in self._stages or self._kernels:
             other.ready(size)
         self._graphs.clear()
         for name in _OF_LAYOUT:
@@ -434,6 +502,18 @@ class PartsProgram(StoredProgram):
             if size not in self._kernels:
                 given = macros(self._laid_out.parts.shape, self.dtype, size, **self._form, stored=self._stored)
                 self._kernels[size] = load_kernel(given)
+        if self._chunk_places and vectors not in self._stages:
+            self._stages[vectors] = empty((self._slabs, vectors, self.n), self.dtype)
+
+    @property
+    def staged_nbytes(self) -> int:
+        """Bytes of vectors, those of the stages too."""
+        return super().staged_nbytes + sum(array.nbytes for array in self._stages.values())
+
+    @property
+    def _slabs(self) -> int:
+        """Steps whose results are in the stage at a time."""
+        return min(self.k, _SLABS)
 
     @property
     def kernels(self) -> dict[int, Kernel]:
@@ -443,6 +523,8 @@ class PartsProgram(StoredProgram):
     def enqueue(self, x: DeviceArray, out: DeviceArray, coefficients: DeviceArray) -> None:
         vectors = x.shape[0]
         parts, slices, rows, neighbours = self._tables
+        places, places_in_chunk = self._chunk_places or (self._flags, self._flags)
+        stage = self._stages.get(vectors, self._flags)
         for first, last, size in self.groups(vectors):
             done = 0
             for steps in self.steps:
@@ -473,6 +555,11 @@ class PartsProgram(StoredProgram):
                         np.uint32(steps),
                         np.uint32(depth),
                         self._share,
+                        stage,
+                        places,
+                        places_in_chunk,
+                        np.uint32(self._laid_out.chunk),
+                        np.uint32(self._slabs),
                     ],
                     shared=self._laid_out.shared,
                     cooperative=self._laid_out.mode in (SHARED, GLOBAL),

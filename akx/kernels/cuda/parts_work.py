@@ -21,7 +21,16 @@ from akx.device.cuda.facts import CudaDevice
 from akx.formats.base import Pattern
 from akx.formats.parts import SLICE, WARP, Shape
 from akx.kernels.cuda.clusters import likely_closure_and_work
-from akx.kernels.cuda.parts import STATIC, held_registers, nodes_of, padding, slot_bytes, widest
+from akx.kernels.cuda.parts import (
+    STATIC,
+    chunk_bytes,
+    chunk_nodes,
+    held_registers,
+    nodes_of,
+    padding,
+    slot_bytes,
+    widest,
+)
 from akx.kernels.cuda.stored import FULL, table_bytes
 from akx.kernels.cuda.work import SECTOR, Work, gathered_share, in_cache, multiply_cycles
 from akx.matrix import Matrix
@@ -43,6 +52,9 @@ _KEPT = 0.36
 _GATHERED = 0.35
 #: Bytes that L2 moves in the time in which it takes part of a sector: a million rows in random order took 20 us.
 _PARTIAL = 110.0
+#: Where results are staged: bytes that L2 moves in the time in which it takes one and gives it back, and cycles that a
+#: step takes besides; both times two more at the end of a pass.
+_STAGED, _STAGE_CYCLES = 30.0, 1_500.0
 #: 32-bit registers of a thread that are no slots.
 _WORKING = 34
 #: Rows of the busiest part over those of an equal share, where METIS deals them, ghosts included.
@@ -102,12 +114,17 @@ def likely_cut_of(matrix: Matrix, bc: int, parts: int, depth: int) -> Cut:
     return Cut(own, own * (reach - closure), np.array([_NEIGHBOURS]), np.array([np.inf]), None, closure, redundancy)
 
 
-def fixed_bytes(cut: Cut, shape: Shape, k: int, vectors: int, size: int, *, shared: bool) -> NDArray[np.float64]:
-    """Bytes of shared memory of each part before any slot (:mod:`akx.kernels.cuda.parts`)."""
+def fixed_bytes(
+    cut: Cut, shape: Shape, k: int, vectors: int, size: int, *, shared: bool, chunk: int = 0
+) -> NDArray[np.float64]:
+    """Bytes of shared memory of each part before any slot (:mod:`akx.kernels.cuda.parts`).
+
+    `chunk` is how many nodes a part brings from the stage of the results.
+    """
     slices = np.ceil(cut.own * cut.redundancy * (shape.bc // shape.br) * shape.lanes / WARP)
     x = 2.0 * (cut.own * cut.closure + cut.halo) * shape.bc * vectors * size if shared else 0.0
     fixed: NDArray[np.float64] = STATIC + -(-k * (3 * size + 4) // 16) * 16 + SLICE.itemsize * slices + x
-    return fixed
+    return fixed + chunk_bytes(chunk, shape.bc, vectors, size)
 
 
 def parts_work(
@@ -127,6 +144,7 @@ def parts_work(
     waves: int = 1,
     way: str = FULL,
     scattered: bool = False,
+    staged: bool = False,
 ) -> Work:
     """The work of k steps of parts.
 
@@ -148,6 +166,8 @@ def parts_work(
         What values are stored as.
     scattered : bool
         Rows of a part lie as far apart in the results as the columns of a row do.
+    staged : bool
+        Results come in the order of rows through a stage.
     """
     size, groups = matrix.dtype.itemsize, ceil(vectors / together)
     slots, slices = _slots(matrix, shape, cut)
@@ -167,7 +187,8 @@ def parts_work(
         waited = waited + cut.halo * shape.bc * together / (WARP * shape.warps) * _HALO
     bytes_of_slot = float(slot_bytes(shape, matrix.dtype, way))
     limit = min(device.shared_per_block, device.shared_per_sm // per_sm - 1024)
-    fixed = fixed_bytes(cut, shape, k, together, size, shared=shared) + table_bytes(matrix, way)
+    chunk = chunk_nodes(ceil(matrix.n / shape.bc), device.sms * per_sm) if staged else 0
+    fixed = fixed_bytes(cut, shape, k, together, size, shared=shared, chunk=chunk) + table_bytes(matrix, way)
     room = np.maximum(limit - fixed, 0.0)
     rest = np.maximum(slots * bytes_of_slot - room - held * min(mean, shape.held_slots) * bytes_of_slot, 0.0)
     count = 1.0 if cut.first is not None else matrix.n / shape.bc / float(cut.own[0])
@@ -176,7 +197,9 @@ def parts_work(
     kept = min(far, keep, _KEPT * device.l2_bytes)
     vector = float(matrix.n) * size * together
     gathered = 0.0 if shared else _GATHERED * gathered_share(matrix) * matrix.nnz * SECTOR * together
-    if scattered:
+    if staged:
+        gathered += (1.0 + 2.0 / k) * matrix.n * _STAGED * size / 8.0 * together
+    elif scattered:
         gathered += gathered_share(matrix) * matrix.n * _PARTIAL * together
     if far > 0.0:
         far += _spilled(device, matrix, shape, per_sm, together, way) * per_sm * device.sms
@@ -186,10 +209,12 @@ def parts_work(
     cached = in_cache(stored + 2.0 * vector, device)
     return Work(
         loaded_bytes=passes * (1.0 - cached) * (stored + vector * cut.closure),
-        memory_bytes=steps * (far - kept + vector * (1.0 - cached)),
+        memory_bytes=steps * (far - kept + vector * (1.0 - cached) + (vector if staged else 0.0)),
         cache_bytes=steps * (far + 2.0 * vector + gathered) + passes * (stored + vector),
         cycles=steps * cycles,
-        chain=beside + (steps - exchanges) * waves * _MEET,
+        chain=beside
+        + (steps - exchanges) * waves * _MEET
+        + (steps + 2.0 * groups) * (_STAGE_CYCLES if staged else 0.0),
         launches=float(passes),
         barriers=float(exchanges),
     )

@@ -29,22 +29,27 @@ from akx.kernels.base import Parameter, Program, Traffic, check_feasible, option
 from akx.kernels.cuda import diagonals
 from akx.kernels.cuda.parts import (
     BLOCKS,
+    DIRECT,
     GLOBAL,
     HELD_SLICES,
     HELD_SLOTS,
     LANES,
+    RESULTS,
     SHARED,
+    STAGED,
     VECTORS,
     LaidOut,
     PartsProgram,
     active_slices,
     choice_reason,
+    chunk_nodes,
     column_shapes,
     entry_bytes,
     fitting_block,
     fitting_variants,
     held_registers,
     holding,
+    is_staged,
     lay_out_parts,
     nodes_of,
     padding,
@@ -67,6 +72,7 @@ from akx.kernels.cuda.stored import (
     way_of,
     ways_of,
 )
+from akx.kernels.cuda.work import gathered_share
 from akx.matrix import Matrix
 from akx.partition.base import order_by_part
 from akx.partition.ghost import GhostZones, ghost_zones
@@ -92,11 +98,14 @@ _OPTIONS: dict[str, tuple[Option, ...]] = {
     "depth": DEPTHS,
     "blocks_per_sm": BLOCKS_PER_SM,
     "stored": STORED,
+    "results": RESULTS,
 }
 #: Closures may hold at most this many times the nodes of the matrix.
 _MOST_ROWS = 4.0
 #: What a row costs beside its entries, in entries.
 _ROW_WORK = 2.0
+#: Sectors of x that rows read over their entries, from which on results are worth a stage: columns are anywhere.
+_SCATTERED = 0.5
 #: Nodes from the first that a slice reads to the last, which 16 bits number.
 _FAR = 65_535
 
@@ -127,6 +136,7 @@ class Resident:
             Parameter("blocks_per_sm", BLOCKS_PER_SM, 1, "parts on a multiprocessor, to work while others wait"),
             Parameter("depth", depths, 1, "steps from one exchange to the next, ghosts computed along in between"),
             Parameter("stored", _ways(matrix), FULL, "what values are stored as"),
+            Parameter("results", RESULTS, DIRECT, "how results come in the order of rows"),
             Parameter("vectors", VECTORS, 1, "start vectors at a time"),
         )
 
@@ -158,7 +168,11 @@ class Resident:
             "stored": way,
         }
         order = _PARTITIONERS[far]  # rows that read so far have little in common with those next to them
-        return Plan(self.backend, self.name, f"{br}x{bc}-{lanes}", order, k, k, options=options)
+        plan = Plan(self.backend, self.name, f"{br}x{bc}-{lanes}", order, k, k, options=options)
+        if far and gathered_share(matrix) > _SCATTERED:
+            staged = plan.replace(options={**options, "results": STAGED})
+            return plan if self.feasible(staged, matrix, device) else staged
+        return plan
 
     def starts(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
         """Plans that a search should begin with, beside the defaults: one idea each; each has won somewhere."""
@@ -174,9 +188,10 @@ class Resident:
         if diagonals.offered(matrix, device):
             plans.insert(0, self.untuned_for(matrix, device, k))
         if default.options["x"] == "shared":
-            plans.append(holding(default.replace(options={**default.options, "x": "global"}), reason))
+            direct = {**default.options, "results": DIRECT}
+            plans.append(holding(default.replace(options={**direct, "x": "global"}), reason))
             if k > 1:
-                apart = default.replace(partitioner="metis", options={**default.options, "depth": 2})
+                apart = default.replace(partitioner="metis", options={**direct, "depth": 2})
                 plans.append(holding(apart, reason) or apart)
         way = min(_ways(matrix), key=lambda way: stored_bytes(way, matrix.dtype))
         plans += self._compact_starts(matrix, device, k, way, reason)
@@ -192,6 +207,8 @@ class Resident:
             shared = shared.replace(options={**shared.options, "keep": KEEPS[1]})
         halved = {**shared.options, "blocks_per_sm": 2, "block": max(BLOCKS[0], int(first.options["block"]) // 2)}
         plans = [first, holding(first, reason), shared, holding(shared, reason), shared.replace(options=halved)]
+        if is_staged(shared):
+            plans.append(shared.replace(options={**shared.options, "results": DIRECT}))
         shape = shape_of(shared)
         if shape.slot > WARP and shape.lanes < LANES[-1]:  # few slices: more of them hide more of what each waits for
             wide = shared.replace(variant=f"{shape.br}x{shape.bc}-{2 * shape.lanes}")
@@ -217,9 +234,12 @@ class Resident:
         if plan.option("depth", 1) != 1 and plan.option("x", "shared") != "shared":
             return "with x in global memory the exchange is in every step"
         vectors = int(plan.option("vectors", 1))
-        x = 2.0 * matrix.n * matrix.dtype.itemsize * vectors / device.sms
+        if is_staged(plan) and (plan.option("x", "shared") != "shared" or plan.option("depth", 1) != 1):
+            return "results are staged where x is in shared memory, and exchanged in every step"
+        each = matrix.n * matrix.dtype.itemsize * vectors / device.sms
+        x, what = (3.0 * each, "x and results take") if is_staged(plan) else (2.0 * each, "x takes")
         if plan.option("x", "shared") == "shared" and x > device.shared_per_block:
-            return f"x takes {x:.0f} bytes of each multiprocessor, of {device.shared_per_block} shared ones"
+            return f"{what} {x:.0f} bytes of each multiprocessor, of {device.shared_per_block} shared ones"
         return None
 
     def waste(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
@@ -228,7 +248,11 @@ class Resident:
             keep = plan.option("keep", KEEP)
             if way_of(plan) != FULL:
                 return f"diagonals are stored in {FULL}"
+            if is_staged(plan):
+                return "diagonals write results in the order of rows"
             return None if keep == KEEP else f"L2 asked to keep {keep} MiB of none"
+        if is_staged(plan) and plan.partitioner == "natural":
+            return "parts have rows that follow one another, and write them so"
         if not is_storable(plan, matrix):
             return same_as_full(plan)
         if way_of(plan) == TABLE and _least_shared(plan, matrix, device) > shared_limit(plan, device):
@@ -251,7 +275,7 @@ class Resident:
             matrix_bytes=once + plan.k * max(0.0, rest - l2),
             vector_bytes=vector * (plan.k + 1.0),
             flops=2.0 * matrix.nnz * plan.k,
-            cache_bytes=once + plan.k * (rest + vector),
+            cache_bytes=once + plan.k * (rest + (3.0 if is_staged(plan) else 1.0) * vector),
             synchronisations=float(plan.k),
         )
 
@@ -304,7 +328,7 @@ def _again(plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
     )
     chip -= parts * table_bytes(matrix, way_of(plan))
     if plan.option("x", "shared") == "shared":
-        chip -= 2.5 * matrix.n * size * int(plan.option("vectors", 1))
+        chip -= (3.5 if is_staged(plan) else 2.5) * matrix.n * size * int(plan.option("vectors", 1))
     return once - max(chip, 0.0)
 
 
@@ -336,9 +360,10 @@ def _ways(matrix: Matrix) -> tuple[str, ...]:
 def _least_shared(plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
     """Bytes of shared memory that a block takes at least: of a part of equal share that reads nothing of others."""
     shape, size = shape_of(plan), matrix.dtype.itemsize
-    own = np.array([matrix.n / shape.bc / (device.sms * int(plan.option("blocks_per_sm", 1)))])
-    cut, shared = Cut(own, np.zeros(1), np.zeros(1), np.zeros(1)), plan.option("x", "shared") == "shared"
-    fixed = fixed_bytes(cut, shape, plan.k, int(plan.option("vectors", 1)), size, shared=shared)
+    parts = device.sms * int(plan.option("blocks_per_sm", 1))
+    cut = Cut(np.array([matrix.n / shape.bc / parts]), np.zeros(1), np.zeros(1), np.zeros(1))
+    shared, chunk = plan.option("x", "shared") == "shared", chunk_nodes(matrix.n // shape.bc, parts) * is_staged(plan)
+    fixed = fixed_bytes(cut, shape, plan.k, int(plan.option("vectors", 1)), size, shared=shared, chunk=chunk)
     return float(fixed[0]) + table_bytes(matrix, way_of(plan))
 
 
@@ -372,7 +397,8 @@ def lay_out_resident(matrix: Matrix, plan: Plan, device: CudaDevice) -> tuple[La
             nodes.neighbour_ptr,
         )
     vectors = int(plan.option("vectors", 1))
-    return lay_out_parts(matrix, nodes, shape, mode, plan.k, vectors, shared_limit(plan, device), way_of(plan)), zones
+    limit, way, staged = shared_limit(plan, device), way_of(plan), is_staged(plan)
+    return lay_out_parts(matrix, nodes, shape, mode, plan.k, vectors, limit, way, staged), zones
 
 
 def part_nodes(

@@ -16,6 +16,7 @@ from akx.kernels.cuda.parts import (
     LANES,
     fitting_block,
     holding,
+    is_staged,
     nodes_of,
     padding,
     shape_of,
@@ -131,6 +132,7 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
         keep=float(int(plan.option("keep", KEEP))) * 2**20,
         way=way_of(plan),
         scattered=plan.partitioner == "metis",
+        staged=is_staged(plan),
     )
 
 

@@ -221,12 +221,6 @@ template <class T> struct Tagged {
     }
 };
 
-// Have a value that was asked for now, so that nothing later waits for it together with other things.
-__device__ __forceinline__ void settle(float &v) { asm volatile("" : "+f"(v)); }
-__device__ __forceinline__ void settle(double &v) { asm volatile("" : "+d"(v)); }
-__device__ __forceinline__ void settle(cfloat &v) { settle(v.re), settle(v.im); }
-__device__ __forceinline__ void settle(cdouble &v) { settle(v.re), settle(v.im); }
-
 // Values in registers as they are stored; offsets into a table are two in a word.
 template <class S, int COUNT> struct Kept {
     S value[COUNT];
@@ -240,27 +234,6 @@ template <int COUNT> struct Kept<u16, COUNT> {
     }
     __device__ __forceinline__ u16 operator[](int q) const { return u16(q % 2 ? pair[q / 2] >> 16 : pair[q / 2]); }
 };
-
-// A copy to shared memory of one value, as wide as it is.
-template <class T> __device__ __forceinline__ void copy_value(T *to, const T *from, bool wanted) {
-    const u32 place = u32(__cvta_generic_to_shared(to));
-    if constexpr (sizeof(T) == 16)
-        asm volatile("{\n"
-                     ".reg .pred p;\n"
-                     "setp.ne.u32 p, %2, 0;\n"
-                     "@p cp.async.cg.shared.global [%0], [%1], 16;\n"
-                     "}\n" ::"r"(place),
-                     "l"(from), "r"(u32(wanted))
-                     : "memory");
-    else
-        asm volatile("{\n"
-                     ".reg .pred p;\n"
-                     "setp.ne.u32 p, %2, 0;\n"
-                     "@p cp.async.ca.shared.global [%0], [%1], %3;\n"
-                     "}\n" ::"r"(place),
-                     "l"(from), "r"(u32(wanted)), "n"(sizeof(T))
-                     : "memory");
-}
 
 // T: type of vectors, S: what values are stored as. LANES: lanes of a row. LAG, SLACK: see above. PER: slices of a warp
 // that have a power in the same step, LAG * PER in all. HW: slots of each in registers. SLICES: slices of a block of a
