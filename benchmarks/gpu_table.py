@@ -3,7 +3,11 @@
     python -m benchmarks.gpu_table            rewrite them
     python -m benchmarks.gpu_table --check    exit code 1 where the page is not what the results say
 
-The figures are those of h100.json and exhaustive_brick_gpu.json in benchmarks/results/; none is typed by hand.
+The figures are those of h100.json, h100_irregular.json, h100_real.json and exhaustive_brick_gpu.json in
+benchmarks/results/; none is typed by hand. The second and third are written by :mod:`benchmarks.gpu` as well:
+
+    python -m benchmarks.gpu --no-stream --k 8 --only G3_circuit delaunay tetrahedra -o .../h100_irregular.json
+    python -m benchmarks.gpu --no-stream --k 8 --tune-seconds 6 --only NAMES rmat -o .../h100_real.json
 """
 
 from __future__ import annotations
@@ -23,6 +27,11 @@ __all__ = ["main", "powers_table", "search_text", "streams_table"]
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "cuda.md"
 SEARCH = RESULTS.with_name("exhaustive_brick_gpu.json")
+#: More tables of powers: what is said before each, and the file.
+OTHERS = (
+    ("Matrices whose rows come in no order, or nearly so", RESULTS.with_name("h100_irregular.json")),
+    ("Real matrices, and the R-MAT graph, which has no structure to use", RESULTS.with_name("h100_real.json")),
+)
 _BASELINES = {"cusparse_alg1": "cuSPARSE 1", "cusparse_alg2": "cuSPARSE 2"}
 
 Json = dict[str, Any]
@@ -93,13 +102,14 @@ def search_text(found: Json) -> str:
     )
 
 
-def block(document: Json, search: Json | None) -> str:
+def block(document: Json, search: Json | None, others: Sequence[tuple[str, Json]] = ()) -> str:
     """Everything between the comment lines."""
-    commits = dict.fromkeys(one.get("commit", document["commit"])[:10] for one in document["powers"])
+    commits = _commits(document)
     origin = f"{document['machine']['gpu']}, cuSPARSE {document['versions']['cusparse']}, float64, one start vector"
     parts = [
-        f"{origin}; microseconds of a step, medians, the load of the matrix included (commits {', '.join(commits)}).",
+        f"{origin}; microseconds of a step, medians, the load of the matrix included (commits {commits}).",
         powers_table(document),
+        *(text for title, other in others for text in (f"{title} (commits {_commits(other)}):", powers_table(other))),
         "Beyond a budget of a quarter of the matrix, the best of the k tried, over streamed products in the same run:",
         streams_table(document),
         "The bound (thesis eq. 6.2) adds the bytes of both directions, which the bus carries at the same time: more "
@@ -120,13 +130,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if document is None:
         parser.error(f"{options.results} is not there yet: run make gpu-bench where there is a GPU")
     search = json.loads(options.search.read_text()) if options.search.exists() else None
+    others = [(title, json.loads(path.read_text())) for title, path in OTHERS if path.exists()]
     old = options.page.read_text()
-    new = replace_block(old, "gpu", block(document, search))
+    new = replace_block(old, "gpu", block(document, search, others))
     if new != old and not options.check:
         options.page.write_text(new)
     if new != old:
         print(f"{options.page}: {'out of date' if options.check else 'written'}", file=sys.stderr)
     return 1 if options.check and new != old else 0
+
+
+def _commits(document: Json) -> str:
+    found = dict.fromkeys(one.get("commit", document["commit"])[:10] for one in document["powers"])
+    return ", ".join(found)
 
 
 def _step(seconds: float | None, k: int) -> str:

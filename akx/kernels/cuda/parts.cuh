@@ -19,10 +19,10 @@
 // A part fetches when its neighbours' flags say that what it needs is there. Slices that neighbours wait for come first
 // in a part and are published before the others are computed.
 //
-// STAGED is for parts whose rows lie anywhere in the results: a warp that writes 32 values to 32 places takes longer for
-// it than for computing them. Results go into a stage, where those of a part that belong to the same chunk of rows lie
-// side by side, and are fetched from there. Each part brings a chunk of them to its shared memory while it does the next
-// step but one, and writes them from there in the order of rows. A part waits for all others, not for its neighbours.
+// STAGED is for parts whose rows lie anywhere in the results: a warp takes longer to write 32 values to 32 places than to
+// compute them. Results go into a stage, where those of a part that belong to the same chunk of rows lie side by side;
+// others fetch them from there. Each part brings a chunk of them to its shared memory while it does the step after the
+// next, and writes them from there in the order of rows. A part waits for all others, not for its neighbours.
 #pragma once
 #include "stored.cuh"
 
@@ -481,6 +481,7 @@ struct Parts {
         __syncthreads();
         if (MODE == CLUSTER) cluster_arrive();
         const u64 kept = keep_policy(), passing = pass_policy(), once = STREAM ? passing : kept;
+        const u32 *target_of = STAGED ? place_of : node_of;  // where results of nodes are, those of others too
 
         // Shared memory: coefficients, active slices (depth <= k of them), the table, a chunk of results and where they are
         // in it (STAGED), slices, values, columns, x; in clusters x comes before the slices, at the same place in all blocks.
@@ -523,7 +524,7 @@ struct Parts {
 #pragma unroll
         for (int t = 0; t < HS; ++t) {
             const u32 s = warp + t * WARPS, row = s * ROWS + lane % ROWS;
-            if (KNOWN) held_node[t] = row < part.computed * PER ? (STAGED ? place_of : node_of)[part.node + row / PER] : 0u;
+            if (KNOWN) held_node[t] = row < part.computed * PER ? target_of[part.node + row / PER] : 0u;
             if (s < part.slices) {
 #pragma unroll
                 for (int q = 0; q < HW; ++q) {
@@ -537,7 +538,8 @@ struct Parts {
                 }
             }
         }
-        u32 count = STAGED || MODE == ALONE || MODE == CLUSTER ? 0 : flag_of(flags + me);  // all parts have done the same number of steps so far
+        // All parts have done the same number of steps so far.
+        u32 count = STAGED || MODE == ALONE || MODE == CLUSTER ? 0 : flag_of(flags + me);
         const Meetings all(flags);
         u64 meeting = STAGED ? *all.mine : 0;
         const i64 chunk_begin = i64(me) * chunk;
@@ -594,7 +596,8 @@ struct Parts {
             auto slab = [&](u32 j) { return stage + (i64(j % slabs) * vectors + first) * n; };
             auto bring_results = [&](u32 j) { bring(chunk_here, slab(j) + chunk_begin, chunk, chunk_rows, n, thread); };
             auto put_results = [&](u32 j) {
-                put(out + (i64(j + 1) * vectors + first) * n + chunk_begin, chunk_here, from_here, chunk, chunk_rows, n, passing, thread);
+                T *there = out + (i64(j + 1) * vectors + first) * n + chunk_begin;
+                put(there, chunk_here, from_here, chunk, chunk_rows, n, passing, thread);
             };
             for (u32 j = 0; j < steps; ++j) {
                 const u32 step = from_step + j;
@@ -603,7 +606,7 @@ struct Parts {
                 at.slices = slices;
                 at.values = values, at.columns = columns;
                 at.near_value = near_value, at.near_column = near_column;
-                at.node_of = (STAGED ? place_of : node_of) + part.node;
+                at.node_of = target_of + part.node;
                 at.x = x, at.out = out, at.coefficient = coefficient;
                 at.step = step, at.vectors = vectors, at.first = first;
                 at.cur = xs + (odd ? span : 0u);

@@ -1,0 +1,196 @@
+"""Results of `resident` that come in the order of rows through a stage: what needs no device.
+
+The kernel itself runs in test_cuda_resident_stored.py; what a program gives it is in test_cuda_parts_stored.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from parts_interpreter import shared_bytes
+from test_cuda_parts import h100, large, make, small_gpu
+
+from akx.errors import InfeasibleError
+from akx.kernels.cuda import resident
+from akx.kernels.cuda.parts import (
+    DIRECT,
+    STAGED,
+    STATIC,
+    chunk_bytes,
+    chunk_nodes,
+    is_staged,
+    macros,
+    shape_of,
+    staging,
+)
+from akx.kernels.cuda.stored import FULL, TABLE
+from akx.matrix import Matrix
+from akx.plan import Option, Plan
+from akx.tuner.space import build_space
+from benchmarks import gallery
+
+SCHEDULE = resident.SCHEDULE
+
+
+def plan_of(variant: str = "1x1-1", order: str = "metis", results: str = STAGED, k: int = 4, **more: Option) -> Plan:
+    return Plan("cuda", "resident", variant, order, k, k, options={"block": 256, "results": results, **more})
+
+
+@pytest.fixture(scope="module")
+def scattered() -> Matrix:
+    """Rows in random order, that read farther than 16 bits number."""
+    return Matrix.from_any(gallery.delaunay(150_000))
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "more"),
+    [
+        ("delaunay", "1x1-1", {}),
+        ("delaunay", "1x1-2", {"vectors": 4, "held_slices": 1, "held_slots": 2}),
+        ("brick", "3x3-2", {"vectors": 2}),
+        ("shell", "2x6-1", {"blocks_per_sm": 2}),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "complex128"])
+def test_where_results_are_in_the_stage(name: str, variant: str, more: dict[str, Option], dtype: str) -> None:
+    """Each node has one place, in its chunk; in a chunk those of a part lie side by side, in its own order."""
+    matrix, device, plan = make(name, dtype), small_gpu(sms=7, shared=200_000), plan_of(variant, **more)
+    assert SCHEDULE.feasible(plan, matrix, device) is None
+    assert SCHEDULE.waste(plan.replace(options={"block": 256, "results": STAGED}), matrix, device) is None
+    laid_out = resident.lay_out_resident(matrix, plan, device)[0]
+    parts, bc = laid_out.parts, shape_of(plan).bc
+    nodes, count = matrix.n // bc, parts.parts.size
+    chunk = laid_out.chunk // bc
+    assert chunk * bc == laid_out.chunk
+    assert nodes <= chunk * count < nodes + 4 * count
+    assert laid_out.chunk * matrix.dtype.itemsize % 16 == 0
+    place, in_chunk = staging(parts, chunk)
+    owner, where = np.full(nodes, -1), np.full(nodes, -1)
+    for g, part in enumerate(parts.parts):
+        own = parts.rows[part["node"] :][: part["own"]]
+        owner[own], where[own] = g, place[part["node"] :][: part["own"]]
+    assert np.array_equal(np.sort(where), np.arange(nodes))
+    assert np.array_equal(where // chunk, np.arange(nodes) // chunk)
+    assert np.array_equal(where % chunk, in_chunk)
+    assert np.array_equal(place, where[parts.rows])  # what is fetched is looked for where its owner puts it
+    of_place = np.empty(nodes, dtype=np.int64)
+    of_place[where] = np.arange(nodes)
+    for begin in range(0, nodes, chunk):
+        assert (np.diff(owner[of_place[begin : begin + chunk]]) >= 0).all()
+    for part in parts.parts:
+        own = place[part["node"] :][: part["own"]].astype(np.int64)
+        for number in np.unique(own // chunk):
+            assert (np.diff(own[own // chunk == number]) == 1).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+@pytest.mark.parametrize(("variant", "vectors"), [("1x1-1", 1), ("1x1-2", 4)])
+def test_a_chunk_has_room_in_shared_memory(dtype: str, variant: str, vectors: int) -> None:
+    matrix, device = make("delaunay", dtype), small_gpu(sms=3, shared=200_000)
+    sizes = {}
+    for results in (DIRECT, STAGED):
+        plan = plan_of(variant, results=results, vectors=vectors)
+        laid_out = resident.lay_out_resident(matrix, plan, device)[0]
+        values = laid_out.values(matrix.data)
+        assert laid_out.shared == shared_bytes(laid_out, values, plan.k, dtype)
+        assert laid_out.shared + STATIC <= device.shared_per_block
+        assert (laid_out.chunk > 0) == (results == STAGED)
+        assert laid_out.parts.far_slots == 0
+        sizes[results] = laid_out.shared
+    size, chunk = np.dtype(dtype).itemsize, chunk_nodes(matrix.n, 3)
+    places = -(-2 * chunk // 16) * 16
+    assert sizes[STAGED] - sizes[DIRECT] == chunk_bytes(chunk, 1, vectors, size) == vectors * chunk * size + places
+
+
+def test_results_that_have_no_room(scattered: Matrix) -> None:
+    matrix = make("delaunay", "float64")
+    tight = small_gpu(sms=2, shared=int(11.0 * matrix.n))  # x twice takes 8 bytes a row and some, a chunk 5 more
+    resident.lay_out_resident(matrix, plan_of(results=DIRECT), tight)
+    with pytest.raises(InfeasibleError, match="x does not fit the shared memory"):
+        resident.lay_out_resident(matrix, plan_of(), tight)
+    each = scattered.n * 8 / 100
+    gpu = h100(sms=100, shared_per_block=int(2.5 * each), shared_per_sm=int(2.5 * each) + 1024)
+    assert SCHEDULE.feasible(plan_of(results=DIRECT), scattered, gpu) is None
+    why = SCHEDULE.feasible(plan_of(), scattered, gpu)
+    assert why == f"x and results take {3 * each:.0f} bytes of each multiprocessor, of {int(2.5 * each)} shared ones"
+    assert not is_staged(SCHEDULE._plain(scattered, gpu, 4))
+
+
+@pytest.mark.parametrize("more", [{"x": "global"}, {"depth": 2}])
+def test_only_with_x_in_shared_memory_and_an_exchange_in_every_step(more: dict[str, Option]) -> None:
+    matrix = make("delaunay", "float64")
+    assert SCHEDULE.feasible(plan_of(results=DIRECT, **more), matrix, h100()) is None
+    why = SCHEDULE.feasible(plan_of(**more), matrix, h100())
+    assert why == "results are staged where x is in shared memory, and exchanged in every step"
+
+
+def test_what_is_not_one_of_the_choices() -> None:
+    why = SCHEDULE.feasible(plan_of(results="somewhere"), make("delaunay", "float64"), h100())
+    assert why is not None
+    assert "results" in why
+
+
+def test_rows_in_the_order_given_need_no_stage() -> None:
+    matrix, gpu = make("mc2depi", "float64"), small_gpu(shared=200_000)
+    assert SCHEDULE.waste(plan_of(order="natural"), matrix, gpu) == (
+        "parts have rows that follow one another, and write them so"
+    )
+    assert SCHEDULE.waste(plan_of(order="natural", results=DIRECT), matrix, gpu) is None
+    assert SCHEDULE.waste(plan_of(), matrix, gpu) is None
+    diagonals = plan_of("dia", "natural", held_slices=1, held_slots=4, x="shared")
+    assert SCHEDULE.waste(diagonals, matrix, gpu) == "diagonals write results in the order of rows"
+
+
+def test_the_space_has_both(scattered: Matrix) -> None:
+    space = build_space(scattered, 4, h100(), backend="cuda", threads=1, start_vectors=1)
+    assert set(space.choices("resident", "results")) == {DIRECT, STAGED}
+
+
+def test_searches_of_matrices_in_random_order_begin_with_a_stage(scattered: Matrix) -> None:
+    starts = SCHEDULE.starts(scattered, h100(), 4)
+    assert is_staged(starts[0])
+    assert starts[0] == SCHEDULE._plain(scattered, h100(), 4)
+    assert all(SCHEDULE.feasible(plan, scattered, h100()) is None for plan in starts)
+    ways = {(str(plan.option("stored", FULL)), is_staged(plan)) for plan in starts if plan.partitioner == "metis"}
+    assert ways >= {(FULL, True), (TABLE, True), (TABLE, False)}
+    for near in (make("mc2depi", "float64"), make("brick", "float64")):
+        assert not any(map(is_staged, SCHEDULE.starts(near, h100(), 4)))
+
+
+def test_what_a_stage_costs_and_saves(scattered: Matrix) -> None:
+    """More bytes that L2 moves, in the model of bytes; fewer in that of time, where rows lie anywhere."""
+    direct, staged = (plan_of(results=results, k=8, block=1024) for results in (DIRECT, STAGED))
+    vector = scattered.n * 8.0
+    figures = [SCHEDULE.traffic(plan, scattered, h100()) for plan in (direct, staged)]
+    rest = [max(0.0, resident._again(plan, scattered, h100())) for plan in (direct, staged)]
+    assert resident._again(staged, scattered, h100()) - resident._again(direct, scattered, h100()) == vector
+    assert figures[1].cache_bytes - figures[0].cache_bytes == 8 * (2 * vector + rest[1] - rest[0])
+    work: list[Any] = [SCHEDULE.work(plan, scattered, h100(), 1) for plan in (direct, staged)]
+    assert work[1].cache_bytes < 0.6 * work[0].cache_bytes
+    assert work[1].chain > work[0].chain
+    assert work[1].memory_bytes >= work[0].memory_bytes
+    near = Matrix.from_any(gallery.stencil((400, 400), 5))
+    work = [SCHEDULE.work(plan, near, h100(), 1) for plan in (direct, staged)]
+    assert work[1].cache_bytes > work[0].cache_bytes
+
+
+def test_another_kernel() -> None:
+    shape = shape_of(plan_of())
+    given: Callable[..., Any] = lambda **more: macros(shape, np.dtype("float64"), 1, mode=0, stream=True, **more)  # noqa: E731
+    assert given()["AKX_STAGED"] == 0
+    assert given(staged=True) == {**given(), "AKX_STAGED": 1}
+
+
+def test_a_table_beside_a_chunk() -> None:
+    """Where there is no room for both, values are said to be stored in full."""
+    many = large("float64")
+    few = many.with_values(np.random.default_rng(0).choice(np.random.default_rng(1).standard_normal(4000), many.nnz))
+    plans = [plan_of(results=results, stored=TABLE) for results in (DIRECT, STAGED)]
+    least = [int(resident._least_shared(plan, few, h100(sms=20))) for plan in plans]
+    assert least[1] - least[0] == chunk_bytes(chunk_nodes(few.n, 20), 1, 1, 8)
+    gpu = h100(sms=20, shared_per_block=least[0], shared_per_sm=least[0] + 1024)
+    reasons = [SCHEDULE.waste(plan, few, gpu) for plan in plans]
+    assert reasons == [None, "stored=table is the same as full here: its table does not fit beside x"]
