@@ -13,12 +13,11 @@ typedef VALUES T;
             const Part *parts, const Slice *slice_of, const u32 *node_of, const u32 *neighbour_of, const u32 *active,  \
             const W *values, const u16 *columns, const T *table, u32 tabled, const T *coefficients, u32 *flags,        \
             const T *x, T *out, u32 k, u32 vectors, u32 from_vector, u32 to_vector, i64 n, u32 from_step,              \
-            u32 step_count, u32 depth, u32 share, T *stage, const u32 *place_of, const u16 *from, u32 chunk,           \
-            u32 slabs) {                                                                                               \
+            u32 step_count, u32 depth, u32 share, T *stage, const u32 *place_of, const u16 *from, u32 chunk) {         \
         Parts<T, W, BR, BC, PER_ROW, HELD_SLICES, HELD_SLOTS, VECTORS, 256, MODE, STREAM, STAGED>::run(                \
             parts, slice_of, node_of, neighbour_of, active, values, columns, table, tabled, coefficients, flags, x,    \
             out, k, vectors, from_vector, to_vector, n, from_step, step_count, depth, share, stage, place_of,          \
-            from, chunk, slabs);                                                                                       \
+            from, chunk);                                                                                              \
     }
 // Clusters, where there are any.
 #if __CUDA_ARCH__ >= 900

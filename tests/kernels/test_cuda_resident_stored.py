@@ -19,6 +19,8 @@ from test_cuda_wavefront import NARROW, check_new_values, values_of
 
 import akx
 from akx.device.cuda.facts import CudaDevice, cuda_device, cuda_missing
+from akx.device.cuda.launch import default_stream
+from akx.device.cuda.memory import empty, to_device
 from akx.errors import InfeasibleError
 from akx.kernels import reference, registry
 from akx.kernels.cuda import resident
@@ -80,8 +82,6 @@ UPDATED: list[tuple[Case, str]] = [
     (HALVES[0], "float64"),
     (HALVES[3], "complex128"),
 ]
-
-
 #: Plans whose results come in the order of rows through a stage.
 STAGES: list[Case] = [
     (
@@ -183,13 +183,36 @@ def test_results_through_a_stage_are_the_same_bits(
     matrix = matrix_of(case[0], dtype, rng, way_of(plan_of(case)))
     laid_out(case, matrix)
     x = random_numbers(rng, (case[3], matrix.n), dtype)
-    for k in (1, 2, 3, 4, 5, K, K + 1):
+    for k in (1, 2, 3, 4, 5, K, K + 1) if fewer(20_011) > 20_000 else (2, 5):
         coefficients = make_coefficients(("chebyshev", "newton", "monomial")[k % 3], k, dtype, rng)
         staged = plan_of(case).replace(k=k, k_per_pass=k)
         direct = staged.replace(options={**staged.options, "results": "direct"})
         found = [run_twice(plan, matrix, x, coefficients) for plan in (direct, staged)]
         assert found[0].tobytes() == found[1].tobytes()
         assert reference.reference(matrix, x, coefficients).error_ratio(found[1]) <= 1
+
+
+def test_a_program_with_a_stage_is_called_with_any_number_of_start_vectors(
+    laid_out: Callable[[Case, Matrix], None],
+) -> None:
+    """The stage has room for those at a time, however many there are; new values change nothing of it."""
+    rng, plan = np.random.default_rng(5), plan_of(STAGES[0])
+    matrix = matrix_of("mesh", "float64", rng, "full")
+    laid_out(STAGES[0], matrix)
+    program: Any = registry.get("cuda", "resident").prepare(matrix, plan)
+    coefficients, nbytes = make_coefficients("chebyshev", K, "float64", rng), program.nbytes
+    for turn, vectors in enumerate((1, 3, 1, 8, 2, 3)):
+        x = random_numbers(rng, (vectors, matrix.n), "float64")
+        if turn == 3:
+            matrix = matrix.with_values(random_numbers(rng, matrix.nnz, "float64"))
+            program.update_values(matrix.data)
+        held, out = to_device(x), empty((K + 1, *x.shape), matrix.dtype)
+        for _ in range(3):
+            out.fill_bytes(255)
+            program.run(held, out, coefficients)
+            default_stream().synchronize()
+            assert reference.reference(matrix, x, coefficients).error_ratio(out.get()) <= 1
+    assert program.nbytes - program.staged_nbytes <= nbytes + program._laid_out.parts.entry.nbytes
 
 
 @pytest.mark.parametrize(("case", "dtype"), ALIKE, ids=name_of)

@@ -15,10 +15,9 @@ extern "C" __global__ void __launch_bounds__(AKX_THREADS, AKX_BLOCKS)
     steps(const Part *parts, const Slice *slice_of, const u32 *node_of, const u32 *neighbour_of, const u32 *active,
           const AKX_STORED *values, const u16 *columns, const T *table, u32 tabled, const T *coefficients, u32 *flags,
           const T *x, T *out, u32 k, u32 vectors, u32 from_vector, u32 to_vector, i64 n, u32 from_step, u32 step_count,
-          u32 depth, u32 share, T *stage, const u32 *place_of, const u16 *from, u32 chunk,
-          u32 slabs) {
+          u32 depth, u32 share, T *stage, const u32 *place_of, const u16 *from, u32 chunk) {
     Parts<T, AKX_STORED, AKX_BR, AKX_BC, AKX_LANES, AKX_HELD_SLICES, AKX_HELD_SLOTS, AKX_VECTORS, AKX_THREADS, AKX_MODE,
           AKX_STREAM, AKX_STAGED>::run(parts, slice_of, node_of, neighbour_of, active, values, columns, table, tabled,
                                        coefficients, flags, x, out, k, vectors, from_vector, to_vector, n, from_step,
-                                       step_count, depth, share, stage, place_of, from, chunk, slabs);
+                                       step_count, depth, share, stage, place_of, from, chunk);
 }

@@ -208,6 +208,8 @@ struct Parts {
     // The column is in the same word as where the value is.
     static constexpr bool ONE_WORD = is_offset<W>;
     static_assert(!ONE_WORD || (E == 1 && sizeof(W) == 4), "a word has one value and one column");
+    // Steps whose results are in the stage at a time.
+    static constexpr u32 SLABS = 4;
     static_assert(!STAGED || MODE == SHARED, "results are staged where x is in shared memory");
 
     struct Asked {
@@ -378,25 +380,11 @@ struct Parts {
         __syncwarp();
     }
 
-    // STAGED: where all parts count how many have come so far, each time at the next of some counters; a line for each.
-    static constexpr u32 COUNTERS = 8;
-    struct Meetings {
-        u64 *mine;      // how often this part has come
-        u32 *counters;  // the first
-
-        // `words` has room for what each part has counted, and for the counters, in lines of their own.
-        __device__ __forceinline__ explicit Meetings(u32 *words)
-            : mine(reinterpret_cast<u64 *>(words) + blockIdx.x), counters(words + (2 * gridDim.x + 31) / 32 * 32) {}
-        __device__ __forceinline__ u32 *counter(u64 meeting) const { return counters + meeting % COUNTERS * 32; }
-        __device__ __forceinline__ void come(u64 meeting) const {
-            asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter(meeting)) : "memory");
-        }
-        // Nobody comes for the eighth time from here before all have come for the first.
-        __device__ __forceinline__ void wait(u64 meeting) const {
-            const u32 all = u32(gridDim.x * (meeting / COUNTERS + 1));
-            while (int(flag_of(counter(meeting)) - all) < 0) {}
-        }
-    };
+    // STAGED: what all parts count together, in a line of its own. Nobody comes again before all have come.
+    static __device__ __forceinline__ u32 *counter_of(u32 *flags) { return flags + (gridDim.x + 31) / 32 * 32; }
+    static __device__ __forceinline__ void wait_for_all(const u32 *counter, u32 number) {
+        while (int(flag_of(counter) - gridDim.x * number) < 0) {}
+    }
 
     // This part's chunk of the results of a step, for the start vectors at hand, into shared memory; then, in the order of
     // rows, to where they belong. All threads.
@@ -468,7 +456,7 @@ struct Parts {
                                                const u16 *columns, const T *table, u32 tabled, const T *coefficients,
                                                u32 *flags, const T *x, T *out, u32 k, u32 vectors, u32 from_vector,
                                                u32 to_vector, i64 n, u32 from_step, u32 steps, u32 depth, u32 share,
-                                               T *stage, const u32 *place_of, const u16 *from, u32 chunk, u32 slabs) {
+                                               T *stage, const u32 *place_of, const u16 *from, u32 chunk) {
         extern __shared__ __align__(16) unsigned char memory[];
         const u32 me = blockIdx.x, thread = threadIdx.x, lane = thread & 31, warp = thread / 32;
         __shared__ Part part;
@@ -539,9 +527,8 @@ struct Parts {
             }
         }
         // All parts have done the same number of steps so far.
-        u32 count = STAGED || MODE == ALONE || MODE == CLUSTER ? 0 : flag_of(flags + me);
-        const Meetings all(flags);
-        u64 meeting = STAGED ? *all.mine : 0;
+        u32 count = MODE == ALONE || MODE == CLUSTER ? 0 : flag_of(flags + me);
+        u32 *counter = counter_of(flags), slab_first = 0;  // the stage of the first step
         const i64 chunk_begin = i64(me) * chunk;
         const u32 chunk_rows = u32(max(i64(0), min(i64(chunk), n - chunk_begin)));
         if (STAGED)
@@ -592,8 +579,8 @@ struct Parts {
             __syncthreads();
 
             u32 turn = 0;
-            // A stage is written again `slabs` steps later, at least four: when all have brought from it.
-            auto slab = [&](u32 j) { return stage + (i64(j % slabs) * vectors + first) * n; };
+            // A stage is written again four steps later, when all have brought from it.
+            auto slab = [&](u32 j) { return stage + i64((slab_first + j) % SLABS) * NB * n; };
             auto bring_results = [&](u32 j) { bring(chunk_here, slab(j) + chunk_begin, chunk, chunk_rows, n, thread); };
             auto put_results = [&](u32 j) {
                 T *there = out + (i64(j + 1) * vectors + first) * n + chunk_begin;
@@ -611,7 +598,7 @@ struct Parts {
                 at.step = step, at.vectors = vectors, at.first = first;
                 at.cur = xs + (odd ? span : 0u);
                 at.next = xs + (odd ? 0u : span);
-                at.y = STAGED ? slab(step) : at.result(step + 1);
+                at.y = STAGED ? slab(j) : at.result(step + 1);
                 at.own_term = !is_zero(coefficient[3 * step + 1]);
                 at.older_term = !is_zero(coefficient[3 * step + 2]);
                 at.from = {MODE == GLOBAL ? at.vector(step) : at.cur, table_here, n};
@@ -655,7 +642,7 @@ struct Parts {
                                 give(part, at, neighbour_of, barrier, thread);
                             }
                         } else if (STAGED) {
-                            if (thread == 0 && j + 1 < steps) all.come(meeting);
+                            if (thread == 0 && j + 1 < steps) arrive(counter);
                         } else if (thread == 0) raise(flags + me, number);
                     }
                 }
@@ -669,8 +656,7 @@ struct Parts {
                     if (MODE == SHARED) find(part, at, part.own * BC + thread, place);
                     if (STAGED) {
                         // Who has published the border of this step has ended the one before.
-                        if (thread == 0) all.wait(meeting);
-                        ++meeting;
+                        if (thread == 0) wait_for_all(counter, number);
                         copies_done();
                     } else if (warp == 0) wait(part, neighbour_of, flags, number, lane);
                     __syncthreads();
@@ -682,13 +668,13 @@ struct Parts {
             }
             count += steps;
             if (STAGED) {
-                if (thread == 0) all.come(meeting);
+                if (thread == 0) arrive(counter), flags[me] = count;
                 if (steps > 2) {  // of the third from last they have been asked for
                     copies_done();
                     __syncthreads();
                     put_results(steps - 3);
                 }
-                if (thread == 0) all.wait(meeting);
+                if (thread == 0) wait_for_all(counter, count);
                 __syncthreads();
                 for (u32 j = steps > 2 ? steps - 2 : 0; j < steps; ++j) {
                     bring_results(j);
@@ -697,8 +683,7 @@ struct Parts {
                     put_results(j);
                     __syncthreads();
                 }
-                ++meeting;
-                if (thread == 0) *all.mine = meeting;
+                slab_first += steps;
             }
             if (MODE == CLUSTER && first + NB < to_vector) cluster_arrive();
         }

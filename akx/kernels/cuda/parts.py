@@ -64,6 +64,7 @@ __all__ = [
     "entry_bytes",
     "fitting_block",
     "fitting_variants",
+    "flag_words",
     "holding",
     "is_staged",
     "lay_out_parts",
@@ -91,14 +92,12 @@ VARIANTS = tuple(f"{br}x{bc}-{lanes}" for br, bc in SHAPES for lanes in LANES)
 BLOCKS = (256, 384, 512, 640, 768, 1024)
 HELD_SLICES, HELD_SLOTS = (0, 1, 2, 4, 6, 8), (1, 2, 3, 4, 5, 7, 9)
 VECTORS = (1, 2, 4)
-#: How results come in the order of rows: each row where it belongs, or two steps at a time through a stage.
+#: How results come in the order of rows: each row where it belongs at once, or through a stage.
 RESULTS = DIRECT, STAGED = ("direct", "staged")
 #: Places over entries up to which rows are worth so many lanes.
 _MOST_PADDING = 2.0
 #: Steps whose results are in the stage at a time: of fewer some would be written again before all have taken them.
 _SLABS = 4
-#: Counters at which parts meet in turn.
-_COUNTERS = 8
 #: Bytes of shared memory that the kernels have besides.
 STATIC = 80
 #: 32-bit registers of a thread that its slots may take, of those that its block leaves it.
@@ -106,7 +105,7 @@ _WORKING_REGISTERS = 34
 #: What a program has of a layout.
 _OF_LAYOUT = (
     *("_laid_out", "_count", "_form", "_tables", "_columns", "_active", "_flags", "_share", "_kernels", "_arrays"),
-    *("_values", "_on_host", "_places", "_table", "_tabled", "_stored", "_way", "_chunk_places", "_stages"),
+    *("_values", "_on_host", "_places", "_table", "_tabled", "_stored", "_way", "_stage"),
 )
 
 
@@ -369,6 +368,11 @@ def lay_out_parts(
     return LaidOut(parts, mode, shared, vectors, way, chunk * shape.bc)
 
 
+def flag_words(parts: int, *, staged: bool) -> int:
+    """Words that parts tell one another by: one each, and with a stage a counter of all in a line of its own."""
+    return -(-parts // WARP) * WARP + 1 if staged else max(parts, 1)
+
+
 def chunk_nodes(nodes: int, parts: int) -> int:
     """Nodes whose results a part brings from the stage into the order of rows: what each would have, and some more."""
     return -(-nodes // max(parts, 1) // 4) * 4
@@ -467,15 +471,11 @@ class PartsProgram(StoredProgram):
         columns = parts.columns if laid_out.way != TABLE else parts.columns[:0]  # in one word with what says the value
         self._columns = self.hold(not_empty(columns))
         self._active = {depth: self.hold(table) for depth, table in active.items()}
-        # A flag for each part; with a stage two words for each, and counters of all in lines of their own.
-        flags = (2 * self._count + 31) // 32 * 32 + _COUNTERS * 32 if laid_out.chunk else max(self._count, 1)
-        self._flags = self.hold(np.zeros(flags, dtype=np.uint32))
-        self._stages: dict[int, DeviceArray] = {}
-        self._chunk_places: list[DeviceArray] = []
+        self._flags = self.hold(np.zeros(flag_words(self._count, staged=laid_out.chunk > 0), dtype=np.uint32))
+        self._stage = [self._flags] * 3  # not looked at
         if laid_out.chunk:
-            self._chunk_places = [
-                self.hold(not_empty(array)) for array in staging(parts, laid_out.chunk // parts.shape.bc)
-            ]
+            places = (self.hold(not_empty(array)) for array in staging(parts, laid_out.chunk // parts.shape.bc))
+            self._stage = [self.held(empty((_SLABS, laid_out.vectors, self.n), self.dtype)), *places]
         self.store_values(laid_out.way, matrix.data, laid_out.values, parts.entry, planned)
         # A share of what is read from L2 in each step is to stay there, in sixteenths.
         far = parts.far_slots * slot_bytes(parts.shape, matrix.dtype, laid_out.way)
@@ -486,7 +486,7 @@ class PartsProgram(StoredProgram):
         """Store these and all later values in full, which takes another layout: less of it stays on the chip."""
         assert self._in_full is not None
         other = self._in_full(data)
-        for size in self._stages or self._kernels:
+        for size in self._kernels:
             other.ready(size)
         self._graphs.clear()
         for name in _OF_LAYOUT:
@@ -502,18 +502,6 @@ class PartsProgram(StoredProgram):
             if size not in self._kernels:
                 given = macros(self._laid_out.parts.shape, self.dtype, size, **self._form, stored=self._stored)
                 self._kernels[size] = load_kernel(given)
-        if self._chunk_places and vectors not in self._stages:
-            self._stages[vectors] = empty((self._slabs, vectors, self.n), self.dtype)
-
-    @property
-    def staged_nbytes(self) -> int:
-        """Bytes of vectors, those of the stages too."""
-        return super().staged_nbytes + sum(array.nbytes for array in self._stages.values())
-
-    @property
-    def _slabs(self) -> int:
-        """Steps whose results are in the stage at a time."""
-        return min(self.k, _SLABS)
 
     @property
     def kernels(self) -> dict[int, Kernel]:
@@ -523,8 +511,6 @@ class PartsProgram(StoredProgram):
     def enqueue(self, x: DeviceArray, out: DeviceArray, coefficients: DeviceArray) -> None:
         vectors = x.shape[0]
         parts, slices, rows, neighbours = self._tables
-        places, places_in_chunk = self._chunk_places or (self._flags, self._flags)
-        stage = self._stages.get(vectors, self._flags)
         for first, last, size in self.groups(vectors):
             done = 0
             for steps in self.steps:
@@ -555,11 +541,8 @@ class PartsProgram(StoredProgram):
                         np.uint32(steps),
                         np.uint32(depth),
                         self._share,
-                        stage,
-                        places,
-                        places_in_chunk,
+                        *self._stage,
                         np.uint32(self._laid_out.chunk),
-                        np.uint32(self._slabs),
                     ],
                     shared=self._laid_out.shared,
                     cooperative=self._laid_out.mode in (SHARED, GLOBAL),

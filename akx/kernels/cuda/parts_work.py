@@ -6,7 +6,8 @@
 
 with a barrier for each exchange, and a chain of some cycles where only the threads of a block meet. What a part holds
 and what it reads of others is counted where rows are in the order given (one pass over the columns, memoised); of an
-order that METIS would make it is guessed from the growth of balls (:mod:`akx.partition.growth`).
+order that METIS would make it is guessed from the growth of balls (:mod:`akx.partition.growth`). Results that METIS has
+scattered are written one by one, or move through a stage.
 """
 
 from __future__ import annotations
@@ -209,7 +210,7 @@ def parts_work(
     cached = in_cache(stored + 2.0 * vector, device)
     return Work(
         loaded_bytes=passes * (1.0 - cached) * (stored + vector * cut.closure),
-        memory_bytes=steps * (far - kept + vector * (1.0 - cached) + (vector if staged else 0.0)),
+        memory_bytes=steps * (far - kept + (2.0 if staged else 1.0) * vector * (1.0 - cached)),
         cache_bytes=steps * (far + 2.0 * vector + gathered) + passes * (stored + vector),
         cycles=steps * cycles,
         chain=beside

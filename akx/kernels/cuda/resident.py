@@ -6,7 +6,11 @@ raises its flag and waits for those of its neighbours only; border rows are comp
 it does so every `depth` steps, and computes the ghost rows in between along (fewer waits, some work twice). See
 ``parts.cuh`` for the kernel and :mod:`akx.formats.parts` for the layout.
 
-Traffic per call and start vector: the matrix once, k times what does not stay on chip (or in L2), x and k results.
+Where rows of a part lie anywhere in the results, these may come through a stage into the order of rows; all parts then
+wait for all.
+
+Traffic per call and start vector: the matrix once, k times what does not stay on chip (or in L2), x and k results, and
+with a stage those k twice more through L2.
 Flops: 2 nnz k. Variants: ``BRxBC-L``, dense blocks of BR x BC and L lanes per block row; ``dia``, diagonals of 32 rows
 (:mod:`akx.kernels.cuda.diagonals`). Values of blocks may be stored in half their bytes, and those of single entries
 as numbers of the different ones, where that is exact (:mod:`akx.kernels.cuda.stored`).
@@ -16,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -59,7 +64,7 @@ from akx.kernels.cuda.parts import (
     waste,
     zone_nodes,
 )
-from akx.kernels.cuda.parts_work import Cut, fixed_bytes
+from akx.kernels.cuda.parts_work import Cut, fixed_bytes, likely_cut_of
 from akx.kernels.cuda.stored import (
     FULL,
     STORED,
@@ -104,6 +109,8 @@ _OPTIONS: dict[str, tuple[Option, ...]] = {
 _MOST_ROWS = 4.0
 #: What a row costs beside its entries, in entries.
 _ROW_WORK = 2.0
+#: Rows of the largest part of METIS over those that are taken as likely.
+_LIKELY_OWN = 0.83
 #: Sectors of x that rows read over their entries, from which on results are worth a stage: columns are anywhere.
 _SCATTERED = 0.5
 #: Nodes from the first that a slice reads to the last, which 16 bits number.
@@ -144,7 +151,7 @@ class Resident:
         """A plan that fits, where one does, from the sizes and how far rows read; by diagonals where they suit."""
         plain = self._plain(matrix, device, k)
         if not diagonals.offered(matrix, device):
-            return plain
+            return self._staged(plain, matrix, device) or plain
         return plain.replace(variant=diagonals.DIA, options=diagonals.default_options(matrix, device))
 
     def _plain(self, matrix: Matrix, device: CudaDevice, k: int, way: str = FULL) -> Plan:
@@ -168,11 +175,20 @@ class Resident:
             "stored": way,
         }
         order = _PARTITIONERS[far]  # rows that read so far have little in common with those next to them
-        plan = Plan(self.backend, self.name, f"{br}x{bc}-{lanes}", order, k, k, options=options)
-        if far and gathered_share(matrix) > _SCATTERED:
-            staged = plan.replace(options={**options, "results": STAGED})
-            return plan if self.feasible(staged, matrix, device) else staged
-        return plan
+        return Plan(self.backend, self.name, f"{br}x{bc}-{lanes}", order, k, k, options=options)
+
+    def _staged(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Plan | None:
+        """The plan with results through a stage, where rows lie anywhere and there very likely is room for it."""
+        if plan.partitioner == "natural" or gathered_share(matrix) <= _SCATTERED:
+            return None
+        staged = plan.replace(options={**plan.options, "results": STAGED})
+        if self.feasible(staged, matrix, device) is not None:
+            return None
+        shape, parts = shape_of(plan), device.sms * int(plan.option("blocks_per_sm", 1))
+        likely = likely_cut_of(matrix, shape.bc, parts, 1)
+        cut = replace(likely, own=_LIKELY_OWN * likely.own)
+        fixed = _fixed(staged, cut, matrix, device) + table_bytes(matrix, way_of(plan))
+        return staged if fixed <= shared_limit(plan, device) else None
 
     def starts(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
         """Plans that a search should begin with, beside the defaults: one idea each; each has won somewhere."""
@@ -188,14 +204,14 @@ class Resident:
         if diagonals.offered(matrix, device):
             plans.insert(0, self.untuned_for(matrix, device, k))
         if default.options["x"] == "shared":
-            direct = {**default.options, "results": DIRECT}
-            plans.append(holding(default.replace(options={**direct, "x": "global"}), reason))
+            plans.append(holding(default.replace(options={**default.options, "x": "global"}), reason))
             if k > 1:
-                apart = default.replace(partitioner="metis", options={**direct, "depth": 2})
+                apart = default.replace(partitioner="metis", options={**default.options, "depth": 2})
                 plans.append(holding(apart, reason) or apart)
         way = min(_ways(matrix), key=lambda way: stored_bytes(way, matrix.dtype))
         plans += self._compact_starts(matrix, device, k, way, reason)
-        return tuple(dict.fromkeys(plan for plan in plans if plan is not None))
+        both = ((self._staged(plan, matrix, device), plan) for plan in plans if plan is not None)
+        return tuple(dict.fromkeys(plan for pair in both for plan in pair if plan is not None))
 
     def _compact_starts(
         self, matrix: Matrix, device: CudaDevice, k: int, way: str, reason: Callable[[Plan], str | None]
@@ -206,9 +222,11 @@ class Resident:
         if _again(shared, matrix, device) > 0:
             shared = shared.replace(options={**shared.options, "keep": KEEPS[1]})
         halved = {**shared.options, "blocks_per_sm": 2, "block": max(BLOCKS[0], int(first.options["block"]) // 2)}
-        plans = [first, holding(first, reason), shared, holding(shared, reason), shared.replace(options=halved)]
-        if is_staged(shared):
-            plans.append(shared.replace(options={**shared.options, "results": DIRECT}))
+        plans = [shared, holding(shared, reason), shared.replace(options=halved)]
+        if first.partitioner == "natural":
+            plans = [first, holding(first, reason), *plans]
+        away = {**halved, "x": "global", "keep": KEEP}  # x makes room for more of the matrix
+        plans += [first.replace(options=away), first.replace(options={**first.options, "x": "global"})]
         shape = shape_of(shared)
         if shape.slot > WARP and shape.lanes < LANES[-1]:  # few slices: more of them hide more of what each waits for
             wide = shared.replace(variant=f"{shape.br}x{shape.bc}-{2 * shape.lanes}")
@@ -359,12 +377,17 @@ def _ways(matrix: Matrix) -> tuple[str, ...]:
 
 def _least_shared(plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
     """Bytes of shared memory that a block takes at least: of a part of equal share that reads nothing of others."""
-    shape, size = shape_of(plan), matrix.dtype.itemsize
-    parts = device.sms * int(plan.option("blocks_per_sm", 1))
+    shape, parts = shape_of(plan), device.sms * int(plan.option("blocks_per_sm", 1))
     cut = Cut(np.array([matrix.n / shape.bc / parts]), np.zeros(1), np.zeros(1), np.zeros(1))
+    return _fixed(plan, cut, matrix, device) + table_bytes(matrix, way_of(plan))
+
+
+def _fixed(plan: Plan, cut: Cut, matrix: Matrix, device: CudaDevice) -> float:
+    """Bytes of shared memory of the largest part of a cut, before its table and its slots."""
+    shape, parts = shape_of(plan), device.sms * int(plan.option("blocks_per_sm", 1))
     shared, chunk = plan.option("x", "shared") == "shared", chunk_nodes(matrix.n // shape.bc, parts) * is_staged(plan)
-    fixed = fixed_bytes(cut, shape, plan.k, int(plan.option("vectors", 1)), size, shared=shared, chunk=chunk)
-    return float(fixed[0]) + table_bytes(matrix, way_of(plan))
+    vectors, size = int(plan.option("vectors", 1)), matrix.dtype.itemsize
+    return float(fixed_bytes(cut, shape, plan.k, vectors, size, shared=shared, chunk=chunk).max(initial=0.0))
 
 
 def _storable(plan: Plan, matrix: Matrix, device: CudaDevice) -> Plan:
