@@ -18,6 +18,13 @@ def document() -> dict[str, Any]:
     return found
 
 
+def others() -> list[list[dict[str, Any]]]:
+    """What is said of the irregular and of the real matrices, at k = 8."""
+    found = [json.loads(path.read_text())["powers"] for _, path in gpu_table.OTHERS]
+    assert {one["k"] for powers in found for one in powers} == {8}
+    return found
+
+
 def cells(text: str, *begin: str) -> list[str]:
     lines = ([cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines())
     return next(line for line in lines if tuple(line[: len(begin)]) == begin)
@@ -44,25 +51,23 @@ def test_the_best_k_of_a_streamed_matrix(document: dict[str, Any]) -> None:
 
 def test_the_figures_are_those_that_akx_is_held_to(document: dict[str, Any]) -> None:
     """What the project promises over cuSPARSE and over streamed products; a slower result file does not go in."""
-    least = {
-        "pentadiagonal": 7,
-        "mc2depi": 5,
-        "brick": 4.5,
-        "9-point": 1.7,
-        "27-point": 1.7,
-        "7-point": 1.4,
-        "shell": 1.7,
-    }
-    for k, bars in ((16, least), (4, dict.fromkeys(least, 1.2)), (1, dict.fromkeys(least, 1.0))):
+    least = {"pentadiagonal": 9, "mc2depi": 5, "brick": 5, "9-point": 4, "27-point": 3, "7-point": 3.5, "shell": 3}
+    most = {name: 0.8 * bar for name, bar in least.items()}
+    for k, bars in ((16, least), (8, most), (4, dict.fromkeys(least, 2.5)), (1, dict.fromkeys(least, 1.0))):
         gains = {one["matrix"]: one["speedup"] for one in document["powers"] if one["k"] == k}
         assert not [name for name, bar in bars.items() if gains[name] < bar], k
-        assert k != 16 or record.geometric_mean(list(gains.values())) >= 2.6
+        assert record.geometric_mean(list(gains.values())) >= {16: 4.3, 8: 3.44, 4: 3.5, 1: 1.5}[k]
     for name, bar in {"brick": 5.7, "9-point": 5.0, "mc2depi": 3.6, "shell": 4.9}.items():
         streams = [one for one in document["stream"] if one["matrix"] == name and one["fraction"] == 0.25]
         best = max(streams, key=lambda one: one["speedup"])
         assert best["speedup"] >= bar, name
         assert best["speedup"] >= 0.85 * best["bound"], name
         assert best["k"] < 40
+    irregular, real = ({one["matrix"]: one["speedup"] for one in powers} for powers in others())
+    assert set(irregular) == {"G3_circuit", "delaunay", "tetrahedra"}
+    assert record.geometric_mean(list(irregular.values())) >= 2.5
+    assert [name for name, gain in real.items() if gain < 1.0] in ([], ["rmat"])
+    assert real["rmat"] >= 0.9
     search = json.loads(gpu_table.SEARCH.read_text())
     assert search["ratio"] <= 1.05
     assert search["tuning_process_seconds"] < 90
@@ -83,6 +88,8 @@ def test_a_page_out_of_date_is_written(tmp_path: Path) -> None:
     assert gpu_table.main(["--page", str(page)]) == 0
     assert gpu_table.main(["--page", str(page), "--check"]) == 0
     assert "| 16 | brick |" in page.read_text()
+    assert "| 8 | delaunay |" in page.read_text()
+    assert "| 8 | memplus |" in page.read_text()
 
 
 def test_the_figures_of_the_readme(document: dict[str, Any]) -> None:
@@ -100,3 +107,8 @@ def test_the_figures_of_the_readme(document: dict[str, Any]) -> None:
     assert f"{min(gains.values()):.1f} to {max(gains.values()):.1f} times as fast as cuSPARSE 12.6" in readme
     assert f"{min(percent):.0f} to {max(percent):.0f} % faster" in readme
     assert f"would lower that to between {min(left):.1f} and {max(left):.1f}" in readme
+    irregular, real = ({one["matrix"]: one["speedup"] for one in powers} for powers in others())
+    graph = real.pop("rmat")
+    assert f"{min(irregular.values()):.1f} to {max(irregular.values()):.1f} times on meshes and a circuit" in readme
+    assert f"{min(real.values()):.1f} to {max(real.values()):.1f} times on {len(real)} smaller real matrices" in readme
+    assert f"{graph:.2f} times on a random graph" in readme
