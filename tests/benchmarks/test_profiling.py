@@ -17,7 +17,7 @@ from akx.device.cuda.facts import CudaDevice
 from akx.errors import DeviceError, MissingDependencyError
 from akx.matrix import Matrix
 from akx.plan import Plan
-from benchmarks import gpu, profile, record
+from benchmarks import gpu, profiling, record
 from benchmarks.matrices import select
 from benchmarks.steps_gpu import parsed
 
@@ -59,7 +59,7 @@ SECOND = {
 
 def printed(*launches: dict[str, str]) -> str:
     """What ncu prints, with lines of its own and of the process before and after."""
-    names = sorted(profile.METRICS)
+    names = sorted(profiling.METRICS)
     units = {DURATION: "ns", "dram__bytes_read.sum": "byte", "dram__bytes_write.sum": "byte", HITS: "%"}
     cells = [["ID", "Process ID", "Kernel Name", "Block Size", *names, "launch__extra"]]
     cells += [["", "", "", "", *(units.get(name, "") for name in names), ""]]
@@ -72,17 +72,17 @@ def printed(*launches: dict[str, str]) -> str:
 
 
 def test_launches_are_read_in_seconds_and_bytes_whatever_is_printed_around_them() -> None:
-    first, second = profile.kernels_of(printed(FIRST, SECOND))
+    first, second = profiling.kernels_of(printed(FIRST, SECOND))
     assert first[DURATION] == pytest.approx(2e-6)
     assert second[DURATION] == pytest.approx(6e-6)
     assert first["dram__bytes_read.sum"] == 1_000_000.0
     assert first["smsp__average_warps_issue_stalled_selected_per_issue_active.ratio"] == 1000.0
-    assert set(first) == set(profile.METRICS)
-    assert set(profile.METRICS) - set(second) == {"smsp__average_warps_issue_stalled_membar_per_issue_active.ratio"}
+    assert set(first) == set(profiling.METRICS)
+    assert set(profiling.METRICS) - set(second) == {"smsp__average_warps_issue_stalled_membar_per_issue_active.ratio"}
 
 
 def test_launches_are_added_up_and_shares_are_weighted_with_their_time() -> None:
-    found = profile.added(profile.kernels_of(printed(FIRST, SECOND)))
+    found = profiling.added(profiling.kernels_of(printed(FIRST, SECOND)))
     stalls = found.pop("stalls")
     assert found == {
         "profiled_seconds": pytest.approx(8e-6),
@@ -100,10 +100,10 @@ def test_launches_are_added_up_and_shares_are_weighted_with_their_time() -> None
 
 
 def test_a_counter_that_is_missing_is_named() -> None:
-    kernels = profile.kernels_of(printed(FIRST, {**SECOND, HITS: "n/a"}))
+    kernels = profiling.kernels_of(printed(FIRST, {**SECOND, HITS: "n/a"}))
     with pytest.raises(ValueError, match=r"has not counted lts__t_sector_hit_rate\.pct"):
-        profile.added(kernels)
-    one = profile.added(profile.kernels_of(printed({**FIRST, "dram__bytes_write.sum": "1"})))
+        profiling.added(kernels)
+    one = profiling.added(profiling.kernels_of(printed({**FIRST, "dram__bytes_write.sum": "1"})))
     assert one["dram_bytes"] == 1_000_001.0
 
 
@@ -111,7 +111,7 @@ def test_a_counter_that_is_missing_is_named() -> None:
 def test_nothing_profiled_is_an_error(text: str) -> None:
     said = "==ERROR== no metrics" if "ERROR" in text else ""
     with pytest.raises(ValueError, match=f"profiled no kernel: {said}"):
-        profile.kernels_of(text)
+        profiling.kernels_of(text)
 
 
 def banded(values: Any) -> Matrix:
@@ -137,8 +137,8 @@ def banded(values: Any) -> Matrix:
 def test_floors_are_those_computed_by_hand(label: str, each: float) -> None:
     matrix, plan = banded((0.5, 1.0, 0.25)), parsed(label, 4)
     assert matrix.nnz == 1798
-    assert profile.bytes_of_entry(plan, matrix) == pytest.approx(each)
-    found = profile.floor_of(plan, matrix, GPU, 2e11)
+    assert profiling.bytes_of_entry(plan, matrix) == pytest.approx(each)
+    found = profiling.floor_of(plan, matrix, GPU, 2e11)
     # x and 4 results of 600 values, over 4 steps; 5 multiprocessors at 1 GHz, 128 bytes each
     assert found == pytest.approx({"memory": (1798 * each + 24_000) / 8e11, "shared": 1798 * (each + 8) / 640e9})
 
@@ -146,41 +146,41 @@ def test_floors_are_those_computed_by_hand(label: str, each: float) -> None:
 def test_values_that_cannot_be_stored_so_are_counted_in_full() -> None:
     matrix = banded((0.1, 1.0, 0.25))  # 0.1 is no float32
     half = parsed("cuda/resident/1x1-1 natural k=4x1 threads=1 stored=half", 4)
-    assert profile.bytes_of_entry(half, matrix) == 10.0
+    assert profiling.bytes_of_entry(half, matrix) == 10.0
     single = Matrix.from_any(sparse.csr_array(np.eye(4, dtype=np.float32)))
-    assert profile.bytes_of_entry(parsed("cuda/sweep/sell16-1 natural k=1x1 threads=1", 1), single) == 6.0
+    assert profiling.bytes_of_entry(parsed("cuda/sweep/sell16-1 natural k=1x1 threads=1", 1), single) == 6.0
     with pytest.raises(ValueError, match="no floor for plans of stream"):
-        profile.bytes_of_entry(Plan("cuda", "stream", "sell16-1", k=4, k_per_pass=4), matrix)
+        profiling.bytes_of_entry(Plan("cuda", "stream", "sell16-1", k=4, k_per_pass=4), matrix)
 
 
 def test_all_that_is_profiled_by_default_has_a_plan_and_a_k_can_be_asked_for() -> None:
-    found = profile.chosen(profile.PLANS)
+    found = profiling.chosen(profiling.PLANS)
     assert {name: plan.k for name, (plan, path) in found.items() if path == gpu.RESULTS} == dict.fromkeys(
         gpu.MATRICES, 16
     )
     assert {"delaunay", "tetrahedra"} <= set(found)
-    plan, path = profile.chosen(profile.PLANS, 4)["brick"]
+    plan, path = profiling.chosen(profiling.PLANS, 4)["brick"]
     assert (plan.k, path) == (4, gpu.RESULTS)
-    assert profile.chosen(profile.PLANS, 5) == {}
+    assert profiling.chosen(profiling.PLANS, 5) == {}
 
 
 def test_the_page_has_the_table_and_says_what_each_stall_is() -> None:
-    page = profile.PAGE.read_text()
+    page = profiling.PAGE.read_text()
     assert page.index("<!-- profile:begin -->") < page.index("<!-- profile:end -->")
     told = [line.split("`")[1] for line in page.split("## What warps wait for")[1].splitlines() if line[:3] == "| `"]
-    assert sorted(told) == sorted(profile.STALLS)
+    assert sorted(told) == sorted(profiling.STALLS)
 
 
 def test_without_nsight_compute_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(MissingDependencyError, match="needs Nsight Compute, found no ncu on the path; install"):
-        profile.watching(0, 1)
+        profiling.watching(0, 1)
 
 
 def test_refused_counters_are_an_error_that_says_what_to_do() -> None:
     text = "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access counters on the device 0.\n"
     with pytest.raises(DeviceError, match=r"ERR_NVGPUCTRPERM; run as root, or .*NVreg_RestrictProfilingToAdminUsers=0"):
-        profile.kernels_of(text)
+        profiling.kernels_of(text)
 
 
 # ------------------------------------------------------------------------------------------------------ all of it
@@ -230,7 +230,7 @@ def ncu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     )
     tool.chmod(0o755)
     monkeypatch.delenv("AKX_COMMIT", raising=False)
-    run = profile._run
+    run = profiling._run
 
     def run_or_say(arguments: list[str]) -> tuple[str, str]:
         """What runs on a GPU only is said in its place; ncu is the script."""
@@ -241,7 +241,7 @@ def ncu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         Path(arguments[arguments.index("-o") + 1]).write_text(json.dumps({**json.loads(says.read_text()), **COUNTED}))
         return "", ""
 
-    monkeypatch.setattr(profile, "_run", run_or_say)
+    monkeypatch.setattr(profiling, "_run", run_or_say)
     monkeypatch.setattr(shutil, "which", lambda name: str(tool) if name == "ncu" else None)
     monkeypatch.setattr(gpu, "provenance", lambda: ORIGIN)
     monkeypatch.setattr("akx.device.cuda.runtime.cuda_missing", lambda: None)
@@ -250,7 +250,7 @@ def ncu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def run(folder: Path, plans: Path, *more: str) -> int:
     given = ["--plans", str(plans), "-o", str(folder / "profile.json"), "--docs", str(folder / "page.md")]
-    return profile.main([*given, *more])
+    return profiling.main([*given, *more])
 
 
 def test_entries_are_merged_and_the_table_goes_to_the_page(ncu: Path, plans: Path) -> None:
@@ -272,7 +272,7 @@ def test_one_entry_is_kept_for_each_matrix_and_k(tmp_path: Path) -> None:
     path = tmp_path / "profile.json"
     document: dict[str, Any] = {"profile": []}
     for name, k, seconds in (("brick", 16, 1.0), ("brick", 8, 2.0), ("shell", 16, 3.0), ("brick", 16, 4.0)):
-        document = profile.keep(path, document, {"matrix": name, "k": k, "seconds": seconds}, ORIGIN)
+        document = profiling.keep(path, document, {"matrix": name, "k": k, "seconds": seconds}, ORIGIN)
     assert json.loads(path.read_text()) == document
     assert [(one["matrix"], one["k"], one["seconds"]) for one in document["profile"]] == [
         ("brick", 8, 2.0),
@@ -290,24 +290,32 @@ def test_clocks_and_caches_are_left_alone_and_only_the_asked_for_call_is_profile
     assert [options[f"--{name}"] for name in names] == ["3", "2", "none", "none"]
     assert asked[-1] == "--untimed"
     assert (options["--page"], options["--print-units"]) == ("raw", "base")
-    assert options["--metrics"].split(",") == list(profile.METRICS)
+    assert options["--metrics"].split(",") == list(profiling.METRICS)
     begin = asked.index(sys.executable)
-    assert asked[begin : begin + 7] == [sys.executable, "-m", "benchmarks.profile", "--call", "brick", "16", str(plans)]
+    assert asked[begin : begin + 7] == [
+        sys.executable,
+        "-m",
+        "benchmarks.profiling",
+        "--call",
+        "brick",
+        "16",
+        str(plans),
+    ]
 
 
 def test_the_table_is_made_again_from_the_file(ncu: Path, plans: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(ncu, plans, "--only", "brick") == 0
     (ncu / "page.md").write_text("<!-- profile:begin -->\nold\n<!-- profile:end -->\n")
-    monkeypatch.setattr(profile, "measure", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr(profiling, "measure", lambda *_: pytest.fail("measured"))
     assert run(ncu, plans, "--table") == 0
     assert ROW in (ncu / "page.md").read_text().splitlines()
     assert "old" not in (ncu / "page.md").read_text()
 
 
 def test_the_smaller_floor_of_memory_is_named_too() -> None:
-    counted = profile.added(profile.kernels_of(printed(FIRST)))
+    counted = profiling.added(profiling.kernels_of(printed(FIRST)))
     entry = {**SAID, **counted, "floor": {"memory": 1.6e-6, "shared": 1.5e-6}, "commit": "c0ffee"}
-    line = profile.table({"machine": {"gpu": "a GPU"}, "profile": [entry]}).splitlines()[-1]
+    line = profiling.table({"machine": {"gpu": "a GPU"}, "profile": [entry]}).splitlines()[-1]
     assert "| 2.00 | 1.60 (memory) | 80% | 0.06 | 0.02 | 1% | 40% | barrier 67%, wait 33% |" in line
 
 
@@ -332,13 +340,13 @@ def test_a_call_that_fails_is_told_of_and_the_others_are_profiled(
     ncu: Path, plans: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (ncu / "says").unlink()
-    measure = profile.measure
-    counted = profile.added(profile.kernels_of(printed(FIRST)))
+    measure = profiling.measure
+    counted = profiling.added(profiling.kernels_of(printed(FIRST)))
 
     def stand_in(name: str, *given: Any) -> dict[str, Any]:
         return measure(name, *given) if name == "brick" else {**SAID, **counted, "matrix": name}
 
-    monkeypatch.setattr(profile, "measure", stand_in)
+    monkeypatch.setattr(profiling, "measure", stand_in)
     assert run(ncu, plans) == 1
     told = capsys.readouterr().err
     assert "brick  FAILED: the call was not made: ArithmeticError: it is wrong for brick\n" in told
@@ -346,9 +354,9 @@ def test_a_call_that_fails_is_told_of_and_the_others_are_profiled(
 
 
 def test_a_process_that_takes_too_long_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profile, "_MOST_SECONDS", 0.2)
+    monkeypatch.setattr(profiling, "_MOST_SECONDS", 0.2)
     with pytest.raises(ValueError, match="broken off after 0 s"):
-        profile._run([sys.executable, "-c", "import time; time.sleep(60)"])
+        profiling._run([sys.executable, "-c", "import time; time.sleep(60)"])
 
 
 def test_a_matrix_without_a_plan_is_named(ncu: Path, plans: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -369,22 +377,22 @@ def test_figures_of_two_machines_are_not_mixed(
 
 def test_without_a_gpu_nothing_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("akx.device.cuda.runtime.cuda_missing", lambda: "there is none")
-    assert profile.main(["-o", str(tmp_path / "none.json")]) == 3
+    assert profiling.main(["-o", str(tmp_path / "none.json")]) == 3
     assert not (tmp_path / "none.json").exists()
 
 
 def test_the_process_that_is_watched_takes_the_plan_from_the_file(
     plans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(profile, "select", lambda names: select(names, reduced=True))
+    monkeypatch.setattr(profiling, "select", lambda names: select(names, reduced=True))
 
     def call(name: str, A: Any, plan: Plan, *, timed: bool) -> dict[str, Any]:
         return {"said": [name, A.shape[0] > 0, plan.k, plan.label(), timed]}
 
-    monkeypatch.setattr(profile, "call", call)
+    monkeypatch.setattr(profiling, "call", call)
     said = tmp_path / "said.json"
     for more in ([], ["--untimed"]):
-        assert profile.main(["--call", "brick", "16", str(plans), "-o", str(said), *more]) == 0
+        assert profiling.main(["--call", "brick", "16", str(plans), "-o", str(said), *more]) == 0
         assert json.loads(said.read_text()) == {"said": ["brick", True, 16, LABEL, not more]}
 
 

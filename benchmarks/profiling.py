@@ -1,8 +1,8 @@
-"""Where the time of tuned plans goes on a GPU, by Nsight Compute: ``python -m benchmarks.profile``.
+"""Where the time of tuned plans goes on a GPU, by Nsight Compute: ``python -m benchmarks.profiling``.
 
-    python -m benchmarks.profile                       the plans of h100.json (k = 16) and h100_irregular.json
-    python -m benchmarks.profile --only brick --k 8    one matrix, its plan for 8 powers, merged into h100_profile.json
-    python -m benchmarks.profile --table               the table of docs/profile.md from the file
+    python -m benchmarks.profiling                       the plans of h100.json (k = 16) and h100_irregular.json
+    python -m benchmarks.profiling --only brick --k 8    one matrix, its plan for 8 powers, merged into the file
+    python -m benchmarks.profiling --table               the table of docs/profile.md from the file
 
 Each plan has two processes of its own, which make the same three calls kernel by kernel, checked against the reference.
 The first then times the plan by events as it is used: in a graph, with what earlier calls have left in L2. ``ncu``
@@ -208,7 +208,7 @@ def call(name: str, A: Any, plan: Plan, *, timed: bool = True) -> Json:
 
 def command(name: str, k: int, plans: Path, said: Path) -> list[str]:
     """The command line of a process that runs a plan, and writes what it says into a file."""
-    watched = [sys.executable, "-m", "benchmarks.profile", "--call", name, str(k), str(plans.resolve())]
+    watched = [sys.executable, "-m", "benchmarks.profiling", "--call", name, str(k), str(plans.resolve())]
     return [*watched, "-o", str(said)]
 
 
@@ -393,7 +393,7 @@ def table(document: Json) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, profile, and return the exit code: 1 where one failed, 3 where nothing can be."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.profile", description="Profile tuned plans on a GPU.")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.profiling", description="Profile tuned plans on a GPU.")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="matrices; all that have a plan by default")
     parser.add_argument("--k", type=int, metavar="K", help="number of powers; the most there is a plan for by default")
     parser.add_argument("--plans", type=Path, nargs="+", default=PLANS, metavar="FILE", help="where the plans are")
