@@ -13,7 +13,6 @@ memory; each waited for. Medians, and the slowest.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
@@ -28,26 +27,17 @@ import akx
 from akx.kernels import registry
 from akx.matrix import Matrix
 from akx.plan import Plan
-from benchmarks import markdown, solving
+from benchmarks import markdown, planned, solving
 from benchmarks.gpu import RESULTS as POWERS
 from benchmarks.matrices import select
-from benchmarks.steps_gpu import parsed
 
-__all__ = ["RESULTS", "main", "measure", "plans_of", "table"]
+__all__ = ["RESULTS", "main", "measure", "table"]
 
 RESULTS = POWERS.with_name("h100_preparing.json")
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "cuda.md"
 _REPEATS = 5
 
 Json = dict[str, Any]
-
-
-def plans_of(document: Json) -> dict[str, Plan]:
-    """The plan of most powers of each matrix in a file of :mod:`benchmarks.gpu`."""
-    found: dict[str, Plan] = {}
-    for entry in sorted(document["powers"], key=lambda entry: entry["k"]):
-        found[entry["matrix"]] = parsed(entry["plan"], entry["k"])
-    return found
 
 
 def measure(name: str, A: Any, plan: Plan) -> Json:
@@ -106,10 +96,7 @@ def table(document: Json) -> str:
     for entry in document["preparing"]:
         times = [_milliseconds(entry[name]) for name in ("prepare_seconds", "host_seconds", "device_seconds")]
         body.append([entry["matrix"], f"{entry['nnz']:,}", f"`{entry['plan'].split(' ')[0]}`", *times])
-    commits = ", ".join(dict.fromkeys(str(entry["commit"])[:10] for entry in document["preparing"]))
-    origin = (
-        f"Measured on one {document['machine']['gpu']}, commits {commits}: medians of {_REPEATS}, the slowest behind."
-    )
+    origin = f"{planned.measured_on(document, 'preparing')}: medians of {_REPEATS}, the slowest behind."
     return f"{origin}\n\n" + markdown.rows(head, body, left=(0, 2))
 
 
@@ -119,23 +106,15 @@ def _milliseconds(seconds: Sequence[float]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, measure, and return the exit code: 3 without a GPU."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.preparing", description="Time preparations on a GPU.")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="matrices; all of h100.json by default")
-    parser.add_argument("--plans", type=Path, default=POWERS, metavar="FILE", help="where the plans are")
-    parser.add_argument("-o", "--output", type=Path, default=RESULTS, help="result file to merge into")
-    parser.add_argument("--table", action="store_true", help="measure nothing")
-    parser.add_argument("--docs", type=Path, default=PAGE, metavar="FILE", help="the page")
+    parser = planned.command_line("preparing", "Time preparations on a GPU.", RESULTS, PAGE, POWERS)
     options = parser.parse_args(arguments)
-    document: Json = json.loads(options.output.read_text()) if options.output.exists() else {"preparing": []}
+    document = planned.known(options.output, "preparing")
     if not options.table:
-        from akx.device.cuda.runtime import cuda_missing
-
-        if (reason := cuda_missing()) is not None:
-            print(f"preparing: nothing measured: {reason}", file=sys.stderr)
-            return 3
+        if not planned.has_gpu("preparing"):
+            return planned.NO_DEVICE
         from benchmarks import gpu
 
-        origin, plans = gpu.provenance(), plans_of(json.loads(options.plans.read_text()))
+        origin, plans = gpu.provenance(), planned.plans_of(json.loads(options.plans.read_text()))
         if unknown := [name for name in options.only or () if name not in plans]:
             parser.error(f"{options.plans} has no plan of {', '.join(unknown)}")
         for case in select(options.only or list(plans)):
@@ -143,8 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             times = "  ".join(f"{name} {_milliseconds(entry[name])}" for name in entry if name.endswith("_seconds"))
             print(f"{case.name}  {times}  {entry['plan']}", file=sys.stderr, flush=True)
             document = solving.keep(options.output, document, "preparing", entry, origin)
-    if options.docs.exists() and document["preparing"]:
-        options.docs.write_text(markdown.replace_block(options.docs.read_text(), "preparing", table(document)))
+    planned.write_table(options.docs, document, "preparing", table)
     return 0
 
 

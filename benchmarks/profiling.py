@@ -43,10 +43,9 @@ from akx.kernels.cuda.parts import entry_bytes, shape_of
 from akx.kernels.cuda.stored import FULL, is_storable, stored_bytes, way_of
 from akx.matrix import Matrix
 from akx.plan import Plan
-from benchmarks import markdown, solving
+from benchmarks import markdown, planned, solving
 from benchmarks.gpu import RESULTS as POWERS
 from benchmarks.matrices import select
-from benchmarks.preparing import plans_of
 
 __all__ = [
     "METRICS",
@@ -59,7 +58,6 @@ __all__ = [
     "chosen",
     "command",
     "floor_of",
-    "keep",
     "kernels_of",
     "main",
     "measure",
@@ -94,8 +92,6 @@ _TIERS = {"memory": "memory", "shared": "shared memory"}
 _REFUSED = "ERR_NVGPUCTRPERM"
 #: Seconds after which a process is broken off.
 _MOST_SECONDS = 600.0
-#: Exit code where nothing can be profiled.
-_NO_DEVICE = 3
 _ROOT = Path(__file__).resolve().parents[1]
 
 Json = dict[str, Any]
@@ -106,7 +102,7 @@ def chosen(paths: Sequence[Path], k: int | None = None) -> dict[str, tuple[Plan,
     found: dict[str, tuple[Plan, Path]] = {}
     for path in paths:
         powers = [entry for entry in json.loads(path.read_text())["powers"] if k in (None, entry["k"])]
-        found |= {name: (plan, path) for name, plan in plans_of({"powers": powers}).items()}
+        found |= {name: (plan, path) for name, plan in planned.plans_of({"powers": powers}).items()}
     return found
 
 
@@ -349,15 +345,6 @@ def _run(arguments: Sequence[str]) -> tuple[str, str]:
             raise ValueError(f"broken off after {_MOST_SECONDS:.0f} s") from error
 
 
-def keep(path: Path, document: Json, entry: Json, origin: Json) -> Json:
-    """Write the file with an entry in place of the one of its matrix and k, and return what it says."""
-    stamped = entry | {"commit": origin["commit"], "date": origin["date"]}
-    others = [one for one in document["profile"] if (one["matrix"], one["k"]) != (entry["matrix"], entry["k"])]
-    found: Json = {**origin, "profile": [*others, stamped]}
-    solving.save(path, found)
-    return found
-
-
 # ------------------------------------------------------------------------------------------------------- the page
 
 
@@ -386,20 +373,14 @@ def table(document: Json) -> str:
                 ", ".join(f"{reason} {share:.0%}" for reason, share in stalls),
             ]
         )
-    commits = ", ".join(dict.fromkeys(str(entry["commit"])[:10] for entry in document["profile"]))
-    origin = f"Measured on one {document['machine']['gpu']}, commits {commits}: times are medians."
+    origin = f"{planned.measured_on(document, 'profile')}: times are medians."
     return f"{origin}\n\n" + markdown.rows(head, body, left=(0, 2, 10))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, profile, and return the exit code: 1 where one failed, 3 where nothing can be."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.profiling", description="Profile tuned plans on a GPU.")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="matrices; all that have a plan by default")
+    parser = planned.command_line("profiling", "Profile tuned plans on a GPU.", RESULTS, PAGE, PLANS)
     parser.add_argument("--k", type=int, metavar="K", help="number of powers; the most there is a plan for by default")
-    parser.add_argument("--plans", type=Path, nargs="+", default=PLANS, metavar="FILE", help="where the plans are")
-    parser.add_argument("-o", "--output", type=Path, default=RESULTS, help="result file to merge into")
-    parser.add_argument("--table", action="store_true", help="measure nothing")
-    parser.add_argument("--docs", type=Path, default=PAGE, metavar="FILE", help="the page")
     parser.add_argument("--call", nargs=3, metavar=("NAME", "K", "FILE"), help=argparse.SUPPRESS)
     parser.add_argument("--untimed", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -409,14 +390,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         A = select([name])[0].load()
         options.output.write_text(json.dumps(call(name, A, plan, timed=not options.untimed)))
         return 0
-    document: Json = json.loads(options.output.read_text()) if options.output.exists() else {"profile": []}
-    failures = 0
+    document, failures = planned.known(options.output, "profile"), 0
     if not options.table:
-        from akx.device.cuda.runtime import cuda_missing
-
-        if (reason := cuda_missing()) is not None:
-            print(f"profile: nothing measured: {reason}", file=sys.stderr)
-            return _NO_DEVICE
+        if not planned.has_gpu("profile"):
+            return planned.NO_DEVICE
         from benchmarks import gpu
 
         origin, plans = gpu.provenance(), chosen(options.plans, options.k)
@@ -429,16 +406,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 entry = measure(name, *plans[name])
             except (MissingDependencyError, DeviceError) as error:
                 print(f"profile: {error}", file=sys.stderr)
-                return _NO_DEVICE
+                return planned.NO_DEVICE
             except ValueError as error:  # one failure must not cost the other matrices their time
                 failures += 1
                 print(f"{name}  FAILED: {error}", file=sys.stderr, flush=True)
                 continue
             step, least = entry["seconds"] / entry["k"] * 1e6, max(entry["floor"].values()) * 1e6
             print(f"{name}  {step:.2f} us a step, floor {least:.2f}  {entry['plan']}", file=sys.stderr, flush=True)
-            document = keep(options.output, document, entry, origin)
-    if options.docs.exists() and document["profile"]:
-        options.docs.write_text(markdown.replace_block(options.docs.read_text(), "profile", table(document)))
+            document = solving.keep(options.output, document, "profile", entry, origin, of=("matrix", "k"))
+    planned.write_table(options.docs, document, "profile", table)
     return 1 if failures else 0
 
 

@@ -167,13 +167,20 @@ def save(path: Path, document: Mapping[str, Any]) -> None:
     draft.replace(path)
 
 
-def keep(path: Path, document: Mapping[str, Any], name: str, entry: Json, origin: Json) -> Json:
-    """Write a document of one list, `name`, with an entry in place of the one of its matrix, and return it.
+def keep(
+    path: Path,
+    document: Mapping[str, Any],
+    name: str,
+    entry: Json,
+    origin: Json,
+    of: Sequence[str] = ("matrix",),
+) -> Json:
+    """Write a document of one list, `name`, with an entry in place of the one that is the same in `of`, and return it.
 
     Machine and versions are those of `origin`; the entry says besides which commit it is of, and of when.
     """
     stamped = entry | {"commit": origin["commit"], "date": origin["date"]}
-    others = [one for one in document[name] if one["matrix"] != entry["matrix"]]
+    others = [one for one in document[name] if any(one[key] != entry[key] for key in of)]
     found: Json = {**origin, name: [*others, stamped]}
     save(path, found)
     return found

@@ -13,7 +13,6 @@ against the reference and timed in turns by events; the fastest of each way coun
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -29,10 +28,9 @@ from akx.kernels.cuda.stored import ways_of
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner.verify import Problem
-from benchmarks import markdown, solving
+from benchmarks import markdown, planned, solving
 from benchmarks.gpu import RESULTS as POWERS
 from benchmarks.matrices import select
-from benchmarks.preparing import plans_of
 
 __all__ = ["MATRICES", "PLANS", "RESULTS", "bases_of", "candidates", "main", "measure", "table"]
 
@@ -47,7 +45,7 @@ Json = dict[str, Any]
 
 def bases_of(documents: Sequence[Json]) -> dict[str, Plan]:
     """The plans of `resident` for most powers of each matrix in files of :mod:`benchmarks.gpu`."""
-    plans = (item for document in documents for item in plans_of(document).items())
+    plans = (item for document in documents for item in planned.plans_of(document).items())
     return {name: plan for name, plan in plans if plan.schedule == "resident"}
 
 
@@ -119,27 +117,18 @@ def table(document: Json) -> str:
         times = [f"{best[way]['seconds'] / k * 1e6:.1f}" if way in best else "" for way in ("full", "half", "table")]
         gain = best["full"]["seconds"] / min(one["seconds"] for one in best.values())
         body.append([entry["matrix"], str(k), *times, f"{gain:.2f}"])
-    commits = ", ".join(dict.fromkeys(str(entry["commit"])[:10] for entry in document["stored"]))
-    origin = f"Measured on one {document['machine']['gpu']}, commits {commits}: medians."
-    return f"{origin}\n\n" + markdown.rows(head, body, left=(0,))
+    return f"{planned.measured_on(document, 'stored')}: medians.\n\n" + markdown.rows(head, body, left=(0,))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, measure, and return the exit code: 3 without a GPU."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.stored", description="Time values in fewer bytes.")
-    parser.add_argument("--only", nargs="+", metavar="NAME", default=list(MATRICES), help="matrices")
-    parser.add_argument("--plans", type=Path, nargs="+", default=PLANS, metavar="FILE", help="where the plans are")
-    parser.add_argument("-o", "--output", type=Path, default=RESULTS, help="result file to merge into")
-    parser.add_argument("--table", action="store_true", help="measure nothing")
-    parser.add_argument("--docs", type=Path, default=PAGE, metavar="FILE", help="the page")
+    parser = planned.command_line("stored", "Time values in fewer bytes.", RESULTS, PAGE, PLANS)
+    parser.set_defaults(only=list(MATRICES))
     options = parser.parse_args(arguments)
-    document: Json = json.loads(options.output.read_text()) if options.output.exists() else {"stored": []}
+    document = planned.known(options.output, "stored")
     if not options.table:
-        from akx.device.cuda.runtime import cuda_missing
-
-        if (reason := cuda_missing()) is not None:
-            print(f"stored: nothing measured: {reason}", file=sys.stderr)
-            return 3
+        if not planned.has_gpu("stored"):
+            return planned.NO_DEVICE
         from benchmarks import gpu
 
         origin, plans = gpu.provenance(), bases_of([json.loads(path.read_text()) for path in options.plans])
@@ -151,8 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 step = one["seconds"] / entry["k"] * 1e6
                 print(f"{case.name}  {way} {step:.2f} us a step  {one['plan']}", file=sys.stderr, flush=True)
             document = solving.keep(options.output, document, "stored", entry, origin)
-    if options.docs.exists() and document["stored"]:
-        options.docs.write_text(markdown.replace_block(options.docs.read_text(), "stored", table(document)))
+    planned.write_table(options.docs, document, "stored", table)
     return 0
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from akx.plan import Plan
-from benchmarks import gpu, preparing, record
+from benchmarks import gpu, planned, preparing, record
 
 LABEL = (
     "cuda/wavefront/sell16-1 natural k=4x2 threads=1 block=512 held_slots=9 helpers=128 slack=2 slices=1 stored=table"
@@ -35,7 +35,7 @@ def pretended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_the_plans_of_most_powers_are_taken(pretended: Path) -> None:
-    assert {name: plan.label() for name, plan in preparing.plans_of(json.loads(pretended.read_text())).items()} == {
+    assert {name: plan.label() for name, plan in planned.plans_of(json.loads(pretended.read_text())).items()} == {
         "9-point": LABEL
     }
 

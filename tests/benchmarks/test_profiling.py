@@ -17,7 +17,7 @@ from akx.device.cuda.facts import CudaDevice
 from akx.errors import DeviceError, MissingDependencyError
 from akx.matrix import Matrix
 from akx.plan import Plan
-from benchmarks import gpu, profiling, record
+from benchmarks import gpu, profiling, record, solving
 from benchmarks.matrices import select
 from benchmarks.steps_gpu import parsed
 
@@ -272,7 +272,8 @@ def test_one_entry_is_kept_for_each_matrix_and_k(tmp_path: Path) -> None:
     path = tmp_path / "profile.json"
     document: dict[str, Any] = {"profile": []}
     for name, k, seconds in (("brick", 16, 1.0), ("brick", 8, 2.0), ("shell", 16, 3.0), ("brick", 16, 4.0)):
-        document = profiling.keep(path, document, {"matrix": name, "k": k, "seconds": seconds}, ORIGIN)
+        entry = {"matrix": name, "k": k, "seconds": seconds}
+        document = solving.keep(path, document, "profile", entry, ORIGIN, of=("matrix", "k"))
     assert json.loads(path.read_text()) == document
     assert [(one["matrix"], one["k"], one["seconds"]) for one in document["profile"]] == [
         ("brick", 8, 2.0),

@@ -5,7 +5,7 @@ The kernel itself runs in test_cuda_resident_stored.py; what a program gives it 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -171,13 +171,11 @@ def test_searches_of_matrices_in_random_order_begin_with_a_stage_and_without(sca
 def test_a_stage_is_begun_with_where_there_very_likely_is_room(scattered: Matrix) -> None:
     """Parts that METIS makes are a little uneven, and have a halo: in a tight place `feasible` does not know."""
     plan, begins = SCHEDULE._plain(scattered, h100(), 4), []
+    laid_out = resident.lay_out_resident(scattered, plan.replace(options={**plan.options, "results": STAGED}), h100())
+    nodes = np.diff(laid_out[0].parts.parts["node"], append=laid_out[0].parts.rows.size)
+    needed = 2 * int(nodes.max()) * 8 + chunk_bytes(chunk_nodes(scattered.n, 132), 1, 1, 8)
     for fraction in (0.9, 1.4):
-        laid_out = resident.lay_out_resident(
-            scattered, plan.replace(options={**plan.options, "results": STAGED}), h100()
-        )
-        nodes = np.diff(laid_out[0].parts.parts["node"], append=laid_out[0].parts.rows.size)
-        chunk = chunk_nodes(scattered.n, 132)
-        room = int(fraction * (2 * int(nodes.max()) * 8 + chunk_bytes(chunk, 1, 1, 8)))
+        room = int(fraction * needed)
         gpu = h100(shared_per_block=room, shared_per_sm=room + 1024)
         begins.append(SCHEDULE._staged(plan, scattered, gpu) is not None)
         assert SCHEDULE.feasible(plan_of(), scattered, gpu) is None
@@ -208,7 +206,7 @@ def test_what_a_stage_costs_and_saves(scattered: Matrix) -> None:
 
 def test_another_kernel() -> None:
     shape = shape_of(plan_of())
-    given: Callable[..., Any] = lambda **more: macros(shape, np.dtype("float64"), 1, mode=0, stream=True, **more)  # noqa: E731
+    given = partial(macros, shape, np.dtype("float64"), 1, mode=0, stream=True)
     assert given()["AKX_STAGED"] == 0
     assert given(staged=True) == {**given(), "AKX_STAGED": 1}
 
