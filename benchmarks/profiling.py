@@ -158,7 +158,7 @@ def call(name: str, A: Any, plan: Plan, *, timed: bool = True) -> Json:
         launched += 1
         launch(kernel, *given, **more)
 
-    Kernel.launch = count  # type: ignore[method-assign]
+    Kernel.launch = count  # type: ignore[method-assign, assignment]
     program: Any = registry.get(plan.backend, plan.schedule).prepare(matrix, plan)
     if not getattr(program, "is_as_planned", True):
         raise ValueError(f"{plan.label()} is not run as it says for {name}")

@@ -51,7 +51,7 @@ def bases_of(documents: Sequence[Json]) -> dict[str, Plan]:
 
 def candidates(matrix: Matrix, base: Plan, way: str, device: Any) -> Iterator[Plan]:
     """Plans with values stored that way, the same for each: like `base`, and those that searches would begin with."""
-    schedule = registry.get(base.backend, base.schedule)
+    schedule: Any = registry.get(base.backend, base.schedule)
 
     def reason(plan: Plan) -> str | None:
         found: str | None = schedule.feasible(plan, matrix, device) or schedule.waste(plan, matrix, device)
