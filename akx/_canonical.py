@@ -21,6 +21,7 @@ __all__ = [
     "check_indices",
     "check_kind",
     "check_shape",
+    "check_value_error",
     "fit_index_type",
     "target_dtype",
     "trim",
@@ -75,6 +76,21 @@ def check_shape(shape: tuple[int, ...]) -> None:
         )
     if rows == 0:
         raise MatrixError("matrix is empty", expected="at least one row", found="0 x 0")
+
+
+def check_value_error(value: Any) -> float:
+    """The largest relative error of a stored value as a float of Python; raises where it is none, or not in [0, 1)."""
+    expected = "a number of at least 0 and less than 1"
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise ArgumentTypeError("value_error is not a number", expected=expected, found=repr(value)[:60])
+    if not 0 <= value < 1:  # NaN neither
+        raise ArgumentError(
+            "value_error is out of range",
+            expected=expected,
+            found=repr(value)[:60],
+            hint="try 6e-8, which float32 keeps for float64; 0 is exact",
+        )
+    return float(value)
 
 
 def target_dtype(found: np.dtype[Any], wanted: DTypeLike | None) -> np.dtype[Any]:

@@ -19,7 +19,16 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
-from akx._canonical import canonical_csr, check_finite, check_kind, check_shape, fit_index_type, target_dtype, trim
+from akx._canonical import (
+    canonical_csr,
+    check_finite,
+    check_kind,
+    check_shape,
+    check_value_error,
+    fit_index_type,
+    target_dtype,
+    trim,
+)
 from akx._features import Features, compute_features
 from akx.errors import ArgumentError, ArgumentTypeError, MatrixError
 
@@ -45,6 +54,9 @@ class Matrix:
         Both int32 where max(n, nnz) < 2**31, else both int64. Columns ascend within a row and are unique. Read-only.
     data : (nnz,) array of `dtype`
         The values, all finite. Read-only.
+    value_error : float
+        Largest relative error that a program may store a value with: |stored(a) - a| <= value_error |a| for every entry
+        a (of a complex one, the modulus). 0, the default, is exact. The values here always are: it is an allowance.
     cache : dict
         For upper layers to memoise what they derive from this matrix, values included.
     pattern_cache : dict
@@ -52,7 +64,13 @@ class Matrix:
     """
 
     def __init__(
-        self, indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any], *, pattern_cache: dict[Any, Any]
+        self,
+        indptr: NDArray[Any],
+        indices: NDArray[Any],
+        data: NDArray[Any],
+        *,
+        pattern_cache: dict[Any, Any],
+        value_error: float = 0.0,
     ) -> None:
         for array in (indptr, indices, data):
             array.flags.writeable = False
@@ -62,11 +80,18 @@ class Matrix:
         self.indptr = indptr
         self.indices = indices
         self.data = data
+        self.value_error = value_error
         self.cache: dict[Any, Any] = {}
         self.pattern_cache = pattern_cache
 
     @staticmethod
-    def from_any(A: Any, *, dtype: DTypeLike | None = None, explicit_zeros: Literal["keep", "drop"] = "keep") -> Matrix:
+    def from_any(
+        A: Any,
+        *,
+        dtype: DTypeLike | None = None,
+        explicit_zeros: Literal["keep", "drop"] = "keep",
+        value_error: float | None = None,
+    ) -> Matrix:
         """The canonical matrix of any SciPy sparse matrix or array. `A` itself is not modified.
 
         Parameters
@@ -79,6 +104,8 @@ class Matrix:
         explicit_zeros : {"keep", "drop"}
             Whether entries that are stored but zero belong to the pattern. Entries that cancel when duplicates are
             summed count as explicit zeros.
+        value_error : float, optional
+            At least 0 and less than 1, see the attribute; by default that of `A` where it is a :class:`Matrix`, else 0.
 
         Returns
         -------
@@ -90,9 +117,9 @@ class Matrix:
         MatrixError
             Dense, not two-dimensional, not square, 0 x 0, of an unsupported dtype, broken index arrays, NaN or Inf.
         ArgumentTypeError
-            Not a matrix at all.
+            Not a matrix at all, or a `value_error` that is no number.
         ArgumentError
-            An unknown `explicit_zeros`.
+            An unknown `explicit_zeros`, or a `value_error` out of range.
 
         Notes
         -----
@@ -101,10 +128,12 @@ class Matrix:
         """
         if explicit_zeros not in ("keep", "drop"):
             raise ArgumentError("explicit_zeros is unknown", expected='"keep" or "drop"', found=repr(explicit_zeros))
+        allowed = None if value_error is None else check_value_error(value_error)
         if isinstance(A, Matrix):
+            allowed = A.value_error if allowed is None else allowed
             target = target_dtype(A.dtype, dtype)
             if target == A.dtype and (explicit_zeros == "keep" or np.all(A.data)):
-                return A
+                return A.with_value_error(allowed)
             A = A.to_scipy()
         check_kind(A)
         check_shape(A.shape)
@@ -116,7 +145,7 @@ class Matrix:
         indptr, indices = fit_index_type(csr.indptr, csr.indices)
         data = trim(csr.data, indices.size)
         largest = check_finite(indptr, indices, data, A.dtype)
-        matrix = Matrix(indptr, indices, data, pattern_cache={})
+        matrix = Matrix(indptr, indices, data, pattern_cache={}, value_error=allowed or 0.0)
         matrix.largest = largest
         return matrix
 
@@ -179,6 +208,8 @@ class Matrix:
     def with_values(self, data: Any) -> Matrix:
         """A matrix of the same pattern with other values; indices, fingerprint and pattern cache are shared.
 
+        The error that values may be stored with stays the same.
+
         Parameters
         ----------
         data : (nnz,) array
@@ -195,19 +226,32 @@ class Matrix:
             )
         copy = np.array(values, dtype=target_dtype(values.dtype, None), order="C")
         largest = check_finite(self.indptr, self.indices, copy, values.dtype)
-        matrix = Matrix(self.indptr, self.indices, copy, pattern_cache=self.pattern_cache)
+        matrix = Matrix(self.indptr, self.indices, copy, pattern_cache=self.pattern_cache, value_error=self.value_error)
         matrix.largest = largest
         return matrix
 
+    def with_value_error(self, value_error: float) -> Matrix:
+        """This matrix with another :attr:`value_error`, itself where it is the same; all but `cache` is shared.
+
+        Raises :class:`ArgumentError` or :class:`ArgumentTypeError` as :meth:`from_any` does.
+        """
+        allowed = check_value_error(value_error)
+        if allowed == self.value_error:
+            return self
+        matrix = Matrix(self.indptr, self.indices, self.data, pattern_cache=self.pattern_cache, value_error=allowed)
+        known = ("largest", "values_fingerprint", "features")  # of what is shared
+        matrix.__dict__.update({name: self.__dict__[name] for name in known if name in self.__dict__})
+        return matrix
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_restore, (self.indptr, self.indices, self.data))
+        return (_restore, (self.indptr, self.indices, self.data, self.value_error))
 
     def __repr__(self) -> str:
         return f"Matrix(n={self.n}, nnz={self.nnz}, dtype={self.dtype.name}, indices={self.indices.dtype.name})"
 
 
-def _restore(indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any]) -> Matrix:
-    return Matrix(indptr, indices, data, pattern_cache={})
+def _restore(indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any], value_error: float = 0.0) -> Matrix:
+    return Matrix(indptr, indices, data, pattern_cache={}, value_error=value_error)
 
 
 def checksum(array: NDArray[Any], *, threads: int = 1) -> int:
@@ -258,7 +302,8 @@ def content_token(A: Any, *, threads: int = 1) -> tuple[Any, ...]:
     :class:`Matrix` (which cannot change) the cached fingerprints are used.
     """
     if isinstance(A, Matrix):
-        return ("akx", A.dtype.name, A.fingerprint, A.values_fingerprint)
+        allowed = (A.value_error,) if A.value_error else ()
+        return ("akx", A.dtype.name, A.fingerprint, A.values_fingerprint, *allowed)
     check_kind(A)
     arrays = _buffers(A)
     return (

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy import sparse
 
-from akx._canonical import check_kind, target_dtype
+from akx._canonical import check_kind, check_value_error, target_dtype
 from akx.basis import Basis, make_basis
 from akx.device.budget import budgeted_backend, parse_limits, resolve_budget, within
 from akx.device.choose import device_of, plan_threads
@@ -103,6 +103,12 @@ class MatrixPowers:
         fit. For the backend ``"cuda"``, which it also means.
     fraction : float, optional
         The same as a fraction of the bytes of the matrix in CSR; the smaller of the two counts.
+    value_error : float, optional
+        Largest relative error of a stored value, at least 0 and less than 1: a plan for the GPU may then store every
+        entry a in half the bytes, as s, where |s - a| <= value_error |a| for all (of complex ones, moduli). 6e-8 is
+        enough for float64 in float32 and complex128 in complex64, but for numbers too large or too small for these. By
+        default that of `A` where it is an :class:`akx.Matrix`, else 0: exact. A plan tuned for this allowance is used,
+        else one tuned for exact values. No effect on the CPU, nor on float32 and complex64: values are in full there.
 
     Attributes
     ----------
@@ -155,12 +161,13 @@ class MatrixPowers:
         backend: str = "auto",
         memory_budget: int | str | None = None,
         fraction: float | None = None,
+        value_error: float | None = None,
     ) -> None:
         self.k = _check_k(k)
         check_plan(plan)
         if plan is not None and plan.k != self.k:
             raise PlanError("plan is for another k", expected=f"k = {self.k}", found=f"k = {plan.k}", hint="tune again")
-        self._matrix = Matrix.from_any(A, dtype=dtype)
+        self._matrix = Matrix.from_any(A, dtype=dtype, value_error=value_error)
         self.basis = make_basis(basis, self.k, self._matrix)
         self._threads = resolve_threads(threads)
         self._budget = resolve_budget(self._matrix, memory_budget, fraction)
@@ -323,8 +330,8 @@ class MatrixPowers:
         Notes
         -----
         Values from GPU memory come to the host only where they are needed: by plans of the host, by ``stream``, which
-        keeps its matrix there, by plans with ``stored=half`` or ``table``, which look whether these
-        values can be stored so, and by the first call with another type or number of start vectors.
+        keeps its matrix there, by plans with ``stored=half`` or ``table`` where these values cannot be stored so, and
+        by the first call with another type or number of start vectors.
 
         Values of a CSR matrix of the host with the same entries in the same order take this way too, where all plans so
         far allow it: they are sent as they are. GPU memory has them, then, and a map of 4 bytes for each place of a
@@ -380,8 +387,7 @@ class MatrixPowers:
             return None
         plans = [plan for _, plan in list(self._programs)]
         placed = all(plan.backend == "cuda" and plan.schedule != STREAMED_SCHEDULE for plan in plans)
-        in_full = all(plan.option("stored", "full") == "full" for plan in plans)
-        if not plans or not placed or not in_full or self._budget is not None or not _same_pattern(A, self._matrix):
+        if not plans or not placed or self._budget is not None or not _same_pattern(A, self._matrix):
             return None
         from akx.device.cuda.memory import to_device
         from akx.kernels.cuda.values import all_finite
@@ -416,7 +422,8 @@ class MatrixPowers:
 
     def _take_host_values(self, data: NDArray[Any]) -> None:
         old = self._matrix
-        self._matrix = Matrix(old.indptr, old.indices, data, pattern_cache=old.pattern_cache)
+        kept: dict[str, Any] = {"pattern_cache": old.pattern_cache, "value_error": old.value_error}
+        self._matrix = Matrix(old.indptr, old.indices, data, **kept)
         self._matrices = {self._matrix.dtype: self._matrix}
         self._new_values = None
 
@@ -493,6 +500,10 @@ class MatrixPowers:
         reason = None if waste is None else waste(plan, matrix, device)
         if reason is not None and reason.startswith("stored="):  # a plan for the pattern, tuned for other values
             lines.append(f"values      {reason}")
+        off = self._stored_error(plan, matrix, device)
+        if off > 0:
+            allowed = f"{matrix.value_error:g} is allowed"
+            lines.append(f"values      stored in half the bytes, with a relative error of at most {off:.3g}; {allowed}")
         if measure:
             seconds = self._time_calls(dtype, vectors)
             figures = measured_figures(device, plan.threads)
@@ -512,6 +523,14 @@ class MatrixPowers:
         return "\n".join(lines)
 
     # ---------------------------------------------------------------------------------------------- inside
+
+    def _stored_error(self, plan: Plan, matrix: Matrix, device: Any) -> float:
+        """The largest relative error of a value as its program has it, or would have it where there is none yet."""
+        program = self._programs.get((matrix.dtype, plan))
+        if program is not None:
+            return float(getattr(program, "stored_error", 0.0))
+        of_plan = getattr(registry.get(plan.backend, plan.schedule), "stored_error", None)
+        return 0.0 if of_plan is None else float(of_plan(plan, matrix, device))
 
     def _result_dtype(self, x: np.dtype[Any] | None) -> np.dtype[Any]:
         types: list[Any] = [self._matrix.dtype] + ([] if x is None else [x])
@@ -618,8 +637,13 @@ class MatrixPowers:
         if self._given is not None:
             return _Choice(self._given, "given by the caller")
         arguments = self._asked(vectors, backend)
-        key = plan_key(matrix, self.k, **arguments)
+        key, told = plan_key(matrix, self.k, **arguments), ""
         lookup = self._db.find(key)
+        exact = plan_key(matrix.with_value_error(0.0), self.k, **arguments)
+        if exact == key:  # nothing here stores values with an error, so results have none
+            matrix = matrix.with_value_error(0.0)
+        elif lookup.record is None:  # what was tuned for values as they are is right with an allowance too
+            key, lookup, told = exact, self._db.find(exact), ", with values as they are"
         if not self._is_own_db:
             self._db.close()  # lookups are rare, open files are few
         if lookup.record is not None:
@@ -629,7 +653,7 @@ class MatrixPowers:
             reason = _reason_against(tuned, matrix, self._device(backend))
             if reason is None:
                 gain = record.baseline_seconds / record.seconds
-                source = f"tuned on {record.created[:10]}: {gain:.2f}x over {record.baseline_name}"
+                source = f"tuned on {record.created[:10]}: {gain:.2f}x over {record.baseline_name}{told}"
                 return _Choice(tuned, source, record.seconds)
             source = f"predicted, not tuned: the plan in the database does not work here ({reason})"
         else:
@@ -808,6 +832,7 @@ def matrix_powers(
     backend: str = "auto",
     memory_budget: int | str | None = None,
     fraction: float | None = None,
+    value_error: float | None = None,
 ) -> NDArray[Any]:
     """The Krylov basis V with V[..., j] = p_j(A) x for j = 0 .. k.
 
@@ -820,7 +845,7 @@ def matrix_powers(
         depends on the plan, see :meth:`MatrixPowers.__call__`.
     k : int
         Number of powers, at least 1.
-    basis, plan, dtype, threads, db, backend, memory_budget, fraction
+    basis, plan, dtype, threads, db, backend, memory_budget, fraction, value_error
         As for :class:`MatrixPowers`.
     out : ndarray, optional
         Where V goes: of shape (n, k+1) or (n, b, k+1), Fortran order, the result's dtype. It is returned itself.
@@ -854,7 +879,8 @@ def matrix_powers(
     """
     if backend == "auto" and not isinstance(x, np.ndarray) and _is_on_device(x):
         backend = "cuda"
-    operator = _prepared(A, _check_k(k), basis, plan, dtype, threads, db, backend, (memory_budget, fraction))
+    budget = memory_budget, fraction
+    operator = _prepared(A, _check_k(k), basis, plan, dtype, threads, db, backend, budget, value_error)
     return operator(x, out=out)
 
 
@@ -891,6 +917,7 @@ def _prepared(
     db: Any,
     backend: str,
     budget: tuple[int | str | None, float | None] = (None, None),
+    value_error: float | None = None,
 ) -> MatrixPowers:
     if not isinstance(A, Matrix):
         check_kind(A)
@@ -899,7 +926,9 @@ def _prepared(
     named = basis if isinstance(basis, str) else id(basis)
     budget = parse_limits(*budget)  # before it is part of a key: equal ones are to be equal, and wrong ones named
     check_plan(plan)
-    key = (id(A), target.str, k, named, plan, threads is None, most, _place(db), backend, budget)
+    own = A.value_error if isinstance(A, Matrix) else 0.0
+    allowed = own if value_error is None else check_value_error(value_error)
+    key = (id(A), target.str, k, named, plan, threads is None, most, _place(db), backend, budget, allowed)
     token = _token(A, most)
     with _kept_lock:
         found = _kept.get(key)
@@ -918,7 +947,7 @@ def _prepared(
     generation, stamp = database.generation, database.file_stamp()  # before the lookup: a change since is then seen
     if source is None:  # a Matrix must not be kept alive by what is kept for it
         source = Matrix(A.indptr, A.indices, A.data, pattern_cache=A.pattern_cache) if isinstance(A, Matrix) else A
-    limits: dict[str, Any] = {"memory_budget": budget[0], "fraction": budget[1]}
+    limits: dict[str, Any] = {"memory_budget": budget[0], "fraction": budget[1], "value_error": allowed}
     operator = MatrixPowers(
         source, k, basis=basis, plan=plan, dtype=target, threads=threads, db=db, backend=backend, **limits
     )

@@ -30,13 +30,14 @@ def plans_of(document: Json) -> dict[str, Plan]:
 
 
 def command_line(
-    name: str, description: str, results: Path, page: Path, plans: Path | Sequence[Path]
+    name: str, description: str, results: Path, page: Path, plans: Path | Sequence[Path] | None = None
 ) -> argparse.ArgumentParser:
-    """The options of the benchmark called `name`; `plans` says whether there may be more than one file of plans."""
+    """The options of the benchmark called `name`; `plans` says whether there are files of plans, and more than one."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=description)
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="matrices; by default all that have a plan")
-    several = None if isinstance(plans, Path) else "+"
-    parser.add_argument("--plans", type=Path, nargs=several, default=plans, metavar="FILE", help="where the plans are")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="matrices; by default all there are")
+    if plans is not None:
+        several = None if isinstance(plans, Path) else "+"
+        parser.add_argument("--plans", type=Path, nargs=several, default=plans, metavar="FILE", help="where plans are")
     parser.add_argument("-o", "--output", type=Path, default=results, help="result file to merge into")
     parser.add_argument("--table", action="store_true", help="measure nothing")
     parser.add_argument("--docs", type=Path, default=page, metavar="FILE", help="the page")

@@ -70,7 +70,7 @@ _DRIVERS_OF_VECTORS = ("arnoldi", "conjugate", "queues", "vectors")
 _TESTS_OF_VECTORS = "tests.kernels.test_cuda_vectors::"
 _OF_FRONTS, _TESTS_OF_FRONTS = ("front", "wavefront"), "wavefront"
 #: What fronts have in common with others.
-_OF_BOTH = ("stored", "stored_program")
+_OF_BOTH = ("stored", "stored_program", "stored_values")
 #: What decides on no launch: modules that say which plans are tried and what they cost, and methods that do.
 _NO_DRIVERS = (
     "work",

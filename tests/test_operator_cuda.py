@@ -15,6 +15,7 @@ import akx
 from akx.device.cuda.runtime import cuda_missing
 from akx.errors import ArgumentError, ArgumentTypeError, MatrixError
 from akx.plan import Plan
+from benchmarks.gallery import stencil
 
 NUMPY_TAKES_DEVICES = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 pytestmark = [
@@ -99,6 +100,37 @@ def test_new_values_of_the_same_entries_are_laid_out_on_the_device(monkeypatch: 
     for factor in (3.0, -0.25):
         P.update_values(factor * A)
         np.testing.assert_allclose(P(x), powers(factor * A, x, 3), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+def test_new_values_in_a_table_stay_on_the_device(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same ones at other entries, and others; more of them than there is room for come to the host."""
+    from akx.device.cuda.memory import DeviceArray, to_device
+    from akx.kernels.cuda import stored_program
+
+    A = sp.csr_array(stencil((71, 73), 9)).astype(dtype)
+    A.sort_indices()
+    rng, x = np.random.default_rng(1), np.random.default_rng(2).standard_normal(A.shape[0]).astype(dtype)
+    plan = Plan("cuda", "resident", "1x1-1", k=3, k_per_pass=3, options={"block": 256, "stored": "table"})
+    P = akx.MatrixPowers(A, 3, plan=plan)
+    tolerance = 1e-4 if np.finfo(dtype).eps > 1e-10 else 1e-12
+    P(x)
+    few, come = rng.standard_normal(50).astype(dtype) / 9, []
+    get = DeviceArray.get
+    with monkeypatch.context() as watched:
+        watched.setattr(stored_program, "encoded", None)
+        watched.setattr(DeviceArray, "get", lambda self, out=None: come.append(self.size) or get(self, out))
+        for data in (A.data[::-1].copy(), A.data * few[0], rng.choice(few, A.nnz), -0.0 * A.data):
+            B = sp.csr_array((data.astype(dtype), A.indices, A.indptr), shape=A.shape)
+            for given in (B, to_device(B.data)):
+                P.update_values(A)
+                P.update_values(given)
+                assert A.nnz not in come
+                np.testing.assert_allclose(P(x), powers(B, x, 3), rtol=tolerance, atol=tolerance)
+                come.clear()
+    B.data = rng.standard_normal(A.nnz).astype(dtype) / 9
+    P.update_values(to_device(B.data))
+    np.testing.assert_allclose(P(x), powers(B, x, 3), rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])

@@ -138,6 +138,14 @@ Fraction = Annotated[
     float | None,
     typer.Option("--fraction", help="The same, as a fraction of the bytes of the matrix in CSR; the smaller counts."),
 ]
+ValueErrorAllowed = Annotated[
+    float | None,
+    typer.Option(
+        "--value-error",
+        metavar="E",
+        help="Largest relative error of a stored value, e.g. 6e-8: a GPU may then keep float64 in float32; 0 is exact.",
+    ),
+]
 Storage = Annotated[
     str | None,
     typer.Option(
@@ -196,6 +204,7 @@ def tune(
     variable: Variable = None,
     memory_budget: MemoryBudget = None,
     fraction: Fraction = None,
+    value_error: ValueErrorAllowed = None,
     storage: Storage = None,
     calls: Calls = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Of the search; 0 by default.")] = None,
@@ -229,6 +238,7 @@ def tune(
         variable=variable,
         memory_budget=memory_budget,
         fraction=fraction,
+        value_error=value_error,
         solver=solver,
         storage=storage,
         calls=calls,
@@ -291,6 +301,7 @@ def bench(
     variable: Variable = None,
     memory_budget: MemoryBudget = None,
     fraction: Fraction = None,
+    value_error: ValueErrorAllowed = None,
     as_json: Json = False,
 ) -> int:
     """Time the tuned plan beside SciPy and MKL, or cuSPARSE on a GPU, and akx's own plain products, in one run."""
@@ -308,6 +319,7 @@ def bench(
         variable=variable,
         memory_budget=memory_budget,
         fraction=fraction,
+        value_error=value_error,
     )
     return run_bench(request, as_json=as_json)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from akx.cli.guard import EXIT_INTERRUPTED
-from akx.cli.load import check_amount, check_powers, check_seconds, load_matrix, matrix_name, open_database
+from akx.cli.load import check_amount, check_error, check_powers, check_seconds, load_matrix, matrix_name, open_database
 from akx.cli.output import data_console, emit_json, note
 from akx.cli.tune import progress
 from akx.errors import ArgumentError
@@ -28,6 +28,7 @@ class BenchRequest:
     variable: str | None = None
     memory_budget: str | None = None
     fraction: float | None = None
+    value_error: float | None = None
 
 
 def parse_powers(text: str) -> tuple[int, ...]:
@@ -50,6 +51,7 @@ def run_bench(request: BenchRequest, *, as_json: bool) -> int:
     check_amount("--threads", request.threads, 2)
     check_amount("--trials", request.trials, 100)
     check_seconds(request.seconds)
+    check_error(request.value_error)
     from akx.device.host import resolve_threads
     from akx.report.bench import BenchResult, bench_power
     from akx.tuner import tune
@@ -57,6 +59,7 @@ def run_bench(request: BenchRequest, *, as_json: bool) -> int:
     threads = resolve_threads(request.threads)
     name, database = matrix_name(request.file), open_database(request.db)
     matrix = load_matrix(request.file, dtype=request.dtype, variable=request.variable)
+    matrix = matrix.with_value_error(request.value_error or 0.0)
     measured, device = [], ""
     within_budget = request.memory_budget is not None or request.fraction is not None
     for k in powers:

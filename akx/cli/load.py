@@ -14,7 +14,15 @@ if TYPE_CHECKING:
 
 _ENDINGS = re.compile(r"(\.(mtx|npz|mat|hb|rb|tar|tgz|[rcpi][suhzr][ae]))?(\.(gz|bz2|xz))?$", re.IGNORECASE)
 
-__all__ = ["check_amount", "check_powers", "check_seconds", "load_matrix", "matrix_name", "open_database"]
+__all__ = [
+    "check_amount",
+    "check_error",
+    "check_powers",
+    "check_seconds",
+    "load_matrix",
+    "matrix_name",
+    "open_database",
+]
 
 
 def matrix_name(file: str) -> str:
@@ -43,6 +51,17 @@ def check_seconds(seconds: float | None) -> None:
     if seconds is not None and not 0 < seconds < float("inf"):
         raise ArgumentError(
             "--time is out of range", expected="seconds, more than 0", found=f"{seconds:g}", hint="try --time 60"
+        )
+
+
+def check_error(value_error: float | None) -> None:
+    """Refuse a ``--value-error`` that is given and not in [0, 1)."""
+    if value_error is not None and not 0 <= value_error < 1:
+        raise ArgumentError(
+            "--value-error is out of range",
+            expected="a number of at least 0 and less than 1",
+            found=f"{value_error:g}",
+            hint="try --value-error 6e-8",
         )
 
 

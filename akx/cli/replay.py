@@ -23,6 +23,7 @@ def run_replay(request: TuneRequest, *, as_json: bool) -> int:
             ("--variable", request.variable, fixed),
             ("--memory-budget", request.memory_budget, fixed),
             ("--fraction", request.fraction, fixed),
+            ("--value-error", request.value_error, fixed),
             ("--for", request.solver, "it searches for one plan"),
             ("--db", request.db, nothing),
             ("--retune", request.retune, nothing),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from akx.cli.guard import EXIT_INTERRUPTED
-from akx.cli.load import check_amount, check_powers, check_seconds, load_matrix, matrix_name, open_database
+from akx.cli.load import check_amount, check_error, check_powers, check_seconds, load_matrix, matrix_name, open_database
 from akx.cli.output import data_console, emit_json, note, status_console
 from akx.errors import ArgumentError
 from akx.report.text import duration, ratio, share
@@ -40,6 +40,7 @@ class TuneRequest:
     variable: str | None = None
     memory_budget: str | None = None
     fraction: float | None = None
+    value_error: float | None = None
     solver: str | None = None
     storage: str | None = None
     calls: int | None = None
@@ -60,6 +61,7 @@ def run_tune(request: TuneRequest, *, as_json: bool) -> int:
     check_amount("--trials", request.trials, 100)
     check_amount("--calls", request.calls, 1000)
     check_seconds(request.seconds)
+    check_error(request.value_error)
     from akx.tuner import exhaustive, tune
 
     if request.solver is not None:
@@ -79,6 +81,7 @@ def run_tune(request: TuneRequest, *, as_json: bool) -> int:
             "seed": request.seed,
             "name": matrix_name(request.file),
             "callback": report,
+            "value_error": request.value_error,
             "record": request.record,
         }
         if request.exhaustive:
@@ -140,6 +143,7 @@ def _run_tune_for(request: TuneRequest, *, as_json: bool) -> int:
             ("--k", request.k, "the powers of a pass are what is tuned"),
             ("--memory-budget", request.memory_budget, "a solver does not stream the matrix"),
             ("--fraction", request.fraction, "a solver does not stream the matrix"),
+            ("--value-error", request.value_error, "a solver has the values as they are"),
             ("--storage", request.storage, "trials are shared of one k alone"),
             ("--calls", request.calls, "its passes are tuned to be used in many solves"),
             ("--seed", request.seed, "it makes several searches"),

@@ -9,7 +9,7 @@ processors  they are one processor for other numbers of threads; or of one name 
             name without the number of a model tells too little
 GPUs        of one compute capability, with multiprocessors and L2 caches within a factor of 1.25, whatever the memory
 
-Classes with a memory budget are like no other.
+Classes with a memory budget, or with an allowed error of values, are like no other.
 """
 
 from __future__ import annotations

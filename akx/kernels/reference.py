@@ -11,6 +11,16 @@ b_j v_j + c_j v_{j-1}, with three more roundings for its own operations, the err
 This is the design's C(k, nnz_row) eps |A|^j |x| with the constant worked out row by row. A result and the reference may
 each be off by e_j, so they may differ by 2 e_j; complex arithmetic costs another factor of 4 (Higham, lemma 3.5).
 float32 and complex64 are referred to in double precision.
+
+Where a program may store values with a relative error of d (:attr:`akx.matrix.Matrix.value_error`), it computes with
+A + E, |E| <= d |A| in every entry, the same in each step. A rounded product is (A + E) v as well, |E| <= gamma |A|
+(Higham, sec. 3.5), so that d enters beside gamma. As (A + E) (v_j + f_j) - A v_j = (A + E) f_j + E v_j, |A + E| <=
+(1 + d) |A|, its error f_j obeys, to first order in gamma as above,
+
+    f_{j+1} <= (1 + d) |a_j| |A| f_j + |b_j| f_j + |c_j| f_{j-1} + d |a_j| |A| |v_j|
+               + gamma_{m+4} ((1 + d) |a_j| |A| |v_j| + |b_j| |v_j| + |c_j| |v_{j-1}|).
+
+The reference has the values as they are: the two may differ by e_j + f_j, which is 2 e_j where d is 0.
 """
 
 from __future__ import annotations
@@ -36,7 +46,7 @@ class Reference:
     powers : (k+1, b, n) array, float64 or complex128
         The reference V, in the layout of programs.
     bound : (k+1, b, n) array of float64
-        How much a correct program's result may differ, componentwise.
+        How much a correct program's result may differ, componentwise; with what the matrix allows for stored values.
     """
 
     powers: NDArray[Any]
@@ -61,25 +71,36 @@ def matrix_powers(matrix: Matrix, x: NDArray[Any], coefficients: Coefficients) -
 
 
 def reference(matrix: Matrix, x: NDArray[Any], coefficients: Coefficients) -> Reference:
-    """The reference and its bound; costs about three plain products a step."""
-    dtype = matrix.dtype
+    """The reference and its bound; costs about three plain products a step, five where values may be off."""
     powers, magnitude = _run(matrix, x, coefficients)
+    bound = _errors(matrix, powers, magnitude, coefficients, 0.0)
+    bound += bound if matrix.value_error == 0 else _errors(matrix, powers, magnitude, coefficients, matrix.value_error)
+    return Reference(powers, bound)
+
+
+def _errors(
+    matrix: Matrix, powers: NDArray[Any], magnitude: Any, coefficients: Coefficients, off: float
+) -> NDArray[np.float64]:
+    """e_j, or f_j where stored values may be `off`, (k+1, b, n)."""
+    dtype, vectors = matrix.dtype, powers.shape[1]
     lengths = np.diff(matrix.indptr).astype(np.float64)[:, None]
     unit = float(np.finfo(dtype).eps) / 2 * (4.0 if dtype.kind == "c" else 1.0)
     gamma = (lengths + 4.0) * unit
     tiny = 4.0 * float(np.finfo(dtype).tiny) * (lengths + 4.0)
-    bound = np.zeros(powers.shape, dtype=np.float64)
-    error, before = np.zeros((matrix.n, x.shape[0])), np.zeros((matrix.n, x.shape[0]))
+    errors = np.zeros(powers.shape, dtype=np.float64)
+    error, before = np.zeros((matrix.n, vectors)), np.zeros((matrix.n, vectors))
     for j in range(coefficients.a.size):
         a, b, c = (float(abs(v[j])) for v in (coefficients.a, coefficients.b, coefficients.c))
         value = np.abs(powers[j]).T
         older = np.abs(powers[j - 1]).T if j else np.zeros_like(value)
         both = magnitude @ np.hstack([error, value])
-        passed, size = both[:, : x.shape[0]], both[:, x.shape[0] :]
-        fresh = gamma * (a * size + b * value + c * older) + tiny
-        error, before = a * passed + b * error + c * before + fresh, error
-        bound[j + 1] = 2.0 * error.T
-    return Reference(powers, bound)
+        passed, size = both[:, :vectors], both[:, vectors:]
+        fresh = gamma * ((1.0 + off) * a * size + b * value + c * older) + tiny
+        if off:
+            fresh += off * a * size
+        error, before = (1.0 + off) * a * passed + b * error + c * before + fresh, error
+        errors[j + 1] = error.T
+    return errors
 
 
 def error_ratio(matrix: Matrix, out: NDArray[Any], x: NDArray[Any], coefficients: Coefficients) -> float:

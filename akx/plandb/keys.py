@@ -33,12 +33,14 @@ FIELD_MEANINGS: Mapping[str, str] = {
     "basis": "another basis",
     "k": "another k",
     "start_vectors": "another number of start vectors",
-    "device_class": "another device, number of threads or memory budget",
+    "device_class": "another device, number of threads, memory budget or allowed error of values",
     "kernel_hash": "other kernel sources",
     "versions": "other versions",
 }
 
 _LARGEST = 2**31 - 1
+#: By backend, types of values that its programs may store with an error, where one is allowed.
+_NARROWED = {"cuda": ("float64", "complex128")}
 _PACKAGE = Path(__file__).resolve().parents[1]
 _SOURCE_SUFFIXES = frozenset({".py", ".cu", ".cuh", ".h", ".c", ".cpp", ".hpp"})
 #: Packages whose minor version decides which machine code a backend's kernels become.
@@ -73,7 +75,8 @@ class PlanKey:
     k, start_vectors : int
         Number of powers and of start vectors, both at least 1.
     device_class : str
-        Machines of one class share plans (``HostDevice.device_class``).
+        Machines of one class share plans (``HostDevice.device_class``); other numbers of threads, memory budgets and
+        allowed errors of values make classes of their own.
     kernel_hash : str
         Digest of the sources of the backend's kernels, see :func:`kernel_hash`.
     versions : str
@@ -151,6 +154,8 @@ def make_key(
     Parameters
     ----------
     matrix : Matrix
+        Where values may be stored with an error, and this backend would do so, that is part of the device class: a plan
+        chosen for that is none for values as they are, nor for another error.
     k, start_vectors : int
     basis : str
         Kind of the basis; its coefficients do not matter to a plan.
@@ -165,6 +170,8 @@ def make_key(
     device_class = device.device_class
     if threads is not None and threads != device.cores:
         device_class += f"/{threads} threads"
+    if str(matrix.dtype) in _NARROWED.get(backend, ()) and matrix.value_error:
+        device_class += f"/value error {matrix.value_error!r}"
     return PlanKey(
         fingerprint=matrix.fingerprint,
         dtype=str(matrix.dtype),

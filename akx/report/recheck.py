@@ -29,7 +29,10 @@ BAD = (SLOWER, WRONG, FAILED)
 #: A speed-up may be so much smaller than the one in the record, or by twice the half-width of its interval.
 _ALLOWED = 0.1
 #: What a device class may have behind that of the device.
-_SPECIAL = re.compile(r"(?:/budget (?P<budget>\d+) bytes)?(?:/(?P<threads>\d+) threads)?$")
+_SPECIAL = re.compile(
+    r"(?:/budget (?P<budget>\d+) bytes)?(?:/(?P<threads>\d+) threads)?"
+    r"(?:/value error (?P<off>\d(?:\.\d+)?(?:e-\d+)?))?$"
+)
 
 
 @dataclass(frozen=True)
@@ -123,9 +126,10 @@ def _recheck(matrix: Matrix, layer: str, record: PlanRecord, seconds: float) -> 
     from akx.tuner.verify import Problem
     from akx.tuner.worker import Bench
 
-    device, threads, reason = _place(matrix, record)
+    device, threads, off, reason = _place(matrix, record)
     if reason:
         return Recheck(record, layer, SKIPPED, reason)
+    matrix = matrix.with_value_error(off)
     key, plan = record.key, record.plan
     space = build_space(matrix, key.k, device, backend=plan.backend, threads=threads, start_vectors=key.start_vectors)
     problem = Problem(matrix, key.k, basis=key.basis, start_vectors=key.start_vectors)
@@ -164,26 +168,26 @@ def _recheck(matrix: Matrix, layer: str, record: PlanRecord, seconds: float) -> 
     )
 
 
-def _place(matrix: Matrix, record: PlanRecord) -> tuple[Any, int, str]:
-    """The device that a plan is for and its threads, or why it is for another place."""
+def _place(matrix: Matrix, record: PlanRecord) -> tuple[Any, int, float, str]:
+    """The device that a plan is for, its threads and the error that it may store values with; or why it is not ours."""
     from akx.device.budget import within
     from akx.device.choose import device_of, plan_threads
 
     key, backend = record.key, record.plan.backend
     if stale := stale_fields(record):
-        return None, 0, f"stale, never used again: {', '.join(stale)} changed"
+        return None, 0, 0.0, f"stale, never used again: {', '.join(stale)} changed"
     if key.dtype != str(matrix.dtype) or key.index_type != str(matrix.indices.dtype):
-        return None, 0, f"for {key.dtype} values and {key.index_type} indices; give --dtype {key.dtype}"
+        return None, 0, 0.0, f"for {key.dtype} values and {key.index_type} indices; give --dtype {key.dtype}"
     try:
         device = device_of(backend)
     except (DeviceError, MissingDependencyError) as problem:
-        return None, 0, f"for another device: {problem}"
+        return None, 0, 0.0, f"for another device: {problem}"
     special = _SPECIAL.fullmatch(key.device_class.removeprefix(device.device_class))
     if not key.device_class.startswith(device.device_class) or special is None:
-        return None, 0, f"for another device: {key.device_class}"
-    budget, threads = special["budget"], special["threads"]
+        return None, 0, 0.0, f"for another device: {key.device_class}"
+    budget, threads, off = special["budget"], special["threads"], special["off"]
     device = within(device, None if budget is None else int(budget))
-    return device, plan_threads(backend, None if threads is None else int(threads)), ""
+    return device, plan_threads(backend, None if threads is None else int(threads)), float(off or 0.0), ""
 
 
 def _baseline(record: PlanRecord, plan: Plan) -> Plan | None:

@@ -388,7 +388,7 @@ def make_system(
             expected="a sparse matrix",
             hint="use scipy.sparse.linalg for operators without a matrix",
         )
-    matrix = Matrix.from_any(A)
+    matrix = Matrix.from_any(A, value_error=0.0)
     on_device = is_on_device(b)
     if on_device and backend == "cpu":
         raise ArgumentTypeError("b is on the device", expected="an array of the host for backend='cpu'")

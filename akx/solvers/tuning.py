@@ -185,7 +185,7 @@ def tune_for(
     if named not in POWERS:
         raise ArgumentError("no solver to tune for", expected=" or ".join(POWERS), found=repr(solver))
     check_basis(basis)
-    matrix = Matrix.from_any(matrix)
+    matrix = Matrix.from_any(matrix, value_error=0.0)
     if backend == "auto":
         places = [one for one in registry.backends() if is_usable(one)]
         share = (_SECONDS if seconds is None else seconds) / len(places)

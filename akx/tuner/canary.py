@@ -98,6 +98,7 @@ class Canary:
             process.stdin,
             {
                 "matrix": (matrix.indptr, matrix.indices, matrix.data),
+                "value_error": matrix.value_error,
                 "x": self._problem.x,
                 "coefficients": (coefficients.a, coefficients.b, coefficients.c),
             },
@@ -172,7 +173,7 @@ def main() -> None:
     os.dup2(2, 1)  # what a compiler prints must not get between the answers
     try:
         problem = _receive(sys.stdin.buffer)
-        matrix = Matrix(*problem["matrix"], pattern_cache={})
+        matrix = Matrix(*problem["matrix"], pattern_cache={}, value_error=problem["value_error"])
         coefficients = Coefficients(*problem["coefficients"])
         while True:
             plan = Plan.from_json(_receive(sys.stdin.buffer))

@@ -201,7 +201,7 @@ def believed(
     if all(reason is not None for reason in reasons):
         return _unused(predicted, likes[0], reasons[0] or "")
     like = likes[reasons.index(None)]
-    name = key, like.plan, predicted
+    name = key, like.plan, predicted, matrix.value_error
     verdict = _remembered(name)
     if verdict is None:
         with _lock:  # another measurement would disturb this one, and its verdict may be for the same key
@@ -221,7 +221,7 @@ def believed(
         return _unused(predicted, like, failure)
 
 
-def _remembered(name: tuple[PlanKey, Plan, Plan]) -> Answer | None:
+def _remembered(name: tuple[PlanKey, Plan, Plan, float]) -> Answer | None:
     answer, until = _VERDICTS.get(name, (None, 0.0))
     return answer if time.monotonic() < until else None
 
@@ -320,5 +320,5 @@ def _space(plan: Plan, device: Any, threads: int) -> Space:
 
 
 #: What was found out, and until when it holds.
-_VERDICTS: dict[tuple[PlanKey, Plan, Plan], tuple[Answer, float]] = {}
+_VERDICTS: dict[tuple[PlanKey, Plan, Plan, float], tuple[Answer, float]] = {}
 _lock = ForkSafeLock()

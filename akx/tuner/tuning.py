@@ -69,6 +69,7 @@ def tune(
     settings: Settings | None = None,
     memory_budget: int | str | None = None,
     fraction: float | None = None,
+    value_error: float | None = None,
     storage: Any = None,
     calls: int | None = None,
     record: str | os.PathLike[str] | None = None,
@@ -119,6 +120,12 @@ def tune(
         also means.
     fraction : float, optional
         The same as a fraction of the bytes of the matrix in CSR; the smaller of the two counts.
+    value_error : float, optional
+        Largest relative error of a stored value, at least 0 and less than 1: plans for the GPU may store the entries in
+        half the bytes where each is off by no more; see :class:`akx.MatrixPowers`. By default that of `matrix` where it
+        is an :class:`akx.Matrix`, else 0: exact. Results are then compared with a bound that has this error in it, and
+        the plan is kept for exactly this allowance, beside that for exact values, which takes part in the search. The
+        CPU has values in full, and so have float32 and complex64: no effect there.
     storage : str, path-like or optuna.storages.BaseStorage, optional
         Where several workers share their trials, each with a device of its own: the path of a journal in a shared
         directory, the URL of a PostgreSQL server, or a storage of Optuna. A plan that another worker on a device of
@@ -154,7 +161,7 @@ def tune(
         Before anything was measured; later it ends the search and the best so far is kept.
     """
     start = measure.now()
-    matrix = Matrix.from_any(matrix)
+    matrix = Matrix.from_any(matrix, value_error=value_error)
     budget = resolve_budget(matrix, memory_budget, fraction)
     backend = budgeted_backend(backend, budget)
     both = backend == "auto" and "cuda" in registry.backends() and is_usable("cuda")
@@ -178,7 +185,8 @@ def tune(
         raise ArgumentError("unknown basis", expected=f"one of {', '.join(BASIS_KINDS)}", found=repr(basis))
     label, used, device = _where(backend, threads)
     device = within(device, budget)
-    key = plan_key(matrix, k, basis=basis, start_vectors=start_vectors, backend=label, threads=used, device=device)
+    same: dict[str, Any] = {"basis": basis, "start_vectors": start_vectors, "backend": label, "threads": used}
+    matrix, key, exact = _keyed(matrix, k, **same, device=device)
     kept, old = _database(db, space_filter), None
     if kept is not None:
         with warnings.catch_warnings():
@@ -186,7 +194,8 @@ def tune(
             warnings.simplefilter("ignore", PlanDatabaseWarning)
             old = find(kept, key, matrix, device, used)
         if old is not None and not retune and is_enough(old, wanted.calls):
-            reused = replace(_with_budget(reuse(kept, old, matrix, used, start), budget), calls=wanted.calls)
+            reused = _with_value_error(reuse(kept, old, matrix, used, start), matrix, device)
+            reused = replace(_with_budget(reused, budget), calls=wanted.calls)
             if record is not None:
                 note = "nothing was measured, so nothing was recorded; --retune (retune=True) measures again"
                 reused = replace(reused, notes=(*reused.notes, note))
@@ -196,8 +205,9 @@ def tune(
         kept.check_writable()
     others = join_study(storage, key)
     space = build_space(matrix, k, device, backend=label, threads=used, start_vectors=start_vectors)
-    given = [] if old is None else [space.inside(old.plan)]
-    seeds = known_seeds(kept, key, space, matrix)
+    of_exact = None if kept is None or key == exact else find(kept, exact, matrix, device, used)
+    given = [space.inside(record.plan) for record in (old, of_exact) if record is not None]
+    seeds = known_seeds(kept, exact, space, matrix)
     if budget is not None and all(space.feasible(plan, matrix) is not None for plan in space.baselines(matrix)):
         raise budget_error(space, matrix, "not even one product at a time fits")
     problem = Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed)
@@ -207,7 +217,7 @@ def tune(
         options: dict[str, Any] = {"start": start, "callback": callback, "keep": space_filter, "given": given}
         outcome = _search(bench, model, wanted, device, recorder, others=others, seeds=seeds, **options)
         result = _result(outcome, matrix, key, space, start, name=name, db=kept)
-        result = _with_calls(_with_budget(result, budget), wanted.calls)
+        result = _with_calls(_with_budget(_with_value_error(result, matrix, device), budget), wanted.calls)
         if recorder is not None:
             result = recorder.end(result)
     if kept is not None:
@@ -232,13 +242,14 @@ def exhaustive(
     callback: Callable[[Progress], object] | None = None,
     space_filter: Callable[[Plan], bool] | None = None,
     settings: Settings | None = None,
+    value_error: float | None = None,
     record: str | os.PathLike[str] | None = None,
 ) -> TuneResult:
     """Measure the whole feasible space, with neither racing nor sampling, and keep nothing.
 
     Parameters
     ----------
-    matrix, k, basis, start_vectors, backend, threads, seed, name, callback, space_filter, settings, record
+    matrix, k, basis, start_vectors, backend, threads, seed, name, callback, space_filter, settings, value_error, record
         As for :func:`tune`.
     seconds : float, optional
         Most seconds; no limit by default.
@@ -252,12 +263,13 @@ def exhaustive(
         Its ``trials`` are all plans that were measured.
     """
     start = measure.now()
-    matrix, given = Matrix.from_any(matrix), tuple(include)
+    matrix, given = Matrix.from_any(matrix, value_error=value_error), tuple(include)
     base = (settings or Settings()).but(seed=seed)
     wanted = replace(base, calls=None, trials=2**31 - 1, seconds=math.inf if seconds is None else seconds)
     k, start_vectors = _count("k", k), _count("start_vectors", start_vectors)
     label, used, device = _where(backend, threads)
-    key = plan_key(matrix, k, basis=basis, start_vectors=start_vectors, backend=label, threads=used, device=device)
+    same: dict[str, Any] = {"basis": basis, "start_vectors": start_vectors, "backend": label, "threads": used}
+    matrix, key, _ = _keyed(matrix, k, **same, device=device)
     space = build_space(matrix, k, device, backend=label, threads=used, start_vectors=start_vectors)
     bench = _bench(Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed), space, wanted)
     model = _model(matrix, space, start_vectors, wanted.seconds)
@@ -265,7 +277,7 @@ def exhaustive(
     with recording_to(record, kind, name, key, model, wanted) as recorder:
         options: dict[str, Any] = {"start": start, "callback": callback, "keep": space_filter, "given": given}
         outcome = _search(bench, model, wanted, device, recorder, everything=True, **options)
-        result = _result(outcome, matrix, key, space, start, name=name, db=None)
+        result = _with_value_error(_result(outcome, matrix, key, space, start, name=name, db=None), matrix, device)
         return result if recorder is None else recorder.end(result)
 
 
@@ -279,7 +291,7 @@ def plan_key(
     threads: int | None = None,
     device: Any = None,
 ) -> PlanKey:
-    """The key under which :func:`tune` keeps the plan of a call with these arguments."""
+    """The key under which :func:`tune` keeps the plan of a call with these arguments, and with what `matrix` allows."""
     label, used, here = _where(backend, threads, device)
     return make_key(
         Matrix.from_any(matrix),
@@ -290,6 +302,16 @@ def plan_key(
         threads=used,
         backend=label,
     )
+
+
+def _keyed(matrix: Matrix, k: int, **where: Any) -> tuple[Matrix, PlanKey, PlanKey]:
+    """The matrix with the error that its values may have there, the key of its plan, and that for values as they are.
+
+    Where nothing stores values with an error results have none, and are judged so.
+    """
+    exact = matrix.with_value_error(0.0)
+    key, of_exact = plan_key(matrix, k, **where), plan_key(exact, k, **where)
+    return (exact if key == of_exact else matrix), key, of_exact
 
 
 def _where(backend: str, threads: int | None, device: Any = None) -> tuple[str, int, Any]:
@@ -316,6 +338,19 @@ def _with_budget(result: TuneResult, budget: int | None) -> TuneResult:
     note = (
         f"memory budget of {budget} bytes: vectors in the host's memory, the baseline is {kind} products, "
         f"{result.baseline_name}"
+    )
+    return replace(result, notes=(note, *result.notes))
+
+
+def _with_value_error(result: TuneResult, matrix: Matrix, device: Any) -> TuneResult:
+    """The result with a note on the error that its plan stores values with, where it does so."""
+    stored_error = getattr(registry.get(result.plan.backend, result.plan.schedule), "stored_error", None)
+    off = 0.0 if stored_error is None else stored_error(result.plan, matrix, device)
+    if not off:
+        return result
+    note = (
+        f"values are stored in half the bytes, with a relative error of at most {off:.3g} of the "
+        f"{matrix.value_error:g} allowed; the baseline has them as they are"
     )
     return replace(result, notes=(note, *result.notes))
 
@@ -445,7 +480,7 @@ def _result(
 
 def _cold_prepare_seconds(space: Space, matrix: Matrix, plan: Plan, fallback: float) -> float:
     """Seconds to prepare a plan for a matrix of which nothing is memoised; the code is compiled by now."""
-    cold = Matrix(matrix.indptr, matrix.indices, matrix.data, pattern_cache={})
+    cold = Matrix(matrix.indptr, matrix.indices, matrix.data, pattern_cache={}, value_error=matrix.value_error)
     begin = measure.now()
     try:
         space.schedules[plan.schedule].prepare(cold, plan)

@@ -11,7 +11,9 @@ cannot pass.
 Where a reference would take too long, one program is compared with another that is trusted (:class:`Comparison`). With
 the absolute powers m_{j+1} = |a_j| |A| m_j + |b_j| m_j + |c_j| m_{j-1}, m_0 = |x|, any order of summation is off by
 ((1 + gamma)^j - 1) m_j at most (:mod:`akx.kernels.reference`; gamma is that of the longest row), and m is what the
-trusted program itself computes of |A|, |x| and the absolute coefficients: so the bound costs one call.
+trusted program itself computes of |A|, |x| and the absolute coefficients: so the bound costs one call. Where values may
+be stored with a relative error of d, either program may have A + E, |E| <= d |A|: ((1 + gamma + d)^j - 1) m_j, to first
+order j (gamma + d) m_j.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ __all__ = ["BASIS_KINDS", "Comparison", "Problem", "typical_coefficients"]
 _PIECE = 32 * 1024
 #: Powers are scaled where their exponents would leave this share of the range of the dtype.
 _SCALED = 0.4
-#: A bound of relative errors beyond this says nothing; what its terms of second order and the rounding of m may add.
+#: A bound of relative errors beyond this says nothing; what its terms of second order and the errors of m may add.
 _LOOSEST, _SLACK = 0.05, 1.1
 
 BASIS_KINDS = ("monomial", "newton", "chebyshev")
@@ -147,7 +149,7 @@ class Comparison(Problem):
         self.out = np.zeros(self.out.shape, dtype=self.out.dtype)
 
     def bound_by(self, magnitudes: NDArray[Any]) -> None:
-        """Form the bound of the difference of two right answers.
+        """Form the bound of the difference of two right answers, with what the matrix allows for stored values.
 
         Parameters
         ----------
@@ -157,19 +159,21 @@ class Comparison(Problem):
         Raises
         ------
         VerificationError
-            Where it would say nothing: m is not finite, or rows are so long that single precision is lost.
+            Where it would say nothing: m is not finite, rows are so long that single precision is lost, or values may
+            be stored too far off.
         """
         dtype = self.matrix.dtype
         longest = int(np.diff(self.matrix.indptr).max(initial=0)) + 4
         info = np.finfo(dtype)
         gamma = longest * float(info.eps) / 2 * (4.0 if dtype.kind == "c" else 1.0)
-        if self.k * gamma > _LOOSEST or not np.isfinite(magnitudes).all():
+        growth = gamma + self.matrix.value_error
+        if self.k * growth > _LOOSEST or not np.isfinite(magnitudes).all():
             raise VerificationError("results cannot be compared: the bound of their rounding errors says nothing")
         # Of what is lost below the smallest number, as far as scaled powers can make it grow.
         least = 4.0 * longest * self.k * float(np.ldexp(info.tiny, int(_SCALED * info.maxexp)))
         bound = np.ascontiguousarray(magnitudes.real)
         for j in range(1, self.k + 1):
-            bound[j] *= _SLACK * 2.0 * j * gamma
+            bound[j] *= _SLACK * 2.0 * j * growth
         bound[0] = 0.0  # v_0 is x itself
         self._bound = np.maximum(bound, bound.dtype.type(least), out=bound).reshape(-1)
         self._is_bound = True

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from rich.console import Console
 
 import akx.tuner
-from akx.errors import MatrixError
+from akx.errors import ArgumentError, MatrixError
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner import Progress, TuneResult
@@ -109,6 +109,37 @@ def test_defaults_and_options_reach_the_tuner(
 
     akx("tune", poisson, "--calls", 5000)
     assert tuner.asked["calls"] == 5000
+
+    assert tuner.asked["value_error"] is None
+    akx("tune", poisson, "--value-error", "6e-8")
+    assert tuner.asked["value_error"] == 6e-8
+
+
+@pytest.mark.parametrize("command", ["tune", "bench"])
+@pytest.mark.parametrize("value", ["-1e-9", "1", "nan", "inf"])
+def test_an_error_of_values_out_of_range_is_refused(
+    akx: Callable[..., Ran], tuner: _Tuner, poisson: Path, command: str, value: str
+) -> None:
+    ran = akx(command, poisson, "--value-error", value)
+    assert (ran.code, ran.out) == (2, "")
+    assert "--value-error is out of range" in ran.error
+    assert not tuner.asked
+
+
+def test_bench_compares_the_plan_for_the_error_that_is_allowed(
+    akx: Callable[..., Ran], tuner: _Tuner, poisson: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+
+    def compared(matrix: Matrix, *_: Any, **__: Any) -> Any:
+        asked.append(matrix.value_error)
+        raise ArgumentError("stop here")
+
+    monkeypatch.setattr("akx.report.bench.bench_power", compared)
+    akx("bench", poisson, "--value-error", "6e-8")
+    akx("bench", poisson)
+    assert asked == [6e-8, 0.0]
+    assert tuner.asked["matrix"].value_error == 0.0
 
 
 def test_json_is_one_object_with_what_scripts_were_promised(
@@ -307,6 +338,7 @@ def test_conjugate_gradients_are_not_tuned_for_a_matrix_that_is_not_hermitian(
         ("--k", 4),
         ("--memory-budget", "1G"),
         ("--fraction", 0.5),
+        ("--value-error", 6e-8),
         ("--trials", 0),
         ("--storage", "a"),
         ("--calls", 9),

@@ -1,11 +1,13 @@
 """Programs of the GPU without one: an interpreter's kernels on memory of the host, queued, recorded and replayed.
 
-Beside host_engine.py, whose kernels are compiled by g++, this is for kernels that g++ does not take.
+Beside host_engine.py, whose kernels are compiled by g++, this is for kernels that g++ does not take; those that store
+new values are of host_engine.py here too.
 """
 
 from __future__ import annotations
 
 import contextlib
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -19,7 +21,7 @@ from test_contract import make_coefficients, random_numbers
 
 from akx.kernels import reference
 from akx.kernels.cuda import program as programs
-from akx.kernels.cuda import values
+from akx.kernels.cuda import stored_program, stored_values, values
 from akx.matrix import Matrix
 
 __all__ = ["Call", "Device", "drops_all_graphs", "widens_narrow_values"]
@@ -50,6 +52,7 @@ class Device(ABC):
         self.facts = facts
         self.loaded: list[dict[str, int | str]] = []
         self.recorded: list[Callable[[], None]] | None = None
+        self.folder, self.order = Path(), 0
 
     @abstractmethod
     def steps(self, macros: dict[str, int | str], args: list[Any], **launched: Any) -> None:
@@ -62,6 +65,8 @@ class Device(ABC):
         host_engine.seen(held)[: int(count)] = found[: int(count)]
 
     def load(self, source: Path, macros: dict[str, int | str], *, device: Any) -> Any:
+        if source.stem == "stored_values":
+            return self.compiled(source, macros)
         if source.stem == self.source:
             self.loaded.append(macros)
         run = {self.source: self.steps, "values": self.place}[source.stem]
@@ -77,6 +82,14 @@ class Device(ABC):
 
         return SimpleNamespace(kernel=lambda name: _Kernel(launch))
 
+    def compiled(self, source: Path, macros: dict[str, int | str]) -> Any:
+        """A source by g++; its threads run in this order and that."""
+        if shutil.which("g++") is None:
+            pytest.skip("g++ is not installed")
+        self.order += 1
+        given = SimpleNamespace(folder=self.folder, order=self.order % 3, launches=[], shared_per_block=2**16)
+        return host_engine.load(source, macros, device=given)
+
     @contextlib.contextmanager
     def capture(self, stream: Any) -> Iterator[Any]:
         self.recorded = []
@@ -87,7 +100,8 @@ class Device(ABC):
 
     def install(self, monkeypatch: pytest.MonkeyPatch, folder: Path, modules: Sequence[Any]) -> None:
         """Let modules, and those that all programs share, find this device."""
-        modules = (programs, values, *modules)
+        self.folder = folder
+        modules = (programs, values, stored_values, stored_program, *modules)
         host_engine.install(monkeypatch, folder, modules)
         made = {"load": self.load, "capture": self.capture, "cuda_device": lambda: self.facts}
         for module in modules:

@@ -30,7 +30,7 @@ from akx.errors import DeviceError, DeviceMemoryError, InfeasibleError
 from akx.formats.parts import PART, SLICE, Parts, Shape
 from akx.kernels import registry
 from akx.kernels.base import Coefficients
-from akx.kernels.cuda import parts, resident
+from akx.kernels.cuda import parts, resident, stored_program, stored_values, values
 from akx.kernels.cuda import program as programs
 from akx.kernels.cuda.parts import SHARED, STATIC, LaidOut, PartsProgram, slot_bytes
 from akx.kernels.cuda.program import C_TYPES
@@ -204,7 +204,8 @@ def state_of(program: Any) -> dict[str, Any]:
 
 def is_same(now: dict[str, Any], before: dict[str, Any]) -> bool:
     return now.keys() == before.keys() and all(
-        now[name] == one if name.startswith("in ") else now[name] is one for name, one in before.items()
+        now[name] == one if name.startswith("in ") or isinstance(one, float) else now[name] is one
+        for name, one in before.items()
     )
 
 
@@ -230,7 +231,7 @@ def test_new_values_are_stored_as_the_old_ones_while_they_can_be(
         program.update_values(sent(fresh.data, source))
         call.is_right(fresh, 2)
         assert is_same(state_of(program), was)
-        assert program.nbytes == before
+        assert program.nbytes == before + program._laid_out.parts.entry.nbytes
     assert {given["AKX_STORED"] == full for given in device.loaded} == {False}
     assert {given["AKX_HELD_SLICES"] for given in device.loaded} == {1}
     other, count = matrix_of(dtype, 9), len(device.loaded)
@@ -402,6 +403,51 @@ def test_each_array_in_full_that_cannot_be_had_changes_nothing(device: Device, m
                 break
     assert there == len(call.program._arrays) > 7
     call.is_right(other)
+
+
+#: What new values need of the memory of the device before they are stored.
+NEEDED = {
+    "the values": (stored_program, "to_device"),
+    "what they are stored as": (stored_values, "empty"),
+    "offsets": (stored_values, "to_device"),
+    "the map": (values, "to_device"),
+}
+
+
+@pytest.mark.parametrize("source", ["host", "device"])
+@pytest.mark.parametrize("what", NEEDED)
+@pytest.mark.parametrize("way", [HALF, TABLE])
+def test_without_memory_for_new_values_the_host_stores_them(
+    device: Device, way: str, what: str, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any other error is told of, and changes nothing."""
+    matrix = storable(matrix_of("float64"), way, 0)
+    call = Call(prepared(matrix, plan_of(way)), matrix)
+    call.is_right(matrix)
+    before, nbytes, asked = state_of(call.program), call.program.nbytes, []
+    fresh, other = storable(matrix_of("float64", 2), way, 2), matrix_of("float64", 9)
+
+    def fails(*given: Any, **named: Any) -> Any:
+        asked.append(what)
+        raise error("there is none")
+
+    for error in (DeviceError, DeviceMemoryError):
+        asked.clear()
+        with monkeypatch.context() as broken:
+            broken.setattr(*NEEDED[what], fails)
+            if error is DeviceError and (what, source) != ("the values", "device") and (what, way) != ("offsets", HALF):
+                with pytest.raises(DeviceError, match="there is none"):
+                    call.program.update_values(sent(fresh.data, source))
+                assert is_same(state_of(call.program), before)
+                call.is_right(matrix)
+            else:
+                call.program.update_values(sent(fresh.data, source))
+                call.is_right(fresh)
+                call.program.update_values(sent(matrix.data, source))
+        assert call.program.nbytes == nbytes or not asked
+    call.program.update_values(sent(other.data, source))
+    call.is_right(other)
+    assert not call.program.is_as_planned
 
 
 @pytest.mark.parametrize("way", [FULL, HALF, TABLE])

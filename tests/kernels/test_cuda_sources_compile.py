@@ -65,6 +65,10 @@ _ENDS: dict[str, list[Macros]] = {
             ("cdouble", "u16", 2, 3, 1, 5, 3, 16, 128, 3, 2, 1, 0),
         )
     ],
+    "stored_values.cu": [
+        {"AKX_VALUE": "cdouble", "AKX_GIVEN": "cfloat"},
+        {"AKX_VALUE": "double", "AKX_GIVEN": "float", "AKX_HALF": "float"},
+    ],
     "values.cu": [{"AKX_VALUE": "cdouble", "AKX_GIVEN": "double"}],
 }
 _OF_SOLVERS = {

@@ -222,8 +222,12 @@ def check_new_values(
 
     is_right(matrix)
     before, stored_as = program.nbytes, program._values.dtype
+    halves = matrix.data * matrix.dtype.type(0.5)
+    halves[::7] *= -0.0
+    new: list[tuple[Any, str]] = [(halves, way)]
     for kinds, new_way in ((190, way), (3, way), (255, way), (256, "full"), (200, way), (1, "full")):
-        data = values_of(new_way, matrix.nnz, matrix.dtype.name, rng, kinds)
+        new.append((values_of(new_way, matrix.nnz, matrix.dtype.name, rng, kinds), new_way))
+    for data, new_way in new:
         program.update_values(to_device(data) if source == "device" else data)
         is_right(matrix.with_values(data))
         if new_way == "full":

@@ -476,7 +476,7 @@ class PartsProgram(StoredProgram):
         if laid_out.chunk:
             places = (self.hold(not_empty(array)) for array in staging(parts, laid_out.chunk // parts.shape.bc))
             self._stage = [self.held(empty((_SLABS, laid_out.vectors, self.n), self.dtype)), *places]
-        self.store_values(laid_out.way, matrix.data, laid_out.values, parts.entry, planned)
+        self.store_values(laid_out.way, matrix.data, laid_out.values, parts.entry, planned, matrix.value_error)
         # A share of what is read from L2 in each step is to stay there, in sixteenths.
         far = parts.far_slots * slot_bytes(parts.shape, matrix.dtype, laid_out.way)
         self._share = np.uint32(min(16, round(16 * float(plan.option("keep", 32)) * 2**20 / far)) if far else 16)

@@ -13,7 +13,7 @@ Traffic per call and start vector: the matrix once, k times what does not stay o
 with a stage those k twice more through L2.
 Flops: 2 nnz k. Variants: ``BRxBC-L``, dense blocks of BR x BC and L lanes per block row; ``dia``, diagonals of 32 rows
 (:mod:`akx.kernels.cuda.diagonals`). Values of blocks may be stored in half their bytes, and those of single entries
-as numbers of the different ones, where that is exact (:mod:`akx.kernels.cuda.stored`).
+as numbers of the different ones, where that is exact or the error is allowed (:mod:`akx.kernels.cuda.stored`).
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ from akx.kernels.cuda.stored import (
     FULL,
     STORED,
     TABLE,
+    error_of,
     in_full,
     is_storable,
     same_as_full,
@@ -296,6 +297,10 @@ class Resident:
             cache_bytes=once + plan.k * (rest + (3.0 if is_staged(plan) else 1.0) * vector),
             synchronisations=float(plan.k),
         )
+
+    def stored_error(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
+        """The largest relative error with which a feasible plan stores values; 0 where they are stored as they are."""
+        return 0.0 if plan.variant == diagonals.DIA else error_of(matrix, way_of(plan))
 
     def work(self, plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> object:
         """What the plan makes the device do, for so many start vectors."""

@@ -1,13 +1,18 @@
 """What the values of a matrix are stored as: as they are, in half the bytes, or as numbers of the different ones.
 
     full    w bytes a value
-    half    w / 2 bytes: float32 for float64, complex64 for complex128, where every value is the same in it
+    half    w / 2 bytes: float32 for float64, complex64 for complex128, where every value is the same in it, or is off
+            by no more than the matrix allows (:attr:`akx.matrix.Matrix.value_error`)
     table   2 bytes: where a value is in a table of all that are different, in bytes; 0 is there first
 
-All are exact: each product of an entry and x has the bits that it has with full values. They may be added up in another
-order where slots are in shared memory, since how many are asked for at once depends on the bytes of a value (`AT_ONCE`
-in ``wavefront.cuh``). Matrices of grids with constant coefficients and of meshes whose elements are alike have few
-different values; Laplacians of graphs have whole numbers.
+A value a is stored as s, the nearest number of half the bytes, where |s - a| <= value_error |a|. Rounding to float32 is
+off by 2^-24 |a| at most, about 6e-8, but for what is too small or too large for it: zero and infinity are off by |a| or
+more, which no allowance below 1 permits. What can be stored is found from the values themselves.
+
+Without an allowance all are exact: each product of an entry and x has the bits that it has with full values. They may
+be added up in another order where slots are in shared memory, since how many are asked for at once depends on the bytes
+of a value (`AT_ONCE` in ``wavefront.cuh``). Matrices of grids with constant coefficients and of meshes whose elements
+are alike have few different values; Laplacians of graphs have whole numbers.
 
 Source: the table is value compression by unique values, CSR-VI (Kourtis, Goumas, Koziris, "Optimizing sparse
 matrix-vector multiplication using index and value compression", CF 2008).
@@ -35,6 +40,7 @@ __all__ = [
     "TABLE",
     "Values",
     "encoded",
+    "error_of",
     "in_full",
     "is_storable",
     "placed",
@@ -73,10 +79,13 @@ class Values:
         Of the values' own type, of that of half the bytes, or uint16.
     table : array
         Of the values' own type, padded with zeros; empty but for ``table``.
+    error : float
+        The largest |s - a| / |a| of a value a stored as s; 0 where all are the same.
     """
 
     stored: NDArray[Any]
     table: NDArray[Any]
+    error: float = 0.0
 
 
 def way_of(plan: Plan) -> str:
@@ -105,8 +114,8 @@ def stored_bytes(way: str, dtype: np.dtype[Any]) -> int:
     return {FULL: dtype.itemsize, HALF: dtype.itemsize // 2, TABLE: 2}[way]
 
 
-def encoded(data: NDArray[Any], way: str, room: int | None = None) -> Values | None:
-    """The values stored that way, or None where that is not exact or takes too large a table.
+def encoded(data: NDArray[Any], way: str, room: int | None = None, value_error: float = 0.0) -> Values | None:
+    """The values stored that way, or None where they are off by more than is allowed or take too large a table.
 
     Parameters
     ----------
@@ -114,25 +123,30 @@ def encoded(data: NDArray[Any], way: str, room: int | None = None) -> Values | N
     way : {"full", "half", "table"}
     room : int, optional
         Places of the table; as many as there have to be by default, at most those of 64 KB.
+    value_error : float
+        Largest relative error of a value in half the bytes, at least 0 and less than 1; a table is exact.
     """
     empty = np.zeros(0, data.dtype)
     if way == FULL:
         return Values(data, empty)
     if way == HALF:
         narrow = _NARROW.get(data.dtype)
-        return None if narrow is None else _halved(data, narrow)
+        return None if narrow is None else _halved(data, narrow, value_error)
     return _tabled(data, room)
 
 
-def _halved(data: NDArray[Any], narrow: np.dtype[Any]) -> Values | None:
+def _halved(data: NDArray[Any], narrow: np.dtype[Any], value_error: float) -> Values | None:
     stored = np.empty(data.size, narrow)
 
-    def halve(begin: int, end: int) -> bool:
+    def halve(begin: int, end: int) -> float:
         with np.errstate(all="ignore"):
             stored[begin:end] = data[begin:end]
-        return np.array_equal(stored[begin:end], data[begin:end])
+        if np.array_equal(stored[begin:end], data[begin:end]):
+            return 0.0
+        return float(_largest_error(stored[begin:end], data[begin:end])) if value_error > 0 else np.inf
 
-    return Values(stored, np.zeros(0, data.dtype)) if all(_in_pieces(halve, data.size)) else None
+    error = max(_in_pieces(halve, data.size))
+    return Values(stored, np.zeros(0, data.dtype), error) if error <= value_error else None
 
 
 def _tabled(data: NDArray[Any], room: int | None) -> Values | None:
@@ -191,10 +205,21 @@ def _in_pieces(work: Callable[[int, int], Found], count: int) -> list[Found]:
 
 def ways_of(matrix: Matrix) -> dict[str, int]:
     """The ways in which its values can be stored, and the bytes of a table for each; memoised with the values."""
-    known: dict[str, int] | None = matrix.cache.get("akx.kernels.cuda.stored")
+    return _known(matrix)[0]
+
+
+def error_of(matrix: Matrix, way: str) -> float:
+    """The largest relative error of its values stored that way; 0 where they cannot be, and are in full instead."""
+    return _known(matrix)[1].get(way, 0.0)
+
+
+def _known(matrix: Matrix) -> tuple[dict[str, int], dict[str, float]]:
+    """The bytes of a table and the error for each way there is: of values, and of what is allowed for them."""
+    known: tuple[dict[str, int], dict[str, float]] | None = matrix.cache.get("akx.kernels.cuda.stored")
     if known is None:
-        found = ((way, encoded(matrix.data, way)) for way in STORED)
-        known = {way: int(values.table.nbytes) for way, values in found if values is not None}
+        found = {way: encoded(matrix.data, way, value_error=matrix.value_error) for way in STORED}
+        tables = {way: int(values.table.nbytes) for way, values in found.items() if values is not None}
+        known = tables, {way: values.error for way, values in found.items() if values is not None}
         matrix.cache["akx.kernels.cuda.stored"] = known
     return known
 
@@ -210,6 +235,19 @@ def _words(data: NDArray[Any]) -> NDArray[np.uint64]:
     if flat.dtype == np.float32:
         return flat.view(np.uint32).astype(np.uint64).reshape(-1, 1)
     return flat.view(np.uint64).reshape(flat.size, flat.dtype.itemsize // 8)
+
+
+@njit(cache=True, nogil=True)
+def _largest_error(stored: NDArray[Any], data: NDArray[Any]) -> float:
+    """The largest |s - a| / |a|; infinite where an s is. Quotients, as a product with a tiny |a| may be rounded up."""
+    worst = 0.0
+    for i in range(data.size):
+        off = abs(stored[i] - data[i])
+        if off != 0.0:
+            relative = off / abs(data[i])
+            if not relative <= worst:  # larger, or not a number, where both are infinite
+                worst = relative if relative == relative else np.inf
+    return worst
 
 
 @njit(cache=True, nogil=True)

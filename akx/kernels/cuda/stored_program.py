@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.device.cuda.memory import DeviceArray
-from akx.errors import MatrixError
-from akx.kernels.cuda.stored import FULL, TABLE, encoded
-from akx.kernels.cuda.values import PlacedProgram, not_empty
+from akx.device.cuda.memory import DeviceArray, to_device
+from akx.errors import DeviceMemoryError, MatrixError
+from akx.kernels.cuda.stored import FULL, HALF, TABLE, encoded
+from akx.kernels.cuda.stored_values import halved, place_offsets, tabled
+from akx.kernels.cuda.values import GIVEN, PlacedProgram, not_empty
 
 __all__ = ["StoredProgram"]
 
@@ -30,13 +31,16 @@ class StoredProgram(PlacedProgram):
         on_host: Callable[[NDArray[Any]], NDArray[Any]],
         entry: NDArray[np.uint32],
         planned: str | None = None,
+        value_error: float = 0.0,
     ) -> None:
         """Store the first values: `data` in the order of CSR, which can be stored so; else as :meth:`place_values`.
 
-        `planned` is how they were to be stored, `way` by default.
+        `planned` is how they were to be stored, `way` by default; `value_error` is what these and later ones may be off
+        by, relative to each.
         """
-        first = encoded(data, way)
+        first = encoded(data, way, value_error=value_error)
         assert first is not None
+        self._value_error, self._error = value_error, first.error
         self._entries = data.size
         self._way, self._planned = way, planned or way
         self._stored = first.stored.dtype
@@ -53,23 +57,64 @@ class StoredProgram(PlacedProgram):
     def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
         """Take new values; where they cannot be stored as the old ones were, they are stored in full from now on.
 
-        Where they are not stored in full, values on the device come to the host first, which waits for it.
+        Those of the host are sent as they are. Where values are not stored in full, this waits for the device, which
+        says whether they can be (:mod:`akx.kernels.cuda.stored_values`); only those that cannot come to the host. So do
+        all where there is no memory for them, for what they are stored as, or for the map of where they go.
         """
         if data.size != self._entries:
             raise MatrixError("the values do not fit the pattern", expected=str(self._entries), found=str(data.size))
         if self._way == FULL:
             super().update_values(data)
             return
-        host = (data.get() if isinstance(data, DeviceArray) else data).astype(self.dtype, copy=False)
-        fresh = encoded(host, self._way, self._tabled if self._way == TABLE else None)
+        try:
+            found = self._update_on_device(data)
+        except DeviceMemoryError:
+            found = self._update_on_host(data)
+        if not found:
+            self.store_in_full(self._on_the_host(data))
+
+    def _update_on_device(self, data: NDArray[Any] | DeviceArray) -> bool:
+        """Whether the values are stored now; all that may fail for want of memory comes before the first change."""
+        if not isinstance(data, DeviceArray):
+            data = to_device(data if data.dtype.name in GIVEN[self.dtype.name] else data.astype(self.dtype))
+        if self._way == HALF:
+            half, error = halved(data, self.dtype)
+            if not error <= self._value_error:
+                return False
+            self._places.fill(self._values, half)
+            self._error = error
+            return True
+        found = tabled(data, self.dtype, self._tabled)
+        if found is None:
+            return False
+        (stored, table), entry = found, self._places.entry
+        assert entry is not None
+        place_offsets(stored, entry, self._values)
+        self._table.set(table)
+        return True
+
+    def _update_on_host(self, data: NDArray[Any] | DeviceArray) -> bool:
+        """The same by the host's memory, but for the map where it is there."""
+        room = self._tabled if self._way == TABLE else None
+        fresh = encoded(self._on_the_host(data), self._way, room, self._value_error)
         if fresh is None:
-            self.store_in_full(host)
-            return
+            return False
         super().update_values(fresh.stored)
+        self._error = fresh.error
         if self._tabled:
             self._table.set(fresh.table)
+        return True
+
+    def _on_the_host(self, data: NDArray[Any] | DeviceArray) -> NDArray[Any]:
+        """The values in the type of the program."""
+        return (data.get() if isinstance(data, DeviceArray) else data).astype(self.dtype, copy=False)
 
     @property
     def is_as_planned(self) -> bool:
         """Whether values are stored as they were first: in full they may take more room than there is."""
         return self._way == self._planned
+
+    @property
+    def stored_error(self) -> float:
+        """The largest relative error of the values that it has now; 0 where they are stored as they are."""
+        return 0.0 if self._way == FULL else self._error

@@ -68,15 +68,21 @@ class Places:
         """Bytes of the map on the device so far."""
         return 0 if self._entry is None else self._entry.nbytes
 
-    def fill(self, values: DeviceArray, data: DeviceArray) -> None:
-        """Queue the update of all `values` from `data`, (nnz,) of a type in :data:`GIVEN` for them."""
+    @property
+    def entry(self) -> DeviceArray | None:
+        """The map on the device; None where the first places are the entries."""
         if not self._known:
             found = self._make()
             self._entry = None if found is None else to_device(found)
             self._known = True
-        count = data.size if self._entry is None else min(values.size, self._entry.size)
+        return self._entry
+
+    def fill(self, values: DeviceArray, data: DeviceArray) -> None:
+        """Queue the update of all `values` from `data`, (nnz,) of a type in :data:`GIVEN` for them."""
+        entry = self.entry
+        count = data.size if entry is None else min(values.size, entry.size)
         if count:
-            where: Any = np.uint64(0) if self._entry is None else self._entry
+            where: Any = np.uint64(0) if entry is None else entry
             kernel = _kernel("place", values.dtype, data.dtype)
             kernel.launch(-(-count // _BLOCK), _BLOCK, [np.uint64(count), where, data, values])
 

@@ -5,8 +5,9 @@ v_{j+1} = a_j A v_j + b_j v_j + c_j v_{j-1}. Every multiprocessor owns a strip o
 entries of a block come from memory once for all powers of a pass, whatever the size of the matrix: in registers of the
 warp that has the slice, and in shared memory. Strips exchange what lies along their edges by words that carry a tag;
 there is no barrier between them and none is waited for at once, since what is published at one step is read `slack` + 2
-steps later. Values may be stored in half their bytes, or as numbers of the different ones, where that is exact
-(:mod:`akx.kernels.cuda.stored`). See ``wavefront.cuh`` for the kernel and :mod:`akx.kernels.cuda.front` for the layout.
+steps later. Values may be stored in half their bytes, or as numbers of the different ones, where that is exact or the
+error is allowed (:mod:`akx.kernels.cuda.stored`). See ``wavefront.cuh`` for the kernel and
+:mod:`akx.kernels.cuda.front` for the layout.
 
 Traffic per call and start vector: the matrix once per pass (w + 2 bytes a place, w those of a stored value), k results
 and one x; through L2 also 2 w bytes for each value published, w those of a value, and as many for each reader.
@@ -53,6 +54,7 @@ from akx.kernels.cuda.stored import (
     FULL,
     STORED,
     TABLE,
+    error_of,
     in_full,
     is_storable,
     same_as_full,
@@ -250,6 +252,10 @@ class Wavefront:
             cache_bytes=passes * stored + vector * (plan.k + passes),
             synchronisations=float(passes) * self._steps(plan, matrix, device),
         )
+
+    def stored_error(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
+        """The largest relative error with which a feasible plan stores values; 0 where they are stored as they are."""
+        return error_of(matrix, way_of(_used(plan, matrix, device, _least(matrix, plan, device))))
 
     def _steps(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> int:
         try:
@@ -478,7 +484,7 @@ class WavefrontProgram(StoredProgram):
         self._published = self.hold(np.zeros(max(most - 1, 1) * RING * front.published * words, dtype=np.uint64))
         self._beats = self.hold(np.zeros(LINE * front.strips.parts, dtype=np.uint32))
         self._epochs = self.hold(np.ones(front.strips.parts, dtype=np.uint32))
-        self.store_values(way_of(plan), matrix.data, front.values, front.entry)
+        self.store_values(way_of(plan), matrix.data, front.values, front.entry, value_error=matrix.value_error)
         self._total = front.steps(most) + 1
         self._kernels: dict[int, Kernel] = {}
 

@@ -104,7 +104,7 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
 
     def _checked(self, A: Any) -> Matrix:
         """`A` as a Matrix of this preconditioner's size."""
-        matrix = Matrix.from_any(A)
+        matrix = Matrix.from_any(A, value_error=0.0)
         if matrix.n != self.shape[0]:
             raise ArgumentError("preconditioner does not fit A", expected=f"{matrix.shape}", found=f"{self.shape}")
         return matrix

@@ -129,7 +129,7 @@ def jacobi(A: Any, *, side: str = "auto") -> Jacobi:
     """
     if side not in SIDES:
         raise ArgumentError("unknown side", expected=" or ".join(SIDES), found=repr(side))
-    matrix = Matrix.from_any(A)
+    matrix = Matrix.from_any(A, value_error=0.0)
     diagonal = real_diagonal(np.array(matrix.to_scipy().diagonal()))
     missing = int(np.count_nonzero(diagonal == 0))
     diagonal[diagonal == 0] = 1

@@ -136,7 +136,7 @@ def chebyshev(
     """
     if isinstance(degree, bool) or not isinstance(degree, (int, np.integer)) or degree < 1:
         raise ArgumentError("degree is out of range", expected="an integer >= 1", found=repr(degree))
-    matrix = Matrix.from_any(A)
+    matrix = Matrix.from_any(A, value_error=0.0)
     if interval is None:
         domain = _domain(estimate_spectrum(matrix), int(degree))
     else:

@@ -195,7 +195,7 @@ def spai(
     if backend not in _BACKENDS:
         raise ArgumentError("unknown backend", expected=" or ".join(_BACKENDS), found=repr(backend))
     workers = resolve_threads(threads)
-    matrix = Matrix.from_any(A)
+    matrix = Matrix.from_any(A, value_error=0.0)
     if backend == "auto":
         backend = "cuda" if matrix.nnz >= _WORTH_A_GPU and is_usable("cuda") else "cpu"
     found, misfit, largest, notes = (_on_device if backend == "cuda" else _on_host)(

@@ -120,6 +120,24 @@ template <class T> inline T atomicMax(T *to, T value) {
     *to = std::max(before, value);
     return before;
 }
+// Others have their turn just before: what was read is no longer there.
+template <class T> inline T atomicCAS(T *at, T known, T value) {
+    ++on_host::came;
+    on_host::rest();
+    const T before = *at;
+    if (before == known) *at = value;
+    return before;
+}
+inline int __float_as_int(float a) {
+    int found;
+    std::memcpy(&found, &a, sizeof(found));
+    return found;
+}
+inline long long __double_as_longlong(double a) {
+    long long found;
+    std::memcpy(&found, &a, sizeof(found));
+    return found;
+}
 template <class T> inline T __ldg(const T *p) { return *p; }
 template <class T> inline T __ldcs(const T *p) { return *p; }
 template <class T> inline T __ldcg(const T *p) { return *p; }

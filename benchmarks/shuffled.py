@@ -1,0 +1,173 @@
+"""What a random order of the rows costs a tuned plan on a GPU: ``python -m benchmarks.shuffled``.
+
+    python -m benchmarks.shuffled                 seven matrices of the gallery, k = 8, into h100_shuffled.json
+    python -m benchmarks.shuffled --only brick    one matrix, merged into the file
+    python -m benchmarks.shuffled --table         the table of docs/cuda.md from the file
+
+A is tuned as it comes, and so is P A P^T with a random P, each in the time that ``--seconds`` says, without a database.
+Both plans are checked against the reference, and timed by events in turns with the algorithms of cuSPARSE on P A P^T:
+medians, and the half-width of their 95 % interval. `ratio` is the time on P A P^T over that on A. `prepare_seconds` are
+those of :mod:`benchmarks.preparing`: from a CSR matrix in the host's memory, of which nothing is known, to a program,
+any ordering included. The file is written anew after each matrix, so a run that is stopped loses nothing.
+
+delaunay and tetrahedra come in a random order already.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from akx.kernels import registry
+from akx.matrix import Matrix
+from akx.plan import Plan
+from akx.report.bench import cusparse_calls
+from akx.tuner import TuneResult, tune
+from akx.tuner.verify import Problem
+from benchmarks import markdown, planned, preparing, solving
+from benchmarks.gpu import RESULTS as POWERS
+from benchmarks.matrices import select
+
+__all__ = ["MATRICES", "ORDERS", "RESULTS", "K", "main", "measure", "shuffled", "table"]
+
+RESULTS = POWERS.with_name("h100_shuffled.json")
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "cuda.md"
+MATRICES = ("brick", "shell", "27-point", "9-point", "mc2depi", "tetrahedra", "delaunay")
+K = 8
+ORDERS = ("natural", "shuffled")
+_SEED = 0
+#: Preparations that are timed: METIS takes seconds.
+_REPEATS = 3
+_SECONDS_PER_CALL = 1.5
+
+Json = dict[str, Any]
+
+
+def shuffled(A: Any, seed: int = _SEED) -> sparse.csr_array:
+    """P A P^T with a random P, its columns in order."""
+    order = np.random.default_rng(seed).permutation(A.shape[0])
+    found = sparse.csr_array(sparse.csr_array(A)[order][:, order])
+    found.sort_indices()
+    return found
+
+
+def measure(name: str, A: Any, seconds: float) -> Json:
+    """One entry; `seconds` are those of each tuning."""
+    matrices = {order: Matrix.from_any(B) for order, B in zip(ORDERS, (A, shuffled(A)), strict=True)}
+    tuned = {
+        order: tune(matrix, K, backend="cuda", seconds=seconds, db=False, name=f"{name}, {order}")
+        for order, matrix in matrices.items()
+    }
+    calls = {order: _checked_call(matrix, tuned[order].plan) for order, matrix in matrices.items()}
+    other = matrices[ORDERS[1]]
+    x = Problem(other, 1).x[0]
+    calls |= {key: call for key, (call, _) in cusparse_calls(other, x, K).items()}
+    times = _timed(calls)
+    found: Json = {"matrix": name, "rows": other.n, "nnz": other.nnz, "k": K, "dtype": other.dtype.name}
+    for order, matrix in matrices.items():
+        prepared = preparing.seconds_to_prepare(matrix, tuned[order].plan, _REPEATS)
+        found[order] = times[order] | _of_plan(tuned[order]) | {"prepare_seconds": prepared}
+    found["cusparse"] = {key: time for key, time in times.items() if key not in ORDERS}
+    found["ratio"] = found[ORDERS[1]]["seconds"] / found[ORDERS[0]]["seconds"]
+    return found
+
+
+def _of_plan(tuned: TuneResult) -> Json:
+    return {"plan": tuned.plan.label(), "tuning_seconds": tuned.tuning_seconds}
+
+
+def _checked_call(matrix: Matrix, plan: Plan) -> Any:
+    """A call of the plan on the device, which was right once. Raises ArithmeticError where it was not."""
+    from akx.tuner.gpu import DeviceProblem
+
+    problem = Problem(matrix, K)
+    device = DeviceProblem(problem)
+    call = device.call(registry.get(plan.backend, plan.schedule).prepare(matrix, plan))
+    device.poison()
+    call()
+    device.fetch()
+    error = problem.error()
+    if not error <= 1.0:
+        raise ArithmeticError(f"{plan.label()} is wrong: {error}")
+    return call
+
+
+def _timed(calls: Mapping[str, Any]) -> dict[str, Json]:
+    """Seconds of each call, microseconds of each of its steps, and their spread; in turns."""
+    from akx.device.choose import device_of
+    from akx.device.lock import device_lock
+    from akx.tuner.measure import Precision, interleave
+
+    for call in calls.values():
+        call()
+    precision = Precision(relative=0.01, seconds=_SECONDS_PER_CALL * len(calls), rounds_min=7)
+    with device_lock(device_of("cuda")).alone():
+        measured = interleave(list(calls.values()), precision)
+    return {
+        name: {"seconds": one.seconds, "spread": one.spread, "step_microseconds": 1e6 * one.seconds / K}
+        for name, one in zip(calls, measured, strict=True)
+    }
+
+
+def table(document: Json) -> str:
+    """The table of the page."""
+    head = ["matrix", "natural, us a step", "shuffled", "ratio", "cuSPARSE, shuffled", "ready in, ms", "shuffled"]
+    head += ["plan, natural", "shuffled"]
+    body = []
+    for entry in document["shuffled"]:
+        both = [entry[order] for order in ORDERS]
+        steps = [f"{one['step_microseconds']:.1f}" for one in both]
+        ready = [f"{1e3 * statistics.median(one['prepare_seconds']):.0f}" for one in both]
+        plans = [f"`{' '.join(one['plan'].split(' ')[:2])}`" for one in both]
+        beside = (
+            [f"{min(one['step_microseconds'] for one in entry['cusparse'].values()):.1f}"]
+            if entry["cusparse"]
+            else [""]
+        )
+        body.append([entry["matrix"], *steps, f"{entry['ratio']:.2f}", *beside, *ready, *plans])
+    return f"{planned.measured_on(document, 'shuffled')}: medians.\n\n" + markdown.rows(head, body, left=(0, 7, 8))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line, measure, and return the exit code: 1 where one failed, 3 without a GPU."""
+    parser = planned.command_line("shuffled", "Time tuned plans on matrices in random order.", RESULTS, PAGE)
+    parser.add_argument("--seconds", type=float, default=40.0, help="time budget of each tuning")
+    parser.set_defaults(only=list(MATRICES))
+    options = parser.parse_args(arguments)
+    document, failures = planned.known(options.output, "shuffled"), 0
+    if not options.table:
+        if not planned.has_gpu("shuffled"):
+            return planned.NO_DEVICE
+        from benchmarks import gpu
+
+        origin = gpu.provenance()
+        try:
+            cases = select(options.only)
+        except KeyError as problem:
+            parser.error(f"no matrix {problem}")
+        for case in cases:
+            try:
+                entry = measure(case.name, case.load(), options.seconds)
+            except Exception as error:  # one failure must not cost the other matrices their time
+                failures += 1
+                print(f"{case.name}  FAILED: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                continue
+            for order in ORDERS:
+                one = entry[order]
+                ready = statistics.median(one["prepare_seconds"])
+                said = f"{one['step_microseconds']:.2f} us a step, ready in {ready:.2f} s  {one['plan']}"
+                print(f"{case.name}  {order} {said}", file=sys.stderr, flush=True)
+            print(f"{case.name}  ratio {entry['ratio']:.3f}", file=sys.stderr, flush=True)
+            document = solving.keep(options.output, document, "shuffled", entry, origin)
+    planned.write_table(options.docs, document, "shuffled", table)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
