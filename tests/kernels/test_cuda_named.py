@@ -13,6 +13,7 @@ import pytest
 import scipy.sparse as sp
 from test_contract import make_coefficients, make_matrix, random_numbers
 from test_cuda import run_twice
+from test_cuda_hubs import graph
 from test_cuda_stream import GPU
 
 from akx.device.cuda.facts import cuda_device, cuda_missing
@@ -58,6 +59,10 @@ _PADDED: list[Case] = [
     for pad in (1, 2, 4, 8)
     for ahead in (1, 2, 3, 4)
 ]
+_HUBS: list[Case] = [
+    ("graph", "sweep", "hubs", "natural", 1, b, {"hubs": room, "once": once})
+    for b, room, once in ((1, 32, True), (2, 64, False))
+]
 _MOVED: list[Case] = [
     ("band", "stream", "sell16-2", order, depth, b, {"budget": 2**22, "rows": 96, "move": move, "vectors": vectors})
     for order, depth, b, move, vectors in (
@@ -69,13 +74,15 @@ _MOVED: list[Case] = [
         ("natural", 2, 1, "kernel", 1),
     )
 ]
-CASES = [*_RESIDENT, *_DIAGONALS, *_GHOST, *_PADDED, *_MOVED]
+CASES = [*_RESIDENT, *_DIAGONALS, *_GHOST, *_PADDED, *_HUBS, *_MOVED]
 
 
 def matrix_of(name: str, dtype: str) -> Matrix:
     rng = np.random.default_rng(7)
     if name == "band":
         return make_matrix("band", 1009, dtype, 1)
+    if name == "graph":
+        return graph(5003, dtype)
     if name == "chain":  # long enough for all blocks of a large GPU to have three steps' neighbours
         line = sp.diags_array([1.0, 1.0, 1.0], offsets=[-1, 0, 1], shape=(1500, 1500))
         A = sp.csr_array(sp.kron(line, np.ones((6, 6))))

@@ -43,6 +43,10 @@ _ENDS: dict[str, list[Macros]] = {
         | {"AKX_INDEX": "u16", "AKX_PAD": 8, "AKX_AHEAD": 4}
         for variant, lanes in ((1, 32), (2, 1), (3, 1), (4, 8))
     ],
+    "hubs.cu": [
+        {"AKX_VALUE": value, "AKX_THREADS": 768, "AKX_ONCE": once}
+        for value, once in (("double", 1), ("float", 0), ("cfloat", 1), ("cdouble", 0))
+    ],
     "stream.cu": [
         {"AKX_VALUE": "double", "AKX_VECTORS": 8, "AKX_INDEX": "u16", "AKX_LANES": 8, "AKX_FLOW": 512},
         {"AKX_VALUE": "float", "AKX_VECTORS": 1, "AKX_INDEX": "u32", "AKX_LANES": 1, "AKX_FLOW": 768},

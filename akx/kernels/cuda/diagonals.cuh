@@ -68,8 +68,8 @@ __device__ __forceinline__ void store_once(cdouble *p, cdouble v) {
 template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diagonals {
     // The last warp publishes the border, and waits for that of others, while the rest is computed.
     static constexpr int WARPS = THREADS / 32 - 1, STRIDE = NB * int(sizeof(T));
-    // Offsets of a slice with held slots, read four at a time.
-    static constexpr int FOURS = (HW + 3) / 4;
+    // Offsets of a slice with held slots in shared memory; a lane has its places from them in 16 bits each.
+    static constexpr int ROUNDED = (HW + 3) / 4 * 4, WORDS = (HW + 1) / 2;
     // Slices with held slots that a warp does at once.
     static constexpr int PAIR = HS % 2 == 0 && HS > 0 && NB == 1 && sizeof(T) <= 8 ? 2 : 1;
     // Entries of the halo that a thread asks for at a time.
@@ -77,8 +77,8 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
     static constexpr int AHEAD = !STREAM ? 1 : (sizeof(T) > 8 ? 4 : 8);
 
     static constexpr u32 NONE = 0xffffffffu;
-    // A slice's first row in the window, in bytes, and its cut share a word.
-    static constexpr u32 CUT = 24;
+    // Words from one flag to the next: each has a line of its own.
+    static constexpr u32 FLAG = 32;
 
     struct alignas(STRIDE < 16 ? STRIDE : 16) Pack {
         T of[NB];
@@ -122,7 +122,6 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
 
         // MORE: the rest of a slice that has been finished without it.
         template <bool MORE> __device__ __forceinline__ void finish(u32 place, const T (&sum)[NB]) const {
-            if (place >= end) return;
             Pack made = {};
             if (MORE) made = *reinterpret_cast<const Pack *>(next + place);
 #pragma unroll
@@ -130,19 +129,23 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
             // Asked anew for each slice: the compiler would make a copy of the whole step for each case.
             u32 asked = MORE ? 0u : terms;
             if (!MORE) asm volatile("" : "+r"(asked));
-            if (asked & 1) {
-                const Pack now = *reinterpret_cast<const Pack *>(cur + place);
+            if (asked != 0) {
+                if (asked & 1) {
+                    const Pack now = *reinterpret_cast<const Pack *>(cur + place);
 #pragma unroll
-                for (int v = 0; v < NB; ++v) made.of[v] = mad(coefficient[1], now.of[v], made.of[v]);
+                    for (int v = 0; v < NB; ++v) made.of[v] = mad(coefficient[1], now.of[v], made.of[v]);
+                }
+                if (asked & 2) {
+                    const Pack before = *reinterpret_cast<const Pack *>(next + place);
+#pragma unroll
+                    for (int v = 0; v < NB; ++v) made.of[v] = mad(coefficient[2], before.of[v], made.of[v]);
+                }
             }
-            if (asked & 2) {
-                const Pack before = *reinterpret_cast<const Pack *>(next + place);
+            if (place < end) {
 #pragma unroll
-                for (int v = 0; v < NB; ++v) made.of[v] = mad(coefficient[2], before.of[v], made.of[v]);
+                for (int v = 0; v < NB; ++v) store_once(reinterpret_cast<T *>(y + place / NB) + v * n, made.of[v]);
+                *reinterpret_cast<Pack *>(next + place) = made;
             }
-#pragma unroll
-            for (int v = 0; v < NB; ++v) store_once(reinterpret_cast<T *>(y + place / NB) + v * n, made.of[v]);
-            *reinterpret_cast<Pack *>(next + place) = made;
         }
 
         // What of slice s is not in registers.
@@ -153,7 +156,7 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
             const int *off = reinterpret_cast<const int *>(memory()) + slice.offset;
             if (lane >= slice.cut) off += u32(slice.nears) + slice.fars;
 #pragma unroll 4
-            for (u32 q = 0; q < slice.nears; ++q) take(sum, value[q * 32], here + off[q]);
+            for (u32 q = 0; q < slice.nears; ++q) take(sum, value[q * 32], here + off[q] * STRIDE);
             value += slice.nears * 32;
             const u16 *column = reinterpret_cast<const u16 *>(memory() + common.columns) + slice.column * 32 + lane;
 #pragma unroll 1
@@ -166,7 +169,8 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
                     for (int u = 0; u < AHEAD; ++u)
                         if (f + u < all)
                             take(sum, ahead.value[u],
-                                 f + u < slice.fars ? here + off[f + u] : cur + u32(ahead.column[u]) * STRIDE);
+                                 f + u < slice.fars ? here + off[f + u] * STRIDE
+                                                    : cur + u32(ahead.column[u]) * STRIDE);
                     f += AHEAD;
                     if (f < all) ask(s, slice, f, ahead);
                 }
@@ -248,7 +252,7 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
             common.end = (u32(int(found.row) - found.low) + found.rows) * STRIDE;
             band = found;
         }
-        u32 done = flag_of(flags + me);  // all parts have done the same number of steps so far
+        u32 done = flag_of(flags + FLAG * me);  // all parts have done the same number of steps so far
         __syncthreads();
         const u64 kept = keep_policy(), passing = pass_policy(), once = STREAM ? passing : kept;
 
@@ -276,10 +280,42 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
                 copy16(memory() + to + i, reinterpret_cast<const char *>(from) + i, once);
         };
         ask_x(from_vector);
+        copy_all(0, offset_of + band.offset, band.offsets * 4);
         copy_all(common.slices, slice_of + band.slice, band.slices * u32(sizeof(BandSlice)));
         copy_all(common.values, values + u64(band.near) * 32, band.nears * 32 * u32(sizeof(T)));
         copy_all(common.columns, columns + u64(band.column) * 32, band.columns * 64);
         commit_copies();
+        for (u32 i = thread; i < 3 * k; i += THREADS)
+            copy_some<sizeof(T)>(memory() + common.coefficient + i * sizeof(T), coefficients + i);
+        commit_copies();
+        const u32 border = band.above + band.below;
+        const auto first_of = [&](u32 s) {  // row of the window where slice s begins
+            const u32 number = s < band.above ? s : (s < border ? s + (band.slices - border) : s - band.below);
+            return u32(int(band.row) - band.low) + number * 32;
+        };
+        for (u32 s = thread; s < max(band.slices, u32(HS * WARPS)); s += THREADS)
+            reinterpret_cast<u32 *>(memory() + common.first)[s] = s < band.slices ? first_of(s) * STRIDE : 0u;
+        // Of this warp's slices: the row of the window that each held slot multiplies, two to a word, and a bit for
+        // each that has other slots. From global memory, and before the values, which fill the way for a while.
+        u32 places[HS > 0 ? HS : 1][WORDS > 0 ? WORDS : 1] = {}, more = 0;
+#pragma unroll
+        for (int t = 0; t < HS; ++t) {
+            const u32 s = warp + t * WARPS;
+            if (warp < WARPS && s < band.slices) {
+                // The last 16 bytes of a slice: numbers of slots in y and z, the cut in w.
+                const uint4 last = __ldg(reinterpret_cast<const uint4 *>(slice_of + band.slice + s) + 1);
+                const int4 *table = reinterpret_cast<const int4 *>(offset_of + band.offset) + 2 * s * (ROUNDED / 4);
+                const u32 place = first_of(s) + lane;
+                if (last.y | last.z) more |= 1u << t;
+#pragma unroll
+                for (int f = 0; f < ROUNDED / 4; ++f) {
+                    const int4 before = __ldg(table + f), behind = __ldg(table + ROUNDED / 4 + f);
+#pragma unroll
+                    for (int q = 4 * f; q < HW && q < 4 * f + 4; ++q)
+                        places[t][q / 2] |= (place + one_of(lane >= last.w ? behind : before, q % 4)) << q % 2 * 16;
+                }
+            }
+        }
         T held[HS > 0 ? HS : 1][HW > 0 ? HW : 1];
 #pragma unroll
         for (int t = 0; t < HS; ++t) {
@@ -289,23 +325,11 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
 #pragma unroll
             for (int q = 0; q < HW; ++q) held[t][q] = there ? load_kept(from + q * 32, once) : zero<T>();
         }
-        for (u32 i = thread; i < 3 * k; i += THREADS)
-            reinterpret_cast<T *>(memory() + common.coefficient)[i] = coefficients[i];
-        for (u32 i = thread; i < band.offsets; i += THREADS)
-            reinterpret_cast<int *>(memory())[i] = offset_of[band.offset + i] * STRIDE;
-        for (u32 s = thread; s < max(band.slices, u32(HS * WARPS)); s += THREADS) {
-            const u32 border = band.above + band.below;
-            const u32 number = s < band.above ? s : (s < border ? s + (band.slices - border) : s - band.below);
-            const u32 first = (u32(int(band.row) - band.low) + number * 32) * STRIDE;
-            const u32 cut = slice_of[band.slice + min(s, band.slices - 1)].cut;
-            reinterpret_cast<u32 *>(memory() + common.first)[s] = s < band.slices ? first | cut << CUT : 0u;
-        }
-        u32 more = 0;  // a bit for each slice that has other slots than those in registers
         Asked ahead = {};
 
         for (u32 first = from_vector; first < to_vector; first += NB) {
             if (first > from_vector) ask_x(first);
-            if (first == from_vector) copies_done_but<1>();
+            if (first == from_vector) copies_done_but<2>();
             else copies_done();
             // Each thread has what it copied itself.
             for (u32 i = thread; i < band.span; i += THREADS) {
@@ -318,17 +342,6 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
             }
             copies_done();
             __syncthreads();
-            if (first == from_vector) {
-                const BandSlice *slices = reinterpret_cast<const BandSlice *>(memory() + common.slices);
-#pragma unroll 1
-                for (int t = 0; t < HS; ++t) {
-                    const u32 s = warp + t * WARPS;
-                    if (s < band.slices) {
-                        const BandSlice slice = slices[s];
-                        if (slice.nears + slice.near_scattered + slice.fars + slice.far_scattered > 0) more |= 1u << t;
-                    }
-                }
-            }
             // The slice of this warp, from round t on, that has slots elsewhere; the first of all behind the last.
             const auto next_from = [&](u32 t) {
                 if (int(t) < HS) t = more >> t ? t + u32(__ffs(int(more >> t))) - 1 : u32(HS);
@@ -357,14 +370,14 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
                 at.end = common.end, at.first_term = at.coefficient[0];
                 at.terms = !is_zero(at.coefficient[1]) + (j > 0 && !is_zero(at.coefficient[2]) ? 2 : 0);
                 at.n = n, at.share = share, at.kept = kept, at.passing = passing, at.lane = lane;
-                const u32 number = done + j + 1, border = band.above + band.below, count = band.slices;
+                const u32 number = done + j + 1, count = band.slices;
                 const u32 *firsts = reinterpret_cast<const u32 *>(memory() + common.first);
                 if (warp == WARPS) {
                     await_announcements<THREADS>();
-                    if (lane == 0) raise(flags + me, number);
+                    if (lane == 0) raise(flags + FLAG * me, number);
                     if (j + 1 < k)
                         for (u32 q = lane; q < band.neighbours; q += 32) {
-                            const u32 *flag = flags + neighbour_of[band.neighbour + q];
+                            const u32 *flag = flags + FLAG * neighbour_of[band.neighbour + q];
                             while (int(flag_of(flag) - number) < 0) {}
                         }
                 } else {
@@ -378,27 +391,25 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
                             const u32 s = warp + t * WARPS;
                             if (s + (PAIR - 1) * WARPS >= low && s < high) {
                                 T sum[PAIR][NB];
-                                u32 place[PAIR];
 #pragma unroll
-                                for (int p = 0; p < PAIR; ++p) {
-                                    const u32 found = firsts[s + p * WARPS];
-                                    place[p] = (found & ((1u << CUT) - 1)) + at.lane * STRIDE;
-                                    const u32 number = 2 * (s + p * WARPS) + (at.lane >= found >> CUT);
-                                    const int4 *table = reinterpret_cast<const int4 *>(memory()) + number * FOURS;
+                                for (int p = 0; p < PAIR; ++p)
 #pragma unroll
                                     for (int v = 0; v < NB; ++v) sum[p][v] = zero<T>();
 #pragma unroll
-                                    for (int f = 0; f < FOURS; ++f) {
-                                        const int4 off = table[f];
+                                for (int w = 0; w < WORDS; ++w)
 #pragma unroll
-                                        for (int q = 4 * f; q < HW && q < 4 * f + 4; ++q)
-                                            take(sum[p], held[t + p][q], at.cur + place[p] + one_of(off, q % 4));
+                                    for (int p = 0; p < PAIR; ++p) {
+                                        u32 &two = places[t + p][w];
+                                        settle(two);  // unpacked in each step: once takes twice the registers
+                                        take(sum[p], held[t + p][2 * w], at.cur + (two & 0xffff) * STRIDE);
+                                        if (2 * w + 1 < HW)
+                                            take(sum[p], held[t + p][2 * w + 1], at.cur + (two >> 16) * STRIDE);
                                     }
-                                }
 #pragma unroll
                                 for (int p = 0; p < PAIR; ++p) {
                                     const u32 mine = s + p * WARPS;
-                                    if (mine >= low && mine < high) at.template finish<false>(place[p], sum[p]);
+                                    if (mine >= low && mine < high)
+                                        at.template finish<false>(firsts[mine] + at.lane * STRIDE, sum[p]);
                                 }
                             }
                         }
@@ -408,7 +419,7 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
                             T sum[NB];
 #pragma unroll
                             for (int v = 0; v < NB; ++v) sum[v] = zero<T>();
-                            const u32 place = (firsts[s] & ((1u << CUT) - 1)) + at.lane * STRIDE;
+                            const u32 place = firsts[s] + at.lane * STRIDE;
                             at.others(s, place, sum, STREAM ? following(s) : NONE, ahead);
                             if (HS > 0 && s < u32(HS * WARPS)) at.template finish<true>(place, sum);
                             else at.template finish<false>(place, sum);

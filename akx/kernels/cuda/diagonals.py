@@ -59,8 +59,10 @@ _SAMPLE = 64
 _SLICE_WORK, _EXTRA_WORK, _EXTRAS_WORK = 4.0, 1.5, 3.0
 #: Bytes of shared memory that the kernel has besides.
 _STATIC = 128
-#: 32-bit registers of a thread that its slots may not take.
-_WORKING_REGISTERS = 48
+#: 32-bit registers of a thread that its slots may not take, and those that the default leaves.
+_WORKING_REGISTERS, _SPARED_REGISTERS = 36, 48
+#: Words from one flag to the next.
+_FLAG = 32
 
 
 @dataclass(frozen=True)
@@ -112,8 +114,8 @@ def default_options(matrix: Matrix, device: CudaDevice) -> dict[str, Option]:
     width = int(np.median(uniform)) if uniform.size else 1
     per_warp = -(-uniform.size // max(device.sms, 1) // 16)
     slots = max((n for n in HELD_SLOTS if n <= max(width, 1)), default=1)
-    room = (128 - _WORKING_REGISTERS) * 4 // matrix.dtype.itemsize
-    slices = max((n for n in HELD_SLICES if n * slots <= room and (n == 0 or n < 2 * per_warp)), default=0)
+    room, each = 128 - _SPARED_REGISTERS, _registers(slots, matrix.dtype.itemsize)
+    slices = max((n for n in HELD_SLICES if n * each <= room and (n == 0 or n < 2 * per_warp)), default=0)
     return {
         "block": 512,
         "held_slices": slices,
@@ -139,7 +141,7 @@ def reason_against(plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None
         return f"{threads * per_sm} threads do not fit a multiprocessor"
     room = min(255, device.registers_per_sm // (threads * per_sm) // 8 * 8) - _WORKING_REGISTERS
     room -= 2 * (int(plan.option("vectors", 1)) - 1) * matrix.dtype.itemsize // 4
-    held = slices * slots * matrix.dtype.itemsize // 4
+    held = slices * _registers(slots, matrix.dtype.itemsize)
     if held > max(room, 0):
         return f"{held} registers for slots do not fit {room}"
     window = 2.0 * _window(matrix, device.sms * per_sm) * matrix.dtype.itemsize * int(plan.option("vectors", 1))
@@ -230,7 +232,7 @@ class DiagonalsProgram(PlacedProgram):
         self._tables = [self.hold(not_empty(as_words(a))) for a in tables]
         self.place_values(dealt.values, dealt.entry, matrix.data)
         self._columns = self.hold(not_empty(dealt.columns))
-        self._flags = self.hold(np.zeros(self._count, dtype=np.uint32))
+        self._flags = self.hold(np.zeros(_FLAG * self._count, dtype=np.uint32))
         # A share of what is read from L2 in each step is to stay there, in sixteenths.
         far = dealt.far_slots * WARP * matrix.dtype.itemsize
         self._share = np.uint32(min(16, round(16 * float(plan.option("keep", 32)) * 2**20 / far)) if far else 16)
@@ -296,6 +298,11 @@ def _rest(plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
     window = 2.0 * _window(matrix, device.sms * per_sm) * size * vectors
     shared = shared_limit(plan, device) - window
     return max(0.0, _stored(matrix) - device.sms * per_sm * (shared + float((threads - WARP) * slices * slots * size)))
+
+
+def _registers(slots: int, size: int) -> int:
+    """32-bit registers of a slice that is held: a value for each slot, and what it multiplies in 16 bits."""
+    return slots * size // 4 + -(-slots // 2)
 
 
 def _form(plan: Plan) -> tuple[int, int, int]:

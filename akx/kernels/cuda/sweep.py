@@ -9,6 +9,8 @@ pcsr                  partitions of 256 entries, rows padded to `pad`, `ahead` p
                       ch. 3 and 4, without atomics)
 sell-1 .. sell-8      slices of 32 rows stored by columns, 1 to 8 threads per row (Kreutzer et al. 2014)
 sell16-1 .. sell16-8  the same with 16-bit columns relative to a base per slice
+hubs                  for graphs: entries dealt evenly to warps, the most read ones of x, `hubs` KiB, in shared memory
+                      (:mod:`akx.kernels.cuda.hubs`)
 
 Traffic per call and start vector: k times the matrix unless it fits the L2 cache, k times x read and y written.
 Flops: 2 nnz k.
@@ -29,6 +31,8 @@ from akx.device.cuda.memory import DeviceArray, empty
 from akx.formats import pcsr, sell
 from akx.formats.base import Format, pattern_of
 from akx.kernels.base import Parameter, Program, Traffic, check_feasible, option_reason
+from akx.kernels.cuda import hubs
+from akx.kernels.cuda.hubs import HUBS
 from akx.kernels.cuda.program import C_TYPES, CudaProgram
 from akx.kernels.cuda.values import Places, entry_map
 from akx.matrix import Matrix
@@ -37,7 +41,7 @@ from akx.plan import Option, Plan
 __all__ = ["SCHEDULE", "VARIANTS", "Sweep", "lay_out", "macros", "near", "preferred"]
 
 _SOURCE = Path(__file__).with_name("sweep.cu")
-_CSR, _ROWS16, _PCSR, _SELL = 1, 2, 3, 4
+_CSR, _ROWS16, _PCSR, _SELL, _HUBS = 1, 2, 3, 4, 5
 _SLICE = 32
 _ROWS_PER_BLOCK = 128
 #: Threads that one multiprocessor holds.
@@ -50,6 +54,7 @@ VARIANTS = (
     *(f"sell16-{lanes}" for lanes in (1, 2, 4, 8)),
     "pcsr",
     "rows16",
+    HUBS,
 )
 PADS, AHEADS, BLOCKS, WINDOWS = (1, 2, 4, 8), (1, 2, 3, 4), (128, 256, 512), (1, 1024)
 #: Slots per entry that a padded format may need.
@@ -60,6 +65,7 @@ _OPTIONS: dict[str, tuple[Option, ...]] = {
     "pad": PADS,
     "ahead": AHEADS,
     "sigma": WINDOWS,
+    "hubs": hubs.ROOMS,
 }
 
 
@@ -69,6 +75,8 @@ def _kind(variant: str) -> tuple[int, int, int]:
         return _ROWS16, 16, 32
     if variant == "pcsr":
         return _PCSR, 1, 32
+    if variant == HUBS:
+        return _HUBS, 1, 32
     name, lanes = variant.split("-")
     return (_CSR, int(lanes), 32) if name == "csr" else (_SELL, int(lanes), 16 if name == "sell16" else 32)
 
@@ -85,7 +93,7 @@ def preferred(matrix: Matrix, device: CudaDevice) -> tuple[str, ...]:
     full = 0.9 * device.sms * _FULL
     wide = next((lanes for lanes in (1, 2, 4, 8) if matrix.n * lanes >= full or 2 * lanes > runs), 8)
     kinds = (("sell16", (wide, 1, 2, 4, 8)), ("sell", (wide, 1, 2, 4, 8)), ("csr", (runs, 1, 2, 4, 8, 16, 32)))
-    return (*dict.fromkeys(f"{kind}-{n}" for kind, lanes in kinds for n in lanes), "pcsr", "rows16")
+    return (*dict.fromkeys(f"{kind}-{n}" for kind, lanes in kinds for n in lanes), "pcsr", "rows16", HUBS)
 
 
 def _slots(matrix: Matrix, kind: int, pad: int, sigma: int) -> int:
@@ -147,7 +155,7 @@ class Sweep:
     may_crash = False
 
     def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
-        fitting = tuple(v for v in preferred(matrix, device) if self._variant_reason(v, matrix, 4, 1) is None)
+        fitting = tuple(v for v in preferred(matrix, device) if self._fits(v, matrix, device))
         return (
             Parameter("variant", fitting, fitting[0], "SpMV variant and its lanes"),
             Parameter("partitioner", ("natural",), "natural", "order of the rows"),
@@ -156,7 +164,17 @@ class Sweep:
             Parameter("sigma", WINDOWS, 1, "rows per sorting window of sliced ELL, 1 for none"),
             Parameter("pad", PADS, 4, "padding factor of pcsr"),
             Parameter("ahead", AHEADS, 2, "partitions of pcsr that a block takes, each loaded ahead of its use"),
+            *([self._room(matrix, device)] if HUBS in fitting else []),
         )
+
+    def _room(self, matrix: Matrix, device: CudaDevice) -> Parameter:
+        rooms = tuple(room for room in hubs.ROOMS if hubs.reason_against(matrix, room, device) is None)
+        return Parameter("hubs", rooms, hubs.usual_room(device), "KiB of shared memory for the most read entries of x")
+
+    def _fits(self, variant: str, matrix: Matrix, device: CudaDevice) -> bool:
+        if variant == HUBS:
+            return hubs.worthwhile(matrix, device)
+        return self._variant_reason(variant, matrix, 4, 1) is None
 
     def feasible(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         if plan.backend != self.backend:
@@ -175,8 +193,13 @@ class Sweep:
             return f"sigma is for sliced ELL, not for {plan.variant}"
         if kind != _PCSR and (plan.option("pad", 4), plan.option("ahead", 2)) != (4, 2):
             return f"pad and ahead are for pcsr, not for {plan.variant}"
-        if kind in (_ROWS16, _PCSR) and plan.option("block", 256) != 256:
-            return f"{plan.variant} has blocks of 256 threads"
+        if kind in (_ROWS16, _PCSR, _HUBS) and plan.option("block", 256) != 256:
+            return f"{plan.variant} has blocks of one size: leave `block` at 256"
+        room = int(plan.option("hubs", hubs.ROOM))
+        if kind == _HUBS:
+            return hubs.reason_against(matrix, room, device)
+        if room not in (hubs.ROOM, hubs.usual_room(device)):
+            return f"hubs is for the variant of this name, not for {plan.variant}"
         return self._variant_reason(plan.variant, matrix, int(plan.option("pad", 4)), int(plan.option("sigma", 1)))
 
     def _variant_reason(self, variant: str, matrix: Matrix, pad: int, sigma: int) -> str | None:
@@ -195,9 +218,11 @@ class Sweep:
     def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
         kind, _, bits = _kind(plan.variant)
         slots = float(matrix.nnz)
-        if kind != _CSR:
+        if kind == _HUBS:
+            slots = float(hubs.slots_of(matrix))
+        elif kind != _CSR:
             slots = float(_slots(matrix, kind, int(plan.option("pad", 4)), int(plan.option("sigma", 1))))
-        rows = matrix.n / (_SLICE / 2) if kind == _SELL else float(matrix.n)
+        rows = matrix.n / (_SLICE / 2) if kind == _SELL else slots / 16 if kind == _HUBS else float(matrix.n)
         once = slots * (matrix.dtype.itemsize + bits / 8) + 4.0 * rows
         vector = float(matrix.n * matrix.dtype.itemsize)
         resident = once + 2 * vector <= 0.75 * device.l2_bytes
@@ -224,6 +249,8 @@ class Sweep:
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         device = cuda_device()
         check_feasible(self, plan, matrix, device)
+        if plan.variant == HUBS:
+            return hubs.HubsProgram(matrix, plan, device)
         program = _SweepProgram(matrix, plan, device)
         program.update_values(matrix.data)
         return program

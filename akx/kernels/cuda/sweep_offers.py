@@ -6,8 +6,8 @@ from typing import Any
 
 from akx.device.cuda.facts import CudaDevice
 from akx.formats import pcsr
-from akx.kernels.cuda import sweep
-from akx.kernels.cuda.sweep_work import csr_work, pcsr_work, rows16_work, sell_work
+from akx.kernels.cuda import hubs, sweep
+from akx.kernels.cuda.sweep_work import csr_work, hubs_work, pcsr_work, rows16_work, sell_work
 from akx.kernels.cuda.work import Work
 from akx.matrix import Matrix
 from akx.plan import Option, Plan
@@ -16,6 +16,8 @@ __all__ = ["offers", "work"]
 
 #: Sizes of the L2 cache from which on a matrix only passes through it.
 _FAR_BEYOND = 1.5
+#: Layouts of which no lane comes back to a sector.
+_PASSING = (sweep._SELL, sweep._PCSR, sweep._HUBS)
 #: Slots over those of rows as they come, from which on it is not worth it to sort rows unseen.
 _SORTED = 0.9
 
@@ -25,6 +27,10 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
     kind, lanes, bits = sweep._kind(plan.variant)
     if kind == sweep._CSR:
         return csr_work(matrix, device, plan.k, vectors, lanes)
+    if kind == sweep._HUBS:
+        room = int(plan.option("hubs", hubs.ROOM))
+        share, slots = hubs.share(matrix, room), hubs.slots_of(matrix)
+        return hubs_work(matrix, device, plan.k, vectors, slots, room * 1024, share)
     pad, sigma = int(plan.option("pad", 4)), int(plan.option("sigma", 1))
     slots = sweep._slots(matrix, kind, pad, sigma)
     if kind == sweep._SELL:
@@ -43,18 +49,29 @@ def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
     plans = []
     for variant in sweep.preferred(matrix, device):
         kind, _, bits = sweep._kind(variant)
+        if kind == sweep._HUBS and not hubs.worthwhile(matrix, device):
+            continue
         padded = kind == sweep._SELL and _SORTED * sweep._slots(matrix, kind, 4, 1) > matrix.nnz
         for sigma in sweep.WINDOWS if padded else (1,):
-            if schedule._variant_reason(variant, matrix, 4, sigma) is not None:
+            if kind != sweep._HUBS and schedule._variant_reason(variant, matrix, 4, sigma) is not None:
                 continue
-            stored = matrix.nnz if kind == sweep._CSR else sweep._slots(matrix, kind, 4, sigma)
+            stored = _stored(matrix, kind, sigma)
             if sigma > 1 and stored > _SORTED * sweep._slots(matrix, kind, 4, 1):
                 continue
             beyond = stored * (matrix.dtype.itemsize + bits / 8) > _FAR_BEYOND * device.l2_bytes
-            options: dict[str, Option] = {"once": beyond and kind in (sweep._SELL, sweep._PCSR), "sigma": sigma}
+            options: dict[str, Option] = {"once": beyond and kind in _PASSING, "sigma": sigma}
+            if kind == sweep._HUBS:
+                options["hubs"] = hubs.usual_room(device)
             if kind == sweep._PCSR:
                 places = max(1, device.sms * 2048 // 256)
                 partitions = stored // pcsr.PARTITION
                 options["ahead"] = max(ahead for ahead in sweep.AHEADS if ahead == 1 or partitions >= ahead * places)
             plans.append(Plan(schedule.backend, schedule.name, variant, k=k, k_per_pass=1, options=options))
     return tuple(plans)
+
+
+def _stored(matrix: Matrix, kind: int, sigma: int) -> int:
+    """Slots of the layout."""
+    if kind == sweep._HUBS:
+        return hubs.slots_of(matrix)
+    return matrix.nnz if kind == sweep._CSR else sweep._slots(matrix, kind, 4, sigma)

@@ -26,7 +26,7 @@ from akx.kernels.cuda.work import (
 )
 from akx.matrix import Matrix
 
-__all__ = ["csr_work", "pcsr_work", "rows16_work", "sell_work"]
+__all__ = ["csr_work", "hubs_work", "pcsr_work", "rows16_work", "sell_work"]
 
 #: Cycles that a warp takes a multiprocessor, beside its loads; each of its shuffles; each load of a value, its column
 #: and its entry of x; the same where products go through shared memory.
@@ -37,6 +37,9 @@ _NEAR, _FAR = 400.0, 100.0
 _HIT = 0.2
 #: Cycles in which a partition of pcsr is summed up and the shares of split rows are joined.
 _JOIN = 2000.0
+#: Cycles of a chunk of 256 slots, and more of them for each slot whose entry of x is not in shared memory; bytes of x
+#: that a block brings there in a cycle.
+_CHUNK, _AWAY, _BROUGHT = 130.0, 1.6, 32.0
 #: Threads of a multiprocessor, bytes of a line, and the share of its memory that is L1's where a kernel shares none.
 _THREADS, _LINE, _L1 = 2048, 128, 0.75
 _WARP_SIZE = 32
@@ -85,6 +88,23 @@ def pcsr_work(matrix: Matrix, device: CudaDevice, k: int, vectors: int, slots: i
     issued = loads / ahead * _WARP + _STAGED_LOAD * vectors * loads
     found = _work(matrix, device, k, vectors, stored, 1.0, issued, 1.0 + ahead, 1.0)
     return replace(found, chain=found.chain + k * _JOIN, launches=2.0 * k)
+
+
+def hubs_work(matrix: Matrix, device: CudaDevice, k: int, vectors: int, slots: int, room: int, share: float) -> Work:
+    """Chunks of 256 slots dealt evenly; `room` bytes of x, with that share of the entries, are in shared memory."""
+    size = matrix.dtype.itemsize
+    stored, moved = slots * (size + 4.25), 2.0 * matrix.n * size * vectors
+    cached = in_cache(stored + moved, device)
+    gathered = gathered_share(matrix) * (1.0 - share) * matrix.nnz * SECTOR * vectors
+    least = multiply_cycles(device, matrix.dtype) * slots / _WARP_SIZE
+    each = max(slots / 256.0 * _CHUNK + (1.0 - share) * slots * _AWAY, least) / max(device.sms, 1) + room / _BROUGHT
+    return Work(
+        memory_bytes=k * (vectors * (1.0 - cached) * stored + (1.0 - cached) * moved),
+        cache_bytes=k * (vectors * stored + moved + gathered + vectors * room * device.sms),
+        cycles=k * vectors * each,
+        chain=k * vectors * (_NEAR + _JOIN),
+        launches=vectors * (2.0 * k + 1.0),
+    )
 
 
 def _work(

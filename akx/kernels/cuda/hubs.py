@@ -1,0 +1,271 @@
+"""`sweep` on the GPU for graphs: entries dealt evenly to warps, the entries of x that most rows read in shared memory.
+
+In a graph with hubs a few columns have most of the entries: of an R-MAT graph of 524,288 vertices and 8 million edges
+16,384 columns have 69 %. An entry of x that may be anywhere takes a multiprocessor some two cycles, from L2; in shared
+memory it is there in a fraction of one. So a thread block for each multiprocessor brings the hubs' entries of x, then
+takes its share of the entries of A, the same for every warp whatever the rows are. See ``hubs.cuh`` for the kernel.
+
+Slots of chunk c, 256 of them in the order of the rows: slot 8 l + u is at place 256 c + 32 u + l. An empty row has one
+slot; it and the slots behind the last row have value 0 and read the first hub. Bytes per entry: w + 4 + 1/4 / fill.
+
+Traffic per call and start vector: k times the matrix unless it fits the L2 cache, k times x read and y written.
+Flops: 2 nnz k. Start vectors come one after another.
+
+Sources: the most read part of x in fast memory is of Yang, Parthasarathy, Sadayappan, "Fast sparse matrix-vector
+multiplication on GPUs: implications for graph mining" (VLDB 2011), which has one pass for each part of x; sums over
+entries dealt evenly are the segmented sums of Blelloch, Heroux, Zagha (CMU-CS-93-173, 1993).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from akx.device.cuda.compile import load
+from akx.device.cuda.facts import CudaDevice
+from akx.device.cuda.launch import Kernel
+from akx.device.cuda.memory import DeviceArray, empty
+from akx.kernels.cuda.program import C_TYPES
+from akx.kernels.cuda.stored import placed
+from akx.kernels.cuda.values import PlacedProgram
+from akx.matrix import Matrix
+from akx.plan import Plan
+
+__all__ = [
+    "CHUNK",
+    "HUBS",
+    "ROOM",
+    "ROOMS",
+    "THREADS",
+    "HubsProgram",
+    "LaidOut",
+    "hub_count",
+    "lay_out",
+    "macros",
+    "reason_against",
+    "share",
+    "slots_of",
+    "usual_room",
+    "worthwhile",
+]
+
+#: The variant.
+HUBS = "hubs"
+#: KiB of shared memory for entries of x, and what is taken by default.
+ROOMS, ROOM = (32, 64, 96, 128, 160), 128
+#: Slots of a chunk, and threads of a block: 1024 leave too few registers.
+CHUNK, THREADS = 256, 768
+_WARP = 32
+#: Bit of a column that is the number of a hub; a row or hub that there is not.
+_HUB, _NOWHERE = np.uint32(0x80000000), np.uint32(0xFFFFFFFF)
+#: Share of the entries that hubs must have, and times that x must be larger than they, to be worth it.
+_LEAST_SHARE, _LEAST_REST = 0.2, 2.0
+_BLOCK = 256
+
+
+@dataclass(frozen=True)
+class LaidOut:
+    """A pattern in chunks.
+
+    Attributes
+    ----------
+    hubs : (H,) array of uint32
+        Columns whose entries of x are in shared memory.
+    column : (chunks * 256,) array of uint32
+        Columns, or numbers of hubs with the highest bit.
+    entry : (chunks * 256,) array of uint32
+        One plus the CSR entry in each place, 0 for padding.
+    mark : (chunks * 32,) array of uint16
+        Of each lane a bit for each of its slots where a row begins; in the upper half how many begin in lanes before.
+    row_before : (chunks,) array of uint32
+        The row of the slot before the first of each chunk, 2**32 - 1 for none.
+    split, begin, end : (splits,) arrays of uint32
+        The rows with which runs end, the run where each begins and the one where it ends.
+    """
+
+    hubs: NDArray[np.uint32]
+    column: NDArray[np.uint32]
+    entry: NDArray[np.uint32]
+    mark: NDArray[np.uint16]
+    row_before: NDArray[np.uint32]
+    split: NDArray[np.uint32]
+    begin: NDArray[np.uint32]
+    end: NDArray[np.uint32]
+
+
+def hub_count(matrix: Matrix, room: int) -> int:
+    """Entries of x that `room` KiB hold."""
+    return min(room * 1024 // matrix.dtype.itemsize, matrix.n)
+
+
+def share(matrix: Matrix, room: int) -> float:
+    """Share of the entries that the hubs have; memoised with the pattern."""
+    key = ("akx.kernels.cuda.hubs", "share", hub_count(matrix, room))
+    if key not in matrix.pattern_cache:
+        counts = _counts(matrix)
+        most = np.partition(counts, counts.size - key[2])[counts.size - key[2] :]
+        matrix.pattern_cache[key] = float(most.sum()) / max(matrix.nnz, 1)
+    return float(matrix.pattern_cache[key])
+
+
+def slots_of(matrix: Matrix) -> int:
+    """Slots stored, padding included, whole chunks; memoised with the pattern."""
+    key = ("akx.kernels.cuda.hubs", "slots")
+    if key not in matrix.pattern_cache:
+        used = int(np.maximum(np.diff(matrix.indptr.astype(np.int64)), 1).sum())
+        matrix.pattern_cache[key] = -(-used // CHUNK) * CHUNK
+    return int(matrix.pattern_cache[key])
+
+
+def reason_against(matrix: Matrix, room: int, device: CudaDevice) -> str | None:
+    """Why the variant is not possible with `room` KiB of hubs."""
+    if matrix.n >= 2**31 or slots_of(matrix) >= 2**32 - 1:
+        return "more rows than 31 bits number, or more entries than 32 bits"
+    if room * 1024 > device.shared_per_block:
+        return f"{room} KiB for hubs, of {device.shared_per_block // 1024} of shared memory"
+    return None
+
+
+def usual_room(device: CudaDevice) -> int:
+    """KiB of hubs by default: what a search tries first; 0 where there is no room for any."""
+    return max((room for room in ROOMS if room <= ROOM and room * 1024 <= device.shared_per_block), default=0)
+
+
+def worthwhile(matrix: Matrix, device: CudaDevice) -> bool:
+    """Whether some entries of a long x are read much more often than others."""
+    room = usual_room(device)
+    if room == 0 or reason_against(matrix, room, device) is not None:
+        return False
+    if matrix.n * matrix.dtype.itemsize < _LEAST_REST * 1024 * room:
+        return False
+    return share(matrix, room) >= max(_LEAST_SHARE, 2.0 * hub_count(matrix, room) / matrix.n)
+
+
+def lay_out(matrix: Matrix, room: int, runs: int) -> LaidOut:
+    """The matrix's pattern with `room` KiB of hubs, for so many runs."""
+    count, n = hub_count(matrix, room), matrix.n
+    hubs = np.sort(np.argsort(-_counts(matrix), kind="stable")[:count]).astype(np.uint32)
+    known_as = np.arange(n, dtype=np.uint32)
+    known_as[hubs] = _HUB + np.arange(count, dtype=np.uint32)
+    start = np.zeros(n + 1, dtype=np.int64)
+    np.cumsum(np.maximum(np.diff(matrix.indptr.astype(np.int64)), 1), out=start[1:])
+    slots = slots_of(matrix)
+    chunks = slots // CHUNK
+    column, entry = np.full(slots, _HUB, dtype=np.uint32), np.zeros(slots, dtype=np.uint32)
+    starts = np.zeros(chunks * _WARP, dtype=np.uint8)
+    _fill(matrix.indptr, matrix.indices, known_as, start, column, entry, starts)
+    begun = np.bitwise_count(starts).reshape(chunks, _WARP).astype(np.int64)
+    before = np.cumsum(begun, axis=1) - begun
+    row_before = np.cumsum(begun.sum(axis=1)) - begun.sum(axis=1) - 1
+    cuts = chunks * np.arange(runs + 1, dtype=np.int64) // runs * CHUNK
+    ends = np.unique(cuts[1:])
+    split = np.unique(np.minimum(np.searchsorted(start, ends[ends > 0], side="left") - 1, n - 1))
+    last = start[split + 1] - 1
+    last[split == n - 1] = slots - 1  # with what is behind it
+    first_run, last_run = (np.searchsorted(cuts, at, side="right") - 1 for at in (start[split], last))
+    return LaidOut(
+        hubs,
+        column,
+        entry,
+        (starts.reshape(chunks, _WARP) | before << 8).astype(np.uint16).reshape(-1),
+        row_before.astype(np.uint32),
+        split.astype(np.uint32),
+        first_run.astype(np.uint32),
+        last_run.astype(np.uint32),
+    )
+
+
+def macros(plan: Plan, dtype: np.dtype[Any]) -> dict[str, int | str]:
+    """The macros of the plan's kernels."""
+    once = int(plan.option("once", False))
+    return {"AKX_VALUE": C_TYPES[dtype.name], "AKX_THREADS": THREADS, "AKX_ONCE": once}
+
+
+class HubsProgram(PlacedProgram):
+    """A matrix in chunks on the device."""
+
+    def __init__(self, matrix: Matrix, plan: Plan, device: CudaDevice) -> None:
+        super().__init__(matrix.n, plan.k, matrix.dtype)
+        self._plan, self._device = plan, device
+        runs = device.sms * (THREADS // _WARP)
+        found = lay_out(matrix, int(plan.option("hubs", ROOM)), runs)
+        self._chunks, self._splits = found.row_before.size, found.split.size
+        # Padded, so that they come 16 bytes at a time.
+        self._hubs = -(-found.hubs.size // 4) * 4
+        self._hub = self.held(empty(self._hubs, self.dtype))
+        self._shares = [self.held(empty(runs, self.dtype)) for _ in range(2)]
+        self._column, self._mark = self.hold(found.column), self.hold(found.mark)
+        self._row_before = self.hold(found.row_before)
+        row = np.zeros(self._hubs, dtype=np.uint32)
+        row[: found.hubs.size] = found.hubs
+        self._row = self.hold(row)
+        number = np.full(matrix.n, _NOWHERE, dtype=np.uint32)
+        number[found.hubs] = np.arange(found.hubs.size, dtype=np.uint32)
+        self._split = [self.hold(array) for array in (found.split, found.begin, found.end, number[found.split])]
+        self._later = self.hold(np.where(np.isin(row, found.split), _NOWHERE, row))
+        self.place_values(lambda data: placed(data, found.entry), found.entry, matrix.data)
+        self._kernels: dict[str, Kernel] = {}
+
+    def ready(self, vectors: int) -> None:
+        if not self._kernels:
+            module = load(_SOURCE, macros(self._plan, self.dtype), device=self._device)
+            self._kernels = {name: module.kernel(name) for name in ("step", "join", "gather")}
+
+    def enqueue(self, x: DeviceArray, out: DeviceArray, coefficients: DeviceArray) -> None:
+        n, vectors, none = self.n, x.shape[0], np.uint64(0)
+        hubs, size = np.uint32(self._hubs), vectors * n
+        for v in range(vectors):
+
+            def power(j: int, v: int = v) -> DeviceArray:
+                return out.view(j * size + v * n, (n,))
+
+            own = x.view(v * n, (n,))
+            self._launch_over(self._hubs, "gather", [hubs, self._row, own, self._hub])
+            for j in range(self.k):
+                before: Any = power(j - 1) if j > 1 else x.view(v * n, (n,)) if j else none
+                first: Any = power(0) if j == 0 and x.pointer != out.pointer else none
+                vectors_of = [own, before, power(j + 1), first, coefficients.view(3 * j, (3,))]
+                matrix = [np.uint32(self._chunks), hubs, self._column, self._values, self._mark, self._row_before]
+                shared = self._hubs * self.dtype.itemsize
+                arguments = [*matrix, self._hub, *self._shares, *vectors_of]
+                self._kernels["step"].launch(self._device.sms, THREADS, arguments, shared=shared, stream=self.stream)
+                more = j + 1 < self.k  # hubs of the next step
+                lists = [np.uint32(self._splits), hubs if more else np.uint32(0), *self._split, self._later]
+                count = self._splits + (self._hubs if more else 0)
+                self._launch_over(count, "join", [*lists, *self._shares, *vectors_of, self._hub])
+                own = power(j + 1)
+
+    def _launch_over(self, count: int, name: str, arguments: list[Any]) -> None:
+        self._kernels[name].launch(-(-count // _BLOCK), _BLOCK, arguments, stream=self.stream)
+
+
+_SOURCE = Path(__file__).with_name("hubs.cu")
+
+
+def _counts(matrix: Matrix) -> NDArray[np.int64]:
+    """Entries of each column; memoised with the pattern."""
+    key = ("akx.kernels.cuda.hubs", "counts")
+    if key not in matrix.pattern_cache:
+        matrix.pattern_cache[key] = np.bincount(matrix.indices, minlength=matrix.n)
+    found: NDArray[np.int64] = matrix.pattern_cache[key]
+    return found
+
+
+@njit(nogil=True, cache=True)
+def _fill(indptr: Any, indices: Any, known_as: Any, start: Any, column: Any, entry: Any, starts: Any) -> None:
+    for i in range(start.size - 1):
+        begin, stop = np.int64(indptr[i]), np.int64(indptr[i + 1])
+        for slot in range(start[i], start[i + 1]):
+            chunk, lane, u = slot >> 8, (slot & 255) >> 3, slot & 7
+            p = begin + slot - start[i]
+            if p < stop:
+                at = (chunk << 8) + 32 * u + lane
+                column[at] = known_as[indices[p]]
+                entry[at] = p + 1
+            if slot == start[i]:
+                starts[(chunk << 5) + lane] |= np.uint8(1 << u)
