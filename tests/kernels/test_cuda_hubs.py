@@ -1,11 +1,19 @@
-"""The variant `hubs` of the GPU's `sweep`: its layout read as the kernel reads it, and the kernel on a GPU."""
+"""The variant `hubs` of the GPU's `sweep`: its layout read as the kernel reads it, and its kernels on host and GPU.
+
+On the host they are the CUDA text itself, compiled by g++, on two multiprocessors (host_engine.py).
+"""
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import host_engine
 import numpy as np
+import program_on_host
 import pytest
 import scipy.sparse as sp
 from test_contract import DTYPES, KINDS, make_coefficients, make_matrix, random_numbers
@@ -14,8 +22,10 @@ from test_cuda_layouts import H100
 
 from akx.device.cuda.facts import cuda_missing
 from akx.kernels import reference, registry
+from akx.kernels.base import Coefficients
 from akx.kernels.cuda import hubs
-from akx.kernels.cuda.hubs import CHUNK, HUBS, LaidOut, lay_out
+from akx.kernels.cuda.hubs import CHUNK, HUBS, HubsProgram, LaidOut, lay_out
+from akx.kernels.cuda.values import GIVEN
 from akx.matrix import Matrix
 from akx.plan import Plan
 from benchmarks import gallery
@@ -160,6 +170,147 @@ def test_what_is_asked_for_in_vain() -> None:
     assert "block" in sweep.feasible(plan.replace(options={"block": 512}), matrix, H100)
     other = Plan("cuda", "sweep", "csr-4", k=2, k_per_pass=1, options={"hubs": 32})
     assert "variant of this name" in sweep.feasible(other, matrix, H100)
+
+
+# ------------------------------------------------------------------------------------------------------- on the host
+
+on_the_host = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+_SMS, _THREADS = 2, 96
+_RUNS = _SMS * _THREADS // _LANES
+
+
+class Device(program_on_host.Device):
+    """The kernels of ``hubs.cu``; `threads.order` is the order of their threads."""
+
+    source = "hubs"
+
+    def __init__(self, libraries: Path) -> None:
+        super().__init__(SimpleNamespace(sms=_SMS))
+        self.threads = SimpleNamespace(folder=libraries, order=0, launches=[], shared_per_block=2**16)
+
+    def steps(
+        self, macros: dict[str, int | str], args: list[Any], *, name: str, grid: int, block: int, shared: int = 0
+    ) -> None:
+        module = host_engine.load(Path("hubs.cu"), macros, device=self.threads)
+        module.kernel(name).launch(grid, block, args, shared=shared)
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("hubs")
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch, libraries: Path) -> Device:
+    found = Device(libraries)
+    found.install(monkeypatch, libraries, [hubs])
+    monkeypatch.setattr(hubs, "THREADS", _THREADS)
+    return found
+
+
+def program_of(device: Device, matrix: Matrix, k: int, room: int) -> HubsProgram:
+    once = matrix.dtype.name in ("float32", "complex128")
+    plan = Plan("cuda", "sweep", HUBS, k=k, k_per_pass=1, options={"hubs": room, "once": once})
+    return HubsProgram(matrix, plan, device.facts)
+
+
+def powers(device: Device, program: HubsProgram, x: Any, coefficients: Coefficients, aliased: bool) -> Any:
+    """What a call finds in memory that was poisoned, the same bits in every order of threads.
+
+    At first kernels are queued, then recorded, then the graph is launched. `aliased`: x is out[0].
+    """
+    room, found = host_engine.empty((program.k + 3, *x.shape), program.dtype), []
+    out = room.view(x.size, (program.k + 1, *x.shape))
+    held = out.view(0, x.shape) if aliased else host_engine.empty(x.shape, program.dtype)
+    for device.threads.order in (0, 1, 7):
+        for array in (room, program._hub, *program._shares):
+            array.fill_bytes(255)
+        held.set(x)
+        program.run(held, out, coefficients)
+        found.append(out.get())
+        assert {*room.get()[[0, -1]].tobytes()} == {255}  # nothing is written beyond
+    assert len({one.tobytes() for one in found}) == 1
+    assert found[0][0].tobytes() == held.get().tobytes() == x.tobytes()
+    return found[0]
+
+
+def check(device: Device, matrix: Matrix, turn: int, room: int = 1) -> None:
+    """One or two start vectors, in both ways; 1 KiB holds 64 to 256 hubs."""
+    rng, k = np.random.default_rng(turn), (3, 1, 4, 2)[turn % 4]
+    basis = ("chebyshev", "newton", "monomial")[turn % 3]
+    coefficients = make_coefficients(basis, k, matrix.dtype.name, rng)
+    x = random_numbers(rng, (1 + turn // 2 % 2, matrix.n), matrix.dtype.name)
+    program = program_of(device, matrix, k, room)
+    found = [powers(device, program, x, coefficients, aliased) for aliased in (False, True)]
+    assert found[0].tobytes() == found[1].tobytes()
+    assert reference.error_ratio(matrix, found[0], x, coefficients) <= 1
+
+
+@on_the_host
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_kernels_are_right_on_the_host(device: Device, kind: str, dtype: str) -> None:
+    first = KINDS.index(kind) + DTYPES.index(dtype)
+    for turn, n in enumerate((1, 3, 37, 700), first):
+        check(device, make_matrix(kind, n, dtype, turn), turn, room=(1, 32)[turn // 4 % 2])
+
+
+@on_the_host
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_graphs_are_right_on_the_host(device: Device, dtype: str) -> None:
+    """Also where chunks are fewer than runs, some of which have none, and rows go on from one to the next."""
+    for turn, n in enumerate((40, 60, 80, 120, 1009)):
+        check(device, graph(n, dtype), turn)
+
+
+@on_the_host
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_random_patterns_are_right_on_the_host(device: Device, dtype: str) -> None:
+    rng = np.random.default_rng(DTYPES.index(dtype))
+    for turn, density in enumerate((0.0, 0.002, 0.01, 0.05, 0.15, 0.3)):
+        n = int(rng.integers(20, 400))
+        A = sp.random_array((n, n), density=density, format="csr", rng=rng)
+        A = sp.diags_array((rng.random(n) < 0.8).astype("f8")) @ A  # rows without any
+        A = sp.csr_array(A)
+        A.eliminate_zeros()
+        A.data = random_numbers(rng, A.nnz, dtype) / 4
+        check(device, Matrix.from_any(A.astype(dtype)), turn, room=(1, 32)[turn % 2])
+
+
+@on_the_host
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [64, 128, 256, 512])
+def test_runs_that_end_with_rows_on_the_host(device: Device, size: int, dtype: str) -> None:
+    """Every run of 1024 slots does, or is an entry too short or too long for it; one is of empty rows."""
+    rng = np.random.default_rng(size)
+    for more in (0, 1, -1):
+        sizes = np.repeat([size, 0, size], [2 * 1024 // size, 1024, 3 * 1024 // size])
+        sizes[0] += more
+        sizes[-1] -= max(more, 0)
+        n = sizes.size
+        columns = [rng.choice(n, count, replace=False) for count in sizes]
+        A = sp.csr_array((np.ones(sizes.sum()), np.concatenate(columns), np.append(0, np.cumsum(sizes))), shape=(n, n))
+        A.data = random_numbers(rng, A.nnz, dtype) / size
+        matrix = Matrix.from_any(A.astype(dtype))
+        found = lay_out(matrix, 1, _RUNS)
+        assert found.row_before.size == 4 * _RUNS
+        assert (found.split.size, (found.begin < found.end).sum()) == (_RUNS, (_RUNS - 2) * (more != 0))
+        check(device, matrix, 1 + more)
+
+
+@on_the_host
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_new_values_on_the_host(device: Device, dtype: str) -> None:
+    matrix, rng = graph(300, dtype), np.random.default_rng(5)
+    program = program_of(device, matrix, 3, 1)
+    x, coefficients = random_numbers(rng, (2, matrix.n), dtype), make_coefficients("chebyshev", 3, dtype, rng)
+    for send in (np.asarray, host_engine.to_device):
+        for given in GIVEN[dtype]:
+            data = random_numbers(rng, matrix.nnz, given) / 8
+            program.update_values(send(data))
+            other = matrix.with_values(data.astype(dtype))
+            found = powers(device, program, x, coefficients, aliased=False)
+            assert reference.error_ratio(other, found, x, coefficients) <= 1
 
 
 # --------------------------------------------------------------------------------------------------------- on a GPU

@@ -68,8 +68,10 @@ __device__ __forceinline__ void store_once(cdouble *p, cdouble v) {
 template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diagonals {
     // The last warp publishes the border, and waits for that of others, while the rest is computed.
     static constexpr int WARPS = THREADS / 32 - 1, STRIDE = NB * int(sizeof(T));
-    // Offsets of a slice with held slots in shared memory; a lane has its places from them in 16 bits each.
+    // Offsets of a slice with held slots, before its cut or behind it, and of all such slices: they come first, and
+    // stay in global memory. A lane makes of them what its slots multiply, a row of the window in 16 bits each.
     static constexpr int ROUNDED = (HW + 3) / 4 * 4, WORDS = (HW + 1) / 2;
+    static constexpr u32 HELD_OFFSETS = 2 * HS * WARPS * ROUNDED;
     // Slices with held slots that a warp does at once.
     static constexpr int PAIR = HS % 2 == 0 && HS > 0 && NB == 1 && sizeof(T) <= 8 ? 2 : 1;
     // Entries of the halo that a thread asks for at a time.
@@ -153,7 +155,7 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
             const BandSlice slice = reinterpret_cast<const BandSlice *>(memory() + common.slices)[s];
             const char *here = cur + place;
             const T *value = reinterpret_cast<const T *>(memory() + common.values) + slice.near * 32 + lane;
-            const int *off = reinterpret_cast<const int *>(memory()) + slice.offset;
+            const int *off = reinterpret_cast<const int *>(memory()) + slice.offset - HELD_OFFSETS;
             if (lane >= slice.cut) off += u32(slice.nears) + slice.fars;
 #pragma unroll 4
             for (u32 q = 0; q < slice.nears; ++q) take(sum, value[q * 32], here + off[q] * STRIDE);
@@ -241,7 +243,7 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
                 at += (size + 15) / 16 * 16;
                 return begin;
             };
-            common.offset = reserve(found.offsets * 4);
+            common.offset = reserve((found.offsets - HELD_OFFSETS) * 4);
             common.first = reserve(max(found.slices, u32(HS * WARPS)) * 4);
             common.coefficient = reserve(k * 3 * u32(sizeof(T)));
             common.slices = reserve(found.slices * u32(sizeof(BandSlice)));
@@ -280,7 +282,7 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
                 copy16(memory() + to + i, reinterpret_cast<const char *>(from) + i, once);
         };
         ask_x(from_vector);
-        copy_all(0, offset_of + band.offset, band.offsets * 4);
+        copy_all(0, offset_of + band.offset + HELD_OFFSETS, (band.offsets - HELD_OFFSETS) * 4);
         copy_all(common.slices, slice_of + band.slice, band.slices * u32(sizeof(BandSlice)));
         copy_all(common.values, values + u64(band.near) * 32, band.nears * 32 * u32(sizeof(T)));
         copy_all(common.columns, columns + u64(band.column) * 32, band.columns * 64);

@@ -8,6 +8,8 @@ Shared memory of a thread block, in bytes, for NB start vectors at a time (w: by
 
     3 k w  +  36 slices  +  4 offsets  +  2 window NB w  +  slots 32 w  +  scattered slots 64
 
+Slots and offsets are those that are not in registers.
+
 Traffic per call and start vector: the matrix once (w / fill bytes an entry), k times what does not stay on chip or in
 L2, x and k results. Flops: 2 nnz k.
 """
@@ -60,7 +62,7 @@ _SLICE_WORK, _EXTRA_WORK, _EXTRAS_WORK = 4.0, 1.5, 3.0
 #: Bytes of shared memory that the kernel has besides.
 _STATIC = 128
 #: 32-bit registers of a thread that its slots may not take, and those that the default leaves.
-_WORKING_REGISTERS, _SPARED_REGISTERS = 36, 48
+_WORKING_REGISTERS, _SPARED_REGISTERS = 24, 48
 #: Words from one flag to the next.
 _FLAG = 32
 
@@ -104,17 +106,30 @@ def offered(matrix: Matrix, device: CudaDevice) -> bool:
     """
     if suits(matrix) is not None:
         return False
-    plan = Plan("cuda", "resident", DIA, options=default_options(matrix, device))
+    return _is_kept(default_options(matrix, device), matrix, device)
+
+
+def _is_kept(options: dict[str, Option], matrix: Matrix, device: CudaDevice) -> bool:
+    """Whether the plan is possible and all of the matrix stays on the chip."""
+    plan = Plan("cuda", "resident", DIA, options=options)
     return reason_against(plan, matrix, device) is None and _rest(plan, matrix, device) == 0.0
 
 
 def default_options(matrix: Matrix, device: CudaDevice) -> dict[str, Option]:
-    """Options that hold as much in registers as there is room for."""
+    """Options that hold as much in registers as there is room for; so much that some are spilled where that helps."""
+    usual = _options(matrix, device, _SPARED_REGISTERS)
+    if suits(matrix) is not None or _is_kept(usual, matrix, device):
+        return usual
+    more = _options(matrix, device, _WORKING_REGISTERS)
+    return more if _is_kept(more, matrix, device) else usual
+
+
+def _options(matrix: Matrix, device: CudaDevice, spared: int) -> dict[str, Option]:
     uniform = diagonals(matrix).uniform
     width = int(np.median(uniform)) if uniform.size else 1
     per_warp = -(-uniform.size // max(device.sms, 1) // 16)
     slots = max((n for n in HELD_SLOTS if n <= max(width, 1)), default=1)
-    room, each = 128 - _SPARED_REGISTERS, _registers(slots, matrix.dtype.itemsize)
+    room, each = 128 - spared, _registers(slots, matrix.dtype.itemsize)
     slices = max((n for n in HELD_SLICES if n * each <= room and (n == 0 or n < 2 * per_warp)), default=0)
     return {
         "block": 512,
@@ -172,12 +187,13 @@ def lay_out(matrix: Matrix, plan: Plan, device: CudaDevice) -> LaidOut:
     threads, slices, slots = _form(plan)
     warps = threads // WARP - 1
     bands, found = _bands(matrix, device.sms * per_sm), diagonals(matrix)
+    if slices and int((bands.high - bands.low).max()) > 2**16:
+        raise InfeasibleError("a window has more rows than 16 bits number")
     count = np.diff(bands.cuts)
     span = -(-(bands.high - bands.low) * vectors * size // 16) * 16
     rounded = -(-slots // 4) * 4 if slices else 0
     fixed = _STATIC + -(-3 * plan.k * size // 16) * 16 + count * BAND_SLICE.itemsize + 2 * span
     fixed += -(-np.maximum(count, slices * warps) // 4) * 16
-    fixed += 8 * slices * warps * rounded
     limit = shared_limit(plan, device)
     room = limit - fixed
     dealt = deal(pattern_of(matrix), found, bands, warps, slices, slots, room, size)

@@ -62,13 +62,11 @@ def is_compact(plan: Plan, matrix: Matrix, device: CudaDevice) -> bool:
 
 def _fixed(plan: Plan, bands: Bands, size: int) -> NDArray[np.int64]:
     """Bytes of shared memory of each part before any slot."""
-    threads, slices, slots = diagonals._form(plan)
+    threads, slices, _ = diagonals._form(plan)
     warps, count = threads // WARP - 1, np.diff(bands.cuts)
     span = -(-(bands.high - bands.low) * int(plan.option("vectors", 1)) * size // 16) * 16
-    rounded = -(-slots // 4) * 4 if slices else 0
     fixed = diagonals._STATIC + -(-3 * plan.k * size // 16) * 16 + count * BAND_SLICE.itemsize + 2 * span
-    fixed += -(-np.maximum(count, slices * warps) // 4) * 16
-    found: NDArray[np.int64] = fixed + 8 * slices * warps * rounded
+    found: NDArray[np.int64] = fixed + -(-np.maximum(count, slices * warps) // 4) * 16
     return found
 
 

@@ -26,6 +26,14 @@ __device__ __forceinline__ double of_last(double a) { return __shfl_sync(NOWHERE
 __device__ __forceinline__ cfloat of_last(cfloat a) { return {of_last(a.re), of_last(a.im)}; }
 __device__ __forceinline__ cdouble of_last(cdouble a) { return {of_last(a.re), of_last(a.im)}; }
 
+#ifndef AKX_ON_HOST
+// 16 bytes to an address in shared memory, some time; and the wait for all that this thread has asked for.
+__device__ __forceinline__ void bring16(u32 to, const void *from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+__device__ __forceinline__ void brought() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+#endif
+
 // What a lane has of a chunk: columns, values, and `mark`: a bit for each slot where a row begins, and above these
 // eight bits how many rows begin in the lanes before.
 template <class T> struct Chunk {
@@ -58,12 +66,10 @@ __device__ __forceinline__ void hubs_step(u32 chunks, u32 hubs, const u32 *__res
     const u32 begin = u32(u64(chunks) * me / runs), end = u32(u64(chunks) * (me + 1) / runs);
     const u32 bytes = hubs * u32(sizeof(T)), to = u32(__cvta_generic_to_shared(near));
     for (u32 i = 16 * thread; i < bytes; i += 16 * THREADS)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + i),
-                     "l"(reinterpret_cast<const char *>(hub) + i)
-                     : "memory");
+        bring16(to + i, reinterpret_cast<const char *>(hub) + i);
     Chunk<T> now;
     if (begin < end) now.template ask<ONCE>(begin, lane, columns, values, marks);
-    asm volatile("cp.async.wait_all;" ::: "memory");
+    brought();
     __syncthreads();
     T carry = zero<T>();  // of the row that the chunk before ended with
     bool begun = false;   // whether that row began in this run

@@ -165,9 +165,8 @@ def lay_out(matrix: Matrix, room: int, runs: int) -> LaidOut:
     cuts = chunks * np.arange(runs + 1, dtype=np.int64) // runs * CHUNK
     ends = np.unique(cuts[1:])
     split = np.unique(np.minimum(np.searchsorted(start, ends[ends > 0], side="left") - 1, n - 1))
-    last = start[split + 1] - 1
-    last[split == n - 1] = slots - 1  # with what is behind it
-    first_run, last_run = (np.searchsorted(cuts, at, side="right") - 1 for at in (start[split], last))
+    # What is behind the last row lies in its last chunk, and so in its last run.
+    first_run, last_run = (np.searchsorted(cuts, at, side="right") - 1 for at in (start[split], start[split + 1] - 1))
     return LaidOut(
         hubs,
         column,
@@ -208,7 +207,8 @@ class HubsProgram(PlacedProgram):
         number[found.hubs] = np.arange(found.hubs.size, dtype=np.uint32)
         self._split = [self.hold(array) for array in (found.split, found.begin, found.end, number[found.split])]
         self._later = self.hold(np.where(np.isin(row, found.split), _NOWHERE, row))
-        self.place_values(lambda data: placed(data, found.entry), found.entry, matrix.data)
+        entry = found.entry  # of all that was laid out this stays on the host
+        self.place_values(lambda data: placed(data, entry), entry, matrix.data)
         self._kernels: dict[str, Kernel] = {}
 
     def ready(self, vectors: int) -> None:

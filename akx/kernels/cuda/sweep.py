@@ -117,8 +117,12 @@ def near(matrix: Matrix, sigma: int) -> bool:
 
 
 def lay_out(matrix: Matrix, plan: Plan) -> Format:
-    """The matrix's pattern in the plan's variant; values are zero. The caller has asked ``feasible``."""
+    """The matrix's pattern in the plan's variant; values are zero. The caller has asked ``feasible``.
+
+    `hubs` has a layout of its own (:func:`akx.kernels.cuda.hubs.lay_out`).
+    """
     kind, _, bits = _kind(plan.variant)
+    assert kind != _HUBS
     pattern = pattern_of(matrix)
     if kind == _SELL:
         sigma = int(plan.option("sigma", 1))
@@ -128,8 +132,9 @@ def lay_out(matrix: Matrix, plan: Plan) -> Format:
 
 
 def macros(plan: Plan, dtype: np.dtype[Any], vectors: int) -> dict[str, int | str]:
-    """The macros of the plan's kernels for so many start vectors."""
+    """The macros of the plan's kernels for so many start vectors; `hubs` has its own (:mod:`akx.kernels.cuda.hubs`)."""
     kind, lanes, bits = _kind(plan.variant)
+    assert kind != _HUBS
     found: dict[str, int | str] = {
         "AKX_VALUE": C_TYPES[dtype.name],
         "AKX_VECTORS": vectors,
@@ -225,12 +230,13 @@ class Sweep:
         rows = matrix.n / (_SLICE / 2) if kind == _SELL else slots / 16 if kind == _HUBS else float(matrix.n)
         once = slots * (matrix.dtype.itemsize + bits / 8) + 4.0 * rows
         vector = float(matrix.n * matrix.dtype.itemsize)
+        brought = 1024.0 * device.sms * int(plan.option("hubs", hubs.ROOM)) if kind == _HUBS else 0.0
         resident = once + 2 * vector <= 0.75 * device.l2_bytes
         return Traffic(
             matrix_bytes=once * (1 if resident else plan.k),
             vector_bytes=2.0 * plan.k * vector + vector,
             flops=2.0 * matrix.nnz * plan.k,
-            cache_bytes=(once + 2 * vector) * plan.k,
+            cache_bytes=(once + 2 * vector + brought) * plan.k,
             synchronisations=float(plan.k),
         )
 

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #define AKX_ON_HOST
@@ -47,6 +48,7 @@ inline unsigned me = 0;
 inline unsigned char *shared = nullptr;
 inline std::vector<unsigned> at_block, at_warp; // barriers that a thread has come to
 inline double slots[1024][2];
+inline std::vector<std::vector<std::pair<unsigned, const void *>>> asked; // by each thread, of what is to be brought
 inline std::function<void()> body;
 inline unsigned long order = 0; // 0 ascending, 1 descending, others shuffled anew for each round
 inline unsigned long came = 0;  // how often threads came to a barrier, or to their end
@@ -104,12 +106,20 @@ template <class T> inline T __shfl_up_sync(unsigned all, T value, int offset) {
     const int lane = int(on_host::me % 32);
     return __shfl_sync(all, value, lane < offset ? lane : lane - offset);
 }
-inline unsigned __ballot_sync(unsigned all, bool own) {
+inline unsigned __ballot_sync(unsigned, bool own) {
+    on_host::slots[on_host::me][0] = own;
+    on_host::sync_warp();
     unsigned found = 0;
-    for (int lane = 0; lane < 32; ++lane) found |= unsigned(__shfl_sync(all, own, lane)) << lane;
+    for (unsigned lane = 0; lane < 32; ++lane)
+        found |= unsigned(on_host::slots[on_host::me / 32 * 32 + lane][0] != 0) << lane;
+    on_host::sync_warp();
     return found;
 }
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+inline int __clz(int bits) { return bits == 0 ? 32 : __builtin_clz(unsigned(bits)); }
+inline size_t __cvta_generic_to_shared(const void *p) {
+    return size_t(static_cast<const unsigned char *>(p) - on_host::shared);
+}
 template <class T> inline T atomicAdd(T *to, T value) {
     const T before = *to;
     *to += value;
@@ -155,6 +165,15 @@ inline void multiply_add(double (&d)[2], double a, double b) {
     on_host::sync_warp();
 }
 
+// Copies of 16 bytes that are done when they are waited for, as late as may be; not at all to or from where 16 bytes
+// cannot begin.
+inline void bring16(unsigned to, const void *from) { on_host::asked[on_host::me].push_back({to, from}); }
+inline void brought() {
+    for (const auto &[to, from] : on_host::asked[on_host::me])
+        if (to % 16 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0) std::memcpy(on_host::shared + to, from, 16);
+    on_host::asked[on_host::me].clear();
+}
+
 namespace on_host {
 // Run a kernel, whose arguments are bound already, as so many blocks of threads with bytes of dynamic shared memory. False
 // where threads wait for others that never come.
@@ -176,6 +195,7 @@ inline bool launch(unsigned grid, unsigned block, size_t bytes, std::function<vo
         std::memset(room, 0xff, pages);
         at_block.assign(block, 0);
         at_warp.assign(block, 0);
+        asked.assign(block, {});
         for (unsigned t = 0; t < block; ++t) {
             Fiber &fiber = fibers[t];
             fiber.done = fiber.begun = false;
