@@ -51,8 +51,8 @@ def test_the_best_k_of_a_streamed_matrix(document: dict[str, Any]) -> None:
 
 def test_the_figures_are_those_that_akx_is_held_to(document: dict[str, Any]) -> None:
     """What the project promises over cuSPARSE and over streamed products; a slower result file does not go in."""
-    least = {"pentadiagonal": 9, "mc2depi": 5, "brick": 5, "9-point": 4, "27-point": 3, "7-point": 3.5, "shell": 3}
-    most = {name: 0.8 * bar for name, bar in least.items()}
+    least = {"pentadiagonal": 9, "mc2depi": 5.4, "brick": 5, "9-point": 4, "27-point": 3, "7-point": 3.5, "shell": 3}
+    most = {name: 0.8 * bar for name, bar in least.items()} | {"mc2depi": 4.8}
     for k, bars in ((16, least), (8, most), (4, dict.fromkeys(least, 2.5)), (1, dict.fromkeys(least, 1.0))):
         gains = {one["matrix"]: one["speedup"] for one in document["powers"] if one["k"] == k}
         assert not [name for name, bar in bars.items() if gains[name] < bar], k
@@ -66,8 +66,8 @@ def test_the_figures_are_those_that_akx_is_held_to(document: dict[str, Any]) -> 
     irregular, real = ({one["matrix"]: one["speedup"] for one in powers} for powers in others())
     assert set(irregular) == {"G3_circuit", "delaunay", "tetrahedra"}
     assert record.geometric_mean(list(irregular.values())) >= 2.5
-    assert [name for name, gain in real.items() if gain < 1.0] in ([], ["rmat"])
-    assert real["rmat"] >= 0.9
+    assert not [name for name, gain in real.items() if gain < 1.0]
+    assert real["rmat"] >= 1.3
     search = json.loads(gpu_table.SEARCH.read_text())
     assert search["ratio"] <= 1.05
     assert search["tuning_process_seconds"] < 90
