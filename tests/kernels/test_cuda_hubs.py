@@ -188,11 +188,10 @@ class Device(program_on_host.Device):
         super().__init__(SimpleNamespace(sms=_SMS))
         self.threads = SimpleNamespace(folder=libraries, order=0, launches=[], shared_per_block=2**16)
 
-    def steps(
-        self, macros: dict[str, int | str], args: list[Any], *, name: str, grid: int, block: int, shared: int = 0
-    ) -> None:
+    def steps(self, macros: dict[str, int | str], args: list[Any], **launched: Any) -> None:
+        """The kernel of that name."""
         module = host_engine.load(Path("hubs.cu"), macros, device=self.threads)
-        module.kernel(name).launch(grid, block, args, shared=shared)
+        module.kernel(launched.pop("name")).launch(args=args, **launched)
 
 
 @pytest.fixture(scope="module")
@@ -241,6 +240,7 @@ def check(device: Device, matrix: Matrix, turn: int, room: int = 1) -> None:
     coefficients = make_coefficients(basis, k, matrix.dtype.name, rng)
     x = random_numbers(rng, (1 + turn // 2 % 2, matrix.n), matrix.dtype.name)
     program = program_of(device, matrix, k, room)
+    assert not np.isin(program._later.get(), program._split[0].get()).any()  # one thread has each hub
     found = [powers(device, program, x, coefficients, aliased) for aliased in (False, True)]
     assert found[0].tobytes() == found[1].tobytes()
     assert reference.error_ratio(matrix, found[0], x, coefficients) <= 1

@@ -46,6 +46,7 @@ inline std::vector<Fiber> fibers;
 inline jmp_buf way_home;
 inline unsigned me = 0;
 inline unsigned char *shared = nullptr;
+inline size_t shared_bytes = 0;
 inline std::vector<unsigned> at_block, at_warp; // barriers that a thread has come to
 inline double slots[1024][2];
 inline std::vector<std::vector<std::pair<unsigned, const void *>>> asked; // by each thread, of what is to be brought
@@ -166,11 +167,12 @@ inline void multiply_add(double (&d)[2], double a, double b) {
 }
 
 // Copies of 16 bytes that are done when they are waited for, as late as may be; not at all to or from where 16 bytes
-// cannot begin.
+// cannot begin, or beyond what the launch asked for.
 inline void bring16(unsigned to, const void *from) { on_host::asked[on_host::me].push_back({to, from}); }
 inline void brought() {
     for (const auto &[to, from] : on_host::asked[on_host::me])
-        if (to % 16 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0) std::memcpy(on_host::shared + to, from, 16);
+        if (to % 16 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0 && to + 16 <= on_host::shared_bytes)
+            std::memcpy(on_host::shared + to, from, 16);
     on_host::asked[on_host::me].clear();
 }
 
@@ -183,6 +185,7 @@ inline bool launch(unsigned grid, unsigned block, size_t bytes, std::function<vo
         mmap(nullptr, pages + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     mprotect(room + pages, page, PROT_NONE);
     shared = room + pages - whole;
+    shared_bytes = bytes;
     gridDim.x = grid;
     blockDim.x = block;
     body = kernel;
