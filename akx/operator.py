@@ -14,7 +14,7 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,7 @@ from akx.kernels import registry
 from akx.kernels.base import Coefficients, Program, as_coefficients, check_feasible, held_bytes
 from akx.matrix import Matrix, content_token
 from akx.plan import Plan, check_plan
-from akx.plandb import Lookup, PlanDatabase, PlanKey, shared_database
+from akx.plandb import FIELD_MEANINGS, Lookup, PlanDatabase, PlanKey, shared_database
 from akx.tuner import plan_key, predict
 from akx.tuner.ladder import believed, limited
 from akx.tuner.machine import measured_figures
@@ -529,8 +529,7 @@ class MatrixPowers:
         program = self._programs.get((matrix.dtype, plan))
         if program is not None:
             return float(getattr(program, "stored_error", 0.0))
-        of_plan = getattr(registry.get(plan.backend, plan.schedule), "stored_error", None)
-        return 0.0 if of_plan is None else float(of_plan(plan, matrix, device))
+        return registry.stored_error(registry.get(plan.backend, plan.schedule), plan, matrix, device)
 
     def _result_dtype(self, x: np.dtype[Any] | None) -> np.dtype[Any]:
         types: list[Any] = [self._matrix.dtype] + ([] if x is None else [x])
@@ -637,29 +636,39 @@ class MatrixPowers:
         if self._given is not None:
             return _Choice(self._given, "given by the caller")
         arguments = self._asked(vectors, backend)
-        key, told = plan_key(matrix, self.k, **arguments), ""
-        lookup = self._db.find(key)
-        exact = plan_key(matrix.with_value_error(0.0), self.k, **arguments)
+        key, exact = (plan_key(one, self.k, **arguments) for one in (matrix, matrix.with_value_error(0.0)))
         if exact == key:  # nothing here stores values with an error, so results have none
             matrix = matrix.with_value_error(0.0)
-        elif lookup.record is None:  # what was tuned for values as they are is right with an allowance too
-            key, lookup, told = exact, self._db.find(exact), ", with values as they are"
+        lookup, told = self._db.find(key), ""
+        chosen, reason = self._tuned(lookup, matrix, backend)
+        if chosen is None and exact != key:  # what was tuned for values as they are is right with an allowance too
+            told = _unused_for_allowance(lookup, reason)
+            key, lookup = exact, self._db.find(exact)
+            chosen, reason = self._tuned(lookup, matrix, backend)
+            told = told if chosen is None else f", with values as they are{told}"
         if not self._is_own_db:
             self._db.close()  # lookups are rare, open files are few
-        if lookup.record is not None:
-            record = lookup.record
-            # a record may come from a folder of others: whatever it says, no more threads than there are for this call
-            tuned = limited(record.plan, plan_threads(backend, self._threads))
-            reason = _reason_against(tuned, matrix, self._device(backend))
-            if reason is None:
-                gain = record.baseline_seconds / record.seconds
-                source = f"tuned on {record.created[:10]}: {gain:.2f}x over {record.baseline_name}{told}"
-                return _Choice(tuned, source, record.seconds)
-            source = f"predicted, not tuned: the plan in the database does not work here ({reason})"
-        else:
+        if chosen is None:
             source = f"predicted, not tuned ({lookup.explain()}); tune it with `akx tune` or akx.tune"
-        plan = predict(matrix, self.k, **arguments)
-        return self._of_like_device(lookup, plan, matrix, key) or _Choice(plan, source, is_predicted=True)
+            if reason is not None:
+                source = f"predicted, not tuned: the plan in the database does not work here ({reason})"
+            plan = predict(matrix, self.k, **arguments)
+            chosen = self._of_like_device(lookup, plan, matrix, key) or _Choice(plan, source, is_predicted=True)
+        return replace(chosen, source=chosen.source + told)
+
+    def _tuned(self, lookup: Lookup, matrix: Matrix, backend: str) -> tuple[_Choice | None, str | None]:
+        """The plan that was found; None where there is none, or where it does not work here, with the reason."""
+        record = lookup.record
+        if record is None:
+            return None, None
+        # a record may come from a folder of others: whatever it says, no more threads than there are for this call
+        tuned = limited(record.plan, plan_threads(backend, self._threads))
+        reason = _reason_against(tuned, matrix, self._device(backend))
+        if reason is not None:
+            return None, reason
+        gain = record.baseline_seconds / record.seconds
+        source = f"tuned on {record.created[:10]}: {gain:.2f}x over {record.baseline_name}"
+        return _Choice(tuned, source, record.seconds), None
 
     def _asked(self, vectors: int, backend: str) -> dict[str, Any]:
         """What a plan is looked up by, and predicted for, beside the matrix and k."""
@@ -1129,6 +1138,17 @@ def _reason_against(plan: Plan, matrix: Matrix, device: Any) -> str | None:
         return registry.get(plan.backend, plan.schedule).feasible(plan, matrix, device)
     except AkxError as error:
         return str(error)
+
+
+def _unused_for_allowance(lookup: Lookup, reason: str | None) -> str:
+    """What became of the plan for exactly the error that is allowed, where there is one: why it is not used."""
+    if reason is not None:
+        return f"; the plan for the error that is allowed does not work here ({reason})"
+    stale = next((names for _, names in lookup.mismatches if set(names) <= {"kernel_hash", "versions"}), None)
+    if stale is None:
+        return ""
+    why = ", ".join(f"{FIELD_MEANINGS[name]} ({name})" for name in stale)
+    return f"; the plan for the error that is allowed is not used: it is for {why}"
 
 
 def _mega(count: float) -> str:

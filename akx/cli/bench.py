@@ -92,6 +92,7 @@ def run_bench(request: BenchRequest, *, as_json: bool) -> int:
         threads,
         tuple(measured),
         within_budget,
+        matrix.value_error,
     )
     if as_json:
         emit_json(result.to_json())

@@ -12,15 +12,17 @@ This is the design's C(k, nnz_row) eps |A|^j |x| with the constant worked out ro
 each be off by e_j, so they may differ by 2 e_j; complex arithmetic costs another factor of 4 (Higham, lemma 3.5).
 float32 and complex64 are referred to in double precision.
 
-Where a program may store values with a relative error of d (:attr:`akx.matrix.Matrix.value_error`), it computes with
-A + E, |E| <= d |A| in every entry, the same in each step. A rounded product is (A + E) v as well, |E| <= gamma |A|
-(Higham, sec. 3.5), so that d enters beside gamma. As (A + E) (v_j + f_j) - A v_j = (A + E) f_j + E v_j, |A + E| <=
-(1 + d) |A|, its error f_j obeys, to first order in gamma as above,
+Where a program stores values with a relative error of d at most (as :attr:`akx.matrix.Matrix.value_error` may allow),
+it computes with A + E, |E| <= d |A| in every entry, the same in each step. A rounded product is (A + E) v as well,
+|E| <= gamma |A| (Higham, sec. 3.5), so that d enters beside gamma. As (A + E) (v_j + f_j) - A v_j = (A + E) f_j +
+E v_j, |A + E| <= (1 + d) |A|, its error f_j obeys, to first order in gamma as above,
 
     f_{j+1} <= (1 + d) |a_j| |A| f_j + |b_j| f_j + |c_j| f_{j-1} + d |a_j| |A| |v_j|
                + gamma_{m+4} ((1 + d) |a_j| |A| |v_j| + |b_j| |v_j| + |c_j| |v_{j-1}|).
 
-The reference has the values as they are: the two may differ by e_j + f_j, which is 2 e_j where d is 0.
+The reference has the values as they are: the two may differ by e_j + f_j, which is 2 e_j where d is 0. Whoever judges a
+program has to say what d is (:func:`akx.kernels.registry.stored_error`): the error that its values have, as measured,
+and not what would have been allowed. It is 0 for all that store them as they are, whatever the matrix allows.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from numpy.typing import NDArray
 from akx.kernels.base import Coefficients
 from akx.matrix import Matrix
 
-__all__ = ["Reference", "error_ratio", "matrix_powers", "reference"]
+__all__ = ["Reference", "error_ratio", "matrix_powers", "reference", "widened"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Reference:
     powers : (k+1, b, n) array, float64 or complex128
         The reference V, in the layout of programs.
     bound : (k+1, b, n) array of float64
-        How much a correct program's result may differ, componentwise; with what the matrix allows for stored values.
+        How much a correct program's result may differ, componentwise.
     """
 
     powers: NDArray[Any]
@@ -70,18 +72,37 @@ def matrix_powers(matrix: Matrix, x: NDArray[Any], coefficients: Coefficients) -
     return _run(matrix, x, coefficients)[0]
 
 
-def reference(matrix: Matrix, x: NDArray[Any], coefficients: Coefficients) -> Reference:
-    """The reference and its bound; costs about three plain products a step, five where values may be off."""
+def reference(matrix: Matrix, x: NDArray[Any], coefficients: Coefficients, *, stored_error: float = 0.0) -> Reference:
+    """The reference and its bound; costs about three plain products a step, five where values are off.
+
+    Parameters
+    ----------
+    matrix : Matrix
+    x : (b, n) array
+    coefficients : Coefficients
+    stored_error : float
+        d, the largest relative error of a value as the program that is judged has it.
+    """
     powers, magnitude = _run(matrix, x, coefficients)
     bound = _errors(matrix, powers, magnitude, coefficients, 0.0)
-    bound += bound if matrix.value_error == 0 else _errors(matrix, powers, magnitude, coefficients, matrix.value_error)
+    bound += bound if stored_error == 0 else _errors(matrix, powers, magnitude, coefficients, stored_error)
     return Reference(powers, bound)
+
+
+def widened(
+    matrix: Matrix, powers: NDArray[Any], bound: NDArray[np.float64], coefficients: Coefficients, stored_error: float
+) -> NDArray[np.float64]:
+    """The bound e_j + f_j of a program whose values are off, (k+1, b, n), from 2 e_j; costs two products a step."""
+    wider = _errors(matrix, powers, _magnitude(matrix), coefficients, stored_error)
+    for f, exact in zip(wider, bound, strict=True):
+        f += 0.5 * exact
+    return wider
 
 
 def _errors(
     matrix: Matrix, powers: NDArray[Any], magnitude: Any, coefficients: Coefficients, off: float
 ) -> NDArray[np.float64]:
-    """e_j, or f_j where stored values may be `off`, (k+1, b, n)."""
+    """e_j, or f_j where stored values are `off`, (k+1, b, n)."""
     dtype, vectors = matrix.dtype, powers.shape[1]
     lengths = np.diff(matrix.indptr).astype(np.float64)[:, None]
     unit = float(np.finfo(dtype).eps) / 2 * (4.0 if dtype.kind == "c" else 1.0)
@@ -103,15 +124,16 @@ def _errors(
     return errors
 
 
-def error_ratio(matrix: Matrix, out: NDArray[Any], x: NDArray[Any], coefficients: Coefficients) -> float:
+def error_ratio(
+    matrix: Matrix, out: NDArray[Any], x: NDArray[Any], coefficients: Coefficients, *, stored_error: float = 0.0
+) -> float:
     """How far `out` (k+1, b, n) is from the reference, in units of the bound; at most 1 for a correct result."""
-    return reference(matrix, x, coefficients).error_ratio(out)
+    return reference(matrix, x, coefficients, stored_error=stored_error).error_ratio(out)
 
 
 def _run(matrix: Matrix, x: NDArray[Any], coefficients: Coefficients) -> tuple[NDArray[Any], Any]:
-    double = np.dtype(np.result_type(matrix.dtype, np.float64))
-    A = matrix.to_scipy().astype(double)
-    k = coefficients.a.size
+    A = _in_double(matrix)
+    double, k = A.dtype, coefficients.a.size
     powers = np.empty((k + 1, *x.shape), dtype=double)
     powers[0] = x
     for j in range(k):
@@ -120,3 +142,12 @@ def _run(matrix: Matrix, x: NDArray[Any], coefficients: Coefficients) -> tuple[N
         if j:
             powers[j + 1] += coefficients.c[j] * powers[j - 1]
     return powers, abs(A)
+
+
+def _in_double(matrix: Matrix) -> Any:
+    return matrix.to_scipy().astype(np.result_type(matrix.dtype, np.float64))
+
+
+def _magnitude(matrix: Matrix) -> Any:
+    """|A| in double precision."""
+    return abs(_in_double(matrix))

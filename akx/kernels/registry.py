@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
 from akx.errors import ArgumentError
 from akx.kernels.base import Schedule
+from akx.matrix import Matrix
+from akx.plan import Plan
 
-__all__ = ["backends", "get", "schedules"]
+__all__ = ["backends", "get", "schedules", "stored_error"]
 
 #: (backend, schedule) -> "module:object". A new schedule is one new module and one line here.
 _SCHEDULES: dict[tuple[str, str], str] = {
@@ -41,3 +44,13 @@ def get(backend: str, name: str) -> Schedule:
 def schedules(backend: str) -> tuple[Schedule, ...]:
     """Every schedule of `backend`, in the order of the registry."""
     return tuple(get(b, name) for b, name in _SCHEDULES if b == backend)
+
+
+def stored_error(schedule: Schedule, plan: Plan, matrix: Matrix, device: Any) -> float:
+    """The largest relative error of a value of `matrix` as a feasible plan stores it, measured.
+
+    0 for all that store values as they are, and wherever the matrix allows no error: nothing is looked at then. A
+    schedule that may store values with an error has a method ``stored_error(plan, matrix, device)``.
+    """
+    of_plan = getattr(schedule, "stored_error", None)
+    return 0.0 if of_plan is None or not matrix.value_error else float(of_plan(plan, matrix, device))

@@ -70,6 +70,8 @@ class BenchPower:
         Largest componentwise error over its bound; at most 1.
     reused : bool
         The plan was in the database before.
+    stored_error : float
+        The largest relative error of a value as the plan's program has it; 0 where it has them as they are.
     """
 
     k: int
@@ -78,6 +80,7 @@ class BenchPower:
     prepare_seconds: float
     error: float
     reused: bool
+    stored_error: float = 0.0
 
     @property
     def tuned(self) -> BenchRow:
@@ -116,10 +119,24 @@ class BenchResult:
     threads: int
     powers: tuple[BenchPower, ...]
     within_budget: bool = False
+    value_error: float = 0.0
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is missing from the comparison."""
+        """Where the plan has other values than the rest, and what is missing from the comparison."""
+        return (*self._inexact(), *self._missing())
+
+    def _inexact(self) -> tuple[str, ...]:
+        inexact = [power for power in self.powers if power.stored_error]
+        if not inexact:
+            return ()
+        off, ks = max(power.stored_error for power in inexact), ", ".join(str(power.k) for power in inexact)
+        return (
+            f"akx with k = {ks} stores values in half the bytes, with a relative error of at most {off:.3g} of the "
+            f"{self.value_error:g} allowed; all others have them as they are",
+        )
+
+    def _missing(self) -> tuple[str, ...]:
         if self.within_budget:
             return ("within a memory budget no other library is compared",)
         if self.device.startswith("cuda/"):
@@ -160,6 +177,7 @@ class BenchResult:
                 "variant": power.plan.variant,
                 "seconds": power.tuned.seconds,
                 "spread": power.tuned.spread,
+                "stored_error": power.stored_error,
                 "plan": power.plan.to_json(),
             },
             "speedup": power.speedup,
@@ -176,7 +194,7 @@ def bench_power(matrix: Matrix, tuned: TuneResult, threads: int, *, within_budge
     ----------
     matrix : Matrix
         The matrix that was tuned, for the monomial basis and one start vector. Where it allows that values are stored
-        with an error, that is for plans on the GPU alone: all others are judged without.
+        with an error, that is for the tuned plan alone, which is judged with the error that its values have.
     tuned : TuneResult
         Gives k, the plan, and the plan of akx's own baseline.
     threads : int
@@ -200,7 +218,8 @@ def bench_power(matrix: Matrix, tuned: TuneResult, threads: int, *, within_budge
     start = perf_counter()
     program = _prepare(allowed, tuned.plan)
     prepare_seconds = perf_counter() - start
-    error = _verify(allowed, program, x, coefficients, tuned.plan)
+    off = _stored_error(allowed, program, tuned.plan)
+    error = _verify(matrix, program, x, coefficients, tuned.plan, off)
     calls: dict[str, tuple[Callable[[], object], str]] = {}
     make = _call if tuned.backend != "cuda" else _host_call if within_budget else _device_call
     calls[_TUNED] = (make(program, x, _result(matrix, k), coefficients), tuned.plan.label())
@@ -223,7 +242,7 @@ def bench_power(matrix: Matrix, tuned: TuneResult, threads: int, *, within_budge
         BenchRow(name, found.seconds, found.spread, detail)
         for (name, (_, detail)), found in zip(calls.items(), measured, strict=True)
     )
-    return BenchPower(k, rows, tuned.plan, prepare_seconds, error, tuned.reused)
+    return BenchPower(k, rows, tuned.plan, prepare_seconds, error, tuned.reused, off)
 
 
 _DETAILS = {
@@ -351,12 +370,23 @@ def _start_vector(matrix: Matrix) -> NDArray[Any]:
     return vector
 
 
-def _verify(matrix: Matrix, program: Program, x: NDArray[Any], coefficients: Coefficients, plan: Plan) -> float:
+def _stored_error(matrix: Matrix, program: Program, plan: Plan) -> float:
+    """The largest relative error of a stored value: that of the plan, or of its program where that is less."""
+    from akx.device.choose import device_of
+    from akx.kernels.registry import get, stored_error
+
+    planned = stored_error(get(plan.backend, plan.schedule), plan, matrix, device_of(plan.backend))
+    return min(planned, float(getattr(program, "stored_error", 0.0)))
+
+
+def _verify(
+    matrix: Matrix, program: Program, x: NDArray[Any], coefficients: Coefficients, plan: Plan, stored_error: float
+) -> float:
     from akx.kernels import reference
 
     out = _result(matrix, coefficients.a.size)
     program.run(x[None, :], out, coefficients)
-    error = float(reference.error_ratio(matrix, out, x[None, :], coefficients))
+    error = float(reference.error_ratio(matrix, out, x[None, :], coefficients, stored_error=stored_error))
     if not error <= 1:
         raise VerificationError(
             f"plan {plan.label()} gives a wrong result",

@@ -287,8 +287,8 @@ def _measured(
     bench = Bench(problem, space, precision=_PRECISION, race=_RACE, keep=1, wary=like.distance > 0)
     try:
         trusted = bench.program(predicted)
-        problem.trust()
-        problem.bound_by(_magnitudes(trusted, problem, space))
+        problem.trust(bench.stored_error(predicted))
+        problem.bound_by(_magnitudes(predicted, trusted, problem, space))
         lost = bench.reason_to_fear(like.plan)
         if lost is not None:
             raise AkxError(lost)
@@ -304,11 +304,11 @@ def _measured(
     return measure.paired_ratio(times[1], times[0]), {predicted: trusted, like.plan: tried}
 
 
-def _magnitudes(trusted: Program, problem: Comparison, space: Space) -> NDArray[Any]:
-    """The absolute powers, by the trusted program, which has its own values again behind it."""
+def _magnitudes(predicted: Plan, trusted: Program, problem: Comparison, space: Space) -> NDArray[Any]:
+    """The absolute powers, by the trusted program of a plan, which has its own values again behind it."""
     bench = Bench(problem.magnitudes(), space, precision=_PRECISION, race=_RACE, keep=0, wary=False)
     trusted.update_values(problem.absolute_values())
-    bench.run_verified(trusted)
+    bench.run_verified(predicted, trusted)
     trusted.update_values(problem.matrix.data)
     return bench.problem.out
 

@@ -208,9 +208,9 @@ class RecordedBench:
         """The call to be timed."""
         return _RecordedCall(self.clock, self._trials[program].trial.samples)
 
-    def run_verified(self, program: Plan) -> float:
+    def run_verified(self, plan: Plan, program: Plan) -> float:
         """The error on record."""
-        return self._trials[program].trial.error or 0.0
+        return self._trials[plan].trial.error or 0.0
 
     def forget(self, plan: Plan) -> None:
         """Nothing is kept."""

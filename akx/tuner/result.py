@@ -302,6 +302,9 @@ class TuneResult:
         Anything the user should know, e.g. that nothing beat the baseline.
     calls : int or None
         How often the user said that the kernel will run.
+    stored_error : float
+        The largest relative error of a value as the plan stores it, measured; 0 where values are as they are, which
+        they always are for the baseline.
     """
 
     matrix_name: str
@@ -335,6 +338,7 @@ class TuneResult:
     roofline: Roofline | None = None
     notes: tuple[str, ...] = ()
     calls: int | None = None
+    stored_error: float = 0.0
 
     @property
     def speedup(self) -> float:
@@ -407,6 +411,7 @@ class TuneResult:
                 "schedule": self.plan.schedule,
                 "variant": self.plan.variant,
                 "label": self.plan.label(),
+                "stored_error": self.stored_error,
                 "plan": self.plan.to_json(),
             },
             "speedup": self.speedup,

@@ -116,8 +116,8 @@ class Tried(Protocol):
         """The call to be timed."""
         ...
 
-    def run_verified(self, program: Any) -> float:
-        """Run once and check. Raises where the result is wrong."""
+    def run_verified(self, plan: Plan, program: Any) -> float:
+        """Run the program of a plan once and check. Raises where the result is wrong."""
         ...
 
     def forget(self, plan: Plan) -> None:
@@ -291,7 +291,7 @@ class Search:
             times = dict(zip(plans, found, strict=True))
             best, baseline = choose(finals, noise=settings.noise, nbytes=self.bench.nbytes, ratio=_ratios(times))
             try:
-                self.bench.run_verified(programs[plans.index(best.plan)])
+                self.bench.run_verified(best.plan, programs[plans.index(best.plan)])
                 break
             except Exception as failure:
                 plans = self._found_out(best.plan, str(failure), plans)

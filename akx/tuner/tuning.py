@@ -123,9 +123,10 @@ def tune(
     value_error : float, optional
         Largest relative error of a stored value, at least 0 and less than 1: plans for the GPU may store the entries in
         half the bytes where each is off by no more; see :class:`akx.MatrixPowers`. By default that of `matrix` where it
-        is an :class:`akx.Matrix`, else 0: exact. Results are then compared with a bound that has this error in it, and
-        the plan is kept for exactly this allowance, beside that for exact values, which takes part in the search. The
-        CPU has values in full, and so have float32 and complex64: no effect there.
+        is an :class:`akx.Matrix`, else 0: exact. What a plan computes is compared with a bound that has the error in it
+        with which that plan stores these values, if any, and no more of the allowance. The best plan is kept for
+        exactly this allowance, beside that for exact values, which takes part in the search. The CPU has values in
+        full, and so have float32 and complex64: no effect there.
     storage : str, path-like or optuna.storages.BaseStorage, optional
         Where several workers share their trials, each with a device of its own: the path of a journal in a shared
         directory, the URL of a PostgreSQL server, or a storage of Optuna. A plan that another worker on a device of
@@ -343,16 +344,16 @@ def _with_budget(result: TuneResult, budget: int | None) -> TuneResult:
 
 
 def _with_value_error(result: TuneResult, matrix: Matrix, device: Any) -> TuneResult:
-    """The result with a note on the error that its plan stores values with, where it does so."""
-    stored_error = getattr(registry.get(result.plan.backend, result.plan.schedule), "stored_error", None)
-    off = 0.0 if stored_error is None else stored_error(result.plan, matrix, device)
+    """The result with the error that its plan stores values with, and a note on it, where it does so."""
+    plan = result.plan
+    off = registry.stored_error(registry.get(plan.backend, plan.schedule), plan, matrix, device)
     if not off:
         return result
     note = (
         f"values are stored in half the bytes, with a relative error of at most {off:.3g} of the "
         f"{matrix.value_error:g} allowed; the baseline has them as they are"
     )
-    return replace(result, notes=(note, *result.notes))
+    return replace(result, stored_error=off, notes=(note, *result.notes))
 
 
 def _with_calls(result: TuneResult, calls: int | None) -> TuneResult:

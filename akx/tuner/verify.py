@@ -6,14 +6,15 @@ time denormal numbers and compare infinities; then A is scaled by a power of two
 
 The reference and its componentwise bound (:mod:`akx.kernels.reference`) are computed once. A result passes where
 |w - ref| <= bound in every entry, the output having been filled with NaN before, so that an entry that nobody wrote
-cannot pass.
+cannot pass. Where the matrix allows an error of stored values, the bound is still that of values as they are; a second,
+wider one is formed when the first plan is judged that really stores them with an error, for just that error.
 
 Where a reference would take too long, one program is compared with another that is trusted (:class:`Comparison`). With
 the absolute powers m_{j+1} = |a_j| |A| m_j + |b_j| m_j + |c_j| m_{j-1}, m_0 = |x|, any order of summation is off by
 ((1 + gamma)^j - 1) m_j at most (:mod:`akx.kernels.reference`; gamma is that of the longest row), and m is what the
-trusted program itself computes of |A|, |x| and the absolute coefficients: so the bound costs one call. Where values may
-be stored with a relative error of d, either program may have A + E, |E| <= d |A|: ((1 + gamma + d)^j - 1) m_j, to first
-order j (gamma + d) m_j.
+trusted program itself computes of |A|, |x| and the absolute coefficients: so the bound costs one call. A program that
+stores values with a relative error of d has A + E, |E| <= d |A|: ((1 + gamma + d)^j - 1) m_j, to first order
+j (gamma + d) m_j. Two programs with d and d' may differ by j (2 gamma + d + d') m_j.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 
 from akx.errors import ArgumentError, VerificationError
 from akx.kernels.base import Coefficients, as_coefficients
-from akx.kernels.reference import reference
+from akx.kernels.reference import reference, widened
 from akx.matrix import Matrix
 
 __all__ = ["BASIS_KINDS", "Comparison", "Problem", "typical_coefficients"]
@@ -37,6 +38,9 @@ _PIECE = 32 * 1024
 _SCALED = 0.4
 #: A bound of relative errors beyond this says nothing; what its terms of second order and the errors of m may add.
 _LOOSEST, _SLACK = 0.05, 1.1
+_SAYS_NOTHING = "results cannot be compared: the bound of their rounding errors says nothing"
+#: The least of bounds.
+_LEAST = np.finfo(np.float64).tiny
 
 BASIS_KINDS = ("monomial", "newton", "chebyshev")
 
@@ -74,7 +78,8 @@ class Problem:
         wanted = reference(matrix, self.x, self.coefficients)
         self._expected = wanted.powers.reshape(-1)
         # Where the bound is zero (v_0 = x, rows without entries) the least of differences is far beyond it.
-        self._bound = np.maximum(wanted.bound.reshape(-1), np.finfo(np.float64).tiny)
+        self._bound = np.maximum(wanted.bound.reshape(-1), _LEAST)
+        self._wider: tuple[float, NDArray[np.float64]] | None = None
 
     def _begin(self, matrix: Matrix, k: int, basis: str, start_vectors: int, seed: int) -> None:
         """The call itself: everything but the right answer."""
@@ -88,17 +93,35 @@ class Problem:
         """Fill the output with NaN, so that what is not written shows."""
         self.out.fill(np.nan)
 
-    def error(self) -> float:
+    def error(self, stored_error: float = 0.0) -> float:
         """Largest error of the output over its bound: at most 1 passes, NaN where an entry is NaN or infinite.
 
-        Compared piece by piece, so that the differences stay in cache: five passes over the output in all.
+        Parameters
+        ----------
+        stored_error : float
+            The largest relative error of a value as the program that wrote the output has it
+            (:func:`akx.kernels.registry.stored_error`). The first time that it is not 0 takes about as long as the
+            reference took, and one more array as large as the bound, which is kept.
         """
+        return self._largest(self._bound if stored_error == 0 else self._bound_with(stored_error))
+
+    def _bound_with(self, stored_error: float) -> NDArray[np.float64]:
+        """The bound for a program that stores values with an error, which is the same for all that do."""
+        if self._wider is None or self._wider[0] != stored_error:
+            self._wider = None  # before there are two
+            expected, exact = self._expected.reshape(self.out.shape), self._bound.reshape(self.out.shape)
+            wider = widened(self.matrix, expected, exact, self.coefficients, stored_error).reshape(-1)
+            self._wider = stored_error, np.maximum(wider, _LEAST, out=wider)
+        return self._wider[1]
+
+    def _largest(self, bound: NDArray[Any]) -> float:
+        """Piece by piece, so that the differences stay in cache: five passes over the output in all."""
         out, worst = self.out.reshape(-1), 0.0
         with np.errstate(over="ignore", invalid="ignore"):
             for begin in range(0, out.size, _PIECE):
                 piece = slice(begin, begin + _PIECE)
                 error = np.abs(out[piece] - self._expected[piece])
-                error /= self._bound[piece]
+                error /= bound[piece]
                 largest = float(error.max())
                 if not math.isfinite(largest) and not np.isfinite(out[piece]).all():
                     return math.nan
@@ -123,7 +146,7 @@ class Comparison(Problem):
         self, matrix: Matrix, k: int, *, basis: str = "monomial", start_vectors: int = 1, seed: int = 0
     ) -> None:
         self._begin(matrix, k, basis, start_vectors, seed)
-        self._is_bound = False
+        self._is_bound, self._trusted_error = False, 0.0
 
     def magnitudes(self) -> Comparison:
         """The problem of |x| and the absolute coefficients: with |A|, its powers are m."""
@@ -133,7 +156,7 @@ class Comparison(Problem):
         own = self.coefficients
         other.coefficients = as_coefficients(np.abs(own.a), np.abs(own.b), np.abs(own.c), dtype)
         other.out = np.zeros(self.out.shape, dtype=dtype)
-        other._is_bound = False
+        other._is_bound, other._trusted_error = False, 0.0
         return other
 
     def absolute_values(self) -> NDArray[Any]:
@@ -141,15 +164,18 @@ class Comparison(Problem):
         values: NDArray[Any] = np.abs(self.matrix.data).astype(self.matrix.dtype, copy=False)
         return values
 
-    def trust(self) -> None:
-        """Take the output for right. Raises VerificationError where it is not even finite."""
+    def trust(self, stored_error: float = 0.0) -> None:
+        """Take the output for right, as far as it can be where values are stored with an error.
+
+        Raises VerificationError where it is not even finite.
+        """
         if not np.isfinite(self.out).all():
             raise VerificationError("results cannot be compared: those that others are compared with are not finite")
-        self._expected = self.out.reshape(-1)
+        self._expected, self._trusted_error = self.out.reshape(-1), stored_error
         self.out = np.zeros(self.out.shape, dtype=self.out.dtype)
 
     def bound_by(self, magnitudes: NDArray[Any]) -> None:
-        """Form the bound of the difference of two right answers, with what the matrix allows for stored values.
+        """Form the bound of the difference of two right answers.
 
         Parameters
         ----------
@@ -159,28 +185,35 @@ class Comparison(Problem):
         Raises
         ------
         VerificationError
-            Where it would say nothing: m is not finite, rows are so long that single precision is lost, or values may
-            be stored too far off.
+            Where it would say nothing: m is not finite, rows are so long that single precision is lost, or the trusted
+            program stores values too far off.
         """
         dtype = self.matrix.dtype
         longest = int(np.diff(self.matrix.indptr).max(initial=0)) + 4
         info = np.finfo(dtype)
-        gamma = longest * float(info.eps) / 2 * (4.0 if dtype.kind == "c" else 1.0)
-        growth = gamma + self.matrix.value_error
-        if self.k * growth > _LOOSEST or not np.isfinite(magnitudes).all():
-            raise VerificationError("results cannot be compared: the bound of their rounding errors says nothing")
+        self._gamma = gamma = longest * float(info.eps) / 2 * (4.0 if dtype.kind == "c" else 1.0)
+        if self.k * (gamma + self._trusted_error) > _LOOSEST or not np.isfinite(magnitudes).all():
+            raise VerificationError(_SAYS_NOTHING)
         # Of what is lost below the smallest number, as far as scaled powers can make it grow.
         least = 4.0 * longest * self.k * float(np.ldexp(info.tiny, int(_SCALED * info.maxexp)))
         bound = np.ascontiguousarray(magnitudes.real)
         for j in range(1, self.k + 1):
-            bound[j] *= _SLACK * 2.0 * j * growth
+            bound[j] *= _SLACK * 2.0 * j * gamma
         bound[0] = 0.0  # v_0 is x itself
         self._bound = np.maximum(bound, bound.dtype.type(least), out=bound).reshape(-1)
         self._is_bound = True
 
-    def error(self) -> float:
-        """As of a :class:`Problem`, beside the trusted answer; 0 while there is nothing to compare with."""
-        return super().error() if self._is_bound else 0.0
+    def error(self, stored_error: float = 0.0) -> float:
+        """As of a :class:`Problem`, beside the trusted answer; 0 while there is nothing to compare with.
+
+        Raises VerificationError where values are stored so far off that the bound says nothing.
+        """
+        if not self._is_bound:
+            return 0.0
+        if self.k * (self._gamma + stored_error) > _LOOSEST:
+            raise VerificationError(_SAYS_NOTHING)
+        # The bound is 2 gamma times what does not depend on errors of values.
+        return self._largest(self._bound) / (1.0 + (self._trusted_error + stored_error) / (2.0 * self._gamma))
 
 
 def typical_coefficients(matrix: Matrix, k: int, basis: str) -> Coefficients:

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from akx.errors import AkxError, InfeasibleError, VerificationError
+from akx.kernels import registry
 from akx.kernels.base import Program, held_bytes
 from akx.matrix import Matrix
 from akx.plan import Plan
@@ -143,7 +144,7 @@ class Bench:
         try:
             program = self._prepare(plan)
             prepared = measure.now() - start
-            error = self.run_verified(program)
+            error = self.run_verified(plan, program)
         except InfeasibleError as refusal:
             return Trial(number, plan, origin, PRUNED, _reason(refusal, plan), prepare_seconds=measure.now() - start)
         except VerificationError as wrong:
@@ -176,8 +177,10 @@ class Bench:
             self._retain(plan, program, found.seconds)
         return trial
 
-    def run_verified(self, program: Program) -> float:
-        """Run once on a poisoned output and return the error over its bound.
+    def run_verified(self, plan: Plan, program: Program) -> float:
+        """Run the program of a plan once on a poisoned output and return the error over its bound.
+
+        The bound has no more of an error of values in it than :meth:`stored_error` says.
 
         Raises
         ------
@@ -190,7 +193,7 @@ class Bench:
         self.call(program)()
         if self._on_device is not None:
             self._on_device.fetch()
-        error = self.problem.error()
+        error = self.problem.error(self.stored_error(plan))
         if error != error:
             raise VerificationError("wrong result: entries missing or not finite")
         if not error <= 1.0:
@@ -215,8 +218,12 @@ class Bench:
         if plan in self._kept:
             return self._kept[plan][1]
         program = self._prepare(plan)
-        self.run_verified(program)
+        self.run_verified(plan, program)
         return program
+
+    def stored_error(self, plan: Plan) -> float:
+        """The largest relative error of a value as a feasible plan stores it here; mostly 0."""
+        return registry.stored_error(self.space.schedules[plan.schedule], plan, self.matrix, self.space.device)
 
     def forget(self, plan: Plan) -> None:
         """Drop the program of a plan that has lost or was found out."""

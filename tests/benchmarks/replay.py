@@ -85,9 +85,9 @@ class _Bench(RecordedBench):
         trial = super().try_plan(plan, number=number, origin=origin, best=best)
         return Trial(number, plan, origin, FAILED, spoilt, prepare_seconds=trial.prepare_seconds) if spoilt else trial
 
-    def run_verified(self, program: Plan) -> float:
-        self._world.verified[program] += 1
-        return super().run_verified(program)
+    def run_verified(self, plan: Plan, program: Plan) -> float:
+        self._world.verified[plan] += 1
+        return super().run_verified(plan, program)
 
 
 def without(recording: Recording, dropped: Callable[[Trial], bool]) -> Recording:

@@ -18,6 +18,7 @@ import akx.tuner
 from akx.errors import ArgumentError, MatrixError
 from akx.matrix import Matrix
 from akx.plan import Plan
+from akx.report.bench import BenchPower, BenchRow
 from akx.tuner import Progress, TuneResult
 from akx.tuner.result import Counts, Finalist, Roofline, Trial
 from cli.golden import check_shape, check_text
@@ -140,6 +141,25 @@ def test_bench_compares_the_plan_for_the_error_that_is_allowed(
     akx("bench", poisson)
     assert asked == [6e-8, 0.0]
     assert tuner.asked["matrix"].value_error == 0.0
+
+
+def test_bench_says_that_the_plan_is_inexact(
+    akx: Callable[..., Ran], tuner: _Tuner, poisson: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = BenchRow("akx", 1e-3, 0.01, ""), BenchRow("scipy", 2e-3, 0.01, "")
+    found = BenchPower(8, rows, _BEST, 0.1, 0.5, False, 5.5e-8)
+    monkeypatch.setattr("akx.report.bench.bench_power", lambda *_, **__: found)
+    told = "akx with k = 8 stores values in half the bytes, with a relative error of at most 5.5e-08 of the 6e-08"
+    data = akx("bench", poisson, "--value-error", "6e-8", "--json").json
+    assert data["notes"][0] == f"{told} allowed; all others have them as they are"
+    assert data["powers"][0]["best"]["stored_error"] == 5.5e-8
+    assert told in " ".join(akx("bench", poisson, "--value-error", "6e-8").out.split())
+
+
+def test_tune_says_how_far_values_are_off(akx: Callable[..., Ran], tuner: _Tuner, poisson: Path) -> None:
+    assert akx("tune", poisson, "--json").json["best"]["stored_error"] == 0.0
+    tuner.result = replace(_RESULT, stored_error=5.5e-8)
+    assert akx("tune", poisson, "--value-error", "6e-8", "--json").json["best"]["stored_error"] == 5.5e-8
 
 
 def test_json_is_one_object_with_what_scripts_were_promised(

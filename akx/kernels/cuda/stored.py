@@ -209,8 +209,11 @@ def ways_of(matrix: Matrix) -> dict[str, int]:
 
 
 def error_of(matrix: Matrix, way: str) -> float:
-    """The largest relative error of its values stored that way; 0 where they cannot be, and are in full instead."""
-    return _known(matrix)[1].get(way, 0.0)
+    """The largest relative error of its values stored that way; 0 where they cannot be, and are in full instead.
+
+    Values are looked at only where they may be off.
+    """
+    return _known(matrix)[1].get(way, 0.0) if way == HALF and matrix.value_error else 0.0
 
 
 def _known(matrix: Matrix) -> tuple[dict[str, int], dict[str, float]]:
