@@ -40,7 +40,10 @@ __all__ = ["CONSTANTS", "Problem", "fit", "main", "timed"]
 
 #: Where a constant is, and its name.
 CONSTANTS = (
-    *((sweep_work, name) for name in ("_WARP", "_SHUFFLE", "_LOAD", "_STAGED_LOAD", "_NEAR", "_FAR", "_HIT", "_JOIN")),
+    *(
+        (sweep_work, name)
+        for name in ("_WARP", "_SHUFFLE", "_LOAD", "_STAGED_LOAD", "_TOUCH", "_NEAR", "_FAR", "_HIT", "_JOIN")
+    ),
     *((parts_work, name) for name in ("_VALUES", "_SLICE", "_NEAR", "_GLOBAL", "_HALO", "_FLAG", "_MEET")),
     *((parts_work, name) for name in ("_KEPT", "_GATHERED")),
     (import_module("akx.tuner.predict"), "_REACHED"),  # the package has a function of that name

@@ -55,6 +55,7 @@ _CHOSEN = {
     " or (test_named_plan and float64) or (test_values_from and float64)"
     " or (clusters_are_right and (float64-2 or complex64-8)) or (gpu- and (float64 or complex64))"
     " or (fronts_are_right and float64) or ((stored_parts_are_right or through_a_stage) and (float64 or complex64))"
+    " or (test_cuda_swept and (pcsr or rows16 or hubs or vbell) and float64)"
     " or (hubs_are_right and (1009 or 9001) and (float64 or complex64)) or test_cuda_stored_values"
     " or arrows-float32 or (test_m_of_the_gpu and 0.6-complex128) or transposed_on_the_gpu or not_finite",
 }

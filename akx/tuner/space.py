@@ -41,19 +41,22 @@ BASELINE_SCHEDULE = "sweep"
 #: What keeps within any memory budget; with one power per pass, streamed plain products.
 STREAMED_SCHEDULE = "stream"
 NATURAL = "natural"
+#: What values are stored as by a plan that stores them as they are.
+FULL = "full"
 #: Those of plain products.
 PLAIN_SCHEDULES = (BASELINE_SCHEDULE, STREAMED_SCHEDULE)
 
 
 def is_baseline(plan: Plan) -> bool:
-    """Whether a plan is plain products one after another, rows in the order the user gave.
+    """Whether a plan is plain products one after another, rows in the order the user gave, values as they are.
 
     Within a memory budget these may be streamed: the matrix is sent once for each product, its rows in any order, since
     there may be no room for that of the user.
     """
     if plan.schedule == STREAMED_SCHEDULE:
         return plan.k_per_pass == 1 and bool(plan.option("budget", 0))
-    return plan.schedule == BASELINE_SCHEDULE and plan.partitioner == NATURAL
+    plain = plan.schedule == BASELINE_SCHEDULE and plan.partitioner == NATURAL
+    return plain and plan.option("stored", FULL) == FULL
 
 
 def is_numeric(parameter: Parameter) -> bool:

@@ -6,19 +6,19 @@
 #define TAIL x, before, y, first, coefficient
 
 template <class T, int B, int LANES, bool ONCE> __global__ void every_csr(STEP) {
-    csr_step<T, B, LANES, ONCE>(n, p, p, value, TAIL);
+    csr_step<T, T, B, LANES, ONCE>(n, p, p, value, value, TAIL);
 }
 template <class T, int B, bool ONCE> __global__ void every_rows16(STEP) {
-    rows16_step<T, B, ONCE>(n, p, p, value, TAIL);
+    rows16_step<T, T, B, ONCE>(n, p, p, value, value, TAIL);
 }
 template <class T, int B, int PAD, int AHEAD, bool ONCE> __global__ void every_pcsr(STEP, T *head, T *tail) {
-    pcsr_step<T, B, PAD, AHEAD, ONCE>(n, p, p, value, p, n, head, tail, TAIL);
+    pcsr_step<T, T, B, PAD, AHEAD, ONCE>(n, p, p, value, value, p, n, head, tail, TAIL);
 }
 template <class T, int B> __global__ void every_join(STEP, T *head, T *tail) {
     pcsr_join<T, B>(n, p, p, p, n, n, head, tail, TAIL);
 }
 template <class T, class INDEX, int B, int LANES, bool ONCE> __global__ void every_sell(STEP, const INDEX *column) {
-    sell_step<T, INDEX, B, LANES, ONCE>(n, p, p, column, value, p, TAIL);
+    sell_step<T, T, INDEX, B, LANES, ONCE>(n, p, p, column, value, value, p, TAIL);
 }
 
 #define ARGUMENTS(T) u32, const u32 *, const T *, const T *, const T *, T *, T *, const T *

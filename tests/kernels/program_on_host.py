@@ -63,7 +63,8 @@ class Device(ABC):
     def place(self, macros: dict[str, int | str], args: list[Any], **launched: Any) -> None:
         """The kernel of ``values.cu``."""
         count, entry, data, held = args
-        found = np.append(host_engine.seen(data), 0)[host_engine.seen(entry).astype(int) - 1]
+        where = np.arange(1, int(count) + 1) if isinstance(entry, np.uint64) else host_engine.seen(entry).astype(int)
+        found = np.append(host_engine.seen(data), 0)[where - 1]
         host_engine.seen(held)[: int(count)] = found[: int(count)]
 
     def load(self, source: Path, macros: dict[str, int | str], *, device: Any) -> Any:

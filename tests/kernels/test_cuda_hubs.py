@@ -23,8 +23,9 @@ from test_cuda_layouts import H100
 from akx.device.cuda.facts import cuda_missing
 from akx.kernels import reference, registry
 from akx.kernels.base import Coefficients
-from akx.kernels.cuda import hubs
+from akx.kernels.cuda import hubs, swept
 from akx.kernels.cuda.hubs import CHUNK, HUBS, HubsProgram, LaidOut, lay_out
+from akx.kernels.cuda.stored import FULL
 from akx.kernels.cuda.values import GIVEN
 from akx.matrix import Matrix
 from akx.plan import Plan
@@ -202,7 +203,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch, libraries: Path) -> Device:
     found = Device(libraries)
-    found.install(monkeypatch, libraries, [hubs])
+    found.install(monkeypatch, libraries, [hubs, swept])
     monkeypatch.setattr(hubs, "THREADS", _THREADS)
     return found
 
@@ -210,7 +211,7 @@ def device(monkeypatch: pytest.MonkeyPatch, libraries: Path) -> Device:
 def program_of(device: Device, matrix: Matrix, k: int, room: int) -> HubsProgram:
     once = matrix.dtype.name in ("float32", "complex128")
     plan = Plan("cuda", "sweep", HUBS, k=k, k_per_pass=1, options={"hubs": room, "once": once})
-    return HubsProgram(matrix, plan, device.facts)
+    return HubsProgram(matrix, plan, device.facts, FULL)
 
 
 def powers(device: Device, program: HubsProgram, x: Any, coefficients: Coefficients, aliased: bool) -> Any:

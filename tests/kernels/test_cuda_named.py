@@ -63,6 +63,10 @@ _HUBS: list[Case] = [
     ("graph", "sweep", "hubs", "natural", 1, b, {"hubs": room, "once": once})
     for b, room, once in ((1, 32, True), (2, 64, False))
 ]
+_BLOCKS: list[Case] = [
+    ("nodes", "sweep", f"vbell-{lanes}", "natural", 1, b, {"once": once})
+    for lanes, b, once in ((1, 1, True), (2, 3, False), (4, 8, True))
+]
 _MOVED: list[Case] = [
     ("band", "stream", "sell16-2", order, depth, b, {"budget": 2**22, "rows": 96, "move": move, "vectors": vectors})
     for order, depth, b, move, vectors in (
@@ -74,7 +78,7 @@ _MOVED: list[Case] = [
         ("natural", 2, 1, "kernel", 1),
     )
 ]
-CASES = [*_RESIDENT, *_DIAGONALS, *_GHOST, *_PADDED, *_HUBS, *_MOVED]
+CASES = [*_RESIDENT, *_DIAGONALS, *_GHOST, *_PADDED, *_HUBS, *_BLOCKS, *_MOVED]
 
 
 def matrix_of(name: str, dtype: str) -> Matrix:

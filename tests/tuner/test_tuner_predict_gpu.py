@@ -13,7 +13,7 @@ from akx.device.budget import within
 from akx.device.cuda.facts import CudaDevice
 from akx.formats.base import pattern_of
 from akx.kernels import registry
-from akx.kernels.cuda import diagonals, ghost, resident, sweep, wavefront
+from akx.kernels.cuda import diagonals, ghost, resident, sweep, vbell, wavefront
 from akx.kernels.cuda.work import Work, gathered_share, in_cache, longest_row, multiply_cycles
 from akx.matrix import Matrix
 from akx.partition.halo import halo_sizes, halos
@@ -103,7 +103,10 @@ def lay_out(plan: Plan, matrix: Matrix, gpu: CudaDevice) -> None:
     elif plan.schedule == "wavefront":
         wavefront.front_of(matrix, plan, gpu)
     elif plan.schedule == "sweep":
-        if not plan.variant.startswith("csr"):
+        name, _, lanes = plan.variant.partition("-")
+        if name == "vbell":
+            vbell.laid_out(matrix, int(lanes))
+        elif name != "csr":
             sweep.lay_out(matrix, plan)
     elif plan.variant == diagonals.DIA:
         diagonals.lay_out(matrix, plan, gpu)

@@ -9,7 +9,7 @@
 // a second kernel adds them up in order, and makes the hubs of the next step from the results. No atomics.
 // See akx/kernels/cuda/hubs.py for the layout.
 #pragma once
-#include "common.cuh"
+#include "stored.cuh"
 
 constexpr u32 HUB = 0x80000000u, NOWHERE = 0xffffffffu, OWN = 8;
 
@@ -36,12 +36,12 @@ __device__ __forceinline__ void brought() { asm volatile("cp.async.wait_all;" ::
 
 // What a lane has of a chunk: columns, values, and `mark`: a bit for each slot where a row begins, and above these
 // eight bits how many rows begin in the lanes before.
-template <class T> struct Chunk {
+template <class T, class S> struct Chunk {
     u32 column[OWN], mark;
-    T value[OWN];
+    S value[OWN];
 
     template <bool ONCE>
-    __device__ __forceinline__ void ask(u64 chunk, u32 lane, const u32 *columns, const T *values, const u16 *marks) {
+    __device__ __forceinline__ void ask(u64 chunk, u32 lane, const u32 *columns, const S *values, const u16 *marks) {
         const u64 at = chunk * (32 * OWN) + lane;
 #pragma unroll
         for (u32 u = 0; u < OWN; ++u) column[u] = fetch<ONCE>(columns + at + u * 32);
@@ -51,13 +51,13 @@ template <class T> struct Chunk {
     }
 };
 
-// `row_before`: of each chunk, the row of the slot before its first one (-1 for none).
-template <class T, int THREADS, bool ONCE>
+// S: what values are stored as, with a table where these are offsets into it. `row_before`: of each chunk, the row of the slot before its first one (-1 for none).
+template <class T, class S, int THREADS, bool ONCE>
 __device__ __forceinline__ void hubs_step(u32 chunks, u32 hubs, const u32 *__restrict__ columns,
-                                          const T *__restrict__ values, const u16 *__restrict__ marks,
-                                          const u32 *__restrict__ row_before, const T *__restrict__ hub, T *head,
-                                          T *tail, const T *x, const T *before, T *y, T *first,
-                                          const T *coefficient) {
+                                          const S *__restrict__ values, const T *__restrict__ table,
+                                          const u16 *__restrict__ marks, const u32 *__restrict__ row_before,
+                                          const T *__restrict__ hub, T *head, T *tail, const T *x, const T *before,
+                                          T *y, T *first, const T *coefficient) {
     AKX_DYNAMIC_SHARED(memory);
     T *near = reinterpret_cast<T *>(memory);
     const u32 thread = threadIdx.x, lane = thread % 32;
@@ -67,7 +67,7 @@ __device__ __forceinline__ void hubs_step(u32 chunks, u32 hubs, const u32 *__res
     const u32 bytes = hubs * u32(sizeof(T)), to = u32(__cvta_generic_to_shared(near));
     for (u32 i = 16 * thread; i < bytes; i += 16 * THREADS)
         bring16(to + i, reinterpret_cast<const char *>(hub) + i);
-    Chunk<T> now;
+    Chunk<T, S> now;
     if (begin < end) now.template ask<ONCE>(begin, lane, columns, values, marks);
     brought();
     __syncthreads();
@@ -81,7 +81,7 @@ __device__ __forceinline__ void hubs_step(u32 chunks, u32 hubs, const u32 *__res
         for (u32 u = 0; u < OWN; ++u) {
             const u32 at = now.column[u];
             const T entry = at & HUB ? near[at & ~HUB] : load(x + at);
-            product[u] = mad(now.value[u], entry, zero<T>());
+            product[u] = mad(widened<T>(table, now.value[u]), entry, zero<T>());
         }
         if (chunk + 1 < end) now.template ask<ONCE>(chunk + 1, lane, columns, values, marks);
         // Within the lane: what belongs to the row before, sums of rows that begin and end here, and what is left.

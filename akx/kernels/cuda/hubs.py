@@ -6,7 +6,8 @@ memory it is there in a fraction of one. So a thread block for each multiprocess
 takes its share of the entries of A, the same for every warp whatever the rows are. See ``hubs.cuh`` for the kernel.
 
 Slots of chunk c, 256 of them in the order of the rows: slot 8 l + u is at place 256 c + 32 u + l. An empty row has one
-slot; it and the slots behind the last row have value 0 and read the first hub. Bytes per entry: w + 4 + 1/4 / fill.
+slot; it and the slots behind the last row have value 0 and read the first hub. Bytes per entry: w + 4 + 1/4 / fill, w
+those of a stored value (:mod:`akx.kernels.cuda.stored`).
 
 Traffic per call and start vector: k times the matrix unless it fits the L2 cache, k times x read and y written.
 Flops: 2 nnz k. Start vectors come one after another.
@@ -31,8 +32,8 @@ from akx.device.cuda.facts import CudaDevice
 from akx.device.cuda.launch import Kernel
 from akx.device.cuda.memory import DeviceArray, empty
 from akx.kernels.cuda.program import C_TYPES
-from akx.kernels.cuda.stored import placed
-from akx.kernels.cuda.values import PlacedProgram
+from akx.kernels.cuda.stored import placed, way_of
+from akx.kernels.cuda.swept import SweptProgram, stored_name
 from akx.matrix import Matrix
 from akx.plan import Plan
 
@@ -179,16 +180,16 @@ def lay_out(matrix: Matrix, room: int, runs: int) -> LaidOut:
     )
 
 
-def macros(plan: Plan, dtype: np.dtype[Any]) -> dict[str, int | str]:
+def macros(plan: Plan, dtype: np.dtype[Any], stored: np.dtype[Any]) -> dict[str, int | str]:
     """The macros of the plan's kernels."""
-    once = int(plan.option("once", False))
-    return {"AKX_VALUE": C_TYPES[dtype.name], "AKX_THREADS": THREADS, "AKX_ONCE": once}
+    types = {"AKX_VALUE": C_TYPES[dtype.name], "AKX_STORED": stored_name(stored)}
+    return {**types, "AKX_THREADS": THREADS, "AKX_ONCE": int(plan.option("once", False))}
 
 
-class HubsProgram(PlacedProgram):
+class HubsProgram(SweptProgram):
     """A matrix in chunks on the device."""
 
-    def __init__(self, matrix: Matrix, plan: Plan, device: CudaDevice) -> None:
+    def __init__(self, matrix: Matrix, plan: Plan, device: CudaDevice, planned: str) -> None:
         super().__init__(matrix.n, plan.k, matrix.dtype)
         self._plan, self._device = plan, device
         runs = device.sms * (THREADS // _WARP)
@@ -208,16 +209,17 @@ class HubsProgram(PlacedProgram):
         self._split = [self.hold(array) for array in (found.split, found.begin, found.end, number[found.split])]
         self._later = self.hold(np.where(np.isin(row, found.split), _NOWHERE, row))
         entry = found.entry  # of all that was laid out this stays on the host
-        self.place_values(lambda data: placed(data, entry), entry, matrix.data)
-        self._kernels: dict[str, Kernel] = {}
+        self.store_values(
+            way_of(plan), matrix.data, lambda data: placed(data, entry), entry, planned, matrix.value_error
+        )
 
-    def ready(self, vectors: int) -> None:
-        if not self._kernels:
-            module = load(_SOURCE, macros(self._plan, self.dtype), device=self._device)
-            self._kernels = {name: module.kernel(name) for name in ("step", "join", "gather")}
+    def kernels_of(self, stored: np.dtype[Any], vectors: int) -> dict[str, Kernel]:
+        module = load(_SOURCE, macros(self._plan, self.dtype, stored), device=self._device)
+        return {name: module.kernel(name) for name in ("step", "join", "gather")}
 
     def enqueue(self, x: DeviceArray, out: DeviceArray, coefficients: DeviceArray) -> None:
         n, vectors, none = self.n, x.shape[0], np.uint64(0)
+        kernels = self.kernels[vectors]
         hubs, size = np.uint32(self._hubs), vectors * n
         for v in range(vectors):
 
@@ -225,23 +227,23 @@ class HubsProgram(PlacedProgram):
                 return out.view(j * size + v * n, (n,))
 
             own = x.view(v * n, (n,))
-            self._launch_over(self._hubs, "gather", [hubs, self._row, own, self._hub])
+            self._launch_over(self._hubs, kernels["gather"], [hubs, self._row, own, self._hub])
             for j in range(self.k):
                 before: Any = power(j - 1) if j > 1 else x.view(v * n, (n,)) if j else none
                 first: Any = power(0) if j == 0 and x.pointer != out.pointer else none
                 vectors_of = [own, before, power(j + 1), first, coefficients.view(3 * j, (3,))]
-                matrix = [np.uint32(self._chunks), hubs, self._column, self._values, self._mark, self._row_before]
+                matrix = [np.uint32(self._chunks), hubs, self._column, self._values, self._table]
                 shared = self._hubs * self.dtype.itemsize
-                arguments = [*matrix, self._hub, *self._shares, *vectors_of]
-                self._kernels["step"].launch(self._device.sms, THREADS, arguments, shared=shared, stream=self.stream)
+                arguments = [*matrix, self._mark, self._row_before, self._hub, *self._shares, *vectors_of]
+                kernels["step"].launch(self._device.sms, THREADS, arguments, shared=shared, stream=self.stream)
                 more = j + 1 < self.k  # hubs of the next step
                 lists = [np.uint32(self._splits), hubs if more else np.uint32(0), *self._split, self._later]
                 count = self._splits + (self._hubs if more else 0)
-                self._launch_over(count, "join", [*lists, *self._shares, *vectors_of, self._hub])
+                self._launch_over(count, kernels["join"], [*lists, *self._shares, *vectors_of, self._hub])
                 own = power(j + 1)
 
-    def _launch_over(self, count: int, name: str, arguments: list[Any]) -> None:
-        self._kernels[name].launch(-(-count // _BLOCK), _BLOCK, arguments, stream=self.stream)
+    def _launch_over(self, count: int, kernel: Kernel, arguments: list[Any]) -> None:
+        kernel.launch(-(-count // _BLOCK), _BLOCK, arguments, stream=self.stream)
 
 
 _SOURCE = Path(__file__).with_name("hubs.cu")

@@ -17,6 +17,7 @@ template <> __device__ __forceinline__ cdouble widened<cdouble, cfloat>(const cd
     return {v.re, v.im};
 }
 
+#ifndef AKX_ON_HOST
 // Have a value in its register now: what is computed from it is computed after this, not kept from before.
 __device__ __forceinline__ void settle(u32 &v) { asm volatile("" : "+r"(v)); }
 __device__ __forceinline__ void settle(float &v) { asm volatile("" : "+f"(v)); }
@@ -49,3 +50,4 @@ template <class T> __device__ __forceinline__ void copy_value(T *to, const T *fr
                      "l"(from), "r"(u32(wanted)), "n"(sizeof(T))
                      : "memory");
 }
+#endif

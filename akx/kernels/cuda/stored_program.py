@@ -29,7 +29,7 @@ class StoredProgram(PlacedProgram):
         way: str,
         data: NDArray[Any],
         on_host: Callable[[NDArray[Any]], NDArray[Any]],
-        entry: NDArray[np.uint32],
+        entry: NDArray[np.uint32] | Callable[[], NDArray[np.uint32] | None],
         planned: str | None = None,
         value_error: float = 0.0,
     ) -> None:

@@ -1,28 +1,30 @@
 // The instance of `sweep` that the macros ask for.
 //
 //   AKX_VALUE    float, double, cfloat, cdouble      AKX_VECTORS  start vectors, 1 to 8
+//   AKX_STORED   that, a type of half the bytes, or u16, an offset into the table: values of the matrix
 //   AKX_VARIANT  1 csr, 2 rows16, 3 pcsr, 4 sell     AKX_LANES    threads per row (csr, sell)
 //   AKX_ONCE     1: matrix data need not be kept     AKX_PAD, AKX_AHEAD (pcsr)      AKX_INDEX  u16 or u32 (sell)
 #include "sweep.cuh"
 
 typedef AKX_VALUE T;
+typedef AKX_STORED S;
 
 #if AKX_VARIANT == 1
-extern "C" __global__ void step(u32 n, const u32 *start, const u32 *column, const T *value, const T *x,
+extern "C" __global__ void step(u32 n, const u32 *start, const u32 *column, const S *value, const T *table, const T *x,
                                 const T *before, T *y, T *first, const T *coefficient) {
-    csr_step<T, AKX_VECTORS, AKX_LANES, AKX_ONCE>(n, start, column, value, x, before, y, first, coefficient);
+    csr_step<T, S, AKX_VECTORS, AKX_LANES, AKX_ONCE>(n, start, column, value, table, x, before, y, first, coefficient);
 }
 #elif AKX_VARIANT == 2
-extern "C" __global__ void step(u32 n, const u32 *start, const u32 *column, const T *value, const T *x,
+extern "C" __global__ void step(u32 n, const u32 *start, const u32 *column, const S *value, const T *table, const T *x,
                                 const T *before, T *y, T *first, const T *coefficient) {
-    rows16_step<T, AKX_VECTORS, AKX_ONCE>(n, start, column, value, x, before, y, first, coefficient);
+    rows16_step<T, S, AKX_VECTORS, AKX_ONCE>(n, start, column, value, table, x, before, y, first, coefficient);
 }
 #elif AKX_VARIANT == 3
-extern "C" __global__ void step(u32 n, const u32 *start, const u32 *column, const T *value, const u32 *row,
-                                u32 partitions, T *head, T *tail, const T *x, const T *before, T *y, T *first,
-                                const T *coefficient) {
-    pcsr_step<T, AKX_VECTORS, AKX_PAD, AKX_AHEAD, AKX_ONCE>(n, start, column, value, row, partitions, head, tail, x,
-                                                            before, y, first, coefficient);
+extern "C" __global__ void step(u32 n, const u32 *start, const u32 *column, const S *value, const T *table,
+                                const u32 *row, u32 partitions, T *head, T *tail, const T *x, const T *before, T *y,
+                                T *first, const T *coefficient) {
+    pcsr_step<T, S, AKX_VECTORS, AKX_PAD, AKX_AHEAD, AKX_ONCE>(n, start, column, value, table, row, partitions, head,
+                                                               tail, x, before, y, first, coefficient);
 }
 extern "C" __global__ void join(u32 n, const u32 *split, const u32 *begin, const u32 *end, u32 splits,
                                 u32 partitions, const T *head, const T *tail, const T *x, const T *before, T *y,
@@ -30,10 +32,10 @@ extern "C" __global__ void join(u32 n, const u32 *split, const u32 *begin, const
     pcsr_join<T, AKX_VECTORS>(n, split, begin, end, splits, partitions, head, tail, x, before, y, first, coefficient);
 }
 #else
-extern "C" __global__ void step(u32 n, const u32 *start, const u32 *base, const AKX_INDEX *column, const T *value,
-                                const u32 *order, const T *x, const T *before, T *y, T *first,
+extern "C" __global__ void step(u32 n, const u32 *start, const u32 *base, const AKX_INDEX *column, const S *value,
+                                const T *table, const u32 *order, const T *x, const T *before, T *y, T *first,
                                 const T *coefficient) {
-    sell_step<T, AKX_INDEX, AKX_VECTORS, AKX_LANES, AKX_ONCE>(n, start, base, column, value, order, x, before, y,
-                                                              first, coefficient);
+    sell_step<T, S, AKX_INDEX, AKX_VECTORS, AKX_LANES, AKX_ONCE>(n, start, base, column, value, table, order, x,
+                                                                 before, y, first, coefficient);
 }
 #endif

@@ -1,14 +1,16 @@
 // `sweep`: one step v_{j+1} = a_j A v_j + b_j v_j + c_j v_{j-1} of B start vectors, in every SpMV variant.
-// T value type, LANES threads per row, ONCE: matrix data is marked as not to be kept in cache.
+// T value type, S what values are stored as, with a table where these are offsets into it; LANES threads per row, ONCE:
+// matrix data is marked as not to be kept in cache.
 #pragma once
-#include "common.cuh"
+#include "stored.cuh"
 
 // ---------------------------------------------------------------------------------------------------------------- CSR
 // LANES neighbouring threads take a row: lane l its entries l, l + LANES, ... (Bell and Garland, SC 2009).
-template <class T, int B, int LANES, bool ONCE>
+template <class T, class S, int B, int LANES, bool ONCE>
 __device__ __forceinline__ void csr_step(u32 n, const u32 *__restrict__ start, const u32 *__restrict__ column,
-                                         const T *__restrict__ value, const T *__restrict__ x, const T *before, T *y,
-                                         T *first, const T *coefficient) {
+                                         const S *__restrict__ value, const T *__restrict__ table,
+                                         const T *__restrict__ x, const T *before, T *y, T *first,
+                                         const T *coefficient) {
     const u64 thread = u64(blockIdx.x) * blockDim.x + threadIdx.x;
     const u32 row = u32(thread / LANES), lane = u32(thread % LANES);
     T sum[B];
@@ -19,7 +21,7 @@ __device__ __forceinline__ void csr_step(u32 n, const u32 *__restrict__ start, c
 #pragma unroll 4
         for (u32 p = load(start + row) + lane; p < stop; p += LANES) {
             const u32 at = fetch<ONCE>(column + p);
-            const T a = fetch<ONCE>(value + p);
+            const T a = widened<T>(table, fetch<ONCE>(value + p));
 #pragma unroll
             for (int v = 0; v < B; ++v) sum[v] = mad(a, load(x + i64(v) * n + at), sum[v]);
         }
@@ -38,10 +40,11 @@ __device__ __forceinline__ void csr_step(u32 n, const u32 *__restrict__ start, c
 // runs (Zhang et al. 2009, after Baskaran and Bordawekar). start counts entries in units of 16. A block of 256 threads
 // takes 128 rows.
 constexpr int ROWS16 = 128;
-template <class T, int B, bool ONCE>
+template <class T, class S, int B, bool ONCE>
 __device__ __forceinline__ void rows16_step(u32 n, const u32 *__restrict__ start, const u32 *__restrict__ column,
-                                            const T *__restrict__ value, const T *__restrict__ x, const T *before,
-                                            T *y, T *first, const T *coefficient) {
+                                            const S *__restrict__ value, const T *__restrict__ table,
+                                            const T *__restrict__ x, const T *before, T *y, T *first,
+                                            const T *coefficient) {
     __shared__ T staged[B][ROWS16];
     const u32 lane = threadIdx.x % 16, group = threadIdx.x / 16, groups = blockDim.x / 16;
     const u64 base = u64(blockIdx.x) * ROWS16;
@@ -56,7 +59,7 @@ __device__ __forceinline__ void rows16_step(u32 n, const u32 *__restrict__ start
             for (u32 unit = load(start + row); unit < stop; ++unit) {
                 const u64 p = u64(unit) * 16 + lane;
                 const u32 at = fetch<ONCE>(column + p);
-                const T a = fetch<ONCE>(value + p);
+                const T a = widened<T>(table, fetch<ONCE>(value + p));
 #pragma unroll
                 for (int v = 0; v < B; ++v) sum[v] = mad(a, load(x + i64(v) * n + at), sum[v]);
             }
@@ -84,20 +87,21 @@ __device__ __forceinline__ void rows16_step(u32 n, const u32 *__restrict__ start
 // kernel adds the shares in order, so there are no atomics. start: (n + 1) entries where rows begin, row: (P + 1) the
 // row of the first entry of each partition (n after the last).
 constexpr int PART = 256;
-template <class T, int B, int PAD, int AHEAD, bool ONCE>
+template <class T, class S, int B, int PAD, int AHEAD, bool ONCE>
 __device__ __forceinline__ void pcsr_step(u32 n, const u32 *__restrict__ start, const u32 *__restrict__ column,
-                                          const T *__restrict__ value, const u32 *__restrict__ row, u32 partitions,
-                                          T *__restrict__ head, T *__restrict__ tail, const T *__restrict__ x,
-                                          const T *before, T *y, T *first, const T *coefficient) {
+                                          const S *__restrict__ value, const T *__restrict__ table,
+                                          const u32 *__restrict__ row, u32 partitions, T *__restrict__ head,
+                                          T *__restrict__ tail, const T *__restrict__ x, const T *before, T *y,
+                                          T *first, const T *coefficient) {
     __shared__ T sums[PART / PAD];
     const u32 thread = threadIdx.x, from = blockIdx.x * AHEAD;
     u32 at = fetch<ONCE>(column + u64(from) * PART + thread);
-    T a = fetch<ONCE>(value + u64(from) * PART + thread);
+    S a = fetch<ONCE>(value + u64(from) * PART + thread);
     for (u32 step = 0; step < AHEAD && from + step < partitions; ++step) {
         const u32 part = from + step;
         const u64 base = u64(part) * PART;
         const u32 here = at;
-        const T mine = a;
+        const T mine = widened<T>(table, a);
         if (step + 1 < AHEAD && part + 1 < partitions) {  // 1. the next partition is on its way
             at = fetch<ONCE>(column + base + PART + thread);
             a = fetch<ONCE>(value + base + PART + thread);
@@ -152,11 +156,12 @@ __device__ __forceinline__ void pcsr_join(u32 n, const u32 *__restrict__ split, 
 // Slices of 32 rows, stored column by column, columns relative to the base of the slice. A warp takes 32 / LANES rows;
 // the lanes of a row are 32 / LANES threads apart, so that every load of the warp is of LANES whole runs.
 // order: the row of each place where rows are sorted by length, else null.
-template <class T, class INDEX, int B, int LANES, bool ONCE>
+template <class T, class S, class INDEX, int B, int LANES, bool ONCE>
 __device__ __forceinline__ void sell_step(u32 n, const u32 *__restrict__ start, const u32 *__restrict__ base,
-                                          const INDEX *__restrict__ column, const T *__restrict__ value,
-                                          const u32 *__restrict__ order, const T *__restrict__ x, const T *before,
-                                          T *y, T *first, const T *coefficient) {
+                                          const INDEX *__restrict__ column, const S *__restrict__ value,
+                                          const T *__restrict__ table, const u32 *__restrict__ order,
+                                          const T *__restrict__ x, const T *before, T *y, T *first,
+                                          const T *coefficient) {
     constexpr u32 ROWS = 32 / LANES;
     const u64 warp = (u64(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
     const u32 place = u32(warp * ROWS) + threadIdx.x % ROWS, lane = threadIdx.x % 32 / ROWS;
@@ -169,7 +174,7 @@ __device__ __forceinline__ void sell_step(u32 n, const u32 *__restrict__ start, 
 #pragma unroll 4
         for (u32 p = load(start + slice) + lane * 32 + place % 32; p < stop; p += 32 * LANES) {
             const u32 at = low + fetch<ONCE>(column + p);
-            const T a = fetch<ONCE>(value + p);
+            const T a = widened<T>(table, fetch<ONCE>(value + p));
 #pragma unroll
             for (int v = 0; v < B; ++v) sum[v] = mad(a, load(x + i64(v) * n + at), sum[v]);
         }

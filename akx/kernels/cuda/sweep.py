@@ -9,8 +9,13 @@ pcsr                  partitions of 256 entries, rows padded to `pad`, `ahead` p
                       ch. 3 and 4, without atomics)
 sell-1 .. sell-8      slices of 32 rows stored by columns, 1 to 8 threads per row (Kreutzer et al. 2014)
 sell16-1 .. sell16-8  the same with 16-bit columns relative to a base per slice
+vbell-1 .. vbell-8    dense blocks of mixed sizes with one index each, 1 to 8 threads per row
+                      (:mod:`akx.kernels.cuda.vbell`)
 hubs                  for graphs: entries dealt evenly to warps, the most read ones of x, `hubs` KiB, in shared memory
                       (:mod:`akx.kernels.cuda.hubs`)
+
+Values may be stored in half their bytes, or as numbers of the different ones (:mod:`akx.kernels.cuda.stored`); a plan
+is plain products only where they are stored in full.
 
 Traffic per call and start vector: k times the matrix unless it fits the L2 cache, k times x read and y written.
 Flops: 2 nnz k.
@@ -31,17 +36,30 @@ from akx.device.cuda.memory import DeviceArray, empty
 from akx.formats import pcsr, sell
 from akx.formats.base import Format, pattern_of
 from akx.kernels.base import Parameter, Program, Traffic, check_feasible, option_reason
-from akx.kernels.cuda import hubs
+from akx.kernels.cuda import hubs, vbell
 from akx.kernels.cuda.hubs import HUBS
-from akx.kernels.cuda.program import C_TYPES, CudaProgram
-from akx.kernels.cuda.values import Places, entry_map
+from akx.kernels.cuda.program import C_TYPES
+from akx.kernels.cuda.stored import (
+    FULL,
+    STORED,
+    TABLE,
+    error_of,
+    in_full,
+    is_storable,
+    same_as_full,
+    stored_bytes,
+    way_of,
+    ways_of,
+)
+from akx.kernels.cuda.swept import SweptProgram, stored_name
+from akx.kernels.cuda.values import entry_map
 from akx.matrix import Matrix
 from akx.plan import Option, Plan
 
 __all__ = ["SCHEDULE", "VARIANTS", "Sweep", "lay_out", "macros", "near", "preferred"]
 
 _SOURCE = Path(__file__).with_name("sweep.cu")
-_CSR, _ROWS16, _PCSR, _SELL, _HUBS = 1, 2, 3, 4, 5
+_CSR, _ROWS16, _PCSR, _SELL, _HUBS, _VBELL = 1, 2, 3, 4, 5, 6
 _SLICE = 32
 _ROWS_PER_BLOCK = 128
 #: Threads that one multiprocessor holds.
@@ -52,6 +70,7 @@ VARIANTS = (
     *(f"csr-{lanes}" for lanes in (1, 2, 4, 8, 16, 32)),
     *(f"sell-{lanes}" for lanes in (1, 2, 4, 8)),
     *(f"sell16-{lanes}" for lanes in (1, 2, 4, 8)),
+    *(f"vbell-{lanes}" for lanes in vbell.LANES),
     "pcsr",
     "rows16",
     HUBS,
@@ -66,7 +85,10 @@ _OPTIONS: dict[str, tuple[Option, ...]] = {
     "ahead": AHEADS,
     "sigma": WINDOWS,
     "hubs": hubs.ROOMS,
+    "stored": STORED,
 }
+#: Variants in which a search is to try narrower values first: the likely best of each layout.
+_MOST_STARTS = 4
 
 
 def _kind(variant: str) -> tuple[int, int, int]:
@@ -78,6 +100,8 @@ def _kind(variant: str) -> tuple[int, int, int]:
     if variant == HUBS:
         return _HUBS, 1, 32
     name, lanes = variant.split("-")
+    if name == "vbell":
+        return _VBELL, int(lanes), 32
     return (_CSR, int(lanes), 32) if name == "csr" else (_SELL, int(lanes), 16 if name == "sell16" else 32)
 
 
@@ -93,7 +117,9 @@ def preferred(matrix: Matrix, device: CudaDevice) -> tuple[str, ...]:
     full = 0.9 * device.sms * _FULL
     wide = next((lanes for lanes in (1, 2, 4, 8) if matrix.n * lanes >= full or 2 * lanes > runs), 8)
     kinds = (("sell16", (wide, 1, 2, 4, 8)), ("sell", (wide, 1, 2, 4, 8)), ("csr", (runs, 1, 2, 4, 8, 16, 32)))
-    return (*dict.fromkeys(f"{kind}-{n}" for kind, lanes in kinds for n in lanes), "pcsr", "rows16", HUBS)
+    blocks = dict.fromkeys((f"vbell-{wide}", *(f"vbell-{n}" for n in vbell.LANES)))
+    others = dict.fromkeys(f"{kind}-{n}" for kind, lanes in kinds for n in lanes)
+    return (*blocks, *others, "pcsr", "rows16", HUBS)
 
 
 def _slots(matrix: Matrix, kind: int, pad: int, sigma: int) -> int:
@@ -119,10 +145,10 @@ def near(matrix: Matrix, sigma: int) -> bool:
 def lay_out(matrix: Matrix, plan: Plan) -> Format:
     """The matrix's pattern in the plan's variant; values are zero. The caller has asked ``feasible``.
 
-    `hubs` has a layout of its own (:func:`akx.kernels.cuda.hubs.lay_out`).
+    `hubs` and `vbell` have layouts of their own (:func:`akx.kernels.cuda.hubs.lay_out`, :mod:`akx.formats.vbell`).
     """
     kind, _, bits = _kind(plan.variant)
-    assert kind != _HUBS
+    assert kind not in (_HUBS, _VBELL)
     pattern = pattern_of(matrix)
     if kind == _SELL:
         sigma = int(plan.option("sigma", 1))
@@ -131,12 +157,16 @@ def lay_out(matrix: Matrix, plan: Plan) -> Format:
     return pcsr.from_csr(pattern, matrix.dtype, pad=pad)
 
 
-def macros(plan: Plan, dtype: np.dtype[Any], vectors: int) -> dict[str, int | str]:
-    """The macros of the plan's kernels for so many start vectors; `hubs` has its own (:mod:`akx.kernels.cuda.hubs`)."""
+def macros(plan: Plan, dtype: np.dtype[Any], vectors: int, stored: np.dtype[Any] | None = None) -> dict[str, int | str]:
+    """The macros of the plan's kernels for so many start vectors; `hubs` and `vbell` have their own.
+
+    `stored` is the type that values are stored as, their own by default.
+    """
     kind, lanes, bits = _kind(plan.variant)
-    assert kind != _HUBS
+    assert kind not in (_HUBS, _VBELL)
     found: dict[str, int | str] = {
         "AKX_VALUE": C_TYPES[dtype.name],
+        "AKX_STORED": stored_name(dtype if stored is None else stored),
         "AKX_VECTORS": vectors,
         "AKX_VARIANT": kind,
         "AKX_ONCE": int(plan.option("once", False)),
@@ -169,16 +199,33 @@ class Sweep:
             Parameter("sigma", WINDOWS, 1, "rows per sorting window of sliced ELL, 1 for none"),
             Parameter("pad", PADS, 4, "padding factor of pcsr"),
             Parameter("ahead", AHEADS, 2, "partitions of pcsr that a block takes, each loaded ahead of its use"),
+            Parameter("stored", tuple(ways_of(matrix)), FULL, "what values are stored as"),
             *([self._room(matrix, device)] if HUBS in fitting else []),
         )
+
+    def starts(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
+        """Values in fewer bytes, in the variants that are likely the best of their layouts."""
+        way = min(ways_of(matrix), key=lambda way: stored_bytes(way, matrix.dtype))
+        if way == FULL:
+            return ()
+        first: dict[str, str] = {}
+        for variant in preferred(matrix, device):
+            if self._fits(variant, matrix, device):
+                first.setdefault(variant.split("-")[0], variant)
+        kept = [variant for name, variant in first.items() if name != "rows16"][:_MOST_STARTS]
+        plans = (Plan(self.backend, self.name, v, k=k, k_per_pass=1, options={"stored": way}) for v in kept)
+        return tuple(plan for plan in plans if self.feasible(plan, matrix, device) is None)
 
     def _room(self, matrix: Matrix, device: CudaDevice) -> Parameter:
         rooms = tuple(room for room in hubs.ROOMS if hubs.reason_against(matrix, room, device) is None)
         return Parameter("hubs", rooms, hubs.usual_room(device), "KiB of shared memory for the most read entries of x")
 
     def _fits(self, variant: str, matrix: Matrix, device: CudaDevice) -> bool:
-        if variant == HUBS:
+        kind, lanes, _ = _kind(variant)
+        if kind == _HUBS:
             return hubs.worthwhile(matrix, device)
+        if kind == _VBELL:
+            return vbell.worthwhile(matrix, lanes)
         return self._variant_reason(variant, matrix, 4, 1) is None
 
     def feasible(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
@@ -208,7 +255,9 @@ class Sweep:
         return self._variant_reason(plan.variant, matrix, int(plan.option("pad", 4)), int(plan.option("sigma", 1)))
 
     def _variant_reason(self, variant: str, matrix: Matrix, pad: int, sigma: int) -> str | None:
-        kind, _, bits = _kind(variant)
+        kind, lanes, bits = _kind(variant)
+        if kind == _VBELL:
+            return vbell.reason_against(matrix, lanes)
         if kind == _CSR:
             return None if matrix.nnz + matrix.n < 2**32 else "more than 2**32 entries"
         slots = _slots(matrix, kind, pad, sigma)
@@ -220,15 +269,26 @@ class Sweep:
             return "columns of one slice lie more than 65,535 apart"
         return None
 
+    def waste(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
+        """What a feasible plan has no use for; there is one without, that is the same and cheaper."""
+        return None if is_storable(plan, matrix) else same_as_full(plan)
+
+    def stored_error(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
+        """The largest relative error with which a feasible plan stores values; 0 where they are stored as they are."""
+        return error_of(matrix, way_of(plan))
+
     def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
-        kind, _, bits = _kind(plan.variant)
-        slots = float(matrix.nnz)
+        kind, lanes, bits = _kind(plan.variant)
+        slots, indices = float(matrix.nnz), bits / 8
         if kind == _HUBS:
             slots = float(hubs.slots_of(matrix))
+        elif kind == _VBELL:
+            slots = float(vbell.slots(matrix, lanes))
+            indices *= vbell.nodes_of(matrix).blocks / max(vbell.nodes_of(matrix).slots, 1)
         elif kind != _CSR:
             slots = float(_slots(matrix, kind, int(plan.option("pad", 4)), int(plan.option("sigma", 1))))
         rows = matrix.n / (_SLICE / 2) if kind == _SELL else slots / 16 if kind == _HUBS else float(matrix.n)
-        once = slots * (matrix.dtype.itemsize + bits / 8) + 4.0 * rows
+        once = slots * (stored_bytes(way_of(_storable(plan, matrix)), matrix.dtype) + indices) + 4.0 * rows
         vector = float(matrix.n * matrix.dtype.itemsize)
         brought = 1024.0 * device.sms * int(plan.option("hubs", hubs.ROOM)) if kind == _HUBS else 0.0
         resident = once + 2 * vector <= 0.75 * device.l2_bytes
@@ -255,27 +315,29 @@ class Sweep:
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         device = cuda_device()
         check_feasible(self, plan, matrix, device)
-        if plan.variant == HUBS:
-            return hubs.HubsProgram(matrix, plan, device)
-        program = _SweepProgram(matrix, plan, device)
-        program.update_values(matrix.data)
-        return program
+        used, kind = _storable(plan, matrix), _kind(plan.variant)[0]
+        made = {_HUBS: hubs.HubsProgram, _VBELL: vbell.VbellProgram}.get(kind, _SweepProgram)
+        return made(matrix, used, device, way_of(plan))
 
 
-class _SweepProgram(CudaProgram):
+def _storable(plan: Plan, matrix: Matrix) -> Plan:
+    """The plan, with values in full where those of the matrix cannot be stored as it says."""
+    return plan if is_storable(plan, matrix) else in_full(plan)
+
+
+class _SweepProgram(SweptProgram):
     """The arrays of one variant on the device, and a kernel for each number of start vectors."""
 
-    def __init__(self, matrix: Matrix, plan: Plan, device: CudaDevice) -> None:
+    def __init__(self, matrix: Matrix, plan: Plan, device: CudaDevice, planned: str) -> None:
         super().__init__(matrix.n, plan.k, matrix.dtype)
         self._plan, self._device = plan, device
         self._kind, lanes, _ = _kind(plan.variant)
         self._block = int(plan.option("block", 256))
-        self._steps: dict[int, tuple[Kernel, Kernel | None]] = {}
         self._shares: dict[int, DeviceArray] = {}
         self._splits = self._partitions = 0
         self._slot: NDArray[Any] | None = None
         if self._kind == _CSR:
-            self._stored = max(1, matrix.nnz)
+            self._slots = max(1, matrix.nnz)
             start = self.hold(matrix.indptr.astype(np.uint32))
             column = self.hold(matrix.indices.astype(np.uint32)) if matrix.nnz else self.held(empty(1, np.uint32))
             self._before: list[Any] = [start, column]
@@ -283,11 +345,9 @@ class _SweepProgram(CudaProgram):
             self._grid = -(-matrix.n * lanes // self._block)
         else:
             layout = lay_out(matrix, plan)
-            self._slot, self._stored = layout.slot, max(1, layout.stored)
+            self._slot, self._slots = layout.slot, max(1, layout.stored)
             self._take_arrays(layout.arrays, matrix.n, lanes)
-        self._values = self.held(empty(self._stored, self.dtype))
-        slot, stored = self._slot, self._stored
-        self._places = Places(lambda: None if slot is None else entry_map(slot, stored))
+        self.store_values(way_of(plan), matrix.data, self._laid, self._map, planned, matrix.value_error)
 
     def _take_arrays(self, arrays: Any, n: int, lanes: int) -> None:
         column = self.hold(arrays.column if arrays.column.size else np.zeros(1, arrays.column.dtype))
@@ -308,49 +368,44 @@ class _SweepProgram(CudaProgram):
             if self._splits:
                 self._join = [self.hold(array) for array in (arrays.split, arrays.begin, arrays.end)]
 
-    def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
-        if isinstance(data, DeviceArray):
-            self._places.fill(self._values, data)
-            return
-        laid = np.zeros(self._stored, dtype=self.dtype)
+    def _laid(self, data: NDArray[Any]) -> NDArray[Any]:
+        """Values of the host in their slots."""
+        laid = np.zeros(self._slots, dtype=data.dtype)
         laid[slice(data.size) if self._slot is None else self._slot] = data
-        self._values.set(laid)
+        return laid
+
+    def _map(self) -> NDArray[np.uint32] | None:
+        """Which entry each slot has; None where slots are the entries, and places are not looked up."""
+        if self._slot is not None:
+            return entry_map(self._slot, self._slots)
+        return np.arange(1, self._entries + 1, dtype=np.uint32) if self._way == TABLE else None
 
     @property
     def nbytes(self) -> int:
         """Bytes on the device, and of the map from entries to slots on the host."""
-        return super().nbytes + self._places.nbytes + (0 if self._slot is None else int(self._slot.nbytes))
+        return super().nbytes + (0 if self._slot is None else int(self._slot.nbytes))
 
-    def ready(self, vectors: int) -> None:
-        if vectors in self._steps:
-            return
-        module = load(_SOURCE, macros(self._plan, self.dtype, vectors), device=self._device)
-        join = module.kernel("join") if self._splits else None
-        self._steps[vectors] = module.kernel("step"), join
-        if self._kind == _PCSR:
+    def kernels_of(self, stored: np.dtype[Any], vectors: int) -> dict[str, Kernel]:
+        module = load(_SOURCE, macros(self._plan, self.dtype, vectors, stored), device=self._device)
+        if self._kind == _PCSR and vectors not in self._shares:
             self._shares[vectors] = self.held(empty((2, vectors, self._partitions), self.dtype))
+        return {name: module.kernel(name) for name in (("step", "join") if self._splits else ("step",))}
 
     def enqueue(self, x: DeviceArray, out: DeviceArray, coefficients: DeviceArray) -> None:
         vectors = x.shape[0]
-        step, join = self._steps[vectors]
-        n, size, none = np.uint32(self.n), vectors * self.n, np.uint64(0)
+        kernels, n = self.kernels[vectors], np.uint32(self.n)
         extra = [np.uint64(argument) if isinstance(argument, int) else argument for argument in self._after]
         shares: list[Any] = []
         if self._kind == _PCSR:
             both = self._shares[vectors]
             shares = [both, both.view(both.size // 2, (vectors, self._partitions))]
-        for j in range(self.k):
-            own: DeviceArray = out.view(j * size, (vectors, self.n)) if j else x
-            before: Any = out.view((j - 1) * size, (vectors, self.n)) if j > 1 else x if j else none
-            first: Any = out if j == 0 and x.pointer != out.pointer else none
-            y = out.view((j + 1) * size, (vectors, self.n))
-            vectors_of = [own, before, y, first, coefficients.view(3 * j, (3,))]
-            matrix = [n, *self._before, self._values, *extra]
-            step.launch(self._grid, self._block, [*matrix, *shares, *vectors_of], stream=self.stream)
-            if join is not None:
+        matrix = [n, *self._before, self._values, self._table, *extra]
+        for vectors_of in self.powers(x, out, coefficients):
+            kernels["step"].launch(self._grid, self._block, [*matrix, *shares, *vectors_of], stream=self.stream)
+            if self._splits:
                 counts = [np.uint32(self._splits), np.uint32(self._partitions)]
                 arguments = [n, *self._join, *counts, *shares, *vectors_of]
-                join.launch(-(-self._splits // 128), 128, arguments, stream=self.stream)
+                kernels["join"].launch(-(-self._splits // 128), 128, arguments, stream=self.stream)
 
 
 SCHEDULE = Sweep()

@@ -6,8 +6,9 @@ from typing import Any
 
 from akx.device.cuda.facts import CudaDevice
 from akx.formats import pcsr
-from akx.kernels.cuda import hubs, sweep
-from akx.kernels.cuda.sweep_work import csr_work, hubs_work, pcsr_work, rows16_work, sell_work
+from akx.kernels.cuda import hubs, sweep, vbell
+from akx.kernels.cuda.stored import stored_bytes, way_of
+from akx.kernels.cuda.sweep_work import csr_work, hubs_work, pcsr_work, rows16_work, sell_work, vbell_work
 from akx.kernels.cuda.work import Work
 from akx.matrix import Matrix
 from akx.plan import Option, Plan
@@ -17,7 +18,7 @@ __all__ = ["offers", "work"]
 #: Sizes of the L2 cache from which on a matrix only passes through it.
 _FAR_BEYOND = 1.5
 #: Layouts of which no lane comes back to a sector.
-_PASSING = (sweep._SELL, sweep._PCSR, sweep._HUBS)
+_PASSING = (sweep._SELL, sweep._PCSR, sweep._HUBS, sweep._VBELL)
 #: Slots over those of rows as they come, from which on it is not worth it to sort rows unseen.
 _SORTED = 0.9
 
@@ -25,19 +26,22 @@ _SORTED = 0.9
 def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
     """What the plan makes the device do, for so many start vectors."""
     kind, lanes, bits = sweep._kind(plan.variant)
+    value = stored_bytes(way_of(sweep._storable(plan, matrix)), matrix.dtype)
     if kind == sweep._CSR:
-        return csr_work(matrix, device, plan.k, vectors, lanes)
+        return csr_work(matrix, device, plan.k, vectors, lanes, value)
+    if kind == sweep._VBELL:
+        return vbell_work(matrix, device, plan.k, vectors, lanes, value)
     if kind == sweep._HUBS:
         room = int(plan.option("hubs", hubs.ROOM))
         share, slots = hubs.share(matrix, room), hubs.slots_of(matrix)
-        return hubs_work(matrix, device, plan.k, vectors, slots, room * 1024, share)
+        return hubs_work(matrix, device, plan.k, vectors, slots, room * 1024, share, value)
     pad, sigma = int(plan.option("pad", 4)), int(plan.option("sigma", 1))
     slots = sweep._slots(matrix, kind, pad, sigma)
     if kind == sweep._SELL:
-        return sell_work(matrix, device, plan.k, vectors, lanes, slots=slots, bits=bits, order=sigma > 1)
+        return sell_work(matrix, device, plan.k, vectors, lanes, slots=slots, bits=bits, order=sigma > 1, value=value)
     if kind == sweep._ROWS16:
-        return rows16_work(matrix, device, plan.k, vectors, slots)
-    return pcsr_work(matrix, device, plan.k, vectors, slots, int(plan.option("ahead", 2)))
+        return rows16_work(matrix, device, plan.k, vectors, slots, value)
+    return pcsr_work(matrix, device, plan.k, vectors, slots, int(plan.option("ahead", 2)), value)
 
 
 def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
@@ -49,13 +53,13 @@ def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
     plans = []
     for variant in sweep.preferred(matrix, device):
         kind, _, bits = sweep._kind(variant)
-        if kind == sweep._HUBS and not hubs.worthwhile(matrix, device):
+        if kind in (sweep._HUBS, sweep._VBELL) and not schedule._fits(variant, matrix, device):
             continue
         padded = kind == sweep._SELL and _SORTED * sweep._slots(matrix, kind, 4, 1) > matrix.nnz
         for sigma in sweep.WINDOWS if padded else (1,):
             if kind != sweep._HUBS and schedule._variant_reason(variant, matrix, 4, sigma) is not None:
                 continue
-            stored = _stored(matrix, kind, sigma)
+            stored = _stored(matrix, variant, sigma)
             if sigma > 1 and stored > _SORTED * sweep._slots(matrix, kind, 4, 1):
                 continue
             beyond = stored * (matrix.dtype.itemsize + bits / 8) > _FAR_BEYOND * device.l2_bytes
@@ -66,12 +70,21 @@ def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
                 places = max(1, device.sms * 2048 // 256)
                 partitions = stored // pcsr.PARTITION
                 options["ahead"] = max(ahead for ahead in sweep.AHEADS if ahead == 1 or partitions >= ahead * places)
+                pads = (4, 1) if _SORTED * stored > matrix.nnz else (4,)
+                plans += [
+                    Plan(schedule.backend, schedule.name, variant, k=k, k_per_pass=1, options={**options, "pad": pad})
+                    for pad in pads
+                ]
+                continue
             plans.append(Plan(schedule.backend, schedule.name, variant, k=k, k_per_pass=1, options=options))
     return tuple(plans)
 
 
-def _stored(matrix: Matrix, kind: int, sigma: int) -> int:
+def _stored(matrix: Matrix, variant: str, sigma: int) -> int:
     """Slots of the layout."""
+    kind, lanes, _ = sweep._kind(variant)
+    if kind == sweep._VBELL:
+        return vbell.slots(matrix, lanes)
     if kind == sweep._HUBS:
         return hubs.slots_of(matrix)
     return matrix.nnz if kind == sweep._CSR else sweep._slots(matrix, kind, 4, sigma)

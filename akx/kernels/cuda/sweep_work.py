@@ -1,7 +1,7 @@
 """The work of `sweep` (:mod:`akx.kernels.cuda.work`), by variant. Of a power, for b start vectors at a time:
 
     transfers   stored bytes and b x (x read, y written); from L2 what is fetched twice, and the sectors of x gathered
-    cycles      warps x (a warp's own + shuffles) + loads of warps x b
+    cycles      warps x (a warp's own + shuffles) + loads of warps x b + lines that these ask L1 for
     chain       entries of the longest row / lanes x latency of L2
 
 A warp of csr-L has 32 / L rows and loads as often as the longest of them asks. Where few lanes have a row, a sector of
@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from akx.device.cuda.facts import CudaDevice
+from akx.kernels.cuda import vbell
 from akx.kernels.cuda.work import (
     SECTOR,
     Work,
@@ -23,20 +24,26 @@ from akx.kernels.cuda.work import (
     longest_row,
     multiply_cycles,
     sampled_lengths,
+    touched_lines,
 )
 from akx.matrix import Matrix
 
-__all__ = ["csr_work", "hubs_work", "pcsr_work", "rows16_work", "sell_work"]
+__all__ = ["csr_work", "hubs_work", "pcsr_work", "rows16_work", "sell_work", "vbell_work"]
 
 #: Cycles that a warp takes a multiprocessor, beside its loads; each of its shuffles; each load of a value, its column
 #: and its entry of x; the same where products go through shared memory.
-_WARP, _SHUFFLE, _LOAD, _STAGED_LOAD = 22.0, 3.5, 1.0, 20.0
+_WARP, _SHUFFLE, _LOAD, _STAGED_LOAD = 15.0, 3.4, 0.55, 9.6
+#: Cycles in which a warp of vbell finds its slice and adds up what its lanes have, and in which it has what it has asked
+#: for together: fitted on 10 real matrices that are in L2 (3 to 8 us a product), off by 0.3 us in the mean.
+_BEGIN, _TURN = 1900.0, 730.0
+#: Cycles for each line that a load of a warp asks for.
+_TOUCH = 0.46
 #: Cycles that a load takes whose columns come from L2, and how many more from memory.
-_NEAR, _FAR = 400.0, 100.0
+_NEAR, _FAR = 320.0, 20.0
 #: Share of these where the sector is in L1 already.
-_HIT = 0.2
+_HIT = 0.18
 #: Cycles in which a partition of pcsr is summed up and the shares of split rows are joined.
-_JOIN = 2000.0
+_JOIN = 1700.0
 #: Cycles of a chunk of 256 slots, and more of them for each slot whose entry of x is not in shared memory; bytes of x
 #: that a block brings there in a cycle.
 _CHUNK, _AWAY, _BROUGHT = 130.0, 1.6, 32.0
@@ -45,55 +52,72 @@ _THREADS, _LINE, _L1 = 2048, 128, 0.75
 _WARP_SIZE = 32
 
 
-def csr_work(matrix: Matrix, device: CudaDevice, k: int, vectors: int, lanes: int) -> Work:
-    """Compressed sparse rows, `lanes` threads a row."""
+def csr_work(matrix: Matrix, device: CudaDevice, k: int, vectors: int, lanes: int, value: int) -> Work:
+    """Compressed sparse rows, `lanes` threads a row; a stored value has `value` bytes, here and below."""
     size = matrix.dtype.itemsize
     loads = -(-sampled_lengths(matrix) // lanes)
     per_warp = loads.reshape(loads.shape[0], lanes, _WARP_SIZE // lanes).max(axis=2)
     warps = matrix.n * lanes / _WARP_SIZE
-    stored = matrix.nnz * (size + 4.0) + 4.0 * matrix.n
+    stored = matrix.nnz * (value + 4.0) + 4.0 * matrix.n
     hit = _HIT + (1.0 - _HIT) * min(1.0, lanes * size / SECTOR)
     longest = -(-longest_row(matrix) // lanes)
     again = _fetched_again(matrix, device, lanes)
     issued = warps * (_WARP + _SHUFFLE * np.log2(lanes) * vectors + _LOAD * float(per_warp.mean()) * vectors)
+    issued += _TOUCH * touched_lines(matrix, lanes) * matrix.nnz * vectors
+    issued += _TOUCH * warps * float(per_warp.mean()) * _lines_of_rows(matrix, _WARP_SIZE / lanes)
     return _work(matrix, device, k, vectors, stored, again, issued, longest, hit)
 
 
 def sell_work(
-    matrix: Matrix, device: CudaDevice, k: int, vectors: int, lanes: int, *, slots: int, bits: int, order: bool
+    matrix: Matrix,
+    device: CudaDevice,
+    k: int,
+    vectors: int,
+    lanes: int,
+    *,
+    slots: int,
+    bits: int,
+    order: bool,
+    value: int,
 ) -> Work:
     """Sliced ELL of `slots` slots, columns of so many bits; `order`: rows are sorted."""
     size = matrix.dtype.itemsize
     warps = matrix.n * lanes / _WARP_SIZE
-    stored = slots * (size + bits / 8.0) + matrix.n / 4.0 + (4.0 * matrix.n if order else 0.0)
+    stored = slots * (value + bits / 8.0) + matrix.n / 4.0 + (4.0 * matrix.n if order else 0.0)
     issued = warps * (_WARP + _SHUFFLE * np.log2(lanes) * vectors)
     issued += _LOAD * vectors * (slots / _WARP_SIZE + matrix.n / _WARP_SIZE * (lanes - 1) / 2.0)
-    found = _work(matrix, device, k, vectors, stored, 1.0, issued, -(-longest_row(matrix) // lanes), 1.0)
+    issued += _TOUCH * (touched_lines(matrix, lanes) * matrix.nnz * vectors + slots * (value + bits / 8.0) / _LINE)
+    longest = -(-longest_row(matrix) // lanes)
+    found = _work(matrix, device, k, vectors, stored, 1.0, issued, longest, 1.0)
     apart = k * vectors * matrix.n * max(0.0, SECTOR - size) if order else 0.0  # results go to one sector each
     return replace(found, cache_bytes=found.cache_bytes + apart)
 
 
-def rows16_work(matrix: Matrix, device: CudaDevice, k: int, vectors: int, slots: int) -> Work:
+def rows16_work(matrix: Matrix, device: CudaDevice, k: int, vectors: int, slots: int, value: int) -> Work:
     """Rows padded to 16 entries; half a warp does eight of them one after another."""
-    stored = slots * (matrix.dtype.itemsize + 4.0) + 4.0 * matrix.n
+    stored = slots * (value + 4.0) + 4.0 * matrix.n
     issued = matrix.n / 2.0 * (_WARP + 4 * _SHUFFLE * vectors) + _LOAD * vectors * slots / _WARP_SIZE
+    issued += _TOUCH * (touched_lines(matrix, 16) * matrix.nnz * vectors + stored / _LINE)
     waits = -(-longest_row(matrix) // 16) + 7.0 * slots / 16.0 / max(matrix.n, 1)
     return _work(matrix, device, k, vectors, stored, 1.0, issued, waits, 1.0)
 
 
-def pcsr_work(matrix: Matrix, device: CudaDevice, k: int, vectors: int, slots: int, ahead: int) -> Work:
+def pcsr_work(matrix: Matrix, device: CudaDevice, k: int, vectors: int, slots: int, ahead: int, value: int) -> Work:
     """Partitions of 256 slots, `ahead` of them a block: no row makes others wait, but all of a block meet."""
-    stored = slots * (matrix.dtype.itemsize + 4.0) + 8.0 * matrix.n
+    stored = slots * (value + 4.0) + 8.0 * matrix.n
     loads = slots / _WARP_SIZE
     issued = loads / ahead * _WARP + _STAGED_LOAD * vectors * loads
+    issued += _TOUCH * (touched_lines(matrix, 0) * matrix.nnz * vectors + stored / _LINE)
     found = _work(matrix, device, k, vectors, stored, 1.0, issued, 1.0 + ahead, 1.0)
     return replace(found, chain=found.chain + k * _JOIN, launches=2.0 * k)
 
 
-def hubs_work(matrix: Matrix, device: CudaDevice, k: int, vectors: int, slots: int, room: int, share: float) -> Work:
+def hubs_work(
+    matrix: Matrix, device: CudaDevice, k: int, vectors: int, slots: int, room: int, share: float, value: int
+) -> Work:
     """Chunks of 256 slots dealt evenly; `room` bytes of x, with that share of the entries, are in shared memory."""
     size = matrix.dtype.itemsize
-    stored, moved = slots * (size + 4.25), 2.0 * matrix.n * size * vectors
+    stored, moved = slots * (value + 4.25), 2.0 * matrix.n * size * vectors
     cached = in_cache(stored + moved, device)
     gathered = gathered_share(matrix) * (1.0 - share) * matrix.nnz * SECTOR * vectors
     least = multiply_cycles(device, matrix.dtype) * slots / _WARP_SIZE
@@ -105,6 +129,17 @@ def hubs_work(matrix: Matrix, device: CudaDevice, k: int, vectors: int, slots: i
         chain=k * vectors * (_NEAR + _JOIN),
         launches=vectors * (2.0 * k + 1.0),
     )
+
+
+def vbell_work(matrix: Matrix, device: CudaDevice, k: int, vectors: int, lanes: int, value: int) -> Work:
+    """Dense blocks of mixed sizes, at most `lanes` threads a row; rows of a node ask for the same entries of x."""
+    nodes, slots = vbell.nodes_of(matrix), vbell.slots(matrix, lanes)
+    stored = slots * value + 4.0 * nodes.blocks + 4.0 * nodes.sizes.size
+    wide = max(1.0, (nodes.slots / max(nodes.blocks, 1)) ** 0.5)  # of a block
+    issued = matrix.n * lanes / _WARP_SIZE * _SHUFFLE * (lanes - 1) * vectors + _LOAD * (vectors + 1.0) * slots / 32.0
+    issued += _TOUCH * (slots / wide * vectors + stored / _LINE)
+    found = _work(matrix, device, k, vectors, stored, 1.0, issued, 0, 1.0)
+    return replace(found, chain=k * (_BEGIN + _TURN * vbell.turns(matrix, lanes)))
 
 
 def _work(
@@ -130,6 +165,12 @@ def _work(
         chain=k * waits * (_NEAR + (1.0 - cached) * _FAR) * hit,
         launches=float(k),
     )
+
+
+def _lines_of_rows(matrix: Matrix, rows: float) -> float:
+    """Lines of values and of columns that a load asks for which has an entry of each of so many rows."""
+    entries = rows * matrix.nnz / max(matrix.n, 1)
+    return sum(1.0 + min(_WARP_SIZE - 1.0, entries * size / _LINE) for size in (matrix.dtype.itemsize, 4))
 
 
 def _fetched_again(matrix: Matrix, device: CudaDevice, lanes: int) -> float:

@@ -94,12 +94,18 @@ class PlacedProgram(CudaProgram):
     """
 
     def place_values(
-        self, on_host: Callable[[NDArray[Any]], NDArray[Any]], entry: NDArray[np.uint32], data: Any
+        self,
+        on_host: Callable[[NDArray[Any]], NDArray[Any]],
+        entry: NDArray[np.uint32] | Callable[[], NDArray[np.uint32] | None],
+        data: Any,
     ) -> None:
-        """Lay the first values out: `on_host` places data of the host, `entry` says which entry each place has."""
+        """Lay the first values out: `on_host` places data of the host, `entry` says which entry each place has.
+
+        Either that map, or what makes it, or None where the first places are the entries, when it is first needed.
+        """
         self._on_host = on_host
         self._values = self.hold(not_empty(on_host(data)))
-        self._places = Places(lambda: entry)
+        self._places = Places(entry if callable(entry) else lambda: entry)
 
     def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
         if isinstance(data, DeviceArray):

@@ -107,6 +107,10 @@ template <class T> inline T __shfl_up_sync(unsigned all, T value, int offset) {
     const int lane = int(on_host::me % 32);
     return __shfl_sync(all, value, lane < offset ? lane : lane - offset);
 }
+template <class T> inline T __shfl_down_sync(unsigned all, T value, int offset) {
+    const int lane = int(on_host::me) % 32;
+    return __shfl_sync(all, value, lane + offset > 31 ? lane : lane + offset);
+}
 inline unsigned __ballot_sync(unsigned, bool own) {
     on_host::slots[on_host::me][0] = own;
     on_host::sync_warp();

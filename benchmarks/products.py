@@ -1,0 +1,228 @@
+"""Plain products of matrices in dense blocks on a GPU, beside cuSPARSE: ``python -m benchmarks.products``.
+
+    python -m benchmarks.products                 brick, shell, tetrahedra and wind, into h100_products.json
+    python -m benchmarks.products --only wind     one matrix, merged into the file
+    python -m benchmarks.products --table         the table of docs/literature.md from the file
+
+k = 8 products in a CUDA graph, timed in turns by events: every variant of `sweep` that fits, each algorithm of cuSPARSE
+for CSR, and its product for blocks of one size (``cusparseDbsrmv``) where the matrix is made of such. Results of all
+are checked. `wind` has nodes of 1 to 6 unknowns, as many of each as the wind tunnel model of Rennich (NVIDIA, "Block
+SpMV on GPU") has, on a grid of nine points. `prepare_seconds` is from a CSR matrix in the host's memory, of which
+nothing is known, to a program; `update_seconds` are for new values from the device.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from akx.errors import AkxError
+from akx.kernels import registry
+from akx.kernels.cuda.sweep import BLOCKS
+from akx.matrix import Matrix
+from akx.plan import Plan
+from akx.report.cusparse import CusparsePowers
+from akx.tuner.verify import Problem
+from benchmarks import markdown, planned
+from benchmarks.elements import brick, shell, tetrahedra
+from benchmarks.gpu import RESULTS as POWERS
+
+__all__ = ["MATRICES", "RESULTS", "BsrPowers", "main", "measure", "table", "wind"]
+
+RESULTS = POWERS.with_name("h100_products.json")
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "literature.md"
+K = 8
+#: Nodes of the wind tunnel model by their unknowns (Rennich, the last page).
+_WIND = {1: 4701, 2: 1230, 3: 1237, 4: 17, 5: 148, 6: 34373}
+_REPEATS = 3
+
+Json = dict[str, Any]
+
+
+def wind(seed: int = 4) -> sparse.csr_array:
+    """Nodes of 1 to 6 unknowns, in no order, on a grid of nine points: 217,918 rows, 10.3 million entries."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.permutation(np.repeat(list(_WIND), list(_WIND.values())))
+    wide = int(np.ceil(np.sqrt(sizes.size)))
+    line = sparse.diags_array([np.ones(wide)] * 3, offsets=[-1, 0, 1], shape=(wide, wide))
+    near = sparse.csr_array(sparse.kron(line, line))[: sizes.size, : sizes.size]
+    rows = int(sizes.sum())
+    spread = sparse.csr_array((np.ones(rows), (np.arange(rows), np.repeat(np.arange(sizes.size), sizes))))
+    A = sparse.csr_array(spread @ near @ spread.T)
+    A.sort_indices()
+    A.data = rng.standard_normal(A.nnz) / 64.0
+    return A
+
+
+#: What is measured, and the size of blocks that all of it is made of, if there is one.
+MATRICES = {"brick": (brick, 3), "shell": (shell, 6), "tetrahedra": (tetrahedra, 3), "wind": (wind, 0)}
+
+
+class BsrPowers(CusparsePowers):
+    """k products by ``cusparseDbsrmv``: a matrix in dense blocks of `size` rows, as SciPy has it in BSR."""
+
+    def __init__(self, matrix: Matrix, out: Any, size: int) -> None:
+        self._size = size
+        self._blocks = sparse.csr_array(matrix.to_scipy()).tobsr((size, size))
+        super().__init__(matrix, out, "cusparse_alg1")
+
+    def _make_matrix(self, matrix: Matrix) -> ctypes.c_void_p:
+        from akx.device.cuda.memory import to_device
+
+        found = self._blocks
+        self._arrays = [to_device(np.ascontiguousarray(one)) for one in (found.data, found.indptr, found.indices)]
+        return self._create("cusparseCreateMatDescr", "cusparseDestroyMatDescr")
+
+    def _prepare(self) -> None:
+        self._multiply(0)
+
+    def _multiply(self, j: int) -> None:
+        rows, one, zero = self._n // self._size, *(array.ctypes.data for array in (self._one, self._zero))
+        x, y = (self._out.view(at * self._out.shape[-1], (self._n,)).pointer for at in (j, j + 1))
+        values, start, column = (ctypes.c_void_p(array.pointer) for array in self._arrays)
+        by_rows, plain = 0, 0
+        self._call(
+            "cusparseDbsrmv",
+            *(self._handle, by_rows, plain, rows, rows, self._blocks.indices.size, ctypes.c_void_p(one)),
+            *(self._matrix, values, start, column, self._size),
+            *(ctypes.c_void_p(x), ctypes.c_void_p(zero), ctypes.c_void_p(y)),
+        )
+
+
+def measure(name: str, A: Any, size: int, seconds: float) -> Json:
+    """One entry."""
+    from akx.device.cuda.facts import cuda_device
+    from akx.device.cuda.memory import to_device
+    from akx.report.bench import cusparse_calls
+    from akx.tuner.gpu import DeviceCall, DeviceProblem
+    from akx.tuner.measure import Precision, interleave
+
+    matrix = Matrix.from_any(A)
+    problem = Problem(matrix, K, basis="monomial", start_vectors=1, seed=0)
+    device, schedule = DeviceProblem(problem), registry.get("cuda", "sweep")
+    variants = next(one for one in schedule.space(matrix, cuda_device(), K) if one.name == "variant").choices
+    calls: dict[str, Any] = {}
+    for variant, once, block in product(variants, (False, True), BLOCKS):
+        plan = Plan("cuda", "sweep", str(variant), k=K, k_per_pass=1, options={"once": once, "block": block})
+        if schedule.feasible(plan, matrix, cuda_device()) is None:
+            call = device.call(schedule.prepare(matrix, plan))
+            device.poison()
+            call()
+            device.fetch()
+            if not problem.error() <= 1.0:
+                raise ArithmeticError(f"{plan.label()} is wrong for {name}: {problem.error()}")
+            calls[f"{variant}{' once' if once else ''} {block}"] = call
+    x = (np.random.default_rng(0).integers(0, 2, matrix.n) * 2 - 1) / np.sqrt(matrix.n)
+    calls |= {label: call for label, (call, _) in cusparse_calls(matrix, x, K).items()}
+    if size:
+        out = np.zeros((K + 1, 1, matrix.n))
+        out[0, 0] = x
+        held = to_device(out)
+        try:
+            powers = BsrPowers(matrix, held, size)
+        except AkxError as refusal:
+            print(f"{name}: cusparseDbsrmv is not compared: {refusal}", file=sys.stderr)
+        else:
+            powers.run()
+            found = held.get()[1, 0]
+            if not np.allclose(found, matrix.to_scipy() @ x, rtol=1e-9, atol=1e-12):
+                raise ArithmeticError(f"cusparseDbsrmv is wrong for {name}")
+            calls["cusparse_bsr"] = DeviceCall(powers.run, powers.repeated, K)
+    found = interleave(list(calls.values()), Precision(relative=0.01, seconds=seconds * len(calls), rounds_min=7))
+    times = {label: {"seconds": one.seconds / K, "spread": one.spread} for label, one in zip(calls, found, strict=True)}
+    best = min((label for label in times if label.startswith("vbell")), key=lambda label: times[label]["seconds"])
+    return {
+        "matrix": name,
+        "rows": matrix.n,
+        "nnz": matrix.nnz,
+        "k": K,
+        "times": times,
+        **_costs(A, best.split()[0], times[best]["seconds"]),
+    }
+
+
+def _costs(A: Any, variant: str, product: float) -> Json:
+    """Seconds to prepare the variant, and for new values from the device, and in products."""
+    from akx.device.cuda.launch import default_stream
+    from akx.device.cuda.memory import to_device
+
+    plan, schedule = Plan("cuda", "sweep", variant, k=K, k_per_pass=1), registry.get("cuda", "sweep")
+    prepared, updated = [], []
+    data = to_device(sparse.csr_array(A).data)
+    for _ in range(_REPEATS):
+        matrix = Matrix.from_any(sparse.csr_array(A))
+        begin = time.perf_counter()
+        program = schedule.prepare(matrix, plan)
+        default_stream().synchronize()
+        prepared.append(time.perf_counter() - begin)
+        program.update_values(data)
+        default_stream().synchronize()
+        begin = time.perf_counter()
+        program.update_values(data)
+        default_stream().synchronize()
+        updated.append(time.perf_counter() - begin)
+    seconds = {"prepare_seconds": statistics.median(prepared), "update_seconds": statistics.median(updated)}
+    in_products = {"prepare_products": seconds["prepare_seconds"] / product}
+    in_products["update_products"] = seconds["update_seconds"] / product
+    return {"variant": variant, **seconds, **in_products}
+
+
+def table(document: Json) -> str:
+    """The table of the page: microseconds of a product, and gains."""
+    head = ["matrix", "vbell", "us", "best other", "us", "cuSPARSE CSR, us", "BSR, us", "over CSR", "over BSR"]
+    body = []
+    for entry in document["products"]:
+        times = {label: one["seconds"] * 1e6 for label, one in entry["times"].items()}
+
+        def least(keep: Any, times: dict[str, float] = times) -> str:
+            return min((label for label in times if keep(label)), key=lambda label: times[label])
+
+        ours = least(lambda label: label.startswith("vbell"))
+        other = least(lambda label: not label.startswith(("vbell", "cusparse")))
+        csr, bsr = least(lambda label: label.startswith("cusparse") and "bsr" not in label), times.get("cusparse_bsr")
+        row = [entry["matrix"], ours, f"{times[ours]:.1f}", other, f"{times[other]:.1f}", f"{times[csr]:.1f}"]
+        gain = "" if bsr is None else f"{bsr / times[ours]:.2f}"
+        body.append([*row, "" if bsr is None else f"{bsr:.1f}", f"{times[csr] / times[ours]:.2f}", gain])
+    origin = f"{planned.measured_on(document, 'products')}: medians, one product of {K} in a graph.\n\n"
+    return origin + markdown.rows(head, body, left=(0, 1, 3))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line, measure, and return the exit code: 3 without a GPU."""
+    parser = planned.command_line("products", "Plain products of matrices in blocks.", RESULTS, PAGE)
+    parser.add_argument("--seconds", type=float, default=0.15, help="to time each call")
+    parser.set_defaults(only=list(MATRICES))
+    options = parser.parse_args(arguments)
+    document = planned.known(options.output, "products")
+    if not options.table:
+        if not planned.has_gpu("products"):
+            return planned.NO_DEVICE
+        from benchmarks import gpu
+
+        origin = gpu.provenance()
+        for name in options.only:
+            make, size = MATRICES[name]
+            entry = measure(name, make(), size, options.seconds)
+            best = sorted(entry["times"].items(), key=lambda item: item[1]["seconds"])[:6]
+            print(name, {label: f"{one['seconds'] * 1e6:.1f} us" for label, one in best}, file=sys.stderr, flush=True)
+            kept = [one for one in document["products"] if one["matrix"] != name]
+            entry |= {"commit": origin["commit"], "date": origin["date"]}
+            document = {**origin, "products": [*kept, entry]}
+            options.output.write_text(json.dumps(document, indent=1) + "\n")
+    planned.write_table(options.docs, document, "products", table)
+    print(table(document))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

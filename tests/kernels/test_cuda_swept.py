@@ -1,0 +1,334 @@
+"""Variants of the GPU's `sweep` and what they store values as: the kernels themselves on the host, and on a GPU.
+
+On the host they are the CUDA text, compiled by g++ (host_engine.py); `hubs` has a file of its own.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import host_engine
+import numpy as np
+import program_on_host
+import pytest
+import scipy.sparse as sp
+from test_contract import DTYPES, KINDS, make_coefficients, make_matrix, random_numbers
+from test_cuda import run_twice
+from test_cuda_layouts import H100
+
+from akx.device.cuda.facts import cuda_missing
+from akx.kernels import reference, registry
+from akx.kernels.base import Coefficients
+from akx.kernels.cuda import hubs, sweep, swept, vbell
+from akx.kernels.cuda.hubs import HUBS
+from akx.kernels.cuda.stored import FULL, HALF, STORED, TABLE, error_of
+from akx.matrix import Matrix
+from akx.plan import Plan
+from akx.tuner.space import build_space, is_baseline
+
+#: One of each layout, and of each way to sum rows up.
+NAMES = ("csr-1", "csr-8", "csr-32", "sell-1", "sell-4", "sell16-2", "sell16-8", "pcsr", "rows16", HUBS)
+BLOCKS = ("vbell-1", "vbell-2", "vbell-8")
+#: Those with blocks of one size.
+FIXED = ("pcsr", "rows16", HUBS)
+LAYOUTS = ("csr-4", "sell16-2", "pcsr", "rows16", HUBS, "vbell-1", "vbell-4")
+
+
+def blocks_of_mixed_sizes(nodes: int, dtype: str, seed: int = 0, most: int = 6, entries: int = 9) -> Matrix:
+    """Nodes of 1 to `most` unknowns, each with some others, in dense blocks; a few without any but their own."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, most + 1, nodes)
+    row = np.repeat(np.arange(nodes), entries)
+    column = np.clip(row + rng.integers(-9, 10, row.size), 0, nodes - 1)
+    keep = rng.random(nodes) < 0.9
+    near = sp.csr_array((np.ones(row.size), (row, column)), shape=(nodes, nodes))
+    near = sp.csr_array(sp.diags_array(keep.astype(float)) @ near + sp.eye_array(nodes))
+    spread = sp.csr_array((np.ones(sizes.sum()), (np.arange(sizes.sum()), np.repeat(np.arange(nodes), sizes))))
+    A = sp.csr_array(spread @ near @ spread.T)
+    A.data = random_numbers(rng, A.nnz, dtype) / 8
+    return Matrix.from_any(A.astype(dtype))
+
+
+def storable(matrix: Matrix, way: str) -> Matrix:
+    """The pattern with values that can be stored so."""
+    rng = np.random.default_rng(matrix.nnz)
+    if way == TABLE:
+        return matrix.with_values(random_numbers(rng, 40, matrix.dtype.name)[rng.integers(0, 40, matrix.nnz)])
+    if way == HALF:
+        narrow = {"float64": "float32", "complex128": "complex64"}[matrix.dtype.name]
+        return matrix.with_values(matrix.data.astype(narrow).astype(matrix.dtype))
+    return matrix
+
+
+def ways_for(dtype: str) -> tuple[str, ...]:
+    return STORED if dtype in ("float64", "complex128") else (FULL, TABLE)
+
+
+def plan_of(variant: str, k: int, way: str = FULL, **options: Any) -> Plan:
+    room = {"hubs": 1} if variant == HUBS else {}
+    return Plan("cuda", "sweep", variant, k=k, k_per_pass=1, options={"stored": way, **room, **options})
+
+
+# ------------------------------------------------------------------------------------------------------- on the host
+
+on_the_host = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+
+
+class Device(program_on_host.Device):
+    """The kernels of ``sweep.cu``, ``vbell.cu`` and ``hubs.cu``; `threads.order` is the order of their threads."""
+
+    source = "sweep"
+
+    def __init__(self, libraries: Path) -> None:
+        super().__init__(SimpleNamespace(sms=2))
+        self.threads = SimpleNamespace(folder=libraries, order=0, launches=[], shared_per_block=2**16)
+
+    def steps(self, macros: dict[str, int | str], args: list[Any], **launched: Any) -> None:
+        raise AssertionError
+
+    def load(self, source: Path, macros: dict[str, int | str], *, device: Any) -> Any:
+        if source.stem not in ("sweep", "vbell", "hubs"):
+            return super().load(source, macros, device=device)
+        self.loaded.append({"source": source.stem, **macros})
+        module = host_engine.load(source, macros, device=self.threads)
+
+        def kernel(name: str) -> Any:
+            def launch(grid: int, block: int, args: Any, *, stream: Any = None, **more: Any) -> None:
+                def work() -> None:
+                    module.kernel(name).launch(grid, block, list(args), **more)
+
+                if self.recorded is None:
+                    work()
+                else:
+                    self.recorded.append(work)
+
+            return SimpleNamespace(launch=launch)
+
+        return SimpleNamespace(kernel=kernel)
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("swept")
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch, libraries: Path) -> Device:
+    found = Device(libraries)
+    found.install(monkeypatch, libraries, [sweep, swept, vbell, hubs])
+    monkeypatch.setattr(hubs, "THREADS", 96)
+    return found
+
+
+def powers(device: Device, program: Any, x: Any, coefficients: Coefficients) -> Any:
+    """What a call finds in memory that was poisoned, the same bits queued, recorded, and as a graph."""
+    room, found = host_engine.empty((program.k + 3, *x.shape), program.dtype), []
+    out, held = room.view(x.size, (program.k + 1, *x.shape)), host_engine.empty(x.shape, program.dtype)
+    for device.threads.order in (0, 1, 7):
+        room.fill_bytes(255)
+        held.set(x)
+        program.run(held, out, coefficients)
+        found.append(out.get())
+        assert {*room.get()[[0, -1]].tobytes()} == {255}  # nothing is written beyond
+    assert len({one.tobytes() for one in found}) == 1
+    return found[0]
+
+
+def check(device: Device, matrix: Matrix, plan: Plan, turn: int = 0) -> Any:
+    """The program, which is right for one to three start vectors."""
+    rng = np.random.default_rng(turn)
+    basis = ("chebyshev", "newton", "monomial")[turn % 3]
+    coefficients = make_coefficients(basis, plan.k, matrix.dtype.name, rng)
+    x = random_numbers(rng, (1 + turn % 3, matrix.n), matrix.dtype.name)
+    program = made(plan, matrix, device)
+    assert reference.error_ratio(matrix, powers(device, program, x, coefficients), x, coefficients) <= 1, plan.label()
+    return program
+
+
+def made(plan: Plan, matrix: Matrix, device: Device) -> Any:
+    if plan.variant == HUBS:
+        return hubs.HubsProgram(matrix, plan, device.facts, plan.options["stored"])
+    kind = vbell.VbellProgram if plan.variant.startswith("vbell") else sweep._SweepProgram
+    return kind(matrix, plan, device.facts, str(plan.options["stored"]))
+
+
+def fits(matrix: Matrix, plan: Plan) -> bool:
+    return registry.get("cuda", "sweep").feasible(plan.replace(options={}), matrix, H100) is None
+
+
+@on_the_host
+@pytest.mark.parametrize("dtype", ["float64", "complex64"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_layout_is_right_on_the_host(device: Device, kind: str, dtype: str) -> None:
+    tried = 0
+    for turn, n in enumerate((1, 37, 300)):
+        for variant in (*NAMES, *BLOCKS):
+            way = ways_for(dtype)[turn % len(ways_for(dtype))]
+            matrix, plan = storable(make_matrix(kind, n, dtype, turn), way), plan_of(variant, 1 + turn, way)
+            if fits(matrix, plan):
+                check(device, matrix, plan, turn)
+                tried += 1
+    assert tried >= 20
+
+
+@on_the_host
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("variant", LAYOUTS)
+def test_every_way_to_store_values_is_right_on_the_host(device: Device, variant: str, dtype: str) -> None:
+    for turn, way in enumerate(ways_for(dtype)):
+        matrix = storable(blocks_of_mixed_sizes(60, dtype, seed=turn), way)
+        plan = plan_of(
+            variant, 3, way, once=turn == 1, **({} if variant in FIXED else {"block": (256, 512, 128)[turn]})
+        )
+        program = check(device, matrix, plan, turn)
+        names = {"half": {"float64": "float", "complex128": "cfloat"}.get(dtype), "table": "u16"}
+        assert device.loaded[-1]["AKX_STORED"] == (names.get(way) or device.loaded[-1]["AKX_VALUE"])
+        assert program.stored_error == 0
+
+
+@on_the_host
+@pytest.mark.parametrize("variant", LAYOUTS)
+def test_values_with_an_error_that_is_allowed_on_the_host(device: Device, variant: str) -> None:
+    plain = blocks_of_mixed_sizes(50, "float64", seed=3)
+    allowed = plain.with_value_error(1e-6)
+    program = check_with_error(device, allowed, plan_of(variant, 3, HALF))
+    assert 0 < program.stored_error == error_of(allowed, HALF) <= 2.0**-24
+
+
+def check_with_error(device: Device, matrix: Matrix, plan: Plan) -> Any:
+    rng = np.random.default_rng(8)
+    coefficients = make_coefficients("monomial", plan.k, "float64", rng)
+    x = random_numbers(rng, (1, matrix.n), "float64")
+    program = made(plan, matrix, device)
+    found = powers(device, program, x, coefficients)
+    narrow = matrix.with_values(matrix.data.astype(np.float32).astype(np.float64))
+    assert reference.error_ratio(narrow, found, x, coefficients) <= 1  # the powers of what is stored
+    assert reference.error_ratio(matrix, found, x, coefficients) > 1  # and of nothing else
+    return program
+
+
+@on_the_host
+@pytest.mark.parametrize("way", STORED)
+@pytest.mark.parametrize("variant", ["csr-4", "sell16-2", "pcsr", HUBS, "vbell-4"])
+def test_new_values_on_the_host(device: Device, variant: str, way: str) -> None:
+    """From the host and from the device; of more kinds than a table has, they are in full from then on."""
+    first = storable(blocks_of_mixed_sizes(40, "float64", seed=1), way)
+    rng = np.random.default_rng(5)
+    x, coefficients = random_numbers(rng, (2, first.n), "float64"), make_coefficients("newton", 2, "float64", rng)
+    for send in (np.asarray, host_engine.to_device):
+        program = made(plan_of(variant, 2, way), first, device)
+        powers(device, program, x, coefficients)
+        again = first.with_values(np.roll(first.data, 7))
+        for other, as_planned in ((again, True), (first.with_values(rng.standard_normal(first.nnz)), way == FULL)):
+            program.update_values(send(other.data))
+            assert program.is_as_planned == as_planned
+            found = powers(device, program, x, coefficients)
+            assert reference.error_ratio(other, found, x, coefficients) <= 1
+        program.update_values(send(again.data))  # in full from here on
+        assert reference.error_ratio(again, powers(device, program, x, coefficients), x, coefficients) <= 1
+
+
+@on_the_host
+def test_no_entries_at_all_on_the_host(device: Device) -> None:
+    matrix = Matrix.from_any(sp.csr_array((40, 40)))
+    for variant in ("csr-2", "sell-1", "pcsr", HUBS):
+        for way in (FULL, HALF, TABLE):
+            program = check(device, matrix, plan_of(variant, 2, way), 1)
+            program.update_values(host_engine.to_device(matrix.data))
+
+
+# --------------------------------------------------------------------------------------------------- what is offered
+
+
+def test_blocks_are_offered_where_there_are_some() -> None:
+    schedule = registry.get("cuda", "sweep")
+
+    def variants(matrix: Matrix) -> set[str]:
+        parameters = {one.name: one for one in schedule.space(matrix, H100, 4)}
+        return {str(choice) for choice in parameters["variant"].choices}
+
+    assert {"vbell-1", "vbell-2"} <= variants(blocks_of_mixed_sizes(2000, "float64"))
+    assert not [one for one in variants(make_matrix("band", 4000, "float64", 0)) if one.startswith("vbell")]
+    offered = schedule.offers(blocks_of_mixed_sizes(2000, "float64"), H100, 4)
+    assert any(plan.variant.startswith("vbell") for plan in offered)
+
+
+def test_plain_products_have_values_in_full() -> None:
+    matrix = storable(blocks_of_mixed_sizes(2000, "float64"), TABLE)
+    schedule = registry.get("cuda", "sweep")
+    starts = schedule.starts(matrix, H100, 4)
+    assert starts
+    assert {plan.options["stored"] for plan in starts} == {TABLE}
+    assert len({plan.variant.split("-")[0] for plan in starts}) == len(starts)
+    assert not any(is_baseline(plan) for plan in starts)
+    space = build_space(matrix, 4, H100, backend="cuda", threads=1)
+    assert all(is_baseline(plan) for plan in space.baselines(matrix))
+    assert all(plan.option("stored", FULL) == FULL for plan in space.baselines(matrix))
+    assert schedule.starts(matrix.with_values(np.random.default_rng(1).standard_normal(matrix.nnz)), H100, 4) == ()
+
+
+@pytest.mark.parametrize("way", [HALF, TABLE])
+def test_what_cannot_be_stored_so_is_not_tried_and_fewer_bytes_are_counted(way: str) -> None:
+    schedule, pattern = registry.get("cuda", "sweep"), blocks_of_mixed_sizes(2000, "float64")
+    matrix = storable(pattern, way)
+    for variant in ("csr-4", "sell-1", "vbell-1"):
+        plan, full = plan_of(variant, 4, way), plan_of(variant, 4)
+        assert schedule.waste(plan, matrix, H100) is None
+        assert "the same as full" in (schedule.waste(plan, pattern, H100) or "")
+        narrow, wide = (schedule.traffic(one, matrix, H100).cache_bytes for one in (plan, full))
+        assert narrow < wide - 4 * (8 - {HALF: 4, TABLE: 2}[way]) * 0.99 * matrix.nnz
+        assert schedule.work(plan, matrix, H100, 1).cache_bytes < schedule.work(full, matrix, H100, 1).cache_bytes
+        assert schedule.traffic(plan, pattern, H100) == schedule.traffic(full, pattern, H100)
+
+
+# --------------------------------------------------------------------------------------------------------- on a GPU
+
+on_a_gpu = pytest.mark.skipif(cuda_missing() is not None, reason=str(cuda_missing()))
+
+
+@pytest.mark.cuda
+@on_a_gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("variant", [*NAMES[:-1], HUBS, "vbell-1", "vbell-2", "vbell-4", "vbell-8"])
+def test_variants_are_right(variant: str, dtype: str) -> None:
+    room = {"hubs": 32} if variant == HUBS else {}
+    most = {"vbell-2": 3, "vbell-4": 2, "vbell-8": 1}.get(variant, 6)  # of many sizes lanes make many zeros
+    tried = set()
+    for turn, (way, nodes) in enumerate((way, nodes) for way in ways_for(dtype) for nodes in (301, 3011)):
+        matrix = storable(blocks_of_mixed_sizes(nodes, dtype, seed=turn, most=most, entries=24), way)
+        block = {} if variant in FIXED else {"block": (128, 256, 512)[turn % 3]}
+        plan = plan_of(variant, 4, way, once=turn % 2 == 1, **room, **block)
+        if not fits(matrix, plan):
+            continue
+        tried.add(way)
+        rng = np.random.default_rng(turn)
+        x = random_numbers(rng, (1 + turn % 3, matrix.n), dtype)
+        coefficients = make_coefficients(("monomial", "chebyshev")[turn % 2], 4, dtype, rng)
+        found = run_twice(plan, matrix, x, coefficients)
+        assert reference.reference(matrix, x, coefficients).error_ratio(found) <= 1, plan.label()
+    assert tried == {*ways_for(dtype)}
+
+
+@pytest.mark.cuda
+@on_a_gpu
+@pytest.mark.parametrize("way", STORED)
+@pytest.mark.parametrize("variant", ["csr-4", "sell16-2", "pcsr", HUBS, "vbell-4"])
+def test_new_values(variant: str, way: str) -> None:
+    from akx.device.cuda.memory import to_device
+
+    room = {"hubs": 32} if variant == HUBS else {}
+    first = storable(blocks_of_mixed_sizes(1500, "float64", seed=1, most=2), way)
+    rng = np.random.default_rng(5)
+    x, coefficients = random_numbers(rng, (1, first.n), "float64"), make_coefficients("newton", 3, "float64", rng)
+    places: tuple[Callable[[Any], Any], ...] = (np.asarray, to_device)
+    for place in places:
+        program = registry.get("cuda", "sweep").prepare(first, plan_of(variant, 3, way, **room))
+        for other in (first.with_values(np.roll(first.data, 7)), first.with_values(rng.standard_normal(first.nnz))):
+            program.update_values(place(other.data))
+            found = np.full((4, *x.shape), np.nan)
+            program.run(x, found, coefficients)
+            assert reference.reference(other, x, coefficients).error_ratio(found) <= 1
