@@ -3,7 +3,8 @@
 Each layout has a number; `schema_version` has one row for each migration applied, with the oldest layout whose readers
 can still read the result. A new file is made by applying all migrations to an empty one, so the way an old file takes
 is the way every file takes. All of it happens in one immediate transaction: a process killed in between leaves the old
-layout. A migration uses plain SQL and JSON only, never the classes of today.
+layout. A migration uses plain SQL and JSON only, never the classes of today. It makes, alters or drops a table or an
+index, by which processes that have the file open notice it (:mod:`akx.plandb.store`).
 
     1  plans(id, fingerprint, record)                      record: JSON
     2  plans with a column per field; trials; plans that could not be carried over are kept in `rejected`

@@ -7,6 +7,10 @@ Writing makes the file and its directory where they are missing, migrates an old
 useless file aside and makes a fresh one, and turns on the write-ahead log (WAL), so that readers and a writer do not
 block each other and a process killed at any moment leaves the last committed state. Every change is one immediate
 transaction; a lock is waited for up to ``timeout`` seconds.
+
+Another process, with a later akx, may change the layout of a file that is open here. SQLite numbers such changes
+(``PRAGMA schema_version``): the number is looked at in every transaction, and where it has moved the file is looked at
+as when it is opened.
 """
 
 from __future__ import annotations
@@ -68,6 +72,10 @@ class _UselessError(Exception):
     """The file is no plan database of ours, or a broken one."""
 
 
+class _ChangedError(Exception):
+    """The layout of the file may be another than it was when the file was opened."""
+
+
 class Store:
     """The file at `path`; see the module for what reading and writing do to it.
 
@@ -92,6 +100,7 @@ class Store:
         self._pid = os.getpid()
         self._connection: sqlite3.Connection | None = None
         self._signature: tuple[int, ...] = ()
+        self._layout: int | None = None
         self._is_writer = False
         self._is_snapshot = False
 
@@ -116,7 +125,9 @@ class Store:
             while True:
                 try:
                     connection = self._reader()
-                    return None if connection is None else action(connection)
+                    return None if connection is None else self._snapshot(connection, action)
+                except _ChangedError:
+                    self.close()
                 except _UselessError as error:
                     hint = "the next akx tune sets it aside and makes a fresh one; or use --db PATH or AKX_DB"
                     raise DatabaseError("plan database is useless", found=f"{self.path}: {error}", hint=hint) from error
@@ -134,10 +145,13 @@ class Store:
         """
         self._check_process()
         with self._lock:
-            for is_last in (False, True):
+            is_last = False
+            while True:
                 try:
                     connection = self._writer()
-                    return self._transaction(connection, action)
+                    return self._transaction(connection, lambda connection: action(self._unchanged(connection)))
+                except _ChangedError:
+                    self.close()
                 except (_UselessError, *SQLITE_ERRORS) as error:
                     self.close()
                     if not isinstance(error, _UselessError) and not is_damage(error):
@@ -145,7 +159,7 @@ class Store:
                     if is_last:
                         raise DatabaseError("plan database is useless", found=f"{self.path} ({error})") from error
                     self._set_aside(str(error))
-        raise AssertionError("unreachable")
+                    is_last = True
 
     def describe(self) -> tuple[Inspection, str]:
         """The layout of the file and SQLite's journal mode; layout 0 where there is none. Raises as reading does."""
@@ -186,7 +200,7 @@ class Store:
         if not check_place(self.path):
             return None
         self._check_start()
-        connection, inspection = self._open_to_read()
+        connection, layout, inspection = self._open_to_read()
         try:
             if inspection.fault is not None:
                 raise _UselessError(inspection.fault)
@@ -200,14 +214,29 @@ class Store:
                 connection.execute("BEGIN")
                 migrate(connection, inspection.version)
                 connection.execute("COMMIT")
-                self._is_snapshot = True
+                self._is_snapshot, layout = True, _layout_number(connection)
         except BaseException:
             connection.close()
             raise
-        self._keep(connection)
+        self._keep(connection, layout)
         return connection
 
-    def _open_to_read(self) -> tuple[sqlite3.Connection, Inspection]:
+    def _snapshot(self, connection: sqlite3.Connection, action: Callable[[sqlite3.Connection], _T]) -> _T:
+        """`action` on one state of the file, of the layout that it had when it was opened."""
+        connection.execute("BEGIN")
+        try:
+            return action(self._unchanged(connection))
+        finally:
+            if connection.in_transaction:  # unless an error has ended it
+                connection.commit()
+
+    def _unchanged(self, connection: sqlite3.Connection) -> sqlite3.Connection:
+        """The connection, within a transaction, where the layout has not moved since it was looked at."""
+        if _layout_number(connection) != self._layout:
+            raise _ChangedError
+        return connection
+
+    def _open_to_read(self) -> tuple[sqlite3.Connection, int, Inspection]:
         """Open with as many rights as there are: a reader with the right to write also finishes a killed one's work."""
         attempts = (connect_rw, connect_ro, connect_copy if wal_bytes(self.path) else connect_immutable)
         last: Exception | None = None
@@ -216,7 +245,8 @@ class Store:
             try:
                 connection = attempt(self.path, min(WAIT, self.timeout))
                 self._is_snapshot = number == 2
-                return connection, inspect(connection)
+                layout = _layout_number(connection)  # first: a change behind it is then seen
+                return connection, layout, inspect(connection)
             except SQLITE_ERRORS as error:
                 if connection is not None:
                     connection.close()
@@ -249,34 +279,37 @@ class Store:
         make_parent(self.path)
         connection = connect(self.path, "mode=rwc", wait=min(WAIT, self.timeout))
         try:
-            self._prepare(connection)
+            layout = self._prepare(connection)
         except BaseException:
             connection.close()
             raise
-        self._keep(connection)
+        self._keep(connection, layout)
         self._is_writer = True
         return connection
 
-    def _keep(self, connection: sqlite3.Connection) -> None:
+    def _keep(self, connection: sqlite3.Connection, layout: int) -> None:
         with _OPEN_LOCK:
             _OPEN[self.path] += 1
         self._connection = connection
-        self._signature = self._sign()
+        self._signature, self._layout = self._sign(), layout
 
     def _check_start(self) -> None:
         with _OPEN_LOCK:
             if not _OPEN[self.path] and is_foreign(self.path):
                 raise _UselessError("it is no SQLite database")
 
-    def _prepare(self, connection: sqlite3.Connection) -> None:
+    def _prepare(self, connection: sqlite3.Connection) -> int:
+        """Bring the file to the present layout; the number that SQLite gave to that."""
+        layout = self._patiently(lambda: _layout_number(connection))  # first: a change behind it is then seen
         inspection = self._patiently(lambda: self._examine(connection))
         if inspection.version < SCHEMA_VERSION:
-            self._transaction(connection, self._migrate)
+            layout = self._transaction(connection, self._migrate)
         # Some file systems (network ones) cannot do WAL: SQLite stays with its rollback journal, which is safe too.
         with contextlib.suppress(sqlite3.OperationalError):
             (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
             if mode != "wal":
                 self._patiently(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone())
+        return layout
 
     def _examine(self, connection: sqlite3.Connection, checked_bytes: float = _CHECKED_BYTES) -> Inspection:
         inspection = inspect(connection)
@@ -290,11 +323,14 @@ class Store:
                 raise _UselessError(f"it is damaged: {' '.join(str(verdict).split())}")
         return inspection
 
-    def _migrate(self, connection: sqlite3.Connection) -> None:
+    def _migrate(self, connection: sqlite3.Connection) -> int:
         inspection = inspect(connection)  # again: another process may have been faster
         if inspection.fault is not None:
             raise _UselessError(inspection.fault)
+        if inspection.version > SCHEMA_VERSION:
+            raise newer(inspection, self.path)
         migrate(connection, inspection.version)
+        return _layout_number(connection)
 
     def _patiently(self, action: Callable[[], _T]) -> _T:
         deadline = time.monotonic() + self.timeout
@@ -351,3 +387,9 @@ class Store:
                 with contextlib.suppress(sqlite3.Error):
                     connection.close()
         return False
+
+
+def _layout_number(connection: sqlite3.Connection) -> int:
+    """SQLite's number of the layout: every change of a table or an index makes it another."""
+    (number,) = connection.execute("PRAGMA schema_version").fetchone()
+    return int(number)

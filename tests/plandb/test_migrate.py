@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from akx.plandb import PlanDatabase, PlanRecord, TrialRecord, database_status
+from akx.errors import DatabaseError
+from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanRecord, TrialRecord, database_status, store
 from akx.plandb import migrate as migrations
 
 from .samples import make_key, make_plan, make_record, without_root
@@ -117,6 +119,102 @@ def test_a_migration_that_fails_leaves_the_old_layout(
 def test_every_layout_up_to_the_current_one_has_its_migration() -> None:
     assert sorted(migrations._MIGRATIONS) == list(range(1, migrations.SCHEMA_VERSION + 1))
     assert all(1 <= oldest <= number for number, (_, oldest) in migrations._MIGRATIONS.items())
+
+
+def test_every_migration_is_noticed_by_who_has_the_file_open() -> None:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    numbers = [connection.execute("PRAGMA schema_version").fetchone()[0]]
+    for layout in range(migrations.SCHEMA_VERSION):
+        migrations.migrate(connection, layout, layout + 1)
+        numbers.append(connection.execute("PRAGMA schema_version").fetchone()[0])
+    assert len(set(numbers)) == len(numbers)
+    connection.close()
+
+
+def change_layout(path: Path, *statements: str) -> None:
+    """What another process does to a file that is open here."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    for statement in statements:
+        connection.execute(statement)
+    connection.execute("COMMIT")
+    connection.close()
+
+
+def contents(path: Path) -> list[str]:
+    connection = sqlite3.connect(path)
+    found = list(connection.iterdump())
+    connection.close()
+    return found
+
+
+def to_layout_99(oldest_reader: int) -> tuple[str, ...]:
+    """A later akx that keeps more of a plan."""
+    return (
+        "ALTER TABLE plans ADD COLUMN mood TEXT NOT NULL DEFAULT ''",
+        f"INSERT INTO schema_version VALUES (99, {oldest_reader}, '')",
+    )
+
+
+@pytest.mark.parametrize("oldest_reader", [2, 99])
+def test_a_file_that_a_newer_akx_migrates_while_it_is_open(tmp_path: Path, oldest_reader: int) -> None:
+    path = tmp_path / "plans.sqlite"
+    with PlanDatabase(path, layers=()) as writer, PlanDatabase(path, layers=()) as reader:
+        writer.put(make_record(1))
+        assert reader.list() == [make_record(1)]
+        assert writer._store._connection is not None  # type: ignore[union-attr]
+        change_layout(path, *to_layout_99(oldest_reader))
+        before = contents(path)
+        changes: list[Callable[[], object]] = [
+            lambda: writer.put(make_record(2)),
+            lambda: writer.add_trials(make_key(1), [TrialRecord(make_plan())]),
+            lambda: writer.remove(make_record(1).id),
+            writer.check_writable,
+        ]
+        for change in changes:
+            with pytest.raises(DatabaseError, match="newer akx"):
+                change()
+        for database in (reader, writer):
+            if oldest_reader == 2:
+                assert database.list() == [make_record(1)]
+                continue
+            with pytest.raises(DatabaseError, match="newer akx"):
+                database.list()
+            with pytest.warns(PlanDatabaseWarning, match="newer akx"):
+                assert database.find(make_key(1)).record is None
+    assert contents(path) == before
+    assert not list(path.parent.glob("*.corrupt-*"))
+
+
+def test_a_file_that_is_migrated_between_being_looked_at_and_being_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "plans.sqlite"
+    with PlanDatabase(path, layers=()) as database:
+        database.put(make_record(1))
+    genuine = store.Store._writer
+
+    def migrated_behind(self: store.Store) -> sqlite3.Connection:
+        connection = genuine(self)
+        monkeypatch.setattr(store.Store, "_writer", genuine)
+        change_layout(path, *to_layout_99(2))
+        return connection
+
+    monkeypatch.setattr(store.Store, "_writer", migrated_behind)
+    with PlanDatabase(path, layers=()) as database, pytest.raises(DatabaseError, match="newer akx"):
+        database.put(make_record(2))
+
+
+def test_an_index_that_another_process_makes_stops_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "plans.sqlite"
+    with PlanDatabase(path, layers=()) as writer, PlanDatabase(path, layers=()) as reader:
+        writer.put(make_record(1))
+        assert reader.list() == [make_record(1)]
+        change_layout(path, "CREATE INDEX by_name ON plans (matrix_name)")
+        assert reader.list() == [make_record(1)]
+        change_layout(path, "DROP INDEX by_name")
+        writer.put(make_record(2))
+        assert reader.list() == [make_record(1), make_record(2)]
 
 
 def test_an_old_layout_on_a_read_only_medium(old: tuple[Path, list[PlanRecord]]) -> None:
