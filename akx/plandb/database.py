@@ -303,9 +303,30 @@ class PlanDatabase:
         """Raise :class:`DatabaseError` where :meth:`put` would; make, migrate or set aside the file as it would."""
         self._store.write(lambda connection: None)
 
-    def put(self, record: PlanRecord) -> None:
-        """Keep `record` as the plan for its key, in place of the one there was. Raises :class:`DatabaseError`."""
-        self._change(lambda tables: tables.put(record))
+    def put(self, record: PlanRecord, *, unless: Callable[[PlanRecord], bool] | None = None) -> PlanRecord | None:
+        """Keep `record` as the plan for its key, in place of the one there was. Raises :class:`DatabaseError`.
+
+        Parameters
+        ----------
+        record : PlanRecord
+        unless : callable, optional
+            Asked of the user's plan that is there, in the transaction of the change: where it is true, that one stays.
+
+        Returns
+        -------
+        PlanRecord or None
+            The plan that stays; None where `record` is kept.
+        """
+
+        def replace_it(tables: Tables) -> PlanRecord | None:
+            row = None if unless is None else tables.plan(record.id)
+            there = next(iter(decode([] if row is None else [row])), None)
+            if unless is not None and there is not None and there != record and unless(there):
+                return there
+            tables.put(record)
+            return None
+
+        return self._change(replace_it)
 
     def remove(self, identifier: str) -> PlanRecord:
         """Remove the user's plan whose id begins with `identifier`, and its trials.

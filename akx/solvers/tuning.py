@@ -15,6 +15,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -361,7 +362,8 @@ def _keep(
             marks[name] = best.seconds
         if marks != before:
             try:
-                database.put(marked(record, marks))
+                if database.put(marked(record, marks), unless=partial(operator.ne, record)) is not None:
+                    continue  # another plan was kept for the key meanwhile
             except AkxError:
                 return False
         kept = kept or s == best.s

@@ -1,7 +1,8 @@
 """Results in the plan database: a plan found again as a result, and a result kept as a plan with its trials.
 
 A plan gives way only to one that was compared with it: what a search without a run-off found, or one that never came to
-measure the plan that is there, is not kept in its place.
+measure the plan that is there, is not kept in its place. Searches for one key may overlap; which plan stays is decided
+in the transaction that writes it.
 """
 
 from __future__ import annotations
@@ -23,18 +24,16 @@ from akx.tuner import measure
 from akx.tuner.result import SHARED, Counts, TuneResult
 from akx.tuner.search import FEW_CALLS
 
-__all__ = ["find", "is_enough", "keep", "reuse"]
+__all__ = ["is_enough", "keep", "reuse", "usable"]
 
 
-def find(db: PlanDatabase, key: PlanKey, matrix: Matrix, device: Any, threads: int) -> PlanRecord | None:
-    """The record that the database has for a key, or None.
+def usable(record: PlanRecord | None, matrix: Matrix, device: Any, threads: int) -> PlanRecord | None:
+    """The record that the database has for a call, where its plan works.
 
     Parameters
     ----------
-    db : PlanDatabase
-        Where to look.
-    key : PlanKey
-        Of the call.
+    record : PlanRecord, optional
+        What was found.
     matrix : Matrix
         The matrix.
     device : HostDevice or CudaDevice
@@ -45,9 +44,8 @@ def find(db: PlanDatabase, key: PlanKey, matrix: Matrix, device: Any, threads: i
     Returns
     -------
     PlanRecord or None
-        None also where the plan found names an unknown schedule or is infeasible: it is then as good as not there.
+        None also where the plan names an unknown schedule or is infeasible: it is then as good as not there.
     """
-    record = db.find(key).record
     if record is None:
         return None
     try:
@@ -68,7 +66,7 @@ def is_enough(record: PlanRecord, calls: int | None) -> bool:
 
 
 def reuse(db: PlanDatabase, record: PlanRecord, matrix: Matrix, threads: int, start: float) -> TuneResult:
-    """A record of :func:`find` as the result of a call that began at `start`, on the tuner's clock."""
+    """A record of :func:`usable` as the result of a call that began at `start`, on the tuner's clock."""
     key = record.key
     notes = [f"tuned on {record.created[:10]} in {record.tuning_seconds:.1f} s"]
     if record.provenance.get("interrupted"):
@@ -117,7 +115,7 @@ def keep(
     result: TuneResult,
     old: PlanRecord | None = None,
     *,
-    is_shared: bool = False,
+    before: PlanRecord | None = None,
     features: Mapping[str, float] | None = None,
 ) -> TuneResult:
     """Put a result and its trials into the database.
@@ -132,9 +130,10 @@ def keep(
         What the search found.
     old : PlanRecord, optional
         A usable one that is there: it stays where the search was interrupted.
-    is_shared : bool
-        Whether other workers are at the same study: what one of them has kept meanwhile stays where it has the larger
-        speed-up and was not in this run-off. The trials of others are theirs to keep.
+    before : PlanRecord, optional
+        The one that was there when the search began, usable or not: it has been compared, or is of no use. Another,
+        which another search has kept meanwhile, stays where it has the larger speed-up and was not in this run-off,
+        and where this search was interrupted and that was not. The trials of others are theirs to keep.
     features : mapping of str to float, optional
         Of the matrix, by which searches for similar ones find the plan (:mod:`akx.tuner.similar`).
 
@@ -161,11 +160,9 @@ def keep(
     own = [trial for trial in result.trials if trial.origin != SHARED]
     rows = [TrialRecord(trial.plan, trial.samples, trial.state, trial.reason) for trial in own]
     try:
-        better = _kept_meanwhile(db, record, result, old) if is_shared else None
-        if better is None:
-            db.put(record)
-        else:
-            stays = f"the database keeps the plan of another worker, {better.plan.label()}, {better.speedup:.2f}x"
+        better = db.put(record, unless=lambda there: _stays(there, record, result, before))
+        if better is not None:
+            stays = f"the database keeps the plan of another search, {better.plan.label()}, {better.speedup:.2f}x"
             result = replace(result, notes=(*result.notes, stays))
     except DatabaseError as error:
         return replace(result, notes=(*result.notes, _not_kept(record, error)))
@@ -213,14 +210,17 @@ def _not_kept(record: PlanRecord, error: DatabaseError) -> str:
     return f"the plan could not be kept: {error}{where}"
 
 
-def _kept_meanwhile(
-    db: PlanDatabase, record: PlanRecord, result: TuneResult, old: PlanRecord | None
-) -> PlanRecord | None:
-    """The plan that another worker has kept since the search began, where it is not for `record` to replace it."""
-    there = db.find(record.key).record
-    if there is None or there == old or there.plan in [finalist.plan for finalist in result.finalists]:
-        return None
-    return there if there.speedup > record.speedup else None
+def _stays(there: PlanRecord, record: PlanRecord, result: TuneResult, before: PlanRecord | None) -> bool:
+    """Whether it is not for `record` to replace a plan that another search has kept since this one began.
+
+    Times of two searches that overlapped compare badly, what each plan gained in its own run does better.
+    """
+    known = [finalist.plan for finalist in result.finalists]
+    if there.plan in known or (before is not None and there.plan == before.plan):
+        return False
+    if result.interrupted and not there.provenance.get("interrupted"):
+        return True
+    return there.speedup > record.speedup
 
 
 def _provenance(result: TuneResult) -> dict[str, object]:

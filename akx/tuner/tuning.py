@@ -28,7 +28,7 @@ from akx.tuner import measure
 from akx.tuner.calibration import figures_of
 from akx.tuner.machine import measured_figures
 from akx.tuner.predict import Model, budget_error
-from akx.tuner.record import find, is_enough, keep, reuse
+from akx.tuner.record import is_enough, keep, reuse, usable
 from akx.tuner.recorder import Recorder, recording_to
 from akx.tuner.result import SHARED, Counts, Progress, TuneResult
 from akx.tuner.search import FEW_CALLS, Outcome, Search
@@ -188,12 +188,13 @@ def tune(
     device = within(device, budget)
     same: dict[str, Any] = {"basis": basis, "start_vectors": start_vectors, "backend": label, "threads": used}
     matrix, key, exact = _keyed(matrix, k, **same, device=device)
-    kept, old = _database(db, space_filter), None
+    kept, before, old = _database(db, space_filter), None, None
     if kept is not None:
         with warnings.catch_warnings():
             # A database that cannot even be read is an error below, and not a warning before it.
             warnings.simplefilter("ignore", PlanDatabaseWarning)
-            old = find(kept, key, matrix, device, used)
+            before = kept.find(key).record
+        old = usable(before, matrix, device, used)
         if old is not None and not retune and is_enough(old, wanted.calls):
             reused = _with_value_error(reuse(kept, old, matrix, used, start), matrix, device)
             reused = replace(_with_budget(reused, budget), calls=wanted.calls)
@@ -206,7 +207,7 @@ def tune(
         kept.check_writable()
     others = join_study(storage, key)
     space = build_space(matrix, k, device, backend=label, threads=used, start_vectors=start_vectors)
-    of_exact = None if kept is None or key == exact else find(kept, exact, matrix, device, used)
+    of_exact = None if kept is None or key == exact else usable(kept.find(exact).record, matrix, device, used)
     given = [space.inside(record.plan) for record in (old, of_exact) if record is not None]
     seeds = known_seeds(kept, exact, space, matrix)
     if budget is not None and all(space.feasible(plan, matrix) is not None for plan in space.baselines(matrix)):
@@ -222,7 +223,7 @@ def tune(
         if recorder is not None:
             result = recorder.end(result)
     if kept is not None:
-        result = keep(kept, key, result, old, is_shared=others is not None, features=features_of(matrix))
+        result = keep(kept, key, result, old, before=before, features=features_of(matrix))
     if callback is not None:
         callback(_last_progress(result, wanted))
     return result

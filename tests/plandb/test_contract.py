@@ -52,6 +52,47 @@ def test_put_and_find_here_and_by_another(database: PlanDatabase, place: str) ->
         assert (status.exists, status.writable, status.plans, status.problems) == (True, True, 3, ())
 
 
+def test_a_plan_stays_where_it_is_to_stay(database: PlanDatabase) -> None:
+    asked: list[PlanRecord] = []
+
+    def ask(answer: bool) -> Any:
+        return lambda there: asked.append(there) or answer
+
+    first, second, third = (make_record(seconds=seconds) for seconds in (1e-3, 2e-3, 3e-3))
+    assert database.put(first, unless=ask(True)) is None
+    assert asked == []
+    assert database.put(first, unless=ask(True)) is None  # as where a change is made again
+    assert asked == []
+    assert database.put(second, unless=ask(True)) == first
+    assert database.find(make_key()).record == first
+    assert database.put(third, unless=ask(False)) is None
+    assert database.find(make_key()).record == third
+    assert asked == [first, first]
+
+
+def test_between_the_question_and_the_change_nobody_comes(database: PlanDatabase, place: str) -> None:
+    database.put(make_record(seconds=4e-3))
+    done = threading.Event()
+    stayed: list[PlanRecord | None] = []
+
+    def faster() -> None:
+        with PlanDatabase(place, layers=()) as other:
+            stayed.append(other.put(make_record(seconds=1e-3), unless=lambda there: there.seconds < 1e-3))
+        done.set()
+
+    thread = threading.Thread(target=faster)
+
+    def ask(there: PlanRecord) -> bool:
+        thread.start()
+        assert not done.wait(0.5)
+        return there.seconds < 2e-3
+
+    assert database.put(make_record(seconds=2e-3), unless=ask) is None
+    thread.join(10.0)
+    assert stayed == [None]
+    assert [record.seconds for record in database.list()] == [1e-3]
+
+
 def test_figures_are_kept_to_the_last_bit(database: PlanDatabase) -> None:
     record = make_record(seconds=0.1 + 0.2, baseline_seconds=1 / 3, prepare_seconds=5e-324, tuning_seconds=1e300)
     database.put(record)

@@ -148,7 +148,7 @@ def test_each_worker_keeps_its_own_trials_and_the_better_plan_stays(
         slow = work(matrix, tmp_path / "other.journal", trials=3, db=db, callback=meanwhile)
         assert slow.speedup < best.speedup
         assert [one.plan for one in db.list()] == [best.plan]
-        assert "another worker" in " ".join(slow.notes)
+        assert "another search" in " ".join(slow.notes)
 
 
 def test_an_interrupted_worker_gives_its_claim_back(make_world: Any, matrix: Any, journal: Path) -> None:

@@ -506,6 +506,65 @@ def test_a_short_retune_does_not_replace_a_plan_by_a_worse_one(
     assert world.cost(tune(matrix, 8, db=db).plan) <= 1.02 * world.cost(first.plan)
 
 
+def test_of_two_searches_that_overlap_the_better_plan_stays(
+    world: Any, matrix: Any, db: PlanDatabase, tmp_path: Path, optimum: Plan
+) -> None:
+    key = plan_key(matrix, 8, threads=2)
+
+    def beside(*plans: Plan, **how: Any) -> Any:
+        """A short search during which others keep these plans, found elsewhere."""
+
+        def meanwhile(progress: Progress) -> None:
+            if progress.trials == 2 and progress.phase != "done":
+                for plan in plans:
+                    db.put(dataclasses.replace(found, plan=plan, seconds=world.cost(plan)))
+
+        return tune(matrix, 8, db=db, trials=3, callback=meanwhile, **how)
+
+    elsewhere = PlanDatabase(tmp_path / "elsewhere.sqlite", layers=())
+    tune(matrix, 8, db=elsewhere)
+    (found,) = elsewhere.list()
+    assert world.cost(found.plan) < 1.1 * world.cost(optimum)
+    slow = beside(found.plan)
+    assert slow.speedup < found.speedup
+    assert [record.plan for record in db.list()] == [found.plan]
+    assert "another search" in " ".join(slow.notes)
+    assert len(db.trials(key)) == len(slow.trials)
+    # What is slower than the plan found here goes, and so does what took part in the run-off.
+    slowest = found.plan.replace(variant="csr", threads=1)
+    db.remove(db.list()[0].id)
+    again = beside(slowest)
+    assert again.plan == slow.plan != slowest
+    assert [record.plan for record in db.list()] == [slow.plan]
+    assert "another search" not in " ".join(again.notes)
+    db.put(found)
+    last = beside(slowest, found.plan, retune=True)
+    assert last.plan == found.plan
+    assert db.list()[0].tuning_seconds == last.tuning_seconds
+
+
+def test_an_interrupted_search_leaves_what_another_has_kept_meanwhile(
+    make_world: Any, matrix: Any, db: PlanDatabase, tmp_path: Path
+) -> None:
+    make_world()
+    elsewhere = PlanDatabase(tmp_path / "elsewhere.sqlite", layers=())
+    tune(matrix, 8, db=elsewhere)
+    (found,) = elsewhere.list()
+    untried = found.plan.replace(variant="csr", partitioner="rcm", threads=1)
+    slower = dataclasses.replace(found, plan=untried, seconds=found.baseline_seconds)
+
+    def meanwhile(progress: Progress) -> None:
+        if progress.trials == 2:
+            db.put(slower)
+
+    make_world(interrupt_at=900)
+    result = tune(matrix, 8, db=db, trials=1000, callback=meanwhile)
+    assert result.interrupted
+    assert untried not in [finalist.plan for finalist in result.finalists]
+    assert result.speedup > slower.speedup
+    assert db.list() == [slower]
+
+
 def test_retune_drops_a_plan_that_is_wrong_now(make_world: Any, matrix: Any, db: PlanDatabase) -> None:
     make_world()
     first = tune(matrix, 8, db=db)
@@ -610,7 +669,7 @@ def test_an_unwritable_database_is_an_error_before_any_work(world: Any, matrix: 
 def test_a_database_that_fails_later_does_not_lose_the_result(
     world: Any, matrix: Any, db: PlanDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(record: Any) -> None:
+    def full(*_: Any, **__: Any) -> None:
         raise DatabaseError("no space left on device")
 
     monkeypatch.setattr(db, "put", full)
