@@ -10,7 +10,7 @@ from akx.kernels.base import Schedule
 from akx.matrix import Matrix
 from akx.plan import Plan
 
-__all__ = ["backends", "get", "schedules", "stored_error"]
+__all__ = ["backends", "get", "modules", "schedules", "stored_error"]
 
 #: (backend, schedule) -> "module:object". A new schedule is one new module and one line here.
 _SCHEDULES: dict[tuple[str, str], str] = {
@@ -39,6 +39,11 @@ def get(backend: str, name: str) -> Schedule:
     module, attribute = target.split(":")
     schedule: Schedule = getattr(import_module(module), attribute)
     return schedule
+
+
+def modules(backend: str) -> dict[str, str]:
+    """The module of every schedule of `backend`, by its name; none is imported."""
+    return {name: target.partition(":")[0] for (b, name), target in _SCHEDULES.items() if b == backend}
 
 
 def schedules(backend: str) -> tuple[Schedule, ...]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from akx.plandb.database import Lookup, PlanDatabase, default_database, shared_database
 from akx.plandb.files import PlanDatabaseWarning, database_path
-from akx.plandb.keys import FIELD_MEANINGS, PlanKey, kernel_hash, make_key, versions
+from akx.plandb.keys import FIELD_MEANINGS, PlanKey, kernel_hash, key_of_plan, make_key, schedule_hashes, versions
 from akx.plandb.layers import PlanLayer, ShippedPlans, shipped_plans
 from akx.plandb.places import project_directory, project_plans, system_directories, system_plans
-from akx.plandb.records import PlanRecord, TrialRecord, stale_fields
+from akx.plandb.records import PlanRecord, TrialRecord, mismatch, stale_fields
 from akx.plandb.status import DatabaseStatus, LayerStatus, database_status
 from akx.plandb.transfer import Bundle, ImportReport, parse_bundle, read_bundle
 
@@ -29,11 +29,14 @@ __all__ = [
     "database_status",
     "default_database",
     "kernel_hash",
+    "key_of_plan",
     "make_key",
+    "mismatch",
     "parse_bundle",
     "project_directory",
     "project_plans",
     "read_bundle",
+    "schedule_hashes",
     "shared_database",
     "shipped_plans",
     "stale_fields",

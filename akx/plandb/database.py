@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -24,11 +24,11 @@ from akx.errors import ArgumentError, DatabaseError, FileFormatError, MissingDep
 from akx.plandb.address import ServerAddress, database_place
 from akx.plandb.changes import count_change, generation
 from akx.plandb.files import PlanDatabaseWarning
-from akx.plandb.keys import FIELD_MEANINGS, PlanKey
+from akx.plandb.keys import FIELD_MEANINGS, PlanKey, hashes_of, search_key
 from akx.plandb.layers import PlanLayer, ShippedPlans, shipped_plans
 from akx.plandb.migrate import Inspection
 from akx.plandb.places import project_plans, system_plans
-from akx.plandb.records import PlanRecord, TrialRecord
+from akx.plandb.records import PlanRecord, TrialRecord, mismatch, newest
 from akx.plandb.rows import Connection, Row, Tables, decode, decode_trials, encode_trials
 from akx.plandb.server_store import ServerStore
 from akx.plandb.sketches import Sketch
@@ -56,7 +56,8 @@ class Lookup:
     Attributes
     ----------
     record : PlanRecord or None
-        The plan under exactly this key.
+        The plan under exactly this key, or, where the key is that of a search, the newest of those that are kept for it
+        under the kernel sources of their own schedules.
     mismatches : list of (PlanRecord, list of str)
         Where there is none: the plans for the same pattern with the fields of the key in which each differs, nearest
         first.
@@ -163,7 +164,9 @@ class PlanDatabase:
     # ------------------------------------------------------------------------------------------------ lookup
 
     def find(self, key: PlanKey) -> Lookup:
-        """The plan stored under exactly `key`, or what stands in the way.
+        """The plan stored for `key`, or what stands in the way.
+
+        A key of :func:`akx.plandb.make_key` asks for the plan of any schedule whose kernel sources are as they were.
 
         Never raises because of the database: one that cannot be read is reported by a :class:`PlanDatabaseWarning`.
         The answer is remembered as long as neither this process nor another has changed the file or a layer.
@@ -182,14 +185,14 @@ class PlanDatabase:
 
     def _find(self, key: PlanKey) -> tuple[Lookup, bool]:
         """:meth:`find` in the user's database and all layers, and whether all was well with the database."""
+        hashes = hashes_of(key)
         for layer in self.above:
-            found = layer.get(key.id)
-            if found is not None and found.key == key:
+            found = _answer(key, layer.with_fingerprint(key.fingerprint))
+            if found is not None:
                 return Lookup(found, [], layer.name), True
 
         def query(tables: Tables) -> list[Row]:
-            row = tables.plan(key.id)
-            return tables.of_pattern(key.fingerprint, _NEIGHBOURS) if row is None else [row]
+            return tables.under(key, hashes) or tables.of_pattern(key.fingerprint, _NEIGHBOURS)
 
         try:
             rows = self._read(query, min(_LOOKUP_PATIENCE, self._store.timeout)) or []
@@ -200,16 +203,16 @@ class PlanDatabase:
             is_sound = True
         neighbours = decode(rows)
         is_sound = is_sound and len(neighbours) == len(rows)
-        for record in neighbours:
-            if record.key == key:
-                return Lookup(record, [], _USER), is_sound
+        found = _answer(key, neighbours)
+        if found is not None:
+            return Lookup(found, [], _USER), is_sound
         for layer in self.layers:
-            found = layer.get(key.id)
-            if found is not None and found.key == key:
+            found = _answer(key, layer.with_fingerprint(key.fingerprint))
+            if found is not None:
                 return Lookup(found, [], layer.name), is_sound
         for layer in (*self.above, *self.layers):
             neighbours += layer.with_fingerprint(key.fingerprint)
-        mismatches = [(record, key.mismatch(record.key)) for record in neighbours]
+        mismatches = [(record, mismatch(key, record)) for record in neighbours]
         return Lookup(None, sorted(mismatches, key=lambda pair: len(pair[1]))), is_sound
 
     def of_pattern(self, fingerprint: str) -> tuple[PlanRecord, ...]:
@@ -306,6 +309,9 @@ class PlanDatabase:
     def put(self, record: PlanRecord, *, unless: Callable[[PlanRecord], bool] | None = None) -> PlanRecord | None:
         """Keep `record` as the plan for its key, in place of the one there was. Raises :class:`DatabaseError`.
 
+        Where its kernel sources are those of its schedule as they are, it also takes the place of the plan of another
+        schedule that would answer the same lookup.
+
         Parameters
         ----------
         record : PlanRecord
@@ -319,11 +325,11 @@ class PlanDatabase:
         """
 
         def replace_it(tables: Tables) -> PlanRecord | None:
-            row = None if unless is None else tables.plan(record.id)
-            there = next(iter(decode([] if row is None else [row])), None)
+            rivals = _rivals(tables, record)
+            there = newest(rivals)
             if unless is not None and there is not None and there != record and unless(there):
                 return there
-            tables.put(record)
+            _replace(tables, rivals, record)
             return None
 
         return self._change(replace_it)
@@ -370,9 +376,13 @@ class PlanDatabase:
         return len(rows)
 
     def trials(self, key: PlanKey | str) -> tuple[TrialRecord, ...]:
-        """The trials for a key (or its full id), in the order they were added. Raises :class:`DatabaseError`."""
-        identifier = key if isinstance(key, str) else key.id
-        return decode_trials(self._read(lambda tables: tables.trials(identifier)) or [])
+        """The trials for a key (or its full id), in the order they were added. Raises :class:`DatabaseError`.
+
+        For the key of a search those of all plans that may have answered it.
+        """
+        keys = [] if isinstance(key, str) else [replace(key, kernel_hash=one) for one in hashes_of(key)]
+        identifiers = [key] if isinstance(key, str) else [one.id for one in keys]
+        return decode_trials(self._read(lambda tables: tables.trials(identifiers)) or [])
 
     # ------------------------------------------------------------------------------------------------ transfer
 
@@ -427,16 +437,16 @@ class PlanDatabase:
         def merge(tables: Tables) -> ImportReport:
             added = replaced = kept = unchanged = 0
             for record in bundle.records:
-                row = tables.plan(record.id)
-                current = next(iter(decode([] if row is None else [row])), None)
+                rivals = _rivals(tables, record)
+                current, is_new = newest(rivals), not rivals and tables.plan(record.id) is None
                 if current == record:
                     unchanged += 1
                     continue
                 if current is not None and not record.better_than(current):
                     kept += 1
                     continue
-                tables.put(record)
-                added, replaced = added + (row is None), replaced + (row is not None)
+                _replace(tables, rivals, record)
+                added, replaced = added + is_new, replaced + (not is_new)
             return ImportReport(added, replaced, kept, unchanged, bundle.problems)
 
         return self._change(merge)
@@ -513,6 +523,25 @@ class PlanDatabase:
                 hint="give more of its digits",
             )  # fmt: skip
         return found[0]
+
+
+def _answer(key: PlanKey, records: Iterable[PlanRecord]) -> PlanRecord | None:
+    """The plan that answers a lookup by `key`: of several schedules the newest."""
+    return newest(record for record in records if not mismatch(key, record))
+
+
+def _rivals(tables: Tables, record: PlanRecord) -> list[PlanRecord]:
+    """The plans of which one is to stay when `record` comes: those that answer the lookup that it answers."""
+    key = search_key(record.key, record.plan)
+    return [one for one in decode(tables.under(key, hashes_of(key)), quietly=True) if not mismatch(key, one)]
+
+
+def _replace(tables: Tables, rivals: Iterable[PlanRecord], record: PlanRecord) -> None:
+    """Keep `record` instead of all of them."""
+    for rival in rivals:
+        if rival.id != record.id:
+            tables.supersede(rival.id, record.id)
+    tables.put(record)
 
 
 _SHARED: dict[Path | ServerAddress, PlanDatabase] = {}

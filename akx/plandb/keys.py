@@ -4,26 +4,46 @@ A plan holds for one pattern, dtype, index type, basis kind, k, number of start 
 sources and set of versions. All nine are fields of :class:`PlanKey`; a lookup succeeds only where all of them are
 equal, and otherwise names those that are not. Nothing here imports a compiler: versions come from package metadata and
 the hash of the kernels from the text of their sources.
+
+The kernel sources of a plan are those that its schedule depends on. A search is over all schedules, so its key has the
+digest of the backend as a whole; the plan that it finds is kept under that of its own schedule (:func:`key_of_plan`),
+and a lookup by the key of a search finds the plan of any schedule whose sources are as they were. So a new schedule,
+or a change of one, leaves the plans of the others as they are.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from akx.errors import ArgumentError, DatabaseError, PlanError
-from akx.plan import PLAN_SCHEMA
+from akx.kernels import registry
+from akx.plan import PLAN_SCHEMA, Plan
 
 if TYPE_CHECKING:
     from akx.device.host import HostDevice
     from akx.matrix import Matrix
 
-__all__ = ["FIELD_MEANINGS", "OF_PRICES", "PlanKey", "kernel_hash", "make_key", "versions"]
+__all__ = [
+    "FIELD_MEANINGS",
+    "OF_PRICES",
+    "PlanKey",
+    "hashes_of",
+    "is_of_search",
+    "kernel_hash",
+    "key_of_plan",
+    "make_key",
+    "right_hashes",
+    "schedule_hashes",
+    "search_key",
+    "versions",
+]
 
 #: What a difference in a field of the key means to a user.
 FIELD_MEANINGS: Mapping[str, str] = {
@@ -60,6 +80,13 @@ _OF_SOLVERS = {
 }
 
 
+#: In the text of a source: ``from akx... import ...``, a file beside it, an include.
+_IMPORT = re.compile(rb"^[ \t]*from[ \t]+(akx[\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\n]*)", re.MULTILINE)
+_WITH_NAME = re.compile(rb'with_name\("([\w.]+)"\)')
+_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]+"([\w.]+)"', re.MULTILINE)
+_WORD = re.compile(rb"\w+")
+
+
 @dataclass(frozen=True)
 class PlanKey:
     """What a plan is valid for.
@@ -78,7 +105,7 @@ class PlanKey:
         Machines of one class share plans (``HostDevice.device_class``); other numbers of threads, memory budgets and
         allowed errors of values make classes of their own.
     kernel_hash : str
-        Digest of the sources of the backend's kernels, see :func:`kernel_hash`.
+        Digest of kernel sources: of those of the plan's schedule, or of the backend, see :func:`kernel_hash`.
     versions : str
         The versions that matter, see :func:`versions`.
 
@@ -149,7 +176,9 @@ def make_key(
     threads: int | None = None,
     backend: str = "cpu",
 ) -> PlanKey:
-    """The key of a plan for `matrix` on `device`, with the kernel sources and versions of this process.
+    """The key of a search for a plan for `matrix` on `device`, with the kernel sources and versions of this process.
+
+    A lookup by it finds plans that are kept under :func:`key_of_plan`.
 
     Parameters
     ----------
@@ -165,7 +194,7 @@ def make_key(
         Threads that the caller insists on. A plan for fewer threads than the device has cores is another plan, so
         a number that differs from ``device.cores`` becomes part of the device class.
     backend : str
-        Whose kernels are hashed.
+        Whose kernels are hashed, all of them.
     """
     device_class = device.device_class
     if threads is not None and threads != device.cores:
@@ -185,9 +214,53 @@ def make_key(
     )
 
 
+def key_of_plan(key: PlanKey, plan: Plan) -> PlanKey:
+    """The key under which a plan is kept that a search with `key` has found: with the sources of its schedule alone."""
+    own = schedule_hashes(plan.backend).get(plan.schedule)
+    return key if own is None or not is_of_search(key) else replace(key, kernel_hash=own)
+
+
+def is_of_search(key: PlanKey) -> bool:
+    """Whether a key asks for the plan of any schedule, with the kernel sources of this process."""
+    backend = key.device_class.partition("/")[0]
+    return backend in registry.backends() and key.kernel_hash == kernel_hash(backend)
+
+
+def right_hashes(key: PlanKey, plan: Plan) -> tuple[str, ...]:
+    """The digests under which a plan answers a lookup by `key`."""
+    own = schedule_hashes(plan.backend).get(plan.schedule) if is_of_search(key) else None
+    return (key.kernel_hash,) if own is None else (key.kernel_hash, own)
+
+
+def hashes_of(key: PlanKey) -> tuple[str, ...]:
+    """The digests of kernel sources under which there may be an answer to a lookup by `key`."""
+    if not is_of_search(key):
+        return (key.kernel_hash,)
+    return (key.kernel_hash, *schedule_hashes(key.device_class.partition("/")[0]).values())
+
+
+def search_key(key: PlanKey, plan: Plan) -> PlanKey:
+    """The key of the search whose plan is kept under `key`; `key` itself where that is of other kernel sources."""
+    own = schedule_hashes(plan.backend).get(plan.schedule)
+    search = key if own is None or key.kernel_hash != own else replace(key, kernel_hash=kernel_hash(plan.backend))
+    return search if is_of_search(search) else key
+
+
+@lru_cache(maxsize=8)
+def schedule_hashes(backend: str) -> Mapping[str, str]:
+    """By schedule of `backend`, the digest of the sources that its programs depend on; empty for an unknown backend.
+
+    These are, of the sources of :func:`kernel_hash`, the module of the schedule, what it imports, wherever in the text,
+    the ``.cu`` files that these modules name by ``with_name``, and what those include. Computed once per process, in
+    some milliseconds, without an import.
+    """
+    modules = registry.modules(backend)
+    return _hash_schedules(_PACKAGE, backend, modules) if modules else {}
+
+
 @lru_cache(maxsize=8)
 def kernel_hash(backend: str, *, solvers: bool = False) -> str:
-    """Digest of the sources that a plan of `backend` depends on; of those that solvers depend on as well, where asked.
+    """Digest of the sources that plans of `backend` depend on; of those that solvers depend on as well, where asked.
 
     These are the files below ``akx/kernels/<backend>`` and ``akx/formats``, and ``akx/kernels/base.py``: their paths
     and their text, with line ends normalised, but for those of solvers' vector work and of preconditioners, which no
@@ -232,6 +305,49 @@ def _hash_sources(package: Path, backend: str, *, solvers: bool = False) -> str:
     if count == 0:
         raise DatabaseError("no kernel sources are installed", found=str(package), hint="install akx again")
     return digest.hexdigest()[:16]
+
+
+def _hash_schedules(package: Path, backend: str, modules: Mapping[str, str]) -> dict[str, str]:
+    kernels = f"kernels/{backend}"
+    hashes = {}
+    try:
+        texts = {
+            path.relative_to(package).as_posix(): path.read_bytes().replace(b"\r\n", b"\n")
+            for path in _sources(package / kernels, package / "kernels" / "base.py", package / "formats")
+            if path.stem not in {*OF_PRICES.get(path.parent.name, ()), *_OF_SOLVERS.get(path.parent.name, ())}
+        }
+        lines = {name: f"{name} {hashlib.sha256(text).hexdigest()}\n".encode() for name, text in texts.items()}
+        named = {name: [one for one in _named_in(name, text) if one in texts] for name, text in texts.items()}
+        for schedule, module in modules.items():
+            left, reached = ["kernels/base.py", _file_of(module)], set[str]()
+            while left:
+                name = left.pop()
+                if name not in reached:
+                    reached.add(name)
+                    left += named[name]
+            hashes[schedule] = hashlib.sha256(b"".join(lines[name] for name in sorted(reached))).hexdigest()[:16]
+    except (OSError, KeyError) as error:
+        raise DatabaseError("kernel sources cannot be read", found=str(error), hint="install akx again") from error
+    return hashes
+
+
+def _named_in(name: str, text: bytes) -> Iterator[str]:
+    """The files that a source imports, names or includes; some of them may not be there."""
+    folder = name.rpartition("/")[0]
+    if not name.endswith(".py"):
+        yield from (f"{folder}/{one.decode()}" for one in _INCLUDE.findall(text))
+        return
+    yield from (f"{folder}/{one.decode()}" for one in _WITH_NAME.findall(text))
+    for given, names in _IMPORT.findall(text):
+        module = given.decode()
+        yield _file_of(module)
+        yield f"{module.removeprefix('akx.').replace('.', '/')}/__init__.py"
+        yield from (_file_of(f"{module}.{one.decode()}") for one in _WORD.findall(names))
+
+
+def _file_of(module: str) -> str:
+    """Where the text of a module is, below the package."""
+    return f"{module.removeprefix('akx.').replace('.', '/')}.py"
 
 
 def _sources(*places: Path) -> Iterator[Path]:

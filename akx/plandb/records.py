@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -16,9 +16,19 @@ from typing import Any
 
 from akx.errors import PlanError
 from akx.plan import Plan
-from akx.plandb.keys import PlanKey, kernel_hash, versions
+from akx.plandb.keys import PlanKey, kernel_hash, right_hashes, schedule_hashes, versions
 
-__all__ = ["RECORD_SCHEMA", "TRIAL_STATES", "PlanRecord", "TrialRecord", "break_even_calls", "now", "stale_fields"]
+__all__ = [
+    "RECORD_SCHEMA",
+    "TRIAL_STATES",
+    "PlanRecord",
+    "TrialRecord",
+    "break_even_calls",
+    "mismatch",
+    "newest",
+    "now",
+    "stale_fields",
+]
 
 #: Version of the JSON form of a record. Raised whenever a field changes its meaning.
 RECORD_SCHEMA = 1
@@ -198,8 +208,25 @@ class TrialRecord:
 def stale_fields(record: PlanRecord) -> list[str]:
     """Fields of the record's key that differ from these sources and packages; empty where the plan is current."""
     backend = record.plan.backend
-    current = {"kernel_hash": kernel_hash(backend), "versions": versions(backend)}
-    return [name for name, value in current.items() if getattr(record.key, name) != value]
+    hashes = kernel_hash(backend), schedule_hashes(backend).get(record.plan.schedule)
+    current = {"kernel_hash": record.key.kernel_hash in hashes, "versions": record.key.versions == versions(backend)}
+    return [name for name, is_current in current.items() if not is_current]
+
+
+def mismatch(key: PlanKey, record: PlanRecord) -> list[str]:
+    """Fields of `key` for which the record's plan is none, in the order of declaration; empty where it may be used.
+
+    Of the kernel sources those of the plan's schedule count, where `key` is that of a search.
+    """
+    names = key.mismatch(record.key)
+    if "kernel_hash" in names and record.key.kernel_hash in right_hashes(key, record.plan):
+        names.remove("kernel_hash")
+    return names
+
+
+def newest(records: Iterable[PlanRecord]) -> PlanRecord | None:
+    """The record that was made last; of equals the first."""
+    return max(records, key=lambda record: datetime.fromisoformat(record.created), default=None)
 
 
 def _check_plan(plan: Plan, key: PlanKey | None) -> None:

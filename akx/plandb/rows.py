@@ -60,6 +60,14 @@ class Tables:
         row = self._connection.execute(f"{self._select} WHERE id = :id", {"id": identifier}).fetchone()
         return None if row is None else tuple(row)
 
+    def under(self, key: PlanKey, hashes: Sequence[str]) -> list[Row]:
+        """The plans whose keys are this one but for the kernel sources, which are any of these."""
+        values = {name: value for name, value in key.to_json().items() if name != "kernel_hash"}
+        marks = {f"hash_{number}": one for number, one in enumerate(hashes)}
+        same = " AND ".join(f"{name} = :{name}" for name in values)
+        statement = f"{self._select} WHERE {same} AND kernel_hash IN ({', '.join(f':{mark}' for mark in marks)})"
+        return self._connection.execute(statement, values | marks).fetchall()  # type: ignore[no-any-return]
+
     def of_pattern(self, fingerprint: str, most: int) -> list[Row]:
         """Plans for one pattern, the newest first."""
         statement = f"{self._select} WHERE fingerprint = :fingerprint ORDER BY created DESC LIMIT {most}"
@@ -90,16 +98,24 @@ class Tables:
         statement = f"INSERT INTO {self._plans} ({names}) VALUES ({marks}) ON CONFLICT (id) DO UPDATE SET {changes}"
         self._connection.execute(statement, encode(record))
 
+    def supersede(self, identifier: str, by: str) -> None:
+        """Delete a plan in favour of another one, which has the trials of both from then on."""
+        self._connection.execute(f"DELETE FROM {self._plans} WHERE id = :id", {"id": identifier})
+        statement = f"UPDATE {self._trials} SET key_id = :by WHERE key_id = :id"
+        self._connection.execute(statement, {"id": identifier, "by": by})
+
     def remove(self, identifier: str) -> None:
         """Delete a plan and the trials of its key."""
         self._connection.execute(f"DELETE FROM {self._plans} WHERE id = :id", {"id": identifier})
         self._connection.execute(f"DELETE FROM {self._trials} WHERE key_id = :id", {"id": identifier})
 
-    def trials(self, identifier: str) -> list[Row]:
-        """The trials for the key with this id, in the order they were added."""
+    def trials(self, identifiers: Sequence[str]) -> list[Row]:
+        """The trials for the keys with these ids, in the order they were added."""
         columns = ", ".join(TRIAL_COLUMNS)
-        statement = f"SELECT {columns} FROM {self._trials} WHERE key_id = :id ORDER BY number"
-        return self._connection.execute(statement, {"id": identifier}).fetchall()  # type: ignore[no-any-return]
+        values = {f"id_{number}": one for number, one in enumerate(identifiers)}
+        marks = ", ".join(f":{mark}" for mark in values)
+        statement = f"SELECT {columns} FROM {self._trials} WHERE key_id IN ({marks}) ORDER BY number"
+        return self._connection.execute(statement, values).fetchall()  # type: ignore[no-any-return]
 
     def add_trials(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append rows of :func:`encode_trials`."""
@@ -116,8 +132,8 @@ def encode(record: PlanRecord) -> dict[str, Any]:
     return {name: values[name] for name in PLAN_COLUMNS}
 
 
-def decode(rows: Iterable[Row]) -> list[PlanRecord]:
-    """Records from rows; one that is not valid is reported and left out."""
+def decode(rows: Iterable[Row], *, quietly: bool = False) -> list[PlanRecord]:
+    """Records from rows; one that is not valid is reported, unless `quietly`, and left out."""
     records = []
     for row in rows:
         values = dict(zip(PLAN_COLUMNS, row, strict=True))
@@ -130,7 +146,8 @@ def decode(rows: Iterable[Row]) -> list[PlanRecord]:
             if record.id != identifier:
                 raise PlanError("its id is not that of its key", expected=record.id, found=repr(identifier))
         except (PlanError, TypeError, ValueError, RecursionError) as error:
-            warnings.warn(f"plan {str(identifier)[:12]} skipped: {error}", PlanDatabaseWarning, stacklevel=3)
+            if not quietly:
+                warnings.warn(f"plan {str(identifier)[:12]} skipped: {error}", PlanDatabaseWarning, stacklevel=3)
             continue
         records.append(record)
     return records

@@ -42,7 +42,7 @@ from akx.kernels import registry
 from akx.kernels.base import Program
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.plandb import PlanKey, PlanRecord
+from akx.plandb import PlanKey, PlanRecord, mismatch
 from akx.tuner import measure
 from akx.tuner.measure import Measurement, Precision
 from akx.tuner.space import STREAMED_SCHEDULE, Space
@@ -147,7 +147,7 @@ def like_plans(records: Iterable[PlanRecord], key: PlanKey, *, backend: str, thr
     """
     found: list[Like] = []
     for record in records:
-        if record.plan.backend != backend or key.mismatch(record.key) != ["device_class"]:
+        if record.plan.backend != backend or mismatch(key, record) != ["device_class"]:
             continue
         distance = likeness(key.device_class, record.key.device_class)
         if distance is not None:

@@ -17,7 +17,7 @@ from akx.errors import AkxError, DatabaseError, PlanError
 from akx.kernels import registry
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.plandb import PlanDatabase, PlanKey, PlanRecord, TrialRecord
+from akx.plandb import PlanDatabase, PlanKey, PlanRecord, TrialRecord, key_of_plan
 from akx.plandb.sketches import FEATURES
 from akx.plandb.transfer import keep_aside
 from akx.tuner import measure
@@ -146,7 +146,7 @@ def keep(
         stays = f"the database keeps the plan it had, {old.plan.label()}: the search that was to replace it did not end"
         return replace(result, notes=(*result.notes, stays))
     record = PlanRecord(
-        key=key,
+        key=key_of_plan(key, result.plan),
         plan=result.plan,
         seconds=result.seconds,
         baseline_name=result.baseline_name,
@@ -168,7 +168,7 @@ def keep(
         return replace(result, notes=(*result.notes, _not_kept(record, error)))
     result = replace(result, notes=(*result.notes, *_hidden(db, key)))
     try:
-        db.add_trials(key, rows)
+        db.add_trials((better or record).key, rows)
     except DatabaseError as error:
         return replace(result, notes=(*result.notes, f"the plan is kept, its trials are not: {error}"))
     return result

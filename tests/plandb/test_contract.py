@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from akx.errors import ArgumentError, FileFormatError
-from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanRecord, ShippedPlans, TrialRecord, database_status
+from akx.plandb import (
+    PlanDatabase,
+    PlanDatabaseWarning,
+    PlanKey,
+    PlanRecord,
+    ShippedPlans,
+    TrialRecord,
+    database_status,
+    kernel_hash,
+    key_of_plan,
+    keys,
+    stale_fields,
+    versions,
+)
 from akx.plandb.transfer import bundle_text
 
 from .samples import make_key, make_plan, make_record
@@ -219,6 +234,123 @@ def test_one_winner_per_key(database: PlanDatabase) -> None:
     slower_but_newer = make_record(seconds=2.0, plan=make_plan(schedule="ghost"))
     database.put(slower_but_newer)
     assert database.list() == [slower_but_newer]
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The kernels of the host, to be changed."""
+    for part in ("kernels/cpu", "formats"):
+        shutil.copytree(keys._PACKAGE / part, tmp_path / "akx" / part)
+    shutil.copy(keys._PACKAGE / "kernels" / "base.py", tmp_path / "akx" / "kernels")
+    monkeypatch.setattr(keys, "_PACKAGE", tmp_path / "akx")
+    forget()
+    yield tmp_path / "akx"
+    monkeypatch.undo()
+    forget()
+
+
+def forget() -> None:
+    """What a new process does not know."""
+    keys.kernel_hash.cache_clear()
+    keys.schedule_hashes.cache_clear()
+
+
+def change(path: Path) -> PlanKey:
+    """Change a source; the key of a search in the next process."""
+    path.write_text(path.read_text() + "# changed\n")
+    forget()
+    return of_search()
+
+
+def of_search() -> PlanKey:
+    return make_key(kernel_hash=kernel_hash("cpu"), versions=versions("cpu"))
+
+
+def found_by_search(schedule: str = "wavefront", **changes: Any) -> PlanRecord:
+    plan = make_plan(schedule=schedule)
+    return make_record(key=key_of_plan(of_search(), plan), plan=plan, **changes)
+
+
+def test_a_plan_is_valid_while_the_sources_of_its_schedule_are(
+    database: PlanDatabase, package: Path, tmp_path: Path
+) -> None:
+    record = found_by_search()
+    database.put(record)
+    (tmp_path / "layer").mkdir()
+    database.export(tmp_path / "layer" / "plans.json")
+    layered = PlanDatabase(tmp_path / "none.sqlite", layers=(ShippedPlans(tmp_path / "layer"),))
+    above = PlanDatabase(tmp_path / "none.sqlite", layers=(), above=(ShippedPlans(tmp_path / "layer"),))
+    search = of_search()
+    for grown in ("kernels/cpu/sweep.py", "kernels/cpu/ghost.py"):
+        for one in (database, layered, above):
+            assert one.find(search).record == record
+            assert one.find(record.key).record == record
+        assert stale_fields(record) == []
+        after = change(package / grown)
+        assert after != search
+        search = after
+    (package / "kernels" / "cpu" / "new.py").write_text("a new schedule\n")
+    forget()
+    search = of_search()
+    for one in (database, layered, above):
+        assert one.find(search).record == record
+        assert one.find(replace(search, k=9)).mismatches == [(record, ["k"])]
+    search = change(package / "kernels" / "cpu" / "tasks.py")
+    assert stale_fields(record) == ["kernel_hash"]
+    for one in (database, layered, above):
+        found = one.find(search)
+        assert (found.record, found.mismatches) == (None, [(record, ["kernel_hash"])])
+        assert "other kernel sources" in found.explain()
+
+
+def test_a_plan_under_the_hash_of_another_schedule_is_none(database: PlanDatabase, package: Path) -> None:
+    wrong = replace(found_by_search("wavefront"), key=found_by_search("sweep").key)
+    database.put(wrong)
+    found = database.find(of_search())
+    assert (found.record, found.mismatches) == (None, [(wrong, ["kernel_hash"])])
+    assert stale_fields(wrong) == ["kernel_hash"]
+
+
+def test_the_plan_of_one_schedule_replaces_that_of_another(database: PlanDatabase, package: Path) -> None:
+    first, second = found_by_search("sweep", seconds=1e-3), found_by_search("wavefront", seconds=2e-3)
+    stale = make_record(key=replace(first.key, kernel_hash="0" * 16))
+    other = make_record(9)
+    for record in (stale, other, first):
+        database.put(record)
+    database.add_trials(first.key, [TrialRecord(first.plan)])
+    asked: list[PlanRecord] = []
+    assert database.put(second, unless=lambda there: asked.append(there) or True) == first  # type: ignore[func-returns-value]
+    assert database.find(of_search()).record == first
+    assert database.put(second, unless=lambda there: asked.append(there) or False) is None  # type: ignore[func-returns-value]
+    assert asked == [first, first]
+    database.add_trials(second.key, [TrialRecord(second.plan)])
+    assert database.find(of_search()).record == second
+    assert {record.id for record in database.list()} == {stale.id, other.id, second.id}
+    assert [trial.plan for trial in database.trials(second.key)] == [first.plan, second.plan]
+    assert database.trials(of_search()) == database.trials(second.key)
+    assert database.trials(first.key) == ()
+    # A plan for the sources as a whole, as they were kept before there was one for each schedule, answers as well.
+    whole = replace(second, key=of_search())
+    database.put(whole)
+    assert database.find(of_search()).record == whole
+    assert len(database.list()) == 3
+
+
+def test_of_plans_of_several_schedules_the_newest_answers(
+    database: PlanDatabase, package: Path, tmp_path: Path
+) -> None:
+    old = found_by_search("sweep", created="2024-05-06T07:08:09+02:00", seconds=1e-3)
+    new = found_by_search("wavefront", created="2024-05-06T06:08:09+00:00", seconds=2e-3)
+    for number, records in enumerate(((old, new), (new, old))):
+        folder = tmp_path / f"layer{number}"
+        folder.mkdir()
+        (folder / "plans.json").write_text(bundle_text(records))
+        assert PlanDatabase(tmp_path / "none.sqlite", layers=(ShippedPlans(folder),)).find(of_search()).record == new
+    # Of those that are imported the faster one stays.
+    report = database.import_(tmp_path / "layer0" / "plans.json")
+    assert (report.added, report.kept + report.replaced) == (1, 1)
+    assert database.find(of_search()).record == old
+    assert database.list() == [old]
 
 
 def test_mismatching_fields_are_named_nearest_first(database: PlanDatabase) -> None:

@@ -16,11 +16,12 @@ import pytest
 
 import akx
 from akx.errors import ArgumentError, DatabaseError, PlanError
-from akx.plandb import FIELD_MEANINGS, PlanKey, kernel_hash, versions
+from akx.kernels import registry
+from akx.plandb import FIELD_MEANINGS, PlanKey, kernel_hash, key_of_plan, keys, schedule_hashes, versions
 from akx.plandb import make_key as key_of
-from akx.plandb.keys import _OF_SOLVERS, _hash_sources
+from akx.plandb.keys import _OF_SOLVERS, _hash_schedules, _hash_sources
 
-from .samples import make_key
+from .samples import make_key, make_plan
 
 _CPU_SOURCES = ("kernels/base.py", "kernels/cpu/sweep.py", "kernels/cpu/deep/x.cuh", "formats/csr.py")
 _OTHER: dict[str, Any] = {"k": 9, "start_vectors": 2}
@@ -152,6 +153,94 @@ def test_no_schedule_runs_what_the_hash_leaves_out(backend: str) -> None:
     assert out
     assert not out & reached
     assert {path.stem for path in out} == set(_OF_SOLVERS[backend])
+
+
+_SCHEDULES = {"sweep": "akx.kernels.gpu.sweep", "front": "akx.kernels.gpu.front"}
+_TEXTS = {
+    "kernels/base.py": "",
+    "kernels/registry.py": "",
+    "kernels/gpu/__init__.py": "",
+    "kernels/gpu/sweep.py": "from akx.formats import csr\nfrom akx.kernels.gpu.program import (\n    run,\n)\n",
+    "kernels/gpu/front.py": 'if f:\n    from akx.kernels.gpu import late\n_S = Path(__file__).with_name("front.cu")\n',
+    "kernels/gpu/late.py": "from akx.formats.dia import Dia as D\n",
+    "kernels/gpu/program.py": "from akx.kernels.base import Program\nfrom akx.kernels.gpu.prices import price\n",
+    "kernels/gpu/prices.py": "from akx.kernels.gpu.late import f\n",
+    "kernels/gpu/front.cu": '#include "front.cuh"\n#include <math.h>\n',
+    "kernels/gpu/front.cuh": '  # include "common.cuh"\n',
+    "kernels/gpu/common.cuh": "",
+    "kernels/gpu/nobodys.py": "from akx.kernels.gpu import sweep, front\n",
+    "formats/__init__.py": "",
+    "formats/base.py": "",
+    "formats/csr.py": "from akx.formats.base import Format  # of all\n",
+    "formats/dia.py": "from akx.formats.base import Format\n",
+}
+_OF_BOTH = {"kernels/base.py", "formats/base.py"}
+_DEPENDS = {
+    "sweep": _OF_BOTH | {"kernels/gpu/sweep.py", "kernels/gpu/program.py", "formats/csr.py", "formats/__init__.py"},
+    "front": _OF_BOTH
+    | {f"kernels/gpu/{name}" for name in ("__init__.py", "front.py", "late.py", "front.cu", "front.cuh", "common.cuh")}
+    | {"formats/dia.py"},
+}
+
+
+def test_the_hash_of_a_schedule_is_of_what_it_depends_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(keys.OF_PRICES, "gpu", frozenset({"prices"}))
+    for name, text in _TEXTS.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(text.encode())
+    before = _hash_schedules(tmp_path, "gpu", _SCHEDULES)
+    assert before["sweep"] != before["front"]
+    for name, text in _TEXTS.items():
+        (tmp_path / name).write_bytes(text.replace("\n", "\r\n").encode())
+        assert _hash_schedules(tmp_path, "gpu", _SCHEDULES) == before
+        (tmp_path / name).write_bytes(text.encode() + b"# changed\n")
+        after = _hash_schedules(tmp_path, "gpu", _SCHEDULES)
+        assert {one for one in before if after[one] != before[one]} == {
+            one for one, depends in _DEPENDS.items() if name in depends
+        }, name
+        (tmp_path / name).write_bytes(text.encode())
+    (tmp_path / "kernels/gpu/front.py").unlink()
+    with pytest.raises(DatabaseError, match="front"):
+        _hash_schedules(tmp_path, "gpu", _SCHEDULES)
+
+
+@pytest.mark.parametrize("schedule", sorted(registry.modules("cpu")))
+def test_the_hash_of_a_schedule_is_of_all_that_it_loads(schedule: str, tmp_path: Path) -> None:
+    module = registry.modules("cpu")[schedule]
+    program = (
+        f"import sys, {module}\n"
+        "for name in sorted(sys.modules):\n"
+        "    if name.startswith(('akx.kernels.cpu.', 'akx.formats.')): print(name)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=_PACKAGE.parent, check=True
+    )
+    loaded = done.stdout.split()
+    assert module in loaded
+    assert len(loaded) > 5
+    for part in ("kernels", "formats"):
+        shutil.copytree(_PACKAGE / part, tmp_path / part)
+    before = _hash_schedules(tmp_path, "cpu", {schedule: module})
+    for name in loaded:
+        path = tmp_path.joinpath(*name.split(".")[1:]).with_suffix(".py")
+        text = path.read_bytes()
+        path.write_bytes(text + b"# changed\n")
+        assert _hash_schedules(tmp_path, "cpu", {schedule: module}) != before, name
+        path.write_bytes(text)
+
+
+def test_plans_are_kept_under_the_sources_of_their_schedules() -> None:
+    search = make_key(kernel_hash=kernel_hash("cpu"))
+    assert sorted(schedule_hashes("cpu")) == ["ghost", "sweep", "wavefront"]
+    assert len({kernel_hash("cpu"), *schedule_hashes("cpu").values()}) == 4
+    for schedule, digest in schedule_hashes("cpu").items():
+        plan = make_plan(schedule=schedule, k_per_pass=1 if schedule == "sweep" else 4)
+        key = key_of_plan(search, plan)
+        assert (key.mismatch(search), key.kernel_hash) == (["kernel_hash"], digest)
+        assert keys.search_key(key, plan) == search
+    assert key_of_plan(make_key(), make_plan()) == make_key()  # of other sources than these
+    assert key_of_plan(search, make_plan(schedule="unheard_of")) == search
+    assert schedule_hashes("abacus") == {}
 
 
 def test_missing_sources_are_an_error(sources: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import math
 import pickle
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from akx.errors import PlanError
-from akx.plandb import PlanDatabase, PlanRecord, TrialRecord, kernel_hash, stale_fields, versions
+from akx.plandb import PlanDatabase, PlanRecord, TrialRecord, kernel_hash, schedule_hashes, stale_fields, versions
 from akx.plandb.records import break_even_calls
 
 from .samples import make_key, make_plan, make_record
@@ -151,6 +152,9 @@ def test_stale_fields() -> None:
     current = make_key(kernel_hash=kernel_hash("cpu"), versions=versions("cpu"))
     assert stale_fields(make_record(key=current)) == []
     assert stale_fields(make_record()) == ["kernel_hash", "versions"]
+    own = {one: replace(current, kernel_hash=digest) for one, digest in schedule_hashes("cpu").items()}
+    assert stale_fields(make_record(key=own["wavefront"])) == []
+    assert stale_fields(make_record(key=own["ghost"])) == ["kernel_hash"]  # the plan is one of wavefront
 
 
 def test_trials_are_checked() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from akx.kernels import registry
-from akx.plandb import ShippedPlans
+from akx.plandb import ShippedPlans, schedule_hashes
 from akx.tuner.calibration import Calibration
 
 _SHIPPED = Path(__file__).resolve().parents[2] / "tuning_db"
@@ -28,6 +28,13 @@ def test_plans_are_better_than_their_baselines_or_are_these_and_say_where_they_c
         assert not record.provenance["interrupted"], record.matrix_name
         names = [schedule.name for schedule in registry.schedules(record.plan.backend)]
         assert record.plan.schedule in names, record.matrix_name
+
+
+def test_no_plan_is_under_the_kernel_sources_of_another_schedule() -> None:
+    for record in _LAYER.records():
+        hashes = schedule_hashes(record.plan.backend)
+        if record.key.kernel_hash in hashes.values():
+            assert record.key.kernel_hash == hashes[record.plan.schedule], record.matrix_name
 
 
 def test_no_place_of_a_machine_is_in_the_files() -> None:
