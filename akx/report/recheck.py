@@ -143,11 +143,12 @@ def _recheck(matrix: Matrix, layer: str, record: PlanRecord, seconds: float) -> 
             return Recheck(record, layer, state, trial.reason)
         baseline = _baseline(record, plan)
         other = None if baseline is None else bench.try_plan(baseline, number=1, origin="baseline", best=None)
-        calls = [bench.call(bench.program(plan))]
+        calls, known = [bench.call(bench.program(plan))], [min(trial.samples)]
         if baseline is not None and other is not None and other.state == COMPLETE:
             calls.append(bench.call(bench.program(baseline)))
+            known.append(min(other.samples))
         with alone():
-            found = measure.interleave(calls, precision)
+            found = measure.interleave(calls, precision, known=known)
     finally:
         bench.close()
     if len(found) == 1:

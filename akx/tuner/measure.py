@@ -47,6 +47,8 @@ _BATCH_MAX = 10_000
 #: A call is disturbed where it takes so many times what it usually does; rounds of a timing that may be taken again for
 #: that.
 _DISTURBED, _RETAKEN = 1.5, 6
+#: Rounds whose median says what a call usually takes, where nothing is known of any.
+_TELLING = 3
 #: Seconds that are waited before what was disturbed, or may have been, is timed again.
 DISTURBED_SECONDS = 20e-3
 
@@ -213,7 +215,8 @@ def interleave(
     known : sequence of float or None
         Seconds that a call takes when nothing disturbs it, where that is known. A round in which one takes half as much
         again, by another process or a device that is throttled, is taken again, a few times while there is time; then
-        the machine is as it is, and all rounds count.
+        the machine is as it is, and all rounds count. Where nothing is known of any call, its median over the rounds so
+        far is what it takes, once there are three.
 
     Returns
     -------
@@ -239,9 +242,10 @@ def interleave(
                     calls[i]()
                 samples[i].append(_sample(calls[i], batches[i]))
             turn += 1
-            if spoilt is not None and _is_disturbed([times[-1] for times in samples], known):
-                if len(spoilt) < _RETAKEN and now() - start < wanted.seconds:
-                    spoilt.append([times.pop() for times in samples])
+            disturbed = [] if spoilt is None else _disturbed(samples, known)
+            if spoilt is not None and disturbed:
+                spoilt += [[times.pop(place) for times in samples] for place in disturbed]
+                if len(spoilt) <= _RETAKEN and now() - start < wanted.seconds:
                     pause(DISTURBED_SECONDS)
                     continue
                 for again in spoilt:  # the machine is as it is
@@ -256,10 +260,19 @@ def interleave(
     return found
 
 
-def _is_disturbed(round_of: Sequence[float], known: Sequence[float | None]) -> bool:
-    return any(
-        usual is not None and seconds > _DISTURBED * usual for seconds, usual in zip(round_of, known, strict=False)
-    )
+def _disturbed(samples: Sequence[Sequence[float]], known: Sequence[float | None]) -> list[int]:
+    """The rounds in which a call took half as much again as it should, the last first."""
+    rounds = len(samples[0])
+    if not known and rounds >= _TELLING:
+        known = [median(times) for times in samples]
+    return [
+        place
+        for place in reversed(range(rounds))
+        if any(
+            usual is not None and times[place] > _DISTURBED * usual
+            for times, usual in zip(samples, known, strict=False)
+        )
+    ]
 
 
 def _enough(found: Sequence[Measurement], wanted: Precision, elapsed: float, last_round: float) -> bool:

@@ -283,7 +283,7 @@ class Search:
             programs, plans = self._programs(plans)
             calls = [self.bench.call(program) for program in programs]
             with self._alone():
-                found = measure.interleave(calls, self._final_precision())
+                found = measure.interleave(calls, self._final_precision(), known=[self._known(plan) for plan in plans])
             finals = tuple(
                 Finalist(plan, one.seconds, one.spread, len(one.samples))
                 for plan, one in zip(plans, found, strict=True)
@@ -389,6 +389,11 @@ class Search:
             except Exception as failure:
                 plans = self._found_out(plan, str(failure), plans)
         return [programs[plan] for plan in plans], plans
+
+    def _known(self, plan: Plan) -> float | None:
+        """Seconds that a finalist took in its trial; None where that was another worker's, on a device of its own."""
+        trial = self.ledger[plan]
+        return None if trial.origin == SHARED else trial.seconds
 
     def _found_out(self, plan: Plan, reason: str, plans: list[Plan]) -> list[Plan]:
         """Take a finalist that failed when run again out of the run-off."""

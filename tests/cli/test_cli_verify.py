@@ -17,7 +17,7 @@ from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.plandb import PlanDatabase, PlanRecord
 from akx.report import recheck
-from akx.tuner import plan_key
+from akx.tuner import measure, plan_key
 from cli.golden import check_shape
 from cli.running import Ran
 
@@ -174,3 +174,38 @@ def test_a_baseline_that_cannot_be_run_is_told(matrix: Matrix) -> None:
     (found,) = recheck.recheck_plans(matrix, [("user", record)], seconds=0.05)
     assert (found.state, found.speedup) == ("holds", None)
     assert "baseline cannot be run" in found.reason
+
+
+class Scripted:
+    """A call that takes what a list says, one sample after another; on its clock each takes a second."""
+
+    time = 0.0
+
+    def __init__(self, *seconds: float) -> None:
+        self.seconds, self.asked = list(seconds), 0
+
+    def __call__(self) -> None:
+        """Nothing: `timed` is asked."""
+
+    def timed(self, batch: int) -> float:
+        Scripted.time += 1.0
+        self.asked += 1
+        return self.seconds[min(self.asked, len(self.seconds)) - 1]
+
+
+def test_rounds_that_are_disturbed_are_taken_again(matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The baseline takes five times as long in the first five rounds as when it was run alone before."""
+    interleave = measure.interleave
+    alone = iter([2e-3, 1e-3])
+
+    def scripted(calls: Any, precision: Any, **options: Any) -> Any:
+        if len(calls) == 1:
+            return interleave([Scripted(next(alone))], precision, **options)
+        return interleave([Scripted(2e-3), Scripted(*[1e-3] * 3, *[5e-3] * 5, 1e-3)], precision, **options)
+
+    monkeypatch.setattr(measure, "interleave", scripted)
+    monkeypatch.setattr(measure, "now", lambda: Scripted.time)
+    monkeypatch.setattr(measure, "pause", lambda seconds: None)
+    record = _record(matrix, 2, plan=Plan("cpu", "sweep", "sell", k=2), speedup=0.5)
+    (found,) = recheck.recheck_plans(matrix, [("user", record)], seconds=18.0)
+    assert (found.seconds, found.baseline_seconds, found.speedup) == (2e-3, 1e-3, 0.5)

@@ -182,8 +182,28 @@ def test_rounds_in_which_the_anchor_is_disturbed_are_taken_again() -> None:
     assert measured[1].samples == (1e-3,) * 4
     assert measured[0].samples == (5e-4,) * 4
     assert anchor.asked == 3 + 6
-    unknown = interleave([Scripted(5e-4), Scripted(*slow, 1e-3)], precision)
-    assert max(unknown[1].samples) == 4e-3
+    other = interleave([Scripted(5e-4), Scripted(*slow, 1e-3)], precision, known=[5e-4, None])
+    assert max(other[1].samples) == 4e-3  # of this one nothing is known
+
+
+@pytest.mark.parametrize("place", range(6))
+def test_where_nothing_is_known_the_rounds_tell_which_of_them_was_disturbed(place: int) -> None:
+    """Also the first of them, which nothing came before."""
+    rounds = [1e-3 * (1 + 0.01 * number) for number in range(6)]
+    rounds[place] = 2e-3
+    plan, other = Scripted(*[1e-3] * 3, *rounds, 1e-3), Scripted(5e-4)
+    measured = interleave([plan, other], Precision(1e-9, 1.0, 6, 6))
+    assert sorted(measured[0].samples) == sorted([1e-3, *(seconds for seconds in rounds if seconds < 2e-3)])
+    assert len(measured[1].samples) == 6
+    assert plan.asked == 3 + 7
+
+
+def test_what_is_uneven_by_nature_is_not_retaken_for_ever() -> None:
+    """Half of the calls take three times as long: a few rounds are taken again, then all count."""
+    uneven = Scripted(*[1e-3] * 3, *[1e-3, 1e-3, 1e-3, 3e-3, 3e-3, 1e-3] * 10)
+    (measured,) = interleave([uneven], Precision(1e-9, 60.0, 25, 25))
+    assert uneven.asked == 3 + len(measured.samples)
+    assert measured.samples.count(3e-3) >= 7
 
 
 def test_on_a_machine_that_stays_slow_all_rounds_count() -> None:

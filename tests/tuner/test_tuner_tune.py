@@ -53,6 +53,21 @@ def test_the_best_plan_is_found_with_default_settings(world: Any, matrix: Any, o
     assert result.db is None
 
 
+def test_a_run_off_that_begins_disturbed_is_taken_again(make_world: Any, matrix: Any) -> None:
+    """For as long as seven rounds take, everything takes twice as long as in the trials."""
+    until = [0.0]
+    world = make_world(noise=lambda: float(world.time < until[0]))
+
+    def meanwhile(progress: Progress) -> None:
+        if progress.phase == "run-off":
+            until[0] = world.time + 0.65
+
+    result = tune(matrix, 8, callback=meanwhile)
+    assert until[0] > 0
+    for finalist in result.finalists:
+        assert finalist.seconds == pytest.approx(world.cost(finalist.plan), rel=1e-9)
+
+
 def test_random_worlds_are_tuned_well(make_world: Any, matrix: Any) -> None:
     """Worlds where every choice has a random price, and blocks want to be smaller for more powers per pass."""
     missed = []
