@@ -7,7 +7,8 @@ costs some microseconds.
 Waiting is told of after a few seconds. Who has waited for two minutes, or for a quarter of what a tuning may take, goes
 on without the lock, with a warning: a measurement takes seconds, so that the holder is likely stopped or stuck; and
 figures of the tuner are ratios of calls timed in turn, which a neighbour slows alike. An error would cost the plan, the
-disturbance costs precision.
+disturbance costs precision. A measurement that need not be made (:meth:`DeviceLock.in_passing`) waits for a moment,
+says nothing and is not made beside another.
 
 Files are in ``AKX_LOCK_DIR``, else ``XDG_RUNTIME_DIR``, else the folder of temporary files. Processes in containers see
 one another only where they share that folder. Where there are no such locks (Windows), nobody waits.
@@ -65,7 +66,7 @@ class DeviceLock:
         self.patience = patience
         self.path = _folder() / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.lock"
         self._descriptor: int | None = None
-        self._is_stuck = False
+        self._is_stuck = self._is_busy = False
         self._is_broken = fcntl is None
         self._forget()
         _LOCKS.add(self)
@@ -96,35 +97,72 @@ class DeviceLock:
                 yield True
                 return
             is_locked = self._take(deadline, patience)
-            self._depth = 1
-            try:
+            with self._holding(is_locked):
                 yield is_locked
-            finally:
-                self._depth = 0
-                if is_locked and self._descriptor is not None:
-                    with contextlib.suppress(OSError):
-                        fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
         finally:
             turn.release()
+
+    @contextlib.contextmanager
+    def in_passing(self, patience: float) -> Iterator[bool]:
+        """The same for a measurement that need not be made: gives whether it may be.
+
+        Nobody is told of anything, and nobody who comes later goes on without the lock because it was not to be had
+        here. Where there are no locks it may be made.
+
+        Parameters
+        ----------
+        patience : float
+            Seconds after which it may not; a tenth of a second where the lock was not to be had the last time.
+        """
+        deadline = time.monotonic() + (min(_STUCK_PATIENCE, patience) if self._is_busy else patience)
+        turn = self._turn
+        if not turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            self._is_busy = True
+            yield False
+            return
+        try:
+            if self._depth:
+                yield True
+                return
+            is_locked = False
+            while not self._is_broken and not is_locked:
+                try:
+                    is_locked = self._try()
+                except OSError:  # whoever needs the lock will say so
+                    break
+                if not is_locked and time.monotonic() >= deadline:
+                    self._is_busy = True
+                    yield False
+                    return
+                if not is_locked:
+                    time.sleep(_PAUSE)
+            with self._holding(is_locked):
+                yield True
+        finally:
+            turn.release()
+
+    @contextlib.contextmanager
+    def _holding(self, is_locked: bool) -> Iterator[None]:
+        """What is done within the lock, if there is one; it is given back at the end."""
+        self._depth = 1
+        try:
+            yield
+        finally:
+            self._depth = 0
+            if is_locked and self._descriptor is not None:
+                with contextlib.suppress(OSError):
+                    fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
 
     def _take(self, deadline: float, patience: float) -> bool:
         """Lock the file, or give up at the deadline; whether it is locked."""
         told = time.monotonic() + _TOLD
         while not self._is_broken:
             try:
-                descriptor = self._open()
-                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.fstat(descriptor).st_nlink == 0:  # removed meanwhile: who comes next has another file
-                    continue
+                if self._try():
+                    return True
             except OSError as error:
-                if self._descriptor is None or error.errno not in (errno.EAGAIN, errno.EACCES):
-                    self._give_up(error)
-                    return False
-            else:
-                self._is_stuck = False
-                with contextlib.suppress(OSError):  # who holds it is for messages alone: a full disk may forget it
-                    os.pwrite(descriptor, b"%*d\n" % (_DIGITS, os.getpid()), 0)
-                return True
+                self._give_up(error)
+                return False
             now = time.monotonic()
             if now >= deadline:
                 if not self._is_stuck:
@@ -137,6 +175,23 @@ class DeviceLock:
                 _tell(f"waits for {self._holder()}, which is measuring on {self.identity}")
             time.sleep(_PAUSE)
         return False
+
+    def _try(self) -> bool:
+        """Lock the file where nobody holds it; whether it is locked. Raises OSError where that cannot be done."""
+        while True:
+            try:
+                descriptor = self._open()
+                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(descriptor).st_nlink == 0:  # removed meanwhile: who comes next has another file
+                    continue
+            except OSError as error:
+                if self._descriptor is None or error.errno not in (errno.EAGAIN, errno.EACCES):
+                    raise
+                return False
+            self._is_stuck = self._is_busy = False
+            with contextlib.suppress(OSError):  # who holds it is for messages alone: a full disk may forget it
+                os.pwrite(descriptor, b"%*d\n" % (_DIGITS, os.getpid()), 0)
+            return True
 
     def _open(self) -> int:
         """The file, made anew where somebody has removed it."""

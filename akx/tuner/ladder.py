@@ -16,7 +16,8 @@ fifteen calls and two preparations. So it is done only
 - where all that is held meanwhile, three sets of vectors and three layouts of the matrix, is at most 1 GiB: calls are
   then short enough for the whole to take a second or two, and it is what :func:`akx.matrix_powers` may keep as well;
 - where the plan took at most two seconds to prepare where it was tuned, and gained a tenth there at least;
-- without a memory budget, for which there is no room for two.
+- without a memory budget, for which there is no room for two;
+- when nobody else measures on the device, for which a call waits for a second at most, and asks again in a minute.
 
 Nothing that goes wrong with the like plan is an error: the predicted plan is then the plan. Nothing is written to the
 database. As the choice depends on a measurement, it may differ between two runs, and with it the last bits of results:
@@ -37,6 +38,7 @@ from numpy.typing import NDArray
 
 from akx.device.forks import ForkSafeLock
 from akx.device.likeness import likeness, threads_of_class
+from akx.device.lock import device_lock
 from akx.errors import AkxError, VerificationError
 from akx.kernels import registry
 from akx.kernels.base import Program
@@ -64,8 +66,12 @@ _MOST_PREPARING, _LEAST_SPEEDUP = 2.0, 1.1
 _PRECISION = Precision(relative=0.05, seconds=0.1, rounds_min=3, rounds_max=8, sample_seconds=5e-4)
 #: A plan whose fastest sample takes so many times as long as the predicted one is not timed to the end.
 _RACE = 1.25
-#: Verdicts that are remembered, and seconds for which a failure is: memory, or a worker, may be there again.
+#: Seconds for which others who measure on the device are waited for: a timing of the tuner takes less.
+_PATIENCE = 1.0
+#: Verdicts that are remembered, and seconds for which a failure is: memory, a worker, or a device that nobody else
+#: measures on, may be there again.
 _REMEMBERED, _RETRIED = 256, 60.0
+_BUSY = "another process, or thread, is measuring on the device"
 #: Plans of like devices that are looked at until one is worth a measurement.
 _CANDIDATES = 4
 
@@ -236,6 +242,8 @@ def _answer(
         return _unused(predicted, like, failure), math.inf
     except Exception as failure:  # of whatever kind: the predicted plan may work
         return _unused(predicted, like, failure), _RETRIED
+    if ratio is None:
+        return replace(_unused(predicted, like, _BUSY), program=programs[predicted]), _RETRIED
     gain, where = 1 / ratio.seconds, f"a like device ({like.record.key.device_class})"
     if ratio.high < 1.0:
         why = f"of {where}, measured here: {gain:.2f}x over the predicted plan"
@@ -281,8 +289,11 @@ def _unused(predicted: Plan, like: Like, reason: str | Exception) -> Answer:
 
 def _measured(
     like: Like, predicted: Plan, matrix: Matrix, key: PlanKey, space: Space
-) -> tuple[Measurement, dict[Plan, Program]]:
-    """Seconds of the like plan over those of the predicted one, round by round; raises where it is wrong, or fails."""
+) -> tuple[Measurement | None, dict[Plan, Program]]:
+    """Seconds of the like plan over those of the predicted one, round by round; raises where it is wrong, or fails.
+
+    None where others go on measuring on the device.
+    """
     problem = Comparison(matrix, key.k, basis=key.basis, start_vectors=key.start_vectors)
     bench = Bench(problem, space, precision=_PRECISION, race=_RACE, keep=1, wary=like.distance > 0)
     try:
@@ -298,10 +309,12 @@ def _measured(
             return is_hopeless(found[1].samples, _RACE, min(found[0].samples))
 
         calls = [bench.call(trusted), bench.call(tried)]
-        times = measure.interleave(calls, _PRECISION, hopeless=hopeless)
+        with device_lock(space.device).in_passing(_PATIENCE) as may_measure:
+            times = measure.interleave(calls, _PRECISION, hopeless=hopeless) if may_measure else None
     finally:
         bench.close()
-    return measure.paired_ratio(times[1], times[0]), {predicted: trusted, like.plan: tried}
+    ratio = None if times is None else measure.paired_ratio(times[1], times[0])
+    return ratio, {predicted: trusted, like.plan: tried}
 
 
 def _magnitudes(predicted: Plan, trusted: Program, problem: Comparison, space: Space) -> NDArray[Any]:

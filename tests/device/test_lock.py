@@ -85,6 +85,75 @@ def test_another_process_is_waited_for_and_named(
     assert not mine._is_stuck
 
 
+def test_what_need_not_be_measured_is_not_measured_beside_another(
+    hold: Callable[..., tuple[subprocess.Popen[str], int]],
+) -> None:
+    """Nobody is told of it, and who measures in earnest waits for as long as before."""
+    holder, _ = hold()
+    mine = DeviceLock("a device", patience=60.0)
+    begin = time.monotonic()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with mine.in_passing(0.3) as may:
+            assert not may
+        assert 0.3 <= time.monotonic() - begin < 10
+        begin = time.monotonic()
+        with mine.in_passing(30.0) as may:
+            assert not may
+        assert time.monotonic() - begin < 10, "it is not waited for as long again"
+        assert not mine._is_stuck
+        holder.kill()
+        holder.wait()
+        with mine.in_passing(30.0) as may:
+            assert may
+            with mine.alone() as sure, mine.in_passing(0.0) as again:
+                assert sure
+                assert again
+            assert _is_free_elsewhere() == "False"
+        assert _is_free_elsewhere() == "True"
+    assert not mine._is_busy
+
+
+def _is_free_elsewhere() -> str:
+    """Whether another process gets the lock: a process has it once, whoever asks in it."""
+    code = "from akx.device.lock import DeviceLock\nwith DeviceLock('a device').in_passing(0.05) as may: print(may)"
+    return subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+
+
+def test_what_need_not_be_measured_waits_for_another_thread_for_a_moment() -> None:
+    mine = DeviceLock("a device")
+    held, done = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with mine.alone():
+            held.set()
+            done.wait(60)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert held.wait(60)
+    with mine.in_passing(0.05) as may:
+        assert not may
+    done.set()
+    thread.join()
+    with mine.in_passing(0.05) as may:
+        assert may
+
+
+def test_where_there_are_no_locks_what_need_not_be_measured_may_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("AKX_LOCK_DIR", str(tmp_path / "file"))
+    mine = DeviceLock("a device")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with mine.in_passing(0.05) as may:
+            assert may
+    with pytest.warns(DeviceBusyWarning, match="AKX_LOCK_DIR"), mine.alone() as sure:
+        assert not sure
+
+
 def test_a_holder_that_is_killed_frees_the_lock_for_who_waits(
     hold: Callable[..., tuple[subprocess.Popen[str], int]],
 ) -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -310,6 +314,70 @@ def test_a_failure_of_the_moment_is_forgotten_after_a_minute(
 def test_a_child_is_not_kept_waiting_by_a_measurement_of_its_parent(world: Any, call: Call, optimum: Plan) -> None:
     record = like_record(call.key, optimum)
     assert succeeds_in_a_child(ladder._lock, lambda: call.ask(record).is_like)
+
+
+def test_it_is_not_measured_beside_another_process(
+    world: Any, call: Call, optimum: Plan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The call goes on with the predicted plan, and what it says holds for a minute."""
+    monkeypatch.setenv("AKX_LOCK_DIR", str(tmp_path))
+    monkeypatch.setattr(ladder, "_PATIENCE", 0.05)
+    seconds = [1000.0]
+    monkeypatch.setattr(ladder, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
+    record, timed = like_record(call.key, optimum), world.time
+    with _held_elsewhere():
+        answer = call.ask(record)
+        assert (answer.plan, answer.is_like) == (PREDICTED, False)
+        assert "is measuring on the device" in answer.why
+        assert answer.program is not None
+        assert answer.program.plan == PREDICTED  # type: ignore[attr-defined]
+        assert world.calls <= 3, "each is run to be compared, and not timed"
+        assert world.time - timed < 0.1
+    seconds[0] += 59.0
+    assert not call.ask(record).is_like
+    seconds[0] += 2.0
+    assert call.ask(record).is_like
+
+
+def test_what_is_timed_is_timed_alone(world: Any, call: Call, optimum: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    held, seen = [False], []
+
+    class Lock:
+        @contextmanager
+        def in_passing(self, patience: float) -> Iterator[bool]:
+            assert 0.5 <= patience <= 2.0
+            held[0] = True
+            yield True
+            held[0] = False
+
+    cost = world.cost
+
+    def watched(plan: Plan) -> float:
+        seen.append(held[0])
+        return float(cost(plan))
+
+    world.cost = watched
+    monkeypatch.setattr(ladder, "device_lock", lambda device: Lock())
+    assert call.ask(like_record(call.key, optimum)).is_like
+    assert seen == [False] * 3 + [True] * (len(seen) - 3)
+    assert len(seen) > 10
+
+
+@contextmanager
+def _held_elsewhere() -> Iterator[None]:
+    """Another process measures on the processors of this host."""
+    code = (
+        "import sys, time; from akx.device.host import host_device; from akx.device.lock import device_lock\n"
+        "with device_lock(host_device()).alone() as sure: print(sure, flush=True); time.sleep(60)"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline().strip() == "True"
+        yield
+    finally:
+        holder.kill()
+        holder.communicate()
 
 
 # ------------------------------------------------------------------------------------------------ on a GPU
