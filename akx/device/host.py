@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import platform
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -14,6 +15,9 @@ from akx.errors import ArgumentError, ArgumentTypeError
 __all__ = ["HostDevice", "default_threads", "host_device", "resolve_threads"]
 
 _SYS = Path("/sys/devices/system/cpu/cpu0/cache")
+_CPUINFO = Path("/proc/cpuinfo")
+#: Parts of a name whose digits are none of a model's: a clock, a number of cores, the version of an emulator.
+_NO_MODEL = re.compile(r"@.*|\b\d+-core\b|\bversion\b.*", re.IGNORECASE)
 #: Where version 2 control groups are mounted, and the file that says in which of them this process is.
 _CGROUPS, _OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 #: Used where the operating system does not tell (bytes per core for L1 and L2, in all for L3).
@@ -27,7 +31,8 @@ class HostDevice:
     Attributes
     ----------
     name : str
-        Model name as the operating system gives it.
+        Model name as the operating system gives it; with the numbers of family and model, where it is one that a
+        virtual machine gives to processors of any generation, as "AMD EPYC".
     cores : int
         Cores this process may run on: those of its affinity, and no more than a quota of its control group pays for.
     l1_bytes, l2_bytes : int
@@ -65,14 +70,22 @@ def _cache_bytes() -> dict[int, int]:
     return sizes
 
 
-def _model_name() -> str:
+def _model_name(cpuinfo: Path = _CPUINFO) -> str:
+    """The name of the first processor, and what it is where the name does not tell."""
+    facts: dict[str, str] = {}
     try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return " ".join(line.split(":", 1)[1].split())
-    except OSError:
+        for line in cpuinfo.read_text().splitlines():
+            field, _, value = line.partition(":")
+            facts.setdefault(field.strip(), " ".join(value.split()))
+    except (OSError, UnicodeDecodeError):
         pass
-    return platform.processor() or platform.machine() or "unknown processor"
+    name = facts.get("model name")
+    if not name:
+        return platform.processor() or platform.machine() or "unknown processor"
+    family, model = facts.get("cpu family", ""), facts.get("model", "")
+    if any(letter.isdigit() for letter in _NO_MODEL.sub("", name)) or not (family.isdigit() and model.isdigit()):
+        return name
+    return f"{name} family {family} model {model}"
 
 
 def _quota_cores(root: Path = _CGROUPS, own: Path = _OWN_CGROUP) -> int | None:

@@ -6,7 +6,8 @@ that a record knows of the device it was measured on. Two are alike, careful rat
 processors  they are one processor for other numbers of threads; or of one name (but for trademarks and clocks), or of
             one generation of server processors whose names tell it, with an L2 cache of the same size and last-level
             caches within a factor of 1.5. Numbers of cores may differ: a plan is fitted to the threads there are. A
-            name without the number of a model tells too little
+            name without the number of a model tells too little; family and model, which the class of a processor has
+            behind such a name (:mod:`akx.device.host`), tell the design
 GPUs        of one compute capability, with multiprocessors and L2 caches within a factor of 1.25, whatever the memory
 
 Classes with a memory budget, or with an allowed error of values, are like no other.
@@ -29,7 +30,7 @@ _GPU = re.compile(
     r"/(?P<memory>\d{1,9}) GiB"
 )
 #: Parts of a processor's name that say nothing of what it is.
-_TRIMMINGS = re.compile(r"\((?:r|tm)\)|@.*|\bcpu\b|\bprocessor\b|\b\d+-core\b")
+_TRIMMINGS = re.compile(r"\((?:r|tm)\)|@\s*[\d.]+\s*[gm]hz|\bcpu\b|\bprocessor\b|\b\d+-core\b")
 #: Names that say which generation of a server processor it is: the second digit of a Xeon's number, the first and the
 #: last of an EPYC's.
 _GENERATIONS = (

@@ -30,6 +30,42 @@ def test_classes_differ_by_what_matters() -> None:
     assert one.device_class != HostDevice("y", 2, 32768, 1 << 20, 1 << 25).device_class
 
 
+@pytest.mark.parametrize(
+    ("name", "family", "model", "told"),
+    [
+        ("AMD EPYC", 26, 2, "AMD EPYC family 26 model 2"),
+        ("AMD  EPYC ", 25, 17, "AMD EPYC family 25 model 17"),
+        ("Intel Xeon Processor (Skylake, IBRS)", 6, 85, "Intel Xeon Processor (Skylake, IBRS) family 6 model 85"),
+        ("Intel(R) Xeon(R) CPU @ 2.20GHz", 6, 79, "Intel(R) Xeon(R) CPU @ 2.20GHz family 6 model 79"),
+        ("QEMU Virtual CPU version 2.5+", 15, 107, "QEMU Virtual CPU version 2.5+ family 15 model 107"),
+        ("AMD EPYC 64-Core Processor", 23, 49, "AMD EPYC 64-Core Processor family 23 model 49"),
+        ("AMD EPYC 7763 64-Core Processor", 25, 1, "AMD EPYC 7763 64-Core Processor"),
+        ("Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz", 6, 143, "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz"),
+        ("AMD EPYC", "?", 2, "AMD EPYC"),
+    ],
+)
+def test_a_name_that_tells_no_model_is_told_with_family_and_model(
+    tmp_path: Path, name: str, family: object, model: int, told: str
+) -> None:
+    """Virtual machines give processors of any generation one name."""
+    cores = [
+        f"processor\t: {core}\nvendor_id\t: x\ncpu family\t: {family}\nmodel\t\t: {model}\nmodel name\t: {name}\n"
+        for core in range(2)
+    ]
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("\n".join(cores))
+    assert host._model_name(cpuinfo) == told
+    cpuinfo.write_text(f"model name\t: {name}\n")
+    assert host._model_name(cpuinfo) == " ".join(name.split())
+
+
+def test_without_a_model_name_the_system_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.processor", lambda: "")
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\nCPU part\t: 0xd0c\n")
+    assert host._model_name(tmp_path / "cpuinfo") == host._model_name(tmp_path / "none") == "aarch64"
+
+
 def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
     assert default_threads() == host_device().cores

@@ -91,6 +91,18 @@ def test_the_name_of_an_architecture_tells_too_little(name: str) -> None:
     assert likeness(host(name), host(name, threads=2)) == 2 / 16
 
 
+@pytest.mark.parametrize("name", ["AMD EPYC", "Intel(R) Xeon(R) CPU @ 2.20GHz", "Intel Xeon Processor (Skylake, IBRS)"])
+def test_family_and_model_tell_a_design_where_the_name_does_not(name: str) -> None:
+    found = likeness(host(f"{name} family 26 model 2"), host(f"{name} family 26 model 2", cores=2))
+    assert found is not None
+    assert 1.0 <= found < 2.0
+    for other in ("family 26 model 17", "family 25 model 2"):
+        assert likeness(host(f"{name} family 26 model 2"), host(f"{name} {other}")) is None
+        assert likeness(host(f"{name} family 26 model 2"), host(f"{name} {other}", cores=2)) is None
+    for plain in (name, "AMD EPYC 9575F", "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz"):
+        assert likeness(host(f"{name} family 26 model 2"), host(plain)) is None
+
+
 def test_gpus() -> None:
     assert likeness(gpu(), gpu(memory_bytes=94 * 1024**3)) == 0
     for other in (H200, gpu("NVIDIA H100 PCIe", sms=114)):
