@@ -8,9 +8,11 @@ tell     after it was tried: state, reason, seconds, spread. It is then a comple
 hear     the trials of others since the last time, with seconds as this worker would have measured them: times the
          median ratio of what both have measured
 
-A worker that is killed leaves a claim. One of this host that is not alive any more, one that has been seen for a minute
-and one that is hours old counts for nothing; where that is a mistake, a plan is tried twice, which costs no more than
-that. No clock of another machine is trusted further.
+A worker that is killed leaves a claim. On its own host it holds for as long as the process is alive, by its number and
+the time it began, and no longer. On another host it holds for as long as it beats: while a trial lasts, its worker
+changes a number in the claim every twenty seconds, in a thread, and who has looked at it for a minute without a change
+takes the worker for dead, as who finds a claim that is days old and never beat. Where that is a mistake, a plan is
+tried twice, which costs no more than that. No clock of another machine is trusted further.
 
 A storage that fails does not end a search: it goes on alone, and tells what it has found once the storage is back.
 """
@@ -20,9 +22,11 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import threading
 import time
 import uuid
 import warnings
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -41,8 +45,10 @@ __all__ = ["SharedStudy", "join_study"]
 _T = TypeVar("_T")
 #: Version of what a trial in the storage holds.
 _SCHEMA = 1
-#: Seconds after which a claim that this worker sees counts for nothing, and seconds by the clocks.
-_CLAIM_SECONDS, _CLAIM_AGE = 60.0, 3600.0
+#: Seconds between two beats of a claim, and seconds after which one that does not beat counts for nothing.
+_BEAT_SECONDS, _CLAIM_SECONDS = 20.0, 60.0
+#: Seconds by the clocks of two hosts after which it counts for nothing at once.
+_CLAIM_AGE = 86400.0
 #: Seconds for which a storage that failed is left alone, and how many times what it took to fail, if that is more.
 _REST, _REST_SHARE = 10.0, 10.0
 
@@ -59,9 +65,9 @@ class _Place:
     def here() -> _Place:
         return _Place(_host(), os.getpid(), _born(os.getpid()))
 
-    def is_dead(self) -> bool:
-        """Whether it is a process of this host that is not there any more."""
-        return self.host == _host() and _born(self.pid) != self.born
+    def is_alive(self) -> bool | None:
+        """Whether it is there; None where one cannot tell, as of a process of another host."""
+        return _born(self.pid) == self.born if self.born and self.host == _host() else None
 
 
 class SharedStudy:
@@ -94,7 +100,8 @@ class SharedStudy:
         self._mine: dict[Plan, float] = {}
         self._untold: list[tuple[int | None, Trial]] = []
         self._heard: set[int] = set()
-        self._seen: dict[int, float] = {}
+        self._seen: dict[int, tuple[Any, float]] = {}
+        self._left: threading.Event | None = None
         self._under_way: set[Plan] = set()
         self._theirs: dict[str, dict[Plan, float]] = {}
         self._rests_until: float | None = None
@@ -132,6 +139,8 @@ class SharedStudy:
 
     def leave(self) -> None:
         """Tell what could not be told yet, and give back what was claimed and not tried, as where Ctrl-C came."""
+        if self._left is not None:
+            self._left.set()
         self._rests_until = None
         self._guarded(self._tell_all, None)
         claimed, self._claims = list(self._claims.values()), {}
@@ -167,6 +176,11 @@ class SharedStudy:
         )
         number = self._storage.create_new_trial(self._study, template_trial=frozen)
         self._claims[plan] = number
+        if self._left is None or self._left.is_set():
+            self._left = threading.Event()
+            weakref.finalize(self, self._left.set)
+            beat = threading.Thread(target=_beat, args=(weakref.ref(self), self._left), name="akx claims", daemon=True)
+            beat.start()
         for other in self._trials():
             attributes = other.user_attrs
             if other._trial_id >= number or attributes.get("plan") != text or attributes.get("worker") == self._worker:
@@ -228,11 +242,26 @@ class SharedStudy:
         """Whether the worker of a running trial may still be at it."""
         if claim.state.is_finished():
             return False
-        host, pid, born = claim.user_attrs.get("place") or ("", 0, "")
-        since = self._seen.setdefault(claim._trial_id, time.monotonic())
-        age = abs(time.time() - float(claim.user_attrs.get("begun", 0.0)))
-        too_old = time.monotonic() - since > _CLAIM_SECONDS or age > _CLAIM_AGE
-        return not (too_old or _Place(host, pid, born).is_dead())
+        attributes = claim.user_attrs
+        alive = _Place(*(attributes.get("place") or ("", 0, ""))).is_alive()
+        if alive is not None:
+            return alive
+        beat, now = attributes.get("beat"), time.monotonic()
+        first, since = self._seen.setdefault(claim._trial_id, (beat, now))
+        if beat != first:
+            self._seen[claim._trial_id] = beat, now
+            return True
+        age = abs(time.time() - float(attributes.get("begun", 0.0)))
+        return now - since <= _CLAIM_SECONDS and (beat is not None or age <= _CLAIM_AGE)
+
+    def _beat(self, number: int) -> None:
+        """Say that what is claimed is still being tried."""
+        resting = self._rests_until is not None and time.monotonic() < self._rests_until
+        for claim in () if resting else list(self._claims.values()):
+            with contextlib.suppress(
+                Exception
+            ):  # it may have ended just now; a storage that fails is told of elsewhere
+                self._storage.set_trial_user_attr(claim, "beat", number)
 
     def _guarded(self, action: Callable[[], _T], otherwise: _T) -> _T:
         """What `action` gives, or `otherwise` where the storage fails, or did a moment ago."""
@@ -267,6 +296,18 @@ def join_study(storage: Any, key: PlanKey) -> SharedStudy | None:
         return None
     opened, name = open_storage(storage)
     return SharedStudy(opened, name, key)
+
+
+def _beat(study: weakref.ref[SharedStudy], left: threading.Event) -> None:
+    """Beat for the claims of a study until it is left, or forgotten."""
+    number = 0
+    while not left.wait(_BEAT_SECONDS):
+        found = study()
+        if found is None:
+            return
+        number += 1
+        found._beat(number)
+        del found
 
 
 def _outcome(trial: Trial) -> dict[str, Any]:

@@ -216,26 +216,110 @@ def test_one_of_two_that_claim_a_plan_has_it(pair: Callable[[], SharedStudy]) ->
     assert [late.as_mine(*each).seconds for each in told if each[1].plan == _plan(3)] == [2.0]
 
 
-def test_claims_that_count_for_nothing(pair: Callable[[], SharedStudy], monkeypatch: pytest.MonkeyPatch) -> None:
+def _elsewhere(study: SharedStudy) -> SharedStudy:
+    """The same as a worker on another host."""
+    study._place = sharing._Place("another host", 1, "1")
+    return study
+
+
+@pytest.fixture
+def clocks(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Seconds that this host's clocks are ahead of what they were."""
+    ahead, genuine = SimpleNamespace(time=0.0, monotonic=0.0), (time.time, time.monotonic)
+    monkeypatch.setattr(time, "time", lambda: genuine[0]() + ahead.time)
+    monkeypatch.setattr(time, "monotonic", lambda: genuine[1]() + ahead.monotonic)
+    return ahead
+
+
+def test_a_claim_of_another_host_counts_for_a_minute_after_it_was_seen_to_beat(
+    pair: Callable[[], SharedStudy], clocks: SimpleNamespace
+) -> None:
+    one, other = _elsewhere(pair()), pair()
+    assert one.claim(_plan())
+    assert not other.claim(_plan())
+    for number in range(1, 5):  # each time nearly a minute: the trial is a long one
+        clocks.monotonic += 55.0
+        one._beat(number)
+        assert not other.claim(_plan())
+        assert not other.hear()
+        assert other.is_under_way(_plan())
+    assert not pair().claim(_plan())
+    clocks.monotonic += 61.0
+    assert other.claim(_plan())
+
+
+@pytest.mark.parametrize("jump", [-1e5, -5000.0, 5000.0, 1e5])
+def test_clocks_of_two_hosts_may_be_hours_apart(
+    pair: Callable[[], SharedStudy], clocks: SimpleNamespace, jump: float
+) -> None:
+    """Only a claim that is days old, or from days ahead, and that was not seen to beat, counts for nothing at once."""
+    one = _elsewhere(pair())
+    assert one.claim(_plan())
+    clocks.time = jump
+    assert pair().claim(_plan()) is (abs(jump) > 86400)
+    assert one.claim(_plan(2))
+    clocks.time = 0.0
+    one._beat(1)
+    clocks.time = jump
+    assert not pair().claim(_plan(2))
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc on this system")
+def test_a_claim_of_a_live_process_of_this_host_counts_for_as_long_as_it_lives(
+    pair: Callable[[], SharedStudy], clocks: SimpleNamespace
+) -> None:
     one, other = pair(), pair()
     assert one.claim(_plan())
-    monkeypatch.setattr(sharing, "_CLAIM_SECONDS", 0.0)  # seen for longer than that
-    assert other.claim(_plan())
-    monkeypatch.undo()
-    assert not pair().claim(_plan())
-    genuine = time.time
-    for jump in (1e5, -1e5):  # of either clock
-        monkeypatch.setattr(time, "time", lambda jump=jump: genuine() + jump)
-        assert pair().claim(_plan(2)), "a claim that is older than hours, or from the future"
-        monkeypatch.undo()
+    assert not other.claim(_plan())
+    clocks.time = clocks.monotonic = 1e6
+    assert not other.claim(_plan())
+    other.hear()
+    assert other.is_under_way(_plan())
+
+
+def test_a_claim_beats_while_its_trial_lasts_and_no_longer(
+    pair: Callable[[], SharedStudy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharing, "_BEAT_SECONDS", 0.01)
+    one = pair()
+    assert one.claim(_plan())
+    number = one._claims[_plan()]
+
+    def beat() -> int:
+        return int(one._storage.get_trial(number).user_attrs.get("beat", 0))
+
+    def threads() -> int:
+        return sum(thread.name == "akx claims" and thread.is_alive() for thread in threading.enumerate())
+
+    def until(holds: Callable[[], bool]) -> bool:
+        deadline = time.monotonic() + 30
+        while not holds() and time.monotonic() < deadline:
+            time.sleep(5e-3)
+        return holds()
+
+    before = threads()
+    assert until(lambda: beat() > 2)
+    one.tell(Trial(0, _plan(), "sampler", COMPLETE, seconds=2.0, spread=0.01))
+    last = beat()
+    assert one.claim(_plan(2))
+    number = one._claims[_plan(2)]
+    assert until(lambda: beat() > last), "the next one beats as well"
+    one.leave()
+    assert until(lambda: threads() == before - 1)
+    other = pair()
+    assert other.claim(_plan(3))
+    assert threads() == before
+    del other
+    assert until(lambda: threads() == before - 1), "a study that is forgotten beats no more"
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc on this system")
 def test_the_claim_of_a_dead_process_of_this_host_counts_for_nothing(pair: Callable[[], SharedStudy]) -> None:
     place = sharing._Place.here()
-    assert not place.is_dead()
-    assert sharing._Place(place.host, place.pid, "1").is_dead(), "its number is another process's by now"
-    assert not sharing._Place("another host", place.pid, "1").is_dead()
+    assert place.is_alive()
+    assert sharing._Place(place.host, place.pid, "1").is_alive() is False, "its number is another process's by now"
+    assert sharing._Place("another host", place.pid, "1").is_alive() is None
+    assert sharing._Place(place.host, place.pid, "").is_alive() is None, "where the system does not tell"
     child = os.fork()
     if child == 0:
         time.sleep(60)
@@ -247,7 +331,7 @@ def test_the_claim_of_a_dead_process_of_this_host_counts_for_nothing(pair: Calla
     assert not pair().claim(_plan())
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    assert theirs.is_dead()
+    assert theirs.is_alive() is False
     assert pair().claim(_plan())
 
 
