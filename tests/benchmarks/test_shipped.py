@@ -53,6 +53,16 @@ def test_plans_are_tuned_once_and_written_as_a_layer(
         assert {record.id for record in db.list()} == {record.id for record in layer.records()}
 
 
+def test_a_plan_of_the_matrix_of_the_demo_is_not_written(quick: list[tuple[str, int]], tmp_path: Path) -> None:
+    """Though it may be in the database, by a benchmark that tunes all matrices."""
+    with PlanDatabase(tmp_path / "plans.sqlite", layers=()) as db:
+        tune(small("brick"), 2, backend="cpu", db=db, name="bcsstk25", trials=2, seconds=5.0)
+        tune(small("brick"), 3, backend="cpu", db=db, name="brick", trials=2, seconds=5.0)
+    given = [str(tmp_path / "plans.sqlite"), "--shipped", str(tmp_path), "--k", "3", "--bundle", "cpu-here"]
+    assert shipped.main(given) == 0
+    assert [record.matrix_name for record in ShippedPlans(tmp_path).records()] == ["brick"]
+
+
 def test_a_failure_is_told_by_the_exit_code(
     quick: list[tuple[str, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

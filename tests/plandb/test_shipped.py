@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from akx.io import read_matrix
 from akx.kernels import registry
+from akx.matrix import Matrix
 from akx.plandb import ShippedPlans, schedule_hashes
 from akx.tuner.calibration import Calibration
 
 _SHIPPED = Path(__file__).resolve().parents[2] / "tuning_db"
 _LAYER = ShippedPlans(_SHIPPED)
+_DEMO = _SHIPPED.parent / "examples" / "data" / "bcsstk25.mtx.gz"
 
 
 def test_every_bundle_is_well_formed() -> None:
@@ -35,6 +38,13 @@ def test_no_plan_is_under_the_kernel_sources_of_another_schedule() -> None:
         hashes = schedule_hashes(record.plan.backend)
         if record.key.kernel_hash in hashes.values():
             assert record.key.kernel_hash == hashes[record.plan.schedule], record.matrix_name
+
+
+def test_the_matrix_of_the_demo_has_no_plan() -> None:
+    """`make demo` is to show a tuning, on whatever machine."""
+    demo = Matrix.from_any(read_matrix(_DEMO)).fingerprint
+    assert [record.id for record in _LAYER.records() if record.key.fingerprint == demo] == []
+    assert [record.id for record in _LAYER.records() if record.matrix_name == "bcsstk25"] == []
 
 
 def test_no_place_of_a_machine_is_in_the_files() -> None:
