@@ -1,10 +1,15 @@
-"""The clock that a processor runs at right now, where the system tells: what says afterwards that it was throttled."""
+"""The clock that a processor runs at right now, where the system tells: what says that it is, or was, throttled.
+
+Asking a GPU takes a microsecond on an H100 (NVML answers from what the driver has), and milliseconds the first time.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from statistics import median
@@ -12,13 +17,63 @@ from typing import Any
 
 from akx.errors import AkxError
 
-__all__ = ["clock_hz"]
+__all__ = ["ClockState", "ClockWatch", "clock_hz", "clock_state"]
 
 _CORES = Path("/sys/devices/system/cpu")
 #: Cores that are asked: each takes some microseconds.
 _ASKED = 16
 #: NVML's number for the clock of the multiprocessors.
 _NVML_CLOCK_SM = 1
+#: NVML's bits for what holds a clock down and is nobody's setting: a cap on power, slowdowns of hardware and software
+#: for heat, a brake for power. An idle GPU, and clocks that somebody has set, are no reason to wait.
+_THROTTLED = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
+#: A clock below this share of the median is throttled, once there are so many of them.
+_SLOW, _TELLING = 0.95, 3
+
+
+@dataclass(frozen=True)
+class ClockState:
+    """What a GPU says of its clock.
+
+    Attributes
+    ----------
+    hertz : float
+        Of its multiprocessors.
+    throttled : int
+        What holds it down, in NVML's bits; 0 where nothing does, or nobody tells.
+    """
+
+    hertz: float
+    throttled: int = 0
+
+
+class ClockWatch:
+    """Which of several rounds of a timing ran on a throttled GPU, by a look at its clock after each.
+
+    What never ends is no disturbance: once :meth:`accept` was told so, it counts for nothing.
+    """
+
+    def __init__(self) -> None:
+        self._usual = 0
+
+    def look(self) -> ClockState | None:
+        """The clock now; None where nobody tells."""
+        return clock_state()
+
+    def slow(self, states: Sequence[ClockState | None]) -> list[int]:
+        """The places of throttled rounds: held down, or with a clock far below the median."""
+        told = [state.hertz for state in states if state is not None]
+        least = _SLOW * median(told) if len(told) >= _TELLING else 0.0
+        return [
+            place
+            for place, state in enumerate(states)
+            if state is not None and (state.throttled & ~self._usual or state.hertz < least)
+        ]
+
+    def accept(self, states: Sequence[ClockState | None]) -> None:
+        """The GPU is held down for good, as far as anybody can tell."""
+        for state in states:
+            self._usual |= 0 if state is None else state.throttled
 
 
 def clock_hz(backend: str, root: Path = _CORES) -> float | None:
@@ -43,6 +98,12 @@ def _host_clock(root: Path) -> float | None:
     return median(found) if found else None
 
 
+def clock_state() -> ClockState | None:
+    """What the GPU that akx uses says of its clock; None where nobody tells."""
+    hertz = _gpu_clock()
+    return None if hertz is None else ClockState(hertz, _gpu_reasons() & _THROTTLED)
+
+
 def _gpu_clock() -> float | None:
     opened = _nvml()
     if opened is None:
@@ -52,6 +113,15 @@ def _gpu_clock() -> float | None:
     if library.nvmlDeviceGetClockInfo(handle, _NVML_CLOCK_SM, ctypes.byref(megahertz)) != 0:
         return None
     return 1e6 * megahertz.value
+
+
+def _gpu_reasons() -> int:
+    opened = _nvml()
+    ask = None if opened is None else getattr(opened[0], "nvmlDeviceGetCurrentClocksThrottleReasons", None)
+    reasons = ctypes.c_ulonglong(0)
+    if opened is None or ask is None or ask(opened[1], ctypes.byref(reasons)) != 0:
+        return 0
+    return reasons.value
 
 
 @lru_cache(maxsize=1)

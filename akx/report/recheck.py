@@ -148,7 +148,7 @@ def _recheck(matrix: Matrix, layer: str, record: PlanRecord, seconds: float) -> 
             calls.append(bench.call(bench.program(baseline)))
             known.append(min(other.samples))
         with alone():
-            found = measure.interleave(calls, precision, known=known)
+            found = measure.interleave(calls, precision, known=known, watch=bench.watch)
     finally:
         bench.close()
     if len(found) == 1:

@@ -310,7 +310,9 @@ def _measured(
 
         calls = [bench.call(trusted), bench.call(tried)]
         with device_lock(space.device).in_passing(_PATIENCE) as may_measure:
-            times = measure.interleave(calls, _PRECISION, hopeless=hopeless) if may_measure else None
+            times = None
+            if may_measure:
+                times = measure.interleave(calls, _PRECISION, hopeless=hopeless, watch=bench.watch)
     finally:
         bench.close()
     ratio = None if times is None else measure.paired_ratio(times[1], times[0])

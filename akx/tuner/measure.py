@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
+from akx.device.clocks import ClockState, ClockWatch
 from akx.device.collection import nothing_collected
 from akx.errors import ArgumentError
 
@@ -200,6 +201,7 @@ def interleave(
     *,
     hopeless: Callable[[Sequence[Measurement]], bool] | None = None,
     known: Sequence[float | None] = (),
+    watch: ClockWatch | None = None,
 ) -> list[Measurement]:
     """Time several calls against one another.
 
@@ -217,6 +219,8 @@ def interleave(
         again, by another process or a device that is throttled, is taken again, a few times while there is time; then
         the machine is as it is, and all rounds count. Where nothing is known of any call, its median over the rounds so
         far is what it takes, once there are three.
+    watch : ClockWatch, optional
+        Looks at the clock of the device after each round. One that ran throttled is taken again in the same way.
 
     Returns
     -------
@@ -232,7 +236,8 @@ def interleave(
         if hopeless is not None and hopeless(first):
             return first
         batches = [_batch(seconds, wanted.sample_seconds) for seconds in once]
-        spoilt: list[list[float]] | None = []
+        looks: list[ClockState | None] = []
+        spoilt: list[tuple[list[float], ClockState | None]] | None = []
         turn = 0
         while len(samples[0]) < wanted.rounds_max:
             begin = now()
@@ -241,16 +246,22 @@ def interleave(
                 if once[i] < _REWARM_SECONDS:
                     calls[i]()
                 samples[i].append(_sample(calls[i], batches[i]))
+            looks.append(None if watch is None else watch.look())
             turn += 1
             disturbed = [] if spoilt is None else _disturbed(samples, known)
-            if spoilt is not None and disturbed:
-                spoilt += [[times.pop(place) for times in samples] for place in disturbed]
+            slow = [] if spoilt is None or watch is None else watch.slow(looks)
+            if spoilt is not None and (disturbed or slow):
+                for place in sorted({*disturbed, *slow}, reverse=True):
+                    spoilt.append(([times.pop(place) for times in samples], looks.pop(place)))
                 if len(spoilt) <= _RETAKEN and now() - start < wanted.seconds:
                     pause(DISTURBED_SECONDS)
                     continue
-                for again in spoilt:  # the machine is as it is
+                if watch is not None and len(spoilt) > _RETAKEN:
+                    watch.accept([look for _, look in spoilt])
+                for again, look in spoilt:  # the machine is as it is
                     for times, seconds in zip(samples, again, strict=True):
                         times.append(seconds)
+                    looks.append(look)
                 spoilt = None
             found = [Measurement.of(times, batch) for times, batch in zip(samples, batches, strict=True)]
             if hopeless is not None and hopeless(found):
@@ -261,13 +272,13 @@ def interleave(
 
 
 def _disturbed(samples: Sequence[Sequence[float]], known: Sequence[float | None]) -> list[int]:
-    """The rounds in which a call took half as much again as it should, the last first."""
+    """The rounds in which a call took half as much again as it should."""
     rounds = len(samples[0])
     if not known and rounds >= _TELLING:
         known = [median(times) for times in samples]
     return [
         place
-        for place in reversed(range(rounds))
+        for place in range(rounds)
         if any(
             usual is not None and times[place] > _DISTURBED * usual
             for times, usual in zip(samples, known, strict=False)

@@ -20,6 +20,7 @@ from itertools import cycle
 from types import SimpleNamespace
 from typing import Any, cast
 
+from akx.device.clocks import ClockWatch
 from akx.errors import AkxError, FileFormatError
 from akx.kernels.base import Parameter, Schedule, Traffic
 from akx.matrix import Matrix
@@ -166,6 +167,7 @@ class RecordedBench:
         self._race = race
         self._matrix = cast("Matrix", matrix)
         self._anchor = 0.0
+        self.watch: ClockWatch | None = None  # no device, no clock
         self.patience = math.inf  # recorded trials took the time they took
 
     def nbytes(self, plan: Plan) -> int:

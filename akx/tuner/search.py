@@ -30,6 +30,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from akx.device.clocks import ClockWatch
 from akx.errors import InfeasibleError
 from akx.plan import Plan
 from akx.tuner import measure
@@ -87,9 +88,12 @@ class Tried(Protocol):
     ----------
     patience : float
         Seconds that a candidate may take where it runs first, in a process of its own.
+    watch : ClockWatch or None
+        Looks at the clock of the device while something is timed.
     """
 
     patience: float
+    watch: ClockWatch | None
 
     @property
     def space(self) -> Space:
@@ -283,7 +287,9 @@ class Search:
             programs, plans = self._programs(plans)
             calls = [self.bench.call(program) for program in programs]
             with self._alone():
-                found = measure.interleave(calls, self._final_precision(), known=[self._known(plan) for plan in plans])
+                found = measure.interleave(
+                    calls, self._final_precision(), known=[self._known(plan) for plan in plans], watch=self.bench.watch
+                )
             finals = tuple(
                 Finalist(plan, one.seconds, one.spread, len(one.samples))
                 for plan, one in zip(plans, found, strict=True)

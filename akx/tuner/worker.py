@@ -24,6 +24,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from akx.device.clocks import ClockWatch
 from akx.errors import AkxError, InfeasibleError, VerificationError
 from akx.kernels import registry
 from akx.kernels.base import Program, held_bytes
@@ -76,6 +77,11 @@ class Bench:
         Gives a context manager within which nobody else measures on the device; entered for each timing.
     wary : bool
         Whether candidates that may crash a GPU run in another process first.
+
+    Attributes
+    ----------
+    watch : ClockWatch or None
+        Looks at the clock of a GPU while something is timed; None on the host.
     """
 
     def __init__(
@@ -99,6 +105,7 @@ class Bench:
         self._kept: dict[Plan, tuple[float, Program]] = {}
         self._budget = int(getattr(space.device, "budget", 0))
         self._on_device = _device_problem(problem, hosted=bool(self._budget)) if space.backend == "cuda" else None
+        self.watch = ClockWatch() if space.backend == "cuda" else None
         self.patience = math.inf
         self._canary = Canary(problem) if wary and space.backend == "cuda" else None
         self._sizes: dict[Plan, int] = {}
@@ -267,7 +274,7 @@ class Bench:
         def corrected(found: Sequence[Measurement]) -> Measurement:
             return found[0] if len(found) == 1 else measure.against(found[0], found[1], scale)
 
-        broken_off = False
+        broken_off, watch = False, self.watch
 
         def hopeless(found: Sequence[Measurement]) -> bool:
             nonlocal broken_off
@@ -277,11 +284,13 @@ class Bench:
             return broken_off
 
         with self.alone():
-            found = corrected(measure.interleave(calls, self.precision, hopeless=hopeless, known=known))
+            found = corrected(measure.interleave(calls, self.precision, hopeless=hopeless, known=known, watch=watch))
             if broken_off and found.seconds < SHORT_SECONDS:
                 measure.pause(measure.DISTURBED_SECONDS)
                 broken_off = False
-                found = corrected(measure.interleave(calls, self.precision, hopeless=hopeless, known=known))
+                found = corrected(
+                    measure.interleave(calls, self.precision, hopeless=hopeless, known=known, watch=watch)
+                )
         return found, broken_off
 
     def _retain(self, plan: Plan, program: Program, seconds: float) -> None:

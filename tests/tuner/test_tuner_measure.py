@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from akx.device.clocks import ClockState, ClockWatch
 from akx.errors import ArgumentError
 from akx.tuner import measure
 from akx.tuner.measure import Measurement, Precision, against, interleave, median, median_interval, paired_ratio
@@ -196,6 +197,52 @@ def test_where_nothing_is_known_the_rounds_tell_which_of_them_was_disturbed(plac
     assert sorted(measured[0].samples) == sorted([1e-3, *(seconds for seconds in rounds if seconds < 2e-3)])
     assert len(measured[1].samples) == 6
     assert plan.asked == 3 + 7
+
+
+class Watched(ClockWatch):
+    """The clock of a device as a list says, one look after another; the last for ever."""
+
+    def __init__(self, *states: ClockState | None) -> None:
+        super().__init__()
+        self.states, self.looked = list(states), 0
+
+    def look(self) -> ClockState | None:
+        self.looked += 1
+        return self.states[min(self.looked, len(self.states)) - 1]
+
+
+_FAST, _HOT, _SLOW = ClockState(2e9), ClockState(2e9, 0x40), ClockState(1.8e9)
+
+
+@pytest.mark.parametrize("held", [_HOT, _SLOW], ids=["for heat", "by its clock"])
+def test_rounds_in_which_the_device_was_throttled_are_taken_again(held: ClockState) -> None:
+    """They take 1.2 times as long, as no disturbance does; the second and the fourth."""
+    call = Scripted(*[1e-3] * 3, 1e-3, 1.2e-3, 1e-3, 1.2e-3, 1e-3)
+    watch = Watched(_FAST, held, _FAST, held, _FAST)
+    (measured,) = interleave([call], Precision(1e-9, 1.0, 5, 5), known=[1e-3], watch=watch)
+    assert measured.samples == (1e-3,) * 5
+    assert watch.looked == 7
+
+
+def test_a_device_that_stays_throttled_is_as_it_is() -> None:
+    """A few rounds are taken again, once; later timings by the same watch do not ask for that reason."""
+    watch = Watched(_HOT)
+    calls = Scripted(1e-3), Scripted(2e-3)
+    measured = interleave(calls, Precision(1e-9, 60.0, 9, 9), watch=watch)
+    assert [len(one.samples) for one in measured] == [9, 9]
+    assert calls[0].asked == 3 + 9
+    assert watch.slow([_HOT, _HOT]) == []
+    assert watch.slow([ClockState(2e9, 0x4)]) == [0]
+
+
+def test_rounds_are_not_taken_again_where_there_is_no_time_or_no_clock(clock: Clock) -> None:
+    watch = Watched(_HOT)
+    found = interleave([clock.call(1.0), clock.call(2.0)], Precision(1e-9, 0.5, 2, 5), watch=watch)
+    assert len(found[0].samples) == len(found[1].samples) == 2
+    assert watch.slow([_HOT]) == [0], "so few rounds do not tell that it stays so"
+    call = Scripted(*[1e-3] * 3, 1e-3, 1.2e-3, 1e-3)
+    (measured,) = interleave([call], Precision(1e-9, 1.0, 3, 3), watch=Watched(None))
+    assert measured.samples == (1e-3, 1.2e-3, 1e-3)
 
 
 def test_what_is_uneven_by_nature_is_not_retaken_for_ever() -> None:

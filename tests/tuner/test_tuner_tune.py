@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from postgres import PostgresServer
 
+from akx.device.clocks import ClockState, ClockWatch
 from akx.device.host import host_device
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, DatabaseError, InfeasibleError
 from akx.kernels import registry
@@ -26,6 +27,7 @@ from akx.tuner import Progress, Settings, exhaustive, plan_key, tuning
 from akx.tuner import tune as tune_and_keep
 from akx.tuner.space import build_space, is_baseline
 from akx.tuner.verify import Problem
+from akx.tuner.worker import Bench
 
 JSON_FIELDS = {
     "schema", "matrix", "k", "backend", "device", "baseline", "best", "speedup", "trials", "tuning_seconds",
@@ -66,6 +68,38 @@ def test_a_run_off_that_begins_disturbed_is_taken_again(make_world: Any, matrix:
     assert until[0] > 0
     for finalist in result.finalists:
         assert finalist.seconds == pytest.approx(world.cost(finalist.plan), rel=1e-9)
+
+
+@pytest.mark.parametrize("phase", ["baseline", "run-off"])
+def test_a_timing_that_begins_on_a_throttled_device_is_taken_again(
+    make_world: Any, matrix: Any, monkeypatch: pytest.MonkeyPatch, phase: str
+) -> None:
+    """Everything takes 1.3 times as long at first, which only the clock tells."""
+    until = [math.inf if phase == "baseline" else 0.0]
+    world = make_world(noise=lambda: 0.3 * float(world.time < until[0]))
+    until[0] = world.time + 0.1 if phase == "baseline" else 0.0
+
+    class Watched(ClockWatch):
+        def look(self) -> ClockState:
+            return ClockState(2e9, 0x4 if world.time < until[0] else 0)
+
+    class Warm(Bench):
+        def __init__(self, *given: Any, **options: Any) -> None:
+            super().__init__(*given, **options)
+            assert self.watch is None, "that is for GPUs"
+            self.watch = Watched()
+
+    def meanwhile(progress: Progress) -> None:
+        if progress.phase == phase == "run-off":
+            until[0] = world.time + 0.5
+
+    monkeypatch.setattr(tuning, "Bench", Warm)
+    result = tune(matrix, 8, callback=meanwhile)
+    assert world.time > until[0] > 100.0
+    for finalist in result.finalists:
+        assert finalist.seconds == pytest.approx(world.cost(finalist.plan), rel=1e-9)
+    for trial in result.trials:
+        assert trial.seconds is None or trial.seconds == pytest.approx(world.cost(trial.plan), rel=1e-9)
 
 
 def test_random_worlds_are_tuned_well(make_world: Any, matrix: Any) -> None:
