@@ -3,7 +3,8 @@
 1. given      plans that somebody wants tried
 2. like       plans that like devices have for this very problem (:mod:`akx.tuner.seeds`)
 3. predicted  the plan of a call that nobody tuned
-4. similar    plans for similar matrices
+4. pattern    plans that were tuned for this pattern under another key: yesterday's kernels, another k
+   similar    plans for similar matrices
 5. default    the other schedules' defaults, also in the variants in which the baseline is fastest; and plans that a
    start      schedule itself wants tried (:class:`Started`): the most promising next
 6. model      of each schedule in each order of the rows, the plan that is thought to be fastest
@@ -20,7 +21,7 @@ from typing import Any, Protocol, runtime_checkable
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner.prospects import Prospects
-from akx.tuner.seeds import LIKE, SIMILAR, Seeds
+from akx.tuner.seeds import LIKE, PATTERN, SIMILAR, Seeds
 from akx.tuner.space import BASELINE_SCHEDULE, NATURAL, is_baseline
 
 __all__ = ["Started", "opening"]
@@ -46,6 +47,7 @@ def opening(prospects: Prospects, seeds: Seeds, given: tuple[Plan, ...]) -> Iter
     yield from (("given", plan) for plan in given)
     yield from ((LIKE, plan) for plan in seeds.like)
     yield "predicted", space.inside(prospects.model.predicted())
+    yield from ((PATTERN, plan) for plan in seeds.pattern)
     yield from ((SIMILAR, plan) for plan in seeds.similar)
     others = [name for name in space.parameters if name != BASELINE_SCHEDULE]
     offered = [("default", plan) for plan in _in_fast_variants(prospects, others)]

@@ -62,7 +62,7 @@ class Proposals:
     sampler : callable
         Makes the sampler of a space and a seed.
     seeds : Seeds
-        Plans of like devices and for similar matrices.
+        Plans of like devices, for the same pattern and for similar matrices.
     seconds : callable
         Of the whole search, as it is known by then: little of it is spent on what to try.
     """

@@ -43,9 +43,10 @@ class Trial:
     plan : Plan
         The plan tried.
     origin : str
-        Who asked for it: ``"baseline"``, ``"like"`` (the plan of a like device), ``"predicted"``, ``"similar"`` (that
-        for a similar matrix), ``"default"``, ``"start"``, ``"model"``, ``"neighbour"``, ``"rival"``, ``"sampler"``,
-        ``"spare"``, ``"all"`` or ``"given"``; ``"shared"`` where another worker made it.
+        Who asked for it: ``"baseline"``, ``"like"`` (the plan of a like device), ``"predicted"``, ``"pattern"`` (a
+        plan for the same pattern under another key), ``"similar"`` (that for a similar matrix), ``"default"``,
+        ``"start"``, ``"model"``, ``"estimate"``, ``"neighbour"``, ``"rival"``, ``"sampler"``, ``"spare"``, ``"all"`` or
+        ``"given"``; ``"shared"`` where another worker made it.
     state : str
         ``"complete"``, ``"pruned"`` (infeasible, or dropped early as too slow) or ``"failed"`` (an exception, or a
         wrong result).

@@ -1,9 +1,10 @@
-"""Plans from the database with which a search begins: those of like devices, and those of similar matrices."""
+"""Plans of the database with which a search begins: of like devices, for the same pattern, for similar matrices."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from akx.errors import DatabaseError, MissingDependencyError, PlanError
@@ -11,15 +12,16 @@ from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.plandb import PlanDatabase, PlanKey
 from akx.tuner.ladder import like_plans
+from akx.tuner.pattern import pattern_plans
 from akx.tuner.similar import features_of, similar_plans
 from akx.tuner.space import Space
 
-__all__ = ["LIKE", "NO_SEEDS", "SIMILAR", "Seeds", "known_seeds"]
+__all__ = ["LIKE", "NO_SEEDS", "PATTERN", "SIMILAR", "Seeds", "known_seeds"]
 
 #: Origins of trials.
-LIKE, SIMILAR = "like", "similar"
-#: Plans of like devices that are tried at most.
-_LIKE_PLANS = 3
+LIKE, PATTERN, SIMILAR = "like", "pattern", "similar"
+#: Plans of like devices, and for the same pattern, that are tried at most.
+_MOST = 3
 
 
 @dataclass(frozen=True)
@@ -31,24 +33,27 @@ class Seeds:
     like : tuple of Plan
         Tuned for this very problem on like devices: tried first behind the baseline.
     similar : tuple of Plan
-        Tuned for similar matrices: tried after the predicted plan.
+        Tuned for similar matrices: tried after those for the same pattern.
+    pattern : tuple of Plan
+        Tuned for the same pattern under another key, such as another k or the kernels of yesterday: tried after the
+        predicted plan.
     """
 
     like: tuple[Plan, ...] = ()
     similar: tuple[Plan, ...] = ()
+    pattern: tuple[Plan, ...] = ()
 
     def to_json(self) -> dict[str, list[dict[str, Any]]]:
-        """``{"like": [...], "similar": [...]}``, for a recording."""
-        return {LIKE: [plan.to_json() for plan in self.like], SIMILAR: [plan.to_json() for plan in self.similar]}
+        """``{"like": [...], "pattern": [...], "similar": [...]}``, for a recording."""
+        return {name: [plan.to_json() for plan in getattr(self, name)] for name in (LIKE, PATTERN, SIMILAR)}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Seeds:
         """From an object with :meth:`to_json`'s names, which may lack them. Raises PlanError where they are wrong."""
-        lists = [data.get(name, []) for name in (LIKE, SIMILAR)]
-        if not all(isinstance(plans, list) for plans in lists):
+        lists = {name: data.get(name, []) for name in (LIKE, PATTERN, SIMILAR)}
+        if not all(isinstance(plans, list) for plans in lists.values()):
             raise PlanError("seeds are no lists of plans", found=repr(lists)[:80])
-        like, similar = (tuple(Plan.from_json(plan) for plan in plans) for plans in lists)
-        return Seeds(like, similar)
+        return Seeds(**{name: tuple(Plan.from_json(plan) for plan in plans) for name, plans in lists.items()})
 
 
 #: A search that begins with nothing that anybody has measured.
@@ -68,10 +73,15 @@ def known_seeds(db: PlanDatabase | None, key: PlanKey, space: Space, matrix: Mat
     except (DatabaseError, MissingDependencyError):
         return NO_SEEDS
     found = like_plans(records, key, backend=space.backend, threads=space.threads)
-    like = tuple(dict.fromkeys(space.inside(one.plan) for one in found))[: 2 * _LIKE_PLANS]
-    similar = similar_plans(db, key, space, matrix)
-    feasible = [tuple(plan for plan in plans if _is_feasible(plan, space, matrix)) for plans in (like, similar)]
-    return Seeds(feasible[0][:_LIKE_PLANS], feasible[1])
+    like = _feasible(dict.fromkeys(space.inside(one.plan) for one in found), space, matrix)
+    pattern = _feasible((plan for plan in pattern_plans(records, key, space) if plan not in like), space, matrix)
+    similar = tuple(plan for plan in similar_plans(db, key, space, matrix) if _is_feasible(plan, space, matrix))
+    return Seeds(like, similar, pattern)
+
+
+def _feasible(plans: Iterable[Plan], space: Space, matrix: Matrix) -> tuple[Plan, ...]:
+    """The first few of some plans that can be tried here, of the first of twice as many."""
+    return tuple(plan for plan in islice(plans, 2 * _MOST) if _is_feasible(plan, space, matrix))[:_MOST]
 
 
 def _is_feasible(plan: Plan, space: Space, matrix: Matrix) -> bool:

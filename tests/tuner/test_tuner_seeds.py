@@ -1,4 +1,4 @@
-"""Plans of the database with which a search begins: of like devices, and of similar matrices."""
+"""Plans of the database with which a search begins: of like devices, of the same pattern, of similar matrices."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from akx.plandb import PlanDatabase, PlanKey, PlanRecord, ShippedPlans
 from akx.plandb.sketches import Sketch
 from akx.plandb.transfer import bundle_text
 from akx.tuner import measure, plan_key, read_recording, replay, similar, tune
+from akx.tuner.ladder import like_plans
+from akx.tuner.pattern import key_distance
 from akx.tuner.seeds import NO_SEEDS, Seeds, known_seeds
 from akx.tuner.similar import carried_over, distance, features_of, similar_plans
 from akx.tuner.space import Space, build_space
@@ -93,11 +95,8 @@ def test_like_plans_are_within_the_budgets_and_given_ones_are_not(world: Any, ma
     assert front() not in [trial.plan for trial in again.trials]
 
 
-def test_those_of_other_devices_kernels_and_backends_are_not_seeds(matrix: Any, db: PlanDatabase, space: Space) -> None:
+def test_without_plans_there_are_no_seeds(matrix: Any, db: PlanDatabase, space: Space) -> None:
     key = plan_key(matrix, 8)
-    other = replace(key, device_class="cpu/Some Processor/2 cores/L2 1 MiB/L3 32 MiB")
-    for one in (other, replace(elsewhere(key), kernel_hash="0" * 16), replace(elsewhere(key), k=4)):
-        db.put(record(one, front(k=one.k)))
     assert known_seeds(db, key, space, matrix) == NO_SEEDS
     assert similar._MEMO in matrix.pattern_cache  # known before the search: Ctrl-C behind it must not lose the plan
     assert known_seeds(None, key, space, matrix) == NO_SEEDS
@@ -119,7 +118,128 @@ def test_seeds_are_feasible(make_world: Any, matrix: Any, db: PlanDatabase) -> N
     near = dict(features_of(matrix))
     for number, plan in enumerate(plans[:1], 1):
         db.put(of_other_pattern(key, number, plan, **near))
+    db.put(record(replace(key, kernel_hash="0" * 16), plans[0]))
+    db.put(record(replace(key, kernel_hash="1" * 16), plans[1]))
+    db.put(record(replace(key, kernel_hash="2" * 16), front(block_bytes=64 * KIB)))
+    assert known_seeds(db, key, space, matrix) == Seeds((front(),), (), (front(block_bytes=64 * KIB),))
+
+
+# ------------------------------------------------------------------------------------------------ the same pattern
+
+STALE = {"kernel_hash": "0" * 16}
+
+
+@pytest.mark.parametrize(
+    ("change", "far"),
+    [
+        (STALE, 0.125),
+        ({"versions": "plan 1, numba 0.1"}, 0.125),
+        (STALE | {"versions": "plan 1, numba 0.1"}, 0.25),
+        ({"basis": "newton"}, 0.25),
+        ({"index_type": "int64"}, 0.25),
+        ({"dtype": "float32"}, 0.5),
+        ({"k": 16}, 1.0),
+        ({"k": 2}, 2.0),
+        ({"start_vectors": 4}, 2.0),
+        ({"device_class": "cpu/Some Processor"}, 1.0),
+        ({"dtype": "complex128"}, math.inf),
+        ({"k": 33}, math.inf),
+        ({"k": 1}, math.inf),
+        ({"fingerprint": "f" * 40}, math.inf),
+    ],
+)
+def test_how_far_plans_for_the_same_pattern_are(matrix: Any, change: dict[str, Any], far: float) -> None:
+    key = plan_key(matrix, 8)
+    assert key_distance(key, replace(key, **change)) == key_distance(replace(key, **change), key) == far
+    assert key_distance(key, replace(elsewhere(key), **change)) >= far
+
+
+def test_plans_for_the_same_pattern_are_seeds_the_nearest_first(matrix: Any, db: PlanDatabase, space: Space) -> None:
+    key = plan_key(matrix, 8)
+    changes: list[dict[str, Any]] = [STALE, {"basis": "newton"}, {"dtype": "float32"}, {"k": 16}, {"k": 2}]
+    sizes = [2**i * KIB for i in range(4, 10)]
+    plans = [front(block_bytes=size) for size in sizes]
+
+    def put(numbers: Any) -> None:
+        for number in numbers:
+            k = changes[number].get("k", 8)
+            moved = plans[number].replace(k=k, k_per_pass=k if k < 4 else 4)
+            db.put(record(replace(key, **changes[number]), moved))
+
+    def found() -> tuple[Plan, ...]:
+        return known_seeds(db, key, space, matrix).pattern
+
+    put([4])
+    assert found() == (plans[4].replace(k_per_pass=8),)  # all of them in one pass
+    put([3])
+    assert found() == (plans[3], plans[4].replace(k_per_pass=8))
+    put([2, 1])
+    assert found() == (plans[1], plans[2], plans[3])
+    put([0])
+    assert found() == (plans[0], plans[1], plans[2])
+    db.put(record(replace(key, kernel_hash="1" * 16), plans[5], created="2020-01-01T00:00:00+00:00"))
+    assert found() == (plans[0], plans[5], plans[1]), "of two that are equally far the newer first"
+    db.put(record(key, front()))
+    assert front() not in found(), "the plan under the very key is given"
+    assert known_seeds(db, key, space, matrix) == Seeds(pattern=found())
+
+
+def test_what_is_of_no_use_for_the_same_pattern(matrix: Any, db: PlanDatabase, space: Space) -> None:
+    key = plan_key(matrix, 8)
+    db.put(record(replace(key, dtype="complex128"), front()))
+    db.put(record(replace(key, k=64), front(k=64)))
+    db.put(record(replace(key, **STALE), front(backend="cuda")))
+    db.put(record(replace(key, basis="newton"), front(block_bytes=3 * KIB)))  # outside the space
+    db.put(record(replace(key, fingerprint="f" * 40), front()))
+    assert known_seeds(db, key, space, matrix) == NO_SEEDS
+
+
+def test_the_plan_of_a_like_device_is_no_second_seed(matrix: Any, db: PlanDatabase, space: Space) -> None:
+    key = plan_key(matrix, 8)
+    db.put(record(elsewhere(key), front()))
     assert known_seeds(db, key, space, matrix) == Seeds((front(),))
+    db.put(record(replace(key, **STALE), front()))
+    assert known_seeds(db, key, space, matrix) == Seeds((front(),))
+    db.put(record(replace(elsewhere(key), **STALE), front(block_bytes=64 * KIB)))
+    assert known_seeds(db, key, space, matrix) == Seeds((front(),), (), (front(block_bytes=64 * KIB),))
+    db.put(record(replace(key, device_class="cpu/Some Processor/2 cores/L2 1 MiB/L3 32 MiB"), front(threads=1)))
+    assert known_seeds(db, key, space, matrix).pattern == (front(block_bytes=64 * KIB), front(threads=1))
+
+
+def test_the_plan_of_yesterdays_kernels_is_tried_before_those_for_similar_matrices_and_used_by_no_call(
+    world: Any, matrix: Any, db: PlanDatabase
+) -> None:
+    key, near = plan_key(matrix, 8), dict(features_of(matrix))
+    stale = record(replace(key, **STALE), front())
+    db.put(stale)
+    db.put(of_other_pattern(key, 1, front(block_bytes=64 * KIB), **near))
+    lookup = db.find(key)
+    assert (lookup.record, lookup.mismatches) == (None, [(stale, ["kernel_hash"])])
+    assert like_plans([stale], key, backend="cpu", threads=2) == []
+    result = tune(matrix, 8, db=db)
+    behind = [trial for trial in result.trials if trial.origin != "baseline"]
+    assert [(trial.origin, trial.plan) for trial in behind[1:3]] == [
+        ("pattern", front()),
+        ("similar", front(block_bytes=64 * KIB)),
+    ]
+    assert behind[0].origin == "predicted"
+    assert "pattern" not in origins(tune(matrix, 8, db=False))
+
+
+def test_a_plan_that_is_wrong_by_now_is_a_failed_trial(make_world: Any, matrix: Any, db: PlanDatabase) -> None:
+    make_world(wrong=lambda plan, call: plan == front())
+    db.put(record(replace(plan_key(matrix, 8), **STALE), front()))
+    result = tune(matrix, 8, db=db)
+    (tried,) = (trial for trial in result.trials if trial.origin == "pattern")
+    assert (tried.plan, tried.state) == (front(), "failed")
+    assert result.plan != front()
+
+
+def test_another_k_of_the_matrix_is_where_the_next_search_begins(world: Any, matrix: Any, db: PlanDatabase) -> None:
+    first = tune(matrix, 8, db=db)
+    second = tune(matrix, 16, db=db)
+    (seed,) = (trial for trial in second.trials if trial.origin == "pattern")
+    assert (seed.plan.variant, seed.plan.block_bytes) == (first.plan.variant, first.plan.block_bytes)
 
 
 # ------------------------------------------------------------------------------------------------ similar matrices
@@ -258,11 +378,12 @@ def test_a_search_with_seeds_is_recorded_and_made_again(
     key, near = plan_key(matrix, 8), dict(features_of(matrix))
     db.put(record(elsewhere(key), front(block_bytes=64 * KIB)))
     db.put(of_other_pattern(key, 1, front(), **near))
+    db.put(record(replace(key, **STALE), front(block_bytes=16 * KIB)))
     path = tmp_path / "trials.jsonl"
     result = tune(matrix, 8, db=db, record=path)
-    assert {"like", "similar"} < set(origins(result))
+    assert {"like", "pattern", "similar"} < set(origins(result))
     found = read_recording(path)
-    assert found.seeds == Seeds((front(block_bytes=64 * KIB),), (front(),))
+    assert found.seeds == Seeds((front(block_bytes=64 * KIB),), (front(),), (front(block_bytes=16 * KIB),))
     clock = SimpleNamespace(now=lambda: pytest.fail("asked for the time of a real machine"), pause=None)
     monkeypatch.setattr(measure, "_CLOCK", ContextVar("nobody's", default=clock))
     again = replay(path)
@@ -272,7 +393,9 @@ def test_a_search_with_seeds_is_recorded_and_made_again(
     assert (again.plan, again.missing, again.stopped) == (result.plan, 0, result.stopped)
 
 
-@pytest.mark.parametrize("wrong", ['{"like": 5}', '{"like": [5]}', "[1]", '{"similar": [{"schema": 99}]}'])
+@pytest.mark.parametrize(
+    "wrong", ['{"like": 5}', '{"pattern": 5}', '{"like": [5]}', "[1]", '{"similar": [{"schema": 99}]}']
+)
 def test_recordings_without_seeds_or_with_wrong_ones(
     world: Any, matrix: Any, tmp_path: Path, wrong: str, write_seeds: Callable[[Path, str | None], None]
 ) -> None:
@@ -303,6 +426,6 @@ def write_seeds() -> Callable[[Path, str | None], None]:
 
 
 def test_seeds_as_json() -> None:
-    seeds = Seeds((front(),), (front(block_bytes=64 * KIB), front(threads=1)))
+    seeds = Seeds((front(),), (front(block_bytes=64 * KIB), front(threads=1)), (front(block_bytes=32 * KIB),))
     assert Seeds.from_json(seeds.to_json()) == seeds
     assert Seeds.from_json({}) == NO_SEEDS
