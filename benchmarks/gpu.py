@@ -156,7 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for k in options.k:
             try:
                 tuned = tune(
-                    matrix, k, backend="cuda", seconds=options.tune_seconds, db=options.db, retune=True, name=case.name
+                    matrix, k, backend="cuda", seconds=options.tune_seconds, db=options.db, fresh=True, name=case.name
                 )
                 found = entry(case, matrix, bench_power(matrix, tuned, 1), tuned)
                 document = record.merge(document, origin, [found])

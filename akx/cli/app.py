@@ -191,7 +191,10 @@ def tune(
     seconds: Seconds = None,
     threads: Threads = None,
     db: Database = None,
-    retune: Annotated[bool, typer.Option("--retune", help="Measure again even where a plan is known.")] = False,
+    retune: Annotated[bool, typer.Option("--retune", help="Search on even where a plan is known.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Search anew: try again what earlier searches have tried as well.")
+    ] = False,
     solver: Annotated[
         str | None,
         typer.Option(
@@ -235,6 +238,7 @@ def tune(
         threads=threads,
         db=db,
         retune=retune,
+        fresh=fresh,
         variable=variable,
         memory_budget=memory_budget,
         fraction=fraction,

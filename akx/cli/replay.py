@@ -27,6 +27,7 @@ def run_replay(request: TuneRequest, *, as_json: bool) -> int:
             ("--for", request.solver, "it searches for one plan"),
             ("--db", request.db, nothing),
             ("--retune", request.retune, nothing),
+            ("--fresh", request.fresh, nothing),
             ("--record", request.record, nothing),
             ("--storage", request.storage, "it searches alone"),
             ("--exhaustive", request.exhaustive, nothing),

@@ -37,6 +37,7 @@ class TuneRequest:
     threads: int | None = None
     db: str | None = None
     retune: bool = False
+    fresh: bool = False
     variable: str | None = None
     memory_budget: str | None = None
     fraction: float | None = None
@@ -94,6 +95,7 @@ def run_tune(request: TuneRequest, *, as_json: bool) -> int:
                 trials=request.trials,
                 db=database,
                 retune=request.retune,
+                fresh=request.fresh,
                 memory_budget=request.memory_budget,
                 fraction=request.fraction,
                 calls=request.calls,
@@ -127,6 +129,7 @@ def _refuse_with_exhaustive(request: TuneRequest) -> None:
             ("--trials", request.trials, every),
             ("--calls", request.calls, every),
             ("--retune", request.retune, kept),
+            ("--fresh", request.fresh, kept),
             ("--db", request.db, kept),
             ("--storage", request.storage, "every plan is measured here"),
             ("--memory-budget", request.memory_budget, "it measures without one"),
@@ -145,6 +148,7 @@ def _run_tune_for(request: TuneRequest, *, as_json: bool) -> int:
             ("--fraction", request.fraction, "a solver does not stream the matrix"),
             ("--value-error", request.value_error, "a solver has the values as they are"),
             ("--storage", request.storage, "trials are shared of one k alone"),
+            ("--fresh", request.fresh, "its searches go on from what was tried"),
             ("--calls", request.calls, "its passes are tuned to be used in many solves"),
             ("--seed", request.seed, "it makes several searches"),
             ("--record", request.record, "it makes several searches"),

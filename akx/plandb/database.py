@@ -368,11 +368,40 @@ class PlanDatabase:
 
     # ------------------------------------------------------------------------------------------------ trials
 
-    def add_trials(self, key: PlanKey, trials: Iterable[TrialRecord]) -> int:
-        """Append the trials of a search for `key`, all or none; returns how many. Raises :class:`DatabaseError`."""
-        rows = encode_trials(key, trials)
-        if rows:
-            self._write(lambda tables: tables.add_trials(rows))
+    def add_trials(
+        self,
+        key: PlanKey,
+        trials: Iterable[TrialRecord],
+        *,
+        corrected: Iterable[TrialRecord] = (),
+        patience: float | None = None,
+    ) -> int:
+        """Append trials of a search for `key`, all or none. Raises :class:`DatabaseError`.
+
+        Parameters
+        ----------
+        key : PlanKey
+        trials : iterable of TrialRecord
+        corrected : iterable of TrialRecord
+            Trials that are there already, of these plans and times: their states and reasons are replaced.
+        patience : float, optional
+            Seconds to wait for another process's lock, `timeout` by default.
+
+        Returns
+        -------
+        int
+            How many were appended.
+        """
+        rows, others = encode_trials(key, trials), encode_trials(key, corrected)
+
+        def change(tables: Tables) -> None:
+            if rows:
+                tables.add_trials(rows)
+            if others:
+                tables.correct_trials(others)
+
+        if rows or others:
+            self._write(change, patience=patience)
         return len(rows)
 
     def trials(self, key: PlanKey | str) -> tuple[TrialRecord, ...]:
@@ -460,14 +489,14 @@ class PlanDatabase:
 
         return self._store.read(on_tables, patience)
 
-    def _write(self, action: Callable[[Tables], _T], *, repeatable: bool = False) -> _T:
+    def _write(self, action: Callable[[Tables], _T], *, repeatable: bool = False, patience: float | None = None) -> _T:
         """`action` on the tables in one transaction."""
         prefix = self._store.prefix
 
         def on_tables(connection: Connection) -> _T:
             return action(Tables(connection, prefix))
 
-        return self._store.write(on_tables, repeatable=repeatable)
+        return self._store.write(on_tables, repeatable=repeatable, patience=patience)
 
     def _change(self, action: Callable[[Tables], _T]) -> _T:
         """`action` in one transaction, after which every holder of a plan of this database looks again."""

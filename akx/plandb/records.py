@@ -171,7 +171,7 @@ class PlanRecord:
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """One trial of a search, kept so that later work can replay it.
+    """One trial of a search, kept so that a later search goes on from it.
 
     Attributes
     ----------
@@ -184,7 +184,8 @@ class TrialRecord:
     reason : str
         Why it was pruned or failed; "" otherwise.
     created : str
-        When, ISO 8601 with the offset from UTC; now where not given.
+        When its search began, which tells the trials of one from those of another: ISO 8601 with the offset from UTC;
+        now where not given.
     """
 
     plan: Plan

@@ -123,6 +123,16 @@ class Tables:
         marks = ", ".join(f":{name}" for name in names)
         self._connection.executemany(f"INSERT INTO {self._trials} ({', '.join(names)}) VALUES ({marks})", rows)
 
+    def correct_trials(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Give the trials of rows of :func:`encode_trials`, found by key, plan and time, their states and reasons."""
+        found = ("key_id", "plan", "created")
+        statement = (
+            f"UPDATE {self._trials} SET state = :state, reason = :reason"
+            f" WHERE {' AND '.join(f'{name} = :{name}' for name in found)}"
+        )
+        names = ("state", "reason", *found)
+        self._connection.executemany(statement, [{name: row[name] for name in names} for row in rows])
+
 
 def encode(record: PlanRecord) -> dict[str, Any]:
     """The columns of a record."""

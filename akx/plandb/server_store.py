@@ -112,9 +112,12 @@ class ServerStore:
         self._failure = None
         return found
 
-    def write(self, action: Callable[[ServerConnection], _T], *, repeatable: bool = False) -> _T:
+    def write(
+        self, action: Callable[[ServerConnection], _T], *, repeatable: bool = False, patience: float | None = None
+    ) -> _T:
         """`action` in one transaction, alone. Raises as :meth:`read` does; then nothing has changed.
 
+        `patience`: seconds to wait for another process, or for the server, `timeout` by default.
         A server that cannot be reached is waited for, since it may be starting anew. Where the connection is lost as
         the change is committed, a `repeatable` one is made again; of another the error says that it may be there.
         """
@@ -130,7 +133,8 @@ class ServerStore:
             connection.execute(f"UPDATE {_PREFIX}changes SET number = number + 1")
             return result
 
-        return self._transaction(attempt, self.timeout, "written", repeatable=repeatable)
+        limit = self.timeout if patience is None else patience
+        return self._transaction(attempt, limit, "written", repeatable=repeatable)
 
     def describe(self) -> tuple[Inspection, str]:
         """The layout of the tables, 0 where there are none, and what the server is. Raises as reading does."""

@@ -138,18 +138,22 @@ class Store:
                     self.close()
                     raise translate(error, self.path, "read") from error
 
-    def write(self, action: Callable[[sqlite3.Connection], _T], *, repeatable: bool = False) -> _T:
+    def write(
+        self, action: Callable[[sqlite3.Connection], _T], *, repeatable: bool = False, patience: float | None = None
+    ) -> _T:
         """`action` in one immediate transaction. Raises :class:`DatabaseError`; then nothing has changed.
 
-        Whether it is `repeatable` matters to servers alone.
+        `patience`: seconds to wait for another process's lock, `timeout` by default. Whether it is `repeatable` matters
+        to servers alone.
         """
         self._check_process()
+        limit = self.timeout if patience is None else patience
         with self._lock:
             is_last = False
             while True:
                 try:
                     connection = self._writer()
-                    return self._transaction(connection, lambda connection: action(self._unchanged(connection)))
+                    return self._transaction(connection, lambda connection: action(self._unchanged(connection)), limit)
                 except _ChangedError:
                     self.close()
                 except (_UselessError, *SQLITE_ERRORS) as error:
@@ -332,8 +336,8 @@ class Store:
         migrate(connection, inspection.version)
         return _layout_number(connection)
 
-    def _patiently(self, action: Callable[[], _T]) -> _T:
-        deadline = time.monotonic() + self.timeout
+    def _patiently(self, action: Callable[[], _T], limit: float | None = None) -> _T:
+        deadline = time.monotonic() + (self.timeout if limit is None else limit)
         while True:
             try:
                 return action()
@@ -342,11 +346,13 @@ class Store:
                     raise
                 time.sleep(_PAUSE)
 
-    def _transaction(self, connection: sqlite3.Connection, action: Callable[[sqlite3.Connection], _T]) -> _T:
-        self._patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+    def _transaction(
+        self, connection: sqlite3.Connection, action: Callable[[sqlite3.Connection], _T], limit: float | None = None
+    ) -> _T:
+        self._patiently(lambda: connection.execute("BEGIN IMMEDIATE"), limit)
         try:
             result = action(connection)
-            self._patiently(lambda: connection.execute("COMMIT"))
+            self._patiently(lambda: connection.execute("COMMIT"), limit)
         except BaseException:
             with contextlib.suppress(sqlite3.Error):
                 if connection.in_transaction:

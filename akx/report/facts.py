@@ -61,7 +61,7 @@ def explain_search(story: PlanStory) -> str:
     words = "Medians of single trials; the plan was chosen among the best in a run-off afterwards."
     if len(searches) > 1:
         begins = ", ".join(str(number) for number in searches)
-        words += f" {len(searches)} searches one after another, beginning with trials {begins}."
+        words += f" {len(searches)} searches, beginning with trials {begins}."
     return words
 
 

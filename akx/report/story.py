@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Finalist", "Group", "PlanStory", "Roofline", "group_stories", "mapping", "read_stories"]
 
-#: Trials of one search are entered within microseconds; a pause so long means another search.
+#: Trials of one search have one time, or times within microseconds; another one so much later is another search's.
 _PAUSE = 1.0
 
 
@@ -176,11 +177,11 @@ class PlanStory:
     def searches(self) -> list[int]:
         """Numbers of the trials, from 1, that begin a search."""
         times = [datetime.fromisoformat(trial.created) for trial in self.trials]
-        return [
-            number
-            for number, moment in enumerate(times, 1)
-            if number == 1 or (moment - times[number - 2]).total_seconds() > _PAUSE
-        ]
+        pauses = [math.inf, *(abs(after - before).total_seconds() for before, after in pairwise(times))]
+        first: dict[datetime, int] = {}  # two searches at once take turns
+        for number, moment in enumerate(times, 1):
+            first.setdefault(moment, number)
+        return [number for number in first.values() if pauses[number - 1] > _PAUSE]
 
     @property
     def by_schedule(self) -> dict[str, tuple[float, str]]:

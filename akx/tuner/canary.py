@@ -25,11 +25,13 @@ from typing import IO, Any
 from akx.plan import Plan
 from akx.tuner.verify import Problem
 
-__all__ = ["Canary"]
+__all__ = ["UNANSWERED", "Canary"]
 
 #: Seconds for a candidate to be prepared and run, and for the process to come up beside that.
 _PATIENCE, _START = 30.0, 60.0
 _LENGTH = 8
+#: What is said of a process that took too long begins so.
+UNANSWERED = "the process that ran it first did not answer"
 _LOST = "lost the process that ran it first: "
 _PROGRAM = f"from {__name__} import main; main()"
 
@@ -79,7 +81,7 @@ class Canary:
         if answer is None:
             self._stop()
             self.gave_up = allowed < patience
-            return f"the process that ran it first did not answer within {allowed:g} s"
+            return f"{UNANSWERED} within {allowed:g} s"
         if answer.startswith(_LOST):
             self._stop()  # its context cannot be used any more
         return answer or None

@@ -17,11 +17,12 @@ from akx.errors import AkxError, DatabaseError, PlanError
 from akx.kernels import registry
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.plandb import PlanDatabase, PlanKey, PlanRecord, TrialRecord, key_of_plan
+from akx.plandb import PlanDatabase, PlanKey, PlanRecord, key_of_plan
 from akx.plandb.sketches import FEATURES
 from akx.plandb.transfer import keep_aside
 from akx.tuner import measure
-from akx.tuner.result import SHARED, Counts, TuneResult
+from akx.tuner.history import TrialLog
+from akx.tuner.result import Counts, TuneResult
 from akx.tuner.search import FEW_CALLS
 
 __all__ = ["is_enough", "keep", "reuse", "usable"]
@@ -113,12 +114,13 @@ def keep(
     db: PlanDatabase,
     key: PlanKey,
     result: TuneResult,
+    log: TrialLog,
     old: PlanRecord | None = None,
     *,
     before: PlanRecord | None = None,
     features: Mapping[str, float] | None = None,
 ) -> TuneResult:
-    """Put a result and its trials into the database.
+    """Put a result into the database, and what is left of its trials.
 
     Parameters
     ----------
@@ -128,12 +130,14 @@ def keep(
         Of the call.
     result : TuneResult
         What the search found.
+    log : TrialLog
+        Of its trials; those of others are theirs to keep.
     old : PlanRecord, optional
         A usable one that is there: it stays where the search was interrupted.
     before : PlanRecord, optional
         The one that was there when the search began, usable or not: it has been compared, or is of no use. Another,
         which another search has kept meanwhile, stays where it has the larger speed-up and was not in this run-off,
-        and where this search was interrupted and that was not. The trials of others are theirs to keep.
+        and where this search was interrupted and that was not.
     features : mapping of str to float, optional
         Of the matrix, by which searches for similar ones find the plan (:mod:`akx.tuner.similar`).
 
@@ -144,7 +148,7 @@ def keep(
     """
     if old is not None and result.interrupted:
         stays = f"the database keeps the plan it had, {old.plan.label()}: the search that was to replace it did not end"
-        return replace(result, notes=(*result.notes, stays))
+        return _with_trials(replace(result, notes=(*result.notes, stays)), log)
     record = PlanRecord(
         key=key_of_plan(key, result.plan),
         plan=result.plan,
@@ -157,8 +161,6 @@ def keep(
         provenance=_features(features) | _provenance(result) | _sought_for_more(result, old),
         trials=result.counts.to_json(),
     )
-    own = [trial for trial in result.trials if trial.origin != SHARED]
-    rows = [TrialRecord(trial.plan, trial.samples, trial.state, trial.reason) for trial in own]
     try:
         better = db.put(record, unless=lambda there: _stays(there, record, result, before))
         if better is not None:
@@ -166,9 +168,13 @@ def keep(
             result = replace(result, notes=(*result.notes, stays))
     except DatabaseError as error:
         return replace(result, notes=(*result.notes, _not_kept(record, error)))
-    result = replace(result, notes=(*result.notes, *_hidden(db, key)))
+    return _with_trials(replace(result, notes=(*result.notes, *_hidden(db, key))), log)
+
+
+def _with_trials(result: TuneResult, log: TrialLog) -> TuneResult:
+    """The result, with a note where what is left of its trials cannot be put into the database."""
     try:
-        db.add_trials((better or record).key, rows)
+        log.end()
     except DatabaseError as error:
         return replace(result, notes=(*result.notes, f"the plan is kept, its trials are not: {error}"))
     return result

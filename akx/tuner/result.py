@@ -28,8 +28,8 @@ __all__ = ["RESULT_SCHEMA", "Counts", "Finalist", "Progress", "Roofline", "Trial
 RESULT_SCHEMA = 1
 
 COMPLETE, PRUNED, FAILED = "complete", "pruned", "failed"
-#: Origin of a trial that another worker on the same study made.
-SHARED = "shared"
+#: Origins of a trial that another worker on the same study made, and of one of an earlier search for the same key.
+SHARED, EARLIER = "shared", "earlier"
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Trial:
         Who asked for it: ``"baseline"``, ``"like"`` (the plan of a like device), ``"predicted"``, ``"pattern"`` (a
         plan for the same pattern under another key), ``"similar"`` (that for a similar matrix), ``"default"``,
         ``"start"``, ``"model"``, ``"estimate"``, ``"neighbour"``, ``"rival"``, ``"sampler"``, ``"spare"``, ``"all"`` or
-        ``"given"``; ``"shared"`` where another worker made it.
+        ``"given"``; ``"shared"`` where another worker made it, ``"earlier"`` where an earlier search did.
     state : str
         ``"complete"``, ``"pruned"`` (infeasible, or dropped early as too slow) or ``"failed"`` (an exception, or a
         wrong result).
@@ -77,6 +77,11 @@ class Trial:
     samples: tuple[float, ...] = ()
     elapsed: float | None = None
     timing_seconds: float | None = None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it was made in this search."""
+        return self.origin not in (SHARED, EARLIER)
 
     def to_json(self) -> dict[str, Any]:
         """A dict of JSON types, without the samples; numbers that are not finite become null."""
@@ -369,10 +374,10 @@ class TuneResult:
 
     @property
     def reasons(self) -> dict[str, dict[str, int]]:
-        """How often each reason for pruning and failing was given, the most frequent first."""
+        """How often each reason for pruning and failing was given in this search, the most frequent first."""
         tables = {}
         for state in (PRUNED, FAILED):
-            found = Counter(trial.reason for trial in self.trials if trial.state == state)
+            found = Counter(trial.reason for trial in self.trials if trial.state == state and trial.is_own)
             tables[state] = dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
         return tables
 

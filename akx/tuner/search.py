@@ -7,7 +7,8 @@
 3. run-off       the few best and the baseline, timed in turn with one another at higher precision; within the noise the
                  simpler plan wins (:mod:`akx.tuner.choice`), and the winner's result is checked once more
 
-Nothing is tried twice, neither here nor by another worker on the same study (:mod:`akx.tuner.sharing`). The choices
+Nothing is tried twice, neither here nor by another worker on the same study (:mod:`akx.tuner.sharing`), nor what an
+earlier search for the same key has tried (:mod:`akx.tuner.history`), but for what is to be in the run-off. The choices
 depend on the seed and the measurements alone, unless thinking takes so long that it is cut (:mod:`akx.tuner.meter`).
 The search ends with its budget of trials or of seconds, when nothing better was found for a while, or when nothing is
 left; Ctrl-C ends it with the best so far.
@@ -35,11 +36,12 @@ from akx.errors import InfeasibleError
 from akx.plan import Plan
 from akx.tuner import measure
 from akx.tuner.choice import choose, finalists
+from akx.tuner.history import NO_HISTORY, History, as_measured_here, without_figures
 from akx.tuner.ledger import Ledger
 from akx.tuner.measure import Measurement, Precision
 from akx.tuner.predict import Model
 from akx.tuner.proposals import SEARCHING, Proposals
-from akx.tuner.result import COMPLETE, SHARED, Finalist, Progress, Trial
+from akx.tuner.result import COMPLETE, EARLIER, SHARED, Finalist, Progress, Trial
 from akx.tuner.sampler import Sampler, Suggesting
 from akx.tuner.seeds import NO_SEEDS, Seeds
 from akx.tuner.settings import Settings
@@ -161,6 +163,8 @@ class Search:
         Makes the sampler of a space and a seed: Optuna's TPE by default.
     seeds : Seeds
         Plans of the database with which the search begins, within its budgets.
+    history : History
+        What earlier searches for the same key have tried: it is where this one goes on.
     """
 
     def __init__(
@@ -179,6 +183,7 @@ class Search:
         record: Callable[[Trial, int], object] | None = None,
         sampler: Callable[[Space, int], Suggesting] = Sampler,
         seeds: Seeds = NO_SEEDS,
+        history: History = NO_HISTORY,
     ) -> None:
         self.bench = bench
         self.model = model
@@ -203,6 +208,7 @@ class Search:
         self._everything = everything
         self._alone = alone
         self._others = others
+        self._history = history
         self._keep = keep
         self._made = 0
         self._waiting: list[tuple[str, Trial]] = []
@@ -250,6 +256,8 @@ class Search:
         for plan in self.proposals.threads_of(self.ledger.baseline.plan):
             if not self._budget_gone(baseline=True):
                 self._try(plan, "baseline")
+        for run in self._history.runs:
+            self._adopt(trial for trial in without_figures(run) if trial.plan not in self.proposals.given)
         self._report("baseline")
 
     def _try_all(self, proposals: Iterator[tuple[str, Plan]]) -> str:
@@ -317,7 +325,7 @@ class Search:
         finals = tuple(
             Finalist(trial.plan, trial.seconds or math.inf, trial.spread or 0.0, len(trial.samples))
             for trial in self.ledger.completed()
-            if trial.origin != SHARED
+            if trial.is_own
         )
         best, baseline = choose(finals, noise=self.settings.noise, nbytes=self.bench.nbytes)
         self.notes.append("interrupted: the best so far, without a run-off")
@@ -338,6 +346,8 @@ class Search:
         if self.ledger.add(trial) and trial.seconds is not None:
             self.bench.anchor_on(plan, trial.seconds)
         self.proposals.learn(trial)
+        if origin == "baseline":
+            self._go_on()
         if self._others is not None:
             self._others.tell(trial)
             if self.ledger.baseline is not None:
@@ -360,12 +370,13 @@ class Search:
 
     def _begin_as_others(self) -> None:
         """Where others have baselines, measure the best of them before all else: it tells how their times compare."""
-        if self._others is None:
-            return
         self._hear()
         known = [trial for _, trial in self._waiting if is_baseline(trial.plan) and trial.state == COMPLETE]
         if known:
             self._try(min(known, key=lambda trial: trial.seconds or math.inf).plan, "baseline")
+        earlier = self._history.baseline
+        if earlier is not None and earlier not in self.ledger and self.bench.space.values(earlier) is not None:
+            self._try(earlier, "baseline")
 
     def _hear(self) -> None:
         """Enter what others have tried since the last time, once there is a baseline to compare their times with."""
@@ -374,15 +385,30 @@ class Search:
         self._waiting += self._others.hear()
         if self.ledger.baseline is None:
             return
-        for worker, trial in self._waiting:
+        self._adopt(self._others.as_mine(worker, trial) for worker, trial in self._waiting)
+        self._waiting = []
+
+    def _go_on(self) -> None:
+        """Enter what earlier searches have tried, those that have measured one of the baselines that are known here."""
+        if self.ledger.baseline is None:
+            return
+        mine = {trial.plan: trial.seconds or 0.0 for trial in self.ledger.completed() if trial.is_own}
+        for run in self._history.runs:
+            found = as_measured_here(run, mine)
+            if found is not None:
+                self._history = self._history.without(run)
+                self._adopt(trial for trial in found if trial.plan not in self.proposals.given)
+
+    def _adopt(self, trials: Iterable[Trial]) -> None:
+        """Enter trials that were made elsewhere, of plans of this space that have none here."""
+        for trial in trials:
             if trial.plan in self.ledger or self.bench.space.values(trial.plan) is None:
                 continue
             if not is_baseline(trial.plan) and self._keep is not None and not self._keep(trial.plan):
                 continue
-            adopted = replace(self._others.as_mine(worker, trial), number=len(self.ledger.trials))
+            adopted = replace(trial, number=len(self.ledger.trials))
             self.ledger.add(adopted)
             self.proposals.learn(adopted)
-        self._waiting = []
 
     # ------------------------------------------------------------------------------------------------ run-off
 
@@ -423,6 +449,9 @@ class Search:
             self.notes.append(
                 f"{heard} more trials are of {workers} other worker{'s' * (workers > 1)} on the same study"
             )
+        earlier = sum(trial.origin == EARLIER for trial in trials)
+        if earlier:
+            self.notes.append(f"went on from {earlier} trials of earlier searches; --fresh (fresh=True) begins anew")
         return Outcome(best, baseline, trials, ordered, stopped, interrupted, tuple(self.notes))
 
     # ------------------------------------------------------------------------------------------------ budgets
@@ -495,7 +524,7 @@ class Search:
         self._callback(
             Progress(
                 phase=phase,
-                trials=len(self.ledger.trials),
+                trials=self._made,
                 trials_budget=self.settings.trials,
                 elapsed=self._elapsed(),
                 seconds_budget=self.settings.seconds,

@@ -26,11 +26,12 @@ from akx.plan import Plan
 from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanKey, default_database, make_key
 from akx.tuner import measure
 from akx.tuner.calibration import figures_of
+from akx.tuner.history import NO_HISTORY, TrialLog, earlier_trials
 from akx.tuner.machine import measured_figures
 from akx.tuner.predict import Model, budget_error
 from akx.tuner.record import is_enough, keep, reuse, usable
 from akx.tuner.recorder import Recorder, recording_to
-from akx.tuner.result import SHARED, Counts, Progress, TuneResult
+from akx.tuner.result import Counts, Progress, Trial, TuneResult
 from akx.tuner.search import FEW_CALLS, Outcome, Search
 from akx.tuner.seeds import known_seeds
 from akx.tuner.settings import Settings
@@ -73,6 +74,7 @@ def tune(
     storage: Any = None,
     calls: int | None = None,
     record: str | os.PathLike[str] | None = None,
+    fresh: bool = False,
 ) -> TuneResult:
     """The best plan for a matrix on this machine: from the database, or by measuring.
 
@@ -101,7 +103,7 @@ def tune(
         well. ``False`` does neither.
     retune : bool
         Search even where there is a plan. That plan is measured as well, and stays unless the search runs to its end
-        and finds a better one.
+        and finds a better one. What earlier searches have tried is not tried again.
     seed : int, optional
         Of start vectors and sampler (0).
     name : str
@@ -139,7 +141,12 @@ def tune(
     record : str or os.PathLike, optional
         A file to which every trial is written as it ends, as lines of JSON (:mod:`akx.tuner.recording`), for
         :func:`akx.tuner.replay` and other studies. A recording of the same problem that is there already is continued.
-        Nothing is recorded where the plan comes from the database.
+        Nothing is recorded where the plan comes from the database. A search that is recorded begins anew, as with
+        `fresh`: what is tried in it is in the file.
+    fresh : bool
+        As `retune`, and everything is tried again. Without it a search goes on from the trials that the database has of
+        earlier ones for exactly this key, such as one that was killed (:mod:`akx.tuner.history`); not where there is a
+        `storage`, which has the trials of the study.
 
     Returns
     -------
@@ -176,7 +183,7 @@ def tune(
         own, rest = (replace(wanted, seconds=share * wanted.seconds) for share in (_HOST_SHARE, 1 - _HOST_SHARE))
         again: dict[str, Any] = {"basis": basis, "start_vectors": start_vectors, "threads": threads, "db": db}
         again |= {"retune": retune, "name": name, "callback": callback, "space_filter": space_filter}
-        again["storage"] = storage
+        again |= {"storage": storage, "fresh": fresh}
         host = tune(matrix, k, backend="cpu", settings=own, **again)
         if host.interrupted:
             return replace(host, notes=(*host.notes, "the cuda backend was not tuned"))
@@ -195,7 +202,7 @@ def tune(
             warnings.simplefilter("ignore", PlanDatabaseWarning)
             before = kept.find(key).record
         old = usable(before, matrix, device, used)
-        if old is not None and not retune and is_enough(old, wanted.calls):
+        if old is not None and not (retune or fresh) and is_enough(old, wanted.calls):
             reused = _with_value_error(reuse(kept, old, matrix, used, start), matrix, device)
             reused = replace(_with_budget(reused, budget), calls=wanted.calls)
             if record is not None:
@@ -215,15 +222,23 @@ def tune(
     problem = Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed)
     bench = _bench(problem, space, wanted)
     model = _model(matrix, space, start_vectors, wanted.seconds)
-    with recording_to(record, "search", name, key, model, wanted, seeds) as recorder:
-        options: dict[str, Any] = {"start": start, "callback": callback, "keep": space_filter, "given": given}
-        outcome = _search(bench, model, wanted, device, recorder, others=others, seeds=seeds, **options)
-        result = _result(outcome, matrix, key, space, start, name=name, db=kept)
-        result = _with_calls(_with_budget(_with_value_error(result, matrix, device), budget), wanted.calls)
-        if recorder is not None:
-            result = recorder.end(result)
-    if kept is not None:
-        result = keep(kept, key, result, old, before=before, features=features_of(matrix))
+    anew = fresh or record is not None or others is not None
+    history = NO_HISTORY if anew else earlier_trials(kept, key)
+    log = None if kept is None else TrialLog(kept, key)
+    try:
+        with recording_to(record, "search", name, key, model, wanted, seeds) as recorder:
+            options: dict[str, Any] = {"start": start, "callback": callback, "keep": space_filter, "given": given}
+            options |= {"others": others, "seeds": seeds, "history": history}
+            outcome = _search(bench, model, wanted, device, recorder, log, **options)
+            result = _result(outcome, matrix, key, space, start, name=name, db=kept)
+            result = _with_calls(_with_budget(_with_value_error(result, matrix, device), budget), wanted.calls)
+            if recorder is not None:
+                result = recorder.end(result)
+        if kept is not None and log is not None:
+            result = keep(kept, key, result, log, old, before=before, features=features_of(matrix))
+    finally:
+        if log is not None:
+            log.leave()
     if callback is not None:
         callback(_last_progress(result, wanted))
     return result
@@ -278,7 +293,7 @@ def exhaustive(
     kind = "exhaustive" if space_filter is None else "part"
     with recording_to(record, kind, name, key, model, wanted) as recorder:
         options: dict[str, Any] = {"start": start, "callback": callback, "keep": space_filter, "given": given}
-        outcome = _search(bench, model, wanted, device, recorder, everything=True, **options)
+        outcome = _search(bench, model, wanted, device, recorder, None, everything=True, **options)
         result = _with_value_error(_result(outcome, matrix, key, space, start, name=name, db=None), matrix, device)
         return result if recorder is None else recorder.end(result)
 
@@ -410,10 +425,21 @@ def _bench(problem: Problem, space: Space, wanted: Settings) -> Bench:
 
 
 def _search(
-    bench: Bench, model: Model, wanted: Settings, device: Any, recorder: Recorder | None, **options: Any
+    bench: Bench,
+    model: Model,
+    wanted: Settings,
+    device: Any,
+    recorder: Recorder | None,
+    log: TrialLog | None,
+    **options: Any,
 ) -> Outcome:
     """Search, alone on the device while it is timed and with every trial recorded; then let go of the programs."""
-    record = None if recorder is None else recorder.trial
+
+    def record(trial: Trial, nbytes: int) -> None:
+        for keeper in (recorder, log):
+            if keeper is not None:
+                keeper.trial(trial, nbytes)
+
     outcome = Search(bench, model, wanted, record=record, alone=_alone(device, wanted.seconds), **options).run()
     bench.close()
     return outcome
@@ -469,7 +495,7 @@ def _result(
         baseline_spread=baseline.spread,
         tuning_seconds=measure.now() - start,
         prepare_seconds=prepare,
-        counts=Counts.of(tuple(trial for trial in outcome.trials if trial.origin != SHARED)),
+        counts=Counts.of(tuple(trial for trial in outcome.trials if trial.is_own)),
         trials=outcome.trials,
         finalists=outcome.finalists,
         db=None if db is None else str(db.path),
@@ -494,7 +520,7 @@ def _cold_prepare_seconds(space: Space, matrix: Matrix, plan: Plan, fallback: fl
 def _last_progress(result: TuneResult, wanted: Settings) -> Progress:
     return Progress(
         phase="done",
-        trials=len(result.trials),
+        trials=sum(trial.is_own for trial in result.trials),
         trials_budget=wanted.trials,
         elapsed=result.tuning_seconds,
         seconds_budget=wanted.seconds,

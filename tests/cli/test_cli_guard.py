@@ -163,6 +163,7 @@ def test_help_and_version(akx: Callable[..., Ran]) -> None:
         "--threads",
         "--db",
         "--retune",
+        "--fresh",
         "--json",
     ):
         assert name in options

@@ -85,7 +85,7 @@ def test_json_is_one_object(akx: Callable[..., Ran], recording: Path, tmp_path: 
     "options",
     [
         ("--k", 4), ("--backend", "cpu"), ("--basis", "newton"), ("--dtype", "float32"), ("--threads", 1),
-        ("--retune",),
+        ("--retune",), ("--fresh",),
         ("--db", "x.sqlite"), ("--for", "ca-cg"), ("--variable", "A"), ("--memory-budget", "1G"), ("--fraction", 0.5),
         ("--value-error", 6e-8),
         ("--record", "x.jsonl"), ("--exhaustive",), ("--storage", "x.journal"),

@@ -99,6 +99,10 @@ def test_defaults_and_options_reach_the_tuner(
     asked = tuner.asked
     assert (asked["k"], asked["basis"], asked["backend"], asked["retune"]) == (4, "newton", "cpu", True)
     assert (asked["threads"], asked["trials"], asked["seconds"]) == (1, 7, 1.5)
+    assert asked["fresh"] is False
+    akx("tune", poisson, *options, "--db", tmp_path / "other.sqlite", "--fresh")
+    asked = tuner.asked
+    assert (asked["retune"], asked["fresh"]) == (False, True)
     assert asked["db"].path == tmp_path / "other.sqlite"
     assert asked["matrix"].dtype.name == "float32"
     assert (asked["memory_budget"], asked["fraction"], asked["storage"]) == (None, None, None)
@@ -221,7 +225,7 @@ def test_recording_and_measuring_everything(
 
 
 @pytest.mark.parametrize(
-    "options", [("--trials", 5), ("--calls", 5), ("--retune",), ("--db", "x.sqlite"), ("--fraction", 0.5)]
+    "options", [("--trials", 5), ("--calls", 5), ("--retune",), ("--fresh",), ("--db", "x.sqlite"), ("--fraction", 0.5)]
 )
 def test_an_option_without_a_meaning_for_everything_is_refused(
     akx: Callable[..., Ran], tuner: _Tuner, poisson: Path, options: tuple[Any, ...]
@@ -313,6 +317,7 @@ def test_for_a_solver(akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, 
     assert [one["seconds"] for one in data["candidates"]] == [1.5e-3, None]
     assert data["notes"] == list(found.notes)
     assert akx("tune", poisson, "--for", "cg").code == 2
+    assert "--fresh has no meaning with --for" in akx("tune", poisson, "--for", "ca-gmres", "--fresh").error
     assert akx("tune", poisson, "--for", "ca_gmres").code == 0
     assert asked["solver"] == "ca-gmres"
 

@@ -410,6 +410,23 @@ def test_trials_come_back_in_order(database: PlanDatabase) -> None:
     assert database.list() == []
 
 
+def test_trials_are_corrected_in_their_places(database: PlanDatabase) -> None:
+    key, at = make_key(), "2024-01-01T00:00:00+00:00"
+    trials = [TrialRecord(make_plan(threads=t), (0.1 * t,), created=at) for t in (1, 2, 3)]
+    database.add_trials(key, trials)
+    database.add_trials(make_key(1), trials)
+    database.add_trials(key, [TrialRecord(make_plan(threads=2), (0.5,), created="2024-01-02T00:00:00+00:00")])
+    before = database.trials(key)
+    wrong = TrialRecord(make_plan(threads=2), (9.0,), "failed", "wrong later", at)
+    unknown = TrialRecord(make_plan(threads=7), (), "failed", "never tried", at)
+    more = TrialRecord(make_plan(threads=4), created=at)
+    assert database.add_trials(key, [more], corrected=[wrong, unknown]) == 1
+    after = TrialRecord(make_plan(threads=2), (0.2,), "failed", "wrong later", at)
+    assert database.trials(key) == (before[0], after, *before[2:], more)
+    assert database.trials(make_key(1)) == tuple(trials), "of another key"
+    assert database.add_trials(key, [], corrected=[wrong]) == 0
+
+
 def test_threads_share_a_database(database: PlanDatabase) -> None:
     def work(start: int) -> None:
         for number in range(start, start + 8):

@@ -249,9 +249,12 @@ def test_a_second_search_is_told() -> None:
     one = story()
     times = ["2024-05-06T07:08:09+00:00"] * 4 + ["2024-05-06T09:08:09+00:00"] * 2
     trials = tuple(replace(trial, created=time) for trial, time in zip(one.trials, times, strict=True))
-    assert "2 searches one after another, beginning with trials 1, 5." in write(replace(one, trials=trials))
+    assert "2 searches, beginning with trials 1, 5." in write(replace(one, trials=trials))
+    two = ["2024-05-06T07:08:09+00:00", "2024-05-06T07:09:09+00:00"] * 3
+    trials = tuple(replace(trial, created=time) for trial, time in zip(one.trials, two, strict=True))
+    assert "2 searches, beginning with trials 1, 2." in write(replace(one, trials=trials))
     same = tuple(replace(trial, created=times[0]) for trial in one.trials)
-    assert "searches one after another" not in write(replace(one, trials=same))
+    assert "searches, beginning" not in write(replace(one, trials=same))
 
 
 def test_names_and_reasons_are_text() -> None:

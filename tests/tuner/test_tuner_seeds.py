@@ -90,7 +90,7 @@ def test_like_plans_are_within_the_budgets_and_given_ones_are_not(world: Any, ma
     result = tune(matrix, 8, db=db, trials=4, retune=True)
     assert origins(result) == ["baseline", "baseline", "like", "predicted"]
     db.put(record(key, front(block_bytes=64 * KIB)))
-    again = tune(matrix, 8, db=db, trials=2, retune=True)
+    again = tune(matrix, 8, db=db, trials=2, fresh=True)
     assert origins(again) == ["baseline", "given"]  # the third trial of any kind is one too many
     assert front() not in [trial.plan for trial in again.trials]
 

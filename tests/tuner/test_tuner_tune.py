@@ -736,7 +736,7 @@ def test_a_database_that_fails_later_does_not_lose_the_result(
 def test_trials_that_cannot_be_kept_are_no_lost_plan(
     world: Any, matrix: Any, db: PlanDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: Any) -> None:
+    def full(*_: Any, **__: Any) -> None:
         raise DatabaseError("no space left on device")
 
     monkeypatch.setattr(db, "add_trials", full)
