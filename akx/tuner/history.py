@@ -37,6 +37,8 @@ _PAUSE, _PAUSE_SHARE = 2.0, 20.0
 _REST = 10.0
 #: Seconds that are waited, within a search, for another process that changes the database.
 _PATIENCE = 0.25
+#: Trials that are read, the newest: a sampler is told of each.
+_MOST_TRIALS = 512
 
 
 class TrialLog:
@@ -127,12 +129,12 @@ NO_HISTORY = History()
 def earlier_trials(db: PlanDatabase | None, key: PlanKey) -> History:
     """What the database has of searches for exactly this key; nothing without one, nothing of one that cannot be read.
 
-    Left out are candidates that were not given the time to tell whether they fail.
+    The newest 512 are read. Left out are candidates that were not given the time to tell whether they fail.
     """
     if db is None:
         return NO_HISTORY
     try:
-        records = db.trials(key)
+        records = db.trials(key)[-_MOST_TRIALS:]
     except (DatabaseError, MissingDependencyError):
         return NO_HISTORY
     runs: dict[str, dict[Plan, Trial]] = {}

@@ -18,6 +18,7 @@ from akx.errors import DatabaseError
 from akx.plan import Plan
 from akx.plandb import PlanDatabase, PlanKey, PlanRecord, TrialRecord
 from akx.tuner import Settings, TuneResult, plan_key, read_recording, tune
+from akx.tuner import history as history_module
 from akx.tuner.canary import UNANSWERED
 from akx.tuner.history import NO_HISTORY, TrialLog, as_measured_here, earlier_trials, without_figures
 from akx.tuner.result import EARLIER, SHARED, Trial
@@ -398,7 +399,9 @@ def put(db: PlanDatabase, key: PlanKey, created: str, *trials: tuple[Plan, float
     db.add_trials(key, rows)
 
 
-def test_trials_of_one_time_are_of_one_search(matrix: Any, db: PlanDatabase, key: PlanKey) -> None:
+def test_trials_of_one_time_are_of_one_search(
+    matrix: Any, db: PlanDatabase, key: PlanKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = "2026-01-01T00:00:00.000001+00:00", "2026-01-01T00:00:00.000002+00:00"
     put(db, key, first, (sweep(), 4.0, "complete", ""))
     put(db, key, second, (sweep(variant="csr"), 5.0, "complete", ""), (front(), None, "failed", "wrong"))
@@ -417,6 +420,8 @@ def test_trials_of_one_time_are_of_one_search(matrix: Any, db: PlanDatabase, key
     assert as_measured_here(newest, {sweep(): 8.0}) is None
     assert [one.seconds for one in as_measured_here(oldest, {sweep(): 8.0}) or ()] == [8.0, 4.0, 18.0]
     assert [one.plan for one in without_figures(newest)] == [front()]
+    monkeypatch.setattr(history_module, "_MOST_TRIALS", 3)
+    assert [[one.plan for one in run] for run in earlier_trials(db, key).runs] == [[front(threads=1)]]
 
 
 def test_the_newest_search_that_can_be_compared_holds(matrix: Any, db: PlanDatabase, key: PlanKey) -> None:
