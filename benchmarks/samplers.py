@@ -1,11 +1,13 @@
-"""Which sampler finds good plans in few trials? Replays of recorded searches, with no device.
+"""Which sampler finds good plans in few trials, and in little time? Replays of recorded searches, with no device.
 
     python -m benchmarks.samplers FOLDER --record --seconds 1500     record whole spaces on this CPU in that time
     python -m benchmarks.samplers FOLDER                             compare, into benchmarks/results/samplers.json
     python -m benchmarks.samplers FOLDER --table                     print the table from the file
 
 Every sampler takes the place of Optuna's TPE in the search of :mod:`akx.tuner.search`, between the same seeds and the
-same plans near the best, and is given the same trials; a search that stops for want of progress is not let. ``local``
+same plans near the best. It is given the same trials (``--trials``), however long they take, and then the same time
+(``--time``), for however many trials: seconds of the recorded machine, compilations, run-off and all, but nothing for
+what a sampler thinks. A search that stops for want of progress is not let. ``local``
 suggests nothing: what is left are neighbours (hill climbing) and what is estimated to gain most. ``alone`` in a name:
 neither of these, the sampler makes every suggestion behind the seeds. Optuna's GP sampler needs PyTorch and takes part
 where that is installed.
@@ -31,7 +33,7 @@ import numpy as np
 
 from akx.device.cuda.facts import CudaDevice
 from akx.device.host import HostDevice, default_threads
-from akx.errors import AkxError
+from akx.errors import AkxError, ArgumentError
 from akx.kernels import registry
 from akx.matrix import Matrix
 from akx.plan import Plan
@@ -50,6 +52,8 @@ from benchmarks.gallery import GALLERY
 
 __all__ = [
     "SAMPLERS",
+    "TIMES",
+    "TRIALS",
     "LocalOnly",
     "Random",
     "compare",
@@ -80,11 +84,15 @@ _SPACES = (
     ("27-point", 4),
     ("shell", 4),
 )
-#: Trials of a search, and what share it is to reach with them (on nine recordings of ten).
-TRIALS = {30: 0.95, 60: 0.97}
+#: Trials of a search, and its seconds by backend; and what share it is to reach with few and with more (on nine
+#: recordings of ten).
+TRIALS = (30, 60)
+TIMES = {"cpu": (10.0, 30.0), "cuda": (20.0, 60.0)}
+_GOALS = (0.95, 0.97)
 _PREDICTED = 0.85
 _SEEDS = 5
 _NEVER = 10**9
+_ENDLESS = 1e6
 
 Json = dict[str, Any]
 Making = Callable[[Space, int], Suggesting]
@@ -133,14 +141,22 @@ SAMPLERS: dict[str, tuple[Making, bool]] = {
 }
 
 
-def shares_of(recording: Recording, making: Making, *, neighbours: bool, trials: int, seeds: int) -> list[float]:
-    """The share of the chosen plan for each seed."""
+def shares_of(
+    recording: Recording,
+    making: Making,
+    *,
+    neighbours: bool,
+    seeds: int,
+    trials: int = _NEVER,
+    seconds: float = _ENDLESS,
+) -> list[float]:
+    """The share of the chosen plan for each seed, after so many trials or seconds."""
     near = Proposals._near_best, Proposals._near_rival, Proposals._promising
     try:
         if not neighbours:
             Proposals._near_best = Proposals._near_rival = lambda self: None  # type: ignore[method-assign]
             Proposals._promising = lambda self: None  # type: ignore[method-assign]
-        settings = Settings(trials=trials, seconds=1e6, patience=_NEVER)
+        settings = Settings(trials=trials, seconds=seconds, patience=_NEVER)
         return [replay(recording, settings=settings, seed=seed, sampler=making).share for seed in range(seeds)]
     finally:
         Proposals._near_best, Proposals._near_rival, Proposals._promising = near  # type: ignore[method-assign]
@@ -200,11 +216,26 @@ def predicted_share(recording: Recording) -> float | None:
     return best.seconds / found.trial.seconds
 
 
-def compare(paths: Iterable[Path], seeds: int = _SEEDS, names: Sequence[str] = tuple(SAMPLERS)) -> Json:
-    """Entries by recording, with the samplers' shares."""
+def compare(
+    paths: Iterable[Path],
+    seeds: int = _SEEDS,
+    names: Sequence[str] = tuple(SAMPLERS),
+    trials: Sequence[int] = TRIALS,
+    times: Sequence[float] | None = None,
+) -> Json:
+    """Entries by recording, with the samplers' shares after so many trials, and after so many seconds.
+
+    Recordings are of one backend, whose :data:`TIMES` are the seconds by default.
+    """
     entries = []
-    for path in paths:
-        recording = read_recording(path)
+    found = [(path, read_recording(path)) for path in paths]
+    backends = {recording.header["backend"] for _, recording in found}
+    if len(backends) > 1:
+        raise ArgumentError(
+            "recordings are of several backends", found=", ".join(sorted(backends)), hint="compare those of one"
+        )
+    wanted = tuple(times) if times else next((TIMES[backend] for backend in backends), ())
+    for _, recording in found:
         matrix = load(recording.matrix_name)
         if matrix is not None:
             recording = modelled(recording, matrix)
@@ -225,33 +256,44 @@ def compare(paths: Iterable[Path], seeds: int = _SEEDS, names: Sequence[str] = t
                 "anew": matrix is not None,
             },
             "shares": {},
+            "shares_in_time": {},
         }
         for name in names:
             making, neighbours = SAMPLERS[name]
-            entry["shares"][name] = {
-                str(trials): shares_of(recording, making, neighbours=neighbours, trials=trials, seeds=seeds)
-                for trials in TRIALS
+            same: Json = {"neighbours": neighbours, "seeds": seeds}
+            entry["shares"][name] = {str(n): shares_of(recording, making, trials=n, **same) for n in trials}
+            entry["shares_in_time"][name] = {
+                f"{limit:g}": shares_of(recording, making, seconds=limit, **same) for limit in wanted
             }
         print(f"{entry['matrix']} k = {entry['k']}: {_line(entry)}", file=sys.stderr, flush=True)
         entries.append(entry)
-    return {"trials": list(TRIALS), "seeds": seeds, "recordings": entries}
+    return {"trials": list(trials), "times": list(wanted), "seeds": seeds, "recordings": entries}
 
 
 def _line(entry: Json) -> str:
     return ", ".join(
-        f"{name} " + "/".join(f"{np.median(found[str(trials)]):.2f}" for trials in TRIALS)
-        for name, found in entry["shares"].items()
+        f"{name} " + "/".join(f"{share:.2f}" for share in _medians(entry, name)) for name in entry["shares"]
     )
 
 
+def _medians(entry: Json, name: str) -> list[float]:
+    """Of a sampler's shares over the seeds: after few trials and more, then in little time and more."""
+    found = [*entry["shares"][name].values(), *entry.get("shares_in_time", {}).get(name, {}).values()]
+    return [float(np.median(shares)) for shares in found]
+
+
 def table(document: Json) -> str:
-    """Shares by recording and sampler, with 30 and 60 trials, and how many recordings reach what is asked."""
+    """Shares by recording and sampler, with so many trials and seconds, and how many recordings reach what is asked.
+
+    Files that were made before there were seconds have no columns of them.
+    """
     entries = document["recordings"]
     names = list(entries[0]["shares"])
-    head = ["matrix", "k", "plans", "baseline", "predicted", *(f"{name}, {t}" for name in names for t in TRIALS)]
+    given = [*(str(n) for n in document["trials"]), *(f"{limit:g} s" for limit in document.get("times", ()))]
+    head = ["matrix", "k", "plans", "baseline", "predicted", *(f"{name}, {one}" for name in names for one in given)]
     body = []
     for entry in entries:
-        medians = [float(np.median(entry["shares"][name][str(t)])) for name in names for t in TRIALS]
+        medians = [median for name in names for median in _medians(entry, name)]
         predicted = entry["predicted"]["share"]
         body.append(
             [
@@ -264,14 +306,14 @@ def table(document: Json) -> str:
             ]
         )
     reached = [
-        sum(float(np.median(entry["shares"][name][str(t)])) >= least for entry in entries)
+        sum(_medians(entry, name)[place] >= _GOALS[place % len(_GOALS)] for entry in entries)
         for name in names
-        for t, least in TRIALS.items()
+        for place in range(len(given))
     ]
     known = [entry["predicted"]["share"] for entry in entries if entry["predicted"]["share"] is not None]
     body.append(
         [
-            f"reach {' and '.join(f'{least:.0%}' for least in TRIALS.values())}",
+            f"reach {' and '.join(f'{least:.0%}' for least in _GOALS)}",
             "",
             "",
             "",
@@ -311,6 +353,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=3600.0, help="for recording")
     parser.add_argument("--each", type=float, default=600.0, help="seconds for one recording")
     parser.add_argument("--seeds", type=int, default=_SEEDS)
+    parser.add_argument(
+        "--trials", type=int, nargs=2, default=TRIALS, metavar=("FEW", "MORE"), help="of a search; 30 and 60 by default"
+    )
+    parser.add_argument(
+        "--time",
+        type=float,
+        nargs=2,
+        metavar=("LITTLE", "MORE"),
+        help="seconds of a search, on the recorded machine; 10 and 30 by default, 20 and 60 on a GPU",
+    )
     parser.add_argument("--sampler", action="append", choices=sorted(SAMPLERS), help="all of them by default")
     parser.add_argument("--table", action="store_true", help="compare nothing, print the table")
     parser.add_argument("-o", "--output", type=Path, default=_RESULTS)
@@ -322,7 +374,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         paths = sorted(options.folder.glob("*.jsonl"))
         if not paths:
             parser.error(f"no recordings in {options.folder}")
-        found = compare(paths, options.seeds, options.sampler or tuple(SAMPLERS))
+        names = options.sampler or tuple(SAMPLERS)
+        found = compare(paths, options.seeds, names, options.trials, options.time)
         options.output.write_text(json.dumps({**record.provenance(default_threads()), **found}, indent=1) + "\n")
     page = _PAGE if options.docs is None and options.output == _RESULTS else options.docs
     markdown.show(table(json.loads(options.output.read_text())), options.output.stem, page)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from akx.tuner import read_recording
+from akx.errors import ArgumentError
+from akx.tuner import read_recording, replay
 from akx.tuner.proposals import Proposals
 from benchmarks import record_tuning, samplers
 
@@ -25,6 +27,10 @@ def test_shares_by_sampler_and_their_table(tmp_path: Path, capsys: pytest.Captur
     for found in entry["shares"].values():
         assert set(found) == {"30", "60"}
         assert all(0 < share <= 1 for shares in found.values() for share in shares)
+    assert set(entry["shares_in_time"]) == {"local", "random alone"}
+    for found in entry["shares_in_time"].values():
+        assert set(found) == {"20", "60"}, "the recording is of a GPU"
+        assert all(0 < share <= 1 for shares in found.values() for share in shares)
     best = read_recording(record_tuning.RECORD).best
     assert best is not None
     assert entry["best"]["plan"] == best.plan.label()
@@ -33,6 +39,62 @@ def test_shares_by_sampler_and_their_table(tmp_path: Path, capsys: pytest.Captur
     assert "reach 95% and 97%" in said
     assert samplers.main([str(tmp_path), "--table", "-o", str(out)]) == 0
     assert capsys.readouterr().out == said
+
+
+def test_samplers_are_given_the_same_trials_and_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, float]] = []
+
+    def watched(recording: Any, *, settings: Any, seed: int, sampler: Any) -> Any:
+        asked.append((settings.trials, settings.seconds))
+        found = replay(recording, settings=settings, seed=seed, sampler=sampler)
+        assert len(found.trials) <= settings.trials
+        assert settings.seconds > 100 or found.search_seconds < 1.3 * settings.seconds
+        return found
+
+    monkeypatch.setattr(samplers, "replay", watched)
+    shutil.copy(record_tuning.RECORD, tmp_path / "brick-16.jsonl")
+    out = tmp_path / "found.json"
+    given = ["--seeds", "1", "--sampler", "local", "--trials", "4", "9", "--time", "8", "16", "-o", str(out)]
+    assert samplers.main([str(tmp_path), *given]) == 0
+    endless, never = samplers._ENDLESS, samplers._NEVER
+    assert asked == [(4, endless), (9, endless), (never, 8.0), (never, 16.0)]
+    document = samplers.json.loads(out.read_text())
+    assert (document["trials"], document["times"]) == ([4, 9], [8.0, 16.0])
+    (entry,) = document["recordings"]
+    assert (set(entry["shares"]["local"]), set(entry["shares_in_time"]["local"])) == ({"4", "9"}, {"8", "16"})
+    assert entry["shares_in_time"]["local"]["8"] <= entry["shares_in_time"]["local"]["16"]
+
+
+def _entry(**shares: dict[str, list[float]]) -> dict[str, Any]:
+    plain = {"matrix": "a", "k": 8, "plans": 9, "baseline_share": 0.5, "predicted": {"share": None}}
+    return {**plain, **{name: {"tpe": found} for name, found in shares.items()}}
+
+
+def test_the_table_has_trials_and_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samplers.solving, "origin", lambda *_: "Measured")
+    shares = {"30": [0.1, 0.96, 0.97], "60": [0.96]}
+    in_time = {"10": [0.94], "30": [0.2, 0.98, 1.0]}
+    document = {
+        "trials": [30, 60],
+        "times": [10.0, 30.0],
+        "recordings": [_entry(shares=shares, shares_in_time=in_time)],
+    }
+    head, _, row, reached = samplers.table(document).splitlines()[2:]
+    assert [cell.strip() for cell in head.split("|")[6:-1]] == ["tpe, 30", "tpe, 60", "tpe, 10 s", "tpe, 30 s"]
+    assert [cell.strip() for cell in row.split("|")[6:-1]] == ["0.96", "0.96", "0.94", "0.98"]
+    assert [cell.strip() for cell in reached.split("|")[6:-1]] == ["1 of 1", "0 of 1", "0 of 1", "1 of 1"]
+    old = {"trials": [30, 60], "recordings": [_entry(shares=shares)]}
+    head, _, row, _ = samplers.table(old).splitlines()[2:]
+    assert (head.count("tpe"), row.count("|")) == (2, 8)
+
+
+def test_recordings_of_several_backends_are_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recording = read_recording(record_tuning.RECORD)
+    header = {**recording.header, "backend": "cpu"}
+    other = replace(recording, runs=(replace(recording.runs[0], header=header),))
+    monkeypatch.setattr(samplers, "read_recording", {Path("a"): recording, Path("b"): other}.__getitem__)
+    with pytest.raises(ArgumentError, match="several backends"):
+        samplers.compare([Path("a"), Path("b")])
 
 
 def test_without_recordings_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
