@@ -24,7 +24,7 @@ from akx.errors import ArgumentError, DatabaseError, FileFormatError, MissingDep
 from akx.plandb.address import ServerAddress, database_place
 from akx.plandb.changes import count_change, generation
 from akx.plandb.files import PlanDatabaseWarning
-from akx.plandb.keys import FIELD_MEANINGS, PlanKey, hashes_of, search_key
+from akx.plandb.keys import FIELD_MEANINGS, PlanKey, hashes_beside, hashes_of, search_key
 from akx.plandb.layers import PlanLayer, ShippedPlans, shipped_plans
 from akx.plandb.migrate import Inspection
 from akx.plandb.places import project_plans, system_plans
@@ -357,7 +357,8 @@ class PlanDatabase:
                 found=f"plan {record.id[:12]} of the {layer} layer",
                 hint=self._way_out(record),
             )
-        self._change(lambda tables: tables.remove(record.id))
+        of_trials = [replace(record.key, kernel_hash=one).id for one in hashes_beside(record.key)]
+        self._change(lambda tables: tables.remove(record.id, of_trials))
         return record
 
     def _way_out(self, record: PlanRecord) -> str | None:
@@ -377,6 +378,9 @@ class PlanDatabase:
         patience: float | None = None,
     ) -> int:
         """Append trials of a search for `key`, all or none. Raises :class:`DatabaseError`.
+
+        Each is kept under the key of its own plan (:func:`akx.plandb.key_of_plan`), so that it holds for as long as the
+        kernel sources of its schedule do.
 
         Parameters
         ----------
@@ -407,9 +411,10 @@ class PlanDatabase:
     def trials(self, key: PlanKey | str) -> tuple[TrialRecord, ...]:
         """The trials for a key (or its full id), in the order they were added. Raises :class:`DatabaseError`.
 
-        For the key of a search those of all plans that may have answered it.
+        For the key of a search with today's kernels, or of a plan that it may find, those of all schedules whose kernel
+        sources are as they were.
         """
-        keys = [] if isinstance(key, str) else [replace(key, kernel_hash=one) for one in hashes_of(key)]
+        keys = [] if isinstance(key, str) else [replace(key, kernel_hash=one) for one in hashes_beside(key)]
         identifiers = [key] if isinstance(key, str) else [one.id for one in keys]
         return decode_trials(self._read(lambda tables: tables.trials(identifiers)) or [])
 
@@ -569,7 +574,7 @@ def _replace(tables: Tables, rivals: Iterable[PlanRecord], record: PlanRecord) -
     """Keep `record` instead of all of them."""
     for rival in rivals:
         if rival.id != record.id:
-            tables.supersede(rival.id, record.id)
+            tables.remove(rival.id)  # its trials are those of its schedule, and stay
     tables.put(record)
 
 

@@ -34,6 +34,7 @@ __all__ = [
     "FIELD_MEANINGS",
     "OF_PRICES",
     "PlanKey",
+    "hashes_beside",
     "hashes_of",
     "is_of_search",
     "kernel_hash",
@@ -237,6 +238,13 @@ def hashes_of(key: PlanKey) -> tuple[str, ...]:
     if not is_of_search(key):
         return (key.kernel_hash,)
     return (key.kernel_hash, *schedule_hashes(key.device_class.partition("/")[0]).values())
+
+
+def hashes_beside(key: PlanKey) -> tuple[str, ...]:
+    """The digests of kernel sources of what belongs to one search with `key`, which may be that of a plan it found."""
+    backend = key.device_class.partition("/")[0]
+    known = (kernel_hash(backend), *schedule_hashes(backend).values()) if backend in registry.backends() else ()
+    return tuple(dict.fromkeys(known)) if key.kernel_hash in known else (key.kernel_hash,)
 
 
 def search_key(key: PlanKey, plan: Plan) -> PlanKey:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from akx.errors import PlanError
 from akx.plan import Plan
 from akx.plandb.files import PlanDatabaseWarning
-from akx.plandb.keys import FIELD_MEANINGS, PlanKey
+from akx.plandb.keys import FIELD_MEANINGS, PlanKey, key_of_plan
 from akx.plandb.migrate import PLAN_COLUMNS
 from akx.plandb.records import PlanRecord, TrialRecord
 from akx.plandb.sketches import SKETCH_COLUMNS
@@ -98,16 +98,11 @@ class Tables:
         statement = f"INSERT INTO {self._plans} ({names}) VALUES ({marks}) ON CONFLICT (id) DO UPDATE SET {changes}"
         self._connection.execute(statement, encode(record))
 
-    def supersede(self, identifier: str, by: str) -> None:
-        """Delete a plan in favour of another one, which has the trials of both from then on."""
+    def remove(self, identifier: str, of_trials: Sequence[str] = ()) -> None:
+        """Delete a plan, and the trials for the keys with these ids."""
         self._connection.execute(f"DELETE FROM {self._plans} WHERE id = :id", {"id": identifier})
-        statement = f"UPDATE {self._trials} SET key_id = :by WHERE key_id = :id"
-        self._connection.execute(statement, {"id": identifier, "by": by})
-
-    def remove(self, identifier: str) -> None:
-        """Delete a plan and the trials of its key."""
-        self._connection.execute(f"DELETE FROM {self._plans} WHERE id = :id", {"id": identifier})
-        self._connection.execute(f"DELETE FROM {self._trials} WHERE key_id = :id", {"id": identifier})
+        for one in of_trials:
+            self._connection.execute(f"DELETE FROM {self._trials} WHERE key_id = :id", {"id": one})
 
     def trials(self, identifiers: Sequence[str]) -> list[Row]:
         """The trials for the keys with these ids, in the order they were added."""
@@ -164,12 +159,19 @@ def decode(rows: Iterable[Row], *, quietly: bool = False) -> list[PlanRecord]:
 
 
 def encode_trials(key: PlanKey, trials: Iterable[TrialRecord]) -> list[dict[str, Any]]:
-    """The columns of trials, for :meth:`Tables.add_trials`."""
-    identifier, text = key.id, json.dumps(key.to_json())
+    """The columns of trials of a search for `key`, for :meth:`Tables.add_trials`: each under the key of its plan."""
+    keys: dict[str, tuple[str, str]] = {}
+
+    def key_of(trial: TrialRecord) -> tuple[str, str]:
+        if trial.plan.schedule not in keys:
+            own = key_of_plan(key, trial.plan)
+            keys[trial.plan.schedule] = own.id, json.dumps(own.to_json())
+        return keys[trial.plan.schedule]
+
     return [
         {
-            "key_id": identifier,
-            "key": text,
+            "key_id": key_of(trial)[0],
+            "key": key_of(trial)[1],
             "plan": json.dumps(trial.plan.to_json(), allow_nan=False),
             "seconds": json.dumps(trial.seconds),
             "state": trial.state,

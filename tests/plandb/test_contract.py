@@ -303,6 +303,28 @@ def test_a_plan_is_valid_while_the_sources_of_its_schedule_are(
         assert "other kernel sources" in found.explain()
 
 
+def test_trials_hold_while_the_sources_of_their_schedules_do(database: PlanDatabase, package: Path) -> None:
+    """So that a space that grows, or a schedule that changes, does not throw away what was measured of the others."""
+    trials = [TrialRecord(make_plan(schedule=name), (0.1,)) for name in ("sweep", "wavefront", "sweep", "unheard of")]
+    before = of_search()
+    assert database.add_trials(before, trials) == 4
+    assert database.trials(before) == tuple(trials)
+    grown = change(package / "kernels" / "cpu" / "ghost.py")
+    assert grown != before
+    assert database.trials(grown) == tuple(trials[:3])
+    corrected = TrialRecord(trials[1].plan, (0.1,), "failed", "wrong", trials[1].created)
+    database.add_trials(grown, [], corrected=[corrected])
+    assert [trial.state for trial in database.trials(grown)] == ["complete", "failed", "complete"]
+    fewer = change(package / "kernels" / "cpu" / "sweep.py")
+    assert [trial.plan for trial in database.trials(fewer)] == [trials[1].plan]
+    record = found_by_search()
+    database.put(record)
+    database.add_trials(of_search(), [trials[0]])
+    assert len(database.trials(record.key)) == 2
+    database.remove(record.id)
+    assert database.trials(of_search()) == ()
+
+
 def test_a_plan_under_the_hash_of_another_schedule_is_none(database: PlanDatabase, package: Path) -> None:
     wrong = replace(found_by_search("wavefront"), key=found_by_search("sweep").key)
     database.put(wrong)
@@ -327,8 +349,7 @@ def test_the_plan_of_one_schedule_replaces_that_of_another(database: PlanDatabas
     assert database.find(of_search()).record == second
     assert {record.id for record in database.list()} == {stale.id, other.id, second.id}
     assert [trial.plan for trial in database.trials(second.key)] == [first.plan, second.plan]
-    assert database.trials(of_search()) == database.trials(second.key)
-    assert database.trials(first.key) == ()
+    assert database.trials(of_search()) == database.trials(second.key) == database.trials(first.key)
     # A plan for the sources as a whole, as they were kept before there was one for each schedule, answers as well.
     whole = replace(second, key=of_search())
     database.put(whole)

@@ -183,6 +183,7 @@ def test_trials_of_another_key_are_not_entered(
     assert not entered(search(make_matrix(seed=1), db))
     with monkeypatch.context() as patched:
         patched.setattr(keys, "kernel_hash", lambda backend: "fedcba9876543210")
+        patched.setattr(keys, "schedule_hashes", lambda backend: {"sweep": "0123456789abcdef"})
         other = search(matrix, db)
         assert not entered(other)
         assert "pattern" in [trial.origin for trial in other.trials], "its plan is a seed all the same"

@@ -33,8 +33,8 @@ __all__ = ["csr_work", "hubs_work", "pcsr_work", "rows16_work", "sell_work", "vb
 #: Cycles that a warp takes a multiprocessor, beside its loads; each of its shuffles; each load of a value, its column
 #: and its entry of x; the same where products go through shared memory.
 _WARP, _SHUFFLE, _LOAD, _STAGED_LOAD = 15.0, 3.4, 0.55, 9.6
-#: Cycles in which a warp of vbell finds its slice and adds up what its lanes have, and in which it has what it has asked
-#: for together: fitted on 10 real matrices that are in L2 (3 to 8 us a product), off by 0.3 us in the mean.
+#: Cycles in which a warp of vbell finds its slice and adds up what its lanes have, and in which it has what it has
+#: asked for together: fitted on 10 real matrices that are in L2 (3 to 8 us a product), off by 0.3 us in the mean.
 _BEGIN, _TURN = 1900.0, 730.0
 #: Cycles for each line that a load of a warp asks for.
 _TOUCH = 0.46
