@@ -2,7 +2,7 @@
 
     python -m benchmarks.products                 brick, shell, tetrahedra and wind, into h100_products.json
     python -m benchmarks.products --only wind     one matrix, merged into the file
-    python -m benchmarks.products --table         the table of docs/literature.md from the file
+    python -m benchmarks.products --table         the table of docs/cuda.md from the file
 
 k = 8 products in a CUDA graph, timed in turns by events: every variant of `sweep` that fits, each algorithm of cuSPARSE
 for CSR, and its product for blocks of one size (``cusparseDbsrmv``) where the matrix is made of such. Results of all
@@ -40,7 +40,7 @@ from benchmarks.gpu import RESULTS as POWERS
 __all__ = ["MATRICES", "RESULTS", "BsrPowers", "main", "measure", "table", "wind"]
 
 RESULTS = POWERS.with_name("h100_products.json")
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "literature.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "cuda.md"
 K = 8
 #: Nodes of the wind tunnel model by their unknowns (Rennich, the last page).
 _WIND = {1: 4701, 2: 1230, 3: 1237, 4: 17, 5: 148, 6: 34373}

@@ -41,7 +41,7 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
         return sell_work(matrix, device, plan.k, vectors, lanes, slots=slots, bits=bits, order=sigma > 1, value=value)
     if kind == sweep._ROWS16:
         return rows16_work(matrix, device, plan.k, vectors, slots, value)
-    return pcsr_work(matrix, device, plan.k, vectors, slots, int(plan.option("ahead", 2)), value)
+    return pcsr_work(matrix, device, plan.k, vectors, slots, pad, int(plan.option("ahead", 2)), value)
 
 
 def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:

@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from akx.device.cuda.facts import CudaDevice
+from akx.formats.pcsr import PARTITION
 from akx.kernels.cuda import vbell
 from akx.kernels.cuda.work import (
     SECTOR,
@@ -44,6 +45,8 @@ _NEAR, _FAR = 320.0, 20.0
 _HIT = 0.18
 #: Cycles in which a partition of pcsr is summed up and the shares of split rows are joined.
 _JOIN = 1700.0
+#: Cycles in which a thread of pcsr adds one sum to its row's.
+_ADD = 10.0
 #: Cycles of a chunk of 256 slots, and more of them for each slot whose entry of x is not in shared memory; bytes of x
 #: that a block brings there in a cycle.
 _CHUNK, _AWAY, _BROUGHT = 130.0, 1.6, 32.0
@@ -102,14 +105,20 @@ def rows16_work(matrix: Matrix, device: CudaDevice, k: int, vectors: int, slots:
     return _work(matrix, device, k, vectors, stored, 1.0, issued, waits, 1.0)
 
 
-def pcsr_work(matrix: Matrix, device: CudaDevice, k: int, vectors: int, slots: int, ahead: int, value: int) -> Work:
-    """Partitions of 256 slots, `ahead` of them a block: no row makes others wait, but all of a block meet."""
+def pcsr_work(
+    matrix: Matrix, device: CudaDevice, k: int, vectors: int, slots: int, pad: int, ahead: int, value: int
+) -> Work:
+    """Partitions of 256 slots, `ahead` of them a block: no row makes others wait, but all of a block meet.
+
+    What a row has of a partition one thread adds up, `pad` slots at a time.
+    """
     stored = slots * (value + 4.0) + 8.0 * matrix.n
     loads = slots / _WARP_SIZE
     issued = loads / ahead * _WARP + _STAGED_LOAD * vectors * loads
     issued += _TOUCH * (touched_lines(matrix, 0) * matrix.nnz * vectors + stored / _LINE)
     found = _work(matrix, device, k, vectors, stored, 1.0, issued, 1.0 + ahead, 1.0)
-    return replace(found, chain=found.chain + k * _JOIN, launches=2.0 * k)
+    added = min(longest_row(matrix), PARTITION) / pad
+    return replace(found, chain=found.chain + k * (_JOIN + _ADD * added), launches=2.0 * k)
 
 
 def hubs_work(
