@@ -21,6 +21,7 @@ from datetime import datetime
 from akx.device.likeness import likeness
 from akx.plan import Plan
 from akx.plandb import PlanKey, PlanRecord
+from akx.plandb.keys import search_key
 from akx.tuner.similar import carried_over
 from akx.tuner.space import Space
 
@@ -58,7 +59,8 @@ def pattern_plans(records: Iterable[PlanRecord], key: PlanKey, space: Space) -> 
     """
     found = []
     for record in records:
-        far, differ = key_distance(key, record.key), key.mismatch(record.key)
+        other = search_key(record.key, record.plan)
+        far, differ = key_distance(key, other), key.mismatch(other)
         is_like = differ == ["device_class"] and likeness(key.device_class, record.key.device_class) is not None
         if differ and not is_like and far < math.inf:
             found.append((far, -datetime.fromisoformat(record.created).timestamp(), record.id, record))

@@ -184,6 +184,22 @@ def test_plans_for_the_same_pattern_are_seeds_the_nearest_first(matrix: Any, db:
     assert known_seeds(db, key, space, matrix) == Seeds(pattern=found())
 
 
+def test_a_plan_is_as_far_as_the_sources_of_its_own_schedule(
+    matrix: Any, db: PlanDatabase, space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is kept under their digest, which is never that of a search."""
+    from akx.plandb import keys
+
+    monkeypatch.setattr(keys, "schedule_hashes", lambda backend: {"front": "a" * 16})
+    key = plan_key(matrix, 8)
+    small, large = front(block_bytes=64 * KIB), front(block_bytes=128 * KIB)
+    db.put(record(replace(key, kernel_hash="a" * 16), front()))
+    assert front() not in known_seeds(db, key, space, matrix).pattern, "the plan that a lookup finds is given"
+    db.put(record(replace(key, kernel_hash="b" * 16, basis="newton"), small))
+    db.put(record(replace(key, kernel_hash="a" * 16, basis="newton"), large, created="2020-01-01T00:00:00+00:00"))
+    assert known_seeds(db, key, space, matrix).pattern == (large, small), "nearer, though it is older"
+
+
 def test_what_is_of_no_use_for_the_same_pattern(matrix: Any, db: PlanDatabase, space: Space) -> None:
     key = plan_key(matrix, 8)
     db.put(record(replace(key, dtype="complex128"), front()))
