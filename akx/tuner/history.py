@@ -26,11 +26,13 @@ from akx.plandb.records import now
 from akx.tuner import measure
 from akx.tuner.canary import UNANSWERED
 from akx.tuner.measure import Measurement, median
-from akx.tuner.result import COMPLETE, EARLIER, FAILED, PRUNED, Trial
+from akx.tuner.result import COMPLETE, EARLIER, FAILED, PRUNED, WRONG, Trial
 from akx.tuner.space import is_baseline
 
 __all__ = ["NO_HISTORY", "History", "TrialLog", "as_measured_here", "earlier_trials", "without_figures"]
 
+#: What refusals say that go by the values, which are no part of the key (:mod:`akx.kernels.cuda.stored`).
+_SAME = " is the same as "
 #: Seconds between two changes of the database, and how many times what the last one took, if that is more.
 _PAUSE, _PAUSE_SHARE = 2.0, 20.0
 #: Seconds for which a database that failed is left alone.
@@ -90,10 +92,16 @@ class TrialLog:
         self._db = None  # which ends with its last holder, whoever still has the log
 
     def _put(self, patience: float | None) -> None:
-        if self._db is not None and (self._new or self._corrected):
-            self._db.add_trials(self._key, self._new.values(), corrected=self._corrected.values(), patience=patience)
-            self._there |= self._new.keys()
-            self._new, self._corrected = {}, {}
+        if self._db is None or not (self._new or self._corrected):
+            return
+        new, corrected = self._new, self._corrected
+        self._new, self._corrected = {}, {}  # Ctrl-C in between costs some of them, and puts none there twice
+        try:
+            self._db.add_trials(self._key, new.values(), corrected=corrected.values(), patience=patience)
+        except Exception:
+            self._new, self._corrected = new | self._new, corrected | self._corrected
+            raise
+        self._there |= new.keys()
 
 
 @dataclass(frozen=True)
@@ -140,7 +148,7 @@ def earlier_trials(db: PlanDatabase | None, key: PlanKey) -> History:
     runs: dict[str, dict[Plan, Trial]] = {}
     for record in records:
         run = runs.setdefault(record.created, {})
-        if record.state == PRUNED and record.reason.startswith(UNANSWERED):
+        if _may_be_otherwise(record):
             continue
         trial = _trial(record)
         if trial is not None:
@@ -160,6 +168,12 @@ def as_measured_here(run: Sequence[Trial], mine: Mapping[Plan, float]) -> list[T
 def without_figures(run: Sequence[Trial]) -> list[Trial]:
     """The trials of a search that failed, or were infeasible: what holds whatever the machine does."""
     return [trial for trial in run if trial.seconds is None]
+
+
+def _may_be_otherwise(record: TrialRecord) -> bool:
+    if record.state == FAILED:
+        return not record.reason.startswith(WRONG)
+    return record.state == PRUNED and (record.reason.startswith(UNANSWERED) or _SAME in record.reason)
 
 
 def _trial(record: TrialRecord) -> Trial | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from akx.plan import Option, Plan
 from akx.tuner.measure import median
-from akx.tuner.result import COMPLETE, FAILED, Trial
+from akx.tuner.result import COMPLETE, EARLIER, FAILED, Trial
 from akx.tuner.space import Space, is_baseline
 
 __all__ = ["Ledger"]
@@ -58,6 +58,12 @@ class Ledger:
     def baseline_seconds(self) -> float | None:
         """Seconds of the baseline so far."""
         return None if self.baseline is None else self.baseline.seconds
+
+    @property
+    def measured_seconds(self) -> float | None:
+        """Seconds of the fastest plan that was measured now, here or by a worker: figures on record may be off."""
+        found = (trial.seconds for trial in self.trials if trial.state == COMPLETE and trial.origin != EARLIER)
+        return min((seconds for seconds in found if seconds is not None), default=None)
 
     def add(self, trial: Trial) -> bool:
         """Enter a trial. Returns whether it became the baseline."""

@@ -52,7 +52,7 @@ def opening(prospects: Prospects, seeds: Seeds, given: tuple[Plan, ...]) -> Iter
     others = [name for name in space.parameters if name != BASELINE_SCHEDULE]
     offered = [("default", plan) for plan in _in_fast_variants(prospects, others)]
     offered += [("default", space.default(name)) for name in others]
-    offered += [("start", plan) for name in others for plan in _starts(prospects, name)]
+    offered += [("start", plan) for name in space.parameters for plan in _starts(prospects, name)]
     yield from _by_worth(prospects, offered)
     for liked in _liked(prospects, others):
         yield from _by_worth(prospects, [("model", liked)])

@@ -22,12 +22,14 @@ from akx.errors import PlanError
 from akx.plan import Plan
 from akx.plandb.records import break_even_calls
 
-__all__ = ["RESULT_SCHEMA", "Counts", "Finalist", "Progress", "Roofline", "Trial", "TuneResult"]
+__all__ = ["RESULT_SCHEMA", "WRONG", "Counts", "Finalist", "Progress", "Roofline", "Trial", "TuneResult"]
 
 #: Version of the JSON form of a result. Raised whenever a field changes its meaning or goes.
 RESULT_SCHEMA = 1
 
 COMPLETE, PRUNED, FAILED = "complete", "pruned", "failed"
+#: How the reason of a trial begins whose result was wrong.
+WRONG = "wrong result"
 #: Origins of a trial that another worker on the same study made, and of one of an earlier search for the same key.
 SHARED, EARLIER = "shared", "earlier"
 

@@ -338,7 +338,7 @@ class Search:
             return
         self._made += 1
         racing = not self._everything and origin != "given"
-        best = self.ledger.best_seconds if racing else None
+        best = self.ledger.measured_seconds if racing else None
         self.bench.patience = max(self._left(), _LEAST_PATIENCE) if racing and origin != "baseline" else math.inf
         begin = measure.now()
         trial = self.bench.try_plan(plan, number=len(self.ledger.trials), origin=origin, best=best)
@@ -482,7 +482,7 @@ class Search:
 
     def _gain(self) -> float:
         """Most seconds that further search can win in the calls to come; infinite where nobody said how many."""
-        best = self.ledger.best_seconds
+        best = self.ledger.measured_seconds
         if self.settings.calls is None or best is None:
             return math.inf
         return self.settings.calls * max(best - self._least, _LEAST_GAIN * best)

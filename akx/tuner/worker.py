@@ -33,7 +33,7 @@ from akx.plan import Plan
 from akx.tuner import measure
 from akx.tuner.canary import Canary
 from akx.tuner.measure import Measurement, Precision
-from akx.tuner.result import COMPLETE, FAILED, PRUNED, Trial
+from akx.tuner.result import COMPLETE, FAILED, PRUNED, WRONG, Trial
 from akx.tuner.space import STREAMED_SCHEDULE, Space
 from akx.tuner.verify import Problem
 
@@ -202,9 +202,9 @@ class Bench:
             self._on_device.fetch()
         error = self.problem.error(self.stored_error(plan))
         if error != error:
-            raise VerificationError("wrong result: entries missing or not finite")
+            raise VerificationError(f"{WRONG}: entries missing or not finite")
         if not error <= 1.0:
-            raise VerificationError(f"wrong result: error is {error:.3g} times its bound")
+            raise VerificationError(f"{WRONG}: error is {error:.3g} times its bound")
         return error
 
     def call(self, program: Program) -> Callable[[], None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from akx.device.cuda.facts import CudaDevice
 from akx.formats.base import pattern_of
 from akx.kernels import registry
 from akx.kernels.cuda import diagonals, ghost, resident, sweep, vbell, wavefront
-from akx.kernels.cuda.work import Work, gathered_share, in_cache, longest_row, multiply_cycles
+from akx.kernels.cuda.work import Work, gathered_share, in_cache, longest_row, multiply_cycles, touched_lines
 from akx.matrix import Matrix
 from akx.partition.halo import halo_sizes, halos
 from akx.plan import Plan
@@ -366,6 +367,31 @@ def test_how_x_is_gathered() -> None:
     assert gathered_share(Matrix.from_any(anywhere(200_000, 8))) > 0.9
     assert gathered_share(Matrix.from_any(pentadiagonal())) < 0.1
     assert gathered_share(Matrix.from_any(sp.csr_array((50, 50)))) == 0.0
+
+
+def test_lines_that_a_load_asks_for() -> None:
+    diagonal, random = Matrix.from_any(sp.eye_array(4096, format="csr")), Matrix.from_any(anywhere(200_000, 8))
+    for lanes in (0, 1):
+        assert touched_lines(diagonal, lanes) == 1 / 16  # 32 entries that lie side by side
+    assert touched_lines(diagonal, 8) == 1 / 4  # of four rows, each with one entry
+    assert min(touched_lines(random, lanes) for lanes in (0, 1, 4, 32)) > 0.95
+    blocks = Matrix.from_any(dense_blocks())  # 45 entries a row: of the second 32 there are 13
+    assert touched_lines(blocks, 32) > 1.5 * touched_lines(blocks, 8)
+    single = Matrix.from_any(sp.eye_array(4096, format="csr", dtype=np.float32))
+    assert touched_lines(single, 1) == 1 / 32
+
+
+def test_a_million_rows_and_no_entries_take_no_time() -> None:
+    matrix = Matrix.from_any(sp.csr_array((1_000_000, 1_000_000)))
+    plans = sweep.SCHEDULE.offers(matrix, H100, 8)
+    assert not any(plan.variant.startswith("vbell") for plan in plans)
+    before = time.process_time()
+    assert all(0 < model_of(matrix, 8).seconds(plan) < 1 for plan in plans)
+    assert touched_lines(matrix, 4) == 0
+    assert time.process_time() - before < 5
+
+
+def test_wide_and_narrow_gathers() -> None:
     wide = Matrix.from_any(pentadiagonal().astype(np.complex128))
     assert gathered_share(wide) > gathered_share(Matrix.from_any(pentadiagonal()))
 

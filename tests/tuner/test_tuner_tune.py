@@ -957,3 +957,16 @@ def test_plans_that_would_run_as_another_are_passed_over(
     other = [trial for trial in result.trials if trial.plan.variant == "sell"]
     assert other
     assert all(trial.state == "pruned" and "run as another plan" in trial.reason for trial in other)
+
+
+def test_plans_of_the_baselines_own_schedule_are_tried_where_it_names_some(
+    world: Any, matrix: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from akx.kernels import registry
+
+    asked = Plan("cpu", "sweep", "sell", k=8, threads=1)
+    schedule = registry.get("cpu", "sweep")
+    monkeypatch.setattr(schedule, "starts", lambda matrix, device, k: (asked,), raising=False)
+    world.cost = lambda plan: 5e-4 if plan == asked else 1e-3
+    found = tune(matrix, 8, threads=2, db=False, trials=40)
+    assert [trial.origin for trial in found.trials if trial.plan == asked] == ["start"]

@@ -19,6 +19,8 @@ __all__ = ["offers", "work"]
 _FAR_BEYOND = 1.5
 #: Layouts of which no lane comes back to a sector.
 _PASSING = (sweep._SELL, sweep._PCSR, sweep._HUBS, sweep._VBELL)
+#: Threads that vbell numbers, about.
+_MOST_LANES = 2**31
 #: Slots over those of rows as they come, from which on it is not worth it to sort rows unseen.
 _SORTED = 0.9
 
@@ -52,8 +54,10 @@ def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
     """
     plans = []
     for variant in sweep.preferred(matrix, device):
-        kind, _, bits = sweep._kind(variant)
+        kind, lanes, bits = sweep._kind(variant)
         if kind in (sweep._HUBS, sweep._VBELL) and not schedule._fits(variant, matrix, device):
+            continue
+        if kind == sweep._VBELL and (matrix.nnz == 0 or matrix.n * lanes >= _MOST_LANES):
             continue
         padded = kind == sweep._SELL and _SORTED * sweep._slots(matrix, kind, 4, 1) > matrix.nnz
         for sigma in sweep.WINDOWS if padded else (1,):

@@ -135,7 +135,7 @@ def touched_lines(matrix: Matrix, lanes: int) -> float:
     """
     key = ("akx.kernels.cuda.touched", lanes, matrix.dtype.itemsize)
     if key not in matrix.pattern_cache:
-        most = max(1, int(_ENTRIES * matrix.n / max(matrix.nnz, 1) / _SLICE))
+        most = int(min(_SAMPLE, _ENTRIES * matrix.n / max(matrix.nnz, 1) / _SLICE))
         rows = (_sampled_slices(matrix, most)[:, None] * _SLICE + np.arange(_SLICE)).ravel()
         begin, end = (matrix.indptr[np.minimum(rows + one, matrix.n)].astype(np.int64) for one in (0, 1))
         before = np.concatenate([[0], np.cumsum(end - begin)])
@@ -154,4 +154,4 @@ def touched_lines(matrix: Matrix, lanes: int) -> float:
 
 def _sampled_slices(matrix: Matrix, most: int = _SAMPLE) -> NDArray[np.int64]:
     slices = -(-matrix.n // _SLICE)
-    return np.unique(np.linspace(0, max(slices - 1, 0), most).astype(np.int64))
+    return np.unique(np.linspace(0, max(slices - 1, 0), max(1, min(most, slices))).astype(np.int64))
