@@ -83,6 +83,7 @@ _SPACES = (
     ("PGPgiantcompo", 4),
     ("27-point", 4),
     ("shell", 4),
+    ("9-point", 8),
 )
 #: Trials of a search, and its seconds by backend; and what share it is to reach with few and with more (on nine
 #: recordings of ten).
