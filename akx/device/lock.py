@@ -26,7 +26,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -124,18 +124,14 @@ class DeviceLock:
             if self._depth:
                 yield True
                 return
-            is_locked = False
-            while not self._is_broken and not is_locked:
-                try:
-                    is_locked = self._try()
-                except OSError:  # whoever needs the lock will say so
-                    break
-                if not is_locked and time.monotonic() >= deadline:
-                    self._is_busy = True
-                    yield False
-                    return
-                if not is_locked:
-                    time.sleep(_PAUSE)
+            is_locked, is_free = False, True
+            if not self._is_broken:
+                with contextlib.suppress(OSError):  # there are no locks: whoever needs one will say so
+                    is_locked = is_free = self._wait(deadline)
+            if not is_free:
+                self._is_busy = True
+                yield False
+                return
             with self._holding(is_locked):
                 yield True
         finally:
@@ -155,26 +151,36 @@ class DeviceLock:
 
     def _take(self, deadline: float, patience: float) -> bool:
         """Lock the file, or give up at the deadline; whether it is locked."""
+        if self._is_broken:
+            return False
         told = time.monotonic() + _TOLD
-        while not self._is_broken:
-            try:
-                if self._try():
-                    return True
-            except OSError as error:
-                self._give_up(error)
-                return False
-            now = time.monotonic()
-            if now >= deadline:
-                if not self._is_stuck:
-                    about = f"{self._holder()}, which has been measuring on {self.identity} for {patience:.0f} s"
-                    _tell(f"goes on beside {about}; end it if it is stuck")
-                self._is_stuck = True
-                return False
-            if now >= told:
+
+        def tell() -> None:
+            nonlocal told
+            if time.monotonic() >= told:
                 told = float("inf")
-                _tell(f"waits for {self._holder()}, which is measuring on {self.identity}")
-            time.sleep(_PAUSE)
+                _tell(f"waits for {self._holder()}, which is measuring on {self.identity}", deeper=2)
+
+        try:
+            if self._wait(deadline, tell):
+                return True
+        except OSError as error:
+            self._give_up(error)
+            return False
+        if not self._is_stuck:
+            about = f"{self._holder()}, which has been measuring on {self.identity} for {patience:.0f} s"
+            _tell(f"goes on beside {about}; end it if it is stuck")
+        self._is_stuck = True
         return False
+
+    def _wait(self, deadline: float, meanwhile: Callable[[], None] = lambda: None) -> bool:
+        """Lock the file, or give up at the deadline; whether it is locked. Raises as :meth:`_try`."""
+        while not self._try():
+            if time.monotonic() >= deadline:
+                return False
+            meanwhile()
+            time.sleep(_PAUSE)
+        return True
 
     def _try(self) -> bool:
         """Lock the file where nobody holds it; whether it is locked. Raises OSError where that cannot be done."""
@@ -260,8 +266,9 @@ def _own_folder() -> Path:
     return Path(tempfile.gettempdir()) / f"akx-locks-{os.getuid() if hasattr(os, 'getuid') else 0}"
 
 
-def _tell(what: str) -> None:
-    warnings.warn(f"this process {what}", DeviceBusyWarning, stacklevel=4)
+def _tell(what: str, deeper: int = 0) -> None:
+    """Warn whoever asked for the lock; `deeper` is how many more calls there are in between."""
+    warnings.warn(f"this process {what}", DeviceBusyWarning, stacklevel=4 + deeper)
 
 
 def _after_fork() -> None:
