@@ -13,7 +13,7 @@ from akx.plan import Plan
 from benchmarks import markdown
 from benchmarks.steps_gpu import parsed
 
-__all__ = ["NO_DEVICE", "command_line", "has_gpu", "known", "measured_on", "plans_of", "write_table"]
+__all__ = ["NO_DEVICE", "checked_call", "command_line", "has_gpu", "known", "measured_on", "plans_of", "write_table"]
 
 #: Exit code where nothing can be measured.
 NO_DEVICE = 3
@@ -42,6 +42,25 @@ def command_line(
     parser.add_argument("--table", action="store_true", help="measure nothing")
     parser.add_argument("--docs", type=Path, default=page, metavar="FILE", help="the page")
     return parser
+
+
+def checked_call(device: Any, problem: Any, program: Any, what: str) -> Any:
+    """A call of a program on a device's arrays that was right once. Raises ArithmeticError where `what` was not.
+
+    Parameters
+    ----------
+    device : akx.tuner.gpu.DeviceProblem
+        Of `problem`.
+    problem : akx.tuner.verify.Problem
+    """
+    call = device.call(program)
+    device.poison()
+    call()
+    device.fetch()
+    error = problem.error()
+    if not error <= 1.0:
+        raise ArithmeticError(f"{what} is wrong: {error}")
+    return call
 
 
 def known(path: Path, name: str) -> Json:

@@ -31,7 +31,7 @@ from benchmarks import markdown, planned, solving
 from benchmarks.gpu import RESULTS as POWERS
 from benchmarks.matrices import select
 
-__all__ = ["RESULTS", "main", "measure", "seconds_to_prepare", "table"]
+__all__ = ["RESULTS", "main", "measure", "seconds_to_prepare", "table", "timed"]
 
 RESULTS = POWERS.with_name("h100_preparing.json")
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "cuda.md"
@@ -54,8 +54,8 @@ def measure(name: str, A: Any, plan: Plan) -> Json:
         "k": plan.k,
         "plan": plan.label(),
         "prepare_seconds": seconds_to_prepare(held, plan),
-        "host_seconds": _timed(lambda: operator.update_values(other)),
-        "device_seconds": _timed(lambda: operator.update_values(values)),
+        "host_seconds": timed(lambda: operator.update_values(other)),
+        "device_seconds": timed(lambda: operator.update_values(values)),
     }
 
 
@@ -67,10 +67,10 @@ def seconds_to_prepare(held: Matrix, plan: Plan, repeats: int = _REPEATS) -> lis
         program = registry.get(plan.backend, plan.schedule).prepare(fresh, plan)
         getattr(program, "ready", lambda vectors: None)(1)
 
-    return _timed(prepare, repeats)
+    return timed(prepare, repeats)
 
 
-def _timed(call: Callable[[], object], repeats: int = _REPEATS) -> list[float]:
+def timed(call: Callable[[], object], repeats: int = _REPEATS) -> list[float]:
     """Seconds of each of some calls, after one that is not counted."""
     seconds = []
     for _ in range(repeats + 1):

@@ -17,7 +17,6 @@ import ctypes
 import json
 import statistics
 import sys
-import time
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -33,7 +32,7 @@ from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.report.cusparse import CusparsePowers
 from akx.tuner.verify import Problem
-from benchmarks import markdown, planned
+from benchmarks import markdown, planned, preparing
 from benchmarks.elements import brick, shell, tetrahedra
 from benchmarks.gpu import RESULTS as POWERS
 
@@ -115,13 +114,8 @@ def measure(name: str, A: Any, size: int, seconds: float) -> Json:
     for variant, once, block in product(variants, (False, True), BLOCKS):
         plan = Plan("cuda", "sweep", str(variant), k=K, k_per_pass=1, options={"once": once, "block": block})
         if schedule.feasible(plan, matrix, cuda_device()) is None:
-            call = device.call(schedule.prepare(matrix, plan))
-            device.poison()
-            call()
-            device.fetch()
-            if not problem.error() <= 1.0:
-                raise ArithmeticError(f"{plan.label()} is wrong for {name}: {problem.error()}")
-            calls[f"{variant}{' once' if once else ''} {block}"] = call
+            program, what = schedule.prepare(matrix, plan), f"{plan.label()} for {name}"
+            calls[f"{variant}{' once' if once else ''} {block}"] = planned.checked_call(device, problem, program, what)
     x = (np.random.default_rng(0).integers(0, 2, matrix.n) * 2 - 1) / np.sqrt(matrix.n)
     calls |= {label: call for label, (call, _) in cusparse_calls(matrix, x, K).items()}
     if size:
@@ -147,34 +141,25 @@ def measure(name: str, A: Any, size: int, seconds: float) -> Json:
         "nnz": matrix.nnz,
         "k": K,
         "times": times,
-        **_costs(A, best.split()[0], times[best]["seconds"]),
+        **_costs(matrix, best.split()[0], times[best]["seconds"]),
     }
 
 
-def _costs(A: Any, variant: str, product: float) -> Json:
-    """Seconds to prepare the variant, and for new values from the device, and in products."""
-    from akx.device.cuda.launch import default_stream
+def _costs(matrix: Matrix, variant: str, seconds: float) -> Json:
+    """Seconds to prepare the variant, and for new values from the device; and in products of so many seconds."""
     from akx.device.cuda.memory import to_device
 
-    plan, schedule = Plan("cuda", "sweep", variant, k=K, k_per_pass=1), registry.get("cuda", "sweep")
-    prepared, updated = [], []
-    data = to_device(sparse.csr_array(A).data)
-    for _ in range(_REPEATS):
-        matrix = Matrix.from_any(sparse.csr_array(A))
-        begin = time.perf_counter()
-        program = schedule.prepare(matrix, plan)
-        default_stream().synchronize()
-        prepared.append(time.perf_counter() - begin)
-        program.update_values(data)
-        default_stream().synchronize()
-        begin = time.perf_counter()
-        program.update_values(data)
-        default_stream().synchronize()
-        updated.append(time.perf_counter() - begin)
-    seconds = {"prepare_seconds": statistics.median(prepared), "update_seconds": statistics.median(updated)}
-    in_products = {"prepare_products": seconds["prepare_seconds"] / product}
-    in_products["update_products"] = seconds["update_seconds"] / product
-    return {"variant": variant, **seconds, **in_products}
+    plan = Plan("cuda", "sweep", variant, k=K, k_per_pass=1)
+    program, data = registry.get("cuda", "sweep").prepare(matrix, plan), to_device(matrix.data)
+    prepared = statistics.median(preparing.seconds_to_prepare(matrix, plan, _REPEATS))
+    updated = statistics.median(preparing.timed(lambda: program.update_values(data), _REPEATS))
+    return {
+        "variant": variant,
+        "prepare_seconds": prepared,
+        "update_seconds": updated,
+        "prepare_products": prepared / seconds,
+        "update_products": updated / seconds,
+    }
 
 
 def table(document: Json) -> str:

@@ -88,14 +88,8 @@ def _checked_call(matrix: Matrix, plan: Plan) -> Any:
 
     problem = Problem(matrix, K)
     device = DeviceProblem(problem)
-    call = device.call(registry.get(plan.backend, plan.schedule).prepare(matrix, plan))
-    device.poison()
-    call()
-    device.fetch()
-    error = problem.error()
-    if not error <= 1.0:
-        raise ArithmeticError(f"{plan.label()} is wrong: {error}")
-    return call
+    program = registry.get(plan.backend, plan.schedule).prepare(matrix, plan)
+    return planned.checked_call(device, problem, program, plan.label())
 
 
 def _timed(calls: Mapping[str, Any]) -> dict[str, Json]:

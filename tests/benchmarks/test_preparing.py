@@ -62,7 +62,7 @@ def test_entries_are_merged_and_the_table_goes_to_the_page(
 def test_calls_are_waited_for_and_the_first_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     monkeypatch.setattr(preparing, "_synchronize", lambda: told.append("wait"))
-    assert len(preparing._timed(lambda: told.append("call"))) == 5
+    assert len(preparing.timed(lambda: told.append("call"))) == 5
     assert told == ["wait", "call", "wait"] * 6
 
 

@@ -26,7 +26,7 @@ from akx.kernels.cuda import stored_program, stored_values, values
 from akx.kernels.cuda.stored import HALF, error_of
 from akx.matrix import Matrix
 
-__all__ = ["Call", "Device", "drops_all_graphs", "widens_narrow_values"]
+__all__ = ["Call", "CompiledDevice", "Device", "drops_all_graphs", "poisoned_powers", "widens_narrow_values"]
 
 
 class _Kernel:
@@ -70,9 +70,11 @@ class Device(ABC):
     def load(self, source: Path, macros: dict[str, int | str], *, device: Any) -> Any:
         if source.stem == "stored_values":
             return self.compiled(source, macros)
-        if source.stem == self.source:
+        run = self.player(source.stem)
+        if run is not None:
             self.loaded.append(macros)
-        run = {self.source: self.steps, "values": self.place}[source.stem]
+        else:
+            run = {"values": self.place}[source.stem]
 
         def launch(name: str, grid: int, block: int, args: Any, *, stream: Any = None, **more: Any) -> None:
             def work() -> None:
@@ -84,6 +86,10 @@ class Device(ABC):
                 self.recorded.append(work)
 
         return SimpleNamespace(kernel=lambda name: _Kernel(partial(launch, name)))
+
+    def player(self, stem: str) -> Callable[..., None] | None:
+        """What plays the kernels of a source of this name; None where it is none of those looked at."""
+        return self.steps if stem == self.source else None
 
     def compiled(self, source: Path, macros: dict[str, int | str]) -> Any:
         """A source by g++; its threads run in this order and that."""
@@ -112,6 +118,46 @@ class Device(ABC):
                 if hasattr(module, name):
                     monkeypatch.setattr(module, name, one)
         monkeypatch.setattr(programs, "spare_stream", lambda: contextlib.nullcontext(host_engine.HostStream()))
+
+
+class CompiledDevice(Device):
+    """Kernels of sources that g++ takes; `threads.order` is the order of their threads."""
+
+    def __init__(self, facts: Any, libraries: Path, *sources: str) -> None:
+        super().__init__(facts)
+        self.sources = sources
+        self.threads = SimpleNamespace(folder=libraries, order=0, launches=[], shared_per_block=2**16)
+
+    def player(self, stem: str) -> Callable[..., None] | None:
+        return partial(self.steps, source=stem) if stem in self.sources else None
+
+    def steps(self, macros: dict[str, int | str], args: list[Any], **launched: Any) -> None:
+        """The kernel of that name."""
+        module = host_engine.load(Path(f"{launched.pop('source')}.cu"), macros, device=self.threads)
+        module.kernel(launched.pop("name")).launch(args=args, **launched)
+
+
+def poisoned_powers(
+    device: CompiledDevice, program: Any, x: Any, coefficients: Any, *, aliased: bool = False, held: Sequence[Any] = ()
+) -> Any:
+    """What a call finds in memory that was poisoned, the same bits in every order of threads.
+
+    At first kernels are queued, then recorded, then the graph is launched. `aliased`: x is out[0]. `held` are arrays of
+    the program to be poisoned too.
+    """
+    room, found = host_engine.empty((program.k + 3, *x.shape), program.dtype), []
+    out = room.view(x.size, (program.k + 1, *x.shape))
+    given = out.view(0, x.shape) if aliased else host_engine.empty(x.shape, program.dtype)
+    for device.threads.order in (0, 1, 7):
+        for array in (room, *held):
+            array.fill_bytes(255)
+        given.set(x)
+        program.run(given, out, coefficients)
+        found.append(out.get())
+        assert {*room.get()[[0, -1]].tobytes()} == {255}  # nothing is written beyond
+    assert len({one.tobytes() for one in found}) == 1
+    assert found[0][0].tobytes() == given.get().tobytes() == x.tobytes()
+    return found[0]
 
 
 class Call:

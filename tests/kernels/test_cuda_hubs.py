@@ -13,9 +13,9 @@ from typing import Any
 
 import host_engine
 import numpy as np
-import program_on_host
 import pytest
 import scipy.sparse as sp
+from program_on_host import CompiledDevice, poisoned_powers
 from test_contract import DTYPES, KINDS, make_coefficients, make_matrix, random_numbers
 from test_cuda import run_twice
 from test_cuda_layouts import H100
@@ -180,61 +180,32 @@ _SMS, _THREADS = 2, 96
 _RUNS = _SMS * _THREADS // _LANES
 
 
-class Device(program_on_host.Device):
-    """The kernels of ``hubs.cu``; `threads.order` is the order of their threads."""
-
-    source = "hubs"
-
-    def __init__(self, libraries: Path) -> None:
-        super().__init__(SimpleNamespace(sms=_SMS))
-        self.threads = SimpleNamespace(folder=libraries, order=0, launches=[], shared_per_block=2**16)
-
-    def steps(self, macros: dict[str, int | str], args: list[Any], **launched: Any) -> None:
-        """The kernel of that name."""
-        module = host_engine.load(Path("hubs.cu"), macros, device=self.threads)
-        module.kernel(launched.pop("name")).launch(args=args, **launched)
-
-
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("hubs")
 
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch, libraries: Path) -> Device:
-    found = Device(libraries)
+def device(monkeypatch: pytest.MonkeyPatch, libraries: Path) -> CompiledDevice:
+    found = CompiledDevice(SimpleNamespace(sms=_SMS), libraries, "hubs")
     found.install(monkeypatch, libraries, [hubs, swept])
     monkeypatch.setattr(hubs, "THREADS", _THREADS)
     return found
 
 
-def program_of(device: Device, matrix: Matrix, k: int, room: int) -> HubsProgram:
+def program_of(device: CompiledDevice, matrix: Matrix, k: int, room: int) -> HubsProgram:
     once = matrix.dtype.name in ("float32", "complex128")
     plan = Plan("cuda", "sweep", HUBS, k=k, k_per_pass=1, options={"hubs": room, "once": once})
     return HubsProgram(matrix, plan, device.facts, FULL)
 
 
-def powers(device: Device, program: HubsProgram, x: Any, coefficients: Coefficients, aliased: bool) -> Any:
-    """What a call finds in memory that was poisoned, the same bits in every order of threads.
-
-    At first kernels are queued, then recorded, then the graph is launched. `aliased`: x is out[0].
-    """
-    room, found = host_engine.empty((program.k + 3, *x.shape), program.dtype), []
-    out = room.view(x.size, (program.k + 1, *x.shape))
-    held = out.view(0, x.shape) if aliased else host_engine.empty(x.shape, program.dtype)
-    for device.threads.order in (0, 1, 7):
-        for array in (room, program._hub, *program._shares):
-            array.fill_bytes(255)
-        held.set(x)
-        program.run(held, out, coefficients)
-        found.append(out.get())
-        assert {*room.get()[[0, -1]].tobytes()} == {255}  # nothing is written beyond
-    assert len({one.tobytes() for one in found}) == 1
-    assert found[0][0].tobytes() == held.get().tobytes() == x.tobytes()
-    return found[0]
+def powers(device: CompiledDevice, program: HubsProgram, x: Any, coefficients: Coefficients, aliased: bool) -> Any:
+    """What a call finds in memory that was poisoned, the program's own included."""
+    held = program._hub, *program._shares
+    return poisoned_powers(device, program, x, coefficients, aliased=aliased, held=held)
 
 
-def check(device: Device, matrix: Matrix, turn: int, room: int = 1) -> None:
+def check(device: CompiledDevice, matrix: Matrix, turn: int, room: int = 1) -> None:
     """One or two start vectors, in both ways; 1 KiB holds 64 to 256 hubs."""
     rng, k = np.random.default_rng(turn), (3, 1, 4, 2)[turn % 4]
     basis = ("chebyshev", "newton", "monomial")[turn % 3]
@@ -250,7 +221,7 @@ def check(device: Device, matrix: Matrix, turn: int, room: int = 1) -> None:
 @on_the_host
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_kernels_are_right_on_the_host(device: Device, kind: str, dtype: str) -> None:
+def test_kernels_are_right_on_the_host(device: CompiledDevice, kind: str, dtype: str) -> None:
     first = KINDS.index(kind) + DTYPES.index(dtype)
     for turn, n in enumerate((1, 3, 37, 700), first):
         check(device, make_matrix(kind, n, dtype, turn), turn, room=(1, 32)[turn // 4 % 2])
@@ -258,7 +229,7 @@ def test_kernels_are_right_on_the_host(device: Device, kind: str, dtype: str) ->
 
 @on_the_host
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_graphs_are_right_on_the_host(device: Device, dtype: str) -> None:
+def test_graphs_are_right_on_the_host(device: CompiledDevice, dtype: str) -> None:
     """Also where chunks are fewer than runs, some of which have none, and rows go on from one to the next."""
     for turn, n in enumerate((40, 60, 80, 120, 1009)):
         check(device, graph(n, dtype), turn)
@@ -266,7 +237,7 @@ def test_graphs_are_right_on_the_host(device: Device, dtype: str) -> None:
 
 @on_the_host
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_random_patterns_are_right_on_the_host(device: Device, dtype: str) -> None:
+def test_random_patterns_are_right_on_the_host(device: CompiledDevice, dtype: str) -> None:
     rng = np.random.default_rng(DTYPES.index(dtype))
     for turn, density in enumerate((0.0, 0.002, 0.01, 0.05, 0.15, 0.3)):
         n = int(rng.integers(20, 400))
@@ -281,7 +252,7 @@ def test_random_patterns_are_right_on_the_host(device: Device, dtype: str) -> No
 @on_the_host
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("size", [64, 128, 256, 512])
-def test_runs_that_end_with_rows_on_the_host(device: Device, size: int, dtype: str) -> None:
+def test_runs_that_end_with_rows_on_the_host(device: CompiledDevice, size: int, dtype: str) -> None:
     """Every run of 1024 slots does, or is an entry too short or too long for it; one is of empty rows."""
     rng = np.random.default_rng(size)
     for more in (0, 1, -1):
@@ -301,7 +272,7 @@ def test_runs_that_end_with_rows_on_the_host(device: Device, size: int, dtype: s
 
 @on_the_host
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_new_values_on_the_host(device: Device, dtype: str) -> None:
+def test_new_values_on_the_host(device: CompiledDevice, dtype: str) -> None:
     matrix, rng = graph(300, dtype), np.random.default_rng(5)
     program = program_of(device, matrix, 3, 1)
     x, coefficients = random_numbers(rng, (2, matrix.n), dtype), make_coefficients("chebyshev", 3, dtype, rng)

@@ -13,16 +13,15 @@ from typing import Any
 
 import host_engine
 import numpy as np
-import program_on_host
 import pytest
 import scipy.sparse as sp
+from program_on_host import CompiledDevice, poisoned_powers
 from test_contract import DTYPES, KINDS, make_coefficients, make_matrix, random_numbers
 from test_cuda import run_twice
 from test_cuda_layouts import H100
 
 from akx.device.cuda.facts import cuda_missing
 from akx.kernels import reference, registry
-from akx.kernels.base import Coefficients
 from akx.kernels.cuda import hubs, sweep, swept, vbell
 from akx.kernels.cuda.hubs import HUBS
 from akx.kernels.cuda.stored import FULL, HALF, STORED, TABLE, error_of
@@ -78,78 +77,33 @@ def plan_of(variant: str, k: int, way: str = FULL, **options: Any) -> Plan:
 on_the_host = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 
 
-class Device(program_on_host.Device):
-    """The kernels of ``sweep.cu``, ``vbell.cu`` and ``hubs.cu``; `threads.order` is the order of their threads."""
-
-    source = "sweep"
-
-    def __init__(self, libraries: Path) -> None:
-        super().__init__(SimpleNamespace(sms=2))
-        self.threads = SimpleNamespace(folder=libraries, order=0, launches=[], shared_per_block=2**16)
-
-    def steps(self, macros: dict[str, int | str], args: list[Any], **launched: Any) -> None:
-        raise AssertionError
-
-    def load(self, source: Path, macros: dict[str, int | str], *, device: Any) -> Any:
-        if source.stem not in ("sweep", "vbell", "hubs"):
-            return super().load(source, macros, device=device)
-        self.loaded.append({"source": source.stem, **macros})
-        module = host_engine.load(source, macros, device=self.threads)
-
-        def kernel(name: str) -> Any:
-            def launch(grid: int, block: int, args: Any, *, stream: Any = None, **more: Any) -> None:
-                def work() -> None:
-                    module.kernel(name).launch(grid, block, list(args), **more)
-
-                if self.recorded is None:
-                    work()
-                else:
-                    self.recorded.append(work)
-
-            return SimpleNamespace(launch=launch)
-
-        return SimpleNamespace(kernel=kernel)
-
-
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("swept")
 
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch, libraries: Path) -> Device:
-    found = Device(libraries)
+def device(monkeypatch: pytest.MonkeyPatch, libraries: Path) -> CompiledDevice:
+    found = CompiledDevice(SimpleNamespace(sms=2), libraries, "sweep", "vbell", "hubs")
     found.install(monkeypatch, libraries, [sweep, swept, vbell, hubs])
     monkeypatch.setattr(hubs, "THREADS", 96)
     return found
 
 
-def powers(device: Device, program: Any, x: Any, coefficients: Coefficients) -> Any:
-    """What a call finds in memory that was poisoned, the same bits queued, recorded, and as a graph."""
-    room, found = host_engine.empty((program.k + 3, *x.shape), program.dtype), []
-    out, held = room.view(x.size, (program.k + 1, *x.shape)), host_engine.empty(x.shape, program.dtype)
-    for device.threads.order in (0, 1, 7):
-        room.fill_bytes(255)
-        held.set(x)
-        program.run(held, out, coefficients)
-        found.append(out.get())
-        assert {*room.get()[[0, -1]].tobytes()} == {255}  # nothing is written beyond
-    assert len({one.tobytes() for one in found}) == 1
-    return found[0]
-
-
-def check(device: Device, matrix: Matrix, plan: Plan, turn: int = 0, vectors: int = 0) -> Any:
+def check(device: CompiledDevice, matrix: Matrix, plan: Plan, turn: int = 0, vectors: int = 0) -> Any:
     """The program, which is right for so many start vectors, one to three by default."""
     rng = np.random.default_rng(turn)
     basis = ("chebyshev", "newton", "monomial")[turn % 3]
     coefficients = make_coefficients(basis, plan.k, matrix.dtype.name, rng)
     x = random_numbers(rng, (vectors or 1 + turn % 3, matrix.n), matrix.dtype.name)
     program = made(plan, matrix, device)
-    assert reference.error_ratio(matrix, powers(device, program, x, coefficients), x, coefficients) <= 1, plan.label()
+    assert reference.error_ratio(matrix, poisoned_powers(device, program, x, coefficients), x, coefficients) <= 1, (
+        plan.label()
+    )
     return program
 
 
-def made(plan: Plan, matrix: Matrix, device: Device) -> Any:
+def made(plan: Plan, matrix: Matrix, device: CompiledDevice) -> Any:
     if plan.variant == HUBS:
         return hubs.HubsProgram(matrix, plan, device.facts, plan.options["stored"])
     kind = vbell.VbellProgram if plan.variant.startswith("vbell") else sweep._SweepProgram
@@ -163,7 +117,7 @@ def fits(matrix: Matrix, plan: Plan) -> bool:
 @on_the_host
 @pytest.mark.parametrize("dtype", ["float64", "complex64"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_layout_is_right_on_the_host(device: Device, kind: str, dtype: str) -> None:
+def test_every_layout_is_right_on_the_host(device: CompiledDevice, kind: str, dtype: str) -> None:
     tried = 0
     for turn, n in enumerate((1, 37, 300)):
         for variant in (*NAMES, *BLOCKS):
@@ -178,7 +132,7 @@ def test_every_layout_is_right_on_the_host(device: Device, kind: str, dtype: str
 @on_the_host
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("variant", LAYOUTS)
-def test_every_way_to_store_values_is_right_on_the_host(device: Device, variant: str, dtype: str) -> None:
+def test_every_way_to_store_values_is_right_on_the_host(device: CompiledDevice, variant: str, dtype: str) -> None:
     for turn, way in enumerate(ways_for(dtype)):
         matrix = storable(blocks_of_mixed_sizes(60, dtype, seed=turn), way)
         plan = plan_of(
@@ -192,19 +146,19 @@ def test_every_way_to_store_values_is_right_on_the_host(device: Device, variant:
 
 @on_the_host
 @pytest.mark.parametrize("variant", LAYOUTS)
-def test_values_with_an_error_that_is_allowed_on_the_host(device: Device, variant: str) -> None:
+def test_values_with_an_error_that_is_allowed_on_the_host(device: CompiledDevice, variant: str) -> None:
     plain = blocks_of_mixed_sizes(50, "float64", seed=3)
     allowed = plain.with_value_error(1e-6)
     program = check_with_error(device, allowed, plan_of(variant, 3, HALF))
     assert 0 < program.stored_error == error_of(allowed, HALF) <= 2.0**-24
 
 
-def check_with_error(device: Device, matrix: Matrix, plan: Plan) -> Any:
+def check_with_error(device: CompiledDevice, matrix: Matrix, plan: Plan) -> Any:
     rng = np.random.default_rng(8)
     coefficients = make_coefficients("monomial", plan.k, "float64", rng)
     x = random_numbers(rng, (1, matrix.n), "float64")
     program = made(plan, matrix, device)
-    found = powers(device, program, x, coefficients)
+    found = poisoned_powers(device, program, x, coefficients)
     narrow = matrix.with_values(matrix.data.astype(np.float32).astype(np.float64))
     assert reference.error_ratio(narrow, found, x, coefficients) <= 1  # the powers of what is stored
     assert reference.error_ratio(matrix, found, x, coefficients) > 1  # and of nothing else
@@ -214,26 +168,26 @@ def check_with_error(device: Device, matrix: Matrix, plan: Plan) -> Any:
 @on_the_host
 @pytest.mark.parametrize("way", STORED)
 @pytest.mark.parametrize("variant", ["csr-4", "sell16-2", "pcsr", HUBS, "vbell-4"])
-def test_new_values_on_the_host(device: Device, variant: str, way: str) -> None:
+def test_new_values_on_the_host(device: CompiledDevice, variant: str, way: str) -> None:
     """From the host and from the device; of more kinds than a table has, they are in full from then on."""
     first = storable(blocks_of_mixed_sizes(40, "float64", seed=1), way)
     rng = np.random.default_rng(5)
     x, coefficients = random_numbers(rng, (2, first.n), "float64"), make_coefficients("newton", 2, "float64", rng)
     for send in (np.asarray, host_engine.to_device):
         program = made(plan_of(variant, 2, way), first, device)
-        powers(device, program, x, coefficients)
+        poisoned_powers(device, program, x, coefficients)
         again = first.with_values(np.roll(first.data, 7))
         for other, as_planned in ((again, True), (first.with_values(rng.standard_normal(first.nnz)), way == FULL)):
             program.update_values(send(other.data))
             assert program.is_as_planned == as_planned
-            found = powers(device, program, x, coefficients)
+            found = poisoned_powers(device, program, x, coefficients)
             assert reference.error_ratio(other, found, x, coefficients) <= 1
         program.update_values(send(again.data))  # in full from here on
-        assert reference.error_ratio(again, powers(device, program, x, coefficients), x, coefficients) <= 1
+        assert reference.error_ratio(again, poisoned_powers(device, program, x, coefficients), x, coefficients) <= 1
 
 
 @on_the_host
-def test_no_entries_at_all_on_the_host(device: Device) -> None:
+def test_no_entries_at_all_on_the_host(device: CompiledDevice) -> None:
     matrix = Matrix.from_any(sp.csr_array((40, 40)))
     for variant in ("csr-2", "sell-1", "pcsr", HUBS):
         for way in (FULL, HALF, TABLE):
