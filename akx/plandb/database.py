@@ -236,7 +236,7 @@ class PlanDatabase:
         least, most : int
             Of their k.
         """
-        kind, device = key.dtype.rstrip("0123456789"), f"{backend}/"
+        kind, device = key.value_kind, f"{backend}/"
         wanted = {"least": least, "most": most, "fingerprint": key.fingerprint}
         wanted |= {"dtype": f"{kind}%", "device": f"{device}%"}
         rows = self._read(lambda tables: tables.sketches(wanted, _SKETCHED)) or []

@@ -141,6 +141,16 @@ class PlanKey:
                     f"plan key field '{field.name}' is not a name", expected="a non-empty string", found=repr(value)
                 )
 
+    @property
+    def backend(self) -> str:
+        """The backend of the device."""
+        return self.device_class.partition("/")[0]
+
+    @property
+    def value_kind(self) -> str:
+        """``"float"`` or ``"complex"``, whatever the precision."""
+        return self.dtype.rstrip("0123456789")
+
     @cached_property
     def id(self) -> str:
         """32 hexadecimal digits that stand for the whole key; also the id of the plan stored under it."""
@@ -223,8 +233,7 @@ def key_of_plan(key: PlanKey, plan: Plan) -> PlanKey:
 
 def is_of_search(key: PlanKey) -> bool:
     """Whether a key asks for the plan of any schedule, with the kernel sources of this process."""
-    backend = key.device_class.partition("/")[0]
-    return backend in registry.backends() and key.kernel_hash == kernel_hash(backend)
+    return key.backend in registry.backends() and key.kernel_hash == kernel_hash(key.backend)
 
 
 def right_hashes(key: PlanKey, plan: Plan) -> tuple[str, ...]:
@@ -237,13 +246,13 @@ def hashes_of(key: PlanKey) -> tuple[str, ...]:
     """The digests of kernel sources under which there may be an answer to a lookup by `key`."""
     if not is_of_search(key):
         return (key.kernel_hash,)
-    return (key.kernel_hash, *schedule_hashes(key.device_class.partition("/")[0]).values())
+    return (key.kernel_hash, *schedule_hashes(key.backend).values())
 
 
 def hashes_beside(key: PlanKey) -> tuple[str, ...]:
     """The digests of kernel sources of what belongs to one search with `key`, which may be that of a plan it found."""
-    backend = key.device_class.partition("/")[0]
-    known = (kernel_hash(backend), *schedule_hashes(backend).values()) if backend in registry.backends() else ()
+    is_known = key.backend in registry.backends()
+    known = (kernel_hash(key.backend), *schedule_hashes(key.backend).values()) if is_known else ()
     return tuple(dict.fromkeys(known)) if key.kernel_hash in known else (key.kernel_hash,)
 
 

@@ -3,11 +3,11 @@
 write    every two seconds or so and at the end, so that a search that is killed loses what it was at and little more. A
          database that fails is left alone for a while, and one that is slow gets a twentieth of the time: neither ends
          a search, nor makes it wait for long
-read     what was tried for exactly this key: pattern, kernels, versions and all the rest. Trials that have one time are
-         of one search
+read     what was tried for exactly this key: pattern, versions and all the rest, and the kernels of the trial's own
+         schedule. Trials that have one time are of one search
 enter    the fastest baseline on record is measured first; then the seconds of a search that has measured it as well are
          those that they would be here, times the ratio of the two figures (the median, where there are several). What
-         has failed, or is infeasible, needs no figure
+         gave a wrong result, or is infeasible, needs no figure
 
 What is entered says where to search, and no more: it is nobody's plan until the run-off has measured it here.
 """
@@ -137,7 +137,9 @@ NO_HISTORY = History()
 def earlier_trials(db: PlanDatabase | None, key: PlanKey) -> History:
     """What the database has of searches for exactly this key; nothing without one, nothing of one that cannot be read.
 
-    The newest 512 are read. Left out are candidates that were not given the time to tell whether they fail.
+    The newest 512 are read. Left out is what may be otherwise today: candidates that failed but for a wrong result (the
+    memory was short, a process was lost) or were not given the time to tell, and ways to store values that the values
+    of that day did not take.
     """
     if db is None:
         return NO_HISTORY
@@ -166,11 +168,12 @@ def as_measured_here(run: Sequence[Trial], mine: Mapping[Plan, float]) -> list[T
 
 
 def without_figures(run: Sequence[Trial]) -> list[Trial]:
-    """The trials of a search that failed, or were infeasible: what holds whatever the machine does."""
+    """The trials of a search that were wrong, or infeasible: what holds whatever the machine does."""
     return [trial for trial in run if trial.seconds is None]
 
 
 def _may_be_otherwise(record: TrialRecord) -> bool:
+    """Whether what became of a trial says nothing of today."""
     if record.state == FAILED:
         return not record.reason.startswith(WRONG)
     return record.state == PRUNED and (record.reason.startswith(UNANSWERED) or _SAME in record.reason)

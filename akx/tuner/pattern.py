@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from datetime import datetime
+from operator import itemgetter
 
 from akx.device.likeness import likeness
 from akx.plan import Plan
@@ -36,7 +37,7 @@ _LIKE_DEVICE, _OTHER_DEVICE = 0.25, 1.0
 def key_distance(key: PlanKey, other: PlanKey) -> float:
     """How far a plan for the same pattern under another key is from a call; infinite where it is of no use."""
     ratio = max(key.k, other.k) / min(key.k, other.k)
-    if key.fingerprint != other.fingerprint or ratio > _K_RATIO or _kind(key) != _kind(other):
+    if key.fingerprint != other.fingerprint or ratio > _K_RATIO or key.value_kind != other.value_kind:
         return math.inf
     far = sum(price for name, price in _DIFFERENT.items() if getattr(key, name) != getattr(other, name))
     far += math.log2(ratio) + abs(math.log2(key.start_vectors / other.start_vectors))
@@ -64,13 +65,6 @@ def pattern_plans(records: Iterable[PlanRecord], key: PlanKey, space: Space) -> 
         is_like = differ == ["device_class"] and likeness(key.device_class, record.key.device_class) is not None
         if differ and not is_like and far < math.inf:
             found.append((far, -datetime.fromisoformat(record.created).timestamp(), record.id, record))
-    moved = (carried_over(record.plan, record.key.device_class, space) for *_, record in sorted(found, key=_place))
+    found.sort(key=itemgetter(0, 1, 2))
+    moved = (carried_over(record.plan, record.key.device_class, space) for *_, record in found)
     return list(dict.fromkeys(plan for plan in moved if plan is not None))
-
-
-def _place(one: tuple[float, float, str, PlanRecord]) -> tuple[float, float, str]:
-    return one[:3]
-
-
-def _kind(key: PlanKey) -> str:
-    return key.dtype.rstrip("0123456789")

@@ -482,8 +482,10 @@ class Search:
 
     def _gain(self) -> float:
         """Most seconds that further search can win in the calls to come; infinite where nobody said how many."""
+        if self.settings.calls is None:
+            return math.inf
         best = self.ledger.measured_seconds
-        if self.settings.calls is None or best is None:
+        if best is None:
             return math.inf
         return self.settings.calls * max(best - self._least, _LEAST_GAIN * best)
 

@@ -145,7 +145,9 @@ def vbell_work(matrix: Matrix, device: CudaDevice, k: int, vectors: int, lanes: 
     nodes, slots = vbell.nodes_of(matrix), vbell.slots(matrix, lanes)
     stored = slots * value + 4.0 * nodes.blocks + 4.0 * nodes.sizes.size
     wide = max(1.0, (nodes.slots / max(nodes.blocks, 1)) ** 0.5)  # of a block
-    issued = matrix.n * lanes / _WARP_SIZE * _SHUFFLE * (lanes - 1) * vectors + _LOAD * (vectors + 1.0) * slots / 32.0
+    issued = (
+        matrix.n * lanes / _WARP_SIZE * _SHUFFLE * (lanes - 1) * vectors + _LOAD * (vectors + 1.0) * slots / _WARP_SIZE
+    )
     issued += _TOUCH * (slots / wide * vectors + stored / _LINE)
     found = _work(matrix, device, k, vectors, stored, 1.0, issued, 0, 1.0)
     return replace(found, chain=k * (_BEGIN + _TURN * vbell.turns(matrix, lanes)))
