@@ -1,7 +1,9 @@
 """One study by several workers: what each tells the others, and what it hears.
 
-A study is the trials for one key of the plan database: one pattern, dtype, basis, k, class of device, set of kernel
-sources and versions. What was measured on another class of device, or by other kernels, is another study.
+A study is the trials for one pattern, dtype, basis, k, class of device and set of versions: the key of the plan database,
+but for the kernel sources. A trial says which sources its plan's schedule has, and counts for those who have the same. So
+what was measured on another class of device is another study, a schedule that has changed is tried anew, and of the
+others nothing that is known is lost.
 
 claim    before a plan is tried: a running trial in the storage. Where two claim one plan, the lower number has it
 tell     after it was tried: state, reason, seconds, spread. It is then a complete, pruned or failed trial of Optuna
@@ -36,6 +38,7 @@ from typing import Any, TypeVar
 from akx.errors import AkxError, DatabaseError
 from akx.plan import Plan
 from akx.plandb import PlanDatabaseWarning, PlanKey
+from akx.plandb.keys import key_of_plan
 from akx.tuner.measure import median
 from akx.tuner.result import COMPLETE, FAILED, PRUNED, SHARED, Trial
 from akx.tuner.storage import open_storage, quiet_optuna
@@ -45,6 +48,8 @@ __all__ = ["SharedStudy", "join_study"]
 _T = TypeVar("_T")
 #: Version of what a trial in the storage holds.
 _SCHEMA = 1
+#: In the key of a study, in the place of a digest of kernel sources.
+_KERNELS = "of each trial"
 #: Seconds between two beats of a claim, and seconds after which one that does not beat counts for nothing.
 _BEAT_SECONDS, _CLAIM_SECONDS = 20.0, 60.0
 #: Seconds by the clocks of two hosts after which it counts for nothing at once.
@@ -80,7 +85,7 @@ class SharedStudy:
     name : str
         The storage's name, for messages.
     key : PlanKey
-        What is tuned for.
+        What is tuned for: the key of a search.
 
     Raises
     ------
@@ -92,7 +97,7 @@ class SharedStudy:
         import optuna
 
         self.name = name
-        self._optuna, self._storage = optuna, storage
+        self._optuna, self._storage, self._key = optuna, storage, key
         self._states = optuna.trial.TrialState
         self._worker = uuid.uuid4().hex
         self._place = _Place.here()
@@ -106,14 +111,15 @@ class SharedStudy:
         self._theirs: dict[str, dict[Plan, float]] = {}
         self._rests_until: float | None = None
         self._has_warned = False
+        shared = replace(key, kernel_hash=_KERNELS)
         try:
             with quiet_optuna():
                 study = optuna.create_study(
-                    storage=storage, study_name=f"akx {key.id}", direction="minimize", load_if_exists=True
+                    storage=storage, study_name=f"akx {shared.id}", direction="minimize", load_if_exists=True
                 )
                 self._study = storage.get_study_id_from_name(study.study_name)
                 if "key" not in study.user_attrs:
-                    study.set_user_attr("key", key.to_json())
+                    study.set_user_attr("key", shared.to_json())
         except Exception as error:
             raise self._error(error) from None
 
@@ -168,6 +174,7 @@ class SharedStudy:
             user_attrs={
                 "schema": _SCHEMA,
                 "plan": text,
+                "kernels": self._kernels(plan),
                 "label": plan.label(),
                 "worker": self._worker,
                 "place": [self._place.host, self._place.pid, self._place.born],
@@ -184,6 +191,8 @@ class SharedStudy:
         for other in self._trials():
             attributes = other.user_attrs
             if other._trial_id >= number or attributes.get("plan") != text or attributes.get("worker") == self._worker:
+                continue
+            if attributes.get("kernels") != frozen.user_attrs["kernels"]:
                 continue
             if "outcome" in attributes or self._is_alive(other):
                 del self._claims[plan]
@@ -221,6 +230,9 @@ class SharedStudy:
                 continue
             try:
                 plan = Plan.from_json(attributes["plan"])
+                if attributes["kernels"] != self._kernels(plan):
+                    self._heard.add(one._trial_id)  # of other sources than those here
+                    continue
                 if outcome is None:
                     if self._is_alive(one):
                         self._under_way.add(plan)
@@ -234,6 +246,10 @@ class SharedStudy:
             if trial.state == COMPLETE and trial.seconds is not None:
                 theirs[trial.plan] = trial.seconds
         return found
+
+    def _kernels(self, plan: Plan) -> str:
+        """The kernel sources that a trial of a plan is of, here."""
+        return key_of_plan(self._key, plan).kernel_hash
 
     def _trials(self) -> list[Any]:
         return list(self._storage.get_all_trials(self._study, deepcopy=False))

@@ -114,14 +114,23 @@ def test_nothing_is_mixed_that_is_not_alike(world: Any, make_matrix: Any, journa
     assert SHARED in [trial.origin for trial in work(matrix, journal).trials]
 
 
-def test_other_kernels_are_another_study(
+def test_a_schedule_with_other_kernels_is_tried_anew_and_nothing_else(
     world: Any, matrix: Any, journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from akx.plandb import keys
 
-    work(matrix, journal)
+    first = own(work(matrix, journal, trials=30))
+    hashes = keys.schedule_hashes("cpu")
+    changed = {plan for plan in first if plan.schedule not in hashes}  # it goes with the backend as a whole
+    assert changed
+    assert changed < set(first)
     monkeypatch.setattr(keys, "kernel_hash", lambda backend: "fedcba9876543210")
-    assert SHARED not in [trial.origin for trial in work(matrix, journal).trials]
+    later = work(matrix, journal, trials=30)
+    assert {trial.plan for trial in later.trials if trial.origin == SHARED} >= set(first) - changed - set(own(later))
+    assert changed & set(own(later)), "what was told of the kernels before is not what these do"
+    assert not changed & {trial.plan for trial in later.trials if trial.origin == SHARED}
+    told_by_both = [label for label in told(journal) if label in {plan.label() for plan in changed & set(own(later))}]
+    assert len(told_by_both) == 2 * len(set(told_by_both)), "the study has the trials of both"
 
 
 def test_each_worker_keeps_its_own_trials_and_the_better_plan_stays(
