@@ -3,28 +3,31 @@
     python -m benchmarks.repeat                          bcsstk16, wang4 and the brick at k = 8 (a quarter of an hour)
     python -m benchmarks.repeat --matrix shell --k 4     one, into the same file
     python -m benchmarks.repeat --table                  print the table from the file
+    python -m benchmarks.repeat --backend cuda --processes 10      on a GPU, ten tunings side by side
 
-Each tuning has its own seed, the default settings and no database. The figure is the *difference*: seconds of the
-slowest plan that any of them chose over those of the fastest, less one, all measured again in one run, and compared
-round by round.
+Each tuning has its own seed, the default settings and no database. On a GPU they may be processes of their own, which
+measure in turns with one another: each gets fewer trials in its time than it would alone. The figure is the
+*difference*: seconds of the slowest plan that any of them chose over those of the fastest, less one, all measured again
+in one run, and compared round by round.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from akx import Matrix, MatrixPowers
 from akx.device.host import default_threads
+from akx.plan import Plan
 from akx.tuner import measure, tune
 from akx.tuner.measure import Precision
 from benchmarks import markdown, record, solving
@@ -34,33 +37,52 @@ from benchmarks.gallery import GALLERY
 __all__ = ["main", "repeated", "table"]
 
 _PAGE = Path(__file__).resolve().parents[1] / "docs" / "tuner.md"
-_RESULTS = Path(__file__).resolve().parent / "results" / "repeat.json"
-_MATRICES = (("bcsstk16", 8), ("wang4", 8), ("brick", 8))
+_FOLDER = Path(__file__).resolve().parent / "results"
+_RESULTS = {"cpu": _FOLDER / "repeat.json", "cuda": _FOLDER / "repeat_h100.json"}
+_MATRICES = {
+    "cpu": (("bcsstk16", 8), ("wang4", 8), ("brick", 8)),
+    "cuda": (("brick", 16), ("tetrahedra", 8), ("wang4", 8)),
+}
 _TIMES = 10
 _TURNS = Precision(relative=0.002, seconds=20.0, rounds_min=21, rounds_max=401, sample_seconds=2e-3)
 
 Json = dict[str, Any]
 
 
-def repeated(name: str, matrix: sparse.csr_array, k: int, times: int, precision: Precision = _TURNS) -> Json:
+def repeated(
+    name: str, k: int, times: int, precision: Precision = _TURNS, *, backend: str = "cpu", processes: int = 1
+) -> Json:
     """Tune so many times, then time the plans in turns.
+
+    Parameters
+    ----------
+    name : str
+        Of the gallery, or of a real matrix.
+    k, times : int
+        Powers, and tunings.
+    precision : Precision
+        Of the comparison.
+    backend : str
+    processes : int
+        How many of the tunings are under way at a time, on a GPU, each in a process of its own.
 
     Returns
     -------
     dict
-        ``matrix``, ``rows``, ``nnz``, ``k``, fastest first ``plans`` [{``plan``, ``times`` chosen, ``seconds``,
-        ``spread``, ``ratio``}, ...], ``difference``, and of the tunings ``tuning_seconds`` and ``trials``, in order.
+        ``matrix``, ``rows``, ``nnz``, ``k``, ``processes``, fastest first ``plans`` [{``plan``, ``times`` chosen,
+        ``seconds``, ``spread``, ``ratio``}, ...], ``difference``, and of the tunings ``tuning_seconds`` and ``trials``,
+        in order.
     """
-    canonical = Matrix.from_any(matrix)
-    compile_kernels(str(canonical.dtype), default_threads())
-    results = [tune(canonical, k, backend="cpu", seed=seed, db=False, name=name) for seed in range(times)]
-    chosen = Counter(result.plan for result in results)
-    x = start_vector(matrix.shape[0], matrix.dtype)
-    powers = np.zeros((k + 1, matrix.shape[0]), dtype=matrix.dtype)
-    calls = {
-        plan.label(): partial(MatrixPowers(canonical, k, plan=plan, backend="cpu"), x, out=powers.T) for plan in chosen
-    }
-    timings = measure.interleave(list(calls.values()), precision)
+    matrix = _load(name)
+    one = partial(_tuned, name, k, backend)
+    if processes > 1:
+        with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=1) as pool:
+            results = pool.map(one, range(times), chunksize=1)
+    else:
+        results = [one(seed) for seed in range(times)]
+    chosen = Counter(Plan.from_json(plan) for plan, _, _ in results)
+    calls = (_calls if backend == "cpu" else _calls_of_gpu)(matrix, k, list(chosen))
+    timings = measure.interleave(calls, precision)
     plans = [
         {
             "plan": plan.label(),
@@ -74,14 +96,40 @@ def repeated(name: str, matrix: sparse.csr_array, k: int, times: int, precision:
     plans.sort(key=lambda entry: entry["ratio"])
     return {
         "matrix": name,
-        "rows": canonical.n,
-        "nnz": canonical.nnz,
+        "rows": matrix.n,
+        "nnz": matrix.nnz,
         "k": k,
+        "processes": processes,
         "plans": plans,
         "difference": plans[-1]["ratio"] / plans[0]["ratio"] - 1.0,
-        "tuning_seconds": [result.tuning_seconds for result in results],
-        "trials": [len(result.trials) for result in results],
+        "tuning_seconds": [seconds for _, seconds, _ in results],
+        "trials": [trials for _, _, trials in results],
     }
+
+
+def _load(name: str) -> Matrix:
+    return Matrix.from_any(GALLERY[name]() if name in GALLERY else solving.load(name))
+
+
+def _tuned(name: str, k: int, backend: str, seed: int) -> tuple[str, float, int]:
+    """The plan of one tuning, its seconds and its trials."""
+    matrix = _load(name)
+    if backend == "cpu":
+        compile_kernels(str(matrix.dtype), default_threads())
+    found = tune(matrix, k, backend=backend, seed=seed, db=False, name=name)
+    return found.plan.to_json(), found.tuning_seconds, len(found.trials)
+
+
+def _calls(matrix: Matrix, k: int, plans: Sequence[Plan]) -> list[Callable[[], object]]:
+    x = start_vector(matrix.n, matrix.dtype)
+    powers = np.zeros((k + 1, matrix.n), dtype=matrix.dtype)
+    return [partial(MatrixPowers(matrix, k, plan=plan, backend="cpu"), x, out=powers.T) for plan in plans]
+
+
+def _calls_of_gpu(matrix: Matrix, k: int, plans: Sequence[Plan]) -> list[Any]:
+    from benchmarks.gpu import calls_of
+
+    return calls_of(matrix, k, list(plans))
 
 
 def table(document: Json) -> str:
@@ -105,27 +153,41 @@ def table(document: Json) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Tune, compare and write; the exit code is 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.repeat", description="Ten tunings of one matrix.")
+    parser.add_argument("--backend", default="cpu", choices=sorted(_MATRICES))
+    parser.add_argument("--processes", type=int, default=1, help="tunings at a time, on a GPU")
     parser.add_argument("--matrix", help="of the gallery, or a real one; three of them by default")
     parser.add_argument("--k", type=int, default=8)
     parser.add_argument("--times", type=int, default=_TIMES)
     parser.add_argument("--table", action="store_true", help="print the table from the file")
-    parser.add_argument("-o", "--output", type=Path, default=_RESULTS)
+    parser.add_argument("-o", "--output", type=Path, help="a file of results; one for each backend by default")
     parser.add_argument("--docs", type=Path, help="the page with the table; docs/tuner.md with the file by default")
     options = parser.parse_args(arguments)
+    default = _RESULTS[options.backend]
+    options.output = options.output or default
+    if options.processes > 1 and options.backend == "cpu":
+        parser.error("on a CPU tunings go one after another: they would take one another's cores")
     if not options.table:
-        wanted = _MATRICES if options.matrix is None else ((options.matrix, options.k),)
+        wanted = _MATRICES[options.backend] if options.matrix is None else ((options.matrix, options.k),)
         for name, k in wanted:
-            matrix = GALLERY[name]() if name in GALLERY else solving.load(name)
-            origin = record.provenance(default_threads())
-            entry = {**repeated(name, matrix, k, options.times), "commit": origin["commit"], "date": origin["date"]}
+            origin = _origin(options.backend)
+            found = repeated(name, k, options.times, backend=options.backend, processes=options.processes)
+            entry = {**found, "commit": origin["commit"], "date": origin["date"]}
             print(f"{name}: {entry['difference']:+.1%}, {len(entry['plans'])} plans", file=sys.stderr, flush=True)
             known = json.loads(options.output.read_text())["tunings"] if options.output.exists() else []
             others = [one for one in known if (one["matrix"], one["k"]) != (name, k)]
             document = {**origin, "tunings": [*others, entry]}
             options.output.write_text(json.dumps(document, indent=1) + "\n")
-    page = _PAGE if options.docs is None and options.output == _RESULTS else options.docs
-    markdown.show(table(json.loads(options.output.read_text())), "repeat", page)
+    page = _PAGE if options.docs is None and options.output == default else options.docs
+    markdown.show(table(json.loads(options.output.read_text())), options.output.stem, page)
     return 0
+
+
+def _origin(backend: str) -> Json:
+    if backend == "cpu":
+        return dict(record.provenance(default_threads()))
+    from benchmarks.gpu import origin_of_table
+
+    return dict(origin_of_table(1))
 
 
 if __name__ == "__main__":

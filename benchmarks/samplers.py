@@ -1,8 +1,13 @@
 """Which sampler finds good plans in few trials, and in little time? Replays of recorded searches, with no device.
 
     python -m benchmarks.samplers FOLDER --record --seconds 1500     record whole spaces on this CPU in that time
+    python -m benchmarks.samplers FOLDER --record --backend cuda --matrix brick      a part of a GPU's space of one
     python -m benchmarks.samplers FOLDER                             compare, into benchmarks/results/samplers.json
     python -m benchmarks.samplers FOLDER --table                     print the table from the file
+
+A GPU's spaces have millions of plans: what is recorded there is every feasible plan of a part
+(:mod:`benchmarks.portion`). Several processes may record side by side, each a matrix of its own; they measure one at a
+time.
 
 Every sampler takes the place of Optuna's TPE in the search of :mod:`akx.tuner.search`, between the same seeds and the
 same plans near the best. It is given the same trials (``--trials``), however long they take, and then the same time
@@ -31,6 +36,7 @@ from typing import Any
 
 import numpy as np
 
+from akx.device.choose import device_of
 from akx.device.cuda.facts import CudaDevice
 from akx.device.host import HostDevice, default_threads
 from akx.errors import AkxError, ArgumentError
@@ -47,7 +53,7 @@ from akx.tuner.recording import Run
 from akx.tuner.result import Trial
 from akx.tuner.sampler import Sampler, Suggesting
 from akx.tuner.space import Space, build_space
-from benchmarks import markdown, record, solving
+from benchmarks import markdown, portion, record, solving
 from benchmarks.gallery import GALLERY
 
 __all__ = [
@@ -68,8 +74,8 @@ __all__ = [
 
 _PAGE = Path(__file__).resolve().parents[1] / "docs" / "tuner.md"
 _RESULTS = Path(__file__).resolve().parent / "results" / "samplers.json"
-#: What is recorded: names of the gallery and of real matrices, and k.
-_SPACES = (
+#: What is recorded, by backend: names of the gallery and of real matrices, and k.
+_SPACES_OF_CPU = (
     ("bcsstk16", 8),
     ("wang4", 8),
     ("pentadiagonal", 8),
@@ -85,6 +91,14 @@ _SPACES = (
     ("shell", 4),
     ("9-point", 8),
 )
+_SPACES_OF_GPU = (
+    *((name, 16) for name in ("brick", "shell", "27-point", "9-point", "7-point", "mc2depi", "pentadiagonal")),
+    *((name, 8) for name in ("tetrahedra", "delaunay", "rmat", "G3_circuit")),
+    *((name, 8) for name in ("ct2010", "bcsstk16", "wang4", "memplus", "dw8192")),
+)
+_SPACES = {"cpu": _SPACES_OF_CPU, "cuda": _SPACES_OF_GPU}
+#: Of ``tuning_db/``, around whose plans a part of a GPU's space is.
+_BUNDLE = "cuda-nvidia-h100"
 #: Trials of a search, and its seconds by backend; and what share it is to reach with few and with more (on nine
 #: recordings of ten).
 TRIALS = (30, 60)
@@ -325,25 +339,42 @@ def table(document: Json) -> str:
     return f"{solving.origin(document, [document])}.\n\n{markdown.rows(head, body)}"
 
 
-def record_spaces(folder: Path, seconds: float, each: float) -> int:
-    """Record whole spaces on the CPU until the time is up; those that are there already are left alone."""
+def record_spaces(
+    folder: Path, seconds: float, each: float, backend: str = "cpu", names: Sequence[str] | None = None
+) -> int:
+    """Record whole spaces, or a GPU's parts, until the time is up; those that are there already are left alone.
+
+    Returns how many were not recorded, or not to their end.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + seconds
     failures = 0
-    for name, k in _SPACES:
+    for name, k in _SPACES[backend]:
         path = folder / f"{name}-{k}.jsonl"
         left = min(each, end - time.monotonic())
-        if path.exists() or left <= 0:
+        if path.exists() or left <= 0 or (names and name not in names):
             continue
         try:
             A = GALLERY[name]() if name in GALLERY else solving.load(name)
-            found = exhaustive(A, k, backend="cpu", name=name, record=path, seconds=left)
+            part = {} if backend == "cpu" else _part(Matrix.from_any(A), name, k)
+            found = exhaustive(A, k, backend=backend, name=name, record=path, seconds=left, **part)
         except AkxError as problem:
             failures += 1
             print(f"{name}: {type(problem).__name__}: {problem}", file=sys.stderr, flush=True)
             continue
+        failures += found.stopped != "space exhausted"
         print(f"{path}: {len(found.trials)} plans, {found.stopped}", file=sys.stderr, flush=True)
     return failures
+
+
+def _part(matrix: Matrix, name: str, k: int) -> Json:
+    """The part of this GPU's space that is recorded, and the predicted plan, for :func:`akx.tuner.exhaustive`."""
+    device = device_of("cuda")
+    space = build_space(matrix, k, device, backend="cuda", threads=1, start_vectors=1)
+    predicted = space.inside(Model(matrix, space, figures_of(space.device, 1), 1).predicted())
+    shipped = portion.shipped_plan(_BUNDLE, name, k)
+    good = [space.inside(plan) for plan in (shipped, predicted) if plan is not None]
+    return {"choices": portion.portion(space, matrix, good), "include": good}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -351,6 +382,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.samplers", description="Samplers on recorded searches.")
     parser.add_argument("folder", type=Path, help="of recordings")
     parser.add_argument("--record", action="store_true", help="record into the folder")
+    parser.add_argument("--backend", default="cpu", choices=sorted(_SPACES), help="for recording")
+    parser.add_argument("--matrix", action="append", help="for recording: only these")
     parser.add_argument("--seconds", type=float, default=3600.0, help="for recording")
     parser.add_argument("--each", type=float, default=600.0, help="seconds for one recording")
     parser.add_argument("--seeds", type=int, default=_SEEDS)
@@ -370,7 +403,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--docs", type=Path, help="the page with the table; docs/tuner.md with the file by default")
     options = parser.parse_args(arguments)
     if options.record:
-        return 1 if record_spaces(options.folder, options.seconds, options.each) else 0
+        return 1 if record_spaces(options.folder, options.seconds, options.each, options.backend, options.matrix) else 0
     if not options.table:
         paths = sorted(options.folder.glob("*.jsonl"))
         if not paths:

@@ -1,9 +1,9 @@
 """One study by several workers: what each tells the others, and what it hears.
 
-A study is the trials for one pattern, dtype, basis, k, class of device and set of versions: the key of the plan database,
-but for the kernel sources. A trial says which sources its plan's schedule has, and counts for those who have the same. So
-what was measured on another class of device is another study, a schedule that has changed is tried anew, and of the
-others nothing that is known is lost.
+A study is the trials for one pattern, dtype, basis, k, class of device and set of versions: the key of the plan
+database but for the kernel sources. A trial says which sources its plan's schedule has, and counts for those who have
+the same. So what was measured on another class of device is another study, a schedule that has changed is tried anew,
+and of the others nothing that is known is lost.
 
 claim    before a plan is tried: a running trial in the storage. Where two claim one plan, the lower number has it
 tell     after it was tried: state, reason, seconds, spread. It is then a complete, pruned or failed trial of Optuna

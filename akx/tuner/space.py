@@ -215,6 +215,35 @@ class Space:
                 left = [other for other in steps if other != step]
         return here
 
+    def part(self, choices: Mapping[str, Mapping[str, Sequence[Option]]]) -> Space:
+        """The same with fewer choices.
+
+        Parameters
+        ----------
+        choices : mapping of str to mapping of str to sequence
+            By schedule and parameter, those that are left; of what is not named all are. A default that is not among
+            them gives way to the first.
+
+        Raises
+        ------
+        ArgumentError
+            Where there is no such schedule, parameter or choice, or none is left.
+        """
+        parameters = dict(self.parameters)
+        for schedule, given in choices.items():
+            if schedule not in parameters:
+                raise ArgumentError(
+                    "unknown schedule", expected=f"one of {', '.join(parameters)}", found=repr(schedule)
+                )
+            unknown = set(given) - {one.name for one in parameters[schedule]}
+            if unknown:
+                names = ", ".join(one.name for one in parameters[schedule])
+                raise ArgumentError(
+                    f"unknown parameter of {schedule}", expected=f"one of {names}", found=repr(min(unknown))
+                )
+            parameters[schedule] = tuple(_reduced(one, given.get(one.name)) for one in parameters[schedule])
+        return replace(self, parameters=parameters)
+
     def holds(self, plan: Plan) -> bool:
         """Whether a plan can be looked at without being asked for; it can where the space is no record."""
         return self.values(plan) is not None
@@ -307,6 +336,18 @@ def build_space(
         for label, schedule in schedules.items()
     }
     return Space(name, k, threads, limited, schedules, parameters)
+
+
+def _reduced(parameter: Parameter, choices: Sequence[Option] | None) -> Parameter:
+    """The parameter with these choices alone, in its own order; with all where None are given."""
+    if choices is None:
+        return parameter
+    left = tuple(choice for choice in parameter.choices if choice in choices)
+    if not left or len(left) != len(set(choices)):
+        wrong = [choice for choice in choices if choice not in parameter.choices]
+        found = repr(wrong[0]) if wrong else "no choice"
+        raise ArgumentError(f"no choice of {parameter.name}", expected=f"some of {parameter.choices}", found=found)
+    return replace(parameter, choices=left, default=parameter.default if parameter.default in left else left[0])
 
 
 def _limited(parameter: Parameter, limit: int | None) -> Parameter:

@@ -10,7 +10,7 @@ import math
 import operator
 import os
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -22,7 +22,7 @@ from akx.device.lock import device_lock
 from akx.errors import ArgumentError, ArgumentTypeError
 from akx.kernels import registry
 from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.plan import Option, Plan
 from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanKey, default_database, make_key
 from akx.tuner import measure
 from akx.tuner.calibration import figures_of
@@ -258,6 +258,7 @@ def exhaustive(
     name: str = "",
     callback: Callable[[Progress], object] | None = None,
     space_filter: Callable[[Plan], bool] | None = None,
+    choices: Mapping[str, Mapping[str, Sequence[Option]]] | None = None,
     settings: Settings | None = None,
     value_error: float | None = None,
     record: str | os.PathLike[str] | None = None,
@@ -273,11 +274,20 @@ def exhaustive(
     include : iterable of Plan
         Plans that take part in the run-off in any case, e.g. that of :func:`tune`, so that they are compared with the
         optimum in the same minute: see :attr:`TuneResult.finalists`.
+    choices : mapping of str to mapping of str to sequence, optional
+        By schedule and parameter, the only choices that are measured: a part of a space that is too large, in which a
+        recording answers for every plan (``{"resident": {"block": (512, 1024)}}``). The space of the recording is this
+        part.
 
     Returns
     -------
     TuneResult
         Its ``trials`` are all plans that were measured.
+
+    Raises
+    ------
+    ArgumentError
+        As :func:`tune`, and where there is no such choice.
     """
     start = measure.now()
     matrix, given = Matrix.from_any(matrix, value_error=value_error), tuple(include)
@@ -288,9 +298,11 @@ def exhaustive(
     same: dict[str, Any] = {"basis": basis, "start_vectors": start_vectors, "backend": label, "threads": used}
     matrix, key, _ = _keyed(matrix, k, **same, device=device)
     space = build_space(matrix, k, device, backend=label, threads=used, start_vectors=start_vectors)
+    if choices is not None:
+        space = space.part(choices)
     bench = _bench(Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed), space, wanted)
     model = _model(matrix, space, start_vectors, wanted.seconds)
-    kind = "exhaustive" if space_filter is None else "part"
+    kind = "exhaustive" if space_filter is None and choices is None else "part"
     with recording_to(record, kind, name, key, model, wanted) as recorder:
         options: dict[str, Any] = {"start": start, "callback": callback, "keep": space_filter, "given": given}
         outcome = _search(bench, model, wanted, device, recorder, None, everything=True, **options)

@@ -66,3 +66,29 @@ def test_another_matrix_is_added_and_the_same_replaced(asked: list[dict[str, Any
     for k in ("4", "5", "4"):
         assert repeat.main(["--matrix", "brick", "--k", k, "--times", "2", "-o", str(out)]) == 0
     assert [one["k"] for one in json.loads(out.read_text())["tunings"]] == [5, 4]
+
+
+def test_on_a_gpu_plans_are_timed_there_and_have_a_file_of_their_own(
+    asked: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    time = TunerSeconds()
+    monkeypatch.setattr(measure, "_CLOCK", ContextVar("pretended", default=time))
+    timed: list[list[Plan]] = []
+
+    def calls(matrix: Any, k: int, plans: list[Plan]) -> list[Callable[[], None]]:
+        timed.append(plans)
+        return [lambda: time.sleep(1e-3)] * len(plans)
+
+    monkeypatch.setattr(repeat, "_calls_of_gpu", calls)
+    monkeypatch.setattr(repeat, "_origin", lambda backend: dict(repeat.record.provenance(1)))
+    monkeypatch.setattr(repeat, "_RESULTS", {"cpu": tmp_path / "no.json", "cuda": tmp_path / "repeat_gpu.json"})
+    monkeypatch.setattr(repeat, "_MATRICES", {"cpu": (), "cuda": (("brick", 16),)})
+    monkeypatch.setattr(repeat, "_PAGE", None)
+    assert repeat.main(["--backend", "cuda", "--times", "3"]) == 0
+    assert [(one["backend"], one["k"]) for one in asked] == [("cuda", 16)] * 3
+    assert timed == [[ONE, OTHER]]
+    (entry,) = json.loads((tmp_path / "repeat_gpu.json").read_text())["tunings"]
+    assert (entry["processes"], entry["difference"]) == (1, pytest.approx(0.0))
+    with pytest.raises(SystemExit):
+        repeat.main(["--processes", "2"])
+    assert "take one another's cores" in capsys.readouterr().err

@@ -111,7 +111,7 @@ def test_spaces_are_recorded_while_there_is_time(tmp_path: Path, monkeypatch: py
         raise samplers.AkxError("no such thing") if given["name"] == "brick" else KeyboardInterrupt
 
     monkeypatch.setattr(samplers, "exhaustive", exhaustive)
-    monkeypatch.setattr(samplers, "_SPACES", (("brick", 8), ("shell", 4)))
+    monkeypatch.setattr(samplers, "_SPACES", {"cpu": (("brick", 8), ("shell", 4))})
     monkeypatch.setattr(samplers, "GALLERY", {"brick": lambda: None, "shell": lambda: None})
     with pytest.raises(KeyboardInterrupt):
         samplers.main([str(tmp_path), "--record", "--seconds", "7"])

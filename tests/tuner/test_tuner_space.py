@@ -78,6 +78,34 @@ def test_neighbours_differ_in_one_choice_and_numbers_by_one_step(space: Space) -
     assert ("split", "interleaved") in steps
 
 
+def test_a_part_has_the_choices_given_in_the_order_of_the_space(space: Space) -> None:
+    part = space.part({"front": {"block_bytes": (256 * 1024, 64 * 1024), "variant": ("sell",)}})
+    assert part.choices("front", "block_bytes") == (64 * 1024, 256 * 1024)
+    assert part.parameters["sweep"] == space.parameters["sweep"]
+    plans = list(part.plans("front"))
+    assert set(plans) == {
+        plan for plan in space.plans("front") if plan.block_bytes in (64 * 1024, 256 * 1024) and plan.variant == "sell"
+    }
+    assert part.default("front") in plans, "a default that is gone gives way"
+    assert ("block_bytes", 256 * 1024) in {
+        ("block_bytes", other.block_bytes) for other in part.neighbours(plans[0].replace(block_bytes=64 * 1024))
+    }
+
+
+@pytest.mark.parametrize(
+    ("choices", "what"),
+    [
+        ({"back": {}}, "unknown schedule"),
+        ({"front": {"colour": ("red",)}}, "unknown parameter of front"),
+        ({"front": {"variant": ("sell", "red")}}, "no choice of variant"),
+        ({"front": {"variant": ()}}, "no choice of variant"),
+    ],
+)
+def test_a_part_of_what_there_is_not_is_refused(space: Space, choices: Any, what: str) -> None:
+    with pytest.raises(ArgumentError, match=what):
+        space.part(choices)
+
+
 def test_threads_are_limited(world: Any, matrix: Any) -> None:
     one = build_space(matrix, 8, DEVICE, threads=1)
     assert {plan.threads for plan in one.plans()} == {1}
