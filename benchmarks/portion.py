@@ -3,8 +3,8 @@
 The spaces of a GPU have millions of plans. A part has, of each schedule, every feasible plan that can be made of some
 choices, as many as :data:`MOST` allows: those of the plan that `akx tune` once found (``tuning_db/``), those of the
 predicted plan, where neither is of this schedule those of the first plan that it wants tried, and then, parameter by
-parameter in turn, the next one to these. Plain products have all variants. So the neighbours of nearly every plan are
-in the part too, and a search in a recording of it goes as it would in the whole space.
+parameter in turn, the next one to these. Plain products have all variants, and the defaults beside. So the neighbours of
+nearly every plan are in the part too, and a search in a recording of it goes as it would in the whole space.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def portion(space: Space, matrix: Matrix, good: Iterable[Plan], most: tuple[int,
         held = anchors.get(schedule)
         first = [_first(space, matrix, schedule)] if held is None else held
         chosen = {one.name: tuple(dict.fromkeys(values[one.name] for values in first)) for one in parameters}
-        if schedule == BASELINE_SCHEDULE and "variant" in chosen:
+        if schedule == BASELINE_SCHEDULE:  # baselines are of the defaults
+            chosen = {one.name: tuple(dict.fromkeys((one.default, *chosen[one.name]))) for one in parameters}
             chosen["variant"] = space.choices(schedule, "variant")
         found[schedule] = _grown(space, matrix, schedule, chosen, most[held is None])
     return found

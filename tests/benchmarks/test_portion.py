@@ -40,6 +40,7 @@ def test_a_part_has_the_good_plan_its_neighbours_and_all_variants_of_plain_produ
     part = space.part(portion.portion(space, matrix, [plan, elsewhere], most=(60, 12)))
     assert part.values(plan) is not None
     assert part.choices("sweep", "variant") == space.choices("sweep", "variant")
+    assert part.baselines(matrix) == space.baselines(matrix) != ()
     found = {name: _feasible(part, matrix, name) for name in part.parameters}
     assert {name for name, plans in found.items() if plans} >= {"sweep", "resident", "ghost"}
     assert 30 <= len(found["resident"]) <= 60
