@@ -3,8 +3,8 @@
 The spaces of a GPU have millions of plans. A part has, of each schedule, every feasible plan that can be made of some
 choices, as many as :data:`MOST` allows: those of the plan that `akx tune` once found (``tuning_db/``), those of the
 predicted plan, where neither is of this schedule those of the first plan that it wants tried, and then, parameter by
-parameter in turn, the next one to these. Plain products have all variants, and the defaults beside. So the neighbours of
-nearly every plan are in the part too, and a search in a recording of it goes as it would in the whole space.
+parameter in turn, the next one to these. Plain products have all variants, and the defaults beside. So the neighbours
+of nearly every plan are in the part too, and a search in a recording of it goes as it would in the whole space.
 """
 
 from __future__ import annotations

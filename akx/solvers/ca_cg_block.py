@@ -20,7 +20,7 @@ from akx.kernels.cpu.jit import jit
 from akx.solvers.bases import basis_from_ritz
 from akx.solvers.stats import SolveStats
 
-__all__ = ["PIVOT", "TRUST", "Block", "Pace", "Shifts", "block_steps"]
+__all__ = ["PIVOT", "TRUST", "Block", "Pace", "Shifts", "block_steps", "local_recurrences"]
 
 #: What is left of a vector of the basis, in the norm of A squared, when the directions before are taken out of it: a
 #: smaller share ends the block. Directions are then conjugate to 100 eps, nearly as those of CG.
@@ -118,6 +118,25 @@ def block_steps(
     made = _steps(G, B, D, part, side, most, target**2, care, old, new, images, lengths, history)
     norms, alphas, betas = np.sqrt(history[0, :made]), history[1, :made], history[2, :made]
     return Block(made, old[:made], new[:made], images[:made], lengths[:made], norms, alphas, betas)
+
+
+def local_recurrences(G: NDArray[Any], s: int) -> NDArray[Any]:
+    """The Gram matrix of U with directions of ordinary steps, as their recurrences have it.
+
+    In exact arithmetic <A p_i, v_j> is zero but for the newest j + 1 directions. Ordinary steps make a direction
+    conjugate to the one before alone, and older ones are so no longer where eigenvectors far from the others have
+    converged. That does no harm while each step is right by itself: CG then goes as in exact arithmetic for eigenvalues
+    in tiny intervals around these (Greenbaum 1989). A block that took out the older ones too would break its first
+    recurrences by as much as had been lost, and the steps from there on would be those of another method.
+
+    Source: A. Greenbaum, Behavior of slightly perturbed Lanczos and conjugate-gradient recurrences, Linear Algebra
+    Appl. 113 (1989) 7-63.
+    """
+    h = G.shape[0] - s - 1
+    found = np.array(G)
+    for j in range(h - 1):
+        found[: h - 1 - j, h + j] = found[h + j, : h - 1 - j] = 0
+    return found
 
 
 @jit

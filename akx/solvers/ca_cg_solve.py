@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.plan import Plan
-from akx.solvers.ca_cg_block import Block, Pace, Shifts, block_steps
+from akx.solvers.ca_cg_block import Block, Pace, Shifts, block_steps, local_recurrences
 from akx.solvers.cg import Steps, first_residual
 from akx.solvers.stopping import Claims
 from akx.solvers.system import Answer, System
@@ -237,6 +237,7 @@ class Blocks:
     def _block(self) -> str:
         """Up to s steps by one pass over the matrix; why there can be no more, or nothing."""
         system, stats, s, V = self.system, self.stats, self.s, self.V
+        is_first = not self.in_block
         self._enter_blocks()
         W, basis = self.W, self.shifts.basis(s)
         # 1. the basis in one pass
@@ -244,6 +245,8 @@ class Blocks:
         system.powers(W[2 * s : 2 * s + 1], out, basis, self.plan if s == self.most else None)
         # 2. one reduction
         G, E, e = self._products()
+        if is_first:
+            G = local_recurrences(G, s)
         # 3. the steps in coordinates
         with stats.phase("small"):
             most = min(s, self.limit - stats.iterations) if np.isfinite(G).all() else 0

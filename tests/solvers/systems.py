@@ -50,3 +50,29 @@ def outliers(seed: int, small: float, largest: float, n: int = 2000) -> tuple[An
     b = random.standard_normal(n)
     b[-3:] *= small
     return sp.csr_array(sp.diags_array(values)), b
+
+
+#: What :func:`outliers` takes: how little of the large ones is in b, and how large they are.
+FAR = [(1e-5, 1e3), (1e-8, 1e3), (1e-8, 10.0), (1e-3, 1e2)]
+
+
+def steps_with_outliers(solve: Any, small: float, largest: float, basis: str, seeds: int = 12) -> np.ndarray:
+    """Steps of ca_cg over those of cg for :func:`outliers`, s = 6 and 12, ascending; each solve is checked.
+
+    What becomes of one of them depends on the last bits, and so on the processor: of all together it does not.
+
+    Parameters
+    ----------
+    solve : callable
+        ``solve(method, A, b, rtol=, ...)`` gives x, info and stats.
+    """
+    ratios = []
+    for seed in range(seeds):
+        A, b = outliers(seed, small, largest)
+        classic = solve("cg", A, b, rtol=1e-12)[2].iterations
+        for s in (6, 12):
+            x, info, stats = solve("ca_cg", A, b, rtol=1e-12, s=s, basis=basis, maxiter=300)
+            assert info == 0
+            assert relative(A, x, b) <= 1e-12
+            ratios.append(stats.iterations / classic)
+    return np.sort(ratios)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.sparse.linalg import cg as scipys_cg
-from solvers.systems import outliers
+from solvers.systems import FAR, steps_with_outliers
 
 import akx
 from akx.basis import make_basis
@@ -207,21 +207,21 @@ def test_s_comes_back_after_good_blocks(monkeypatch: pytest.MonkeyPatch) -> None
     b = right(A)
     _, info, stats = ca_cg(A, b, rtol=1e-12, s=6, return_stats=True)
     assert info == 0
-    assert [note.split(": ")[1] for note in stats.notes][:2] == ["s lowered to 3", "s raised to 6"]
+    assert [note.rpartition(": ")[2] for note in stats.notes][:2] == ["s lowered to 3", "s raised to 6"]
     assert max(stats.s[-5:]) > 3
 
 
-@pytest.mark.parametrize(
-    ("seed", "basis", "small", "largest", "s"),
-    [(8, "monomial", 1e-5, 1e3, 12), (5, "newton", 1e-8, 1e3, 6), (9, "chebyshev", 1e-8, 10, 12)],
-)
-def test_eigenvalues_far_from_all_others(seed: int, basis: str, small: float, largest: float, s: int) -> None:
-    """Directions lose their conjugacy along them; ordinary steps that follow must not keep what is wrong then."""
-    A, b = outliers(seed, small, largest)
-    x, info, stats = ca_cg(A, b, rtol=1e-12, s=s, basis=basis, maxiter=300, return_stats=True)
-    assert info == 0
-    assert error(A, x, b) <= 1e-12
-    assert stats.iterations <= 2 * cg(A, b, rtol=1e-12, return_stats=True)[2].iterations
+@pytest.mark.parametrize("basis", ["monomial", "newton", "chebyshev"])
+@pytest.mark.parametrize(("small", "largest"), FAR)
+def test_eigenvalues_far_from_all_others(small: float, largest: float, basis: str) -> None:
+    """Directions lose their conjugacy along them, and neither blocks nor steps behind them make that worse."""
+
+    def solve(method: str, A: Any, b: Any, **options: Any) -> Any:
+        return {"cg": cg, "ca_cg": ca_cg}[method](A, b, **options, return_stats=True)
+
+    ratios = steps_with_outliers(solve, small, largest, basis)
+    assert np.median(ratios) <= 1.5
+    assert (ratios > 2).sum() <= 2, ratios
 
 
 def test_a_residual_that_drifts_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from solvers.fake_device import FakeBlockQueue, FakeOperator, FakeRows, FakeWork
-from solvers.systems import fitting, outliers, relative, rhs, spd
+from solvers.systems import FAR, fitting, relative, rhs, spd, steps_with_outliers
 from solvers.test_watch import check_ends, check_looks
 
 import akx.solvers.chosen
@@ -139,18 +139,12 @@ def test_an_unusable_basis_lowers_s_on_the_device(monkeypatch: pytest.MonkeyPatc
     assert stats.iterations <= 1.1 * solve("cg", A, b, rtol=1e-6)[2].iterations
 
 
-@pytest.mark.parametrize(
-    ("seed", "basis", "small", "largest", "s"),
-    [(8, "monomial", 1e-5, 1e3, 12), (5, "newton", 1e-8, 1e3, 6), (6, "monomial", 1e-8, 10, 12)],
-)
-def test_eigenvalues_far_from_all_others_on_the_device(
-    seed: int, basis: str, small: float, largest: float, s: int
-) -> None:
-    A, b = outliers(seed, small, largest)
-    x, info, stats = solve("ca_cg", A, b, rtol=1e-12, s=s, basis=basis, maxiter=300)
-    assert info == 0
-    assert relative(A, x, b) <= 1e-12
-    assert stats.iterations <= 2 * solve("cg", A, b, rtol=1e-12)[2].iterations
+@pytest.mark.parametrize("basis", ["monomial", "newton", "chebyshev"])
+@pytest.mark.parametrize(("small", "largest"), FAR)
+def test_eigenvalues_far_from_all_others_on_the_device(small: float, largest: float, basis: str) -> None:
+    ratios = steps_with_outliers(solve, small, largest, basis, seeds=6)
+    assert np.median(ratios) <= 1.5
+    assert (ratios > 2).sum() <= 2, ratios
 
 
 @pytest.mark.parametrize("bad", [3, 4, 5])
@@ -228,8 +222,9 @@ def test_what_a_look_found_last_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> 
     x, info, _ = solve("ca_cg", A, b, rtol=1e-6, s=8, basis="monomial")
     assert info == 0
     assert relative(A, x, b) <= 1e-6
-    assert asked
-    assert set(asked) == {-1}
+    first, *later = asked
+    assert first == 0, "behind ordinary steps"
+    assert set(later) == {-1}
 
 
 def test_a_residual_that_drifts_is_replaced_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
