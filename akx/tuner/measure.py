@@ -40,7 +40,7 @@ __all__ = [
     "pause",
 ]
 
-#: A call shorter than this (seconds) is made once, untimed, whenever its turn comes, to have its data in cache again.
+#: A call shorter than this (seconds) is made untimed whenever its turn comes, to have its data in cache again.
 _REWARM_SECONDS = 10e-3
 #: A call shorter than this is tried up to three times before its batch is fixed: the first may be cold or disturbed.
 _ONCE_SECONDS = 50e-3
@@ -209,7 +209,8 @@ def interleave(
     ----------
     calls : sequence of callables without arguments
         Each has been called before, so that nothing is left to compile; each is called at least once more, untimed.
-        One with a method ``timed(batch)`` is asked for its seconds instead: a device has a clock of its own.
+        One with a method ``timed(batch)`` is asked for its seconds instead: a device has a clock of its own. One with a
+        method ``warm(batch)`` is asked to be made as it will be timed, where others are called once, before its turn.
     precision : Precision, optional
         When to stop.
     hopeless : callable, optional
@@ -244,7 +245,7 @@ def interleave(
             order = range(len(calls)) if turn % 2 == 0 else reversed(range(len(calls)))
             for i in order:
                 if once[i] < _REWARM_SECONDS:
-                    calls[i]()
+                    _warm(calls[i], batches[i])
                 samples[i].append(_sample(calls[i], batches[i]))
             looks.append(None if watch is None else watch.look())
             turn += 1
@@ -306,6 +307,15 @@ def _batch(seconds: float, least: float) -> int:
     if seconds * _BATCH_MAX <= least:
         return _BATCH_MAX
     return max(1, math.ceil(least / seconds))
+
+
+def _warm(call: Callable[[], object], batch: int) -> None:
+    """Have the data of a call in cache again, as where nothing else runs in between."""
+    warm: Callable[[int], object] | None = getattr(call, "warm", None)
+    if warm is None:
+        call()
+    else:
+        warm(batch)
 
 
 def _sample(call: Callable[[], object], batch: int) -> float:

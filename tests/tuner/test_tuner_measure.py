@@ -124,6 +124,36 @@ def test_rounds_run_forwards_and_backwards(clock: Clock) -> None:
     assert "".join(order[-8:]) == "abbaabba"
 
 
+class Cached:
+    """A call on a device whose cache others spoil: it takes `cold` longer until it was made six times in a row."""
+
+    last: Cached | None = None
+
+    def __init__(self, clock: Clock, seconds: float, cold: float) -> None:
+        self._clock, self._seconds, self._cold, self._made = clock, seconds, cold, 0
+
+    def __call__(self) -> None:
+        self._made = self._made + 1 if Cached.last is self else 1
+        Cached.last = self
+        self._clock.time += self._seconds + (self._cold if self._made <= 6 else 0.0)
+
+    def timed(self, batch: int) -> float:
+        begin = self._clock.time
+        for _ in range(batch):
+            self()
+        return (self._clock.time - begin) / batch
+
+    def warm(self, batch: int) -> None:
+        self.timed(batch)
+
+
+def test_what_a_call_takes_on_a_device_does_not_depend_on_whose_turn_was_before(clock: Clock) -> None:
+    calls = [Cached(clock, 1e-4, 3e-5), Cached(clock, 7e-5, 0.0)]
+    found = interleave(calls, Precision(rounds_min=9))
+    assert [one.seconds for one in found] == pytest.approx([1e-4, 7e-5])
+    assert len(found[0].samples) == 9, "nothing but the order of turns could make it noisy"
+
+
 def test_collection_of_garbage_is_off_while_timing_and_on_again(clock: Clock) -> None:
     seen = []
     interleave([lambda: (seen.append(gc.isenabled()), clock.call(1e-2)())[1]], Precision(rounds_max=5))
