@@ -408,15 +408,15 @@ class PlanDatabase:
             self._write(change, patience=patience)
         return len(rows)
 
-    def trials(self, key: PlanKey | str) -> tuple[TrialRecord, ...]:
+    def trials(self, key: PlanKey | str, *, most: int | None = None) -> tuple[TrialRecord, ...]:
         """The trials for a key (or its full id), in the order they were added. Raises :class:`DatabaseError`.
 
         For the key of a search with today's kernels, or of a plan that it may find, those of all schedules whose kernel
-        sources are as they were.
+        sources are as they were. `most`: the newest so many, all by default.
         """
         keys = [] if isinstance(key, str) else [replace(key, kernel_hash=one) for one in hashes_beside(key)]
         identifiers = [key] if isinstance(key, str) else [one.id for one in keys]
-        return decode_trials(self._read(lambda tables: tables.trials(identifiers)) or [])
+        return decode_trials(self._read(lambda tables: tables.trials(identifiers, most)) or [])
 
     # ------------------------------------------------------------------------------------------------ transfer
 

@@ -104,13 +104,15 @@ class Tables:
         for one in of_trials:
             self._connection.execute(f"DELETE FROM {self._trials} WHERE key_id = :id", {"id": one})
 
-    def trials(self, identifiers: Sequence[str]) -> list[Row]:
-        """The trials for the keys with these ids, in the order they were added."""
+    def trials(self, identifiers: Sequence[str], most: int | None = None) -> list[Row]:
+        """The trials for the keys with these ids, in the order they were added; the newest, where `most` is given."""
         columns = ", ".join(TRIAL_COLUMNS)
         values = {f"id_{number}": one for number, one in enumerate(identifiers)}
         marks = ", ".join(f":{mark}" for mark in values)
-        statement = f"SELECT {columns} FROM {self._trials} WHERE key_id IN ({marks}) ORDER BY number"
-        return self._connection.execute(statement, values).fetchall()  # type: ignore[no-any-return]
+        newest = f" DESC LIMIT {int(most)}" if most is not None else ""
+        statement = f"SELECT {columns} FROM {self._trials} WHERE key_id IN ({marks}) ORDER BY number{newest}"
+        found: list[Row] = self._connection.execute(statement, values).fetchall()
+        return found[::-1] if newest else found
 
     def add_trials(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append rows of :func:`encode_trials`."""

@@ -349,6 +349,8 @@ class Store:
     def _transaction(
         self, connection: sqlite3.Connection, action: Callable[[sqlite3.Connection], _T], limit: float | None = None
     ) -> _T:
+        wait = min(WAIT, self.timeout if limit is None else limit)
+        connection.execute(f"PRAGMA busy_timeout = {round(1000 * wait)}")  # of each look at the lock
         self._patiently(lambda: connection.execute("BEGIN IMMEDIATE"), limit)
         try:
             result = action(connection)

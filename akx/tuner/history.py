@@ -144,7 +144,7 @@ def earlier_trials(db: PlanDatabase | None, key: PlanKey) -> History:
     if db is None:
         return NO_HISTORY
     try:
-        records = db.trials(key)[-_MOST_TRIALS:]
+        records = db.trials(key, most=_MOST_TRIALS)
     except (DatabaseError, MissingDependencyError):
         return NO_HISTORY
     runs: dict[str, dict[Plan, Trial]] = {}

@@ -45,7 +45,15 @@ from akx.plan import Option, Plan
 from akx.tuner.calibration import figures_of
 from akx.tuner.machine import Figures
 from akx.tuner.result import Roofline
-from akx.tuner.space import BASELINE_SCHEDULE, PLAIN_SCHEDULES, STREAMED_SCHEDULE, Space, build_space, resolve_backend
+from akx.tuner.space import (
+    BASELINE_SCHEDULE,
+    PLAIN_SCHEDULES,
+    STREAMED_SCHEDULE,
+    Space,
+    build_space,
+    is_baseline,
+    resolve_backend,
+)
 
 __all__ = ["Model", "Padded", "Untuned", "budget_error", "predict", "predicted"]
 
@@ -345,12 +353,16 @@ def _priced(model: Model, plain: Plan) -> Plan:
 
 
 def _offered(model: Model, plain: Offering) -> Plan:
-    """The plan that promises most of those offered: the best sweep, unless another schedule is clearly better."""
+    """The plan that promises most of those offered: the best baseline, unless another is clearly better.
+
+    That may be another schedule, or a sweep with values in fewer bytes.
+    """
     space, matrix = model.space, model.matrix
-    sweeps = [plan for plan in plain.offers(matrix, space.device, space.k) if space.feasible(plan, matrix) is None]
+    offered = [plan for plan in plain.offers(matrix, space.device, space.k) if space.feasible(plan, matrix) is None]
+    sweeps = [plan for plan in offered if is_baseline(plan)]
     if not sweeps:
         raise InfeasibleError("no plain sweep is feasible", hint="use another backend")
-    others: list[Plan] = []
+    others = [plan for plan in offered if not is_baseline(plan)]
     for name, schedule in space.schedules.items():
         if name != BASELINE_SCHEDULE and isinstance(schedule, Offering):
             try:

@@ -428,6 +428,9 @@ def test_trials_come_back_in_order(database: PlanDatabase) -> None:
     assert database.add_trials(make_key(1), []) == 0
     assert database.trials(key) == (*first, *second)
     assert database.trials(key.id) == (*first, *second)
+    assert database.trials(key, most=3) == (first[1], *second), "the newest, still in order"
+    assert database.trials(key, most=9) == (*first, *second)
+    assert database.trials(key, most=0) == ()
     assert database.list() == []
 
 

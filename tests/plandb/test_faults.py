@@ -352,6 +352,22 @@ def test_a_locked_database(path: Path) -> None:
     assert aside(path) == []
 
 
+def test_who_has_little_patience_does_not_wait_longer(path: Path) -> None:
+    """A search puts its trials there as they end, and must not stand still for another process."""
+    fill(path)
+    other = sqlite3.connect(path, isolation_level=None)
+    with PlanDatabase(path, layers=(), timeout=20) as database:
+        database.put(make_record(9))
+        other.execute("BEGIN IMMEDIATE")
+        begin = time.monotonic()
+        with pytest.raises(DatabaseError, match="locked by another process"):
+            database.add_trials(make_key(), [TrialRecord(make_plan())], patience=0.1)
+        assert 0.1 <= time.monotonic() - begin < 0.6
+        other.execute("ROLLBACK")
+        assert database.add_trials(make_key(), [TrialRecord(make_plan())], patience=0.1) == 1
+    other.close()
+
+
 def test_a_lock_that_goes_away_is_waited_for(path: Path) -> None:
     fill(path)
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)

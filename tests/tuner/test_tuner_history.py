@@ -489,7 +489,7 @@ def test_the_newest_search_that_can_be_compared_holds(matrix: Any, db: PlanDatab
 def test_a_database_that_cannot_be_read_has_no_trials(
     matrix: Any, db: PlanDatabase, key: PlanKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(*_: Any) -> Any:
+    def fails(*_: Any, **__: Any) -> Any:
         raise DatabaseError("the server is gone")
 
     search(matrix, db)

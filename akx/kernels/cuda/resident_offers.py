@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from akx.kernels.cuda.parts import (
 )
 from akx.kernels.cuda.parts_work import Cut, fixed_bytes, likely_cut_of, natural_cut, parts_work, slots_per_slice
 from akx.kernels.cuda.resident import KEEP
-from akx.kernels.cuda.stored import way_of
+from akx.kernels.cuda.stored import FULL, table_bytes, way_of, ways_of
 from akx.kernels.cuda.work import Work
 from akx.matrix import Matrix
 from akx.plan import Option, Plan
@@ -45,7 +46,7 @@ def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
     """Plans that a call may take unseen: by diagonals, or in blocks, in the plainest forms.
 
     Rows are in the order given, when each plan can be laid out, or in that of METIS where that takes a tenth of a
-    second or two: then it very likely can.
+    second or two: then it very likely can. Values are as they are and in each way in which these can be stored.
     """
     if k < 2:
         return ()
@@ -54,11 +55,15 @@ def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
     node = nodes_of(matrix, shape.bc)
     depths = _OFFERED_DEPTHS if node is not None and node.nnz <= _SOON_CUT else ()
     lanes = (n for n in LANES if shape.lanes <= 2 * n <= 4 * shape.lanes)
-    for one in (replace(shape, lanes=n) for n in lanes if padding(matrix, n, shape.bc) <= _OFFERED_PADDING):
+    shapes = [replace(shape, lanes=n) for n in lanes if padding(matrix, n, shape.bc) <= _OFFERED_PADDING]
+    ways: list[dict[str, Option]] = [
+        {} if way == FULL else {"stored": way} for way in (ways_of(matrix) if shapes else ())
+    ]
+    for one, way in product(shapes, ways):
         for x in resident._PLACES:
-            plans += _in_blocks(schedule, matrix, device, k, one, {"x": x})
+            plans += _in_blocks(schedule, matrix, device, k, one, {"x": x, **way})
         for depth in (depth for depth in depths if depth <= k):
-            plans += _in_blocks(schedule, matrix, device, k, one, {"x": "shared", "depth": depth})
+            plans += _in_blocks(schedule, matrix, device, k, one, {"x": "shared", "depth": depth, **way})
     return tuple(plan for plan in dict.fromkeys(plans) if _is_sure(schedule, plan, matrix, device))
 
 
@@ -93,6 +98,7 @@ def _is_sure(schedule: Any, plan: Plan, matrix: Matrix, device: CudaDevice) -> b
     per_sm, depth = int(plan.option("blocks_per_sm", 1)), int(plan.option("depth", 1))
     cut = _cut(matrix, device, shape, plan.partitioner, per_sm, depth)
     fixed = fixed_bytes(cut, shape, plan.k, int(plan.option("vectors", 1)), matrix.dtype.itemsize, shared=shared)
+    fixed += table_bytes(matrix, way_of(plan))
     limit = shared_limit(plan, device)
     if plan.partitioner == "natural":
         reach = cut.own + cut.halo if shared else cut.span

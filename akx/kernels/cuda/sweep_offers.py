@@ -7,7 +7,7 @@ from typing import Any
 from akx.device.cuda.facts import CudaDevice
 from akx.formats import pcsr
 from akx.kernels.cuda import hubs, sweep, vbell
-from akx.kernels.cuda.stored import stored_bytes, way_of
+from akx.kernels.cuda.stored import FULL, stored_bytes, way_of, ways_of
 from akx.kernels.cuda.sweep_work import csr_work, hubs_work, pcsr_work, rows16_work, sell_work, vbell_work
 from akx.kernels.cuda.work import Work
 from akx.matrix import Matrix
@@ -49,8 +49,9 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
 def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
     """Plans that a call may take unseen: every variant, with the options that its size asks for.
 
-    Matrix data that L2 cannot hold are marked as not to be kept, where no lane comes back to a sector; a block
-    takes as many partitions of pcsr as leave one for each place for a block.
+    First with values as they are, then in each other way in which these can be stored. Matrix data that L2 cannot hold
+    are marked as not to be kept, where no lane comes back to a sector; a block takes as many partitions of pcsr as
+    leave one for each place for a block.
     """
     plans = []
     for variant in sweep.preferred(matrix, device):
@@ -81,7 +82,8 @@ def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
                 ]
                 continue
             plans.append(Plan(schedule.backend, schedule.name, variant, k=k, k_per_pass=1, options=options))
-    return tuple(plans)
+    ways = [way for way in ways_of(matrix) if way != FULL]
+    return (*plans, *(plan.replace(options={**plan.options, "stored": way}) for way in ways for plan in plans))
 
 
 def _stored(matrix: Matrix, variant: str, sigma: int) -> int:
