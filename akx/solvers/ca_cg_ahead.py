@@ -7,8 +7,8 @@ nothing, nor do those behind it, so that the host may follow at leisure: it read
 the drift of the residual, lowers and raises s.
 
 What is rare is the host's to do, as on a CPU, once all that was queued is done (:mod:`akx.solvers.ca_cg_solve` with the
-vectors on the device): the steps by which the first directions are found, the first block behind ordinary steps, blocks
-in which images of directions are made anew or directions are no longer orthogonal to r, and all blocks where there is a
+vectors on the device): the steps by which the first directions are found and the first block behind them, blocks in
+which images of directions are made anew or directions are no longer orthogonal to r, and all blocks where there is a
 callback. Every eight blocks, and less often while they are right, the device looks at the images.
 
 Words moved for s steps, in n: as on a CPU, s + 1 written by the powers, 2 s + 1 read for the Gram matrix, 3 s + 2 read
@@ -112,7 +112,7 @@ class BlocksAhead(Blocks):
         if self._active is not None and self._active.s != self.s:
             self._settle_blocks()
             return ""
-        if self.since == -1 or self.system.callback is not None or not self.in_block:
+        if self.since == -1 or self.system.callback is not None or self.plain:
             self._settle_blocks()
             return "" if self.is_over else super()._block()
         if self._active is None:

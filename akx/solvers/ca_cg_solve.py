@@ -57,6 +57,7 @@ class Blocks:
         self.W = system.rows(0)
         self.in_block = False  # whether r is in W
         self.have, self.whole = 0, True  # `whole`: these are all since r itself was the direction
+        self.plain = True  # no block has made a step since then
         self.length = 0.0  # what x moved along the newest direction
         self.since = 0  # blocks since the images of directions were looked at; they are in the next one where it is -1
         self.claims = Claims(system)
@@ -147,6 +148,7 @@ class Blocks:
     def _forget(self, *, whole: bool) -> None:
         """The directions before are of no use any more; `whole`: the next one is r."""
         self.have, self.whole = 0, whole
+        self.plain = self.plain or whole
         if self._slots:
             self.W[: 2 * self._slots] = 0
 
@@ -237,7 +239,6 @@ class Blocks:
     def _block(self) -> str:
         """Up to s steps by one pass over the matrix; why there can be no more, or nothing."""
         system, stats, s, V = self.system, self.stats, self.s, self.V
-        is_first = not self.in_block
         self._enter_blocks()
         W, basis = self.W, self.shifts.basis(s)
         # 1. the basis in one pass
@@ -245,7 +246,7 @@ class Blocks:
         system.powers(W[2 * s : 2 * s + 1], out, basis, self.plan if s == self.most else None)
         # 2. one reduction
         G, E, e = self._products()
-        if is_first:
+        if self.plain:
             G = local_recurrences(G, s)
         # 3. the steps in coordinates
         with stats.phase("small"):
@@ -255,6 +256,7 @@ class Blocks:
         if found.made == 0:
             self.pace.count(0)
             return self._ordinary(keep=self.s > 1)
+        self.plain = False
         # 4. back to vectors
         with stats.phase("vectors"):
             C = found.rows()
