@@ -30,8 +30,9 @@ more steps are made the estimate is renewed, at no cost. Where too little is lef
 before, and where blocks keep ending early s is halved, and raised again after good ones (Carson's adaptive s). Ordinary
 steps in between go on along the newest direction, unless r has lost its orthogonality to it: they begin at r then. The
 first block after the directions began takes out of v_j the newest j + 1 of them alone, as their recurrences would.
-(Blocks behind later steps do not: on bcsstk25 that took up to 1.7 times the steps of CG.) The distance of the residual of the recurrence from the true one is bounded on the way, and when it is a share sqrt(eps) of
-the residual, the true one replaces it while that still changes nothing else.
+(Blocks behind later steps do not: on bcsstk25 that took up to 1.7 times the steps of CG.) The distance of the residual
+of the recurrence from the true one is bounded on the way, and when it is a share sqrt(eps) of the residual, the true
+one replaces it while that still changes nothing else.
 
 Source: A. Chronopoulos, C. W. Gear, s-step iterative methods for symmetric linear systems, J. Comput. Appl. Math. 25
 (1989); M. Hoemmen, Communication-avoiding Krylov subspace methods, thesis, Berkeley 2010, ch. 5; E. Carson,
