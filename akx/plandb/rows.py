@@ -109,7 +109,8 @@ class Tables:
         columns = ", ".join(TRIAL_COLUMNS)
         values = {f"id_{number}": one for number, one in enumerate(identifiers)}
         marks = ", ".join(f":{mark}" for mark in values)
-        newest = f" DESC LIMIT {int(most)}" if most is not None else ""
+        # Not the column itself: a server would go through all trials from the newest on, in place of those of the keys.
+        newest = f" + 0 DESC LIMIT {int(most)}" if most is not None else ""
         statement = f"SELECT {columns} FROM {self._trials} WHERE key_id IN ({marks}) ORDER BY number{newest}"
         found: list[Row] = self._connection.execute(statement, values).fetchall()
         return found[::-1] if newest else found

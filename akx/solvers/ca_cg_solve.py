@@ -247,7 +247,7 @@ class Blocks:
         # 2. one reduction
         G, E, e = self._products()
         if self.plain:
-            G = local_recurrences(G, s)
+            G, E, e = local_recurrences(G, s), None, None
         # 3. the steps in coordinates
         with stats.phase("small"):
             most = min(s, self.limit - stats.iterations) if np.isfinite(G).all() else 0

@@ -47,6 +47,7 @@ from akx.tuner.machine import Figures
 from akx.tuner.result import Roofline
 from akx.tuner.space import (
     BASELINE_SCHEDULE,
+    FULL,
     PLAIN_SCHEDULES,
     STREAMED_SCHEDULE,
     Space,
@@ -62,6 +63,8 @@ __all__ = ["Model", "Padded", "Untuned", "budget_error", "predict", "predicted"]
 _FORMAT_GAIN, _CLEAR_GAIN, _BLIND_GAIN = 1.1, 1.2, 1.3
 #: The same for another schedule than the best sweep, where the work of either is known.
 _OFFERED_GAIN = 1.15
+#: And values in fewer bytes than the same plan with values as they are: they have to be looked up, or widened.
+_STORED_GAIN = 1.05
 #: Share of the bandwidths that kernels reach, and cycles a second of a GPU that does not tell.
 _REACHED, _CLOCK = 0.85, 1.5e9
 #: A sweep is predicted within a memory budget only where its layout would fit with so much padding.
@@ -363,6 +366,11 @@ def _offered(model: Model, plain: Offering) -> Plan:
     if not sweeps:
         raise InfeasibleError("no plain sweep is feasible", hint="use another backend")
     others = [plan for plan in offered if not is_baseline(plan)]
+
+    def pays(plan: Plan) -> bool:
+        full = plan.replace(options={**plan.options, "stored": FULL})
+        return plan.option("stored", FULL) == FULL or model.seconds(plan) * _STORED_GAIN < model.seconds(full)
+
     for name, schedule in space.schedules.items():
         if name != BASELINE_SCHEDULE and isinstance(schedule, Offering):
             try:
@@ -370,7 +378,7 @@ def _offered(model: Model, plain: Offering) -> Plan:
             except Exception:  # what cannot say what there is has nothing to offer, and the call goes on
                 continue
             others += [plan for plan in offers if space.feasible(plan, matrix) is None]
-    return _clearly_better(model, model.rank(sweeps)[0], others, _OFFERED_GAIN)
+    return _clearly_better(model, model.rank(sweeps)[0], [plan for plan in others if pays(plan)], _OFFERED_GAIN)
 
 
 def _clearly_better(model: Model, best: Plan, plans: list[Plan], gain: float) -> Plan:

@@ -287,7 +287,7 @@ def exhaustive(
     Raises
     ------
     ArgumentError
-        As :func:`tune`, and where there is no such choice.
+        As :func:`tune`, and where there is no such choice, or none is left of a baseline.
     """
     start = measure.now()
     matrix, given = Matrix.from_any(matrix, value_error=value_error), tuple(include)
@@ -300,6 +300,12 @@ def exhaustive(
     space = build_space(matrix, k, device, backend=label, threads=used, start_vectors=start_vectors)
     if choices is not None:
         space = space.part(choices)
+        if not space.baselines(matrix):
+            raise ArgumentError(
+                "the choices leave no plain product to compare with",
+                expected="sweep with rows in the order given and values in full",
+                hint="leave the defaults of sweep among its choices",
+            )
     bench = _bench(Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed), space, wanted)
     model = _model(matrix, space, start_vectors, wanted.seconds)
     kind = "exhaustive" if space_filter is None and choices is None else "part"

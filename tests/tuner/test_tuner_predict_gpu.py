@@ -216,14 +216,6 @@ def test_values_are_stored_in_few_bytes_where_that_is_sure_to_be_the_same_and_pr
             assert (plan.schedule, plan.option("stored", "full")) == (schedule, stored)
 
 
-def test_a_table_that_does_not_fit_beside_x_is_not_offered() -> None:
-    made = pentadiagonal(1_500_000)  # x alone takes most of what a multiprocessor shares
-    made.data = np.random.default_rng(13).integers(1, 4000, made.nnz).astype(float)
-    matrix = Matrix.from_any(made)
-    for plan in resident.SCHEDULE.offers(matrix, H100, 8):
-        lay_out(plan, matrix, H100)
-
-
 def test_far_beyond_the_caches_it_is_a_sweep_or_a_front() -> None:
     """As a matrix of 5 10^7 entries on an H100: here the chip is a thirtieth of one, and its memory as slow."""
     small = replace(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from akx.errors import ArgumentError
 from akx.kernels import registry
 from akx.kernels.base import as_coefficients
 from akx.matrix import Matrix
@@ -81,3 +82,9 @@ def test_a_part_of_the_space_is_measured_completely() -> None:
     assert measured
     assert all((plan.schedule, plan.variant) == ("sweep", "csr") for plan in measured)
     assert result.stopped == "space exhausted"
+
+
+def test_a_part_without_plain_products_is_refused_before_anything_is_measured() -> None:
+    matrix = Matrix.from_any(stencil(40))
+    with pytest.raises(ArgumentError, match="no plain product"):
+        exhaustive(matrix, 2, choices={"sweep": {"partitioner": ("rcm",)}})

@@ -49,9 +49,10 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
 def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
     """Plans that a call may take unseen: every variant, with the options that its size asks for.
 
-    First with values as they are, then in each other way in which these can be stored. Matrix data that L2 cannot hold
-    are marked as not to be kept, where no lane comes back to a sector; a block takes as many partitions of pcsr as
-    leave one for each place for a block.
+    First with values as they are, then in each other way in which these can be stored, with the same options. Matrix
+    data that L2 cannot hold, values in full, are marked as not to be kept, where no lane comes back to a sector (so
+    they are with fewer bytes: results pass through L2 as well); a block takes as many partitions of pcsr as leave one
+    for each place for a block.
     """
     plans = []
     for variant in sweep.preferred(matrix, device):
