@@ -18,9 +18,9 @@ one another, kernels and exchanges::
     seconds = loaded / slow bandwidth + sqrt(max(memory / slow, cache / last-level bandwidth)^2 + (cycles / clock)^2)
               + chain / clock + kernels x price of one + exchanges x price of one
 
-at 0.85 of the bandwidths. The plan is the best of the plain products in every variant, values as they are, unless one of
-the plans that schedules offer unseen (:class:`Offering`) promises to be 1.15 times as fast: another schedule, or plain
-products with values in fewer bytes.
+at 0.85 of the bandwidths. The plan is the best of the plain products in every variant, values as they are, unless one
+of the plans that schedules offer unseen (:class:`Offering`) promises to be 1.15 times as fast: another schedule, or
+plain products with values in fewer bytes.
 
 A call that was not tuned must never be slower than plain products because of a model. So on a CPU only what a schedule
 offers unseen (:class:`Untuned`) is looked at, in each format that fits the pattern and whose price is known, in the
@@ -62,7 +62,7 @@ __all__ = ["Model", "Padded", "Untuned", "budget_error", "predict", "predicted"]
 #: So many times as fast as plain products another format must promise to be, to be chosen without a measurement, and
 #: another schedule than the best sweep; where there are no prices of formats, the latter.
 _FORMAT_GAIN, _CLEAR_GAIN, _BLIND_GAIN = 1.1, 1.2, 1.3
-#: The same for another schedule than the best baseline, or a sweep with values in fewer bytes, where their work is known.
+#: The same for another schedule than the best baseline, or a sweep with values in fewer bytes; their work is known.
 _OFFERED_GAIN = 1.15
 #: And values in fewer bytes than the same plan with values as they are: they have to be looked up, or widened.
 _STORED_GAIN = 1.05
