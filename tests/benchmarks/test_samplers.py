@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,20 @@ def test_recordings_of_several_backends_are_not_compared(tmp_path: Path, monkeyp
     monkeypatch.setattr(samplers, "read_recording", {Path("a"): recording, Path("b"): other}.__getitem__)
     with pytest.raises(ArgumentError, match="several backends"):
         samplers.compare([Path("a"), Path("b")])
+
+
+def test_the_recordings_that_are_kept_can_be_read_and_have_whole_parts(tmp_path: Path) -> None:
+    with tarfile.open(Path(samplers.__file__).parent / "recordings" / "h100.tar.xz") as kept:
+        kept.extractall(tmp_path, filter="data")
+    found = [read_recording(path) for path in sorted(tmp_path.rglob("*.jsonl"))]
+    assert {(one.matrix_name, one.key.k) for one in found} == set(samplers._SPACES_OF_GPU)
+    for one in found:
+        (run,) = one.runs
+        assert run.header["kind"] == "part"
+        assert run.result is not None
+        assert (one.best, one.baseline) != (None, None)
+    whole = {one.matrix_name for one in found if one.runs[0].result["stopped"] == "space exhausted"}
+    assert {one.matrix_name for one in found} - whole == {"7-point", "rmat"}
 
 
 def test_without_recordings_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
