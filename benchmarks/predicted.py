@@ -47,7 +47,7 @@ from benchmarks import gpu, markdown, record, solving
 from benchmarks.contest import start_vector
 from benchmarks.samplers import load, model_of
 
-__all__ = ["compare", "look_up", "main", "recorded_table", "table"]
+__all__ = ["calls_of", "compare", "look_up", "main", "origin_of", "recorded_table", "table"]
 
 _PAGE = Path(__file__).resolve().parents[1] / "docs" / "tuner.md"
 _RESULTS = Path(__file__).resolve().parent / "results" / "predicted.json"
@@ -86,7 +86,7 @@ def compare(recording: Recording, matrix: Matrix, precision: Precision = _TURNS)
     best = [trial.plan for trial in done][:_FASTEST]
     sweeps = [trial.plan for trial in done if is_baseline(trial.plan)][:_PLAIN]
     plans = {plan.label(): plan for plan in (predicted, plain, *best, *sweeps)}
-    calls = (_calls if backend == "cpu" else gpu.calls_of)(matrix, k, list(plans.values()))
+    calls = calls_of(backend, matrix, k, list(plans.values()))
     with device_lock(device_of(backend)).alone() as is_alone:
         if not is_alone:
             print(f"{recording.matrix_name}: beside another process", file=sys.stderr, flush=True)
@@ -132,7 +132,10 @@ def _csr_of_gpu(matrix: Matrix, k: int) -> Plan:
     return Plan("cuda", "sweep", variant, k=k)
 
 
-def _calls(matrix: Matrix, k: int, plans: Sequence[Plan]) -> list[Any]:
+def calls_of(backend: str, matrix: Matrix, k: int, plans: Sequence[Plan]) -> list[Any]:
+    """What the tuner's clock times: calls of plans on the same vectors, of the host or of the device."""
+    if backend != "cpu":
+        return list(gpu.calls_of(matrix, k, plans))
     x = start_vector(matrix.n, matrix.dtype)
     powers = np.zeros((k + 1, matrix.n), dtype=matrix.dtype)
     return [partial(MatrixPowers(matrix, k, plan=plan, backend="cpu"), x, out=powers.T) for plan in plans]
@@ -306,7 +309,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not found:
             parser.error("nothing to compare")
         entries = [_middle(several) for several in found.values()]
-        origin = _origin(backend)
+        origin = origin_of(backend)
         if options.matrix and options.output.exists():
             names, there = {entry["matrix"] for entry in entries}, json.loads(options.output.read_text())
             if any(there.get(what) != origin.get(what) for what in ("machine", "commit")):
@@ -326,7 +329,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _origin(backend: str) -> Json:
+def origin_of(backend: str) -> Json:
+    """Machine, versions, commit and date of a run on a backend that starts now."""
     return dict(record.provenance(default_threads())) if backend == "cpu" else gpu.origin_of_table(1)
 
 

@@ -18,21 +18,18 @@ import json
 import multiprocessing
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from akx import Matrix, MatrixPowers
 from akx.device.host import default_threads
 from akx.plan import Plan
 from akx.tuner import measure, tune
 from akx.tuner.measure import Precision
-from benchmarks import markdown, record, solving
-from benchmarks.contest import compile_kernels, start_vector
-from benchmarks.gallery import GALLERY
+from benchmarks import markdown, samplers, solving
+from benchmarks.contest import compile_kernels
+from benchmarks.predicted import calls_of, origin_of
 
 __all__ = ["main", "repeated", "table"]
 
@@ -73,7 +70,7 @@ def repeated(
         ``seconds``, ``spread``, ``ratio``}, ...], ``difference``, and of the tunings ``tuning_seconds`` and ``trials``,
         in order.
     """
-    matrix = _load(name)
+    matrix = samplers.made(name)
     one = partial(_tuned, name, k, backend)
     if processes > 1:
         with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=1) as pool:
@@ -81,7 +78,7 @@ def repeated(
     else:
         results = [one(seed) for seed in range(times)]
     chosen = Counter(Plan.from_json(plan) for plan, _, _ in results)
-    calls = (_calls if backend == "cpu" else _calls_of_gpu)(matrix, k, list(chosen))
+    calls = calls_of(backend, matrix, k, list(chosen))
     timings = measure.interleave(calls, precision)
     plans = [
         {
@@ -107,29 +104,13 @@ def repeated(
     }
 
 
-def _load(name: str) -> Matrix:
-    return Matrix.from_any(GALLERY[name]() if name in GALLERY else solving.load(name))
-
-
 def _tuned(name: str, k: int, backend: str, seed: int) -> tuple[str, float, int]:
     """The plan of one tuning, its seconds and its trials."""
-    matrix = _load(name)
+    matrix = samplers.made(name)
     if backend == "cpu":
         compile_kernels(str(matrix.dtype), default_threads())
     found = tune(matrix, k, backend=backend, seed=seed, db=False, name=name)
     return found.plan.to_json(), found.tuning_seconds, len(found.trials)
-
-
-def _calls(matrix: Matrix, k: int, plans: Sequence[Plan]) -> list[Callable[[], object]]:
-    x = start_vector(matrix.n, matrix.dtype)
-    powers = np.zeros((k + 1, matrix.n), dtype=matrix.dtype)
-    return [partial(MatrixPowers(matrix, k, plan=plan, backend="cpu"), x, out=powers.T) for plan in plans]
-
-
-def _calls_of_gpu(matrix: Matrix, k: int, plans: Sequence[Plan]) -> list[Any]:
-    from benchmarks.gpu import calls_of
-
-    return calls_of(matrix, k, list(plans))
 
 
 def table(document: Json) -> str:
@@ -169,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.table:
         wanted = _MATRICES[options.backend] if options.matrix is None else ((options.matrix, options.k),)
         for name, k in wanted:
-            origin = _origin(options.backend)
+            origin = origin_of(options.backend)
             found = repeated(name, k, options.times, backend=options.backend, processes=options.processes)
             entry = {**found, "commit": origin["commit"], "date": origin["date"]}
             print(f"{name}: {entry['difference']:+.1%}, {len(entry['plans'])} plans", file=sys.stderr, flush=True)
@@ -180,14 +161,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     page = _PAGE if options.docs is None and options.output == default else options.docs
     markdown.show(table(json.loads(options.output.read_text())), options.output.stem, page)
     return 0
-
-
-def _origin(backend: str) -> Json:
-    if backend == "cpu":
-        return dict(record.provenance(default_threads()))
-    from benchmarks.gpu import origin_of_table
-
-    return dict(origin_of_table(1))
 
 
 if __name__ == "__main__":

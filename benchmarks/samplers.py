@@ -43,7 +43,7 @@ from akx.errors import AkxError, ArgumentError
 from akx.kernels import registry
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.tuner import Recording, Settings, exhaustive, read_recording, replay
+from akx.tuner import Recording, Settings, exhaustive, predict, read_recording, replay
 from akx.tuner.calibration import figures_of
 from akx.tuner.ledger import Ledger
 from akx.tuner.machine import derived_figures
@@ -64,6 +64,7 @@ __all__ = [
     "Random",
     "compare",
     "load",
+    "made",
     "main",
     "model_of",
     "modelled",
@@ -215,10 +216,15 @@ def _finite(seconds: float) -> float | None:
     return seconds if np.isfinite(seconds) else None
 
 
+def made(name: str) -> Matrix:
+    """A matrix of the gallery or a real one. Raises FileNotFoundError where it is not at hand."""
+    return Matrix.from_any(GALLERY[name]() if name in GALLERY else solving.load(name))
+
+
 def load(name: str) -> Matrix | None:
     """A matrix of the gallery or a real one; None where it is not at hand."""
     try:
-        return Matrix.from_any(GALLERY[name]() if name in GALLERY else solving.load(name))
+        return made(name)
     except FileNotFoundError:
         return None
 
@@ -355,9 +361,9 @@ def record_spaces(
         if path.exists() or left <= 0 or (names and name not in names):
             continue
         try:
-            A = GALLERY[name]() if name in GALLERY else solving.load(name)
-            part = {} if backend == "cpu" else _part(Matrix.from_any(A), name, k)
-            found = exhaustive(A, k, backend=backend, name=name, record=path, seconds=left, **part)
+            matrix = made(name)
+            part = {} if backend == "cpu" else _part(matrix, name, k)
+            found = exhaustive(matrix, k, backend=backend, name=name, record=path, seconds=left, **part)
         except AkxError as problem:
             failures += 1
             print(f"{name}: {type(problem).__name__}: {problem}", file=sys.stderr, flush=True)
@@ -369,11 +375,9 @@ def record_spaces(
 
 def _part(matrix: Matrix, name: str, k: int) -> Json:
     """The part of this GPU's space that is recorded, and the predicted plan, for :func:`akx.tuner.exhaustive`."""
-    device = device_of("cuda")
-    space = build_space(matrix, k, device, backend="cuda", threads=1, start_vectors=1)
-    predicted = space.inside(Model(matrix, space, figures_of(space.device, 1), 1).predicted())
-    shipped = portion.shipped_plan(_BUNDLE, name, k)
-    good = [space.inside(plan) for plan in (shipped, predicted) if plan is not None]
+    space = build_space(matrix, k, device_of("cuda"), backend="cuda", threads=1, start_vectors=1)
+    plans = portion.shipped_plan(_BUNDLE, name, k), predict(matrix, k, backend="cuda")
+    good = [space.inside(plan) for plan in plans if plan is not None]
     return {"choices": portion.portion(space, matrix, good), "include": good}
 
 

@@ -367,11 +367,6 @@ def _offered(model: Model, plain: Offering) -> Plan:
     if not sweeps:
         raise InfeasibleError("no plain sweep is feasible", hint="use another backend")
     others = [plan for plan in offered if not is_baseline(plan)]
-
-    def pays(plan: Plan) -> bool:
-        full = plan.replace(options={**plan.options, "stored": FULL})
-        return plan.option("stored", FULL) == FULL or model.seconds(plan) * _STORED_GAIN < model.seconds(full)
-
     for name, schedule in space.schedules.items():
         if name != BASELINE_SCHEDULE and isinstance(schedule, Offering):
             try:
@@ -379,7 +374,14 @@ def _offered(model: Model, plain: Offering) -> Plan:
             except Exception:  # what cannot say what there is has nothing to offer, and the call goes on
                 continue
             others += [plan for plan in offers if space.feasible(plan, matrix) is None]
-    return _clearly_better(model, model.rank(sweeps)[0], [plan for plan in others if pays(plan)], _OFFERED_GAIN)
+    return _clearly_better(model, model.rank(sweeps)[0], [plan for plan in others if _pays(model, plan)], _OFFERED_GAIN)
+
+
+def _pays(model: Model, plan: Plan) -> bool:
+    """Whether values in fewer bytes, where the plan has such, promise more than the same plan in full."""
+    if plan.option("stored", FULL) == FULL:
+        return True
+    return model.seconds(plan) * _STORED_GAIN < model.seconds(plan.replace(options={**plan.options, "stored": FULL}))
 
 
 def _clearly_better(model: Model, best: Plan, plans: list[Plan], gain: float) -> Plan:

@@ -14,7 +14,7 @@ from pretended import TunerSeconds
 
 from akx.plan import Plan
 from akx.tuner import measure
-from benchmarks import repeat
+from benchmarks import predicted, record, repeat, samplers
 from benchmarks.gallery import small
 
 ONE = Plan("cpu", "sweep", "dia", k=4, threads=2)
@@ -37,8 +37,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     monkeypatch.setattr(measure, "_CLOCK", ContextVar("pretended", default=time))
     monkeypatch.setattr(repeat, "compile_kernels", lambda dtype, threads: 0)
     monkeypatch.setattr(repeat, "tune", tune)
-    monkeypatch.setattr(repeat, "MatrixPowers", powers)
-    monkeypatch.setattr(repeat, "GALLERY", {"brick": lambda: small("brick")})
+    monkeypatch.setattr(predicted, "MatrixPowers", powers)
+    monkeypatch.setattr(samplers, "GALLERY", {"brick": lambda: small("brick")})
     return given
 
 
@@ -75,12 +75,12 @@ def test_on_a_gpu_plans_are_timed_there_and_have_a_file_of_their_own(
     monkeypatch.setattr(measure, "_CLOCK", ContextVar("pretended", default=time))
     timed: list[list[Plan]] = []
 
-    def calls(matrix: Any, k: int, plans: list[Plan]) -> list[Callable[[], None]]:
+    def calls(backend: str, matrix: Any, k: int, plans: list[Plan]) -> list[Callable[[], None]]:
         timed.append(plans)
         return [lambda: time.sleep(1e-3)] * len(plans)
 
-    monkeypatch.setattr(repeat, "_calls_of_gpu", calls)
-    monkeypatch.setattr(repeat, "_origin", lambda backend: dict(repeat.record.provenance(1)))
+    monkeypatch.setattr(repeat, "calls_of", calls)
+    monkeypatch.setattr(repeat, "origin_of", lambda backend: dict(record.provenance(1)))
     monkeypatch.setattr(repeat, "_RESULTS", {"cpu": tmp_path / "no.json", "cuda": tmp_path / "repeat_gpu.json"})
     monkeypatch.setattr(repeat, "_MATRICES", {"cpu": (), "cuda": (("brick", 16),)})
     monkeypatch.setattr(repeat, "_PAGE", None)

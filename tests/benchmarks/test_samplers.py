@@ -14,6 +14,7 @@ from akx.errors import ArgumentError
 from akx.tuner import read_recording, replay
 from akx.tuner.proposals import Proposals
 from benchmarks import record_tuning, samplers
+from benchmarks.gallery import small
 
 
 def test_shares_by_sampler_and_their_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,7 +128,7 @@ def test_spaces_are_recorded_while_there_is_time(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(samplers, "exhaustive", exhaustive)
     monkeypatch.setattr(samplers, "_SPACES", {"cpu": (("brick", 8), ("shell", 4))})
-    monkeypatch.setattr(samplers, "GALLERY", {"brick": lambda: None, "shell": lambda: None})
+    monkeypatch.setattr(samplers, "GALLERY", {"brick": lambda: small("brick"), "shell": lambda: small("shell")})
     with pytest.raises(KeyboardInterrupt):
         samplers.main([str(tmp_path), "--record", "--seconds", "7"])
     assert asked == [(8, "brick", True), (4, "shell", True)]
