@@ -29,11 +29,14 @@ __all__ = ["UNANSWERED", "Canary"]
 
 #: Seconds for a candidate to be prepared and run, and for the process to come up beside that.
 _PATIENCE, _START = 30.0, 60.0
+#: Seconds that it waits for those who measure on the device; then it runs beside them.
+_TURN = 2.0
 _LENGTH = 8
 #: What is said of a process that took too long begins so.
 UNANSWERED = "the process that ran it first did not answer"
 _LOST = "lost the process that ran it first: "
-_PROGRAM = f"from {__name__} import main; main()"
+#: Ctrl-C is for whoever started it, who ends it.
+_PROGRAM = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); from {__name__} import main; main()"
 
 
 class Canary:
@@ -58,6 +61,7 @@ class Canary:
         self._problem, self._patience = problem, patience
         self._command = [sys.executable, "-c", _PROGRAM] if command is None else list(command)
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_ended = False
         self.gave_up = False
 
     def reason_against(self, plan: Plan, most: float = math.inf) -> str | None:
@@ -70,7 +74,8 @@ class Canary:
         try:
             if self._process is None:
                 patience += _START
-                self._process = self._start()
+                self._start()
+            assert self._process is not None
             assert self._process.stdin is not None
             _send(self._process.stdin, plan.to_json())
             allowed = min(patience, most)
@@ -90,10 +95,20 @@ class Canary:
         """End the process."""
         self._stop()
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def end(self) -> None:
+        """End the process whatever it does, for good; another thread that waits for an answer gets one."""
+        self._is_ended = True
+        process = self._process
+        if process is not None:
+            process.kill()
+
+    def _start(self) -> None:
         path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)  # what is imported here is imported there
         environment = {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
         process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        self._process = process
+        if self._is_ended:  # meanwhile, by another thread
+            process.kill()
         assert process.stdin is not None
         matrix, coefficients = self._problem.matrix, self._problem.coefficients
         _send(
@@ -105,7 +120,6 @@ class Canary:
                 "coefficients": (coefficients.a, coefficients.b, coefficients.c),
             },
         )
-        return process
 
     def _answer(self, process: subprocess.Popen[bytes], patience: float) -> str | None:
         assert process.stdout is not None
@@ -151,14 +165,19 @@ def _run(plan: Plan, matrix: Any, x: Any, coefficients: Any) -> str:
     """Prepare and run a plan twice; the text that :meth:`Canary.reason_against` gets."""
     import numpy as np
 
+    from akx.device.choose import device_of
+    from akx.device.lock import device_lock
     from akx.errors import IllegalAddressError, LaunchError
     from akx.kernels import registry
 
     out = np.empty((plan.k + 1, *x.shape), dtype=matrix.dtype)
     try:
         program = registry.get(plan.backend, plan.schedule).prepare(matrix, plan)
-        for _ in range(2):
-            program.run(x, out, coefficients)
+        if hasattr(program, "ready"):  # what has to be compiled is, before others are kept waiting
+            program.ready(x.shape[0])
+        with device_lock(device_of(plan.backend)).in_passing(_TURN):
+            for _ in range(2):
+                program.run(x, out, coefficients)
     except (IllegalAddressError, LaunchError) as error:
         return f"{_LOST}{error.what} ({error.found})"
     except Exception:

@@ -15,7 +15,8 @@ Of 5 and 6, what is expected to gain next to nothing is passed over; the others 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 from akx.matrix import Matrix
@@ -24,7 +25,7 @@ from akx.tuner.prospects import Prospects
 from akx.tuner.seeds import LIKE, PATTERN, SIMILAR, Seeds
 from akx.tuner.space import BASELINE_SCHEDULE, NATURAL, is_baseline
 
-__all__ = ["Started", "opening"]
+__all__ = ["Opening", "Started"]
 
 #: Variants, the fastest of the baseline, in which the other schedules are tried first.
 _FAST_VARIANTS = 3
@@ -41,39 +42,65 @@ class Started(Protocol):
         ...
 
 
-def opening(prospects: Prospects, seeds: Seeds, given: tuple[Plan, ...]) -> Iterator[tuple[str, Plan]]:
-    """Who asks, and the plan; some may come twice, or be infeasible."""
-    space = prospects.space
-    yield from (("given", plan) for plan in given)
-    yield from ((LIKE, plan) for plan in seeds.like)
-    yield "predicted", space.inside(prospects.model.predicted())
-    yield from ((PATTERN, plan) for plan in seeds.pattern)
-    yield from ((SIMILAR, plan) for plan in seeds.similar)
-    others = [name for name in space.parameters if name != BASELINE_SCHEDULE]
-    offered = [("default", plan) for plan in _in_fast_variants(prospects, others)]
-    offered += [("default", space.default(name)) for name in others]
-    offered += [("start", plan) for name in space.parameters for plan in _starts(prospects, name)]
-    yield from _by_worth(prospects, offered)
-    for liked in _liked(prospects, others):
-        yield from _by_worth(prospects, [("model", liked)])
+class Opening:
+    """Who asks, and the plan, one after another; some may come twice, or be infeasible.
 
+    Parameters
+    ----------
+    prospects : Prospects
+    seeds : Seeds
+    given : iterable of Plan
 
-def _by_worth(prospects: Prospects, offered: list[tuple[str, Plan]]) -> Iterator[tuple[str, Plan]]:
-    """What may gain most next, as it is known by then; without what has next to nothing to gain.
-
-    What has no estimate comes first.
     """
-    left = {plan: origin for origin, plan in reversed(offered)}
-    while left:
-        times, plans = prospects.times, list(reversed(left))
-        worth = {plan: math.inf for plan in plans if not times.knows(plan)}
-        known = [plan for plan in plans if plan not in worth]
-        if known:
-            worth |= dict(zip(known, times.improvement(known).tolist(), strict=True))
-        best = max(plans, key=worth.__getitem__)
-        if worth[best] < _LITTLE:
-            return
-        yield left.pop(best), best
+
+    def __init__(self, prospects: Prospects, seeds: Seeds, given: Iterable[Plan]) -> None:
+        self._prospects, self._seeds, self._given = prospects, seeds, tuple(given)
+        self._following: list[Plan] | None = None
+
+    @property
+    def following(self) -> list[Plan]:
+        """What will likely come after the plan that came last, as far as that is known."""
+        return [plan for _, plan in self._known] if self._following is None else self._following
+
+    @cached_property
+    def _known(self) -> list[tuple[str, Plan]]:
+        """What is not for measurements to say."""
+        seeds, space = self._seeds, self._prospects.space
+        found = [("given", plan) for plan in self._given] + [(LIKE, plan) for plan in seeds.like]
+        found += [("predicted", space.inside(self._prospects.model.predicted()))]
+        return found + [(PATTERN, plan) for plan in seeds.pattern] + [(SIMILAR, plan) for plan in seeds.similar]
+
+    def __iter__(self) -> Iterator[tuple[str, Plan]]:
+        prospects, space = self._prospects, self._prospects.space
+        for place, (origin, plan) in enumerate(self._known):
+            self._following = [other for _, other in self._known[place + 1 :]]
+            yield origin, plan
+        others = [name for name in space.parameters if name != BASELINE_SCHEDULE]
+        offered = [("default", plan) for plan in _in_fast_variants(prospects, others)]
+        offered += [("default", space.default(name)) for name in others]
+        offered += [("start", plan) for name in space.parameters for plan in _starts(prospects, name)]
+        yield from self._by_worth(offered)
+        for liked in _liked(prospects, others):
+            yield from self._by_worth([("model", liked)])
+
+    def _by_worth(self, offered: list[tuple[str, Plan]]) -> Iterator[tuple[str, Plan]]:
+        """What may gain most next, as it is known by then; without what has next to nothing to gain.
+
+        What has no estimate comes first.
+        """
+        left = {plan: origin for origin, plan in reversed(offered)}
+        while left:
+            times, plans = self._prospects.times, list(reversed(left))
+            worth = {plan: math.inf for plan in plans if not times.knows(plan)}
+            known = [plan for plan in plans if plan not in worth]
+            if known:
+                worth |= dict(zip(known, times.improvement(known).tolist(), strict=True))
+            best, *others = sorted(plans, key=worth.__getitem__, reverse=True)
+            if worth[best] < _LITTLE:
+                break
+            self._following = [plan for plan in others if worth[plan] >= _LITTLE]
+            yield left.pop(best), best
+        self._following = []
 
 
 def _in_fast_variants(prospects: Prospects, names: list[str]) -> list[Plan]:

@@ -15,9 +15,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
+import numpy as np
+
 from akx.plan import Plan
 from akx.tuner.ledger import Ledger
-from akx.tuner.opening import opening
+from akx.tuner.opening import Opening
 from akx.tuner.predict import Model
 from akx.tuner.prospects import Prospects
 from akx.tuner.result import Trial
@@ -82,12 +84,12 @@ class Proposals:
         seconds: Callable[[], float] = lambda: math.inf,
     ) -> None:
         self.given = tuple(given)
-        self._seeds = seeds
         self._make_sampler = sampler
         self._model = model
         self._space = model.space
         self._ledger = ledger
         self._prospects = Prospects(model, ledger, keep=keep, avoid=avoid, taken=taken, seconds=seconds)
+        self._opening = Opening(self._prospects, seeds, self.given)
         self._seed = seed
         self._refused: set[tuple[str, str]] = set()
         self._sampler: Suggesting | None = None
@@ -112,7 +114,7 @@ class Proposals:
 
     def search(self) -> Iterator[tuple[str, Plan]]:
         """Who asks, and the plan: seeds first, then the search, until nothing is left."""
-        yield from self._new(opening(self._prospects, self._seeds, self.given))
+        yield from self._new(self._opening)
         self._ledger.since_progress = 0
         spare = self._spare()
         while True:
@@ -135,6 +137,14 @@ class Proposals:
                     return
                 yield "spare", left
 
+    def likely(self) -> Iterator[Plan]:
+        """Plans that the search may soon come up with, the likeliest first: the opening's, then what may gain most."""
+        yield from (plan for plan in self._opening.following if self._prospects.is_open(plan))
+        plans = self._near_best_known()
+        if plans:
+            worth = self._prospects.times.improvement(plans)
+            yield from (plans[place] for place in np.argsort(-worth, kind="stable"))
+
     def is_hopeless(self, plan: Plan) -> bool:
         """Whether a baseline takes longer than the fastest one so far, as good as certainly."""
         return self._prospects.is_hopeless(plan)
@@ -148,13 +158,17 @@ class Proposals:
 
     def _promising(self) -> Plan | None:
         """The plan that may gain most, of those near the best plans: one or two choices away."""
+        plans = self._near_best_known()
+        return plans[int(self._prospects.times.improvement(plans).argmax())] if plans else None
+
+    def _near_best_known(self) -> list[Plan]:
+        """What is one or two choices from the best plans, may be tried and has an estimate."""
         known, good = self._prospects, [trial.plan for trial in self._ledger.completed()[:_CLIMBED]]
         for plan in good:
             if plan not in self._near:
                 around = self._space.around(plan)
                 self._near[plan] = [other for other in around if known.is_known(other)]
-        plans = list(dict.fromkeys(other for plan in good for other in self._near[plan] if known.is_open(other)))
-        return plans[int(known.times.improvement(plans).argmax())] if plans else None
+        return list(dict.fromkeys(other for plan in good for other in self._near[plan] if known.is_open(other)))
 
     def _near_best(self) -> Plan | None:
         """A neighbour of the best plan, or of the next best where all of those are done."""

@@ -198,6 +198,9 @@ class RecordedBench:
         look = _LOOKS * (seconds + self._anchor)
         return 2 * look + DISTURBED_SECONDS if seconds < SHORT_SECONDS else look
 
+    def get_ready(self, likely: Callable[[], Iterable[Plan]]) -> None:
+        """Nothing: recorded trials took what they took."""
+
     def anchor_on(self, plan: Plan, seconds: float) -> None:
         """What a call of the anchor takes."""
         self._anchor = seconds

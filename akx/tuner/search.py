@@ -110,6 +110,10 @@ class Tried(Protocol):
         """Make one trial; whatever the plan does is in it."""
         ...
 
+    def get_ready(self, likely: Callable[[], Iterable[Plan]]) -> None:
+        """Begin with plans that may be tried soon, where that can be done beside a trial; the likeliest come first."""
+        ...
+
     def anchor_on(self, plan: Plan, seconds: float) -> None:
         """Time everything from now on against `plan`."""
         ...
@@ -242,13 +246,15 @@ class Search:
 
     def _measure_baseline(self) -> None:
         self._begin_as_others()
-        for plan in self.proposals.baselines():
+        plans = self.proposals.baselines()
+        for place, plan in enumerate(plans):
             if plan in self.ledger:
                 continue
             if self.ledger.baseline is not None and self._budget_gone(baseline=True):
                 break
             if not self._everything and self.proposals.is_hopeless(plan):
                 continue
+            self._get_ready(plan, plans[place + 1 :])
             self._try(plan, "baseline")
         if self.ledger.baseline is None:
             why = "; ".join(dict.fromkeys(trial.reason for trial in self.ledger.trials)) or "there is no plain sweep"
@@ -274,6 +280,7 @@ class Search:
                     return FEW_CALLS
                 self._ran_short = True
                 continue
+            self._get_ready(plan)
             self._try(plan, origin)
             if origin in SEARCHING and self.ledger.since_progress >= self.settings.patience:
                 return "no improvement"
@@ -355,6 +362,18 @@ class Search:
         if self._record is not None:
             self._record(trial, self.bench.nbytes(plan))
         self._report("baseline" if origin == "baseline" else "search", trial)
+
+    def _get_ready(self, now: Plan, baselines: Iterable[Plan] = ()) -> None:
+        """Let plans that may come behind `now` be got ready beside its trial, `baselines` before others."""
+        waits = self.settings.calls is not None and self.ledger.baseline is None  # for what search is worth
+        if waits or self._everything or self._left() <= _LEAST_PATIENCE:
+            return
+
+        def likely() -> Iterator[Plan]:
+            yield from (plan for plan in baselines if not self.proposals.is_hopeless(plan))
+            yield from (plan for plan in self.proposals.likely() if plan != now)
+
+        self.bench.get_ready(likely)
 
     # ------------------------------------------------------------------------------------------------ others
 

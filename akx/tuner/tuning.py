@@ -26,6 +26,7 @@ from akx.plan import Option, Plan
 from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanKey, default_database, make_key
 from akx.tuner import measure
 from akx.tuner.calibration import figures_of
+from akx.tuner.forerunners import processes_ahead
 from akx.tuner.history import NO_HISTORY, TrialLog, earlier_trials
 from akx.tuner.machine import measured_figures
 from akx.tuner.predict import Model, budget_error
@@ -49,6 +50,8 @@ _WAIT = 0.25
 _HOST_SHARE = 1 / 3
 #: One trial's timing takes at most this fraction of the time there is.
 _TRIALS_IN_TIME = 50
+#: Seconds of a tuning from which on processes that run plans ahead pay for their start.
+_WORTH_PROCESSES = 10.0
 
 
 def tune(
@@ -439,7 +442,11 @@ def _bench(problem: Problem, space: Space, wanted: Settings) -> Bench:
     seconds = min(wanted.precision.seconds, wanted.seconds / _TRIALS_IN_TIME)
     precision = replace(wanted.precision, seconds=seconds)
     alone = _alone(space.device, wanted.seconds)
-    return Bench(problem, space, precision=precision, race=wanted.race, keep=wanted.finalists + 1, alone=alone)
+    ahead = 0
+    if space.backend == "cuda" and not space.device.budget and wanted.seconds >= _WORTH_PROCESSES:
+        ahead = processes_ahead(problem, space.device.memory_bytes)
+    same: dict[str, Any] = {"precision": precision, "race": wanted.race, "alone": alone, "ahead": ahead}
+    return Bench(problem, space, keep=wanted.finalists + 1, **same)
 
 
 def _search(
@@ -458,9 +465,10 @@ def _search(
             if keeper is not None:
                 keeper.trial(trial, nbytes)
 
-    outcome = Search(bench, model, wanted, record=record, alone=_alone(device, wanted.seconds), **options).run()
-    bench.close()
-    return outcome
+    try:
+        return Search(bench, model, wanted, record=record, alone=_alone(device, wanted.seconds), **options).run()
+    finally:
+        bench.close()
 
 
 def _alone(device: Any, seconds: float) -> Callable[[], AbstractContextManager[object]]:

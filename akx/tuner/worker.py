@@ -19,7 +19,7 @@ are kept for the run-off while they fit a budget of memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ from akx.kernels.base import Program, held_bytes
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner import measure
-from akx.tuner.canary import Canary
+from akx.tuner.forerunners import Forerunners
 from akx.tuner.measure import Measurement, Precision
 from akx.tuner.result import COMPLETE, FAILED, PRUNED, WRONG, Trial
 from akx.tuner.space import STREAMED_SCHEDULE, Space
@@ -77,6 +77,8 @@ class Bench:
         Gives a context manager within which nobody else measures on the device; entered for each timing.
     wary : bool
         Whether candidates that may crash a GPU run in another process first.
+    ahead : int
+        Processes beside that one in which candidates run before they are asked for: see :meth:`ahead`.
 
     Attributes
     ----------
@@ -94,6 +96,7 @@ class Bench:
         keep: int,
         alone: Callable[[], AbstractContextManager[object]] = nullcontext,
         wary: bool = True,
+        ahead: int = 0,
     ) -> None:
         self.alone = alone
         self.problem = problem
@@ -107,7 +110,7 @@ class Bench:
         self._on_device = _device_problem(problem, hosted=bool(self._budget)) if space.backend == "cuda" else None
         self.watch = ClockWatch() if space.backend == "cuda" else None
         self.patience = math.inf
-        self._canary = Canary(problem) if wary and space.backend == "cuda" else None
+        self._forerunners = Forerunners(problem, ahead=ahead) if wary and space.backend == "cuda" else None
         self._sizes: dict[Plan, int] = {}
 
     @property
@@ -146,7 +149,7 @@ class Bench:
         lost = self.reason_to_fear(plan)
         if lost is not None:
             # What was not given the time has not failed.
-            state = PRUNED if self._canary is not None and self._canary.gave_up else FAILED
+            state = PRUNED if self._forerunners is not None and self._forerunners.gave_up else FAILED
             return Trial(number, plan, origin, state, lost, prepare_seconds=measure.now() - start)
         try:
             program = self._prepare(plan)
@@ -240,15 +243,27 @@ class Bench:
         """Drop every program."""
         self._kept.clear()
         self._anchor = None
-        if self._canary is not None:
-            self._canary.close()
+        if self._forerunners is not None:
+            self._forerunners.close()
 
     def reason_to_fear(self, plan: Plan) -> str | None:
         """Why a plan must not run in this process: it was lost, or hung, where it ran first."""
         schedule = self.space.schedules[plan.schedule]
-        if self._canary is None or not getattr(schedule, "may_crash", True):
+        if self._forerunners is None:
             return None
-        return self._canary.reason_against(plan, self.patience)
+        if not getattr(schedule, "may_crash", True):
+            self._forerunners.await_coming(plan)
+            return None
+        return self._forerunners.reason_against(plan, self.patience)
+
+    def get_ready(self, likely: Callable[[], Iterable[Plan]]) -> None:
+        """Prepare, compile and run elsewhere what is likely to be tried soon, beside what is done here.
+
+        `likely` is asked where there is room for it, the likeliest first; what is found out is for the trials of these
+        plans.
+        """
+        if self._forerunners is not None and self._forerunners.room > 0:
+            self._forerunners.ahead(likely())
 
     def _prepare(self, plan: Plan) -> Program:
         program = self.space.schedules[plan.schedule].prepare(self.matrix, plan)

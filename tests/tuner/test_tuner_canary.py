@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from akx.device.host import host_device
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner.canary import Canary
+from akx.tuner.forerunners import Forerunners
 from akx.tuner.measure import Precision
 from akx.tuner.result import FAILED, PRUNED
 from akx.tuner.space import build_space
@@ -60,10 +62,11 @@ def test_a_plan_that_was_not_given_the_time_has_not_failed(problem: Problem, mon
     monkeypatch.setattr("akx.tuner.canary._START", 0.1)
     space = build_space(problem.matrix, 2, host_device(), threads=1)
     bench = Bench(problem, space, precision=Precision(), race=1.5, keep=0)
-    hangs = Canary(problem, command=[sys.executable, "-c", "import time; time.sleep(600)"], patience=0.3)
-    dies = Canary(problem, command=[sys.executable, "-c", "import os; os.read(0, 99); os._exit(3)"])
+    hangs, dies = "import time; time.sleep(600)", "import os; os.read(0, 99); os._exit(3)"
     monkeypatch.setattr(space.schedules["sweep"], "may_crash", True, raising=False)
     plan = space.plan("sweep", {})
-    for canary, patience, state in ((hangs, 0.05, PRUNED), (hangs, 60.0, FAILED), (dies, 60.0, FAILED)):
-        bench._canary, bench.patience = canary, patience
+    for program, patience, state in ((hangs, 0.05, PRUNED), (hangs, 60.0, FAILED), (dies, 60.0, FAILED)):
+        command = [sys.executable, "-c", program]
+        make = partial(Canary, command=command, patience=0.3)
+        bench._forerunners, bench.patience = Forerunners(problem, make=make), patience
         assert bench.try_plan(plan, number=0, origin="estimate", best=None).state == state

@@ -409,8 +409,9 @@ def test_on_a_gpu_of_another_kind_it_runs_in_another_process_first(
     world = make_world()
     cards: list[Any] = []
 
-    class Canary:
-        def __init__(self, problem: Any) -> None:
+    class Runners:
+        def __init__(self, problem: Any, *, ahead: int) -> None:
+            assert ahead == 0  # what is asked is all that there is
             self.asked: list[Plan] = []
             self.closed = self.gave_up = False
             cards.append(self)
@@ -424,7 +425,7 @@ def test_on_a_gpu_of_another_kind_it_runs_in_another_process_first(
             self.closed = True
 
     lost: str | None = None
-    monkeypatch.setattr(worker, "Canary", Canary)
+    monkeypatch.setattr(worker, "Forerunners", Runners)
     monkeypatch.setattr(worker, "_device_problem", lambda problem, hosted: FakeDeviceProblem(problem))
     front = Plan("cuda", "front", "sell", k=8, k_per_pass=4, block_bytes=2**18, options={"split": "interleaved"})
     predicted = Plan("cuda", "sweep", "csr", k=8)
