@@ -5,6 +5,10 @@ the best plans (:mod:`akx.tuner.surrogate`). Between these it asks for a neighbo
 parameter changed, the choice with the best record first), for a suggestion of Optuna's sampler (TPE), which has learnt
 from every trial, and for a neighbour of a rival: the best plan of another schedule or variant that is close behind.
 When nobody has an idea, something untried at random.
+
+Where nothing better was found for some trials, all neighbours of the best plan come first that may be better, so that a
+search that ends for want of progress ends at a plan that is better than those next to it: what is expected to gain most
+lies further away, where less is known.
 """
 
 from __future__ import annotations
@@ -36,6 +40,8 @@ SEARCHING = frozenset({"estimate", "neighbour", "rival", "sampler", "spare"})
 _CLIMBED = 3
 #: The best plan of another schedule or variant is a rival where it takes at most this many times as long as the best.
 _RIVAL = 1.25
+#: Trials without progress after which the neighbours of the best plan come first.
+_SETTLED = 8
 #: Infeasible plans that may become trials, as examples of the reasons; the rest is passed over.
 _REFUSALS = 5
 #: Combinations that are looked through for something not yet tried.
@@ -118,6 +124,7 @@ class Proposals:
         self._ledger.since_progress = 0
         spare = self._spare()
         while True:
+            yield from self._beside_best()
             idle = True
             for origin, ask in (
                 ("estimate", self._promising),
@@ -140,6 +147,8 @@ class Proposals:
     def likely(self) -> Iterator[Plan]:
         """Plans that the search may soon come up with, the likeliest first: the opening's, then what may gain most."""
         yield from (plan for plan in self._opening.following if self._prospects.is_open(plan))
+        if self._ledger.since_progress >= _SETTLED - 2:  # by the time that they are ready
+            yield from self._beside()
         plans = self._near_best_known()
         if plans:
             worth = self._prospects.times.improvement(plans)
@@ -174,6 +183,27 @@ class Proposals:
         """A neighbour of the best plan, or of the next best where all of those are done."""
         near = (self._neighbour(trial.plan) for trial in self._ledger.completed()[:_CLIMBED])
         return next((plan for plan in near if plan is not None), None)
+
+    def _beside_best(self) -> Iterator[tuple[str, Plan]]:
+        """The neighbours of the best plan, the likeliest to be better first, while it does not give way to another.
+
+        Without those that are sure to be no better, and those of which nothing is thought.
+        """
+        while self._ledger.since_progress >= _SETTLED:
+            near = self._beside()
+            if not near:
+                return
+            yield "neighbour", near[0]
+
+    def _beside(self) -> list[Plan]:
+        """The untried neighbours of the best plan that may be better, the likeliest first."""
+        best, known = self._ledger.best, self._prospects
+        if best is None or best.seconds is None:
+            return []
+        around = [plan for plan in self._space.neighbours(best.plan) if known.is_open(plan) and known.is_known(plan)]
+        thought = dict(zip(around, known.thought(around), strict=True))
+        seconds = best.seconds
+        return sorted((p for p in around if not known.times.is_hopeless(p, seconds)), key=thought.__getitem__)
 
     def _near_rival(self) -> Plan | None:
         """A neighbour of the best plan of another schedule or variant that is not far behind, the least tried first.

@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import zlib
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,7 @@ from akx.plan import Plan
 from akx.plandb import PlanDatabase, default_database
 from akx.tuner import Progress, Settings, exhaustive, plan_key, tuning
 from akx.tuner import tune as tune_and_keep
+from akx.tuner.result import COMPLETE
 from akx.tuner.space import build_space, is_baseline
 from akx.tuner.verify import Problem
 from akx.tuner.worker import Bench
@@ -367,6 +371,63 @@ def test_a_search_without_progress_ends_early(world: Any, matrix: Any) -> None:
     result = tune(matrix, 8, trials=1000, settings=Settings(patience=10))
     assert result.stopped == "no improvement"
     assert result.tuning_seconds < 20
+
+
+@pytest.mark.parametrize("seed", [0, 8])
+def test_a_search_without_progress_ends_where_no_neighbour_is_better(make_world: Any, matrix: Any, seed: int) -> None:
+    """Every plan has a price of its own, so that none tells much of those next to it; in the second world one is missed
+    where only what is expected to gain most is tried."""
+
+    usual = make_world().cost
+
+    def cost(plan: Plan) -> float:
+        return float(usual(plan)) * (1 + 0.3 * (zlib.crc32(f"{seed}{plan.label()}".encode()) % 1000) / 1000)
+
+    make_world(cost=cost)
+    result = tune(matrix, 8, seed=seed, trials=1000)
+    assert result.stopped == "no improvement"
+    best = min((trial for trial in result.trials if trial.state == COMPLETE), key=lambda t: t.seconds or math.inf)
+    tried = {trial.plan for trial in result.trials}
+    near = build_space(matrix, 8, host_device(), threads=2).neighbours(best.plan)
+    assert not [plan for plan in near if plan not in tried and cost(plan) < 0.99 * (best.seconds or 0.0)]
+
+
+def test_most_plans_are_foreseen(world: Any, matrix: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What may be got ready beside a trial is new, not that trial's plan, and mostly what is tried soon after."""
+    foreseen: set[Plan] = set()
+    began: list[int] = []
+
+    def get_ready(bench: Bench, likely: Callable[[], Any]) -> None:
+        began.append(len(foreseen))
+        foreseen.update(islice((plan for plan in likely() if plan not in foreseen), 3))
+
+    tried: list[tuple[str, bool]] = []
+    real = Bench.try_plan
+
+    def try_plan(bench: Bench, plan: Plan, **given: Any) -> Any:
+        tried.append((given["origin"], plan in foreseen))
+        return real(bench, plan, **given)
+
+    monkeypatch.setattr(Bench, "get_ready", get_ready)
+    monkeypatch.setattr(Bench, "try_plan", try_plan)
+    result = tune(matrix, 8)
+    later = [known for _, known in tried[1:]]
+    assert len(began) >= len(result.trials) - 2  # threads of the baseline are tried without
+    assert sum(later) >= 0.7 * len(later)
+    assert dict(tried[1:])["predicted"]
+
+
+def test_nothing_is_got_ready_for_few_calls_or_the_whole_space(
+    world: Any, matrix: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it is known what a search is worth, and where everything is tried in its order."""
+    asked: list[int] = []
+    monkeypatch.setattr(Bench, "get_ready", lambda bench, likely: asked.append(1))
+    tune(matrix, 8, calls=1)
+    exhaustive(matrix, 8, seconds=5.0)
+    assert not asked
+    tune(matrix, 8, calls=10**9)
+    assert asked
 
 
 def test_a_small_space_is_exhausted(make_world: Any, matrix: Any) -> None:
