@@ -435,3 +435,17 @@ def test_sizes_of_halos_are_those_of_halos(made: sp.csr_array) -> None:
     assert np.array_equal(neighbours, np.diff(listed.neighbour_ptr))
     reached = [listed.rows[a:b] for a, b in zip(listed.ptr[:-1], listed.ptr[1:], strict=True)]
     assert np.array_equal(span, [int(rows.max()) - int(rows.min()) + 1 for rows in reached])
+
+
+@pytest.mark.parametrize(("variant", "each"), [("sell-1", 14.0), ("csr-2", 4.0), ("pcsr", 14.0), ("rows16", 0.0)])
+def test_to_look_values_up_has_a_price(variant: str, each: float) -> None:
+    """A table saves bytes and costs cycles, but where these are hidden by what there is to do with products."""
+    matrix, plain = Matrix.from_any(planes(60)), registry.get("cuda", "sweep")
+    full = Plan("cuda", "sweep", variant, k=8, k_per_pass=1)
+    done, looked = (plain.work(full.replace(options={"stored": way}), matrix, H100, 2) for way in ("full", "table"))
+    assert looked.memory_bytes + looked.cache_bytes < done.memory_bytes + done.cache_bytes
+    assert bool(looked.cycles > done.cycles) is (each > 0)
+    if variant in ("sell-1", "csr-2"):
+        slots = sweep._slots(matrix, sweep._SELL, 4, 1) if variant == "sell-1" else matrix.nnz
+        price = 8 * 2 * each * slots / 32 / H100.sms
+        assert 0.5 * price < looked.cycles - done.cycles <= price  # lines of values are fewer as well

@@ -7,8 +7,8 @@ from typing import Any
 from akx.device.cuda.facts import CudaDevice
 from akx.formats import pcsr
 from akx.kernels.cuda import hubs, sweep, vbell
-from akx.kernels.cuda.stored import FULL, stored_bytes, way_of, ways_of
-from akx.kernels.cuda.sweep_work import csr_work, hubs_work, pcsr_work, rows16_work, sell_work, vbell_work
+from akx.kernels.cuda.stored import FULL, TABLE, stored_bytes, way_of, ways_of
+from akx.kernels.cuda.sweep_work import csr_work, hubs_work, looked_up, pcsr_work, rows16_work, sell_work, vbell_work
 from akx.kernels.cuda.work import Work
 from akx.matrix import Matrix
 from akx.plan import Option, Plan
@@ -27,8 +27,19 @@ _SORTED = 0.9
 
 def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
     """What the plan makes the device do, for so many start vectors."""
+    kind = sweep._kind(plan.variant)[0]
+    way = way_of(sweep._storable(plan, matrix))
+    found = _work(plan, matrix, device, vectors, stored_bytes(way, matrix.dtype))
+    if way != TABLE or kind not in (sweep._CSR, sweep._SELL, sweep._PCSR):  # of others it is hidden by what they do
+        return found
+    pad, sigma = int(plan.option("pad", 4)), int(plan.option("sigma", 1))
+    slots = matrix.nnz if kind == sweep._CSR else sweep._slots(matrix, kind, pad, sigma)
+    return looked_up(found, device, slots, float(plan.k * vectors), in_csr=kind == sweep._CSR)
+
+
+def _work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int, value: int) -> Work:
+    """The same for values of so many bytes that are where they are read."""
     kind, lanes, bits = sweep._kind(plan.variant)
-    value = stored_bytes(way_of(sweep._storable(plan, matrix)), matrix.dtype)
     if kind == sweep._CSR:
         return csr_work(matrix, device, plan.k, vectors, lanes, value)
     if kind == sweep._VBELL:
