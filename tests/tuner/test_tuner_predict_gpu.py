@@ -448,4 +448,4 @@ def test_to_look_values_up_has_a_price(variant: str, each: float) -> None:
     if variant in ("sell-1", "csr-2"):
         slots = sweep._slots(matrix, sweep._SELL, 4, 1) if variant == "sell-1" else matrix.nnz
         price = 8 * 2 * each * slots / 32 / H100.sms
-        assert 0.5 * price < looked.cycles - done.cycles <= price  # lines of values are fewer as well
+        assert 0.5 * price < looked.cycles - done.cycles < 1.001 * price  # lines of values are fewer as well
