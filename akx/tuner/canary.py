@@ -6,7 +6,9 @@ in a process of its own, which is kept for the next candidate while it lives. Wh
 in time, is the candidate's reason to fail. Figures never come from there.
 
 The two talk through pipes, in pickles: first the problem, then one plan after another, each answered by an empty text
-or a reason. The program is :func:`main` of this module, so that no script of the user runs again.
+or a reason. A plan may be got ready before it is to run: prepared and compiled, and nothing launched. The process ends
+with the one that started it, whatever it is doing then. The program is :func:`main` of this module, so that no script
+of the user runs again.
 """
 
 from __future__ import annotations
@@ -16,8 +18,10 @@ import math
 import os
 import pickle
 import selectors
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from typing import IO, Any
@@ -29,8 +33,8 @@ __all__ = ["UNANSWERED", "Canary"]
 
 #: Seconds for a candidate to be prepared and run, and for the process to come up beside that.
 _PATIENCE, _START = 30.0, 60.0
-#: Seconds that it waits for those who measure on the device; then it runs beside them.
-_TURN = 2.0
+#: Seconds between two looks at whether the process that started it is there.
+_LOOK = 1.0
 _LENGTH = 8
 #: What is said of a process that took too long begins so.
 UNANSWERED = "the process that ran it first did not answer"
@@ -64,12 +68,27 @@ class Canary:
         self._is_ended = False
         self.gave_up = False
 
+    @property
+    def is_up(self) -> bool:
+        """Whether there is a process, so that none has to be started."""
+        return self._process is not None
+
     def reason_against(self, plan: Plan, most: float = math.inf) -> str | None:
         """None where the candidate ran to its end, whatever its result, else what became of the process.
 
         It is given `most` seconds at most, its first start included. :attr:`gave_up` says whether that was less time
         than a candidate has at other times, and not enough: then nothing is known of it.
         """
+        return self._ask("run", plan, most)
+
+    def get_ready(self, plan: Plan) -> bool:
+        """Prepare and compile a candidate, to run it when it is asked for; whether the process came through.
+
+        Nothing is launched. The process keeps what it prepared last.
+        """
+        return self._ask("get ready", plan, math.inf) is None
+
+    def _ask(self, what: str, plan: Plan, most: float) -> str | None:
         patience, begin, self.gave_up = self._patience, time.monotonic(), False
         try:
             if self._process is None:
@@ -77,14 +96,14 @@ class Canary:
                 self._start()
             assert self._process is not None
             assert self._process.stdin is not None
-            _send(self._process.stdin, plan.to_json())
+            _send(self._process.stdin, (what, plan.to_json()))
             allowed = min(patience, most)
             answer = self._answer(self._process, max(0.0, allowed - (time.monotonic() - begin)))
         except (OSError, EOFError):
             code = self._stop()
             return f"the process that ran it first was lost (exit code {code})"
         if answer is None:
-            self._stop()
+            self._stop(at_once=True)
             self.gave_up = allowed < patience
             return f"{UNANSWERED} within {allowed:g} s"
         if answer.startswith(_LOST):
@@ -129,19 +148,25 @@ class Canary:
                 return None
         return str(_receive(process.stdout))
 
-    def _stop(self) -> int | None:
-        process, self._process = self._process, None
+    def _stop(self, *, at_once: bool = False) -> int | None:
+        """End the process, which is given the time to, and clear up; until then :meth:`end` finds it."""
+        process = self._process
         if process is None:
             return None
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
         try:
-            return process.wait(timeout=2.0)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return process.wait()
+            if at_once:
+                process.kill()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
+            try:
+                return process.wait(timeout=2.0)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                return process.wait()
+        finally:
+            self._process = None
 
 
 def _send(pipe: IO[bytes], value: Any) -> None:
@@ -161,23 +186,27 @@ def _receive(pipe: IO[bytes]) -> Any:
     return pickle.loads(text)
 
 
-def _run(plan: Plan, matrix: Any, x: Any, coefficients: Any) -> str:
-    """Prepare and run a plan twice; the text that :meth:`Canary.reason_against` gets."""
-    import numpy as np
-
-    from akx.device.choose import device_of
-    from akx.device.lock import device_lock
-    from akx.errors import IllegalAddressError, LaunchError
+def _prepared(plan: Plan, matrix: Any, vectors: int) -> Any:
+    """The program of a plan, compiled."""
     from akx.kernels import registry
 
-    out = np.empty((plan.k + 1, *x.shape), dtype=matrix.dtype)
+    program = registry.get(plan.backend, plan.schedule).prepare(matrix, plan)
+    if hasattr(program, "ready"):
+        program.ready(vectors)
+    return program
+
+
+def _run(plan: Plan, matrix: Any, x: Any, coefficients: Any, program: Any = None) -> str:
+    """Prepare a plan, where it is not, and run it twice; the text that :meth:`Canary.reason_against` gets."""
+    import numpy as np
+
+    from akx.errors import IllegalAddressError, LaunchError
+
     try:
-        program = registry.get(plan.backend, plan.schedule).prepare(matrix, plan)
-        if hasattr(program, "ready"):  # what has to be compiled is, before others are kept waiting
-            program.ready(x.shape[0])
-        with device_lock(device_of(plan.backend)).in_passing(_TURN):
-            for _ in range(2):
-                program.run(x, out, coefficients)
+        out = np.empty((plan.k + 1, *x.shape), dtype=matrix.dtype)
+        program = _prepared(plan, matrix, x.shape[0]) if program is None else program
+        for _ in range(2):
+            program.run(x, out, coefficients)
     except (IllegalAddressError, LaunchError) as error:
         return f"{_LOST}{error.what} ({error.found})"
     except Exception:
@@ -185,19 +214,47 @@ def _run(plan: Plan, matrix: Any, x: Any, coefficients: Any) -> str:
     return ""
 
 
+def _trim() -> None:
+    """Give the memory of programs that are gone back to the device: others need it."""
+    memory = sys.modules.get("akx.device.cuda.memory")
+    if memory is not None:
+        with contextlib.suppress(Exception):
+            memory.memory_pool().trim()
+
+
+def _watch(parent: int) -> None:
+    """End this process, whatever it does, soon after the one that started it has ended, however that was."""
+    while os.getppid() == parent:
+        time.sleep(_LOOK)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def main() -> None:
     """Answer plans until the pipe is closed."""
+    threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a compiler prints must not get between the answers
     from akx.kernels.base import Coefficients
     from akx.matrix import Matrix
 
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a compiler prints must not get between the answers
     try:
         problem = _receive(sys.stdin.buffer)
         matrix = Matrix(*problem["matrix"], pattern_cache={}, value_error=problem["value_error"])
-        coefficients = Coefficients(*problem["coefficients"])
+        coefficients, x = Coefficients(*problem["coefficients"]), problem["x"]
+        ready: tuple[Plan, Any] | None = None
         while True:
-            plan = Plan.from_json(_receive(sys.stdin.buffer))
-            _send(answers, _run(plan, matrix, problem["x"], coefficients))
+            what, text = _receive(sys.stdin.buffer)
+            plan = Plan.from_json(text)
+            known = ready[1] if ready is not None and ready[0] == plan else None
+            ready = None
+            if what == "run":
+                answer = _run(plan, matrix, x, coefficients, known)
+            else:
+                answer = ""
+                with contextlib.suppress(Exception):  # the trial itself will say so
+                    ready = plan, _prepared(plan, matrix, x.shape[0])
+            known = None
+            _trim()
+            _send(answers, answer)
     except (EOFError, OSError):
         return

@@ -1,24 +1,25 @@
-"""Processes in which plans run first: one for the plan that is asked for, others for what may be asked for next.
+"""Processes in which plans run first: for what is asked, and to get ready before what may be asked for next.
 
 What a trial on a GPU takes is mostly the compiler, and that runs on one core while the device waits. So plans that the
-search is likely to come up with are prepared, compiled and run ahead, each in a process of its own
-(:mod:`akx.tuner.canary`), while another is tried here. Kernels that were compiled there are in the store of machine
-code, and whether the plan crashes is known. What is tried next, and what it is found to take, do not depend on it; for
-their runs the processes take their turn at the device.
+search is likely to come up with are prepared and compiled ahead, each in a process of its own
+(:mod:`akx.tuner.canary`), while another is tried here. When one is asked for, its kernels are in the store of machine
+code, and the process that has it ready runs it at once. Nothing is launched before it is asked for, so that a plan that
+hangs does so when nobody measures here; what goes wrong ahead is no verdict: the plan runs first when it is asked for,
+as if nothing had been.
 
-With ``m`` processes more than one, a plan costs the search what is left of (compile + run first) / m, where it was
-foreseen, instead of all of it.
+With ``m`` such processes a plan costs the search what is left of its compilation, where it was foreseen, and up to m of
+them go on at a time.
 """
 
 from __future__ import annotations
 
 import math
-import queue
+import os
 import threading
+import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
+from pathlib import Path
 
 from akx.device.host import host_device
 from akx.plan import Plan
@@ -27,32 +28,42 @@ from akx.tuner.verify import Problem
 
 __all__ = ["Forerunners", "processes_ahead"]
 
-#: Processes at most that run plans ahead, and cores that are left to others: to the search, and to what it asks for.
+#: Processes at most beside the one for what is asked, and cores that are left to that and to the search.
 _MOST, _OTHER_CORES = 4, 2
-#: What a context takes on the device, and copies of the matrix and the vectors that there may be with it, in bytes.
+#: Bytes that a context takes on the device, and copies of the matrix and the vectors that there may be with it; those
+#: that a process takes of the host's memory, and copies of the matrix there.
 _CONTEXT, _COPIES = 600 * 2**20, 4
-#: Share of the device's memory that all of these may take.
-_MEMORY_SHARE = 0.25
-#: Seconds that a plan which cannot crash is waited for, where it is being run ahead: it is tried without.
+_HOST, _HOST_COPIES = 500 * 2**20, 8
+#: Share of what is free on the device, and on the host, that all of these may take.
+_SHARE = 0.25
+#: Seconds that a plan which cannot crash is waited for, where it is being got ready: then it is tried without.
 _COMING = 5.0
+#: Seconds that threads are waited for whose processes were ended.
+_ENDING = 5.0
+_MEMINFO = Path("/proc/meminfo")
 
 
-def processes_ahead(problem: Problem, memory_bytes: int, cores: int | None = None) -> int:
-    """How many processes may run plans ahead, beside the one for the plan asked for; 0 where cores or memory are few.
+def processes_ahead(problem: Problem, free_bytes: int, cores: int | None = None, host_bytes: int | None = None) -> int:
+    """How many processes may get plans ready, beside the one for the plan asked for; 0 where cores or memory are few.
 
     Parameters
     ----------
     problem : Problem
-    memory_bytes : int
-        Of the device.
+    free_bytes : int
+        Of the device's memory.
     cores : int, optional
         Of the host; by default those of this process.
+    host_bytes : int, optional
+        Of the host's memory that is free; by default as the system says.
     """
     cores = host_device().cores if cores is None else cores
+    host_bytes = _available() if host_bytes is None else host_bytes
     matrix = problem.matrix
-    held = matrix.indptr.nbytes + matrix.indices.nbytes + matrix.data.nbytes + problem.x.nbytes + problem.out.nbytes
-    fitting = int(_MEMORY_SHARE * memory_bytes / (_CONTEXT + _COPIES * held)) - 1
-    return max(0, min(_MOST, cores - _OTHER_CORES, fitting))
+    held = matrix.indptr.nbytes + matrix.indices.nbytes + matrix.data.nbytes
+    on_device = held + problem.x.nbytes + problem.out.nbytes
+    fitting = int(_SHARE * free_bytes / (_CONTEXT + _COPIES * on_device)) - 1
+    there = int(_SHARE * host_bytes / (_HOST + _HOST_COPIES * held)) - 1
+    return max(0, min(_MOST, cores - _OTHER_CORES, fitting, there))
 
 
 class Forerunners:
@@ -75,74 +86,115 @@ class Forerunners:
 
     def __init__(self, problem: Problem, *, ahead: int = 0, make: Callable[[Problem], Canary] = Canary) -> None:
         self.gave_up = False
-        self._idle: queue.SimpleQueue[Canary] = queue.SimpleQueue()
         self._all = [make(problem) for _ in range(1 + ahead)]
-        for canary in self._all:
-            self._idle.put(canary)
-        self._most, self._under_way, self._is_new = ahead, 0, True
-        self._known: dict[Plan, Future[str | None]] = {}
-        self._turn = threading.Lock()
+        self._idle = list(self._all)
+        self._most, self._is_new, self._is_closed = ahead, True, False
+        self._coming: dict[Plan, Canary] = {}
+        self._ready: dict[Plan, Canary] = {}
+        self._begun: set[Plan] = set()
+        self._threads: list[threading.Thread] = []
+        self._changed = threading.Condition()
 
     @property
     def room(self) -> int:
-        """Plans that could be run ahead at once now: one more at first, so that all processes come up together."""
-        return self._most - self._under_way + (self._is_new and self._most > 0)
+        """Plans that could be begun at once now: one more at first, so that all processes come up together."""
+        if self._most == 0 or self._is_closed:
+            return 0
+        return max(0, min(len(self._idle), self._most + self._is_new - len(self._coming)))
 
     def ahead(self, plans: Iterable[Plan]) -> None:
-        """Run the first of `plans` that are new here, as many as there is room for. Does not wait."""
-        for plan in plans:
-            if self.room <= 0:
+        """Get the first of `plans` ready that were not begun yet, as many as there is room for. Does not wait."""
+        new = (plan for plan in plans if plan not in self._begun)
+        while self.room > 0:
+            plan = next(new, None)
+            if plan is None or not self._begin(plan):
                 break
-            if plan in self._known:
-                continue
-            answer: Future[str | None] = Future()
-            with self._turn:
-                self._under_way += 1
-            self._known[plan] = answer
-            threading.Thread(target=self._run, args=(plan, answer), name="akx-ahead", daemon=True).start()
         self._is_new = False
 
-    def await_coming(self, plan: Plan) -> None:
-        """Wait for a plan that is being run ahead, for some seconds: what it compiles need not be compiled here."""
-        if plan in self._known:
-            with suppress(FutureTimeoutError):
-                self._known[plan].exception(_COMING)
+    def await_coming(self, plan: Plan, most: float = math.inf) -> None:
+        """Wait for a plan that is being got ready, for some seconds: what it compiles need not be compiled here."""
+        with self._changed:
+            self._changed.wait_for(lambda: plan not in self._coming, min(_COMING, most))
 
     def reason_against(self, plan: Plan, most: float = math.inf) -> str | None:
-        """What became of a plan that ran ahead, or runs now: see :meth:`Canary.reason_against`."""
-        self.gave_up = False
-        coming = self._known.get(plan)
-        if coming is None:
-            canary = self._idle.get()
-            try:
-                reason = canary.reason_against(plan, most)
-            finally:
-                self._idle.put(canary)
-            self.gave_up = canary.gave_up
-            if not self.gave_up:
-                self._known[plan] = Future()
-                self._known[plan].set_result(reason)
-            return reason
+        """What became of a plan that runs now: see :meth:`Canary.reason_against`.
+
+        In the process that has it ready, or is getting it ready, else in any that is idle, those that are up first.
+        """
+        begin, limit = time.monotonic(), None if most == math.inf else most
+        self._begun.add(plan)
+        with self._changed:
+            self.gave_up = not self._changed.wait_for(lambda: plan not in self._coming and bool(self._idle), limit)
+            if self.gave_up:
+                return f"{UNANSWERED} within {most:g} s"
+            canary = self._ready.get(plan)
+            if canary not in self._idle:
+                canary = max(self._idle, key=lambda one: one.is_up)
+            assert canary is not None
+            self._take(canary)
         try:
-            return coming.result(None if most == math.inf else most)
-        except FutureTimeoutError:
-            self.gave_up = True
-            return f"{UNANSWERED} within {most:g} s"
+            reason = canary.reason_against(plan, most - (time.monotonic() - begin))
+            self.gave_up = canary.gave_up
+            return reason
+        finally:
+            self._put_back(canary)
 
     def close(self) -> None:
-        """End the processes, those at work too."""
+        """End the processes, those at work too, and wait for that."""
+        self._is_closed = True
         for canary in self._all:
             canary.end()
+        for thread in self._threads:
+            thread.join(_ENDING)
+        for canary in self._idle:
+            canary.close()
 
-    def _run(self, plan: Plan, answer: Future[str | None]) -> None:
-        canary = self._idle.get()
+    def _begin(self, plan: Plan) -> bool:
+        """Begin with a plan in a process that has waited for longest; whether that could be done."""
+        self._begun.add(plan)
+        with self._changed:
+            canary = self._idle[0]
+            self._take(canary)
+            self._coming[plan] = canary
+        thread = threading.Thread(target=self._get_ready, args=(plan, canary), name="akx-ahead", daemon=True)
         try:
-            reason = canary.reason_against(plan)
-        except Exception as failure:  # for whoever asks
-            answer.set_exception(failure)
-        else:
-            answer.set_result(reason)
-        finally:
-            with self._turn:
-                self._under_way -= 1
-            self._idle.put(canary)
+            thread.start()
+        except RuntimeError:  # there are too many
+            self._come(plan, canary, is_ready=False)
+            return False
+        self._threads = [other for other in self._threads if other.is_alive()] + [thread]
+        return True
+
+    def _get_ready(self, plan: Plan, canary: Canary) -> None:
+        is_ready = False
+        with suppress(Exception):  # whoever asks for the plan will be told
+            is_ready = canary.get_ready(plan)
+        self._come(plan, canary, is_ready=is_ready)
+
+    def _come(self, plan: Plan, canary: Canary, *, is_ready: bool) -> None:
+        with self._changed:
+            del self._coming[plan]
+            if is_ready:
+                self._ready[plan] = canary
+        self._put_back(canary)
+
+    def _take(self, canary: Canary) -> None:
+        """Out of those that are idle; what it had ready it will have no more."""
+        self._idle.remove(canary)
+        self._ready = {plan: other for plan, other in self._ready.items() if other is not canary}
+
+    def _put_back(self, canary: Canary) -> None:
+        with self._changed:
+            self._idle.append(canary)
+            self._changed.notify_all()
+
+
+def _available() -> int:
+    """Bytes of the host's memory that are free, or could be."""
+    with suppress(OSError, ValueError, IndexError):
+        for line in _MEMINFO.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024 * int(line.split()[1])
+    with suppress(OSError, ValueError):
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return 0

@@ -17,14 +17,23 @@ from numpy.typing import NDArray
 
 from akx.device.cuda.copies import bring_rows, send
 from akx.device.cuda.launch import Event, Graph, default_stream
-from akx.device.cuda.memory import DeviceArray, empty, pinned, to_device
+from akx.device.cuda.memory import DeviceArray, empty, memory_pool, pinned, to_device
+from akx.device.cuda.runtime import runtime
 from akx.kernels.base import Coefficients, Program
 from akx.tuner.verify import Problem
 
-__all__ = ["DeviceCall", "DeviceProblem", "HostCall", "HostProblem"]
+__all__ = ["DeviceCall", "DeviceProblem", "HostCall", "HostProblem", "free_bytes"]
 
 #: Products in one graph at most: larger graphs take long to make and no shorter to run.
 _PRODUCTS = 256
+
+
+def free_bytes() -> int:
+    """Bytes of the device's memory that other processes of this search may share; 0 where akx may not take all."""
+    if memory_pool().budget is not None:
+        return 0
+    with runtime().active() as live:
+        return int(live.call("cuMemGetInfo")[0])
 
 
 class DeviceCall:

@@ -6,9 +6,9 @@ parameter changed, the choice with the best record first), for a suggestion of O
 from every trial, and for a neighbour of a rival: the best plan of another schedule or variant that is close behind.
 When nobody has an idea, something untried at random.
 
-Where nothing better was found for some trials, all neighbours of the best plan come first that may be better, so that a
-search that ends for want of progress ends at a plan that is better than those next to it: what is expected to gain most
-lies further away, where less is known.
+Where nothing better was found for some trials, the neighbours of the best plan that may be better come first, while
+there is patience, so that a search which ends for want of progress mostly ends at a plan that is better than those next
+to it: what is expected to gain most lies further away, where less is known.
 """
 
 from __future__ import annotations
@@ -145,14 +145,24 @@ class Proposals:
                 yield "spare", left
 
     def likely(self) -> Iterator[Plan]:
-        """Plans that the search may soon come up with, the likeliest first: the opening's, then what may gain most."""
-        yield from (plan for plan in self._opening.following if self._prospects.is_open(plan))
-        if self._ledger.since_progress >= _SETTLED - 2:  # by the time that they are ready
-            yield from self._beside()
-        plans = self._near_best_known()
-        if plans:
-            worth = self._prospects.times.improvement(plans)
-            yield from (plans[place] for place in np.argsort(-worth, kind="stable"))
+        """Plans that the search may soon come up with, the likeliest first: the opening's, then what may gain most.
+
+        Of what has been thought of already: to ask changes nothing of what comes.
+        """
+        known = self._prospects
+        yield from (plan for plan in self._opening.following if known.is_new(plan))
+        best = self._ledger.completed()[:_CLIMBED]
+        if best and self._ledger.since_progress >= _SETTLED - 2:  # its neighbours, by the time that they are ready
+            yield from self._ranked(self._space.neighbours(best[0].plan))
+        yield from self._ranked(plan for trial in best for plan in self._near.get(trial.plan, ()))
+
+    def _ranked(self, plans: Iterable[Plan]) -> list[Plan]:
+        """Those of `plans` that have been thought of and were not tried, what may gain most first."""
+        known = [plan for plan in dict.fromkeys(plans) if self._prospects.is_in_mind(plan)]
+        if not known:
+            return []
+        worth = self._prospects.times.improvement(known)
+        return [known[place] for place in np.argsort(-worth, kind="stable")]
 
     def is_hopeless(self, plan: Plan) -> bool:
         """Whether a baseline takes longer than the fastest one so far, as good as certainly."""
@@ -167,17 +177,13 @@ class Proposals:
 
     def _promising(self) -> Plan | None:
         """The plan that may gain most, of those near the best plans: one or two choices away."""
-        plans = self._near_best_known()
-        return plans[int(self._prospects.times.improvement(plans).argmax())] if plans else None
-
-    def _near_best_known(self) -> list[Plan]:
-        """What is one or two choices from the best plans, may be tried and has an estimate."""
         known, good = self._prospects, [trial.plan for trial in self._ledger.completed()[:_CLIMBED]]
         for plan in good:
             if plan not in self._near:
                 around = self._space.around(plan)
                 self._near[plan] = [other for other in around if known.is_known(other)]
-        return list(dict.fromkeys(other for plan in good for other in self._near[plan] if known.is_open(other)))
+        plans = list(dict.fromkeys(other for plan in good for other in self._near[plan] if known.is_open(other)))
+        return plans[int(known.times.improvement(plans).argmax())] if plans else None
 
     def _near_best(self) -> Plan | None:
         """A neighbour of the best plan, or of the next best where all of those are done."""

@@ -92,6 +92,10 @@ class Prospects:
         """Whether a plan is feasible and has an estimate; not one for which there is no time to find out."""
         return self.space.holds(plan) and self._is_feasible(plan) and self._times.knows(plan)
 
+    def is_in_mind(self, plan: Plan) -> bool:
+        """Whether a plan is new, and known without thinking of it: what is asked so changes nothing."""
+        return self.is_new(plan) and self._feasible.get(plan, False) and self._times.has_modelled(plan)
+
     def thought(self, plans: Sequence[Plan]) -> list[float]:
         """The logarithm of the seconds that each of `plans` is thought to take; infinite where one cannot be tried."""
         found = dict.fromkeys(plans, math.inf)

@@ -201,6 +201,9 @@ class RecordedBench:
     def get_ready(self, likely: Callable[[], Iterable[Plan]]) -> None:
         """Nothing: recorded trials took what they took."""
 
+    def settle(self) -> None:
+        """Nothing goes on."""
+
     def anchor_on(self, plan: Plan, seconds: float) -> None:
         """What a call of the anchor takes."""
         self._anchor = seconds

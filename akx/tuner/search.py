@@ -114,6 +114,10 @@ class Tried(Protocol):
         """Begin with plans that may be tried soon, where that can be done beside a trial; the likeliest come first."""
         ...
 
+    def settle(self) -> None:
+        """End what was begun so: no more plans are tried."""
+        ...
+
     def anchor_on(self, plan: Plan, seconds: float) -> None:
         """Time everything from now on against `plan`."""
         ...
@@ -289,6 +293,7 @@ class Search:
     def _run_off(self, stopped: str) -> Outcome:
         """Time the few best against the baseline once more, and choose."""
         self._report("run-off")
+        self.bench.settle()
         self._hear()
         settings = self.settings
         plans = finalists(
@@ -365,12 +370,13 @@ class Search:
 
     def _get_ready(self, now: Plan, baselines: Iterable[Plan] = ()) -> None:
         """Let plans that may come behind `now` be got ready beside its trial, `baselines` before others."""
+        is_last = self._made + 1 >= self.settings.trials or self._left() <= _LEAST_PATIENCE
         waits = self.settings.calls is not None and self.ledger.baseline is None  # for what search is worth
-        if waits or self._everything or self._left() <= _LEAST_PATIENCE:
+        if is_last or waits or self._everything:
             return
 
         def likely() -> Iterator[Plan]:
-            yield from (plan for plan in baselines if not self.proposals.is_hopeless(plan))
+            yield from (plan for plan in baselines if plan not in self.ledger and not self.proposals.is_hopeless(plan))
             yield from (plan for plan in self.proposals.likely() if plan != now)
 
         self.bench.get_ready(likely)

@@ -203,6 +203,10 @@ class Surrogate:
                     self._modelled[plan] = self._model.seconds(plan)
         return self._modelled[plan]
 
+    def has_modelled(self, plan: Plan) -> bool:
+        """Whether the model was asked for a plan, and had an answer."""
+        return 0 < self._modelled.get(plan, math.inf) < math.inf
+
     # ------------------------------------------------------------------------------------------------ the process
 
     def _solve(self) -> tuple[Array, Array]:

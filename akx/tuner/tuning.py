@@ -50,7 +50,7 @@ _WAIT = 0.25
 _HOST_SHARE = 1 / 3
 #: One trial's timing takes at most this fraction of the time there is.
 _TRIALS_IN_TIME = 50
-#: Seconds of a tuning from which on processes that run plans ahead pay for their start.
+#: Seconds of a tuning from which on processes that get plans ready pay for their start.
 _WORTH_PROCESSES = 10.0
 
 
@@ -444,7 +444,9 @@ def _bench(problem: Problem, space: Space, wanted: Settings) -> Bench:
     alone = _alone(space.device, wanted.seconds)
     ahead = 0
     if space.backend == "cuda" and not space.device.budget and wanted.seconds >= _WORTH_PROCESSES:
-        ahead = processes_ahead(problem, space.device.memory_bytes)
+        from akx.tuner.gpu import free_bytes
+
+        ahead = processes_ahead(problem, free_bytes())
     same: dict[str, Any] = {"precision": precision, "race": wanted.race, "alone": alone, "ahead": ahead}
     return Bench(problem, space, keep=wanted.finalists + 1, **same)
 

@@ -78,7 +78,7 @@ class Bench:
     wary : bool
         Whether candidates that may crash a GPU run in another process first.
     ahead : int
-        Processes beside that one in which candidates run before they are asked for: see :meth:`ahead`.
+        Processes beside that one in which candidates are got ready before they are tried: see :meth:`get_ready`.
 
     Attributes
     ----------
@@ -146,7 +146,10 @@ class Bench:
         if reason is not None:
             return Trial(number, plan, origin, PRUNED, reason)
         start = measure.now()
-        lost = self.reason_to_fear(plan)
+        try:
+            lost = self.reason_to_fear(plan)
+        except Exception as failure:
+            return Trial(number, plan, origin, FAILED, _describe(failure), prepare_seconds=measure.now() - start)
         if lost is not None:
             # What was not given the time has not failed.
             state = PRUNED if self._forerunners is not None and self._forerunners.gave_up else FAILED
@@ -252,18 +255,22 @@ class Bench:
         if self._forerunners is None:
             return None
         if not getattr(schedule, "may_crash", True):
-            self._forerunners.await_coming(plan)
+            self._forerunners.await_coming(plan, self.patience)
             return None
         return self._forerunners.reason_against(plan, self.patience)
 
     def get_ready(self, likely: Callable[[], Iterable[Plan]]) -> None:
-        """Prepare, compile and run elsewhere what is likely to be tried soon, beside what is done here.
+        """Prepare and compile elsewhere what is likely to be tried soon, beside what is done here.
 
-        `likely` is asked where there is room for it, the likeliest first; what is found out is for the trials of these
-        plans.
+        `likely` is asked where there is room for it, the likeliest first.
         """
         if self._forerunners is not None and self._forerunners.room > 0:
             self._forerunners.ahead(likely())
+
+    def settle(self) -> None:
+        """End the processes in which candidates run first: nobody else of this search is at the device from here on."""
+        if self._forerunners is not None:
+            self._forerunners.close()
 
     def _prepare(self, plan: Plan) -> Program:
         program = self.space.schedules[plan.schedule].prepare(self.matrix, plan)

@@ -1,11 +1,16 @@
-"""Plans that run ahead of the search, in processes of their own."""
+"""Plans that are got ready ahead of the search, in processes of their own."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +18,7 @@ import pytest
 from akx.device.host import host_device
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.tuner import worker
+from akx.tuner import canary, forerunners
 from akx.tuner.canary import Canary
 from akx.tuner.forerunners import Forerunners, processes_ahead
 from akx.tuner.measure import Precision
@@ -23,6 +28,7 @@ from akx.tuner.verify import Problem
 from akx.tuner.worker import Bench
 
 PLANS = [Plan("cpu", "sweep", variant, k=2) for variant in ("csr", "sell", "dia", "bcsr-2x2")]
+HANGS = [sys.executable, "-c", "import time; time.sleep(600)"]
 
 
 @pytest.fixture
@@ -31,151 +37,291 @@ def problem(make_matrix: Callable[..., Matrix]) -> Problem:
 
 
 class Slow:
-    """Answers when it is let go, and counts who is at work."""
+    """Gets plans ready when it is let go; runs them at once, or never where it hangs."""
 
-    at_work = 0
-    most = 0
+    def __init__(self, go: threading.Event, did: list[tuple[str, Plan, Slow]]) -> None:
+        self.gave_up = self.is_ended = self.is_up = self.hangs = self.fails = False
+        self._go, self._did = go, did
 
-    def __init__(self, problem: Problem | None, go: threading.Event, ran: list[Plan]) -> None:
-        self.gave_up, self.is_ended = False, False
-        self._go, self._ran = go, ran
+    def get_ready(self, plan: Plan) -> bool:
+        self.is_up = True
+        self._did.append(("get ready", plan, self))
+        self._go.wait(20.0)
+        if self.fails:
+            raise MemoryError("no room for a copy of the matrix")
+        return plan.variant != "sell"
 
     def reason_against(self, plan: Plan, most: float = float("inf")) -> str | None:
-        Slow.at_work += 1
-        Slow.most = max(Slow.most, Slow.at_work)
-        self._ran.append(plan)
-        self.gave_up = not self._go.wait(min(most, 20.0))
-        Slow.at_work -= 1
+        self.is_up = True
+        self._did.append(("run", plan, self))
+        self.gave_up = self.hangs
         return f"{plan.variant} is lost" if plan.variant == "dia" else None
 
     def end(self) -> None:
         self.is_ended = True
         self._go.set()
 
+    def close(self) -> None:
+        assert self.is_ended
+
+
+class Hall:
+    """Forerunners of slow processes, and what they did."""
+
+    def __init__(self) -> None:
+        self.go, self.did = threading.Event(), list[tuple[str, Plan, Slow]]()
+        self.made: list[Forerunners] = []
+
+    def __call__(self, ahead: int) -> Any:
+        make: Any = lambda problem: Slow(self.go, self.did)  # noqa: E731
+        self.made.append(Forerunners(None, ahead=ahead, make=make))  # type: ignore[arg-type]
+        return self.made[-1]
+
+    def plans(self, what: str) -> list[Plan]:
+        return [plan for done, plan, _ in self.did if done == what]
+
 
 @pytest.fixture
-def slow() -> Iterator[tuple[Callable[[int], Forerunners], threading.Event, list[Plan]]]:
-    Slow.at_work = Slow.most = 0
-    go, ran, made = threading.Event(), [], []
-
-    def make(ahead: int) -> Forerunners:
-        one: Any = Forerunners(None, ahead=ahead, make=lambda problem: Slow(problem, go, ran))  # type: ignore[arg-type, return-value]
-        made.append(one)
-        return one
-
-    yield make, go, ran
-    for one in made:
+def hall() -> Iterator[Hall]:
+    found = Hall()
+    yield found
+    for one in found.made:
         one.close()
 
 
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10.0
+def wait_until(is_so: Callable[[], bool], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(1e-3)
 
 
-def test_nothing_runs_ahead_where_there_are_no_processes_for_it(slow: Any) -> None:
-    make, go, ran = slow
-    go.set()
-    runners = make(0)
+def test_nothing_is_got_ready_where_there_are_no_processes_for_it(hall: Hall) -> None:
+    runners = hall(0)
     assert runners.room == 0
     runners.ahead(PLANS)
     assert runners.reason_against(PLANS[0]) is None
-    assert ran == PLANS[:1]
+    assert hall.plans("get ready") == []
 
 
-def test_plans_run_once_and_as_many_at_a_time_as_there_are_processes(slow: Any) -> None:
-    make, go, ran = slow
-    runners = make(2)
+def test_as_many_at_a_time_as_there_are_processes_and_none_twice(hall: Hall) -> None:
+    runners = hall(2)
     runners.ahead(PLANS)  # all processes come up together, that for what is asked too
-    wait_until(lambda: len(ran) == 3)
-    assert runners.room == -1
+    wait_until(lambda: len(hall.did) == 3)
+    assert runners.room == 0
     runners.ahead(PLANS)
-    assert len(ran) == 3
-    go.set()
-    assert [runners.reason_against(plan) for plan in PLANS] == [None, None, "dia is lost", None]
-    assert sorted(plan.variant for plan in ran) == sorted(plan.variant for plan in PLANS)
+    hall.go.set()
     wait_until(lambda: runners.room == 2)
-    runners.ahead(PLANS)  # known by now
-    assert len(ran) == 4
-    assert Slow.most == 3
+    runners.ahead(PLANS)
+    wait_until(lambda: runners.room == 2)
+    runners.ahead(PLANS)
+    assert hall.plans("get ready") == PLANS
+    assert [runners.reason_against(plan) for plan in PLANS] == [None, None, "dia is lost", None]
+    assert hall.plans("run") == PLANS
 
 
-def test_one_process_is_left_for_what_is_asked(slow: Any) -> None:
-    make, go, ran = slow
-    runners = make(1)
-    go.set()
+def test_a_plan_runs_where_it_is_ready_unless_that_process_has_something_else(hall: Hall) -> None:
+    hall.go.set()
+    runners = hall(2)
+    runners.ahead(PLANS[:3])
+    wait_until(lambda: len(runners._idle) == 3)
+    where = {plan: one for _, plan, one in hall.did}
+    runners.reason_against(PLANS[2])
+    assert hall.did[-1][2] is where[PLANS[2]]
+    runners.reason_against(PLANS[0])
+    assert hall.did[-1][2] is where[PLANS[0]]
+    assert PLANS[1] not in runners._ready  # it did not come through
+
+
+def test_one_process_is_left_for_what_is_asked(hall: Hall) -> None:
+    runners = hall(1)
+    hall.go.set()
     runners.ahead(PLANS[:2])
-    wait_until(lambda: len(ran) == 2 and runners.room == 1)
-    go.clear()
-    runners.ahead(PLANS[2:3])
-    wait_until(lambda: len(ran) == 3)
+    wait_until(lambda: len(runners._idle) == 2)
+    hall.go.clear()
+    runners.ahead(PLANS[2:])
+    wait_until(lambda: len(hall.plans("get ready")) == 3)
+    assert runners.room == 0
+    assert runners.reason_against(PLANS[3]) is None  # beside the one under way
+    assert not hall.go.is_set()
+
+
+def test_who_asks_waits_no_longer_than_there_is_time(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    runners = hall(1)
+    runners.ahead(PLANS[:2])
+    for plan in (PLANS[0], PLANS[3]):  # one is being got ready, and both processes are at work
+        assert "did not answer within 0.05 s" in (runners.reason_against(plan, 0.05) or "")
+        assert runners.gave_up
     begin = time.monotonic()
-    runners.reason_against(PLANS[3], 0.05)  # beside the one under way
-    assert runners.gave_up
-    assert ran[3] == PLANS[3]
-    assert time.monotonic() - begin < 5.0
-
-
-def test_a_plan_under_way_is_waited_for_as_long_as_there_is_time(slow: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    make, go, ran = slow
-    runners = make(1)
-    runners.ahead(PLANS[:1])
-    assert "did not answer within 0.05 s" in (runners.reason_against(PLANS[0], 0.05) or "")
-    assert runners.gave_up
-    monkeypatch.setattr("akx.tuner.forerunners._COMING", 0.05)
-    runners.await_coming(PLANS[0])  # no longer than that
-    threading.Timer(0.05, go.set).start()
+    runners.await_coming(PLANS[0], 0.05)
+    monkeypatch.setattr(forerunners, "_COMING", 0.05)
+    runners.await_coming(PLANS[0])
+    runners.await_coming(PLANS[3])
+    assert time.monotonic() - begin < 3.0
+    threading.Timer(0.05, hall.go.set).start()
     assert runners.reason_against(PLANS[0], 10.0) is None
     assert not runners.gave_up
-    assert ran == PLANS[:1]
 
 
-def test_what_cannot_be_run_is_told_to_who_asks(slow: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    make, _go, _ran = slow
+def test_what_goes_wrong_ahead_is_no_verdict(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    runners = hall(1)
+    for one in runners._all:
+        one.fails = True
+    hall.go.set()
+    runners.ahead(PLANS[:2])
+    wait_until(lambda: len(runners._idle) == 2)
+    assert runners._ready == {}
+    assert runners.reason_against(PLANS[0]) is None
 
-    def fails(self: Slow, plan: Plan, most: float = 0.0) -> str | None:
-        raise MemoryError("no room for a copy of the matrix")
+    def too_many(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(Slow, "reason_against", fails)
-    runners = make(1)
-    runners.ahead(PLANS[:1])
-    runners.await_coming(PLANS[0])
-    with pytest.raises(MemoryError, match="no room"):
-        runners.reason_against(PLANS[0])
+    monkeypatch.setattr(threading.Thread, "start", too_many)
+    runners.ahead(PLANS[2:])
+    assert runners.room == 1
+    assert runners.reason_against(PLANS[3]) is None
 
 
 def test_real_processes_answer_and_end(problem: Problem) -> None:
     runners = Forerunners(problem, ahead=2)
     runners.ahead(PLANS[:3])
     assert [runners.reason_against(plan) for plan in PLANS] == [None] * 4
-    processes: list[Any] = [canary._process for canary in runners._all]
-    assert all(process.poll() is None for process in processes)
-    runners.close()
-    assert all(process.wait(10) is not None for process in processes)
+    processes: list[Any] = [one._process for one in runners._all if one._process is not None]
+    assert len(processes) == 3
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        runners.close()
+    assert all(process.returncode is not None for process in processes)  # nobody else has to wait for them
+    assert all(process.stdin.closed and process.stdout.closed for process in processes)
+    assert runners.room == 0
 
 
-def test_a_process_that_hangs_ends_with_the_search(problem: Problem) -> None:
+def test_a_process_keeps_what_it_has_ready_and_runs_it(problem: Problem) -> None:
+    """And prepares what it has not, or has no more."""
+    program = """
+from akx.kernels import registry
+from akx.tuner import canary
+found, times = registry.get, []
+
+def get(backend, schedule):
+    chosen = found(backend, schedule)
+
+    class Counting:
+        def prepare(self, matrix, plan):
+            times.append(plan.variant)
+            return chosen.prepare(matrix, plan)
+
+    return Counting()
+
+run = canary._run
+registry.get = get
+canary._run = lambda *given: run(*given) or ",".join(times)
+canary.main()
+"""
+    one = Canary(problem, command=[sys.executable, "-c", program])
+    try:
+        assert one.get_ready(PLANS[0])
+        assert one.reason_against(PLANS[0]) == "csr"
+        assert one.reason_against(PLANS[0]) == "csr,csr"
+        assert one.get_ready(PLANS[0])
+        assert one.get_ready(Plan("cpu", "sweep", "nonsense", k=2))
+        assert one.get_ready(PLANS[1])
+        assert one.reason_against(PLANS[0]) == "csr,csr,csr,nonsense,sell,csr"
+    finally:
+        one.close()
+
+
+def test_processes_that_hang_end_with_the_search(problem: Problem) -> None:
     """Nobody is left behind on the device, and who waits gets an answer."""
-    hangs = [sys.executable, "-c", "import time; time.sleep(600)"]
-    runners = Forerunners(problem, ahead=1, make=lambda problem: Canary(problem, command=hangs))
+    runners = Forerunners(problem, ahead=1, make=lambda problem: Canary(problem, command=HANGS))
     runners.ahead(PLANS[:2])
-    wait_until(lambda: all(canary._process is not None for canary in runners._all))
-    processes: list[Any] = [canary._process for canary in runners._all]
+    wait_until(lambda: all(one._process is not None for one in runners._all))
+    processes: list[Any] = [one._process for one in runners._all]
+    begin = time.monotonic()
     runners.close()
+    assert time.monotonic() - begin < 4.0
+    assert all(process.returncode is not None for process in processes)
     assert "was lost" in (runners.reason_against(PLANS[0], 10.0) or "")
-    assert all(process.wait(10) is not None for process in processes)
+
+
+def test_a_process_that_is_being_ended_can_be_ended_at_once(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it is given the time to end by itself, it is there for who cannot wait."""
+    one = Canary(problem, command=HANGS)
+    thread = threading.Thread(target=one.get_ready, args=(PLANS[0],))
+    thread.start()
+    wait_until(lambda: one.is_up)
+    process: Any = one._process
+    closing = threading.Thread(target=one.close)
+    closing.start()
+    one.end()
+    closing.join(1.5)
+    thread.join(1.5)
+    assert process.returncode == -signal.SIGKILL
+    assert not closing.is_alive()
 
 
 def test_a_process_that_comes_up_as_all_end_ends_too(problem: Problem) -> None:
-    canary = Canary(problem, command=[sys.executable, "-c", "import time; time.sleep(600)"])
-    canary.end()
-    assert "was lost" in (canary.reason_against(PLANS[0]) or "")
+    one = Canary(problem, command=HANGS)
+    one.end()
+    assert "was lost" in (one.reason_against(PLANS[0]) or "")
 
 
-def test_a_trial_uses_what_was_found_out_ahead(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plan that was lost ahead is not tried; one that cannot crash is, whatever became of it there."""
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at processes in /proc")
+def test_nobody_outlives_a_tuner_that_is_killed(tmp_path: Path) -> None:
+    """Neither those that are idle nor one that hangs in a plan."""
+    program = """
+import sys, time
+import scipy.sparse as sp
+from akx.matrix import Matrix
+from akx.plan import Plan
+from akx.tuner.canary import Canary
+from akx.tuner.forerunners import Forerunners
+from akx.tuner.verify import Problem
+
+child = "import time; from akx.tuner import canary; canary._run = lambda *_: time.sleep(600); canary.main()"
+problem = Problem(Matrix.from_any(sp.eye_array(40, format="csr")), 2)
+runners = Forerunners(problem, ahead=1, make=lambda problem: Canary(problem, command=[sys.executable, "-c", child]))
+plans = [Plan("cpu", "sweep", variant, k=2) for variant in ("csr", "sell")]
+runners.ahead(plans)
+while len(runners._idle) < 2:
+    time.sleep(0.01)
+print(*(one._process.pid for one in runners._all), flush=True)
+runners.reason_against(plans[0])
+"""
+    folder = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": folder}
+    ) as tuner:
+        assert tuner.stdout is not None
+        children = [int(number) for number in tuner.stdout.readline().split()]
+        assert len(children) == 2
+        time.sleep(0.3)  # it is in the plan
+        tuner.kill()
+
+    def is_gone(pid: int) -> bool:
+        try:
+            return ") Z" in Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            return True
+
+    wait_until(lambda: all(map(is_gone, children)), 5.0 + 2 * canary._LOOK)
+
+
+def test_ctrl_c_is_for_the_tuner_alone(problem: Problem) -> None:
+    one = Canary(problem)
+    try:
+        assert one.reason_against(PLANS[0]) is None
+        process: Any = one._process
+        process.send_signal(signal.SIGINT)
+        assert one.reason_against(PLANS[1]) is None
+        assert one._process is process
+    finally:
+        one.close()
+
+
+def test_a_trial_finds_out_for_itself(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan whose process is lost as it runs is not tried; one that cannot crash is, whatever became of it ahead."""
     space = build_space(problem.matrix, 2, host_device(), threads=1)
     bench = Bench(problem, space, precision=Precision(seconds=0.01), race=1.5, keep=0)
     lost = [sys.executable, "-c", "import os; os.read(0, 99); os._exit(3)"]
@@ -185,23 +331,37 @@ def test_a_trial_uses_what_was_found_out_ahead(problem: Problem, monkeypatch: py
         monkeypatch.setattr(bench, "_forerunners", runners)
         monkeypatch.setattr(space.schedules["sweep"], "may_crash", may_crash, raising=False)
         bench.get_ready(lambda: [plan])
+        assert runners._begun == {plan}
         trial = bench.try_plan(plan, number=0, origin="estimate", best=None)
         assert trial.state == state
-        assert list(runners._known) == [plan]
-        bench.close()
+        assert may_crash is ("exit code 3" in trial.reason)
+        bench.settle()
+        assert runners.room == 0
+        bench.get_ready(lambda: pytest.fail("asked where there is no room"))
 
 
-def test_nobody_is_asked_for_plans_where_there_is_no_room(problem: Problem) -> None:
+def test_what_cannot_be_run_first_is_a_failed_trial(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
     space = build_space(problem.matrix, 2, host_device(), threads=1)
     bench = Bench(problem, space, precision=Precision(), race=1.5, keep=0)
-    bench.get_ready(lambda: pytest.fail("asked"))
-    assert worker.Forerunners is Forerunners
+
+    def fails(plan: Plan) -> str | None:
+        raise MemoryError("no room for a copy of the matrix")
+
+    monkeypatch.setattr(bench, "reason_to_fear", fails)
+    trial = bench.try_plan(space.plan("sweep", {}), number=0, origin="estimate", best=None)
+    assert (trial.state, trial.reason) == (FAILED, "MemoryError: no room for a copy of the matrix")
 
 
-def test_how_many_processes(problem: Problem) -> None:
+def test_how_many_processes(problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gib = 2**30
-    assert processes_ahead(problem, 80 * gib, cores=16) == 4
-    assert processes_ahead(problem, 80 * gib, cores=4) == 2
-    assert [processes_ahead(problem, 80 * gib, cores=cores) for cores in (1, 2)] == [0, 0]
-    assert processes_ahead(problem, 8 * gib, cores=16) == 2
-    assert processes_ahead(problem, 2 * gib, cores=16) == 0
+    assert processes_ahead(problem, 80 * gib, cores=16, host_bytes=64 * gib) == 4
+    assert processes_ahead(problem, 80 * gib, cores=4, host_bytes=64 * gib) == 2
+    assert [processes_ahead(problem, 80 * gib, cores=cores, host_bytes=64 * gib) for cores in (1, 2)] == [0, 0]
+    assert processes_ahead(problem, 8 * gib, cores=16, host_bytes=64 * gib) == 2
+    assert processes_ahead(problem, 0, cores=16, host_bytes=64 * gib) == 0
+    assert processes_ahead(problem, 80 * gib, cores=16, host_bytes=6 * gib) == 2
+    meminfo = tmp_path / "meminfo"
+    monkeypatch.setattr(forerunners, "_MEMINFO", meminfo)
+    for kib, expected in ((64 * 2**20, 4), (1000, 0)):
+        meminfo.write_text(f"MemTotal: 1 kB\nMemAvailable:   {kib} kB\n")
+        assert processes_ahead(problem, 80 * gib, cores=16) == expected
