@@ -1,4 +1,4 @@
-"""What it is worth that plans run ahead of a search, in processes of their own: trials a second with them and without.
+"""What it is worth that plans are got ready ahead of a search: trials a second with processes for it and without.
 
     python -m benchmarks.ahead                    two matrices, tuned twice each (some three minutes)
     python -m benchmarks.ahead --table            print the table from the file
@@ -96,7 +96,7 @@ def table(document: Json) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Search, compare and write; the exit code is 0."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.ahead", description="Plans that run ahead.")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.ahead", description="Plans that are got ready ahead.")
     parser.add_argument("--matrix", help="of the gallery, or a real one; two of them by default")
     parser.add_argument("--k", type=int, default=8)
     parser.add_argument("--table", action="store_true", help="print the table from the file")
