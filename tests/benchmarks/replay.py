@@ -19,7 +19,7 @@ from akx.device.cuda.facts import CudaDevice
 from akx.device.host import HostDevice
 from akx.kernels.base import Parameter
 from akx.plan import Plan
-from akx.tuner import Recording, measure, tuning
+from akx.tuner import Recording, gpu, measure, tuning
 from akx.tuner.machine import Figures
 from akx.tuner.recorded import UNKNOWN, RecordedBench, RecordedClock
 from akx.tuner.recording import RecordedTrial
@@ -60,6 +60,7 @@ class Replay:
         monkeypatch.setattr(tuning, "measured_figures", lambda device, threads: figures)
         monkeypatch.setattr(tuning, "build_space", self.space)
         monkeypatch.setattr(tuning, "_cold_prepare_seconds", lambda space, matrix, plan, fallback: fallback)
+        monkeypatch.setattr(gpu, "free_bytes", lambda: 0)
         monkeypatch.setattr(tuning, "Bench", lambda problem, space, **_: _Bench(self, space, problem.matrix))
 
     def space(self, *args: Any, **options: Any) -> Space:

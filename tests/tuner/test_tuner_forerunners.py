@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ import pytest
 from akx.device.host import host_device
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.tuner import canary, forerunners
+from akx.tuner import Settings, canary, forerunners, gpu, tuning
 from akx.tuner.canary import Canary
 from akx.tuner.forerunners import Forerunners, processes_ahead
 from akx.tuner.measure import Precision
@@ -350,6 +351,23 @@ def test_what_cannot_be_run_first_is_a_failed_trial(problem: Problem, monkeypatc
     monkeypatch.setattr(bench, "reason_to_fear", fails)
     trial = bench.try_plan(space.plan("sweep", {}), number=0, origin="estimate", best=None)
     assert (trial.state, trial.reason) == (FAILED, "MemoryError: no room for a copy of the matrix")
+
+
+def test_a_gpu_search_that_has_the_time_gets_plans_ready(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one of the host, nor a short one, nor one within a memory budget."""
+    asked: list[int] = []
+    monkeypatch.setattr(gpu, "free_bytes", lambda: 2**36)
+    monkeypatch.setattr(tuning, "processes_ahead", lambda problem, free: asked.append(free) or 3)
+    monkeypatch.setattr(tuning, "Bench", lambda problem, space, **given: given["ahead"])
+    monkeypatch.setattr(tuning, "_alone", lambda device, seconds: None)
+
+    def ahead(backend: str = "cuda", seconds: float = 60.0, budget: int = 0) -> Any:
+        space: Any = SimpleNamespace(backend=backend, device=SimpleNamespace(budget=budget))
+        return tuning._bench(problem, space, Settings(seconds=seconds))
+
+    assert ahead() == 3
+    assert asked == [2**36]
+    assert [ahead("cpu"), ahead(seconds=5.0), ahead(budget=2**30)] == [0, 0, 0]
 
 
 def test_how_many_processes(problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
