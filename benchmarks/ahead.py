@@ -109,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name, k in _MATRICES if options.matrix is None else ((options.matrix, options.k),):
             document["searches"].append(compare(name, k))
             options.output.write_text(json.dumps(document, indent=1) + "\n")
-    page = _PAGE if options.docs is None and options.output == _RESULTS else options.docs
+    page = markdown.page_for(options.output, options.docs, usual=_RESULTS, page=_PAGE)
     markdown.show(table(json.loads(options.output.read_text())), options.output.stem, page)
     return 0
 

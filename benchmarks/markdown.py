@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-__all__ = ["keep", "replace_block", "rows", "show"]
+__all__ = ["keep", "page_for", "replace_block", "rows", "show"]
 
 
 def rows(head: Sequence[str], body: Iterable[Sequence[str]], *, left: int | Collection[int] = 1) -> str:
@@ -13,6 +13,11 @@ def rows(head: Sequence[str], body: Iterable[Sequence[str]], *, left: int | Coll
     text = range(left) if isinstance(left, int) else left
     marks = ["---" if column in text else "--:" for column in range(len(head))]
     return "\n".join("| " + " | ".join(line) + " |" for line in (head, marks, *body))
+
+
+def page_for(output: Path, docs: Path | None, *, usual: Path, page: Path | None) -> Path | None:
+    """Where the table of a file of results goes: to `docs` where that is given, else to `page` from the usual file."""
+    return page if docs is None and output == usual else docs
 
 
 def show(block: str, name: str, page: Path | None) -> None:

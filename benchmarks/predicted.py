@@ -324,7 +324,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "recorded_on" in document:
         markdown.show(recorded_table(document), options.output.stem, options.docs)
         return 0
-    page = _PAGE if options.docs is None and options.output == _RESULTS else options.docs
+    page = markdown.page_for(options.output, options.docs, usual=_RESULTS, page=_PAGE)
     markdown.show(table(document), options.output.stem, page)
     return 0
 

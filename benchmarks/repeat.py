@@ -158,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             others = [one for one in known if (one["matrix"], one["k"]) != (name, k)]
             document = {**origin, "tunings": [*others, entry]}
             options.output.write_text(json.dumps(document, indent=1) + "\n")
-    page = _PAGE if options.docs is None and options.output == default else options.docs
+    page = markdown.page_for(options.output, options.docs, usual=default, page=_PAGE)
     markdown.show(table(json.loads(options.output.read_text())), options.output.stem, page)
     return 0
 

@@ -415,7 +415,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         names = options.sampler or tuple(SAMPLERS)
         found = compare(paths, options.seeds, names, options.trials, options.time)
         options.output.write_text(json.dumps({**record.provenance(default_threads()), **found}, indent=1) + "\n")
-    page = _PAGE if options.docs is None and options.output == _RESULTS else options.docs
+    page = markdown.page_for(options.output, options.docs, usual=_RESULTS, page=_PAGE)
     markdown.show(table(json.loads(options.output.read_text())), options.output.stem, page)
     return 0
 

@@ -206,10 +206,10 @@ class Proposals:
         best, known = self._ledger.best, self._prospects
         if best is None or best.seconds is None:
             return []
-        around = [plan for plan in self._space.neighbours(best.plan) if known.is_open(plan) and known.is_known(plan)]
+        around = self._space.neighbours(best.plan)
         thought = dict(zip(around, known.thought(around), strict=True))
-        seconds = best.seconds
-        return sorted((p for p in around if not known.times.is_hopeless(p, seconds)), key=thought.__getitem__)
+        near = sorted((plan for plan in around if thought[plan] < math.inf), key=thought.__getitem__)
+        return [plan for plan in near if not known.times.is_hopeless(plan, best.seconds)]
 
     def _near_rival(self) -> Plan | None:
         """A neighbour of the best plan of another schedule or variant that is not far behind, the least tried first.

@@ -447,8 +447,15 @@ def _bench(problem: Problem, space: Space, wanted: Settings) -> Bench:
         from akx.tuner.gpu import free_bytes
 
         ahead = processes_ahead(problem, free_bytes())
-    same: dict[str, Any] = {"precision": precision, "race": wanted.race, "alone": alone, "ahead": ahead}
-    return Bench(problem, space, keep=wanted.finalists + 1, **same)
+    return Bench(
+        problem,
+        space,
+        precision=precision,
+        race=wanted.race,
+        keep=wanted.finalists + 1,
+        alone=alone,
+        ahead=ahead,
+    )
 
 
 def _search(

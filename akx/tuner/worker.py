@@ -246,8 +246,7 @@ class Bench:
         """Drop every program."""
         self._kept.clear()
         self._anchor = None
-        if self._forerunners is not None:
-            self._forerunners.close()
+        self.settle()
 
     def reason_to_fear(self, plan: Plan) -> str | None:
         """Why a plan must not run in this process: it was lost, or hung, where it ran first."""

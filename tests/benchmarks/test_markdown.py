@@ -37,3 +37,11 @@ def test_a_block_is_shown_and_put_into_its_page(tmp_path: Path, capsys: pytest.C
     assert page.read_text() == "above\n<!-- it:begin -->\nnew\n<!-- it:end -->\nbelow\n"
     markdown.show("new", "it", None)
     assert capsys.readouterr().out == "new\n" * 2
+
+
+def test_the_page_of_a_table_is_that_of_its_usual_file_or_the_one_given() -> None:
+    usual, page, docs = Path("results/it.json"), Path("page.md"), Path("other.md")
+    assert markdown.page_for(usual, None, usual=usual, page=page) == page
+    assert markdown.page_for(usual, docs, usual=usual, page=page) == docs
+    assert markdown.page_for(Path("mine.json"), docs, usual=usual, page=page) == docs
+    assert markdown.page_for(Path("mine.json"), None, usual=usual, page=page) is None

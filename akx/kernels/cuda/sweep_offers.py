@@ -32,8 +32,7 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
     found = _work(plan, matrix, device, vectors, stored_bytes(way, matrix.dtype))
     if way != TABLE or kind not in (sweep._CSR, sweep._SELL, sweep._PCSR):  # of others it is hidden by what they do
         return found
-    pad, sigma = int(plan.option("pad", 4)), int(plan.option("sigma", 1))
-    slots = matrix.nnz if kind == sweep._CSR else sweep._slots(matrix, kind, pad, sigma)
+    slots = _stored(matrix, plan.variant, int(plan.option("sigma", 1)), int(plan.option("pad", 4)))
     return looked_up(found, device, slots, float(plan.k * vectors), in_csr=kind == sweep._CSR)
 
 
@@ -98,11 +97,11 @@ def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
     return (*plans, *(plan.replace(options={**plan.options, "stored": way}) for way in ways for plan in plans))
 
 
-def _stored(matrix: Matrix, variant: str, sigma: int) -> int:
+def _stored(matrix: Matrix, variant: str, sigma: int, pad: int = 4) -> int:
     """Slots of the layout."""
     kind, lanes, _ = sweep._kind(variant)
     if kind == sweep._VBELL:
         return vbell.slots(matrix, lanes)
     if kind == sweep._HUBS:
         return hubs.slots_of(matrix)
-    return matrix.nnz if kind == sweep._CSR else sweep._slots(matrix, kind, 4, sigma)
+    return matrix.nnz if kind == sweep._CSR else sweep._slots(matrix, kind, pad, sigma)
