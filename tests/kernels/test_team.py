@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 import akx
+from akx.kernels.cpu.sync import LINE, _make_way, _say_core, call_words
 from akx.kernels.cpu.team import Job, Team, team
 from akx.plan import Plan
 
@@ -293,3 +294,98 @@ def test_one_team_of_each_size() -> None:
     for worker in workers:
         worker.join()
     assert len(set(map(id, made))) == 1
+
+
+_AFFINITY = pytest.mark.skipif(
+    not hasattr(os, "sched_setaffinity") or len(os.sched_getaffinity(0)) < 2, reason="there are no cores to choose from"
+)
+
+
+@pytest.fixture
+def allowed() -> Iterator[set[int]]:
+    """The cores that this thread may run on, which it may again in the end."""
+    cores = os.sched_getaffinity(0)
+    yield cores
+    os.sched_setaffinity(0, cores)
+
+
+def _said(calls: NDArray[np.int64], thread: int) -> int:
+    return int(calls[thread * LINE + 1]) - 1
+
+
+def _in_place_of_a_member(cores: list[int], allowed: set[int], thread: int = 1) -> tuple[int, int, set[int]]:
+    """On `cores[thread]`, as a thread that waits for thread 0 there: the cores before and after, and those allowed."""
+    calls = np.zeros(call_words(len(cores)), dtype=np.int64)
+    for one, core in enumerate(cores):
+        calls[one * LINE + 1] = core + 1
+    os.sched_setaffinity(0, {cores[thread]})
+    os.sched_setaffinity(0, allowed)
+    before = int(_say_core(calls, thread))
+    _make_way(calls, thread, 0)
+    return before, _said(calls, thread), os.sched_getaffinity(0)
+
+
+@_AFFINITY
+def test_a_member_leaves_the_core_of_the_one_it_waits_for(allowed: set[int]) -> None:
+    for core in sorted(allowed)[:4]:
+        found = [_in_place_of_a_member([core, core], allowed) for _ in range(20)]
+        stayed = [after for before, after, _ in found if before == core]
+        assert len(stayed) >= 10  # else the system moved it first, each time
+        assert core not in stayed
+        assert all(mask == allowed for _, _, mask in found)
+
+
+@_AFFINITY
+def test_it_moves_to_a_core_that_none_of_the_team_is_on(allowed: set[int]) -> None:
+    *taken, free = sorted(allowed)
+    team_of_many = [taken[0], taken[0], *taken]  # two on the first core, and each of the others but one is taken
+    found = [_in_place_of_a_member(team_of_many, allowed) for _ in range(20)]
+    moved = [after for before, after, _ in found if before == taken[0]]
+    assert len(moved) >= 10
+    assert set(moved) == {free}
+
+
+@_AFFINITY
+def test_where_it_may_run_on_one_core_only_it_stays(allowed: set[int]) -> None:
+    core = max(allowed)
+    assert _in_place_of_a_member([core, core], {core}) == (core, core, {core})
+
+
+@_AFFINITY
+def test_the_thread_of_the_caller_is_never_moved(allowed: set[int]) -> None:
+    core = min(allowed)
+    found = []
+    for _ in range(20):
+        calls = np.zeros(call_words(2), dtype=np.int64)
+        calls[LINE + 1] = core + 1
+        os.sched_setaffinity(0, {core})
+        os.sched_setaffinity(0, allowed)
+        _make_way(calls, 0, 1)
+        found.append(_said(calls, 0))  # said before it would be moved, and after
+    assert found.count(core) >= 10
+
+
+@_AFFINITY
+def test_threads_that_the_system_put_on_one_core_part(allowed: set[int]) -> None:
+    P, A = _operator(2)
+    x = np.ones(_N)
+    P(x)
+    job = next(iter(P._programs.values()))._job  # type: ignore[attr-defined]
+    before = set(threading.enumerate())
+    pair = Team(2)
+    (member,) = set(threading.enumerate()) - before
+    assert member.native_id is not None
+    core, out = min(allowed), np.empty(4 * _N)
+    os.sched_setaffinity(0, {core})
+    for _ in range(5):
+        os.sched_setaffinity(member.native_id, {core})
+        pair.run(job, x[None], out)  # on one core, and on none else
+        assert [_said(job.calls, thread) for thread in range(2)] == [core, core]
+        os.sched_setaffinity(member.native_id, allowed)
+        out[:] = np.nan
+        for _ in range(20):
+            pair.run(job, x[None], out)
+        assert _said(job.calls, 0) == core
+        assert _said(job.calls, 1) != core
+        assert os.sched_getaffinity(member.native_id) == allowed
+        assert _right(A, x, out.reshape(4, _N).T)

@@ -134,7 +134,7 @@ def run_tasks(
             for q in range(tasks.wait_ptr[s], tasks.wait_ptr[s + 1]):
                 other = tasks.wait_thread[q]
                 before = (number - 1) * (tasks.thread_ptr[other + 1] - tasks.thread_ptr[other])
-                wait_for(calls, np.uintp(other * LINE), before + tasks.wait_count[q])
+                wait_for(calls, thread, other, np.uintp(other * LINE), before + tasks.wait_count[q])
             j, first, last = tasks.power[s], tasks.first[s], tasks.last[s]
             plain = vectors == 1 and a[j - 1] == 1 and b[j - 1] == 0 and c[j - 1] == 0
             soon, lines = 0, 0

@@ -5,6 +5,11 @@ waits until that counter is high enough. Release on the counter makes the vector
 whoever acquires it. A waiting thread looks again and again, and after a while gives its core away each time, so that
 more threads than cores are slow but never stuck. (No pause instruction: in a virtual machine it traps.)
 
+The system may put a thread that it wakes on the core of the one that woke it and leave both there, since each of them
+always gives way to the other: a call then takes as long as on one thread, and a good deal more. So threads say which
+core they are on, and a member that has waited for one on its own core moves to another that it may run on, one that
+none of the team is on where there is such a one. Its affinity is as before at once. The caller's thread is never moved.
+
 Calls. Thread 0 is the caller's; the others are members of a team (:mod:`akx.kernels.cpu.team`). A member that has done
 its part of a call does not return to the interpreter at once: it listens here for the next call of the same job, for
 some tenths of a millisecond. Handing it a call is then a store that it sees within 0.1 us, where waking a sleeping
@@ -12,7 +17,7 @@ thread and two hand-overs of the interpreter lock take 45 us (2 cores of a Zen 4
 a small matrix. All of it happens in `calls`, an int64 array of :func:`call_words` words:
 
 ====================  ================================================================================================
-line t                tasks that thread t has finished, counted on from call to call
+line t                tasks that thread t has finished, counted on from call to call; the core that it was on, plus 1
 line T + t            meetings that thread t has come to
 line 2T + t           the last call that thread t has finished
 line 3T               the gate: members that listen. The caller takes all of them at once or none, by one
@@ -24,6 +29,7 @@ line 3T + 1           number of the last call handed out, or -1: everybody leave
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -40,6 +46,8 @@ __all__ = ["LINE", "arrays_of", "begin", "call_words", "dismiss", "finish", "mee
 #: Counters lie this many 8-byte words apart, two cache lines, so that prefetching neighbours does not share them.
 LINE = 16
 _SPINS = 2000
+#: Words of a set of cores as the system has it, 64 cores in each.
+_CORES = 16
 #: A member listens for so many looks (about 1 ns each), then for so many more that each offer the core to others first.
 _LOOKS, _OFFERS = 20_000, 1_000
 
@@ -116,14 +124,96 @@ def _give_way(typingctx: Any) -> Any:
     return types.void(), generate
 
 
+@intrinsic
+def _core(typingctx: Any) -> Any:
+    """The core that this thread is on, or -1 where the system does not say."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if sys.platform != "linux":
+            return ir.Constant(ir.IntType(32), -1)
+        return builder.call(_system_call(builder, "sched_getcpu", []), [])
+
+    return types.int32(), generate
+
+
+@intrinsic
+def _get_affinity(typingctx: Any, cores: Any) -> Any:
+    """Put the cores that this thread may run on into `cores`, (_CORES,) uint64; 0, or -1 where that fails."""
+    return types.int32(cores), _affinity("sched_getaffinity")
+
+
+@intrinsic
+def _set_affinity(typingctx: Any, cores: Any) -> Any:
+    """Have this thread run on one of `cores`, (_CORES,) uint64, from now on; 0, or -1 where that fails."""
+    return types.int32(cores), _affinity("sched_setaffinity")
+
+
+def _affinity(name: str) -> Callable[..., Any]:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if sys.platform != "linux":
+            return ir.Constant(ir.IntType(32), -1)
+        size = ir.IntType(context.address_size)
+        array = context.make_array(signature.args[0])(context, builder, args[0])
+        cores = builder.bitcast(array.data, cgutils.voidptr_t)
+        call = _system_call(builder, name, [ir.IntType(32), size, cgutils.voidptr_t])
+        return builder.call(call, [ir.Constant(ir.IntType(32), 0), ir.Constant(size, 8 * _CORES), cores])
+
+    return generate
+
+
+def _system_call(builder: Any, name: str, arguments: list[Any]) -> Any:
+    return cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.IntType(32), arguments), name)
+
+
 @jit
-def wait_for(calls: Any, i: Any, value: Any) -> None:
-    """Return when calls[i] >= value, or when the call is given up."""
+def _say_core(calls: Any, thread: int) -> Any:
+    """Leave word of the core that this thread is on, which is returned."""
+    core = _core()
+    publish(calls, np.uintp(thread * LINE + 1), core + 1)
+    return core
+
+
+@jit
+def _make_way(calls: Any, thread: int, other: int) -> None:
+    """Let others have this core; where `other`, which is waited for, was on it too, a member moves to another."""
+    core = _say_core(calls, thread)
+    if thread > 0 and core >= 0 and _acquire(calls, np.uintp(other * LINE + 1)) == core + 1:
+        _move(calls, thread, core)
+    else:
+        _give_way()
+
+
+@jit
+def _move(calls: Any, thread: int, core: int) -> None:
+    """Leave `core` for one of those allowed that no thread of the team is on; for any other where there is none."""
+    threads = calls.size // LINE // 3
+    allowed = np.zeros(_CORES, dtype=np.uint64)
+    if core >= 64 * _CORES or _get_affinity(allowed) != 0:
+        _give_way()
+        return
+    wanted = allowed.copy()
+    for one in range(threads):
+        taken = _acquire(calls, np.uintp(one * LINE + 1)) - 1
+        if 0 <= taken < 64 * _CORES:
+            wanted[taken // 64] &= ~(np.uint64(1) << np.uint64(taken % 64))
+    if not wanted.any():
+        wanted[:] = allowed
+        wanted[core // 64] &= ~(np.uint64(1) << np.uint64(core % 64))
+    if not wanted.any() or _set_affinity(wanted) != 0:
+        _give_way()
+        return
+    _set_affinity(allowed)
+    _say_core(calls, thread)
+
+
+@jit
+def wait_for(calls: Any, thread: int, other: int, i: Any, value: Any) -> None:
+    """Return when calls[i] >= value, which thread `other` sees to, or when the call is given up."""
     spins = 0
     while _acquire(calls, i) < value:
         spins += 1
         if spins > _SPINS:
-            _give_way()
+            _make_way(calls, thread, other)
             if _acquire(calls, np.uintp(calls.size - LINE)) < 0:
                 return
 
@@ -133,7 +223,7 @@ def meet(calls: Any, thread: int, threads: int, value: int) -> None:
     """Wait until every thread has come here for the `value`-th time: a barrier by one counter per thread."""
     publish(calls, np.uintp((threads + thread) * LINE), value)
     for other in range(threads):
-        wait_for(calls, np.uintp((threads + other) * LINE), value)
+        wait_for(calls, thread, other, np.uintp((threads + other) * LINE), value)
 
 
 def call_words(threads: int) -> int:
@@ -153,6 +243,8 @@ def begin(calls: Any, thread: int, threads: int, sent: bool, x: Any, out: Any) -
     calls : see the module; thread 0 hands x (b, n) and out to the others, who wait here for the first call.
     sent : the members are sure to come, as they were sent by other means.
     """
+    if sent:  # else nobody knows better before somebody has to wait: to ask the system may take longer than a call
+        _say_core(calls, thread)
     if thread > 0:
         first, looks = np.uintp((3 * threads + 1) * LINE), 0
         while True:
@@ -161,7 +253,7 @@ def begin(calls: Any, thread: int, threads: int, sent: bool, x: Any, out: Any) -
                 return max(now, 0)
             looks += 1
             if looks > _SPINS:
-                _give_way()
+                _make_way(calls, thread, 0)
     gate, last = np.uintp(3 * threads * LINE), np.uintp((3 * threads + 1) * LINE)
     if not sent and not _swap_if(calls, gate, threads - 1, 0):
         return 0
@@ -189,7 +281,7 @@ def finish(calls: Any, thread: int, threads: int, number: int) -> Any:
     gate, last = np.uintp(3 * threads * LINE), np.uintp((3 * threads + 1) * LINE)
     if thread == 0:
         for other in range(1, threads):
-            wait_for(calls, np.uintp((2 * threads + other) * LINE), number)
+            wait_for(calls, thread, other, np.uintp((2 * threads + other) * LINE), number)
         return min(_acquire(calls, last), 0)
     _add(calls, gate, 1)
     publish(calls, np.uintp((2 * threads + thread) * LINE), number)
@@ -200,7 +292,7 @@ def finish(calls: Any, thread: int, threads: int, number: int) -> Any:
             return max(now, 0)
         looks += 1
         if looks > _LOOKS:
-            _give_way()
+            _make_way(calls, thread, 0)
             if looks > _LOOKS + _OFFERS:
                 listening = _acquire(calls, gate)
                 if listening > 0 and _swap_if(calls, gate, listening, listening - 1):
