@@ -20,7 +20,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 import akx
-from akx.kernels.cpu.sync import LINE, _make_way, _say_core, call_words
+from akx.kernels.cpu.sync import _CALL, _CORES, LINE, _make_way, _move, _say_core, call_words
 from akx.kernels.cpu.team import Job, Team, team
 from akx.plan import Plan
 
@@ -310,25 +310,33 @@ def allowed() -> Iterator[set[int]]:
 
 
 def _said(calls: NDArray[np.int64], thread: int) -> int:
-    return int(calls[thread * LINE + 1]) - 1
+    """The core where that thread last waited."""
+    return int(calls[thread * LINE + 1] & ((1 << _CALL) - 1)) - 1
 
 
-def _in_place_of_a_member(cores: list[int], allowed: set[int], thread: int = 1) -> tuple[int, int, set[int]]:
-    """On `cores[thread]`, as a thread that waits for thread 0 there: the cores before and after, and those allowed."""
+def _words(cores: list[int], call: int = 0, said_in: int | None = None) -> NDArray[np.int64]:
+    """Words of a team in the middle of that call, whose threads were last seen on `cores`, by default in that call."""
     calls = np.zeros(call_words(len(cores)), dtype=np.int64)
+    calls[calls.size - LINE] = call
     for one, core in enumerate(cores):
-        calls[one * LINE + 1] = core + 1
-    os.sched_setaffinity(0, {cores[thread]})
+        calls[one * LINE + 1] = ((call if said_in is None else said_in) << _CALL) + core + 1
+    return calls
+
+
+def _in_place_of_a_member(calls: NDArray[np.int64], core: int, allowed: set[int]) -> tuple[int, int, set[int]]:
+    """Thread 1 waits on `core` for thread 0: the cores before and after, and those allowed."""
+    os.sched_setaffinity(0, {core})
     os.sched_setaffinity(0, allowed)
-    before = int(_say_core(calls, thread))
-    _make_way(calls, thread, 0)
-    return before, _said(calls, thread), os.sched_getaffinity(0)
+    before = int(_say_core(calls, 1) & ((1 << _CALL) - 1)) - 1
+    _make_way(calls, 1, 0)
+    return before, _said(calls, 1), os.sched_getaffinity(0)
 
 
 @_AFFINITY
-def test_a_member_leaves_the_core_of_the_one_it_waits_for(allowed: set[int]) -> None:
+@pytest.mark.parametrize("call", [0, 1, 2**40])
+def test_a_member_leaves_the_core_of_the_one_it_waits_for(allowed: set[int], call: int) -> None:
     for core in sorted(allowed)[:4]:
-        found = [_in_place_of_a_member([core, core], allowed) for _ in range(20)]
+        found = [_in_place_of_a_member(_words([core, core], call), core, allowed) for _ in range(20)]
         stayed = [after for before, after, _ in found if before == core]
         assert len(stayed) >= 10  # else the system moved it first, each time
         assert core not in stayed
@@ -336,19 +344,41 @@ def test_a_member_leaves_the_core_of_the_one_it_waits_for(allowed: set[int]) -> 
 
 
 @_AFFINITY
-def test_it_moves_to_a_core_that_none_of_the_team_is_on(allowed: set[int]) -> None:
+def test_it_moves_to_a_core_where_none_of_the_team_was_seen(allowed: set[int]) -> None:
     *taken, free = sorted(allowed)
     team_of_many = [taken[0], taken[0], *taken]  # two on the first core, and each of the others but one is taken
-    found = [_in_place_of_a_member(team_of_many, allowed) for _ in range(20)]
+    found = [_in_place_of_a_member(_words(team_of_many), taken[0], allowed) for _ in range(20)]
     moved = [after for before, after, _ in found if before == taken[0]]
     assert len(moved) >= 10
     assert set(moved) == {free}
 
 
 @_AFFINITY
-def test_where_it_may_run_on_one_core_only_it_stays(allowed: set[int]) -> None:
-    core = max(allowed)
-    assert _in_place_of_a_member([core, core], {core}) == (core, core, {core})
+def test_where_there_is_no_such_core_it_stays(allowed: set[int]) -> None:
+    core = min(allowed)
+    for _ in range(20):
+        calls = _words([core, core, *sorted(allowed)])  # more threads than cores
+        assert not _move(calls)
+        before, after, mask = _in_place_of_a_member(calls, core, {core})  # or one core to run on
+        assert (before, after, mask) == (core, core, {core})
+
+
+@_AFFINITY
+def test_it_stays_where_the_other_has_said_nothing_since_the_last_call(allowed: set[int]) -> None:
+    core = min(allowed)
+    found = [_in_place_of_a_member(_words([core, core], 3, said_in=2), core, allowed) for _ in range(20)]
+    assert [before for before, _, _ in found].count(core) >= 10
+    assert sum(before == after for before, after, _ in found) >= 18  # the system may move it
+
+
+@_AFFINITY
+def test_cores_beyond_those_that_fit_a_set_do_not_matter() -> None:
+    before = os.sched_getaffinity(0)
+    calls = _words([0, 0, 64 * _CORES, (1 << _CALL) - 2])
+    calls[LINE] = 7  # a counter beside the word, which is to be as it was
+    _move(calls)
+    assert os.sched_getaffinity(0) == before
+    assert calls[LINE] == 7
 
 
 @_AFFINITY
@@ -356,12 +386,12 @@ def test_the_thread_of_the_caller_is_never_moved(allowed: set[int]) -> None:
     core = min(allowed)
     found = []
     for _ in range(20):
-        calls = np.zeros(call_words(2), dtype=np.int64)
-        calls[LINE + 1] = core + 1
+        calls = _words([-1, core])
         os.sched_setaffinity(0, {core})
         os.sched_setaffinity(0, allowed)
         _make_way(calls, 0, 1)
-        found.append(_said(calls, 0))  # said before it would be moved, and after
+        _say_core(calls, 0)
+        found.append(_said(calls, 0))
     assert found.count(core) >= 10
 
 
@@ -382,10 +412,14 @@ def test_threads_that_the_system_put_on_one_core_part(allowed: set[int]) -> None
         pair.run(job, x[None], out)  # on one core, and on none else
         assert [_said(job.calls, thread) for thread in range(2)] == [core, core]
         os.sched_setaffinity(member.native_id, allowed)
-        out[:] = np.nan
-        for _ in range(20):
+        parted = False
+        for _ in range(200):
+            out[:] = np.nan
             pair.run(job, x[None], out)
-        assert _said(job.calls, 0) == core
-        assert _said(job.calls, 1) != core
+            assert _right(A, x, out.reshape(4, _N).T)
+            assert _said(job.calls, 0) == core
+            parted = _said(job.calls, 1) not in (-1, core)
+            if parted:
+                break
+        assert parted
         assert os.sched_getaffinity(member.native_id) == allowed
-        assert _right(A, x, out.reshape(4, _N).T)

@@ -6,9 +6,10 @@ whoever acquires it. A waiting thread looks again and again, and after a while g
 more threads than cores are slow but never stuck. (No pause instruction: in a virtual machine it traps.)
 
 The system may put a thread that it wakes on the core of the one that woke it and leave both there, since each of them
-always gives way to the other: a call then takes as long as on one thread, and a good deal more. So threads say which
-core they are on, and a member that has waited for one on its own core moves to another that it may run on, one that
-none of the team is on where there is such a one. Its affinity is as before at once. The caller's thread is never moved.
+always gives way to the other: a call then takes as long as on one thread, and a good deal more. So a thread that waits
+says which core it is on, and a member that waits for one that has said in the same call that it is on that core too
+moves to one that it may run on and where none of the team was seen last; where there is none, as with more threads than
+cores, it stays. Its affinity is as before at once. The caller's thread is never moved.
 
 Calls. Thread 0 is the caller's; the others are members of a team (:mod:`akx.kernels.cpu.team`). A member that has done
 its part of a call does not return to the interpreter at once: it listens here for the next call of the same job, for
@@ -17,7 +18,8 @@ thread and two hand-overs of the interpreter lock take 45 us (2 cores of a Zen 4
 a small matrix. All of it happens in `calls`, an int64 array of :func:`call_words` words:
 
 ====================  ================================================================================================
-line t                tasks that thread t has finished, counted on from call to call; the core that it was on, plus 1
+line t                tasks that thread t has finished, counted on from call to call; the core where it last waited,
+                      plus 1, and, 16 bits higher, the call in which that was
 line T + t            meetings that thread t has come to
 line 2T + t           the last call that thread t has finished
 line 3T               the gate: members that listen. The caller takes all of them at once or none, by one
@@ -48,6 +50,8 @@ LINE = 16
 _SPINS = 2000
 #: Words of a set of cores as the system has it, 64 cores in each.
 _CORES = 16
+#: Where the number of the call begins in a thread's word of its core.
+_CALL = 16
 #: A member listens for so many looks (about 1 ns each), then for so many more that each offer the core to others first.
 _LOOKS, _OFFERS = 20_000, 1_000
 
@@ -167,43 +171,41 @@ def _system_call(builder: Any, name: str, arguments: list[Any]) -> Any:
 
 @jit
 def _say_core(calls: Any, thread: int) -> Any:
-    """Leave word of the core that this thread is on, which is returned."""
-    core = _core()
-    publish(calls, np.uintp(thread * LINE + 1), core + 1)
-    return core
+    """Leave word of the core that this thread is on in the call at hand; that word, or 0 where the system says none."""
+    core, at = _core(), np.uintp(thread * LINE + 1)
+    if core < 0 or core >= 64 * _CORES:
+        return 0
+    word = (_acquire(calls, np.uintp(calls.size - LINE)) << _CALL) + core + 1
+    if _acquire(calls, at) != word:  # others look at this line again and again
+        publish(calls, at, word)
+    return word
 
 
 @jit
 def _make_way(calls: Any, thread: int, other: int) -> None:
-    """Let others have this core; where `other`, which is waited for, was on it too, a member moves to another."""
-    core = _say_core(calls, thread)
-    if thread > 0 and core >= 0 and _acquire(calls, np.uintp(other * LINE + 1)) == core + 1:
-        _move(calls, thread, core)
-    else:
+    """Let others have this core; where `other`, which is waited for, waited on it in this call, a member moves away."""
+    word = _say_core(calls, thread)
+    if thread == 0 or word == 0 or _acquire(calls, np.uintp(other * LINE + 1)) != word or not _move(calls):
         _give_way()
+    else:
+        _say_core(calls, thread)
 
 
 @jit
-def _move(calls: Any, thread: int, core: int) -> None:
-    """Leave `core` for one of those allowed that no thread of the team is on; for any other where there is none."""
-    threads = calls.size // LINE // 3
+def _move(calls: Any) -> bool:
+    """Go to a core that is allowed and where no thread of the team was last; False where there is none."""
     allowed = np.zeros(_CORES, dtype=np.uint64)
-    if core >= 64 * _CORES or _get_affinity(allowed) != 0:
-        _give_way()
-        return
-    wanted = allowed.copy()
-    for one in range(threads):
-        taken = _acquire(calls, np.uintp(one * LINE + 1)) - 1
+    if _get_affinity(allowed) != 0:
+        return False
+    free = allowed.copy()
+    for one in range(calls.size // LINE // 3):
+        taken = (_acquire(calls, np.uintp(one * LINE + 1)) & ((1 << _CALL) - 1)) - 1
         if 0 <= taken < 64 * _CORES:
-            wanted[taken // 64] &= ~(np.uint64(1) << np.uint64(taken % 64))
-    if not wanted.any():
-        wanted[:] = allowed
-        wanted[core // 64] &= ~(np.uint64(1) << np.uint64(core % 64))
-    if not wanted.any() or _set_affinity(wanted) != 0:
-        _give_way()
-        return
+            free[taken // 64] &= ~(np.uint64(1) << np.uint64(taken % 64))
+    if not free.any() or _set_affinity(free) != 0:
+        return False
     _set_affinity(allowed)
-    _say_core(calls, thread)
+    return True
 
 
 @jit
