@@ -14,8 +14,8 @@ same plans near the best. It is given the same trials (``--trials``), however lo
 (``--time``), for however many trials: seconds of the recorded machine, compilations, run-off and all, but nothing for
 what a sampler thinks. A search that stops for want of progress is not let. ``local``
 suggests nothing: what is left are neighbours (hill climbing) and what is estimated to gain most. ``alone`` in a name:
-neither of these, the sampler makes every suggestion behind the seeds. Optuna's GP sampler needs PyTorch and takes part
-where that is installed.
+nothing but this makes suggestions behind the seeds, so that ``local alone`` is plain hill climbing, which goes on at
+random from where it can climb no further. Optuna's GP sampler needs PyTorch and takes part where that is installed.
 
 The figure is the *share*: seconds of the fastest plan on record over those of the plan that the search chose, for each
 recording the median over seeds. ``predicted`` is that of the plan that an untuned call takes: where the matrix is at
@@ -29,7 +29,8 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -147,13 +148,16 @@ class Random:
         """Nothing is learnt."""
 
 
-#: By name: who suggests, and whether neighbours are proposed as well.
-SAMPLERS: dict[str, tuple[Making, bool]] = {
-    "tpe": (Sampler, True),
-    "random": (Random, True),
-    "local": (LocalOnly, True),
-    "tpe alone": (Sampler, False),
-    "random alone": (Random, False),
+#: What else proposes plans in a search, methods of :class:`Proposals` that return a plan or None, or a list of plans.
+_OTHERS = ("_near_best", "_near_rival", "_promising", "_beside")
+#: By name: who suggests, and which of the others do so too.
+SAMPLERS: dict[str, tuple[Making, tuple[str, ...]]] = {
+    "tpe": (Sampler, _OTHERS),
+    "random": (Random, _OTHERS),
+    "local": (LocalOnly, _OTHERS),
+    "tpe alone": (Sampler, ()),
+    "random alone": (Random, ()),
+    "local alone": (LocalOnly, ("_near_best",)),
 }
 
 
@@ -161,21 +165,36 @@ def shares_of(
     recording: Recording,
     making: Making,
     *,
-    neighbours: bool,
+    others: Sequence[str] = _OTHERS,
     seeds: int,
     trials: int = _NEVER,
     seconds: float = _ENDLESS,
 ) -> list[float]:
-    """The share of the chosen plan for each seed, after so many trials or seconds."""
-    near = Proposals._near_best, Proposals._near_rival, Proposals._promising
-    try:
-        if not neighbours:
-            Proposals._near_best = Proposals._near_rival = lambda self: None  # type: ignore[method-assign]
-            Proposals._promising = lambda self: None  # type: ignore[method-assign]
-        settings = Settings(trials=trials, seconds=seconds, patience=_NEVER)
+    """The share of the chosen plan for each seed, after so many trials or seconds; `others` propose plans as well."""
+    settings = Settings(trials=trials, seconds=seconds, patience=_NEVER)
+    with _silent(name for name in _OTHERS if name not in others):
         return [replay(recording, settings=settings, seed=seed, sampler=making).share for seed in range(seeds)]
+
+
+@contextmanager
+def _silent(names: Iterable[str]) -> Iterator[None]:
+    """Have these methods of :class:`Proposals` propose nothing."""
+    usual = {name: getattr(Proposals, name) for name in names}
+    try:
+        for name in usual:
+            setattr(Proposals, name, _nothing if name == "_beside" else _nobody)
+        yield
     finally:
-        Proposals._near_best, Proposals._near_rival, Proposals._promising = near  # type: ignore[method-assign]
+        for name, method in usual.items():
+            setattr(Proposals, name, method)
+
+
+def _nobody(proposals: Proposals) -> None:
+    return None
+
+
+def _nothing(proposals: Proposals) -> list[Plan]:
+    return []
 
 
 def recorded_device(recording: Recording) -> Any:
@@ -280,8 +299,8 @@ def compare(
             "shares_in_time": {},
         }
         for name in names:
-            making, neighbours = SAMPLERS[name]
-            same: Json = {"neighbours": neighbours, "seeds": seeds}
+            making, others = SAMPLERS[name]
+            same: Json = {"others": others, "seeds": seeds}
             entry["shares"][name] = {str(n): shares_of(recording, making, trials=n, **same) for n in trials}
             entry["shares_in_time"][name] = {
                 f"{limit:g}": shares_of(recording, making, seconds=limit, **same) for limit in wanted

@@ -426,6 +426,14 @@ def plans_show(plan_id: PlanId, db: Database = None, as_json: Json = False) -> i
     return show_plan(plan_id, db, as_json=as_json)
 
 
+@plans_app.command("trials")
+def plans_trials(plan_id: PlanId, db: Database = None, as_json: Json = False) -> int:
+    """List every trial of the searches behind one plan, also those that failed, and why; with --json every sample."""
+    from akx.cli.plans import list_trials
+
+    return list_trials(plan_id, db, as_json=as_json)
+
+
 @plans_app.command("verify")
 def plans_verify(
     file: File,

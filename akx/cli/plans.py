@@ -14,7 +14,16 @@ from akx.report.text import ID_DIGITS, count, duration, ratio
 if TYPE_CHECKING:
     from akx.plandb import PlanRecord
 
-__all__ = ["PLANS_SCHEMA", "export_plans", "import_plans", "list_plans", "remove_plan", "show_plan", "verify_plans"]
+__all__ = [
+    "PLANS_SCHEMA",
+    "export_plans",
+    "import_plans",
+    "list_plans",
+    "list_trials",
+    "remove_plan",
+    "show_plan",
+    "verify_plans",
+]
 
 #: Version of the JSON objects of ``akx plans ... --json``.
 PLANS_SCHEMA = 1
@@ -88,6 +97,41 @@ def show_plan(plan_id: str, db: str | None, *, as_json: bool) -> int:
         *((f"from {name}", str(value)) for name, value in sorted(record.provenance.items())),
     ]
     print_pairs(pairs, data_console())
+    return 0
+
+
+def list_trials(plan_id: str, db: str | None, *, as_json: bool) -> int:
+    """Print every trial of the searches for the key of a plan, in the order in which they were made."""
+    with PlanDatabase(db) as database:
+        record = database.get(plan_id)
+        trials = database.trials(record.key)
+    if as_json:
+        rows = [trial.to_json() for trial in trials]
+        emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), "id": record.id, "trials": rows})
+        return 0
+    if not trials:
+        note(f"{database.path} has no trials for plan {record.id[:ID_DIGITS]}; they stay where it was tuned")
+        return 0
+    from statistics import median
+
+    from akx.report.tables import print_rows
+
+    columns = {"seconds": "right", "samples": "right", "clock": "right", "state": "left", "plan": "left", "why": "left"}
+    print_rows(
+        columns,
+        [
+            (
+                duration(median(trial.seconds) if trial.seconds else None),
+                str(len(trial.seconds)),
+                "-" if trial.clock_hz is None else f"{trial.clock_hz / 1e9:.2f} GHz",
+                trial.state,
+                trial.plan.label(),
+                trial.reason,
+            )
+            for trial in trials
+        ],
+        data_console(),
+    )
     return 0
 
 

@@ -27,6 +27,8 @@ __all__ = [
     "wal_bytes",
 ]
 
+#: The layout from which on tables have only got columns at their ends.
+_OLDEST_ALIKE = 2
 #: Seconds that SQLite itself waits for a lock; longer waits are loops of these.
 WAIT = 1.0
 
@@ -99,13 +101,16 @@ def in_memory(connection: sqlite3.Connection) -> sqlite3.Connection:
 
 
 def rescue(path: Path) -> dict[str, list[tuple[object, ...]]]:
-    """The rows that can still be read from a damaged database of the present layout: from both ends to the damage."""
+    """The rows that can still be read from a damaged database: from both ends to the damage.
+
+    It is of the present layout, or of one since which tables have got columns at their ends and nothing else.
+    """
     rows: dict[str, list[tuple[object, ...]]] = {}
     try:
         connection = connect_ro(path, WAIT)
         try:
             inspection = inspect(connection)
-            if inspection.fault is None and inspection.version == SCHEMA_VERSION:
+            if inspection.fault is None and _OLDEST_ALIKE <= inspection.version <= SCHEMA_VERSION:
                 for table in ("plans", "trials"):
                     found: dict[int, tuple[object, ...]] = {}
                     for order in ("ASC", "DESC"):
@@ -123,8 +128,10 @@ def rescue(path: Path) -> dict[str, list[tuple[object, ...]]]:
 
 
 def put_back(connection: sqlite3.Connection, rows: dict[str, list[tuple[object, ...]]]) -> None:
-    """Insert the rows of :func:`rescue` where their keys are free."""
+    """Insert the rows of :func:`rescue` where their keys are free; columns that they did not have yet stay empty."""
     for table, found in rows.items():
+        columns = len(connection.execute(f"PRAGMA table_info({table})").fetchall())
+        statement = f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * columns)})"
         for row in found:
             with contextlib.suppress(UnicodeEncodeError, OverflowError):
-                connection.execute(f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+                connection.execute(statement, (*row, *[None] * (columns - len(row))))

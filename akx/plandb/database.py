@@ -487,19 +487,19 @@ class PlanDatabase:
 
     def _read(self, action: Callable[[Tables], _T], patience: float | None = None) -> _T | None:
         """`action` on the tables, or None where there are none yet."""
-        prefix = self._store.prefix
+        store = self._store
 
         def on_tables(connection: Connection) -> _T:
-            return action(Tables(connection, prefix))
+            return action(Tables(connection, store.prefix, store.layout))
 
         return self._store.read(on_tables, patience)
 
     def _write(self, action: Callable[[Tables], _T], *, repeatable: bool = False, patience: float | None = None) -> _T:
         """`action` on the tables in one transaction."""
-        prefix = self._store.prefix
+        store = self._store
 
         def on_tables(connection: Connection) -> _T:
-            return action(Tables(connection, prefix))
+            return action(Tables(connection, store.prefix, store.layout))
 
         return self._store.write(on_tables, repeatable=repeatable, patience=patience)
 

@@ -8,6 +8,7 @@ index, by which processes that have the file open notice it (:mod:`akx.plandb.st
 
     1  plans(id, fingerprint, record)                      record: JSON
     2  plans with a column per field; trials; plans that could not be carried over are kept in `rejected`
+    3  trials with the clock of the processor
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ __all__ = ["APPLICATION_ID", "PLAN_COLUMNS", "SCHEMA_VERSION", "Inspection", "in
 APPLICATION_ID = 0x616B7870
 
 #: The layout that this code writes.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 _KEY_COLUMNS = (
     "fingerprint", "dtype", "index_type", "basis", "k", "start_vectors", "device_class", "kernel_hash", "versions",
@@ -161,5 +162,13 @@ def _to_2(connection: sqlite3.Connection) -> None:
     connection.execute("DROP TABLE plans_1")
 
 
+def _to_3(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE trials ADD COLUMN clock_hz REAL")
+
+
 #: number of the layout -> (step from the one before, oldest layout whose readers understand the result)
-_MIGRATIONS: dict[int, tuple[Callable[[sqlite3.Connection], None], int]] = {1: (_to_1, 1), 2: (_to_2, 2)}
+_MIGRATIONS: dict[int, tuple[Callable[[sqlite3.Connection], None], int]] = {
+    1: (_to_1, 1),
+    2: (_to_2, 2),
+    3: (_to_3, 2),
+}

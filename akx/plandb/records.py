@@ -186,6 +186,8 @@ class TrialRecord:
     created : str
         When its search began, which tells the trials of one from those of another: ISO 8601 with the offset from UTC;
         now where not given.
+    clock_hz : float or None
+        Hertz of the processor when the timing had ended; None where nobody told.
     """
 
     plan: Plan
@@ -193,6 +195,7 @@ class TrialRecord:
     state: str = "complete"
     reason: str = ""
     created: str = field(default_factory=now)
+    clock_hz: float | None = None
 
     def __post_init__(self) -> None:
         _check_plan(self.plan, None)
@@ -204,6 +207,13 @@ class TrialRecord:
             raise PlanError("trial has an unknown state", expected=f"one of {TRIAL_STATES}", found=repr(self.state))
         object.__setattr__(self, "reason", _text("trial field 'reason'", self.reason))
         _check_time("trial field 'created'", self.created)
+        if self.clock_hz is not None:
+            object.__setattr__(self, "clock_hz", _seconds("trial field 'clock_hz'", self.clock_hz, zero=False))
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict of JSON types, ``seconds`` a list of every sample."""
+        plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {**plain, "plan": self.plan.to_json(), "seconds": list(self.seconds)}
 
 
 def stale_fields(record: PlanRecord) -> list[str]:

@@ -14,7 +14,7 @@ from akx.errors import PlanError
 from akx.plan import Plan
 from akx.plandb.files import PlanDatabaseWarning
 from akx.plandb.keys import FIELD_MEANINGS, PlanKey, key_of_plan
-from akx.plandb.migrate import PLAN_COLUMNS
+from akx.plandb.migrate import PLAN_COLUMNS, SCHEMA_VERSION
 from akx.plandb.records import PlanRecord, TrialRecord
 from akx.plandb.sketches import SKETCH_COLUMNS
 
@@ -24,7 +24,9 @@ __all__ = ["TRIAL_COLUMNS", "Connection", "Row", "Tables", "decode", "decode_tri
 Row = tuple[Any, ...]
 
 #: Columns of `trials` that make a :class:`TrialRecord`, in their order.
-TRIAL_COLUMNS = ("plan", "seconds", "state", "reason", "created")
+TRIAL_COLUMNS = ("plan", "seconds", "state", "reason", "created", "clock_hz")
+#: Layouts with which columns came that were not in `trials` from the beginning.
+_SINCE = {"clock_hz": 3}
 
 
 class Connection(Protocol):
@@ -48,10 +50,13 @@ class Tables:
         Within a transaction, where they are changed.
     prefix : str
         What the names of the tables begin with.
+    layout : int
+        Theirs; of one before the present columns are read as empty, and not written.
     """
 
-    def __init__(self, connection: Connection, prefix: str = "") -> None:
+    def __init__(self, connection: Connection, prefix: str = "", layout: int = SCHEMA_VERSION) -> None:
         self._connection = connection
+        self._missing = {name for name, since in _SINCE.items() if layout < since}
         self._plans, self._trials = f"{prefix}plans", f"{prefix}trials"
         self._select = f"SELECT {', '.join(PLAN_COLUMNS)} FROM {self._plans}"
 
@@ -106,7 +111,7 @@ class Tables:
 
     def trials(self, identifiers: Sequence[str], most: int | None = None) -> list[Row]:
         """The trials for the keys with these ids, in the order they were added; the newest, where `most` is given."""
-        columns = ", ".join(TRIAL_COLUMNS)
+        columns = ", ".join("NULL" if name in self._missing else name for name in TRIAL_COLUMNS)
         values = {f"id_{number}": one for number, one in enumerate(identifiers)}
         marks = ", ".join(f":{mark}" for mark in values)
         # Not the column itself: a server would go through all trials from the newest on, in place of those of the keys.
@@ -117,9 +122,10 @@ class Tables:
 
     def add_trials(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append rows of :func:`encode_trials`."""
-        names = ("key_id", "key", *TRIAL_COLUMNS)
+        names = [name for name in ("key_id", "key", *TRIAL_COLUMNS) if name not in self._missing]
         marks = ", ".join(f":{name}" for name in names)
-        self._connection.executemany(f"INSERT INTO {self._trials} ({', '.join(names)}) VALUES ({marks})", rows)
+        kept = [{name: row[name] for name in names} for row in rows]
+        self._connection.executemany(f"INSERT INTO {self._trials} ({', '.join(names)}) VALUES ({marks})", kept)
 
     def correct_trials(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Give the trials of rows of :func:`encode_trials`, found by key, plan and time, their states and reasons."""
@@ -180,6 +186,7 @@ def encode_trials(key: PlanKey, trials: Iterable[TrialRecord]) -> list[dict[str,
             "state": trial.state,
             "reason": trial.reason,
             "created": trial.created,
+            "clock_hz": trial.clock_hz,
         }
         for trial in trials
     ]
@@ -188,10 +195,10 @@ def encode_trials(key: PlanKey, trials: Iterable[TrialRecord]) -> list[dict[str,
 def decode_trials(rows: Iterable[Row]) -> tuple[TrialRecord, ...]:
     """Trials from rows of :meth:`Tables.trials`; one that is not valid is reported and left out."""
     trials = []
-    for plan, seconds, state, reason, created in rows:
+    for plan, seconds, state, reason, created, clock in rows:
         try:
             samples = tuple(json.loads(seconds))
-            trials.append(TrialRecord(Plan.from_json(json.loads(plan)), samples, state, reason, created))
+            trials.append(TrialRecord(Plan.from_json(json.loads(plan)), samples, state, reason, created, clock))
         except (PlanError, TypeError, ValueError, RecursionError) as error:
             warnings.warn(f"trial skipped: {error}", PlanDatabaseWarning, stacklevel=3)
     return tuple(trials)

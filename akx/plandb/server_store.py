@@ -39,7 +39,8 @@ _DOUBLE = "DOUBLE PRECISION"
 _KINDS = {"k": "INTEGER", "start_vectors": "INTEGER"} | {
     name: _DOUBLE for name in PLAN_COLUMNS if name.endswith("seconds")
 }
-#: Layout 2, with which the history of servers begins.
+#: The layout with which the history of servers begins, and the statements that make it.
+_FIRST = 2
 _LAYOUT = (
     f"CREATE TABLE {_PREFIX}schema_version"
     " (version INTEGER PRIMARY KEY, oldest_reader INTEGER NOT NULL, applied TEXT NOT NULL)",
@@ -54,6 +55,8 @@ _LAYOUT = (
     f"CREATE TABLE {_PREFIX}changes (number BIGINT NOT NULL)",
     f"INSERT INTO {_PREFIX}changes VALUES (1)",
 )
+#: number of a layout -> (the statement that makes it of the one before, oldest layout whose readers understand it)
+_STEPS = {3: (f"ALTER TABLE {_PREFIX}trials ADD COLUMN clock_hz {_DOUBLE}", 2)}
 
 
 class ServerStore:
@@ -72,6 +75,7 @@ class ServerStore:
     def __init__(self, address: ServerAddress, timeout: float) -> None:
         self.address = address
         self.timeout = timeout
+        self.layout = SCHEMA_VERSION
         self._engines: dict[float, Any] = {}
         self._changes: tuple[int, ...] = ()
         self._asked = -_BELIEVED
@@ -101,6 +105,7 @@ class ServerStore:
             inspection = self._inspect(connection)
             if inspection.version > SCHEMA_VERSION and inspection.oldest_reader > SCHEMA_VERSION:
                 raise newer(inspection, self.address)
+            self.layout = inspection.version
             return action(connection) if inspection.version else None
 
         limit = self.timeout if patience is None else patience
@@ -127,8 +132,7 @@ class ServerStore:
             inspection = self._inspect(connection)
             if inspection.version > SCHEMA_VERSION:
                 raise newer(inspection, self.address)
-            if inspection.version == 0:
-                self._make(connection)
+            self.layout = self._brought_up(connection, inspection.version)
             result = action(connection)
             connection.execute(f"UPDATE {_PREFIX}changes SET number = number + 1")
             return result
@@ -229,8 +233,25 @@ class ServerStore:
             )
         return Inspection(*row)
 
-    def _make(self, connection: ServerConnection) -> None:
-        for statement in _LAYOUT:
-            connection.execute(statement)
-        row = {"version": SCHEMA_VERSION, "oldest": SCHEMA_VERSION, "applied": now()}
+    def _brought_up(self, connection: ServerConnection, layout: int) -> int:
+        """Make the tables, or bring them to the present layout; the layout that they have then.
+
+        Those of others, which only their owner may alter, stay as they are: they can be used so.
+        """
+        if layout == 0:
+            for statement in _LAYOUT:
+                connection.execute(statement)
+            self._note(connection, _FIRST, _FIRST)
+            layout = _FIRST
+        question = f"SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = '{_PREFIX}trials'::regclass"
+        if layout < SCHEMA_VERSION and connection.execute(question).fetchone()[0]:
+            for number in range(layout + 1, SCHEMA_VERSION + 1):
+                statement, oldest = _STEPS[number]
+                connection.execute(statement)
+                self._note(connection, number, oldest)
+                layout = number
+        return layout
+
+    def _note(self, connection: ServerConnection, version: int, oldest: int) -> None:
+        row = {"version": version, "oldest": oldest, "applied": now()}
         connection.execute(f"INSERT INTO {_PREFIX}schema_version VALUES (:version, :oldest, :applied)", row)

@@ -89,6 +89,8 @@ class Store:
 
     #: What the names of the tables begin with.
     prefix = ""
+    #: Whoever reads or writes has the present one.
+    layout = SCHEMA_VERSION
 
     def __init__(self, path: Path, timeout: float) -> None:
         self.path = path

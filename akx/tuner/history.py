@@ -65,7 +65,7 @@ class TrialLog:
 
     def trial(self, trial: Trial, nbytes: int = 0) -> None:
         """Take a trial that has ended, or one again that was found out later; never raises for the database."""
-        row = TrialRecord(trial.plan, trial.samples, trial.state, trial.reason, self._began)
+        row = TrialRecord(trial.plan, trial.samples, trial.state, trial.reason, self._began, trial.clock_hz)
         (self._corrected if trial.plan in self._there else self._new)[trial.plan] = row
         begin = measure.now()
         if begin < self._next:

@@ -16,7 +16,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
-from akx.device.clocks import clock_hz
 from akx.errors import ArgumentError, FileFormatError
 from akx.kernels.base import Parameter
 from akx.plandb import PlanKey
@@ -92,7 +91,6 @@ class Recorder:
                 "samples": [float(f"{sample:.{_DIGITS}g}") for sample in trial.samples],
                 "nbytes": nbytes,
                 "model_seconds": _finite(self._model.seconds(trial.plan)),
-                "clock_hz": clock_hz(self._model.space.backend),
             }
         )
         self.rows += not self.problem

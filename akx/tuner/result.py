@@ -65,6 +65,8 @@ class Trial:
         Seconds per call of every sample, corrected for drift.
     elapsed, timing_seconds : float or None
         Seconds that the trial took in all, and those of them in which it was timed; None where nobody looked.
+    clock_hz : float or None
+        Hertz of the processor when the timing had ended; None where nobody told.
     """
 
     number: int
@@ -79,6 +81,7 @@ class Trial:
     samples: tuple[float, ...] = ()
     elapsed: float | None = None
     timing_seconds: float | None = None
+    clock_hz: float | None = None
 
     @property
     def is_own(self) -> bool:
@@ -98,6 +101,7 @@ class Trial:
             "error": _finite(self.error),
             "elapsed": _finite(self.elapsed),
             "timing_seconds": _finite(self.timing_seconds),
+            "clock_hz": _finite(self.clock_hz),
             "plan": self.plan.to_json(),
         }
 
@@ -124,14 +128,12 @@ class Trial:
             raise PlanError("trial has samples that are no times", found=repr(samples[:3]))
         if state == COMPLETE and not (samples and figures[0]):
             raise PlanError("complete trial without a time", found=f"trial {number}")
-        seconds, spread, prepare, error_ratio, elapsed, timing = figures
         plan = Plan.from_json(data.get("plan", {}))
-        return Trial(
-            number, plan, origin, state, reason, seconds, spread, prepare, error_ratio, samples, elapsed, timing
-        )
+        seconds, spread, prepare, error_ratio, *times = figures
+        return Trial(number, plan, origin, state, reason, seconds, spread, prepare, error_ratio, samples, *times)
 
 
-_FIGURES = ("seconds", "spread", "prepare_seconds", "error", "elapsed", "timing_seconds")
+_FIGURES = ("seconds", "spread", "prepare_seconds", "error", "elapsed", "timing_seconds", "clock_hz")
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from akx.device.clocks import ClockWatch
+from akx.device.clocks import ClockWatch, clock_hz
 from akx.errors import AkxError, InfeasibleError, VerificationError
 from akx.kernels import registry
 from akx.kernels.base import Program, held_bytes
@@ -185,6 +185,7 @@ class Bench:
             error,
             samples=found.samples,
             timing_seconds=measure.now() - begin,
+            clock_hz=clock_hz(self.space.backend),
         )
         if state == COMPLETE:
             self._retain(plan, program, found.seconds)

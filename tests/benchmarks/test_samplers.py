@@ -12,7 +12,7 @@ import pytest
 
 from akx.errors import ArgumentError
 from akx.tuner import read_recording, replay
-from akx.tuner.proposals import Proposals
+from akx.tuner.proposals import SEARCHING, Proposals
 from benchmarks import record_tuning, samplers
 from benchmarks.gallery import small
 
@@ -41,6 +41,30 @@ def test_shares_by_sampler_and_their_table(tmp_path: Path, capsys: pytest.Captur
     assert "reach 95% and 97%" in said
     assert samplers.main([str(tmp_path), "--table", "-o", str(out)]) == 0
     assert capsys.readouterr().out == said
+
+
+@pytest.mark.parametrize("name", sorted(samplers.SAMPLERS))
+def test_what_is_alone_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    origins: set[str] = set()
+
+    def watched(*given: Any, **more: Any) -> Any:
+        found = replay(*given, **more)
+        origins.update(trial.origin for trial in found.trials)
+        return found
+
+    monkeypatch.setattr(samplers, "replay", watched)
+    making, others = samplers.SAMPLERS[name]
+    samplers.shares_of(read_recording(record_tuning.RECORD), making, others=others, seeds=1, trials=60)
+    searching = {
+        "tpe": {"estimate", "neighbour", "sampler"},
+        "random": {"estimate", "neighbour", "sampler"},
+        "local": {"estimate", "neighbour"},
+        "tpe alone": {"sampler"},
+        "random alone": {"sampler"},
+        "local alone": {"neighbour"},
+    }
+    assert origins & SEARCHING - {"rival", "spare"} == searching[name]
+    assert "rival" not in origins or "alone" not in name
 
 
 def test_samplers_are_given_the_same_trials_and_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

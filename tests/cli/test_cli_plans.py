@@ -1,4 +1,4 @@
-"""``akx plans``: list, show, export, import and rm over a real database."""
+"""``akx plans``: list, show, trials, export, import and rm over a real database."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from akx.plan import Plan
-from akx.plandb import PlanDatabase, PlanKey, PlanRecord, kernel_hash, versions
+from akx.plandb import PlanDatabase, PlanKey, PlanRecord, TrialRecord, kernel_hash, versions
 from cli.golden import check_shape
 from cli.running import Ran
 
@@ -70,6 +70,36 @@ def test_show_takes_the_beginning_of_an_id(akx: Callable[..., Ran], records: tup
     text = akx("plans", "show", records[1].id[:12]).out
     assert "stale, never used again: kernel_hash changed" in text
     assert "1.50x over sweep/csr16" in text
+
+
+def test_trials_behind_a_plan(akx: Callable[..., Ran], records: tuple[PlanRecord, PlanRecord], tmp_path: Path) -> None:
+    ran = akx("plans", "trials", records[0].id)
+    assert (ran.code, ran.out) == (0, "")
+    assert "has no trials for plan" in ran.err
+    plan, at = records[0].plan, "2025-01-02T03:04:05+00:00"
+    made = [
+        TrialRecord(plan, (3e-3, 1e-3, 2e-3), created=at, clock_hz=2.45e9),
+        TrialRecord(plan.replace(threads=1), (), "failed", "wrong result by 3", at),
+    ]
+    with PlanDatabase(tmp_path / "plans.sqlite", layers=()) as database:
+        database.add_trials(records[0].key, made)
+    data = akx("plans", "trials", records[0].id[:12], "--json").json
+    assert (data["id"], data["trials"]) == (records[0].id, [one.to_json() for one in made])
+    assert [(Plan.from_json(one.pop("plan")), one) for one in data["trials"]] == [
+        (
+            plan,
+            {"seconds": [3e-3, 1e-3, 2e-3], "state": "complete", "reason": "", "created": at, "clock_hz": 2.45e9},
+        ),
+        (
+            plan.replace(threads=1),
+            {"seconds": [], "state": "failed", "reason": "wrong result by 3", "created": at, "clock_hz": None},
+        ),
+    ]
+    _, first, second = akx("plans", "trials", records[0].id).out.splitlines()
+    assert first.split()[:6] == ["2.00", "ms", "3", "2.45", "GHz", "complete"]
+    assert second.split()[:4] == ["-", "0", "-", "failed"]
+    assert "wrong result by 3" in second
+    assert akx("plans", "trials", "zzzz").code == 2
 
 
 def test_export_remove_and_import_again(

@@ -421,7 +421,7 @@ def test_ambiguous_empty_and_odd_prefixes(database: PlanDatabase) -> None:
 def test_trials_come_back_in_order(database: PlanDatabase) -> None:
     key = make_key()
     first = [TrialRecord(make_plan(threads=t), (0.1 * t, 1 / 3), created="2024-01-01T00:00:00+00:00") for t in (1, 2)]
-    failed = TrialRecord(make_plan(), state="failed", reason="wrong by 2e-3")
+    failed = TrialRecord(make_plan(), state="failed", reason="wrong by 2e-3", clock_hz=1e9 / 3)
     second = [failed, TrialRecord(make_plan(), state="pruned")]
     assert database.add_trials(key, first) == 2
     assert database.add_trials(key, second) == 2

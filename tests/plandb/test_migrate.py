@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from akx.errors import DatabaseError
-from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanRecord, TrialRecord, database_status, store
+from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanRecord, TrialRecord, access, database_status, store
 from akx.plandb import migrate as migrations
 
 from .samples import make_key, make_plan, make_record, without_root
@@ -27,6 +27,45 @@ CREATE TABLE plans (id TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, record TEXT 
 CREATE INDEX plans_by_fingerprint ON plans (fingerprint);
 PRAGMA journal_mode = WAL;
 """
+
+
+#: Layout 2, likewise.
+_LAYOUT_2 = """
+PRAGMA application_id = 1634433136;
+CREATE TABLE schema_version (version INTEGER PRIMARY KEY, oldest_reader INTEGER NOT NULL, applied TEXT NOT NULL);
+INSERT INTO schema_version VALUES (1, 1, '2024-01-01T00:00:00+00:00'), (2, 2, '2024-01-01T00:00:00+00:00');
+CREATE TABLE plans (id TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, dtype TEXT NOT NULL, index_type TEXT NOT NULL,
+    basis TEXT NOT NULL, k INTEGER NOT NULL, start_vectors INTEGER NOT NULL, device_class TEXT NOT NULL,
+    kernel_hash TEXT NOT NULL, versions TEXT NOT NULL, plan TEXT NOT NULL, seconds REAL NOT NULL,
+    baseline_name TEXT NOT NULL, baseline_seconds REAL NOT NULL, prepare_seconds REAL NOT NULL,
+    tuning_seconds REAL NOT NULL, created TEXT NOT NULL, matrix_name TEXT NOT NULL, provenance TEXT NOT NULL,
+    trials TEXT NOT NULL);
+CREATE INDEX plans_by_fingerprint ON plans (fingerprint);
+CREATE TABLE trials (number INTEGER PRIMARY KEY, key_id TEXT NOT NULL, key TEXT NOT NULL, plan TEXT NOT NULL,
+    seconds TEXT NOT NULL, state TEXT NOT NULL, reason TEXT NOT NULL, created TEXT NOT NULL);
+CREATE INDEX trials_by_key ON trials (key_id);
+CREATE TABLE rejected (id TEXT PRIMARY KEY, record TEXT NOT NULL, reason TEXT NOT NULL);
+PRAGMA journal_mode = WAL;
+"""
+_TRIALS_2 = "number, key_id, key, plan, seconds, state, reason, created"
+
+
+@pytest.fixture
+def of_layout_2(tmp_path: Path) -> tuple[Path, tuple[TrialRecord, ...]]:
+    """A database of layout 2 with a plan and two trials for its key."""
+    path, fresh = tmp_path / "plans.sqlite", tmp_path / "fresh.sqlite"
+    at = "2024-01-01T00:00:00+00:00"
+    trials = tuple(TrialRecord(make_plan(threads=number), (0.5, 1 / 3), created=at) for number in (1, 2))
+    with PlanDatabase(fresh, layers=()) as database:
+        database.put(make_record(1))
+        database.add_trials(make_key(1), trials)
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.executescript(_LAYOUT_2)
+    connection.execute("ATTACH ? AS fresh", (str(fresh),))
+    connection.execute("INSERT INTO plans SELECT * FROM fresh.plans")
+    connection.execute(f"INSERT INTO trials SELECT {_TRIALS_2} FROM fresh.trials")
+    connection.close()
+    return path, trials
 
 
 @pytest.fixture
@@ -74,13 +113,42 @@ def test_writers_bring_it_to_the_current_layout_and_lose_nothing(old: tuple[Path
         assert len(reader.trials(make_key(7))) == 1
         assert database_status(reader).layout == migrations.SCHEMA_VERSION
     connection = sqlite3.connect(path)
-    assert [row[0] for row in connection.execute("SELECT version FROM schema_version ORDER BY 1")] == [1, 2]
+    assert [row[0] for row in connection.execute("SELECT version FROM schema_version ORDER BY 1")] == [1, 2, 3]
     assert dict(connection.execute("SELECT id, record FROM rejected")) == {
         "bad": '{"key": 1',
         "worse": '{"key": {"fingerprint": [1]}}',
     }
     connection.close()
     assert not list(path.parent.glob("*.corrupt-*"))
+
+
+def test_trials_of_layout_2_have_no_clock(of_layout_2: tuple[Path, tuple[TrialRecord, ...]]) -> None:
+    path, trials = of_layout_2
+    content = path.read_bytes()
+    with PlanDatabase(path, layers=()) as reader, PlanDatabase(path, layers=()) as writer:
+        assert reader.list() == [make_record(1)]
+        assert reader.trials(make_key(1)) == trials
+        assert (version(path), path.read_bytes()) == (2, content)
+        timed = TrialRecord(make_plan(threads=3), (0.25,), clock_hz=3.1e9)
+        writer.add_trials(make_key(1), [timed])
+        assert version(path) == 3
+        for database in (reader, writer):
+            assert database.trials(make_key(1)) == (*trials, timed)
+            assert database.list() == [make_record(1)]
+
+
+def test_a_damaged_file_of_layout_2_is_rescued(of_layout_2: tuple[Path, tuple[TrialRecord, ...]]) -> None:
+    path, trials = of_layout_2
+    with PlanDatabase(path.parent / "other.sqlite", layers=()) as database:
+        database.check_writable()
+    connection = access.connect_rw(path.parent / "other.sqlite", 1.0)
+    connection.execute("BEGIN")
+    access.put_back(connection, access.rescue(path))
+    connection.execute("COMMIT")
+    connection.close()
+    with PlanDatabase(path.parent / "other.sqlite", layers=()) as database:
+        assert database.list() == [make_record(1)]
+        assert database.trials(make_key(1)) == trials
 
 
 def test_a_migrated_file_has_the_layout_of_a_fresh_one(old: tuple[Path, list[PlanRecord]], tmp_path: Path) -> None:

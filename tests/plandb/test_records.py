@@ -157,9 +157,14 @@ def test_stale_fields() -> None:
     assert stale_fields(make_record(key=own["ghost"])) == ["kernel_hash"]  # the plan is one of wavefront
 
 
+_AT = "2024-01-01T00:00:00+00:00"
+
+
 def test_trials_are_checked() -> None:
     trial = TrialRecord(make_plan(), [1, 0.5], "complete")  # type: ignore[arg-type]
     assert trial.seconds == (1.0, 0.5)
+    assert trial.clock_hz is None
+    assert TrialRecord(make_plan(), (), "pruned", "", _AT, 3_000_000_000).clock_hz == 3e9
     for arguments in [
         ("plan",),
         (make_plan(), 1.0),
@@ -167,6 +172,9 @@ def test_trials_are_checked() -> None:
         (make_plan(), (), "won"),
         (make_plan(), (), "failed", None),
         (make_plan(), (), "failed", "", "now"),
+        (make_plan(), (), "failed", "", _AT, 0.0),
+        (make_plan(), (), "failed", "", _AT, float("inf")),
+        (make_plan(), (), "failed", "", _AT, "fast"),
     ]:
         with pytest.raises(PlanError):
             TrialRecord(*arguments)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,33 @@ def test_a_newer_layout_is_refused(postgres_server: PostgresServer) -> None:
     assert database.list() == [make_record()]
     postgres_server.sql("DELETE FROM akx_schema_version", name)
     refused(database.list, "does not tell the version")
+
+
+def test_tables_of_layout_2_get_clocks_when_their_owner_changes_them(postgres_server: PostgresServer) -> None:
+    name = postgres_server.new_database()
+    postgres_server.sql("CREATE ROLE keeper LOGIN; GRANT CREATE ON SCHEMA public TO keeper", name)
+    keeper, guest = (
+        PlanDatabase(postgres_server.url(name, login), layers=()) for login in ("keeper", "guest:se%2Fcret")
+    )
+    keeper.put(make_record())
+    postgres_server.sql("ALTER TABLE akx_trials DROP COLUMN clock_hz", name)
+    postgres_server.sql("DELETE FROM akx_schema_version WHERE version = 3", name)
+    tables = "akx_plans, akx_trials, akx_changes"
+    postgres_server.sql(f"GRANT SELECT ON {tables}, akx_schema_version TO guest", name)
+    postgres_server.sql(f"GRANT INSERT, UPDATE, DELETE ON {tables} TO guest", name)
+    timed = [TrialRecord(make_plan(threads=number), (0.5,), clock_hz=2e9) for number in (1, 2)]
+    unclocked = replace(timed[0], clock_hz=None)
+    assert guest.add_trials(make_key(), timed[:1]) == 1
+    assert (guest.trials(make_key()), database_status(guest).layout) == ((unclocked,), 2)
+    assert keeper.trials(make_key()) == (unclocked,), "who only reads changes nothing"
+    assert database_status(keeper).layout == 2
+    assert keeper.add_trials(make_key(), timed[1:]) == 1
+    for database in (keeper, guest):
+        assert database.trials(make_key()) == (unclocked, timed[1])
+        assert database_status(database).layout == 3
+    assert guest.add_trials(make_key(), timed[:1]) == 1
+    assert keeper.trials(make_key()) == (unclocked, timed[1], timed[0])
+    assert keeper.list() == [make_record()]
 
 
 def test_optunas_tables_lie_beside(server_url: str) -> None:
