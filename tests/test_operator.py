@@ -19,6 +19,7 @@ import scipy.sparse as sp
 
 import akx
 from akx import operator
+from akx.basis import chebyshev
 from akx.device.choose import device_of
 from akx.device.host import host_device, resolve_threads
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, BudgetError, InfeasibleError, MatrixError, PlanError
@@ -952,6 +953,19 @@ def test_the_plan_of_a_like_device_is_measured_before_it_is_believed(monkeypatch
     assert again.plan == P.plan
     with PlanDatabase(os.environ["AKX_DB"], layers=()) as database:
         assert len(database.list()) == 1  # a call writes nothing
+
+
+def test_a_plan_for_the_powers_is_measured_in_another_basis(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ladder, "_VERDICTS", {})
+    monkeypatch.setattr(measure, "paired_ratio", lambda one, other: measure.Measurement.of([0.5] * 3))
+    A, x = grid(), np.random.default_rng(0).standard_normal(900)
+    tuned = not_predicted(A, 4)
+    put(record(A, 4, tuned))
+    P = akx.MatrixPowers(A, 4, basis=chebyshev(4, (0.0, 8.0)))
+    assert P.plan == tuned
+    assert "for the monomial basis, measured here: 2.00x over the predicted plan" in P.explain(measure=False)
+    plain = akx.MatrixPowers(A, 4, basis=chebyshev(4, (0.0, 8.0)), plan=Plan("cpu", "sweep", "csr", k=4))
+    np.testing.assert_allclose(P(x), plain(x), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("ratio", [0.5, 1.5])

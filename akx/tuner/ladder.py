@@ -1,15 +1,16 @@
 """What is used for a call where the database has no plan for exactly its key: the rungs below, and who may stand there.
 
 1. exact key          a plan for this pattern under any values: used as it is
-2. a like device      a plan for this very key but for the device class, of a like device (:mod:`akx.device.likeness`):
-                      believed after one measurement against rung 4, in this process, on this matrix
+2. a like device,     a plan for this very key but for the device class, of a like device (:mod:`akx.device.likeness`),
+   another basis      or for the basis, or for both: believed after one measurement against rung 4, in this process, on
+                      this matrix
 3. similar matrices   never used unmeasured: where a search begins (:mod:`akx.tuner.similar`)
 4. prediction         the model's plan (:mod:`akx.tuner.predict`)
 
-Rung 2 for a call that nobody tuned (:func:`believed`): both programs are prepared; the result of the like plan is
-compared with that of the predicted one by the componentwise bound (:class:`akx.tuner.verify.Comparison`), and both are
-timed in turns. The like plan is used where it was faster in every round, else the predicted one. In all that is some
-fifteen calls and two preparations. So it is done only
+Rung 2 for a call that nobody tuned (:func:`believed`), the plan there being the *like* one: both programs are prepared;
+the result of the like plan is compared with that of the predicted one by the componentwise bound
+(:class:`akx.tuner.verify.Comparison`), and both are timed in turns. The like plan is used where it was faster in every
+round, else the predicted one. In all that is some fifteen calls and two preparations. So it is done only
 
 - once for a key in a process, and what came out is remembered (what failed for want of memory, or of a worker, for a
   minute);
@@ -72,13 +73,15 @@ _PATIENCE = 1.0
 #: measures on, may be there again.
 _REMEMBERED, _RETRIED = 256, 60.0
 _BUSY = "another process, or thread, is measuring on the device"
-#: Plans of like devices that are looked at until one is worth a measurement.
+#: Like plans that are looked at until one is worth a measurement.
 _CANDIDATES = 4
+#: Another basis is as far as a device that is like by half of what may differ.
+_OTHER_BASIS = 0.25
 
 
 @dataclass(frozen=True)
 class Like:
-    """A plan that was tuned for the same key on a like device.
+    """A plan that was tuned for the same key on a like device, or in another basis, or both.
 
     Attributes
     ----------
@@ -87,12 +90,30 @@ class Like:
     record : PlanRecord
         Where it comes from.
     distance : float
-        See :func:`akx.device.likeness.likeness`.
+        Of the devices, see :func:`akx.device.likeness.likeness`; 0 where it is the same.
+    differ : tuple of str
+        Fields of the key that do: ``"device_class"``, ``"basis"``.
     """
 
     plan: Plan
     record: PlanRecord
     distance: float
+    differ: tuple[str, ...] = ("device_class",)
+
+    @property
+    def where(self) -> str:
+        """Where it comes from, as a part of a sentence: the plan ..."""
+        told = []
+        if "basis" in self.differ:
+            told.append(f"for the {self.record.key.basis} basis")
+        if "device_class" in self.differ:
+            told.append(f"of a like device ({self.record.key.device_class})")
+        return " ".join(told)
+
+    @property
+    def farness(self) -> float:
+        """By which several are ordered."""
+        return self.distance + (_OTHER_BASIS if "basis" in self.differ else 0.0)
 
 
 @dataclass(frozen=True)
@@ -104,7 +125,7 @@ class Answer:
     plan : Plan
         The one to use.
     is_like : bool
-        Whether it is that of a like device.
+        Whether it is one of rung 2.
     why : str
         What was found out, as a part of a sentence; "" where there was nothing to find out.
     program : Program or None
@@ -132,7 +153,9 @@ def fitted(plan: Plan, device_class: str, threads: int) -> Plan:
     return limited(plan, threads)
 
 
-def like_plans(records: Iterable[PlanRecord], key: PlanKey, *, backend: str, threads: int) -> list[Like]:
+def like_plans(
+    records: Iterable[PlanRecord], key: PlanKey, *, backend: str, threads: int, bases: bool = False
+) -> list[Like]:
     """The plans that were tuned on like devices for a key that differs in the device class alone.
 
     Parameters
@@ -145,6 +168,8 @@ def like_plans(records: Iterable[PlanRecord], key: PlanKey, *, backend: str, thr
         Of the call.
     threads : int
         Most threads of the host that a plan may use.
+    bases : bool
+        Also those for other bases, on like devices and on this one.
 
     Returns
     -------
@@ -152,14 +177,16 @@ def like_plans(records: Iterable[PlanRecord], key: PlanKey, *, backend: str, thr
         The nearest device first, then the larger speed-up; each plan once. Whether they are feasible is not known yet.
     """
     found: list[Like] = []
+    may_differ = {"device_class", "basis"} if bases else {"device_class"}
     for record in records:
-        if record.plan.backend != backend or mismatch(key, record) != ["device_class"]:
+        differ = tuple(mismatch(key, record))
+        if record.plan.backend != backend or not differ or not may_differ.issuperset(differ):
             continue
-        distance = likeness(key.device_class, record.key.device_class)
+        distance = likeness(key.device_class, record.key.device_class) if "device_class" in differ else 0.0
         if distance is not None:
             plan = fitted(record.plan, record.key.device_class, threads) if backend == "cpu" else record.plan
-            found.append(Like(plan, record, distance))
-    found.sort(key=lambda like: (like.distance, -like.record.speedup, like.record.id))
+            found.append(Like(plan, record, distance, differ))
+    found.sort(key=lambda like: (like.farness, -like.record.speedup, like.record.id))
     nearest: dict[Plan, Like] = {}
     for like in found:
         nearest.setdefault(like.plan, like)
@@ -176,7 +203,7 @@ def believed(
     threads: int,
     prepared: Callable[[Plan], Program | None] = lambda plan: None,
 ) -> Answer:
-    """The plan of a like device where it is faster here than the predicted one, which it is otherwise.
+    """The plan of a like device, or for another basis, where it is faster here than the predicted one; else that one.
 
     Parameters
     ----------
@@ -198,11 +225,11 @@ def believed(
     Answer
         Never raises for anything that the like plan does.
     """
-    likes = like_plans(records, key, backend=predicted.backend, threads=threads)[:_CANDIDATES]
+    likes = like_plans(records, key, backend=predicted.backend, threads=threads, bases=True)[:_CANDIDATES]
     if not likes or os.environ.get(SWITCH, "").strip().lower() in _OFF:
         return Answer(predicted)
     if likes[0].plan == predicted:
-        return Answer(predicted, False, f"that of a like device ({likes[0].record.key.device_class}) is the same")
+        return Answer(predicted, False, f"that {likes[0].where} is the same")
     reasons = [_reason_not_to_try(like, predicted, matrix, key, device, threads) for like in likes]
     if all(reason is not None for reason in reasons):
         return _unused(predicted, likes[0], reasons[0] or "")
@@ -244,19 +271,19 @@ def _answer(
         return _unused(predicted, like, failure), _RETRIED
     if ratio is None:
         return replace(_unused(predicted, like, _BUSY), program=programs[predicted]), _RETRIED
-    gain, where = 1 / ratio.seconds, f"a like device ({like.record.key.device_class})"
+    gain = 1 / ratio.seconds
     if ratio.high < 1.0:
-        why = f"of {where}, measured here: {gain:.2f}x over the predicted plan"
+        why = f"{like.where}, measured here: {gain:.2f}x over the predicted plan"
         return Answer(like.plan, True, why, programs[like.plan]), math.inf
     told = f"{gain:.2f}x" if gain >= 0.01 else "less than 0.01x"
-    why = f"the plan of {where} was not faster here: {told}"
+    why = f"the plan {like.where} was not faster here: {told}"
     return Answer(predicted, False, why, programs[predicted]), math.inf
 
 
 def _reason_not_to_try(
     like: Like, predicted: Plan, matrix: Matrix, key: PlanKey, device: Any, threads: int
 ) -> str | None:
-    """Why the plan of a like device is not worth, or not fit for, a measurement in passing."""
+    """Why a like plan is not worth, or not fit for, a measurement in passing."""
     record = like.record
     if record.speedup < _LEAST_SPEEDUP:
         return f"it gained {record.speedup:.2f}x there"
@@ -284,7 +311,7 @@ def _reason_not_to_try(
 
 def _unused(predicted: Plan, like: Like, reason: str | Exception) -> Answer:
     text = reason.what if isinstance(reason, AkxError) else " ".join(str(reason).split()) or type(reason).__name__
-    return Answer(predicted, False, f"the plan of a like device ({like.record.key.device_class}) is not used: {text}")
+    return Answer(predicted, False, f"the plan {like.where} is not used: {text}")
 
 
 def _measured(

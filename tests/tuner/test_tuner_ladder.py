@@ -86,6 +86,25 @@ def test_only_the_device_class_may_differ(call: Call, optimum: Plan) -> None:
     assert like_plans([unlike], call.key, backend="cpu", threads=2) == []
 
 
+def test_plans_for_another_basis_are_considered_too(call: Call, optimum: Plan) -> None:
+    here = like_record(call.key, optimum, key=replace(call.key, basis="newton"))
+    there = like_record(call.key, optimum.replace(block_bytes=2**16))
+    both = like_record(call.key, optimum.replace(block_bytes=2**15))
+    both = replace(both, key=replace(both.key, basis="chebyshev"))
+    other = like_record(call.key, optimum, key=replace(call.key, basis="newton", k=4), plan=optimum.replace(k=4))
+    unlike = replace(here, key=replace(here.key, device_class="cpu/Some Processor/2 cores/L2 1 MiB/L3 8 MiB"))
+    found = like_plans([both, here, there, other, unlike], call.key, backend="cpu", threads=2, bases=True)
+    assert sorted(found, key=lambda like: like.farness) == found
+    assert {like.record: like.where for like in found} == {
+        here: "for the newton basis",
+        there: f"of a like device ({other_class(call.key)})",
+        both: f"for the chebyshev basis of a like device ({other_class(call.key)})",
+    }
+    assert found[-1].record == both
+    (same,) = like_plans([here], call.key, backend="cpu", threads=2, bases=True)
+    assert (same.plan, same.distance) == (optimum, 0.0)
+
+
 def test_the_nearest_device_first_and_each_plan_once(call: Call, optimum: Plan) -> None:
     key = replace(call.key, device_class="cpu/Xeon Gold 6430/8 cores/L2 2 MiB/L3 60 MiB")
     other = optimum.replace(block_bytes=2**16)
@@ -133,6 +152,13 @@ def test_a_faster_plan_is_believed(world: Any, call: Call, optimum: Plan) -> Non
     del answer
     gc.collect()
     assert not world.alive  # what is remembered holds no program
+
+
+def test_a_faster_plan_for_another_basis_is_believed(world: Any, call: Call, optimum: Plan) -> None:
+    answer = call.ask(like_record(call.key, optimum, key=replace(call.key, basis="newton")))
+    gain = world.cost(PREDICTED) / world.cost(optimum)
+    assert (answer.plan, answer.is_like) == (optimum, True)
+    assert answer.why == f"for the newton basis, measured here: {gain:.2f}x over the predicted plan"
 
 
 def test_a_slower_plan_is_not(make_world: Any, call: Call, optimum: Plan) -> None:
