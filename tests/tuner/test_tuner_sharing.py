@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -442,8 +443,11 @@ def test_a_worker_killed_anywhere_costs_its_own_trial_and_nothing_else(
 
 
 @needs_fork
-def test_two_processes_at_the_same_time_try_nothing_twice(world: Any, matrix: Any, journal: Path) -> None:
-    open_storage(journal)
+@pytest.mark.parametrize("storage", ["journal", "server_url"])
+def test_processes_at_the_same_time_try_nothing_twice(
+    world: Any, matrix: Any, storage: str, request: pytest.FixtureRequest
+) -> None:
+    place = request.getfixturevalue(storage)  # nothing is there yet: they make it at once
     children = []
     for seed in range(3):
         child = os.fork()
@@ -451,13 +455,15 @@ def test_two_processes_at_the_same_time_try_nothing_twice(world: Any, matrix: An
             status = 1
             try:
                 warnings.simplefilter("ignore")
-                work(matrix, journal, trials=25, seed=seed)
+                work(matrix, place, trials=25, seed=seed)
                 status = 0
+            except BaseException:
+                traceback.print_exc()
             finally:
                 os._exit(status)
         children.append(child)
     assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0, 0, 0]
-    labels = told(journal)
+    labels = told(place)
     twice = sorted(label for label in set(labels) if labels.count(label) > 1)
     assert len(labels) > 60
     assert all(label.startswith("sweep") for label in twice), "each may begin with a baseline of its own"
@@ -697,6 +703,23 @@ def test_a_study_on_a_server_beside_the_plans(world: Any, matrix: Any, server_ur
         second = work(matrix, server_url, trials=20, db=db, retune=True)
         assert len(set(own(first)) & set(own(second))) <= 2, "the best baseline, and the plan that was kept"
         assert db.find(plan_key(matrix, 8, threads=2)).record.plan == second.plan  # type: ignore[union-attr]
+
+
+@needs_fork
+@pytest.mark.parametrize("point", [("prepare_cost", 7), ("cost", 900)], ids=["preparing", "timing"])
+def test_a_worker_killed_beside_a_server_costs_its_own_trial_and_nothing_else(
+    world: Any, matrix: Any, server_url: str, point: tuple[str, int]
+) -> None:
+    killed(matrix, server_url, in_world(world, *point))
+    survived = told(server_url)
+    assert len(survived) >= 3
+    found = work(matrix, server_url)
+    heard = [trial.plan.label() for trial in found.trials if trial.origin == SHARED]
+    assert len(survived) - len(heard) in (0, 1), "all that was told; but for the baseline, which is measured again"
+    assert set(heard) <= set(survived)
+    assert len({plan.label() for plan in own(found)} & set(survived)) <= 1
+    labels = told(server_url)
+    assert len(labels) == len(set(labels))
 
 
 def test_a_server_killed_during_a_search(
