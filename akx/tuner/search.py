@@ -59,6 +59,8 @@ _BASELINE_SHARE = 0.4
 _LEAST_PATIENCE = 2.0
 #: Share of the time that the run-off may take, and that is kept back for it and the last preparation at most.
 _FINAL_SHARE, _RESERVED_SHARE = 0.1, 0.25
+#: Share of the run-off's time that it has in any case.
+_LEAST_FINAL = 1 / 3
 #: Share of the time that is kept back for what nobody can know before: the end of a trial that was begun in time, and
 #: a new order of the rows for the last preparation.
 _END_SHARE = 0.09
@@ -272,7 +274,9 @@ class Search:
 
     def _try_all(self, proposals: Iterator[tuple[str, Plan]]) -> str:
         """Try what is proposed until a budget ends or nothing is left; returns which."""
+        due = set(self.proposals.given)  # whatever the time
         for origin, plan in proposals:
+            due.discard(plan)
             if origin == "given":
                 self._try(plan, origin)
                 continue
@@ -288,6 +292,9 @@ class Search:
             self._try(plan, origin)
             if origin in SEARCHING and self.ledger.since_progress >= self.settings.patience:
                 return "no improvement"
+            gone = "" if due else self._budget_gone()
+            if gone:  # before anybody thinks of another plan, for which a matrix may have to be ordered
+                return gone
         return self._time_gone() if self._ran_short else "space exhausted"
 
     def _run_off(self, stopped: str) -> Outcome:
@@ -482,7 +489,7 @@ class Search:
     # ------------------------------------------------------------------------------------------------ budgets
 
     def _budget_gone(self, *, baseline: bool = False) -> str:
-        """Which budget is at its end, or "". Baselines may take half of either."""
+        """Which budget is at its end, or "". Baselines may take half of the trials and a share of the time."""
         settings = self.settings
         allowed = max(1, -(-settings.trials // 2)) if baseline else settings.trials
         if self._made >= allowed:
@@ -535,8 +542,13 @@ class Search:
         return min(self.settings.final.seconds, _FINAL_SHARE * self._seconds())
 
     def _final_precision(self) -> Precision:
-        final = self.settings.final
-        return Precision(final.relative, self._final_seconds(), final.rounds_min, final.rounds_max)
+        """That of the run-off, with less time where the last trial took longer than could be known."""
+        final, best = self.settings.final, self.ledger.best
+        over = self._elapsed() + self._final_seconds() - self._seconds()
+        if best is not None:
+            over += self.ledger.prepare_seconds(best.plan)
+        seconds = max(self._final_seconds() - max(over, 0.0), _LEAST_FINAL * self._final_seconds())
+        return Precision(final.relative, seconds, final.rounds_min, final.rounds_max)
 
     # ------------------------------------------------------------------------------------------------ progress
 
