@@ -1,6 +1,6 @@
 """What a second thread is worth after a pause: does the system leave both threads on one core?
 
-    python -m benchmarks.cores                        dw8192 and memplus at k = 8 (two minutes)
+    python -m benchmarks.cores                        dw8192 and memplus at k = 8 (four minutes with another)
     python -m benchmarks.cores --before ../old-akx    and, in turns with it, another checkout of akx
     python -m benchmarks.cores --table                print the table from the file
 
@@ -30,7 +30,7 @@ _RESULTS = Path(__file__).resolve().parent / "results" / "cores.json"
 _MATRICES = ("dw8192", "memplus")
 _K = 8
 #: Times that each checkout is started for a matrix, looks of each, and seconds before a look.
-_TURNS, _LOOKS, _PAUSE = 4, 12, 0.5
+_TURNS, _LOOKS, _PAUSE = 8, 12, 0.5
 _CALLS_ALONE, _CALLS_TOGETHER = 41, 101
 
 Json = dict[str, Any]
@@ -91,7 +91,7 @@ def table(document: Json) -> str:
     body = [
         [
             entry["matrix"],
-            entry["commit"][:10],
+            entry["commit"][:10] + ("+changes" if entry["commit"].endswith("+changes") else ""),
             str(entry["looks"]),
             f"{entry['ratio']['median']:.2f}",
             f"{entry['ratio']['high']:.2f}",
@@ -132,8 +132,8 @@ def _switches() -> int:
 
 
 def _commit(checkout: Path) -> str:
-    told = subprocess.run(["git", "-C", str(checkout), "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
-    return told.stdout.strip()
+    command = ["git", "-C", str(checkout), "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+changes"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

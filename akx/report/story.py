@@ -16,10 +16,10 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from akx.errors import AkxError
+from akx.plan import Plan
 from akx.plandb import stale_fields
 
 if TYPE_CHECKING:
-    from akx.plan import Plan
     from akx.plandb import PlanDatabase, PlanRecord, TrialRecord
 
 __all__ = ["Finalist", "Group", "PlanStory", "Roofline", "group_stories", "mapping", "read_stories"]
@@ -184,16 +184,28 @@ class PlanStory:
         return [number for number in first.values() if pauses[number - 1] > _PAUSE]
 
     @property
+    def _speeds(self) -> dict[str, float]:
+        """By search, as of when it began: the baseline's seconds in the record over those in that search."""
+        try:
+            baseline = Plan.from_json(mapping(self.record.provenance.get("baseline_plan")))
+        except AkxError:
+            return {}
+        then = {trial.created: seconds for _, trial, seconds in self.timed if trial.plan == baseline}
+        return {created: self.record.baseline_seconds / seconds for created, seconds in then.items()}
+
+    @property
     def by_schedule(self) -> dict[str, tuple[float, str]]:
         """The best of each schedule, fastest first: its seconds and its label.
 
-        The best is that of the trials' medians; its seconds are those of the run-off where it came that far. Of the
-        schedule of the plan itself it is the plan, also where there are no trials.
+        The best is that of the trials' medians, each times what the baseline took in the run-off over what it took in
+        that search: the machine may have been slower, or busier. Its seconds are those of the run-off where it came
+        that far. Of the schedule of the plan itself it is the plan, also where there are no trials.
         """
         final = {one.label: one.seconds for one in self.finalists}
         best: dict[str, tuple[float, Plan]] = {}
-        for _, trial, seconds in self.timed:
-            name = trial.plan.schedule
+        speeds = self._speeds
+        for _, trial, median_seconds in self.timed:
+            name, seconds = trial.plan.schedule, median_seconds * speeds.get(trial.created, 1.0)
             if name not in best or seconds < best[name][0]:
                 best[name] = seconds, trial.plan
         found = {name: (final.get(plan.label(), seconds), plan.label()) for name, (seconds, plan) in best.items()}

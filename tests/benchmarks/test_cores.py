@@ -45,9 +45,9 @@ def test_checkouts_are_looked_at_in_turns(
     monkeypatch.setattr(cores.subprocess, "run", run)
     out = tmp_path / "cores.json"
     assert cores.main(["--before", str(other), "-o", str(out)]) == 0
-    assert asked == [str(other), str(_ROOT)] * 8
+    assert asked == [str(other), str(_ROOT)] * 16
     found = json.loads(out.read_text())["found"]
     assert [entry["ratio"]["median"] for entry in found] == [1.5, 0.5] * 2
     assert [entry["slower"] for entry in found] == [1.0, 0.0] * 2
-    assert {entry["looks"] for entry in found} == {48}
-    assert "| dw8192 | feedc0defe | 48 | 1.50 | 1.50 | 100% | 1.50 |" in capsys.readouterr().out
+    assert {entry["looks"] for entry in found} == {96}
+    assert "| dw8192 | feedc0defe | 96 | 1.50 | 1.50 | 100% | 1.50 |" in capsys.readouterr().out

@@ -185,6 +185,24 @@ def test_speed_ups_are_the_run_offs_where_there_is_one() -> None:
     assert bars["wavefront: 4.00x"] == pytest.approx(2 * bars["sweep: 2.00x"], abs=0.03)
 
 
+def test_searches_on_a_faster_machine_are_compared_by_their_baselines() -> None:
+    one = story()
+    sweep = make_plan(8, schedule="sweep", k_per_pass=1)
+    ghost = make_plan(8, schedule="ghost", block_bytes=2**16)
+    then, now = "2024-01-01T00:00:00+00:00", "2024-02-01T00:00:00+00:00"
+    trials = (
+        TrialRecord(sweep, (1e-3, 1e-3), created=then),  # a quarter of what it takes in the run-off
+        TrialRecord(ghost, (0.9e-3,), created=then),
+        TrialRecord(sweep, (4e-3,), created=now),
+        TrialRecord(ghost.replace(block_bytes=2**15), (3e-3,), created=now),
+    )
+    known = {**one.record.provenance, "baseline_plan": sweep.to_json(), "finalists": []}
+    for provenance, expected in ((known, 3e-3), ({**known, "baseline_plan": {"k": 1}}, 0.9e-3)):
+        found = replace(one, record=replace(one.record, provenance=provenance), trials=trials).by_schedule
+        assert found["ghost"][0] == pytest.approx(expected)
+        assert found["ghost"][1] == ghost.replace(block_bytes=2**15 if expected == 3e-3 else 2**16).label()
+
+
 def test_a_group_is_what_differs_in_k_alone() -> None:
     other = story(8)
     other = replace(other, record=replace(other.record, key=replace(other.record.key, dtype="float32")))
