@@ -681,7 +681,7 @@ class MatrixPowers:
         }
 
     def _of_like_device(self, lookup: Lookup, predicted: Plan, matrix: Matrix, key: PlanKey) -> _Choice | None:
-        """The plan of a like device or for another basis, or the predicted one, after a measurement, else None."""
+        """The plan for another basis or k or of a like device, or the predicted one that beat it; None without any."""
         begin, backend, dtype = time.perf_counter(), predicted.backend, matrix.dtype
         if self._budget is not None or not lookup.mismatches:
             return None

@@ -15,7 +15,8 @@ same plans near the best. It is given the same trials (``--trials``), however lo
 what a sampler thinks. A search that stops for want of progress is not let. ``local``
 suggests nothing: what is left are neighbours (hill climbing) and what is estimated to gain most. ``alone`` in a name:
 nothing but this makes suggestions behind the seeds, so that ``local alone`` is plain hill climbing, which goes on at
-random from where it can climb no further. Optuna's GP sampler needs PyTorch and takes part where that is installed.
+random from where it can climb no further. ``tpe, no estimates`` is the search without what is estimated to gain most by
+the Gaussian process of :mod:`akx.tuner.surrogate`. Optuna's own GP sampler needs PyTorch and has not been tried.
 
 The figure is the *share*: seconds of the fastest plan on record over those of the plan that the search chose, for each
 recording the median over seeds. ``predicted`` is that of the plan that an untuned call takes: where the matrix is at
@@ -155,6 +156,7 @@ SAMPLERS: dict[str, tuple[Making, tuple[str, ...]]] = {
     "tpe": (Sampler, _OTHERS),
     "random": (Random, _OTHERS),
     "local": (LocalOnly, _OTHERS),
+    "tpe, no estimates": (Sampler, ("_near_best", "_near_rival", "_beside")),
     "tpe alone": (Sampler, ()),
     "random alone": (Random, ()),
     "local alone": (LocalOnly, ("_near_best",)),

@@ -407,15 +407,21 @@ def solve(
     return run_solve(request, as_json=as_json)
 
 
-PlanId = Annotated[str, typer.Argument(metavar="ID", help="Number of a plan, as `akx plans list` shows it.")]
+_OF_PLAN = "Number of a plan, as `akx plans list` shows it."
+PlanId = Annotated[str, typer.Argument(metavar="ID", help=_OF_PLAN)]
+PlanIdOrNone = Annotated[str | None, typer.Argument(metavar="ID", help=_OF_PLAN, show_default=False)]
 
 
 @plans_app.command("list")
-def plans_list(db: Database = None, as_json: Json = False) -> int:
+def plans_list(
+    db: Database = None,
+    every: Annotated[bool, typer.Option("--all", help="Also stale plans that are shipped with akx.")] = False,
+    as_json: Json = False,
+) -> int:
     """List the plans."""
     from akx.cli.plans import list_plans
 
-    return list_plans(db, as_json=as_json)
+    return list_plans(db, every=every, as_json=as_json)
 
 
 @plans_app.command("show")
@@ -427,11 +433,16 @@ def plans_show(plan_id: PlanId, db: Database = None, as_json: Json = False) -> i
 
 
 @plans_app.command("trials")
-def plans_trials(plan_id: PlanId, db: Database = None, as_json: Json = False) -> int:
+def plans_trials(
+    plan_id: PlanIdOrNone = None,
+    every: Annotated[bool, typer.Option("--all", help="Every trial in the database, also of killed searches.")] = False,
+    db: Database = None,
+    as_json: Json = False,
+) -> int:
     """List every trial of the searches behind one plan, also those that failed, and why; with --json every sample."""
     from akx.cli.plans import list_trials
 
-    return list_trials(plan_id, db, as_json=as_json)
+    return list_trials(plan_id, db, every=every, as_json=as_json)
 
 
 @plans_app.command("verify")
@@ -467,13 +478,17 @@ def plans_verify(
 @plans_app.command("export")
 def plans_export(
     target: Annotated[Path, typer.Argument(metavar="FILE", help="File to write, as text (JSON).")],
+    plan_ids: Annotated[
+        list[str] | None,
+        typer.Option("--id", metavar="ID", help="Only this plan, as `akx plans list` shows it; may be given again."),
+    ] = None,
     db: Database = None,
     as_json: Json = False,
 ) -> int:
-    """Write all plans of the user's to a text file, such as .akx/plans/NAME.json of a project, whose plans go first."""
+    """Write plans, by default all of the user's, to a text file, such as .akx/plans/NAME.json of a project."""
     from akx.cli.plans import export_plans
 
-    return export_plans(target, db, as_json=as_json)
+    return export_plans(target, plan_ids or [], db, as_json=as_json)
 
 
 @plans_app.command("import")
@@ -489,24 +504,36 @@ def plans_import(
 
 
 @plans_app.command("rm")
-def plans_rm(plan_id: PlanId, db: Database = None, as_json: Json = False) -> int:
-    """Remove one plan."""
+def plans_rm(
+    plan_id: PlanIdOrNone = None,
+    stale: Annotated[
+        bool, typer.Option("--stale", help="Every plan of the user's that this akx never uses again.")
+    ] = False,
+    db: Database = None,
+    as_json: Json = False,
+) -> int:
+    """Remove one plan, or every stale one, and the trials of its search."""
     from akx.cli.plans import remove_plan
 
-    return remove_plan(plan_id, db, as_json=as_json)
+    return remove_plan(plan_id, db, stale=stale, as_json=as_json)
 
 
 @app.command("report")
 def report(
     file: Annotated[
         str | None,
-        typer.Argument(metavar="FILE", help="Matrix whose plans to report; by default every plan.", show_default=False),
+        typer.Argument(
+            metavar="FILE",
+            help="Matrix whose plans to report; by default every plan, but for those shipped with akx.",
+            show_default=False,
+        ),
     ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="PATH", help="Where the page goes; by default NAME.report.html here."),
     ] = None,
     dtype: Annotated[DtypeName | None, typer.Option("--dtype", help="Only plans for values of this type.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Without FILE: also the plans shipped with akx.")] = False,
     db: Database = None,
     variable: Variable = None,
     as_json: Json = False,
@@ -520,6 +547,7 @@ def report(
         output=output,
         dtype=None if dtype is None else dtype.value,
         variable=variable,
+        every=every,
         as_json=as_json,
     )
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from akx.cli.guard import EXIT_UNMET
 from akx.cli.load import check_powers, check_seconds, load_matrix, open_database
 from akx.cli.output import data_console, emit_json, note
+from akx.errors import ArgumentError
 from akx.plandb import PlanDatabase, stale_fields
 from akx.report.text import ID_DIGITS, count, duration, ratio
 
 if TYPE_CHECKING:
-    from akx.plandb import PlanRecord
+    from akx.plandb import PlanKey, PlanRecord, TrialRecord
 
 __all__ = [
     "PLANS_SCHEMA",
@@ -28,15 +32,31 @@ __all__ = [
 #: Version of the JSON objects of ``akx plans ... --json``.
 PLANS_SCHEMA = 1
 
+_SHIPPED = "shipped"
+_TRIAL_COLUMNS = {
+    "created": "left",
+    "": "left",
+    "seconds": "right",
+    "samples": "right",
+    "clock": "right",
+    "state": "left",
+    "plan": "left",
+    "why": "left",
+}
 
-def list_plans(db: str | None, *, as_json: bool) -> int:
-    """Print every plan that a lookup can find with its layer, in the order of a lookup."""
+
+def list_plans(db: str | None, *, every: bool, as_json: bool) -> int:
+    """Print every plan with its layer, in the order of a lookup; stale ones that are shipped only where `every`."""
     with PlanDatabase(db) as database:
-        entries = database.entries()
+        found = database.entries()
+    entries = [entry for entry in found if every or entry[0] != _SHIPPED or not stale_fields(entry[1])]
+    hidden = len(found) - len(entries)
     if as_json:
         plans = [_summary(layer, record) for layer, record in entries]
-        emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), "plans": plans})
+        emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), "plans": plans, "hidden": hidden})
         return 0
+    if hidden:
+        note(f"{_plans(hidden, 'stale ')} shipped with akx left out; --all lists them too")
     if not entries:
         note(f"no plans yet in {database.path}; `akx tune FILE` makes one")
         return 0
@@ -100,11 +120,14 @@ def show_plan(plan_id: str, db: str | None, *, as_json: bool) -> int:
     return 0
 
 
-def list_trials(plan_id: str, db: str | None, *, as_json: bool) -> int:
-    """Print every trial of the searches for the key of a plan, in the order in which they were made."""
+def list_trials(plan_id: str | None, db: str | None, *, every: bool, as_json: bool) -> int:
+    """Print every trial of the searches for the key of a plan, or in the database, in the order they were made."""
+    _check_either("trials are listed of one plan or of all searches", plan_id, "--all", every)
+    if plan_id is None:
+        return _list_every_trial(db, as_json=as_json)
     with PlanDatabase(db) as database:
         record = database.get(plan_id)
-        trials = database.trials(record.key)
+        trials = database.trials_behind(record)
     if as_json:
         rows = [trial.to_json() for trial in trials]
         emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), "id": record.id, "trials": rows})
@@ -112,37 +135,42 @@ def list_trials(plan_id: str, db: str | None, *, as_json: bool) -> int:
     if not trials:
         note(f"{database.path} has no trials for plan {record.id[:ID_DIGITS]}; they stay where it was tuned")
         return 0
-    from statistics import median
-
     from akx.report.tables import print_rows
 
-    columns = {"seconds": "right", "samples": "right", "clock": "right", "state": "left", "plan": "left", "why": "left"}
-    print_rows(
-        columns,
-        [
-            (
-                duration(median(trial.seconds) if trial.seconds else None),
-                str(len(trial.seconds)),
-                "-" if trial.clock_hz is None else f"{trial.clock_hz / 1e9:.2f} GHz",
-                trial.state,
-                trial.plan.label(),
-                trial.reason,
-            )
-            for trial in trials
-        ],
-        data_console(),
-    )
+    rows_of_text = [_trial_row(trial, is_plan=trial.plan == record.plan) for trial in trials]
+    print_rows(_TRIAL_COLUMNS, rows_of_text, data_console())
     return 0
 
 
-def export_plans(target: Path, db: str | None, *, as_json: bool) -> int:
-    """Write the user's plans as text."""
+def _list_every_trial(db: str | None, *, as_json: bool) -> int:
     with PlanDatabase(db) as database:
-        written = database.export(target)
+        found = database.all_trials()
+        winners = {(record.id, record.plan) for record in database.list()}
+    if as_json:
+        rows = [_of_key(key) | trial.to_json() for key, trial in found]
+        emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), "id": None, "trials": rows})
+        return 0
+    if not found:
+        note(f"no trials yet in {database.path}; `akx tune FILE` makes some")
+        return 0
+    from akx.report.tables import print_rows
+
+    rows_of_text = [
+        (key.fingerprint[:ID_DIGITS], str(key.k), *_trial_row(trial, is_plan=(key.id, trial.plan) in winners))
+        for key, trial in found
+    ]
+    print_rows({"matrix": "left", "k": "right", **_TRIAL_COLUMNS}, rows_of_text, data_console())
+    return 0
+
+
+def export_plans(target: Path, plan_ids: Sequence[str], db: str | None, *, as_json: bool) -> int:
+    """Write the plans with these ids as text, of any layer; where there are none, all of the user's."""
+    with PlanDatabase(db) as database:
+        written = database.export(target, plan_ids or None)
     if as_json:
         emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), "file": str(target), "exported": written})
     else:
-        note(f"wrote {count(written)} plans of {database.path} to {target}")
+        note(f"wrote {_plans(written)}{'' if plan_ids else f' of {database.path}'} to {target}")
     return 0
 
 
@@ -160,14 +188,31 @@ def import_plans(source: Path, db: str | None, *, as_json: bool) -> int:
     return 0
 
 
-def remove_plan(plan_id: str, db: str | None, *, as_json: bool) -> int:
-    """Remove one of the user's plans."""
+def remove_plan(plan_id: str | None, db: str | None, *, stale: bool, as_json: bool) -> int:
+    """Remove one of the user's plans, or all that are stale, with their trials."""
+    _check_either("one plan is removed, or all stale ones", plan_id, "--stale", stale)
+    if plan_id is None:
+        return _remove_stale(db, as_json=as_json)
     with PlanDatabase(db) as database:
         record = database.remove(plan_id)
     if as_json:
         emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), "removed": record.id})
     else:
         note(f"removed plan {record.id[:ID_DIGITS]} ({record.matrix_name or 'unnamed matrix'}, k = {record.key.k})")
+    return 0
+
+
+def _remove_stale(db: str | None, *, as_json: bool) -> int:
+    with PlanDatabase(db) as database:
+        removed = database.remove_stale()
+        kept = sum(bool(stale_fields(record)) for record in database.list())
+    if as_json:
+        ids = [record.id for record in removed]
+        emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), "removed": ids, "kept": kept})
+        return 0
+    note(f"removed {_plans(len(removed), 'stale ')} of {database.path}")
+    if kept:
+        note(f"kept {_plans(kept)} for whose versions there is no compiler here to compare with")
     return 0
 
 
@@ -231,4 +276,41 @@ def _summary(layer: str, record: PlanRecord) -> dict[str, Any]:
         "label": record.plan.label(),
         "created": record.created,
         "stale": stale_fields(record),
+    }
+
+
+def _check_either(what: str, plan_id: str | None, option: str, given: bool) -> None:
+    """Refuse a plan's id together with the option that takes its place, and neither of them."""
+    if (plan_id is None) is not given:
+        found = "neither" if plan_id is None else "both"
+        raise ArgumentError(what, expected=f"ID or {option}", found=found, hint="akx plans list shows the ids")
+
+
+def _plans(number: int, kind: str = "") -> str:
+    return f"{count(number)} {kind}plan{'' if number == 1 else 's'}"
+
+
+def _trial_row(trial: TrialRecord, *, is_plan: bool) -> tuple[str, ...]:
+    """A row for the columns of trials; a star marks the plan itself."""
+    return (
+        datetime.fromisoformat(trial.created).astimezone(UTC).strftime("%Y-%m-%d %H:%M"),
+        "*" if is_plan else "",
+        duration(median(trial.seconds) if trial.seconds else None),
+        str(len(trial.seconds)),
+        "-" if trial.clock_hz is None else f"{trial.clock_hz / 1e9:.2f} GHz",
+        trial.state,
+        trial.plan.label(),
+        trial.reason,
+    )
+
+
+def _of_key(key: PlanKey) -> dict[str, Any]:
+    return {
+        "key_id": key.id,
+        "fingerprint": key.fingerprint,
+        "k": key.k,
+        "basis": key.basis,
+        "dtype": key.dtype,
+        "start_vectors": key.start_vectors,
+        "device": key.device_class,
     }

@@ -24,11 +24,17 @@ def write_report(
     output: Path | None,
     dtype: str | None,
     variable: str | None,
+    every: bool = False,
     as_json: bool,
 ) -> int:
-    """Write the page of the plans for a matrix, or of all plans; where there are none, say so and write nothing."""
+    """Write the page of the plans for a matrix, or of all plans; where there are none, say so and write nothing.
+
+    Plans shipped with akx are of somebody else's matrices: without a matrix they are on the page with `every` only.
+    """
     if file is None and variable is not None:
         raise ArgumentError("--variable names a matrix in a file", found="no FILE", hint="give the FILE too")
+    if file is not None and every:
+        raise ArgumentError("--all has no meaning with FILE: plans for it are all there", hint="leave --all out")
     database = open_database(db)
     place = database.path
     stem = place.stem if isinstance(place, Path) else place.name
@@ -37,11 +43,12 @@ def write_report(
     inputs = [*([place] if isinstance(place, Path) else []), *([] if file is None else [Path(file)])]
     check_target("--output", target, inputs)
     matrix = None if file is None else load_matrix(file, dtype=dtype, variable=variable)
-    from akx.report.story import read_stories
+    from akx.report.story import SHIPPED, read_stories
 
     with database:
         entries = database.entries(None if matrix is None else matrix.fingerprint)
-        wanted = [(layer, record) for layer, record in entries if dtype in (None, record.key.dtype)]
+        known = [(layer, record) for layer, record in entries if dtype in (None, record.key.dtype)]
+        wanted = [entry for entry in known if file is not None or every or entry[0] != SHIPPED]
         stories = read_stories(database, wanted)
     written = None
     if stories:
@@ -63,7 +70,8 @@ def write_report(
     else:
         of = "" if dtype is None else f" of {dtype} values"
         what = f"no plan{of} for {file}" if file is not None else f"no plans{of} yet"
-        note(f"{database.path} has {what}; `akx tune {'FILE' if file is None else file}` makes one")
+        others = f"; --all takes the {count(len(known))} shipped with akx" if known else ""
+        note(f"{database.path} has {what}; `akx tune {'FILE' if file is None else file}` makes one{others}")
     return 0
 
 

@@ -21,7 +21,7 @@ __all__ = ["ClockState", "ClockWatch", "clock_hz", "clock_state"]
 
 _CORES = Path("/sys/devices/system/cpu")
 #: Cores that are asked: each takes some microseconds.
-_ASKED = 16
+_ASKED = 256
 #: NVML's number for the clock of the multiprocessors.
 _NVML_CLOCK_SM = 1
 #: NVML's bits for what holds a clock down and is nobody's setting: a cap on power, slowdowns of hardware and software
@@ -79,9 +79,9 @@ class ClockWatch:
 def clock_hz(backend: str, root: Path = _CORES) -> float | None:
     """Hertz of the processor of a backend; None where nobody tells.
 
-    That of a host is the median of the cores that this process may run on. The kernel of the operating system has to
-    tell (``cpufreq``), which it does not in many virtual machines. That of a GPU is the clock of its multiprocessors,
-    from NVML, the management library that comes with NVIDIA's driver.
+    That of a host is the highest of the cores that this process may run on: others may be idle. The kernel of the
+    operating system has to tell (``cpufreq``), which it does not in many virtual machines. That of a GPU is the clock
+    of its multiprocessors, from NVML, the management library that comes with NVIDIA's driver.
     """
     return _gpu_clock() if backend == "cuda" else _host_clock(root)
 
@@ -95,7 +95,7 @@ def _host_clock(root: Path) -> float | None:
             found.append(1e3 * int((root / f"cpu{core}" / "cpufreq" / "scaling_cur_freq").read_text()))
         except (OSError, ValueError):
             return None
-    return median(found) if found else None
+    return max(found, default=None)
 
 
 def clock_state() -> ClockState | None:

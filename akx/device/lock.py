@@ -10,8 +10,9 @@ figures of the tuner are ratios of calls timed in turn, which a neighbour slows 
 disturbance costs precision. A measurement that need not be made (:meth:`DeviceLock.in_passing`) waits for a moment,
 says nothing and is not made beside another.
 
-Files are in ``AKX_LOCK_DIR``, else ``XDG_RUNTIME_DIR``, else the folder of temporary files. Processes in containers see
-one another only where they share that folder. Where there are no such locks (Windows), nobody waits.
+Files are in ``AKX_LOCK_DIR``, else in a folder of the user's in ``/tmp``, whatever folders a session or a job has for
+itself (``XDG_RUNTIME_DIR``, ``TMPDIR``). Processes in containers see one another only where they share that folder.
+Where there are no such locks (Windows), nobody waits.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ _STUCK_PATIENCE = 0.1
 #: Seconds between two looks at a lock that is held.
 _PAUSE = 2e-3
 _DIGITS = 10
+#: Where all users of a POSIX system may write.
+_TEMPORARY = "/tmp"
 
 
 class DeviceBusyWarning(UserWarning):
@@ -255,15 +258,15 @@ _LOCKS: weakref.WeakSet[DeviceLock] = weakref.WeakSet()
 
 def _folder() -> Path:
     """Where lock files are; a folder of temporary files is one of this user's own."""
-    for name in ("AKX_LOCK_DIR", "XDG_RUNTIME_DIR"):
-        given = os.environ.get(name, "").strip()
-        if given and (name == "AKX_LOCK_DIR" or os.access(given, os.W_OK)):
-            return Path(given) / ("" if name == "AKX_LOCK_DIR" else "akx")
-    return _own_folder()
+    given = os.environ.get("AKX_LOCK_DIR", "").strip()
+    return Path(given) if given else _own_folder()
 
 
 def _own_folder() -> Path:
-    return Path(tempfile.gettempdir()) / f"akx-locks-{os.getuid() if hasattr(os, 'getuid') else 0}"
+    """One for all sessions and jobs of a user, whatever folders of its own each of them is given."""
+    shared = os.name == "posix" and os.access(_TEMPORARY, os.W_OK | os.X_OK)
+    folder = _TEMPORARY if shared else tempfile.gettempdir()
+    return Path(folder) / f"akx-locks-{os.getuid() if hasattr(os, 'getuid') else 0}"
 
 
 def _tell(what: str, deeper: int = 0) -> None:

@@ -12,7 +12,7 @@ import sqlite3
 from pathlib import Path
 
 from akx.plandb.files import SQLITE_ERRORS
-from akx.plandb.migrate import SCHEMA_VERSION, inspect
+from akx.plandb.migrate import OLDEST_ALIKE, SCHEMA_VERSION, inspect
 
 __all__ = [
     "WAIT",
@@ -27,8 +27,6 @@ __all__ = [
     "wal_bytes",
 ]
 
-#: The layout from which on tables have only got columns at their ends.
-_OLDEST_ALIKE = 2
 #: Seconds that SQLite itself waits for a lock; longer waits are loops of these.
 WAIT = 1.0
 
@@ -110,7 +108,7 @@ def rescue(path: Path) -> dict[str, list[tuple[object, ...]]]:
         connection = connect_ro(path, WAIT)
         try:
             inspection = inspect(connection)
-            if inspection.fault is None and _OLDEST_ALIKE <= inspection.version <= SCHEMA_VERSION:
+            if inspection.fault is None and OLDEST_ALIKE <= inspection.version <= SCHEMA_VERSION:
                 for table in ("plans", "trials"):
                     found: dict[int, tuple[object, ...]] = {}
                     for order in ("ASC", "DESC"):

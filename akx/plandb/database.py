@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -28,8 +28,17 @@ from akx.plandb.keys import FIELD_MEANINGS, PlanKey, hashes_beside, hashes_of, s
 from akx.plandb.layers import PlanLayer, ShippedPlans, shipped_plans
 from akx.plandb.migrate import Inspection
 from akx.plandb.places import project_plans, system_plans
-from akx.plandb.records import PlanRecord, TrialRecord, mismatch, newest
-from akx.plandb.rows import Connection, Row, Tables, decode, decode_trials, encode_trials
+from akx.plandb.records import PlanRecord, TrialRecord, is_beyond_use, mismatch, newest
+from akx.plandb.rows import (
+    Connection,
+    Row,
+    Tables,
+    decode,
+    decode_keyed_trials,
+    decode_keys,
+    decode_trials,
+    encode_trials,
+)
 from akx.plandb.server_store import ServerStore
 from akx.plandb.sketches import Sketch
 from akx.plandb.store import Store
@@ -304,7 +313,7 @@ class PlanDatabase:
 
     def check_writable(self) -> None:
         """Raise :class:`DatabaseError` where :meth:`put` would; make, migrate or set aside the file as it would."""
-        self._store.write(lambda connection: None)
+        self._store.write(lambda connection, layout: None)
 
     def put(self, record: PlanRecord, *, unless: Callable[[PlanRecord], bool] | None = None) -> PlanRecord | None:
         """Keep `record` as the plan for its key, in place of the one there was. Raises :class:`DatabaseError`.
@@ -335,7 +344,7 @@ class PlanDatabase:
         return self._change(replace_it)
 
     def remove(self, identifier: str) -> PlanRecord:
-        """Remove the user's plan whose id begins with `identifier`, and its trials.
+        """Remove the user's plan whose id begins with `identifier`, and its trials (:meth:`trials_behind`).
 
         Returns
         -------
@@ -357,9 +366,32 @@ class PlanDatabase:
                 found=f"plan {record.id[:12]} of the {layer} layer",
                 hint=self._way_out(record),
             )
-        of_trials = [replace(record.key, kernel_hash=one).id for one in hashes_beside(record.key)]
-        self._change(lambda tables: tables.remove(record.id, of_trials))
+        self._change(lambda tables: _remove(tables, record, decode_keys(tables.keys_of_trials())))
         return record
+
+    def remove_stale(self) -> tuple[PlanRecord, ...]:
+        """Remove the user's stale plans and their trials, all or none. Raises :class:`DatabaseError`.
+
+        They are those that this akx, with the packages that are installed beside it, never uses again. One that differs
+        just in the versions of a compiler that is not installed here stays: where there is one it may be used.
+
+        Returns
+        -------
+        tuple of PlanRecord
+            What was removed.
+        """
+        removed: dict[str, PlanRecord] = {}  # also those of a change that is made again, as its end was lost
+
+        def remove_them(tables: Tables) -> None:
+            keys = decode_keys(tables.keys_of_trials())
+            for record in decode(tables.plans(), quietly=True):
+                if is_beyond_use(record):
+                    _remove(tables, record, keys)
+                    removed[record.id] = record
+
+        if any(map(is_beyond_use, self.list())):
+            self._change(remove_them)
+        return tuple(removed.values())
 
     def _way_out(self, record: PlanRecord) -> str | None:
         """How to get rid of a plan of a layer."""
@@ -379,6 +411,9 @@ class PlanDatabase:
     ) -> int:
         """Append trials of a search for `key`, all or none. Raises :class:`DatabaseError`.
 
+        A trial whose plan and time (``created``) are there already is not appended again: its state and reason are put
+        there. So what an error has left in doubt may be given again, and is one row each.
+
         Each is kept under the key of its own plan (:func:`akx.plandb.key_of_plan`), so that it holds for as long as the
         kernel sources of its schedule do.
 
@@ -397,16 +432,17 @@ class PlanDatabase:
             How many were appended.
         """
         rows, others = encode_trials(key, trials), encode_trials(key, corrected)
+        appended = [0]
 
         def change(tables: Tables) -> None:
             if rows:
-                tables.add_trials(rows)
+                appended.append(tables.add_trials(rows))
             if others:
                 tables.correct_trials(others)
 
         if rows or others:
             self._write(change, patience=patience)
-        return len(rows)
+        return max(appended)  # a change that is made again, as its end was lost, may find its own rows
 
     def trials(self, key: PlanKey | str, *, most: int | None = None) -> tuple[TrialRecord, ...]:
         """The trials for a key (or its full id), in the order they were added. Raises :class:`DatabaseError`.
@@ -417,6 +453,25 @@ class PlanDatabase:
         keys = [] if isinstance(key, str) else [replace(key, kernel_hash=one) for one in hashes_beside(key)]
         identifiers = [key] if isinstance(key, str) else [one.id for one in keys]
         return decode_trials(self._read(lambda tables: tables.trials(identifiers, most)) or [])
+
+    def trials_behind(self, record: PlanRecord) -> tuple[TrialRecord, ...]:
+        """The trials of the searches for a plan's key, in the order they were added. Raises :class:`DatabaseError`.
+
+        Those of :meth:`trials`; and every other of a search that has tried plans under this very key, whatever the
+        kernel sources of its schedule were: of a stale plan :meth:`trials` has those of its own schedule alone.
+        """
+
+        def query(tables: Tables) -> list[Row]:
+            return tables.trials_behind(*_behind(record, decode_keys(tables.keys_of_trials())))
+
+        return decode_trials(self._read(query) or [])
+
+    def all_trials(self) -> tuple[tuple[PlanKey, TrialRecord], ...]:
+        """Every trial in the user's database with the key it is kept under, in the order they were added.
+
+        Also those of a search that was killed before it had a plan. Raises :class:`DatabaseError`.
+        """
+        return decode_keyed_trials(self._read(lambda tables: tables.every_trial()) or [])
 
     # ------------------------------------------------------------------------------------------------ transfer
 
@@ -487,26 +542,19 @@ class PlanDatabase:
 
     def _read(self, action: Callable[[Tables], _T], patience: float | None = None) -> _T | None:
         """`action` on the tables, or None where there are none yet."""
-        store = self._store
+        return self._store.read(self._on_tables(action), patience)
 
-        def on_tables(connection: Connection) -> _T:
-            return action(Tables(connection, store.prefix, store.layout))
+    def _write(self, action: Callable[[Tables], _T], *, patience: float | None = None) -> _T:
+        """`action` on the tables in one transaction; it may be done twice."""
+        return self._store.write(self._on_tables(action), patience=patience)
 
-        return self._store.read(on_tables, patience)
-
-    def _write(self, action: Callable[[Tables], _T], *, repeatable: bool = False, patience: float | None = None) -> _T:
-        """`action` on the tables in one transaction."""
-        store = self._store
-
-        def on_tables(connection: Connection) -> _T:
-            return action(Tables(connection, store.prefix, store.layout))
-
-        return self._store.write(on_tables, repeatable=repeatable, patience=patience)
+    def _on_tables(self, action: Callable[[Tables], _T]) -> Callable[[Connection, int], _T]:
+        return lambda connection, layout: action(Tables(connection, self._store.prefix, layout))
 
     def _change(self, action: Callable[[Tables], _T]) -> _T:
         """`action` in one transaction, after which every holder of a plan of this database looks again."""
         try:
-            return self._write(action, repeatable=True)
+            return self._write(action)
         finally:
             count_change(self.path)
 
@@ -576,6 +624,20 @@ def _replace(tables: Tables, rivals: Iterable[PlanRecord], record: PlanRecord) -
         if rival.id != record.id:
             tables.remove(rival.id)  # its trials are those of its schedule, and stay
     tables.put(record)
+
+
+def _remove(tables: Tables, record: PlanRecord, keys: Mapping[str, PlanKey]) -> None:
+    """Delete a plan and the trials behind it; `keys` are those for which there are trials."""
+    tables.remove(record.id)
+    tables.remove_trials_behind(*_behind(record, keys))
+
+
+def _behind(record: PlanRecord, keys: Mapping[str, PlanKey]) -> tuple[str, list[str], list[str]]:
+    """What :meth:`Tables.trials_behind` is asked for; `keys` are those for which there are trials."""
+    own = record.key
+    beside = [replace(own, kernel_hash=one).id for one in hashes_beside(own)]
+    siblings = [identifier for identifier, key in keys.items() if set(own.mismatch(key)) <= {"kernel_hash"}]
+    return record.id, beside, siblings
 
 
 _SHARED: dict[Path | ServerAddress, PlanDatabase] = {}

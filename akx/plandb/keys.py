@@ -39,6 +39,7 @@ __all__ = [
     "is_of_search",
     "kernel_hash",
     "key_of_plan",
+    "lacks_compiler",
     "make_key",
     "right_hashes",
     "schedule_hashes",
@@ -391,6 +392,11 @@ def versions(backend: str = "cpu") -> str:
         else:
             parts.append(f"{package} {'.'.join(release[:2])}")
     return ", ".join(parts)
+
+
+def lacks_compiler(backend: str) -> bool:
+    """Whether a package that makes the machine code of a backend is not installed."""
+    return any(part.endswith(" absent") for part in versions(backend).split(", "))
 
 
 def _is_unicode(text: str) -> bool:

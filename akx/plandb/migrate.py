@@ -21,13 +21,25 @@ from dataclasses import dataclass
 from akx.errors import DatabaseError
 from akx.plandb.records import now
 
-__all__ = ["APPLICATION_ID", "PLAN_COLUMNS", "SCHEMA_VERSION", "Inspection", "inspect", "migrate", "newer"]
+__all__ = [
+    "APPLICATION_ID",
+    "OLDEST_ALIKE",
+    "PLAN_COLUMNS",
+    "SCHEMA_VERSION",
+    "Inspection",
+    "inspect",
+    "migrate",
+    "newer",
+]
 
 #: Marks a SQLite file as one of ours ("akxp" in ASCII); the `file` command and every reader can tell.
 APPLICATION_ID = 0x616B7870
 
 #: The layout that this code writes.
 SCHEMA_VERSION = 3
+
+#: The layout from which on tables have only got columns at their ends, so that it is read as it is.
+OLDEST_ALIKE = 2
 
 _KEY_COLUMNS = (
     "fingerprint", "dtype", "index_type", "basis", "k", "start_vectors", "device_class", "kernel_hash", "versions",

@@ -16,7 +16,7 @@ from typing import Any
 
 from akx.errors import PlanError
 from akx.plan import Plan
-from akx.plandb.keys import PlanKey, kernel_hash, right_hashes, schedule_hashes, versions
+from akx.plandb.keys import PlanKey, kernel_hash, lacks_compiler, right_hashes, schedule_hashes, versions
 
 __all__ = [
     "RECORD_SCHEMA",
@@ -24,6 +24,7 @@ __all__ = [
     "PlanRecord",
     "TrialRecord",
     "break_even_calls",
+    "is_beyond_use",
     "mismatch",
     "newest",
     "now",
@@ -222,6 +223,12 @@ def stale_fields(record: PlanRecord) -> list[str]:
     hashes = kernel_hash(backend), schedule_hashes(backend).get(record.plan.schedule)
     current = {"kernel_hash": record.key.kernel_hash in hashes, "versions": record.key.versions == versions(backend)}
     return [name for name, is_current in current.items() if not is_current]
+
+
+def is_beyond_use(record: PlanRecord) -> bool:
+    """Whether a plan is stale, and not just by the versions of a compiler that is not installed here."""
+    names = stale_fields(record)
+    return bool(names) and not (names == ["versions"] and lacks_compiler(record.plan.backend))
 
 
 def mismatch(key: PlanKey, record: PlanRecord) -> list[str]:

@@ -18,7 +18,18 @@ from akx.plandb.migrate import PLAN_COLUMNS, SCHEMA_VERSION
 from akx.plandb.records import PlanRecord, TrialRecord
 from akx.plandb.sketches import SKETCH_COLUMNS
 
-__all__ = ["TRIAL_COLUMNS", "Connection", "Row", "Tables", "decode", "decode_trials", "encode", "encode_trials"]
+__all__ = [
+    "TRIAL_COLUMNS",
+    "Connection",
+    "Row",
+    "Tables",
+    "decode",
+    "decode_keyed_trials",
+    "decode_keys",
+    "decode_trials",
+    "encode",
+    "encode_trials",
+]
 
 #: The values of one row, in the order of the columns.
 Row = tuple[Any, ...]
@@ -27,6 +38,8 @@ Row = tuple[Any, ...]
 TRIAL_COLUMNS = ("plan", "seconds", "state", "reason", "created", "clock_hz")
 #: Layouts with which columns came that were not in `trials` from the beginning.
 _SINCE = {"clock_hz": 3}
+#: Values that a statement lists at once: databases take some hundreds to some ten thousands.
+_MOST_LISTED = 500
 
 
 class Connection(Protocol):
@@ -59,6 +72,7 @@ class Tables:
         self._missing = {name for name, since in _SINCE.items() if layout < since}
         self._plans, self._trials = f"{prefix}plans", f"{prefix}trials"
         self._select = f"SELECT {', '.join(PLAN_COLUMNS)} FROM {self._plans}"
+        self._of_trial = ", ".join("NULL" if name in self._missing else name for name in TRIAL_COLUMNS)
 
     def plan(self, identifier: str) -> Row | None:
         """The plan with this full id."""
@@ -103,29 +117,83 @@ class Tables:
         statement = f"INSERT INTO {self._plans} ({names}) VALUES ({marks}) ON CONFLICT (id) DO UPDATE SET {changes}"
         self._connection.execute(statement, encode(record))
 
-    def remove(self, identifier: str, of_trials: Sequence[str] = ()) -> None:
-        """Delete a plan, and the trials for the keys with these ids."""
+    def remove(self, identifier: str) -> None:
+        """Delete a plan."""
         self._connection.execute(f"DELETE FROM {self._plans} WHERE id = :id", {"id": identifier})
-        for one in of_trials:
-            self._connection.execute(f"DELETE FROM {self._trials} WHERE key_id = :id", {"id": one})
 
     def trials(self, identifiers: Sequence[str], most: int | None = None) -> list[Row]:
         """The trials for the keys with these ids, in the order they were added; the newest, where `most` is given."""
-        columns = ", ".join("NULL" if name in self._missing else name for name in TRIAL_COLUMNS)
-        values = {f"id_{number}": one for number, one in enumerate(identifiers)}
-        marks = ", ".join(f":{mark}" for mark in values)
+        marks, values = _listed("id", identifiers)
         # Not the column itself: a server would go through all trials from the newest on, in place of those of the keys.
         newest = f" + 0 DESC LIMIT {int(most)}" if most is not None else ""
-        statement = f"SELECT {columns} FROM {self._trials} WHERE key_id IN ({marks}) ORDER BY number{newest}"
+        statement = f"SELECT {self._of_trial} FROM {self._trials} WHERE key_id IN ({marks}) ORDER BY number{newest}"
         found: list[Row] = self._connection.execute(statement, values).fetchall()
         return found[::-1] if newest else found
 
-    def add_trials(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Append rows of :func:`encode_trials`."""
+    def every_trial(self) -> list[Row]:
+        """All trials in the order they were added: id and text of the key, then the columns of :meth:`trials`."""
+        statement = f"SELECT key_id, key, {self._of_trial} FROM {self._trials} ORDER BY number"
+        return self._connection.execute(statement).fetchall()  # type: ignore[no-any-return]
+
+    def keys_of_trials(self) -> list[Row]:
+        """Id and text of every key for which there are trials; goes through all of them."""
+        return self._connection.execute(f"SELECT DISTINCT key_id, key FROM {self._trials}").fetchall()  # type: ignore[no-any-return]
+
+    def trials_behind(self, identifier: str, beside: Sequence[str], siblings: Sequence[str]) -> list[Row]:
+        """The trials for the keys `beside`, and those for `siblings` whose times any for `identifier` has; in order."""
+        where, values = self._behind(identifier, beside, siblings)
+        statement = f"SELECT {self._of_trial} FROM {self._trials} WHERE {where} ORDER BY number"
+        return self._connection.execute(statement, values).fetchall()  # type: ignore[no-any-return]
+
+    def remove_trials_behind(self, identifier: str, beside: Sequence[str], siblings: Sequence[str]) -> None:
+        """Delete what :meth:`trials_behind` finds."""
+        where, values = self._behind(identifier, beside, siblings)
+        # Asked first: SQLite may delete the rows that tell the times before it has come to those of other schedules.
+        found = self._connection.execute(f"SELECT number FROM {self._trials} WHERE {where}", values).fetchall()
+        if found:
+            numbers = [{"number": number} for (number,) in found]
+            self._connection.executemany(f"DELETE FROM {self._trials} WHERE number = :number", numbers)
+
+    def _behind(self, identifier: str, beside: Sequence[str], siblings: Sequence[str]) -> tuple[str, dict[str, Any]]:
+        """The condition of :meth:`trials_behind`, and its parameters."""
+        near, values = _listed("beside", beside)
+        where = f"key_id IN ({near})"
+        if siblings:
+            far, more = _listed("sibling", siblings)
+            times = f"SELECT created FROM {self._trials} WHERE key_id = :own"
+            where += f" OR (key_id IN ({far}) AND created IN ({times}))"
+            values |= {"own": identifier, **more}
+        return where, values
+
+    def add_trials(self, rows: Sequence[Mapping[str, Any]]) -> int:
+        """Append rows of :func:`encode_trials`; the number of those that are new.
+
+        A row whose key, plan and time are there already is not appended: its state and reason are put there. So what
+        was added once may be added again.
+        """
+        there = self._times_of(rows)
         names = [name for name in ("key_id", "key", *TRIAL_COLUMNS) if name not in self._missing]
         marks = ", ".join(f":{name}" for name in names)
-        kept = [{name: row[name] for name in names} for row in rows]
-        self._connection.executemany(f"INSERT INTO {self._trials} ({', '.join(names)}) VALUES ({marks})", kept)
+        known = [row for row in rows if (row["key_id"], row["plan"], row["created"]) in there]
+        new = [row for row in rows if (row["key_id"], row["plan"], row["created"]) not in there]
+        if new:
+            kept = [{name: row[name] for name in names} for row in new]
+            self._connection.executemany(f"INSERT INTO {self._trials} ({', '.join(names)}) VALUES ({marks})", kept)
+        if known:
+            self.correct_trials(known)
+        return len(new)
+
+    def _times_of(self, rows: Sequence[Mapping[str, Any]]) -> set[Row]:
+        """Key, plan and time of the trials that are there for the keys of `rows` at their times."""
+        keys, values = _listed("id", sorted({row["key_id"] for row in rows}))
+        times = sorted({row["created"] for row in rows})
+        select = f"SELECT key_id, plan, created FROM {self._trials} WHERE key_id IN ({keys})"
+        found: set[Row] = set()
+        for start in range(0, len(times), _MOST_LISTED):
+            some, more = _listed("time", times[start : start + _MOST_LISTED])
+            rows_there = self._connection.execute(f"{select} AND created IN ({some})", values | more).fetchall()
+            found.update(tuple(row) for row in rows_there)
+        return found
 
     def correct_trials(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Give the trials of rows of :func:`encode_trials`, found by key, plan and time, their states and reasons."""
@@ -136,6 +204,12 @@ class Tables:
         )
         names = ("state", "reason", *found)
         self._connection.executemany(statement, [{name: row[name] for name in names} for row in rows])
+
+
+def _listed(name: str, given: Sequence[Any]) -> tuple[str, dict[str, Any]]:
+    """The marks of a list of values in a statement, and the values by their marks."""
+    values = {f"{name}_{number}": one for number, one in enumerate(given)}
+    return ", ".join(f":{mark}" for mark in values), values
 
 
 def encode(record: PlanRecord) -> dict[str, Any]:
@@ -201,4 +275,32 @@ def decode_trials(rows: Iterable[Row]) -> tuple[TrialRecord, ...]:
             trials.append(TrialRecord(Plan.from_json(json.loads(plan)), samples, state, reason, created, clock))
         except (PlanError, TypeError, ValueError, RecursionError) as error:
             warnings.warn(f"trial skipped: {error}", PlanDatabaseWarning, stacklevel=3)
+    return tuple(trials)
+
+
+def decode_keys(rows: Iterable[Row]) -> dict[str, PlanKey]:
+    """Keys by their ids from rows that begin with id and text; one that is not valid is left out."""
+    keys: dict[str, PlanKey] = {}
+    for identifier, text, *_ in rows:
+        if identifier in keys:
+            continue
+        try:
+            key = PlanKey.from_json(json.loads(text))
+        except (PlanError, TypeError, ValueError, RecursionError):
+            continue
+        if key.id == identifier:
+            keys[identifier] = key
+    return keys
+
+
+def decode_keyed_trials(rows: Iterable[Row]) -> tuple[tuple[PlanKey, TrialRecord], ...]:
+    """Keys and trials from rows of :meth:`Tables.every_trial`; one that is not valid is reported and left out."""
+    given = list(rows)
+    keys = decode_keys(given)
+    trials = []
+    for identifier, _, *row in given:
+        if identifier not in keys:
+            warnings.warn(f"trial skipped: its key {identifier!r} is not valid", PlanDatabaseWarning, stacklevel=3)
+            continue
+        trials += [(keys[identifier], trial) for trial in decode_trials([tuple(row)])]
     return tuple(trials)

@@ -153,7 +153,7 @@ def server_errors() -> tuple[type[Exception], ...]:
     return sqlalchemy.exc.SQLAlchemyError, psycopg.Error
 
 
-def may_pass(error: Exception, stage: str, *, patient: bool, repeatable: bool) -> bool:
+def may_pass(error: Exception, stage: str, *, patient: bool) -> bool:
     """Whether it is worth trying again in a moment.
 
     Parameters
@@ -164,14 +164,11 @@ def may_pass(error: Exception, stage: str, *, patient: bool, repeatable: bool) -
         As for :func:`translate`.
     patient : bool
         Whether a server that cannot be reached may be back soon, as one that is being restarted is.
-    repeatable : bool
-        Whether a change may be made twice: nobody knows whether what was lost as it was committed was committed.
     """
     at_rest = _code(error)[:4] == "57P0" or any(words in _words(error) for words in _AT_REST)
     if stage == "connecting":
         return at_rest or (patient and _fault(error, stage) is None)
-    lost = at_rest or bool(getattr(error, "connection_invalidated", False))
-    return lost and (repeatable or stage != "ending")
+    return at_rest or bool(getattr(error, "connection_invalidated", False))
 
 
 def translate(error: Exception, address: ServerAddress, action: str, stage: str) -> DatabaseError:

@@ -75,7 +75,6 @@ class ServerStore:
     def __init__(self, address: ServerAddress, timeout: float) -> None:
         self.address = address
         self.timeout = timeout
-        self.layout = SCHEMA_VERSION
         self._engines: dict[float, Any] = {}
         self._changes: tuple[int, ...] = ()
         self._asked = -_BELIEVED
@@ -86,8 +85,8 @@ class ServerStore:
     def close(self) -> None:
         """Nothing is open between transactions."""
 
-    def read(self, action: Callable[[ServerConnection], _T], patience: float | None = None) -> _T | None:
-        """`action` on the tables, or None where there are none yet.
+    def read(self, action: Callable[[ServerConnection, int], _T], patience: float | None = None) -> _T | None:
+        """`action` on the tables and their layout, or None where there are none yet.
 
         With `patience`, in seconds, a server that could not be reached a moment ago is not asked again.
 
@@ -105,8 +104,7 @@ class ServerStore:
             inspection = self._inspect(connection)
             if inspection.version > SCHEMA_VERSION and inspection.oldest_reader > SCHEMA_VERSION:
                 raise newer(inspection, self.address)
-            self.layout = inspection.version
-            return action(connection) if inspection.version else None
+            return action(connection, inspection.version) if inspection.version else None
 
         limit = self.timeout if patience is None else patience
         try:
@@ -117,14 +115,14 @@ class ServerStore:
         self._failure = None
         return found
 
-    def write(
-        self, action: Callable[[ServerConnection], _T], *, repeatable: bool = False, patience: float | None = None
-    ) -> _T:
-        """`action` in one transaction, alone. Raises as :meth:`read` does; then nothing has changed.
+    def write(self, action: Callable[[ServerConnection, int], _T], *, patience: float | None = None) -> _T:
+        """`action` on the tables and their layout in one transaction, alone. Raises as :meth:`read` does.
 
-        `patience`: seconds to wait for another process, or for the server, `timeout` by default.
-        A server that cannot be reached is waited for, since it may be starting anew. Where the connection is lost as
-        the change is committed, a `repeatable` one is made again; of another the error says that it may be there.
+        Then nothing has changed, or, where the connection was lost as the change was committed, the error says that it
+        may have. Before that it is made again: `action` must be one that may be done twice.
+
+        `patience`: seconds to wait for another process, or for the server, `timeout` by default. A server that cannot
+        be reached is waited for, since it may be starting anew.
         """
 
         def attempt(connection: ServerConnection) -> _T:
@@ -132,13 +130,12 @@ class ServerStore:
             inspection = self._inspect(connection)
             if inspection.version > SCHEMA_VERSION:
                 raise newer(inspection, self.address)
-            self.layout = self._brought_up(connection, inspection.version)
-            result = action(connection)
+            result = action(connection, self._brought_up(connection, inspection.version))
             connection.execute(f"UPDATE {_PREFIX}changes SET number = number + 1")
             return result
 
         limit = self.timeout if patience is None else patience
-        return self._transaction(attempt, limit, "written", repeatable=repeatable)
+        return self._transaction(attempt, limit, "written")
 
     def describe(self) -> tuple[Inspection, str]:
         """The layout of the tables, 0 where there are none, and what the server is. Raises as reading does."""
@@ -178,7 +175,7 @@ class ServerStore:
             self._asked = time.monotonic()
         try:
             row = self.read(
-                lambda connection: connection.execute(f"SELECT number FROM {_PREFIX}changes").fetchone(), _PATIENCE
+                lambda connection, _: connection.execute(f"SELECT number FROM {_PREFIX}changes").fetchone(), _PATIENCE
             )
         except (DatabaseError, MissingDependencyError):
             return (self._changes,)
@@ -192,9 +189,7 @@ class ServerStore:
 
     # ------------------------------------------------------------------------------------------------ transactions
 
-    def _transaction(
-        self, action: Callable[[ServerConnection], _T], patience: float, verb: str, *, repeatable: bool = True
-    ) -> _T:
+    def _transaction(self, action: Callable[[ServerConnection], _T], patience: float, verb: str) -> _T:
         """`action` in one transaction; where the server is starting or was lost meanwhile, once it is back."""
         if patience not in self._engines:
             self._engines[patience] = make_engine(self.address, patience)
@@ -212,8 +207,7 @@ class ServerStore:
                         transaction.commit()
                     return result
             except errors as error:
-                patient = verb == "written"
-                if may_pass(error, stage, patient=patient, repeatable=repeatable) and time.monotonic() < deadline:
+                if may_pass(error, stage, patient=verb == "written") and time.monotonic() < deadline:
                     time.sleep(_PAUSE)
                     continue
                 raise translate(error, self.address, verb, stage) from None

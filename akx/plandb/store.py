@@ -1,7 +1,8 @@
 """One SQLite file that many processes share: opened late, looked at before it is trusted, never lost.
 
 Reading never makes, migrates or moves a file. It needs no write access: a read-only file, directory or medium will do
-(SQLite's ``immutable`` where its log cannot be opened), and an older layout is migrated in a copy in memory.
+(SQLite's ``immutable`` where its log cannot be opened). An older layout is read as it is, and the first migrated in a
+copy in memory: what is done to the tables is told which layout they have.
 
 Writing makes the file and its directory where they are missing, migrates an older layout, refuses a newer one, sets a
 useless file aside and makes a fresh one, and turns on the write-ahead log (WAL), so that readers and a writer do not
@@ -53,7 +54,7 @@ from akx.plandb.files import (
     set_aside,
     translate,
 )
-from akx.plandb.migrate import SCHEMA_VERSION, Inspection, inspect, migrate, newer
+from akx.plandb.migrate import OLDEST_ALIKE, SCHEMA_VERSION, Inspection, inspect, migrate, newer
 
 __all__ = ["Store"]
 
@@ -89,8 +90,6 @@ class Store:
 
     #: What the names of the tables begin with.
     prefix = ""
-    #: Whoever reads or writes has the present one.
-    layout = SCHEMA_VERSION
 
     def __init__(self, path: Path, timeout: float) -> None:
         self.path = path
@@ -102,7 +101,8 @@ class Store:
         self._pid = os.getpid()
         self._connection: sqlite3.Connection | None = None
         self._signature: tuple[int, ...] = ()
-        self._layout: int | None = None
+        self._number: int | None = None
+        self._layout = SCHEMA_VERSION
         self._is_writer = False
         self._is_snapshot = False
 
@@ -119,8 +119,8 @@ class Store:
                     _OPEN[self.path] -= 1
                     connection.close()
 
-    def read(self, action: Callable[[sqlite3.Connection], _T], patience: float | None = None) -> _T | None:
-        """`action` on the database, or None where there is none yet. Raises :class:`DatabaseError`."""
+    def read(self, action: Callable[[sqlite3.Connection, int], _T], patience: float | None = None) -> _T | None:
+        """`action` on the database and its layout, or None where there is none yet. Raises :class:`DatabaseError`."""
         self._check_process()
         deadline = time.monotonic() + (self.timeout if patience is None else patience)
         with self._lock:
@@ -140,13 +140,11 @@ class Store:
                     self.close()
                     raise translate(error, self.path, "read") from error
 
-    def write(
-        self, action: Callable[[sqlite3.Connection], _T], *, repeatable: bool = False, patience: float | None = None
-    ) -> _T:
-        """`action` in one immediate transaction. Raises :class:`DatabaseError`; then nothing has changed.
+    def write(self, action: Callable[[sqlite3.Connection, int], _T], *, patience: float | None = None) -> _T:
+        """`action` on the database and its layout in one immediate transaction.
 
-        `patience`: seconds to wait for another process's lock, `timeout` by default. Whether it is `repeatable` matters
-        to servers alone.
+        Raises :class:`DatabaseError`; then nothing has changed. `patience`: seconds to wait for another process's lock,
+        `timeout` by default.
         """
         self._check_process()
         limit = self.timeout if patience is None else patience
@@ -155,7 +153,7 @@ class Store:
             while True:
                 try:
                     connection = self._writer()
-                    return self._transaction(connection, lambda connection: action(self._unchanged(connection)), limit)
+                    return self._transaction(connection, lambda opened: self._unchanged(opened, action), limit)
                 except _ChangedError:
                     self.close()
                 except (_UselessError, *SQLITE_ERRORS) as error:
@@ -170,7 +168,7 @@ class Store:
     def describe(self) -> tuple[Inspection, str]:
         """The layout of the file and SQLite's journal mode; layout 0 where there is none. Raises as reading does."""
 
-        def look(connection: sqlite3.Connection) -> tuple[Inspection, str]:
+        def look(connection: sqlite3.Connection, _: int) -> tuple[Inspection, str]:
             return inspect(connection), str(connection.execute("PRAGMA journal_mode").fetchone()[0])
 
         return self.read(look) or (Inspection(), "")
@@ -206,41 +204,42 @@ class Store:
         if not check_place(self.path):
             return None
         self._check_start()
-        connection, layout, inspection = self._open_to_read()
+        connection, number, inspection = self._open_to_read()
+        layout = inspection.version
         try:
             if inspection.fault is not None:
                 raise _UselessError(inspection.fault)
-            if inspection.version > SCHEMA_VERSION and inspection.oldest_reader > SCHEMA_VERSION:
+            if layout > SCHEMA_VERSION and inspection.oldest_reader > SCHEMA_VERSION:
                 raise newer(inspection, self.path)
-            if inspection.version == 0:
+            if layout == 0:
                 connection.close()
                 return None
-            if inspection.version < SCHEMA_VERSION:
+            if layout < OLDEST_ALIKE:
                 connection = in_memory(connection)
                 connection.execute("BEGIN")
-                migrate(connection, inspection.version)
+                migrate(connection, layout)
                 connection.execute("COMMIT")
-                self._is_snapshot, layout = True, _layout_number(connection)
+                self._is_snapshot, layout, number = True, SCHEMA_VERSION, _layout_number(connection)
         except BaseException:
             connection.close()
             raise
-        self._keep(connection, layout)
+        self._keep(connection, number, layout)
         return connection
 
-    def _snapshot(self, connection: sqlite3.Connection, action: Callable[[sqlite3.Connection], _T]) -> _T:
+    def _snapshot(self, connection: sqlite3.Connection, action: Callable[[sqlite3.Connection, int], _T]) -> _T:
         """`action` on one state of the file, of the layout that it had when it was opened."""
         connection.execute("BEGIN")
         try:
-            return action(self._unchanged(connection))
+            return self._unchanged(connection, action)
         finally:
             if connection.in_transaction:  # unless an error has ended it
                 connection.commit()
 
-    def _unchanged(self, connection: sqlite3.Connection) -> sqlite3.Connection:
-        """The connection, within a transaction, where the layout has not moved since it was looked at."""
-        if _layout_number(connection) != self._layout:
+    def _unchanged(self, connection: sqlite3.Connection, action: Callable[[sqlite3.Connection, int], _T]) -> _T:
+        """`action`, within a transaction, where the layout has not moved since it was looked at."""
+        if _layout_number(connection) != self._number:
             raise _ChangedError
-        return connection
+        return action(connection, self._layout)
 
     def _open_to_read(self) -> tuple[sqlite3.Connection, int, Inspection]:
         """Open with as many rights as there are: a reader with the right to write also finishes a killed one's work."""
@@ -251,8 +250,8 @@ class Store:
             try:
                 connection = attempt(self.path, min(WAIT, self.timeout))
                 self._is_snapshot = number == 2
-                layout = _layout_number(connection)  # first: a change behind it is then seen
-                return connection, layout, inspect(connection)
+                layout_number = _layout_number(connection)  # first: a change behind it is then seen
+                return connection, layout_number, inspect(connection)
             except SQLITE_ERRORS as error:
                 if connection is not None:
                     connection.close()
@@ -285,19 +284,19 @@ class Store:
         make_parent(self.path)
         connection = connect(self.path, "mode=rwc", wait=min(WAIT, self.timeout))
         try:
-            layout = self._prepare(connection)
+            number = self._prepare(connection)
         except BaseException:
             connection.close()
             raise
-        self._keep(connection, layout)
+        self._keep(connection, number, SCHEMA_VERSION)
         self._is_writer = True
         return connection
 
-    def _keep(self, connection: sqlite3.Connection, layout: int) -> None:
+    def _keep(self, connection: sqlite3.Connection, number: int, layout: int) -> None:
         with _OPEN_LOCK:
             _OPEN[self.path] += 1
         self._connection = connection
-        self._signature, self._layout = self._sign(), layout
+        self._signature, self._number, self._layout = self._sign(), number, layout
 
     def _check_start(self) -> None:
         with _OPEN_LOCK:
@@ -306,16 +305,16 @@ class Store:
 
     def _prepare(self, connection: sqlite3.Connection) -> int:
         """Bring the file to the present layout; the number that SQLite gave to that."""
-        layout = self._patiently(lambda: _layout_number(connection))  # first: a change behind it is then seen
+        number = self._patiently(lambda: _layout_number(connection))  # first: a change behind it is then seen
         inspection = self._patiently(lambda: self._examine(connection))
         if inspection.version < SCHEMA_VERSION:
-            layout = self._transaction(connection, self._migrate)
+            number = self._transaction(connection, self._migrate)
         # Some file systems (network ones) cannot do WAL: SQLite stays with its rollback journal, which is safe too.
         with contextlib.suppress(sqlite3.OperationalError):
             (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
             if mode != "wal":
                 self._patiently(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone())
-        return layout
+        return number
 
     def _examine(self, connection: sqlite3.Connection, checked_bytes: float = _CHECKED_BYTES) -> Inspection:
         inspection = inspect(connection)

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module, metadata
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -226,18 +227,24 @@ def _calibrations() -> Iterator[Check]:
     from akx.kernels.registry import backends
     from akx.plandb import kernel_hash
     from akx.tuner.calibration import find_calibration
+    from akx.tuner.machine import derived_figures
 
     for backend in backends():
         if not is_usable(backend):
             continue
-        name, found = f"{backend} calibration", find_calibration(device_of(backend).device_class)
+        device = device_of(backend)
+        name, found = f"{backend} calibration", find_calibration(device.device_class)
         if found is None:
             yield Check(name, "missing", "plans of untuned calls go by guesses", "akx doctor --calibrate")
             continue
         kept, path = found
         of = kept.all_threads
         rates = (of.slow_bandwidth, of.last_level_bandwidth, of.cache_bandwidth)
-        text = "/".join(f"{rate / 1e9:.0f}" for rate in rates) + " GB/s from memory, last-level and nearer caches"
+        guess = derived_figures(device, kept.threads) if backend == "cuda" else None  # a host's are all measured
+        guesses = () if guess is None else (guess.slow_bandwidth, guess.last_level_bandwidth, guess.cache_bandwidth)
+        assumed = [" (assumed)" if rate == other else "" for rate, other in zip_longest(rates, guesses)]
+        figures = "/".join(f"{rate / 1e9:.0f}{mark}" for rate, mark in zip(rates, assumed, strict=True))
+        text = f"{figures} GB/s from memory, last-level and nearer caches"
         if backend != "cpu":
             text += f"; {1e6 * of.synchronisation:.2f} us a kernel in a graph, {1e6 * of.barrier:.2f} us an exchange"
         if of.formats:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from akx.report.story import Group, PlanStory, mapping
-from akx.report.text import count, duration, half_width, ratio, share
+from akx.report.text import BEYOND_BOUND, count, duration, half_width, over_untuned, ratio, share
+from akx.tuner.space import is_baseline
 
 __all__ = ["brief", "explain_roofline", "explain_search", "plan_environment", "plan_facts"]
 
@@ -19,7 +20,10 @@ _SCHEDULES = {
     "stream": "the matrix comes through the memory block by block, several steps at a time",
 }
 #: Parts of the provenance that have a place of their own on the page.
-_TOLD = ("finalists", "roofline", "spreads", "baseline_plan", "versions", "machine", "matrix", "stopped", "interrupted")
+_TOLD = (
+    "finalists", "roofline", "spreads", "baseline_plan", "versions", "machine", "matrix", "stopped", "interrupted",
+    "untuned",
+)  # fmt: skip
 
 
 def plan_facts(story: PlanStory) -> list[tuple[str, object]]:
@@ -58,7 +62,8 @@ def plan_environment(story: PlanStory) -> list[tuple[str, object]]:
 def explain_search(story: PlanStory) -> str:
     """What the chart of a search shows, and how many searches it was."""
     searches = story.searches
-    words = "Medians of single trials; the plan was chosen among the best in a run-off afterwards."
+    chosen = "by these figures: the search was interrupted" if story.is_interrupted else "in a run-off afterwards"
+    words = f"Medians of single trials; the plan was chosen among the best {chosen}."
     if len(searches) > 1:
         begins = ", ".join(str(number) for number in searches)
         words += f" {len(searches)} searches, beginning with trials {begins}."
@@ -72,8 +77,13 @@ def explain_roofline(group: Group) -> str:
         "A dot is what was measured, the stroke above it the bound by the model's traffic at the bandwidths "
         "that it was tuned with. Flops count redundant work."
     ]
-    if not any(roofline is not None and roofline.bandwidth for roofline in found):
-        told.append("No plan here is bound by slow memory, so the records do not tell its ceiling.")
+    beyond = sum(roofline is not None and roofline.is_beyond for roofline in found)
+    if beyond:
+        told.append(f"{count(beyond)} {'dot has' if beyond == 1 else 'dots have'} no stroke, being {BEYOND_BOUND}.")
+    within = [roofline for roofline in found if roofline is not None and not roofline.is_beyond]
+    if within and not any(roofline.bandwidth for roofline in within):
+        told.append("No other plan" if beyond else "No plan")
+        told[-1] += " here is bound by slow memory, so the records do not tell its ceiling."
     missing = sum(roofline is None for roofline in found)
     if missing:
         told.append(f"{count(missing)} of {count(len(found))} records have no such figures, and no dot.")
@@ -105,24 +115,51 @@ def _why(story: PlanStory) -> str:
     """As :mod:`akx.tuner.choice` has it: within the noise the simpler plan wins, and the baseline before all others."""
     found, own = story.finalists, story.record.plan.label()
     if story.is_baseline:
-        return "nothing beat the baseline beyond doubt, so it is the plan"
+        return _why_the_baseline(story)
     if not found:
         return "not recorded"
+    few = story.few_calls
+    told = "" if few is None else f"; it was sought for {_calls(few)}, too few to search on"
+    one, many, timed = "one in the run-off", f"{len(found)} in the run-off", ", timed in turns"
+    if story.is_interrupted:
+        one, many, timed = "trial", f"the best {len(found)} trials", ""
+        told = "; the search was interrupted, so there was no run-off"
     if len(found) == 1:
-        return "the only one in the run-off"
+        return f"the only {one}{told}"
     if found[0].label != own:
         behind = story.record.seconds / found[0].seconds - 1
-        return (
-            f"as fast as the fastest of {len(found)} in the run-off within the noise ({100 * behind:.1f}%), and simpler"
-        )
+        return f"as fast as the fastest of {many} within the noise ({100 * behind:.1f}%), and simpler{told}"
     behind = found[1].seconds / found[0].seconds - 1
-    return f"the fastest of {len(found)} in the run-off, timed in turns; the next took {100 * behind:.1f}% longer"
+    return f"the fastest of {many}{timed}; the next took {100 * behind:.1f}% longer{told}"
+
+
+def _why_the_baseline(story: PlanStory) -> str:
+    """Why a plan is the baseline: only a search that ran to its end has tried what there is to try."""
+    few, tried = story.few_calls, sum(story.record.trials.values())
+    if story.is_interrupted:
+        return "the search was interrupted, and nothing had beaten the baseline by then"
+    if few is None:
+        return "nothing beat the baseline beyond doubt, so it is the plan"
+    told = f"it was sought for {_calls(few)}, too few to search on"
+    if tried == 1 or (story.trials and all(is_baseline(trial.plan) for trial in story.trials)):
+        return f"{told}: nothing was tried but the baseline"
+    return f"{told}: nothing that was tried beat the baseline beyond doubt"
+
+
+def _calls(number: int) -> str:
+    return f"{count(number)} call{'s' * (number != 1)}"
 
 
 def _cost(story: PlanStory) -> str:
     record, calls = story.record, story.record.break_even_calls
     spent = f"{duration(record.tuning_seconds)} of tuning, {duration(record.prepare_seconds)} of preparing"
-    return f"{spent}; " + ("nothing is gained" if calls is None else f"paid back after {count(calls)} calls")
+    words = f"{spent}; " + (
+        "nothing is gained over the baseline" if calls is None else f"paid back after {count(calls)} calls"
+    )
+    untuned = story.untuned
+    if untuned is None:
+        return words
+    return f"{words}; {over_untuned(untuned.speedup, untuned.break_even_calls, is_same=untuned.is_same)}"
 
 
 def _roofline_words(story: PlanStory) -> str:
@@ -130,6 +167,8 @@ def _roofline_words(story: PlanStory) -> str:
     if found is None:
         return "not recorded"
     words = f"{share(found.share)} of the bound that {found.limit} sets ({duration(found.bound_seconds)})"
+    if found.is_beyond:
+        words += f", {BEYOND_BOUND}"
     return words + ("" if redundancy is None else f"; flops done over flops needed {redundancy:.3f}")
 
 

@@ -28,7 +28,7 @@ def speedup_chart(group: Group) -> Chart:
 
 
 def roofline_chart(group: Group) -> Chart | None:
-    """Measured points below their bounds; None where no record has any."""
+    """Measured points below their bounds, alone where a bound was found to be none; None where no record has any."""
     found = [(story, story.roofline) for story in group.stories]
     points = [(story, roofline) for story, roofline in found if roofline is not None]
     if not points:
@@ -42,10 +42,10 @@ def roofline_chart(group: Group) -> Chart | None:
         label = f"{name}: {_rate(roofline.rate)} at {roofline.intensity:.3g} flops per byte"
         bound = f"{name}: at most {_rate(roofline.bound_rate)}, by {limit}"
         series.append(Series(f"{name}, measured", ((roofline.intensity, roofline.rate, label),), "dots", colour))
-        series.append(
-            Series(f"{name}, bound by {limit}", ((roofline.intensity, roofline.bound_rate, bound),), "marks", colour)
-        )
-    ceilings = sorted({r.bandwidth for _, r in points if r.bandwidth is not None}, reverse=True)
+        if not roofline.is_beyond:
+            above = ((roofline.intensity, roofline.bound_rate, bound),)
+            series.append(Series(f"{name}, bound by {limit}", above, "marks", colour))
+    ceilings = sorted({r.bandwidth for _, r in points if r.bandwidth is not None and not r.is_beyond}, reverse=True)
     for bandwidth in ceilings[:1]:  # measured anew in every run: the fastest is nearest to what the memory can do
         ends = ((left, bandwidth * left, ""), (right, bandwidth * right, ""))
         series.append(Series(f"memory at {bandwidth / 1e9:.3g} GB/s", ends, "dash", _CEILING))
@@ -111,8 +111,8 @@ def progress_chart(story: PlanStory) -> Chart | None:
     series = [
         Series("complete trials", trials, "dots", _TRIAL),
         Series("best so far", (*best, (float(last), lowest[-1], "")), "step", _BEST),
-        Series("baseline, of the run-off", ends, "dash", _BASELINE),
-        Series("pruned or failed, no time", lost, "feet", _LOST),
+        Series("baseline" if story.is_interrupted else "baseline, of the run-off", ends, "dash", _BASELINE),
+        Series("pruned or failed: infeasible, dropped as too slow, or wrong", lost, "feet", _LOST),
     ]
     x = Axis("trial", whole=True)
     y = Axis("seconds a call", is_log=True, show=_short_duration)

@@ -192,7 +192,8 @@ def _finalists(story: PlanStory) -> Markup | None:
         for one in story.finalists
     ]
     table = _table(("median", "+-", "rounds", "speed-up", "plan"), rows, numbers=("median", "+-", "rounds", "speed-up"))
-    return join([element("h4", "The run-off"), table])
+    title = "The best trials, without a run-off" if story.is_interrupted else "The run-off"
+    return join([element("h4", title), table])
 
 
 def _reasons(story: PlanStory) -> Markup | None:

@@ -18,12 +18,26 @@ from typing import TYPE_CHECKING, Any
 from akx.errors import AkxError
 from akx.plan import Plan
 from akx.plandb import stale_fields
+from akx.plandb.records import break_even_calls
+from akx.tuner.search import FEW_CALLS
 
 if TYPE_CHECKING:
     from akx.plandb import PlanDatabase, PlanRecord, TrialRecord
 
-__all__ = ["Finalist", "Group", "PlanStory", "Roofline", "group_stories", "mapping", "read_stories"]
+__all__ = [
+    "SHIPPED",
+    "Finalist",
+    "Group",
+    "PlanStory",
+    "Roofline",
+    "Untuned",
+    "group_stories",
+    "mapping",
+    "read_stories",
+]
 
+#: The layer of the plans that come with akx.
+SHIPPED = "shipped"
 #: Trials of one search have one time, or times within microseconds; another one so much later is another search's.
 _PAUSE = 1.0
 
@@ -75,6 +89,34 @@ class Roofline:
         """Bytes a second of the slow memory, where it is what sets the bound: its ceiling. Else a record has none."""
         return self.bytes / self.bound_seconds if self.limit == "memory" else None
 
+    @property
+    def is_beyond(self) -> bool:
+        """Whether the plan was faster than its bound, which then is none: a figure behind it was too low."""
+        return self.bound_seconds > self.seconds
+
+
+@dataclass(frozen=True)
+class Untuned:
+    """What a call takes that nobody tuned: the plan's label, its seconds, and what the tuned plan gains.
+
+    Attributes
+    ----------
+    label : str
+    is_same : bool
+        It is the tuned plan.
+    seconds : float
+    speedup : float
+        Of the tuned plan over it, at least 1.
+    break_even_calls : int or None
+        Calls after which tuning and preparing are paid back; None where nothing is gained.
+    """
+
+    label: str
+    is_same: bool
+    seconds: float
+    speedup: float
+    break_even_calls: int | None
+
 
 @dataclass(frozen=True)
 class Finalist:
@@ -123,6 +165,31 @@ class PlanStory:
         return self.record.speedup == 1
 
     @property
+    def is_interrupted(self) -> bool:
+        """Whether the search was, so that there was no run-off: its finalists are trials."""
+        return bool(self.record.provenance.get("interrupted"))
+
+    @property
+    def few_calls(self) -> int | None:
+        """The calls that were too few to search on; None where the search did not end so."""
+        calls = _number(self.record.provenance.get("calls"))
+        return int(calls) if self.record.provenance.get("stopped") == FEW_CALLS and calls is not None else None
+
+    @property
+    def untuned(self) -> Untuned | None:
+        """Of the record; None where it has none."""
+        given = mapping(self.record.provenance.get("untuned"))
+        seconds, record = _number(given.get("seconds")), self.record
+        if seconds is None or seconds <= 0:
+            return None
+        try:
+            plan = Plan.from_json(mapping(given.get("plan")))
+        except AkxError:
+            return None
+        even = break_even_calls(record.tuning_seconds + record.prepare_seconds, seconds - record.seconds)
+        return Untuned(plan.label(), plan == record.plan, seconds, max(1.0, seconds / record.seconds), even)
+
+    @property
     def spreads(self) -> tuple[float | None, float | None]:
         """Relative half-widths of the intervals of plan and baseline."""
         found = self.record.provenance.get("spreads")
@@ -147,7 +214,10 @@ class PlanStory:
 
     @property
     def finalists(self) -> tuple[Finalist, ...]:
-        """The plans of the run-off, fastest first; those without a label or a time are left out."""
+        """The plans of the run-off, or the best trials where there was none, fastest first.
+
+        Those without a label or a time are left out.
+        """
         found = self.record.provenance.get("finalists")
         plans = []
         for one in found if isinstance(found, list) else ():

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from akx.report.text import ID_DIGITS, count, duration, half_width, ratio, share
+from akx.report.text import BEYOND_BOUND, ID_DIGITS, count, duration, half_width, over_untuned, ratio, share
 
 if TYPE_CHECKING:
     from akx.matrix import Features
@@ -85,6 +85,8 @@ def print_tuning(result: TuneResult, file: str, console: Console) -> None:
         _print_schedules(result, console)
     console.print()
     notes = [*result.notes, *_failures(result)]
+    if result.roofline is not None and result.roofline.share > 1:
+        notes.append(f"the plan is {BEYOND_BOUND}")
     print_pairs([*_tuning_cost(result), *(("note", text) for text in notes)], console)
 
 
@@ -117,11 +119,29 @@ def _tuning_cost(result: TuneResult) -> list[tuple[str, str]]:
     else:
         pairs = [("tuning", f"{spent} ({trials}), ended by {result.stopped}; kept in {where}")]
     calls = result.break_even_calls
-    paid = "nothing beat the baseline, so it is the plan" if calls is None else f"paid back after {count(calls)} calls"
+    paid = _why_the_baseline(result) if calls is None else f"paid back after {count(calls)} calls"
     if calls is not None and result.calls is not None:
         paid += f", of {count(result.calls)} to come"
     pairs.append(("preparing", f"{duration(result.prepare_seconds)}; {paid}"))
+    untuned = result.untuned
+    if untuned is not None:
+        same = untuned.plan == result.plan
+        pairs.append(("untuned", over_untuned(untuned.speedup, untuned.break_even_calls, is_same=same)))
     return pairs
+
+
+def _why_the_baseline(result: TuneResult) -> str:
+    """Why nothing is gained: only a search that ran to its end has tried what there is to try."""
+    from akx.tuner.search import FEW_CALLS
+    from akx.tuner.space import is_baseline
+
+    if result.reused:
+        return "nothing was gained, the baseline is the plan"
+    if result.interrupted:
+        return "nothing had beaten the baseline when the search was interrupted, so it is the plan"
+    if result.stopped == FEW_CALLS and all(is_baseline(trial.plan) for trial in result.trials):
+        return "too few calls to search on: nothing was tried but the baseline, so it is the plan"
+    return "nothing beat the baseline, so it is the plan"
 
 
 def print_features(file: str, features: Features, console: Console) -> None:

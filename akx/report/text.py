@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["ID_DIGITS", "count", "duration", "half_width", "ratio", "share", "size"]
+__all__ = ["BEYOND_BOUND", "ID_DIGITS", "count", "duration", "half_width", "over_untuned", "ratio", "share", "size"]
 
 #: Digits of an id of a plan that are shown; any unambiguous beginning is understood.
 ID_DIGITS = 12
+#: What a share of the roofline above 1 means.
+BEYOND_BOUND = (
+    "faster than the model's bound: the measured bandwidth was too low, or data came from a nearer cache than the "
+    "model has it"
+)
 _SECONDS = ((1e-6, 1e9, "ns"), (1e-3, 1e6, "us"), (1.0, 1e3, "ms"), (120.0, 1.0, "s"))
 
 
@@ -45,6 +50,15 @@ def count(number: int) -> str:
 def ratio(value: float) -> str:
     """A speed-up: ``1.7512`` as ``1.75x``."""
     return f"{value:.2f}x"
+
+
+def over_untuned(speedup: float, calls: int | None, *, is_same: bool) -> str:
+    """What tuning has gained over an untuned call, and after how many calls that has paid; None where it never will."""
+    if is_same:
+        return "over an untuned call: nothing gained, it would take the same plan"
+    if calls is None:
+        return "over an untuned call: nothing gained, it would take a plan that is as fast"
+    return f"over an untuned call: {ratio(speedup)}, paid back after {count(calls)} calls"
 
 
 def share(value: float | None) -> str:

@@ -6,7 +6,7 @@
 from akx.tuner.predict import predict
 from akx.tuner.recording import RECORDING_SCHEMA, RecordedTrial, Recording, Run, read_recording
 from akx.tuner.replay import REPLAY_SCHEMA, ReplayResult, replay
-from akx.tuner.result import RESULT_SCHEMA, Counts, Finalist, Progress, Roofline, Trial, TuneResult
+from akx.tuner.result import RESULT_SCHEMA, Counts, Finalist, Progress, Roofline, Trial, TuneResult, Untuned
 from akx.tuner.settings import Settings
 from akx.tuner.tuning import exhaustive, plan_key, tune
 
@@ -25,6 +25,7 @@ __all__ = [
     "Settings",
     "Trial",
     "TuneResult",
+    "Untuned",
     "exhaustive",
     "plan_key",
     "predict",

@@ -19,7 +19,7 @@ from akx.tuner.space import BASELINE_SCHEDULE, NATURAL, is_baseline
 __all__ = ["choose", "complexity", "finalists"]
 
 #: Plans slower than the best by more than this factor have no chance in the run-off.
-_CHANCE = 1.15
+CHANCE = 1.15
 #: Trials may differ by at most this fraction and still be called equal, however noisy the machine is.
 _MOST_NOISE = 0.03
 #: And plans in the run-off, which are measured for longer and against one another.
@@ -60,11 +60,11 @@ def finalists(
     fastest = done[0].seconds or 0.0
     level = (1 + max(noise, min(_MOST_NOISE, 2 * (done[0].spread or 0.0)))) * fastest
     equal = [trial.plan for trial in done if (trial.seconds or 0.0) <= level]
-    near = [trial.plan for trial in done if (trial.seconds or 0.0) <= _CHANCE * fastest]
+    near = [trial.plan for trial in done if (trial.seconds or 0.0) <= CHANCE * fastest]
     simple = sorted(equal, key=lambda plan: complexity(plan, nbytes(plan)))
     close = list(dict.fromkeys([*near[:2], *simple, *near]))[:count]
     family = [trial for trial in done if is_baseline(trial.plan)]
-    bar = _CHANCE * (family[0].seconds or 0.0)
+    bar = CHANCE * (family[0].seconds or 0.0)
     baselines = [trial.plan for trial in family if (trial.seconds or 0.0) <= bar][:2]
     asked = [plan for plan in given if plan in ledger and ledger[plan].state == COMPLETE]
     return list(dict.fromkeys([*baselines, *close, *asked]))

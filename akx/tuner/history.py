@@ -94,14 +94,10 @@ class TrialLog:
     def _put(self, patience: float | None) -> None:
         if self._db is None or not (self._new or self._corrected):
             return
-        new, corrected = self._new, self._corrected
-        self._new, self._corrected = {}, {}  # Ctrl-C in between costs some of them, and puts none there twice
-        try:
-            self._db.add_trials(self._key, new.values(), corrected=corrected.values(), patience=patience)
-        except Exception:
-            self._new, self._corrected = new | self._new, corrected | self._corrected
-            raise
-        self._there |= new.keys()
+        # After an error, or Ctrl-C, they are given again: nobody knows whether they are there, and they become no more.
+        self._db.add_trials(self._key, self._new.values(), corrected=self._corrected.values(), patience=patience)
+        self._there |= self._new.keys()
+        self._new, self._corrected = {}, {}
 
 
 @dataclass(frozen=True)

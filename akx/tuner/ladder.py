@@ -1,9 +1,10 @@
 """What is used for a call where the database has no plan for exactly its key: the rungs below, and who may stand there.
 
-1. exact key          a plan for this pattern under any values: used as it is
+1. exact key          a plan for this pattern under any values: used as it is; and one for this very key but for the
+                      basis, which changes a few operations a row and nothing of what is read for an entry
 2. a like device,     a plan for this very key but for the device class, of a like device (:mod:`akx.device.likeness`),
-   another basis      or for the basis, or for both: believed after one measurement against rung 4, in this process, on
-                      this matrix
+   another k          or for k within a factor of two, or for several of these and the basis: believed after one
+                      measurement against rung 4, in this process, on this matrix
 3. similar matrices   never used unmeasured: where a search begins (:mod:`akx.tuner.similar`)
 4. prediction         the model's plan (:mod:`akx.tuner.predict`)
 
@@ -16,7 +17,8 @@ round, else the predicted one. In all that is some fifteen calls and two prepara
   minute);
 - where all that is held meanwhile, three sets of vectors and three layouts of the matrix, is at most 1 GiB: calls are
   then short enough for the whole to take a second or two, and it is what :func:`akx.matrix_powers` may keep as well;
-- where the plan took at most two seconds to prepare where it was tuned, and gained a tenth there at least;
+- where the plan took at most two seconds to prepare where it was tuned; and, of a like device, where it gained a tenth
+  there at least, or was itself the fastest plain product, which the predicted plan need not be;
 - without a memory budget, for which there is no room for two;
 - when nobody else measures on the device, for which a call waits for a second at most, and asks again in a minute.
 
@@ -75,24 +77,24 @@ _REMEMBERED, _RETRIED = 256, 60.0
 _BUSY = "another process, or thread, is measuring on the device"
 #: Like plans that are looked at until one is worth a measurement.
 _CANDIDATES = 4
-#: Another basis is as far as a device that is like by half of what may differ.
-_OTHER_BASIS = 0.25
+#: How far another basis is, beside the distance of devices and the octaves of k; and the most that k may differ by.
+_OTHER_BASIS, _K_RATIO = 0.25, 2
 
 
 @dataclass(frozen=True)
 class Like:
-    """A plan that was tuned for the same key on a like device, or in another basis, or both.
+    """A plan that was tuned for the same key on a like device, in another basis, for another k, or several of these.
 
     Attributes
     ----------
     plan : Plan
-        As it may run here: with the threads there are.
+        As it may run here: with the threads there are, for the k of the call.
     record : PlanRecord
         Where it comes from.
     distance : float
         Of the devices, see :func:`akx.device.likeness.likeness`; 0 where it is the same.
     differ : tuple of str
-        Fields of the key that do: ``"device_class"``, ``"basis"``.
+        Fields of the key that do: ``"device_class"``, ``"basis"``, ``"k"``.
     """
 
     plan: Plan
@@ -106,6 +108,8 @@ class Like:
         told = []
         if "basis" in self.differ:
             told.append(f"for the {self.record.key.basis} basis")
+        if "k" in self.differ:
+            told.append(f"for k = {self.record.key.k}")
         if "device_class" in self.differ:
             told.append(f"of a like device ({self.record.key.device_class})")
         return " ".join(told)
@@ -113,7 +117,8 @@ class Like:
     @property
     def farness(self) -> float:
         """By which several are ordered."""
-        return self.distance + (_OTHER_BASIS if "basis" in self.differ else 0.0)
+        octaves = abs(math.log2(self.plan.k / self.record.key.k))
+        return self.distance + (_OTHER_BASIS if "basis" in self.differ else 0.0) + octaves
 
 
 @dataclass(frozen=True)
@@ -125,7 +130,7 @@ class Answer:
     plan : Plan
         The one to use.
     is_like : bool
-        Whether it is one of rung 2.
+        Whether it is another than the predicted one.
     why : str
         What was found out, as a part of a sentence; "" where there was nothing to find out.
     program : Program or None
@@ -154,7 +159,7 @@ def fitted(plan: Plan, device_class: str, threads: int) -> Plan:
 
 
 def like_plans(
-    records: Iterable[PlanRecord], key: PlanKey, *, backend: str, threads: int, bases: bool = False
+    records: Iterable[PlanRecord], key: PlanKey, *, backend: str, threads: int, others: bool = False
 ) -> list[Like]:
     """The plans that were tuned on like devices for a key that differs in the device class alone.
 
@@ -168,8 +173,8 @@ def like_plans(
         Of the call.
     threads : int
         Most threads of the host that a plan may use.
-    bases : bool
-        Also those for other bases, on like devices and on this one.
+    others : bool
+        Also those for other bases, and for other k within a factor of two, on like devices and on this one.
 
     Returns
     -------
@@ -177,20 +182,37 @@ def like_plans(
         The nearest device first, then the larger speed-up; each plan once. Whether they are feasible is not known yet.
     """
     found: list[Like] = []
-    may_differ = {"device_class", "basis"} if bases else {"device_class"}
+    may_differ = {"device_class", "basis", "k"} if others else {"device_class"}
     for record in records:
         differ = tuple(mismatch(key, record))
         if record.plan.backend != backend or not differ or not may_differ.issuperset(differ):
             continue
+        if max(key.k, record.key.k) > _K_RATIO * min(key.k, record.key.k):
+            continue
         distance = likeness(key.device_class, record.key.device_class) if "device_class" in differ else 0.0
         if distance is not None:
-            plan = fitted(record.plan, record.key.device_class, threads) if backend == "cpu" else record.plan
+            plan = _for_powers(record.plan, key.k)
+            plan = fitted(plan, record.key.device_class, threads) if backend == "cpu" else plan
             found.append(Like(plan, record, distance, differ))
     found.sort(key=lambda like: (like.farness, -like.record.speedup, like.record.id))
     nearest: dict[Plan, Like] = {}
     for like in found:
         nearest.setdefault(like.plan, like)
     return list(nearest.values())
+
+
+def _for_powers(plan: Plan, k: int) -> Plan:
+    """`plan` for another number of powers: all in one pass where they were, else as many in a pass, at most k."""
+    if plan.k == k:
+        return plan
+    return plan.replace(k=k, k_per_pass=k if plan.k_per_pass == plan.k > 1 else min(plan.k_per_pass, k))
+
+
+def _is_feasible(plan: Plan, matrix: Matrix, device: Any, threads: int) -> bool:
+    try:
+        return _space(plan, device, threads).feasible(plan, matrix) is None
+    except Exception:  # the predicted plan may work
+        return False
 
 
 def believed(
@@ -203,7 +225,7 @@ def believed(
     threads: int,
     prepared: Callable[[Plan], Program | None] = lambda plan: None,
 ) -> Answer:
-    """The plan of a like device, or for another basis, where it is faster here than the predicted one; else that one.
+    """The plan for another basis; that of a like device or for another k where that is faster here; or the predicted.
 
     Parameters
     ----------
@@ -225,7 +247,12 @@ def believed(
     Answer
         Never raises for anything that the like plan does.
     """
-    likes = like_plans(records, key, backend=predicted.backend, threads=threads, bases=True)[:_CANDIDATES]
+    likes = like_plans(records, key, backend=predicted.backend, threads=threads, others=True)
+    for like in likes:
+        if like.differ == ("basis",) and _is_feasible(like.plan, matrix, device, threads):
+            gain = f"{like.record.speedup:.2f}x over {like.record.baseline_name}"
+            return Answer(like.plan, True, f"{like.where}, tuned on {like.record.created[:10]}: {gain}")
+    likes = [like for like in likes if like.differ != ("basis",)][:_CANDIDATES]
     if not likes or os.environ.get(SWITCH, "").strip().lower() in _OFF:
         return Answer(predicted)
     if likes[0].plan == predicted:
@@ -285,7 +312,7 @@ def _reason_not_to_try(
 ) -> str | None:
     """Why a like plan is not worth, or not fit for, a measurement in passing."""
     record = like.record
-    if record.speedup < _LEAST_SPEEDUP:
+    if "device_class" in like.differ and 1.0 < record.speedup < _LEAST_SPEEDUP:
         return f"it gained {record.speedup:.2f}x there"
     if record.prepare_seconds > _MOST_PREPARING:
         return f"preparing it took {record.prepare_seconds:.3g} s there"

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Figures", "FormatCost", "derived_figures", "measured_figures"]
+__all__ = ["Figures", "FormatCost", "derived_figures", "faster", "measured_figures"]
 
 #: Careful figures of one core of a server: bytes a second from memory and from its own cache, sparse flops a second.
 _SLOW_PER_CORE, _CACHE_PER_CORE, _FLOPS_PER_CORE = 10e9, 30e9, 3.0e9
@@ -127,12 +127,13 @@ def derived_figures(device: Any, threads: int) -> Figures:
 def measured_figures(device: Any, threads: int) -> Figures:
     """Bandwidths with `threads` threads, the best that any call in this process has measured.
 
-    Each call measures: what disturbs one hardly disturbs all. Flops and synchronisation as in :func:`derived_figures`.
+    Each call measures: what disturbs one hardly disturbs all. Flops and synchronisation as in :func:`derived_figures`,
+    and on a GPU what the L2 cache does at least, and the caches of its multiprocessors: copies do not come near them.
     """
     if getattr(device, "budget", 0):  # what measures would itself take more
         return derived_figures(device, threads)
     now, before = _measure(device, threads), _BEST.get((device, threads))
-    best = now if before is None else _faster(now, before)
+    best = now if before is None else faster(now, before)
     _BEST[device, threads] = best
     return best
 
@@ -140,7 +141,8 @@ def measured_figures(device: Any, threads: int) -> Figures:
 _BEST: dict[tuple[Any, int], Figures] = {}
 
 
-def _faster(one: Figures, other: Figures) -> Figures:
+def faster(one: Figures, other: Figures) -> Figures:
+    """`one` with the higher bandwidth of the two for each memory: a measurement can only be too low."""
     return replace(
         one,
         slow_bandwidth=max(one.slow_bandwidth, other.slow_bandwidth),

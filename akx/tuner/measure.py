@@ -31,6 +31,7 @@ __all__ = [
     "Measurement",
     "Precision",
     "against",
+    "all_disturbed",
     "interleave",
     "median",
     "median_interval",
@@ -184,15 +185,23 @@ def paired_ratio(a: Measurement, b: Measurement) -> Measurement:
     return Measurement.of([x / y if y > 0 else 1.0 for x, y in zip(a.samples, b.samples, strict=True)])
 
 
-def against(a: Measurement, b: Measurement, seconds: float) -> Measurement:
+def against(a: Measurement, b: Measurement, seconds: float, usual: float | None = None) -> Measurement:
     """Seconds of a, from rounds taken in turn with a call b that is known to take so many seconds.
 
     A drift of the machine slows both, and the ratio of a round does not change. Where b takes half as much again as it
     should, something has disturbed it that need not have disturbed a: a thread of b's was kept from its core, and all
-    of b has waited for it. Then a counts as it was measured, which is too long rather than too short.
+    of b has waited for it. Then a counts as it was measured, which is too long rather than too short. `usual`: what b
+    takes for the time being, where the machine has become slower for good.
     """
+    usual = seconds if usual is None else usual
+    slower = seconds / usual
     pairs = zip(a.samples, b.samples, strict=True)
-    return Measurement.of([seconds * x / y if 0 < y <= _DISTURBED * seconds else x for x, y in pairs], a.batch)
+    return Measurement.of([seconds * x / y if 0 < y <= _DISTURBED * usual else slower * x for x, y in pairs], a.batch)
+
+
+def all_disturbed(b: Measurement, usual: float) -> bool:
+    """Whether every sample took half as much again as usual."""
+    return all(sample > _DISTURBED * usual for sample in b.samples)
 
 
 def interleave(

@@ -22,10 +22,10 @@ from akx.plandb.sketches import FEATURES
 from akx.plandb.transfer import keep_aside
 from akx.tuner import measure
 from akx.tuner.history import TrialLog
-from akx.tuner.result import Counts, TuneResult
+from akx.tuner.result import Counts, TuneResult, Untuned
 from akx.tuner.search import FEW_CALLS
 
-__all__ = ["is_enough", "keep", "reuse", "usable"]
+__all__ = ["is_enough", "keep", "leave", "reuse", "usable"]
 
 
 def usable(record: PlanRecord | None, matrix: Matrix, device: Any, threads: int) -> PlanRecord | None:
@@ -72,6 +72,10 @@ def reuse(db: PlanDatabase, record: PlanRecord, matrix: Matrix, threads: int, st
     notes = [f"tuned on {record.created[:10]} in {record.tuning_seconds:.1f} s"]
     if record.provenance.get("interrupted"):
         notes.append("that search was interrupted; a new one, with --retune (retune=True), goes on from this plan")
+    if record.provenance.get("stopped") == FEW_CALLS:
+        sought = record.provenance.get("calls")
+        few = "1 call" if sought == 1 else f"{sought} calls"
+        notes.append(f"that search was for {few}, too few to search on")
     baseline = None
     spreads = record.provenance.get("spreads")
     best_spread, baseline_spread = spreads if isinstance(spreads, list) and len(spreads) == 2 else (0.0, 0.0)
@@ -107,7 +111,23 @@ def reuse(db: PlanDatabase, record: PlanRecord, matrix: Matrix, threads: int, st
         db=str(db.path),
         stopped="reused",
         notes=tuple(notes),
+        untuned=_untuned(record),
     )
+
+
+def _untuned(record: PlanRecord) -> Untuned | None:
+    """What the record says of an untuned call; None where it says nothing that can be read."""
+    given = record.provenance.get("untuned")
+    if not isinstance(given, dict):
+        return None
+    seconds = given.get("seconds")
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0:
+        return None
+    try:
+        plan = Plan.from_json(given.get("plan", {}))
+        return Untuned(plan, float(seconds), record.seconds, record.tuning_seconds + record.prepare_seconds)
+    except (PlanError, OverflowError):
+        return None
 
 
 def keep(
@@ -169,6 +189,15 @@ def keep(
     except DatabaseError as error:
         return replace(result, notes=(*result.notes, _not_kept(record, error)))
     return _with_trials(replace(result, notes=(*result.notes, *_hidden(db, key))), log)
+
+
+def leave(result: TuneResult, untried: Plan, log: TrialLog) -> TuneResult:
+    """The result of a search that ended before the predicted plan was tried: its trials are kept, its plan is not.
+
+    It would stand between every later call and a plan that nobody has measured, and that may be better.
+    """
+    text = f"too few calls to measure the predicted plan, {untried.label()}: nothing is kept, and calls use that plan"
+    return _with_trials(replace(result, db=None, notes=(*result.notes, text)), log)
 
 
 def _with_trials(result: TuneResult, log: TrialLog) -> TuneResult:
@@ -249,4 +278,7 @@ def _provenance(result: TuneResult) -> dict[str, object]:
         "stopped": result.stopped,
         "interrupted": result.interrupted,
         "calls": result.calls,
+        "untuned": None
+        if result.untuned is None
+        else {"seconds": result.untuned.seconds, "plan": result.untuned.plan.to_json()},
     }

@@ -168,6 +168,7 @@ class RecordedBench:
         self._matrix = cast("Matrix", matrix)
         self._anchor = 0.0
         self.watch: ClockWatch | None = None  # no device, no clock
+        self.slowed = 1.0
         self.patience = math.inf  # recorded trials took the time they took
 
     def nbytes(self, plan: Plan) -> int:

@@ -6,6 +6,8 @@ Figures and their meaning::
     break-even calls = ceil((tuning seconds + prepare seconds) / (baseline seconds - best seconds)), none without a gain
     roofline share   = bound seconds / best seconds, the bound being the plan's modelled traffic at measured bandwidths
 
+The same two are told over an untuned call (:class:`Untuned`), which is what somebody has who does not tune.
+
 The baseline is the fastest plan of the family "products one after another in the order the user gave"
 (:func:`akx.tuner.space.is_baseline`); where nothing beats it, it is the plan and the speed-up is exactly 1.
 """
@@ -15,14 +17,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from akx.errors import PlanError
 from akx.plan import Plan
 from akx.plandb.records import break_even_calls
 
-__all__ = ["RESULT_SCHEMA", "WRONG", "Counts", "Finalist", "Progress", "Roofline", "Trial", "TuneResult"]
+__all__ = ["RESULT_SCHEMA", "WRONG", "Counts", "Finalist", "Progress", "Roofline", "Trial", "TuneResult", "Untuned"]
 
 #: Version of the JSON form of a result. Raised whenever a field changes its meaning or goes.
 RESULT_SCHEMA = 1
@@ -213,6 +215,51 @@ class Roofline:
 
 
 @dataclass(frozen=True)
+class Untuned:
+    """What a call takes that nobody tuned, and what the best plan gains over it.
+
+    Attributes
+    ----------
+    plan : Plan
+        The predicted plan.
+    seconds : float
+        Median seconds of one call: those of the run-off, or of its trial times what the baseline took in the run-off
+        over what it took in its own trial.
+    best_seconds, spent_seconds : float
+        Of the best plan, and of tuning and preparing it.
+    """
+
+    plan: Plan
+    seconds: float
+    best_seconds: float
+    spent_seconds: float
+
+    @property
+    def gain(self) -> float:
+        """Seconds that a call saves, at least 0."""
+        return max(0.0, self.seconds - self.best_seconds)
+
+    @property
+    def speedup(self) -> float:
+        """Untuned seconds over best seconds, at least 1."""
+        return max(1.0, self.seconds / self.best_seconds) if self.best_seconds > 0 else 1.0
+
+    @property
+    def break_even_calls(self) -> int | None:
+        """Calls after which tuning and preparing have paid, or None where nothing was gained."""
+        return break_even_calls(self.spent_seconds, self.gain)
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict of JSON types, without the plan."""
+        return {
+            "label": self.plan.label(),
+            "seconds": self.seconds,
+            "speedup": self.speedup,
+            "break_even_calls": self.break_even_calls,
+        }
+
+
+@dataclass(frozen=True)
 class Progress:
     """What a progress bar needs, passed to the callback of :func:`akx.tuner.tune` after each trial and phase.
 
@@ -315,6 +362,9 @@ class TuneResult:
     stored_error : float
         The largest relative error of a value as the plan stores it, measured; 0 where values are as they are, which
         they always are for the baseline.
+    untuned : Untuned or None
+        What an untuned call takes; its two figures of the best plan are always those of this result. None where the
+        predicted plan has no complete trial of this search.
     """
 
     matrix_name: str
@@ -349,6 +399,13 @@ class TuneResult:
     notes: tuple[str, ...] = ()
     calls: int | None = None
     stored_error: float = 0.0
+    untuned: Untuned | None = None
+
+    def __post_init__(self) -> None:
+        if self.untuned is not None:
+            spent = self.tuning_seconds + self.prepare_seconds
+            own = replace(self.untuned, best_seconds=self.seconds, spent_seconds=spent)
+            object.__setattr__(self, "untuned", own)
 
     @property
     def speedup(self) -> float:
@@ -429,6 +486,7 @@ class TuneResult:
             "tuning_seconds": self.tuning_seconds,
             "prepare_seconds": self.prepare_seconds,
             "break_even_calls": self.break_even_calls,
+            "untuned": None if self.untuned is None else self.untuned.to_json(),
             "calls": self.calls,
             "reused": self.reused,
             "db": self.db,

@@ -274,7 +274,7 @@ class Search:
 
     def _try_all(self, proposals: Iterator[tuple[str, Plan]]) -> str:
         """Try what is proposed until a budget ends or nothing is left; returns which."""
-        due = set(self.proposals.given)  # whatever the time
+        due = {plan for plan in self.proposals.given if plan not in self.ledger}  # whatever the time
         for origin, plan in proposals:
             due.discard(plan)
             if origin == "given":

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from akx.device.budget import budgeted_backend, resolve_budget, within
 from akx.device.choose import device_of, is_usable, plan_threads
 from akx.device.lock import device_lock
-from akx.errors import ArgumentError, ArgumentTypeError
+from akx.errors import AkxError, ArgumentError, ArgumentTypeError
 from akx.kernels import registry
 from akx.matrix import Matrix
 from akx.plan import Option, Plan
@@ -28,11 +28,11 @@ from akx.tuner import measure
 from akx.tuner.calibration import figures_of
 from akx.tuner.forerunners import processes_ahead
 from akx.tuner.history import NO_HISTORY, TrialLog, earlier_trials
-from akx.tuner.machine import measured_figures
+from akx.tuner.machine import derived_figures, faster, measured_figures
 from akx.tuner.predict import Model, budget_error
-from akx.tuner.record import is_enough, keep, reuse, usable
+from akx.tuner.record import is_enough, keep, leave, reuse, usable
 from akx.tuner.recorder import Recorder, recording_to
-from akx.tuner.result import Counts, Progress, Trial, TuneResult
+from akx.tuner.result import COMPLETE, Counts, Progress, Trial, TuneResult, Untuned
 from akx.tuner.search import FEW_CALLS, Outcome, Search
 from akx.tuner.seeds import known_seeds
 from akx.tuner.settings import Settings
@@ -139,8 +139,9 @@ def tune(
         run-off of its own. A search that was broken off goes on where it was.
     calls : int, optional
         How often the kernel will run, in all. No more time is then spent than further search could win in so many
-        calls: for few, the baseline or the predicted plan is taken without a search. A plan that was sought for few
-        calls is sought again where more are to come.
+        calls: for few, the baseline or the predicted plan is taken without a search. Where not even the predicted plan
+        was measured nothing is kept, so that calls go on with that one. A plan that was sought for few calls is sought
+        again where more are to come.
     record : str or os.PathLike, optional
         A file to which every trial is written as it ends, as lines of JSON (:mod:`akx.tuner.recording`), for
         :func:`akx.tuner.replay` and other studies. A recording of the same problem that is there already is continued.
@@ -238,7 +239,12 @@ def tune(
             if recorder is not None:
                 result = recorder.end(result)
         if kept is not None and log is not None:
-            result = keep(kept, key, result, log, old, before=before, features=features_of(matrix))
+            of_few = result.stopped == FEW_CALLS and result.plan == result.baseline_plan and old is None
+            untried = space.inside(model.predicted()) if of_few else result.plan
+            if all(trial.plan != untried for trial in result.trials):
+                result = leave(result, untried, log)
+            else:
+                result = keep(kept, key, result, log, old, before=before, features=features_of(matrix))
     finally:
         if log is not None:
             log.leave()
@@ -435,6 +441,8 @@ def _model(matrix: Matrix, space: Space, start_vectors: int, seconds: float = ma
     figures = figures_of(space.device, space.threads)
     with _alone(space.device, seconds)():
         ceiling = measured_figures(space.device, space.threads)
+    if figures != derived_figures(space.device, space.threads):  # calibrated ones, which may know better
+        ceiling = faster(ceiling, figures)
     return Model(matrix, space, figures, start_vectors, ceiling)
 
 
@@ -475,7 +483,11 @@ def _search(
                 keeper.trial(trial, nbytes)
 
     try:
-        return Search(bench, model, wanted, record=record, alone=_alone(device, wanted.seconds), **options).run()
+        found = Search(bench, model, wanted, record=record, alone=_alone(device, wanted.seconds), **options).run()
+        if bench.slowed > 1.0:
+            note = f"the machine became {bench.slowed:.1f}x slower during the search; trials behind that are scaled"
+            found = replace(found, notes=(*found.notes, note))
+        return found
     finally:
         bench.close()
 
@@ -497,11 +509,13 @@ def _result(
 ) -> TuneResult:
     best, baseline = outcome.best, outcome.baseline
     tried = next((trial.prepare_seconds for trial in outcome.trials if trial.plan == best.plan), None)
-    prepare, roofline = tried if tried is not None else 0.0, None
+    prepare, roofline, untuned = tried if tried is not None else 0.0, None, None
     try:
         if not outcome.interrupted and not (outcome.stopped == FEW_CALLS and best.plan == baseline.plan):
             prepare = _cold_prepare_seconds(space, matrix, best.plan, prepare)
-        roofline = _model(matrix, space, key.start_vectors).roofline(best.plan, best.seconds)
+        model = _model(matrix, space, key.start_vectors)
+        roofline = model.roofline(best.plan, best.seconds)
+        untuned = _untuned(outcome, model)
     except KeyboardInterrupt:  # the plan is found: what is said of it ends here, and it is kept
         pass
     name_of_baseline = f"{baseline.plan.schedule}/{baseline.plan.variant} threads={baseline.plan.threads}"
@@ -538,7 +552,28 @@ def _result(
         stopped=outcome.stopped,
         roofline=roofline,
         notes=outcome.notes,
+        untuned=None if untuned is None else Untuned(*untuned, best.seconds, spent_seconds=0.0),
     )
+
+
+def _untuned(outcome: Outcome, model: Model) -> tuple[Plan, float] | None:
+    """The plan of an untuned call and its seconds in the run-off, or those of its trial by the baseline's in both."""
+    own = {trial.plan: trial for trial in outcome.trials if trial.is_own}
+    plan = next((trial.plan for trial in own.values() if trial.origin == "predicted"), None)
+    if plan is None:
+        cut = outcome.interrupted or outcome.stopped == FEW_CALLS
+        if cut and all(trial.origin == "baseline" for trial in own.values()):
+            return None  # nobody has come to think of it, which takes time
+        try:
+            plan = model.space.inside(model.predicted())
+        except AkxError:
+            return None
+    final = {one.plan: one.seconds for one in (*outcome.finalists, outcome.best, outcome.baseline)}
+    if plan in final:
+        return plan, final[plan]
+    took = {trial.plan: trial.seconds for trial in own.values() if trial.state == COMPLETE}
+    seconds, before = took.get(plan), took.get(outcome.baseline.plan)
+    return (plan, seconds * outcome.baseline.seconds / before) if seconds and before else None
 
 
 def _cold_prepare_seconds(space: Space, matrix: Matrix, plan: Plan, fallback: float) -> float:

@@ -6,14 +6,17 @@ Steps, each of which may end the trial:
    on a GPU, does it survive in another process (:mod:`akx.tuner.canary`)?   no: failed, with what became of it
 2. prepare                    an exception: failed; InfeasibleError: pruned
 3. poison, run, compare       a wrong or missing entry: failed, whatever its speed
-4. time against the anchor    clearly slower than the best: pruned after the first rounds
+4. time against the anchor    clearly slower than the best: pruned after the first rounds; too slow for the run-off
+                              beyond doubt: complete after the fewest
 5. time against the anchor    until the interval of the median is narrow: complete; twice where it is the best so far,
                               so that a lucky measurement does not set the bar for all others
 
 The anchor is a baseline program kept alive: every candidate is timed in turn with it, and its figure is the ratio of
-the two times the anchor's seconds, so that a machine that slows down between two trials favours neither. Compilation
-happens in 2 or 3 and is never part of a figure. Programs of losing trials are dropped at once; those of the few best
-are kept for the run-off while they fit a budget of memory.
+the two times the anchor's seconds, so that a machine that slows down between two trials favours neither. Where all of
+a timing finds the anchor half as slow again as it was, the anchor and the best plan are timed anew: if that has passed
+the trial is timed again, else the best plan is the anchor from then on, since what is like it is slowed like it.
+Compilation happens in 2 or 3 and is never part of a figure. Programs of losing trials are dropped at once; those of the
+few best are kept for the run-off while they fit a budget of memory.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from akx.device.clocks import ClockWatch, clock_hz
@@ -31,6 +35,7 @@ from akx.kernels.base import Program, held_bytes
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner import measure
+from akx.tuner.choice import CHANCE
 from akx.tuner.forerunners import Forerunners
 from akx.tuner.measure import Measurement, Precision
 from akx.tuner.result import COMPLETE, FAILED, PRUNED, WRONG, Trial
@@ -49,13 +54,18 @@ _CRUDE_MARGIN = 3.0
 #: A call shorter than this is dropped only when it looks hopeless twice: all its samples together may fall into one
 #: disturbance of the machine.
 SHORT_SECONDS = 20e-3
+#: An anchor that was slower for a while is so no more once it takes at most this times what it took when it was tried.
+_RECOVERED = 1.25
 
 
 @dataclass(frozen=True)
 class _Anchor:
+    """A program that candidates are timed against, what it took when it was tried, and what it takes by now."""
+
     plan: Plan
     program: Program
     seconds: float
+    usual: float
 
 
 class Bench:
@@ -84,6 +94,8 @@ class Bench:
     ----------
     watch : ClockWatch or None
         Looks at the clock of a GPU while something is timed; None on the host.
+    slowed : float
+        How many times slower the machine became at most, between trials and for longer than a timing; 1 if it did not.
     """
 
     def __init__(
@@ -104,6 +116,7 @@ class Bench:
         self.precision = precision
         self.race = race
         self.keep = keep
+        self.slowed = 1.0
         self._anchor: _Anchor | None = None
         self._kept: dict[Plan, tuple[float, Program]] = {}
         self._budget = int(getattr(space.device, "budget", 0))
@@ -223,7 +236,7 @@ class Bench:
 
     def anchor_on(self, plan: Plan, seconds: float) -> None:
         """Time everything from now on against `plan`, a complete baseline trial of that many seconds."""
-        self._anchor = _Anchor(plan, self.program(plan), seconds)
+        self._anchor = _Anchor(plan, self.program(plan), seconds, seconds)
 
     def program(self, plan: Plan) -> Program:
         """A program of a complete trial, prepared and verified again where it was not kept."""
@@ -285,35 +298,61 @@ class Bench:
 
     def _time(self, program: Program, best: float | None) -> tuple[Measurement, bool]:
         """Seconds of a program, corrected against the anchor, and whether the timing was broken off as hopeless."""
-        calls = [self.call(program)]
-        scale = 1.0
+        found, beside, broken_off = self._timed(program, best)
+        anchor = self._anchor
+        if anchor is None or beside is None:
+            return found, broken_off
+        if measure.all_disturbed(beside, anchor.usual):
+            self._look_again(anchor)
+            found, beside, broken_off = self._timed(program, best)
+        elif anchor.usual > anchor.seconds and beside.seconds < _RECOVERED * anchor.seconds:
+            self._anchor = replace(anchor, usual=anchor.seconds)
+        return found, broken_off
+
+    def _look_again(self, anchor: _Anchor) -> None:
+        """Where the anchor is slow and stays so, take the best plan for it, and what that takes by now as usual."""
+        others = ((seconds, plan, program) for plan, (seconds, program) in self._kept.items())
+        seconds, plan, program = min(others, key=itemgetter(0), default=(anchor.seconds, anchor.plan, anchor.program))
+        calls = [self.call(anchor.program), self.call(program)]
+        with self.alone():
+            slow, best = measure.interleave(calls, self.precision, watch=self.watch)
+        if not measure.all_disturbed(slow, anchor.seconds):
+            self._anchor = replace(anchor, usual=anchor.seconds)
+            return
+        usual = max(best.seconds, seconds)
+        self._anchor = _Anchor(plan, program, seconds, usual)
+        self.slowed = max(self.slowed, usual / seconds)
+
+    def _timed(self, program: Program, best: float | None) -> tuple[Measurement, Measurement | None, bool]:
+        """One timing: as :meth:`_time`, with what the anchor took; None where there is none beside the program."""
+        calls, anchor = [self.call(program)], self._anchor
         known: list[float | None] = []
-        if self._anchor is not None and self._anchor.program is not program:
-            calls.append(self.call(self._anchor.program))
-            scale = self._anchor.seconds
-            known = [None, scale]
+        if anchor is not None and anchor.program is not program:
+            calls.append(self.call(anchor.program))
+            known = [None, anchor.usual]
 
         def corrected(found: Sequence[Measurement]) -> Measurement:
-            return found[0] if len(found) == 1 else measure.against(found[0], found[1], scale)
+            if anchor is None or len(found) == 1:
+                return found[0]
+            return measure.against(found[0], found[1], anchor.seconds, anchor.usual)
 
         broken_off, watch = False, self.watch
 
-        def hopeless(found: Sequence[Measurement]) -> bool:
+        def ended(found: Sequence[Measurement]) -> bool:
             nonlocal broken_off
             if best is None:
                 return False
-            broken_off = is_hopeless(corrected(found).samples, self.race, best)
-            return broken_off
+            here = corrected(found)
+            broken_off = is_hopeless(here.samples, self.race, best)
+            return broken_off or (len(here.samples) >= self.precision.rounds_min and here.low > CHANCE * best)
 
         with self.alone():
-            found = corrected(measure.interleave(calls, self.precision, hopeless=hopeless, known=known, watch=watch))
-            if broken_off and found.seconds < SHORT_SECONDS:
+            found = measure.interleave(calls, self.precision, hopeless=ended, known=known, watch=watch)
+            if broken_off and corrected(found).seconds < SHORT_SECONDS:
                 measure.pause(measure.DISTURBED_SECONDS)
                 broken_off = False
-                found = corrected(
-                    measure.interleave(calls, self.precision, hopeless=hopeless, known=known, watch=watch)
-                )
-        return found, broken_off
+                found = measure.interleave(calls, self.precision, hopeless=ended, known=known, watch=watch)
+        return corrected(found), found[1] if len(found) > 1 else None, broken_off
 
     def _retain(self, plan: Plan, program: Program, seconds: float) -> None:
         """Keep the programs of the few best trials, within a budget of memory; the best one always."""

@@ -59,6 +59,7 @@ def test_what_is_alone_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         "tpe": {"estimate", "neighbour", "sampler"},
         "random": {"estimate", "neighbour", "sampler"},
         "local": {"estimate", "neighbour"},
+        "tpe, no estimates": {"neighbour", "sampler"},
         "tpe alone": {"sampler"},
         "random alone": {"sampler"},
         "local alone": {"neighbour"},

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from akx.plan import Plan
-from akx.plandb import PlanDatabase, PlanKey, PlanRecord, TrialRecord, kernel_hash, versions
+from akx.plandb import PlanDatabase, PlanKey, PlanRecord, ShippedPlans, TrialRecord, kernel_hash, layers, versions
+from akx.plandb.transfer import bundle_text
 from cli.golden import check_shape
 from cli.running import Ran
 
@@ -63,6 +64,31 @@ def test_list(akx: Callable[..., Ran], records: tuple[PlanRecord, PlanRecord]) -
     assert "user (stale)" in text
 
 
+def test_stale_plans_that_are_shipped_are_listed_where_asked(
+    akx: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shipped").mkdir()
+    current = _record("current", fingerprint="cc" * 20)
+    old = [_record(name, fingerprint=name, stale=True) for name in ("old", "older")]
+    (tmp_path / "shipped" / "a.json").write_text(bundle_text([current, *old]))
+    monkeypatch.setattr(layers, "_SHIPPED", ShippedPlans(tmp_path / "shipped"))
+    with PlanDatabase(tmp_path / "plans.sqlite", layers=()) as database:
+        database.put(_record("mine", fingerprint="mine", stale=True))
+    data = akx("plans", "list", "--json").json
+    assert ({plan["matrix"] for plan in data["plans"]}, data["hidden"]) == ({"mine", "current"}, 2)
+    data = akx("plans", "list", "--all", "--json").json
+    assert ({plan["matrix"] for plan in data["plans"]}, data["hidden"]) == ({"mine", "current", "old", "older"}, 0)
+    ran = akx("plans", "list")
+    assert "older" not in ran.out
+    assert "2 stale plans shipped with akx left out; --all lists them too" in ran.err
+    ran = akx("plans", "list", "--all")
+    assert ("shipped (stale)" in ran.out, ran.err) == (True, "")
+    assert akx("plans", "rm", "--stale", "--json").json["removed"] == [
+        _record("mine", fingerprint="mine", stale=True).id
+    ]
+    assert akx("plans", "show", old[0].id).code == 0, "nothing is hidden from who knows the id"
+
+
 def test_show_takes_the_beginning_of_an_id(akx: Callable[..., Ran], records: tuple[PlanRecord, PlanRecord]) -> None:
     data = akx("plans", "show", records[0].id[:12], "--json").json
     assert PlanRecord.from_json(data["record"]) == records[0]
@@ -96,10 +122,92 @@ def test_trials_behind_a_plan(akx: Callable[..., Ran], records: tuple[PlanRecord
         ),
     ]
     _, first, second = akx("plans", "trials", records[0].id).out.splitlines()
-    assert first.split()[:6] == ["2.00", "ms", "3", "2.45", "GHz", "complete"]
-    assert second.split()[:4] == ["-", "0", "-", "failed"]
+    assert first.split()[:9] == ["2025-01-02", "03:04", "*", "2.00", "ms", "3", "2.45", "GHz", "complete"]
+    assert second.split()[:6] == ["2025-01-02", "03:04", "-", "0", "-", "failed"]
     assert "wrong result by 3" in second
     assert akx("plans", "trials", "zzzz").code == 2
+
+
+def test_every_trial_of_the_database(
+    akx: Callable[..., Ran], records: tuple[PlanRecord, PlanRecord], tmp_path: Path
+) -> None:
+    ran = akx("plans", "trials", "--all")
+    assert (ran.code, ran.out) == (0, "")
+    assert "no trials yet" in ran.err
+    assert akx("plans", "trials", "--all", "--json").json["trials"] == []
+    plan, at = records[0].plan, "2025-01-02T05:04:05.123456+02:00"
+    killed = _record("killed", fingerprint="dd" * 20).key
+    with PlanDatabase(tmp_path / "plans.sqlite", layers=()) as database:
+        database.add_trials(killed, [TrialRecord(plan, (1e-3,), created=at, clock_hz=3e9)])
+        database.add_trials(records[1].key, [TrialRecord(plan, (2e-3,), created=at)])
+        found = database.all_trials()
+    data = akx("plans", "trials", "--all", "--json").json
+    check_shape("plans_trials.json", data)
+    assert data["id"] is None
+    for (key, trial), item in zip(found, data["trials"], strict=True):
+        assert {**trial.to_json(), "key_id": key.id}.items() <= item.items()
+        expected = (key.fingerprint, 8, "monomial", "float64", 1, "cpu/Test/2 cores")
+        names = ("fingerprint", "k", "basis", "dtype", "start_vectors", "device")
+        assert tuple(item[name] for name in names) == expected
+    header, first, second = akx("plans", "trials", "--all").out.splitlines()
+    assert header.split()[:3] == ["matrix", "k", "created"]
+    assert first.split()[:6] == ["d" * 12, "8", "2025-01-02", "03:04", "1.00", "ms"]
+    assert second.split()[:7] == ["b" * 12, "8", "2025-01-02", "03:04", "*", "2.00", "ms"]
+
+
+def test_one_plan_or_all_of_them(akx: Callable[..., Ran], records: tuple[PlanRecord, PlanRecord]) -> None:
+    for command, option in (("trials", "--all"), ("rm", "--stale")):
+        for arguments, found in (((), "neither"), ((records[1].id, option), "both")):
+            ran = akx("plans", command, *arguments)
+            assert (ran.code, ran.out) == (2, "")
+            assert f"ID or {option}" in ran.error
+            assert found in ran.error
+    assert len(akx("plans", "list", "--json").json["plans"]) == 2
+
+
+def test_stale_plans_are_removed_at_once(
+    akx: Callable[..., Ran], records: tuple[PlanRecord, PlanRecord], tmp_path: Path
+) -> None:
+    with PlanDatabase(tmp_path / "plans.sqlite", layers=()) as database:
+        for record in records:
+            database.add_trials(record.key, [TrialRecord(record.plan)])
+    ran = akx("plans", "rm", "--stale")
+    assert (ran.code, ran.out) == (0, "")
+    assert "removed 1 stale plan of" in ran.err
+    assert [plan["id"] for plan in akx("plans", "list", "--json").json["plans"]] == [records[0].id]
+    assert {item["fingerprint"] for item in akx("plans", "trials", "--all", "--json").json["trials"]} == {"aa" * 20}
+    data = akx("plans", "rm", "--stale", "--json").json
+    assert (data["removed"], data["kept"]) == ([], 0)
+
+
+def test_stale_plans_of_a_compiler_that_is_not_here_stay(
+    akx: Callable[..., Ran], records: tuple[PlanRecord, PlanRecord], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("akx.plandb.records.versions", "akx.plandb.keys.versions"):
+        monkeypatch.setattr(name, lambda backend: "plan 1, numba absent")
+    ran = akx("plans", "rm", "--stale")
+    assert "removed 1 stale plan of" in ran.err
+    assert "kept 1 plan for whose versions there is no compiler here" in ran.err
+    assert akx("plans", "rm", "--stale", "--json").json["kept"] == 1
+
+
+def test_some_plans_are_exported(
+    akx: Callable[..., Ran], records: tuple[PlanRecord, PlanRecord], tmp_path: Path
+) -> None:
+    bundle = tmp_path / "plans.json"
+
+    def written() -> list[str]:
+        return [record["matrix_name"] for record in json.loads(bundle.read_text())["records"]]
+
+    ran = akx("plans", "export", bundle, "--id", records[1].id[:6])
+    assert (ran.code, written()) == (0, ["shell"])
+    assert f"wrote 1 plan to {bundle}" in ran.err
+    both = [part for record in records for part in ("--id", record.id)]
+    assert akx("plans", "export", bundle, *both, "--id", records[0].id, "--json").json["exported"] == 2
+    assert written() == ["brick", "shell"]
+    ran = akx("plans", "export", bundle, "--id", records[0].id, "--id", "zzzz")
+    assert (ran.code, written()) == (2, ["brick", "shell"])
+    assert "no such plan" in ran.error
 
 
 def test_export_remove_and_import_again(

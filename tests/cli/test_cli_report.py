@@ -7,8 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import scipy.io
 from plandb.samples import make_key, make_record
 
+from akx.matrix import Matrix
 from akx.plandb import PlanDatabase, ShippedPlans
 from cli.golden import check_shape
 from cli.running import Ran
@@ -76,6 +78,48 @@ def test_no_plan_no_page(akx: Callable[..., Ran], poisson: Path, tmp_path: Path)
     assert (ran.code, ran.json["plans"], ran.json["output"]) == (0, 0, None)
     assert list(Path().iterdir()) == []
     assert not (tmp_path / "plans.sqlite").exists(), "looking must not make a file"
+
+
+def test_plans_shipped_with_akx_are_on_the_page_of_their_matrix_or_where_asked_for(
+    akx: Callable[..., Ran], poisson: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with PlanDatabase(tmp_path / "shipped.sqlite", layers=()) as database:
+        own = Matrix.from_any(scipy.io.mmread(poisson)).fingerprint
+        database.put(make_record(key=make_key(fingerprint=own), matrix_name="poisson shipped"))
+        database.put(make_record(2, matrix_name="another shipped"))
+        (tmp_path / "bundles").mkdir()
+        database.export(tmp_path / "bundles" / "plans.json")
+    monkeypatch.setattr("akx.plandb.database.shipped_plans", lambda: ShippedPlans(tmp_path / "bundles"))
+
+    ran = akx("report")
+    assert (ran.code, ran.out) == (0, "")
+    assert "has no plans yet; `akx tune FILE` makes one; --all takes the 2 shipped with akx" in ran.err
+    assert "has no plans of float32 values yet; `akx tune FILE` makes one\n" in akx("report", "--dtype", "float32").err
+    ran = akx("report", "--json")
+    assert (ran.code, ran.json["plans"], ran.json["output"]) == (0, 0, None)
+    assert list(Path().iterdir()) == []
+
+    assert akx("report", "--all", "--json").json["plans"] == 2
+    page = Path("plans.report.html").read_text(encoding="utf-8")
+    assert "poisson shipped" in page
+    assert "another shipped" in page
+
+    assert akx("report", poisson, "--json").json["plans"] == 1
+    page = Path("poisson.report.html").read_text(encoding="utf-8")
+    assert "poisson shipped" in page
+    assert "another shipped" not in page
+
+    with PlanDatabase(tmp_path / "plans.sqlite", layers=()) as database:
+        database.put(make_record(2, matrix_name="mine"))  # hides a shipped one
+    assert akx("report", "--json").json["plans"] == 1
+    page = Path("plans.report.html").read_text(encoding="utf-8")
+    assert "mine" in page
+    assert "poisson shipped" not in page
+    assert "another shipped" not in page
+    assert akx("report", "--all", "--json").json["plans"] == 2
+
+    ran = akx("report", poisson, "--all")
+    assert (ran.code, "--all has no meaning with FILE" in ran.error) == (2, True)
 
 
 def test_places_where_no_page_can_be(akx: Callable[..., Ran], poisson: Path, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.report.bench import BenchPower, BenchRow
 from akx.tuner import Progress, TuneResult
-from akx.tuner.result import Counts, Finalist, Roofline, Trial
+from akx.tuner.result import Counts, Finalist, Roofline, Trial, Untuned
 from cli.golden import check_shape, check_text
 from cli.running import Ran
 
@@ -58,6 +58,7 @@ _RESULT = TuneResult(
     db="/home/user/plans.sqlite",
     stopped="no improvement",
     roofline=Roofline(1.5e-3, 0.75, "memory", 1e6, 2e6, 1.0),
+    untuned=Untuned(_SWEEP.replace(variant="csr"), 2.4e-3, best_seconds=2.0e-3, spent_seconds=30.25),
 )
 
 
@@ -201,6 +202,54 @@ def test_text_of_a_reused_plan_and_of_no_gain(akx: Callable[..., Ran], tuner: _T
     assert "it is the plan" in ran.out
     data = akx("tune", poisson, "--json").json
     assert (data["speedup"], data["break_even_calls"]) == (1.0, None)
+
+
+def test_text_and_json_of_an_untuned_call(akx: Callable[..., Ran], tuner: _Tuner, poisson: Path) -> None:
+    assert _RESULT.untuned is not None
+    data = akx("tune", poisson, "--json").json["untuned"]
+    assert data == {
+        "label": "cpu/sweep/csr natural k=1x8 threads=2", "seconds": 2.4e-3, "speedup": pytest.approx(1.2),
+        "break_even_calls": 75626,  # ceil(30.25 s / 0.4 ms), but for a rounding error
+    }  # fmt: skip
+    assert "over an untuned call: 1.20x, paid back after 75,626 calls" in akx("tune", poisson).out
+    tuner.result = replace(_RESULT, untuned=replace(_RESULT.untuned, plan=_BEST, seconds=2.0e-3))
+    assert "over an untuned call: nothing gained, it would take the same plan" in akx("tune", poisson).out
+    data = akx("tune", poisson, "--json").json["untuned"]
+    assert (data["speedup"], data["break_even_calls"]) == (1.0, None)
+    tuner.result = replace(_RESULT, untuned=replace(_RESULT.untuned, seconds=1.99e-3))
+    assert "over an untuned call: nothing gained, it would take a plan that is as fast" in akx("tune", poisson).out
+    tuner.result = replace(_RESULT, untuned=None)
+    assert "untuned" not in akx("tune", poisson).out
+    assert akx("tune", poisson, "--json").json["untuned"] is None
+
+
+def test_text_of_a_search_that_did_not_try_everything(akx: Callable[..., Ran], tuner: _Tuner, poisson: Path) -> None:
+    none = replace(_RESULT, plan=_SWEEP, seconds=3.5e-3, untuned=None)
+    beaten = "nothing beat the baseline"
+    tuner.result = replace(none, interrupted=True, stopped="interrupted")
+    out = akx("tune", poisson).out
+    assert "nothing had beaten the baseline when the search was interrupted" in out
+    assert beaten not in out
+    few = replace(none, stopped="too few calls", calls=5)
+    tuner.result = replace(few, trials=_RESULT.trials[:1])
+    out = akx("tune", poisson).out
+    assert "too few calls to search on: nothing was tried but the baseline" in out
+    assert beaten not in out
+    tuner.result = replace(few, reused=True, stopped="reused", trials=())  # a note tells what ended that search
+    out = akx("tune", poisson).out
+    assert "nothing was gained, the baseline is the plan" in out
+    assert beaten not in out
+    for told in (none, few):
+        tuner.result = told
+        assert beaten in akx("tune", poisson).out
+
+
+def test_text_of_a_plan_that_is_faster_than_its_bound(akx: Callable[..., Ran], tuner: _Tuner, poisson: Path) -> None:
+    assert "faster than" not in akx("tune", poisson).out
+    tuner.result = replace(_RESULT, roofline=Roofline(2.5e-3, 1.25, "memory", 1e6, 2e6, 1.0))
+    said = " ".join(akx("tune", poisson).out.split())
+    assert "125% of the roofline (memory)" in said
+    assert "the plan is faster than the model's bound: the measured bandwidth was too low, or data came" in said
 
 
 def test_recording_and_measuring_everything(

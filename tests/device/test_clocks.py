@@ -23,7 +23,7 @@ def test_the_clock_is_that_of_the_cores_where_somebody_tells(tmp_path: Path, mon
         folder = tmp_path / f"cpu{core}" / "cpufreq"
         folder.mkdir(parents=True)
         (folder / "scaling_cur_freq").write_text(f"{khz}\n")
-    assert clock_hz("cpu", tmp_path) == 3e9
+    assert clock_hz("cpu", tmp_path) == 3.1e9
     (tmp_path / "cpu3" / "cpufreq" / "scaling_cur_freq").write_text("<unknown>\n")
     assert clock_hz("cpu", tmp_path) is None
 

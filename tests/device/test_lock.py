@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import warnings
@@ -263,3 +264,22 @@ def test_it_costs_some_microseconds() -> None:
             pass
         seconds.append(time.perf_counter() - start)
     assert min(seconds) < 50e-6
+
+
+@pytest.mark.parametrize("name", ["XDG_RUNTIME_DIR", "TMPDIR"])
+def test_sessions_and_jobs_with_folders_of_their_own_take_turns(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AKX_LOCK_DIR")
+    monkeypatch.delenv(name, raising=False)
+    here = module._folder()
+    monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)  # as in a process that begins so
+    assert module._folder() == here
+    assert here.name == f"akx-locks-{os.getuid()}"
+
+
+def test_where_nobody_may_write_to_the_usual_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AKX_LOCK_DIR")
+    monkeypatch.setattr(module, "_TEMPORARY", str(tmp_path / "nowhere"))
+    assert module._folder().parent == Path(tempfile.gettempdir())

@@ -216,7 +216,7 @@ def test_a_bad_row_is_reported_and_skipped(database: PlanDatabase) -> None:
         database.put(make_record(number))
     table = f"{database._store.prefix}plans"
 
-    def spoil(connection: object) -> None:
+    def spoil(connection: object, layout: int) -> None:
         connection.execute(f"UPDATE {table} SET plan = '{{broken' WHERE id = :id", {"id": make_key(0).id})  # type: ignore[attr-defined]
         connection.execute(f"UPDATE {table} SET k = 16 WHERE id = :id", {"id": make_key(1).id})  # type: ignore[attr-defined]
 
@@ -323,6 +323,91 @@ def test_trials_hold_while_the_sources_of_their_schedules_do(database: PlanDatab
     assert len(database.trials(record.key)) == 2
     database.remove(record.id)
     assert database.trials(of_search()) == ()
+
+
+_AT, _LATER = "2024-01-01T00:00:00+00:00", "2024-01-02T00:00:00+00:00"
+
+
+def of_one_search(created: str, *schedules: str) -> list[TrialRecord]:
+    return [TrialRecord(make_plan(schedule=name), (0.1,), created=created) for name in schedules]
+
+
+def test_a_stale_plan_has_all_trials_of_its_searches_behind_it(database: PlanDatabase, package: Path) -> None:
+    trials = of_one_search(_AT, "sweep", "wavefront", "ghost")
+    others = of_one_search(_LATER, "sweep", "ghost")
+    before = of_search()
+    record = found_by_search()
+    database.put(record)
+    database.add_trials(before, trials)
+    assert database.trials_behind(record) == database.trials(record.key) == tuple(trials)
+    database.add_trials(before, others)
+    near = [
+        replace(before, **{name: value})
+        for name, value in (
+            ("fingerprint", "f" * 64), ("dtype", "float32"), ("index_type", "int64"), ("basis", "newton"), ("k", 9),
+            ("start_vectors", 2), ("device_class", "cpu/Some Processor/4 cores"), ("versions", "plan 1, numba 0.1"),
+        )
+    ]  # fmt: skip
+    for key in near:
+        database.add_trials(key, trials)
+    change(package / "kernels" / "cpu" / "wavefront.py")
+    assert stale_fields(record) == ["kernel_hash"]
+    assert database.trials(record.key) == (trials[1],)
+    assert database.trials_behind(record) == tuple(trials)
+    going_on = (trials[0], trials[2], *others)
+    assert database.trials(of_search()) == going_on, "what a search goes on from is as it was"
+    database.add_trials(of_search(), of_one_search(_LATER, "wavefront"))
+    newer = found_by_search(seconds=2e-3)
+    database.put(newer)
+    assert database.trials_behind(record) == tuple(trials)
+    assert database.trials_behind(newer) == (*going_on, *of_one_search(_LATER, "wavefront"))
+
+    assert database.remove(record.id) == record
+    assert database.trials_behind(record) == ()
+    assert database.trials(of_search()) == (*others, *of_one_search(_LATER, "wavefront"))
+    for key in near:
+        left = [trial for one, trial in database.all_trials() if one.mismatch(key) in ([], ["kernel_hash"])]
+        assert sorted(trial.plan.schedule for trial in left) == ["ghost", "sweep", "wavefront"], (
+            "those of other keys stay"
+        )
+    assert database.list() == [newer]
+    database.remove(newer.id)
+    assert len(database.all_trials()) == 3 * len(near)
+
+
+def test_stale_plans_go_with_their_trials(database: PlanDatabase, package: Path, tmp_path: Path) -> None:
+    assert database.remove_stale() == ()
+    assert not database.exists()
+    record = found_by_search("wavefront")
+    database.put(record)
+    database.add_trials(of_search(), of_one_search(_AT, "sweep", "wavefront"))
+    assert database.remove_stale() == ()
+    change(package / "kernels" / "cpu" / "wavefront.py")
+    current = make_record(key=replace(found_by_search("sweep").key, k=4), plan=make_plan(4, schedule="sweep"))
+    database.put(current)
+    database.add_trials(replace(of_search(), k=4), of_one_search(_AT, "sweep"))
+    with PlanDatabase(database.path, layers=()) as other:
+        assert other.remove_stale() == (record,)
+    assert database.list() == [current]
+    assert [(key.k, trial.plan.schedule) for key, trial in database.all_trials()] == [(4, "sweep")]
+    assert database.remove_stale() == ()
+
+
+def test_a_plan_whose_compiler_is_not_installed_here_is_not_taken_for_stale(
+    database: PlanDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server is shared with machines that have a GPU: what runs here cannot tell whether their plans are stale."""
+    monkeypatch.setattr("akx.plandb.records.versions", lambda backend: f"plan 1, compiler of {backend} absent")
+    monkeypatch.setattr("akx.plandb.keys.versions", lambda backend: f"plan 1, compiler of {backend} absent")
+    unknown = make_record(key=replace(of_search(), versions="plan 1, compiler of cpu 1.2"))
+    other_sources = make_record(1)
+    for record in (unknown, other_sources):
+        database.put(record)
+    assert stale_fields(unknown) == ["versions"]
+    assert database.remove_stale() == (other_sources,)
+    assert database.list() == [unknown]
+    monkeypatch.undo()
+    assert database.remove_stale() == (unknown,)
 
 
 def test_a_plan_under_the_hash_of_another_schedule_is_none(database: PlanDatabase, package: Path) -> None:
@@ -449,6 +534,47 @@ def test_trials_are_corrected_in_their_places(database: PlanDatabase) -> None:
     assert database.trials(key) == (before[0], after, *before[2:], more)
     assert database.trials(make_key(1)) == tuple(trials), "of another key"
     assert database.add_trials(key, [], corrected=[wrong]) == 0
+
+
+def test_a_trial_that_is_given_again_is_one_row(database: PlanDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after an error that leaves it in doubt; what has become of it meanwhile counts."""
+    key = make_key()
+    trials = [TrialRecord(make_plan(threads=t), (0.1 * t,), created=_AT, clock_hz=2e9) for t in (1, 2)]
+    assert database.add_trials(key, trials) == 2
+    assert database.add_trials(key, trials) == 0
+    assert database.trials(key) == tuple(trials)
+    wrong = replace(trials[1], state="failed", reason="wrong later")
+    later, other = replace(trials[0], created=_LATER), TrialRecord(make_plan(threads=3), created=_AT)
+    assert database.add_trials(key, [trials[0], wrong, later, other], corrected=[wrong]) == 2
+    assert database.trials(key) == (trials[0], wrong, later, other)
+    assert database.add_trials(make_key(1), trials) == 2, "for another key"
+    assert database.trials(make_key(1)) == tuple(trials)
+    monkeypatch.setattr("akx.plandb.rows._MOST_LISTED", 2)
+    many = [TrialRecord(make_plan(), (0.1,), created=f"2024-01-0{day}T00:00:00+00:00") for day in range(1, 8)]
+    assert [database.add_trials(make_key(2), given) for given in (many[:5], many, many)] == [5, 2, 0]
+    assert database.trials(make_key(2)) == tuple(many)
+
+
+def test_every_trial_with_its_key(database: PlanDatabase) -> None:
+    assert database.all_trials() == ()
+    assert not database.exists()
+    first = [TrialRecord(make_plan(threads=t), (0.1,), created=_AT, clock_hz=1e9) for t in (1, 2)]
+    database.add_trials(make_key(1), first)
+    database.add_trials(make_key(0), first[:1])
+    database.add_trials(make_key(1), of_one_search(_LATER, "sweep"))
+    expected = [(make_key(1), first[0]), (make_key(1), first[1]), (make_key(0), first[0])]
+    assert database.all_trials() == (*expected, (make_key(1), *of_one_search(_LATER, "sweep")))
+    table = f"{database._store.prefix}trials"
+
+    def spoil(connection: Any, layout: int) -> None:
+        connection.execute(f"UPDATE {table} SET key = '{{}}' WHERE key_id = :id", {"id": make_key(0).id})
+        connection.execute(f"UPDATE {table} SET plan = '{{' WHERE created = :later", {"later": _LATER})
+
+    database._store.write(spoil)
+    with pytest.warns(PlanDatabaseWarning, match="trial skipped") as caught:
+        assert database.all_trials() == tuple(expected[:2])
+    assert len(caught) == 2
+    assert database.trials_behind(make_record(0)) == (first[0],), "found by the id of its key alone"
 
 
 def test_threads_share_a_database(database: PlanDatabase) -> None:

@@ -469,7 +469,7 @@ def test_a_clock_that_jumps_back_hides_no_change(path: Path, monkeypatch: pytest
 def test_a_failed_change_changes_nothing(path: Path) -> None:
     records = fill(path)
 
-    def fail(connection: sqlite3.Connection) -> None:
+    def fail(connection: sqlite3.Connection, layout: int) -> None:
         connection.execute("DELETE FROM plans")
         raise KeyboardInterrupt
 

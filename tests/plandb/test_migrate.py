@@ -122,12 +122,17 @@ def test_writers_bring_it_to_the_current_layout_and_lose_nothing(old: tuple[Path
     assert not list(path.parent.glob("*.corrupt-*"))
 
 
-def test_trials_of_layout_2_have_no_clock(of_layout_2: tuple[Path, tuple[TrialRecord, ...]]) -> None:
+def test_trials_of_layout_2_have_no_clock(
+    of_layout_2: tuple[Path, tuple[TrialRecord, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, trials = of_layout_2
     content = path.read_bytes()
+    monkeypatch.setattr(store, "in_memory", lambda connection: pytest.fail("copied to be read"))
     with PlanDatabase(path, layers=()) as reader, PlanDatabase(path, layers=()) as writer:
         assert reader.list() == [make_record(1)]
-        assert reader.trials(make_key(1)) == trials
+        assert reader.find(make_key(1)).record == make_record(1)
+        assert reader.trials(make_key(1)) == reader.trials_behind(make_record(1)) == trials
+        assert reader.all_trials() == tuple((make_key(1), trial) for trial in trials)
         assert (version(path), path.read_bytes()) == (2, content)
         timed = TrialRecord(make_plan(threads=3), (0.25,), clock_hz=3.1e9)
         writer.add_trials(make_key(1), [timed])
@@ -135,6 +140,30 @@ def test_trials_of_layout_2_have_no_clock(of_layout_2: tuple[Path, tuple[TrialRe
         for database in (reader, writer):
             assert database.trials(make_key(1)) == (*trials, timed)
             assert database.list() == [make_record(1)]
+
+
+def test_who_has_read_a_file_of_layout_2_writes_to_one_of_the_present(
+    of_layout_2: tuple[Path, tuple[TrialRecord, ...]],
+) -> None:
+    path, trials = of_layout_2
+    timed = TrialRecord(make_plan(threads=3), (0.25,), clock_hz=3.1e9)
+    with PlanDatabase(path, layers=()) as database:
+        assert database.trials(make_key(1)) == trials
+        database.add_trials(make_key(1), [timed])
+        assert database.trials(make_key(1)) == (*trials, timed)
+    assert version(path) == migrations.SCHEMA_VERSION
+
+
+def test_a_file_of_layout_2_that_an_older_akx_writes_to_while_it_is_open(
+    of_layout_2: tuple[Path, tuple[TrialRecord, ...]],
+) -> None:
+    """It is no snapshot: what an akx of that layout adds is seen."""
+    path, trials = of_layout_2
+    with PlanDatabase(path, layers=()) as database:
+        assert database.trials(make_key(1)) == trials
+        change_layout(path, f"INSERT INTO trials SELECT 9, {_TRIALS_2.partition(', ')[2]} FROM trials WHERE number = 1")
+        assert database.trials(make_key(1)) == (*trials, trials[0])
+    assert version(path) == 2
 
 
 def test_a_damaged_file_of_layout_2_is_rescued(of_layout_2: tuple[Path, tuple[TrialRecord, ...]]) -> None:

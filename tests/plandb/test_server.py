@@ -21,6 +21,7 @@ from akx.errors import DatabaseError, MissingDependencyError
 from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanRecord, ShippedPlans, TrialRecord, database_status
 from akx.plandb import server_store as module
 from akx.plandb.address import ServerAddress, database_place
+from akx.plandb.rows import Tables, decode_trials
 from akx.plandb.transfer import bundle_text
 
 from .samples import make_key, make_plan, make_record
@@ -207,19 +208,73 @@ def test_tables_of_layout_2_get_clocks_when_their_owner_changes_them(postgres_se
     tables = "akx_plans, akx_trials, akx_changes"
     postgres_server.sql(f"GRANT SELECT ON {tables}, akx_schema_version TO guest", name)
     postgres_server.sql(f"GRANT INSERT, UPDATE, DELETE ON {tables} TO guest", name)
-    timed = [TrialRecord(make_plan(threads=number), (0.5,), clock_hz=2e9) for number in (1, 2)]
+    timed = [TrialRecord(make_plan(threads=number), (0.5,), clock_hz=2e9) for number in (1, 2, 3)]
     unclocked = replace(timed[0], clock_hz=None)
     assert guest.add_trials(make_key(), timed[:1]) == 1
     assert (guest.trials(make_key()), database_status(guest).layout) == ((unclocked,), 2)
     assert keeper.trials(make_key()) == (unclocked,), "who only reads changes nothing"
     assert database_status(keeper).layout == 2
-    assert keeper.add_trials(make_key(), timed[1:]) == 1
+    assert keeper.all_trials() == ((make_key(), unclocked),)
+    assert keeper.trials_behind(make_record()) == (unclocked,)
+    assert keeper.add_trials(make_key(), timed[1:2]) == 1
     for database in (keeper, guest):
         assert database.trials(make_key()) == (unclocked, timed[1])
         assert database_status(database).layout == 3
-    assert guest.add_trials(make_key(), timed[:1]) == 1
-    assert keeper.trials(make_key()) == (unclocked, timed[1], timed[0])
+    assert guest.add_trials(make_key(), timed[2:]) == 1
+    assert keeper.trials(make_key()) == (unclocked, timed[1], timed[2])
     assert keeper.list() == [make_record()]
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_commit_that_is_reported_as_lost_is_made_again(
+    server_url: str, monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    """Nobody knows whether what was lost as it was committed is there: it is there once in any case."""
+    import psycopg
+
+    with PlanDatabase(server_url, layers=()) as database:
+        database.put(make_record(key=make_key(kernel_hash="0" * 16)))
+        trials = [TrialRecord(make_plan(threads=number), (0.5,)) for number in (1, 2, 3)]
+        genuine, ahead = psycopg.Connection.commit, [0]
+
+        def commit(self: Any) -> None:
+            ahead[0] -= 1
+            if ahead[0] != -1:
+                return genuine(self)
+            if is_there:
+                genuine(self)
+            self.close()
+            raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+        monkeypatch.setattr(psycopg.Connection, "commit", commit)
+        assert database.add_trials(make_key(), trials) == 3
+        assert ahead == [-2], "one was lost, and one was not"
+        assert database.trials(make_key()) == tuple(trials)
+        ahead[:] = [0]
+        assert database.put(make_record()) is None
+        assert ahead == [-2]
+        ahead[:] = [1]  # the first is of a look at what there is
+        assert {record.key.kernel_hash for record in database.remove_stale()} == {"0" * 16, make_key().kernel_hash}
+        assert ahead == [-2]
+        assert (database.list(), database.all_trials()) == ([], ())
+
+
+def test_each_of_those_who_share_a_server_goes_by_the_layout_that_it_has_found(postgres_server: PostgresServer) -> None:
+    """One has found tables of layout 2, and another brings them to layout 3 through the same object."""
+    name = postgres_server.new_database()
+    database = PlanDatabase(postgres_server.url(name), layers=())
+    timed = [TrialRecord(make_plan(threads=number), (0.5,), clock_hz=2e9) for number in (1, 2)]
+    database.add_trials(make_key(), timed[:1])
+    postgres_server.sql("ALTER TABLE akx_trials DROP COLUMN clock_hz", name)
+    postgres_server.sql("DELETE FROM akx_schema_version WHERE version = 3", name)
+
+    def meanwhile(connection: Any, layout: int) -> tuple[int, Any]:
+        assert database.add_trials(make_key(), timed[1:]) == 1
+        return layout, decode_trials(Tables(connection, "akx_", layout).trials([make_key().id]))
+
+    unclocked = tuple(replace(one, clock_hz=None) for one in timed)
+    assert database._store.read(meanwhile) == (2, unclocked)
+    assert database.trials(make_key()) == (unclocked[0], timed[1])
 
 
 def test_optunas_tables_lie_beside(server_url: str) -> None:

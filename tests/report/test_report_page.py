@@ -15,7 +15,7 @@ from plandb.samples import make_key, make_plan, make_record
 
 from akx.plan import Plan
 from akx.plandb import PlanDatabase, PlanRecord, TrialRecord
-from akx.report.facts import plan_facts
+from akx.report.facts import explain_roofline, plan_facts
 from akx.report.figures import progress_chart, roofline_chart, speedup_chart
 from akx.report.ghosts import GhostCurve, GhostGrowth
 from akx.report.page import Subject, report_page
@@ -169,6 +169,68 @@ def test_why_it_is_the_plan() -> None:
     assert why((own, 1e-3), (other, 0.99e-3), baseline_seconds=1e-3).startswith("nothing beat the baseline")
 
 
+def facts(one: PlanStory, **provenance: Any) -> dict[str, str]:
+    """What is said of a plan whose record says this, too."""
+    record = replace(one.record, provenance={**one.record.provenance, **provenance})
+    return {name: str(value) for name, value in plan_facts(replace(one, record=record))}
+
+
+def test_an_interrupted_search_had_no_run_off() -> None:
+    one, cut = story(), {"interrupted": True, "stopped": "interrupted"}
+    why = facts(one, **cut)["why"]
+    assert why == (
+        "the fastest of the best 2 trials; the next took 100.0% longer; the search was interrupted, so there was no "
+        "run-off"
+    )
+    own, other = make_plan(8, schedule="wavefront"), make_plan(8, schedule="ghost")
+    near = [finalist(own, 1e-3), finalist(other, 0.99e-3)]
+    assert facts(one, **cut, finalists=near)["why"].startswith(
+        "as fast as the fastest of the best 2 trials within the noise (1.0%), and simpler; the search was interrupted"
+    )
+    assert facts(one, **cut, finalists=near[:1])["why"].startswith("the only trial; the search was interrupted")
+    baseline = story(baseline_seconds=1e-3)
+    assert facts(baseline, **cut)["why"] == "the search was interrupted, and nothing had beaten the baseline by then"
+
+    page = write(replace(one, record=replace(one.record, provenance={**one.record.provenance, **cut})))
+    words = " ".join(read(page).words)
+    assert "The best trials, without a run-off" in words
+    assert "chosen among the best by these figures: the search was interrupted" in words
+    for claim in ("The run-off", "in the run-off", "in turns", "in a run-off", "of the run-off"):
+        assert claim not in words
+    assert "The run-off" in " ".join(read(write(one)).words)
+
+
+def test_a_search_for_few_calls_has_not_tried_everything() -> None:
+    few = {"stopped": "too few calls", "calls": 1000}
+    told = "it was sought for 1,000 calls, too few to search on"
+    one = story(baseline_seconds=1e-3)
+    sweep = one.trials[0].plan
+    assert facts(one, **few)["why"] == f"{told}: nothing that was tried beat the baseline beyond doubt"
+    alone = replace(one, trials=(TrialRecord(sweep, (1e-3,)), TrialRecord(sweep.replace(variant="csr"), (2e-3,))))
+    assert facts(alone, **few)["why"] == f"{told}: nothing was tried but the baseline"
+    elsewhere = replace(one, trials=(), record=replace(one.record, trials={"complete": 1, "pruned": 0}))
+    assert facts(elsewhere, **few)["why"] == f"{told}: nothing was tried but the baseline"
+    assert "sought for 1 call, too few" in facts(one, **{**few, "calls": 1})["why"]
+    assert facts(story(), **few)["why"].endswith(f"100.0% longer; {told}")
+    assert facts(one, stopped="too few calls")["why"].startswith("nothing beat the baseline"), "of a record that is cut"
+
+
+def test_what_is_gained_over_an_untuned_call() -> None:
+    one = story()
+    own, other = one.record.plan, make_plan(8, schedule="ghost")
+    for plan, seconds, said in (
+        (other, 1.5e-3, "over an untuned call: 1.50x, paid back after 63,500 calls"),  # 31.75 s over 0.5 ms
+        (own, 1e-3, "over an untuned call: nothing gained, it would take the same plan"),
+        (other, 0.99e-3, "over an untuned call: nothing gained, it would take a plan that is as fast"),
+    ):
+        cost = facts(one, untuned={"plan": plan.to_json(), "seconds": seconds})["cost"]
+        assert cost == f"31.5 s of tuning, 250 ms of preparing; paid back after 10,584 calls; {said}"
+    for given in (None, 3, {}, {"seconds": 1.0}, {"seconds": 0, "plan": other.to_json()}, {"seconds": 1, "plan": {}}):
+        assert "untuned" not in facts(one, untuned=given)["cost"]
+    page = write(replace(one, record=replace(one.record, provenance={"untuned": {"seconds": 1e-3}})))
+    assert "untuned" not in page, "neither among the figures nor as it is"
+
+
 def test_reasons_are_counted() -> None:
     assert story().reasons == [("pruned", "block too large", 2), ("failed", "wrong result at row 7", 1)]
 
@@ -244,6 +306,51 @@ def test_a_plan_that_caches_limit_has_no_ceiling_of_the_memory() -> None:
     assert "bound by cache" in page
     assert "the records do not tell its ceiling" in page
     assert "GB/s" not in page
+
+
+def beyond(one: PlanStory) -> PlanStory:
+    """The same with a bound that it is 1.25 times as fast as."""
+    roofline = {**one.record.provenance["roofline"], "bound_seconds": 1.25e-3, "share": 1.25}
+    return replace(one, record=replace(one.record, provenance={**one.record.provenance, "roofline": roofline}))
+
+
+def test_a_plan_that_is_faster_than_its_bound_has_none() -> None:
+    words = " ".join(read(write(beyond(story()))).words)
+    assert "125% of the bound that memory sets (1.25 ms), faster than the model's bound: the measured" in words
+    assert "1 dot has no stroke, being faster than the model's bound: the measured bandwidth was too low, or" in words
+    assert "bound by" not in words.replace("bound by the model's traffic", "")
+    assert "GB/s" not in words, "what was passed is no ceiling"
+    (group,) = group_stories([beyond(story(4)), beyond(story(8))])
+    chart = roofline_chart(group)
+    assert chart is not None
+    root = ET.fromstring(chart.svg)
+    assert len(list(root.iter("circle"))) == 2
+    assert list(root.iter("path")) == []
+    assert "2 dots have no stroke" in explain_roofline(group)
+    assert "ceiling" not in explain_roofline(group)
+
+
+def test_a_plan_beside_one_that_is_faster_than_its_bound_keeps_its_own() -> None:
+    (group,) = group_stories([beyond(story(4)), story(8)])
+    chart = roofline_chart(group)
+    assert chart is not None
+    root = ET.fromstring(chart.svg)
+    assert len(list(root.iter("circle"))) == 2
+    (_,) = [e for e in root.iter("path") if "dash" not in (e.get("class") or "")]
+    names = [name for name, _, _ in chart.legend]
+    assert "k = 8 (stale), bound by memory" in names
+    assert "k = 4 (stale), bound by memory" not in names
+    assert "memory at 20 GB/s" in names
+    assert "1 dot has no stroke" in explain_roofline(group)
+    assert "no stroke" not in explain_roofline(group_stories([story()])[0])
+
+
+def test_marks_of_trials_that_lost_say_what_they_stand_for() -> None:
+    chart = progress_chart(story())
+    assert chart is not None
+    names = [name for name, _, _ in chart.legend]
+    assert "pruned or failed: infeasible, dropped as too slow, or wrong" in names
+    assert not any("no time" in name for name in names), "one that was dropped as too slow has a time"
 
 
 def test_progress_goes_down_and_is_above_nothing() -> None:
@@ -322,7 +429,7 @@ def test_a_plan_of_an_unknown_backend_is_no_more_than_of_no_use() -> None:
 def test_the_baseline_as_plan_gains_nothing() -> None:
     words = " ".join(read(write(story(baseline_seconds=1e-3))).words)
     assert "nothing beat the baseline beyond doubt, so it is the plan" in words
-    assert "nothing is gained" in words
+    assert "nothing is gained over the baseline" in words
 
 
 def test_ghosts_are_shown_beside_the_plan() -> None:

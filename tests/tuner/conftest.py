@@ -38,6 +38,7 @@ class World:
     thinking_cost: Callable[[Plan], float] = lambda plan: 0.0
     noise: Callable[[], float] = lambda: 0.0
     drift: float = 0.0
+    slowness: Callable[[float, float], float] = lambda now, seconds: 1.0
     interrupt_at: int | None = None
     time: float = 100.0
     calls: int = 0
@@ -52,7 +53,8 @@ class World:
         self.time += seconds
 
     def spend(self, seconds: float) -> None:
-        self.time += seconds * (1 + self.noise()) * (1 + self.drift * (self.time - 100.0))
+        slower = self.slowness(self.time - 100.0, seconds)
+        self.time += seconds * (1 + self.noise()) * (1 + self.drift * (self.time - 100.0)) * slower
 
 
 def _without_prices(device: Any, threads: int) -> machine.Figures:

@@ -46,6 +46,26 @@ def test_for_few_calls_the_baseline_is_taken_without_a_search(make_world: Any, m
     assert result.tuning_seconds < 1.5  # one plan prepared, its trial, and a run-off of two rounds
 
 
+def test_what_was_not_compared_with_the_predicted_plan_does_not_take_its_place(
+    make_world: Any, matrix: Any, db: PlanDatabase
+) -> None:
+    slow_world(make_world)
+    result = tune_and_keep(matrix, 8, calls=100, db=db)
+    assert (result.stopped, result.db, is_baseline(result.plan)) == (FEW_CALLS, None, True)
+    assert any("nothing is kept, and calls use that plan" in note for note in result.notes)
+    key = plan_key(matrix, 8, threads=2)
+    assert db.find(key).record is None
+    assert [trial.plan for trial in db.trials(key)] == [result.plan], "what was measured is kept"
+    enough = tune_and_keep(matrix, 8, calls=8000, db=db)
+    assert "predicted" in {trial.origin for trial in enough.trials}
+    kept = db.find(key).record
+    assert kept is not None
+    assert kept.plan == enough.plan
+    again = tune_and_keep(matrix, 8, calls=100, db=db, retune=True)
+    assert db.find(key).record is not None, "the plan that was there was measured too"
+    assert again.plan in (enough.plan, again.baseline_plan)
+
+
 def test_for_many_calls_it_is_as_without_the_option(make_world: Any, matrix: Any) -> None:
     slow_world(make_world)
     free = tune(matrix, 8)
@@ -124,14 +144,14 @@ def test_a_plan_that_was_sought_for_few_calls_is_sought_again_for_more(
     make_world: Any, matrix: Any, db: PlanDatabase
 ) -> None:
     world = slow_world(make_world)
-    few = tune(matrix, 8, db=db, calls=10)
+    few = tune(matrix, 8, db=db, calls=8000)
     assert few.stopped == FEW_CALLS
     made = len(world.prepared)
-    for calls in (10, 5):
+    for calls in (8000, 5):
         again = tune(matrix, 8, db=db, calls=calls)
         assert (again.reused, again.plan, again.calls) == (True, few.plan, calls)
     assert len(world.prepared) == made
-    more = tune(matrix, 8, db=db, calls=10000)
+    more = tune(matrix, 8, db=db, calls=20000)
     assert not more.reused
     assert more.plan.schedule == "front"
     whole = tune(matrix, 8, db=db)

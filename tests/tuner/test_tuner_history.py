@@ -433,6 +433,47 @@ def test_another_process_that_holds_the_database_is_not_waited_for_long(
     assert [trial.plan for trial in db.trials(key)] == [sweep()]
 
 
+@pytest.mark.parametrize("kind", ["file", "server"])
+@pytest.mark.parametrize("fault", [DatabaseError("the connection was lost"), KeyboardInterrupt()])
+def test_what_was_put_there_and_reported_as_lost_is_there_once(
+    request: pytest.FixtureRequest, tmp_path: Path, key: PlanKey, world: Any, kind: str, fault: BaseException
+) -> None:
+    place = tmp_path / "plans.sqlite" if kind == "file" else request.getfixturevalue("server_url")
+
+    class Lossy(PlanDatabase):
+        def add_trials(self, *given: Any, **options: Any) -> int:
+            genuine = super().add_trials(*given, **options)
+            if faults:
+                raise faults.pop()
+            return genuine
+
+    def made(plan: Plan, state: str = "complete") -> Trial:
+        return Trial(0, plan, "sampled", state, "" if state == "complete" else WRONG, seconds=1.0, samples=(1.0,))
+
+    faults: list[BaseException] = []
+    with Lossy(place, layers=()) as lossy:
+        log = TrialLog(lossy, key)
+        log.trial(made(sweep()))
+        log.trial(made(front()))
+        faults.append(fault)
+        world.pause(3.0)
+        if isinstance(fault, KeyboardInterrupt):
+            with pytest.raises(KeyboardInterrupt):
+                log.trial(made(front(threads=1)))
+        else:
+            log.trial(made(front(threads=1)))
+        assert not faults
+        assert len(lossy.trials(key)) == 3, "although nobody was told"
+        log.trial(made(front(), "failed"))  # found out later
+        log.trial(made(sweep(threads=1)))
+        log.end()
+        log.end()
+        expected = [(sweep(), "complete"), (front(), "failed"), (front(threads=1), "complete")]
+        found = [(trial.plan, trial.state) for trial in lossy.trials(key)]
+        assert found == [*expected, (sweep(threads=1), "complete")]
+        assert len({trial.created for trial in lossy.trials(key)}) == 1
+
+
 def Clock() -> Callable[[], float]:
     import time
 

@@ -93,15 +93,16 @@ def test_plans_for_another_basis_are_considered_too(call: Call, optimum: Plan) -
     both = replace(both, key=replace(both.key, basis="chebyshev"))
     other = like_record(call.key, optimum, key=replace(call.key, basis="newton", k=4), plan=optimum.replace(k=4))
     unlike = replace(here, key=replace(here.key, device_class="cpu/Some Processor/2 cores/L2 1 MiB/L3 8 MiB"))
-    found = like_plans([both, here, there, other, unlike], call.key, backend="cpu", threads=2, bases=True)
+    found = like_plans([both, here, there, other, unlike], call.key, backend="cpu", threads=2, others=True)
     assert sorted(found, key=lambda like: like.farness) == found
     assert {like.record: like.where for like in found} == {
         here: "for the newton basis",
         there: f"of a like device ({other_class(call.key)})",
         both: f"for the chebyshev basis of a like device ({other_class(call.key)})",
+        other: "for the newton basis for k = 4",
     }
-    assert found[-1].record == both
-    (same,) = like_plans([here], call.key, backend="cpu", threads=2, bases=True)
+    assert [like.record for like in found[-2:]] == [both, other]
+    (same,) = like_plans([here], call.key, backend="cpu", threads=2, others=True)
     assert (same.plan, same.distance) == (optimum, 0.0)
 
 
@@ -155,10 +156,54 @@ def test_a_faster_plan_is_believed(world: Any, call: Call, optimum: Plan) -> Non
 
 
 def test_a_faster_plan_for_another_basis_is_believed(world: Any, call: Call, optimum: Plan) -> None:
-    answer = call.ask(like_record(call.key, optimum, key=replace(call.key, basis="newton")))
-    gain = world.cost(PREDICTED) / world.cost(optimum)
+    there = like_record(call.key, optimum.replace(block_bytes=2**16))
+    answer = call.ask(there, like_record(call.key, optimum, key=replace(call.key, basis="newton")))
     assert (answer.plan, answer.is_like) == (optimum, True)
-    assert answer.why == f"for the newton basis, measured here: {gain:.2f}x over the predicted plan"
+    assert answer.why.startswith("for the newton basis, tuned on 20")
+    assert answer.why.endswith(": 2.00x over sweep/csr")
+    assert world.calls == 0, "what differs is hardly anything"
+
+
+def test_a_plan_for_another_basis_that_is_not_feasible_is_passed_over(
+    make_world: Any, call: Call, optimum: Plan
+) -> None:
+    make_world(infeasible=lambda plan: "too large" if plan == optimum else None)
+    answer = call.ask(like_record(call.key, optimum, key=replace(call.key, basis="newton")))
+    assert answer == Answer(PREDICTED)
+
+
+@pytest.mark.parametrize(("tuned", "per_pass", "moved"), [(4, 4, 8), (4, 2, 2), (16, 16, 8), (16, 4, 4), (16, 12, 8)])
+def test_a_plan_for_another_k_is_measured(world: Any, call: Call, tuned: int, per_pass: int, moved: int) -> None:
+    there = Plan("cpu", "front", "csr", k=tuned, k_per_pass=per_pass, block_bytes=2**17, threads=2)
+    record = like_record(call.key, there, key=replace(call.key, k=tuned))
+    (like,) = like_plans([record], call.key, backend="cpu", threads=2, others=True)
+    assert like.plan == there.replace(k=8, k_per_pass=moved)
+    assert like.where == f"for k = {tuned}"
+    answer = call.ask(record)
+    assert answer.is_like is (world.cost(like.plan) < world.cost(PREDICTED))
+    assert "for k = " in answer.why
+    assert world.calls > 4
+
+
+def test_k_may_differ_by_a_factor_of_two_and_sweeps_have_one_power_in_a_pass(call: Call) -> None:
+    sweep = Plan("cpu", "sweep", "csr", k=1, threads=2)
+    records = [like_record(call.key, sweep.replace(k=k), key=replace(call.key, k=k)) for k in (1, 3, 4, 16, 17)]
+    found = like_plans(records, call.key, backend="cpu", threads=2, others=True)
+    assert [like.plan for like in found] == [sweep.replace(k=8)]
+    assert found[0].record.key.k in (4, 16)
+
+
+@pytest.mark.parametrize(
+    ("where", "gain", "is_tried"), [("device", 1.0, True), ("device", 1.05, False), ("k", 1.05, True)]
+)
+def test_what_a_plan_gained_where_it_was_tuned(
+    world: Any, call: Call, optimum: Plan, where: str, gain: float, is_tried: bool
+) -> None:
+    """The fastest plain product need not be the predicted plan."""
+    changes: dict[str, Any] = {} if where == "device" else {"key": replace(call.key, k=4)}
+    plan = optimum if where == "device" else optimum.replace(k=4, k_per_pass=min(4, optimum.k_per_pass))
+    answer = call.ask(like_record(call.key, plan, baseline_seconds=gain * 1e-3, **changes))
+    assert ("measured here" in answer.why or "not faster here" in answer.why) is is_tried
 
 
 def test_a_slower_plan_is_not(make_world: Any, call: Call, optimum: Plan) -> None:

@@ -263,6 +263,51 @@ def test_slow_plans_are_dropped_early(make_world: Any, matrix: Any) -> None:
     assert all(calls[t.plan] <= 5 for t in slow)
 
 
+@pytest.mark.parametrize("factor", [1.4, 1.6, 2.0, 3.0])
+@pytest.mark.parametrize("kind", ["for good", "for a while", "of slow calls alone"])
+def test_a_machine_that_becomes_slower_finds_the_same(
+    make_world: Any, matrix: Any, optimum: Plan, factor: float, kind: str
+) -> None:
+    """A laptop goes to battery, a neighbour comes and goes, or takes bandwidth that fast plans do not need."""
+
+    def slowness(now: float, seconds: float) -> float:
+        is_slow = now > 1.0 and (kind == "for good" or now < 3.0 or kind == "of slow calls alone")
+        if kind == "of slow calls alone":
+            is_slow = is_slow and seconds > 3e-3
+        return factor if is_slow else 1.0
+
+    world = make_world()
+    undisturbed = tune(matrix, 8)
+    make_world(slowness=slowness)
+    result = tune(matrix, 8)
+    assert world.cost(result.plan) <= 1.02 * world.cost(optimum)
+    assert result.counts.pruned < 0.3 * len(result.trials)
+    assert result.tuning_seconds < 2.0 * factor * undisturbed.tuning_seconds
+    told = [note for note in result.notes if "slower during the search" in note]
+    assert len(told) == (kind != "of slow calls alone" and factor > 1.5)
+    assert not told or f"{factor:.1f}x" in told[0]
+
+
+def test_plans_that_cannot_win_are_timed_for_the_fewest_rounds(make_world: Any, matrix: Any) -> None:
+    """More repeats only for contenders: what is 1.3 times as slow as the best is complete after five rounds."""
+    random = np.random.default_rng(3)
+    make_world(noise=lambda: float(random.exponential(0.02)))
+    result = tune(matrix, 8)
+    done = [trial for trial in result.trials if trial.state == "complete" and not is_baseline(trial.plan)]
+    best = min(trial.seconds for trial in done if trial.seconds)
+    seen: list[int] = []
+    so_far = math.inf
+    for trial in result.trials:
+        if trial.seconds is None or trial.state != "complete":
+            continue
+        if 1.25 * so_far < trial.seconds < 1.45 * so_far and trial.origin != "baseline":
+            seen.append(len(trial.samples))
+        so_far = min(so_far, trial.seconds)
+    assert best == so_far
+    assert seen
+    assert max(seen) <= 6
+
+
 def test_a_disturbance_does_not_drop_a_good_plan(make_world: Any, matrix: Any) -> None:
     """For 15 ms from the first timed call of the best plan on, everything takes a hundred times as long."""
     begun: list[float] = []

@@ -1,0 +1,45 @@
+"""What ``akx doctor`` says of calibrations: which figures of a GPU are assumed ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from akx.device.host import host_device
+from akx.report import environment
+from akx.tuner.calibration import Calibration
+from akx.tuner.machine import Figures, derived_figures
+
+_GPU: Any = SimpleNamespace(
+    backend="cuda", device_class="cuda/Test GPU", sms=100, clock_hz=1e9, memory_bandwidth_hint=1e12, l2_bytes=2**25,
+    budget=0,
+)  # fmt: skip
+
+
+def said(monkeypatch: pytest.MonkeyPatch, device: Any, figures: Figures) -> str:
+    """What is said where a device of this backend is calibrated with these figures."""
+    known = Calibration(device.device_class, 1, figures, figures, "", "2026-02-03T00:00:00"), "a file"
+    monkeypatch.setattr("akx.kernels.registry.backends", lambda: (device.backend,))
+    monkeypatch.setattr("akx.device.choose.is_usable", lambda backend: True)
+    monkeypatch.setattr("akx.device.choose.device_of", lambda backend: device)
+    monkeypatch.setattr("akx.tuner.calibration.find_calibration", lambda device_class: known)
+    (check,) = environment._calibrations()
+    return check.found
+
+
+def test_figures_of_a_gpu_that_are_guesses_are_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    guess = derived_figures(_GPU, 1)
+    assert (guess.last_level_bandwidth, guess.cache_bandwidth) == (2.4e12, 6.4e12)
+    measured = replace(guess, slow_bandwidth=9.5e11)
+    found = said(monkeypatch, _GPU, measured)
+    assert found.startswith("950/2400 (assumed)/6400 (assumed) GB/s from memory, last-level and nearer caches;")
+    found = said(monkeypatch, _GPU, replace(measured, last_level_bandwidth=2.5e12))
+    assert found.startswith("950/2500/6400 (assumed) GB/s")
+
+
+def test_figures_of_a_host_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = said(monkeypatch, host_device(), derived_figures(host_device(), 1))
+    assert found.startswith("10/20/30 GB/s from memory")
