@@ -77,6 +77,8 @@ _REMEMBERED, _RETRIED = 256, 60.0
 _BUSY = "another process, or thread, is measuring on the device"
 #: Like plans that are looked at until one is worth a measurement.
 _CANDIDATES = 4
+#: What ends a search that has tried what there is.
+_THROUGH = ("no improvement", "space exhausted")
 #: How far another basis is, beside the distance of devices and the octaves of k; and the most that k may differ by.
 _OTHER_BASIS, _K_RATIO = 0.25, 2
 
@@ -208,11 +210,12 @@ def _for_powers(plan: Plan, k: int) -> Plan:
     return plan.replace(k=k, k_per_pass=k if plan.k_per_pass == plan.k > 1 else min(plan.k_per_pass, k))
 
 
-def _is_feasible(plan: Plan, matrix: Matrix, device: Any, threads: int) -> bool:
-    try:
-        return _space(plan, device, threads).feasible(plan, matrix) is None
-    except Exception:  # the predicted plan may work
+def _is_settled(record: PlanRecord) -> bool:
+    """Whether the search behind a plan had an end, and more to compare than plain products."""
+    ended = record.provenance.get("stopped")
+    if record.provenance.get("interrupted") or ended == "too few calls":
         return False
+    return record.speedup > 1.0 or ended in _THROUGH or bool(record.provenance.get("untuned"))
 
 
 def believed(
@@ -249,10 +252,19 @@ def believed(
     """
     likes = like_plans(records, key, backend=predicted.backend, threads=threads, others=True)
     for like in likes:
-        if like.differ == ("basis",) and _is_feasible(like.plan, matrix, device, threads):
-            gain = f"{like.record.speedup:.2f}x over {like.record.baseline_name}"
-            return Answer(like.plan, True, f"{like.where}, tuned on {like.record.created[:10]}: {gain}")
-    likes = [like for like in likes if like.differ != ("basis",)][:_CANDIDATES]
+        if like.differ != ("basis",) or not _is_settled(like.record):
+            continue
+        try:
+            if _space(like.plan, device, threads).feasible(like.plan, matrix) is not None:
+                continue
+            program = prepared(like.plan) or registry.get(like.plan.backend, like.plan.schedule).prepare(
+                matrix, like.plan
+            )
+        except Exception:  # the predicted plan may work
+            continue
+        gain = f"{like.record.speedup:.2f}x over {like.record.baseline_name}"
+        return Answer(like.plan, True, f"{like.where}, tuned on {like.record.created[:10]}: {gain}", program)
+    likes = likes[:_CANDIDATES]
     if not likes or os.environ.get(SWITCH, "").strip().lower() in _OFF:
         return Answer(predicted)
     if likes[0].plan == predicted:
@@ -349,7 +361,14 @@ def _measured(
     None where others go on measuring on the device.
     """
     problem = Comparison(matrix, key.k, basis=key.basis, start_vectors=key.start_vectors)
-    bench = Bench(problem, space, precision=_PRECISION, race=_RACE, keep=1, wary=like.distance > 0)
+    bench = Bench(
+        problem,
+        space,
+        precision=_PRECISION,
+        race=_RACE,
+        keep=1,
+        wary=like.distance > 0 or like.plan != like.record.plan,
+    )
     try:
         trusted = bench.program(predicted)
         problem.trust(bench.stored_error(predicted))

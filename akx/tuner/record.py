@@ -191,12 +191,12 @@ def keep(
     return _with_trials(replace(result, notes=(*result.notes, *_hidden(db, key))), log)
 
 
-def leave(result: TuneResult, untried: Plan, log: TrialLog) -> TuneResult:
+def leave(result: TuneResult, log: TrialLog) -> TuneResult:
     """The result of a search that ended before the predicted plan was tried: its trials are kept, its plan is not.
 
     It would stand between every later call and a plan that nobody has measured, and that may be better.
     """
-    text = f"too few calls to measure the predicted plan, {untried.label()}: nothing is kept, and calls use that plan"
+    text = "too few calls to measure more than plain products: the plan is not kept, and calls go on as untuned ones"
     return _with_trials(replace(result, db=None, notes=(*result.notes, text)), log)
 
 

@@ -46,6 +46,8 @@ __all__ = ["exhaustive", "plan_key", "tune"]
 
 #: Share of the time that is waited for another process which measures on the device, before each timing.
 _WAIT = 0.25
+#: A machine that became slower by less is not told of.
+_SLOWER = 1.25
 #: Share of the time that the host's plan gets where a GPU's is tuned as well.
 _HOST_SHARE = 1 / 3
 #: One trial's timing takes at most this fraction of the time there is.
@@ -140,8 +142,8 @@ def tune(
     calls : int, optional
         How often the kernel will run, in all. No more time is then spent than further search could win in so many
         calls: for few, the baseline or the predicted plan is taken without a search. Where not even the predicted plan
-        was measured nothing is kept, so that calls go on with that one. A plan that was sought for few calls is sought
-        again where more are to come.
+        was measured no plan is kept, so that calls go on as untuned ones. A plan that was sought for few calls is
+        sought again where more are to come.
     record : str or os.PathLike, optional
         A file to which every trial is written as it ends, as lines of JSON (:mod:`akx.tuner.recording`), for
         :func:`akx.tuner.replay` and other studies. A recording of the same problem that is there already is continued.
@@ -240,9 +242,8 @@ def tune(
                 result = recorder.end(result)
         if kept is not None and log is not None:
             of_few = result.stopped == FEW_CALLS and result.plan == result.baseline_plan and old is None
-            untried = space.inside(model.predicted()) if of_few else result.plan
-            if all(trial.plan != untried for trial in result.trials):
-                result = leave(result, untried, log)
+            if of_few and all(trial.origin != "predicted" for trial in result.trials):
+                result = leave(result, log)
             else:
                 result = keep(kept, key, result, log, old, before=before, features=features_of(matrix))
     finally:
@@ -484,7 +485,7 @@ def _search(
 
     try:
         found = Search(bench, model, wanted, record=record, alone=_alone(device, wanted.seconds), **options).run()
-        if bench.slowed > 1.0:
+        if bench.slowed >= _SLOWER:
             note = f"the machine became {bench.slowed:.1f}x slower during the search; trials behind that are scaled"
             found = replace(found, notes=(*found.notes, note))
         return found
@@ -561,7 +562,7 @@ def _untuned(outcome: Outcome, model: Model) -> tuple[Plan, float] | None:
     own = {trial.plan: trial for trial in outcome.trials if trial.is_own}
     plan = next((trial.plan for trial in own.values() if trial.origin == "predicted"), None)
     if plan is None:
-        cut = outcome.interrupted or outcome.stopped == FEW_CALLS
+        cut = outcome.interrupted or outcome.stopped in (FEW_CALLS, "time budget")
         if cut and all(trial.origin == "baseline" for trial in own.values()):
             return None  # nobody has come to think of it, which takes time
         try:

@@ -54,6 +54,8 @@ _CRUDE_MARGIN = 3.0
 #: A call shorter than this is dropped only when it looks hopeless twice: all its samples together may fall into one
 #: disturbance of the machine.
 SHORT_SECONDS = 20e-3
+#: Seconds of a timing that a disturbance hardly fills: behind them it may end with a plan that cannot win.
+_TELLING_SECONDS = 50e-3
 #: An anchor that was slower for a while is so no more once it takes at most this times what it took when it was tried.
 _RECOVERED = 1.25
 
@@ -336,7 +338,7 @@ class Bench:
                 return found[0]
             return measure.against(found[0], found[1], anchor.seconds, anchor.usual)
 
-        broken_off, watch = False, self.watch
+        broken_off, watch, begin = False, self.watch, 0.0
 
         def ended(found: Sequence[Measurement]) -> bool:
             nonlocal broken_off
@@ -344,9 +346,11 @@ class Bench:
                 return False
             here = corrected(found)
             broken_off = is_hopeless(here.samples, self.race, best)
-            return broken_off or (len(here.samples) >= self.precision.rounds_min and here.low > CHANCE * best)
+            telling = len(here.samples) >= self.precision.rounds_min and measure.now() - begin > _TELLING_SECONDS
+            return broken_off or (telling and here.low > CHANCE * best)
 
         with self.alone():
+            begin = measure.now()
             found = measure.interleave(calls, self.precision, hopeless=ended, known=known, watch=watch)
             if broken_off and corrected(found).seconds < SHORT_SECONDS:
                 measure.pause(measure.DISTURBED_SECONDS)

@@ -52,7 +52,7 @@ def test_what_was_not_compared_with_the_predicted_plan_does_not_take_its_place(
     slow_world(make_world)
     result = tune_and_keep(matrix, 8, calls=100, db=db)
     assert (result.stopped, result.db, is_baseline(result.plan)) == (FEW_CALLS, None, True)
-    assert any("nothing is kept, and calls use that plan" in note for note in result.notes)
+    assert any("the plan is not kept, and calls go on as untuned ones" in note for note in result.notes)
     key = plan_key(matrix, 8, threads=2)
     assert db.find(key).record is None
     assert [trial.plan for trial in db.trials(key)] == [result.plan], "what was measured is kept"

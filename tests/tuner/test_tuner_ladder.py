@@ -159,9 +159,42 @@ def test_a_faster_plan_for_another_basis_is_believed(world: Any, call: Call, opt
     there = like_record(call.key, optimum.replace(block_bytes=2**16))
     answer = call.ask(there, like_record(call.key, optimum, key=replace(call.key, basis="newton")))
     assert (answer.plan, answer.is_like) == (optimum, True)
+    assert answer.program is not None
     assert answer.why.startswith("for the newton basis, tuned on 20")
     assert answer.why.endswith(": 2.00x over sweep/csr")
     assert world.calls == 0, "what differs is hardly anything"
+
+
+@pytest.mark.parametrize(
+    ("told", "gain", "is_believed"),
+    [
+        ({"stopped": "no improvement"}, 1.0, True),
+        ({"stopped": "time budget", "untuned": {"seconds": 1.0}}, 1.0, True),
+        ({"stopped": "time budget"}, 1.0, False),
+        ({"stopped": "time budget"}, 2.0, True),
+        ({"stopped": "too few calls"}, 2.0, False),
+        ({"stopped": "interrupted", "interrupted": True}, 2.0, False),
+        ({}, 1.0, False),
+    ],
+)
+def test_a_plan_for_another_basis_whose_search_was_broken_off_is_measured(
+    world: Any, call: Call, optimum: Plan, told: dict[str, Any], gain: float, is_believed: bool
+) -> None:
+    there = like_record(
+        call.key, optimum, key=replace(call.key, basis="newton"), baseline_seconds=gain * 1e-3, provenance=told
+    )
+    answer = call.ask(there)
+    assert (answer.plan, answer.is_like) == (optimum, True), "it is the better one"
+    assert (world.calls == 0) is is_believed
+    assert ("measured here" in answer.why) is not is_believed
+
+
+def test_a_plan_for_another_basis_that_cannot_be_prepared_is_passed_over(
+    make_world: Any, call: Call, optimum: Plan
+) -> None:
+    make_world(fails_to_prepare=lambda plan: MemoryError("none left") if plan == optimum else None)
+    answer = call.ask(like_record(call.key, optimum, key=replace(call.key, basis="newton")))
+    assert (answer.plan, answer.is_like) == (PREDICTED, False)
 
 
 def test_a_plan_for_another_basis_that_is_not_feasible_is_passed_over(
@@ -169,7 +202,7 @@ def test_a_plan_for_another_basis_that_is_not_feasible_is_passed_over(
 ) -> None:
     make_world(infeasible=lambda plan: "too large" if plan == optimum else None)
     answer = call.ask(like_record(call.key, optimum, key=replace(call.key, basis="newton")))
-    assert answer == Answer(PREDICTED)
+    assert (answer.plan, answer.is_like) == (PREDICTED, False)
 
 
 @pytest.mark.parametrize(("tuned", "per_pass", "moved"), [(4, 4, 8), (4, 2, 2), (16, 16, 8), (16, 4, 4), (16, 12, 8)])
