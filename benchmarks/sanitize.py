@@ -57,7 +57,8 @@ _CHOSEN = {
     " or (fronts_are_right and float64) or ((stored_parts_are_right or through_a_stage) and (float64 or complex64))"
     " or (test_cuda_swept and (pcsr or rows16 or hubs or vbell) and float64)"
     " or (hubs_are_right and (1009 or 9001) and (float64 or complex64)) or test_cuda_stored_values"
-    " or arrows-float32 or (test_m_of_the_gpu and 0.6-complex128) or transposed_on_the_gpu or not_finite",
+    " or arrows-float32 or (test_m_of_the_gpu and 0.6-complex128) or transposed_on_the_gpu or not_finite"
+    " or test_cuda_rates",
 }
 #: For a tool: memcheck sees the ends of arrays where each has memory of its own.
 _SETTINGS = {
@@ -71,6 +72,7 @@ _OF_VECTORS = ("advance", "blocks", "conjugate", "gram_schmidt", "mix", "product
 _DRIVERS_OF_VECTORS = ("arnoldi", "conjugate", "queues", "vectors")
 _TESTS_OF_VECTORS = "tests.kernels.test_cuda_vectors::"
 _OF_FRONTS, _TESTS_OF_FRONTS = ("front", "wavefront"), "wavefront"
+_OF_RATES, _TESTS_OF_RATES = "rates", "tests.kernels.test_cuda_rates::"
 #: What fronts have in common with others.
 _OF_BOTH = ("stored", "stored_program", "stored_values")
 #: What decides on no launch: modules that say which plans are tried and what they cost, and methods that do.
@@ -107,9 +109,9 @@ def name_of(node: str) -> str:
 
 
 def sources(root: Path = _ROOT) -> dict[str, str]:
-    """The hashes of the sources of solvers' vector work, of fronts, and of all others; what all include is in each.
+    """The hashes of the sources of solvers' vector work, of fronts, of what measures a device, and of all others.
 
-    With what launches them, since that decides on extents and shared memory.
+    With what all include, and with what launches them, since that decides on extents and shared memory.
     """
     every = gpu_receipt.cuda_sources(root)
     drivers = [path for path in (root / "akx" / "kernels" / "cuda").glob("*.py") if path.stem not in _NO_DRIVERS]
@@ -118,10 +120,12 @@ def sources(root: Path = _ROOT) -> dict[str, str]:
     both = [path for path in (*every, *drivers) if path.name in ("common.cuh", "program.py")]
     fronts = [path for path in (*every, *drivers) if path.stem in _OF_FRONTS]
     stored = [path for path in (*every, *drivers) if path.stem in _OF_BOTH]
-    rest = [path for path in (*every, *drivers) if path not in own and path not in fronts]
+    rates = [path for path in (*every, *drivers) if path.stem == _OF_RATES]
+    rest = [path for path in (*every, *drivers) if path not in own and path not in fronts and path not in rates]
     return {
         "vectors": _hash([*own, *both], root),
         "fronts": _hash([*fronts, *stored, *both], root),
+        "rates": _hash([*rates, *both], root),
         "others": _hash(rest, root),
     }
 
@@ -148,6 +152,8 @@ def launching(text: str) -> str:
 def _group_of(test: str) -> str:
     if test.startswith(_TESTS_OF_VECTORS):
         return "vectors"
+    if test.startswith(_TESTS_OF_RATES):
+        return "rates"
     return "fronts" if _TESTS_OF_FRONTS in test else "others"
 
 

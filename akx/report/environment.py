@@ -247,6 +247,8 @@ def _calibrations() -> Iterator[Check]:
         text = f"{figures} GB/s from memory, last-level and nearer caches"
         if backend != "cpu":
             text += f"; {1e6 * of.synchronisation:.2f} us a kernel in a graph, {1e6 * of.barrier:.2f} us an exchange"
+            if of.link_bandwidth:  # one of an older akx has none
+                text += f"; {of.link_bandwidth / 1e9:.0f} GB/s to and from the host at once"
         if of.formats:
             fastest = min(of.formats, key=lambda variant: of.formats[variant].slot)
             text += f"; {1e9 * of.formats['csr'].slot:.2f} ns for an entry of csr, " if "csr" in of.formats else "; "

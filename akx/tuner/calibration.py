@@ -1,13 +1,16 @@
 """Figures of a machine measured once and kept, for predictions: ``akx doctor --calibrate``.
 
 Host: bandwidths as in :mod:`akx.tuner.machine`, on all threads and on one; what every format costs a core (below); what
-it takes to set threads to work, and to have them meet, from sweeps over a matrix of 512 rows. GPU: bandwidths, and
-what a kernel in a graph and an exchange between multiprocessors take, from `sweep` and `resident` over such a matrix:
-33 powers beside one, less what loads wait for one another there. What its kernels cost in cycles is known.
+it takes to set threads to work, and to have them meet, from sweeps over a matrix of 512 rows. GPU: bandwidths, of its
+link to the host too, and what a kernel in a graph and an exchange between multiprocessors take, from `sweep` and
+`resident` over such a matrix: 33 powers beside one, less what loads wait for one another there. What its kernels cost
+in cycles is known.
 
 A product in one format is taken to cost a core ``slots x slot + rows x row`` seconds. Both prices come from two
 matrices that fit its second cache, of dense 3 x 3 blocks around the diagonal, so that every format fits them: one with
-6 entries in a row and one with 48. Far columns cost more, in all formats alike, and are not in it.
+6 entries in a row and one with 48. What CSR costs more for rows whose ends cannot be foreseen, and sliced ELL where it
+sorts rows, is what a matrix with rows of 1 to 8 entries takes longer than one with the same rows in the order of their
+lengths. Far columns cost more, in all formats alike, and are not in it.
 
 A calibration is for one class of devices, which has the number of cores in it: a process that may run on fewer is
 on another machine, as far as this goes. It is a JSON file in ``machines`` in the user's data directory
@@ -22,7 +25,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -39,8 +42,9 @@ from akx.plan import Plan
 from akx.plandb import kernel_hash
 from akx.plandb.records import now
 from akx.tuner import measure
-from akx.tuner.machine import Figures, FormatCost, derived_figures, measured_figures
+from akx.tuner.machine import FORMATS, Figures, FormatCost, derived_figures, measured_figures
 from akx.tuner.measure import Precision
+from akx.tuner.rows import surprises
 
 __all__ = [
     "CALIBRATION_SCHEMA",
@@ -59,6 +63,8 @@ _KIND = "machine"
 _SHIPPED = "machines"
 #: Rows and blocks in a row of the two matrices, in blocks of so many unknowns, and powers of a call.
 _SHAPES, _BLOCK, _POWERS = ((2000, 2), (250, 16)), 3, 8
+#: Rows of the matrix whose rows are of changing length, the longest of them, and the window in which they are sorted.
+_UNEVEN_ROWS, _LONGEST, _WINDOW = 50_000, 8, 256
 #: Rows of the matrix on which threads do next to nothing, and powers of the longer call.
 _TINY, _MEETINGS = 512, 32
 _PRECISION = Precision(relative=0.01, seconds=0.1)
@@ -195,12 +201,13 @@ def figures_of(device: Any, threads: int) -> Figures:
     threads : int
         Most threads of a plan.
     """
-    derived = derived_figures(device, threads)
-    if getattr(device, "budget", 0):  # its slow memory is the host's
-        return derived
-    found = find_calibration(_class_of(device))
+    derived, budget = derived_figures(device, threads), getattr(device, "budget", 0)
+    found = find_calibration(_class_of(replace(device, budget=0) if budget else device))
     if found is None or found[0].threads < min(threads, device.cores):
         return derived
+    if budget:  # its slow memory is the host's
+        link = found[0].all_threads.link_bandwidth or derived.link_bandwidth
+        return replace(derived, slow_bandwidth=link, last_level_bandwidth=link, link_bandwidth=link)
     return found[0].figures(max(1, threads))
 
 
@@ -228,12 +235,19 @@ def calibrate(backend: str = "cpu") -> Calibration:
         if backend == "cpu":
             formats = _formats()
             waking, meeting = _meetings(most) if most > 1 else (0.0, 0.0)
+            one, every = (_bandwidths(device, threads) for threads in (1, most))  # seconds later: the best of both
             one = replace(one, formats=formats, synchronisation=0.0, waking=0.0)
             every = replace(every, formats=formats, synchronisation=meeting, waking=waking)
         else:
+            from akx.kernels.cuda.rates import link_rate
+
             launch = _price_of_step(device, "sweep", every.synchronisation)
             barrier = _price_of_step(device, "resident", every.barrier)
-            one, every = (replace(figures, synchronisation=launch, barrier=barrier) for figures in (one, every))
+            link = link_rate()
+            one, every = (
+                replace(figures, synchronisation=launch, barrier=barrier, link_bandwidth=link)
+                for figures in (one, every)
+            )
     return Calibration(_class_of(device), most, one, every, kernel_hash(backend), now())
 
 
@@ -294,9 +308,7 @@ def _read(path: Path) -> Calibration | None:
 
 
 def _figures(data: Any) -> Figures:
-    formats = {
-        str(name): FormatCost(_price(cost["slot"]), _price(cost["row"])) for name, cost in data["formats"].items()
-    }
+    formats = {str(name): _format_cost(FORMATS.get(str(name)), cost) for name, cost in data["formats"].items()}
     rest = {name: _price(value) for name, value in data.items() if name not in ("formats", "last_level_bytes")}
     found = Figures(**rest, last_level_bytes=int(data["last_level_bytes"]), formats=formats)
     rates = (found.slow_bandwidth, found.last_level_bandwidth, found.cache_bandwidth, found.flops)
@@ -305,6 +317,13 @@ def _figures(data: Any) -> Figures:
     if formats and "csr" not in formats:
         raise ValueError("there are prices of formats, and none of csr")
     return found
+
+
+def _format_cost(guess: FormatCost | None, cost: Any) -> FormatCost:
+    """Of a file; one of an older akx has nothing of rows that differ, for which guesses take its place."""
+    guess = guess or FormatCost(0.0, 0.0)
+    differing = (_price(cost.get(name, getattr(guess, name))) for name in ("uneven", "sorted"))
+    return FormatCost(_price(cost["slot"]), _price(cost["row"]), *differing)
 
 
 def _price(value: Any) -> float:
@@ -337,21 +356,34 @@ def _formats() -> dict[str, FormatCost]:
 
 def _priced() -> dict[str, FormatCost]:
     matrices = [_blocks(nodes, wide) for nodes, wide in _SHAPES]
+    uneven, even = _of_changing_rows(), _of_changing_rows(ascending=True)
     sweep: Any = registry.get("cpu", "sweep")
     device = _host()
     variants = next(p.choices for p in sweep.space(matrices[0], device, _POWERS) if p.name == "variant")
-    found: dict[str, FormatCost] = {}
+    timed: dict[str, list[tuple[Matrix, Plan]]] = {}
     for variant in map(str, variants):
         if variant == "csr-ahead":
             continue
-        times, sizes = [], []
-        for matrix in matrices:
-            plan = Plan("cpu", "sweep", variant, k=_POWERS, threads=1)
-            call = _call(matrix, plan)
-            times.append(_seconds(call) / _POWERS)
-            sizes.append((sweep.padding(plan, matrix) * matrix.nnz, float(matrix.n)))
-        slot, row = (float(price) for price in np.linalg.solve(np.array(sizes), np.array(times)))
-        found[variant] = FormatCost(slot, max(row, 0.0))  # a row may cost nothing that a clock would show
+        plain, guess = Plan("cpu", "sweep", variant, k=_POWERS, threads=1), FORMATS[variant]
+        timed[variant] = [(matrix, plain) for matrix in matrices]
+        if guess.uneven or guess.sorted:
+            changing = plain.replace(options={"sigma": _WINDOW}) if guess.sorted else plain
+            timed[variant] += [(uneven, changing), (even, plain)]
+    calls = [_call(matrix, plan) for pairs in timed.values() for matrix, plan in pairs]
+    seconds = iter(_times(calls))
+    found: dict[str, FormatCost] = {}
+    for variant, pairs in timed.items():
+        times = [next(seconds) / _POWERS for _ in pairs]
+        slots = [sweep.padding(plan, matrix) * matrix.nnz for matrix, plan in pairs]
+        sizes = np.array([(slots[i], float(matrices[i].n)) for i in range(2)])
+        slot, row = (float(price) for price in np.linalg.solve(sizes, np.array(times[:2])))
+        cost = FormatCost(slot, max(row, 0.0))  # a row may cost nothing that a clock would show
+        if FORMATS[variant].uneven:
+            cost = replace(cost, uneven=max(times[2] - times[3], 0.0) / surprises(uneven))
+        elif FORMATS[variant].sorted:
+            more = times[2] - times[3] - (slots[2] - slots[3]) * slot
+            cost = replace(cost, sorted=max(more, 0.0) / uneven.n)
+        found[variant] = cost
     return found
 
 
@@ -360,7 +392,7 @@ def _meetings(threads: int) -> tuple[float, float]:
     matrix, long = _tiny(), 1 + _MEETINGS
 
     def seconds(k: int, used: int) -> float:
-        return _seconds(_call(matrix, Plan("cpu", "sweep", "csr", k=k, threads=used)))
+        return _times([_call(matrix, Plan("cpu", "sweep", "csr", k=k, threads=used))])[0]
 
     alone, together = (seconds(1, used) for used in (1, threads))
     alone_long, together_long = (seconds(long, used) for used in (1, threads))
@@ -381,7 +413,7 @@ def _price_of_step(device: Any, name: str, guess: float) -> float:
     for k in (1, 1 + _MEETINGS):
         plan = Plan(device.backend, name, _PLAINEST[name], k=k, k_per_pass=1 if name == "sweep" else k)
         try:
-            seconds.append(_seconds(_call(matrix, plan)))
+            seconds += _times([_call(matrix, plan)])
         except InfeasibleError:
             return guess
         waits.append(schedule.work(plan, matrix, device, 1).chain / (device.clock_hz or 1.5e9))
@@ -402,6 +434,18 @@ def _blocks(nodes: int, wide: int) -> Matrix:
     return Matrix.from_any(full)
 
 
+def _of_changing_rows(ascending: bool = False) -> Matrix:
+    """Rows of 1 to 8 entries around the diagonal, their lengths at random, the same each time, or in their order."""
+    lengths = np.random.default_rng(0).integers(1, _LONGEST + 1, _UNEVEN_ROWS)
+    if ascending:
+        lengths = np.sort(lengths)
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    first = np.minimum(np.arange(_UNEVEN_ROWS), _UNEVEN_ROWS - lengths)
+    indices = np.arange(indptr[-1]) + np.repeat(first - indptr[:-1], lengths)
+    values = np.full(indices.size, 1.0 / _LONGEST)  # rows sum up to 1 at most
+    return Matrix.from_any(sp.csr_array((values, indices, indptr), shape=(_UNEVEN_ROWS, _UNEVEN_ROWS)))
+
+
 def _call(matrix: Matrix, plan: Plan) -> Callable[[], None]:
     program = registry.get(plan.backend, plan.schedule).prepare(matrix, plan)
     coefficients = as_coefficients(np.ones(plan.k), np.zeros(plan.k), np.zeros(plan.k), matrix.dtype)
@@ -420,8 +464,16 @@ def _call(matrix: Matrix, plan: Plan) -> Callable[[], None]:
     return run
 
 
+def _times(calls: Sequence[Callable[[], None]]) -> list[float]:
+    """The least that each call took, all of them in turns: what disturbs for a second spoils one turn of few."""
+    found = [math.inf] * len(calls)
+    for _ in range(_ROUNDS):
+        found = [min(least, _seconds(call)) for least, call in zip(found, calls, strict=True)]
+    return found
+
+
 def _seconds(call: Callable[[], None]) -> float:
-    return min(min(measure.interleave([call], _PRECISION)[0].samples) for _ in range(_ROUNDS))
+    return min(measure.interleave([call], _PRECISION)[0].samples)
 
 
 def _host() -> Any:

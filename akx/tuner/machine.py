@@ -1,8 +1,9 @@
 """Figures of a machine: bandwidths for the predictor's model and for the roofline, and what formats cost a core.
 
 Derived figures cost nothing and are careful guesses from the cores and caches. Measured bandwidths take about a fifth
-of a second; a share of the roofline is given against these. Reading is timed with NumPy reductions and copies on one
-buffer a thread, all threads at once, best of five. What kernels of a GPU cost in cycles is theirs
+of a second; a share of the roofline is given against these. Reading is timed on one buffer a thread, all threads at
+once, best of five; on a GPU with copies in its memory, and with kernels that read its
+caches (:mod:`akx.kernels.cuda.rates`). What kernels of a GPU cost in cycles is theirs
 (:mod:`akx.kernels.cuda.work`); here are its rates, and what a kernel and an exchange take. All that a model wants to
 know is measured once for a device by ``akx doctor --calibrate`` (:mod:`akx.tuner.calibration`), and then takes the
 place of the guesses.
@@ -12,27 +13,32 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-__all__ = ["Figures", "FormatCost", "derived_figures", "faster", "measured_figures"]
+__all__ = ["FORMATS", "Figures", "FormatCost", "derived_figures", "faster", "measured_figures"]
 
-#: Careful figures of one core of a server: bytes a second from memory and from its own cache, sparse flops a second.
-_SLOW_PER_CORE, _CACHE_PER_CORE, _FLOPS_PER_CORE = 10e9, 30e9, 3.0e9
+#: Careful figures of one core of a server: bytes a second from memory, from the last-level cache and from its own,
+#: sparse flops a second.
+_SLOW_PER_CORE, _LAST_LEVEL_PER_CORE, _CACHE_PER_CORE, _FLOPS_PER_CORE = 10e9, 40e9, 80e9, 3.0e9
 #: Seconds to hand a call to other threads: 2 to 4 us where they listen for it, about 50 where they sleep.
 _WAKING = 20e-6
 #: Seconds of a kernel in a graph, and of an exchange between multiprocessors, where nobody has measured them.
 _LAUNCH, _BARRIER = 1.2e-6, 1.5e-6
+#: Seconds more for a row of CSR whose end was not foreseen, and for one of sliced ELL in sorted windows.
+_UNEVEN, _SORTED = 10e-9, 0.7e-9
 #: Cores that saturate the memory bus.
 _SATURATING_CORES = 8
 _MIB = 1024 * 1024
 _PASSES = 5
-#: Bytes a second between host and device, both directions together: what a memory budget makes the slow memory.
+#: Bytes that a thread reads in one measurement: so many that handing it over does not count.
+_READ_BYTES = 128 * _MIB
+#: Bytes a second between host and device, both directions at once: what a memory budget makes the slow memory.
 _BUS = 1e11
 
 
@@ -46,10 +52,17 @@ class FormatCost:
         Seconds for a value, padding or not: it is loaded, with its column and the entry of x, and multiplied.
     row : float
         Seconds for a row: begun, and its result put together and stored.
+    uneven : float
+        Seconds more for a row whose end the processor does not foresee (:func:`akx.tuner.rows.surprises`), in formats
+        that end each row by itself.
+    sorted : float
+        Seconds more for a row where rows are sorted by their entries, and their results stored out of order.
     """
 
     slot: float
     row: float
+    uneven: float = 0.0
+    sorted: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -77,6 +90,8 @@ class Figures:
         By SpMV variant; empty where nothing is known of them but their bytes and flops.
     barrier : float
         Seconds that it takes the multiprocessors of a GPU to exchange something within a kernel.
+    link_bandwidth : float
+        Bytes a second between a GPU and its host's memory, page-locked, both directions at once; 0 for a host.
     """
 
     slow_bandwidth: float
@@ -88,6 +103,7 @@ class Figures:
     waking: float = 0.0
     formats: Mapping[str, FormatCost] = field(default_factory=dict)
     barrier: float = _BARRIER
+    link_bandwidth: float = 0.0
 
     def bandwidth(self, working_set: float) -> float:
         """Bytes a second at which a working set of that many bytes is read again and again."""
@@ -95,12 +111,13 @@ class Figures:
         return self.last_level_bandwidth if fits else self.slow_bandwidth
 
 
-#: What formats cost a core of a server, as calibrated on one of 2022 (Zen 4): the guess for all others.
-_FORMATS = {
-    "csr": FormatCost(0.36e-9, 0.9e-9),
-    "csr16": FormatCost(0.36e-9, 0.8e-9),
-    "sell": FormatCost(0.30e-9, 0.7e-9),
-    "sell16": FormatCost(0.29e-9, 0.5e-9),
+#: What formats cost a core of a server, as calibrated on one of 2022 (Zen 4): the guess for all others. What uneven and
+#: sorted rows cost is of one of 2020 (Zen 3).
+FORMATS = {
+    "csr": FormatCost(0.36e-9, 0.9e-9, uneven=_UNEVEN),
+    "csr16": FormatCost(0.36e-9, 0.8e-9, uneven=_UNEVEN),
+    "sell": FormatCost(0.30e-9, 0.7e-9, sorted=_SORTED),
+    "sell16": FormatCost(0.29e-9, 0.5e-9, sorted=_SORTED),
     "dia": FormatCost(0.19e-9, 0.1e-9),
     "bell": FormatCost(0.12e-9, 0.6e-9),
     "bell16": FormatCost(0.12e-9, 0.6e-9),
@@ -114,13 +131,13 @@ def derived_figures(device: Any, threads: int) -> Figures:
     used = max(1, min(threads, device.cores))
     return Figures(
         slow_bandwidth=_SLOW_PER_CORE * min(used, _SATURATING_CORES),
-        last_level_bandwidth=2 * _SLOW_PER_CORE * used,
+        last_level_bandwidth=_LAST_LEVEL_PER_CORE * used,
         cache_bandwidth=_CACHE_PER_CORE * used,
         flops=_FLOPS_PER_CORE * used,
         synchronisation=0.0 if used == 1 else 1e-6 * (1 + math.log2(used)) / (used - 1),
         last_level_bytes=device.l3_bytes,
         waking=0.0 if used == 1 else _WAKING,
-        formats=_FORMATS,
+        formats=FORMATS,
     )
 
 
@@ -128,7 +145,7 @@ def measured_figures(device: Any, threads: int) -> Figures:
     """Bandwidths with `threads` threads, the best that any call in this process has measured.
 
     Each call measures: what disturbs one hardly disturbs all. Flops and synchronisation as in :func:`derived_figures`,
-    and on a GPU what the L2 cache does at least, and the caches of its multiprocessors: copies do not come near them.
+    and on a GPU its link to the host.
     """
     if getattr(device, "budget", 0):  # what measures would itself take more
         return derived_figures(device, threads)
@@ -154,44 +171,42 @@ def faster(one: Figures, other: Figures) -> Figures:
 def _gpu_figures(device: Any) -> Figures:
     """Of an NVIDIA GPU: 0.9 of the memory's peak, caches and arithmetic by multiprocessor and clock.
 
-    A multiprocessor is taken to read 24 bytes a cycle from the L2 cache and 64 from its own, and to gather for 16
-    sparse multiply-adds a cycle; a synchronisation is a kernel in a graph. With a memory budget the slow memory is the
-    host's, whatever the size of the problem.
+    A multiprocessor is taken to read 32 bytes a cycle from the L2 cache and 128 from its own (those of an H100 were
+    measured to read 33 and 127), and to gather for 16 sparse multiply-adds a cycle; a synchronisation is a kernel in a
+    graph. With a memory budget the slow memory is the host's, whatever the size of the problem.
     """
     cycles = device.sms * (device.clock_hz or 1.5e9)
     slow = _BUS if device.budget else 0.9 * (device.memory_bandwidth_hint or 1e12)
     return Figures(
         slow_bandwidth=slow,
-        last_level_bandwidth=_BUS if device.budget else 24.0 * cycles,
-        cache_bandwidth=64.0 * cycles,
+        last_level_bandwidth=_BUS if device.budget else 32.0 * cycles,
+        cache_bandwidth=128.0 * cycles,
         flops=32.0 * cycles,
         synchronisation=_LAUNCH,
         last_level_bytes=device.l2_bytes,
+        link_bandwidth=_BUS,
     )
 
 
 def _measure_gpu(device: Any) -> Figures:
-    """What copies on the device achieve, bytes read and written: in its memory, and within its L2 cache."""
+    """What copies in the device's memory achieve, bytes read and written, and reading again what its caches hold."""
     from akx.device.cuda.launch import Event, default_stream
     from akx.device.cuda.memory import empty
+    from akx.kernels.cuda.rates import cache_rate, shared_memory_rate
 
-    def rate(size: int) -> float:
-        one, other = empty(size, np.uint8), empty(size, np.uint8)
-        one.fill_bytes(1)
-        turns, best = max(1, 64 * _MIB // size), 0.0
-        for _ in range(_PASSES):
-            begin, end = Event(), Event()
-            begin.record()
-            for _ in range(turns):
-                other.copy_from(one)
-            end.record()
-            default_stream().synchronize()
-            best = max(best, 2.0 * size * turns / end.seconds_since(begin))
-        return best
-
-    guess, slow = _gpu_figures(device), rate(max(8 * device.l2_bytes, 256 * _MIB))
-    near = max(slow, rate(max(_MIB, device.l2_bytes // 4)))
-    return replace(guess, slow_bandwidth=slow, last_level_bandwidth=max(near, guess.last_level_bandwidth))
+    size, slow = max(8 * device.l2_bytes, 256 * _MIB), 0.0
+    one, other = empty(size, np.uint8), empty(size, np.uint8)
+    one.fill_bytes(1)
+    for _ in range(_PASSES):
+        begin, end = Event(), Event()
+        begin.record()
+        other.copy_from(one)
+        end.record()
+        default_stream().synchronize()
+        slow = max(slow, 2.0 * size / end.seconds_since(begin))
+    near = max(slow, cache_rate(device))
+    own = max(near, shared_memory_rate(device))
+    return replace(_gpu_figures(device), slow_bandwidth=slow, last_level_bandwidth=near, cache_bandwidth=own)
 
 
 def _measure(device: Any, threads: int) -> Figures:
@@ -220,30 +235,14 @@ def _measure(device: Any, threads: int) -> Figures:
 
 def _read_rate(pool: ThreadPoolExecutor, threads: int, size: int) -> float:
     """Bytes a second at which `threads` threads read `size` bytes each, over and over."""
-    buffers = [np.ones(size // 8, dtype=np.int64) for _ in range(threads)]
-    turns = max(1, 16 * _MIB // size)
-    return max(_rate(pool, kernel, buffers, turns) for kernel in (_reduce, _copy))
+    from akx._reading import read_again
 
-
-def _rate(
-    pool: ThreadPoolExecutor, kernel: Callable[[NDArray[Any]], None], buffers: list[NDArray[Any]], turns: int
-) -> float:
-    def work(buffer: NDArray[Any]) -> None:
-        for _ in range(turns):
-            kernel(buffer)
-
+    buffers = [np.ones(size // 8, dtype=np.uint64) for _ in range(threads)]
+    turns = max(1, _READ_BYTES // size)
+    read_again(buffers[0][:1], 1)  # compiles
     seconds = []
     for _ in range(_PASSES):
         start = time.perf_counter()
-        list(pool.map(work, buffers))
+        list(pool.map(read_again, buffers, repeat(turns)))
         seconds.append(time.perf_counter() - start)
     return turns * float(sum(buffer.nbytes for buffer in buffers)) / min(seconds)
-
-
-def _reduce(buffer: NDArray[Any]) -> None:
-    buffer.max()
-
-
-def _copy(buffer: NDArray[Any]) -> None:
-    half = buffer.size // 2
-    np.copyto(buffer[:half], buffer[half : 2 * half])

@@ -2,14 +2,19 @@
 
 The model of one call with b start vectors on a machine with the figures of :mod:`akx.tuner.machine`::
 
-    seconds = max(slow bytes / slow bandwidth, work) + synchronisations x price of one + waking the threads
+    seconds = sqrt(far^2 + work^2) + synchronisations x price of one + waking the threads
+    far     = share x max(slow bytes / slow bandwidth, near bytes / last-level bandwidth)
     work    = b (slots x price of a slot + rows x price of a row) / threads
 
 where slow bytes = matrix bytes + b x vector bytes, and the slow bandwidth is that of the last-level cache where the
-matrix and all vectors fit it. Slots are the values that the format stores, padding included, over all powers, redundant
-ones too; what a slot and a row take a core is known for each format (:class:`akx.tuner.machine.FormatCost`). Where it
-is not, work = b max(cache bytes / cache bandwidth, flops / flop rate). It is a roofline with a price list, so it is
-optimistic; it ranks plans.
+matrix and all vectors fit it. Near bytes are what the cores read from the last-level cache: what a pass reads, once for
+all its powers. The share is that of the matrix and all vectors which the cores' own caches do not hold. Formats without
+column indices ask for nothing that has not been fetched ahead: the larger of both takes the place of the root. Slots
+are the values that the format stores, padding included, over all powers, redundant ones too; what a slot and a row take
+a core is known for each format (:class:`akx.tuner.machine.FormatCost`), and what a row takes more whose end the
+processor does not foresee (:mod:`akx.tuner.rows`), or where rows are sorted. Where it is not, seconds are the largest
+of slow bytes / slow bandwidth, b x cache bytes / cache bandwidth and b x flops / flop rate, and what waits. It is a
+roofline with a price list, so it is optimistic; it ranks plans.
 
 On a GPU, formats and schedules differ in more than that, and each schedule says what a plan makes the device do
 (:class:`Done`; :mod:`akx.kernels.cuda.work`): bytes by tier, cycles of the busiest multiprocessor, loads that wait for
@@ -18,14 +23,15 @@ one another, kernels and exchanges::
     seconds = loaded / slow bandwidth + sqrt(max(memory / slow, cache / last-level bandwidth)^2 + (cycles / clock)^2)
               + chain / clock + kernels x price of one + exchanges x price of one
 
-at 0.85 of the bandwidths. The plan is the best of the plain products in every variant, values as they are, unless one
-of the plans that schedules offer unseen (:class:`Offering`) promises to be 1.15 times as fast: another schedule, or
-plain products with values in fewer bytes.
+at 0.85 of the slow bandwidth and 0.6 of that of the cache, of which gathers reach less. The plan is the best of the
+plain products in every variant, values as they are, unless one of the plans that schedules offer unseen
+(:class:`Offering`) promises to be 1.15 times as fast: another schedule, or plain products with values in fewer bytes.
 
 A call that was not tuned must never be slower than plain products because of a model. So on a CPU only what a schedule
 offers unseen (:class:`Untuned`) is looked at, in each format that fits the pattern and whose price is known, in the
 order the rows have: another format must promise to be 1.1 times as fast as plain CSR, another schedule 1.2 times as
-fast as the best sweep. In doubt it is the plain sweep. What it costs is what `feasible` and `traffic` of these plans
+fast as the best sweep; of those within 3 % of the best, the one that moves least is taken. In doubt it is the plain
+sweep. What it costs is what `feasible` and `traffic` of these plans
 cost, some passes over the column indices, which preparing the plan does not pay for again.
 """
 
@@ -46,6 +52,7 @@ from akx.plan import Option, Plan
 from akx.tuner.calibration import figures_of
 from akx.tuner.machine import Figures
 from akx.tuner.result import Roofline
+from akx.tuner.rows import surprises
 from akx.tuner.space import (
     BASELINE_SCHEDULE,
     FULL,
@@ -62,12 +69,17 @@ __all__ = ["Model", "Padded", "Untuned", "budget_error", "predict", "predicted"]
 #: So many times as fast as plain products another format must promise to be, to be chosen without a measurement, and
 #: another schedule than the best sweep; where there are no prices of formats, the latter.
 _FORMAT_GAIN, _CLEAR_GAIN, _BLIND_GAIN = 1.1, 1.2, 1.3
+#: Formats without column indices: their data come ahead of the work.
+_STREAMED = frozenset({"dia"})
+#: Plans whose prices lie within this factor promise the same.
+_EVEN = 1.03
 #: The same for another schedule than the best baseline, or a sweep with values in fewer bytes; their work is known.
 _OFFERED_GAIN = 1.15
 #: And values in fewer bytes than the same plan with values as they are: they have to be looked up, or widened.
 _STORED_GAIN = 1.05
-#: Share of the bandwidths that kernels reach, and cycles a second of a GPU that does not tell.
-_REACHED, _CLOCK = 0.85, 1.5e9
+#: Share of the bandwidths of memory and of the last-level cache that kernels reach, and cycles a second of a GPU that
+#: does not tell.
+_REACHED, _REACHED_NEAR, _CLOCK = 0.85, 0.6, 1.5e9
 #: A sweep is predicted within a memory budget only where its layout would fit with so much padding.
 _MOST_STORED = 2.0
 
@@ -181,15 +193,16 @@ class Model:
         if traffic is None:
             return math.inf
         parts = self.parts(traffic, self.figures)
+        waiting, taken = parts.pop("synchronisation"), max(parts.values())
         if plan.variant in self.figures.formats:
             try:
                 work = self._work(plan, traffic)
             except Exception:  # as in :meth:`traffic`
                 return math.inf
-            parts |= {"arithmetic": work, "cache": 0.0}  # the price has it: it is of loads too
-        waiting = parts.pop("synchronisation")
+            far = self._beyond * max(parts["memory"], self._near(plan, traffic))
+            taken = max(far, work) if plan.variant in _STREAMED else math.hypot(far, work)
         waking = self.figures.waking if plan.threads > 1 else 0.0
-        return max(parts.values()) * self._share(plan) + waiting + waking
+        return taken * self._share(plan) + waiting + waking
 
     def rank(self, plans: Iterable[Plan]) -> list[Plan]:
         """Plans by modelled seconds, fastest first; the order given where they are equal."""
@@ -232,11 +245,21 @@ class Model:
 
     def _done(self, done: Done) -> float:
         """Seconds of what a device does, at its figures."""
-        slow, near = (_REACHED * rate for rate in (self.figures.slow_bandwidth, self.figures.last_level_bandwidth))
+        slow, near = _REACHED * self.figures.slow_bandwidth, _REACHED_NEAR * self.figures.last_level_bandwidth
         clock = self.space.device.clock_hz or _CLOCK
         moved = max(done.memory_bytes / slow, done.cache_bytes / near)
         waits = done.launches * self.figures.synchronisation + done.barriers * self.figures.barrier
         return done.loaded_bytes / slow + math.hypot(moved, done.cycles / clock) + done.chain / clock + waits
+
+    @property
+    def _beyond(self) -> float:
+        """The share of what a call touches that the cores' own caches do not hold: prices are of data in them."""
+        held = self.space.threads * int(self.space.device.l2_bytes)
+        return max(0.0, 1.0 - held / self.working_set)
+
+    def _near(self, plan: Plan, traffic: Traffic) -> float:
+        """Seconds of all threads for what they read from the last-level cache: what a pass reads, once."""
+        return self.start_vectors * traffic.cache_bytes / plan.k_per_pass / self.figures.last_level_bandwidth
 
     def _work(self, plan: Plan, traffic: Traffic) -> float:
         """Seconds of all threads for what a plan computes, its format having a price."""
@@ -245,9 +268,13 @@ class Model:
         asked = getattr(schedule, "padding", None)  # of a Padded
         padding = 1.0 if asked is None else asked(plan, self.matrix)
         slots = traffic.flops / 2.0 * padding
-        rows = float(self.matrix.n) * plan.k * traffic.redundancy
+        times = plan.k * traffic.redundancy  # that a row is computed
+        is_sorted = int(plan.option("sigma", 1)) > 1
+        rows = times * self.matrix.n * (cost.row + cost.sorted * is_sorted)
+        if cost.uneven:
+            rows += times * surprises(self.matrix, plan.threads) * cost.uneven
         scale = self.matrix.dtype.itemsize / 8.0 * self.start_vectors
-        return scale * (slots * cost.slot + rows * cost.row) / self.space.threads
+        return scale * (slots * cost.slot + rows) / self.space.threads
 
     def _share(self, plan: Plan) -> float:
         """How much longer the work takes on the plan's threads than on all of them."""
@@ -353,7 +380,8 @@ def _priced(model: Model, plain: Plan) -> Plan:
     for name, schedule in model.space.schedules.items():
         if isinstance(schedule, Untuned) and (name == BASELINE_SCHEDULE or blocked):
             (sweeps if name == BASELINE_SCHEDULE else others).extend(_formats(model, schedule))
-    return _clearly_better(model, _clearly_better(model, plain, sweeps, _FORMAT_GAIN), others, _CLEAR_GAIN)
+    best = _clearly_better(model, _clearly_better(model, plain, sweeps, _FORMAT_GAIN), others, _CLEAR_GAIN)
+    return best if best == plain else _lightest(model, best, [*sweeps, *others])
 
 
 def _offered(model: Model, plain: Offering) -> Plan:
@@ -389,6 +417,21 @@ def _clearly_better(model: Model, best: Plan, plans: list[Plan], gain: float) ->
     seconds = {plan: model.seconds(plan) for plan in (best, *plans)}
     fastest = min(seconds, key=lambda plan: seconds[plan])
     return fastest if seconds[fastest] * gain < seconds[best] else best
+
+
+def _lightest(model: Model, best: Plan, plans: list[Plan]) -> Plan:
+    """Of the plans of one schedule that promise as much as `best`, as far as prices can tell, that of the least bytes.
+
+    What is in no price, such as entries of x that the matrix drives out of a cache, grows with them.
+    """
+    most = _EVEN * model.seconds(best)
+    alike = [plan for plan in plans if plan.schedule == best.schedule and plan.threads == best.threads]
+
+    def moved(plan: Plan) -> float:
+        traffic = model.traffic(plan)
+        return math.inf if traffic is None else traffic.matrix_bytes + traffic.vector_bytes + traffic.cache_bytes
+
+    return min([best, *(plan for plan in alike if model.seconds(plan) <= most)], key=moved)
 
 
 def _formats(model: Model, schedule: Any) -> Iterator[Plan]:

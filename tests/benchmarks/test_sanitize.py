@@ -107,6 +107,7 @@ def test_what_was_seen_of_other_sources_is_seen_again(monkeypatch: pytest.Monkey
     of = {
         "vectors": "tests.kernels.test_cuda_vectors::test_a[x]",
         "fronts": "tests.kernels.test_cuda::test_a[band-float64-wavefront]",
+        "rates": "tests.kernels.test_cuda_rates::test_a[x]",
         "others": "tests.kernels.test_cuda::test_a[band-float64-sweep]",
     }
     assert set(now) == set(of)
@@ -180,4 +181,4 @@ def test_what_only_chooses_plans_is_no_reason_to_run_again() -> None:
 
 def test_modules_that_only_price_plans_are_those_that_plan_keys_leave_out() -> None:
     """They are named twice, since this script runs without the package."""
-    assert set(sanitize._NO_DRIVERS) == OF_PRICES["cuda"]
+    assert {*sanitize._NO_DRIVERS, sanitize._OF_RATES} == OF_PRICES["cuda"]  # the latter launches kernels

@@ -100,7 +100,7 @@ def test_calibrate_measures_keeps_and_shows(
     assert f"kept in {file}" in ran.err
     after = _checks(ran.json)["cpu calibration"]
     assert after["state"] == "ok"
-    assert after["found"].startswith("20/40/60 GB/s")
+    assert after["found"].startswith("20/80/160 GB/s")
     assert "2026-02-03" in after["found"]
     assert after["hint"] == ""
     replace(found, kernel_hash="0" * 16).save()

@@ -32,14 +32,14 @@ def said(monkeypatch: pytest.MonkeyPatch, device: Any, figures: Figures) -> str:
 
 def test_figures_of_a_gpu_that_are_guesses_are_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     guess = derived_figures(_GPU, 1)
-    assert (guess.last_level_bandwidth, guess.cache_bandwidth) == (2.4e12, 6.4e12)
+    assert (guess.last_level_bandwidth, guess.cache_bandwidth) == (3.2e12, 12.8e12)
     measured = replace(guess, slow_bandwidth=9.5e11)
     found = said(monkeypatch, _GPU, measured)
-    assert found.startswith("950/2400 (assumed)/6400 (assumed) GB/s from memory, last-level and nearer caches;")
-    found = said(monkeypatch, _GPU, replace(measured, last_level_bandwidth=2.5e12))
-    assert found.startswith("950/2500/6400 (assumed) GB/s")
+    assert found.startswith("950/3200 (assumed)/12800 (assumed) GB/s from memory, last-level and nearer caches;")
+    found = said(monkeypatch, _GPU, replace(measured, last_level_bandwidth=3.5e12))
+    assert found.startswith("950/3500/12800 (assumed) GB/s")
 
 
 def test_figures_of_a_host_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     found = said(monkeypatch, host_device(), derived_figures(host_device(), 1))
-    assert found.startswith("10/20/30 GB/s from memory")
+    assert found.startswith("10/40/80 GB/s from memory")

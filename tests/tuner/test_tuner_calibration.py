@@ -25,14 +25,17 @@ from akx.tuner.calibration import (
     figures_of,
     find_calibration,
 )
-from akx.tuner.machine import Figures, FormatCost, derived_figures
+from akx.tuner.machine import FORMATS, Figures, FormatCost, derived_figures
 
+#: Seven formats on two matrices, and four of them on two others, four times each; in one turn of all.
+_IN_TURN = 2 * 7 + 2 * 4
+_TIMED = 4 * _IN_TURN
 DEVICE = HostDevice("a processor / of (many) names", 8, 32 * 1024, 2**20, 2**25)
 
 
 def figures(threads: int, **changes: Any) -> Figures:
     made = Figures(10e9 * threads, 20e9 * threads, 40e9 * threads, 3e9 * threads, 2e-7, 2**25, 1e-6)
-    return replace(made, formats={"csr": FormatCost(5e-10, 2e-9)}, **changes)
+    return replace(made, **{"formats": {"csr": FormatCost(5e-10, 2e-9)}, **changes})
 
 
 @pytest.fixture
@@ -114,7 +117,13 @@ def test_a_budget_has_the_figures_of_the_bus(folder: Path, made: Calibration) ->
     gpu = CudaDevice("a GPU", 0, (9, 0), 132, 2**17, 2**17, 2**16, 50 * 2**20, 80 * 2**30, 10**9, 3e12)
     replace(made, device_class=gpu.device_class).save()
     assert figures_of(gpu, 1) == made.one_thread
-    assert figures_of(within(gpu, 10**9), 1) == derived_figures(within(gpu, 10**9), 1)
+    limited, guess = within(gpu, 10**9), derived_figures(within(gpu, 10**9), 1)
+    assert guess.link_bandwidth > 0
+    assert figures_of(limited, 1) == guess  # of an akx that did not measure the link
+    replace(made, device_class=gpu.device_class, all_threads=figures(8, link_bandwidth=7e10)).save()
+    found = figures_of(limited, 1)
+    assert found.slow_bandwidth == found.last_level_bandwidth == found.link_bandwidth == 7e10
+    assert found == replace(guess, slow_bandwidth=7e10, last_level_bandwidth=7e10, link_bandwidth=7e10)
 
 
 @pytest.mark.parametrize(
@@ -177,17 +186,17 @@ def test_a_calibration_that_was_disturbed_is_none(monkeypatch: pytest.MonkeyPatc
 
     def seconds(call: Any, *, until: int) -> float:
         turns.append(0)
-        return 1e-5 * (40.0 if len(turns) % 14 == 5 and len(turns) <= until else 1.0 + len(turns) % 2)
+        return 1e-5 * (40.0 if len(turns) % _IN_TURN == 5 and len(turns) <= until else 1.0 + len(turns) % 2)
 
     monkeypatch.setattr(calibration, "_call", lambda matrix, plan: (matrix, plan))
     monkeypatch.setattr(calibration, "_seconds", partial(seconds, until=10**6))
     with pytest.raises(DeviceError, match="disturbed"):
         calibration._formats()
-    assert len(turns) == 3 * 14  # seven formats on two matrices, three times
+    assert len(turns) == 3 * _TIMED  # three times
     turns.clear()
-    monkeypatch.setattr(calibration, "_seconds", partial(seconds, until=14))
+    monkeypatch.setattr(calibration, "_seconds", partial(seconds, until=_TIMED))
     assert len(calibration._formats()) == 7
-    assert len(turns) == 2 * 14
+    assert len(turns) == 2 * _TIMED
 
 
 def test_beside_another_that_measures_there_is_no_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +213,7 @@ def test_all_cores_are_calibrated_whatever_the_environment_says(monkeypatch: pyt
     monkeypatch.setattr(calibration, "_formats", lambda: {"csr": FormatCost(5e-10, 2e-9)})
     monkeypatch.setattr(calibration, "_meetings", lambda threads: (1e-6, 2e-7))
     assert calibrate("cpu").threads == cores
-    assert asked == [1, cores]
+    assert asked == 2 * [1, cores]
 
 
 def test_this_machine(folder: Path) -> None:
@@ -223,22 +232,47 @@ def test_this_machine(folder: Path) -> None:
 
 
 def test_prices_are_what_was_put_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a product takes 3 ns a row and 0.25 ns a slot, padding included, just that is found."""
+    """Where a product takes 3 ns a row and 0.25 ns a slot, padding included, just that is found.
+
+    So is what it takes more for a row that is not as long as the one before, or in sorted windows, the processor
+    remembering nothing.
+    """
     paid: list[tuple[float, int]] = []
 
     def call(matrix: Any, plan: Any) -> Any:
         slots = calibration.registry.get("cpu", "sweep").padding(plan, matrix) * matrix.nnz
-        return slots, matrix.n
+        changes = np.count_nonzero(np.diff(np.diff(matrix.indptr))) if plan.variant.startswith("csr") else 0
+        unforeseen = changes if changes > 100 else 0
+        return slots, matrix.n, unforeseen, matrix.n if int(plan.option("sigma", 1)) > 1 else 0
 
     def seconds(work: Any) -> float:
-        paid.append(work)
-        return float(8 * (0.25e-9 * work[0] + 3e-9 * work[1]))
+        paid.append(work[:2])
+        return float(8 * (0.25e-9 * work[0] + 3e-9 * work[1] + 5e-9 * work[2] + 0.7e-9 * work[3]))
 
     monkeypatch.setattr(calibration, "_call", call)
     monkeypatch.setattr(calibration, "_seconds", seconds)
+    monkeypatch.setattr("akx.tuner.rows._REMEMBERED", 0)
     for variant, cost in calibration._formats().items():
-        assert np.allclose([cost.slot, cost.row], [0.25e-9, 3e-9], rtol=1e-6), variant
+        differing = [5e-9 * variant.startswith("csr"), 0.7e-9 * variant.startswith("sell")]
+        found = [cost.slot, cost.row, cost.uneven, cost.sorted]
+        assert np.allclose(found, [0.25e-9, 3e-9, *differing], rtol=1e-6, atol=1e-15), variant
     assert len({slots / n for slots, n in paid}) > 2  # the formats do differ in padding
+
+
+def test_a_file_from_before_rows_differed_has_guesses_of_them(folder: Path, made: Calibration) -> None:
+    formats = {name: FormatCost(5e-10, 2e-9, 7e-9, 3e-9) for name in ("csr", "sell")}
+    path = replace(made, all_threads=figures(8, formats=formats), one_thread=figures(1, formats=formats)).save()
+    assert figures_of(DEVICE, 8).formats == formats
+    old = json.loads(path.read_text())
+    for part in (old["one_thread"], old["all_threads"]):
+        for cost in part["formats"].values():
+            del cost["uneven"], cost["sorted"]
+    path.write_text(json.dumps(old, indent=3))
+    found = figures_of(DEVICE, 8).formats
+    assert found["csr"] == FormatCost(5e-10, 2e-9, uneven=FORMATS["csr"].uneven)
+    assert found["sell"] == FormatCost(5e-10, 2e-9, sorted=FORMATS["sell"].sorted)
+    assert FORMATS["csr"].uneven > 0
+    assert FORMATS["sell"].sorted > 0
 
 
 def test_a_file_from_before_there_were_exchanges_is_read(folder: Path, made: Calibration) -> None:
@@ -266,14 +300,15 @@ def test_what_a_kernel_and_an_exchange_take_is_what_further_steps_take(
     monkeypatch.setattr(calibration, "_bandwidths", derived_figures)
     monkeypatch.setattr(calibration, "_call", lambda matrix, plan: (matrix, plan))
     monkeypatch.setattr(calibration, "_seconds", seconds)
+    monkeypatch.setattr("akx.kernels.cuda.rates.link_rate", lambda: 9e10)
     found = calibrate("cuda")
     assert found.device_class == gpu.device_class
     for figures in (found.one_thread, found.all_threads):
         assert figures.synchronisation == pytest.approx(2e-6)
         assert figures.barrier == pytest.approx(3e-6)
-        assert replace(figures, synchronisation=0.0, barrier=0.0) == replace(
-            derived_figures(gpu, 1), synchronisation=0.0, barrier=0.0
-        )
+        assert figures.link_bandwidth == 9e10
+        measured = {"synchronisation": 0.0, "barrier": 0.0, "link_bandwidth": 0.0}
+        assert replace(figures, **measured) == replace(derived_figures(gpu, 1), **measured)
     found.save()
     assert figures_of(gpu, 1) == found.one_thread
     price["resident"] = -1e-6  # what is known of its loads does not fit this GPU: the rest is kept

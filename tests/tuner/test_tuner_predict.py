@@ -21,6 +21,7 @@ from akx.plan import Plan
 from akx.tuner import predict
 from akx.tuner.machine import Figures, FormatCost, derived_figures, measured_figures
 from akx.tuner.predict import Model
+from akx.tuner.rows import surprises
 from akx.tuner.space import Space, build_space, is_baseline
 
 _PREDICT = sys.modules["akx.tuner.predict"]  # the package has a function of that name
@@ -284,6 +285,61 @@ def test_work_is_slots_and_rows_at_their_prices(dtype: Any, size: float, vectors
         slots = stored * matrix.nnz
         expected = products * (2e-6 * slots + 5e-6 * matrix.n) / 2
         assert model.seconds(plan.replace(variant="dia")) == pytest.approx(expected, rel=0.03)
+
+
+def test_rows_of_changing_length_and_rows_in_sorted_windows_cost_more() -> None:
+    matrix = Matrix.from_any(_uneven_rows(3000))
+    lengths = np.diff(matrix.indptr)
+    differ = np.count_nonzero(lengths[1:] != lengths[:-1])
+    assert surprises(matrix) == pytest.approx(differ**2 / (differ + 10_000))
+    assert surprises(matrix, 2) == pytest.approx(2 * (differ / 2) ** 2 / (differ / 2 + 10_000))  # half of it for each
+    assert surprises(Matrix.from_any(sp.eye_array(50, format="csr"))) == 0.0
+    prices = {"csr": FormatCost(3e-6, 7e-6, uneven=4e-6), "sell": FormatCost(2e-6, 5e-6, sorted=1e-6)}
+    known = replace(derived_figures(LARGE_CACHE, 2), formats=prices, waking=0.0, synchronisation=0.0)
+    model = Model(matrix, build_space(matrix, 8, LARGE_CACHE, threads=2), known)
+    plan = Plan("cpu", "sweep", "csr", k=8, threads=1)
+    assert model.seconds(plan) == pytest.approx(8 * (3e-6 * matrix.nnz + 7e-6 * matrix.n + 4e-6 * surprises(matrix)))
+    for sigma, price in ((1, 5e-6), (256, 6e-6)):
+        plan = Plan("cpu", "sweep", "sell", k=8, threads=1, options={"sigma": sigma})
+        slots = registry.get("cpu", "sweep").padding(plan, matrix) * matrix.nnz  # type: ignore[attr-defined]
+        assert model.seconds(plan) == pytest.approx(8 * (2e-6 * slots + price * matrix.n))
+
+
+def test_what_no_core_can_hold_is_read_from_the_last_level_cache_once_a_pass() -> None:
+    """Beside the work, as the two sides of a right angle; without columns the longer of both takes all the time."""
+    matrix = Matrix.from_any(_diagonals(3000))
+    same = FormatCost(3e-10, 1e-9)
+    known = replace(derived_figures(LARGE_CACHE, 2), waking=0.0, synchronisation=0.0, last_level_bandwidth=2e9)
+    known = replace(known, formats=dict.fromkeys(("csr", "csr16", "dia"), same))
+    plan = Plan("cpu", "sweep", "csr", k=8, threads=1)
+
+    def seconds(device: HostDevice, variant: str) -> float:
+        space = build_space(matrix, 8, device, threads=2)
+        return Model(matrix, space, known).seconds(plan.replace(variant=variant))
+
+    work = 8 * (3e-10 * matrix.nnz + 1e-9 * matrix.n)
+    assert seconds(LARGE_CACHE, "csr") == seconds(LARGE_CACHE, "csr16") == pytest.approx(work)
+    small = replace(LARGE_CACHE, l2_bytes=2**15)
+    traffic = registry.get("cpu", "sweep").traffic(plan, matrix, small)
+    share = 1 - 2 * 2**15 / (matrix.nbytes + 9 * 8 * matrix.n)
+    assert 0.5 < share < 1
+    near = 2 * share * traffic.cache_bytes / 2e9  # of one thread at the bandwidth of one
+    assert seconds(small, "csr") == pytest.approx(np.hypot(work, near))
+    assert work < seconds(small, "csr16") < seconds(small, "csr")
+    dia = registry.get("cpu", "sweep").traffic(plan.replace(variant="dia"), matrix, small)
+    assert work < seconds(small, "dia") == pytest.approx(2 * share * dia.cache_bytes / 2e9)
+
+
+def test_of_formats_that_promise_the_same_the_one_that_moves_least_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = derived_figures(LARGE_CACHE, 2)
+
+    def chosen(price: float) -> str:
+        formats = {"csr": FormatCost(1e-9, 0.0), "sell": FormatCost(5e-10, 0.0), "sell16": FormatCost(price, 0.0)}
+        monkeypatch.setattr(_PREDICT, "figures_of", lambda device, threads: replace(known, formats=formats))
+        return predict(Matrix.from_any(_diagonals(2000)), 8, LARGE_CACHE).variant
+
+    assert chosen(5.1e-10) == "sell16"
+    assert chosen(5.3e-10) == "sell"
 
 
 @pytest.mark.parametrize("cores", [8, 64, 128])

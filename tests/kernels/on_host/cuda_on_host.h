@@ -31,6 +31,7 @@ using std::hypot;
 using std::isfinite;
 struct float2 { float x, y; };
 struct double2 { double x, y; };
+struct uint4 { unsigned x, y, z, w; };
 struct dim { unsigned x; };
 
 namespace on_host {
