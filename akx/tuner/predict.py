@@ -402,7 +402,20 @@ def _offered(model: Model, plain: Offering) -> Plan:
             except Exception:  # what cannot say what there is has nothing to offer, and the call goes on
                 continue
             others += [plan for plan in offers if space.feasible(plan, matrix) is None]
-    return _clearly_better(model, model.rank(sweeps)[0], [plan for plan in others if _pays(model, plan)], _OFFERED_GAIN)
+    best = _most_padded(model, model.rank(sweeps)[0], sweeps)
+    return _clearly_better(model, best, [plan for plan in others if _pays(model, plan)], _OFFERED_GAIN)
+
+
+def _most_padded(model: Model, best: Plan, sweeps: list[Plan]) -> Plan:
+    """Of plans that promise as much as `best` and pad rows to other multiples, the one that pads most.
+
+    Its rows begin at wider words, which is in no price: on an H100 it was up to 3 % faster of two that should be equal.
+    """
+    padding, most = "pad", _EVEN * model.seconds(best)
+    if padding not in best.options:
+        return best
+    same = [plan for plan in sweeps if plan == best.replace(options={**best.options, padding: plan.option(padding, 0)})]
+    return max((plan for plan in same if model.seconds(plan) <= most), key=lambda plan: int(plan.option(padding, 0)))
 
 
 def _pays(model: Model, plan: Plan) -> bool:

@@ -125,6 +125,24 @@ def test_rows_of_very_different_lengths_get_partitions(gpu: CudaDevice) -> None:
     assert (plan.schedule, plan.variant) == ("sweep", "pcsr")
 
 
+def test_of_paddings_that_promise_the_same_the_widest_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = skewed()
+
+    def chosen(**seconds: float) -> int:
+        def work(plan: Plan, *_: object) -> Work:
+            wide = seconds.get(f"pad{plan.option('pad', 0)}", 9.0)
+            return Work(launches=0, chain=100.0 * (wide if plan.variant == "pcsr" else 9.0))
+
+        monkeypatch.setattr(sweep.SCHEDULE, "work", work, raising=False)
+        plan = plan_of(made, 8)
+        assert plan.variant == "pcsr"
+        return int(plan.option("pad", 0))
+
+    assert chosen(pad4=1.0, pad8=1.02) == 8
+    assert chosen(pad4=1.0, pad8=1.04) == 4
+    assert chosen(pad4=1.02, pad8=1.0) == 8
+
+
 @pytest.mark.parametrize("gpu", [H100, A100], ids=lambda gpu: gpu.name)
 def test_dense_blocks_that_fit_the_chip_stay_there(gpu: CudaDevice) -> None:
     plan = plan_of(dense_blocks(18_000, 23), 16, gpu)

@@ -86,10 +86,11 @@ def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
                 places = max(1, device.sms * 2048 // 256)
                 partitions = stored // pcsr.PARTITION
                 options["ahead"] = max(ahead for ahead in sweep.AHEADS if ahead == 1 or partitions >= ahead * places)
-                pads = (4, 1) if _SORTED * stored > matrix.nnz else (4,)
+                pads = (8, 4, 2, 1) if _SORTED * stored > matrix.nnz else (8, 4)
                 plans += [
                     Plan(schedule.backend, schedule.name, variant, k=k, k_per_pass=1, options={**options, "pad": pad})
                     for pad in pads
+                    if schedule._variant_reason(variant, matrix, pad, sigma) is None
                 ]
                 continue
             plans.append(Plan(schedule.backend, schedule.name, variant, k=k, k_per_pass=1, options=options))
