@@ -44,6 +44,7 @@ from akx.matrix import Matrix, content_token
 from akx.plan import Plan, check_plan
 from akx.plandb import FIELD_MEANINGS, Lookup, PlanDatabase, PlanKey, shared_database
 from akx.tuner import plan_key, predict
+from akx.tuner.calibration import ceiling_of, figures_of
 from akx.tuner.ladder import believed, limited
 from akx.tuner.machine import measured_figures
 from akx.tuner.space import PLAIN_SCHEDULES, STREAMED_SCHEDULE, resolve_backend
@@ -506,7 +507,8 @@ class MatrixPowers:
             lines.append(f"values      stored in half the bytes, with a relative error of at most {off:.3g}; {allowed}")
         if measure:
             seconds = self._time_calls(dtype, vectors)
-            figures = measured_figures(device, plan.threads)
+            known = figures_of(device, plan.threads)
+            figures = ceiling_of(measured_figures(device, plan.threads), known, device, plan.threads)
             working = matrix.nbytes + (self.k + 1) * vectors * matrix.n * dtype.itemsize
             bandwidth = figures.bandwidth(working)
             level = "memory" if bandwidth == figures.slow_bandwidth else "the last-level cache"

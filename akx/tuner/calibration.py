@@ -42,7 +42,7 @@ from akx.plan import Plan
 from akx.plandb import kernel_hash
 from akx.plandb.records import now
 from akx.tuner import measure
-from akx.tuner.machine import FORMATS, Figures, FormatCost, derived_figures, measured_figures
+from akx.tuner.machine import FORMATS, Figures, FormatCost, derived_figures, faster, measured_figures
 from akx.tuner.measure import Precision
 from akx.tuner.rows import surprises
 
@@ -51,6 +51,7 @@ __all__ = [
     "Calibration",
     "calibrate",
     "calibration_folder",
+    "ceiling_of",
     "check_writable",
     "figures_of",
     "find_calibration",
@@ -209,6 +210,11 @@ def figures_of(device: Any, threads: int) -> Figures:
         link = found[0].all_threads.link_bandwidth or derived.link_bandwidth
         return replace(derived, slow_bandwidth=link, last_level_bandwidth=link, link_bandwidth=link)
     return found[0].figures(max(1, threads))
+
+
+def ceiling_of(measured: Figures, known: Figures, device: Any, threads: int) -> Figures:
+    """`measured` figures, with the bandwidths of those `known` where these are higher and no guesses: for bounds."""
+    return measured if known == derived_figures(device, threads) else faster(measured, known)
 
 
 def calibrate(backend: str = "cpu") -> Calibration:

@@ -364,7 +364,7 @@ class TuneResult:
         they always are for the baseline.
     untuned : Untuned or None
         What an untuned call takes; its two figures of the best plan are always those of this result. None where the
-        predicted plan has no complete trial of this search.
+        predicted plan was not timed in this search.
     """
 
     matrix_name: str

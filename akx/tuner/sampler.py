@@ -63,7 +63,9 @@ class Sampler:
             plan = self._walk(trial)
             if plan in done:
                 self._close(trial, done[plan])
-            elif refuse(plan):
+            elif refuse(
+                plan
+            ):  # infeasible, or another worker is at it: a liar who tells the worst of it till it is known
                 self._study.tell(trial, state=self._optuna.trial.TrialState.PRUNED)
             else:
                 self._open[plan] = trial

@@ -25,14 +25,14 @@ from akx.matrix import Matrix
 from akx.plan import Option, Plan
 from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanKey, default_database, make_key
 from akx.tuner import measure
-from akx.tuner.calibration import figures_of
+from akx.tuner.calibration import ceiling_of, figures_of
 from akx.tuner.forerunners import processes_ahead
 from akx.tuner.history import NO_HISTORY, TrialLog, earlier_trials
-from akx.tuner.machine import derived_figures, faster, measured_figures
+from akx.tuner.machine import measured_figures
 from akx.tuner.predict import Model, budget_error
 from akx.tuner.record import is_enough, keep, leave, reuse, usable
 from akx.tuner.recorder import Recorder, recording_to
-from akx.tuner.result import COMPLETE, Counts, Progress, Trial, TuneResult, Untuned
+from akx.tuner.result import Counts, Progress, Trial, TuneResult, Untuned
 from akx.tuner.search import FEW_CALLS, Outcome, Search
 from akx.tuner.seeds import known_seeds
 from akx.tuner.settings import Settings
@@ -439,11 +439,10 @@ def _count(what: str, value: object) -> int:
 
 def _model(matrix: Matrix, space: Space, start_vectors: int, seconds: float = math.inf) -> Model:
     """`seconds`: what the tuning may take, a share of which is waited for the device at most."""
-    figures = figures_of(space.device, space.threads)
     with _alone(space.device, seconds)():
-        ceiling = measured_figures(space.device, space.threads)
-    if figures != derived_figures(space.device, space.threads):  # calibrated ones, which may know better
-        ceiling = faster(ceiling, figures)
+        measured = measured_figures(space.device, space.threads)
+    figures = figures_of(space.device, space.threads)
+    ceiling = ceiling_of(measured, figures, space.device, space.threads)
     return Model(matrix, space, figures, start_vectors, ceiling)
 
 
@@ -572,7 +571,7 @@ def _untuned(outcome: Outcome, model: Model) -> tuple[Plan, float] | None:
     final = {one.plan: one.seconds for one in (*outcome.finalists, outcome.best, outcome.baseline)}
     if plan in final:
         return plan, final[plan]
-    took = {trial.plan: trial.seconds for trial in own.values() if trial.state == COMPLETE}
+    took = {trial.plan: trial.seconds for trial in own.values() if trial.seconds}  # those dropped early too
     seconds, before = took.get(plan), took.get(outcome.baseline.plan)
     return (plan, seconds * outcome.baseline.seconds / before) if seconds and before else None
 

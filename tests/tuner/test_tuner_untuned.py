@@ -66,6 +66,8 @@ def test_seconds_are_those_of_the_run_off_or_of_the_trial_by_the_baselines() -> 
     trials = trial(SWEEP, "baseline", 5e-3), trial(GUESS, "predicted", 3e-3), trial(BEST, "model", 2.5e-3)
     assert untuned(outcome(*trials), never) == (GUESS, pytest.approx(2.4e-3))  # all were slower by a quarter
     assert untuned(outcome(*trials, finals={GUESS: 2.2e-3}), never) == (GUESS, 2.2e-3)
+    dropped = trial(SWEEP, "baseline", 5e-3), trial(GUESS, "predicted", 9e-3, "pruned")
+    assert untuned(outcome(*dropped), never) == (GUESS, pytest.approx(7.2e-3))  # early, by few samples
     by_another_name = trial(SWEEP, "baseline", 5e-3), trial(GUESS, "default", 3e-3)
     assert untuned(outcome(*by_another_name)) == (GUESS, pytest.approx(2.4e-3))
 
@@ -81,14 +83,14 @@ def test_the_same_plan_takes_the_same_time() -> None:
     "trials",
     [
         (trial(SWEEP, "baseline", 5e-3),),
-        (trial(SWEEP, "baseline", 5e-3), trial(GUESS, "predicted", 9e-3, "pruned")),
+        (trial(SWEEP, "baseline", 5e-3), trial(GUESS, "predicted", None, "pruned")),
         (trial(SWEEP, "baseline", 5e-3), trial(GUESS, "predicted", None, "failed")),
         (trial(SWEEP, "baseline", 5e-3), trial(GUESS, "earlier", 3e-3)),
         (trial(SWEEP, "baseline", 5e-3), trial(GUESS, "shared", 3e-3)),
         (trial(SWEEP, "shared", 5e-3), trial(GUESS, "predicted", 3e-3)),
     ],
 )
-def test_nothing_is_said_without_a_complete_trial_of_this_search(trials: tuple[Trial, ...]) -> None:
+def test_nothing_is_said_without_a_time_of_this_search(trials: tuple[Trial, ...]) -> None:
     assert untuned(outcome(*trials)) is None
 
 
@@ -166,14 +168,16 @@ def test_for_few_calls_nothing_is_predicted_for_the_sake_of_a_figure(make_world:
     assert result.to_json()["untuned"] is None
 
 
-def test_a_prediction_that_was_dropped_as_too_slow_has_no_figure(
+def test_a_prediction_that_was_dropped_as_too_slow_has_the_figure_of_few_samples(
     world: Any, matrix: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = SWEEP.replace(threads=1)  # twice as slow as the baseline
     monkeypatch.setattr(Model, "predicted", lambda model: slow)
     result = tune(matrix, 8, db=False)
     assert [trial.state for trial in result.trials if trial.plan == slow] == ["pruned"]
-    assert result.untuned is None
+    assert result.untuned is not None
+    assert result.untuned.seconds == pytest.approx(world.cost(slow), rel=0.02)
+    assert result.untuned.speedup == pytest.approx(world.cost(slow) / world.cost(result.plan), rel=0.02)
 
 
 @pytest.mark.parametrize(
