@@ -10,9 +10,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module, metadata
-from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from akx.errors import AkxError
 from akx.plandb.places import PROJECT_VARIABLE, SYSTEM_VARIABLE
@@ -227,7 +226,6 @@ def _calibrations() -> Iterator[Check]:
     from akx.kernels.registry import backends
     from akx.plandb import kernel_hash
     from akx.tuner.calibration import find_calibration
-    from akx.tuner.machine import derived_figures
 
     for backend in backends():
         if not is_usable(backend):
@@ -239,23 +237,32 @@ def _calibrations() -> Iterator[Check]:
             continue
         kept, path = found
         of = kept.all_threads
-        rates = (of.slow_bandwidth, of.last_level_bandwidth, of.cache_bandwidth)
-        guess = derived_figures(device, kept.threads) if backend == "cuda" else None  # a host's are all measured
-        guesses = () if guess is None else (guess.slow_bandwidth, guess.last_level_bandwidth, guess.cache_bandwidth)
-        assumed = [" (assumed)" if rate == other else "" for rate, other in zip_longest(rates, guesses)]
-        figures = "/".join(f"{rate / 1e9:.0f}{mark}" for rate, mark in zip(rates, assumed, strict=True))
-        text = f"{figures} GB/s from memory, last-level and nearer caches"
+        known = backend == "cpu" or of.link_bandwidth > 0  # an older akx could not measure a GPU's caches and link
+        caches = (of.last_level_bandwidth, of.cache_bandwidth) if known else _assumed_caches(device, kept)
+        marks = ("", "", "") if known else ("", " (assumed)", " (assumed)")
+        rates = zip((of.slow_bandwidth, *caches), marks, strict=True)
+        text = "/".join(f"{rate / 1e9:.0f}{mark}" for rate, mark in rates)
+        text += " GB/s from memory, last-level and nearer caches"
         if backend != "cpu":
             text += f"; {1e6 * of.synchronisation:.2f} us a kernel in a graph, {1e6 * of.barrier:.2f} us an exchange"
-            if of.link_bandwidth:  # one of an older akx has none
-                text += f"; {of.link_bandwidth / 1e9:.0f} GB/s to and from the host at once"
+            if known:
+                text += f"; {of.link_bandwidth / 1e9:.0f} GB/s from and to the host, both directions together"
         if of.formats:
             fastest = min(of.formats, key=lambda variant: of.formats[variant].slot)
             text += f"; {1e9 * of.formats['csr'].slot:.2f} ns for an entry of csr, " if "csr" in of.formats else "; "
             text += f"{1e9 * of.formats[fastest].slot:.2f} ns of {fastest}"
         old = kept.kernel_hash != kernel_hash(backend)
         hint = "of other kernels than these: akx doctor --calibrate" if old and of.formats else ""
+        hint = hint if known else "of an akx that did not measure caches: akx doctor --calibrate"
         yield Check(name, "ok", f"{text} ({kept.created[:10]}, {path})", hint)
+
+
+def _assumed_caches(device: Any, kept: Any) -> tuple[float, float]:
+    """What predictions take for the last-level and nearer caches of a GPU whose calibration does not know them."""
+    from akx.tuner.calibration import figures_of
+
+    figures = figures_of(device, kept.threads)
+    return figures.last_level_bandwidth, figures.cache_bandwidth
 
 
 def _numba_cache() -> Check:

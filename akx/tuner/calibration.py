@@ -26,7 +26,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -34,7 +34,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from akx.device.lock import device_lock
-from akx.errors import AkxError, ArgumentError, DatabaseError, DeviceError, InfeasibleError
+from akx.errors import AkxError, ArgumentError, DatabaseError, DeviceError, DeviceMemoryError, InfeasibleError
 from akx.kernels import registry
 from akx.kernels.base import as_coefficients
 from akx.matrix import Matrix
@@ -202,18 +202,31 @@ def figures_of(device: Any, threads: int) -> Figures:
     threads : int
         Most threads of a plan.
     """
-    derived, budget = derived_figures(device, threads), getattr(device, "budget", 0)
-    found = find_calibration(_class_of(replace(device, budget=0) if budget else device))
+    budget = getattr(device, "budget", 0)
+    whole = replace(device, budget=0) if budget else device
+    found = find_calibration(_class_of(whole))
     if found is None or found[0].threads < min(threads, device.cores):
-        return derived
-    if budget:  # its slow memory is the host's
-        link = found[0].all_threads.link_bandwidth or derived.link_bandwidth
-        return replace(derived, slow_bandwidth=link, last_level_bandwidth=link, link_bandwidth=link)
-    return found[0].figures(max(1, threads))
+        return derived_figures(device, threads)
+    figures = found[0].figures(max(1, threads))
+    if device.backend == "cuda" and not figures.link_bandwidth:  # of an akx that could measure neither it nor caches
+        guess = derived_figures(whole, threads)
+        figures = replace(
+            figures,
+            last_level_bandwidth=max(figures.slow_bandwidth, guess.last_level_bandwidth),
+            cache_bandwidth=guess.cache_bandwidth,
+            link_bandwidth=guess.link_bandwidth,
+        )
+    link = figures.link_bandwidth  # within a budget the slow memory is the host's
+    return replace(figures, slow_bandwidth=link, last_level_bandwidth=link) if budget else figures
 
 
 def ceiling_of(measured: Figures, known: Figures, device: Any, threads: int) -> Figures:
-    """`measured` figures, with the bandwidths of those `known` where these are higher and no guesses: for bounds."""
+    """`measured` figures, with the bandwidths of those `known` where these are higher and no guesses: for bounds.
+
+    Within a memory budget nothing is measured, so that what is known is all there is.
+    """
+    if getattr(device, "budget", 0):
+        return known
     return measured if known == derived_figures(device, threads) else faster(measured, known)
 
 
@@ -249,7 +262,10 @@ def calibrate(backend: str = "cpu") -> Calibration:
 
             launch = _price_of_step(device, "sweep", every.synchronisation)
             barrier = _price_of_step(device, "resident", every.barrier)
-            link = link_rate()
+            try:
+                link = link_rate()
+            except DeviceMemoryError:  # of the host, page-locked, or beyond what akx may take: the guess
+                link = every.link_bandwidth
             one, every = (
                 replace(figures, synchronisation=launch, barrier=barrier, link_bandwidth=link)
                 for figures in (one, every)
@@ -315,7 +331,8 @@ def _read(path: Path) -> Calibration | None:
 
 def _figures(data: Any) -> Figures:
     formats = {str(name): _format_cost(FORMATS.get(str(name)), cost) for name, cost in data["formats"].items()}
-    rest = {name: _price(value) for name, value in data.items() if name not in ("formats", "last_level_bytes")}
+    known = {field.name for field in fields(Figures)} - {"formats", "last_level_bytes"}  # a newer akx may have more
+    rest = {name: _price(value) for name, value in data.items() if name in known}
     found = Figures(**rest, last_level_bytes=int(data["last_level_bytes"]), formats=formats)
     rates = (found.slow_bandwidth, found.last_level_bandwidth, found.cache_bandwidth, found.flops)
     if min(*rates, found.last_level_bytes, *(cost.slot for cost in formats.values())) <= 0:
@@ -384,11 +401,13 @@ def _priced() -> dict[str, FormatCost]:
         sizes = np.array([(slots[i], float(matrices[i].n)) for i in range(2)])
         slot, row = (float(price) for price in np.linalg.solve(sizes, np.array(times[:2])))
         cost = FormatCost(slot, max(row, 0.0))  # a row may cost nothing that a clock would show
-        if FORMATS[variant].uneven:
-            cost = replace(cost, uneven=max(times[2] - times[3], 0.0) / surprises(uneven))
-        elif FORMATS[variant].sorted:
-            more = times[2] - times[3] - (slots[2] - slots[3]) * slot
-            cost = replace(cost, sorted=max(more, 0.0) / uneven.n)
+        guess = FORMATS[variant]  # where what differs took no longer, something has disturbed the rest
+        if guess.uneven:
+            more = (times[2] - times[3]) / surprises(uneven)
+            cost = replace(cost, uneven=more if more > 0 else guess.uneven)
+        elif guess.sorted:
+            more = (times[2] - times[3] - (slots[2] - slots[3]) * slot) / uneven.n
+            cost = replace(cost, sorted=more if more > 0 else guess.sorted)
         found[variant] = cost
     return found
 

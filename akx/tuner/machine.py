@@ -135,7 +135,7 @@ def derived_figures(device: Any, threads: int) -> Figures:
         cache_bandwidth=_CACHE_PER_CORE * used,
         flops=_FLOPS_PER_CORE * used,
         synchronisation=0.0 if used == 1 else 1e-6 * (1 + math.log2(used)) / (used - 1),
-        last_level_bytes=device.l3_bytes,
+        last_level_bytes=max(device.l3_bytes, device.l2_bytes),
         waking=0.0 if used == 1 else _WAKING,
         formats=FORMATS,
     )
@@ -214,8 +214,9 @@ def _measure(device: Any, threads: int) -> Figures:
         return _measure_gpu(device)
     guess = derived_figures(device, threads)
     used = max(1, min(threads, device.cores))
-    last_level = min(device.l3_bytes // 2, 32 * _MIB) // used
-    slow = min(max(3 * device.l3_bytes, 64 * _MIB), 256 * _MIB) // used
+    together = max(min(device.l3_bytes // 2, 32 * _MIB), 4 * used * device.l2_bytes)  # not what their own caches hold
+    last_level = min(together, 3 * device.l3_bytes // 4) // used
+    slow = max(3 * device.l3_bytes, 64 * _MIB) // used
     own = max(device.l2_bytes // 2, 128 * 1024)
     with ThreadPoolExecutor(used) as pool:
         rates = {size: _read_rate(pool, used, size) for size in dict.fromkeys((own, max(own, last_level), slow))}

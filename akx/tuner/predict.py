@@ -4,11 +4,12 @@ The model of one call with b start vectors on a machine with the figures of :mod
 
     seconds = sqrt(far^2 + work^2) + synchronisations x price of one + waking the threads
     far     = share x max(slow bytes / slow bandwidth, near bytes / last-level bandwidth)
-    work    = b (slots x price of a slot + rows x price of a row) / threads
+    work    = b (size (slots x price of a slot + rows x price of a row) + surprises x price of one) / threads
 
 where slow bytes = matrix bytes + b x vector bytes, and the slow bandwidth is that of the last-level cache where the
 matrix and all vectors fit it. Near bytes are what the cores read from the last-level cache: what a pass reads, once for
-all its powers. The share is that of the matrix and all vectors which the cores' own caches do not hold. Formats without
+all its powers and start vectors. The share is that of the matrix and all vectors which the own caches of the plan's
+cores do not hold, the size that of a value in units of 8 bytes. Formats without
 column indices ask for nothing that has not been fetched ahead: the larger of both takes the place of the root. Slots
 are the values that the format stores, padding included, over all powers, redundant ones too; what a slot and a row take
 a core is known for each format (:class:`akx.tuner.machine.FormatCost`), and what a row takes more whose end the
@@ -24,8 +25,9 @@ one another, kernels and exchanges::
               + chain / clock + kernels x price of one + exchanges x price of one
 
 at 0.85 of the slow bandwidth and 0.6 of that of the cache, of which gathers reach less. The plan is the best of the
-plain products in every variant, values as they are, unless one of the plans that schedules offer unseen
-(:class:`Offering`) promises to be 1.15 times as fast: another schedule, or plain products with values in fewer bytes.
+plain products in every variant, values as they are, and of paddings of its rows that promise the same the widest,
+unless one of the plans that schedules offer unseen (:class:`Offering`) promises to be 1.15 times as fast: another
+schedule, or plain products with values in fewer bytes.
 
 A call that was not tuned must never be slower than plain products because of a model. So on a CPU only what a schedule
 offers unseen (:class:`Untuned`) is looked at, in each format that fits the pattern and whose price is known, in the
@@ -199,7 +201,7 @@ class Model:
                 work = self._work(plan, traffic)
             except Exception:  # as in :meth:`traffic`
                 return math.inf
-            far = self._beyond * max(parts["memory"], self._near(plan, traffic))
+            far = self._beyond(plan) * max(parts["memory"], self._near(plan, traffic))
             taken = max(far, work) if plan.variant in _STREAMED else math.hypot(far, work)
         waking = self.figures.waking if plan.threads > 1 else 0.0
         return taken * self._share(plan) + waiting + waking
@@ -251,15 +253,18 @@ class Model:
         waits = done.launches * self.figures.synchronisation + done.barriers * self.figures.barrier
         return done.loaded_bytes / slow + math.hypot(moved, done.cycles / clock) + done.chain / clock + waits
 
-    @property
-    def _beyond(self) -> float:
-        """The share of what a call touches that the cores' own caches do not hold: prices are of data in them."""
-        held = self.space.threads * int(self.space.device.l2_bytes)
+    def _beyond(self, plan: Plan) -> float:
+        """The share of what a call touches that its threads' own caches do not hold: prices are of data in them."""
+        held = min(plan.threads, self.space.threads) * int(self.space.device.l2_bytes)
         return max(0.0, 1.0 - held / self.working_set)
 
     def _near(self, plan: Plan, traffic: Traffic) -> float:
-        """Seconds of all threads for what they read from the last-level cache: what a pass reads, once."""
-        return self.start_vectors * traffic.cache_bytes / plan.k_per_pass / self.figures.last_level_bandwidth
+        """Seconds of all threads for what they read from the last-level cache: what a pass reads, once.
+
+        Each part of the matrix comes once for all start vectors, which have it in turns (:mod:`akx.kernels.cpu.run`).
+        """
+        more = 2.0 * (self.start_vectors - 1) * self.matrix.n * self.matrix.dtype.itemsize * plan.k * traffic.redundancy
+        return (traffic.cache_bytes + more) / plan.k_per_pass / self.figures.last_level_bandwidth
 
     def _work(self, plan: Plan, traffic: Traffic) -> float:
         """Seconds of all threads for what a plan computes, its format having a price."""
@@ -271,10 +276,10 @@ class Model:
         times = plan.k * traffic.redundancy  # that a row is computed
         is_sorted = int(plan.option("sigma", 1)) > 1
         rows = times * self.matrix.n * (cost.row + cost.sorted * is_sorted)
-        if cost.uneven:
-            rows += times * surprises(self.matrix, plan.threads) * cost.uneven
-        scale = self.matrix.dtype.itemsize / 8.0 * self.start_vectors
-        return scale * (slots * cost.slot + rows) / self.space.threads
+        work = self.matrix.dtype.itemsize / 8.0 * (slots * cost.slot + rows)
+        if cost.uneven:  # as long for numbers of any size
+            work += times * surprises(self.matrix, plan.threads) * cost.uneven
+        return self.start_vectors * work / self.space.threads
 
     def _share(self, plan: Plan) -> float:
         """How much longer the work takes on the plan's threads than on all of them."""
@@ -380,8 +385,8 @@ def _priced(model: Model, plain: Plan) -> Plan:
     for name, schedule in model.space.schedules.items():
         if isinstance(schedule, Untuned) and (name == BASELINE_SCHEDULE or blocked):
             (sweeps if name == BASELINE_SCHEDULE else others).extend(_formats(model, schedule))
-    best = _clearly_better(model, _clearly_better(model, plain, sweeps, _FORMAT_GAIN), others, _CLEAR_GAIN)
-    return best if best == plain else _lightest(model, best, [*sweeps, *others])
+    best = _lightest(model, _clearly_better(model, plain, sweeps, _FORMAT_GAIN), sweeps, plain, _FORMAT_GAIN)
+    return _lightest(model, _clearly_better(model, best, others, _CLEAR_GAIN), others, best, _CLEAR_GAIN)
 
 
 def _offered(model: Model, plain: Offering) -> Plan:
@@ -402,8 +407,9 @@ def _offered(model: Model, plain: Offering) -> Plan:
             except Exception:  # what cannot say what there is has nothing to offer, and the call goes on
                 continue
             others += [plan for plan in offers if space.feasible(plan, matrix) is None]
-    best = _most_padded(model, model.rank(sweeps)[0], sweeps)
-    return _clearly_better(model, best, [plan for plan in others if _pays(model, plan)], _OFFERED_GAIN)
+    plain_best = model.rank(sweeps)[0]
+    best = _clearly_better(model, plain_best, [plan for plan in others if _pays(model, plan)], _OFFERED_GAIN)
+    return _most_padded(model, best, sweeps) if best == plain_best else best
 
 
 def _most_padded(model: Model, best: Plan, sweeps: list[Plan]) -> Plan:
@@ -432,17 +438,20 @@ def _clearly_better(model: Model, best: Plan, plans: list[Plan], gain: float) ->
     return fastest if seconds[fastest] * gain < seconds[best] else best
 
 
-def _lightest(model: Model, best: Plan, plans: list[Plan]) -> Plan:
-    """Of the plans of one schedule that promise as much as `best`, as far as prices can tell, that of the least bytes.
+def _lightest(model: Model, best: Plan, plans: list[Plan], than: Plan, gain: float) -> Plan:
+    """Of plans that promise as much as `best`, as far as prices can tell, that of the least bytes.
 
-    What is in no price, such as entries of x that the matrix drives out of a cache, grows with them.
+    What is in no price, such as entries of x that the matrix drives out of a cache, grows with them. All of them are
+    clearly better than another, as `best` is; where that is the other one itself, it stays.
     """
-    most = _EVEN * model.seconds(best)
+    if best == than:
+        return best
+    most = min(_EVEN * model.seconds(best), model.seconds(than) / gain)
     alike = [plan for plan in plans if plan.schedule == best.schedule and plan.threads == best.threads]
 
     def moved(plan: Plan) -> float:
-        traffic = model.traffic(plan)
-        return math.inf if traffic is None else traffic.matrix_bytes + traffic.vector_bytes + traffic.cache_bytes
+        traffic, b = model.traffic(plan), model.start_vectors
+        return math.inf if traffic is None else traffic.matrix_bytes + b * traffic.vector_bytes + traffic.cache_bytes
 
     return min([best, *(plan for plan in alike if model.seconds(plan) <= most)], key=moved)
 

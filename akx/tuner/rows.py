@@ -11,15 +11,22 @@ __all__ = ["surprises", "uneven_rows"]
 #: Uneven rows of which a core foresees half. One of 2020 (Zen 3) remembers where the rows of 12,000 end, and next to
 #: none of 24,000, where these are of 1 to 8 entries each.
 _REMEMBERED = 10_000
+#: Rows after which lengths that come again are foreseen.
+_LONGEST_PERIOD = 8
 _MEMO = "akx.tuner.rows"
 
 
 def uneven_rows(matrix: Matrix) -> int:
-    """Rows that have not as many entries as the one before; counted once for a pattern."""
+    """Rows that have not as many entries as the row before; counted once for a pattern.
+
+    Where lengths come again after 2 to 8 rows, as those of nodes with several unknowns, a processor has learnt them:
+    then those that differ from the row so far back. The least of these numbers counts.
+    """
     found: int | None = matrix.pattern_cache.get(_MEMO)
     if found is None:
         lengths = np.diff(matrix.indptr)
-        found = int(np.count_nonzero(lengths[1:] != lengths[:-1]))
+        periods = range(1, min(_LONGEST_PERIOD, lengths.size) + 1)
+        found = min(int(np.count_nonzero(lengths[back:] != lengths[:-back])) for back in periods)
         matrix.pattern_cache[_MEMO] = found
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ def poisoned(device: Any) -> Any:
 
 @pytest.mark.parametrize("words", [1, 700, 2500])
 def test_all_of_the_data_is_read_every_turn(device: Any, words: int) -> None:
-    rng = np.random.default_rng()
+    rng = np.random.default_rng(words)
     values = rng.integers(0, 2**32, (words * device.sms, 4), dtype=np.uint32)
     sums, turns = poisoned(device), 2 * device.sms
     rates.read_shared_cache(device, given(values), turns, sums)
@@ -63,6 +64,26 @@ def test_every_thread_reads_its_words_of_shared_memory(device: Any, turns: int) 
     places = (np.arange(_THREADS)[:, None] + _THREADS * np.arange(turns)) % words
     expected = (4 * places + 6).sum(axis=1).astype(np.uint32)
     np.testing.assert_array_equal(sums.get(), np.broadcast_to(expected, (device.sms, _THREADS)))
+
+
+def test_rates_are_bytes_a_second(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As many as the kernels are told to read, where that takes a quarter of a second."""
+    queued: list[Any] = []
+    monkeypatch.setattr(rates, "_least", lambda queue: queue() or 0.25)
+    monkeypatch.setattr(
+        rates, "empty", lambda shape, dtype: SimpleNamespace(shape=shape, fill_bytes=lambda value: None)
+    )
+    monkeypatch.setattr(rates, "read_shared_cache", lambda device, data, turns, sums: queued.append((data, turns)))
+    monkeypatch.setattr(rates, "read_shared_memory", lambda device, turns, sums: queued.append((None, turns)))
+    device = SimpleNamespace(sms=7, l2_bytes=2**20)
+    found = rates.cache_rate(device)
+    data, turns = queued.pop()
+    words = data.shape[0]
+    assert words % 7 == 0
+    assert 0.4 * 2**20 < 16 * words <= 0.5 * 2**20
+    assert found == 4 * 16 * words * turns
+    found = rates.shared_memory_rate(device)
+    assert found == 4 * 16 * 7 * 1024 * queued.pop()[1]
 
 
 @needs_nvcc

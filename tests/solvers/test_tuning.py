@@ -191,10 +191,10 @@ def test_the_clock_is_looked_at() -> None:
     A = Matrix.from_any(grid(40))
     b = np.random.default_rng(0).standard_normal(A.n)
     run = tuning._Runs("ca_cg", A, b, 4, None, "cpu", 1, None)
-    assert 0 <= min(run.slope() for _ in range(5)) < 1  # what disturbs the shorter solve makes one of them infinite
+    assert 0 <= sorted(run.slope() for _ in range(5))[2] < 1  # what disturbs a short solve makes one or two infinite
     assert run.share == 1.0
     plain = tuning._Runs("cg", A, b, 0, None, "cpu", 1, None)
-    assert min(plain.slope() for _ in range(5)) < 1
+    assert sorted(plain.slope() for _ in range(5))[2] < 1
     tiny = Matrix.from_any(grid(2))  # solved before there is a step to time
     assert tuning._Runs("ca_cg", tiny, np.ones(4), 4, None, "cpu", 1, None).slope() == float("inf")
 

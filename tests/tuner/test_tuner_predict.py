@@ -21,7 +21,7 @@ from akx.plan import Plan
 from akx.tuner import predict
 from akx.tuner.machine import Figures, FormatCost, derived_figures, measured_figures
 from akx.tuner.predict import Model
-from akx.tuner.rows import surprises
+from akx.tuner.rows import surprises, uneven_rows
 from akx.tuner.space import Space, build_space, is_baseline
 
 _PREDICT = sys.modules["akx.tuner.predict"]  # the package has a function of that name
@@ -287,26 +287,48 @@ def test_work_is_slots_and_rows_at_their_prices(dtype: Any, size: float, vectors
         assert model.seconds(plan.replace(variant="dia")) == pytest.approx(expected, rel=0.03)
 
 
-def test_rows_of_changing_length_and_rows_in_sorted_windows_cost_more() -> None:
-    matrix = Matrix.from_any(_uneven_rows(3000))
-    lengths = np.diff(matrix.indptr)
-    differ = np.count_nonzero(lengths[1:] != lengths[:-1])
-    assert surprises(matrix) == pytest.approx(differ**2 / (differ + 10_000))
-    assert surprises(matrix, 2) == pytest.approx(2 * (differ / 2) ** 2 / (differ / 2 + 10_000))  # half of it for each
-    assert surprises(Matrix.from_any(sp.eye_array(50, format="csr"))) == 0.0
+def _of_lengths(lengths: Any) -> Matrix:
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    indices = np.arange(indptr[-1]) - np.repeat(indptr[:-1], lengths)
+    return Matrix.from_any(sp.csr_array((np.ones(indices.size), indices, indptr), shape=(lengths.size,) * 2))
+
+
+def test_rows_whose_ends_cannot_be_foreseen() -> None:
+    rng = np.random.default_rng(6)
+    assert uneven_rows(_of_lengths(rng.integers(1, 9, 20_000))) == pytest.approx(20_000 * 7 / 8, rel=0.02)
+    for period in ([4, 5], [20, 20, 8], [1, 2, 3, 4, 5, 6, 7, 8], [3]):
+        assert uneven_rows(_of_lengths(np.tile(period, 600))) == 0, period
+    assert uneven_rows(_of_lengths(np.tile(np.arange(1, 10), 100))) > 700, "longer than what is looked at"
+    assert uneven_rows(_of_lengths(np.repeat([2, 3], 500))) == 1
+    assert uneven_rows(_of_lengths(np.array([1]))) == 0
+    matrix = _of_lengths(rng.integers(1, 9, 20_000))
+    rows = uneven_rows(matrix)
+    assert surprises(matrix) == pytest.approx(rows**2 / (rows + 10_000))
+    assert surprises(matrix, 2) == pytest.approx(2 * (rows / 2) ** 2 / (rows / 2 + 10_000))  # half of it for each
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(np.float64, 1.0), (np.float32, 0.5), (np.complex128, 2.0)])
+def test_rows_of_changing_length_and_rows_in_sorted_windows_cost_more(dtype: Any, size: float) -> None:
+    """The former as much for numbers of any size: it is a branch that is missed."""
+    matrix = Matrix.from_any(_uneven_rows(3000).astype(dtype))
     prices = {"csr": FormatCost(3e-6, 7e-6, uneven=4e-6), "sell": FormatCost(2e-6, 5e-6, sorted=1e-6)}
     known = replace(derived_figures(LARGE_CACHE, 2), formats=prices, waking=0.0, synchronisation=0.0)
     model = Model(matrix, build_space(matrix, 8, LARGE_CACHE, threads=2), known)
     plan = Plan("cpu", "sweep", "csr", k=8, threads=1)
-    assert model.seconds(plan) == pytest.approx(8 * (3e-6 * matrix.nnz + 7e-6 * matrix.n + 4e-6 * surprises(matrix)))
+    work = size * (3e-6 * matrix.nnz + 7e-6 * matrix.n)
+    assert model.seconds(plan) == pytest.approx(8 * (work + 4e-6 * surprises(matrix)))
     for sigma, price in ((1, 5e-6), (256, 6e-6)):
         plan = Plan("cpu", "sweep", "sell", k=8, threads=1, options={"sigma": sigma})
         slots = registry.get("cpu", "sweep").padding(plan, matrix) * matrix.nnz  # type: ignore[attr-defined]
-        assert model.seconds(plan) == pytest.approx(8 * (2e-6 * slots + price * matrix.n))
+        assert model.seconds(plan) == pytest.approx(8 * size * (2e-6 * slots + price * matrix.n))
 
 
-def test_what_no_core_can_hold_is_read_from_the_last_level_cache_once_a_pass() -> None:
-    """Beside the work, as the two sides of a right angle; without columns the longer of both takes all the time."""
+@pytest.mark.parametrize("vectors", [1, 8])
+def test_what_no_core_can_hold_is_read_from_the_last_level_cache_once_a_pass(vectors: int) -> None:
+    """Beside the work, as the two sides of a right angle; without columns the longer of both takes all the time.
+
+    The matrix comes once for all start vectors.
+    """
     matrix = Matrix.from_any(_diagonals(3000))
     same = FormatCost(3e-10, 1e-9)
     known = replace(derived_figures(LARGE_CACHE, 2), waking=0.0, synchronisation=0.0, last_level_bandwidth=2e9)
@@ -315,19 +337,26 @@ def test_what_no_core_can_hold_is_read_from_the_last_level_cache_once_a_pass() -
 
     def seconds(device: HostDevice, variant: str) -> float:
         space = build_space(matrix, 8, device, threads=2)
-        return Model(matrix, space, known).seconds(plan.replace(variant=variant))
+        return Model(matrix, space, known, vectors).seconds(plan.replace(variant=variant))
 
-    work = 8 * (3e-10 * matrix.nnz + 1e-9 * matrix.n)
-    assert seconds(LARGE_CACHE, "csr") == seconds(LARGE_CACHE, "csr16") == pytest.approx(work)
+    def moved(variant: str) -> float:
+        traffic = registry.get("cpu", "sweep").traffic(plan.replace(variant=variant), matrix, small)
+        return traffic.cache_bytes + (vectors - 1) * 8 * 2 * 8 * matrix.n
+
+    work = vectors * 8 * (3e-10 * matrix.nnz + 1e-9 * matrix.n)
+    own = replace(LARGE_CACHE, l2_bytes=2**24)
+    assert seconds(own, "csr") == seconds(own, "csr16") == pytest.approx(work)
     small = replace(LARGE_CACHE, l2_bytes=2**15)
-    traffic = registry.get("cpu", "sweep").traffic(plan, matrix, small)
-    share = 1 - 2 * 2**15 / (matrix.nbytes + 9 * 8 * matrix.n)
+    share = 1 - 2**15 / (matrix.nbytes + vectors * 9 * 8 * matrix.n)
     assert 0.5 < share < 1
-    near = 2 * share * traffic.cache_bytes / 2e9  # of one thread at the bandwidth of one
+    near = 2 * share * moved("csr") / 2e9  # of one thread at the bandwidth of one
     assert seconds(small, "csr") == pytest.approx(np.hypot(work, near))
     assert work < seconds(small, "csr16") < seconds(small, "csr")
-    dia = registry.get("cpu", "sweep").traffic(plan.replace(variant="dia"), matrix, small)
-    assert work < seconds(small, "dia") == pytest.approx(2 * share * dia.cache_bytes / 2e9)
+    assert work < seconds(small, "dia") == pytest.approx(2 * share * moved("dia") / 2e9)
+    two = replace(plan, threads=2), replace(small, l2_bytes=2**16)
+    several = Model(matrix, build_space(matrix, 8, two[1], threads=2), known, vectors)
+    shares = [1 - threads * 2**16 / several.working_set for threads in (1, 2)]
+    assert [several._beyond(one) for one in (plan, two[0])] == pytest.approx(shares), "each has its own cache"
 
 
 def test_of_formats_that_promise_the_same_the_one_that_moves_least_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,6 +369,18 @@ def test_of_formats_that_promise_the_same_the_one_that_moves_least_is_taken(monk
 
     assert chosen(5.1e-10) == "sell16"
     assert chosen(5.3e-10) == "sell"
+
+
+def test_the_one_that_moves_least_is_clearly_better_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = derived_figures(LARGE_CACHE, 2)
+
+    def chosen(price: float) -> str:
+        formats = {"csr": FormatCost(1e-9, 0.0), "sell": FormatCost(8.8e-10, 0.0), "sell16": FormatCost(price, 0.0)}
+        monkeypatch.setattr(_PREDICT, "figures_of", lambda device, threads: replace(known, formats=formats))
+        return predict(Matrix.from_any(_diagonals(2000)), 8, LARGE_CACHE).variant
+
+    assert chosen(8.85e-10) == "sell16"
+    assert chosen(9.06e-10) == "sell", "the other would be less than 1.1 times as fast as CSR"
 
 
 @pytest.mark.parametrize("cores", [8, 64, 128])
