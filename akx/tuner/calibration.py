@@ -66,6 +66,8 @@ _SHIPPED = "machines"
 _SHAPES, _BLOCK, _POWERS = ((2000, 2), (250, 16)), 3, 8
 #: Rows of the matrix whose rows are of changing length, the longest of them, and the window in which they are sorted.
 _UNEVEN_ROWS, _LONGEST, _WINDOW = 50_000, 8, 256
+#: What is guessed of a format of which nobody knows what differing rows cost.
+_UNKNOWN = FormatCost(0.0, 0.0)
 #: Rows of the matrix on which threads do next to nothing, and powers of the longer call.
 _TINY, _MEETINGS = 512, 32
 _PRECISION = Precision(relative=0.01, seconds=0.1)
@@ -330,7 +332,9 @@ def _read(path: Path) -> Calibration | None:
 
 
 def _figures(data: Any) -> Figures:
-    formats = {str(name): _format_cost(FORMATS.get(str(name)), cost) for name, cost in data["formats"].items()}
+    formats = {
+        str(name): _format_cost(FORMATS.get(str(name), _UNKNOWN), cost) for name, cost in data["formats"].items()
+    }
     known = {field.name for field in fields(Figures)} - {"formats", "last_level_bytes"}  # a newer akx may have more
     rest = {name: _price(value) for name, value in data.items() if name in known}
     found = Figures(**rest, last_level_bytes=int(data["last_level_bytes"]), formats=formats)
@@ -342,9 +346,8 @@ def _figures(data: Any) -> Figures:
     return found
 
 
-def _format_cost(guess: FormatCost | None, cost: Any) -> FormatCost:
+def _format_cost(guess: FormatCost, cost: Any) -> FormatCost:
     """Of a file; one of an older akx has nothing of rows that differ, for which guesses take its place."""
-    guess = guess or FormatCost(0.0, 0.0)
     differing = (_price(cost.get(name, getattr(guess, name))) for name in ("uneven", "sorted"))
     return FormatCost(_price(cost["slot"]), _price(cost["row"]), *differing)
 
@@ -387,7 +390,7 @@ def _priced() -> dict[str, FormatCost]:
     for variant in map(str, variants):
         if variant == "csr-ahead":
             continue
-        plain, guess = Plan("cpu", "sweep", variant, k=_POWERS, threads=1), FORMATS[variant]
+        plain, guess = Plan("cpu", "sweep", variant, k=_POWERS, threads=1), FORMATS.get(variant, _UNKNOWN)
         timed[variant] = [(matrix, plain) for matrix in matrices]
         if guess.uneven or guess.sorted:
             changing = plain.replace(options={"sigma": _WINDOW}) if guess.sorted else plain
@@ -401,7 +404,7 @@ def _priced() -> dict[str, FormatCost]:
         sizes = np.array([(slots[i], float(matrices[i].n)) for i in range(2)])
         slot, row = (float(price) for price in np.linalg.solve(sizes, np.array(times[:2])))
         cost = FormatCost(slot, max(row, 0.0))  # a row may cost nothing that a clock would show
-        guess = FORMATS[variant]  # where what differs took no longer, something has disturbed the rest
+        guess = FORMATS.get(variant, _UNKNOWN)  # where what differs took no longer, something has disturbed the rest
         if guess.uneven:
             more = (times[2] - times[3]) / surprises(uneven)
             cost = replace(cost, uneven=more if more > 0 else guess.uneven)

@@ -38,6 +38,8 @@ _MIB = 1024 * 1024
 _PASSES = 5
 #: Bytes that a thread reads in one measurement: so many that handing it over does not count.
 _READ_BYTES = 128 * _MIB
+#: Bytes at most that all threads read from memory.
+_MOST_READ = 1024 * _MIB
 #: Bytes a second between host and device, both directions at once: what a memory budget makes the slow memory.
 _BUS = 1e11
 
@@ -216,7 +218,7 @@ def _measure(device: Any, threads: int) -> Figures:
     used = max(1, min(threads, device.cores))
     together = max(min(device.l3_bytes // 2, 32 * _MIB), 4 * used * device.l2_bytes)  # not what their own caches hold
     last_level = min(together, 3 * device.l3_bytes // 4) // used
-    slow = max(3 * device.l3_bytes, 64 * _MIB) // used
+    slow = min(max(3 * device.l3_bytes, 64 * _MIB), _MOST_READ) // used
     own = max(device.l2_bytes // 2, 128 * 1024)
     with ThreadPoolExecutor(used) as pool:
         rates = {size: _read_rate(pool, used, size) for size in dict.fromkeys((own, max(own, last_level), slow))}

@@ -18,7 +18,7 @@ from akx.kernels import registry
 from akx.kernels.base import Traffic
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.tuner import predict
+from akx.tuner import machine, predict
 from akx.tuner.machine import Figures, FormatCost, derived_figures, measured_figures
 from akx.tuner.predict import Model
 from akx.tuner.rows import surprises, uneven_rows
@@ -245,6 +245,24 @@ def test_the_format_follows_the_pattern(made: sp.csr_array, variants: set[str]) 
     assert registry.get("cpu", "sweep").feasible(plan, matrix, LARGE_CACHE) is None
     if plan.variant.startswith("sell"):
         assert plan.option("sigma", 1) > 1  # unsorted, rows so uneven are mostly padding
+
+
+def test_what_is_read_again_lies_in_the_memory_that_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond all cores' own caches and within the last level, for one thread and for many; far beyond it at last."""
+    sizes: list[int] = []
+
+    def rate(pool: Any, threads: int, size: int) -> float:
+        sizes.append(threads * size)
+        return 1e9
+
+    monkeypatch.setattr(machine, "_read_rate", rate)
+    for device, threads in ((HostDevice("many", 64, 2**15, 2**20, 2**28), 64), (LARGE_CACHE, 1), (LARGE_CACHE, 2)):
+        sizes.clear()
+        machine._measure(device, threads)
+        own, last, slow = sizes
+        assert own <= threads * device.l2_bytes // 2
+        assert 2 * threads * device.l2_bytes < last <= 0.75 * device.l3_bytes
+        assert slow >= min(3 * device.l3_bytes, 2**30) > last
 
 
 def test_without_prices_it_is_plain_csr(monkeypatch: pytest.MonkeyPatch) -> None:

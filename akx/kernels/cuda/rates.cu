@@ -7,7 +7,8 @@ __device__ __forceinline__ u32 sum_of(uint4 word) { return word.x + word.y + wor
 // From the L2 cache: every block reads all parts of the data, a part a turn, each turn another, so that what its
 // multiprocessor keeps is of no use, and all blocks together all data in every turn. `turns` are a multiple of the
 // blocks, or what is read of some parts is one turn more than of others.
-extern "C" __global__ void __launch_bounds__(1024) read_shared_cache(u32 words_of_part, u32 turns, const uint4 *data, u32 *sums) {
+extern "C" __global__ void __launch_bounds__(1024)
+    read_shared_cache(u32 words_of_part, u32 turns, const uint4 *data, u32 *sums) {
     u32 sum = 0, part = blockIdx.x;
     for (u32 turn = 0; turn < turns; ++turn) {
         const uint4 *mine = data + u64(part) * words_of_part;
