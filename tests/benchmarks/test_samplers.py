@@ -81,15 +81,15 @@ def test_samplers_are_given_the_same_trials_and_the_same_time(tmp_path: Path, mo
     monkeypatch.setattr(samplers, "replay", watched)
     shutil.copy(record_tuning.RECORD, tmp_path / "brick-16.jsonl")
     out = tmp_path / "found.json"
-    given = ["--seeds", "1", "--sampler", "local", "--trials", "4", "9", "--time", "8", "16", "-o", str(out)]
+    given = ["--seeds", "1", "--sampler", "local", "--trials", "4", "9", "--time", "20", "40", "-o", str(out)]
     assert samplers.main([str(tmp_path), *given]) == 0
     endless, never = samplers._ENDLESS, samplers._NEVER
-    assert asked == [(4, endless), (9, endless), (never, 8.0), (never, 16.0)]
+    assert asked == [(4, endless), (9, endless), (never, 20.0), (never, 40.0)]
     document = samplers.json.loads(out.read_text())
-    assert (document["trials"], document["times"]) == ([4, 9], [8.0, 16.0])
+    assert (document["trials"], document["times"]) == ([4, 9], [20.0, 40.0])
     (entry,) = document["recordings"]
-    assert (set(entry["shares"]["local"]), set(entry["shares_in_time"]["local"])) == ({"4", "9"}, {"8", "16"})
-    assert entry["shares_in_time"]["local"]["8"] <= entry["shares_in_time"]["local"]["16"]
+    assert (set(entry["shares"]["local"]), set(entry["shares_in_time"]["local"])) == ({"4", "9"}, {"20", "40"})
+    assert entry["shares_in_time"]["local"]["20"] <= entry["shares_in_time"]["local"]["40"]
 
 
 def _entry(**shares: dict[str, list[float]]) -> dict[str, Any]:
