@@ -13,6 +13,7 @@ from akx.cli.load import check_powers, check_seconds, load_matrix, open_database
 from akx.cli.output import data_console, emit_json, note
 from akx.errors import ArgumentError
 from akx.plandb import PlanDatabase, stale_fields
+from akx.plandb.layers import SHIPPED
 from akx.report.text import ID_DIGITS, count, duration, ratio
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ __all__ = [
 #: Version of the JSON objects of ``akx plans ... --json``.
 PLANS_SCHEMA = 1
 
-_SHIPPED = "shipped"
 _TRIAL_COLUMNS = {
     "created": "left",
     "": "left",
@@ -49,7 +49,7 @@ def list_plans(db: str | None, *, every: bool, as_json: bool) -> int:
     """Print every plan with its layer, in the order of a lookup; stale ones that are shipped only where `every`."""
     with PlanDatabase(db) as database:
         found = database.entries()
-    entries = [entry for entry in found if every or entry[0] != _SHIPPED or not stale_fields(entry[1])]
+    entries = [entry for entry in found if every or entry[0] != SHIPPED or not stale_fields(entry[1])]
     hidden = len(found) - len(entries)
     if as_json:
         plans = [_summary(layer, record) for layer, record in entries]

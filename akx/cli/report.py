@@ -43,7 +43,8 @@ def write_report(
     inputs = [*([place] if isinstance(place, Path) else []), *([] if file is None else [Path(file)])]
     check_target("--output", target, inputs)
     matrix = None if file is None else load_matrix(file, dtype=dtype, variable=variable)
-    from akx.report.story import SHIPPED, read_stories
+    from akx.plandb.layers import SHIPPED
+    from akx.report.story import read_stories
 
     with database:
         entries = database.entries(None if matrix is None else matrix.fingerprint)

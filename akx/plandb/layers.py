@@ -24,8 +24,10 @@ from akx.plandb.files import PlanDatabaseWarning
 from akx.plandb.records import PlanRecord
 from akx.plandb.transfer import read_bundle
 
-__all__ = ["PlanLayer", "ShippedPlans", "shipped_plans"]
+__all__ = ["SHIPPED", "PlanLayer", "ShippedPlans", "shipped_plans"]
 
+#: The name of the layer of plans that come with akx.
+SHIPPED = "shipped"
 _PACKAGE = Path(__file__).resolve().parents[1]
 #: Seconds for which the files of a layer are taken to be unchanged: at least, at most, and over those of a look, so
 #: that one to a slow file system is rare.
@@ -99,7 +101,7 @@ class ShippedPlans:
     name : str
     """
 
-    def __init__(self, directory: Path | None = None, name: str = "shipped") -> None:
+    def __init__(self, directory: Path | None = None, name: str = SHIPPED) -> None:
         self.directory = directory if directory is not None else _default_directory()
         self.name = name
         self._contents = _Contents()

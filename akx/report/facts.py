@@ -159,7 +159,8 @@ def _cost(story: PlanStory) -> str:
     untuned = story.untuned
     if untuned is None:
         return words
-    return f"{words}; {over_untuned(untuned.speedup, untuned.break_even_calls, is_same=untuned.is_same)}"
+    same = untuned.plan == record.plan
+    return f"{words}; {over_untuned(untuned.speedup, untuned.break_even_calls, is_same=same)}"
 
 
 def _roofline_words(story: PlanStory) -> str:

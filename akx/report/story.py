@@ -18,26 +18,21 @@ from typing import TYPE_CHECKING, Any
 from akx.errors import AkxError
 from akx.plan import Plan
 from akx.plandb import stale_fields
-from akx.plandb.records import break_even_calls
-from akx.tuner.search import FEW_CALLS
+from akx.tuner.result import FEW_CALLS, Untuned
 
 if TYPE_CHECKING:
     from akx.plandb import PlanDatabase, PlanRecord, TrialRecord
 
 __all__ = [
-    "SHIPPED",
     "Finalist",
     "Group",
     "PlanStory",
     "Roofline",
-    "Untuned",
     "group_stories",
     "mapping",
     "read_stories",
 ]
 
-#: The layer of the plans that come with akx.
-SHIPPED = "shipped"
 #: Trials of one search have one time, or times within microseconds; another one so much later is another search's.
 _PAUSE = 1.0
 
@@ -93,29 +88,6 @@ class Roofline:
     def is_beyond(self) -> bool:
         """Whether the plan was faster than its bound, which then is none: a figure behind it was too low."""
         return self.bound_seconds > self.seconds
-
-
-@dataclass(frozen=True)
-class Untuned:
-    """What a call takes that nobody tuned: the plan's label, its seconds, and what the tuned plan gains.
-
-    Attributes
-    ----------
-    label : str
-    is_same : bool
-        It is the tuned plan.
-    seconds : float
-    speedup : float
-        Of the tuned plan over it, at least 1.
-    break_even_calls : int or None
-        Calls after which tuning and preparing are paid back; None where nothing is gained.
-    """
-
-    label: str
-    is_same: bool
-    seconds: float
-    speedup: float
-    break_even_calls: int | None
 
 
 @dataclass(frozen=True)
@@ -178,16 +150,7 @@ class PlanStory:
     @property
     def untuned(self) -> Untuned | None:
         """Of the record; None where it has none."""
-        given = mapping(self.record.provenance.get("untuned"))
-        seconds, record = _number(given.get("seconds")), self.record
-        if seconds is None or seconds <= 0:
-            return None
-        try:
-            plan = Plan.from_json(mapping(given.get("plan")))
-        except AkxError:
-            return None
-        even = break_even_calls(record.tuning_seconds + record.prepare_seconds, seconds - record.seconds)
-        return Untuned(plan.label(), plan == record.plan, seconds, max(1.0, seconds / record.seconds), even)
+        return Untuned.of_record(self.record)
 
     @property
     def spreads(self) -> tuple[float | None, float | None]:

@@ -50,6 +50,7 @@ from akx.plan import Plan
 from akx.plandb import PlanKey, PlanRecord, mismatch
 from akx.tuner import measure
 from akx.tuner.measure import Measurement, Precision
+from akx.tuner.result import EXHAUSTED, FEW_CALLS, NO_IMPROVEMENT
 from akx.tuner.space import STREAMED_SCHEDULE, Space
 from akx.tuner.verify import BASIS_KINDS, Comparison
 from akx.tuner.worker import Bench, is_hopeless
@@ -78,7 +79,7 @@ _BUSY = "another process, or thread, is measuring on the device"
 #: Like plans that are looked at until one is worth a measurement.
 _CANDIDATES = 4
 #: What ends a search that has tried what there is.
-_THROUGH = ("no improvement", "space exhausted")
+_THROUGH = (NO_IMPROVEMENT, EXHAUSTED)
 #: How far another basis is, beside the distance of devices and the octaves of k; and the most that k may differ by.
 _OTHER_BASIS, _K_RATIO = 0.25, 2
 
@@ -213,7 +214,7 @@ def _for_powers(plan: Plan, k: int) -> Plan:
 def _is_settled(record: PlanRecord) -> bool:
     """Whether the search behind a plan had an end, and more to compare than plain products."""
     ended = record.provenance.get("stopped")
-    if record.provenance.get("interrupted") or ended == "too few calls":
+    if record.provenance.get("interrupted") or ended == FEW_CALLS:
         return False
     return record.speedup > 1.0 or ended in _THROUGH or bool(record.provenance.get("untuned"))
 

@@ -22,8 +22,7 @@ from akx.plandb.sketches import FEATURES
 from akx.plandb.transfer import keep_aside
 from akx.tuner import measure
 from akx.tuner.history import TrialLog
-from akx.tuner.result import Counts, TuneResult, Untuned
-from akx.tuner.search import FEW_CALLS
+from akx.tuner.result import FEW_CALLS, Counts, TuneResult, Untuned
 
 __all__ = ["is_enough", "keep", "leave", "reuse", "usable"]
 
@@ -111,23 +110,8 @@ def reuse(db: PlanDatabase, record: PlanRecord, matrix: Matrix, threads: int, st
         db=str(db.path),
         stopped="reused",
         notes=tuple(notes),
-        untuned=_untuned(record),
+        untuned=Untuned.of_record(record),
     )
-
-
-def _untuned(record: PlanRecord) -> Untuned | None:
-    """What the record says of an untuned call; None where it says nothing that can be read."""
-    given = record.provenance.get("untuned")
-    if not isinstance(given, dict):
-        return None
-    seconds = given.get("seconds")
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0:
-        return None
-    try:
-        plan = Plan.from_json(given.get("plan", {}))
-        return Untuned(plan, float(seconds), record.seconds, record.tuning_seconds + record.prepare_seconds)
-    except (PlanError, OverflowError):
-        return None
 
 
 def keep(

@@ -26,7 +26,7 @@ from typing import Any
 from akx.errors import AkxError, FileFormatError, FileMissingError, PlanError
 from akx.plan import Plan
 from akx.plandb.keys import PlanKey
-from akx.tuner.result import COMPLETE, Trial
+from akx.tuner.result import COMPLETE, EXHAUSTED, Trial
 from akx.tuner.seeds import Seeds
 from akx.tuner.space import is_baseline
 
@@ -130,7 +130,7 @@ class Recording:
     def exhaustive(self) -> bool:
         """Whether a run of the whole space came to its end, so that what is not here is infeasible."""
         ends = (run.result for run in self.runs if run.header["kind"] == "exhaustive")
-        return any(end is not None and end.get("stopped") == "space exhausted" for end in ends)
+        return any(end is not None and end.get("stopped") == EXHAUSTED for end in ends)
 
     @cached_property
     def trials(self) -> Mapping[Plan, RecordedTrial]:

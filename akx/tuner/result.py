@@ -22,14 +22,30 @@ from typing import Any
 
 from akx.errors import PlanError
 from akx.plan import Plan
-from akx.plandb.records import break_even_calls
+from akx.plandb.records import PlanRecord, break_even_calls
 
-__all__ = ["RESULT_SCHEMA", "WRONG", "Counts", "Finalist", "Progress", "Roofline", "Trial", "TuneResult", "Untuned"]
+__all__ = [
+    "EXHAUSTED",
+    "FEW_CALLS",
+    "NO_IMPROVEMENT",
+    "RESULT_SCHEMA",
+    "TIME_BUDGET",
+    "WRONG",
+    "Counts",
+    "Finalist",
+    "Progress",
+    "Roofline",
+    "Trial",
+    "TuneResult",
+    "Untuned",
+]
 
 #: Version of the JSON form of a result. Raised whenever a field changes its meaning or goes.
 RESULT_SCHEMA = 1
 
 COMPLETE, PRUNED, FAILED = "complete", "pruned", "failed"
+#: What ended a search, as results and records have it, where others ask for it.
+NO_IMPROVEMENT, EXHAUSTED, TIME_BUDGET, FEW_CALLS = "no improvement", "space exhausted", "time budget", "too few calls"
 #: How the reason of a trial begins whose result was wrong.
 WRONG = "wrong result"
 #: Origins of a trial that another worker on the same study made, and of one of an earlier search for the same key.
@@ -233,6 +249,21 @@ class Untuned:
     seconds: float
     best_seconds: float
     spent_seconds: float
+
+    @staticmethod
+    def of_record(record: PlanRecord) -> Untuned | None:
+        """What the record of a plan says; None where it says nothing that can be read."""
+        given = record.provenance.get("untuned")
+        if not isinstance(given, Mapping):
+            return None
+        seconds = given.get("seconds")
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < math.inf:
+            return None
+        try:
+            plan = Plan.from_json(given.get("plan", {}))
+            return Untuned(plan, float(seconds), record.seconds, record.tuning_seconds + record.prepare_seconds)
+        except (PlanError, OverflowError):
+            return None
 
     @property
     def gain(self) -> float:

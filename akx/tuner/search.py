@@ -41,17 +41,25 @@ from akx.tuner.ledger import Ledger
 from akx.tuner.measure import Measurement, Precision
 from akx.tuner.predict import Model
 from akx.tuner.proposals import SEARCHING, Proposals
-from akx.tuner.result import COMPLETE, EARLIER, SHARED, Finalist, Progress, Trial
+from akx.tuner.result import (
+    COMPLETE,
+    EARLIER,
+    EXHAUSTED,
+    FEW_CALLS,
+    NO_IMPROVEMENT,
+    SHARED,
+    TIME_BUDGET,
+    Finalist,
+    Progress,
+    Trial,
+)
 from akx.tuner.sampler import Sampler, Suggesting
 from akx.tuner.seeds import NO_SEEDS, Seeds
 from akx.tuner.settings import Settings
 from akx.tuner.sharing import SharedStudy
 from akx.tuner.space import BASELINE_SCHEDULE, Space, is_baseline
 
-__all__ = ["FEW_CALLS", "Outcome", "Search"]
-
-#: What ended a search that more seconds would have gone on.
-FEW_CALLS = "too few calls"
+__all__ = ["Outcome", "Search"]
 
 #: Share of the time that baselines may take: there are many on first use, when each has to be compiled.
 _BASELINE_SHARE = 0.4
@@ -291,11 +299,11 @@ class Search:
             self._get_ready(plan)
             self._try(plan, origin)
             if origin in SEARCHING and self.ledger.since_progress >= self.settings.patience:
-                return "no improvement"
+                return NO_IMPROVEMENT
             gone = "" if due else self._budget_gone()
             if gone:  # before anybody thinks of another plan, for which a matrix may have to be ordered
                 return gone
-        return self._time_gone() if self._ran_short else "space exhausted"
+        return self._time_gone() if self._ran_short else EXHAUSTED
 
     def _run_off(self, stopped: str) -> Outcome:
         """Time the few best against the baseline once more, and choose."""
@@ -500,7 +508,7 @@ class Search:
 
     def _time_gone(self) -> str:
         """What it is that leaves no time."""
-        return FEW_CALLS if _WORTH * self._gain() < self.settings.seconds else "time budget"
+        return FEW_CALLS if _WORTH * self._gain() < self.settings.seconds else TIME_BUDGET
 
     def _avoid(self, plan: Plan) -> bool:
         """Whether plans of this kind take longer to compile or prepare than there is time, or than they are worth."""

@@ -32,8 +32,8 @@ from akx.tuner.machine import measured_figures
 from akx.tuner.predict import Model, budget_error
 from akx.tuner.record import is_enough, keep, leave, reuse, usable
 from akx.tuner.recorder import Recorder, recording_to
-from akx.tuner.result import Counts, Progress, Trial, TuneResult, Untuned
-from akx.tuner.search import FEW_CALLS, Outcome, Search
+from akx.tuner.result import FEW_CALLS, TIME_BUDGET, Counts, Progress, Trial, TuneResult, Untuned
+from akx.tuner.search import Outcome, Search
 from akx.tuner.seeds import known_seeds
 from akx.tuner.settings import Settings
 from akx.tuner.sharing import join_study
@@ -561,7 +561,7 @@ def _untuned(outcome: Outcome, model: Model) -> tuple[Plan, float] | None:
     own = {trial.plan: trial for trial in outcome.trials if trial.is_own}
     plan = next((trial.plan for trial in own.values() if trial.origin == "predicted"), None)
     if plan is None:
-        cut = outcome.interrupted or outcome.stopped in (FEW_CALLS, "time budget")
+        cut = outcome.interrupted or outcome.stopped in (FEW_CALLS, TIME_BUDGET)
         if cut and all(trial.origin == "baseline" for trial in own.values()):
             return None  # nobody has come to think of it, which takes time
         try:

@@ -16,7 +16,7 @@ from akx.tuner import Progress, Settings, plan_key
 from akx.tuner import tune as tune_and_keep
 from akx.tuner.machine import Figures
 from akx.tuner.predict import Model
-from akx.tuner.search import FEW_CALLS
+from akx.tuner.result import FEW_CALLS
 from akx.tuner.space import Space, is_baseline, least_bytes
 
 tune = partial(tune_and_keep, db=False)

@@ -21,8 +21,7 @@ from akx.tuner import ReplayResult, Settings, exhaustive, measure, read_recordin
 from akx.tuner import tune as tune_and_keep
 from akx.tuner.recorded import UNKNOWN, RecordedClock
 from akx.tuner.recording import Recording
-from akx.tuner.result import Trial
-from akx.tuner.search import FEW_CALLS
+from akx.tuner.result import FEW_CALLS, Trial
 from akx.tuner.space import is_baseline
 
 tune = partial(tune_and_keep, db=False)

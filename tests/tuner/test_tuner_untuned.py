@@ -18,8 +18,8 @@ from akx.tuner import tune, tuning
 from akx.tuner.machine import Figures, derived_figures, faster
 from akx.tuner.predict import Model
 from akx.tuner.record import reuse
-from akx.tuner.result import Finalist, Trial, TuneResult, Untuned
-from akx.tuner.search import FEW_CALLS, Outcome
+from akx.tuner.result import FEW_CALLS, Finalist, Trial, TuneResult, Untuned
+from akx.tuner.search import Outcome
 
 SWEEP = Plan("cpu", "sweep", "csr", k=8, threads=2)
 BEST = Plan("cpu", "front", "sell", k=8, k_per_pass=4, block_bytes=2**18, threads=2)
