@@ -2,11 +2,10 @@
 
 Derived figures cost nothing and are careful guesses from the cores and caches. Measured bandwidths take about a fifth
 of a second; a share of the roofline is given against these. Reading is timed on one buffer a thread, all threads at
-once, best of five; on a GPU with copies in its memory, and with kernels that read its
-caches (:mod:`akx.kernels.cuda.rates`). What kernels of a GPU cost in cycles is theirs
-(:mod:`akx.kernels.cuda.work`); here are its rates, and what a kernel and an exchange take. All that a model wants to
-know is measured once for a device by ``akx doctor --calibrate`` (:mod:`akx.tuner.calibration`), and then takes the
-place of the guesses.
+once, best of five; a GPU's memories are timed in :mod:`akx.kernels.cuda.rates`. What kernels of a GPU cost in cycles is
+theirs (:mod:`akx.kernels.cuda.work`); here are its rates, and what a kernel and an exchange take. All that a model
+wants to know is measured once for a device by ``akx doctor --calibrate`` (:mod:`akx.tuner.calibration`), and then takes
+the place of the guesses.
 """
 
 from __future__ import annotations
@@ -192,20 +191,9 @@ def _gpu_figures(device: Any) -> Figures:
 
 def _measure_gpu(device: Any) -> Figures:
     """What copies in the device's memory achieve, bytes read and written, and reading again what its caches hold."""
-    from akx.device.cuda.launch import Event, default_stream
-    from akx.device.cuda.memory import empty
-    from akx.kernels.cuda.rates import cache_rate, shared_memory_rate
+    from akx.kernels.cuda.rates import cache_rate, memory_rate, shared_memory_rate
 
-    size, slow = max(8 * device.l2_bytes, 256 * _MIB), 0.0
-    one, other = empty(size, np.uint8), empty(size, np.uint8)
-    one.fill_bytes(1)
-    for _ in range(_PASSES):
-        begin, end = Event(), Event()
-        begin.record()
-        other.copy_from(one)
-        end.record()
-        default_stream().synchronize()
-        slow = max(slow, 2.0 * size / end.seconds_since(begin))
+    slow = memory_rate(max(8 * device.l2_bytes, 256 * _MIB))
     near = max(slow, cache_rate(device))
     own = max(near, shared_memory_rate(device))
     return replace(_gpu_figures(device), slow_bandwidth=slow, last_level_bandwidth=near, cache_bandwidth=own)

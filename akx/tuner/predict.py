@@ -9,13 +9,13 @@ The model of one call with b start vectors on a machine with the figures of :mod
 where slow bytes = matrix bytes + b x vector bytes, and the slow bandwidth is that of the last-level cache where the
 matrix and all vectors fit it. Near bytes are what the cores read from the last-level cache: what a pass reads, once for
 all its powers and start vectors. The share is that of the matrix and all vectors which the own caches of the plan's
-cores do not hold, the size that of a value in units of 8 bytes. Formats without
-column indices ask for nothing that has not been fetched ahead: the larger of both takes the place of the root. Slots
-are the values that the format stores, padding included, over all powers, redundant ones too; what a slot and a row take
-a core is known for each format (:class:`akx.tuner.machine.FormatCost`), and what a row takes more whose end the
-processor does not foresee (:mod:`akx.tuner.rows`), or where rows are sorted. Where it is not, seconds are the largest
-of slow bytes / slow bandwidth, b x cache bytes / cache bandwidth and b x flops / flop rate, and what waits. It is a
-roofline with a price list, so it is optimistic; it ranks plans.
+cores do not hold, the size that of a value in units of 8 bytes. Formats without column indices ask for nothing that has
+not been fetched ahead: the larger of both takes the place of the root. Slots are the values that the format stores,
+padding included, over all powers, redundant ones too; what a slot and a row take a core is known for each format
+(:class:`akx.tuner.machine.FormatCost`), and what a row takes more whose end the processor does not foresee
+(:mod:`akx.tuner.rows`), or where rows are sorted. Where it is not, seconds are the largest of slow bytes / slow
+bandwidth, b x cache bytes / cache bandwidth and b x flops / flop rate, and what waits. It is a roofline with a price
+list, so it is optimistic; it ranks plans.
 
 On a GPU, formats and schedules differ in more than that, and each schedule says what a plan makes the device do
 (:class:`Done`; :mod:`akx.kernels.cuda.work`): bytes by tier, cycles of the busiest multiprocessor, loads that wait for
@@ -385,8 +385,8 @@ def _priced(model: Model, plain: Plan) -> Plan:
     for name, schedule in model.space.schedules.items():
         if isinstance(schedule, Untuned) and (name == BASELINE_SCHEDULE or blocked):
             (sweeps if name == BASELINE_SCHEDULE else others).extend(_formats(model, schedule))
-    best = _lightest(model, _clearly_better(model, plain, sweeps, _FORMAT_GAIN), sweeps, plain, _FORMAT_GAIN)
-    return _lightest(model, _clearly_better(model, best, others, _CLEAR_GAIN), others, best, _CLEAR_GAIN)
+    best = _clearly_better(model, plain, sweeps, _FORMAT_GAIN, lightest=True)
+    return _clearly_better(model, best, others, _CLEAR_GAIN, lightest=True)
 
 
 def _offered(model: Model, plain: Offering) -> Plan:
@@ -431,29 +431,26 @@ def _pays(model: Model, plan: Plan) -> bool:
     return model.seconds(plan) * _STORED_GAIN < model.seconds(plan.replace(options={**plan.options, "stored": FULL}))
 
 
-def _clearly_better(model: Model, best: Plan, plans: list[Plan], gain: float) -> Plan:
-    """The fastest of `plans` where it promises to be so many times as fast as `best`, else `best`."""
+def _clearly_better(model: Model, best: Plan, plans: list[Plan], gain: float, *, lightest: bool = False) -> Plan:
+    """The fastest of `plans` where it promises to be so many times as fast as `best`, else `best`.
+
+    With `lightest`, of the plans like it that do and promise as much, as far as prices can tell, that of the least
+    bytes: what is in no price, such as entries of x that the matrix drives out of a cache, grows with them.
+    """
     seconds = {plan: model.seconds(plan) for plan in (best, *plans)}
     fastest = min(seconds, key=lambda plan: seconds[plan])
-    return fastest if seconds[fastest] * gain < seconds[best] else best
-
-
-def _lightest(model: Model, best: Plan, plans: list[Plan], than: Plan, gain: float) -> Plan:
-    """Of plans that promise as much as `best`, as far as prices can tell, that of the least bytes.
-
-    What is in no price, such as entries of x that the matrix drives out of a cache, grows with them. All of them are
-    clearly better than another, as `best` is; where that is the other one itself, it stays.
-    """
-    if best == than:
+    if not seconds[fastest] * gain < seconds[best]:
         return best
-    most = min(_EVEN * model.seconds(best), model.seconds(than) / gain)
-    alike = [plan for plan in plans if plan.schedule == best.schedule and plan.threads == best.threads]
+    if not lightest:
+        return fastest
+    most = min(_EVEN * seconds[fastest], seconds[best] / gain)
+    alike = [plan for plan in plans if (plan.schedule, plan.threads) == (fastest.schedule, fastest.threads)]
 
     def moved(plan: Plan) -> float:
         traffic, b = model.traffic(plan), model.start_vectors
         return math.inf if traffic is None else traffic.matrix_bytes + b * traffic.vector_bytes + traffic.cache_bytes
 
-    return min([best, *(plan for plan in alike if model.seconds(plan) <= most)], key=moved)
+    return min([fastest, *(plan for plan in alike if seconds[plan] <= most)], key=moved)
 
 
 def _formats(model: Model, schedule: Any) -> Iterator[Plan]:

@@ -63,9 +63,8 @@ class Sampler:
             plan = self._walk(trial)
             if plan in done:
                 self._close(trial, done[plan])
-            elif refuse(
-                plan
-            ):  # infeasible, or another worker is at it: a liar who tells the worst of it till it is known
+            elif refuse(plan):
+                # Infeasible, or another worker is at it: that one counts as bad until it is known (a constant liar).
                 self._study.tell(trial, state=self._optuna.trial.TrialState.PRUNED)
             else:
                 self._open[plan] = trial

@@ -70,12 +70,19 @@ def test_rates_are_bytes_a_second(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     """As many as the kernels are told to read, where that takes a quarter of a second."""
     queued: list[Any] = []
     monkeypatch.setattr(rates, "_least", lambda queue: queue() or 0.25)
-    monkeypatch.setattr(
-        rates, "empty", lambda shape, dtype: SimpleNamespace(shape=shape, fill_bytes=lambda value: None)
-    )
+
+    def array(shape: Any, dtype: Any) -> Any:
+        def copy_from(other: Any) -> None:
+            queued.append(("copy", other.shape))
+
+        return SimpleNamespace(shape=shape, fill_bytes=lambda value: None, copy_from=copy_from)
+
+    monkeypatch.setattr(rates, "empty", array)
     monkeypatch.setattr(rates, "read_shared_cache", lambda device, data, turns, sums: queued.append((data, turns)))
     monkeypatch.setattr(rates, "read_shared_memory", lambda device, turns, sums: queued.append((None, turns)))
     device = SimpleNamespace(sms=7, l2_bytes=2**20)
+    assert rates.memory_rate(3000) == 4 * 2 * 3000
+    assert queued.pop() == ("copy", 3000)
     found = rates.cache_rate(device)
     data, turns = queued.pop()
     words = data.shape[0]

@@ -377,28 +377,22 @@ def test_what_no_core_can_hold_is_read_from_the_last_level_cache_once_a_pass(vec
     assert [several._beyond(one) for one in (plan, two[0])] == pytest.approx(shares), "each has its own cache"
 
 
-def test_of_formats_that_promise_the_same_the_one_that_moves_least_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = derived_figures(LARGE_CACHE, 2)
-
-    def chosen(price: float) -> str:
-        formats = {"csr": FormatCost(1e-9, 0.0), "sell": FormatCost(5e-10, 0.0), "sell16": FormatCost(price, 0.0)}
-        monkeypatch.setattr(_PREDICT, "figures_of", lambda device, threads: replace(known, formats=formats))
-        return predict(Matrix.from_any(_diagonals(2000)), 8, LARGE_CACHE).variant
-
-    assert chosen(5.1e-10) == "sell16"
-    assert chosen(5.3e-10) == "sell"
-
-
-def test_the_one_that_moves_least_is_clearly_better_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = derived_figures(LARGE_CACHE, 2)
-
-    def chosen(price: float) -> str:
-        formats = {"csr": FormatCost(1e-9, 0.0), "sell": FormatCost(8.8e-10, 0.0), "sell16": FormatCost(price, 0.0)}
-        monkeypatch.setattr(_PREDICT, "figures_of", lambda device, threads: replace(known, formats=formats))
-        return predict(Matrix.from_any(_diagonals(2000)), 8, LARGE_CACHE).variant
-
-    assert chosen(8.85e-10) == "sell16"
-    assert chosen(9.06e-10) == "sell", "the other would be less than 1.1 times as fast as CSR"
+@pytest.mark.parametrize(
+    ("sell", "sell16", "variant"),
+    [
+        (5e-10, 5.1e-10, "sell16"),
+        (5e-10, 5.3e-10, "sell"),
+        (8.8e-10, 8.85e-10, "sell16"),
+        (8.8e-10, 9.06e-10, "sell"),  # the other would be less than 1.1 times as fast as CSR
+    ],
+)
+def test_of_formats_that_promise_the_same_the_one_that_moves_least_is_taken(
+    monkeypatch: pytest.MonkeyPatch, sell: float, sell16: float, variant: str
+) -> None:
+    formats = {"csr": FormatCost(1e-9, 0.0), "sell": FormatCost(sell, 0.0), "sell16": FormatCost(sell16, 0.0)}
+    known = replace(derived_figures(LARGE_CACHE, 2), formats=formats)
+    monkeypatch.setattr(_PREDICT, "figures_of", lambda device, threads: known)
+    assert predict(Matrix.from_any(_diagonals(2000)), 8, LARGE_CACHE).variant == variant
 
 
 @pytest.mark.parametrize("cores", [8, 64, 128])

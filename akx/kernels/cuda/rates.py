@@ -1,8 +1,8 @@
-"""What the caches of a GPU and its link to the host can do at most, measured: bytes a second.
+"""What the memories of a GPU and its link to the host can do at most, measured: bytes a second.
 
-Copies say little of caches: within L2 they take longer than reading does, and they never come near shared memory. So
-two kernels read the same data again and again (``rates.cu``). The link is timed with page-locked memory, both
-directions at once, as the schedule `stream` uses it.
+Its memory is timed with copies. They say little of caches: within L2 they take longer than reading does, and they never
+come near shared memory. So two kernels read the same data again and again (``rates.cu``). The link is timed with
+page-locked memory, both directions at once, as the schedule `stream` uses it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,15 @@ from akx.device.cuda.copies import bring_rows, send
 from akx.device.cuda.launch import Event, default_stream, spare_stream
 from akx.device.cuda.memory import DeviceArray, empty, pinned
 
-__all__ = ["WORD", "cache_rate", "link_rate", "read_shared_cache", "read_shared_memory", "shared_memory_rate"]
+__all__ = [
+    "WORD",
+    "cache_rate",
+    "link_rate",
+    "memory_rate",
+    "read_shared_cache",
+    "read_shared_memory",
+    "shared_memory_rate",
+]
 
 _SOURCE = Path(__file__).with_name("rates.cu")
 #: Bytes of a word.
@@ -54,6 +62,13 @@ def read_shared_memory(device: Any, turns: int, sums: DeviceArray) -> None:
     """Queue one block a multiprocessor whose threads read a word of its 32 KiB `turns` times each; sums as above."""
     kernel = load(_SOURCE, {}, device=device).kernel("read_shared_memory")
     kernel.launch(device.sms, _BLOCK, [np.uint32(_WORDS), np.uint32(turns), sums], shared=_WORDS * WORD)
+
+
+def memory_rate(nbytes: int) -> float:
+    """Bytes a second, read and written, of copies of so many bytes in the device's memory."""
+    one, other = empty(nbytes, np.uint8), empty(nbytes, np.uint8)
+    one.fill_bytes(1)
+    return 2.0 * nbytes / _least(lambda: other.copy_from(one))
 
 
 def cache_rate(device: Any) -> float:
