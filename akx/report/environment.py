@@ -246,7 +246,8 @@ def _calibrations() -> Iterator[Check]:
         if backend != "cpu":
             text += f"; {1e6 * of.synchronisation:.2f} us a kernel in a graph, {1e6 * of.barrier:.2f} us an exchange"
             if known:
-                text += f"; {of.link_bandwidth / 1e9:.0f} GB/s from and to the host, both directions together"
+                one_way = f"{of.link_one_way / 1e9:.0f} GB/s from or to the host, " if of.link_one_way else ""
+                text += f"; {one_way}{of.link_bandwidth / 1e9:.0f} GB/s both directions together"
         if of.formats:
             fastest = min(of.formats, key=lambda variant: of.formats[variant].slot)
             text += f"; {1e9 * of.formats['csr'].slot:.2f} ns for an entry of csr, " if "csr" in of.formats else "; "

@@ -210,14 +210,17 @@ def figures_of(device: Any, threads: int) -> Figures:
     if found is None or found[0].threads < min(threads, device.cores):
         return derived_figures(device, threads)
     figures = found[0].figures(max(1, threads))
+    guess = derived_figures(whole, threads)
     if device.backend == "cuda" and not figures.link_bandwidth:  # of an akx that could measure neither it nor caches
-        guess = derived_figures(whole, threads)
         figures = replace(
             figures,
             last_level_bandwidth=max(figures.slow_bandwidth, guess.last_level_bandwidth),
             cache_bandwidth=guess.cache_bandwidth,
             link_bandwidth=guess.link_bandwidth,
         )
+    if device.backend == "cuda" and not figures.link_one_way:  # of an akx that measured both directions together
+        one_way = min(figures.link_bandwidth, max(guess.link_one_way, figures.link_bandwidth / 2))
+        figures = replace(figures, link_one_way=one_way)
     link = figures.link_bandwidth  # within a budget the slow memory is the host's
     return replace(figures, slow_bandwidth=link, last_level_bandwidth=link) if budget else figures
 
@@ -260,16 +263,16 @@ def calibrate(backend: str = "cpu") -> Calibration:
             one = replace(one, formats=formats, synchronisation=0.0, waking=0.0)
             every = replace(every, formats=formats, synchronisation=meeting, waking=waking)
         else:
-            from akx.kernels.cuda.rates import link_rate
+            from akx.kernels.cuda.rates import link_rates
 
             launch = _price_of_step(device, "sweep", every.synchronisation)
             barrier = _price_of_step(device, "resident", every.barrier)
             try:
-                link = link_rate()
+                one_way, link = link_rates()
             except DeviceMemoryError:  # of the host, page-locked, or beyond what akx may take: the guess
-                link = every.link_bandwidth
+                one_way, link = every.link_one_way, every.link_bandwidth
             one, every = (
-                replace(figures, synchronisation=launch, barrier=barrier, link_bandwidth=link)
+                replace(figures, synchronisation=launch, barrier=barrier, link_bandwidth=link, link_one_way=one_way)
                 for figures in (one, every)
             )
     return Calibration(_class_of(device), most, one, every, kernel_hash(backend), now())

@@ -16,6 +16,8 @@ __all__ = ["Ledger"]
 _PROGRESS = 0.99
 #: Plans that take this many times longer to prepare than others must be within this factor of the best.
 _DEAR, _NEAR = 5.0, 1.1
+#: So many times as long as the median plan of a kind one takes to prepare from nothing, at most.
+_FRESH = 3.0
 
 
 class Ledger:
@@ -104,6 +106,15 @@ class Ledger:
     def prepare_seconds(self, plan: Plan) -> float:
         """Median seconds that plans of this schedule and order of the rows took to prepare; 0 where none was."""
         return median(self._prepare.get(_kind(plan), [0.0]))
+
+    def fresh_seconds(self, plan: Plan) -> float:
+        """Seconds to prepare a plan of this schedule and order of the rows with nothing memoised; 0 where none was.
+
+        The dearest of its kind: what others found memoised it had to do. But compilation may be in it, so that it
+        counts as three times the median at most.
+        """
+        spent = self._prepare.get(_kind(plan), [0.0])
+        return min(max(spent), _FRESH * median(spent))
 
     def is_compiled(self, variant: str) -> bool:
         """Whether a plan of this variant, of whatever schedule, has been prepared in this search."""

@@ -39,8 +39,9 @@ _PASSES = 5
 _READ_BYTES = 128 * _MIB
 #: Bytes at most that all threads read from memory.
 _MOST_READ = 1024 * _MIB
-#: Bytes a second between host and device, both directions at once: what a memory budget makes the slow memory.
-_BUS = 1e11
+#: Bytes a second between host and device, both directions at once: what a memory budget makes the slow memory. And in
+#: one direction alone.
+_BUS, _BUS_ONE_WAY = 1e11, 5.5e10
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,8 @@ class Figures:
         Seconds that it takes the multiprocessors of a GPU to exchange something within a kernel.
     link_bandwidth : float
         Bytes a second between a GPU and its host's memory, page-locked, both directions at once; 0 for a host.
+    link_one_way : float
+        The same in one direction while the other is idle.
     """
 
     slow_bandwidth: float
@@ -105,6 +108,7 @@ class Figures:
     formats: Mapping[str, FormatCost] = field(default_factory=dict)
     barrier: float = _BARRIER
     link_bandwidth: float = 0.0
+    link_one_way: float = 0.0
 
     def bandwidth(self, working_set: float) -> float:
         """Bytes a second at which a working set of that many bytes is read again and again."""
@@ -186,6 +190,7 @@ def _gpu_figures(device: Any) -> Figures:
         synchronisation=_LAUNCH,
         last_level_bytes=device.l2_bytes,
         link_bandwidth=_BUS,
+        link_one_way=_BUS_ONE_WAY,
     )
 
 

@@ -7,14 +7,16 @@ The model of one call with b start vectors on a machine with the figures of :mod
     work    = b (size (slots x price of a slot + rows x price of a row) + surprises x price of one) / threads
 
 where slow bytes = matrix bytes + b x vector bytes, and the slow bandwidth is that of the last-level cache where the
-matrix and all vectors fit it. Near bytes are what the cores read from the last-level cache: what a pass reads, once for
-all its powers and start vectors. The share is that of the matrix and all vectors which the own caches of the plan's
-cores do not hold, the size that of a value in units of 8 bytes. Formats without column indices ask for nothing that has
-not been fetched ahead: the larger of both takes the place of the root. Slots are the values that the format stores,
-padding included, over all powers, redundant ones too; what a slot and a row take a core is known for each format
-(:class:`akx.tuner.machine.FormatCost`), and what a row takes more whose end the processor does not foresee
-(:mod:`akx.tuner.rows`), or where rows are sorted. Where it is not, seconds are the largest of slow bytes / slow
-bandwidth, b x cache bytes / cache bandwidth and b x flops / flop rate, and what waits. It is a roofline with a price
+matrix and all vectors fit it. Within a memory budget of a GPU it is that of the link to the host, in both directions;
+powers go back and all else comes, so that the longer of the two, by itself, is a bound as well. Near bytes are what the
+cores read from the last-level cache: what a pass reads, once for all its powers and start vectors. The share is that of
+the matrix and all vectors which the own caches of the plan's cores do not hold, the size that of a value in units of 8
+bytes. Formats without column indices ask for nothing that has not been fetched ahead: the larger of both takes the
+place of the root. Slots are the values that the format stores, padding included, over all powers, redundant ones too;
+what a slot and a row take a core is known for each format (:class:`akx.tuner.machine.FormatCost`), and what a row takes
+more whose end the processor does not foresee (:mod:`akx.tuner.rows`), or where rows are sorted. Where it is not,
+seconds are the largest of slow bytes / slow bandwidth, b x cache bytes / cache bandwidth and b x flops / flop rate, and
+what waits. It is a roofline with a price
 list, so it is optimistic; it ranks plans.
 
 On a GPU, formats and schedules differ in more than that, and each schedule says what a plan makes the device do
@@ -176,8 +178,12 @@ class Model:
         """Seconds by what takes them: ``"memory"``, ``"cache"``, ``"arithmetic"``, ``"synchronisation"``."""
         b = self.start_vectors
         slow = traffic.matrix_bytes + b * traffic.vector_bytes
+        memory = slow / figures.bandwidth(self.working_set)
+        if getattr(self.space.device, "budget", 0) and figures.link_one_way:  # powers go back while the rest comes
+            back = min(slow, float(b * self.space.k * self.matrix.n * self.matrix.dtype.itemsize))
+            memory = max(memory, back / figures.link_one_way, (slow - back) / figures.link_one_way)
         return {
-            "memory": slow / figures.bandwidth(self.working_set),
+            "memory": memory,
             "cache": b * traffic.cache_bytes / figures.cache_bandwidth,
             "arithmetic": b * traffic.flops / figures.flops,
             "synchronisation": traffic.synchronisations * figures.synchronisation,

@@ -543,7 +543,7 @@ class Search:
         if best is None or best.seconds is None:
             return self._final_seconds() + end
         rounds = 3 * (self.settings.finalists + 2) * best.seconds
-        needed = max(self._final_seconds(), rounds) + self.ledger.prepare_seconds(best.plan) + end
+        needed = max(self._final_seconds(), rounds) + self.ledger.fresh_seconds(best.plan) + end
         return min(needed, _RESERVED_SHARE * self._seconds())
 
     def _final_seconds(self) -> float:
@@ -554,7 +554,7 @@ class Search:
         final, best = self.settings.final, self.ledger.best
         over = self._elapsed() + self._final_seconds() - self._seconds()
         if best is not None:
-            over += self.ledger.prepare_seconds(best.plan)
+            over += self.ledger.fresh_seconds(best.plan)
         seconds = max(self._final_seconds() - max(over, 0.0), _LEAST_FINAL * self._final_seconds())
         return Precision(final.relative, seconds, final.rounds_min, final.rounds_max)
 

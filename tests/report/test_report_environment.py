@@ -40,7 +40,7 @@ def test_figures_of_a_gpu_that_are_guesses_are_marked(monkeypatch: pytest.Monkey
     assert "akx doctor --calibrate" in found.hint
     found = said(monkeypatch, _GPU, replace(old, link_bandwidth=9.6e10))
     assert found.found.startswith("950/2400/6400 GB/s")
-    assert "96 GB/s from and to the host, both directions together" in found.found
+    assert "55 GB/s from or to the host, 96 GB/s both directions together" in found.found
     assert not found.hint
 
 

@@ -120,19 +120,23 @@ GPU = CudaDevice("a GPU", 0, (9, 0), 132, 2**17, 2**17, 2**16, 50 * 2**20, 80 * 
 def test_a_budget_has_the_figures_of_the_link(folder: Path, made: Calibration) -> None:
     limited = within(GPU, 10**9)
     assert figures_of(limited, 1) == derived_figures(limited, 1)
-    measured = figures(1, link_bandwidth=7e10, synchronisation=3e-6)
+    measured = figures(1, link_bandwidth=7e10, link_one_way=4e10, synchronisation=3e-6)
     replace(made, device_class=GPU.device_class, one_thread=measured, all_threads=measured).save()
     assert figures_of(GPU, 1) == measured
     found = figures_of(limited, 1)
     assert found == replace(measured, slow_bandwidth=7e10, last_level_bandwidth=7e10)
     assert ceiling_of(derived_figures(limited, 1), found, limited, 1) == found, "a guess is no bound"
+    for both, one_way in ((7e10, 5.5e10), (4e10, 4e10), (2e11, 1e11)):  # of an akx that measured both together
+        older = replace(measured, link_bandwidth=both, link_one_way=0.0)
+        replace(made, device_class=GPU.device_class, one_thread=older, all_threads=older).save()
+        assert figures_of(limited, 1).link_one_way == one_way
 
 
 def test_caches_of_a_gpu_that_an_older_akx_did_not_measure_are_guesses(folder: Path, made: Calibration) -> None:
     measured, guess = figures(1, synchronisation=3e-6), derived_figures(GPU, 1)
     replace(made, device_class=GPU.device_class, one_thread=measured, all_threads=measured).save()
-    caches = {name: getattr(guess, name) for name in ("last_level_bandwidth", "cache_bandwidth", "link_bandwidth")}
-    assert figures_of(GPU, 1) == replace(measured, **caches)
+    names = ("last_level_bandwidth", "cache_bandwidth", "link_bandwidth", "link_one_way")
+    assert figures_of(GPU, 1) == replace(measured, **{name: getattr(guess, name) for name in names})
     limited = within(GPU, 10**9)
     assert figures_of(limited, 1).slow_bandwidth == guess.link_bandwidth > 0
 
@@ -153,7 +157,7 @@ def test_a_link_that_cannot_be_measured_is_a_guess(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(calibration, "device_lock", lambda device: SimpleNamespace(alone=lambda: nullcontext(True)))
     monkeypatch.setattr(calibration, "_bandwidths", derived_figures)
     monkeypatch.setattr(calibration, "_price_of_step", lambda device, name, guess: guess)
-    monkeypatch.setattr("akx.kernels.cuda.rates.link_rate", none)
+    monkeypatch.setattr("akx.kernels.cuda.rates.link_rates", none)
     assert calibrate("cuda").all_threads == derived_figures(GPU, 1)
 
 
@@ -332,14 +336,14 @@ def test_what_a_kernel_and_an_exchange_take_is_what_further_steps_take(
     monkeypatch.setattr(calibration, "_bandwidths", derived_figures)
     monkeypatch.setattr(calibration, "_call", lambda matrix, plan: (matrix, plan))
     monkeypatch.setattr(calibration, "_seconds", seconds)
-    monkeypatch.setattr("akx.kernels.cuda.rates.link_rate", lambda: 9e10)
+    monkeypatch.setattr("akx.kernels.cuda.rates.link_rates", lambda: (5e10, 9e10))
     found = calibrate("cuda")
     assert found.device_class == gpu.device_class
     for figures in (found.one_thread, found.all_threads):
         assert figures.synchronisation == pytest.approx(2e-6)
         assert figures.barrier == pytest.approx(3e-6)
-        assert figures.link_bandwidth == 9e10
-        measured = {"synchronisation": 0.0, "barrier": 0.0, "link_bandwidth": 0.0}
+        assert (figures.link_one_way, figures.link_bandwidth) == (5e10, 9e10)
+        measured = {"synchronisation": 0.0, "barrier": 0.0, "link_bandwidth": 0.0, "link_one_way": 0.0}
         assert replace(figures, **measured) == replace(derived_figures(gpu, 1), **measured)
     found.save()
     assert figures_of(gpu, 1) == found.one_thread

@@ -154,6 +154,22 @@ def test_start_vectors_share_the_matrix(model: Model, large: Matrix, world: Any)
     assert parts["arithmetic"] == pytest.approx(4 * one_traffic.flops / 5e9)
 
 
+def test_within_a_budget_powers_go_back_while_all_else_comes(model: Model) -> None:
+    """The link does 10 GB/s in both directions together and 6 in one: what goes mostly one way takes longer."""
+    figures = replace(model.figures, slow_bandwidth=10e9, last_level_bandwidth=10e9, link_one_way=6e9)
+    limited = Model(model.matrix, replace(model.space, device=SimpleNamespace(budget=10**6)), figures)
+    powers = float(8 * model.matrix.n * 8)
+
+    def memory(matrix_bytes: float, vector_bytes: float) -> float:
+        return limited.parts(Traffic(matrix_bytes, vector_bytes, 1.0), figures)["memory"]
+
+    assert memory(3 * powers, powers) == pytest.approx(3 * powers / 6e9)
+    assert memory(0.0, 1.1 * powers) == pytest.approx(powers / 6e9)
+    assert memory(powers, powers) == pytest.approx(2 * powers / 10e9)
+    free = Model(model.matrix, replace(model.space, device=SimpleNamespace(budget=0)), figures)
+    assert free.parts(Traffic(3 * powers, powers, 1.0), figures)["memory"] == pytest.approx(4 * powers / 10e9)
+
+
 def test_the_last_level_cache_is_faster_for_what_fits_it() -> None:
     figures = Figures(10e9, 20e9, 100e9, 5e9, 1e-6, 1000)
     assert figures.bandwidth(700) == 20e9

@@ -358,6 +358,29 @@ def test_the_time_budget_is_kept(make_world: Any, matrix: Any, seconds: float) -
     assert 0.6 * seconds < result.tuning_seconds <= 1.3 * seconds
 
 
+def test_time_is_kept_back_to_prepare_the_winner_with_nothing_memoised(
+    make_world: Any, matrix: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first front of a matrix has to order its rows, which the others find done, and the last preparation not."""
+    random = np.random.default_rng(0)
+    world = make_world(prepare_cost=lambda plan: 1.0, noise=lambda: float(random.uniform(0, 0.3)))
+    front = registry.get("cpu", "front")
+    prepare = front.prepare
+
+    def ordered(of: Any, plan: Plan) -> Any:
+        if "ordered" not in of.pattern_cache:
+            of.pattern_cache["ordered"] = True
+            world.time += 2.0
+        return prepare(of, plan)
+
+    monkeypatch.setattr(front, "prepare", ordered)
+    result = tune(matrix, 8, trials=1000, seconds=30.0, settings=Settings(patience=1000))
+    assert result.plan.schedule == "front"
+    assert result.prepare_seconds == pytest.approx(3.0)
+    assert result.stopped == "time budget"
+    assert 24.0 < result.tuning_seconds <= 30.0
+
+
 @pytest.mark.parametrize("seconds", [3.0, 30.0])
 def test_slow_models_do_not_eat_the_budget(make_world: Any, matrix: Any, seconds: float) -> None:
     """What is not thought of in time is tried as neighbours, by the sampler and at random."""

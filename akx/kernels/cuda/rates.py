@@ -2,7 +2,7 @@
 
 Its memory is timed with copies. They say little of caches: within L2 they take longer than reading does, and they never
 come near shared memory. So two kernels read the same data again and again (``rates.cu``). The link is timed with
-page-locked memory, both directions at once, as the schedule `stream` uses it.
+page-locked memory, in one direction and in both at once, as the schedule `stream` uses it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from akx.device.cuda.memory import DeviceArray, empty, pinned
 __all__ = [
     "WORD",
     "cache_rate",
-    "link_rate",
+    "link_rates",
     "memory_rate",
     "read_shared_cache",
     "read_shared_memory",
@@ -88,8 +88,14 @@ def shared_memory_rate(device: Any) -> float:
     return WORD * float(device.sms * _BLOCK * _TURNS_OF_MEMORY) / seconds
 
 
-def link_rate(nbytes: int = _LINK_BYTES) -> float:
-    """Bytes a second between page-locked memory of the host and the device, both directions at once."""
+def link_rates(nbytes: int = _LINK_BYTES) -> tuple[float, float]:
+    """Bytes a second between page-locked memory of the host and the device.
+
+    Returns
+    -------
+    one_way, both_ways : float
+        In the faster direction while the other is idle, and in both directions together while neither is.
+    """
     there, back = pinned(nbytes, np.uint8), pinned(nbytes, np.uint8)
     one, other = empty(nbytes, np.uint8), empty(nbytes, np.uint8)
     there[:], back[:] = 1, 0
@@ -97,13 +103,20 @@ def link_rate(nbytes: int = _LINK_BYTES) -> float:
     mine = default_stream()
     with spare_stream() as beside:
 
+        def send_all() -> None:
+            send(one.pointer, there.ctypes.data, nbytes, mine)
+
+        def bring_all(stream: Any = mine) -> None:
+            bring_rows(back.ctypes.data, nbytes, other.pointer, nbytes, nbytes, 1, stream)
+
         def both() -> None:
             mine.release_to(beside.handle)
-            send(one.pointer, there.ctypes.data, nbytes, mine)
-            bring_rows(back.ctypes.data, nbytes, other.pointer, nbytes, nbytes, 1, beside)
+            send_all()
+            bring_all(beside)
             beside.release_to(mine.handle)
 
-        return 2.0 * nbytes / _least(both)
+        one_way = nbytes / min(_least(send_all), _least(bring_all))
+        return one_way, max(one_way, 2.0 * nbytes / _least(both))
 
 
 def _least(queue: Callable[[], None]) -> float:
