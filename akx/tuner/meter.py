@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from numba.core.event import install_timer
+
 from akx.plan import Plan
 from akx.tuner import measure
 
@@ -14,10 +16,14 @@ __all__ = ["Meter"]
 _SECONDS = 30.0
 #: Shares of a search that thinking of plans may take: of those of one schedule and order of the rows, and of all.
 _KIND_SHARE, _WHOLE_SHARE = 1 / 30, 1 / 10
+#: What Numba calls it when it tells of its doings.
+_COMPILING = "numba:compile"
 
 
 class Meter:
     """Seconds that went into thinking of plans, by schedule and order of the rows, which is what the price depends on.
+
+    What Numba compiles meanwhile is not among them: on first use that is most of it, and it does not come again.
 
     Parameters
     ----------
@@ -28,6 +34,7 @@ class Meter:
     def __init__(self, seconds: Callable[[], float] = lambda: _SECONDS) -> None:
         self._seconds = seconds
         self._spent: dict[tuple[str, str], float] = {}
+        self._longest: dict[str, float] = {}
 
     def allows(self, plan: Plan) -> bool:
         """Whether there is time to think of a plan of this kind."""
@@ -35,10 +42,18 @@ class Meter:
         return kind < _KIND_SHARE * seconds and sum(self._spent.values()) < _WHOLE_SHARE * seconds
 
     @contextmanager
-    def on(self, plan: Plan) -> Iterator[None]:
-        """What is done within is thinking of this plan."""
-        kind, begin = (plan.schedule, plan.partitioner), measure.now()
+    def on(self, plan: Plan, *, counts: bool = True) -> Iterator[None]:
+        """What is done within is thinking of this plan; where it is to be tried, that does not count as spent."""
+        kind, begin, compiling = (plan.schedule, plan.partitioner), measure.now(), list[float]()
         try:
-            yield
+            with install_timer(_COMPILING, compiling.append):
+                yield
         finally:
-            self._spent[kind] = self._spent.get(kind, 0.0) + measure.now() - begin
+            took = max(0.0, measure.now() - begin - sum(compiling))
+            self._longest[plan.partitioner] = max(took, self._longest.get(plan.partitioner, 0.0))
+            if counts:
+                self._spent[kind] = self._spent.get(kind, 0.0) + took
+
+    def longest(self, partitioner: str) -> float:
+        """Most seconds that thinking of one plan in this order of the rows took: the first has to order them."""
+        return self._longest.get(partitioner, 0.0)

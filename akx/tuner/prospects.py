@@ -14,7 +14,7 @@ from akx.plan import Plan
 from akx.tuner.ledger import Ledger
 from akx.tuner.meter import Meter
 from akx.tuner.predict import Model
-from akx.tuner.space import is_baseline
+from akx.tuner.space import NATURAL, is_baseline
 from akx.tuner.surrogate import Surrogate
 
 __all__ = ["Prospects"]
@@ -79,10 +79,12 @@ class Prospects:
 
     def reason_against(self, plan: Plan) -> str | None:
         """Why a plan is infeasible; a schedule that cannot even say so fails in a trial, with its reason."""
-        try:
-            return self.space.feasible(plan, self.model.matrix)
-        except Exception as failure:
-            return str(failure)
+        with self._meter.on(plan, counts=False):
+            return self._reason_against(plan)
+
+    def ordering_seconds(self, partitioner: str) -> float:
+        """Seconds that it took to order the rows so, as far as that was part of thinking of plans."""
+        return 0.0 if partitioner == NATURAL else self._meter.longest(partitioner)
 
     def is_refused(self, plan: Plan) -> bool:
         """Whether the search may not come up with a plan, or it is infeasible."""
@@ -112,5 +114,11 @@ class Prospects:
     def _is_feasible(self, plan: Plan) -> bool:
         if plan not in self._feasible and self._meter.allows(plan):
             with self._meter.on(plan):
-                self._feasible[plan] = self.reason_against(plan) is None
+                self._feasible[plan] = self._reason_against(plan) is None
         return self._feasible.get(plan, False)
+
+    def _reason_against(self, plan: Plan) -> str | None:
+        try:
+            return self.space.feasible(plan, self.model.matrix)
+        except Exception as failure:
+            return str(failure)

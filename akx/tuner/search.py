@@ -543,18 +543,22 @@ class Search:
         if best is None or best.seconds is None:
             return self._final_seconds() + end
         rounds = 3 * (self.settings.finalists + 2) * best.seconds
-        needed = max(self._final_seconds(), rounds) + self.ledger.fresh_seconds(best.plan) + end
+        needed = max(self._final_seconds(), rounds) + self._fresh_seconds(best.plan) + end
         return min(needed, _RESERVED_SHARE * self._seconds())
 
     def _final_seconds(self) -> float:
         return min(self.settings.final.seconds, _FINAL_SHARE * self._seconds())
+
+    def _fresh_seconds(self, plan: Plan) -> float:
+        """Seconds to prepare a plan with nothing memoised."""
+        return self.ledger.fresh_seconds(plan) + self.proposals.ordering_seconds(plan)
 
     def _final_precision(self) -> Precision:
         """That of the run-off, with less time where the last trial took longer than could be known."""
         final, best = self.settings.final, self.ledger.best
         over = self._elapsed() + self._final_seconds() - self._seconds()
         if best is not None:
-            over += self.ledger.fresh_seconds(best.plan)
+            over += self._fresh_seconds(best.plan)
         seconds = max(self._final_seconds() - max(over, 0.0), _LEAST_FINAL * self._final_seconds())
         return Precision(final.relative, seconds, final.rounds_min, final.rounds_max)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numba
 import numpy as np
 import pytest
 
@@ -176,6 +177,31 @@ def test_all_thinking_is_a_tenth_of_the_search_at_most(space: Space, monkeypatch
     assert clock["now"] == pytest.approx(3.6)
 
 
+def test_what_is_compiled_while_a_plan_is_thought_of_is_no_thinking(space: Space) -> None:
+    meter, plan = Meter(lambda: 30.0), near(space)
+    numba.njit(lambda x: x + 1.0)(1.0)  # what Numba does but once
+    begin = measure.now()
+    with meter.on(plan):
+        numba.njit(lambda x: np.sort(x)[0] + np.argsort(x)[0] + np.median(x))(np.arange(3.0))
+    took = measure.now() - begin
+    assert took > 0.3, "it was compiled before"
+    assert meter.longest(plan.partitioner) < 0.3 * took
+
+
+def test_the_longest_thought_in_an_order_is_known_whether_it_counts_or_not(
+    space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = {"now": 0.0}
+    monkeypatch.setattr(measure, "now", lambda: clock["now"])
+    meter, plan = Meter(lambda: 30.0), near(space)
+    assert meter.longest(plan.partitioner) == 0.0
+    for seconds, counts in ((0.2, True), (5.0, False), (0.3, True)):
+        with meter.on(plan, counts=counts):
+            clock["now"] += seconds
+    assert meter.longest(plan.partitioner) == 5.0
+    assert meter.allows(plan)
+
+
 def test_feasibility_that_takes_long_is_asked_no_more(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, asked = {"now": 0.0}, []
     monkeypatch.setattr(measure, "now", lambda: clock["now"])
@@ -187,7 +213,7 @@ def test_feasibility_that_takes_long_is_asked_no_more(space: Space, monkeypatch:
         asked.append(plan)
         clock["now"] += 0.6
 
-    monkeypatch.setattr(prospects, "reason_against", reason)
+    monkeypatch.setattr(prospects, "_reason_against", reason)
     plans = [near(space, block=block) for block in BLOCKS]
     assert [prospects.is_known(plan) for plan in plans] == [True, False, False, False, False]
     assert asked == plans[:2]

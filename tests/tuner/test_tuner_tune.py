@@ -358,24 +358,37 @@ def test_the_time_budget_is_kept(make_world: Any, matrix: Any, seconds: float) -
     assert 0.6 * seconds < result.tuning_seconds <= 1.3 * seconds
 
 
+@pytest.mark.parametrize("is_thought_of", [False, True])
 def test_time_is_kept_back_to_prepare_the_winner_with_nothing_memoised(
-    make_world: Any, matrix: Any, monkeypatch: pytest.MonkeyPatch
+    make_world: Any, matrix: Any, monkeypatch: pytest.MonkeyPatch, is_thought_of: bool
 ) -> None:
-    """The first front of a matrix has to order its rows, which the others find done, and the last preparation not."""
+    """The first plan in an order has to order the rows, be it only thought of; the last preparation has to as well."""
     random = np.random.default_rng(0)
-    world = make_world(prepare_cost=lambda plan: 1.0, noise=lambda: float(random.uniform(0, 0.3)))
+    world = make_world(
+        cost=lambda plan: (1e-3 if plan.schedule == "front" else 4e-3) * (1.0 if plan.partitioner == "rcm" else 1.5),
+        prepare_cost=lambda plan: 1.0,
+        noise=lambda: float(random.uniform(0, 0.3)),
+    )
     front = registry.get("cpu", "front")
     prepare = front.prepare
 
-    def ordered(of: Any, plan: Plan) -> Any:
-        if "ordered" not in of.pattern_cache:
+    def order(of: Any, plan: Plan) -> None:
+        if plan.partitioner == "rcm" and "ordered" not in of.pattern_cache:
             of.pattern_cache["ordered"] = True
             world.time += 2.0
+
+    def feasible(plan: Plan, of: Any, device: Any) -> None:
+        if is_thought_of:
+            order(of, plan)
+
+    def ordered(of: Any, plan: Plan) -> Any:
+        order(of, plan)
         return prepare(of, plan)
 
+    monkeypatch.setattr(front, "feasible", feasible)
     monkeypatch.setattr(front, "prepare", ordered)
     result = tune(matrix, 8, trials=1000, seconds=30.0, settings=Settings(patience=1000))
-    assert result.plan.schedule == "front"
+    assert (result.plan.schedule, result.plan.partitioner) == ("front", "rcm")
     assert result.prepare_seconds == pytest.approx(3.0)
     assert result.stopped == "time budget"
     assert 24.0 < result.tuning_seconds <= 30.0
