@@ -11,8 +11,8 @@ time.
 
 Every sampler takes the place of Optuna's TPE in the search of :mod:`akx.tuner.search`, between the same seeds and the
 same plans near the best. It is given the same trials (``--trials``), however long they take, and then the same time
-(``--time``), for however many trials: seconds of the recorded machine, compilations, run-off and all, but nothing for
-what a sampler thinks. A search that stops for want of progress is not let. ``local``
+(``--time``), for up to 160 trials, twice as many as a search has by default: seconds of the recorded machine,
+compilations, run-off and all, but nothing for what a sampler thinks. A search that stops for want of progress is not let. ``local``
 suggests nothing: what is left are neighbours (hill climbing) and what is estimated to gain most. ``alone`` in a name:
 nothing but this makes suggestions behind the seeds, so that ``local alone`` is plain hill climbing, which goes on at
 random from where it can climb no further. ``tpe, no estimates`` is the search without what is estimated to gain most by
@@ -109,6 +109,8 @@ TIMES = {"cpu": (10.0, 30.0), "cuda": (20.0, 60.0)}
 _GOALS = (0.95, 0.97)
 _PREDICTED = 0.85
 _SEEDS = 5
+#: Trials at most of a search that has so many seconds: where trials take milliseconds it would come to the whole space.
+_MOST_IN_TIME = 160
 _NEVER = 10**9
 _ENDLESS = 1e6
 
@@ -305,7 +307,8 @@ def compare(
             same: Json = {"others": others, "seeds": seeds}
             entry["shares"][name] = {str(n): shares_of(recording, making, trials=n, **same) for n in trials}
             entry["shares_in_time"][name] = {
-                f"{limit:g}": shares_of(recording, making, seconds=limit, **same) for limit in wanted
+                f"{limit:g}": shares_of(recording, making, trials=_MOST_IN_TIME, seconds=limit, **same)
+                for limit in wanted
             }
         print(f"{entry['matrix']} k = {entry['k']}: {_line(entry)}", file=sys.stderr, flush=True)
         entries.append(entry)
