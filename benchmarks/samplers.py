@@ -12,11 +12,12 @@ time.
 Every sampler takes the place of Optuna's TPE in the search of :mod:`akx.tuner.search`, between the same seeds and the
 same plans near the best. It is given the same trials (``--trials``), however long they take, and then the same time
 (``--time``), for up to 160 trials, twice as many as a search has by default: seconds of the recorded machine,
-compilations, run-off and all, but nothing for what a sampler thinks. A search that stops for want of progress is not let. ``local``
-suggests nothing: what is left are neighbours (hill climbing) and what is estimated to gain most. ``alone`` in a name:
-nothing but this makes suggestions behind the seeds, so that ``local alone`` is plain hill climbing, which goes on at
-random from where it can climb no further. ``tpe, no estimates`` is the search without what is estimated to gain most by
-the Gaussian process of :mod:`akx.tuner.surrogate`. Optuna's own GP sampler needs PyTorch and has not been tried.
+compilations, run-off and all, but nothing for what a sampler thinks. A search that stops for want of progress is not
+let. ``local`` suggests nothing: what is left are neighbours (hill climbing) and what is estimated to gain most.
+``alone`` in a name: nothing but this makes suggestions behind the seeds, so that ``local alone`` is plain hill
+climbing, which goes on at random from where it can climb no further. ``tpe, no estimates`` is the search without what
+is estimated to gain most by the Gaussian process of :mod:`akx.tuner.surrogate`. Optuna's own GP sampler needs PyTorch
+and has not been tried.
 
 The figure is the *share*: seconds of the fastest plan on record over those of the plan that the search chose, for each
 recording the median over seeds. ``predicted`` is that of the plan that an untuned call takes: where the matrix is at
