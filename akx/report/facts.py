@@ -22,7 +22,7 @@ _SCHEDULES = {
 #: Parts of the provenance that have a place of their own on the page.
 _TOLD = (
     "finalists", "roofline", "spreads", "baseline_plan", "versions", "machine", "matrix", "stopped", "interrupted",
-    "untuned",
+    "disturbed", "untuned",
 )  # fmt: skip
 
 
@@ -62,7 +62,10 @@ def plan_environment(story: PlanStory) -> list[tuple[str, object]]:
 def explain_search(story: PlanStory) -> str:
     """What the chart of a search shows, and how many searches it was."""
     searches = story.searches
-    chosen = "by these figures: the search was interrupted" if story.is_interrupted else "in a run-off afterwards"
+    chosen = "in a run-off afterwards"
+    if story.is_by_trials:
+        why = "search was interrupted" if story.is_interrupted else "run-off was disturbed"
+        chosen = f"by these figures: the {why}"
     words = f"Medians of single trials; the plan was chosen among the best {chosen}."
     if len(searches) > 1:
         begins = ", ".join(str(number) for number in searches)
@@ -121,9 +124,10 @@ def _why(story: PlanStory) -> str:
     few = story.few_calls
     told = "" if few is None else f"; it was sought for {_calls(few)}, too few to search on"
     one, many, timed = "one in the run-off", f"{len(found)} in the run-off", ", timed in turns"
-    if story.is_interrupted:
+    if story.is_by_trials:
         one, many, timed = "trial", f"the best {len(found)} trials", ""
-        told = "; the search was interrupted, so there was no run-off"
+        why = "search was interrupted, so there was no run-off" if story.is_interrupted else "run-off was disturbed"
+        told = f"; the {why}"
     if len(found) == 1:
         return f"the only {one}{told}"
     if found[0].label != own:
@@ -178,4 +182,5 @@ def _search_words(story: PlanStory) -> str:
     words = ", ".join(f"{number} {state}" for state, number in record.trials.items()) or "no trials recorded"
     if stopped := record.provenance.get("stopped"):
         words += f"; ended by {stopped}"
-    return words + ("; interrupted" if record.provenance.get("interrupted") else "")
+    words += "; the run-off was disturbed" if story.is_disturbed else ""
+    return words + ("; interrupted" if story.is_interrupted else "")

@@ -111,7 +111,7 @@ def progress_chart(story: PlanStory) -> Chart | None:
     series = [
         Series("complete trials", trials, "dots", _TRIAL),
         Series("best so far", (*best, (float(last), lowest[-1], "")), "step", _BEST),
-        Series("baseline" if story.is_interrupted else "baseline, of the run-off", ends, "dash", _BASELINE),
+        Series("baseline" if story.is_by_trials else "baseline, of the run-off", ends, "dash", _BASELINE),
         Series("pruned or failed: infeasible, dropped as too slow, or wrong", lost, "feet", _LOST),
     ]
     x = Axis("trial", whole=True)

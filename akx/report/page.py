@@ -192,7 +192,9 @@ def _finalists(story: PlanStory) -> Markup | None:
         for one in story.finalists
     ]
     table = _table(("median", "+-", "rounds", "speed-up", "plan"), rows, numbers=("median", "+-", "rounds", "speed-up"))
-    title = "The best trials, without a run-off" if story.is_interrupted else "The run-off"
+    title = "The run-off"
+    if story.is_by_trials:
+        title = f"The best trials, {'without a run-off' if story.is_interrupted else 'the run-off was disturbed'}"
     return join([element("h4", title), table])
 
 

@@ -138,8 +138,18 @@ class PlanStory:
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether the search was, so that there was no run-off: its finalists are trials."""
+        """Whether the search was, so that there was no run-off."""
         return bool(self.record.provenance.get("interrupted"))
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether the run-off was, so that trials have decided: its finalists are trials too."""
+        return bool(self.record.provenance.get("disturbed"))
+
+    @property
+    def is_by_trials(self) -> bool:
+        """Whether the figures of the finalists are those of their trials."""
+        return self.is_interrupted or self.is_disturbed
 
     @property
     def few_calls(self) -> int | None:

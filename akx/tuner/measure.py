@@ -26,6 +26,7 @@ from akx.device.collection import nothing_collected
 from akx.errors import ArgumentError
 
 __all__ = [
+    "DISTURBED",
     "DISTURBED_SECONDS",
     "Clock",
     "Measurement",
@@ -46,9 +47,10 @@ _REWARM_SECONDS = 10e-3
 #: A call shorter than this is tried up to three times before its batch is fixed: the first may be cold or disturbed.
 _ONCE_SECONDS = 50e-3
 _BATCH_MAX = 10_000
-#: A call is disturbed where it takes so many times what it usually does; rounds of a timing that may be taken again for
-#: that.
-_DISTURBED, _RETAKEN = 1.5, 6
+#: A call is disturbed where it takes so many times what it usually does.
+DISTURBED = 1.5
+#: Rounds of a timing that may be taken again for that.
+_RETAKEN = 6
 #: Rounds whose median says what a call usually takes, where nothing is known of any.
 _TELLING = 3
 #: Seconds that are waited before what was disturbed, or may have been, is timed again.
@@ -196,12 +198,12 @@ def against(a: Measurement, b: Measurement, seconds: float, usual: float | None 
     usual = seconds if usual is None else usual
     slower = seconds / usual
     pairs = zip(a.samples, b.samples, strict=True)
-    return Measurement.of([seconds * x / y if 0 < y <= _DISTURBED * usual else slower * x for x, y in pairs], a.batch)
+    return Measurement.of([seconds * x / y if 0 < y <= DISTURBED * usual else slower * x for x, y in pairs], a.batch)
 
 
 def all_disturbed(b: Measurement, usual: float) -> bool:
     """Whether every sample took half as much again as usual."""
-    return all(sample > _DISTURBED * usual for sample in b.samples)
+    return all(sample > DISTURBED * usual for sample in b.samples)
 
 
 def interleave(
@@ -290,8 +292,7 @@ def _disturbed(samples: Sequence[Sequence[float]], known: Sequence[float | None]
         place
         for place in range(rounds)
         if any(
-            usual is not None and times[place] > _DISTURBED * usual
-            for times, usual in zip(samples, known, strict=False)
+            usual is not None and times[place] > DISTURBED * usual for times, usual in zip(samples, known, strict=False)
         )
     ]
 

@@ -1,8 +1,8 @@
 """Results in the plan database: a plan found again as a result, and a result kept as a plan with its trials.
 
 A plan gives way only to one that was compared with it: what a search without a run-off found, or one that never came to
-measure the plan that is there, is not kept in its place. Searches for one key may overlap; which plan stays is decided
-in the transaction that writes it.
+measure the plan that is there, is not kept in its place; nor is one whose run-off was disturbed. Searches for one key
+may overlap; which plan stays is decided in the transaction that writes it.
 """
 
 from __future__ import annotations
@@ -71,6 +71,8 @@ def reuse(db: PlanDatabase, record: PlanRecord, matrix: Matrix, threads: int, st
     notes = [f"tuned on {record.created[:10]} in {record.tuning_seconds:.1f} s"]
     if record.provenance.get("interrupted"):
         notes.append("that search was interrupted; a new one, with --retune (retune=True), goes on from this plan")
+    if record.provenance.get("disturbed"):
+        notes.append("the run-off of that search was disturbed; a new one, with --retune (retune=True), tells more")
     if record.provenance.get("stopped") == FEW_CALLS:
         sought = record.provenance.get("calls")
         few = "1 call" if sought == 1 else f"{sought} calls"
@@ -137,11 +139,11 @@ def keep(
     log : TrialLog
         Of its trials; those of others are theirs to keep.
     old : PlanRecord, optional
-        A usable one that is there: it stays where the search was interrupted.
+        A usable one that is there: it stays where the search was interrupted, or its run-off disturbed.
     before : PlanRecord, optional
         The one that was there when the search began, usable or not: it has been compared, or is of no use. Another,
         which another search has kept meanwhile, stays where it has the larger speed-up and was not in this run-off,
-        and where this search was interrupted and that was not.
+        and where this search was interrupted or disturbed and that was not.
     features : mapping of str to float, optional
         Of the matrix, by which searches for similar ones find the plan (:mod:`akx.tuner.similar`).
 
@@ -150,8 +152,9 @@ def keep(
     TuneResult
         The same; with a note where it was not kept, so that it is not lost with the database.
     """
-    if old is not None and result.interrupted:
-        stays = f"the database keeps the plan it had, {old.plan.label()}: the search that was to replace it did not end"
+    if old is not None and (result.interrupted or (result.disturbed and not old.provenance.get("disturbed"))):
+        why = "did not end" if result.interrupted else "was disturbed"
+        stays = f"the database keeps the plan it had, {old.plan.label()}: the search that was to replace it {why}"
         return _with_trials(replace(result, notes=(*result.notes, stays)), log)
     record = PlanRecord(
         key=key_of_plan(key, result.plan),
@@ -237,9 +240,15 @@ def _stays(there: PlanRecord, record: PlanRecord, result: TuneResult, before: Pl
     known = [finalist.plan for finalist in result.finalists]
     if there.plan in known or (before is not None and there.plan == before.plan):
         return False
-    if result.interrupted and not there.provenance.get("interrupted"):
-        return True
+    crude, was_crude = _is_crude(_provenance(result)), _is_crude(there.provenance)
+    if crude != was_crude:
+        return crude
     return there.speedup > record.speedup
+
+
+def _is_crude(provenance: Mapping[str, object]) -> bool:
+    """Whether trials have chosen a plan, without a run-off or with one that was disturbed."""
+    return bool(provenance.get("interrupted") or provenance.get("disturbed"))
 
 
 def _provenance(result: TuneResult) -> dict[str, object]:
@@ -261,6 +270,7 @@ def _provenance(result: TuneResult) -> dict[str, object]:
         "roofline": None if result.roofline is None else result.roofline.to_json(),
         "stopped": result.stopped,
         "interrupted": result.interrupted,
+        "disturbed": result.disturbed,
         "calls": result.calls,
         "untuned": None
         if result.untuned is None

@@ -396,6 +396,9 @@ class TuneResult:
     untuned : Untuned or None
         What an untuned call takes; its two figures of the best plan are always those of this result. None where the
         predicted plan was not timed in this search.
+    disturbed : bool
+        Another process slowed some plans of the run-off and not others, twice over: the trials have decided, and all
+        figures are theirs.
     """
 
     matrix_name: str
@@ -431,6 +434,7 @@ class TuneResult:
     calls: int | None = None
     stored_error: float = 0.0
     untuned: Untuned | None = None
+    disturbed: bool = False
 
     def __post_init__(self) -> None:
         if self.untuned is not None:
@@ -522,6 +526,7 @@ class TuneResult:
             "reused": self.reused,
             "db": self.db,
             "interrupted": self.interrupted,
+            "disturbed": self.disturbed,
             "stopped": self.stopped,
             "roofline": None if self.roofline is None else self.roofline.to_json(),
             "schedules": [

@@ -5,7 +5,8 @@
 2. seeds, search what :mod:`akx.tuner.proposals` proposes: plans of the database (:mod:`akx.tuner.seeds`), the predicted
                  plan, defaults, what is estimated to gain most, neighbours, Optuna's suggestions
 3. run-off       the few best and the baseline, timed in turn with one another at higher precision; within the noise the
-                 simpler plan wins (:mod:`akx.tuner.choice`), and the winner's result is checked once more
+                 simpler plan wins (:mod:`akx.tuner.choice`), and the winner's result is checked once more; their trials
+                 decide where another process slows some of them and not others, twice over
 
 Nothing is tried twice, neither here nor by another worker on the same study (:mod:`akx.tuner.sharing`), nor what an
 earlier search for the same key has tried (:mod:`akx.tuner.history`), but for what is to be in the run-off. The choices
@@ -69,6 +70,8 @@ _LEAST_PATIENCE = 2.0
 _FINAL_SHARE, _RESERVED_SHARE = 0.1, 0.25
 #: Share of the run-off's time that it has in any case.
 _LEAST_FINAL = 1 / 3
+#: Seconds that are waited before a run-off in which something was disturbed is begun again.
+_CALM_SECONDS = 0.5
 #: Share of the time that is kept back for what nobody can know before: the end of a trial that was begun in time, and
 #: a new order of the rows for the last preparation.
 _END_SHARE = 0.09
@@ -91,6 +94,7 @@ class Outcome:
     stopped: str
     interrupted: bool
     notes: tuple[str, ...]
+    disturbed: bool = False
 
 
 class Tried(Protocol):
@@ -320,19 +324,18 @@ class Search:
         )
         while True:
             programs, plans = self._programs(plans)
-            calls = [self.bench.call(program) for program in programs]
-            with self._alone():
-                found = measure.interleave(
-                    calls, self._final_precision(), known=[self._known(plan) for plan in plans], watch=self.bench.watch
-                )
-            finals = tuple(
-                Finalist(plan, one.seconds, one.spread, len(one.samples))
-                for plan, one in zip(plans, found, strict=True)
-            )
-            times = dict(zip(plans, found, strict=True))
-            best, baseline = choose(finals, noise=settings.noise, nbytes=self.bench.nbytes, ratio=_ratios(times))
+            times = self._time_finalists(plans, programs)
+            disturbed = self._is_disturbed(times)
+            if disturbed:
+                finals = tuple(_finalist(trial) for trial in self._as_tried(plans))
+                best, baseline = choose(finals, noise=settings.noise, nbytes=self.bench.nbytes)
+            else:
+                finals = tuple(Finalist(plan, one.seconds, one.spread, len(one.samples)) for plan, one in times.items())
+                best, baseline = choose(finals, noise=settings.noise, nbytes=self.bench.nbytes, ratio=_ratios(times))
             try:
-                self.bench.run_verified(best.plan, programs[plans.index(best.plan)])
+                known = best.plan in plans
+                program = programs[plans.index(best.plan)] if known else self.bench.program(best.plan)
+                self.bench.run_verified(best.plan, program)
                 break
             except Exception as failure:
                 plans = self._found_out(best.plan, str(failure), plans)
@@ -341,19 +344,22 @@ class Search:
                 f"{_calls_are(self.settings.calls)} too few to search on: {self._elapsed():.3g} s were spent, and more "
                 f"could win {self._gain():.3g} s in all at most, of which a quarter may be spent"
             )
+        if disturbed:
+            slower = self._slower(times)
+            self.notes.append(
+                f"the run-off was disturbed: the best plans took {slower[0]:.1f} to {slower[-1]:.1f} times as long in "
+                "it as in their trials, which have decided instead; with nothing else on the machine, --retune "
+                "(retune=True) tells more"
+            )
         if best.plan == baseline.plan:
             plain = "the plain sweep" if best.plan.schedule == BASELINE_SCHEDULE else "streamed products"
             others = any(not is_baseline(trial.plan) for trial in self.ledger.trials)
             self.notes.append(f"nothing {'beat' if others else 'was tried but'} the baseline: the plan is {plain}")
-        return self._outcome(best, baseline, finals, stopped, interrupted=False)
+        return self._outcome(best, baseline, finals, stopped, interrupted=False, disturbed=disturbed)
 
     def _unfinished(self) -> Outcome:
         """The best so far, by the figures of the trials, when there is no time for a run-off."""
-        finals = tuple(
-            Finalist(trial.plan, trial.seconds or math.inf, trial.spread or 0.0, len(trial.samples))
-            for trial in self.ledger.completed()
-            if trial.is_own
-        )
+        finals = tuple(_finalist(trial) for trial in self.ledger.completed() if trial.is_own)
         best, baseline = choose(finals, noise=self.settings.noise, nbytes=self.bench.nbytes)
         self.notes.append("interrupted: the best so far, without a run-off")
         return self._outcome(best, baseline, finals[: self.settings.finalists], "interrupted", interrupted=True)
@@ -462,6 +468,41 @@ class Search:
                 plans = self._found_out(plan, str(failure), plans)
         return [programs[plan] for plan in plans], plans
 
+    def _time_finalists(self, plans: list[Plan], programs: list[Any]) -> dict[Plan, Measurement]:
+        """The finalists timed in turn with one another; once more where some of them were disturbed."""
+        calls = [self.bench.call(program) for program in programs]
+        known = [self._known(plan) for plan in plans]
+        times: dict[Plan, Measurement] = {}
+        for again in (True, False):
+            with self._alone():
+                found = measure.interleave(calls, self._final_precision(), known=known, watch=self.bench.watch)
+            times = dict(zip(plans, found, strict=True))
+            if not (again and self._is_disturbed(times)):
+                break
+            measure.pause(_CALM_SECONDS)
+        return times
+
+    def _is_disturbed(self, times: Mapping[Plan, Measurement]) -> bool:
+        """Whether something has slowed some of the finalists and not others, as what waits for a core that is taken.
+
+        Where all have become slower alike, the machine has, and they compare as they did.
+        """
+        own = [plan for plan in times if self.ledger[plan].is_own]
+        if not any(measure.all_disturbed(times[plan], self.ledger[plan].seconds or math.inf) for plan in own):
+            return False
+        slower = self._slower(times)
+        return slower[-1] > measure.DISTURBED * slower[0]
+
+    def _slower(self, times: Mapping[Plan, Measurement]) -> list[float]:
+        """How many times as long as in their trials here the finalists took, the least first."""
+        before = ((plan, self.ledger[plan].seconds) for plan in times if self.ledger[plan].is_own)
+        return sorted(times[plan].seconds / seconds for plan, seconds in before if seconds)
+
+    def _as_tried(self, plans: list[Plan]) -> list[Trial]:
+        """The trials made here of the finalists and of baselines, one of which there is always."""
+        own = (trial for trial in self.ledger.completed() if trial.is_own)
+        return [trial for trial in own if trial.plan in plans or is_baseline(trial.plan)]
+
     def _known(self, plan: Plan) -> float | None:
         """Seconds that a finalist took in its trial; None where that was another worker's, on a device of its own."""
         trial = self.ledger[plan]
@@ -480,7 +521,14 @@ class Search:
         return left
 
     def _outcome(
-        self, best: Finalist, baseline: Finalist, finals: tuple[Finalist, ...], stopped: str, *, interrupted: bool
+        self,
+        best: Finalist,
+        baseline: Finalist,
+        finals: tuple[Finalist, ...],
+        stopped: str,
+        *,
+        interrupted: bool,
+        disturbed: bool = False,
     ) -> Outcome:
         ordered = tuple(sorted(finals, key=lambda one: (one.seconds, one.plan.label())))
         trials = tuple(self.ledger.trials)
@@ -492,7 +540,7 @@ class Search:
         earlier = sum(trial.origin == EARLIER for trial in trials)
         if earlier:
             self.notes.append(f"went on from {earlier} trials of earlier searches; --fresh (fresh=True) begins anew")
-        return Outcome(best, baseline, trials, ordered, stopped, interrupted, tuple(self.notes))
+        return Outcome(best, baseline, trials, ordered, stopped, interrupted, tuple(self.notes), disturbed)
 
     # ------------------------------------------------------------------------------------------------ budgets
 
@@ -587,6 +635,11 @@ class Search:
                 roofline_share=share,
             )
         )
+
+
+def _finalist(trial: Trial) -> Finalist:
+    """A complete trial in place of a run-off."""
+    return Finalist(trial.plan, trial.seconds or math.inf, trial.spread or 0.0, len(trial.samples))
 
 
 def _ratios(times: Mapping[Plan, Measurement]) -> Callable[[Plan, Plan], Measurement]:

@@ -549,6 +549,7 @@ def _result(
         finalists=outcome.finalists,
         db=None if db is None else str(db.path),
         interrupted=outcome.interrupted,
+        disturbed=outcome.disturbed,
         stopped=outcome.stopped,
         roofline=roofline,
         notes=outcome.notes,

@@ -200,6 +200,20 @@ def test_an_interrupted_search_had_no_run_off() -> None:
     assert "The run-off" in " ".join(read(write(one)).words)
 
 
+def test_where_the_run_off_was_disturbed_trials_have_decided() -> None:
+    one, marked = story(), {"disturbed": True}
+    assert facts(one, **marked)["why"] == (
+        "the fastest of the best 2 trials; the next took 100.0% longer; the run-off was disturbed"
+    )
+    assert "the run-off was disturbed" in facts(one, **marked)["search"]
+    page = write(replace(one, record=replace(one.record, provenance={**one.record.provenance, **marked})))
+    words = " ".join(read(page).words)
+    assert "The best trials, the run-off was disturbed" in words
+    assert "chosen among the best by these figures: the run-off was disturbed" in words
+    for claim in ("without a run-off", "in turns", "in a run-off", "of the run-off"):
+        assert claim not in words
+
+
 def test_a_search_for_few_calls_has_not_tried_everything() -> None:
     few = {"stopped": "too few calls", "calls": 1000}
     told = "it was sought for 1,000 calls, too few to search on"

@@ -288,6 +288,112 @@ def test_a_machine_that_becomes_slower_finds_the_same(
     assert not told or f"{factor:.1f}x" in told[0]
 
 
+class Crowded:
+    """A world in which another process takes a core once the run-off has begun: two threads wait for one another."""
+
+    def __init__(self, make_world: Any, *, seconds: float, alike: bool = False) -> None:
+        self.seconds, self.alike, self.since = seconds, alike, math.inf
+        self.usual = make_world().cost
+        self.world = make_world(cost=self.cost)
+
+    def quiet(self, plan: Plan) -> Any:
+        """A front is as fast with one thread as with two."""
+        return self.usual(plan.replace(threads=2) if plan.schedule == "front" else plan)
+
+    def cost(self, plan: Plan) -> float:
+        taken = self.since <= self.world.time < self.since + self.seconds
+        return self.quiet(plan) * (4 if taken and (self.alike or plan.threads == 2) else 1)
+
+    def tune(self, matrix: Any, **how: Any) -> Any:
+        def reached(progress: Progress) -> None:
+            if progress.phase == "run-off":
+                self.since = self.world.time
+
+        return tune(matrix, 8, callback=reached, **how)
+
+
+def test_trials_decide_where_the_run_off_is_disturbed(make_world: Any, matrix: Any, db: PlanDatabase) -> None:
+    """The baseline of two threads takes four times as long, a plan of one thread does not: no speed-up of 8 is told."""
+    crowded = Crowded(make_world, seconds=math.inf)
+    result = crowded.tune(matrix, db=db)
+    best, baseline = crowded.quiet(result.plan), crowded.quiet(result.baseline_plan)
+    assert result.disturbed
+    assert result.plan.schedule == "front"
+    assert result.speedup == pytest.approx(baseline / best, rel=0.02)
+    assert result.seconds == pytest.approx(best, rel=0.02)
+    assert result.baseline_seconds == pytest.approx(baseline, rel=0.02)
+    assert any("run-off was disturbed" in note and "1.0 to 4.0 times" in note for note in result.notes)
+    assert result.to_json()["disturbed"] is True
+    again = tune(matrix, 8, db=db)
+    assert again.reused
+    assert any("disturbed" in note and "--retune" in note for note in again.notes)
+    make_world(cost=crowded.quiet)
+    calm = tune(matrix, 8, db=db, retune=True)
+    assert not calm.disturbed
+    assert calm.plan == result.plan
+    assert not any("disturbed" in note for note in tune(matrix, 8, db=db).notes)
+
+
+def test_a_run_off_that_is_disturbed_for_a_moment_is_timed_again(make_world: Any, matrix: Any) -> None:
+    crowded = Crowded(make_world, seconds=1.5)
+    result = crowded.tune(matrix)
+    assert result.speedup == pytest.approx(crowded.quiet(result.baseline_plan) / crowded.quiet(result.plan), rel=0.02)
+    assert not result.disturbed
+    assert not any("disturbed" in note for note in result.notes)
+
+
+def test_a_machine_that_is_slower_alike_in_the_run_off_disturbs_nothing(make_world: Any, matrix: Any) -> None:
+    crowded = Crowded(make_world, seconds=math.inf, alike=True)
+    result = crowded.tune(matrix)
+    assert not result.disturbed
+    assert result.seconds == pytest.approx(4 * crowded.quiet(result.plan), rel=0.02)
+    assert result.speedup == pytest.approx(crowded.quiet(result.baseline_plan) / crowded.quiet(result.plan), rel=0.02)
+
+
+def test_a_disturbed_search_replaces_no_plan(make_world: Any, matrix: Any, db: PlanDatabase) -> None:
+    """Neither one that was there before it, nor one that another search has kept meanwhile."""
+    crowded = Crowded(make_world, seconds=math.inf)
+    tune(matrix, 8, db=db)
+    (before,) = db.list()
+    result = crowded.tune(matrix, db=db, retune=True)
+    assert result.disturbed
+    assert any("keeps the plan it had" in note and "was disturbed" in note for note in result.notes)
+    assert db.list() == [before]
+
+
+def test_a_plan_of_another_search_stays_where_this_one_was_disturbed(
+    make_world: Any, matrix: Any, db: PlanDatabase, tmp_path: Path
+) -> None:
+    crowded = Crowded(make_world, seconds=math.inf)
+    elsewhere = PlanDatabase(tmp_path / "elsewhere.sqlite", layers=())
+    tune(matrix, 8, db=elsewhere)
+    (found,) = elsewhere.list()
+    other = dataclasses.replace(found, plan=found.plan.replace(variant="csr", partitioner="rcm", block_bytes=16 * 1024))
+    slower = dataclasses.replace(other, seconds=0.9 * found.baseline_seconds)
+
+    def reached(progress: Progress) -> None:
+        if progress.phase == "run-off":
+            crowded.since = crowded.world.time
+            db.put(slower)
+
+    result = tune(matrix, 8, db=db, callback=reached)
+    assert result.disturbed
+    assert other.plan not in [finalist.plan for finalist in result.finalists]
+    assert result.speedup > slower.speedup
+    assert db.list() == [slower]
+    db.remove(db.list()[0].id)
+    crowded.since = math.inf
+    marked = dataclasses.replace(slower, seconds=1e-6, provenance={**slower.provenance, "disturbed": True})
+
+    def meanwhile(progress: Progress) -> None:
+        if progress.phase == "run-off":
+            db.put(marked)
+
+    calm = tune(matrix, 8, db=db, callback=meanwhile)
+    assert not calm.disturbed
+    assert [record.plan for record in db.list()] == [calm.plan]
+
+
 def test_plans_that_cannot_win_are_timed_for_the_fewest_rounds(make_world: Any, matrix: Any) -> None:
     """More repeats only for contenders: what is 1.3 times as slow as the best is complete after five rounds."""
     random = np.random.default_rng(3)
