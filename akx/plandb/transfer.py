@@ -164,7 +164,7 @@ def write_bundle(path: Path, text: str) -> None:
         raise DatabaseError("plans cannot be exported to a directory", found=str(path), hint="pass a file name")
     if path.exists():
         try:
-            parse_bundle(path.read_bytes() or b"{}", str(path))
+            parse_bundle(path.read_bytes(), str(path))
         except (FileFormatError, OSError) as error:
             raise DatabaseError(
                 "plans cannot be exported over a file that is no bundle", found=str(path), hint="pass another file name"

@@ -158,8 +158,10 @@ def _journal(path: Path) -> Any:
 
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
         raise DatabaseError("storage is a device or a pipe, no file", found=str(path), hint=_ELSEWHERE)
+    if not path.parent.exists():  # a name that was mistyped would be a study of its own, on which nobody else is
+        hint = f"make it first (mkdir -p {path.parent}); or {_ELSEWHERE}"
+        raise DatabaseError("the folder of the storage does not exist", found=str(path.parent), hint=hint)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab+") as stream:
             stream.seek(0)
             start = stream.read(len(_MARK))

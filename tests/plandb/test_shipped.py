@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import warnings
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,20 @@ def test_no_plan_is_under_the_kernel_sources_of_another_schedule() -> None:
         hashes = schedule_hashes(record.plan.backend)
         if record.key.kernel_hash in hashes.values():
             assert record.key.kernel_hash == hashes[record.plan.schedule], record.matrix_name
+
+
+def test_every_bundle_is_of_these_kernels() -> None:
+    """A warning and no failure: whoever changes a kernel may not have the machine that a bundle was measured on."""
+    old: Counter[str] = Counter()
+    for record in _LAYER.records():
+        if record.key.kernel_hash != schedule_hashes(record.plan.backend)[record.plan.schedule]:
+            old[record.key.device_class] += 1
+    for device, number in old.items():
+        warnings.warn(
+            f"{number} shipped plans for {device} are of other kernels, no call uses them: "
+            "measure them again (python -m benchmarks.shipped), or remove them",
+            stacklevel=1,
+        )
 
 
 def test_the_matrix_of_the_demo_has_no_plan() -> None:

@@ -33,6 +33,7 @@ _PATIENT = Settings(patience=1000, seconds=1e6)
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Path:
+    (tmp_path / "shared").mkdir()
     return tmp_path / "shared" / "study.journal"
 
 
@@ -635,6 +636,10 @@ def test_files_of_another_kind_are_refused_and_left_alone(world: Any, matrix: An
             work(matrix, place)
         assert "--storage" in (caught.value.hint or "")
     assert foreign.read_bytes() == b"%%MatrixMarket matrix\n1 1 1\n1 1 4"
+    with pytest.raises(DatabaseError, match="folder of the storage does not exist") as mistyped:
+        work(matrix, tmp_path / "foldr" / "study.journal")
+    assert "mkdir -p" in (mistyped.value.hint or "")
+    assert not (tmp_path / "foldr").exists(), "nobody else would be at that study"
     with pytest.raises(ArgumentTypeError, match="storage"):
         work(matrix, 7)
     for url, match in (("mysql://a@b/c", "this kind"), ("postgresql://a:xyzzy@/b?host=/nowhere", "cannot be reached")):
