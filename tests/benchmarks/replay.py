@@ -20,7 +20,7 @@ from akx.device.host import HostDevice
 from akx.kernels.base import Parameter
 from akx.plan import Plan
 from akx.tuner import Recording, gpu, measure, tuning
-from akx.tuner.machine import Figures
+from akx.tuner.machine import Figures, FormatCost
 from akx.tuner.recorded import UNKNOWN, RecordedBench, RecordedClock
 from akx.tuner.recording import RecordedTrial
 from akx.tuner.result import FAILED, Trial
@@ -53,11 +53,12 @@ class Replay:
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         header = self.recording.header
-        figures = Figures(**header["model"]["ceiling"])
+        known, figures = (_figures(header["model"][name]) for name in ("figures", "ceiling"))
         monkeypatch.setattr(measure, "_CLOCK", ContextVar("recorded", default=self.clock))
         monkeypatch.setattr(tuning, "device_of", lambda backend: self.device)
         monkeypatch.setattr(tuning, "plan_threads", lambda backend, threads=None: header["threads"])
         monkeypatch.setattr(tuning, "measured_figures", lambda device, threads: figures)
+        monkeypatch.setattr(tuning, "figures_of", lambda device, threads: known)
         monkeypatch.setattr(tuning, "build_space", self.space)
         monkeypatch.setattr(tuning, "_cold_prepare_seconds", lambda space, matrix, plan, fallback: fallback)
         monkeypatch.setattr(gpu, "free_bytes", lambda: 0)
@@ -71,6 +72,10 @@ class Replay:
             for schedule, held in self.recording.header["space"].items()
         }
         return replace(today, parameters=parameters)
+
+
+def _figures(held: Mapping[str, Any]) -> Figures:
+    return Figures(**{**held, "formats": {name: FormatCost(**cost) for name, cost in held["formats"].items()}})
 
 
 class _Bench(RecordedBench):
