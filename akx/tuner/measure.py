@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import zip_longest
 from typing import Protocol
 
 from akx.device.clocks import ClockState, ClockWatch
@@ -34,6 +35,7 @@ __all__ = [
     "against",
     "all_disturbed",
     "interleave",
+    "is_wild",
     "median",
     "median_interval",
     "now",
@@ -51,7 +53,7 @@ _BATCH_MAX = 10_000
 DISTURBED = 1.5
 #: Rounds of a timing that may be taken again for that.
 _RETAKEN = 6
-#: Rounds whose median says what a call usually takes, where nothing is known of any.
+#: Rounds the least of which says what a call takes, where nothing is known of it.
 _TELLING = 3
 #: Seconds that are waited before what was disturbed, or may have been, is timed again.
 DISTURBED_SECONDS = 20e-3
@@ -201,6 +203,16 @@ def against(a: Measurement, b: Measurement, seconds: float, usual: float | None 
     return Measurement.of([seconds * x / y if 0 < y <= DISTURBED * usual else slower * x for x, y in pairs], a.batch)
 
 
+def is_wild(measured: Measurement) -> bool:
+    """Whether half of the samples, of three or more, took half as much again as the least: nobody knows what it takes.
+
+    Another process was at the device, or had the core, for most of the timing: it says no more than that the call takes
+    no longer.
+    """
+    samples = measured.samples
+    return len(samples) >= _TELLING and measured.seconds > DISTURBED * min(samples)
+
+
 def all_disturbed(b: Measurement, usual: float) -> bool:
     """Whether every sample took half as much again as usual."""
     return all(sample > DISTURBED * usual for sample in b.samples)
@@ -229,8 +241,8 @@ def interleave(
     known : sequence of float or None
         Seconds that a call takes when nothing disturbs it, where that is known. A round in which one takes half as much
         again, by another process or a device that is throttled, is taken again, a few times while there is time; then
-        the machine is as it is, and all rounds count. Where nothing is known of any call, its median over the rounds so
-        far is what it takes, once there are three.
+        the machine is as it is, and all rounds count. Where nothing is known of a call, the least of its rounds so far
+        is what it takes, once there are three.
     watch : ClockWatch, optional
         Looks at the clock of the device after each round. One that ran throttled is taken again in the same way.
 
@@ -286,14 +298,12 @@ def interleave(
 def _disturbed(samples: Sequence[Sequence[float]], known: Sequence[float | None]) -> list[int]:
     """The rounds in which a call took half as much again as it should."""
     rounds = len(samples[0])
-    if not known and rounds >= _TELLING:
-        known = [median(times) for times in samples]
+    told = [min(times) if rounds >= _TELLING else math.inf for times in samples]
+    usual = [least if one is None else one for one, least in zip_longest(known, told)]
     return [
         place
         for place in range(rounds)
-        if any(
-            usual is not None and times[place] > DISTURBED * usual for times, usual in zip(samples, known, strict=False)
-        )
+        if any(times[place] > DISTURBED * one for times, one in zip(samples, usual, strict=True))
     ]
 
 

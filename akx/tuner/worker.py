@@ -14,7 +14,8 @@ Steps, each of which may end the trial:
 The anchor is a baseline program kept alive: every candidate is timed in turn with it, and its figure is the ratio of
 the two times the anchor's seconds, so that a machine that slows down between two trials favours neither. Where all of
 a timing finds the anchor half as slow again as it was, the anchor and the best plan are timed anew: if that has passed
-the trial is timed again, else the best plan is the anchor from then on, since what is like it is slowed like it.
+the trial is timed again, else the best plan is the anchor from then on, since what is like it is slowed like it. A
+timing in which the candidate itself was now fast and now slow is made once more.
 Compilation happens in 2 or 3 and is never part of a figure. Programs of losing trials are dropped at once; those of the
 few best are kept for the run-off while they fit a budget of memory.
 """
@@ -56,6 +57,8 @@ _CRUDE_MARGIN = 3.0
 SHORT_SECONDS = 20e-3
 #: Seconds of a timing that a disturbance hardly fills: behind them it may end with a plan that cannot win.
 _TELLING_SECONDS = 50e-3
+#: Seconds that are waited before a timing is made again in which a call seemed to take now this and now that.
+_CALM_SECONDS = 0.3
 #: An anchor that was slower for a while is so no more once it takes at most this times what it took when it was tried.
 _RECOVERED = 1.25
 
@@ -300,16 +303,27 @@ class Bench:
 
     def _time(self, program: Program, best: float | None) -> tuple[Measurement, bool]:
         """Seconds of a program, corrected against the anchor, and whether the timing was broken off as hopeless."""
-        found, beside, broken_off = self._timed(program, best)
+        found, beside, broken_off = self._timed_calmly(program, best)
         anchor = self._anchor
         if anchor is None or beside is None:
             return found, broken_off
         if measure.all_disturbed(beside, anchor.usual):
             self._look_again(anchor)
-            found, beside, broken_off = self._timed(program, best)
+            found, beside, broken_off = self._timed_calmly(program, best)
         elif anchor.usual > anchor.seconds and beside.seconds < _RECOVERED * anchor.seconds:
             self._anchor = replace(anchor, usual=anchor.seconds)
         return found, broken_off
+
+    def _timed_calmly(self, program: Program, best: float | None) -> tuple[Measurement, Measurement | None, bool]:
+        """As :meth:`_timed`, a moment later once more where that was wild; what took longer was disturbed more."""
+        first, anchor = self._timed(program, best), self._anchor
+        if not measure.is_wild(first[0]):
+            return first
+        measure.pause(_CALM_SECONDS)
+        again = self._timed(program, best)
+        if anchor is not None and again[1] is not None and measure.all_disturbed(again[1], anchor.usual):
+            return again  # the machine is slower, not the program
+        return min(first, again, key=lambda timed: timed[0].seconds)
 
     def _look_again(self, anchor: _Anchor) -> None:
         """Where the anchor is slow and stays so, take the best plan for it, and what that takes by now as usual."""

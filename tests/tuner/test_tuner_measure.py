@@ -214,7 +214,9 @@ def test_rounds_in_which_the_anchor_is_disturbed_are_taken_again() -> None:
     assert measured[0].samples == (5e-4,) * 4
     assert anchor.asked == 3 + 6
     other = interleave([Scripted(5e-4), Scripted(*slow, 1e-3)], precision, known=[5e-4, None])
-    assert max(other[1].samples) == 4e-3  # of this one nothing is known
+    assert other[1].samples == (1e-3,) * 4  # of this one nothing is known but its rounds, once there are three
+    soon = interleave([Scripted(5e-4), Scripted(*slow[:5], 1e-3)], Precision(1e-9, 0.2, 2, 2), known=[5e-4, None])
+    assert soon[1].samples == (1e-3, 3e-3)
 
 
 @pytest.mark.parametrize("place", range(6))

@@ -9,7 +9,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from itertools import islice
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -286,6 +286,34 @@ def test_a_machine_that_becomes_slower_finds_the_same(
     told = [note for note in result.notes if "slower during the search" in note]
     assert len(told) == (kind != "of slow calls alone" and factor > 1.5)
     assert not told or f"{factor:.1f}x" in told[0]
+
+
+@pytest.mark.parametrize("lasts", [0.1, 0.3, 0.5])
+def test_a_plan_whose_first_timing_falls_into_a_storm_is_timed_again(
+    make_world: Any, matrix: Any, optimum: Plan, lasts: float
+) -> None:
+    """Another process on the device: calls of 0.1 ms soon took up to 4.8 ms, those of the baseline did not."""
+    times, since, usual = cycle([16.0, 48.0, 23.0, 13.0]), math.inf, make_world().cost
+
+    def quiet(plan: Plan) -> Any:
+        return usual(plan) / 20
+
+    def cost(plan: Plan) -> Any:
+        nonlocal since
+        if plan != optimum:
+            return quiet(plan)
+        since = min(since, world.time)
+        if world.time > since + lasts:
+            return quiet(plan)
+        return quiet(plan) * (1.4 if world.time < since + 5e-3 else next(times))
+
+    world = make_world(cost=cost)
+    result = tune(matrix, 8, space_filter=lambda plan: plan == optimum)
+    (trial,) = [trial for trial in result.trials if trial.plan == optimum]
+    assert trial.state == COMPLETE
+    assert trial.seconds == pytest.approx(quiet(optimum), rel=0.1)
+    assert result.plan == optimum
+    assert not result.disturbed
 
 
 class Crowded:
