@@ -76,6 +76,7 @@ def choose(
     noise: float,
     nbytes: Callable[[Plan], int],
     ratio: Callable[[Plan, Plan], Measurement] | None = None,
+    before: Callable[[Plan], float | None] | None = None,
 ) -> tuple[Finalist, Finalist]:
     """The best plan and the baseline.
 
@@ -91,6 +92,10 @@ def choose(
         Seconds of one plan over those of another, round by round: a drift of the machine is in both, and plans count as
         equal, up to 2 % apart, where the interval holds one. A plan beats the baseline where it lies below one. By
         default the seconds and spreads of each decide.
+    before : callable, optional
+        Seconds that a plan took in its trial. One that is clearly faster than the baseline there and in the median of
+        the rounds beats it too, whatever became of some of the rounds: on a machine that others use a few of them say
+        nothing.
 
     Returns
     -------
@@ -111,8 +116,18 @@ def choose(
     if is_baseline(best.plan):
         return best, best
     baseline = min((one for one in measured if is_baseline(one.plan)), key=_by_seconds)
-    beyond_doubt = ratio is None or ratio(best.plan, baseline.plan).high < 1.0
+    beyond_doubt = ratio is None or _is_faster(best.plan, baseline.plan, ratio(best.plan, baseline.plan), before)
     return (best, baseline) if best.seconds < baseline.seconds and beyond_doubt else (baseline, baseline)
+
+
+def _is_faster(plan: Plan, baseline: Plan, ratio: Measurement, before: Callable[[Plan], float | None] | None) -> bool:
+    """Whether a plan is faster than the baseline: by the interval of the ratio, or by its median and the trials."""
+    if ratio.high < 1.0:
+        return True
+    then, then_baseline = (None, None) if before is None else (before(plan), before(baseline))
+    if then is None or then_baseline is None:
+        return False
+    return CHANCE * ratio.seconds < 1.0 and CHANCE * then < then_baseline
 
 
 def _by_seconds(one: Finalist) -> tuple[float, str]:

@@ -10,7 +10,7 @@ from numba.core.event import install_timer
 from akx.plan import Plan
 from akx.tuner import measure
 
-__all__ = ["Meter"]
+__all__ = ["Meter", "compiling"]
 
 #: Seconds of a search where nobody says.
 _SECONDS = 30.0
@@ -18,6 +18,13 @@ _SECONDS = 30.0
 _KIND_SHARE, _WHOLE_SHARE = 1 / 30, 1 / 10
 #: What Numba calls it when it tells of its doings.
 _COMPILING = "numba:compile"
+
+
+@contextmanager
+def compiling(report: Callable[[float], object]) -> Iterator[None]:
+    """At the end `report` is told how many seconds Numba has compiled within, in this process."""
+    with install_timer(_COMPILING, report):
+        yield
 
 
 class Meter:
@@ -44,12 +51,12 @@ class Meter:
     @contextmanager
     def on(self, plan: Plan, *, counts: bool = True) -> Iterator[None]:
         """What is done within is thinking of this plan; where it is to be tried, that does not count as spent."""
-        kind, begin, compiling = (plan.schedule, plan.partitioner), measure.now(), list[float]()
+        kind, begin, compiled = (plan.schedule, plan.partitioner), measure.now(), list[float]()
         try:
-            with install_timer(_COMPILING, compiling.append):
+            with compiling(compiled.append):
                 yield
         finally:
-            took = max(0.0, measure.now() - begin - sum(compiling))
+            took = max(0.0, measure.now() - begin - sum(compiled))
             self._longest[plan.partitioner] = max(took, self._longest.get(plan.partitioner, 0.0))
             if counts:
                 self._spent[kind] = self._spent.get(kind, 0.0) + took

@@ -331,7 +331,13 @@ class Search:
                 best, baseline = choose(finals, noise=settings.noise, nbytes=self.bench.nbytes)
             else:
                 finals = tuple(Finalist(plan, one.seconds, one.spread, len(one.samples)) for plan, one in times.items())
-                best, baseline = choose(finals, noise=settings.noise, nbytes=self.bench.nbytes, ratio=_ratios(times))
+                best, baseline = choose(
+                    finals,
+                    noise=settings.noise,
+                    nbytes=self.bench.nbytes,
+                    ratio=_ratios(times),
+                    before=lambda plan: self.ledger[plan].seconds,
+                )
             try:
                 known = best.plan in plans
                 program = programs[plans.index(best.plan)] if known else self.bench.program(best.plan)

@@ -29,6 +29,7 @@ from akx.tuner.calibration import ceiling_of, figures_of
 from akx.tuner.forerunners import processes_ahead
 from akx.tuner.history import NO_HISTORY, TrialLog, earlier_trials
 from akx.tuner.machine import measured_figures
+from akx.tuner.meter import compiling
 from akx.tuner.predict import Model, budget_error
 from akx.tuner.record import is_enough, keep, leave, reuse, usable
 from akx.tuner.recorder import Recorder, recording_to
@@ -48,6 +49,8 @@ __all__ = ["exhaustive", "plan_key", "tune"]
 _WAIT = 0.25
 #: A machine that became slower by less is not told of.
 _SLOWER = 1.25
+#: Share of the time that compiling akx's own code may take without being told of.
+_MUCH_COMPILED = 0.1
 #: Share of the time that the host's plan gets where a GPU's is tuned as well.
 _HOST_SHARE = 1 / 3
 #: One trial's timing takes at most this fraction of the time there is.
@@ -482,8 +485,16 @@ def _search(
             if keeper is not None:
                 keeper.trial(trial, nbytes)
 
+    compiled: list[float] = []
     try:
-        found = Search(bench, model, wanted, record=record, alone=_alone(device, wanted.seconds), **options).run()
+        with compiling(compiled.append):
+            found = Search(bench, model, wanted, record=record, alone=_alone(device, wanted.seconds), **options).run()
+        if found.stopped == TIME_BUDGET and sum(compiled) > _MUCH_COMPILED * wanted.seconds:
+            note = (
+                f"{sum(compiled):.0f} s went into compiling akx's own code, which is done once on a machine; --retune "
+                "(retune=True) goes on from here with all of its time"
+            )
+            found = replace(found, notes=(*found.notes, note))
         if bench.slowed >= _SLOWER:
             note = f"the machine became {bench.slowed:.1f}x slower during the search; trials behind that are scaled"
             found = replace(found, notes=(*found.notes, note))

@@ -61,6 +61,26 @@ def test_in_doubt_it_is_the_baseline() -> None:
 
 
 @pytest.mark.parametrize(
+    ("median", "trial", "chosen"),
+    [(0.5, 1.0, FRONT), (0.86, 1.7, FRONT), (0.88, 1.0, SWEEP), (0.5, 1.8, SWEEP), (0.5, None, SWEEP)],
+)
+def test_disturbed_rounds_do_not_outweigh_the_trials_and_the_median(
+    median: float, trial: float | None, chosen: Plan
+) -> None:
+    """Too many rounds for the interval in which the plan took longer: both figures of it say that it is faster."""
+    times: dict[Plan, float | None] = {SWEEP: 2.0, FRONT: trial}
+
+    def ratio(one: Plan, other: Plan) -> Measurement:
+        if one == other:
+            return Measurement(1.0, 1.0, 1.0, ())
+        if one == FRONT:
+            return Measurement(median, 0.9 * median, 3.0, ())
+        return Measurement(1 / median, 1 / 3.0, 1 / (0.9 * median), ())
+
+    assert pick({SWEEP: 2.0, FRONT: 2.0 * median}, ratio=ratio, before=times.__getitem__)[0] == chosen
+
+
+@pytest.mark.parametrize(
     ("apart", "low", "chosen"),
     [(1.009, 1.005, FRONT_SINGLE), (1.015, 1.005, FRONT), (1.015, 0.99, FRONT_SINGLE), (1.025, 0.99, FRONT)],
 )

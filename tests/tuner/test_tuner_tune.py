@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import time
 import zlib
 from collections import Counter
 from collections.abc import Callable
@@ -18,6 +19,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numba.core import event
 from postgres import PostgresServer
 
 from akx.device.clocks import ClockState, ClockWatch
@@ -420,6 +422,25 @@ def test_a_plan_of_another_search_stays_where_this_one_was_disturbed(
     calm = tune(matrix, 8, db=db, callback=meanwhile)
     assert not calm.disturbed
     assert [record.plan for record in db.list()] == [calm.plan]
+
+
+@pytest.mark.parametrize("compiles", [True, False])
+def test_a_search_that_compiled_for_much_of_its_time_says_so(make_world: Any, matrix: Any, compiles: bool) -> None:
+    """On first use, of a GPU above all: the next search has the time for trials."""
+
+    def prepared(plan: Plan) -> None:
+        if compiles:
+            with event.trigger_event("numba:compile"):
+                time.sleep(0.1)
+
+    make_world(fails_to_prepare=prepared, prepare_cost=lambda plan: 0.1)
+    result = tune(matrix, 8, seconds=2.0)
+    assert result.stopped == "time budget"
+    told = [note for note in result.notes if "compiling akx's own code" in note]
+    assert len(told) == compiles
+    assert all("--retune" in note for note in told)
+    make_world(fails_to_prepare=prepared)
+    assert not any("compiling" in note for note in tune(matrix, 8, trials=4).notes), "it had its trials"
 
 
 def test_plans_that_cannot_win_are_timed_for_the_fewest_rounds(make_world: Any, matrix: Any) -> None:
