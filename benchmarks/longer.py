@@ -8,7 +8,8 @@
 Recordings (:mod:`benchmarks.samplers`) hold whole spaces of a CPU, but parts of a GPU's, around a plan that was known
 to be good. Here nothing is known: each search has the whole space, no database and a seed of its own. The figure is the
 *share*: seconds of the fastest of the three plans over those of each, compared round by round in one run. That the long
-search found the optimum is not said: it had ten times as many trials and did not stop where nothing got better.
+search found the optimum is not said: it had more trials, as many as its seconds allow, and did not stop where nothing
+got better.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from akx.device.collection import nothing_collected
 from akx.errors import ArgumentError
 
 __all__ = [
-    "DISTURBED",
+    "DISTURBED_FACTOR",
     "DISTURBED_SECONDS",
     "Clock",
     "Measurement",
@@ -50,7 +50,7 @@ _REWARM_SECONDS = 10e-3
 _ONCE_SECONDS = 50e-3
 _BATCH_MAX = 10_000
 #: A call is disturbed where it takes so many times what it usually does.
-DISTURBED = 1.5
+DISTURBED_FACTOR = 1.5
 #: Rounds of a timing that may be taken again for that.
 _RETAKEN = 6
 #: Rounds the least of which says what a call takes, where nothing is known of it.
@@ -200,7 +200,9 @@ def against(a: Measurement, b: Measurement, seconds: float, usual: float | None 
     usual = seconds if usual is None else usual
     slower = seconds / usual
     pairs = zip(a.samples, b.samples, strict=True)
-    return Measurement.of([seconds * x / y if 0 < y <= DISTURBED * usual else slower * x for x, y in pairs], a.batch)
+    return Measurement.of(
+        [seconds * x / y if 0 < y <= DISTURBED_FACTOR * usual else slower * x for x, y in pairs], a.batch
+    )
 
 
 def is_wild(measured: Measurement) -> bool:
@@ -210,12 +212,12 @@ def is_wild(measured: Measurement) -> bool:
     no longer.
     """
     samples = measured.samples
-    return len(samples) >= _TELLING and measured.seconds > DISTURBED * min(samples)
+    return len(samples) >= _TELLING and measured.seconds > DISTURBED_FACTOR * min(samples)
 
 
 def all_disturbed(b: Measurement, usual: float) -> bool:
     """Whether every sample took half as much again as usual."""
-    return all(sample > DISTURBED * usual for sample in b.samples)
+    return all(sample > DISTURBED_FACTOR * usual for sample in b.samples)
 
 
 def interleave(
@@ -303,7 +305,7 @@ def _disturbed(samples: Sequence[Sequence[float]], known: Sequence[float | None]
     return [
         place
         for place in range(rounds)
-        if any(times[place] > DISTURBED * one for times, one in zip(samples, usual, strict=True))
+        if any(times[place] > DISTURBED_FACTOR * one for times, one in zip(samples, usual, strict=True))
     ]
 
 

@@ -24,7 +24,7 @@ from akx.tuner import measure
 from akx.tuner.history import TrialLog
 from akx.tuner.result import FEW_CALLS, Counts, TuneResult, Untuned
 
-__all__ = ["is_enough", "keep", "leave", "reuse", "usable"]
+__all__ = ["is_crude", "is_enough", "keep", "leave", "reuse", "usable"]
 
 
 def usable(record: PlanRecord | None, matrix: Matrix, device: Any, threads: int) -> PlanRecord | None:
@@ -139,7 +139,8 @@ def keep(
     log : TrialLog
         Of its trials; those of others are theirs to keep.
     old : PlanRecord, optional
-        A usable one that is there: it stays where the search was interrupted, or its run-off disturbed.
+        A usable one that is there: it stays where the search was interrupted, or its run-off disturbed and that of the
+        old one was not.
     before : PlanRecord, optional
         The one that was there when the search began, usable or not: it has been compared, or is of no use. Another,
         which another search has kept meanwhile, stays where it has the larger speed-up and was not in this run-off,
@@ -152,7 +153,7 @@ def keep(
     TuneResult
         The same; with a note where it was not kept, so that it is not lost with the database.
     """
-    if old is not None and (result.interrupted or (result.disturbed and not old.provenance.get("disturbed"))):
+    if old is not None and (result.interrupted or (result.disturbed and not is_crude(old.provenance))):
         why = "did not end" if result.interrupted else "was disturbed"
         stays = f"the database keeps the plan it had, {old.plan.label()}: the search that was to replace it {why}"
         return _with_trials(replace(result, notes=(*result.notes, stays)), log)
@@ -240,13 +241,13 @@ def _stays(there: PlanRecord, record: PlanRecord, result: TuneResult, before: Pl
     known = [finalist.plan for finalist in result.finalists]
     if there.plan in known or (before is not None and there.plan == before.plan):
         return False
-    crude, was_crude = _is_crude(_provenance(result)), _is_crude(there.provenance)
+    crude, was_crude = is_crude(_provenance(result)), is_crude(there.provenance)
     if crude != was_crude:
         return crude
     return there.speedup > record.speedup
 
 
-def _is_crude(provenance: Mapping[str, object]) -> bool:
+def is_crude(provenance: Mapping[str, object]) -> bool:
     """Whether trials have chosen a plan, without a run-off or with one that was disturbed."""
     return bool(provenance.get("interrupted") or provenance.get("disturbed"))
 

@@ -228,6 +228,7 @@ def _outcome(result: TuneResult) -> dict[str, Any]:
         "prepare_seconds": result.prepare_seconds,
         "stopped": result.stopped,
         "interrupted": result.interrupted,
+        "disturbed": result.disturbed,
         "finalists": [finalist.to_json() for finalist in result.finalists],
         "notes": list(result.notes),
     }

@@ -366,7 +366,8 @@ class TuneResult:
     plan, seconds, spread
         The best plan, its median seconds per call and the relative half-width of the interval of the median.
     baseline_name, baseline_plan, baseline_seconds, baseline_spread
-        The same of the baseline, from the same run-off; the plan is None where a reused record does not tell it.
+        The same of the baseline, from the same run-off or, where that was disturbed, of its trial; the plan is None
+        where a reused record does not tell it.
     tuning_seconds : float
         Wall time of this call, everything included; of the look-up where the plan was reused.
     prepare_seconds : float
@@ -397,8 +398,8 @@ class TuneResult:
         What an untuned call takes; its two figures of the best plan are always those of this result. None where the
         predicted plan was not timed in this search.
     disturbed : bool
-        Another process slowed some plans of the run-off and not others, twice over: the trials have decided, and all
-        figures are theirs.
+        Another process slowed the baseline in the run-off and not all other plans, twice over: the trials have decided,
+        and all figures and finalists are theirs.
     """
 
     matrix_name: str

@@ -6,7 +6,7 @@
                  plan, defaults, what is estimated to gain most, neighbours, Optuna's suggestions
 3. run-off       the few best and the baseline, timed in turn with one another at higher precision; within the noise the
                  simpler plan wins (:mod:`akx.tuner.choice`), and the winner's result is checked once more; their trials
-                 decide where another process slows some of them and not others, twice over
+                 decide where another process slows the baseline and not all of them, twice over
 
 Nothing is tried twice, neither here nor by another worker on the same study (:mod:`akx.tuner.sharing`), nor what an
 earlier search for the same key has tried (:mod:`akx.tuner.history`), but for what is to be in the run-off. The choices
@@ -70,8 +70,8 @@ _LEAST_PATIENCE = 2.0
 _FINAL_SHARE, _RESERVED_SHARE = 0.1, 0.25
 #: Share of the run-off's time that it has in any case.
 _LEAST_FINAL = 1 / 3
-#: Seconds that are waited before a run-off in which something was disturbed is begun again.
-_CALM_SECONDS = 0.5
+#: Seconds, and share of the time, that are waited at most before a run-off that was disturbed is timed again.
+_LULL_SECONDS, _LULL_SHARE = 0.5, 0.02
 #: Share of the time that is kept back for what nobody can know before: the end of a trial that was begun in time, and
 #: a new order of the rows for the last preparation.
 _END_SHARE = 0.09
@@ -106,10 +106,13 @@ class Tried(Protocol):
         Seconds that a candidate may take where it runs first, in a process of its own.
     watch : ClockWatch or None
         Looks at the clock of the device while something is timed.
+    slowed : float
+        How many times slower the machine has become, so that trials behind that are scaled; 1 where it has not.
     """
 
     patience: float
     watch: ClockWatch | None
+    slowed: float
 
     @property
     def space(self) -> Space:
@@ -322,11 +325,13 @@ class Search:
             given=self.proposals.given,
             nbytes=self.bench.nbytes,
         )
+        disturbed = False
         while True:
             programs, plans = self._programs(plans)
-            times = self._time_finalists(plans, programs)
+            times = self._time_finalists(plans, programs, again=not disturbed)
             disturbed = self._is_disturbed(times)
-            if disturbed:
+            by_trials = disturbed and self._is_disturbed_baseline(times)
+            if by_trials:
                 finals = tuple(_finalist(trial) for trial in self._as_tried(plans))
                 best, baseline = choose(finals, noise=settings.noise, nbytes=self.bench.nbytes)
             else:
@@ -336,7 +341,7 @@ class Search:
                     noise=settings.noise,
                     nbytes=self.bench.nbytes,
                     ratio=_ratios(times),
-                    before=lambda plan: self.ledger[plan].seconds,
+                    before=self._own_seconds,
                 )
             try:
                 known = best.plan in plans
@@ -351,17 +356,16 @@ class Search:
                 f"could win {self._gain():.3g} s in all at most, of which a quarter may be spent"
             )
         if disturbed:
-            slower = self._slower(times)
+            slower, decided = self._slower(times), ", which have decided instead" if by_trials else ""
             self.notes.append(
                 f"the run-off was disturbed: the best plans took {slower[0]:.1f} to {slower[-1]:.1f} times as long in "
-                "it as in their trials, which have decided instead; with nothing else on the machine, --retune "
-                "(retune=True) tells more"
+                f"it as in their trials{decided}; with nothing else on the machine, --retune (retune=True) tells more"
             )
         if best.plan == baseline.plan:
             plain = "the plain sweep" if best.plan.schedule == BASELINE_SCHEDULE else "streamed products"
             others = any(not is_baseline(trial.plan) for trial in self.ledger.trials)
             self.notes.append(f"nothing {'beat' if others else 'was tried but'} the baseline: the plan is {plain}")
-        return self._outcome(best, baseline, finals, stopped, interrupted=False, disturbed=disturbed)
+        return self._outcome(best, baseline, finals, stopped, interrupted=False, disturbed=by_trials)
 
     def _unfinished(self) -> Outcome:
         """The best so far, by the figures of the trials, when there is no time for a run-off."""
@@ -474,40 +478,65 @@ class Search:
                 plans = self._found_out(plan, str(failure), plans)
         return [programs[plan] for plan in plans], plans
 
-    def _time_finalists(self, plans: list[Plan], programs: list[Any]) -> dict[Plan, Measurement]:
-        """The finalists timed in turn with one another; once more where some of them were disturbed."""
+    def _time_finalists(self, plans: list[Plan], programs: list[Any], *, again: bool) -> dict[Plan, Measurement]:
+        """The finalists timed in turn with one another; `again` where some of them were disturbed, if there is time."""
         calls = [self.bench.call(program) for program in programs]
         known = [self._known(plan) for plan in plans]
-        times: dict[Plan, Measurement] = {}
-        for again in (True, False):
+
+        def timed() -> dict[Plan, Measurement]:
             with self._alone():
                 found = measure.interleave(calls, self._final_precision(), known=known, watch=self.bench.watch)
-            times = dict(zip(plans, found, strict=True))
-            if not (again and self._is_disturbed(times)):
-                break
-            measure.pause(_CALM_SECONDS)
-        return times
+            return dict(zip(plans, found, strict=True))
+
+        begin = measure.now()
+        times, took = timed(), measure.now() - begin
+        lull = min(_LULL_SECONDS, _LULL_SHARE * self._seconds())
+        if not (again and self._is_disturbed(times)) or self._elapsed() + lull + took > self._seconds():
+            return times
+        measure.pause(lull)
+        return timed()
 
     def _is_disturbed(self, times: Mapping[Plan, Measurement]) -> bool:
         """Whether something has slowed some of the finalists and not others, as what waits for a core that is taken.
 
         Where all have become slower alike, the machine has, and they compare as they did.
         """
-        own = [plan for plan in times if self.ledger[plan].is_own]
-        if not any(measure.all_disturbed(times[plan], self.ledger[plan].seconds or math.inf) for plan in own):
+        if not any(self._is_slowed(plan, found) for plan, found in times.items()):
             return False
         slower = self._slower(times)
-        return slower[-1] > measure.DISTURBED * slower[0]
+        return slower[-1] > measure.DISTURBED_FACTOR * slower[0]
+
+    def _is_disturbed_baseline(self, times: Mapping[Plan, Measurement]) -> bool:
+        """Whether a baseline is among those that were slowed, so that speed-ups would be too large.
+
+        Where the baselines took what they took before, another plan may have been slowed now, or timed too well in its
+        trial, and the run-off stands: the plan loses, which is safe. It stands too where trials were scaled, by an
+        anchor that had become slower.
+        """
+        if self.bench.slowed >= measure.DISTURBED_FACTOR:
+            return False
+        return any(self._is_slowed(plan, found) for plan, found in times.items() if is_baseline(plan))
+
+    def _is_slowed(self, plan: Plan, found: Measurement) -> bool:
+        """Whether a finalist that was tried here took half as much again in every round."""
+        before = self._own_seconds(plan)
+        return before is not None and measure.all_disturbed(found, before)
+
+    def _own_seconds(self, plan: Plan) -> float | None:
+        """Seconds of a trial; None where it was not made in this search."""
+        trial = self.ledger[plan]
+        return trial.seconds if trial.is_own else None
 
     def _slower(self, times: Mapping[Plan, Measurement]) -> list[float]:
         """How many times as long as in their trials here the finalists took, the least first."""
-        before = ((plan, self.ledger[plan].seconds) for plan in times if self.ledger[plan].is_own)
+        before = ((plan, self._own_seconds(plan)) for plan in times)
         return sorted(times[plan].seconds / seconds for plan, seconds in before if seconds)
 
     def _as_tried(self, plans: list[Plan]) -> list[Trial]:
-        """The trials made here of the finalists and of baselines, one of which there is always."""
-        own = (trial for trial in self.ledger.completed() if trial.is_own)
-        return [trial for trial in own if trial.plan in plans or is_baseline(trial.plan)]
+        """The trials of the finalists but for other workers', and that of the fastest baseline that was tried here."""
+        own = [trial for trial in self.ledger.completed() if trial.is_own and is_baseline(trial.plan)]
+        found = [self.ledger[plan] for plan in plans if self._known(plan) is not None]
+        return list({trial.plan: trial for trial in (*found, *own[:1])}.values())
 
     def _known(self, plan: Plan) -> float | None:
         """Seconds that a finalist took in its trial; None where that was another worker's, on a device of its own."""

@@ -158,7 +158,7 @@ def _journal(path: Path) -> Any:
 
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
         raise DatabaseError("storage is a device or a pipe, no file", found=str(path), hint=_ELSEWHERE)
-    if not path.parent.exists():  # a name that was mistyped would be a study of its own, on which nobody else is
+    if not os.path.exists(path.parent):  # a name that was mistyped would be a study of its own, on which nobody else is
         hint = f"make it first (mkdir -p {path.parent}); or {_ELSEWHERE}"
         raise DatabaseError("the folder of the storage does not exist", found=str(path.parent), hint=hint)
     try:

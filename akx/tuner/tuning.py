@@ -491,8 +491,8 @@ def _search(
             found = Search(bench, model, wanted, record=record, alone=_alone(device, wanted.seconds), **options).run()
         if found.stopped == TIME_BUDGET and sum(compiled) > _MUCH_COMPILED * wanted.seconds:
             note = (
-                f"{sum(compiled):.0f} s went into compiling akx's own code, which is done once on a machine; --retune "
-                "(retune=True) goes on from here with all of its time"
+                f"{sum(compiled):.0f} s went into compiling akx's own code, which is done once on a machine: --retune "
+                "(retune=True) has all of its time for trials"
             )
             found = replace(found, notes=(*found.notes, note))
         if bench.slowed >= _SLOWER:

@@ -59,6 +59,8 @@ SHORT_SECONDS = 20e-3
 _TELLING_SECONDS = 50e-3
 #: Seconds that are waited before a timing is made again in which a call seemed to take now this and now that.
 _CALM_SECONDS = 0.3
+#: So many timings in a row that were made again and were no calmer say that the machine is so.
+_MOST_WILD = 3
 #: An anchor that was slower for a while is so no more once it takes at most this times what it took when it was tried.
 _RECOVERED = 1.25
 
@@ -122,6 +124,7 @@ class Bench:
         self.race = race
         self.keep = keep
         self.slowed = 1.0
+        self._wild = 0
         self._anchor: _Anchor | None = None
         self._kept: dict[Plan, tuple[float, Program]] = {}
         self._budget = int(getattr(space.device, "budget", 0))
@@ -315,12 +318,16 @@ class Bench:
         return found, broken_off
 
     def _timed_calmly(self, program: Program, best: float | None) -> tuple[Measurement, Measurement | None, bool]:
-        """As :meth:`_timed`, a moment later once more where that was wild; what took longer was disturbed more."""
+        """As :meth:`_timed`, a moment later once more where that was wild; what took longer was disturbed more.
+
+        Where that is wild again and again, so is the machine, and nothing is timed twice for it any more.
+        """
         first, anchor = self._timed(program, best), self._anchor
-        if not measure.is_wild(first[0]):
+        if first[2] or self._wild >= _MOST_WILD or not measure.is_wild(first[0]):
             return first
-        measure.pause(_CALM_SECONDS)
+        measure.pause(min(_CALM_SECONDS, self.precision.seconds))
         again = self._timed(program, best)
+        self._wild = self._wild + 1 if measure.is_wild(again[0]) else 0
         if anchor is not None and again[1] is not None and measure.all_disturbed(again[1], anchor.usual):
             return again  # the machine is slower, not the program
         return min(first, again, key=lambda timed: timed[0].seconds)

@@ -31,9 +31,10 @@ RECORD = load()
 #: The recorded run itself, with its own trials only; further runs are there to know more of the space.
 THEN = RECORD.runs[0]
 K = RECORD.key.k
-#: A search that is not the recorded one asks for other plans: those of the record are then its whole world.
+#: Another Optuna may suggest other plans.
 SAME_OPTUNA = metadata.version("optuna").split(".")[:2] == THEN.header["packages"]["optuna"].split(".")[:2]
-SAME_SEARCH = SAME_OPTUNA and record_tuning.search_hash() == THEN.header.get("search")
+#: Why searches ask for other plans than the recorded ones, where that is meant and there is no GPU to record again.
+CHANGED = ""
 
 
 @pytest.fixture(scope="module")
@@ -157,8 +158,8 @@ def test_the_recorded_searches_ask_for_the_same_plans(
     result = akx.tune(
         matrix, K, backend="cuda", db=False, settings=settings if has_ended else settings.but(trials=len(plans))
     )
-    if world.asked[: len(plans)] != plans and not SAME_SEARCH:
-        pytest.skip("the search, or Optuna, is not the recorded one, and asks for other plans: record again")
+    if world.asked[: len(plans)] != plans and (CHANGED or not SAME_OPTUNA):
+        pytest.skip(CHANGED or "another Optuna suggests other plans: record again")
     assert world.asked[: len(plans)] == plans
     again = [(trial.plan, trial.state, trial.seconds) for trial in result.trials[: len(plans)]]
     assert again == [(trial.plan, trial.state, trial.seconds) for trial in trials]

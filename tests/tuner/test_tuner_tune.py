@@ -321,8 +321,11 @@ def test_a_plan_whose_first_timing_falls_into_a_storm_is_timed_again(
 class Crowded:
     """A world in which another process takes a core once the run-off has begun: two threads wait for one another."""
 
-    def __init__(self, make_world: Any, *, seconds: float, alike: bool = False) -> None:
+    def __init__(
+        self, make_world: Any, *, seconds: float, alike: bool = False, hits: Callable[[Plan], bool] | None = None
+    ) -> None:
         self.seconds, self.alike, self.since = seconds, alike, math.inf
+        self.hits = hits or (lambda plan: plan.threads == 2)
         self.usual = make_world().cost
         self.world = make_world(cost=self.cost)
 
@@ -332,7 +335,7 @@ class Crowded:
 
     def cost(self, plan: Plan) -> float:
         taken = self.since <= self.world.time < self.since + self.seconds
-        return self.quiet(plan) * (4 if taken and (self.alike or plan.threads == 2) else 1)
+        return self.quiet(plan) * (4 if taken and (self.alike or self.hits(plan)) else 1)
 
     def tune(self, matrix: Any, **how: Any) -> Any:
         def reached(progress: Progress) -> None:
@@ -370,6 +373,23 @@ def test_a_run_off_that_is_disturbed_for_a_moment_is_timed_again(make_world: Any
     assert result.speedup == pytest.approx(crowded.quiet(result.baseline_plan) / crowded.quiet(result.plan), rel=0.02)
     assert not result.disturbed
     assert not any("disturbed" in note for note in result.notes)
+
+
+def test_a_plan_that_was_timed_too_well_does_not_overrule_the_run_off(make_world: Any, matrix: Any) -> None:
+    """The baseline takes what it took, what seemed the best takes four times as long: maybe it always did."""
+    crowded = Crowded(make_world, seconds=math.inf, hits=lambda plan: plan.schedule == "front")
+    result = crowded.tune(matrix)
+    assert result.plan == result.baseline_plan
+    assert result.speedup == 1.0
+    assert not result.disturbed
+    assert any("run-off was disturbed" in note and "decided" not in note for note in result.notes)
+
+
+def test_a_short_search_does_not_time_its_run_off_twice(make_world: Any, matrix: Any) -> None:
+    crowded = Crowded(make_world, seconds=math.inf, hits=is_baseline)
+    result = crowded.tune(matrix, seconds=3.0)
+    assert result.disturbed
+    assert result.tuning_seconds < 3.6
 
 
 def test_a_machine_that_is_slower_alike_in_the_run_off_disturbs_nothing(make_world: Any, matrix: Any) -> None:
