@@ -77,6 +77,7 @@ _OF_RATES, _TESTS_OF_RATES = "rates", "tests.kernels.test_cuda_rates::"
 _OF_BOTH = ("stored", "stored_program", "stored_values")
 #: What decides on no launch: modules that say which plans are tried and what they cost, and methods that do.
 _NO_DRIVERS = (
+    "layouts",
     "work",
     "parts_work",
     "sweep_work",

@@ -68,9 +68,9 @@ _SOURCE_SUFFIXES = frozenset({".py", ".cu", ".cuh", ".h", ".c", ".cpp", ".hpp"})
 #: Packages whose minor version decides which machine code a backend's kernels become.
 _COMPILERS: Mapping[str, tuple[str, ...]] = {"cpu": ("numba",), "cuda": ("cuda-bindings",)}
 #: By backend, sources that no program of a plan runs: those that say what plans should cost and which are worth a try,
-#: and what measures the device for them.
+#: what measures the device for them, and what has layouts compiled ahead.
 OF_PRICES = {
-    "cuda": frozenset(("rates", "work", "parts_work", "sweep_work", "wavefront_work"))
+    "cuda": frozenset(("layouts", "rates", "work", "parts_work", "sweep_work", "wavefront_work"))
     | {"diagonals_offers", "ghost_offers", "resident_offers", "sweep_offers", "wavefront_offers"},
 }
 #: Those of solvers' vector work and of preconditioners.

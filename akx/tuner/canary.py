@@ -5,10 +5,9 @@ process itself. So a candidate of a schedule that may do either is prepared and 
 in a process of its own, which is kept for the next candidate while it lives. What it dies of, or that it did not answer
 in time, is the candidate's reason to fail. Figures never come from there.
 
-The two talk through pipes, in pickles: first the problem, then one plan after another, each answered by an empty text
-or a reason. A plan may be got ready before it is to run: prepared and compiled, and nothing launched. The process ends
-with the one that started it, whatever it is doing then. The program is :func:`main` of this module, so that no script
-of the user runs again.
+The two talk through pipes (:mod:`akx.tuner.processes`): first the problem, then one plan after another, each answered
+by an empty text or a reason. A plan may be got ready before it is to run: prepared and compiled, and nothing launched.
+The program is :func:`main` of this module.
 """
 
 from __future__ import annotations
@@ -16,31 +15,25 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import pickle
 import selectors
-import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Sequence
-from typing import IO, Any
+from typing import Any
 
 from akx.plan import Plan
+from akx.tuner import processes
+from akx.tuner.processes import receive, send
 from akx.tuner.verify import Problem
 
 __all__ = ["UNANSWERED", "Canary"]
 
 #: Seconds for a candidate to be prepared and run, and for the process to come up beside that.
 _PATIENCE, _START = 30.0, 60.0
-#: Seconds between two looks at whether the process that started it is there.
-_LOOK = 1.0
-_LENGTH = 8
 #: What is said of a process that took too long begins so.
 UNANSWERED = "the process that ran it first did not answer"
 _LOST = "lost the process that ran it first: "
-#: Ctrl-C is for whoever started it, who ends it.
-_PROGRAM = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); from {__name__} import main; main()"
 
 
 class Canary:
@@ -63,7 +56,7 @@ class Canary:
 
     def __init__(self, problem: Problem, *, command: Sequence[str] | None = None, patience: float = _PATIENCE) -> None:
         self._problem, self._patience = problem, patience
-        self._command = [sys.executable, "-c", _PROGRAM] if command is None else list(command)
+        self._command = processes.command(__name__) if command is None else list(command)
         self._process: subprocess.Popen[bytes] | None = None
         self._is_ended = False
         self.gave_up = False
@@ -96,7 +89,7 @@ class Canary:
                 self._start()
             assert self._process is not None
             assert self._process.stdin is not None
-            _send(self._process.stdin, (what, plan.to_json()))
+            send(self._process.stdin, (what, plan.to_json()))
             allowed = min(patience, most)
             answer = self._answer(self._process, max(0.0, allowed - (time.monotonic() - begin)))
         except (OSError, EOFError):
@@ -122,15 +115,15 @@ class Canary:
             process.kill()
 
     def _start(self) -> None:
-        path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)  # what is imported here is imported there
-        environment = {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
-        process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        process = subprocess.Popen(
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=processes.environment()
+        )
         self._process = process
         if self._is_ended:  # meanwhile, by another thread
             process.kill()
         assert process.stdin is not None
         matrix, coefficients = self._problem.matrix, self._problem.coefficients
-        _send(
+        send(
             process.stdin,
             {
                 "matrix": (matrix.indptr, matrix.indices, matrix.data),
@@ -146,7 +139,7 @@ class Canary:
             waiting.register(process.stdout, selectors.EVENT_READ)
             if not waiting.select(patience):
                 return None
-        return str(_receive(process.stdout))
+        return str(receive(process.stdout))
 
     def _stop(self, *, at_once: bool = False) -> int | None:
         """End the process, which is given the time to, and clear up; until then :meth:`end` finds it."""
@@ -167,23 +160,6 @@ class Canary:
                 return process.wait()
         finally:
             self._process = None
-
-
-def _send(pipe: IO[bytes], value: Any) -> None:
-    text = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
-    pipe.write(len(text).to_bytes(_LENGTH, "little") + text)
-    pipe.flush()
-
-
-def _receive(pipe: IO[bytes]) -> Any:
-    head = pipe.read(_LENGTH)
-    if len(head) < _LENGTH:
-        raise EOFError
-    size = int.from_bytes(head, "little")
-    text = pipe.read(size)
-    if len(text) < size:
-        raise EOFError
-    return pickle.loads(text)
 
 
 def _prepared(plan: Plan, matrix: Any, vectors: int) -> Any:
@@ -222,28 +198,21 @@ def _trim() -> None:
             memory.memory_pool().trim()
 
 
-def _watch(parent: int) -> None:
-    """End this process, whatever it does, soon after the one that started it has ended, however that was."""
-    while os.getppid() == parent:
-        time.sleep(_LOOK)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def main() -> None:
     """Answer plans until the pipe is closed."""
-    threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
+    processes.end_with_parent()
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a compiler prints must not get between the answers
     from akx.kernels.base import Coefficients
     from akx.matrix import Matrix
 
     try:
-        problem = _receive(sys.stdin.buffer)
+        problem = receive(sys.stdin.buffer)
         matrix = Matrix(*problem["matrix"], pattern_cache={}, value_error=problem["value_error"])
         coefficients, x = Coefficients(*problem["coefficients"]), problem["x"]
         ready: tuple[Plan, Any] | None = None
         while True:
-            what, text = _receive(sys.stdin.buffer)
+            what, text = receive(sys.stdin.buffer)
             plan = Plan.from_json(text)
             known = ready[1] if ready is not None and ready[0] == plan else None
             ready = None
@@ -255,6 +224,6 @@ def main() -> None:
                     ready = plan, _prepared(plan, matrix, x.shape[0])
             known = None
             _trim()
-            _send(answers, answer)
+            send(answers, answer)
     except (EOFError, OSError):
         return

@@ -92,6 +92,7 @@ class Forerunners:
         self._coming: dict[Plan, Canary] = {}
         self._ready: dict[Plan, Canary] = {}
         self._begun: set[Plan] = set()
+        self._have_come: set[int] = set()
         self._threads: list[threading.Thread] = []
         self._changed = threading.Condition()
 
@@ -112,9 +113,13 @@ class Forerunners:
         self._is_new = False
 
     def await_coming(self, plan: Plan, most: float = math.inf) -> None:
-        """Wait for a plan that is being got ready, for some seconds: what it compiles need not be compiled here."""
+        """Wait for a plan that is being got ready, for some seconds: what it compiles need not be compiled here.
+
+        Not for a process that is still coming up: that takes longer than to compile most kernels, or to find them kept.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: plan not in self._coming, min(_COMING, most))
+            if id(self._coming.get(plan)) in self._have_come:
+                self._changed.wait_for(lambda: plan not in self._coming, min(_COMING, most))
 
     def reason_against(self, plan: Plan, most: float = math.inf) -> str | None:
         """What became of a plan that runs now: see :meth:`Canary.reason_against`.
@@ -185,6 +190,7 @@ class Forerunners:
 
     def _put_back(self, canary: Canary) -> None:
         with self._changed:
+            self._have_come.add(id(canary))
             self._idle.append(canary)
             self._changed.notify_all()
 

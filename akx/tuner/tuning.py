@@ -30,6 +30,7 @@ from akx.tuner.forerunners import processes_ahead
 from akx.tuner.history import NO_HISTORY, TrialLog, earlier_trials
 from akx.tuner.machine import measured_figures
 from akx.tuner.meter import compiling
+from akx.tuner.precompile import precompiling
 from akx.tuner.predict import Model, budget_error
 from akx.tuner.record import is_enough, keep, leave, reuse, usable
 from akx.tuner.recorder import Recorder, recording_to
@@ -222,36 +223,38 @@ def tune(
             return reused
         kept.check_writable()
     others = join_study(storage, key)
-    space = build_space(matrix, k, device, backend=label, threads=used, start_vectors=start_vectors)
-    of_exact = None if kept is None or key == exact else usable(kept.find(exact).record, matrix, device, used)
-    given = [space.inside(record.plan) for record in (old, of_exact) if record is not None]
-    seeds = known_seeds(kept, exact, space, matrix)
-    if budget is not None and all(space.feasible(plan, matrix) is not None for plan in space.baselines(matrix)):
-        raise budget_error(space, matrix, "not even one product at a time fits")
-    problem = Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed)
-    bench = _bench(problem, space, wanted)
-    model = _model(matrix, space, start_vectors, wanted.seconds)
-    anew = fresh or record is not None or others is not None
-    history = NO_HISTORY if anew else earlier_trials(kept, key)
-    log = None if kept is None else TrialLog(kept, key)
-    try:
-        with recording_to(record, "search", name, key, model, wanted, seeds) as recorder:
-            options: dict[str, Any] = {"start": start, "callback": callback, "keep": space_filter, "given": given}
-            options |= {"others": others, "seeds": seeds, "history": history}
-            outcome = _search(bench, model, wanted, device, recorder, log, **options)
-            result = _result(outcome, matrix, key, space, start, name=name, db=kept)
-            result = _with_calls(_with_budget(_with_value_error(result, matrix, device), budget), wanted.calls)
-            if recorder is not None:
-                result = recorder.end(result)
-        if kept is not None and log is not None:
-            of_few = result.stopped == FEW_CALLS and result.plan == result.baseline_plan and old is None
-            if of_few and all(trial.origin != "predicted" for trial in result.trials):
-                result = leave(result, log)
-            else:
-                result = keep(kept, key, result, log, old, before=before, features=features_of(matrix))
-    finally:
-        if log is not None:
-            log.leave()
+    first = label == "cuda" and wanted.seconds >= _WORTH_PROCESSES
+    with precompiling(matrix, k, start_vectors, device, wanted=first):
+        space = build_space(matrix, k, device, backend=label, threads=used, start_vectors=start_vectors)
+        of_exact = None if kept is None or key == exact else usable(kept.find(exact).record, matrix, device, used)
+        given = [space.inside(record.plan) for record in (old, of_exact) if record is not None]
+        seeds = known_seeds(kept, exact, space, matrix)
+        if budget is not None and all(space.feasible(plan, matrix) is not None for plan in space.baselines(matrix)):
+            raise budget_error(space, matrix, "not even one product at a time fits")
+        problem = Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed)
+        bench = _bench(problem, space, wanted)
+        model = _model(matrix, space, start_vectors, wanted.seconds)
+        anew = fresh or record is not None or others is not None
+        history = NO_HISTORY if anew else earlier_trials(kept, key)
+        log = None if kept is None else TrialLog(kept, key)
+        try:
+            with recording_to(record, "search", name, key, model, wanted, seeds) as recorder:
+                options: dict[str, Any] = {"start": start, "callback": callback, "keep": space_filter, "given": given}
+                options |= {"others": others, "seeds": seeds, "history": history}
+                outcome = _search(bench, model, wanted, device, recorder, log, **options)
+                result = _result(outcome, matrix, key, space, start, name=name, db=kept)
+                result = _with_calls(_with_budget(_with_value_error(result, matrix, device), budget), wanted.calls)
+                if recorder is not None:
+                    result = recorder.end(result)
+            if kept is not None and log is not None:
+                of_few = result.stopped == FEW_CALLS and result.plan == result.baseline_plan and old is None
+                if of_few and all(trial.origin != "predicted" for trial in result.trials):
+                    result = leave(result, log)
+                else:
+                    result = keep(kept, key, result, log, old, before=before, features=features_of(matrix))
+        finally:
+            if log is not None:
+                log.leave()
     if callback is not None:
         callback(_last_progress(result, wanted))
     return result

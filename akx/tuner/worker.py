@@ -39,6 +39,7 @@ from akx.tuner import measure
 from akx.tuner.choice import CHANCE
 from akx.tuner.forerunners import Forerunners
 from akx.tuner.measure import Measurement, Precision
+from akx.tuner.meter import compiling
 from akx.tuner.result import COMPLETE, FAILED, PRUNED, WRONG, Trial
 from akx.tuner.space import STREAMED_SCHEDULE, Space
 from akx.tuner.verify import Problem
@@ -175,9 +176,12 @@ class Bench:
             # What was not given the time has not failed.
             state = PRUNED if self._forerunners is not None and self._forerunners.gave_up else FAILED
             return Trial(number, plan, origin, state, lost, prepare_seconds=measure.now() - start)
+        begin, compiled = measure.now(), list[float]()
         try:
-            program = self._prepare(plan)
+            with compiling(compiled.append):
+                program = self._prepare(plan)
             prepared = measure.now() - start
+            layout = max(0.0, measure.now() - begin - sum(compiled))
             error = self.run_verified(plan, program)
         except InfeasibleError as refusal:
             return Trial(number, plan, origin, PRUNED, _reason(refusal, plan), prepare_seconds=measure.now() - start)
@@ -207,6 +211,7 @@ class Bench:
             samples=found.samples,
             timing_seconds=measure.now() - begin,
             clock_hz=clock_hz(self.space.backend),
+            layout_seconds=layout,
         )
         if state == COMPLETE:
             self._retain(plan, program, found.seconds)

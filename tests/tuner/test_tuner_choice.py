@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -199,6 +200,18 @@ def test_failed_trials_are_no_finalists(ledger: Ledger) -> None:
     ledger.fail(FRONT, "wrong")
     assert finalists(ledger, 4, noise=0.01, given=[FRONT], nbytes=lambda plan: 0) == [SWEEP]
     assert ledger[FRONT].reason == "wrong"
+
+
+def test_the_ledger_knows_what_preparing_again_takes(ledger: Ledger) -> None:
+    """The dearest of a kind; what was compiled, or waited for, is not part of it where somebody told it apart."""
+    assert ledger.fresh_seconds(FRONT) == 0
+    for number, prepare in enumerate((9.0, 1.0, 1.5)):
+        ledger.add(Trial(number, SWEEP.replace(k=number + 2), "all", "complete", "", 1.0, 0.1, prepare))
+    assert ledger.fresh_seconds(SWEEP) == 3 * 1.5
+    for number, (prepare, layout) in enumerate([(9.0, 0.25), (1.0, 0.5), (2.0, 0.125)], start=3):
+        trial = Trial(number, SWEEP.replace(k=number + 2), "all", "complete", "", 1.0, 0.1, prepare)
+        ledger.add(replace(trial, layout_seconds=layout))
+    assert ledger.fresh_seconds(SWEEP) == 0.5
 
 
 def test_the_ledger_counts_trials_without_progress(ledger: Ledger) -> None:

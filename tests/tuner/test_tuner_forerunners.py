@@ -15,15 +15,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from numba.core.event import trigger_event
 
 from akx.device.host import host_device
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.tuner import Settings, canary, forerunners, gpu, tuning
+from akx.tuner import Settings, forerunners, gpu, tuning
 from akx.tuner.canary import Canary
 from akx.tuner.forerunners import Forerunners, processes_ahead
 from akx.tuner.measure import Precision
-from akx.tuner.result import COMPLETE, FAILED
+from akx.tuner.processes import _LOOK
+from akx.tuner.result import COMPLETE, FAILED, Trial
 from akx.tuner.space import build_space
 from akx.tuner.verify import Problem
 from akx.tuner.worker import Bench
@@ -162,6 +164,25 @@ def test_who_asks_waits_no_longer_than_there_is_time(hall: Hall, monkeypatch: py
     threading.Timer(0.05, hall.go.set).start()
     assert runners.reason_against(PLANS[0], 10.0) is None
     assert not runners.gave_up
+
+
+def test_a_process_that_comes_up_is_not_waited_for(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a plan cannot crash: to compile it here takes less. Later the same process is."""
+    monkeypatch.setattr(forerunners, "_COMING", 0.3)
+    runners = hall(1)
+    runners.ahead(PLANS[:1])
+    waited = []
+    for plan in PLANS[:2]:
+        wait_until(lambda plan=plan: plan in hall.plans("get ready"))  # type: ignore[misc]
+        begin = time.monotonic()
+        runners.await_coming(plan)
+        waited.append(time.monotonic() - begin)
+        hall.go.set()
+        wait_until(lambda: len(runners._idle) == 2)
+        hall.go.clear()
+        monkeypatch.setattr(runners, "_idle", runners._idle[::-1])  # the one that has come up is next
+        runners.ahead(PLANS[1:2])
+    assert waited[0] < 0.2 < 0.3 <= waited[1]
 
 
 def test_what_goes_wrong_ahead_is_no_verdict(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,7 +327,7 @@ runners.reason_against(plans[0])
         except OSError:
             return True
 
-    wait_until(lambda: all(map(is_gone, children)), 5.0 + 2 * canary._LOOK)
+    wait_until(lambda: all(map(is_gone, children)), 5.0 + 2 * _LOOK)
 
 
 def test_ctrl_c_is_for_the_tuner_alone(problem: Problem) -> None:
@@ -339,6 +360,28 @@ def test_a_trial_finds_out_for_itself(problem: Problem, monkeypatch: pytest.Monk
         bench.settle()
         assert runners.room == 0
         bench.get_ready(lambda: pytest.fail("asked where there is no room"))
+
+
+def test_what_preparing_again_would_take_is_told_apart(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the wait for the process that runs a plan first, and without what Numba compiled here."""
+    space = build_space(problem.matrix, 2, host_device(), threads=1)
+    bench = Bench(problem, space, precision=Precision(seconds=0.01), race=1.5, keep=0)
+    plan, prepare = space.plan("sweep", {}), space.schedules["sweep"].prepare
+
+    def compiled_first(matrix: Any, plan: Plan) -> Any:
+        with trigger_event("numba:compile"):
+            time.sleep(0.2)
+        time.sleep(0.1)
+        return prepare(matrix, plan)
+
+    monkeypatch.setattr(space.schedules["sweep"], "prepare", compiled_first, raising=False)
+    monkeypatch.setattr(bench, "reason_to_fear", lambda plan: time.sleep(0.3))
+    bench.try_plan(plan, number=0, origin="estimate", best=None)  # all that is compiled in truth is, by then
+    trial = bench.try_plan(plan, number=0, origin="estimate", best=None)
+    assert trial.state == COMPLETE
+    assert (trial.prepare_seconds or 0.0) >= 0.6
+    assert 0.1 <= (trial.layout_seconds or 0.0) <= (trial.prepare_seconds or 0.0) - 0.49
+    assert Trial.from_json({**trial.to_json(), "samples": [1.0]}).layout_seconds == trial.layout_seconds
 
 
 def test_what_cannot_be_run_first_is_a_failed_trial(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
