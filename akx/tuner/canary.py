@@ -198,9 +198,14 @@ def _trim() -> None:
             memory.memory_pool().trim()
 
 
-def main() -> None:
-    """Answer plans until the pipe is closed."""
-    processes.end_with_parent()
+def main(parent: int | None = None) -> None:
+    """Answer plans until the pipe is closed; `parent` is the process that is talked to."""
+    processes.end_with_parent(parent)
+    with processes.unmistakable_files():
+        _answer_all()
+
+
+def _answer_all() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a compiler prints must not get between the answers
     from akx.kernels.base import Coefficients

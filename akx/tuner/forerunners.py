@@ -26,7 +26,7 @@ from akx.plan import Plan
 from akx.tuner.canary import UNANSWERED, Canary
 from akx.tuner.verify import Problem
 
-__all__ = ["Forerunners", "processes_ahead"]
+__all__ = ["Forerunners", "available_bytes", "processes_ahead"]
 
 #: Processes at most beside the one for what is asked, and cores that are left to that and to the search.
 _MOST, _OTHER_CORES = 4, 2
@@ -57,7 +57,7 @@ def processes_ahead(problem: Problem, free_bytes: int, cores: int | None = None,
         Of the host's memory that is free; by default as the system says.
     """
     cores = host_device().cores if cores is None else cores
-    host_bytes = _available() if host_bytes is None else host_bytes
+    host_bytes = available_bytes() if host_bytes is None else host_bytes
     matrix = problem.matrix
     held = matrix.indptr.nbytes + matrix.indices.nbytes + matrix.data.nbytes
     on_device = held + problem.x.nbytes + problem.out.nbytes
@@ -118,7 +118,7 @@ class Forerunners:
         Not for a process that is still coming up: that takes longer than to compile most kernels, or to find them kept.
         """
         with self._changed:
-            if id(self._coming.get(plan)) in self._have_come:
+            if plan in self._coming and id(self._coming[plan]) in self._have_come:
                 self._changed.wait_for(lambda: plan not in self._coming, min(_COMING, most))
 
     def reason_against(self, plan: Plan, most: float = math.inf) -> str | None:
@@ -190,12 +190,12 @@ class Forerunners:
 
     def _put_back(self, canary: Canary) -> None:
         with self._changed:
-            self._have_come.add(id(canary))
+            (self._have_come.add if canary.is_up else self._have_come.discard)(id(canary))
             self._idle.append(canary)
             self._changed.notify_all()
 
 
-def _available() -> int:
+def available_bytes() -> int:
     """Bytes of the host's memory that are free, or could be."""
     with suppress(OSError, ValueError, IndexError):
         for line in _MEMINFO.read_text().splitlines():

@@ -42,7 +42,7 @@ class Ledger:
         self._by_plan: dict[Plan, Trial] = {}
         self._choices: dict[tuple[str, Option], float] = {}
         self._prepare: dict[tuple[str, str], list[float]] = {}
-        self._layout: dict[tuple[str, str], float] = {}
+        self._again: dict[tuple[str, str], float] = {}
         self._compiled: set[tuple[str, str]] = set()
         self._first: list[float] = []
 
@@ -78,9 +78,9 @@ class Ledger:
         if trial.prepare_seconds is not None:
             self.since_progress += 1
             self._prepare.setdefault(_kind(trial.plan), []).append(trial.prepare_seconds)
-        if trial.layout_seconds is not None:
+        if trial.prepare_again_seconds is not None:
             kind = _kind(trial.plan)
-            self._layout[kind] = max(trial.layout_seconds, self._layout.get(kind, 0.0))
+            self._again[kind] = max(trial.prepare_again_seconds, self._again.get(kind, 0.0))
         if trial.seconds is None:
             return False
         for choice in (self._space.values(trial.plan) or {}).items():
@@ -114,11 +114,11 @@ class Ledger:
     def fresh_seconds(self, plan: Plan) -> float:
         """Seconds to prepare a plan of this schedule and order of the rows with nothing memoised; 0 where none was.
 
-        The dearest of its kind: what others found memoised it had to do. Where nobody told compilation apart, that may
-        be in it, and it counts as three times the median at most.
+        The dearest of its kind: what others found memoised it had to do. Where compilation was not measured separately
+        it may be included, so that it counts as three times the median at most.
         """
-        if _kind(plan) in self._layout:
-            return self._layout[_kind(plan)]
+        if _kind(plan) in self._again:
+            return self._again[_kind(plan)]
         spent = self._prepare.get(_kind(plan), [0.0])
         return min(max(spent), _FRESH * median(spent))
 

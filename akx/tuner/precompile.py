@@ -4,20 +4,26 @@ What cuts a matrix into parts and lays it out for a GPU runs on the host, in fun
 first called: some eighty, one after another, half a minute in all. Done as they come up that is half of the first
 search on a machine. So that search begins with processes that go through the plans of a schedule each, with a small
 part of the matrix: what is compiled depends on types, not on sizes. What they have compiled is in Numba's cache when
-the search, or a process in which plans run first (:mod:`akx.tuner.canary`), asks for it. They launch and measure
-nothing, and leave a note beside Numba's cache that it is done, for these sources and types on this processor.
+the search, or a process in which plans run first (:mod:`akx.tuner.canary`), asks for it.
+
+They launch and measure nothing, give way to whoever else wants a core, and end before the run-off. Each leaves a note
+beside Numba's cache that its share is done, for these sources and types on this processor; while it is at work it holds
+a lock there, so that of several searches on a machine one has it done.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import platform
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +34,14 @@ from numba import njit
 from akx.device.host import host_device
 from akx.matrix import Matrix
 from akx.plan import Option, Plan
-from akx.plandb.keys import kernel_hash
 from akx.tuner import processes
+from akx.tuner.forerunners import available_bytes
 from akx.tuner.space import Space, build_space
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - not a POSIX system
+    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["Precompilation", "compile_for", "part_of", "precompiling"]
 
@@ -38,16 +49,23 @@ __all__ = ["Precompilation", "compile_for", "part_of", "precompiling"]
 #: those whose code a search needs first, or for longest, come first.
 _SHARES = {"resident": 2, "wavefront": 2, "ghost": 2, "sweep": 1}
 #: Cores that are left to the search.
-_OTHER_CORES = 2
-#: Rows and entries of the part of the matrix, at most.
-_MOST_ROWS, _MOST_ENTRIES = 6_000, 400_000
+_SPARED_CORES = 2
+#: Bytes that a process takes of the host's memory, about, and the share of what is free that all may take.
+_HOST, _HOST_SHARE = 400 * 2**20, 0.25
+#: Rows and entries of the part of the matrix, at most; and rows without which there is too little to lay out.
+_MOST_ROWS, _MOST_ENTRIES, _LEAST_ROWS = 6_000, 400_000, 1_000
 #: Multiprocessors, at least, of the GPU for which that part is laid out.
 _LEAST_SMS = 8
+#: How far the processes stand back behind others that want a core.
+_NICE = 10
 _DIGITS = 20
+_PACKAGE = Path(__file__).resolve().parents[1]
 
 
 class Precompilation:
     """Processes that compile, until they are done or closed.
+
+    None are started where it is done, where nothing is kept, or where cores or memory are few.
 
     Parameters
     ----------
@@ -57,8 +75,8 @@ class Precompilation:
         Its powers, and its start vectors.
     device : CudaDevice
         The GPU; nothing is asked of it.
-    cores : int, optional
-        Of the host; by default those of this process.
+    cores, host_bytes : int, optional
+        Of the host, and of its memory that is free; by default as the system says.
     command : sequence of str, optional
         The process; by default this module.
     """
@@ -71,23 +89,24 @@ class Precompilation:
         device: Any,
         *,
         cores: int | None = None,
+        host_bytes: int | None = None,
         command: Sequence[str] | None = None,
     ) -> None:
-        cores = host_device().cores if cores is None else cores
-        shares = [(name, place) for place in range(max(_SHARES.values())) for name in _SHARES if place < _SHARES[name]]
-        notes = {share: _note_of(*share, matrix, device) for share in shares}
-        wanted = [share for share, note in notes.items() if note is not None and not note.exists()]
         self._processes: list[subprocess.Popen[bytes]] = []
-        count = max(0, min(len(wanted), cores - _OTHER_CORES))
-        if count == 0:
-            return
         part = part_of(matrix)
+        if part.n < _LEAST_ROWS:
+            return
+        cores = host_device().cores if cores is None else cores
+        host_bytes = available_bytes() if host_bytes is None else host_bytes
+        shares = [(name, place) for place in range(max(_SHARES.values())) for name in _SHARES if place < _SHARES[name]]
+        wanted = [share for share in shares if _is_wanted(_note_of(*share, matrix))]
+        count = max(0, min(len(wanted), cores - _SPARED_CORES, int(_HOST_SHARE * host_bytes / _HOST)))
         # As many rows to a multiprocessor as in the whole: with fewer, some of what a search needs is infeasible.
         sms = max(min(device.sms, _LEAST_SMS), device.sms * part.n // matrix.n)
-        message = {"matrix": (part.indptr, part.indices, part.data), "k": k, "vectors": start_vectors}
-        message |= {"device": device, "smaller": replace(device, sms=sms)}
-        for place in range(count):
-            try:
+        message = {"matrix": (part.indptr, part.indices, part.data), "value_error": part.value_error, "k": k}
+        message |= {"vectors": start_vectors, "device": replace(device, sms=sms)}
+        try:
+            for place in range(count):
                 process = subprocess.Popen(
                     command or processes.command(__name__),
                     stdin=subprocess.PIPE,
@@ -95,12 +114,13 @@ class Precompilation:
                     stderr=subprocess.DEVNULL,
                     env=processes.environment(),
                 )
-            except OSError:  # then the search compiles as it goes
-                break
-            self._processes.append(process)
-            mine = {**message, "shares": wanted[place::count]}
-            # A process reads when it is up, which takes a second.
-            threading.Thread(target=_tell, args=(process, mine), name="akx-precompile", daemon=True).start()
+                self._processes.append(process)
+                mine = {**message, "shares": wanted[place::count]}
+                # A process reads when it is up, which takes a second.
+                threading.Thread(target=_tell, args=(process, mine), name="akx-precompile", daemon=True).start()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def count(self) -> int:
@@ -109,9 +129,10 @@ class Precompilation:
 
     def wait(self, seconds: float) -> bool:
         """Wait until all are done, for so long at most; whether they are."""
+        deadline = time.monotonic() + seconds
         try:
             for process in self._processes:
-                process.wait(seconds)
+                process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             return False
         return True
@@ -120,18 +141,30 @@ class Precompilation:
         """End what is still at work."""
         for process in self._processes:
             process.kill()
+        for process in self._processes:
             process.wait()
 
 
 @contextlib.contextmanager
-def precompiling(matrix: Matrix, k: int, start_vectors: int, device: Any, *, wanted: bool) -> Iterator[None]:
-    """Processes compile beside what is done within, where that is `wanted` and was not done before."""
-    work = Precompilation(matrix, k, start_vectors, device) if wanted else None
+def precompiling(
+    matrix: Matrix, k: int, start_vectors: int, device: Any, *, wanted: bool
+) -> Iterator[Precompilation | None]:
+    """Processes compile beside what is done within, where that is `wanted` and was not done before.
+
+    What keeps them from being started is no error: then the search compiles as it goes.
+    """
+    work: Precompilation | None = None
+    if wanted:
+        with contextlib.suppress(Exception):
+            work = Precompilation(matrix, k, start_vectors, device)
+    if work is None or work.count == 0:
+        yield None
+        return
     try:
-        yield
+        with processes.unmistakable_files():
+            yield work
     finally:
-        if work is not None:
-            work.close()
+        work.close()
 
 
 def part_of(matrix: Matrix) -> Matrix:
@@ -151,14 +184,21 @@ def part_of(matrix: Matrix) -> Matrix:
     )
 
 
-def compile_for(name: str, share: int, matrix: Matrix, k: int, start_vectors: int, device: Any) -> None:
+def compile_for(name: str, share: int, matrix: Matrix, k: int, start_vectors: int, device: Any) -> bool:
     """Go through the plans of a schedule: what it offers, what its plans should cost, and their layouts.
 
     All of them, in an order that depends on the `share`: what another process has compiled by then need not be.
     Whatever cannot be done with this matrix is left out: the search compiles it when it needs it.
+
+    Returns
+    -------
+    bool
+        Whether a plan was laid out in each order of the rows.
     """
     from akx.kernels.cuda.layouts import lay_out
 
+    orders: set[str] = set()
+    wanted = {""}
     with contextlib.suppress(Exception):
         space = build_space(
             matrix, k, device, backend=device.backend, threads=1, start_vectors=start_vectors, keep=name.__eq__
@@ -169,7 +209,9 @@ def compile_for(name: str, share: int, matrix: Matrix, k: int, start_vectors: in
         for what in ("offers", "starts"):
             with contextlib.suppress(Exception):
                 begun += [space.inside(plan) for plan in getattr(schedule, what)(matrix, limited, k)]
-        for plan in _plans(space, name, share, begun):
+        plans = _plans(space, name, share, begun)
+        wanted = {plan.partitioner for plan in plans}
+        for plan in plans:
             with contextlib.suppress(Exception):
                 schedule.traffic(plan, matrix, limited)
             with contextlib.suppress(Exception):
@@ -177,6 +219,8 @@ def compile_for(name: str, share: int, matrix: Matrix, k: int, start_vectors: in
             with contextlib.suppress(Exception):
                 if space.feasible(plan, matrix) is None:
                     lay_out(plan, matrix, limited)
+                    orders.add(plan.partitioner)
+    return orders == wanted
 
 
 def _plans(space: Space, name: str, share: int, begun: Sequence[Plan]) -> list[Plan]:
@@ -199,34 +243,69 @@ def _compiled() -> None:
     """Only to know where Numba keeps what it compiles."""
 
 
-def _note_of(name: str, share: int, matrix: Matrix, device: Any) -> Path | None:
+def _note_of(name: str, share: int, matrix: Matrix) -> Path | None:
     """The file beside Numba's cache that says that this is done; None where nothing is kept, or compiled."""
     folder = getattr(getattr(_compiled, "stats", None), "cache_path", None)
     if folder is None:
         return None
-    types = (matrix.dtype.name, matrix.indptr.dtype.name, matrix.indices.dtype.name)
-    where = (numba.__version__, platform.python_version(), host_device().name)
-    of = (name, share, *types, kernel_hash(device.backend), *where)
+    types = (matrix.dtype.name, matrix.indptr.dtype.name, matrix.indices.dtype.name, matrix.value_error > 0)
+    processor = (host_device().name, os.environ.get("NUMBA_CPU_NAME"), os.environ.get("NUMBA_CPU_FEATURES"))
+    of = (name, share, *types, *_sources(), numba.__version__, platform.python_version(), *processor)
     digest = hashlib.sha256("\0".join(map(str, of)).encode()).hexdigest()[:_DIGITS]
     return Path(folder) / f"akx-{digest}.compiled"
+
+
+@lru_cache(maxsize=1)
+def _sources() -> tuple[tuple[str, int, int], ...]:
+    """What Numba goes by when it takes something from its cache, of all files that may be in it."""
+    files = ((path, path.stat()) for path in sorted(_PACKAGE.rglob("*.py")))
+    return tuple((str(path), of.st_mtime_ns, of.st_size) for path, of in files)
+
+
+def _is_wanted(note: Path | None) -> bool:
+    try:
+        return note is not None and not note.exists()
+    except OSError:
+        return False
 
 
 def _tell(process: subprocess.Popen[bytes], message: Any) -> None:
     assert process.stdin is not None
     with contextlib.suppress(OSError, ValueError):  # it was ended meanwhile
-        processes.send(process.stdin, message)
-        process.stdin.close()
+        try:
+            processes.send(process.stdin, message)
+        finally:
+            process.stdin.close()
 
 
-def main() -> None:
-    """Compile what is asked for, and end."""
-    processes.end_with_parent()
-    message = processes.receive(sys.stdin.buffer)
-    matrix = Matrix(*message["matrix"], pattern_cache={})
-    for name, share in message["shares"]:
-        compile_for(name, share, matrix, message["k"], message["vectors"], message["smaller"])
-        note = _note_of(name, share, matrix, message["device"])
-        if note is not None:
-            with contextlib.suppress(OSError):
-                note.parent.mkdir(parents=True, exist_ok=True)
-                note.touch()
+@contextlib.contextmanager
+def _alone(note: Path) -> Iterator[bool]:
+    """Whether no other process is at this share; none begins with it within."""
+    if fcntl is None:  # pragma: no cover - not a POSIX system
+        yield True
+        return
+    note.parent.mkdir(parents=True, exist_ok=True)
+    with note.with_suffix(".lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+            return
+        yield True
+
+
+def main(parent: int | None = None) -> None:
+    """Compile what is asked for, and end; `parent` is the process that asks."""
+    processes.end_with_parent(parent)
+    if hasattr(os, "nice"):
+        os.nice(_NICE)
+    with contextlib.suppress(EOFError, OSError), processes.unmistakable_files():
+        message = processes.receive(sys.stdin.buffer)
+        matrix = Matrix(*message["matrix"], pattern_cache={}, value_error=message["value_error"])
+        for name, share in message["shares"]:
+            note = _note_of(name, share, matrix)
+            if note is None:
+                return
+            with _alone(note) as mine:
+                if mine and compile_for(name, share, matrix, message["k"], message["vectors"], message["device"]):
+                    note.touch()

@@ -2,29 +2,39 @@
 
 They talk through pipes, in pickles, each behind its length. The program is a function of akx that is called by name,
 so that no script of the user runs again; it ends soon after the process that started it, however that was.
+
+Several of them compile the same functions at the same time, and may be ended while they write. Numba numbers the files
+of its cache, and writes that a file belongs to a signature before it writes the file. So a file of two processes, or
+one that is left of older sources, could be taken for another: with :func:`unmistakable_files` no name occurs twice.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
+import secrets
 import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import IO, Any
 
-__all__ = ["command", "end_with_parent", "environment", "receive", "send"]
+from numba.core import caching
+
+__all__ = ["command", "end_with_parent", "environment", "receive", "send", "unmistakable_files"]
 
 #: Seconds between two looks at whether the process that started it is there.
 _LOOK = 1.0
 _LENGTH = 8
+_NAME_BITS = 62
 
 
 def command(module: str) -> list[str]:
-    """What runs ``main()`` of a module of akx; Ctrl-C is for whoever starts it, who ends it."""
-    program = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); from {module} import main; main()"
-    return [sys.executable, "-c", program]
+    """What runs ``main(parent)`` of a module of akx; Ctrl-C is for whoever starts it, who ends it."""
+    begin = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+    return [sys.executable, "-c", f"{begin}; from {module} import main; main({os.getpid()})"]
 
 
 def environment() -> dict[str, str]:
@@ -52,12 +62,33 @@ def receive(pipe: IO[bytes]) -> Any:
     return pickle.loads(text)
 
 
-def end_with_parent() -> None:
-    """End this process, whatever it does then, soon after the one that started it has ended, however that was."""
-    threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
+def end_with_parent(parent: int | None = None) -> None:
+    """End this process, whatever it does then, soon after the one that started it has ended, however that was.
+
+    `parent` is its number; by default that of now, which is another one's where it has ended already.
+    """
+    threading.Thread(target=_watch, args=(os.getppid() if parent is None else parent,), daemon=True).start()
 
 
 def _watch(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_LOOK)
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
+
+
+@contextlib.contextmanager
+def unmistakable_files() -> Iterator[None]:
+    """What Numba compiles within is kept in files with names of their own, whoever else compiles it by then.
+
+    Numba's cache looks names up in its index, so that it finds them as it finds its own.
+    """
+    kind: Any = getattr(caching, "IndexDataCacheFile", None)
+    usual = getattr(kind, "_data_name", None)
+    if usual is None:  # another Numba, which names them in another way
+        yield
+        return
+    kind._data_name = lambda file, number: usual(file, number + secrets.randbits(_NAME_BITS))
+    try:
+        yield
+    finally:
+        kind._data_name = usual

@@ -14,7 +14,7 @@ from akx.plan import Plan
 from akx.tuner.ledger import Ledger
 from akx.tuner.meter import Meter
 from akx.tuner.predict import Model
-from akx.tuner.space import NATURAL, is_baseline
+from akx.tuner.space import is_baseline
 from akx.tuner.surrogate import Surrogate
 
 __all__ = ["Prospects"]
@@ -83,8 +83,8 @@ class Prospects:
             return self._reason_against(plan)
 
     def ordering_seconds(self, partitioner: str) -> float:
-        """Seconds that it took to order the rows so, as far as that was part of thinking of plans."""
-        return 0.0 if partitioner == NATURAL else self._meter.longest(partitioner)
+        """Seconds that it took to order the rows so, and what else is memoised, as far as thinking of plans did it."""
+        return self._meter.longest(partitioner)
 
     def is_refused(self, plan: Plan) -> bool:
         """Whether the search may not come up with a plan, or it is infeasible."""

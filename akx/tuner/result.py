@@ -85,7 +85,7 @@ class Trial:
         Seconds that the trial took in all, and those of them in which it was timed; None where nobody looked.
     clock_hz : float or None
         Hertz of the processor when the timing had ended; None where nobody told.
-    layout_seconds : float or None
+    prepare_again_seconds : float or None
         Those of `prepare_seconds` that preparing it would take again: without waiting for the process in which it ran
         first, and without what Numba compiled. None where nobody looked.
     """
@@ -103,7 +103,7 @@ class Trial:
     elapsed: float | None = None
     timing_seconds: float | None = None
     clock_hz: float | None = None
-    layout_seconds: float | None = None
+    prepare_again_seconds: float | None = None
 
     @property
     def is_own(self) -> bool:
@@ -124,7 +124,7 @@ class Trial:
             "elapsed": _finite(self.elapsed),
             "timing_seconds": _finite(self.timing_seconds),
             "clock_hz": _finite(self.clock_hz),
-            "layout_seconds": _finite(self.layout_seconds),
+            "prepare_again_seconds": _finite(self.prepare_again_seconds),
             "plan": self.plan.to_json(),
         }
 
@@ -156,7 +156,16 @@ class Trial:
         return Trial(number, plan, origin, state, reason, seconds, spread, prepare, error_ratio, samples, *times)
 
 
-_FIGURES = ("seconds", "spread", "prepare_seconds", "error", "elapsed", "timing_seconds", "clock_hz", "layout_seconds")
+_FIGURES = (
+    "seconds",
+    "spread",
+    "prepare_seconds",
+    "error",
+    "elapsed",
+    "timing_seconds",
+    "clock_hz",
+    "prepare_again_seconds",
+)
 
 
 @dataclass(frozen=True)

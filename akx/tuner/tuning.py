@@ -223,8 +223,8 @@ def tune(
             return reused
         kept.check_writable()
     others = join_study(storage, key)
-    first = label == "cuda" and wanted.seconds >= _WORTH_PROCESSES
-    with precompiling(matrix, k, start_vectors, device, wanted=first):
+    compiles_ahead = label == "cuda" and wanted.seconds >= _WORTH_PROCESSES
+    with precompiling(matrix, k, start_vectors, device, wanted=compiles_ahead) as compilation:
         space = build_space(matrix, k, device, backend=label, threads=used, start_vectors=start_vectors)
         of_exact = None if kept is None or key == exact else usable(kept.find(exact).record, matrix, device, used)
         given = [space.inside(record.plan) for record in (old, of_exact) if record is not None]
@@ -233,6 +233,8 @@ def tune(
             raise budget_error(space, matrix, "not even one product at a time fits")
         problem = Problem(matrix, k, basis=basis, start_vectors=start_vectors, seed=wanted.seed)
         bench = _bench(problem, space, wanted)
+        if compilation is not None:
+            bench.end_when_settled(compilation.close)
         model = _model(matrix, space, start_vectors, wanted.seconds)
         anew = fresh or record is not None or others is not None
         history = NO_HISTORY if anew else earlier_trials(kept, key)

@@ -134,6 +134,7 @@ class Bench:
         self.patience = math.inf
         self._forerunners = Forerunners(problem, ahead=ahead) if wary and space.backend == "cuda" else None
         self._sizes: dict[Plan, int] = {}
+        self._beside: list[Callable[[], None]] = []
 
     @property
     def matrix(self) -> Matrix:
@@ -176,12 +177,11 @@ class Bench:
             # What was not given the time has not failed.
             state = PRUNED if self._forerunners is not None and self._forerunners.gave_up else FAILED
             return Trial(number, plan, origin, state, lost, prepare_seconds=measure.now() - start)
-        begin, compiled = measure.now(), list[float]()
+        waited, compiled = measure.now() - start, list[float]()
         try:
             with compiling(compiled.append):
                 program = self._prepare(plan)
             prepared = measure.now() - start
-            layout = max(0.0, measure.now() - begin - sum(compiled))
             error = self.run_verified(plan, program)
         except InfeasibleError as refusal:
             return Trial(number, plan, origin, PRUNED, _reason(refusal, plan), prepare_seconds=measure.now() - start)
@@ -211,7 +211,7 @@ class Bench:
             samples=found.samples,
             timing_seconds=measure.now() - begin,
             clock_hz=clock_hz(self.space.backend),
-            layout_seconds=layout,
+            prepare_again_seconds=max(0.0, prepared - waited - sum(compiled)),
         )
         if state == COMPLETE:
             self._retain(plan, program, found.seconds)
@@ -293,10 +293,16 @@ class Bench:
         if self._forerunners is not None and self._forerunners.room > 0:
             self._forerunners.ahead(likely())
 
+    def end_when_settled(self, end: Callable[[], None]) -> None:
+        """Call `end` where the processes beside this search are ended."""
+        self._beside.append(end)
+
     def settle(self) -> None:
         """End the processes in which candidates run first: nobody else of this search is at the device from here on."""
         if self._forerunners is not None:
             self._forerunners.close()
+        for end in self._beside:
+            end()
 
     def _prepare(self, plan: Plan) -> Program:
         program = self.space.schedules[plan.schedule].prepare(self.matrix, plan)

@@ -61,7 +61,7 @@ class Replay:
         monkeypatch.setattr(tuning, "measured_figures", lambda device, threads: figures)
         monkeypatch.setattr(tuning, "figures_of", lambda device, threads: known)
         monkeypatch.setattr(tuning, "build_space", self.space)
-        monkeypatch.setattr(tuning, "precompiling", lambda *args, **options: nullcontext())
+        monkeypatch.setattr(tuning, "precompiling", lambda *args, **options: nullcontext(None))
         monkeypatch.setattr(tuning, "_cold_prepare_seconds", lambda space, matrix, plan, fallback: fallback)
         monkeypatch.setattr(gpu, "free_bytes", lambda: 0)
         monkeypatch.setattr(tuning, "Bench", lambda problem, space, **_: _Bench(self, space, problem.matrix))

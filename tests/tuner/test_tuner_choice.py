@@ -210,7 +210,7 @@ def test_the_ledger_knows_what_preparing_again_takes(ledger: Ledger) -> None:
     assert ledger.fresh_seconds(SWEEP) == 3 * 1.5
     for number, (prepare, layout) in enumerate([(9.0, 0.25), (1.0, 0.5), (2.0, 0.125)], start=3):
         trial = Trial(number, SWEEP.replace(k=number + 2), "all", "complete", "", 1.0, 0.1, prepare)
-        ledger.add(replace(trial, layout_seconds=layout))
+        ledger.add(replace(trial, prepare_again_seconds=layout))
     assert ledger.fresh_seconds(SWEEP) == 0.5
 
 

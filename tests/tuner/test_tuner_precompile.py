@@ -23,7 +23,11 @@ from akx.kernels.cuda import layouts
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner import precompile, tuning
+from akx.tuner.measure import Precision
 from akx.tuner.precompile import Precompilation, compile_for, part_of, precompiling
+from akx.tuner.space import build_space
+from akx.tuner.verify import Problem
+from akx.tuner.worker import Bench
 from benchmarks.gallery import small
 
 H100 = CudaDevice("H100", 0, (9, 0), 132, 232448, 233472, 65536, 50 << 20, 80 << 30, 1980000000, 3.35e12)
@@ -32,44 +36,57 @@ SMALL = replace(H100, sms=4)
 HANGS = [sys.executable, "-c", "import time; time.sleep(600)"]
 ENDS = [sys.executable, "-c", "import sys; sys.stdin.buffer.read()"]
 
-#: Compiles what the plans of a schedule need, tells how many functions that were, and how many a second time.
-_TELLS = """
+#: What several programs below begin with.
+_BEGIN = """
 import sys
+import scipy.sparse as sp
 from numba.core import event
 from akx.device.cuda.facts import CudaDevice
 from akx.matrix import Matrix
-from akx.tuner.precompile import Precompilation, compile_for, part_of
-from benchmarks.gallery import small
+from akx.tuner import precompile
+from akx.tuner.precompile import Precompilation, compile_for
 
+device = CudaDevice("H100", 0, (9, 0), 132, 232448, 233472, 65536, 50 << 20, 80 << 30, 1980000000, 3.35e12)
+line = sp.diags_array([1.0, 2.0, 1.0], offsets=[-1, 0, 1], shape=(1500, 1500), format="csr")
+matrix = Matrix.from_any(line)
+precompile._SHARES = {"sweep": 1}
+"""
+#: Has one share compiled, and again.
+_AHEAD = """
+work = Precompilation(matrix, 4, 1, device, cores=9, host_bytes=2**36)
+print(work.count, work.wait(300.0), flush=True)
+work.close()
+print(Precompilation(matrix, 4, 1, device, cores=9, host_bytes=2**36).count)
+"""
+#: Tells how many functions it had to compile for that.
+_HERE = """
 class Count(event.Listener):
     found = 0
     def on_start(self, event): self.found += 1
     def on_end(self, event): pass
 
-device = CudaDevice("H100", 0, (9, 0), 132, 232448, 233472, 65536, 50 << 20, 80 << 30, 1980000000, 3.35e12)
-matrix = Matrix.from_any(small("brick"))
-if sys.argv[1] == "ahead":
-    work = Precompilation(matrix, 4, 1, device, cores=9)
-    print(work.count, work.wait(300.0), flush=True)
-    work.close()
-    print(Precompilation(matrix, 4, 1, device, cores=9).count)
-else:
-    count = Count()
-    event.register("numba:compile", count)
-    compile_for("sweep", 0, matrix, 4, 1, device)
-    print(count.found)
+count = Count()
+event.register("numba:compile", count)
+print(compile_for("sweep", 0, matrix, 4, 1, device), count.found)
 """
+FREE = 2**36
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_done(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As on a machine on which nobody has searched."""
-    monkeypatch.setattr(precompile, "_note_of", lambda name, share, *_: tmp_path / f"{name}-{share}")
+@pytest.fixture
+def notes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Where notes are; none are, as on a machine on which nobody has searched."""
+    monkeypatch.setattr(precompile, "_note_of", lambda name, share, *_: tmp_path / f"{name}-{share}.compiled")
+    return tmp_path
 
 
 @pytest.fixture
 def brick() -> Matrix:
     return Matrix.from_any(small("brick"))
+
+
+@pytest.fixture
+def line() -> Matrix:
+    return Matrix.from_any(sp.diags_array([1.0, 2.0, 1.0], offsets=[-1, 0, 1], shape=(1500, 1500), format="csr"))
 
 
 def test_the_part_of_a_matrix_is_its_first_rows_and_columns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,16 +159,23 @@ def test_each_layout_is_made(brick: Matrix, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_cannot_be_gone_through_is_left_out(brick: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And told of: whoever asked does not take it for done."""
+    assert compile_for("ghost", 0, brick, 4, 1, SMALL)
+    assert not compile_for("no schedule", 0, brick, 4, 1, SMALL)
+    assert not compile_for("wavefront", 0, brick, 4, 1, H100)  # its levels are too small for so many multiprocessors
     schedule = registry.get("cuda", "ghost")
-    for name in ("starts", "offers", "traffic", "feasible"):
+    for name in ("starts", "offers", "traffic", "work"):
         monkeypatch.setattr(schedule, name, lambda *_: 1 / 0)
-    compile_for("ghost", 0, brick, 4, 1, H100)
-    compile_for("no schedule", 0, brick, 4, 1, H100)
+    assert compile_for("ghost", 0, brick, 4, 1, SMALL)
+    monkeypatch.setattr(schedule, "feasible", lambda *_: 1 / 0)
+    assert not compile_for("ghost", 0, brick, 4, 1, SMALL)
 
 
-@pytest.mark.parametrize(("cores", "count"), [(1, 0), (2, 0), (3, 1), (6, 4), (64, 7)])
-def test_as_many_processes_as_cores_can_be_spared(cores: int, count: int, brick: Matrix) -> None:
-    work = Precompilation(brick, 4, 1, H100, cores=cores, command=ENDS)
+@pytest.mark.parametrize(
+    ("cores", "free", "count"), [(1, FREE, 0), (2, FREE, 0), (3, FREE, 1), (6, FREE, 4), (64, FREE, 7), (64, 2**32, 2)]
+)
+def test_as_many_processes_as_can_be_spared(cores: int, free: int, count: int, line: Matrix, notes: Path) -> None:
+    work = Precompilation(line, 4, 1, H100, cores=cores, host_bytes=free, command=ENDS)
     try:
         assert work.count == count
         assert work.wait(20.0)
@@ -159,26 +183,64 @@ def test_as_many_processes_as_cores_can_be_spared(cores: int, count: int, brick:
         work.close()
 
 
-def test_what_is_done_is_not_done_again(brick: Matrix, tmp_path: Path) -> None:
+def test_what_is_done_is_not_done_again(line: Matrix, notes: Path) -> None:
     for name in ("resident-0", "resident-1", "sweep-0"):
-        (tmp_path / name).touch()
-    work = Precompilation(brick, 4, 1, H100, cores=64, command=ENDS)
+        (notes / f"{name}.compiled").touch()
+    work = Precompilation(line, 4, 1, H100, cores=64, host_bytes=FREE, command=ENDS)
     assert work.count == 4
     work.close()
 
 
-def test_nothing_is_started_where_nothing_is_kept(brick: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_matrix_that_is_too_small_to_be_laid_out_starts_nothing(brick: Matrix, notes: Path) -> None:
+    assert Precompilation(brick, 4, 1, H100, cores=64, host_bytes=FREE, command=HANGS).count == 0
+
+
+def test_nothing_is_started_where_nothing_is_kept(line: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precompile, "_note_of", lambda *_: None)
-    assert Precompilation(brick, 4, 1, H100, cores=64, command=HANGS).count == 0
+    assert Precompilation(line, 4, 1, H100, cores=64, host_bytes=FREE, command=HANGS).count == 0
 
 
-def test_processes_that_cannot_be_started_are_done_without(brick: Matrix) -> None:
-    work = Precompilation(brick, 4, 1, H100, cores=64, command=[os.devnull])
-    assert work.count == 0
-    work.close()
+def test_a_note_is_of_types_and_sources(line: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of whatever Numba's cache goes by: a file that was touched is compiled again."""
+    note = precompile._note_of("sweep", 0, line)
+    single = Matrix.from_any(sp.csr_array((line.data, line.indices, line.indptr)).astype(np.float32))
+    others = [precompile._note_of("sweep", 1, line), precompile._note_of("ghost", 0, line)]
+    others += [precompile._note_of("sweep", 0, matrix) for matrix in (single, line.with_value_error(1e-4))]
+    source = tmp_path / "partition" / "halo.py"
+    source.parent.mkdir()
+    source.touch()
+    monkeypatch.setattr(precompile, "_PACKAGE", tmp_path)
+    for time_of in (1.0, 2.0):
+        os.utime(source, (time_of, time_of))
+        precompile._sources.cache_clear()
+        others.append(precompile._note_of("sweep", 0, line))
+    precompile._sources.cache_clear()
+    monkeypatch.undo()
+    assert len({note, *others}) == 7
+    assert precompile._note_of("sweep", 0, line) == note
 
 
-def test_processes_end_with_what_they_are_for(brick: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_cannot_be_started_are_done_without(
+    line: Matrix, notes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where some have come up before, they are ended."""
+    monkeypatch.setattr(precompile, "host_device", lambda: type("Host", (), {"cores": 4}))
+    made: list[Any] = []
+    popen = subprocess.Popen
+
+    def second_fails(*given: Any, **options: Any) -> Any:
+        if made:
+            raise TypeError("there is no program")
+        made.append(popen(HANGS, **options))
+        return made[-1]
+
+    monkeypatch.setattr(precompile.subprocess, "Popen", second_fails)
+    with precompiling(line, 4, 1, H100, wanted=True) as work:
+        assert work is None
+    assert [process.returncode for process in made] == [-9]
+
+
+def test_processes_end_with_what_they_are_for(line: Matrix, notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
     popen = subprocess.Popen
 
@@ -189,29 +251,57 @@ def test_processes_end_with_what_they_are_for(brick: Matrix, monkeypatch: pytest
     monkeypatch.setattr(precompile.subprocess, "Popen", kept)
     monkeypatch.setattr(precompile, "host_device", lambda: type("Host", (), {"cores": 4}))
     begin = time.monotonic()
-    with pytest.raises(KeyboardInterrupt), precompiling(brick, 4, 1, H100, wanted=True):
-        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        with precompiling(line, 4, 1, H100, wanted=True) as work:
+            assert work is not None
+            assert not work.wait(0.1)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert time.monotonic() - begin < 5.0
     assert [process.returncode for process in made] == [-9, -9]
-    with precompiling(brick, 4, 1, H100, wanted=False):
-        assert len(made) == 2
+    with precompiling(line, 4, 1, H100, wanted=False) as work:
+        assert work is None
+    assert len(made) == 2
+
+
+def test_a_search_ends_them_before_its_run_off(line: Matrix) -> None:
+    ended: list[str] = []
+    space = build_space(line, 2, host_device(), threads=1)
+    bench = Bench(Problem(line, 2), space, precision=Precision(), race=1.5, keep=0)
+    bench.end_when_settled(lambda: ended.append("compiling"))
+    bench.settle()
+    assert ended == ["compiling"]
+
+
+def told(program: str, cache: Path) -> list[str]:
+    folder = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
+    environment = {**os.environ, "PYTHONPATH": folder, "NUMBA_CACHE_DIR": str(cache)}
+    command = [sys.executable, "-c", _BEGIN + program]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()
 
 
 def test_what_is_compiled_is_kept_for_other_processes(tmp_path: Path) -> None:
     """The sweeps' part of it, which is the least: the others take a quarter of a minute each."""
-    ahead = _TELLS.replace(
-        "import sys", "import sys; from akx.tuner import precompile; precompile._SHARES = {'sweep': 1}", 1
-    )
-    folder = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
-    environment = {**os.environ, "PYTHONPATH": folder, "NUMBA_CACHE_DIR": str(tmp_path)}
-
-    def told(program: str, what: str) -> list[str]:
-        command = [sys.executable, "-c", program, what]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()
-
-    assert told(ahead, "ahead") == ["1", "True", "0"]
+    assert told(_AHEAD, tmp_path) == ["1", "True", "0"]
     assert len(list(tmp_path.rglob("akx-*.compiled"))) == 1
-    assert told(_TELLS, "here") == ["0"]
+    kept = sorted(tmp_path.rglob("*.nbc"))
+    assert len(kept) >= 5
+    assert len({path.name for path in kept}) == len(kept)
+    assert all(int(path.name.split(".")[-2]) > 2**32 for path in kept)  # no two processes take one name
+    assert told(_HERE, tmp_path) == ["True", "0"]
+
+
+def test_one_process_at_a_time_is_at_a_share(tmp_path: Path) -> None:
+    """And leaves no note of what another one does."""
+    note = tmp_path / "share.compiled"
+    with precompile._alone(note) as first, precompile._alone(note) as second:
+        assert (first, second) == (True, False)
+    with precompile._alone(note) as again:
+        assert again
+    assert not note.exists()
 
 
 @pytest.mark.parametrize(
