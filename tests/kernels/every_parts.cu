@@ -2,7 +2,8 @@
 // start vectors at a time, PER_ROW lanes per block row, and HELD_SLICES x HELD_SLOTS slots in registers.
 //
 // In the modes of `resident` also for values that are stored as words (where one is in a table, and its column), and as
-// type NARROW, of half the bytes, where there is one; and with results that come through a stage.
+// type NARROW, of half the bytes, where there is one; and with results that come through a stage. With FEW single entries
+// and blocks of 3 x 3 only.
 #include "../../akx/kernels/cuda/parts.cuh"
 
 typedef VALUES T;
@@ -39,16 +40,20 @@ typedef VALUES T;
     CLUSTERED(BR, BC, 1)
 
 MODES(1, 1)
-MODES(2, 2)
 MODES(3, 3)
+#ifndef FEW
+MODES(2, 2)
 MODES(1, 3)
 MODES(2, 6)
 MODES(3, 6)
+#endif
 RESIDENT(u32, 1, 1)
 INSTANCE(T, 1, 1, 0, 0, 1)
 #ifdef NARROW
 typedef NARROW Half;
 RESIDENT(Half, 1, 1)
 RESIDENT(Half, 3, 3)
+#ifndef FEW
 RESIDENT(Half, 2, 6)
+#endif
 #endif

@@ -7,7 +7,10 @@ else is replaced: tiles, launches, arguments, sizes of shared memory and records
 from __future__ import annotations
 
 import ctypes
+import os
+import re
 import subprocess
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -145,23 +148,45 @@ def load(source: Path, macros: Mapping[str, int | str], *, device: Any) -> Any:
     """The kernels of a source with macros."""
     key = (source.stem, *sorted(macros.items()))
     if key not in _libraries:
-        target = Path(device.folder) / ("-".join(str(part) for part in (source.stem, *macros.values())) + ".so")
-        command = [
-            "g++",
-            "-std=c++17",
-            "-O1",
-            "-U_FORTIFY_SOURCE",
-            "-fPIC",
-            "-shared",
-            "-Wall",
-            "-Wno-unknown-pragmas",
-            "-Werror",
-        ]
-        command += [*(f"-D{name}={value}" for name, value in macros.items()), "-o", str(target)]
-        subprocess.run([*command, str(_FOLDER / f"{source.stem}.cpp")], check=True)
+        folder = _shared_by_workers(Path(device.folder))
+        target = folder / ("-".join(str(part) for part in (source.stem, *macros.values())) + ".so")
+        if not target.exists():
+            options = ["-shared", *(f"-D{name}={value}" for name, value in macros.items())]
+            options += ["-include", str(_header(folder)), str(_FOLDER / f"{source.stem}.cpp")]
+            _compile(options, target)
         _libraries[key] = ctypes.CDLL(str(target))
     library = _libraries[key]
     return SimpleNamespace(kernel=lambda name: HostKernel(library, name, device))
+
+
+def _shared_by_workers(folder: Path) -> Path:
+    """A folder for libraries that all processes of one run of the tests have: they are compiled once."""
+    run = next((parent for parent in folder.parents if re.fullmatch(r"pytest-\d+", parent.name)), None)
+    found = folder if run is None else run / "akx_on_host"
+    found.mkdir(exist_ok=True)
+    return found
+
+
+def _header(folder: Path) -> Path:
+    """What all sources here include, compiled before: that is a third of what compiling one of them takes."""
+    header = folder / "cuda_on_host.h"
+    compiled = header.with_name(f"{header.name}.gch")
+    if not compiled.exists():
+        if not header.exists():
+            with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
+                file.write((_FOLDER / header.name).read_bytes())
+            os.replace(file.name, header)
+        _compile(["-x", "c++-header", str(header)], compiled)
+    return header
+
+
+def _compile(options: Sequence[str], target: Path) -> None:
+    """Under another name at first: another process may look for the file."""
+    command = ["g++", "-std=c++17", "-O1", "-U_FORTIFY_SOURCE", "-fPIC", "-Wall", "-Wno-unknown-pragmas", "-Werror"]
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        made = Path(folder) / target.name
+        subprocess.run([*command, *options, "-o", str(made)], check=True)
+        os.replace(made, target)
 
 
 def install(

@@ -4,7 +4,8 @@
 // A fiber runs until it waits: __syncthreads for all threads of the block that are left, a shuffle or __syncwarp for
 // those of the warp. Shared memory is NaN when a block begins and ends where a page ends that may not be touched: what is
 // read too early, or beyond, shows.
-#pragma once
+#ifndef AKX_CUDA_ON_HOST // not by the file: host_engine.py has a copy, compiled before
+#define AKX_CUDA_ON_HOST
 #include <setjmp.h>
 #include <ucontext.h>
 #include <sys/mman.h>
@@ -251,3 +252,5 @@ template <class... A> inline void spread(void (*kernel)(A...), void **given) {
 } // namespace on_host
 
 extern "C" __attribute__((used)) inline void on_host_order(unsigned long order) { on_host::order = order; }
+
+#endif
