@@ -146,10 +146,10 @@ class HostProgram:
 
 def load(source: Path, macros: Mapping[str, int | str], *, device: Any) -> Any:
     """The kernels of a source with macros."""
-    key = (source.stem, *sorted(macros.items()))
+    key: tuple[Any, ...] = (source.stem, *sorted(macros.items()))
     if key not in _libraries:
         folder = _shared_by_workers(Path(device.folder))
-        target = folder / ("-".join(str(part) for part in (source.stem, *macros.values())) + ".so")
+        target = folder / ("-".join([source.stem, *(f"{name}={value}" for name, value in key[1:])]) + ".so")
         if not target.exists():
             options = ["-shared", *(f"-D{name}={value}" for name, value in macros.items())]
             options += ["-include", str(_header(folder)), str(_FOLDER / f"{source.stem}.cpp")]
