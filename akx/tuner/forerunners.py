@@ -14,33 +14,29 @@ them go on at a time.
 from __future__ import annotations
 
 import math
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from pathlib import Path
 
 from akx.device.host import host_device
 from akx.plan import Plan
 from akx.tuner.canary import UNANSWERED, Canary
+from akx.tuner.processes import SHARE, SPARED_CORES, available_bytes
 from akx.tuner.verify import Problem
 
-__all__ = ["Forerunners", "available_bytes", "processes_ahead"]
+__all__ = ["Forerunners", "processes_ahead"]
 
-#: Processes at most beside the one for what is asked, and cores that are left to that and to the search.
-_MOST, _OTHER_CORES = 4, 2
+#: Processes at most beside the one for what is asked.
+_MOST = 4
 #: Bytes that a context takes on the device, and copies of the matrix and the vectors that there may be with it; those
 #: that a process takes of the host's memory, and copies of the matrix there.
 _CONTEXT, _COPIES = 600 * 2**20, 4
 _HOST, _HOST_COPIES = 500 * 2**20, 8
-#: Share of what is free on the device, and on the host, that all of these may take.
-_SHARE = 0.25
 #: Seconds that a plan which cannot crash is waited for, where it is being got ready: then it is tried without.
 _COMING = 5.0
 #: Seconds that threads are waited for whose processes were ended.
 _ENDING = 5.0
-_MEMINFO = Path("/proc/meminfo")
 
 
 def processes_ahead(problem: Problem, free_bytes: int, cores: int | None = None, host_bytes: int | None = None) -> int:
@@ -61,9 +57,9 @@ def processes_ahead(problem: Problem, free_bytes: int, cores: int | None = None,
     matrix = problem.matrix
     held = matrix.indptr.nbytes + matrix.indices.nbytes + matrix.data.nbytes
     on_device = held + problem.x.nbytes + problem.out.nbytes
-    fitting = int(_SHARE * free_bytes / (_CONTEXT + _COPIES * on_device)) - 1
-    there = int(_SHARE * host_bytes / (_HOST + _HOST_COPIES * held)) - 1
-    return max(0, min(_MOST, cores - _OTHER_CORES, fitting, there))
+    fitting = int(SHARE * free_bytes / (_CONTEXT + _COPIES * on_device)) - 1
+    there = int(SHARE * host_bytes / (_HOST + _HOST_COPIES * held)) - 1
+    return max(0, min(_MOST, cores - SPARED_CORES, fitting, there))
 
 
 class Forerunners:
@@ -92,7 +88,7 @@ class Forerunners:
         self._coming: dict[Plan, Canary] = {}
         self._ready: dict[Plan, Canary] = {}
         self._begun: set[Plan] = set()
-        self._have_come: set[int] = set()
+        self._have_come: set[Canary] = set()
         self._threads: list[threading.Thread] = []
         self._changed = threading.Condition()
 
@@ -118,7 +114,7 @@ class Forerunners:
         Not for a process that is still coming up: that takes longer than to compile most kernels, or to find them kept.
         """
         with self._changed:
-            if plan in self._coming and id(self._coming[plan]) in self._have_come:
+            if self._coming.get(plan) in self._have_come:
                 self._changed.wait_for(lambda: plan not in self._coming, min(_COMING, most))
 
     def reason_against(self, plan: Plan, most: float = math.inf) -> str | None:
@@ -190,17 +186,6 @@ class Forerunners:
 
     def _put_back(self, canary: Canary) -> None:
         with self._changed:
-            (self._have_come.add if canary.is_up else self._have_come.discard)(id(canary))
+            (self._have_come.add if canary.is_up else self._have_come.discard)(canary)
             self._idle.append(canary)
             self._changed.notify_all()
-
-
-def available_bytes() -> int:
-    """Bytes of the host's memory that are free, or could be."""
-    with suppress(OSError, ValueError, IndexError):
-        for line in _MEMINFO.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return 1024 * int(line.split()[1])
-    with suppress(OSError, ValueError):
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return 0

@@ -35,7 +35,6 @@ from akx.device.host import host_device
 from akx.matrix import Matrix
 from akx.plan import Option, Plan
 from akx.tuner import processes
-from akx.tuner.forerunners import available_bytes
 from akx.tuner.space import Space, build_space
 
 try:
@@ -48,10 +47,8 @@ __all__ = ["Precompilation", "compile_for", "part_of", "precompiling"]
 #: Schedules whose layouts are compiled so, and how many processes begin with one, each with another order of the rows;
 #: those whose code a search needs first, or for longest, come first.
 _SHARES = {"resident": 2, "wavefront": 2, "ghost": 2, "sweep": 1}
-#: Cores that are left to the search.
-_SPARED_CORES = 2
-#: Bytes that a process takes of the host's memory, about, and the share of what is free that all may take.
-_HOST, _HOST_SHARE = 400 * 2**20, 0.25
+#: Bytes that a process takes of the host's memory, about.
+_HOST = 400 * 2**20
 #: Rows and entries of the part of the matrix, at most; and rows without which there is too little to lay out.
 _MOST_ROWS, _MOST_ENTRIES, _LEAST_ROWS = 6_000, 400_000, 1_000
 #: Multiprocessors, at least, of the GPU for which that part is laid out.
@@ -93,14 +90,16 @@ class Precompilation:
         command: Sequence[str] | None = None,
     ) -> None:
         self._processes: list[subprocess.Popen[bytes]] = []
+        cores = host_device().cores if cores is None else cores
+        host_bytes = processes.available_bytes() if host_bytes is None else host_bytes
+        shares = [(name, place) for place in range(max(_SHARES.values())) for name in _SHARES if place < _SHARES[name]]
+        wanted = [share for share in shares if _is_wanted(_note_of(*share, matrix))]
+        count = min(len(wanted), cores - processes.SPARED_CORES, int(processes.SHARE * host_bytes / _HOST))
+        if count <= 0:
+            return
         part = part_of(matrix)
         if part.n < _LEAST_ROWS:
             return
-        cores = host_device().cores if cores is None else cores
-        host_bytes = available_bytes() if host_bytes is None else host_bytes
-        shares = [(name, place) for place in range(max(_SHARES.values())) for name in _SHARES if place < _SHARES[name]]
-        wanted = [share for share in shares if _is_wanted(_note_of(*share, matrix))]
-        count = max(0, min(len(wanted), cores - _SPARED_CORES, int(_HOST_SHARE * host_bytes / _HOST)))
         # As many rows to a multiprocessor as in the whole: with fewer, some of what a search needs is infeasible.
         sms = max(min(device.sms, _LEAST_SMS), device.sms * part.n // matrix.n)
         message = {"matrix": (part.indptr, part.indices, part.data), "value_error": part.value_error, "k": k}
@@ -198,7 +197,6 @@ def compile_for(name: str, share: int, matrix: Matrix, k: int, start_vectors: in
     from akx.kernels.cuda.layouts import lay_out
 
     orders: set[str] = set()
-    wanted = {""}
     with contextlib.suppress(Exception):
         space = build_space(
             matrix, k, device, backend=device.backend, threads=1, start_vectors=start_vectors, keep=name.__eq__
@@ -210,7 +208,6 @@ def compile_for(name: str, share: int, matrix: Matrix, k: int, start_vectors: in
             with contextlib.suppress(Exception):
                 begun += [space.inside(plan) for plan in getattr(schedule, what)(matrix, limited, k)]
         plans = _plans(space, name, share, begun)
-        wanted = {plan.partitioner for plan in plans}
         for plan in plans:
             with contextlib.suppress(Exception):
                 schedule.traffic(plan, matrix, limited)
@@ -220,7 +217,8 @@ def compile_for(name: str, share: int, matrix: Matrix, k: int, start_vectors: in
                 if space.feasible(plan, matrix) is None:
                     lay_out(plan, matrix, limited)
                     orders.add(plan.partitioner)
-    return orders == wanted
+        return orders == {plan.partitioner for plan in plans}
+    return False
 
 
 def _plans(space: Space, name: str, share: int, begun: Sequence[Plan]) -> list[Plan]:
@@ -288,9 +286,11 @@ def _alone(note: Path) -> Iterator[bool]:
     with note.with_suffix(".lock").open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             yield False
             return
+        except OSError:  # a file system without locks
+            pass
         yield True
 
 

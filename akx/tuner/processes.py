@@ -19,16 +19,30 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import IO, Any
 
 from numba.core import caching
 
-__all__ = ["command", "end_with_parent", "environment", "receive", "send", "unmistakable_files"]
+__all__ = [
+    "SHARE",
+    "SPARED_CORES",
+    "available_bytes",
+    "command",
+    "end_with_parent",
+    "environment",
+    "receive",
+    "send",
+    "unmistakable_files",
+]
 
+#: Share of the memory that is free, and cores left to the search, that bound how many there may be of a kind.
+SHARE, SPARED_CORES = 0.25, 2
 #: Seconds between two looks at whether the process that started it is there.
 _LOOK = 1.0
 _LENGTH = 8
 _NAME_BITS = 62
+_MEMINFO = Path("/proc/meminfo")
 
 
 def command(module: str) -> list[str]:
@@ -92,3 +106,14 @@ def unmistakable_files() -> Iterator[None]:
         yield
     finally:
         kind._data_name = usual
+
+
+def available_bytes() -> int:
+    """Bytes of the host's memory that are free, or could be."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in _MEMINFO.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024 * int(line.split()[1])
+    with contextlib.suppress(OSError, ValueError):
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return 0

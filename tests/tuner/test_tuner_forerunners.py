@@ -20,11 +20,10 @@ from numba.core.event import trigger_event
 from akx.device.host import host_device
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.tuner import Settings, forerunners, gpu, tuning
+from akx.tuner import Settings, forerunners, gpu, processes, tuning
 from akx.tuner.canary import Canary
 from akx.tuner.forerunners import Forerunners, processes_ahead
 from akx.tuner.measure import Precision
-from akx.tuner.processes import _LOOK
 from akx.tuner.result import COMPLETE, FAILED, Trial
 from akx.tuner.space import build_space
 from akx.tuner.verify import Problem
@@ -327,7 +326,7 @@ runners.reason_against(plans[0])
         except OSError:
             return True
 
-    wait_until(lambda: all(map(is_gone, children)), 5.0 + 2 * _LOOK)
+    wait_until(lambda: all(map(is_gone, children)), 5.0 + 2 * processes._LOOK)
 
 
 def test_ctrl_c_is_for_the_tuner_alone(problem: Problem) -> None:
@@ -422,7 +421,7 @@ def test_how_many_processes(problem: Problem, tmp_path: Path, monkeypatch: pytes
     assert processes_ahead(problem, 0, cores=16, host_bytes=64 * gib) == 0
     assert processes_ahead(problem, 80 * gib, cores=16, host_bytes=6 * gib) == 2
     meminfo = tmp_path / "meminfo"
-    monkeypatch.setattr(forerunners, "_MEMINFO", meminfo)
+    monkeypatch.setattr(processes, "_MEMINFO", meminfo)
     for kib, expected in ((64 * 2**20, 4), (1000, 0)):
         meminfo.write_text(f"MemTotal: 1 kB\nMemAvailable:   {kib} kB\n")
         assert processes_ahead(problem, 80 * gib, cores=16) == expected

@@ -34,10 +34,10 @@ def lay_out(plan: Plan, matrix: Matrix, device: CudaDevice) -> None:
 
 
 def _lay_out_sweep(plan: Plan, matrix: Matrix, device: CudaDevice) -> None:
-    kind, _, lanes = plan.variant.partition("-")
-    if kind == "vbell":
-        vbell.laid_out(matrix, int(lanes))
-    elif kind == "hubs":
+    kind, lanes, _ = sweep._kind(plan.variant)
+    if kind == sweep._VBELL:
+        vbell.laid_out(matrix, lanes)
+    elif kind == sweep._HUBS:
         hubs.lay_out(matrix, int(plan.option("hubs", hubs.ROOM)), device.sms)
-    elif kind != "csr":
+    elif kind != sweep._CSR:
         sweep.lay_out(matrix, plan)
