@@ -3,7 +3,9 @@
     python -m benchmarks.repeat                          bcsstk16, wang4 and the brick at k = 8 (a quarter of an hour)
     python -m benchmarks.repeat --matrix shell --k 4     one, into the same file
     python -m benchmarks.repeat --table                  print the table from the file
-    python -m benchmarks.repeat --backend cuda --processes 10      on a GPU, ten tunings side by side
+    python -m benchmarks.repeat --backend cuda           on a GPU (half an hour)
+    python -m benchmarks.repeat --backend cuda --processes 10      ten tunings side by side
+    python -m benchmarks.repeat --record FOLDER          with every trial of every search in a file
 
 Each tuning has its own seed, the default settings and no database. On a GPU they may be processes of their own, which
 measure in turns with one another: each gets fewer trials in its time than it would alone. The figure is the
@@ -47,7 +49,14 @@ Json = dict[str, Any]
 
 
 def repeated(
-    name: str, k: int, times: int, precision: Precision = _TURNS, *, backend: str = "cpu", processes: int = 1
+    name: str,
+    k: int,
+    times: int,
+    precision: Precision = _TURNS,
+    *,
+    backend: str = "cpu",
+    processes: int = 1,
+    folder: Path | None = None,
 ) -> Json:
     """Tune so many times, then time the plans in turns.
 
@@ -62,6 +71,8 @@ def repeated(
     backend : str
     processes : int
         How many of the tunings are under way at a time, on a GPU, each in a process of its own.
+    folder : Path, optional
+        Where each search leaves a recording.
 
     Returns
     -------
@@ -71,7 +82,7 @@ def repeated(
         in order.
     """
     matrix = samplers.made(name)
-    one = partial(_tuned, name, k, backend)
+    one = partial(_tuned, name, k, backend, folder)
     if processes > 1:
         with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=1) as pool:
             results = pool.map(one, range(times), chunksize=1)
@@ -104,12 +115,13 @@ def repeated(
     }
 
 
-def _tuned(name: str, k: int, backend: str, seed: int) -> tuple[str, float, int]:
+def _tuned(name: str, k: int, backend: str, folder: Path | None, seed: int) -> tuple[str, float, int]:
     """The plan of one tuning, its seconds and its trials."""
     matrix = samplers.made(name)
     if backend == "cpu":
         compile_kernels(str(matrix.dtype), default_threads())
-    found = tune(matrix, k, backend=backend, seed=seed, db=False, name=name)
+    record = None if folder is None else folder / f"{name}-{k}-{seed}.jsonl"
+    found = tune(matrix, k, backend=backend, seed=seed, db=False, name=name, record=record)
     return found.plan.to_json(), found.tuning_seconds, len(found.trials)
 
 
@@ -139,6 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--matrix", help="of the gallery, or a real one; three of them by default")
     parser.add_argument("--k", type=int, default=8)
     parser.add_argument("--times", type=int, default=_TIMES)
+    parser.add_argument("--record", type=Path, metavar="FOLDER", help="keep every trial of every search there")
     parser.add_argument("--table", action="store_true", help="print the table from the file")
     parser.add_argument("-o", "--output", type=Path, help="a file of results; one for each backend by default")
     parser.add_argument("--docs", type=Path, help="the page with the table; docs/tuner.md with the file by default")
@@ -151,7 +164,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wanted = _MATRICES[options.backend] if options.matrix is None else ((options.matrix, options.k),)
         for name, k in wanted:
             origin = origin_of(options.backend)
-            found = repeated(name, k, options.times, backend=options.backend, processes=options.processes)
+            found = repeated(
+                name,
+                k,
+                options.times,
+                backend=options.backend,
+                processes=options.processes,
+                folder=options.record,
+            )
             entry = {**found, "commit": origin["commit"], "date": origin["date"]}
             print(f"{name}: {entry['difference']:+.1%}, {len(entry['plans'])} plans", file=sys.stderr, flush=True)
             known = json.loads(options.output.read_text())["tunings"] if options.output.exists() else []

@@ -153,13 +153,13 @@ class Random:
 
 
 #: What else proposes plans in a search, methods of :class:`Proposals` that return a plan or None, or a list of plans.
-_OTHERS = ("_near_best", "_near_rival", "_promising", "_beside")
+_OTHERS = ("_near_best", "_near_rival", "_promising", "beside")
 #: By name: who suggests, and which of the others do so too.
 SAMPLERS: dict[str, tuple[Making, tuple[str, ...]]] = {
     "tpe": (Sampler, _OTHERS),
     "random": (Random, _OTHERS),
     "local": (LocalOnly, _OTHERS),
-    "tpe, no estimates": (Sampler, ("_near_best", "_near_rival", "_beside")),
+    "tpe, no estimates": (Sampler, ("_near_best", "_near_rival", "beside")),
     "tpe alone": (Sampler, ()),
     "random alone": (Random, ()),
     "local alone": (LocalOnly, ("_near_best",)),
@@ -187,7 +187,7 @@ def _silent(names: Iterable[str]) -> Iterator[None]:
     usual = {name: getattr(Proposals, name) for name in names}
     try:
         for name in usual:
-            setattr(Proposals, name, _nothing if name == "_beside" else _nobody)
+            setattr(Proposals, name, _nothing if name == "beside" else _nobody)
         yield
     finally:
         for name, method in usual.items():

@@ -6,9 +6,10 @@ parameter changed, the choice with the best record first), for a suggestion of O
 from every trial, and for a neighbour of a rival: the best plan of another schedule or variant that is close behind.
 When nobody has an idea, something untried at random.
 
-Where nothing better was found for some trials, the neighbours of the best plan that may be better come first, while
-there is patience, so that a search which ends for want of progress mostly ends at a plan that is better than those next
-to it: what is expected to gain most lies further away, where less is known.
+Where nothing better was found for some trials, or little time is left, the plans that differ from the best one in a
+single choice and may be better come first, so that a search ends at a plan that is better than those next to it: what
+is expected to gain most lies further away, where less is known. A search that ends for want of progress has tried all
+of them.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ _CLIMBED = 3
 _RIVAL = 1.25
 #: Trials without progress after which the neighbours of the best plan come first.
 _SETTLED = 8
+#: Share of the time that is left from which on they do in any case.
+_LATE = 0.2
 #: Infeasible plans that may become trials, as examples of the reasons; the rest is passed over.
 _REFUSALS = 5
 #: Combinations that are looked through for something not yet tried.
@@ -73,6 +76,8 @@ class Proposals:
         Plans of like devices, for the same pattern and for similar matrices.
     seconds : callable
         Of the whole search, as it is known by then: little of it is spent on what to try.
+    left : callable
+        Seconds left for trials.
     """
 
     def __init__(
@@ -88,6 +93,7 @@ class Proposals:
         sampler: Callable[[Space, int], Suggesting] = Sampler,
         seeds: Seeds = NO_SEEDS,
         seconds: Callable[[], float] = lambda: math.inf,
+        left: Callable[[], float] = lambda: math.inf,
     ) -> None:
         self.given = tuple(given)
         self._make_sampler = sampler
@@ -97,6 +103,7 @@ class Proposals:
         self._prospects = Prospects(model, ledger, keep=keep, avoid=avoid, taken=taken, seconds=seconds)
         self._opening = Opening(self._prospects, seeds, self.given)
         self._seed = seed
+        self._seconds, self._left = seconds, left
         self._refused: set[tuple[str, str]] = set()
         self._sampler: Suggesting | None = None
         self._near: dict[Plan, list[Plan]] = {}
@@ -152,8 +159,8 @@ class Proposals:
         known = self._prospects
         yield from (plan for plan in self._opening.following if known.is_new(plan))
         best = self._ledger.completed()[:_CLIMBED]
-        if best and self._ledger.since_progress >= _SETTLED - 2:  # its neighbours, by the time that they are ready
-            yield from self._ranked(self._space.neighbours(best[0].plan))
+        if best and self._is_settled(ahead=2):  # what is next to it, by the time that they are ready
+            yield from self._ranked(self._space.along(best[0].plan))
         yield from self._ranked(plan for trial in best for plan in self._near.get(trial.plan, ()))
 
     def _ranked(self, plans: Iterable[Plan]) -> list[Plan]:
@@ -195,25 +202,29 @@ class Proposals:
         return next((plan for plan in near if plan is not None), None)
 
     def _beside_best(self) -> Iterator[tuple[str, Plan]]:
-        """The neighbours of the best plan, the likeliest to be better first, while it does not give way to another.
+        """The plans next to the best one, the likeliest to be better first, while it does not give way to another.
 
         Without those that are sure to be no better, and those of which nothing is thought.
         """
-        while self._ledger.since_progress >= _SETTLED:
-            near = self._beside()
+        while self._is_settled():
+            near = self.beside()
             if not near:
                 return
             yield "neighbour", near[0]
 
-    def _beside(self) -> list[Plan]:
-        """The untried neighbours of the best plan that may be better, the likeliest first."""
+    def _is_settled(self, ahead: int = 0) -> bool:
+        """Whether the best plan is to be compared with those next to it, in so many trials at the latest."""
+        return self._ledger.since_progress >= _SETTLED - ahead or self._left() < _LATE * self._seconds()
+
+    def beside(self) -> list[Plan]:
+        """The untried plans one choice away from the best one that may be better, those first that promise most."""
         best, known = self._ledger.best, self._prospects
         if best is None or best.seconds is None:
             return []
-        around = self._space.neighbours(best.plan)
-        thought = dict(zip(around, known.thought(around), strict=True))
-        near = sorted((plan for plan in around if thought[plan] < math.inf), key=thought.__getitem__)
-        return [plan for plan in near if not known.times.is_hopeless(plan, best.seconds)]
+        near = [plan for plan in self._space.along(best.plan) if known.is_open(plan) and known.is_known(plan)]
+        near = [plan for plan in near if not known.times.is_hopeless(plan, best.seconds)]
+        worth = known.times.improvement(near) if near else np.zeros(0)
+        return [near[place] for place in np.argsort(-worth, kind="stable")]
 
     def _near_rival(self) -> Plan | None:
         """A neighbour of the best plan of another schedule or variant that is not far behind, the least tried first.

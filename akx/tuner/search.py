@@ -11,8 +11,8 @@
 Nothing is tried twice, neither here nor by another worker on the same study (:mod:`akx.tuner.sharing`), nor what an
 earlier search for the same key has tried (:mod:`akx.tuner.history`), but for what is to be in the run-off. The choices
 depend on the seed and the measurements alone, unless thinking takes so long that it is cut (:mod:`akx.tuner.meter`).
-The search ends with its budget of trials or of seconds, when nothing better was found for a while, or when nothing is
-left; Ctrl-C ends it with the best so far.
+The search ends with its budget of trials or of seconds, when nothing better was found for a while and what is next to
+the best plan was tried, or when nothing is left; Ctrl-C ends it with the best so far.
 
 Where the user says how often the kernel will run, the seconds are bounded by what further search could win::
 
@@ -225,6 +225,7 @@ class Search:
             sampler=sampler,
             seeds=seeds,
             seconds=self._seconds,
+            left=self._left,
         )
         self.notes: list[str] = []
         self._start = start
@@ -305,12 +306,16 @@ class Search:
                 continue
             self._get_ready(plan)
             self._try(plan, origin)
-            if origin in SEARCHING and self.ledger.since_progress >= self.settings.patience:
+            if origin in SEARCHING and self._has_settled():
                 return NO_IMPROVEMENT
             gone = "" if due else self._budget_gone()
             if gone:  # before anybody thinks of another plan, for which a matrix may have to be ordered
                 return gone
         return self._time_gone() if self._ran_short else EXHAUSTED
+
+    def _has_settled(self) -> bool:
+        """Whether nothing better was found for long, and nothing next to the best plan is left to try."""
+        return self.ledger.since_progress >= self.settings.patience and not self.proposals.beside()
 
     def _run_off(self, stopped: str) -> Outcome:
         """Time the few best against the baseline once more, and choose."""

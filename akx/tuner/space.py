@@ -180,6 +180,19 @@ class Space:
         found.pop(plan, None)
         return tuple(found)
 
+    def along(self, plan: Plan) -> tuple[Plan, ...]:
+        """Plans that differ from `plan` in one parameter, whatever the choice; empty where it lies outside.
+
+        To a choice of a number that lies far off there may be no way of single places, each better than the one before.
+        """
+        values = self.values(plan)
+        if values is None:
+            return ()
+        changes = ((one.name, choice) for one in self.parameters[plan.schedule] for choice in one.choices)
+        found = dict.fromkeys(self.plan(plan.schedule, {**values, name: choice}) for name, choice in changes)
+        found.pop(plan, None)
+        return tuple(found)
+
     def around(self, plan: Plan) -> tuple[Plan, ...]:
         """Plans that differ from `plan` in one or two parameters, whatever the choices; empty where it lies outside."""
         values = self.values(plan)

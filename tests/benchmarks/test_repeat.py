@@ -49,7 +49,7 @@ def test_all_plans_that_were_chosen_are_timed_in_turns(
     given = ["--matrix", "brick", "--k", "4", "--times", "4", "-o", str(out)]
     assert repeat.main(given) == 0
     assert [one["seed"] for one in asked] == [0, 1, 2, 3]
-    assert all(one["db"] is False and one["k"] == 4 for one in asked)
+    assert all(one["db"] is False and one["k"] == 4 and one["record"] is None for one in asked)
     (entry,) = json.loads(out.read_text())["tunings"]
     assert [(plan["plan"], plan["times"]) for plan in entry["plans"]] == [(ONE.label(), 3), (OTHER.label(), 1)]
     assert entry["difference"] == pytest.approx(0.05)
@@ -59,6 +59,9 @@ def test_all_plans_that_were_chosen_are_timed_in_turns(
     assert "20.0 to 23.0" in said
     assert repeat.main([*given, "--table"]) == 0
     assert capsys.readouterr().out == said
+    asked.clear()
+    assert repeat.main([*given, "--record", str(tmp_path)]) == 0
+    assert [one["record"] for one in asked] == [tmp_path / f"brick-4-{seed}.jsonl" for seed in range(4)]
 
 
 def test_another_matrix_is_added_and_the_same_replaced(asked: list[dict[str, Any]], tmp_path: Path) -> None:

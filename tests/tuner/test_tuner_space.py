@@ -78,6 +78,22 @@ def test_neighbours_differ_in_one_choice_and_numbers_by_one_step(space: Space) -
     assert ("split", "interleaved") in steps
 
 
+def test_plans_along_differ_in_one_choice_whatever_it_is(space: Space) -> None:
+    plan = space.default("front")
+    values = space.values(plan)
+    assert values is not None
+    found = space.along(plan)
+    assert len(found) == len(set(found))
+    assert plan not in found
+    assert set(space.neighbours(plan)) < set(found)
+    for other in found:
+        chosen = space.values(other)
+        assert chosen is not None
+        assert sum(values[name] != chosen[name] for name in values) == 1
+    assert len(found) == sum(len(one.choices) - 1 for one in space.parameters["front"])
+    assert space.along(plan.replace(block_bytes=3)) == ()
+
+
 def test_a_part_has_the_choices_given_in_the_order_of_the_space(space: Space) -> None:
     part = space.part({"front": {"block_bytes": (256 * 1024, 64 * 1024), "variant": ("sell",)}})
     assert part.choices("front", "block_bytes") == (64 * 1024, 256 * 1024)

@@ -30,6 +30,7 @@ from akx.plan import Plan
 from akx.plandb import PlanDatabase, default_database
 from akx.tuner import Progress, Settings, exhaustive, plan_key, tuning
 from akx.tuner import tune as tune_and_keep
+from akx.tuner.proposals import SEARCHING
 from akx.tuner.result import COMPLETE
 from akx.tuner.space import build_space, is_baseline
 from akx.tuner.verify import Problem
@@ -591,8 +592,8 @@ def test_what_fails_whatever_else_is_chosen_is_not_tried_again_and_again(make_wo
     """Nothing is known of the seconds of fronts in one variant, since all of them crash: they promise most for ever."""
     make_world(fails_to_run=lambda plan: MemoryError() if (plan.schedule, plan.variant) == ("front", "sell") else None)
     result = tune(matrix, 8, trials=60, seconds=1e3, settings=Settings(patience=1000))
-    estimates = [trial for trial in result.trials if trial.origin == "estimate"]
-    assert sum(trial.state == "failed" for trial in estimates[:12]) <= 3
+    searched = [trial for trial in result.trials if trial.origin in SEARCHING]
+    assert sum(trial.state == "failed" for trial in searched[:20]) <= 3
 
 
 def test_compilation_counts_as_tuning_time_and_not_as_the_plans(make_world: Any, matrix: Any) -> None:
@@ -629,10 +630,12 @@ def test_a_search_without_progress_ends_early(world: Any, matrix: Any) -> None:
     assert result.tuning_seconds < 20
 
 
-@pytest.mark.parametrize("seed", [0, 8])
-def test_a_search_without_progress_ends_where_no_neighbour_is_better(make_world: Any, matrix: Any, seed: int) -> None:
+@pytest.mark.parametrize("seed", [0, 8, 14])
+def test_a_search_without_progress_ends_where_no_single_choice_is_better(
+    make_world: Any, matrix: Any, seed: int
+) -> None:
     """Every plan has a price of its own, so that none tells much of those next to it; in the second world one is missed
-    where only what is expected to gain most is tried."""
+    where only what is expected to gain most is tried, in the third where numbers are changed by one place alone."""
 
     usual = make_world().cost
 
@@ -644,7 +647,7 @@ def test_a_search_without_progress_ends_where_no_neighbour_is_better(make_world:
     assert result.stopped == "no improvement"
     best = min((trial for trial in result.trials if trial.state == COMPLETE), key=lambda t: t.seconds or math.inf)
     tried = {trial.plan for trial in result.trials}
-    near = build_space(matrix, 8, host_device(), threads=2).neighbours(best.plan)
+    near = build_space(matrix, 8, host_device(), threads=2).along(best.plan)
     assert not [plan for plan in near if plan not in tried and cost(plan) < 0.99 * (best.seconds or 0.0)]
 
 
