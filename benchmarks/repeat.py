@@ -10,7 +10,8 @@
 Each tuning has its own seed, the default settings and no database. On a GPU they may be processes of their own, which
 measure in turns with one another: each gets fewer trials in its time than it would alone. The figure is the
 *difference*: seconds of the slowest plan that any of them chose over those of the fastest, less one, all measured again
-in one run, and compared round by round.
+in one run, and compared round by round. Each plan is prepared several times for that and timed in each place of memory
+that it gets so, since on a GPU the place alone makes some percent; `PLACES` says how many, and the file too.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import json
 import multiprocessing
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,12 +29,12 @@ from typing import Any
 from akx.device.host import default_threads
 from akx.plan import Plan
 from akx.tuner import measure, tune
-from akx.tuner.measure import Precision
+from akx.tuner.measure import Measurement, Precision
 from benchmarks import markdown, samplers, solving
 from benchmarks.contest import compile_kernels
 from benchmarks.predicted import calls_of, origin_of
 
-__all__ = ["main", "repeated", "table"]
+__all__ = ["PLACES", "main", "repeated", "table"]
 
 _PAGE = Path(__file__).resolve().parents[1] / "docs" / "tuner.md"
 _FOLDER = Path(__file__).resolve().parent / "results"
@@ -43,7 +44,9 @@ _MATRICES = {
     "cuda": (("brick", 16), ("tetrahedra", 8), ("wang4", 8)),
 }
 _TIMES = 10
-_TURNS = Precision(relative=0.002, seconds=20.0, rounds_min=21, rounds_max=401, sample_seconds=2e-3)
+#: Places of memory in which the plans are compared, and the precision in each.
+PLACES = 5
+_TURNS = Precision(relative=0.002, seconds=5.0, rounds_min=41, rounds_max=41, sample_seconds=2e-3)
 
 Json = dict[str, Any]
 
@@ -67,7 +70,7 @@ def repeated(
     k, times : int
         Powers, and tunings.
     precision : Precision
-        Of the comparison.
+        Of the comparison in each place.
     backend : str
     processes : int
         How many of the tunings are under way at a time, on a GPU, each in a process of its own.
@@ -77,9 +80,9 @@ def repeated(
     Returns
     -------
     dict
-        ``matrix``, ``rows``, ``nnz``, ``k``, ``processes``, fastest first ``plans`` [{``plan``, ``times`` chosen,
-        ``seconds``, ``spread``, ``ratio``}, ...], ``difference``, and of the tunings ``tuning_seconds`` and ``trials``,
-        in order.
+        ``matrix``, ``rows``, ``nnz``, ``k``, ``processes``, ``places``, fastest first ``plans`` [{``plan``, ``times``
+        chosen, ``seconds``, ``spread``, ``ratio``, ``in_places``: seconds in each}, ...], ``difference``, and of the
+        tunings ``tuning_seconds`` and ``trials``, in order.
     """
     matrix = samplers.made(name)
     one = partial(_tuned, name, k, backend, folder)
@@ -89,8 +92,7 @@ def repeated(
     else:
         results = [one(seed) for seed in range(times)]
     chosen = Counter(Plan.from_json(plan) for plan, _, _ in results)
-    calls = calls_of(backend, matrix, k, list(chosen))
-    timings = measure.interleave(calls, precision)
+    timings, in_places = _timed(partial(calls_of, backend, matrix, k, list(chosen)), precision)
     plans = [
         {
             "plan": plan.label(),
@@ -98,8 +100,9 @@ def repeated(
             "seconds": found.seconds,
             "spread": found.spread,
             "ratio": measure.paired_ratio(found, timings[0]).seconds,
+            "in_places": places,
         }
-        for (plan, count), found in zip(chosen.items(), timings, strict=True)
+        for (plan, count), found, places in zip(chosen.items(), timings, in_places, strict=True)
     ]
     plans.sort(key=lambda entry: entry["ratio"])
     return {
@@ -108,11 +111,24 @@ def repeated(
         "nnz": matrix.nnz,
         "k": k,
         "processes": processes,
+        "places": PLACES,
         "plans": plans,
         "difference": plans[-1]["ratio"] / plans[0]["ratio"] - 1.0,
         "tuning_seconds": [seconds for _, seconds, _ in results],
         "trials": [trials for _, _, trials in results],
     }
+
+
+def _timed(prepared: Callable[[], list[Any]], precision: Precision) -> tuple[list[Measurement], list[list[float]]]:
+    """All rounds of all places for each plan, and its seconds in each place; nothing is freed in between."""
+    held = []
+    found: list[list[Measurement]] = []
+    for _ in range(PLACES):
+        held.append(prepared())
+        found.append(measure.interleave(held[-1], precision))
+    each = list(zip(*found, strict=True))
+    together = [Measurement.of([seconds for one in plan for seconds in one.samples]) for plan in each]
+    return together, [[one.seconds for one in plan] for plan in each]
 
 
 def _tuned(name: str, k: int, backend: str, folder: Path | None, seed: int) -> tuple[str, float, int]:

@@ -2,7 +2,8 @@
 
 Within the noise the simpler plan wins, so that the same plan wins from run to run and nothing complicated is used for
 nothing: the baseline before all others, a sweep before other schedules, the user's order of rows before a new one, then
-fewer threads and a smaller program.
+fewer threads and a smaller program. Of plans as simple as one another, which differ in their labels alone, one is as
+good where it is within the noise that is allowed, however much the rounds differ.
 """
 
 from __future__ import annotations
@@ -112,12 +113,33 @@ def choose(
         found = ratio(one.plan, fastest.plan)
         return found.seconds <= 1 + (max(noise, _MOST_DOUBT) if found.low <= 1.0 else noise)
 
-    best = min((one for one in measured if is_equal(one)), key=lambda one: complexity(one.plan, nbytes(one.plan)))
+    best = _simplest([one for one in measured if is_equal(one)], noise, nbytes, ratio)
     if is_baseline(best.plan):
         return best, best
     baseline = min((one for one in measured if is_baseline(one.plan)), key=_by_seconds)
     beyond_doubt = ratio is None or _is_faster(best.plan, baseline.plan, ratio(best.plan, baseline.plan), before)
     return (best, baseline) if best.seconds < baseline.seconds and beyond_doubt else (baseline, baseline)
+
+
+def _simplest(
+    equal: list[Finalist],
+    noise: float,
+    nbytes: Callable[[Plan], int],
+    ratio: Callable[[Plan, Plan], Measurement] | None,
+) -> Finalist:
+    """The simplest of equal plans; of those that differ in their labels alone none that is slower by `noise`."""
+
+    def rank(one: Finalist) -> tuple[Any, ...]:
+        return complexity(one.plan, nbytes(one.plan))
+
+    least = min(rank(one)[:-1] for one in equal)
+    alike = [one for one in equal if rank(one)[:-1] == least]
+    fastest = min(alike, key=_by_seconds)
+
+    def slower(one: Finalist) -> float:
+        return one.seconds / fastest.seconds if ratio is None else ratio(one.plan, fastest.plan).seconds
+
+    return min((one for one in alike if slower(one) <= 1 + noise), key=rank)
 
 
 def _is_faster(plan: Plan, baseline: Plan, ratio: Measurement, before: Callable[[Plan], float | None] | None) -> bool:

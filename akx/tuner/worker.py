@@ -62,6 +62,8 @@ _TELLING_SECONDS = 50e-3
 _CALM_SECONDS = 0.3
 #: So many timings in a row that were made again and were no calmer say that the machine is so.
 _MOST_WILD = 3
+#: Places of a GPU's memory in which the plans of a run-off are timed.
+_PLACES = 3
 #: An anchor that was slower for a while is so no more once it takes at most this times what it took when it was tried.
 _RECOVERED = 1.25
 
@@ -104,6 +106,8 @@ class Bench:
         Looks at the clock of a GPU while something is timed; None on the host.
     slowed : float
         How many times slower the machine became at most, between trials and for longer than a timing; 1 if it did not.
+    places : int
+        Places of memory in which the plans of the run-off are timed: some on a GPU, unless there is a memory budget.
     """
 
     def __init__(
@@ -129,6 +133,7 @@ class Bench:
         self._anchor: _Anchor | None = None
         self._kept: dict[Plan, tuple[float, Program]] = {}
         self._budget = int(getattr(space.device, "budget", 0))
+        self.places = _PLACES if space.backend == "cuda" and not self._budget else 1
         self._on_device = _device_problem(problem, hosted=bool(self._budget)) if space.backend == "cuda" else None
         self.watch = ClockWatch() if space.backend == "cuda" else None
         self.patience = math.inf
@@ -257,6 +262,10 @@ class Bench:
             return self._anchor.program
         if plan in self._kept:
             return self._kept[plan][1]
+        return self.elsewhere(plan)
+
+    def elsewhere(self, plan: Plan) -> Program:
+        """Another program of a complete trial, prepared and verified; what is alive of the plan lies elsewhere."""
         program = self._prepare(plan)
         self.run_verified(plan, program)
         return program

@@ -64,6 +64,26 @@ def test_all_plans_that_were_chosen_are_timed_in_turns(
     assert [one["record"] for one in asked] == [tmp_path / f"brick-4-{seed}.jsonl" for seed in range(4)]
 
 
+def test_a_place_in_memory_is_no_difference(
+    asked: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan that takes 6 % longer in one place of five, and is otherwise like the other one."""
+    time, made = TunerSeconds(), list[int]()
+    monkeypatch.setattr(measure, "_CLOCK", ContextVar("pretended", default=time))
+
+    def calls(backend: str, matrix: Any, k: int, plans: list[Plan]) -> list[Callable[[], None]]:
+        made.append(len(made))
+        unlucky = 1.06 if len(made) == 2 else 1.0
+        return [lambda: time.sleep(1e-3), lambda: time.sleep(1e-3 * unlucky)]
+
+    monkeypatch.setattr(repeat, "calls_of", calls)
+    out = tmp_path / "repeat.json"
+    assert repeat.main(["--matrix", "brick", "--k", "4", "--times", "4", "-o", str(out)]) == 0
+    (entry,) = json.loads(out.read_text())["tunings"]
+    assert entry["difference"] == pytest.approx(0.0)
+    assert entry["plans"][1]["in_places"] == pytest.approx([1e-3, 1.06e-3, 1e-3, 1e-3, 1e-3])
+
+
 def test_another_matrix_is_added_and_the_same_replaced(asked: list[dict[str, Any]], tmp_path: Path) -> None:
     out = tmp_path / "repeat.json"
     for k in ("4", "5", "4"):
@@ -89,7 +109,7 @@ def test_on_a_gpu_plans_are_timed_there_and_have_a_file_of_their_own(
     monkeypatch.setattr(repeat, "_PAGE", None)
     assert repeat.main(["--backend", "cuda", "--times", "3"]) == 0
     assert [(one["backend"], one["k"]) for one in asked] == [("cuda", 16)] * 3
-    assert timed == [[ONE, OTHER]]
+    assert timed == [[ONE, OTHER]] * repeat.PLACES
     (entry,) = json.loads((tmp_path / "repeat_gpu.json").read_text())["tunings"]
     assert (entry["processes"], entry["difference"]) == (1, pytest.approx(0.0))
     with pytest.raises(SystemExit):

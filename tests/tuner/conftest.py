@@ -34,6 +34,7 @@ class World:
     fails_to_run: Callable[[Plan], Exception | None] = lambda plan: None
     infeasible: Callable[[Plan], str | None] = lambda plan: None
     prepare_cost: Callable[[Plan], float] = lambda plan: 1e-3
+    luck: Callable[[Plan, int], float] = lambda plan, copy: 1.0
     compile_cost: float = 0.0
     thinking_cost: Callable[[Plan], float] = lambda plan: 0.0
     noise: Callable[[], float] = lambda: 0.0
@@ -67,6 +68,7 @@ class FakeProgram:
 
     def __init__(self, world: World, matrix: Matrix, plan: Plan) -> None:
         self.world, self.matrix, self.plan, self.calls = world, matrix, plan, 0
+        self.copy = world.prepared.count(plan)
         self.A = matrix.to_scipy()
         world.alive.add(self)
 
@@ -81,7 +83,8 @@ class FakeProgram:
         failure = world.fails_to_run(self.plan)
         if failure is not None:
             raise failure
-        world.spend(world.cost(self.plan) + (world.compile_cost if self.calls == 0 else 0.0))
+        cost = world.cost(self.plan) * world.luck(self.plan, self.copy)
+        world.spend(cost + (world.compile_cost if self.calls == 0 else 0.0))
         if not np.isnan(out[-1]).any() and self.calls > 0:
             self.calls += 1
             return  # timed calls need not compute; checked calls come with a poisoned output

@@ -376,6 +376,56 @@ def test_a_run_off_that_is_disturbed_for_a_moment_is_timed_again(make_world: Any
     assert not any("disturbed" in note for note in result.notes)
 
 
+def in_places(monkeypatch: pytest.MonkeyPatch, places: int) -> None:
+    """Have the run-off prepare plans anew, as on a GPU."""
+    real = Bench.__init__
+
+    def made(bench: Bench, *args: Any, **options: Any) -> None:
+        real(bench, *args, **options)
+        bench.places = places
+
+    monkeypatch.setattr(Bench, "__init__", made)
+
+
+@pytest.mark.parametrize(("places", "lucky"), [(1, True), (3, False)])
+def test_a_lucky_place_in_memory_wins_nothing(
+    make_world: Any, matrix: Any, optimum: Plan, monkeypatch: pytest.MonkeyPatch, places: int, lucky: bool
+) -> None:
+    """The best plan's neighbour takes 5 % longer, and 5 % less in the place that it has first."""
+    other = optimum.replace(block_bytes=optimum.block_bytes // 2)
+    world = make_world(luck=lambda plan, copy: 0.95 if plan == other and copy == 1 else 1.0)
+    usual, world.cost = world.cost, lambda plan: 1.05 * usual(optimum) if plan == other else usual(plan)
+    in_places(monkeypatch, places)
+    result = tune(matrix, 8, settings=Settings(patience=200, trials=300))
+    assert (result.plan == other) is lucky
+    assert lucky or result.plan == optimum
+    shown = {final.plan: final.seconds for final in result.finalists}
+    assert lucky or shown[other] > shown[optimum]
+
+
+def test_without_time_or_room_plans_stay_where_they_are(
+    make_world: Any, matrix: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_places(monkeypatch, 3)
+    world = make_world(prepare_cost=lambda plan: 0.2)
+    settings = Settings(seconds=10.0)
+    result = tune(matrix, 8, settings=settings)
+    assert result.tuning_seconds < 1.1 * settings.seconds
+    refused: list[Plan] = []
+
+    def no_room(plan: Plan) -> Exception | None:
+        if plan not in {program.plan for program in world.alive}:
+            return None
+        refused.append(plan)
+        return MemoryError()
+
+    world.prepare_cost, world.fails_to_prepare = lambda plan: 1e-3, no_room
+    result = tune(matrix, 8)
+    assert result.speedup > 1.5
+    assert refused == [refused[0]] * 2, "one more place is asked for, and the last preparation comes"
+    assert refused[0] in {final.plan for final in result.finalists}
+
+
 def test_a_plan_that_was_timed_too_well_does_not_overrule_the_run_off(make_world: Any, matrix: Any) -> None:
     """The baseline takes what it took, what seemed the best takes four times as long: maybe it always did."""
     crowded = Crowded(make_world, seconds=math.inf, hits=lambda plan: plan.schedule == "front")
