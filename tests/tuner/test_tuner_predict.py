@@ -246,6 +246,24 @@ def _diagonals(n: int) -> sp.csr_array:
 
 
 @pytest.mark.parametrize(
+    ("made", "device", "ahead"),
+    [
+        (lambda: _uneven_rows(20_000), SMALL_CACHE, True),
+        (lambda: _uneven_rows(20_000), LARGE_CACHE, False),
+        (lambda: _diagonals(20_000), SMALL_CACHE, False),
+        (lambda: sp.csr_array((20_000, 20_000)), SMALL_CACHE, False),
+    ],
+)
+def test_x_that_is_read_anywhere_and_lies_in_no_near_cache_is_asked_for_ahead(
+    made: Callable[[], Any], device: HostDevice, ahead: bool
+) -> None:
+    plan = predict(Matrix.from_any(made()), 8, device, threads=2)
+    assert (plan.variant == "csr-ahead") is ahead
+    assert registry.get("cpu", plan.schedule).feasible(plan, Matrix.from_any(made()), device) is None
+    assert not ahead or (is_baseline(plan) and plan.threads == 2)
+
+
+@pytest.mark.parametrize(
     ("made", "variants"),
     [
         (_dense_blocks(1000), {"bell", "bell16"}),
