@@ -175,14 +175,14 @@ def export_plans(target: Path, plan_ids: Sequence[str], db: str | None, *, as_js
 
 
 def import_plans(source: Path, db: str | None, *, as_json: bool) -> int:
-    """Merge the plans of a text file into the user's; the faster of two for one key stays."""
+    """Merge the plans of a text file into the user's; the better of two for one key stays."""
     with PlanDatabase(db) as database:
         report = database.import_(source)
     if as_json:
         emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), "file": str(source), **report.to_json()})
     else:
         note(
-            f"{source}: {report.added} added, {report.replaced} replaced by faster ones, "
+            f"{source}: {report.added} added, {report.replaced} replaced by better ones, "
             f"{report.kept} kept as they were, {report.unchanged} there already"
         )
     return 0

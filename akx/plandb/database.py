@@ -460,11 +460,16 @@ class PlanDatabase:
         Those of :meth:`trials`; and every other of a search that has tried plans under this very key, whatever the
         kernel sources of its schedule were: of a stale plan :meth:`trials` has those of its own schedule alone.
         """
+        return self.trials_behind_each((record,))[0]
 
-        def query(tables: Tables) -> list[Row]:
-            return tables.trials_behind(*_behind(record, decode_keys(tables.keys_of_trials())))
+    def trials_behind_each(self, records: Sequence[PlanRecord]) -> tuple[tuple[TrialRecord, ...], ...]:
+        """:meth:`trials_behind` of several plans, in one read. Raises :class:`DatabaseError`."""
 
-        return decode_trials(self._read(query) or [])
+        def query(tables: Tables) -> list[list[Row]]:
+            keys = decode_keys(tables.keys_of_trials())
+            return [tables.trials_behind(*_behind(record, keys)) for record in records]
+
+        return tuple(map(decode_trials, self._read(query) or [[]] * len(records)))
 
     def all_trials(self) -> tuple[tuple[PlanKey, TrialRecord], ...]:
         """Every trial in the user's database with the key it is kept under, in the order they were added.
@@ -506,7 +511,7 @@ class PlanDatabase:
     def import_(self, path: str | os.PathLike[str], *, skip_invalid: bool = False) -> ImportReport:
         """Merge the plans of a bundle into the user's, all in one transaction.
 
-        Of two plans for one key the faster one stays, and the newer one where they are equally fast.
+        Of two plans for one key the better one stays (:meth:`akx.plandb.PlanRecord.better_than`).
 
         Raises
         ------

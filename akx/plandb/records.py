@@ -131,10 +131,21 @@ class PlanRecord:
         """Calls after which tuning and preparing are paid back; None where nothing is gained."""
         return break_even_calls(self.tuning_seconds + self.prepare_seconds, self.baseline_seconds - self.seconds)
 
+    @property
+    def is_crude(self) -> bool:
+        """Whether trials have chosen the plan, without a run-off or with one that was disturbed."""
+        return bool(self.provenance.get("interrupted") or self.provenance.get("disturbed"))
+
     def better_than(self, other: PlanRecord) -> bool:
-        """Whether this record should replace `other`, of the same key: the faster one, the newer one when equal."""
-        if self.seconds != other.seconds:
-            return self.seconds < other.seconds
+        """Whether this record should replace `other`, of the same key and of another search.
+
+        One that a run-off has chosen goes before one that is crude, then the larger speed-up, then the newer one. Times
+        of two searches compare badly, what each plan gained in its own does better.
+        """
+        if self.is_crude != other.is_crude:
+            return other.is_crude
+        if self.speedup != other.speedup:
+            return self.speedup > other.speedup
         return datetime.fromisoformat(self.created) > datetime.fromisoformat(other.created)
 
     def to_json(self) -> dict[str, Any]:

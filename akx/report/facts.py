@@ -66,7 +66,8 @@ def explain_search(story: PlanStory) -> str:
     if story.is_by_trials:
         why = "search was interrupted" if story.is_interrupted else "run-off was disturbed"
         chosen = f"by these figures: the {why}"
-    words = f"Medians of single trials; the plan was chosen among the best {chosen}."
+    scaled = ", scaled so that the baseline takes the same in every search" if story.is_scaled else ""
+    words = f"Medians of single trials{scaled}; the plan was chosen among the best {chosen}."
     if len(searches) > 1:
         begins = ", ".join(str(number) for number in searches)
         words += f" {len(searches)} searches, beginning with trials {begins}."

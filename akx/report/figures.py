@@ -92,7 +92,7 @@ def redundancy_chart(growth: GhostGrowth, stories: Sequence[PlanStory]) -> Chart
 
 def progress_chart(story: PlanStory) -> Chart | None:
     """Trials in the order in which they were made; None where none was timed."""
-    timed = story.timed
+    timed = story.scaled
     if not timed:
         return None
     last, baseline = len(story.trials), story.record.baseline_seconds

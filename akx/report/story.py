@@ -110,7 +110,7 @@ class PlanStory:
         Where it is kept.
     record : PlanRecord
     trials : tuple of TrialRecord
-        Those that the database has for its key, in the order in which they were made.
+        Those of the searches behind it that the database has, in the order in which they were made.
     """
 
     layer: str
@@ -149,7 +149,7 @@ class PlanStory:
     @property
     def is_by_trials(self) -> bool:
         """Whether the figures of the finalists are those of their trials."""
-        return self.is_interrupted or self.is_disturbed
+        return self.record.is_crude
 
     @property
     def few_calls(self) -> int | None:
@@ -237,18 +237,31 @@ class PlanStory:
         return {created: self.record.baseline_seconds / seconds for created, seconds in then.items()}
 
     @property
+    def is_scaled(self) -> bool:
+        """Whether :attr:`scaled` differs from :attr:`timed`, as far as the baseline is known."""
+        return any(speed != 1 for speed in self._speeds.values())
+
+    @property
+    def scaled(self) -> list[tuple[int, TrialRecord, float]]:
+        """:attr:`timed`, with medians that compare from search to search.
+
+        Each is times what the baseline took in the run-off over what it took in that search: the machine may have been
+        slower, or busier.
+        """
+        speeds = self._speeds
+        return [(number, trial, seconds * speeds.get(trial.created, 1.0)) for number, trial, seconds in self.timed]
+
+    @property
     def by_schedule(self) -> dict[str, tuple[float, str]]:
         """The best of each schedule, fastest first: its seconds and its label.
 
-        The best is that of the trials' medians, each times what the baseline took in the run-off over what it took in
-        that search: the machine may have been slower, or busier. Its seconds are those of the run-off where it came
+        The best is that of the trials' medians (:attr:`scaled`). Its seconds are those of the run-off where it came
         that far. Of the schedule of the plan itself it is the plan, also where there are no trials.
         """
         final = {one.label: one.seconds for one in self.finalists}
         best: dict[str, tuple[float, Plan]] = {}
-        speeds = self._speeds
-        for _, trial, median_seconds in self.timed:
-            name, seconds = trial.plan.schedule, median_seconds * speeds.get(trial.created, 1.0)
+        for _, trial, seconds in self.scaled:
+            name = trial.plan.schedule
             if name not in best or seconds < best[name][0]:
                 best[name] = seconds, trial.plan
         found = {name: (final.get(plan.label(), seconds), plan.label()) for name, (seconds, plan) in best.items()}
@@ -288,7 +301,9 @@ class Group:
 
 def read_stories(database: PlanDatabase, entries: Iterable[tuple[str, PlanRecord]]) -> list[PlanStory]:
     """Records, as :meth:`akx.plandb.PlanDatabase.entries` has them, with their trials."""
-    return [PlanStory(layer, record, database.trials(record.key)) for layer, record in entries]
+    found = list(entries)
+    behind = database.trials_behind_each([record for _, record in found])
+    return [PlanStory(layer, record, trials) for (layer, record), trials in zip(found, behind, strict=True)]
 
 
 def group_stories(stories: Sequence[PlanStory]) -> list[Group]:

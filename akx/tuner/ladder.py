@@ -50,7 +50,6 @@ from akx.plan import Plan
 from akx.plandb import PlanKey, PlanRecord, mismatch
 from akx.tuner import measure
 from akx.tuner.measure import Measurement, Precision
-from akx.tuner.record import is_crude
 from akx.tuner.result import EXHAUSTED, FEW_CALLS, NO_IMPROVEMENT
 from akx.tuner.space import STREAMED_SCHEDULE, Space
 from akx.tuner.verify import BASIS_KINDS, Comparison
@@ -215,7 +214,7 @@ def _for_powers(plan: Plan, k: int) -> Plan:
 def _is_settled(record: PlanRecord) -> bool:
     """Whether the search behind a plan had an end, and more to compare than plain products."""
     ended = record.provenance.get("stopped")
-    if is_crude(record.provenance) or ended == FEW_CALLS:
+    if record.is_crude or ended == FEW_CALLS:
         return False
     return record.speedup > 1.0 or ended in _THROUGH or bool(record.provenance.get("untuned"))
 

@@ -24,7 +24,7 @@ from akx.tuner import measure
 from akx.tuner.history import TrialLog
 from akx.tuner.result import FEW_CALLS, Counts, TuneResult, Untuned
 
-__all__ = ["is_crude", "is_enough", "keep", "leave", "reuse", "usable"]
+__all__ = ["is_enough", "keep", "leave", "reuse", "usable"]
 
 
 def usable(record: PlanRecord | None, matrix: Matrix, device: Any, threads: int) -> PlanRecord | None:
@@ -143,8 +143,7 @@ def keep(
         old one was not.
     before : PlanRecord, optional
         The one that was there when the search began, usable or not: it has been compared, or is of no use. Another,
-        which another search has kept meanwhile, stays where it has the larger speed-up and was not in this run-off,
-        and where this search was interrupted or disturbed and that was not.
+        which another search has kept meanwhile, stays where it was not in this run-off and is the better one.
     features : mapping of str to float, optional
         Of the matrix, by which searches for similar ones find the plan (:mod:`akx.tuner.similar`).
 
@@ -153,7 +152,7 @@ def keep(
     TuneResult
         The same; with a note where it was not kept, so that it is not lost with the database.
     """
-    if old is not None and (result.interrupted or (result.disturbed and not is_crude(old.provenance))):
+    if old is not None and (result.interrupted or (result.disturbed and not old.is_crude)):
         why = "did not end" if result.interrupted else "was disturbed"
         stays = f"the database keeps the plan it had, {old.plan.label()}: the search that was to replace it {why}"
         return _with_trials(replace(result, notes=(*result.notes, stays)), log)
@@ -234,22 +233,11 @@ def _not_kept(record: PlanRecord, error: DatabaseError) -> str:
 
 
 def _stays(there: PlanRecord, record: PlanRecord, result: TuneResult, before: PlanRecord | None) -> bool:
-    """Whether it is not for `record` to replace a plan that another search has kept since this one began.
-
-    Times of two searches that overlapped compare badly, what each plan gained in its own run does better.
-    """
+    """Whether it is not for `record` to replace a plan that another search has kept since this one began."""
     known = [finalist.plan for finalist in result.finalists]
     if there.plan in known or (before is not None and there.plan == before.plan):
         return False
-    crude, was_crude = is_crude(_provenance(result)), is_crude(there.provenance)
-    if crude != was_crude:
-        return crude
-    return there.speedup > record.speedup
-
-
-def is_crude(provenance: Mapping[str, object]) -> bool:
-    """Whether trials have chosen a plan, without a run-off or with one that was disturbed."""
-    return bool(provenance.get("interrupted") or provenance.get("disturbed"))
+    return there.better_than(record)
 
 
 def _provenance(result: TuneResult) -> dict[str, object]:

@@ -32,7 +32,7 @@ class Settings:
         Most seconds in all; a trial under way is finished. Where none are given, those of the backend: 30 for the host,
         60 where there is a GPU to tune for.
     patience : int
-        Trials without progress after which the search ends.
+        Trials without progress after which the search ends, once nothing next to the best plan may be better.
     race : float
         A candidate this many times slower than the best is dropped after a short measurement.
     precision, final : Precision

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import time
 import warnings
 from collections.abc import Iterator
@@ -53,7 +54,7 @@ class TailLock:
 
         Raises TimeoutError where another holds it for ten seconds: it takes milliseconds, so that one is stopped.
         """
-        descriptor = os.open(f"{self._path}.lock", os.O_CREAT | os.O_RDWR | getattr(os, "O_CLOEXEC", 0), 0o666)
+        descriptor = _open(_lock_of(self._path))
         try:
             self._wait(descriptor)
             self._mend()
@@ -162,15 +163,18 @@ def _journal(path: Path) -> Any:
         hint = f"make it first (mkdir -p {path.parent}); or {_ELSEWHERE}"
         raise DatabaseError("the folder of the storage does not exist", found=str(path.parent), hint=hint)
     try:
-        with path.open("ab+") as stream:
-            stream.seek(0)
+        with os.fdopen(_open(path), "rb") as stream:
             start = stream.read(len(_MARK))
     except OSError as error:
-        raise DatabaseError(f"storage cannot be opened: {error.strerror}", found=str(path), hint=_ELSEWHERE) from error
+        raise _refusal(path, path, error) from error
     if not _MARK.startswith(start):
         raise DatabaseError(
             "storage is a file of another kind", expected="a journal of Optuna", found=str(path), hint=_ELSEWHERE
         )
+    try:
+        os.close(_open(_lock_of(path)))
+    except OSError as error:
+        raise _refusal(_lock_of(path), path, error) from error
     lock: Any = TailLock(path)
     try:
         return JournalStorage(JournalFileBackend(str(path), lock_obj=lock))
@@ -179,6 +183,46 @@ def _journal(path: Path) -> Any:
         raise DatabaseError(
             "storage cannot be read", expected="a journal of this Optuna or an older", found=found, hint=_ELSEWHERE
         ) from error
+
+
+def _lock_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.lock")
+
+
+def _open(path: Path) -> int:
+    """A descriptor of a file; one that is made here may be written by all who may write in its folder.
+
+    Not so by the group where it is another than the folder's, nor by everybody in a folder such as ``/tmp``.
+    """
+    flags = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
+    with contextlib.suppress(FileNotFoundError):
+        return os.open(path, flags)
+    try:
+        descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
+    except FileExistsError:  # another worker has just made it
+        return os.open(path, flags)
+    with contextlib.suppress(OSError):  # of file systems without such rights
+        own, folder = os.stat(path), os.stat(path.parent)
+        rights = folder.st_mode & (stat.S_IWGRP if own.st_gid == folder.st_gid else 0)
+        rights |= folder.st_mode & (0 if folder.st_mode & stat.S_ISVTX else stat.S_IWOTH)
+        os.chmod(path, stat.S_IMODE(own.st_mode) | rights | rights << 1)  # to read as well
+    return descriptor
+
+
+def _refusal(file: Path, journal: Path, error: OSError) -> DatabaseError:
+    """Why `file`, a journal or its lock, cannot be opened; where a right is missing, whose it is and what gives it."""
+    what = f"storage cannot be opened: {error.strerror}"
+    if not isinstance(error, PermissionError):
+        return DatabaseError(what, found=str(file), hint=_ELSEWHERE)
+    place, change = file, f"chmod g+rw {journal} {_lock_of(journal)}"
+    if not os.path.exists(file):
+        place, change = file.parent, f"chmod g+rwxs {file.parent}"
+    try:
+        owner = place.owner()
+    except (KeyError, OSError, NotImplementedError):  # who has no name here; Windows
+        owner = "its owner"
+    hint = f"ask {owner} to run `{change}`, for a group that you are in; or {_ELSEWHERE}"
+    return DatabaseError(what, found=f"{place}, which belongs to {owner}", hint=hint)
 
 
 def _on_server(address: ServerAddress) -> Any:

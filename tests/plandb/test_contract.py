@@ -29,6 +29,7 @@ from akx.plandb import (
     versions,
 )
 from akx.plandb.transfer import bundle_text
+from akx.report.story import read_stories
 
 from .samples import make_key, make_plan, make_record
 
@@ -361,6 +362,10 @@ def test_a_stale_plan_has_all_trials_of_its_searches_behind_it(database: PlanDat
     database.put(newer)
     assert database.trials_behind(record) == tuple(trials)
     assert database.trials_behind(newer) == (*going_on, *of_one_search(_LATER, "wavefront"))
+    stories = read_stories(database, [("user", newer), ("user", record)])
+    each = database.trials_behind(newer), database.trials_behind(record)
+    assert [story.trials for story in stories] == [*each], "a report shows them too"
+    assert database.trials_behind_each((newer, record, make_record(7))) == (*each, ())
 
     assert database.remove(record.id) == record
     assert database.trials_behind(record) == ()

@@ -56,6 +56,16 @@ def test_the_faster_of_two_files_wins(shipped: Path) -> None:
     assert found.seconds == 0.25
 
 
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
+def test_a_plan_of_a_disturbed_search_hides_no_sound_one_of_another_file(
+    tmp_path: Path, names: tuple[str, str]
+) -> None:
+    sound, disturbed = make_record(seconds=0.5), make_record(seconds=0.25, provenance={"disturbed": True})
+    for name, record in zip(names, (sound, disturbed), strict=True):
+        (tmp_path / f"{name}.json").write_text(bundle_text([record]))
+    assert ShippedPlans(tmp_path).records() == (sound,)
+
+
 def test_shipped_plans_are_read_only_and_explain_themselves(shipped: Path, tmp_path: Path) -> None:
     with PlanDatabase(tmp_path / "plans.sqlite", layers=(ShippedPlans(shipped),)) as database:
         with pytest.raises(ArgumentError, match="read-only"):

@@ -140,12 +140,28 @@ def test_a_record_does_not_change_with_what_it_was_made_from() -> None:
 def test_speedup_and_better_than() -> None:
     record = make_record(seconds=0.5, baseline_seconds=2.0)
     assert record.speedup == 4.0
-    assert make_record(seconds=0.4).better_than(record)
-    assert not record.better_than(make_record(seconds=0.4))
-    later = make_record(seconds=0.5, created="2024-05-06T08:08:09.2+01:00")  # 77 ms later, in another zone
+    faster = make_record(seconds=0.4, baseline_seconds=2.0)
+    assert faster.better_than(record)
+    assert not record.better_than(faster)
+    moment = "2024-05-06T08:08:09.2+01:00"  # 77 ms later, in another zone
+    later = make_record(seconds=0.5, baseline_seconds=2.0, created=moment)
     assert later.better_than(record)
     assert not record.better_than(later)
     assert not record.better_than(record)
+
+
+@pytest.mark.parametrize("how", ["interrupted", "disturbed"])
+def test_a_plan_without_a_sound_run_off_is_never_better_than_one_with(how: str) -> None:
+    sound, crude = make_record(seconds=0.5), make_record(seconds=0.1, provenance={how: True})
+    assert (sound.is_crude, crude.is_crude) == (False, True)
+    assert sound.better_than(crude)
+    assert not crude.better_than(sound)
+    assert crude.better_than(make_record(seconds=0.2, provenance={how: True}))
+
+
+def test_times_of_two_searches_are_not_compared() -> None:
+    busy = make_record(seconds=1.0, baseline_seconds=4.0)
+    assert busy.better_than(make_record(seconds=0.9, baseline_seconds=1.0))
 
 
 def test_stale_fields() -> None:

@@ -66,6 +66,22 @@ def test_merging_keeps_the_faster_then_the_newer(tmp_path: Path) -> None:
         assert database.list() == [there[0], here[1], there[2], here[3], here[4], there[5]]
 
 
+def test_a_plan_of_a_disturbed_search_takes_the_place_of_no_sound_one(tmp_path: Path) -> None:
+    sound = [make_record(number, seconds=1.0) for number in range(3)]
+    disturbed, interrupted = {"disturbed": True}, {"interrupted": True}
+    there = [
+        make_record(0, seconds=0.5, provenance=disturbed),
+        make_record(1, seconds=0.5, provenance=interrupted),
+        make_record(2, seconds=0.5),
+        make_record(3, seconds=2.0),
+    ]
+    (tmp_path / "bundle.json").write_text(bundle_text(there))
+    crude = make_record(3, seconds=1.0, provenance=disturbed)
+    with open_database(tmp_path, "a", *sound, crude) as database:
+        assert database.import_(tmp_path / "bundle.json") == ImportReport(added=0, replaced=2, kept=2, unchanged=0)
+        assert database.list() == [*sound[:2], there[2], there[3]]
+
+
 def test_chosen_plans_from_any_layer(tmp_path: Path) -> None:
     (tmp_path / "shipped").mkdir()
     (tmp_path / "shipped" / "a.json").write_text(bundle_text([make_record(9)]))

@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -17,6 +18,7 @@ from typing import Any
 
 import optuna
 import pytest
+from plandb.samples import without_root
 from postgres import PostgresServer
 
 from akx.errors import ArgumentTypeError, DatabaseError, MissingDependencyError
@@ -670,6 +672,43 @@ def test_a_device_is_no_journal(world: Any, matrix: Any) -> None:
     with pytest.raises(DatabaseError, match="no file"):
         work(matrix, os.devnull)
     assert not Path(f"{os.devnull}.lock").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such rights")
+@pytest.mark.parametrize(
+    ("folder", "expected"),
+    [(0o755, 0o644), (0o775, 0o664), (0o2770, 0o664), (0o777, 0o666), (0o1777, 0o664)],
+    ids=["own", "group", "setgid", "everybody", "sticky"],
+)
+def test_who_may_write_in_the_folder_may_write_the_journal(journal: Path, folder: int, expected: int) -> None:
+    journal.parent.chmod(folder)
+    before = os.umask(0o022)
+    try:
+        open_storage(journal)
+    finally:
+        os.umask(before)
+    lock = journal.with_name("study.journal.lock")
+    assert [f"{path.stat().st_mode & 0o777:o}" for path in (journal, lock)] == [f"{expected:o}"] * 2
+    journal.chmod(0o600)
+    open_storage(journal)
+    assert journal.stat().st_mode & 0o777 == 0o600, "what somebody has set stays"
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root makes files of another's")
+@pytest.mark.parametrize("which", ["study.journal", "study.journal.lock", "."])
+def test_a_journal_of_somebody_else_is_refused_with_the_cure(which: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:  # others cannot reach pytest's
+        journal, place = Path(folder) / "study.journal", Path(folder) / which
+        os.chmod(folder, 0o755 if which == "." else 0o777)
+        if which != ".":
+            open_storage(journal)
+            place.chmod(0o644)
+        with pytest.raises(DatabaseError, match="Permission denied") as caught:
+            without_root(lambda: open_storage(journal)[1])
+    assert caught.value.found == f"{place}, which belongs to root"
+    rights = "g+rwxs" if which == "." else "g+rw"
+    assert f"ask root to run `chmod {rights} {journal if which != '.' else place}" in (caught.value.hint or "")
+    assert (caught.value.hint or "").endswith(f"; or {_ANOTHER}")
 
 
 def _hint_of(place: str) -> str:
