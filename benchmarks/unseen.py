@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from akx.device.host import default_threads, host_device
+from akx.errors import AkxError
 from akx.matrix import Matrix
 from akx.tuner import measure
 from akx.tuner.measure import Precision
@@ -48,7 +49,7 @@ def compared(matrix: Matrix, k: int, precision: Precision = _TURNS) -> Json:
     """
     threads = default_threads()
     space = build_space(matrix, k, host_device(), backend="cpu", threads=threads)
-    chosen = predict(matrix, k, backend="cpu", threads=threads)
+    chosen = space.inside(predict(matrix, k, backend="cpu", threads=threads))
     plain = [plan for plan in space.baselines(matrix) if space.feasible(plan, matrix) is None and plan != chosen]
     calls = calls_of("cpu", matrix, k, [chosen, *plain])
     for call in calls:
@@ -93,7 +94,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     for case in () if options.table else matrices.select(options.only):
         origin = record.provenance(default_threads())
-        found = compared(Matrix.from_any(case.load()), options.k)
+        try:
+            matrix = Matrix.from_any(case.load())
+        except (AkxError, ValueError) as refusal:
+            print(f"{case.name} is left out: {refusal}", file=sys.stderr, flush=True)
+            continue
+        found = compared(matrix, options.k)
         entry = {"matrix": case.name, "k": options.k, **found, "commit": origin["commit"], "date": origin["date"]}
         print(f"{case.name}: {entry['ratio']:.2f}, {entry['predicted']['plan']}", file=sys.stderr, flush=True)
         known = json.loads(options.output.read_text())["matrices"] if options.output.exists() else []
