@@ -1,13 +1,15 @@
 """Is a call that nobody tuned as fast as the best plain products? Every matrix of the gallery and every real one.
 
-    python -m benchmarks.unseen                      all of them at k = 8 (a quarter of an hour)
+    python -m benchmarks.unseen                      all of them at k = 8 (ten minutes)
     python -m benchmarks.unseen --only delaunay --k 4    one, into the same file
     python -m benchmarks.unseen --table              print the table from the file
 
 Recordings (:mod:`benchmarks.predicted`) know how far the best plan is, for some matrices. Here the predicted plan is
 timed in turns with plain products in every variant that fits, on all threads and in the order of the rows, for all
 matrices. The figure is the *ratio*: seconds of the fastest plain products over those of the predicted plan, compared
-round by round in one run; where that is less than one, a user would have been better off without a prediction.
+round by round in one run; where that is less than one, a user would have been better off without a prediction. All
+matrices are gone through three times, and the median of the three is shown: what else runs on a machine can make one
+figure of any plan.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ def compared(matrix: Matrix, k: int, precision: Precision = _TURNS) -> Json:
 
 def table(document: Json) -> str:
     """A line for each matrix, the least ratio first."""
-    head = ["matrix", "k", "predicted", "ms", "best other plain products", "ms", "ratio"]
+    head = ["matrix", "k", "predicted", "ms", "best other plain products", "ms", "ratio", "least", "most"]
     entries = sorted(document["matrices"], key=lambda entry: (entry["ratio"], entry["matrix"]))
     body = [
         [
@@ -77,6 +79,8 @@ def table(document: Json) -> str:
             entry["plain"]["plan"],
             f"{1e3 * entry['plain']['seconds']:.3f}",
             f"{entry['ratio']:.2f}",
+            f"{min(entry['ratios']):.2f}",
+            f"{max(entry['ratios']):.2f}",
         ]
         for entry in entries
     ]
@@ -88,22 +92,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.unseen", description="Predictions beside products.")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="of the gallery, or real ones; all by default")
     parser.add_argument("--k", type=int, default=8)
+    parser.add_argument("--times", type=int, default=3, help="that all are measured")
     parser.add_argument("--table", action="store_true", help="print the table from the file")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
     parser.add_argument("--docs", type=Path, help="the page with the table; docs/tuner.md with the usual file")
     options = parser.parse_args(arguments)
-    for case in () if options.table else matrices.select(options.only):
-        origin = record.provenance(default_threads())
-        try:
-            matrix = Matrix.from_any(case.load())
-        except (AkxError, ValueError) as refusal:
-            print(f"{case.name} is left out: {refusal}", file=sys.stderr, flush=True)
-            continue
-        found = compared(matrix, options.k)
-        entry = {"matrix": case.name, "k": options.k, **found, "commit": origin["commit"], "date": origin["date"]}
-        print(f"{case.name}: {entry['ratio']:.2f}, {entry['predicted']['plan']}", file=sys.stderr, flush=True)
+    origin, runs = record.provenance(default_threads()), dict[str, list[Json]]()
+    for _ in range(0 if options.table else options.times):
+        for case in matrices.select(options.only):
+            try:
+                matrix = Matrix.from_any(case.load())
+            except (AkxError, ValueError):  # a sample for readers
+                continue
+            found = compared(matrix, options.k)
+            runs.setdefault(case.name, []).append(found)
+            print(f"{case.name}: {found['ratio']:.2f}, {found['predicted']['plan']}", file=sys.stderr, flush=True)
+    for name, several in runs.items():
+        middle = sorted(several, key=lambda found: found["ratio"])[len(several) // 2]
+        ratios = [found["ratio"] for found in several]
+        head = {"matrix": name, "k": options.k, "commit": origin["commit"], "date": origin["date"]}
+        entry = {**head, **middle, "ratios": ratios}
         known = json.loads(options.output.read_text())["matrices"] if options.output.exists() else []
-        others = [one for one in known if (one["matrix"], one["k"]) != (case.name, options.k)]
+        others = [one for one in known if (one["matrix"], one["k"]) != (name, options.k)]
         options.output.write_text(json.dumps({**origin, "matrices": [*others, entry]}, indent=1) + "\n")
     page = markdown.page_for(options.output, options.docs, usual=RESULTS, page=_PAGE)
     markdown.show(table(json.loads(options.output.read_text())), options.output.stem, page)

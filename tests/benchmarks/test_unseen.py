@@ -47,8 +47,10 @@ def test_plain_products_in_every_variant_are_timed_beside_the_prediction(
     entries = json.loads(out.read_text())["matrices"]
     assert [entry["k"] for entry in entries] == [8, 4]
     assert entries[0]["ratio"] == pytest.approx(1.5)
+    assert entries[0]["ratios"] == pytest.approx([1.5] * 3)
+    assert len(timed) == 3 * 3
     assert "cpu/sweep/csr " in entries[0]["plain"]["plan"]
     said = capsys.readouterr().out
-    assert said.count("| 1.50 |") == 1 + 2 + 2
+    assert said.count("| 1.50 | 1.50 | 1.50 |") == 1 + 2 + 2
     assert unseen.main(["--table", "-o", str(out)]) == 0
     assert said.endswith(capsys.readouterr().out)
