@@ -34,7 +34,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from akx.device.clocks import ClockWatch
-from akx.errors import InfeasibleError
+from akx.errors import InfeasibleError, VerificationError
 from akx.plan import Plan
 from akx.tuner import measure
 from akx.tuner.choice import choose, finalists
@@ -346,7 +346,11 @@ class Search:
             times = self._time_finalists(plans, programs, again=not disturbed)
             disturbed = self._is_disturbed(times)
             if not disturbed:
-                times = self._timed_elsewhere(times, programs)
+                try:
+                    times = self._timed_elsewhere(times, programs)
+                except _WrongElsewhere as wrong:
+                    plans = self._found_out(wrong.plan, str(wrong), plans)
+                    continue
             by_trials = disturbed and self._is_disturbed_baseline(times)
             if by_trials:
                 finals = tuple(_finalist(trial) for trial in self._as_tried(plans))
@@ -519,6 +523,11 @@ class Search:
         Where the arrays of a program lie decides which of them share sets of a GPU's L2 cache: the same plan took 134.6
         to 141.8 us in ten searches on an H100, each time as long as in its trial. All rounds count alike, and there are
         as many in each place, so that medians are those of a plan and not of the place that it had by chance.
+
+        Raises
+        ------
+        _WrongElsewhere
+            Where the result of a plan is wrong in another place.
         """
         fastest = min(times.values(), key=lambda found: found.seconds).seconds
         rivals = [plan for plan, found in times.items() if found.seconds <= _RIVALS * fastest]
@@ -529,11 +538,13 @@ class Search:
             begin = measure.now()
             if self._elapsed() + took + self._final_seconds() + self._fresh_seconds(rivals[0]) > self._seconds():
                 break
+            moved = list(programs)
             try:
-                moved = [
-                    self.bench.elsewhere(plan) if plan in rivals else program
-                    for plan, program in zip(times, programs, strict=True)
-                ]
+                for place, plan in enumerate(times):
+                    if plan in rivals:
+                        moved[place] = self.bench.elsewhere(plan)
+            except VerificationError as wrong:
+                raise _WrongElsewhere(plan, str(wrong)) from wrong
             except Exception:  # there is no room for them beside the others
                 break
             held.append(moved)
@@ -721,6 +732,14 @@ class Search:
                 roofline_share=share,
             )
         )
+
+
+class _WrongElsewhere(Exception):
+    """A plan of the run-off gave a wrong result in another place of memory."""
+
+    def __init__(self, plan: Plan, reason: str) -> None:
+        super().__init__(reason)
+        self.plan = plan
 
 
 def _finalist(trial: Trial) -> Finalist:

@@ -35,6 +35,7 @@ class World:
     infeasible: Callable[[Plan], str | None] = lambda plan: None
     prepare_cost: Callable[[Plan], float] = lambda plan: 1e-3
     luck: Callable[[Plan, int], float] = lambda plan, copy: 1.0
+    spoilt: Callable[[Plan, int], bool] = lambda plan, copy: False
     compile_cost: float = 0.0
     thinking_cost: Callable[[Plan], float] = lambda plan: 0.0
     noise: Callable[[], float] = lambda: 0.0
@@ -95,7 +96,7 @@ class FakeProgram:
             out[j + 1] = a[j] * (self.A @ out[j].T).T + b[j] * out[j] + (c[j] * out[j - 1] if j else 0.0)
         if world.wrong(self.plan, self.calls):
             out[-1, 0, 0] *= 1.001
-        if world.unwritten(self.plan):
+        if world.unwritten(self.plan) or world.spoilt(self.plan, self.copy):
             out[-1, 0, -1] = np.nan
 
 

@@ -403,6 +403,17 @@ def test_a_lucky_place_in_memory_wins_nothing(
     assert lucky or shown[other] > shown[optimum]
 
 
+def test_a_plan_that_is_wrong_in_another_place_is_found_out(
+    make_world: Any, matrix: Any, optimum: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_world(spoilt=lambda plan, copy: plan == optimum and copy == 2)
+    in_places(monkeypatch, 3)
+    result = tune(matrix, 8, settings=Settings(patience=200, trials=300))
+    assert result.plan != optimum
+    assert [trial.state for trial in result.trials if trial.plan == optimum] == ["failed"]
+    assert any("was right at first and wrong later" in note for note in result.notes)
+
+
 def test_without_time_or_room_plans_stay_where_they_are(
     make_world: Any, matrix: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
