@@ -407,7 +407,7 @@ def _asking_ahead(model: Model, best: Plan) -> Plan:
     than it everywhere else.
     """
     space, matrix = model.space, model.matrix
-    if not is_scattered(matrix, best.threads * int(space.device.l2_bytes)):
+    if best.variant in _STREAMED or not is_scattered(matrix, best.threads * int(space.device.l2_bytes)):
         return best
     ahead = best.replace(variant=_AHEAD, options={})
     return ahead if space.feasible(ahead, matrix) is None else best

@@ -9,7 +9,7 @@ When nobody has an idea, something untried at random.
 Where nothing better was found for some trials, or little time is left, the plans that differ from the best one in a
 single choice and may be better come first, so that a search ends at a plan that is better than those next to it: what
 is expected to gain most lies further away, where less is known. A search that ends for want of progress has tried all
-of them.
+of them that there was time for.
 """
 
 from __future__ import annotations

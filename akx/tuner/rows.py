@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from akx.kernels.cuda.work import gathered_share
+from akx.kernels.cuda.work import SECTOR, gathered_share
 from akx.matrix import Matrix
 
 __all__ = ["is_scattered", "surprises", "uneven_rows"]
@@ -14,9 +14,10 @@ __all__ = ["is_scattered", "surprises", "uneven_rows"]
 _REMEMBERED = 10_000
 #: Rows after which lengths that come again are foreseen.
 _LONGEST_PERIOD = 8
-#: Sectors of 32 bytes of x that rows read, over their entries, from which on columns are anywhere. A triangulation
-#: numbered at random has 0.89, a graph 0.97, a circuit 0.24, grids 0.2 and less.
-_SCATTERED = 0.5
+#: Share of the way from rows that read x in order to those that read it anywhere, in sectors over entries, from which
+#: on columns are anywhere. In float64 it lies at 0.5: a triangulation numbered at random has 0.89, a graph 0.97, a
+#: circuit 0.24, grids 0.2 and less.
+_SCATTERED = 1.0 / 3.0
 _MEMO = "akx.tuner.rows"
 
 
@@ -37,7 +38,9 @@ def uneven_rows(matrix: Matrix) -> int:
 
 def is_scattered(matrix: Matrix, cache_bytes: int) -> bool:
     """Whether rows read x anywhere, and caches of so many bytes do not hold it: most entries wait for x."""
-    return matrix.n * matrix.dtype.itemsize > cache_bytes and gathered_share(matrix) >= _SCATTERED
+    in_order = matrix.dtype.itemsize / SECTOR
+    bar = in_order + _SCATTERED * (1.0 - in_order)
+    return matrix.n * matrix.dtype.itemsize > cache_bytes and gathered_share(matrix) >= bar
 
 
 def surprises(matrix: Matrix, threads: int = 1) -> float:

@@ -34,7 +34,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from akx.device.clocks import ClockWatch
-from akx.errors import InfeasibleError, VerificationError
+from akx.errors import InfeasibleError
 from akx.plan import Plan
 from akx.tuner import measure
 from akx.tuner.choice import choose, finalists
@@ -527,7 +527,7 @@ class Search:
         Raises
         ------
         _WrongElsewhere
-            Where the result of a plan is wrong in another place.
+            Where a plan fails in another place, or its result is wrong there.
         """
         fastest = min(times.values(), key=lambda found: found.seconds).seconds
         rivals = [plan for plan, found in times.items() if found.seconds <= _RIVALS * fastest]
@@ -543,16 +543,18 @@ class Search:
                 for place, plan in enumerate(times):
                     if plan in rivals:
                         moved[place] = self.bench.elsewhere(plan)
-            except VerificationError as wrong:
-                raise _WrongElsewhere(plan, str(wrong)) from wrong
-            except Exception:  # there is no room for them beside the others
+            except (MemoryError, InfeasibleError):  # there is no room for them beside the others
                 break
+            except Exception as failure:
+                raise _WrongElsewhere(plan, str(failure)) from failure
             held.append(moved)
             calls = [self.bench.call(program) for program in moved]
             precision = replace(self._final_precision(), rounds_min=rounds, rounds_max=rounds)
             known = [self._known(plan) for plan in times]
             with self._alone():
                 found = measure.interleave(calls, precision, known=known, watch=self.bench.watch)
+            if self._is_disturbed(dict(zip(times, found, strict=True))):
+                break
             for plan, one in zip(times, found, strict=True):
                 samples[plan] += one.samples
             took = max(took, measure.now() - begin)
@@ -735,7 +737,7 @@ class Search:
 
 
 class _WrongElsewhere(Exception):
-    """A plan of the run-off gave a wrong result in another place of memory."""
+    """A plan of the run-off failed, or gave a wrong result, in another place of memory."""
 
     def __init__(self, plan: Plan, reason: str) -> None:
         super().__init__(reason)

@@ -250,7 +250,9 @@ def _diagonals(n: int) -> sp.csr_array:
     [
         (lambda: _uneven_rows(20_000), SMALL_CACHE, True),
         (lambda: _uneven_rows(20_000), LARGE_CACHE, False),
+        (lambda: _uneven_rows(20_000).astype(complex), SMALL_CACHE, True),
         (lambda: _diagonals(20_000), SMALL_CACHE, False),
+        (lambda: _diagonals(20_000).astype(complex), SMALL_CACHE, False),
         (lambda: sp.csr_array((20_000, 20_000)), SMALL_CACHE, False),
     ],
 )
