@@ -165,11 +165,14 @@ class Proposals:
 
     def _ranked(self, plans: Iterable[Plan]) -> list[Plan]:
         """Those of `plans` that have been thought of and were not tried, what may gain most first."""
-        known = [plan for plan in dict.fromkeys(plans) if self._prospects.is_in_mind(plan)]
-        if not known:
+        return self._by_worth([plan for plan in dict.fromkeys(plans) if self._prospects.is_in_mind(plan)])
+
+    def _by_worth(self, plans: list[Plan]) -> list[Plan]:
+        """Those of `plans`, all of them known, that may gain most first."""
+        if not plans:
             return []
-        worth = self._prospects.times.improvement(known)
-        return [known[place] for place in np.argsort(-worth, kind="stable")]
+        worth = self._prospects.times.improvement(plans)
+        return [plans[place] for place in np.argsort(-worth, kind="stable")]
 
     def is_hopeless(self, plan: Plan) -> bool:
         """Whether a baseline takes longer than the fastest one so far, as good as certainly."""
@@ -202,7 +205,7 @@ class Proposals:
         return next((plan for plan in near if plan is not None), None)
 
     def _beside_best(self) -> Iterator[tuple[str, Plan]]:
-        """The plans next to the best one, the likeliest to be better first, while it does not give way to another.
+        """The plans next to the best one, those first that promise most, while it does not give way to another.
 
         Without those that are sure to be no better, and those of which nothing is thought.
         """
@@ -222,9 +225,7 @@ class Proposals:
         if best is None or best.seconds is None:
             return []
         near = [plan for plan in self._space.along(best.plan) if known.is_open(plan) and known.is_known(plan)]
-        near = [plan for plan in near if not known.times.is_hopeless(plan, best.seconds)]
-        worth = known.times.improvement(near) if near else np.zeros(0)
-        return [near[place] for place in np.argsort(-worth, kind="stable")]
+        return self._by_worth([plan for plan in near if not known.times.is_hopeless(plan, best.seconds)])
 
     def _near_rival(self) -> Plan | None:
         """A neighbour of the best plan of another schedule or variant that is not far behind, the least tried first.
