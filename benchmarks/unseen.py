@@ -8,8 +8,8 @@ Recordings (:mod:`benchmarks.predicted`) know how far the best plan is, for some
 timed in turns with plain products in every variant that fits, on all threads and in the order of the rows, for all
 matrices. The figure is the *ratio*: seconds of the fastest plain products over those of the predicted plan, compared
 round by round in one run; where that is less than one, a user would have been better off without a prediction. All
-matrices are gone through three times, and the median of the three is shown: what else runs on a machine can make one
-figure of any plan.
+matrices are gone through three times, and the median of the three is shown. What a virtual machine is short of for the
+time being, cores of its own or such as share a cache, is waited for (:mod:`benchmarks.calm`).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from akx.tuner.measure import Precision
 from akx.tuner.predict import predict
 from akx.tuner.space import build_space
 from benchmarks import markdown, matrices, record, solving
+from benchmarks.calm import Calm
 from benchmarks.predicted import calls_of
 
 __all__ = ["RESULTS", "compared", "main", "table"]
@@ -40,14 +41,14 @@ _TURNS = Precision(relative=0.005, seconds=4.0, rounds_min=11, rounds_max=101, s
 Json = dict[str, Any]
 
 
-def compared(matrix: Matrix, k: int, precision: Precision = _TURNS) -> Json:
+def compared(matrix: Matrix, k: int, calm: Calm, precision: Precision = _TURNS) -> Json:
     """Time the predicted plan and plain products in turns.
 
     Returns
     -------
     dict
         ``predicted`` and ``plain``, the fastest of the others, each {``plan``, ``seconds``, ``spread``}, ``ratio``, and
-        ``variants`` timed.
+        ``variants`` timed, and whether it was ``calm``.
     """
     threads = default_threads()
     space = build_space(matrix, k, host_device(), backend="cpu", threads=threads)
@@ -56,13 +57,14 @@ def compared(matrix: Matrix, k: int, precision: Precision = _TURNS) -> Json:
     calls = calls_of("cpu", matrix, k, [chosen, *plain])
     for call in calls:
         call()
-    ours, *others = measure.interleave(calls, precision)
+    (ours, *others), was_calm = calm.timed(calls, precision)
     best, found = min(zip(plain, others, strict=True), key=lambda pair: pair[1].seconds)
     return {
         "predicted": {"plan": chosen.label(), "seconds": ours.seconds, "spread": ours.spread},
         "plain": {"plan": best.label(), "seconds": found.seconds, "spread": found.spread},
         "ratio": measure.paired_ratio(found, ours).seconds,
         "variants": [plan.variant for plan in plain],
+        "calm": was_calm,
     }
 
 
@@ -98,13 +100,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--docs", type=Path, help="the page with the table; docs/tuner.md with the usual file")
     options = parser.parse_args(arguments)
     origin, runs = record.provenance(default_threads()), dict[str, list[Json]]()
+    calm = Calm(default_threads())
     for _ in range(0 if options.table else options.times):
         for case in matrices.select(options.only):
             try:
                 matrix = Matrix.from_any(case.load())
             except (AkxError, ValueError):  # a sample for readers
                 continue
-            found = compared(matrix, options.k)
+            found = compared(matrix, options.k, calm)
             runs.setdefault(case.name, []).append(found)
             print(f"{case.name}: {found['ratio']:.2f}, {found['predicted']['plan']}", file=sys.stderr, flush=True)
     for name, several in runs.items():

@@ -57,6 +57,11 @@ class ClockWatch:
     def __init__(self) -> None:
         self._usual = 0
 
+    @property
+    def note(self) -> str | None:
+        """What is to be told of it: that the GPU was held down for longer than a timing, or None."""
+        return "the GPU was held down for longer than a timing, for power or for heat" if self._usual else None
+
     def look(self) -> ClockState | None:
         """The clock now; None where nobody tells."""
         return clock_state()

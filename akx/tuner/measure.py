@@ -20,9 +20,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import zip_longest
-from typing import Protocol
+from typing import Any, Protocol
 
-from akx.device.clocks import ClockState, ClockWatch
 from akx.device.collection import nothing_collected
 from akx.errors import ArgumentError
 
@@ -32,9 +31,11 @@ __all__ = [
     "Clock",
     "Measurement",
     "Precision",
+    "Watch",
     "against",
     "all_disturbed",
     "interleave",
+    "is_real_time",
     "is_wild",
     "median",
     "median_interval",
@@ -71,6 +72,30 @@ class Clock(Protocol):
         ...
 
 
+class Watch(Protocol):
+    """What looks at the machine after each round, and says which of them it spoilt.
+
+    :class:`akx.device.clocks.ClockWatch` on a GPU, :class:`akx.tuner.cores.CoreWatch` for threads of a host.
+    """
+
+    @property
+    def note(self) -> str | None:
+        """What was accepted, for whoever asked for the timing; None where nothing was."""
+        ...
+
+    def look(self) -> Any:
+        """The state of the machine now."""
+        ...
+
+    def slow(self, states: Sequence[Any]) -> list[int]:
+        """Places of the rounds that were spoilt, of which `states` are what was seen after each."""
+        ...
+
+    def accept(self, states: Sequence[Any]) -> None:
+        """The machine stays as it is in these: from now on that spoils nothing."""
+        ...
+
+
 _CLOCK: ContextVar[Clock | None] = ContextVar("akx_tuner_clock", default=None)
 
 
@@ -87,6 +112,11 @@ def pause(seconds: float) -> None:
         time.sleep(seconds)
     else:
         clock.pause(seconds)
+
+
+def is_real_time() -> bool:
+    """Whether seconds are those of this machine, so that looking at it says something of them."""
+    return _CLOCK.get() is None
 
 
 @contextmanager
@@ -226,7 +256,7 @@ def interleave(
     *,
     hopeless: Callable[[Sequence[Measurement]], bool] | None = None,
     known: Sequence[float | None] = (),
-    watch: ClockWatch | None = None,
+    watch: Watch | None = None,
 ) -> list[Measurement]:
     """Time several calls against one another.
 
@@ -245,8 +275,9 @@ def interleave(
         again, by another process or a device that is throttled, is taken again, a few times while there is time; then
         the machine is as it is, and all rounds count. Where nothing is known of a call, the least of its rounds so far
         is what it takes, once there are three.
-    watch : ClockWatch, optional
-        Looks at the clock of the device after each round. One that ran throttled is taken again in the same way.
+    watch : Watch, optional
+        Looks at the machine after each round: the clock of a device, the cores that threads are on. One that ran
+        throttled, or on cores that were shared or far apart, is taken again in the same way.
 
     Returns
     -------
@@ -262,8 +293,8 @@ def interleave(
         if hopeless is not None and hopeless(first):
             return first
         batches = [_batch(seconds, wanted.sample_seconds) for seconds in once]
-        looks: list[ClockState | None] = []
-        spoilt: list[tuple[list[float], ClockState | None]] | None = []
+        looks: list[Any] = []
+        spoilt: list[tuple[list[float], Any]] | None = []
         turn = 0
         while len(samples[0]) < wanted.rounds_max:
             begin = now()

@@ -20,13 +20,12 @@ from itertools import cycle
 from types import SimpleNamespace
 from typing import Any, cast
 
-from akx.device.clocks import ClockWatch
 from akx.errors import AkxError, FileFormatError
 from akx.kernels.base import Parameter, Schedule, Traffic
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner.machine import Figures
-from akx.tuner.measure import DISTURBED_SECONDS
+from akx.tuner.measure import DISTURBED_SECONDS, Watch
 from akx.tuner.predict import Model
 from akx.tuner.recording import RecordedTrial, Recording
 from akx.tuner.result import COMPLETE, PRUNED, Roofline, Trial
@@ -167,7 +166,7 @@ class RecordedBench:
         self._race = race
         self._matrix = cast("Matrix", matrix)
         self._anchor = 0.0
-        self.watch: ClockWatch | None = None  # no device, no clock
+        self.watch: Watch | None = None  # nothing to look at
         self.slowed = 1.0
         self.places = 1
         self.patience = math.inf  # recorded trials took the time they took

@@ -33,14 +33,13 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from akx.device.clocks import ClockWatch
 from akx.errors import InfeasibleError
 from akx.plan import Plan
 from akx.tuner import measure
 from akx.tuner.choice import choose, finalists
 from akx.tuner.history import NO_HISTORY, History, as_measured_here, without_figures
 from akx.tuner.ledger import Ledger
-from akx.tuner.measure import Measurement, Precision
+from akx.tuner.measure import Measurement, Precision, Watch
 from akx.tuner.predict import Model
 from akx.tuner.proposals import SEARCHING, Proposals
 from akx.tuner.result import (
@@ -107,8 +106,8 @@ class Tried(Protocol):
     ----------
     patience : float
         Seconds that a candidate may take where it runs first, in a process of its own.
-    watch : ClockWatch or None
-        Looks at the clock of the device while something is timed.
+    watch : Watch or None
+        Looks at the machine while something is timed.
     slowed : float
         How many times slower the machine has become, so that trials behind that are scaled; 1 where it has not.
     places : int
@@ -116,7 +115,7 @@ class Tried(Protocol):
     """
 
     patience: float
-    watch: ClockWatch | None
+    watch: Watch | None
     slowed: float
     places: int
 
@@ -382,6 +381,8 @@ class Search:
                 f"the run-off was disturbed: the best plans took {slower[0]:.1f} to {slower[-1]:.1f} times as long in "
                 f"it as in their trials{decided}; with nothing else on the machine, --retune (retune=True) tells more"
             )
+        if self.bench.watch is not None and self.bench.watch.note is not None:
+            self.notes.append(self.bench.watch.note)
         if best.plan == baseline.plan:
             plain = "the plain sweep" if best.plan.schedule == BASELINE_SCHEDULE else "streamed products"
             others = any(not is_baseline(trial.plan) for trial in self.ledger.trials)

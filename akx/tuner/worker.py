@@ -37,8 +37,9 @@ from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner import measure
 from akx.tuner.choice import CHANCE
+from akx.tuner.cores import CoreWatch
 from akx.tuner.forerunners import Forerunners
-from akx.tuner.measure import Measurement, Precision
+from akx.tuner.measure import Measurement, Precision, Watch
 from akx.tuner.meter import compiling
 from akx.tuner.result import COMPLETE, FAILED, PRUNED, WRONG, Trial
 from akx.tuner.space import STREAMED_SCHEDULE, Space
@@ -102,8 +103,8 @@ class Bench:
 
     Attributes
     ----------
-    watch : ClockWatch or None
-        Looks at the clock of a GPU while something is timed; None on the host.
+    watch : Watch or None
+        Looks at the clock of a GPU, or at the cores that threads are on, while something is timed; None for one thread.
     slowed : float
         How many times slower the machine became at most, between trials and for longer than a timing; 1 if it did not.
     places : int
@@ -135,7 +136,7 @@ class Bench:
         self._budget = int(getattr(space.device, "budget", 0))
         self.places = _PLACES if space.backend == "cuda" and not self._budget else 1
         self._on_device = _device_problem(problem, hosted=bool(self._budget)) if space.backend == "cuda" else None
-        self.watch = ClockWatch() if space.backend == "cuda" else None
+        self.watch = _watch(space)
         self.patience = math.inf
         self._forerunners = Forerunners(problem, ahead=ahead) if wary and space.backend == "cuda" else None
         self._sizes: dict[Plan, int] = {}
@@ -421,6 +422,13 @@ def is_hopeless(samples: Sequence[float], race: float, best: float) -> bool:
 def too_slow(race: float) -> str:
     """The reason given for a plan that was dropped early."""
     return f"more than {race:g}x slower than the best"
+
+
+def _watch(space: Space) -> Watch | None:
+    """What looks at the machine of a space while something is timed."""
+    if space.backend == "cuda":
+        return ClockWatch()
+    return CoreWatch(space.threads) if space.threads > 1 and measure.is_real_time() else None
 
 
 def _device_problem(problem: Problem, *, hosted: bool) -> DeviceProblem | HostProblem:

@@ -1,0 +1,187 @@
+"""Whether the threads of a team have cores of their own, and how near these are, from moment to moment.
+
+A virtual machine is told how many cores it has and that they share a cache, and the host decides again and again where
+they run: for seconds or minutes two of them may be the two hardware threads of one core, or lie in parts of the
+processor that share no cache. One thread is as fast as ever then, and plans of several threads are not, each in a way
+of its own. Two virtual cores of a Zen 4 processor, `memplus`, k = 8: sliced ELL takes 250 us and CSR 280 on two cores
+that share a cache, 440 and 460 on two threads of one core, and 780 and 450 on cores that share no cache. What was
+measured in such a time is not what a plan takes, nor is the order of plans.
+
+Two figures tell. All threads do sums in registers, each as many as one thread does alone: together they take as long
+where each has a core for itself, and 1.8 times as long and more where two share one. And all threads meet, again and
+again, by words that they write for one another: 0.1 us through a cache that they share, and several times that where
+there is none.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from akx.kernels.cpu.jit import jit
+from akx.kernels.cpu.sync import LINE, begin, finish, meet
+from akx.kernels.cpu.team import Job, team
+
+__all__ = ["CoreState", "CoreWatch", "core_state"]
+
+#: Cores are shared where sums take so many times as long together as alone.
+_SHARED = 1.5
+#: Cores are far apart where meeting takes so many times as long as it did before.
+_FAR = 2.5
+#: Steps of the sums, some 20 us; meetings, some 10; and how often each is done: the least counts.
+_STEPS, _MEETINGS, _TIMES = 8_000, 100, 4
+
+
+@dataclass(frozen=True)
+class CoreState:
+    """Where the threads of a team run.
+
+    Attributes
+    ----------
+    together : float
+        How many times as long sums in registers take on all threads at once as on one.
+    meeting : float
+        Seconds for all threads to meet once.
+    """
+
+    together: float
+    meeting: float
+
+
+@jit
+def _sums(steps: int, seed: int) -> Any:
+    """Four chains of shifts (Marsaglia's xorshift64), which keep the units for integers busy."""
+    a, b = np.uint64(seed + 1), np.uint64(seed + 2)
+    c, d = np.uint64(seed + 3), np.uint64(seed + 4)
+    for _ in range(steps):
+        a ^= a << np.uint64(13)
+        b ^= b << np.uint64(13)
+        c ^= c << np.uint64(13)
+        d ^= d << np.uint64(13)
+        a ^= a >> np.uint64(7)
+        b ^= b >> np.uint64(7)
+        c ^= c >> np.uint64(7)
+        d ^= d >> np.uint64(7)
+        a ^= a << np.uint64(17)
+        b ^= b << np.uint64(17)
+        c ^= c << np.uint64(17)
+        d ^= d << np.uint64(17)
+    return np.int64((a ^ b ^ c ^ d) >> np.uint64(1))
+
+
+@jit
+def _exercise(todo: Any, threads: int, met: Any, x: Any, out: Any, calls: Any, thread: int, sent: bool) -> Any:
+    """todo[0] meetings of all threads, then todo[1] steps of sums by each; a job of a team.
+
+    met : (threads x LINE,) int64, the meetings that each thread has come to, and what came of its sums.
+    """
+    number = begin(calls, thread, threads, sent, x, out)
+    if number <= 0:
+        return False
+    here = thread * LINE
+    if sent:
+        met[here] = 0  # `calls` are new, and so are the counters in it
+    while number > 0:
+        for _ in range(todo[0]):
+            met[here] += 1
+            meet(calls, thread, threads, met[here])
+        met[here + 1] = _sums(todo[1], thread + met[here + 1] % 2)
+        number = finish(calls, thread, threads, number)
+    return number == 0
+
+
+class _Exercises:
+    """The job for so many threads, whose members stay from one exercise to the next."""
+
+    def __init__(self, threads: int) -> None:
+        self._todo = np.zeros(2, dtype=np.int64)
+        met = np.zeros(threads * LINE, dtype=np.int64)
+        self._job = Job(_exercise, (self._todo, threads, met), threads, np.dtype(np.float64))
+        self._x, self._out = np.empty((1, 0)), np.empty(0)
+
+    def seconds(self, meetings: int, steps: int) -> float:
+        """What one exercise takes: the least of some, of which the first may have to wake the members."""
+        self._todo[:] = meetings, steps
+        least = math.inf
+        for _ in range(_TIMES):
+            start = time.perf_counter()
+            self._job.run(self._x, self._out)
+            least = min(least, time.perf_counter() - start)
+        return least
+
+
+def core_state(threads: int) -> CoreState:
+    """Where so many threads, two or more, run now. Takes some tenths of a millisecond."""
+    team(threads).send_away()  # who listens for a call has not left its core
+    alone = _Exercises(1).seconds(1, _STEPS)
+    exercises = _Exercises(threads)
+    together = exercises.seconds(1, _STEPS)
+    return CoreState(together / alone, exercises.seconds(_MEETINGS, 0) / _MEETINGS)
+
+
+class CoreWatch:
+    """Which of several rounds of a timing ran on cores that were shared or far apart, by a look after each.
+
+    Meetings are compared with the shortest that this watch has seen. What never ends is no disturbance: once
+    :meth:`accept` was told so, it counts for nothing.
+
+    Parameters
+    ----------
+    threads : int
+        Of the team, two or more.
+    nearest : float
+        Seconds of a meeting where cores are as near as they can be, where that is known.
+
+    Attributes
+    ----------
+    nearest : float
+        The shortest meeting so far.
+    """
+
+    def __init__(self, threads: int, nearest: float = math.inf) -> None:
+        self.nearest = nearest
+        self._threads = threads
+        self._most_together, self._most_meeting = _SHARED, 0.0
+        self._accepted = False
+
+    @property
+    def note(self) -> str | None:
+        """What is to be told of it; None where cores were never shared or far apart for longer than a timing."""
+        if not self._accepted:
+            return None
+        return (
+            f"for longer than a timing the {self._threads} threads had no cores of their own, or such as share no "
+            "cache, as the host of a virtual machine has it: at other times other plans may be faster; --retune "
+            "(retune=True) tells more"
+        )
+
+    def look(self) -> CoreState:
+        """Where the threads run now."""
+        state = core_state(self._threads)
+        self._seen(state)
+        return state
+
+    def _seen(self, state: CoreState) -> None:
+        self.nearest = min(self.nearest, state.meeting)
+
+    def slow(self, states: Sequence[CoreState | None]) -> list[int]:
+        """The places of rounds in which cores were shared or far apart."""
+        far = max(_FAR * self.nearest, self._most_meeting)
+        return [
+            place
+            for place, state in enumerate(states)
+            if state is not None and (state.together > self._most_together or state.meeting > far)
+        ]
+
+    def accept(self, states: Sequence[CoreState | None]) -> None:
+        """The cores stay as they are in these, as far as anybody can tell."""
+        self._accepted = True
+        for state in states:
+            if state is not None:
+                self._most_together = max(self._most_together, _SHARED * state.together)
+                self._most_meeting = max(self._most_meeting, _SHARED * state.meeting)

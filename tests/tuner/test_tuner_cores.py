@@ -1,0 +1,116 @@
+"""Whether threads have cores of their own, from moment to moment."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+
+from akx.device.host import default_threads
+from akx.kernels.cpu.team import team
+from akx.tuner.cores import CoreState, CoreWatch, core_state
+from akx.tuner.measure import Precision, interleave
+
+_OWN, _FAR, _SHARED = CoreState(1.05, 1e-7), CoreState(1.05, 4e-7), CoreState(1.9, 0.6e-7)
+
+
+class Scripted(CoreWatch):
+    """Looks as a list says, one after another; the last for ever."""
+
+    def __init__(self, *states: CoreState) -> None:
+        super().__init__(2)
+        self.states, self.looked = list(states), 0
+
+    def look(self) -> CoreState:
+        self.looked += 1
+        self._seen(state := self.states[min(self.looked, len(self.states)) - 1])
+        return state
+
+
+class Steady:
+    """A call that takes a millisecond by a clock of its own."""
+
+    def __call__(self) -> None:
+        pass
+
+    def timed(self, batch: int) -> float:
+        return 1e-3
+
+
+def test_rounds_on_cores_that_are_shared_or_far_apart_are_found() -> None:
+    watch = Scripted(_OWN)
+    watch.look()
+    assert watch.slow([_OWN, _FAR, _SHARED, None, _OWN]) == [1, 2]
+    assert watch.note is None
+    watch.accept([_FAR, None])
+    assert watch.slow([_OWN, _FAR, _SHARED]) == [2], "they stay far apart, and sharing one is another thing"
+    assert watch.note is not None
+    assert "2 threads" in watch.note
+    watch.accept([_SHARED])
+    assert watch.slow([_OWN, _FAR, _SHARED]) == []
+
+
+def test_cores_that_were_far_apart_from_the_beginning_are_not_taken_for_slow() -> None:
+    """Of two sockets, say: nothing nearer has been seen."""
+    watch = Scripted(_FAR, _OWN)
+    assert watch.slow([watch.look()]) == []
+    watch.look()
+    assert watch.slow([_FAR, _OWN]) == [0], "something nearer has"
+
+
+@pytest.mark.parametrize("state", [_FAR, _SHARED], ids=["far", "shared"])
+def test_rounds_are_taken_again_until_the_cores_are_back(state: CoreState) -> None:
+    watch = Scripted(_OWN, state, state, _OWN)
+    (measured,) = interleave([Steady()], Precision(1e-9, 5.0, 3, 3), watch=watch)
+    assert len(measured.samples) == 3
+    assert watch.looked == 5
+    assert watch.note is None
+
+
+def test_where_they_stay_so_all_rounds_count_and_it_is_told() -> None:
+    watch = Scripted(_SHARED)
+    (measured,) = interleave([Steady()], Precision(1e-9, 60.0, 9, 9), watch=watch)
+    assert len(measured.samples) == 9
+    assert watch.note is not None
+
+
+def test_threads_that_are_kept_on_one_core_are_seen_to_share_it() -> None:
+    """By the affinity of all threads of this process, which members of the team have as well."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    if affinity is None or len(affinity(0)) < 2:
+        pytest.skip("one core, or a system without affinity")
+    core_state(2)  # nothing is left to compile, and the team is there
+    mine = affinity(0)
+    members = [thread.native_id for thread in threading.enumerate() if thread.name.startswith("akx-")]
+    try:
+        for thread in [0, *members]:
+            os.sched_setaffinity(thread, {min(mine)})
+        kept = core_state(2)
+    finally:
+        for thread in [0, *members]:
+            os.sched_setaffinity(thread, mine)
+    assert kept.together > 1.8, kept
+    end, seen = time.monotonic() + 5.0, [core_state(2)]
+    while seen[-1].together > 0.8 * kept.together and time.monotonic() < end:
+        time.sleep(0.01)
+        seen.append(core_state(2))
+    if seen[-1].together > 0.8 * kept.together and os.getloadavg()[0] > 0.8 * len(mine):
+        pytest.skip("other processes have the cores")
+    assert seen[-1].together < 0.8 * kept.together, (seen, kept)
+    assert 0 < seen[-1].meeting < kept.meeting
+
+
+def test_a_state_is_measured_while_others_use_the_team() -> None:
+    """They take turns."""
+    threads = max(2, min(default_threads(), 4))
+    states: list[CoreState] = []
+    others = [threading.Thread(target=lambda: states.append(core_state(threads))) for _ in range(3)]
+    for other in others:
+        other.start()
+    for other in others:
+        other.join()
+    assert len(states) == 3
+    assert all(state.meeting > 0 and state.together > 0 for state in states)
+    team(threads).send_away()
