@@ -174,8 +174,11 @@ def level_structure(
 
 
 @njit(nogil=True, cache=True)
-def block_cells(indptr: IntArray, indices: IntArray, size: int, limit: int) -> int:
-    """Cells of the aligned size x size blocks that hold an entry (clipped at n); stops once above `limit`."""
+def block_cells(indptr: IntArray, indices: IntArray, size: int, limit: int) -> Any:
+    """Cells of the aligned size x size blocks that hold an entry (clipped at n), or a number above `limit` if more.
+
+    It stops as soon as they must be more, since each entry that is left is in a cell that is not counted yet.
+    """
     n = indptr.size - 1
     count = (n + size - 1) // size
     owner = np.full(count, -1, dtype=np.int64)
@@ -193,6 +196,7 @@ def block_cells(indptr: IntArray, indices: IntArray, size: int, limit: int) -> i
                 if owner[column] != block:
                     owner[column] = block
                     cells += (stop - first) * (min(n, column_end) - column * size)
-        if cells > limit:
-            break
+        left = np.int64(indptr[n]) - np.int64(indptr[stop])
+        if cells + left > limit:
+            return cells + left
     return cells

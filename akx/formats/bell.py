@@ -15,8 +15,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from akx.formats.base import Format, Pattern, aligned_zeros, index_dtype, lanes_of
+from akx.formats.shares import in_shares
 
-__all__ = ["BellArrays", "bell_fits", "bell_slots", "from_csr"]
+__all__ = ["BellArrays", "BellShape", "bell_fits", "bell_shape", "bell_slots", "from_csr"]
 
 
 class BellArrays(NamedTuple):
@@ -31,23 +32,50 @@ class BellArrays(NamedTuple):
     chunk: int
 
 
-def bell_slots(pattern: Pattern, dtype: np.dtype[Any], block: int) -> int:
+class BellShape(NamedTuple):
+    """width (chunks,), slots of each chunk; low and high (chunks,), the block columns that it reads lie between."""
+
+    width: NDArray[np.int64]
+    low: NDArray[np.uint64]
+    high: NDArray[np.uint64]
+
+
+def bell_shape(pattern: Pattern, dtype: np.dtype[Any], block: int, *, threads: int = 1) -> BellShape:
+    """What :func:`from_csr` and those that ask whether it can want to know of the chunks; a pass over the pattern."""
+    chunk = lanes_of(dtype)
+    chunks = -(-(pattern.rows // block) // chunk)
+    shape = BellShape(np.zeros(chunks, np.int64), np.zeros(chunks, np.uint64), np.zeros(chunks, np.uint64))
+    in_shares(_chunk_shape, chunks, threads, pattern.indptr, pattern.indices, block, chunk, *shape)
+    return shape
+
+
+def bell_slots(pattern: Pattern, dtype: np.dtype[Any], block: int, *, shape: BellShape | None = None) -> int:
     """Values that :func:`from_csr` would store, padding included."""
-    chunk = lanes_of(dtype)
-    width, _, _ = _chunk_shape(pattern.indptr, pattern.indices, block, chunk)
-    return int(width.sum()) * chunk * block * block
+    shape = shape or bell_shape(pattern, dtype, block)
+    return int(shape.width.sum()) * lanes_of(dtype) * block * block
 
 
-def bell_fits(pattern: Pattern, dtype: np.dtype[Any], block: int, bits: int) -> bool:
+def bell_fits(pattern: Pattern, dtype: np.dtype[Any], block: int, bits: int, *, shape: BellShape | None = None) -> bool:
     """Whether the block columns of every chunk lie within 2**bits of each other."""
-    _, low, high = _chunk_shape(pattern.indptr, pattern.indices, block, lanes_of(dtype))
-    return bool(np.all(high - low < np.uint64(2) ** np.uint64(bits))) if bits < 64 else True
+    shape = shape or bell_shape(pattern, dtype, block)
+    return bool(np.all(shape.high - shape.low < np.uint64(2) ** np.uint64(bits))) if bits < 64 else True
 
 
-def from_csr(pattern: Pattern, dtype: np.dtype[Any], *, block: int, bits: int) -> Format:
-    """Lay `pattern` out; the values are zero until :meth:`Format.fill`. Rows must be a multiple of `block`."""
+def from_csr(
+    pattern: Pattern,
+    dtype: np.dtype[Any],
+    *,
+    block: int,
+    bits: int,
+    shape: BellShape | None = None,
+    threads: int = 1,
+) -> Format:
+    """Lay `pattern` out; the values are zero until :meth:`Format.fill`. Rows must be a multiple of `block`.
+
+    `shape` is that of :func:`bell_shape` for this pattern, dtype and block, where it is known.
+    """
     chunk = lanes_of(dtype)
-    width, least, _ = _chunk_shape(pattern.indptr, pattern.indices, block, chunk)
+    width, least, _ = shape or bell_shape(pattern, dtype, block, threads=threads)
     low = np.zeros_like(least) if bits >= 32 else least
     start = np.zeros(width.size + 1, dtype=np.uint64)
     np.cumsum(width, out=start[1:].view(np.int64))
@@ -55,10 +83,35 @@ def from_csr(pattern: Pattern, dtype: np.dtype[Any], *, block: int, bits: int) -
     size = slots * chunk * block * block
     index = aligned_zeros(slots * chunk, index_dtype(bits))
     slot = np.empty(pattern.nnz, dtype=np.uint32 if size < 2**32 else np.uint64)
-    _lay_out(pattern.indptr, pattern.indices, block, chunk, start, least, low, index, slot)
+    known = pattern.indptr, pattern.indices, block, chunk, start, least, low, index, slot
+    in_shares(_lay_out, low.size, threads, *known)
     values = aligned_zeros(size, dtype)
     arrays = BellArrays(start, low, index, values, (0,) * block, pattern.rows, chunk)
     return Format(arrays, slot, chunk * block, size, chunk * block)
+
+
+@njit(nogil=True, cache=True)
+def _dense_blocks(indptr: Any, indices: Any, block: Any, block_row: Any) -> Any:
+    """The number of blocks of a block row where each of them is full, -1 where some cell is missing."""
+    row = np.uintp(block_row * block)
+    first = np.uintp(indptr[row])
+    length = np.uintp(indptr[row + np.uintp(1)]) - first
+    if length % np.uintp(block):
+        return np.int64(-1)
+    for r in range(1, block):
+        if np.uintp(indptr[row + np.uintp(r + 1)]) - np.uintp(indptr[row + np.uintp(r)]) != length:
+            return np.int64(-1)
+    wide = np.uintp(block)
+    count, last, same = length // wide, wide - np.uintp(1), True
+    for q in range(count):  # of a row: columns ascend, so that the first and the last of a block tell
+        at = first + np.uintp(q) * wide
+        column = np.uintp(indices[at])
+        same &= (column % wide == np.uintp(0)) & (np.uintp(indices[at + last]) == column + last)
+    for r in range(1, block):
+        other = first + np.uintp(r) * length
+        for p in range(length):
+            same &= indices[first + np.uintp(p)] == indices[other + np.uintp(p)]
+    return np.int64(count) if same else np.int64(-1)
 
 
 @njit(nogil=True, cache=True)
@@ -94,47 +147,76 @@ def _scratch(indptr: Any, block: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def _chunk_shape(indptr: Any, indices: Any, block: Any, chunk: Any) -> Any:
+def _chunk_shape(
+    indptr: Any, indices: Any, block: Any, chunk: Any, width: Any, low: Any, high: Any, begin: Any, end: Any
+) -> None:
+    """The shape of chunks begin..end-1."""
     block_rows = (indptr.size - 1) // block
-    chunks = (block_rows + chunk - 1) // chunk
-    width = np.zeros(chunks, np.int64)
-    low, high = np.zeros(chunks, np.uint64), np.zeros(chunks, np.uint64)
     cursor, found = np.empty(block, np.int64), _scratch(indptr, block)
-    for c in range(chunks):
+    for c in range(begin, end):
         least, most = np.int64(-1), np.int64(0)
         for block_row in range(c * chunk, min(block_rows, (c + 1) * chunk)):
-            count = _block_columns(indptr, indices, block, block_row, cursor, found)
+            count = _dense_blocks(indptr, indices, block, block_row)
+            if count > 0:
+                row = np.int64(indptr[block_row * block])
+                found[0] = np.int64(indices[row]) // block
+                found[count - 1] = np.int64(indices[row + (count - 1) * block]) // block
+            else:
+                count = _block_columns(indptr, indices, block, block_row, cursor, found)
             width[c] = max(width[c], count)
             if count:
                 least = found[0] if least < 0 else min(least, found[0])
                 most = max(most, found[count - 1])
         if least >= 0:
             low[c], high[c] = least, most
-    return width, low, high
 
 
 @njit(nogil=True, cache=True)
 def _lay_out(
-    indptr: Any, indices: Any, block: Any, chunk: Any, start: Any, least: Any, low: Any, index: Any, slot: Any
+    indptr: Any,
+    indices: Any,
+    block: Any,
+    chunk: Any,
+    start: Any,
+    least: Any,
+    low: Any,
+    index: Any,
+    slot: Any,
+    begin: Any,
+    end: Any,
 ) -> None:
-    """Place every entry. Padding repeats the last block column of its block row, or reads the least one of the chunk
-    where the block row is empty: never an entry of x that the chunk does not read anyway.
+    """Place every entry of chunks begin..end-1. Padding repeats the last block column of its block row, or reads the
+    least one of the chunk where the block row is empty: never an entry of x that the chunk does not read anyway.
     """
     block_rows = (indptr.size - 1) // block
     cursor, found = np.empty(block, np.int64), _scratch(indptr, block)
-    for c in range(low.size):
+    for c in range(begin, end):
         first, width = np.int64(start[c]), np.int64(start[c + 1]) - np.int64(start[c])
         for block_row in range(c * chunk, min(block_rows, (c + 1) * chunk)):
             lane = block_row - c * chunk
-            count = _block_columns(indptr, indices, block, block_row, cursor, found)
+            count = _dense_blocks(indptr, indices, block, block_row)
+            is_dense = count > 0
+            if is_dense:
+                row = np.int64(indptr[block_row * block])
+                for s in range(count):
+                    found[s] = np.int64(indices[row + s * block]) // block
+            else:
+                count = _block_columns(indptr, indices, block, block_row, cursor, found)
             for s in range(width):
                 column = np.uint64(found[min(s, count - 1)]) if count else least[c]
                 index[(first + s) * chunk + lane] = column - low[c]
             for r in range(block):
+                p, stop = np.int64(indptr[block_row * block + r]), np.int64(indptr[block_row * block + r + 1])
+                if is_dense:
+                    at, step = (first * block * block + r) * chunk + lane, block * chunk  # columns are r, r + block, ..
+                    for q in range(p, stop):
+                        slot[q] = at
+                        at += step
+                    continue
                 s = 0
-                for p in range(np.int64(indptr[block_row * block + r]), np.int64(indptr[block_row * block + r + 1])):
-                    j = np.int64(indices[p])
+                for q in range(p, stop):
+                    j = np.int64(indices[q])
                     while found[s] != j // block:
                         s += 1
                     inner = (j % block) * block + r
-                    slot[p] = ((first + s) * block * block + inner) * chunk + lane
+                    slot[q] = ((first + s) * block * block + inner) * chunk + lane

@@ -16,6 +16,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from akx.formats.base import Format, Pattern, aligned_zeros, lanes_of
+from akx.formats.shares import in_shares
 
 __all__ = ["DiaArrays", "dia_reach", "dia_slots", "from_csr", "slice_rows"]
 
@@ -36,15 +37,33 @@ def slice_rows(dtype: np.dtype[Any]) -> int:
     return 4 * lanes_of(dtype)
 
 
-def dia_slots(pattern: Pattern, dtype: np.dtype[Any], limit: int) -> int:
-    """Slots that :func:`from_csr` would store; counting stops, and the count so far is given, beyond `limit`."""
+def dia_slots(
+    pattern: Pattern,
+    dtype: np.dtype[Any],
+    limit: int,
+    *,
+    counts: NDArray[np.uint64] | None = None,
+    threads: int = 1,
+) -> int:
+    """Slots that :func:`from_csr` would store; counting stops, and the count so far is given, beyond `limit`.
+
+    `counts` (slices,), where given, becomes the diagonals of each slice, if there are no more slots than that.
+    """
     height = slice_rows(dtype)
     origin = np.zeros(-(-pattern.rows // height), dtype=np.int64)
-    return int(_count(pattern.indptr, pattern.indices, height, origin, limit, np.zeros(0, np.uint64)))
+    counts = np.zeros(origin.size, np.uint64) if counts is None else counts
+    known = pattern.indptr, pattern.indices, height, origin, limit, counts
+    return int(sum(in_shares(_count, origin.size, threads, *known)))
 
 
 def from_csr(
-    pattern: Pattern, dtype: np.dtype[Any], *, origin: NDArray[np.int64] | None = None, columns: Any = None
+    pattern: Pattern,
+    dtype: np.dtype[Any],
+    *,
+    origin: NDArray[np.int64] | None = None,
+    columns: Any = None,
+    counts: NDArray[np.uint64] | None = None,
+    threads: int = 1,
 ) -> Format:
     """Lay `pattern` out; the values are zero until :meth:`Format.fill`.
 
@@ -54,6 +73,10 @@ def from_csr(
         Subtracted from the row number to give the row's own column, for matrices made of stacked local blocks.
     columns : (slices,) array of int64, optional
         Columns that exist for each slice; ``pattern.columns`` for all by default.
+    counts : (slices,) array of uint64, optional
+        Diagonals of each slice, from :func:`dia_slots`, where they are known.
+    threads : int
+        That lay out.
     """
     height = slice_rows(dtype)
     slices = -(-pattern.rows // height)
@@ -62,13 +85,18 @@ def from_csr(
     if columns is None:
         columns = np.full(slices, pattern.columns, dtype=np.int64)
     start = np.zeros(slices + 1, dtype=np.uint64)
-    _count(pattern.indptr, pattern.indices, height, origin, np.iinfo(np.int64).max, start[1:])
+    if counts is None:
+        most = int(np.iinfo(np.int64).max)
+        in_shares(_count, slices, threads, pattern.indptr, pattern.indices, height, origin, most, start[1:])
+    else:
+        start[1:] = counts
     np.cumsum(start, out=start)
     diagonals = int(start[-1])
     offset = np.zeros(diagonals, dtype=np.int64)
     slot = np.empty(pattern.nnz, dtype=np.uint32 if diagonals * height < 2**32 else np.uint64)
     edge = np.zeros(slices, dtype=np.bool_)
-    _lay_out(pattern.indptr, pattern.indices, height, origin, columns, start, offset, slot, edge)
+    known = pattern.indptr, pattern.indices, height, origin, columns, start, offset, slot, edge
+    in_shares(_lay_out, slices, threads, *known)
     values = aligned_zeros(diagonals * height, dtype)
     return Format(
         DiaArrays(start, offset, values, edge, pattern.rows, height), slot, height, diagonals * height, height
@@ -126,23 +154,23 @@ def _merge_row(known: Any, count: Any, spare: Any, indices: Any, first: Any, sto
 
 
 @njit(nogil=True, cache=True)
-def _count(indptr: Any, indices: Any, height: Any, origin: Any, limit: Any, counts: Any) -> Any:
+def _count(indptr: Any, indices: Any, height: Any, origin: Any, limit: Any, counts: Any, begin: Any, end: Any) -> Any:
+    """The diagonals of slices begin..end-1 into `counts`; give their slots, or those so far beyond `limit`."""
     rows = indptr.size - 1
     total = 0
     known, spare = np.empty(1024, np.int64), np.empty(1024, np.int64)
-    for s in range(origin.size):
+    for s in range(begin, end):
         count = 0
         bound = np.int64(indptr[min(rows, (s + 1) * height)]) - np.int64(indptr[s * height])
         if bound > known.size:
             known, spare = np.empty(2 * bound, np.int64), np.empty(2 * bound, np.int64)
         for i in range(s * height, min(rows, (s + 1) * height)):
-            begin, stop = np.int64(indptr[i]), np.int64(indptr[i + 1])
-            count = _merge_row(known, count, spare, indices, begin, stop, i - origin[s])
+            first, stop = np.int64(indptr[i]), np.int64(indptr[i + 1])
+            count = _merge_row(known, count, spare, indices, first, stop, i - origin[s])
             if total + count * height > limit:
                 return total + count * height
         total += count * height
-        if counts.size:
-            counts[s] = count
+        counts[s] = count
     return total
 
 
@@ -157,12 +185,15 @@ def _lay_out(
     offset: Any,
     slot: Any,
     edge: Any,
+    begin: Any,
+    end: Any,
 ) -> None:
+    """Place every entry of slices begin..end-1."""
     rows = indptr.size - 1
     spare = np.empty(offset.size, np.int64)
-    for s in range(origin.size):
-        begin, room = np.int64(start[s]), np.int64(start[s + 1]) - np.int64(start[s])
-        known = offset[begin : begin + room]
+    for s in range(begin, end):
+        at, room = np.int64(start[s]), np.int64(start[s + 1]) - np.int64(start[s])
+        known = offset[at : at + room]
         count = 0
         for i in range(s * height, min(rows, (s + 1) * height)):
             first, stop = np.int64(indptr[i]), np.int64(indptr[i + 1])
@@ -178,4 +209,4 @@ def _lay_out(
                 wanted = np.int64(indices[p]) - (i - origin[s])
                 while known[d] != wanted:
                     d += 1
-                slot[p] = (begin + d) * height + (i - s * height)
+                slot[p] = (at + d) * height + (i - s * height)

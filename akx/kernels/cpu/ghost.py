@@ -23,8 +23,9 @@ from akx.errors import InfeasibleError
 from akx.formats import dia
 from akx.formats.base import Format, Pattern
 from akx.kernels.base import Coefficients, Parameter, Program, Traffic, check_feasible
+from akx.kernels.cpu.fill import fill
 from akx.kernels.cpu.jit import jit
-from akx.kernels.cpu.layout import VARIANTS, bytes_per_entry, lay_out, ordered, variant_reason
+from akx.kernels.cpu.layout import VARIANTS, Known, bytes_per_entry, lay_out, ordered, variant_reason
 from akx.kernels.cpu.program import TeamProgram
 from akx.kernels.cpu.run import GhostBlocks, run_ghost
 from akx.kernels.cpu.shared import (
@@ -148,12 +149,11 @@ class Ghost:
         count = max(plan.threads, round(matrix.nnz * bytes_per_entry(plan, matrix) / plan.block_bytes))
         zones, sizes = _zones(matrix, plan.partitioner, natural.pattern, count, plan.k_per_pass)
         blocks, pattern, entries, longest = _stack(natural.pattern, zones, sizes, plan)
-        reason = variant_reason(
-            plan.variant, pattern, matrix.dtype, sigma=sigma_of(plan), block=1, memo={}, name=plan.label()
-        )
+        known = Known({}, plan.label(), plan.threads)
+        reason = variant_reason(plan.variant, pattern, matrix.dtype, sigma=sigma_of(plan), block=1, known=known)
         if reason is not None:
             raise InfeasibleError(f"plan {plan.label()} is not feasible: {reason}")
-        layout = _lay_out(pattern, blocks, matrix.dtype, plan)
+        layout = _lay_out(pattern, blocks, matrix.dtype, plan, known)
         program = _GhostProgram(layout, blocks, entries, longest, plan.k_per_pass)
         program.update_values(matrix.data)
         return program
@@ -176,7 +176,7 @@ class _GhostProgram(TeamProgram):
         return self._layout.nbytes + held + int(self._entries.nbytes) + int(self._work.nbytes)
 
     def update_values(self, data: NDArray[Any]) -> None:
-        self._layout.fill(data[self._entries])
+        fill(self._layout, data, self._entries, self._threads)
 
     def _work_size(self, x: NDArray[Any], out: NDArray[Any]) -> int:
         return int(self._threads * (self._depth + 2) * x.shape[0] * self._longest)
@@ -268,13 +268,13 @@ def _stack(
     return blocks, Pattern(indptr, indices, longest), entries, longest
 
 
-def _lay_out(pattern: Pattern, blocks: GhostBlocks, dtype: np.dtype[Any], plan: Plan) -> Format:
+def _lay_out(pattern: Pattern, blocks: GhostBlocks, dtype: np.dtype[Any], plan: Plan, known: Known) -> Format:
     if plan.variant != "dia":
-        return lay_out(pattern, dtype, plan.variant, sigma=1, block=1)
+        return lay_out(pattern, dtype, plan.variant, sigma=1, block=1, known=known)
     height = dia.slice_rows(dtype)
     starts = np.arange(-(-pattern.rows // height), dtype=np.int64) * height
     origin = blocks.row[np.searchsorted(blocks.row, starts, side="right") - 1]
-    return dia.from_csr(pattern, dtype, origin=origin)
+    return dia.from_csr(pattern, dtype, origin=origin, threads=plan.threads)
 
 
 @jit

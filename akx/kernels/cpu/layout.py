@@ -5,6 +5,7 @@ Orders are memoised with the pattern (a permutation does not depend on values), 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +24,10 @@ from akx.plan import Plan
 
 __all__ = [
     "VARIANTS",
+    "Known",
     "Ordered",
     "bytes_per_entry",
+    "known_of",
     "lay_out",
     "ordered",
     "slots_per_entry",
@@ -122,19 +125,54 @@ def block_size(matrix: Matrix) -> int:
     return int(matrix.pattern_cache[key])
 
 
+@dataclass(frozen=True)
+class Known:
+    """What was found out about a pattern in one order of its rows, once: counts and shapes of its layouts.
+
+    Attributes
+    ----------
+    memo : dict
+        Where it is kept.
+    name : str
+        Of the order.
+    threads : int
+        That may count.
+    """
+
+    memo: dict[Any, Any]
+    name: str
+    threads: int = 1
+
+    def of(self, what: str, *parameters: Any, make: Callable[[], Any]) -> Any:
+        """What :meth:`make` gave the first time."""
+        key = (f"akx.kernels.cpu.{what}", self.name, *parameters)
+        if key not in self.memo:
+            self.memo[key] = make()
+        return self.memo[key]
+
+
+def known_of(matrix: Matrix, partitioner: str, threads: int = 1) -> Known:
+    """What is known of a matrix in an order; kept with its pattern."""
+    return Known(matrix.pattern_cache, partitioner, threads)
+
+
 def variant_reason(
-    variant: str, pattern: Pattern, dtype: np.dtype[Any], *, sigma: int, block: int, memo: dict[Any, Any], name: str
+    variant: str, pattern: Pattern, dtype: np.dtype[Any], *, sigma: int, block: int, known: Known
 ) -> str | None:
-    """None where `pattern` can be laid out as `variant`, else why not. `memo` keeps answers under `name`."""
-    key = ("akx.kernels.cpu.variant", name, variant, dtype.str, sigma, block)
-    if key not in memo:
-        memo[key] = _variant_reason(variant, pattern, dtype, sigma, block, memo, name)
-    reason: str | None = memo[key]
+    """None where `pattern` can be laid out as `variant`, else why not."""
+    reason: str | None = known.of(
+        "variant",
+        variant,
+        dtype.str,
+        sigma,
+        block,
+        make=lambda: _variant_reason(variant, pattern, dtype, sigma, block, known),
+    )
     return reason
 
 
 def _variant_reason(
-    variant: str, pattern: Pattern, dtype: np.dtype[Any], sigma: int, block: int, memo: dict[Any, Any], name: str
+    variant: str, pattern: Pattern, dtype: np.dtype[Any], sigma: int, block: int, known: Known
 ) -> str | None:
     if variant not in VARIANTS:
         return f"unknown variant {variant!r}, known are {', '.join(VARIANTS)}"
@@ -150,13 +188,14 @@ def _variant_reason(
         return "the pattern has no dense blocks"
     if kind == "bell" and pattern.rows % block:
         return f"{pattern.rows} rows are not a multiple of the block size {block}"
-    if _slots(kind, pattern, dtype, sigma, block, memo, name) > _room(kind, pattern, dtype, block):
+    if _slots(kind, pattern, dtype, sigma, block, known) > _room(kind, pattern, dtype, block):
         return f"padding would make it more than {MOST_PADDING:g} times as large"
     if kind == "dia" or bits > 16:
         return None
-    fits = (
-        sell.sell_fits(pattern, dtype, sigma, bits) if kind == "sell" else bell.bell_fits(pattern, dtype, block, bits)
-    )
+    if kind == "sell":
+        fits = sell.sell_fits(pattern, dtype, sigma, bits)
+    else:
+        fits = bell.bell_fits(pattern, dtype, block, bits, shape=_bell_shape(pattern, dtype, block, known))
     return None if fits else too_far
 
 
@@ -168,20 +207,39 @@ def _room(kind: str, pattern: Pattern, dtype: np.dtype[Any], block: int) -> int:
     return int(MOST_PADDING * pattern.nnz) + tail
 
 
-def _slots(
-    kind: str, pattern: Pattern, dtype: np.dtype[Any], sigma: int, block: int, memo: dict[Any, Any], name: str
-) -> int:
+def _slots(kind: str, pattern: Pattern, dtype: np.dtype[Any], sigma: int, block: int, known: Known) -> int:
     """Values that a format would store, padding included; more than :func:`_room` allows where it is too many."""
-    key = ("akx.kernels.cpu.slots", name, kind, dtype.str, sigma, block)
-    if key not in memo:
+
+    def count() -> int:
         if kind == "sell":
-            memo[key] = sell.sell_slots(pattern, dtype, sigma)
-        elif kind == "dia":
-            memo[key] = int(dia.dia_slots(pattern, dtype, _room(kind, pattern, dtype, block)))
-        else:
-            memo[key] = bell.bell_slots(pattern, dtype, block) if kind == "bell" else pattern.nnz
-    slots: int = memo[key]
+            return sell.sell_slots(pattern, dtype, sigma)
+        if kind == "dia":
+            return _dia_counts(pattern, dtype, known)[0]
+        if kind == "bell":
+            return bell.bell_slots(pattern, dtype, block, shape=_bell_shape(pattern, dtype, block, known))
+        return pattern.nnz
+
+    slots: int = known.of("slots", kind, dtype.str, sigma, block, make=count)
     return slots
+
+
+def _bell_shape(pattern: Pattern, dtype: np.dtype[Any], block: int, known: Known) -> bell.BellShape:
+    found: bell.BellShape = known.of(
+        "bell", dtype.str, block, make=lambda: bell.bell_shape(pattern, dtype, block, threads=known.threads)
+    )
+    return found
+
+
+def _dia_counts(pattern: Pattern, dtype: np.dtype[Any], known: Known) -> tuple[int, NDArray[np.uint64]]:
+    """Slots, and the diagonals of each slice, where there is room for so many."""
+
+    def count() -> tuple[int, NDArray[np.uint64]]:
+        counts = np.zeros(-(-pattern.rows // dia.slice_rows(dtype)), dtype=np.uint64)
+        room = _room("dia", pattern, dtype, 1)
+        return dia.dia_slots(pattern, dtype, room, counts=counts, threads=known.threads), counts
+
+    found: tuple[int, NDArray[np.uint64]] = known.of("dia", dtype.str, make=count)
+    return found
 
 
 def slots_per_entry(plan: Plan, matrix: Matrix, *, sigma: int, block: int) -> float:
@@ -191,7 +249,8 @@ def slots_per_entry(plan: Plan, matrix: Matrix, *, sigma: int, block: int) -> fl
     """
     kind, _ = _split(plan.variant, matrix.n)
     where = ordered(matrix, plan.partitioner)
-    slots = _slots(kind, where.pattern, matrix.dtype, sigma, block, matrix.pattern_cache, plan.partitioner)
+    known = known_of(matrix, plan.partitioner, plan.threads)
+    slots = _slots(kind, where.pattern, matrix.dtype, sigma, block, known)
     return max(1.0, slots / max(matrix.nnz, 1))
 
 
@@ -208,23 +267,28 @@ def variants_for(matrix: Matrix, partitioner: str, *, sigma: int = 1) -> tuple[s
             matrix.dtype,
             sigma=1 if not variant.startswith("sell") else sigma,
             block=block,
-            memo=matrix.pattern_cache,
-            name=partitioner,
+            known=known_of(matrix, partitioner),
         )
         is None
     )
 
 
-def lay_out(pattern: Pattern, dtype: np.dtype[Any], variant: str, *, sigma: int, block: int) -> Format:
+def lay_out(
+    pattern: Pattern, dtype: np.dtype[Any], variant: str, *, sigma: int, block: int, known: Known | None = None
+) -> Format:
     """Lay `pattern` out as `variant`; the caller has asked :func:`variant_reason`. Values are not filled in."""
     kind, bits = _split(variant, pattern.columns)
+    known = known or Known({}, "")
     if kind in ("csr", "csr-ahead"):
         return csr.from_csr(pattern, dtype, bits=bits, ahead=kind == "csr-ahead")
     if kind == "sell":
         return sell.from_csr(pattern, dtype, sigma=sigma, bits=bits)
     if kind == "dia":
-        return dia.from_csr(pattern, dtype)
-    return bell.from_csr(pattern, dtype, block=block, bits=bits)
+        slots, counts = _dia_counts(pattern, dtype, known)
+        whole = counts if slots <= _room("dia", pattern, dtype, 1) else None
+        return dia.from_csr(pattern, dtype, counts=whole, threads=known.threads)
+    shape = _bell_shape(pattern, dtype, block, known)
+    return bell.from_csr(pattern, dtype, block=block, bits=bits, shape=shape, threads=known.threads)
 
 
 def bytes_per_entry(plan: Plan, matrix: Matrix) -> float:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from akx.formats.base import Format
 from akx.kernels.base import Coefficients
+from akx.kernels.cpu.fill import fill
 from akx.kernels.cpu.layout import Ordered
 from akx.kernels.cpu.run import Tasks, run_tasks
 from akx.kernels.cpu.team import Job
@@ -68,8 +69,7 @@ class TaskProgram(TeamProgram):
         return self._layout.nbytes + tasks + moved + int(self._work.nbytes)
 
     def update_values(self, data: NDArray[Any]) -> None:
-        entries = self._where.entries
-        self._layout.fill(data if entries is None else data[entries])
+        fill(self._layout, data, self._where.entries, self._threads)
 
     def _work_size(self, x: NDArray[Any], out: NDArray[Any]) -> int:
         return out.size if self._where.order.size else 0

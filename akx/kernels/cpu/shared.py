@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from akx.device.host import HostDevice
 from akx.formats.base import Format, Pattern, lanes_of
-from akx.formats.dia import DiaArrays, dia_reach
+from akx.formats.dia import DiaArrays, dia_reach, slice_rows
 from akx.kernels.base import Parameter
 from akx.kernels.cpu.layout import (
     VARIANTS,
     block_size,
     bytes_per_entry,
+    known_of,
     ordered,
     slots_per_entry,
     variant_reason,
@@ -32,6 +35,7 @@ __all__ = [
     "dependencies",
     "front",
     "has_front",
+    "largest_share",
     "padding_of",
     "per_pass_choices",
     "sigma_of",
@@ -60,6 +64,20 @@ def block_of(plan: Plan, matrix: Matrix) -> int:
 def padding_of(plan: Plan, matrix: Matrix) -> float:
     """Values stored, and multiplied, for each entry of the matrix, where all rows are laid out in one order."""
     return slots_per_entry(plan, matrix, sigma=sigma_of(plan), block=block_of(plan, matrix))
+
+
+def largest_share(plan: Plan, matrix: Matrix) -> float:
+    """Rows of the thread that has most over the mean, where each has whole windows, chunks or slices of rows."""
+    if plan.variant == "dia":
+        unit = slice_rows(matrix.dtype)
+    elif plan.variant.startswith(("sell", "bell")):
+        unit = max(sigma_of(plan), lanes_of(matrix.dtype)) * block_of(plan, matrix)
+    else:
+        unit = 1
+    shares, rows = plan.threads, matrix.n
+    whole = shares * unit
+    largest = min(-(-rows // whole) * unit, rows - (shares - 1) * (rows // whole) * unit)
+    return max(1.0, largest * shares / max(rows, 1))
 
 
 def stored_bytes(plan: Plan, matrix: Matrix) -> float:
@@ -165,17 +183,29 @@ def basic_reason(plan: Plan, matrix: Matrix, orders: tuple[str, ...]) -> str | N
         matrix.dtype,
         sigma=sigma,
         block=block_of(plan, matrix),
-        memo=matrix.pattern_cache,
-        name=plan.partitioner,
+        known=known_of(matrix, plan.partitioner, plan.threads),
     )
 
 
-def aligned_cuts(pattern: Pattern, parts: int, align: int) -> NDArray[np.int64]:
-    """At most `parts` contiguous blocks of equal work, cut at multiples of `align` rows."""
-    work = pattern.indptr.astype(np.float64) + 2.0 * np.arange(pattern.rows + 1)
+def aligned_cuts(pattern: Pattern, parts: int, align: int, layout: Format | None = None) -> NDArray[np.int64]:
+    """At most `parts` contiguous blocks of equal work, cut at multiples of `align` rows.
+
+    The work of a row is that of its entries and of two more; with a `layout` that pads, of the slots it is stored in.
+    """
     units = -(-pattern.rows // align)
     boundaries = np.minimum(np.arange(units + 1, dtype=np.int64) * align, pattern.rows)
-    return even_cuts(work, parts, boundaries=boundaries)
+    slots = _slots_before(boundaries, pattern, layout).astype(np.float64)
+    cuts: NDArray[np.int64] = boundaries[even_cuts(slots + 2.0 * boundaries, parts)]
+    return cuts
+
+
+def _slots_before(rows: NDArray[np.int64], pattern: Pattern, layout: Format | None) -> NDArray[Any]:
+    """Slots stored for rows 0 .. i-1, for each i of `rows`, where a unit of the layout begins or the matrix ends."""
+    start = None if layout is None else getattr(layout.arrays, "start", None)  # of units, in slots of the format's own
+    if layout is None or start is None or layout.stored == 0:
+        return pattern.indptr[rows]
+    found: NDArray[Any] = start[-(-rows // layout.unit)] * (layout.stored / float(start[-1]))
+    return found
 
 
 def dependencies(

@@ -13,7 +13,7 @@ import numpy as np
 
 from akx.device.host import HostDevice, host_device
 from akx.kernels.base import Parameter, Program, Traffic, check_feasible
-from akx.kernels.cpu.layout import lay_out, ordered
+from akx.kernels.cpu.layout import known_of, lay_out, ordered
 from akx.kernels.cpu.program import TaskProgram
 from akx.kernels.cpu.shared import (
     aligned_cuts,
@@ -21,6 +21,7 @@ from akx.kernels.cpu.shared import (
     block_of,
     common_parameters,
     dependencies,
+    largest_share,
     padding_of,
     sigma_of,
     stored_bytes,
@@ -68,11 +69,22 @@ class Sweep:
         """Values multiplied for each one of the matrix (:class:`akx.tuner.predict.Padded`)."""
         return padding_of(plan, matrix)
 
+    def largest_share(self, plan: Plan, matrix: Matrix) -> float:
+        """Work of the thread that has most over the mean (:class:`akx.tuner.predict.Padded`)."""
+        return largest_share(plan, matrix)
+
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         check_feasible(self, plan, matrix, host_device())
         where = ordered(matrix, plan.partitioner)
-        layout = lay_out(where.pattern, matrix.dtype, plan.variant, sigma=sigma_of(plan), block=block_of(plan, matrix))
-        cuts = aligned_cuts(where.pattern, plan.threads, layout.align)
+        layout = lay_out(
+            where.pattern,
+            matrix.dtype,
+            plan.variant,
+            sigma=sigma_of(plan),
+            block=block_of(plan, matrix),
+            known=known_of(matrix, plan.partitioner, plan.threads),
+        )
+        cuts = aligned_cuts(where.pattern, plan.threads, layout.align, layout)
         low, high = dependencies(where.pattern, layout, cuts)
         owner = np.arange(cuts.size - 1, dtype=np.int64)
         order, pointer = ascending(owner, plan.threads)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from akx.device.host import HostDevice, host_device
 from akx.formats.base import Format
 from akx.kernels.base import Parameter, Program, Traffic, check_feasible
-from akx.kernels.cpu.layout import Ordered, lay_out, ordered
+from akx.kernels.cpu.layout import Ordered, known_of, lay_out, ordered
 from akx.kernels.cpu.program import TaskProgram
 from akx.kernels.cpu.shared import (
     aligned_cuts,
@@ -130,7 +130,14 @@ class Wavefront:
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         check_feasible(self, plan, matrix, host_device())
         where = ordered(matrix, plan.partitioner)
-        layout = lay_out(where.pattern, matrix.dtype, plan.variant, sigma=sigma_of(plan), block=block_of(plan, matrix))
+        layout = lay_out(
+            where.pattern,
+            matrix.dtype,
+            plan.variant,
+            sigma=sigma_of(plan),
+            block=block_of(plan, matrix),
+            known=known_of(matrix, plan.partitioner, plan.threads),
+        )
         blocks = max(1, round(layout.matrix_bytes / plan.block_bytes))
         interleaved = plan.option("split", "contiguous") == "interleaved"
         cuts, owner = _shares(where, layout, blocks, plan.threads, interleaved)
@@ -147,7 +154,7 @@ def _shares(
     where: Ordered, layout: Format, blocks: int, threads: int, interleaved: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Cuts of the rows and the thread of each block; a share is whole blocks, or every block is cut between threads."""
-    cuts = aligned_cuts(where.pattern, max(blocks, threads) * (threads if interleaved else 1), layout.align)
+    cuts = aligned_cuts(where.pattern, max(blocks, threads) * (threads if interleaved else 1), layout.align, layout)
     count = cuts.size - 1
     number = np.arange(count, dtype=np.int64)
     return cuts, number % threads if interleaved else number * threads // max(count, 1)
