@@ -25,8 +25,9 @@ __all__ = ["FORMATS", "Figures", "FormatCost", "derived_figures", "faster", "mea
 #: Careful figures of one core of a server: bytes a second from memory, from the last-level cache and from its own,
 #: sparse flops a second.
 _SLOW_PER_CORE, _LAST_LEVEL_PER_CORE, _CACHE_PER_CORE, _FLOPS_PER_CORE = 10e9, 40e9, 80e9, 3.0e9
-#: Seconds to hand a call to other threads: 2 to 4 us where they listen for it, about 50 where they sleep.
-_WAKING = 20e-6
+#: Seconds to hand a call to other threads: 1 to 4 us where they listen for it, as in a row of calls; about 50 where
+#: they sleep, which is the first of a row.
+_WAKING = 4e-6
 #: Seconds of a kernel in a graph, and of an exchange between multiprocessors, where nobody has measured them.
 _LAUNCH, _BARRIER = 1.2e-6, 1.5e-6
 #: Seconds more for a row of CSR whose end was not foreseen, and for one of sliced ELL in sorted windows.

@@ -133,10 +133,14 @@ class Done(Protocol):
 
 
 class Padded(Protocol):
-    """A schedule that knows how much padding a plan multiplies."""
+    """A schedule that knows how much padding a plan multiplies, and how evenly threads share that."""
 
     def padding(self, plan: Plan, matrix: Matrix) -> float:
         """Values stored for each one of the matrix, at least 1."""
+        ...
+
+    def largest_share(self, plan: Plan, matrix: Matrix) -> float:
+        """Work of the thread that has most over the mean, at least 1; 1 where a schedule does not say."""
         ...
 
 
@@ -279,8 +283,10 @@ class Model:
         """Seconds of all threads for what a plan computes, its format having a price."""
         cost = self.figures.formats[plan.variant]
         schedule = self.space.schedules[plan.schedule]
-        asked = getattr(schedule, "padding", None)  # of a Padded
-        padding = 1.0 if asked is None else asked(plan, self.matrix)
+        padding, largest = (
+            1.0 if asked is None else asked(plan, self.matrix)
+            for asked in (getattr(schedule, name, None) for name in ("padding", "largest_share"))  # of a Padded
+        )
         slots = traffic.flops / 2.0 * padding
         times = plan.k * traffic.redundancy  # that a row is computed
         is_sorted = int(plan.option("sigma", 1)) > 1
@@ -288,7 +294,7 @@ class Model:
         work = self.matrix.dtype.itemsize / 8.0 * (slots * cost.slot + rows)
         if cost.uneven:  # as long for numbers of any size
             work += times * surprises(self.matrix, plan.threads) * cost.uneven
-        return self.start_vectors * work / self.space.threads
+        return self.start_vectors * work * largest / self.space.threads
 
     def _share(self, plan: Plan) -> float:
         """How much longer the work takes on the plan's threads than on all of them."""
