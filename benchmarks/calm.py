@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Sequence
 
 from akx.tuner import measure
-from akx.tuner.cores import CoreWatch
+from akx.tuner.cores import CoreState, CoreWatch
 from akx.tuner.measure import Measurement, Precision
 
 __all__ = ["Calm"]
 
-#: Seconds that are waited for calm, and how often something is measured again at most.
-_PATIENCE, _AGAIN = 60.0, 5
+#: Seconds that are waited for calm, at a time and in all, and how often something is measured again at most.
+_PATIENCE, _ALL, _AGAIN = 30.0, 600.0, 5
 
 
 class Calm:
@@ -35,6 +35,7 @@ class Calm:
 
     def __init__(self, threads: int) -> None:
         self.again = 0
+        self._waited = 0.0
         self._threads = threads
         self._watch = CoreWatch(threads) if threads > 1 else None
 
@@ -46,15 +47,32 @@ class Calm:
             return measure.interleave(calls, precision), True
         for _ in range(1 + _AGAIN):
             self._wait(self._watch)
-            here = CoreWatch(self._threads, nearest=self._watch.nearest)
+            here = _Counting(self._threads, self._watch.seen)
             found = measure.interleave(calls, precision, watch=here)
-            if here.note is None:
+            self._watch.seen.extend(here.own)
+            if len(here.own) - len(self._watch.slow(here.own)) >= len(found[0].samples):
                 return found, True
             self.again += 1
         return found, False
 
-    @staticmethod
-    def _wait(watch: CoreWatch) -> None:
-        end = time.monotonic() + _PATIENCE
+    def _wait(self, watch: CoreWatch) -> None:
+        begin = time.monotonic()
+        end = begin + min(_PATIENCE, max(0.0, _ALL - self._waited))
         while watch.slow([watch.look()]) and time.monotonic() < end:
             time.sleep(0.2)
+        self._waited += time.monotonic() - begin
+
+
+class _Counting(CoreWatch):
+    """Keeps its own looks."""
+
+    def __init__(self, threads: int, seen: Sequence[CoreState]) -> None:
+        super().__init__(threads, tuple(seen))
+        self.own: list[CoreState] = []
+
+    def look(self) -> CoreState | None:
+        """As another, and kept."""
+        state = super().look()
+        if state is not None:
+            self.own.append(state)
+        return state

@@ -9,6 +9,9 @@ from typing import Any
 
 __all__ = ["in_shares"]
 
+#: Chunks or slices in a share at least: starting a thread takes as long as laying out so many.
+_LEAST = 64
+
 
 def in_shares(function: Callable[..., Any], count: int, threads: int, *arguments: Any) -> list[Any]:
     """function(*arguments, first, last) for shares first..last of range(count), and what each of them gave, in order.
@@ -22,7 +25,7 @@ def in_shares(function: Callable[..., Any], count: int, threads: int, *arguments
     threads : int
         The caller's included.
     """
-    used = max(1, min(threads, count))
+    used = max(1, min(threads, count // _LEAST))
     ends = [count * share // used for share in range(used + 1)]
     if used == 1:
         return [function(*arguments, 0, count)]

@@ -10,31 +10,40 @@ measured in such a time is not what a plan takes, nor is the order of plans.
 Two figures tell. All threads do sums in registers, each as many as one thread does alone: together they take as long
 where each has a core for itself, and 1.8 times as long and more where two share one. And all threads meet, again and
 again, by words that they write for one another: 0.1 us through a cache that they share, and several times that where
-there is none.
+there is none. Both are compared with the least that has been seen, since threads may share cores by design, as where
+there is one for each hardware thread, and cores need not be alike.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import numpy as np
 
+from akx.errors import AkxError
 from akx.kernels.cpu.jit import jit
 from akx.kernels.cpu.sync import LINE, begin, finish, meet
 from akx.kernels.cpu.team import Job, team
 
 __all__ = ["CoreState", "CoreWatch", "core_state"]
 
-#: Cores are shared where sums take so many times as long together as alone.
+#: Cores are shared where sums take so many times as long together as they did at best.
 _SHARED = 1.5
-#: Cores are far apart where meeting takes so many times as long as it did before.
+#: Cores are far apart where meeting takes so many times as long as it did at best, on cores that were not shared.
 _FAR = 2.5
-#: Steps of the sums, some 20 us; meetings, some 10; and how often each is done: the least counts.
-_STEPS, _MEETINGS, _TIMES = 8_000, 100, 4
+#: Steps of the sums, some 30 us, beside which it hardly counts what it takes to hand them over; meetings, some 10 us;
+#: and how often each is done: the least counts.
+_STEPS, _MEETINGS, _TIMES = 16_000, 100, 4
+#: Seconds after which an exercise is not done again: other processes have the cores.
+_LONG = 2e-3
+#: Looks that are remembered; those that must have found cores shared or far apart before it is told.
+_REMEMBERED, _OFTEN = 1_000, 10
 
 
 @dataclass(frozen=True)
@@ -111,77 +120,85 @@ class _Exercises:
         for _ in range(_TIMES):
             start = time.perf_counter()
             self._job.run(self._x, self._out)
-            least = min(least, time.perf_counter() - start)
+            took = time.perf_counter() - start
+            least = min(least, took)
+            if took > _LONG:
+                break
         return least
 
 
 def core_state(threads: int) -> CoreState:
     """Where so many threads, two or more, run now. Takes some tenths of a millisecond."""
     team(threads).send_away()  # who listens for a call has not left its core
-    alone = _Exercises(1).seconds(1, _STEPS)
+    alone = _Exercises(1).seconds(0, _STEPS)
     exercises = _Exercises(threads)
-    together = exercises.seconds(1, _STEPS)
-    return CoreState(together / alone, exercises.seconds(_MEETINGS, 0) / _MEETINGS)
+    return CoreState(exercises.seconds(0, _STEPS) / alone, exercises.seconds(_MEETINGS, 0) / _MEETINGS)
 
 
 class CoreWatch:
     """Which of several rounds of a timing ran on cores that were shared or far apart, by a look after each.
 
-    Meetings are compared with the shortest that this watch has seen. What never ends is no disturbance: once
-    :meth:`accept` was told so, it counts for nothing.
+    What never ends is no disturbance: once :meth:`accept` was told so, it counts for nothing.
 
     Parameters
     ----------
     threads : int
         Of the team, two or more.
-    nearest : float
-        Seconds of a meeting where cores are as near as they can be, where that is known.
+    seen : sequence of CoreState
+        What earlier watches saw (:attr:`seen`).
 
     Attributes
     ----------
-    nearest : float
-        The shortest meeting so far.
+    seen : deque of CoreState
+        What was seen last.
     """
 
-    def __init__(self, threads: int, nearest: float = math.inf) -> None:
-        self.nearest = nearest
+    def __init__(self, threads: int, seen: Sequence[CoreState] = ()) -> None:
+        self.seen = deque(seen, _REMEMBERED)
         self._threads = threads
-        self._most_together, self._most_meeting = _SHARED, 0.0
+        self._most_together, self._most_meeting = 0.0, 0.0
+        self._looks = self._spoilt = 0
         self._accepted = False
 
     @property
     def note(self) -> str | None:
         """What is to be told of it; None where cores were never shared or far apart for longer than a timing."""
-        if not self._accepted:
+        if not self._accepted and self._spoilt <= max(_OFTEN, self._looks // 2):
             return None
         return (
             f"for longer than a timing the {self._threads} threads had no cores of their own, or such as share no "
-            "cache, as the host of a virtual machine has it: at other times other plans may be faster; --retune "
+            "cache, as the host of a virtual machine may have it: at other times other plans may be faster; --retune "
             "(retune=True) tells more"
         )
 
-    def look(self) -> CoreState:
-        """Where the threads run now."""
-        state = core_state(self._threads)
-        self._seen(state)
+    def look(self) -> CoreState | None:
+        """Where the threads run now; None where that cannot be found out."""
+        try:
+            state = core_state(self._threads)
+        except (AkxError, RuntimeError):  # a call from within a call; no more threads
+            return None
+        self._remember(state)
         return state
 
-    def _seen(self, state: CoreState) -> None:
-        self.nearest = min(self.nearest, state.meeting)
+    def _remember(self, state: CoreState) -> None:
+        self.seen.append(state)
+        self._looks += 1
+        self._spoilt += bool(self._is_slow(state))
 
     def slow(self, states: Sequence[CoreState | None]) -> list[int]:
         """The places of rounds in which cores were shared or far apart."""
-        far = max(_FAR * self.nearest, self._most_meeting)
-        return [
-            place
-            for place, state in enumerate(states)
-            if state is not None and (state.together > self._most_together or state.meeting > far)
-        ]
+        return [place for place, state in enumerate(states) if state is not None and self._is_slow(state)]
+
+    def _is_slow(self, state: CoreState) -> bool:
+        bar = _SHARED * max(1.0, min((one.together for one in self.seen), default=1.0))
+        nearest = min((one.meeting for one in self.seen if one.together <= bar), default=math.inf)
+        return state.together > max(bar, self._most_together) or state.meeting > max(_FAR * nearest, self._most_meeting)
 
     def accept(self, states: Sequence[CoreState | None]) -> None:
-        """The cores stay as they are in these, as far as anybody can tell."""
-        self._accepted = True
-        for state in states:
-            if state is not None:
-                self._most_together = max(self._most_together, _SHARED * state.together)
-                self._most_meeting = max(self._most_meeting, _SHARED * state.meeting)
+        """The cores stay as they are in those of these that are shared or far apart, as far as anybody can tell."""
+        kept = [states[place] for place in self.slow(states)]
+        slow = [state for state in kept if state is not None]
+        if slow:
+            self._accepted = True
+            self._most_together = max(self._most_together, _SHARED * median(state.together for state in slow))
+            self._most_meeting = max(self._most_meeting, _SHARED * median(state.meeting for state in slow))

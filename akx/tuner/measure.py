@@ -303,7 +303,7 @@ def interleave(
                 if once[i] < _REWARM_SECONDS:
                     _warm(calls[i], batches[i])
                 samples[i].append(_sample(calls[i], batches[i]))
-            looks.append(None if watch is None else watch.look())
+            looks.append(None if watch is None or spoilt is None else watch.look())
             turn += 1
             disturbed = [] if spoilt is None else _disturbed(samples, known)
             slow = [] if spoilt is None or watch is None else watch.slow(looks)

@@ -428,7 +428,15 @@ def _watch(space: Space) -> Watch | None:
     """What looks at the machine of a space while something is timed."""
     if space.backend == "cuda":
         return ClockWatch()
-    return CoreWatch(space.threads) if space.threads > 1 and measure.is_real_time() else None
+    if not measure.is_real_time():
+        return None
+    named = [one for several in space.parameters.values() for one in several if one.name == "threads"]
+    threads = max((int(choice) for one in named for choice in one.choices), default=space.threads)
+    if threads < 2:
+        return None
+    watch = CoreWatch(threads)
+    watch.look()  # compiles what it needs
+    return watch
 
 
 def _device_problem(problem: Problem, *, hosted: bool) -> DeviceProblem | HostProblem:

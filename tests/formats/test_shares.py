@@ -10,11 +10,17 @@ import pytest
 import scipy.sparse as sp
 from numba import njit
 
-from akx.formats import bell, dia
+from akx.formats import bell, dia, shares
 from akx.formats.base import Format, Pattern, unsigned
 from akx.formats.shares import in_shares
 
 F64 = np.dtype(np.float64)
+
+
+@pytest.fixture(autouse=True)
+def small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several threads for a few chunks."""
+    monkeypatch.setattr(shares, "_LEAST", 1)
 
 
 def nodes(count: int, block: int, *, seed: int, missing: int = 0) -> sp.csr_array:
@@ -57,6 +63,11 @@ def test_shares_cover_everything_once_and_come_in_order(count: int, threads: int
     np.testing.assert_array_equal(out, data**2)
     assert sum(sizes) == count
     assert len(sizes) == max(1, min(threads, count))
+
+
+def test_a_few_chunks_are_no_work_for_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shares, "_LEAST", 64)
+    assert [len(in_shares(lambda first, last: 0, count, 8)) for count in (127, 128, 10_000)] == [1, 2, 8]
 
 
 def test_what_a_share_raises_comes_out() -> None:

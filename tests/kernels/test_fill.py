@@ -86,6 +86,18 @@ def test_an_operator_with_new_values_between_its_calls() -> None:
         np.testing.assert_allclose(found[:, 2], scale * (A @ (scale * (A @ x))), rtol=1e-12)
 
 
+@pytest.mark.parametrize("variant", ["csr", "sell"])
+def test_values_that_are_not_those_of_the_layout_are_refused(variant: str) -> None:
+    """Compiled code would read and write anywhere."""
+    matrix = Matrix.from_any(banded(101))
+    layout = lay_out(ordered(matrix, "natural").pattern, matrix.dtype, variant, sigma=1, block=1)
+    for data in (matrix.data[:-1], np.append(matrix.data, 1.0), matrix.data.astype(np.float32)):
+        with pytest.raises(ValueError, match="cannot take"):
+            fill(layout, data, None, 1)
+    with pytest.raises(ValueError, match="cannot take"):
+        fill(layout, matrix.data, np.arange(3, dtype=np.uint32), 1)
+
+
 @pytest.mark.parametrize("variant", ["dia", "sell"])
 def test_threads_share_what_is_stored_of_the_rows(variant: str) -> None:
     """Half of the rows are padded to twice their entries: shares of equal entries are not of equal work."""

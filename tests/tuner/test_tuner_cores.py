@@ -7,13 +7,17 @@ import threading
 import time
 
 import pytest
+import scipy.sparse as sp
 
-from akx.device.host import default_threads
+from akx.device.host import HostDevice, default_threads
 from akx.kernels.cpu.team import team
+from akx.matrix import Matrix
 from akx.tuner.cores import CoreState, CoreWatch, core_state
 from akx.tuner.measure import Precision, interleave
+from akx.tuner.space import build_space
+from akx.tuner.worker import _watch
 
-_OWN, _FAR, _SHARED = CoreState(1.05, 1e-7), CoreState(1.05, 4e-7), CoreState(1.9, 0.6e-7)
+_OWN, _FAR, _SHARED = CoreState(1.05, 1e-7), CoreState(1.05, 4e-7), CoreState(1.9, 0.3e-7)
 
 
 class Scripted(CoreWatch):
@@ -25,7 +29,7 @@ class Scripted(CoreWatch):
 
     def look(self) -> CoreState:
         self.looked += 1
-        self._seen(state := self.states[min(self.looked, len(self.states)) - 1])
+        self._remember(state := self.states[min(self.looked, len(self.states)) - 1])
         return state
 
 
@@ -60,6 +64,60 @@ def test_cores_that_were_far_apart_from_the_beginning_are_not_taken_for_slow() -
     assert watch.slow([_FAR, _OWN]) == [0], "something nearer has"
 
 
+def test_two_threads_of_one_core_meet_sooner_and_are_no_measure_of_what_is_far() -> None:
+    watch = Scripted(_SHARED, _OWN)
+    assert watch.slow([watch.look()]) == [], "it may be by design"
+    watch.look()
+    assert watch.slow([_SHARED, _OWN, _FAR]) == [0, 2]
+
+
+def test_threads_that_share_cores_by_design_are_not_slow() -> None:
+    """One for each hardware thread: nothing better has been seen."""
+    watch = Scripted(CoreState(1.8, 1e-7))
+    states = [watch.look() for _ in range(30)]
+    assert watch.slow(states) == []
+    watch.accept(states)
+    assert watch.note is None
+
+
+def test_what_was_spoilt_by_something_else_is_not_accepted() -> None:
+    watch = Scripted(_OWN)
+    watch.look()
+    watch.accept([_OWN] * 7)
+    assert watch.note is None
+    watch.accept([_OWN] * 5 + [_SHARED, CoreState(9.0, 5e-5), _SHARED])
+    assert watch.note is not None
+    assert watch.slow([_SHARED]) == []
+    assert watch.slow([CoreState(3.5, 1e-7)]) == [0], "one stop of a thread is no measure"
+
+
+def test_it_is_told_where_cores_were_shared_all_the_time_in_timings_that_were_too_short_to_say() -> None:
+    watch = Scripted(_OWN, *[_SHARED] * 11)
+    for _ in range(11):
+        watch.look()
+    assert watch.note is None
+    watch.look()
+    assert watch.note is not None
+
+
+def test_where_it_cannot_be_found_out_nothing_is_spoilt(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(threads: int) -> CoreState:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("akx.tuner.cores.core_state", fails)
+    watch = CoreWatch(2)
+    assert watch.look() is None
+    assert watch.slow([None, None]) == []
+
+
+@pytest.mark.parametrize(("n", "expected"), [(100, False), (2000, True)])
+def test_nobody_looks_at_cores_for_plans_of_one_thread(n: int, expected: bool) -> None:
+    matrix = Matrix.from_any(sp.diags_array([1.0] * 3, offsets=[-1, 0, 1], shape=(n, n)))
+    space = build_space(matrix, 4, HostDevice("two cores", 2, 2**15, 2**20, 2**25), threads=2)
+    assert (_watch(space) is not None) == expected
+    assert _watch(build_space(matrix, 4, HostDevice("one core", 1, 2**15, 2**20, 2**25), threads=1)) is None
+
+
 @pytest.mark.parametrize("state", [_FAR, _SHARED], ids=["far", "shared"])
 def test_rounds_are_taken_again_until_the_cores_are_back(state: CoreState) -> None:
     watch = Scripted(_OWN, state, state, _OWN)
@@ -70,7 +128,7 @@ def test_rounds_are_taken_again_until_the_cores_are_back(state: CoreState) -> No
 
 
 def test_where_they_stay_so_all_rounds_count_and_it_is_told() -> None:
-    watch = Scripted(_SHARED)
+    watch = Scripted(_OWN, _SHARED)
     (measured,) = interleave([Steady()], Precision(1e-9, 60.0, 9, 9), watch=watch)
     assert len(measured.samples) == 9
     assert watch.note is not None

@@ -381,7 +381,7 @@ def test_rows_of_changing_length_and_rows_in_sorted_windows_cost_more(dtype: Any
     ("variant", "sigma", "n", "largest"),
     [
         ("csr", 1, 1000, 1.0),
-        ("sell", 1, 1001, 1008 / 1001 * 63 / 63),  # 63 chunks of 16 rows for two threads: the last one is not full
+        ("sell", 1, 1001, 2 * 504 / 1001),  # 63 and 62 chunks of 8 rows, of which the last is not full
         ("sell", 256, 3312, 2 * 1776 / 3312),  # 6 whole windows and 1776 rows, better than 7 and 1520
         ("sell", 256, 1000, 1.024),  # 512 and 488
         ("dia", 1, 1000, 1.024),  # 512 and 488

@@ -78,7 +78,17 @@ def fill(layout: Format, data: NDArray[Any], entries: NDArray[Any] | None, threa
         Values in CSR order.
     entries : (nnz',) array of integers or None
         Where the layout's entries are in `data`, if they are not in order.
+
+    Raises
+    ------
+    ValueError
+        Where the layout is for another number of values, or another dtype.
     """
+    known = layout.slot if layout.slot is not None else layout.arrays.values
+    taken = data if entries is None else entries
+    if taken.size != known.size or data.dtype != layout.arrays.values.dtype:
+        wanted = f"{known.size} of {layout.arrays.values.dtype}"
+        raise ValueError(f"a layout of {wanted} cannot take {taken.size} values of {data.dtype}")
     maps = (_NONE if one is None else one for one in (entries, layout.slot))
     values = layout.arrays.values
     used = threads if data.size > _ALONE else 1

@@ -25,7 +25,7 @@ from akx.formats.base import Format, Pattern
 from akx.kernels.base import Coefficients, Parameter, Program, Traffic, check_feasible
 from akx.kernels.cpu.fill import fill
 from akx.kernels.cpu.jit import jit
-from akx.kernels.cpu.layout import VARIANTS, Known, bytes_per_entry, lay_out, ordered, variant_reason
+from akx.kernels.cpu.layout import VARIANTS, Known, bytes_per_entry, dia_counts, lay_out, ordered, variant_reason
 from akx.kernels.cpu.program import TeamProgram
 from akx.kernels.cpu.run import GhostBlocks, run_ghost
 from akx.kernels.cpu.shared import (
@@ -274,7 +274,8 @@ def _lay_out(pattern: Pattern, blocks: GhostBlocks, dtype: np.dtype[Any], plan: 
     height = dia.slice_rows(dtype)
     starts = np.arange(-(-pattern.rows // height), dtype=np.int64) * height
     origin = blocks.row[np.searchsorted(blocks.row, starts, side="right") - 1]
-    return dia.from_csr(pattern, dtype, origin=origin, threads=plan.threads)
+    counts = dia_counts(pattern, dtype, known)  # the origin is that of all rows of a slice
+    return dia.from_csr(pattern, dtype, origin=origin, counts=counts, threads=plan.threads)
 
 
 @jit

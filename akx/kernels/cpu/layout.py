@@ -27,6 +27,7 @@ __all__ = [
     "Known",
     "Ordered",
     "bytes_per_entry",
+    "dia_counts",
     "known_of",
     "lay_out",
     "ordered",
@@ -254,8 +255,8 @@ def slots_per_entry(plan: Plan, matrix: Matrix, *, sigma: int, block: int) -> fl
     return max(1.0, slots / max(matrix.nnz, 1))
 
 
-def variants_for(matrix: Matrix, partitioner: str, *, sigma: int = 1) -> tuple[str, ...]:
-    """The variants that `matrix` can be laid out as in the order of `partitioner`."""
+def variants_for(matrix: Matrix, partitioner: str, *, sigma: int = 1, threads: int = 1) -> tuple[str, ...]:
+    """The variants that `matrix` can be laid out as in the order of `partitioner`; so many threads may find out."""
     natural = ordered(matrix, partitioner)
     block = block_size(matrix) if partitioner == "natural" else 1
     return tuple(
@@ -267,10 +268,16 @@ def variants_for(matrix: Matrix, partitioner: str, *, sigma: int = 1) -> tuple[s
             matrix.dtype,
             sigma=1 if not variant.startswith("sell") else sigma,
             block=block,
-            known=known_of(matrix, partitioner),
+            known=known_of(matrix, partitioner, threads),
         )
         is None
     )
+
+
+def dia_counts(pattern: Pattern, dtype: np.dtype[Any], known: Known) -> NDArray[np.uint64] | None:
+    """The diagonals of each slice; None where they would be padded too much, and were not counted to the end."""
+    slots, counts = _dia_counts(pattern, dtype, known)
+    return counts if slots <= _room("dia", pattern, dtype, 1) else None
 
 
 def lay_out(
@@ -284,9 +291,7 @@ def lay_out(
     if kind == "sell":
         return sell.from_csr(pattern, dtype, sigma=sigma, bits=bits)
     if kind == "dia":
-        slots, counts = _dia_counts(pattern, dtype, known)
-        whole = counts if slots <= _room("dia", pattern, dtype, 1) else None
-        return dia.from_csr(pattern, dtype, counts=whole, threads=known.threads)
+        return dia.from_csr(pattern, dtype, counts=dia_counts(pattern, dtype, known), threads=known.threads)
     shape = _bell_shape(pattern, dtype, block, known)
     return bell.from_csr(pattern, dtype, block=block, bits=bits, shape=shape, threads=known.threads)
 

@@ -67,7 +67,7 @@ def padding_of(plan: Plan, matrix: Matrix) -> float:
 
 
 def largest_share(plan: Plan, matrix: Matrix) -> float:
-    """Rows of the thread that has most over the mean, where each has whole windows, chunks or slices of rows."""
+    """Work of the thread that has most over the mean, where each has whole windows, chunks or slices of rows."""
     if plan.variant == "dia":
         unit = slice_rows(matrix.dtype)
     elif plan.variant.startswith(("sell", "bell")):
@@ -107,7 +107,7 @@ def common_parameters(
     """
     window = 32 * lanes_of(matrix.dtype)
     named = _orders(matrix) if orders is None else orders
-    fitting = set(variants_for(matrix, "natural", sigma=window))
+    fitting = set(variants_for(matrix, "natural", sigma=window, threads=device.cores))
     if named != ("natural",):
         fitting |= {"csr16", "sell16"}
     variants = tuple(v for v in VARIANTS if v in fitting)
