@@ -37,7 +37,7 @@ class Calm:
         self.again = 0
         self._waited = 0.0
         self._threads = threads
-        self._watch = CoreWatch(threads) if threads > 1 else None
+        self._watch = CoreWatch(threads) if threads > 1 and measure.is_real_time() else None
 
     def timed(
         self, calls: Sequence[Callable[[], object]], precision: Precision | None = None

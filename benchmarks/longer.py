@@ -28,7 +28,7 @@ from akx.device.host import default_threads
 from akx.plan import Plan
 from akx.tuner import Settings, measure, tune
 from akx.tuner.measure import Precision
-from benchmarks import markdown, samplers, solving
+from benchmarks import markdown, planned, samplers, solving
 from benchmarks.contest import compile_kernels
 from benchmarks.predicted import calls_of, origin_of
 
@@ -167,12 +167,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             results = [one(search) for search in searches]
         for name, k in wanted:
             found = compared([result for result in results if (result["matrix"], result["k"]) == (name, k)])
-            entry = {**found, "commit": origin["commit"], "date": origin["date"]}
-            said = ", ".join(f"{search['share']:.2f}" for search in entry["searches"])
+            said = ", ".join(f"{search['share']:.2f}" for search in found["searches"])
             print(f"{name} k = {k}: {said}", file=sys.stderr, flush=True)
-            known = json.loads(options.output.read_text())["matrices"] if options.output.exists() else []
-            others = [other for other in known if (other["matrix"], other["k"]) != (name, k)]
-            options.output.write_text(json.dumps({**origin, "matrices": [*others, entry]}, indent=1) + "\n")
+            known = planned.known(options.output, "matrices")
+            solving.keep(options.output, known, "matrices", found, origin, of=("matrix", "k"))
     page = markdown.page_for(options.output, options.docs, usual=default, page=_PAGE)
     markdown.show(table(json.loads(options.output.read_text())), options.output.stem, page)
     return 0

@@ -30,7 +30,7 @@ from akx.device.host import default_threads
 from akx.plan import Plan
 from akx.tuner import measure, tune
 from akx.tuner.measure import Measurement, Precision
-from benchmarks import markdown, samplers, solving
+from benchmarks import markdown, planned, samplers, solving
 from benchmarks.contest import compile_kernels
 from benchmarks.predicted import calls_of, origin_of
 
@@ -188,12 +188,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 processes=options.processes,
                 folder=options.record,
             )
-            entry = {**found, "commit": origin["commit"], "date": origin["date"]}
-            print(f"{name}: {entry['difference']:+.1%}, {len(entry['plans'])} plans", file=sys.stderr, flush=True)
-            known = json.loads(options.output.read_text())["tunings"] if options.output.exists() else []
-            others = [one for one in known if (one["matrix"], one["k"]) != (name, k)]
-            document = {**origin, "tunings": [*others, entry]}
-            options.output.write_text(json.dumps(document, indent=1) + "\n")
+            print(f"{name}: {found['difference']:+.1%}, {len(found['plans'])} plans", file=sys.stderr, flush=True)
+            known = planned.known(options.output, "tunings")
+            solving.keep(options.output, known, "tunings", found, origin, of=("matrix", "k"))
     page = markdown.page_for(options.output, options.docs, usual=default, page=_PAGE)
     markdown.show(table(json.loads(options.output.read_text())), options.output.stem, page)
     return 0

@@ -15,7 +15,6 @@ time being, cores of its own or such as share a cache, is waited for (:mod:`benc
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,7 +27,7 @@ from akx.tuner import measure
 from akx.tuner.measure import Precision
 from akx.tuner.predict import predict
 from akx.tuner.space import build_space
-from benchmarks import markdown, matrices, record, solving
+from benchmarks import markdown, matrices, planned, record, solving
 from benchmarks.calm import Calm
 from benchmarks.predicted import calls_of
 
@@ -99,7 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
     parser.add_argument("--docs", type=Path, help="the page with the table; docs/tuner.md with the usual file")
     options = parser.parse_args(arguments)
-    origin, runs = record.provenance(default_threads()), dict[str, list[Json]]()
+    origin, runs = dict(record.provenance(default_threads())), dict[str, list[Json]]()
+    document = planned.known(options.output, "matrices")
     calm = Calm(default_threads())
     for _ in range(0 if options.table else options.times):
         for case in matrices.select(options.only):
@@ -114,13 +114,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         several = [found for found in measured if found["calm"]] or measured
         middle = sorted(several, key=lambda found: found["ratio"])[len(several) // 2]
         ratios = [found["ratio"] for found in several]
-        head = {"matrix": name, "k": options.k, "commit": origin["commit"], "date": origin["date"]}
-        entry = {**head, **middle, "ratios": ratios}
-        known = json.loads(options.output.read_text())["matrices"] if options.output.exists() else []
-        others = [one for one in known if (one["matrix"], one["k"]) != (name, options.k)]
-        options.output.write_text(json.dumps({**origin, "matrices": [*others, entry]}, indent=1) + "\n")
+        entry = {"matrix": name, "k": options.k, **middle, "ratios": ratios}
+        document = solving.keep(options.output, document, "matrices", entry, origin, of=("matrix", "k"))
     page = markdown.page_for(options.output, options.docs, usual=RESULTS, page=_PAGE)
-    markdown.show(table(json.loads(options.output.read_text())), options.output.stem, page)
+    markdown.show(table(document), options.output.stem, page)
     return 0
 
 

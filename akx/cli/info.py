@@ -34,7 +34,7 @@ def run_info(
     from akx.report.outlook import look, spy_counts
     from akx.report.spy import plot_spy, require_plotting
 
-    chosen = select_devices(devices)
+    chosen = select_devices(devices or (["all"] if as_json else []))
     if spy is not None:
         require_plotting()
         check_picture("--spy", spy, [file])

@@ -22,6 +22,8 @@ from akx.partition.rows import cut_rows
 from akx.report.text import count, size
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from akx.matrix import Matrix
     from akx.partition.ghost import GhostZones
 
@@ -76,7 +78,7 @@ class GhostGrowth:
 
 
 def ghost_growth(matrix: Matrix, k: int) -> GhostGrowth:
-    """Ghost rows and redundant work for 1 .. k steps, on rows in their order, by levels, and on compact blocks.
+    """Ghost rows and redundant work for 1 .. k steps, on rows in their order, by levels and RCM, and on compact blocks.
 
     Parameters
     ----------
@@ -96,8 +98,9 @@ def ghost_growth(matrix: Matrix, k: int) -> GhostGrowth:
         notes.append(f"Blocks of rows in their order: left out for more than {count(_MOST_ZONES)} entries.")
     if matrix.nnz <= _MOST_LEVELS:
         curves.append(_zones(matrix, _by_levels(matrix, blocks), k, "rows by levels, cut by work", notes))
+        curves.append(_zones(matrix, _by_rcm(matrix, blocks), k, "rows by RCM, cut by work", notes))
     else:
-        notes.append(f"Blocks of levels: left out for more than {count(_MOST_LEVELS)} entries.")
+        notes.append(f"Blocks of levels and by RCM: left out for more than {count(_MOST_LEVELS)} entries.")
     estimate = _estimate(matrix, blocks, k)
     reason = _without_metis(matrix, estimate)
     if not reason:
@@ -132,7 +135,17 @@ def _by_levels(matrix: Matrix, blocks: int) -> Partition:
     """Rows in the order of breadth-first levels, cut into blocks of like work."""
     from akx.partition.levels import levels
 
-    permutation = levels(matrix.indptr, matrix.indices).permutation
+    return _in_order(matrix, levels(matrix.indptr, matrix.indices).permutation, blocks)
+
+
+def _by_rcm(matrix: Matrix, blocks: int) -> Partition:
+    """Rows in reverse Cuthill-McKee order, cut into blocks of like work."""
+    from akx.partition.levels import rcm
+
+    return _in_order(matrix, rcm(matrix.indptr, matrix.indices), blocks)
+
+
+def _in_order(matrix: Matrix, permutation: NDArray[np.int64], blocks: int) -> Partition:
     indptr = np.zeros(matrix.n + 1, dtype=matrix.indptr.dtype)
     np.cumsum(np.diff(matrix.indptr)[permutation], out=indptr[1:])
     return Partition(permutation, cut_rows(indptr, blocks))

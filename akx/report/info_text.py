@@ -56,8 +56,11 @@ def print_outlook(found: Outlook, console: Console) -> None:
     print_rows(heads, rows, console)
     memory, cache = (f"{rate / 1e9:.1f} GB/s" for rate in (figures.slow_bandwidth, figures.last_level_bandwidth))
     packets = found.packets
+    sizes = found.sizes_of_nodes
+    together = [f"{count(nodes)} of {rows} rows" for rows, nodes in enumerate(sizes, 1) if nodes]
     print_pairs(
         [
+            ("nodes", ", ".join(together) if sum(sizes[1:]) else "none: no rows that have their columns in common"),
             ("bandwidth", f"{memory} from memory, {cache} from the last cache ({how})"),
             ("packets", f"of {packets.slots} slots on an FPGA: {100 * packets.utilisation:.1f}% used"),
         ],

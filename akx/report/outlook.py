@@ -11,8 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from akx.device.choose import device_of, plan_threads
 from akx.errors import InfeasibleError
+from akx.formats.base import pattern_of
+from akx.formats.nodes import MOST, Nodes, natural_nodes
 from akx.report.devices import FPGA_CLOCK, Device, Prospect, prospect
 from akx.report.ghosts import GhostGrowth, ghost_growth
 from akx.report.packets import Schedule, schedule
@@ -46,6 +50,8 @@ class Outlook:
         Its bandwidths.
     calibrated : bool
         Whether they were measured, or are careful guesses.
+    nodes : Nodes
+        Unknowns that belong together, and the blocks of the matrix that they make.
     layouts : tuple of Padding
     packets : Schedule
         Five slots a packet.
@@ -61,6 +67,7 @@ class Outlook:
     device: str
     figures: Figures
     calibrated: bool
+    nodes: Nodes
     layouts: tuple[Padding, ...]
     packets: Schedule
     ghosts: GhostGrowth
@@ -83,6 +90,12 @@ class Outlook:
                 "last_level": self.figures.last_level_bandwidth,
                 "last_level_bytes": self.figures.last_level_bytes,
             },
+            "nodes": {
+                "count": int(self.nodes.sizes.size),
+                "by_size": self.sizes_of_nodes,
+                "blocks": self.nodes.blocks,
+                "values": self.nodes.slots,
+            },
             "layouts": [self._layout(one) for one in self.layouts],
             "packets": {
                 "slots": self.packets.slots,
@@ -96,6 +109,12 @@ class Outlook:
             "plan": None if self.plan is None else {"label": self.plan.label(), "plan": self.plan.to_json()},
             "devices": [one.to_json() for one in self.prospects],
         }
+
+    @property
+    def sizes_of_nodes(self) -> list[int]:
+        """Nodes of 1, 2, ... 6 rows."""
+        found: list[int] = np.bincount(self.nodes.sizes, minlength=MOST + 1)[1:].tolist()
+        return found
 
     def _layout(self, one: Padding) -> dict[str, Any]:
         bound, far_bound = self.bounds(one)
@@ -121,12 +140,14 @@ def look(matrix: Matrix, k: int, devices: Sequence[Device] = ()) -> Outlook:
         reason = str(problem)
     device, threads = device_of(backend), plan_threads(backend)
     figures = figures_of(device, threads)
-    layouts = paddings(matrix.indptr, matrix.indices, matrix.dtype.itemsize)
+    nodes = natural_nodes(pattern_of(matrix), matrix.dtype.itemsize)
+    layouts = paddings(matrix.indptr, matrix.indices, matrix.dtype.itemsize, nodes)
     packets = schedule(matrix.indptr)
     return Outlook(
         device=device.device_class,
         figures=figures,
         calibrated=figures != derived_figures(device, threads),
+        nodes=nodes,
         layouts=layouts,
         packets=packets,
         ghosts=ghost_growth(matrix, k),

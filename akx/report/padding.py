@@ -21,6 +21,8 @@ The layouts, and where their rules are from:
 * dia: every diagonal with an entry, n values long. sliced dia: slices of 32 rows with their own diagonals.
 * blocks-b: b x b blocks from row and column 0 on, one index for each and a pointer for a row of blocks; full blocks
   take 8 + 4 / b^2 bytes an entry and load 8 / b more of x (Rennich).
+* nodes: the natural blocks of the matrix, of r x c values where nodes have r and c unknowns, 1 to 6 of them, one index
+  for each, and a pointer and a first row for each node (:mod:`akx.formats.nodes`); only where there are such nodes.
 
 Cost: a few passes over the entries; sorting rows takes rows x log of the window.
 """
@@ -28,11 +30,14 @@ Cost: a few passes over the entries; sorting rows takes rows x log of the window
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from akx.formats.nodes import Nodes
 
 __all__ = ["BLOCKS", "FACTORS", "Padding", "hybrid_width", "paddings"]
 
@@ -106,7 +111,9 @@ class Padding:
         return 2.0 * self.entries * bandwidth / self.far_moved / 1e9 if self.far_moved else 0.0
 
 
-def paddings(indptr: NDArray[Any], indices: NDArray[Any], itemsize: int) -> tuple[Padding, ...]:
+def paddings(
+    indptr: NDArray[Any], indices: NDArray[Any], itemsize: int, nodes: Nodes | None = None
+) -> tuple[Padding, ...]:
     """Every layout of a pattern.
 
     Parameters
@@ -115,6 +122,8 @@ def paddings(indptr: NDArray[Any], indices: NDArray[Any], itemsize: int) -> tupl
         CSR pattern of a square matrix, n at least 1, columns ascending in each row.
     itemsize : int
         Bytes of a value.
+    nodes : Nodes, optional
+        The natural nodes of the pattern, for what their blocks take.
 
     Returns
     -------
@@ -156,6 +165,10 @@ def paddings(indptr: NDArray[Any], indices: NDArray[Any], itemsize: int) -> tupl
         blocks = int(_blocks(indptr, indices, side))
         other = _INDEX * (blocks + -(-n // side) + 1)
         found.append(layout(f"blocks-{side}", blocks * side * side, other, blocks * side))
+    if nodes is not None and nodes.sizes.size < n:
+        columns = int(nodes.counts.sum(axis=0, dtype=np.int64) @ np.arange(1, nodes.counts.shape[1] + 1))
+        other = _INDEX * (nodes.blocks + 2 * (nodes.sizes.size + 1))
+        found.append(layout("nodes", nodes.slots, other, columns))
     return tuple(found)
 
 

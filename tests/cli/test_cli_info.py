@@ -9,8 +9,11 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import scipy.sparse as sp
 from rich.console import Console
+from scipy.io import mmwrite
 
 from akx.device.host import host_device
 from akx.errors import InfeasibleError
@@ -61,12 +64,31 @@ def test_json_has_layouts_with_their_bounds(asked: Any) -> None:
 
 def test_json_has_ghosts_packets_the_plan_and_where_entries_are(asked: Any, matrix: Matrix) -> None:
     assert asked["ghosts"] == ghost_growth(matrix, 4).to_json()
-    assert [len(curve["redundancy"]) for curve in asked["ghosts"]["curves"]] == [4, 4, 4]
+    assert [len(curve["redundancy"]) for curve in asked["ghosts"]["curves"]] == [4, 4, 4, 4]
+    assert asked["nodes"] == {"count": 400, "by_size": [400, 0, 0, 0, 0, 0], "blocks": 1920, "values": 1920}
+    assert "nodes" not in {one["name"] for one in asked["layouts"]}
     assert asked["packets"]["utilisation"] == 1920 / (5 * 8 * 80)  # 80 rows a slot, eight packets each
     assert asked["plan"]["plan"] == predict(matrix, 4).to_json()
     counts = asked["spy"]["counts"]
     assert len(counts) == 32
     assert sum(map(sum, counts)) == 1920
+
+
+def test_nodes_of_mixed_sizes_and_their_blocks(akx: Callable[..., Ran], tmp_path: Path) -> None:
+    """A ring of nodes of 1, 2 and 3 unknowns, each coupled to itself and the next."""
+    sizes = np.tile([1, 2, 3], 20)
+    nodes = sp.eye_array(60) + sp.csr_array((np.ones(60), (np.arange(60), (np.arange(60) + 1) % 60)), shape=(60, 60))
+    of = np.repeat(np.arange(60), sizes)
+    A = sp.coo_array(sp.csr_array(nodes)[of][:, of])
+    path = tmp_path / "ring.mtx"
+    mmwrite(path, A)
+    found = akx("info", path, "--json").json
+    assert found["nodes"] == {"count": 60, "by_size": [20, 20, 20, 0, 0, 0], "blocks": 120, "values": A.nnz}
+    layout = {one["name"]: one for one in found["layouts"]}["nodes"]
+    assert layout["fill"] == 1
+    assert layout["bytes"] == 8 * A.nnz + 4 * (120 + 2 * 61)
+    assert [one["device"] for one in found["devices"]] == [one.name for one in known_devices()]
+    assert "20 of 1 rows, 20 of 2 rows, 20 of 3 rows" in akx("info", path).out
 
 
 def test_other_devices(asked: Any) -> None:

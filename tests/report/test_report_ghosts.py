@@ -28,7 +28,8 @@ def test_of_a_line_each_inner_edge_takes_a_row_a_step() -> None:
         assert curve.ghosts == pytest.approx([6 * j / 400 for j in range(1, 9)])
         assert curve.redundancy[0] == 1
         assert all(a < b for a, b in pairwise(curve.redundancy))
-    natural, by_levels, metis = growth.curves
+    natural, by_levels, by_rcm, metis = growth.curves
+    assert by_rcm.name == "rows by RCM, cut by work"
     assert natural.name == "rows in their order, cut by work"
     assert by_levels.name == "rows by levels, cut by work"
     assert metis.name == "compact blocks by METIS"
@@ -38,8 +39,9 @@ def test_of_a_line_each_inner_edge_takes_a_row_a_step() -> None:
 def test_levels_find_the_line_again_in_shuffled_rows() -> None:
     A = line(400).to_scipy()
     order = np.random.default_rng(0).permutation(400)
-    natural, by_levels = ghost_growth(Matrix.from_any(sp.csr_array(A[order][:, order])), 8).curves[:2]
+    natural, by_levels, by_rcm = ghost_growth(Matrix.from_any(sp.csr_array(A[order][:, order])), 8).curves[:3]
     assert by_levels.ghosts == pytest.approx([6 * j / 400 for j in range(1, 9)])
+    assert by_rcm.ghosts == by_levels.ghosts
     assert natural.ghosts[0] > 1
 
 

@@ -1,0 +1,123 @@
+"""Time until plain products are laid out on the CPU, and until they have new values, in products of their own.
+
+    python -m benchmarks.laying_out                     the gallery and the real matrices (a few minutes)
+    python -m benchmarks.laying_out --only brick        one, into the same file
+    python -m benchmarks.laying_out --table             print the table from the file
+
+The plan is a sweep in the format that an untuned call would take, k = 8, on all threads. `prepare_seconds` is the time
+from a CSR matrix of which nothing is known to a program that is ready: feasibility, layout, tasks and values, its code
+compiled before. `update_seconds` is that of :meth:`akx.MatrixPowers.update_values` with an :class:`akx.Matrix` that
+shares its indices with the first one, checks included. Both are medians of some; a *product* is an eighth of a call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from akx import MatrixPowers
+from akx.device.host import default_threads
+from akx.errors import AkxError
+from akx.kernels import registry
+from akx.matrix import Matrix
+from akx.tuner.measure import Precision
+from akx.tuner.predict import predict
+from benchmarks import markdown, matrices, planned, record, solving
+from benchmarks.calm import Calm
+
+__all__ = ["RESULTS", "main", "measured", "table"]
+
+RESULTS = Path(__file__).resolve().parent / "results" / "laying_out.json"
+_PAGE = Path(__file__).resolve().parents[1] / "docs" / "kernels.md"
+_K, _REPEATS = 8, 7
+
+Json = dict[str, Any]
+
+
+def measured(matrix: Matrix, calm: Calm, precision: Precision | None = None) -> Json:
+    """``variant``, ``rows``, ``nnz``, and the ``product_seconds``, ``prepare_seconds`` and ``update_seconds``."""
+    plan = predict(matrix, _K, backend="cpu", threads=default_threads(), plain=True)
+    operator = MatrixPowers(matrix, _K, plan=plan, backend="cpu")
+    x = np.random.default_rng(0).random(matrix.n).astype(matrix.dtype)
+    out = np.zeros((_K + 1, matrix.n), dtype=matrix.dtype)
+    call = partial(operator, x, out=out.T)
+    call()
+    (found,), _ = calm.timed([call], precision)
+    other = matrix.with_values(0.5 * matrix.data)
+
+    def prepare() -> None:
+        fresh = Matrix(matrix.indptr, matrix.indices, matrix.data, pattern_cache={})
+        registry.get(plan.backend, plan.schedule).prepare(fresh, plan)
+
+    return {
+        "rows": matrix.n,
+        "nnz": matrix.nnz,
+        "variant": plan.variant,
+        "product_seconds": found.seconds / _K,
+        "prepare_seconds": _median(prepare),
+        "update_seconds": _median(partial(operator.update_values, other)),
+    }
+
+
+def _median(call: Callable[[], object]) -> float:
+    """Seconds of a call, the first not counted."""
+    seconds = []
+    for _ in range(1 + _REPEATS):
+        begin = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - begin)
+    return statistics.median(seconds[1:])
+
+
+def table(document: Json) -> str:
+    """A line for each matrix."""
+    head = ["matrix", "entries", "format", "product, us", "laid out in, products", "new values in, products"]
+    entries = document["matrices"]
+    body = [
+        [
+            entry["matrix"],
+            f"{entry['nnz']:,}",
+            entry["variant"],
+            f"{1e6 * entry['product_seconds']:.1f}",
+            f"{entry['prepare_seconds'] / entry['product_seconds']:.0f}",
+            f"{entry['update_seconds'] / entry['product_seconds']:.1f}",
+        ]
+        for entry in entries
+    ]
+    return f"{solving.origin(document, entries)}.\n\n{markdown.rows(head, body, left=(0, 2))}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and write; the exit code is 0."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.laying_out", description="Layouts and new values.")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="of the gallery, or real ones; all by default")
+    parser.add_argument("--reduced", action="store_true", help="the gallery in its small form, to try the harness")
+    parser.add_argument("--table", action="store_true", help="print the table from the file")
+    parser.add_argument("-o", "--output", type=Path, default=RESULTS)
+    parser.add_argument("--docs", type=Path, help="the page with the table; docs/kernels.md with the usual file")
+    options = parser.parse_args(arguments)
+    origin, calm = dict(record.provenance(default_threads())), Calm(default_threads())
+    document = planned.known(options.output, "matrices")
+    for case in () if options.table else matrices.select(options.only, reduced=options.reduced):
+        try:
+            matrix = Matrix.from_any(case.load())
+        except (AkxError, ValueError):  # a sample for readers
+            continue
+        entry = {"matrix": case.name, **measured(matrix, calm)}
+        print(entry, file=sys.stderr, flush=True)
+        document = solving.keep(options.output, document, "matrices", entry, origin)
+    page = markdown.page_for(options.output, options.docs, usual=RESULTS, page=_PAGE)
+    markdown.show(table(document), options.output.stem, page)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
