@@ -43,7 +43,7 @@ _STEPS, _MEETINGS, _TIMES = 16_000, 100, 4
 #: Seconds after which an exercise is not done again: other processes have the cores.
 _LONG = 2e-3
 #: Looks that are remembered; those that must have found cores shared or far apart before it is told.
-_REMEMBERED, _OFTEN = 1_000, 10
+_REMEMBERED, _OFTEN = 200, 10
 
 
 @dataclass(frozen=True)
@@ -183,16 +183,18 @@ class CoreWatch:
     def _remember(self, state: CoreState) -> None:
         self.seen.append(state)
         self._looks += 1
-        self._spoilt += bool(self._is_slow(state))
+        self._spoilt += len(self.slow([state]))
 
     def slow(self, states: Sequence[CoreState | None]) -> list[int]:
         """The places of rounds in which cores were shared or far apart."""
-        return [place for place, state in enumerate(states) if state is not None and self._is_slow(state)]
-
-    def _is_slow(self, state: CoreState) -> bool:
-        bar = _SHARED * max(1.0, min((one.together for one in self.seen), default=1.0))
-        nearest = min((one.meeting for one in self.seen if one.together <= bar), default=math.inf)
-        return state.together > max(bar, self._most_together) or state.meeting > max(_FAR * nearest, self._most_meeting)
+        shared = _SHARED * max(1.0, min((one.together for one in self.seen), default=1.0))
+        nearest = min((one.meeting for one in self.seen if one.together <= shared), default=math.inf)
+        shared, far = max(shared, self._most_together), max(_FAR * nearest, self._most_meeting)
+        return [
+            place
+            for place, state in enumerate(states)
+            if state is not None and (state.together > shared or state.meeting > far)
+        ]
 
     def accept(self, states: Sequence[CoreState | None]) -> None:
         """The cores stay as they are in those of these that are shared or far apart, as far as anybody can tell."""
