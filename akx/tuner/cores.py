@@ -42,6 +42,8 @@ _FAR = 2.5
 _STEPS, _MEETINGS, _TIMES = 16_000, 100, 4
 #: Seconds after which an exercise is not done again: other processes have the cores.
 _LONG = 2e-3
+#: How many times as long as a look took there is none: where other processes have the cores it takes long.
+_REST = 5
 #: Looks that are remembered; those that must have found cores shared or far apart before it is told.
 _REMEMBERED, _OFTEN = 200, 10
 
@@ -158,6 +160,7 @@ class CoreWatch:
         self._threads = threads
         self._most_together, self._most_meeting = 0.0, 0.0
         self._looks = self._spoilt = 0
+        self._next = 0.0
         self._accepted = False
 
     @property
@@ -172,11 +175,16 @@ class CoreWatch:
         )
 
     def look(self) -> CoreState | None:
-        """Where the threads run now; None where that cannot be found out."""
+        """Where the threads run now; None where that cannot be found out, or looks would take too much of the time."""
+        begin = time.perf_counter()
+        if begin < self._next:
+            return None
         try:
             state = core_state(self._threads)
         except (AkxError, RuntimeError):  # a call from within a call; no more threads
             return None
+        end = time.perf_counter()
+        self._next = end + _REST * (end - begin)
         self._remember(state)
         return state
 

@@ -207,6 +207,7 @@ def test_rounds_that_are_disturbed_are_taken_again(matrix: Matrix, monkeypatch: 
 
     monkeypatch.setattr(measure, "interleave", scripted)
     monkeypatch.setattr(measure, "now", lambda: Scripted.time)
+    monkeypatch.setattr(measure, "is_real_time", lambda: False)
     monkeypatch.setattr(measure, "pause", lambda seconds: None)
     record = _record(matrix, 2, plan=Plan("cpu", "sweep", "sell", k=2), speedup=0.5)
     (found,) = recheck.recheck_plans(matrix, [("user", record)], seconds=18.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import scipy.sparse as sp
@@ -110,6 +111,25 @@ def test_where_it_cannot_be_found_out_nothing_is_spoilt(monkeypatch: pytest.Monk
     assert watch.slow([None, None]) == []
 
 
+def test_looks_take_a_sixth_of_the_time_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+
+    def looks(threads: int) -> CoreState:
+        nonlocal now
+        now += 0.01
+        return _OWN
+
+    monkeypatch.setattr("akx.tuner.cores.core_state", looks)
+    monkeypatch.setattr("akx.tuner.cores.time", SimpleNamespace(perf_counter=lambda: now))
+    watch, found = CoreWatch(2), []
+    for _ in range(100):
+        found.append(watch.look())
+        now += 0.005
+    assert found[0] == _OWN
+    assert found.count(_OWN) == len(watch.seen)
+    assert 0.01 * len(watch.seen) <= now / 6 + 0.01
+
+
 @pytest.mark.parametrize(("n", "expected"), [(100, False), (2000, True)])
 def test_nobody_looks_at_cores_for_plans_of_one_thread(n: int, expected: bool) -> None:
     matrix = Matrix.from_any(sp.diags_array([1.0] * 3, offsets=[-1, 0, 1], shape=(n, n)))
@@ -140,6 +160,8 @@ def test_threads_that_are_kept_on_one_core_are_seen_to_share_it() -> None:
     if affinity is None or len(affinity(0)) < 2:
         pytest.skip("one core, or a system without affinity")
     core_state(2)  # nothing is left to compile, and the team is there
+    team(2).send_away()  # a member that listens may be about to move to another core, and to set its affinity for that
+    time.sleep(0.05)
     mine = affinity(0)
     members = [thread.native_id for thread in threading.enumerate() if thread.name.startswith("akx-")]
     try:
