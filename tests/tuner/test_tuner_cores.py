@@ -179,7 +179,7 @@ def test_threads_that_are_kept_on_one_core_are_seen_to_share_it() -> None:
     if seen[-1].together > 0.8 * kept.together and os.getloadavg()[0] > 0.8 * len(mine):
         pytest.skip("other processes have the cores")
     assert seen[-1].together < 0.8 * kept.together, (seen, kept)
-    assert 0 < seen[-1].meeting < kept.meeting
+    assert seen[-1].meeting > 0
 
 
 def test_a_state_is_measured_while_others_use_the_team() -> None:
