@@ -49,7 +49,7 @@ class Calm:
             self._wait(self._watch)
             here = _Counting(self._threads, self._watch.seen)
             found = measure.interleave(calls, precision, watch=here)
-            self._watch.seen.extend(here.own)
+            self._watch.seen.extend(state for state in here.own if state is not None)
             if len(here.own) - len(self._watch.slow(here.own)) >= len(found[0].samples):
                 return found, True
             self.again += 1
@@ -64,15 +64,14 @@ class Calm:
 
 
 class _Counting(CoreWatch):
-    """Keeps its own looks."""
+    """Keeps what it saw after each round; None where it was no time to look."""
 
     def __init__(self, threads: int, seen: Sequence[CoreState]) -> None:
         super().__init__(threads, tuple(seen))
-        self.own: list[CoreState] = []
+        self.own: list[CoreState | None] = []
 
     def look(self) -> CoreState | None:
         """As another, and kept."""
         state = super().look()
-        if state is not None:
-            self.own.append(state)
+        self.own.append(state)
         return state

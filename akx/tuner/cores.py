@@ -42,8 +42,9 @@ _FAR = 2.5
 _STEPS, _MEETINGS, _TIMES = 16_000, 100, 4
 #: Seconds after which an exercise is not done again: other processes have the cores.
 _LONG = 2e-3
-#: How many times as long as a look took there is none: where other processes have the cores it takes long.
-_REST = 5
+#: How many times as long as a look took there is none, and seconds at most: where other processes have the cores it
+#: takes long; the first, which compiles, takes seconds and is no measure.
+_REST, _LONGEST_REST = 5, 0.1
 #: Looks that are remembered; those that must have found cores shared or far apart before it is told.
 _REMEMBERED, _OFTEN = 200, 10
 
@@ -184,7 +185,7 @@ class CoreWatch:
         except (AkxError, RuntimeError):  # a call from within a call; no more threads
             return None
         end = time.perf_counter()
-        self._next = end + _REST * (end - begin)
+        self._next = end + min(_REST * (end - begin), _LONGEST_REST)
         self._remember(state)
         return state
 

@@ -130,6 +130,24 @@ def test_looks_take_a_sixth_of_the_time_at_most(monkeypatch: pytest.MonkeyPatch)
     assert 0.01 * len(watch.seen) <= now / 6 + 0.01
 
 
+def test_a_look_that_had_to_be_compiled_is_soon_followed_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+
+    def looks(threads: int) -> CoreState:
+        nonlocal now
+        now += 2.0 if now == 0.0 else 4e-4
+        return _OWN
+
+    monkeypatch.setattr("akx.tuner.cores.core_state", looks)
+    monkeypatch.setattr("akx.tuner.cores.time", SimpleNamespace(perf_counter=lambda: now))
+    watch = CoreWatch(2)
+    assert watch.look() == _OWN
+    now += 0.05
+    assert watch.look() is None
+    now += 0.06
+    assert watch.look() == _OWN
+
+
 @pytest.mark.parametrize(("n", "expected"), [(100, False), (2000, True)])
 def test_nobody_looks_at_cores_for_plans_of_one_thread(n: int, expected: bool) -> None:
     matrix = Matrix.from_any(sp.diags_array([1.0] * 3, offsets=[-1, 0, 1], shape=(n, n)))
