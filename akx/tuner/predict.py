@@ -283,10 +283,7 @@ class Model:
         """Seconds of all threads for what a plan computes, its format having a price."""
         cost = self.figures.formats[plan.variant]
         schedule = self.space.schedules[plan.schedule]
-        padding, largest = (
-            1.0 if asked is None else asked(plan, self.matrix)
-            for asked in (getattr(schedule, name, None) for name in ("padding", "largest_share"))  # of a Padded
-        )
+        padding, largest = (_said(schedule, name, plan, self.matrix) for name in ("padding", "largest_share"))
         slots = traffic.flops / 2.0 * padding
         times = plan.k * traffic.redundancy  # that a row is computed
         is_sorted = int(plan.option("sigma", 1)) > 1
@@ -299,6 +296,12 @@ class Model:
     def _share(self, plan: Plan) -> float:
         """How much longer the work takes on the plan's threads than on all of them."""
         return self.space.threads / max(1, min(plan.threads, self.space.threads))
+
+
+def _said(schedule: Any, name: str, plan: Plan, matrix: Matrix) -> float:
+    """What a method of a :class:`Padded` says of a plan; 1 where the schedule has none of that name."""
+    asked = getattr(schedule, name, None)
+    return 1.0 if asked is None else float(asked(plan, matrix))
 
 
 def predict(
