@@ -13,9 +13,9 @@ Gear, with a row for each warp, and changes one thing at a time. So do the `STAG
 * ``pcsr``: products by padded CSR in partitions (akx's ``pcsr``).
 * ``fused``: one kernel for all updates of vectors and the preconditioner.
 * ``best product``: the variant of plain products that akx predicts.
-* ``akx cg``: :func:`akx.solvers.cg` with the same preconditioner.
-* ``scaled``: the same on D^-1/2 A D^-1/2, which takes the same steps: without a preconditioner they are queued ahead,
-  and the host fetches nothing meanwhile.
+* ``akx cg``: :func:`akx.solvers.cg` with the same preconditioner: steps are queued ahead, and the host fetches nothing
+  meanwhile.
+* ``scaled``: the same on D^-1/2 A D^-1/2, which takes the same steps and has no preconditioner to apply.
 * ``akx ca_cg``: :func:`akx.solvers.ca_cg`, which scales by itself, and does several steps with one reading of the
   matrix.
 

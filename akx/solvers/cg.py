@@ -245,7 +245,7 @@ class Steps:
 
 
 class AheadSteps(Steps):
-    """The steps, queued on the GPU before the host knows what came of those before; without a preconditioner.
+    """The steps, queued on the GPU before the host knows what came of those before; of preconditioners with a diagonal.
 
     With a callback they are queued one by one.
 
@@ -260,23 +260,21 @@ class AheadSteps(Steps):
         Whether they are queued ahead at all. Before it is set to False :meth:`settle` has to be called.
     """
 
-    def __init__(self, system: System, V: Rows, limit: int) -> None:
+    def __init__(self, system: System, V: Rows, limit: int, diagonal: Rows | None = None) -> None:
         super().__init__(system, V)
         self.limit = self.quota = limit
         self.ahead = True
-        self._queue, self._left = system.step_queue(V), 0
+        self._queue, self._left = system.step_queue(V, diagonal), 0
         self._goal = system.target**2 * (1 - _SLACK * float(np.finfo(float).eps))
 
     def begin(self, norm: float) -> str:
-        """Begin the directions at the residual r, whose norm is known."""
-        self.alphas, self.betas = [], []
-        self.V[0] = self.V[2]
-        self.resume(norm)
-        return ""
+        """Begin the directions at the residual r, whose norm is known; why that cannot be, or nothing."""
+        self._left = 0
+        return super().begin(norm)
 
     def resume(self, norm: float) -> None:
         """Take p and r as others left them."""
-        self.norm, self.gamma = norm, norm**2
+        super().resume(norm)
         self._left = 0
 
     def step(self) -> str:
@@ -287,7 +285,7 @@ class AheadSteps(Steps):
             with self.system.stats.phase("device"):
                 if self._left == 0:
                     self._left = self._allowed()
-                    self._queue.begin(self.gamma, self._goal, self._left)
+                    self._queue.begin(self.gamma, self.norm**2, self._goal, self._left)
                 record = self._queue.next()
             self._count(record)
             if record.done:
@@ -316,7 +314,7 @@ class AheadSteps(Steps):
         if not record.done:
             return
         self._left -= 1
-        self.gamma, self.norm = record.gamma, float(np.sqrt(record.gamma))
+        self.gamma, self.norm = record.gamma, float(np.sqrt(record.square))
         self.alphas.append(record.alpha)
         self.betas.append(record.beta)
         stats.iterations += 1
@@ -324,5 +322,10 @@ class AheadSteps(Steps):
 
 
 def steps_of(system: System, V: Rows, limit: int) -> Steps:
-    """The steps of a system: queued ahead on a device, but for a preconditioner, which is the host's to apply."""
-    return AheadSteps(system, V, limit) if system.on_device and system.M is None else Steps(system, V)
+    """The steps of a system, queued ahead on a device: but for preconditioners other than a positive diagonal."""
+    if not system.on_device:
+        return Steps(system, V)
+    if system.M is None:
+        return AheadSteps(system, V, limit)
+    diagonal = system.positive_diagonal()
+    return Steps(system, V) if diagonal is None else AheadSteps(system, V, limit, diagonal)

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from akx.basis import Basis
@@ -229,9 +230,23 @@ class System:
         with np.errstate(over="ignore"):
             return _checked_norm(self.work, norm, v)
 
-    def step_queue(self, V: Rows) -> Any:
-        """Steps of conjugate gradients on V = [p, w, r, x], queued ahead of the host."""
-        return self.work.step_queue(*self.queued(self.operator(1), 1), V)
+    def step_queue(self, V: Rows, diagonal: Rows | None = None) -> Any:
+        """Steps of conjugate gradients on V = [p, w, r, x, ...], queued ahead of the host.
+
+        `diagonal`: the preconditioner, as :meth:`positive_diagonal` has it.
+        """
+        return self.work.step_queue(*self.queued(self.operator(1), 1), V, diagonal)
+
+    def positive_diagonal(self) -> Rows | None:
+        """The entries of M where it is a positive diagonal, beside the vectors; None where it is not known to be one.
+
+        None too where the system has units of its own: M is of the caller's scale.
+        """
+        entries = None if self.M is None or self.units else diagonal_of(self.M)
+        if entries is None or np.any(entries.imag) or not np.all(entries.real > 0):
+            return None
+        found = entries.real.astype(self.dtype)
+        return self.work.from_host(found) if np.isfinite(found).all() and np.all(found.real > 0) else None
 
     def block_queue(self, W: Rows, x: Rows, s: int, operator: MatrixPowers) -> Any:
         """The same for blocks of s steps on W = [P, A P, v_0 .. v_s], by the operator's s powers."""
@@ -441,6 +456,22 @@ def make_system(
         stats.notes.append(units.note())
     system.watch = watch
     return system
+
+
+def diagonal_of(M: LinearOperator) -> NDArray[Any] | None:
+    """The entries of M where it is a diagonal matrix, (n,); None where it is not known to be one.
+
+    A preconditioner of akx says so itself; a sparse matrix of SciPy shows it.
+    """
+    from akx.solvers.preconditioners.base import Preconditioner
+
+    if isinstance(M, Preconditioner):
+        return M.entries
+    inner = getattr(M, "A", None)  # of what aslinearoperator makes of a matrix
+    if not issparse(inner):
+        return None
+    found = inner.tocoo()
+    return np.asarray(inner.diagonal()) if np.array_equal(found.row, found.col) else None
 
 
 def _operator_of(M: Any) -> LinearOperator:

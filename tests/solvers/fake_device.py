@@ -89,8 +89,8 @@ class FakeWork:
         method = getattr(self.host, name)
         return lambda *given, **named: method(*map(_bare, given), **named)
 
-    def step_queue(self, program: Any, coefficients: Any, V: FakeArray) -> FakeSteps:
-        return FakeSteps(self.host, program, V.held)
+    def step_queue(self, program: Any, coefficients: Any, V: FakeArray, diagonal: FakeArray | None = None) -> FakeSteps:
+        return FakeSteps(self.host, program, V.held, None if diagonal is None else diagonal.held)
 
     def block_queue(self, program: Any, W: FakeArray, x: FakeArray, s: int) -> FakeBlockQueue:
         return FakeBlockQueue(self.host, program, W.held, x.held, s)
@@ -131,12 +131,12 @@ class FakeOperator:
 class FakeSteps:
     """:class:`akx.kernels.cuda.conjugate.StepQueue`: as many steps ahead as there."""
 
-    def __init__(self, work: VectorWork, program: FakeProgram, V: Any) -> None:
-        self._work, self._program, self._V = work, program, V
+    def __init__(self, work: VectorWork, program: FakeProgram, V: Any, diagonal: Any = None) -> None:
+        self._work, self._program, self._V, self._diagonal = work, program, V, diagonal
         self._records: deque[StepRecord] = deque()
 
-    def begin(self, gamma: float, goal: float, left: int) -> None:
-        self._gamma, self._goal, self._left = gamma, goal, left
+    def begin(self, gamma: float, square: float, goal: float, left: int) -> None:
+        self._gamma, self._square, self._goal, self._left = gamma, square, goal, left
         self._records.clear()
 
     def next(self) -> StepRecord:
@@ -152,15 +152,21 @@ class FakeSteps:
         V, work = self._V, self._work
         self._program.run(FakeArray(V[:1]), FakeArray(V[:2].reshape(2, 1, -1)), None)
         curvature = work.dot(V, 0, 1).real
-        if not (self._left > 0 and self._gamma > self._goal and 0 < curvature < np.inf):
-            return StepRecord(False, curvature, 0.0, 0.0, 0.0)
+        wanted = self._left > 0 and self._square > self._goal and self._gamma > 0
+        if not (wanted and 0 < curvature < np.inf):
+            return StepRecord(False, curvature, 0.0, 0.0, 0.0, 0.0)
         self._left -= 1
         alpha = self._gamma / curvature
-        gamma = work.descend(V, alpha)
+        square = gamma = work.descend(V, alpha)
+        rows = V
+        if self._diagonal is not None:
+            rows = np.concatenate([V[:4], (self._diagonal * V[2])[None]])
+            gamma = work.dot(rows, 2, 4).real
         beta = gamma / self._gamma
-        work.turn(V, alpha, beta, 2)
-        self._gamma = gamma
-        return StepRecord(True, curvature, gamma, alpha, beta)
+        work.turn(rows, alpha, beta, len(rows) - 1 if rows is not V else 2)
+        V[:4] = rows[:4]
+        self._gamma, self._square = gamma, square
+        return StepRecord(True, curvature, gamma, alpha, beta, square)
 
 
 class FakeBlockQueue:

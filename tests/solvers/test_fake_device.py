@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from solvers.fake_device import FakeBlockQueue, FakeOperator, FakeRows, FakeWork
+from scipy.sparse.linalg import aslinearoperator
+from solvers.fake_device import FakeArray, FakeBlockQueue, FakeOperator, FakeRows, FakeWork
 from solvers.systems import FAR, fitting, relative, rhs, spd, steps_with_outliers
 from solvers.test_watch import check_ends, check_looks
 
+import akx.kernels.cuda.scaling
 import akx.solvers.chosen
 import akx.solvers.system
 from akx.basis import Basis
@@ -19,6 +21,8 @@ from akx.solvers import SOLVERS
 from akx.solvers.ca_cg_ahead import BlocksAhead
 from akx.solvers.ca_cg_block import Shifts
 from akx.solvers.ca_cg_solve import Blocks
+from akx.solvers.cg import AheadSteps
+from akx.solvers.preconditioners import jacobi
 from akx.solvers.system import System
 
 DTYPES = [np.float32, np.float64, np.complex64, np.complex128]
@@ -37,9 +41,20 @@ def device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(System, "operator", operator)
     monkeypatch.setattr(akx.solvers.chosen, "chosen_steps", lambda *_, **__: None)  # nothing is tuned for it
     monkeypatch.setattr(akx.solvers.system, "resolve_backend", lambda backend: backend)
+    monkeypatch.setattr(akx.kernels.cuda.scaling, "Scaling", FakeScaling)
     monkeypatch.setattr(akx.solvers.system, "make_work", lambda backend, dtype, n, threads: FakeWork(dtype, n))
     # Plans are looked up by what the GPU is, and there is none.
     monkeypatch.setattr(akx.solvers.chosen, "chosen_steps", lambda *given, **named: None)
+
+
+class FakeScaling:
+    """The twin of akx.kernels.cuda.scaling.Scaling."""
+
+    def __init__(self, diagonal: Any) -> None:
+        self._diagonal = diagonal
+
+    def apply(self, x: FakeArray, out: FakeArray) -> None:
+        out.held[...] = self._diagonal * x.held
 
 
 @pytest.fixture(params=list(SOLVERS))
@@ -94,6 +109,66 @@ def test_guess_zero_and_callback(name: str) -> None:
     assert info == 0
     assert len(seen) >= 1
     assert np.shape(seen[-1]) == (() if name.endswith("gmres") else (80,))
+
+
+def rough(dtype: Any = np.float64) -> Any:
+    """Rows of scales 1 to 1e4, which a diagonal preconditioner makes up for."""
+    half = sp.diags_array(np.logspace(0, 2, 300).astype(dtype))
+    return sp.csr_array(half @ spd(dtype=dtype) @ half)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", ["jacobi", "right", "sparse"])
+def test_steps_with_a_diagonal_preconditioner_are_queued_too(
+    kind: str, dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is applied by the host once for each beginning, by :class:`akx.solvers.preconditioners.Jacobi` or not."""
+    A, b = rough(dtype), rhs(300, dtype)
+    M: Any = jacobi(A, side="right" if kind == "right" else "auto")
+    if kind == "sparse":
+        M = sp.csr_array(sp.diags_array(1 / A.diagonal().real))
+    rtol = 1e-4 if np.finfo(dtype).eps > 1e-10 else 1e-10
+    began: list[float] = []
+    begin = AheadSteps.begin
+    monkeypatch.setattr(AheadSteps, "begin", lambda steps, norm: began.append(norm) or begin(steps, norm))
+    x, info, stats = solve("cg", A, b, M=M, rtol=rtol)
+    assert info == 0
+    assert relative(A, x, b) <= rtol * 1.01
+    assert len(began) >= 1
+    theirs, _, host = SOLVERS["cg"](A, b, M=M, rtol=rtol, backend="cpu", return_stats=True)  # type: ignore[misc]
+    assert abs(stats.iterations - host.iterations) <= 2
+    np.testing.assert_allclose(stats.residuals[:8], host.residuals[:8], rtol=1e-2)
+    np.testing.assert_allclose(x, theirs, rtol=0, atol=100 * rtol * np.abs(theirs).max())
+    plain = solve("cg", A, b, rtol=rtol, maxiter=5000)[2]
+    assert stats.iterations < 0.7 * plain.iterations
+    seen: list[Any] = []
+    x, info, stats = solve("cg", A, b, M=M, rtol=rtol, callback=seen.append)
+    assert info == 0
+    assert len(seen) == stats.iterations
+    np.testing.assert_array_equal(seen[-1], x)
+
+
+@pytest.mark.parametrize("kind", ["negative", "zero", "full", "operator", "units"])
+def test_other_preconditioners_are_applied_step_by_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are no positive diagonal, or not known to be one, and where the system has units of its own."""
+    A = rough()
+    b, inverse = rhs(300), 1 / A.diagonal()
+    M: Any = {
+        "negative": lambda: sp.csr_array(sp.diags_array(-inverse)),
+        "zero": lambda: sp.csr_array(sp.diags_array(np.r_[0.0, inverse[1:]])),
+        "full": lambda: sp.csr_array(sp.diags_array([1e-9, 1.0, 1e-9], offsets=[-1, 0, 1], shape=(300, 300))),
+        "operator": lambda: aslinearoperator(np.diag(inverse)),
+        "units": lambda: jacobi(A),
+    }[kind]()
+    scale = 1e-300 if kind == "units" else 1.0
+    monkeypatch.setattr(System, "step_queue", lambda *_: pytest.fail("steps were queued"))
+    x, info, stats = solve("cg", sp.csr_array(scale * A), scale * b, M=M, rtol=1e-8)
+    if kind in ("negative", "zero"):
+        assert info < 0
+        assert "M is not positive definite" in stats.reason or kind == "zero"
+    else:
+        assert info == 0
+        assert relative(A, x, b) <= 1.01e-8
 
 
 @pytest.mark.parametrize("s", [1, 2, 5, 8])

@@ -1,21 +1,25 @@
 // Conjugate gradients without a word to the host: coefficients stay in device memory, and what every step came to is
 // written to a ring of records that the host reads while further steps are under way.
 //
-// state, in double precision:  0 <r, r>   1 goal: the square of the norm to be reached   2 steps left
+// u = D r with a diagonal preconditioner D, which is nowhere stored, and r without one.
+//
+// state, in double precision:  0 <r, u>   1 goal: the square of the norm to be reached   2 steps left
 //                              3 alpha    4 beta    5 whether the step at hand is done    6 records so far
+//                             10 <r, r>
 // of blocks of s steps, too:   7 pivot    8 trust   9 by how much images of directions were last found to be wrong
 //
 // A step is not done where <r, r> is at its goal, no steps are left, or an inner product cannot be used; vectors stay
 // as they are, and so do all further steps that were queued: the host may always be ahead.
 //
-// Records of a step (8 numbers):  0 whether it was done   1 <p, A p>   2 <r, r> after it   3 alpha   4 beta
+// Records of a step (8 numbers):  0 whether it was done   1 <p, A p>   2 <r, u> after it   3 alpha   4 beta
+//                                 5 <r, r> after it
 // Records of a block of s steps:  0 steps done   1, 2 the moduli of all that is added up to the change of x (without the
 //                                 directions' share) and to the new r   3 state 9   4 <r, r> before
 //                                 5.. what x moved along the direction of each step, and <r, r> after it
 #pragma once
 #include "vectors.cuh"
 
-enum { GAMMA, GOAL, LEFT, ALPHA, BETA, DONE, RECORDS, PIVOT, TRUST, WRONG };
+enum { GAMMA, GOAL, LEFT, ALPHA, BETA, DONE, RECORDS, PIVOT, TRUST, WRONG, SQUARE };
 #define AKX_STEP_RECORD 8
 #define AKX_BLOCK_RECORD 5 // and two numbers for each of the s steps
 #define AKX_LARGEST 1.7976931348623157e+308
@@ -24,14 +28,15 @@ __device__ __forceinline__ double *record_at(double *ring, const double *state, 
     return ring + u64(state[RECORDS]) % slots * size;
 }
 
-// alpha = <r, r> / <p, w>, w = A p.
+// alpha = <r, u> / <p, w>, w = A p.
 template <class T>
 __device__ __forceinline__ void curvature_step(u64 n, const T *p, const T *w, typename Wide<T>::type *partial,
                                                u32 *counter, double *state, double *ring, u32 slots) {
     typename Wide<T>::type total;
     if (!over_grid(dot_part(n, p, w), partial, counter, total)) return;
     const double curvature = real_of(total), gamma = state[GAMMA];
-    const bool done = state[LEFT] > 0 && gamma > state[GOAL] && curvature > 0 && curvature <= AKX_LARGEST;
+    const bool wanted = state[LEFT] > 0 && state[SQUARE] > state[GOAL];
+    const bool done = wanted && gamma > 0 && curvature > 0 && curvature <= AKX_LARGEST;
     state[DONE] = done;
     double *record = record_at(ring, state, slots, AKX_STEP_RECORD);
     record[0] = done;
@@ -44,6 +49,20 @@ __device__ __forceinline__ void curvature_step(u64 n, const T *p, const T *w, ty
     }
 }
 
+// What the step at hand came to: the new <r, u> and <r, r>.
+__device__ __forceinline__ void end_of_step(double gamma, double square, double *state, double *ring, u32 slots) {
+    const double beta = gamma / state[GAMMA];
+    double *record = record_at(ring, state, slots, AKX_STEP_RECORD);
+    record[2] = gamma;
+    record[3] = state[ALPHA];
+    record[4] = beta;
+    record[5] = square;
+    state[BETA] = beta;
+    state[GAMMA] = gamma;
+    state[SQUARE] = square;
+    state[RECORDS] += 1;
+}
+
 // r -= alpha w, beta = <r, r> / <r, r> before.
 template <class T>
 __device__ __forceinline__ void descend_step(u64 n, const T *w, T *r, typename Wide<T>::type *partial, u32 *counter,
@@ -53,14 +72,7 @@ __device__ __forceinline__ void descend_step(u64 n, const T *w, T *r, typename W
     narrow(-state[ALPHA], factor);
     typename Wide<T>::type total;
     if (!over_grid(descend_part(n, factor, w, r), partial, counter, total)) return;
-    const double gamma = real_of(total), beta = gamma / state[GAMMA];
-    double *record = record_at(ring, state, slots, AKX_STEP_RECORD);
-    record[2] = gamma;
-    record[3] = state[ALPHA];
-    record[4] = beta;
-    state[BETA] = beta;
-    state[GAMMA] = gamma;
-    state[RECORDS] += 1;
+    end_of_step(real_of(total), real_of(total), state, ring, slots);
 }
 
 // x += alpha p, p = r + beta p.
@@ -70,6 +82,76 @@ template <class T> __device__ __forceinline__ void turn_step(u64 n, T *p, const 
     narrow(state[ALPHA], alpha);
     narrow(state[BETA], beta);
     turn_part(n, alpha, beta, p, r, x);
+}
+
+// ------------------------------------------------------------------------------- the same with u = D r, D a diagonal
+
+// r += factor w; the thread's shares of <r, r> and <r, D r>.
+template <class T> __device__ __forceinline__ cdouble descend_by_part(u64 n, T factor, const T *w, T *r, const T *d) {
+    typedef typename Wide<T>::type S;
+    S square = zero<S>(), gamma = zero<S>();
+    const u64 step = u64(gridDim.x) * blockDim.x;
+    u64 t = u64(blockIdx.x) * blockDim.x + threadIdx.x;
+    for (; t + 3 * step < n; t += 4 * step) {
+        T x[4], y[4], z[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) x[i] = w[t + i * step], y[i] = r[t + i * step], z[i] = load(d + t + i * step);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const T value = mad(factor, x[i], y[i]);
+            r[t + i * step] = value;
+            square = gather(value, value, square);
+            gamma = gather(value, mad(z[i], value, zero<T>()), gamma);
+        }
+    }
+    for (; t < n; t += step) {
+        const T value = mad(factor, w[t], r[t]);
+        r[t] = value;
+        square = gather(value, value, square);
+        gamma = gather(value, mad(load(d + t), value, zero<T>()), gamma);
+    }
+    return {real_of(square), real_of(gamma)};
+}
+
+// r -= alpha w, beta = <r, D r> / <r, D r> before. `partial` has room for two numbers of each block.
+template <class T>
+__device__ __forceinline__ void descend_step_by(u64 n, const T *w, T *r, const T *d, cdouble *partial, u32 *counter,
+                                                double *state, double *ring, u32 slots) {
+    if (state[DONE] == 0) return;
+    T factor;
+    narrow(-state[ALPHA], factor);
+    cdouble total;
+    if (!over_grid(descend_by_part(n, factor, w, r, d), partial, counter, total)) return;
+    end_of_step(total.im, total.re, state, ring, slots);
+}
+
+// x += alpha p, p = D r + beta p.
+template <class T>
+__device__ __forceinline__ void turn_step_by(u64 n, T *p, const T *r, const T *d, T *x, const double *state) {
+    if (state[DONE] == 0) return;
+    T alpha, beta;
+    narrow(state[ALPHA], alpha);
+    narrow(state[BETA], beta);
+    const u64 step = u64(gridDim.x) * blockDim.x;
+    u64 t = u64(blockIdx.x) * blockDim.x + threadIdx.x;
+    for (; t + step < n; t += 2 * step) {
+        T a[2], b[2], c[2], f[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            a[i] = p[t + i * step], b[i] = x[t + i * step];
+            c[i] = r[t + i * step], f[i] = load(d + t + i * step);
+        }
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            x[t + i * step] = mad(alpha, a[i], b[i]);
+            p[t + i * step] = mad(beta, a[i], mad(f[i], c[i], zero<T>()));
+        }
+    }
+    for (; t < n; t += step) {
+        const T own = p[t];
+        x[t] = mad(alpha, own, x[t]);
+        p[t] = mad(beta, own, mad(load(d + t), r[t], zero<T>()));
+    }
 }
 
 // ------------------------------------------------------------------------------- s steps in coordinates (ca_cg.py)

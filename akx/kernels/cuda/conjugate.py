@@ -2,7 +2,8 @@
 
 The kernels are in ``conjugate.cuh``, which says what a record has. Words moved are those of :mod:`akx.solvers.cg` and
 :mod:`akx.solvers.ca_cg`; of launches a step has three beside the product, a block two beside the powers, and all of a
-launch of several steps, or of a block, are one graph.
+launch of several steps, or of a block, are one graph. With a diagonal preconditioner D a step has as many launches: it
+reads D twice, 2 words for each entry more, and u = D r is nowhere stored.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _THREADS = 256
 #: Steps of a graph, and graphs on their way.
 _STEPS, _AHEAD = 4, 3
 #: Numbers of a record of a step, and of the state.
-_RECORD, _STATE = 8, 10
-_GAMMA, _GOAL, _LEFT, _PIVOT, _TRUST, _WRONG = 0, 1, 2, 7, 8, 9
+_RECORD, _STATE = 8, 11
+_GAMMA, _GOAL, _LEFT, _PIVOT, _TRUST, _WRONG, _SQUARE = 0, 1, 2, 7, 8, 9, 10
 #: Numbers of a record of a block beside two for each step, and most blocks of a launch.
 _BLOCK, _BLOCKS = 5, 2
 #: Blocks after which directions are looked at: at first, and at most, twice as many each time that so many looks found
@@ -39,13 +40,17 @@ _LOOK, _MOST_LOOK, _GOOD = 8, 32, 4
 
 @dataclass(frozen=True)
 class StepRecord:
-    """What a step came to; without one that was `done` nothing has changed, and nothing will by itself."""
+    """What a step came to; without one that was `done` nothing has changed, and nothing will by itself.
+
+    `gamma` is <r, D r> after it, and `square` <r, r>: the same without a preconditioner D.
+    """
 
     done: bool
     curvature: float
     gamma: float
     alpha: float
     beta: float
+    square: float
 
 
 @dataclass(frozen=True)
@@ -90,11 +95,6 @@ class _Queue:
         self._is_loaded = False
         self._unqueued = 0  # steps that were asked for and not queued
 
-    def begin(self, gamma: float, goal: float, left: int) -> None:
-        """Begin with <r, r> = gamma; end where that is `goal` or less, or so many steps are done."""
-        self._begin({_GAMMA: gamma, _GOAL: goal, _LEFT: left})
-        self._unqueued = left
-
     def _begin(self, given: dict[int, float]) -> None:
         state = np.zeros(_STATE)
         state[list(given)] = list(given.values())
@@ -130,7 +130,7 @@ class _Queue:
 
 
 class StepQueue(_Queue):
-    """Ordinary steps on V = [p, w, r, x] (4, n).
+    """Ordinary steps on V = [p, w, r, x, ...] (4 or more, n).
 
     Parameters
     ----------
@@ -140,11 +140,25 @@ class StepQueue(_Queue):
         For one product.
     coefficients : Coefficients
         Of the monomial basis.
+    diagonal : DeviceArray, optional
+        A preconditioner D: its entries, (n,), real, of the type of the vectors.
     """
 
-    def __init__(self, work: CudaVectorWork, V: DeviceArray, program: CudaProgram, coefficients: Coefficients) -> None:
+    def __init__(
+        self,
+        work: CudaVectorWork,
+        V: DeviceArray,
+        program: CudaProgram,
+        coefficients: Coefficients,
+        diagonal: DeviceArray | None = None,
+    ) -> None:
         super().__init__(work, _STEPS, _RECORD)
-        self._V, self._program, self._coefficients = V, program, coefficients
+        self._V, self._program, self._coefficients, self._diagonal = V, program, coefficients, diagonal
+
+    def begin(self, gamma: float, square: float, goal: float, left: int) -> None:
+        """Begin with <r, D r> = gamma, <r, r> = square; end where that is `goal` or less, or so many steps are done."""
+        self._begin({_GAMMA: gamma, _SQUARE: square, _GOAL: goal, _LEFT: left})
+        self._unqueued = left
 
     def next(self) -> StepRecord:
         """The record of the next step, with further ones queued behind it, as many as there may be."""
@@ -158,8 +172,8 @@ class StepQueue(_Queue):
             yield self._record()
 
     def _record(self) -> StepRecord:
-        done, curvature, gamma, alpha, beta = self.ring.next()[:5].tolist()
-        return StepRecord(bool(done), curvature, gamma, alpha, beta)
+        done, *numbers = self.ring.next()[:6].tolist()
+        return StepRecord(bool(done), *numbers)
 
     def _launch(self, count: int) -> None:
         self._unqueued -= count
@@ -170,10 +184,11 @@ class StepQueue(_Queue):
     def _queue(self, stream: Stream) -> None:
         work, (p, w, r, x) = self.work, (self._V[i] for i in range(4))
         sums, ring = [work.partial, work.counter], [self.state, self.ring.address, np.uint32(self.ring.slots)]
+        by, d = ("", []) if self._diagonal is None else ("_by", [self._diagonal])
         for name, arguments in (
             ("curvature", [p, w, *sums, *ring]),
-            ("descend", [w, r, *sums, *ring]),
-            ("turn", [p, r, x, self.state]),
+            (f"descend{by}", [w, r, *d, *sums, *ring]),
+            (f"turn{by}", [p, r, *d, x, self.state]),
         ):
             kernel = self._kernel(name)
             kernel.launch(work.grid, _THREADS, [np.uint64(work.n), *arguments], stream=stream)

@@ -219,11 +219,14 @@ class CudaVectorWork:
 
     # ------------------------------------------------------------------------------------------------ for queues
 
-    def step_queue(self, program: Any, coefficients: Any, V: DeviceArray) -> Any:
-        """Steps of conjugate gradients on V = [p, w, r, x], queued ahead of the host."""
+    def step_queue(self, program: Any, coefficients: Any, V: DeviceArray, diagonal: DeviceArray | None = None) -> Any:
+        """Steps of conjugate gradients on V = [p, w, r, x, ...], queued ahead of the host.
+
+        `diagonal` (n,): of a preconditioner.
+        """
         from akx.kernels.cuda.conjugate import StepQueue
 
-        return StepQueue(self, V, program, coefficients)
+        return StepQueue(self, V, program, coefficients, diagonal)
 
     def block_queue(self, program: Any, W: DeviceArray, x: DeviceArray, s: int) -> Any:
         """Blocks of s steps of them on W = [P, A P, v_0 .. v_s], queued ahead of the host."""

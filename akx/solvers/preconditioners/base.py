@@ -60,6 +60,11 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
         super().__init__(np.dtype(dtype), (n, n))
         self.notes = notes
 
+    @property
+    def entries(self) -> NDArray[Any] | None:
+        """Those of the diagonal of M, (n,), where it has no others; else None."""
+        return None
+
     def apply(self, r: Any, out: Any) -> None:
         """out = M r, where the vectors are.
 

@@ -60,6 +60,11 @@ class Jacobi(Preconditioner):
                 hint="scale the matrix, or use another preconditioner",
             )
 
+    @property
+    def entries(self) -> NDArray[Any]:
+        """Those of M, (n,): 1 / D."""
+        return self._inverse
+
     def apply_to(self, A: Any) -> Matrix:
         """The scaled matrix, of the pattern and dtype of `A`; reads and writes its values once."""
         matrix = self._checked(A)

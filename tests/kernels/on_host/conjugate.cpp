@@ -5,4 +5,6 @@
 
 AKX_ON_HOST_KERNEL(curvature)
 AKX_ON_HOST_KERNEL(descend)
+AKX_ON_HOST_KERNEL(descend_by)
 AKX_ON_HOST_KERNEL(turn)
+AKX_ON_HOST_KERNEL(turn_by)
