@@ -25,10 +25,12 @@ Source: M. R. Hestenes, E. Stiefel, Methods of conjugate gradients for solving l
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
+from akx.errors import PlanError
 from akx.solvers.arguments import check_count, check_hermitian
 from akx.solvers.stopping import Claims
 from akx.solvers.system import Answer, Rows, System, make_system
@@ -127,6 +129,7 @@ def _solve(system: System, limit: int, return_stats: bool) -> Answer:
         # What was taken when a watch looked may have come to the end.
         why = steps.step() if steps.norm > system.target and stats.iterations < limit else ""
         if not why and steps.norm <= system.target:
+            steps.settle()  # x is to be that of the last step counted
             if claims.check(x, w, steps.norm):
                 info, reason = 0, "converged"
                 break
@@ -245,7 +248,7 @@ class Steps:
 
 
 class AheadSteps(Steps):
-    """The steps, queued on the GPU before the host knows what came of those before; of preconditioners with a diagonal.
+    """The steps, queued on the GPU before the host knows what came of those before, for M a positive diagonal or none.
 
     With a callback they are queued one by one.
 
@@ -293,8 +296,14 @@ class AheadSteps(Steps):
                     self.settle()
                     self.system.tell(self.V[3])
                 return "" if self.norm == 0 else self.grown()
-            if why := self.begin_anew(record.curvature) if not record.curvature > 0 else "no step can be done":
+            if why := self._refused(record.curvature):
                 return why
+
+    def _refused(self, curvature: float) -> str:
+        """Why no step was done, or nothing where the directions could begin anew."""
+        if not self.gamma > 0:
+            return f"M is not positive definite, <r, M r> = {self.gamma:.2e}"
+        return self.begin_anew(curvature) if not curvature > 0 else "no step can be done"
 
     def _allowed(self) -> int:
         left = self.limit - self.system.stats.iterations
@@ -322,10 +331,16 @@ class AheadSteps(Steps):
 
 
 def steps_of(system: System, V: Rows, limit: int) -> Steps:
-    """The steps of a system, queued ahead on a device: but for preconditioners other than a positive diagonal."""
+    """The steps of a system, queued ahead on a device: but for preconditioners other than a positive diagonal.
+
+    Raises PlanError where the plan streams the matrix, which cannot be queued, and there is no preconditioner.
+    """
     if not system.on_device:
         return Steps(system, V)
     if system.M is None:
         return AheadSteps(system, V, limit)
     diagonal = system.positive_diagonal()
-    return Steps(system, V) if diagonal is None else AheadSteps(system, V, limit, diagonal)
+    if diagonal is not None:
+        with suppress(PlanError):
+            return AheadSteps(system, V, limit, diagonal)
+    return Steps(system, V)

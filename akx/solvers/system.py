@@ -66,6 +66,8 @@ class System:
         Right-hand side, and the first guess, a copy that the solver may work on.
     M : LinearOperator or None
         The preconditioner, an approximation of A^-1.
+    diagonal : (n,) array or None
+        Its entries, where M is known to be a diagonal matrix.
     target : float
         The residual's norm to be reached: max(rtol ||b||, atol), in `units`.
     zero_guess : bool
@@ -103,6 +105,7 @@ class System:
     given: Any = None
     units: Units = _PLAIN
     watch: Watch | None = None
+    diagonal: NDArray[Any] | None = None
     _pair: Rows | None = None
     _of_M: int | None = None
 
@@ -242,11 +245,13 @@ class System:
 
         None too where the system has units of its own: M is of the caller's scale.
         """
-        entries = None if self.M is None or self.units else diagonal_of(self.M)
+        entries = None if self.units else self.diagonal
         if entries is None or np.any(entries.imag) or not np.all(entries.real > 0):
             return None
-        found = entries.real.astype(self.dtype)
-        return self.work.from_host(found) if np.isfinite(found).all() and np.all(found.real > 0) else None
+        with self.stats.phase("setup"), np.errstate(over="ignore"):
+            found = entries.real.astype(self.dtype)
+            usable = np.isfinite(found).all() and np.all(found.real > 0)
+            return self.work.from_host(found) if usable else None
 
     def block_queue(self, W: Rows, x: Rows, s: int, operator: MatrixPowers) -> Any:
         """The same for blocks of s steps on W = [P, A P, v_0 .. v_s], by the operator's s powers."""
@@ -451,27 +456,26 @@ def make_system(
         watch, callback = callback.watch, callback.callback
     system = System(matrix, work, held_b, held_x, inverse, own, aim, of_x is None, right.shape, stats)
     system.callback, system.threads, system.db, system.like = callback, threads, db, like
-    system.given, system.units = given, units
+    system.given, system.units, system.diagonal = given, units, _diagonal_of(M)
     if units:
         stats.notes.append(units.note())
     system.watch = watch
     return system
 
 
-def diagonal_of(M: LinearOperator) -> NDArray[Any] | None:
-    """The entries of M where it is a diagonal matrix, (n,); None where it is not known to be one.
+def _diagonal_of(M: Any) -> NDArray[Any] | None:
+    """The entries of M as it was given, (n,), where it is a diagonal matrix; None where it is not known to be one.
 
-    A preconditioner of akx says so itself; a sparse matrix of SciPy shows it.
+    A preconditioner of akx says so itself; a sparse matrix of SciPy shows it. Any other operator may do as it likes.
     """
     from akx.solvers.preconditioners.base import Preconditioner
 
     if isinstance(M, Preconditioner):
         return M.entries
-    inner = getattr(M, "A", None)  # of what aslinearoperator makes of a matrix
-    if not issparse(inner):
+    if not issparse(M) or M.nnz > M.shape[0]:
         return None
-    found = inner.tocoo()
-    return np.asarray(inner.diagonal()) if np.array_equal(found.row, found.col) else None
+    found = M.tocoo()
+    return np.asarray(M.diagonal()) if np.array_equal(found.row, found.col) else None
 
 
 def _operator_of(M: Any) -> LinearOperator:

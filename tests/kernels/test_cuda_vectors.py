@@ -196,8 +196,17 @@ def test_many_factors_on_their_way(place: Place) -> None:
 @pytest.mark.parametrize("n", [5, 1000, 20_011])
 def test_steps_queued_ahead(place: Place, dtype: Any, n: int, scaled: bool) -> None:
     """Without a preconditioner, and with one of entries 1 to 100, which is what makes up for rows of that scale."""
-    n = place.length(n)
+    _check_steps(place, dtype, place.length(n), scaled)
 
+
+@pytest.mark.parametrize("scaled", [False, True], ids=["plain", "diagonal"])
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_steps_of_vectors_longer_than_a_launch(place: Place, blocks: int, scaled: bool) -> None:
+    """Each thread has several entries, four at a time and some behind these; sums of several blocks."""
+    _check_steps(place, np.float64, 1031 * blocks, scaled, blocks)
+
+
+def _check_steps(place: Place, dtype: Any, n: int, scaled: bool, blocks: int | None = None) -> None:
     A = sp.csr_array(sp.diags_array([-1.0, 2.5, -1.0], offsets=[-1, 0, 1], shape=(n, n)).astype(dtype))
     V = rows(4, n, dtype)
     diagonal = None
@@ -212,6 +221,7 @@ def test_steps_queued_ahead(place: Place, dtype: Any, n: int, scaled: bool) -> N
 
     gamma, square = inner()
     work = place.engine(dtype, n)
+    work.grid = blocks or work.grid
     on_device = held(work, V)
     of_device = None if diagonal is None else held(work, diagonal[None])[0]
     queue = work.step_queue(*place.program(A, 1, 1), on_device, of_device)

@@ -123,6 +123,7 @@ class FakeOperator:
 
     def __init__(self, operator: MatrixPowers) -> None:
         self._program = FakeProgram(operator)
+        self.plan = operator.plan
 
     def program(self, vectors: int, basis: Any = None) -> tuple[FakeProgram, Any]:
         return self._program, basis

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from scipy.sparse.linalg import aslinearoperator
-from solvers.fake_device import FakeArray, FakeBlockQueue, FakeOperator, FakeRows, FakeWork
+from scipy.sparse.linalg import LinearOperator, aslinearoperator
+from solvers.fake_device import FakeArray, FakeBlockQueue, FakeOperator, FakeProgram, FakeRows, FakeWork
 from solvers.systems import FAR, fitting, relative, rhs, spd, steps_with_outliers
 from solvers.test_watch import check_ends, check_looks
 
@@ -16,6 +16,7 @@ import akx.kernels.cuda.scaling
 import akx.solvers.chosen
 import akx.solvers.system
 from akx.basis import Basis
+from akx.errors import PlanError
 from akx.operator import MatrixPowers
 from akx.solvers import SOLVERS
 from akx.solvers.ca_cg_ahead import BlocksAhead
@@ -64,6 +65,10 @@ def name(request: pytest.FixtureRequest) -> str:
 
 def solve(name: str, A: Any, b: Any, **options: Any) -> Any:
     return SOLVERS[name](A, b, backend="cuda", return_stats=True, **options)
+
+
+def host(name: str, A: Any, b: Any, **options: Any) -> Any:
+    return SOLVERS[name](A, b, backend="cpu", return_stats=True, **options)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -122,22 +127,31 @@ def rough(dtype: Any = np.float64) -> Any:
 def test_steps_with_a_diagonal_preconditioner_are_queued_too(
     kind: str, dtype: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is applied by the host once for each beginning, by :class:`akx.solvers.preconditioners.Jacobi` or not."""
+    """It is applied once for each beginning, whoever made it."""
     A, b = rough(dtype), rhs(300, dtype)
     M: Any = jacobi(A, side="right" if kind == "right" else "auto")
     if kind == "sparse":
         M = sp.csr_array(sp.diags_array(1 / A.diagonal().real))
     rtol = 1e-4 if np.finfo(dtype).eps > 1e-10 else 1e-10
-    began: list[float] = []
-    begin = AheadSteps.begin
+    began, applied = [], []
+    begin, precondition = AheadSteps.begin, System.precondition
     monkeypatch.setattr(AheadSteps, "begin", lambda steps, norm: began.append(norm) or begin(steps, norm))
+    monkeypatch.setattr(System, "precondition", lambda system, r: applied.append(r) or precondition(system, r))
     x, info, stats = solve("cg", A, b, M=M, rtol=rtol)
     assert info == 0
     assert relative(A, x, b) <= rtol * 1.01
-    assert len(began) >= 1
-    theirs, _, host = SOLVERS["cg"](A, b, M=M, rtol=rtol, backend="cpu", return_stats=True)  # type: ignore[misc]
-    assert abs(stats.iterations - host.iterations) <= 2
-    np.testing.assert_allclose(stats.residuals[:8], host.residuals[:8], rtol=1e-2)
+    assert len(began) == len(applied) >= 1
+    assert solve("cg", A, b, x0=x, M=M, rtol=1.02 * rtol)[2].iterations == 0
+    end, on_host = solve("cg", A, b, M=M, rtol=1e-30), host("cg", A, b, M=M, rtol=1e-30)
+    assert (end[1], end[2].iterations, end[2].reason) == (on_host[1], on_host[2].iterations, on_host[2].reason)
+    if rtol < 1e-5:
+        assert len(began) == len(applied) > 3, "where nothing more can be gained directions begin anew"
+    for most in (0, 1, 18):
+        _, info, cut = solve("cg", A, b, M=M, rtol=1e-30, maxiter=most)
+        assert (info > 0, cut.iterations) == (True, most)
+    theirs, _, known = host("cg", A, b, M=M, rtol=rtol)
+    assert abs(stats.iterations - known.iterations) <= 2
+    np.testing.assert_allclose(stats.residuals[:8], known.residuals[:8], rtol=1e-2)
     np.testing.assert_allclose(x, theirs, rtol=0, atol=100 * rtol * np.abs(theirs).max())
     plain = solve("cg", A, b, rtol=rtol, maxiter=5000)[2]
     assert stats.iterations < 0.7 * plain.iterations
@@ -148,24 +162,76 @@ def test_steps_with_a_diagonal_preconditioner_are_queued_too(
     np.testing.assert_array_equal(seen[-1], x)
 
 
-@pytest.mark.parametrize("kind", ["negative", "zero", "full", "operator", "units"])
+class Solving(LinearOperator):  # type: ignore[misc]
+    """Solves with the matrix that it is known by: no product with it."""
+
+    def __init__(self, A: Any) -> None:
+        super().__init__(A.dtype, A.shape)
+        self.A = A
+
+    def _matvec(self, x: Any) -> Any:
+        return x.reshape(-1) / self.A.diagonal()
+
+
+@pytest.mark.parametrize("kind", ["complex", "wide", "twice"])
+def test_diagonals_of_other_types_and_forms_are_queued(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    A = rough(np.float32 if kind == "wide" else np.float64)
+    inverse = 1 / A.diagonal().astype(np.float64)
+    M: Any = sp.diags_array(inverse)
+    if kind == "complex":
+        M = sp.csr_array(sp.diags_array(inverse.astype(np.complex128)))
+    elif kind == "twice":
+        rows = np.repeat(np.arange(300), 2)
+        M = sp.coo_array((np.repeat(inverse / 2, 2), (rows, rows)), shape=(300, 300))
+    queued: list[Any] = []
+    queue = System.step_queue
+    monkeypatch.setattr(System, "step_queue", lambda *given: queued.append(1) or queue(*given))
+    x, info, _stats = solve("cg", A, rhs(300, A.dtype), M=M, rtol=1e-4)
+    assert info == 0
+    assert relative(A, x, rhs(300, A.dtype)) <= 1.01e-4
+    assert bool(queued) == (kind != "twice"), "what has more entries than rows is not looked at"
+
+
+def test_an_indefinite_matrix_is_named_with_a_diagonal_too() -> None:
+    A = sp.csr_array(sp.diags_array(np.r_[-1.0, np.linspace(1, 2, 99)]))
+    _x, info, stats = solve("cg", A, np.ones(100), M=sp.csr_array(sp.eye_array(100)), rtol=1e-10)
+    assert info < 0
+    assert "the matrix is not positive definite" in stats.reason
+
+
+def test_a_plan_that_streams_is_used_step_by_step_with_a_diagonal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be queued could be used with M before there were queued steps with one."""
+    A, b = rough(), rhs(300)
+    monkeypatch.delattr(FakeProgram, "repeated")
+    x, info, _stats = solve("cg", A, b, M=jacobi(A), rtol=1e-9)
+    assert info == 0
+    assert relative(A, x, b) <= 1.01e-9
+    with pytest.raises(PlanError, match="streams"):
+        solve("cg", A, b)
+
+
+@pytest.mark.parametrize("kind", ["negative", "zero", "full", "operator", "solving", "large", "units"])
 def test_other_preconditioners_are_applied_step_by_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that are no positive diagonal, or not known to be one, and where the system has units of its own."""
-    A = rough()
-    b, inverse = rhs(300), 1 / A.diagonal()
+    A = rough(np.float32 if kind == "large" else np.float64)
+    b, inverse = rhs(300, A.dtype), 1 / A.diagonal().astype(np.float64)
     M: Any = {
         "negative": lambda: sp.csr_array(sp.diags_array(-inverse)),
         "zero": lambda: sp.csr_array(sp.diags_array(np.r_[0.0, inverse[1:]])),
         "full": lambda: sp.csr_array(sp.diags_array([1e-9, 1.0, 1e-9], offsets=[-1, 0, 1], shape=(300, 300))),
         "operator": lambda: aslinearoperator(np.diag(inverse)),
+        "solving": lambda: Solving(sp.csr_array(sp.diags_array(A.diagonal()))),
+        "large": lambda: sp.csr_array(sp.diags_array(1e39 * inverse)),
         "units": lambda: jacobi(A),
     }[kind]()
     scale = 1e-300 if kind == "units" else 1.0
     monkeypatch.setattr(System, "step_queue", lambda *_: pytest.fail("steps were queued"))
     x, info, stats = solve("cg", sp.csr_array(scale * A), scale * b, M=M, rtol=1e-8)
-    if kind in ("negative", "zero"):
+    if kind == "negative":
         assert info < 0
-        assert "M is not positive definite" in stats.reason or kind == "zero"
+        assert "M is not positive definite" in stats.reason
+    elif kind in ("zero", "large"):
+        assert info != 0
     else:
         assert info == 0
         assert relative(A, x, b) <= 1.01e-8
