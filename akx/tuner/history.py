@@ -26,10 +26,18 @@ from akx.plandb.records import now
 from akx.tuner import measure
 from akx.tuner.canary import UNANSWERED
 from akx.tuner.measure import Measurement, median
-from akx.tuner.result import COMPLETE, EARLIER, FAILED, PRUNED, WRONG, Trial
+from akx.tuner.result import AS_ANOTHER, COMPLETE, EARLIER, FAILED, PRUNED, WRONG, Trial
 from akx.tuner.space import is_baseline
 
-__all__ = ["NO_HISTORY", "History", "TrialLog", "as_measured_here", "earlier_trials", "without_figures"]
+__all__ = [
+    "NO_HISTORY",
+    "History",
+    "TrialLog",
+    "as_measured_here",
+    "earlier_trials",
+    "may_be_otherwise",
+    "without_figures",
+]
 
 #: What refusals say that go by the values, which are no part of the key (:mod:`akx.kernels.cuda.stored`).
 _SAME = " is the same as "
@@ -146,7 +154,7 @@ def earlier_trials(db: PlanDatabase | None, key: PlanKey) -> History:
     runs: dict[str, dict[Plan, Trial]] = {}
     for record in records:
         run = runs.setdefault(record.created, {})
-        if _may_be_otherwise(record):
+        if may_be_otherwise(record):
             continue
         trial = _trial(record)
         if trial is not None:
@@ -168,11 +176,12 @@ def without_figures(run: Sequence[Trial]) -> list[Trial]:
     return [trial for trial in run if trial.seconds is None]
 
 
-def _may_be_otherwise(record: TrialRecord) -> bool:
-    """Whether what became of a trial says nothing of today."""
-    if record.state == FAILED:
-        return not record.reason.startswith(WRONG)
-    return record.state == PRUNED and (record.reason.startswith(UNANSWERED) or _SAME in record.reason)
+def may_be_otherwise(trial: Trial | TrialRecord) -> bool:
+    """Whether what became of a trial says nothing of another day, or of other values in the same pattern."""
+    if trial.state == FAILED:
+        return not trial.reason.startswith(WRONG)
+    of_values = any(said in trial.reason for said in (_SAME, AS_ANOTHER))
+    return trial.state == PRUNED and (trial.reason.startswith(UNANSWERED) or of_values)
 
 
 def _trial(record: TrialRecord) -> Trial | None:

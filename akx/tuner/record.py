@@ -7,6 +7,7 @@ may overlap; which plan stays is decided in the transaction that writes it.
 
 from __future__ import annotations
 
+import json
 import platform
 from collections.abc import Mapping
 from dataclasses import replace
@@ -228,8 +229,9 @@ def _sought_for_more(result: TuneResult, old: PlanRecord | None) -> dict[str, ob
 def _not_kept(record: PlanRecord, error: DatabaseError) -> str:
     """What became of a plan that the database did not take."""
     file = keep_aside(record)
-    where = "" if file is None else f"; it is in {file}, from where `akx plans import {file}` takes it"
-    return f"the plan could not be kept: {error}{where}"
+    if file is None:
+        return f"the plan could not be kept: {error}; it is {json.dumps(record.plan.to_json())}"
+    return f"the plan could not be kept: {error}; it is in {file}, from where `akx plans import {file}` takes it"
 
 
 def _stays(there: PlanRecord, record: PlanRecord, result: TuneResult, before: PlanRecord | None) -> bool:

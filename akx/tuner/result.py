@@ -25,6 +25,7 @@ from akx.plan import Plan
 from akx.plandb.records import PlanRecord, break_even_calls
 
 __all__ = [
+    "AS_ANOTHER",
     "EXHAUSTED",
     "FEW_CALLS",
     "NO_IMPROVEMENT",
@@ -48,6 +49,8 @@ COMPLETE, PRUNED, FAILED = "complete", "pruned", "failed"
 NO_IMPROVEMENT, EXHAUSTED, TIME_BUDGET, FEW_CALLS = "no improvement", "space exhausted", "time budget", "too few calls"
 #: How the reason of a trial begins whose result was wrong.
 WRONG = "wrong result"
+#: Why a plan is no trial whose values cannot be stored as it says, which depends on them.
+AS_ANOTHER = "there is no room to store values so: it would run as another plan"
 #: Origins of a trial that another worker on the same study made, and of one of an earlier search for the same key.
 SHARED, EARLIER = "shared", "earlier"
 

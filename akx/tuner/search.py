@@ -28,7 +28,7 @@ budget is what it was.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -37,7 +37,7 @@ from akx.errors import InfeasibleError
 from akx.plan import Plan
 from akx.tuner import measure
 from akx.tuner.choice import choose, finalists
-from akx.tuner.history import NO_HISTORY, History, as_measured_here, without_figures
+from akx.tuner.history import NO_HISTORY, History, as_measured_here, may_be_otherwise, without_figures
 from akx.tuner.ledger import Ledger
 from akx.tuner.measure import Measurement, Precision, Watch
 from akx.tuner.predict import Model
@@ -353,11 +353,13 @@ class Search:
             by_trials = disturbed and self._is_disturbed_baseline(times)
             if by_trials:
                 finals = tuple(_finalist(trial) for trial in self._as_tried(plans))
-                best, baseline = choose(finals, noise=settings.noise, nbytes=self.bench.nbytes)
+                paying = self._paying(finals)
+                best, baseline = choose(paying, noise=settings.noise, nbytes=self.bench.nbytes)
             else:
                 finals = tuple(Finalist(plan, one.seconds, one.spread, len(one.samples)) for plan, one in times.items())
+                paying = self._paying(finals)
                 best, baseline = choose(
-                    finals,
+                    paying,
                     noise=settings.noise,
                     nbytes=self.bench.nbytes,
                     ratio=_ratios(times),
@@ -375,6 +377,14 @@ class Search:
                 f"{_calls_are(self.settings.calls)} too few to search on: {self._elapsed():.3g} s were spent, and more "
                 f"could win {self._gain():.3g} s in all at most, of which a quarter may be spent"
             )
+        too_dear = [one for one in finals if one not in paying and (1 + settings.noise) * one.seconds < best.seconds]
+        if too_dear:
+            fastest = min(too_dear, key=lambda one: one.seconds)
+            self.notes.append(
+                f"{fastest.plan.label()} is {best.seconds / fastest.seconds:.2f} times as fast as this plan, but takes "
+                f"{self._fresh_seconds(fastest.plan):.3g} s to prepare, for which {_calls_are(settings.calls)} too few"
+            )
+            stopped = FEW_CALLS  # so that the plan answers for no more calls
         if disturbed:
             slower, decided = self._slower(times), ", which have decided instead" if by_trials else ""
             self.notes.append(
@@ -383,7 +393,7 @@ class Search:
             )
         if self.bench.watch is not None and self.bench.watch.note is not None:
             self.notes.append(self.bench.watch.note)
-        if best.plan == baseline.plan:
+        if best.plan == baseline.plan and not too_dear:
             plain = "the plain sweep" if best.plan.schedule == BASELINE_SCHEDULE else "streamed products"
             others = any(not is_baseline(trial.plan) for trial in self.ledger.trials)
             self.notes.append(f"nothing {'beat' if others else 'was tried but'} the baseline: the plan is {plain}")
@@ -460,7 +470,7 @@ class Search:
         """Enter what others have tried since the last time, once there is a baseline to compare their times with."""
         if self._others is None:
             return
-        self._waiting += self._others.hear()
+        self._waiting += ((worker, trial) for worker, trial in self._others.hear() if not may_be_otherwise(trial))
         if self.ledger.baseline is None:
             return
         self._adopt(self._others.as_mine(worker, trial) for worker, trial in self._waiting)
@@ -518,6 +528,21 @@ class Search:
         measure.pause(lull)
         return timed()
 
+    def _paying(self, finals: Sequence[Finalist]) -> list[Finalist]:
+        """The finalists that cost as little as any in the calls to come, what preparing takes included, and a baseline.
+
+        All of them where nobody said how many calls.
+        """
+        calls, noise = self.settings.calls, self.settings.noise
+        if calls is None:
+            return list(finals)
+        costs = {one.plan: calls * one.seconds + self._fresh_seconds(one.plan) for one in finals}
+        least = min(costs.values())
+        kept = [one for one in finals if costs[one.plan] <= (1 + noise) * least]
+        if not any(is_baseline(one.plan) for one in kept):
+            kept.append(min((one for one in finals if is_baseline(one.plan)), key=lambda one: one.seconds))
+        return kept
+
     def _timed_elsewhere(self, times: dict[Plan, Measurement], programs: list[Any]) -> dict[Plan, Measurement]:
         """The finalists timed again with those that may win in other places of memory, so often as there is time.
 
@@ -539,27 +564,41 @@ class Search:
             begin = measure.now()
             if self._elapsed() + took + self._final_seconds() + self._fresh_seconds(rivals[0]) > self._seconds():
                 break
-            moved = list(programs)
             try:
-                for place, plan in enumerate(times):
-                    if plan in rivals:
-                        moved[place] = self.bench.elsewhere(plan)
-            except (MemoryError, InfeasibleError):  # there is no room for them beside the others
+                found = self._timed_beside(list(times), rivals, held, rounds)
+            except KeyboardInterrupt:  # what was found in the places before stands
                 break
-            except Exception as failure:
-                raise _WrongElsewhere(plan, str(failure)) from failure
-            held.append(moved)
-            calls = [self.bench.call(program) for program in moved]
-            precision = replace(self._final_precision(), rounds_min=rounds, rounds_max=rounds)
-            known = [self._known(plan) for plan in times]
-            with self._alone():
-                found = measure.interleave(calls, precision, known=known, watch=self.bench.watch)
-            if self._is_disturbed(dict(zip(times, found, strict=True))):
+            if found is None:
                 break
-            for plan, one in zip(times, found, strict=True):
+            for plan, one in found.items():
                 samples[plan] += one.samples
             took = max(took, measure.now() - begin)
         return {plan: Measurement.of(samples[plan], found.batch) for plan, found in times.items()}
+
+    def _timed_beside(
+        self, plans: list[Plan], rivals: list[Plan], held: list[list[Any]], rounds: int
+    ) -> dict[Plan, Measurement] | None:
+        """So many rounds of the finalists, the rivals in another place than all of `held`, where they are put.
+
+        None where there is no room, or the rounds were disturbed.
+        """
+        moved = list(held[0])
+        try:
+            for place, plan in enumerate(plans):
+                if plan in rivals:
+                    moved[place] = self.bench.elsewhere(plan)
+        except (MemoryError, InfeasibleError):  # there is no room for them beside the others
+            return None
+        except Exception as failure:
+            raise _WrongElsewhere(plan, str(failure)) from failure
+        held.append(moved)
+        calls = [self.bench.call(program) for program in moved]
+        precision = replace(self._final_precision(), rounds_min=rounds, rounds_max=rounds)
+        known = [self._known(plan) for plan in plans]
+        with self._alone():
+            timed = measure.interleave(calls, precision, known=known, watch=self.bench.watch)
+        found = dict(zip(plans, timed, strict=True))
+        return None if self._is_disturbed(found) else found
 
     def _is_disturbed(self, times: Mapping[Plan, Measurement]) -> bool:
         """Whether something has slowed some of the finalists and not others, as what waits for a core that is taken.

@@ -52,6 +52,8 @@ _WAIT = 0.25
 _SLOWER = 1.25
 #: Share of the time that compiling akx's own code may take without being told of.
 _MUCH_COMPILED = 0.1
+#: What a note says of too few calls.
+_NOT_PAID = "not pay back what tuning cost"
 #: Share of the time that the host's plan gets where a GPU's is tuned as well.
 _HOST_SHARE = 1 / 3
 #: One trial's timing takes at most this fraction of the time there is.
@@ -197,7 +199,11 @@ def tune(
         host = tune(matrix, k, backend="cpu", settings=own, **again)
         if host.interrupted:
             return replace(host, notes=(*host.notes, "the cuda backend was not tuned"))
-        return _faster(host, tune(matrix, k, backend="cuda", settings=rest, **again), start)
+        try:
+            other = tune(matrix, k, backend="cuda", settings=rest, **again)
+        except AkxError as failure:  # the host's plan is kept by now
+            return replace(host, notes=(*host.notes, f"the cuda backend was not tuned: {failure}"))
+        return _with_calls(_faster(host, other, start), wanted.calls)
     k, start_vectors = _count("k", k), _count("start_vectors", start_vectors)
     if basis not in BASIS_KINDS:
         raise ArgumentError("unknown basis", expected=f"one of {', '.join(BASIS_KINDS)}", found=repr(basis))
@@ -214,7 +220,7 @@ def tune(
         old = usable(before, matrix, device, used)
         if old is not None and not (retune or fresh) and is_enough(old, wanted.calls):
             reused = _with_value_error(reuse(kept, old, matrix, used, start), matrix, device)
-            reused = replace(_with_budget(reused, budget), calls=wanted.calls)
+            reused = _with_calls(_with_budget(reused, budget), wanted.calls)
             if record is not None:
                 note = "nothing was measured, so nothing was recorded; --retune (retune=True) measures again"
                 reused = replace(reused, notes=(*reused.notes, note))
@@ -411,10 +417,10 @@ def _with_value_error(result: TuneResult, matrix: Matrix, device: Any) -> TuneRe
 def _with_calls(result: TuneResult, calls: int | None) -> TuneResult:
     """The result for so many calls, with a note where they do not pay for it."""
     even = result.break_even_calls
-    notes = result.notes
+    notes = tuple(note for note in result.notes if _NOT_PAID not in note)  # of another time that it took
     if calls is not None and even is not None and even > calls:
         few = "1 call does" if calls == 1 else f"{calls} calls do"
-        notes = (*notes, f"{few} not pay back what tuning cost, {even} do")
+        notes = (*notes, f"{few} {_NOT_PAID}, {even} do")
     return replace(result, calls=calls, notes=notes)
 
 

@@ -41,7 +41,7 @@ from akx.tuner.cores import CoreWatch
 from akx.tuner.forerunners import Forerunners
 from akx.tuner.measure import Measurement, Precision, Watch
 from akx.tuner.meter import compiling
-from akx.tuner.result import COMPLETE, FAILED, PRUNED, WRONG, Trial
+from akx.tuner.result import AS_ANOTHER, COMPLETE, FAILED, PRUNED, WRONG, Trial
 from akx.tuner.space import STREAMED_SCHEDULE, Space
 from akx.tuner.verify import Problem
 
@@ -317,7 +317,7 @@ class Bench:
     def _prepare(self, plan: Plan) -> Program:
         program = self.space.schedules[plan.schedule].prepare(self.matrix, plan)
         if not getattr(program, "is_as_planned", True):
-            raise InfeasibleError("there is no room to store values so: it would run as another plan")
+            raise InfeasibleError(AS_ANOTHER)
         self._sizes[plan] = int(program.nbytes)
         if self._budget and plan.schedule != STREAMED_SCHEDULE:
             taken = self._sizes[plan] + self.problem.x.nbytes + self.problem.out.nbytes

@@ -11,8 +11,9 @@ import pytest
 
 from akx.device.host import HostDevice
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError
+from akx.kernels import registry
 from akx.plandb import PlanDatabase
-from akx.tuner import Progress, Settings, plan_key
+from akx.tuner import Progress, Settings, plan_key, tuning
 from akx.tuner import tune as tune_and_keep
 from akx.tuner.machine import Figures
 from akx.tuner.predict import Model
@@ -102,13 +103,57 @@ def test_for_some_calls_the_predicted_plan_is_tried_and_no_more(make_world: Any,
     assert result.plan.schedule == "front"
 
 
-def test_what_is_not_paid_back_in_so_many_calls_is_said(make_world: Any, matrix: Any) -> None:
-    """The price of preparing shows when it was paid: ten seconds for the first plan that is better."""
+def test_what_is_not_paid_back_in_so_many_calls_is_said(make_world: Any, matrix: Any, db: PlanDatabase) -> None:
+    """A plan that was tuned for more calls answers for fewer; ten seconds to prepare it are more than these gain."""
     make_world(prepare_cost=lambda plan: 10.0 if plan.schedule == "front" else 0.01)
-    result = tune(matrix, 8, calls=3000)
-    assert result.break_even_calls is not None
-    assert result.break_even_calls > 3000
-    assert any("3000 calls do not pay back" in note for note in result.notes)
+    result = tune_and_keep(matrix, 8, calls=10**6, db=db, settings=Settings(seconds=1e3))
+    assert result.plan.schedule == "front"
+    assert not any("pay back" in note for note in result.notes)
+    again = tune_and_keep(matrix, 8, calls=3000, db=db)
+    assert again.reused
+    assert again.break_even_calls is not None
+    assert again.break_even_calls > 3000
+    (note,) = (note for note in again.notes if "pay back" in note)
+    assert note == f"3000 calls do not pay back what tuning cost, {again.break_even_calls} do"
+
+
+def test_a_plan_whose_preparation_is_not_paid_back_is_not_chosen(
+    make_world: Any, matrix: Any, db: PlanDatabase
+) -> None:
+    """Ten seconds for each process that uses it: the calls gain four. The plan answers for no more calls."""
+    make_world(prepare_cost=lambda plan: 10.0 if plan.schedule == "front" else 0.01)
+    result = tune_and_keep(matrix, 8, calls=3000, db=db, settings=Settings(seconds=1e3))
+    fronts = [trial.seconds for trial in result.trials if trial.plan.schedule == "front" and trial.state == "complete"]
+    assert 3000 * (result.seconds - min(fronts)) < 10.0
+    assert min(fronts) < 0.9 * result.seconds
+    assert result.plan.schedule == "sweep"
+    assert result.stopped == FEW_CALLS
+    (note,) = (note for note in result.notes if "to prepare" in note)
+    assert "takes 10 s to prepare, for which 3000 calls are too few" in note
+    assert not any("nothing beat the baseline" in note for note in result.notes)
+    assert tune_and_keep(matrix, 8, calls=10**6, db=db, settings=Settings(seconds=1e3)).plan.schedule == "front"
+
+
+def test_both_backends_together_say_what_both_cost(
+    make_world: Any, matrix: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_world()
+    whole = tuning.tune
+
+    def part(*given: Any, backend: str, **options: Any) -> Any:
+        return whole(*given, backend="cpu", **options)
+
+    monkeypatch.setattr(registry, "backends", lambda: ("cpu", "cuda"))
+    monkeypatch.setattr(tuning, "is_usable", lambda backend: True)
+    monkeypatch.setattr(tuning, "tune", part)
+    alone = part(matrix, 8, backend="cpu", db=False)
+    assert alone.break_even_calls is not None
+    calls = int(1.2 * alone.break_even_calls)
+    both = whole(matrix, 8, db=False, settings=Settings(calls=calls, seconds=90.0))
+    notes = [note for note in both.notes if "pay back" in note]
+    assert both.break_even_calls is not None
+    assert (both.break_even_calls > calls) == bool(notes)
+    assert all(f"{both.break_even_calls} do" in note for note in notes)
 
 
 def test_near_the_least_that_is_possible_search_ends_sooner(

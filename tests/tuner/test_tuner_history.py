@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from akx.errors import DatabaseError
+from akx.errors import DatabaseError, InfeasibleError
 from akx.kernels.cuda import stored
 from akx.plan import Plan
 from akx.plandb import PlanDatabase, PlanKey, PlanRecord, TrialRecord
@@ -22,7 +22,7 @@ from akx.tuner import Settings, TuneResult, plan_key, read_recording, tune
 from akx.tuner import history as history_module
 from akx.tuner.canary import UNANSWERED
 from akx.tuner.history import NO_HISTORY, TrialLog, as_measured_here, earlier_trials, without_figures
-from akx.tuner.result import EARLIER, SHARED, WRONG, Trial
+from akx.tuner.result import AS_ANOTHER, EARLIER, SHARED, WRONG, Trial
 from akx.tuner.space import is_baseline
 
 KIB = 1024
@@ -218,6 +218,8 @@ def test_what_may_be_otherwise_today_is_tried_again(make_world: Any, matrix: Any
     """Memory was short, or a process was lost; and how values can be stored is not in the key."""
 
     def short(plan: Plan) -> Exception | None:
+        if plan.schedule == "front" and plan.block_bytes == 64 * KIB:
+            return InfeasibleError(AS_ANOTHER)
         return MemoryError("short") if plan.schedule == "front" and plan.threads == 1 else None
 
     def same(plan: Plan) -> str | None:
@@ -232,6 +234,9 @@ def test_what_may_be_otherwise_today_is_tried_again(make_world: Any, matrix: Any
     again = search(matrix, db, trials=60, retune=True)
     assert all(trial.seconds is not None for trial in entered(again).values())
     assert {plan for plan in own(again) if states.get(plan) == "failed"}
+    without_room = {trial.plan for trial in first.trials if trial.reason == AS_ANOTHER}
+    assert without_room
+    assert without_room & set(own(again))
 
 
 def test_a_baseline_that_was_disturbed_then_drops_nothing_now(

@@ -21,11 +21,11 @@ import pytest
 from plandb.samples import without_root
 from postgres import PostgresServer
 
-from akx.errors import ArgumentTypeError, DatabaseError, MissingDependencyError
+from akx.errors import ArgumentTypeError, DatabaseError, InfeasibleError, MissingDependencyError
 from akx.plan import Plan
 from akx.plandb import PlanDatabase, PlanDatabaseWarning
 from akx.tuner import Settings, TuneResult, plan_key, sharing, storage, tune
-from akx.tuner.result import COMPLETE, FAILED, SHARED, Trial
+from akx.tuner.result import AS_ANOTHER, COMPLETE, FAILED, SHARED, Trial
 from akx.tuner.sharing import SharedStudy
 from akx.tuner.storage import TailLock, open_storage
 
@@ -102,6 +102,31 @@ def test_what_others_found_is_in_the_run_off_and_is_checked_here(
     assert theirs.seconds == pytest.approx(6e-3, rel=0.02), "theirs in its own seconds"
     make_world(wrong=lambda plan, call: plan == optimum)
     assert work(matrix, journal, trials=3).plan != optimum
+
+
+def test_what_failed_for_want_of_memory_is_tried_by_another(make_world: Any, matrix: Any, journal: Path) -> None:
+    """Memory was short there, and how values can be stored depends on them; a wrong result is one everywhere."""
+
+    def fails(plan: Plan) -> Exception | None:
+        if plan.schedule != "front" or plan.threads != 2:
+            return None
+        return InfeasibleError(AS_ANOTHER) if plan.variant == "sell" else MemoryError("short")
+
+    make_world(fails_to_prepare=fails, wrong=lambda plan, call: plan.variant == "csr" and plan.partitioner == "rcm")
+    first = work(matrix, journal, trials=40)
+    reasons = {trial.plan: trial.reason for trial in first.trials if trial.state in ("failed", "pruned")}
+    passing = {plan for plan, reason in reasons.items() if "short" in reason or AS_ANOTHER in reason}
+    wrong = {plan for plan, reason in reasons.items() if reason.startswith("wrong result")}
+    assert passing
+    assert wrong
+    assert any(AS_ANOTHER in reason for reason in reasons.values())
+    make_world()
+    second = work(matrix, journal, trials=40)
+    heard = {trial.plan for trial in second.trials if trial.origin == SHARED}
+    assert wrong <= heard
+    assert not passing & heard
+    assert passing & set(own(second))
+    assert second.speedup > 1.5 > first.speedup - 1.0
 
 
 def test_nothing_is_mixed_that_is_not_alike(world: Any, make_matrix: Any, journal: Path) -> None:

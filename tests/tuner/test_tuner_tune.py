@@ -24,14 +24,15 @@ from postgres import PostgresServer
 
 from akx.device.clocks import ClockState, ClockWatch
 from akx.device.host import host_device
-from akx.errors import AkxError, ArgumentError, ArgumentTypeError, DatabaseError, InfeasibleError
+from akx.errors import AkxError, ArgumentError, ArgumentTypeError, DatabaseError, DeviceError, InfeasibleError
 from akx.kernels import registry
 from akx.plan import Plan
-from akx.plandb import PlanDatabase, default_database
+from akx.plandb import PlanDatabase, default_database, transfer
 from akx.tuner import Progress, Settings, exhaustive, machine, plan_key, tuning
 from akx.tuner import tune as tune_and_keep
 from akx.tuner.proposals import SEARCHING
 from akx.tuner.result import COMPLETE
+from akx.tuner.search import Search
 from akx.tuner.space import build_space, is_baseline
 from akx.tuner.verify import Problem
 from akx.tuner.worker import Bench
@@ -412,6 +413,36 @@ def test_a_plan_that_is_wrong_in_another_place_is_found_out(
     assert result.plan != optimum
     assert [trial.state for trial in result.trials if trial.plan == optimum] == ["failed"]
     assert any("was right at first and wrong later" in note for note in result.notes)
+
+
+def test_ctrl_c_in_another_place_leaves_what_was_found_before(
+    make_world: Any, matrix: Any, db: PlanDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run-off in the first place was whole: the plan is that of a search with one place, and no best so far."""
+    make_world()
+    found = tune(matrix, 8)
+    in_places(monkeypatch, 3)
+    again: list[Plan] = []
+    beside, elsewhere = Search._timed_beside, Bench.elsewhere
+
+    def interrupted(bench: Bench, plan: Plan) -> Any:
+        again.append(plan)
+        raise KeyboardInterrupt
+
+    def interrupting(search: Search, *given: Any) -> Any:
+        monkeypatch.setattr(Bench, "elsewhere", interrupted)
+        try:
+            return beside(search, *given)
+        finally:
+            monkeypatch.setattr(Bench, "elsewhere", elsewhere)
+
+    make_world()
+    monkeypatch.setattr(Search, "_timed_beside", interrupting)
+    result = tune(matrix, 8, db=db)
+    assert len(again) == 1
+    assert (result.plan, result.seconds, result.interrupted) == (found.plan, found.seconds, False)
+    assert len(result.finalists) == len(found.finalists)
+    assert [record.plan for record in db.list()] == [found.plan]
 
 
 def test_without_time_or_room_plans_stay_where_they_are(
@@ -905,6 +936,26 @@ def test_ctrl_c_in_the_half_of_the_host_ends_that_of_the_gpu_too(
     assert any("cuda" in note for note in result.notes)
 
 
+def test_a_gpu_that_fails_does_not_lose_what_the_host_found(
+    make_world: Any, matrix: Any, db: PlanDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_world()
+    whole = tuning.tune
+
+    def half(*given: Any, backend: str, **options: Any) -> Any:
+        if backend == "cuda":
+            raise DeviceError("the device has no room for the matrix")
+        return whole(*given, backend="cpu", **options)
+
+    monkeypatch.setattr(registry, "backends", lambda: ("cpu", "cuda"))
+    monkeypatch.setattr(tuning, "is_usable", lambda backend: True)
+    monkeypatch.setattr(tuning, "tune", half)
+    result = whole(matrix, 8, db=db)
+    assert result.speedup > 1.5
+    assert [record.plan for record in db.list()] == [result.plan]
+    assert result.notes[-1] == "the cuda backend was not tuned: the device has no room for the matrix"
+
+
 def test_ctrl_c_before_anything_was_measured_is_ctrl_c(make_world: Any, matrix: Any, db: PlanDatabase) -> None:
     make_world(interrupt_at=1)
     with pytest.raises(KeyboardInterrupt):
@@ -1130,6 +1181,23 @@ def test_a_database_that_fails_later_does_not_lose_the_result(
     assert f"akx plans import {file}" in note
     assert db.import_(file).added == 1
     assert [record.plan for record in db.list()] == [result.plan]
+
+
+def test_a_disk_that_is_full_everywhere_does_not_lose_the_plan(
+    world: Any, matrix: Any, db: PlanDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the database nor the user's folder nor that for temporary files takes it: it is in the note."""
+
+    def full(*_: Any, **__: Any) -> None:
+        raise DatabaseError("no space left on device")
+
+    monkeypatch.setattr(db, "put", full)
+    tried: list[Path] = []
+    monkeypatch.setattr(transfer, "write_bundle", lambda path, text: tried.append(path) or full())
+    result = tune(matrix, 8, db=db)
+    assert len({path.parent for path in tried}) == 2
+    (note,) = (note for note in result.notes if "could not be kept" in note)
+    assert Plan.from_json(json.loads(note.split("; it is ")[1])) == result.plan
 
 
 def test_trials_that_cannot_be_kept_are_no_lost_plan(
