@@ -15,7 +15,7 @@ from akx.tuner.measure import Measurement, Precision
 
 __all__ = ["Calm"]
 
-#: Seconds that are waited for calm, at a time and in all, and how often something is measured again at most.
+#: Seconds that are waited for calm, at a time and in all, and how often something is measured again by default.
 _PATIENCE, _ALL, _AGAIN = 30.0, 600.0, 5
 
 
@@ -26,6 +26,8 @@ class Calm:
     ----------
     threads : int
         Of the calls.
+    most : int
+        So often something is measured again.
 
     Attributes
     ----------
@@ -33,8 +35,9 @@ class Calm:
         Timings that were made once more.
     """
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, most: int = _AGAIN) -> None:
         self.again = 0
+        self._most = most
         self._waited = 0.0
         self._threads = threads
         self._watch = CoreWatch(threads) if threads > 1 and measure.is_real_time() else None
@@ -45,7 +48,7 @@ class Calm:
         """As :func:`akx.tuner.measure.interleave`, and whether the times were calm."""
         if self._watch is None:
             return measure.interleave(calls, precision), True
-        for _ in range(1 + _AGAIN):
+        for _ in range(1 + self._most):
             self._wait(self._watch)
             here = _Counting(self._threads, self._watch.seen)
             found = measure.interleave(calls, precision, watch=here)

@@ -29,8 +29,9 @@ from akx.plan import Plan
 from akx.tuner import Settings, measure, tune
 from akx.tuner.measure import Precision
 from benchmarks import markdown, planned, samplers, solving
+from benchmarks.calls import calls_of
 from benchmarks.contest import compile_kernels
-from benchmarks.predicted import calls_of, origin_of
+from benchmarks.predicted import origin_of
 
 __all__ = ["compared", "main", "table"]
 

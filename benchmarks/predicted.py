@@ -9,11 +9,12 @@ noisy measurements owes some of its speed to luck, so the plans that were fastes
 with the predicted one, with plain CSR and with the best plain products on record. The figure is the *share*: seconds of
 the fastest of them all over those of the predicted plan, the median of ratios taken round by round. A virtual machine
 may for some seconds have its cores far from one another, when plans of two threads take twice as long where these
-exchange much; so all is measured three times, minutes apart, and the median counts. The machine should be calibrated
-(`akx doctor --calibrate`); the file says whether it was.
+exchange much: such times are waited for to pass (:mod:`benchmarks.calm`), all is measured three times, minutes apart,
+and the median counts. The machine should be calibrated (`akx doctor --calibrate`); the file says whether it was.
 
-Recordings of a GPU are measured on one of its kind, once, by its clock; some of them with `--matrix`, beside those that
-are in the file, where these are of the same commit and machine.
+Recordings of a GPU are measured on one of its kind, by its clock, in one go with every plan prepared in three places of
+memory, since where arrays lie makes some percent, also between two programs of one plan; some of them with `--matrix`,
+beside those that are in the file, where these are of the same commit and machine.
 
 With --recordings nothing is timed: the figures are those on record, of searches and whole spaces alike, of any device,
 whose facts are in the recording. The share is then that of the best on record, and of a plan that is not on record
@@ -27,27 +28,28 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from akx import Matrix, MatrixPowers
+from akx import Matrix
 from akx.device.choose import device_of
 from akx.device.host import default_threads
 from akx.device.lock import device_lock
 from akx.plan import Plan
 from akx.tuner import Recording, measure, predict, read_recording
 from akx.tuner.calibration import find_calibration
-from akx.tuner.measure import Precision
+from akx.tuner.measure import Measurement, Precision
 from akx.tuner.result import COMPLETE
 from akx.tuner.space import build_space, is_baseline
 from benchmarks import gpu, markdown, record, solving
-from benchmarks.contest import start_vector
-from benchmarks.samplers import load, model_of
+from benchmarks.calls import calls_of
+from benchmarks.calm import Calm
+from benchmarks.samplers import load, model_of, read
 
-__all__ = ["calls_of", "compare", "look_up", "main", "origin_of", "recorded_table", "table"]
+__all__ = ["compare", "look_up", "main", "origin_of", "recorded_table", "table"]
 
 _PAGE = Path(__file__).resolve().parents[1] / "docs" / "tuner.md"
 _RESULTS = Path(__file__).resolve().parent / "results" / "predicted.json"
@@ -55,6 +57,8 @@ _RESULTS = Path(__file__).resolve().parent / "results" / "predicted.json"
 _FASTEST, _PLAIN = 4, 2
 _TURNS = Precision(relative=0.002, seconds=4.0, rounds_min=15, rounds_max=201, sample_seconds=2e-3)
 _PASSES = {"cpu": 3, "cuda": 1}
+#: Places of memory in which plans are timed.
+_PLACES = {"cpu": 1, "cuda": 3}
 
 #: What labels of plans may lack in a table: defaults, and what is the same for all.
 _USUAL = {
@@ -66,13 +70,14 @@ _USUAL = {
 Json = dict[str, Any]
 
 
-def compare(recording: Recording, matrix: Matrix, precision: Precision = _TURNS) -> Json:
+def compare(recording: Recording, matrix: Matrix, calm: Calm, precision: Precision = _TURNS) -> Json:
     """Time the predicted plan of one recorded problem against the best on record.
 
     Returns
     -------
     dict
-        ``matrix``, ``rows``, ``nnz``, ``k``, ``share`` and ``baseline_share`` (seconds of the fastest over those of the
+        ``matrix``, ``rows``, ``nnz``, ``k``, ``plans`` on record, whether that is the ``whole`` space, whether the
+        times were ``calm``, ``share`` and ``baseline_share`` (seconds of the fastest over those of the
         predicted plan, and of the fastest plain products over the same), ``csr_share``, and ``predicted``,
         ``fastest``, ``baseline`` {``plan``, ``seconds``, ``spread``, ``ratio`` to the predicted plan}.
     """
@@ -86,11 +91,11 @@ def compare(recording: Recording, matrix: Matrix, precision: Precision = _TURNS)
     best = [trial.plan for trial in done][:_FASTEST]
     sweeps = [trial.plan for trial in done if is_baseline(trial.plan)][:_PLAIN]
     plans = {plan.label(): plan for plan in (predicted, plain, *best, *sweeps)}
-    calls = calls_of(backend, matrix, k, list(plans.values()))
     with device_lock(device_of(backend)).alone() as is_alone:
         if not is_alone:
             print(f"{recording.matrix_name}: beside another process", file=sys.stderr, flush=True)
-        timings = dict(zip(plans, measure.interleave(calls, precision), strict=True))
+        found, was_calm = _in_places(backend, matrix, k, list(plans.values()), calm, precision)
+        timings = dict(zip(plans, found, strict=True))
     ratios = {label: measure.paired_ratio(timings[label], timings[predicted.label()]).seconds for label in plans}
 
     def figures(label: str) -> Json:
@@ -104,20 +109,42 @@ def compare(recording: Recording, matrix: Matrix, precision: Precision = _TURNS)
     def fastest(labels: Any) -> Json:
         return figures(min(labels, key=lambda label: ratios[label]))
 
-    found, first = figures(predicted.label()), fastest(plans)
+    own, first = figures(predicted.label()), fastest(plans)
     base = fastest(label for label, plan in plans.items() if is_baseline(plan))
     return {
         "matrix": recording.matrix_name,
         "rows": matrix.n,
         "nnz": matrix.nnz,
         "k": k,
+        "plans": len(recording.trials),
+        "whole": recording.exhaustive,
+        "calm": was_calm,
         "share": first["ratio"],
         "baseline_share": base["ratio"],
         "csr_share": ratios[plain.label()],
-        "predicted": found,
+        "predicted": own,
         "fastest": first,
         "baseline": base,
     }
+
+
+def _in_places(
+    backend: str, matrix: Matrix, k: int, plans: Sequence[Plan], calm: Calm, precision: Precision
+) -> tuple[list[Measurement], bool]:
+    """Plans timed in turns, on a GPU as many rounds in each place of memory, and whether the times were calm."""
+    held, samples = [], [list[float]() for _ in plans]
+    was_calm = True
+    for _ in range(_PLACES[backend]):
+        held.append(calls_of(backend, matrix, k, plans))  # those before stay alive, so that these lie elsewhere
+        if backend == "cpu":
+            found, was_calm = calm.timed(held[-1], precision)
+        else:
+            found = measure.interleave(held[-1], precision)
+        for one, several in zip(found, samples, strict=True):
+            several += one.samples
+        rounds = len(found[0].samples)
+        precision = replace(precision, rounds_min=rounds, rounds_max=rounds)
+    return [Measurement.of(several) for several in samples], was_calm
 
 
 def _csr(matrix: Matrix, k: int, threads: int) -> Plan:
@@ -132,19 +159,11 @@ def _csr_of_gpu(matrix: Matrix, k: int) -> Plan:
     return Plan("cuda", "sweep", variant, k=k)
 
 
-def calls_of(backend: str, matrix: Matrix, k: int, plans: Sequence[Plan]) -> list[Any]:
-    """What the tuner's clock times: calls of plans on the same vectors, of the host or of the device."""
-    if backend != "cpu":
-        return list(gpu.calls_of(matrix, k, plans))
-    x = start_vector(matrix.n, matrix.dtype)
-    powers = np.zeros((k + 1, matrix.n), dtype=matrix.dtype)
-    return [partial(MatrixPowers(matrix, k, plan=plan, backend="cpu"), x, out=powers.T) for plan in plans]
-
-
 def _middle(several: list[Json]) -> Json:
-    """The measurement with the median share, and the shares of all."""
-    ordered = sorted(several, key=lambda one: float(one["share"]))
-    return {**ordered[len(ordered) // 2], "shares": [one["share"] for one in several]}
+    """The measurement with the median share of those in calm times, and the shares of all of these."""
+    counted = [one for one in several if one["calm"]] or several
+    ordered = sorted(counted, key=lambda one: float(one["share"]))
+    return {**ordered[len(ordered) // 2], "shares": [one["share"] for one in counted]}
 
 
 def look_up(recording: Recording, matrix: Matrix) -> Json:
@@ -245,15 +264,17 @@ def _short(label: str) -> str:
 
 def table(document: Json) -> str:
     """A line for each matrix, and the median and least of the shares."""
-    head = ["matrix", "k", "predicted", "ms", "of the optimum", "over plain CSR", "over the best plain products"]
+    head = ["matrix", "k", "plans", "predicted", "ms", "of the optimum", "over plain CSR"]
+    head.append("over the best plain products")
     entries = document["predictions"]
     body = [
         [
             entry["matrix"],
             str(entry["k"]),
+            str(entry["plans"]) + ("" if entry["whole"] else " of a part"),
             entry["predicted"]["plan"],
             f"{entry['predicted']['seconds'] * 1e3:.3f}",
-            f"{entry['share']:.0%}",
+            f"{entry['share']:.0%}" + ("" if entry["calm"] else " (not calm)"),
             f"{entry['csr_share']:.2f}",
             f"{entry['baseline_share']:.2f}",
         ]
@@ -265,9 +286,9 @@ def table(document: Json) -> str:
 
     for what, of in (("median", np.median), ("least", np.min)):
         shares = [float(of(column(name))) for name in ("share", "csr_share", "baseline_share")]
-        body.append([what, "", "", "", f"{shares[0]:.0%}", f"{shares[1]:.2f}", f"{shares[2]:.2f}"])
+        body.append([what, "", "", "", "", f"{shares[0]:.0%}", f"{shares[1]:.2f}", f"{shares[2]:.2f}"])
     known = "calibrated" if document["calibrated"] else "not calibrated"
-    text = markdown.rows(head, body, left=(0, 2))
+    text = markdown.rows(head, body, left=(0, 3))
     return f"{solving.origin(document, [document])}; {known}.\n\n{text}"
 
 
@@ -296,13 +317,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         backend = backends.pop()
         calibrated = find_calibration(device_of(backend).device_class) is not None
         found: dict[Path, list[Json]] = {}
+        calm = Calm(default_threads() if backend == "cpu" else 1, most=1)
         for path in paths * _PASSES[backend]:
-            recording = read_recording(path)
+            recording = read(path)
             matrix = load(recording.matrix_name)
             if matrix is None:
                 print(f"{path}: no such matrix here", file=sys.stderr)
                 continue
-            one = compare(recording, matrix)
+            one = compare(recording, matrix, calm)
             found.setdefault(path, []).append(one)
             said = f"{one['matrix']}: {one['share']:.0%}, {one['baseline_share']:.2f} of the best plain products"
             print(said, file=sys.stderr, flush=True)
@@ -338,7 +360,7 @@ def _looked_up(paths: list[Path], output: Path, page: Path | None) -> int:
     """Predict for recorded problems, and write and show what is on record of it; 1 where a matrix is not at hand."""
     entries, devices, missing = [], {}, 0
     for path in paths:
-        recording = read_recording(path)
+        recording = read(path)
         matrix = load(recording.matrix_name)
         if matrix is None:
             missing += 1

@@ -2,8 +2,14 @@
 
     python -m benchmarks.samplers FOLDER --record --seconds 1500     record whole spaces on this CPU in that time
     python -m benchmarks.samplers FOLDER --record --backend cuda --matrix brick      a part of a GPU's space of one
+    python -m benchmarks.samplers FOLDER --again                     measure the best on record of each once more
     python -m benchmarks.samplers FOLDER                             compare, into benchmarks/results/samplers.json
     python -m benchmarks.samplers FOLDER --table                     print the table from the file
+
+The fastest of hundreds of plans that were measured one after another owes much of its speed to luck, on a machine where
+one plan takes 5 to 20 % more or less from time to time. So those within a quarter of the best are measured again, in
+turns with one another, in calm times (:mod:`benchmarks.calm`); the recording with these figures in the place of its own
+is what is compared.
 
 A GPU's spaces have millions of plans: what is recorded there is every feasible plan of a part
 (:mod:`benchmarks.portion`). Several processes may record side by side, each a matrix of its own; they measure one at a
@@ -29,11 +35,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +51,7 @@ import numpy as np
 from akx.device.choose import device_of
 from akx.device.cuda.facts import CudaDevice
 from akx.device.host import HostDevice, default_threads
+from akx.device.lock import device_lock
 from akx.errors import AkxError, ArgumentError
 from akx.kernels import registry
 from akx.matrix import Matrix
@@ -50,14 +60,18 @@ from akx.tuner import Recording, Settings, exhaustive, predict, read_recording, 
 from akx.tuner.calibration import figures_of
 from akx.tuner.ledger import Ledger
 from akx.tuner.machine import derived_figures
+from akx.tuner.measure import Precision
 from akx.tuner.predict import Model
 from akx.tuner.proposals import Proposals
-from akx.tuner.recording import Run
-from akx.tuner.result import Trial
+from akx.tuner.recording import RecordedTrial, Run
+from akx.tuner.result import COMPLETE, Trial
 from akx.tuner.sampler import Sampler, Suggesting
-from akx.tuner.space import Space, build_space
+from akx.tuner.space import Space, build_space, is_baseline
 from benchmarks import markdown, portion, record, solving
+from benchmarks.calls import calls_of
+from benchmarks.calm import Calm
 from benchmarks.gallery import GALLERY
+from benchmarks.steps_gpu import parsed
 
 __all__ = [
     "SAMPLERS",
@@ -66,11 +80,14 @@ __all__ = [
     "LocalOnly",
     "Random",
     "compare",
+    "corrected",
     "load",
     "made",
     "main",
+    "measured_again",
     "model_of",
     "modelled",
+    "read",
     "recorded_device",
     "shares_of",
     "table",
@@ -78,6 +95,7 @@ __all__ = [
 
 _PAGE = Path(__file__).resolve().parents[1] / "docs" / "tuner.md"
 _RESULTS = Path(__file__).resolve().parent / "results" / "samplers.json"
+_LONGER = _RESULTS.with_name("longer_h100.json")
 #: What is recorded, by backend: names of the gallery and of real matrices, and k.
 _SPACES_OF_CPU = (
     ("bcsstk16", 8),
@@ -94,6 +112,11 @@ _SPACES_OF_CPU = (
     ("27-point", 4),
     ("shell", 4),
     ("9-point", 8),
+    ("7-point", 8),
+    ("mc2depi", 8),
+    ("tetrahedra", 8),
+    ("delaunay", 8),
+    ("rmat", 8),
 )
 _SPACES_OF_GPU = (
     *((name, 16) for name in ("brick", "shell", "27-point", "9-point", "7-point", "mc2depi", "pentadiagonal")),
@@ -112,6 +135,9 @@ _PREDICTED = 0.85
 _SEEDS = 5
 #: Trials at most of a search that has so many seconds: where trials take milliseconds it would come to the whole space.
 _MOST_IN_TIME = 160
+#: What is measured again: plans that take at most so many times as long as the best on record, and so many of them.
+_CLOSE, _MOST_CLOSE = 1.25, 40
+_AGAIN = Precision(relative=0.01, seconds=6.0, rounds_min=11, rounds_max=41, sample_seconds=2e-3)
 _NEVER = 10**9
 _ENDLESS = 1e6
 
@@ -253,6 +279,58 @@ def load(name: str) -> Matrix | None:
         return None
 
 
+def measured_again(recording: Recording, matrix: Matrix, calm: Calm, precision: Precision = _AGAIN) -> Json:
+    """Time those that are close to the best on record, the predicted plan and the baseline once more, in turns.
+
+    Returns
+    -------
+    dict
+        ``created``, whether times were ``calm``, and ``plans`` [{``plan``, ``seconds``, ``spread``, ``before``}, ...].
+    """
+    done = [one.trial for one in recording.trials.values() if one.trial.state == COMPLETE and one.trial.seconds]
+    done.sort(key=lambda trial: trial.seconds or 0.0)
+    best, base = done[0], next(trial for trial in done if is_baseline(trial.plan))
+    close = [trial for trial in done if (trial.seconds or 0.0) <= _CLOSE * (best.seconds or 0.0)][:_MOST_CLOSE]
+    predicted = recording.trials.get(Plan.from_json(recording.header["predicted"]))
+    more = [base] if predicted is None or predicted.trial not in done else [base, predicted.trial]
+    trials = list({trial.plan: trial for trial in (*close, *more)}.values())
+    calls = calls_of(recording.header["backend"], matrix, recording.key.k, [trial.plan for trial in trials])
+    found, was_calm = calm.timed(calls, precision)
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "calm": was_calm,
+        "plans": [
+            {"plan": trial.plan.to_json(), "seconds": one.seconds, "spread": one.spread, "before": trial.seconds}
+            for trial, one in zip(trials, found, strict=True)
+        ],
+    }
+
+
+def corrected(recording: Recording, again: Json) -> Recording:
+    """The recording with what was measured again, brought to the speed that the machine had then.
+
+    All have changed by the median of their changes where only the machine has.
+    """
+    pace = float(np.median([one["seconds"] / one["before"] for one in again["plans"]]))
+    known = {Plan.from_json(one["plan"]): one for one in again["plans"]}
+
+    def anew(one: RecordedTrial) -> RecordedTrial:
+        found = known.get(one.trial.plan)
+        if found is None or one.trial.seconds is None:
+            return one
+        seconds = found["seconds"] / pace
+        samples = tuple(sample * seconds / one.trial.seconds for sample in one.trial.samples)
+        return replace(one, trial=replace(one.trial, seconds=seconds, spread=found["spread"], samples=samples))
+
+    return replace(recording, runs=tuple(replace(run, trials=tuple(map(anew, run.trials))) for run in recording.runs))
+
+
+def read(path: Path) -> Recording:
+    """A recording, with what was measured again where there is that."""
+    recording, again = read_recording(path), path.with_suffix(".again.json")
+    return corrected(recording, json.loads(again.read_text())) if again.exists() else recording
+
+
 def predicted_share(recording: Recording) -> float | None:
     """The share of the plan that was predicted; None where it was not measured."""
     found, best = recording.trials.get(Plan.from_json(recording.header["predicted"])), recording.best
@@ -267,53 +345,80 @@ def compare(
     names: Sequence[str] = tuple(SAMPLERS),
     trials: Sequence[int] = TRIALS,
     times: Sequence[float] | None = None,
+    processes: int = 1,
 ) -> Json:
     """Entries by recording, with the samplers' shares after so many trials, and after so many seconds.
 
-    Recordings are of one backend, whose :data:`TIMES` are the seconds by default.
+    Recordings are of one backend, whose :data:`TIMES` are the seconds by default; each is gone through by one of the
+    processes.
     """
-    entries = []
-    found = [(path, read_recording(path)) for path in paths]
-    backends = {recording.header["backend"] for _, recording in found}
+    paths = list(paths)
+    heads = [read_recording(path).header for path in paths]
+    backends = {head["backend"] for head in heads}
     if len(backends) > 1:
         raise ArgumentError(
             "recordings are of several backends", found=", ".join(sorted(backends)), hint="compare those of one"
         )
     wanted = tuple(times) if times else next((TIMES[backend] for backend in backends), ())
-    for _, recording in found:
-        matrix = load(recording.matrix_name)
-        if matrix is not None:
-            recording = modelled(recording, matrix)
-        best, baseline = recording.best, recording.baseline
-        assert best is not None
-        assert baseline is not None
-        entry: Json = {
-            "matrix": recording.header["matrix"]["name"],
-            "k": recording.key.k,
-            "device": recording.key.device_class,
-            "plans": len(recording.trials),
-            "whole": recording.exhaustive,
-            "best": {"plan": best.plan.label(), "seconds": best.seconds},
-            "baseline_share": (best.seconds or 0.0) / (baseline.seconds or 1.0),
-            "predicted": {
-                "plan": Plan.from_json(recording.header["predicted"]).label(),
-                "share": predicted_share(recording),
-                "anew": matrix is not None,
-            },
-            "shares": {},
-            "shares_in_time": {},
+    work = partial(_compared, seeds=seeds, names=tuple(names), trials=tuple(trials), times=wanted)
+    entries = []
+    with _mapping(processes) as each:
+        for entry in each(work, paths):
+            print(f"{entry['matrix']} k = {entry['k']}: {_line(entry)}", file=sys.stderr, flush=True)
+            entries.append(entry)
+    return {
+        "recorded_on": ", ".join(sorted({f"{head['device']['name']}, {head['threads']} threads" for head in heads})),
+        "recorded": sorted({str(head["created"])[:10] for head in heads}),
+        "trials": list(trials),
+        "times": list(wanted),
+        "seeds": seeds,
+        "recordings": entries,
+    }
+
+
+@contextmanager
+def _mapping(processes: int) -> Iterator[Callable[..., Iterable[Json]]]:
+    """`map` in this process, or in several."""
+    if processes == 1:
+        yield map
+        return
+    with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=1) as pool:
+        yield partial(pool.imap, chunksize=1)
+
+
+def _compared(path: Path, *, seeds: int, names: Sequence[str], trials: Sequence[int], times: Sequence[float]) -> Json:
+    """The entry of one recording."""
+    recording = read(path)
+    matrix = load(recording.matrix_name)
+    if matrix is not None:
+        recording = modelled(recording, matrix)
+    best, baseline = recording.best, recording.baseline
+    assert best is not None
+    assert baseline is not None
+    entry: Json = {
+        "matrix": recording.header["matrix"]["name"],
+        "k": recording.key.k,
+        "device": recording.key.device_class,
+        "plans": len(recording.trials),
+        "whole": recording.exhaustive,
+        "best": {"plan": best.plan.label(), "seconds": best.seconds},
+        "baseline_share": (best.seconds or 0.0) / (baseline.seconds or 1.0),
+        "predicted": {
+            "plan": Plan.from_json(recording.header["predicted"]).label(),
+            "share": predicted_share(recording),
+            "anew": matrix is not None,
+        },
+        "shares": {},
+        "shares_in_time": {},
+    }
+    for name in names:
+        making, others = SAMPLERS[name]
+        same: Json = {"others": others, "seeds": seeds}
+        entry["shares"][name] = {str(n): shares_of(recording, making, trials=n, **same) for n in trials}
+        entry["shares_in_time"][name] = {
+            f"{limit:g}": shares_of(recording, making, trials=_MOST_IN_TIME, seconds=limit, **same) for limit in times
         }
-        for name in names:
-            making, others = SAMPLERS[name]
-            same: Json = {"others": others, "seeds": seeds}
-            entry["shares"][name] = {str(n): shares_of(recording, making, trials=n, **same) for n in trials}
-            entry["shares_in_time"][name] = {
-                f"{limit:g}": shares_of(recording, making, trials=_MOST_IN_TIME, seconds=limit, **same)
-                for limit in wanted
-            }
-        print(f"{entry['matrix']} k = {entry['k']}: {_line(entry)}", file=sys.stderr, flush=True)
-        entries.append(entry)
-    return {"trials": list(trials), "times": list(wanted), "seeds": seeds, "recordings": entries}
+    return entry
 
 
 def _line(entry: Json) -> str:
@@ -345,7 +450,7 @@ def table(document: Json) -> str:
             [
                 entry["matrix"],
                 str(entry["k"]),
-                str(entry["plans"]),
+                str(entry["plans"]) + ("" if entry["whole"] else " of a part"),
                 f"{entry['baseline_share']:.2f}",
                 "" if predicted is None else f"{predicted:.2f}",
                 *(f"{share:.2f}" for share in medians),
@@ -367,7 +472,12 @@ def table(document: Json) -> str:
             *(f"{count} of {len(entries)}" for count in reached),
         ]
     )
-    return f"{solving.origin(document, [document])}.\n\n{markdown.rows(head, body)}"
+    seeds = "one seed" if document["seeds"] == 1 else f"medians of {document['seeds']} seeds"
+    origin = (
+        f"Recorded on {document['recorded_on']}, {' and '.join(document['recorded'])}; replayed by commit "
+        f"{document['commit'][:10]}, {document['date'][:10]}; {seeds}"
+    )
+    return f"{origin}.\n\n{markdown.rows(head, body)}"
 
 
 def record_spaces(
@@ -401,9 +511,32 @@ def record_spaces(
 def _part(matrix: Matrix, name: str, k: int) -> Json:
     """The part of this GPU's space that is recorded, and the predicted plan, for :func:`akx.tuner.exhaustive`."""
     space = build_space(matrix, k, device_of("cuda"), backend="cuda", threads=1, start_vectors=1)
-    plans = portion.shipped_plan(_BUNDLE, name, k), predict(matrix, k, backend="cuda")
+    plans = [portion.shipped_plan(_BUNDLE, name, k), predict(matrix, k, backend="cuda"), *_of_long_searches(name, k)]
     good = [space.inside(plan) for plan in plans if plan is not None]
     return {"choices": portion.portion(space, matrix, good), "include": good}
+
+
+def _of_long_searches(name: str, k: int) -> list[Plan]:
+    """What searches in the whole space of a GPU ended with (:mod:`benchmarks.longer`)."""
+    entries = json.loads(_LONGER.read_text())["matrices"] if _LONGER.exists() else []
+    searches = [entry["searches"] for entry in entries if (entry["matrix"], entry["k"]) == (name, k)]
+    return [parsed(label, k) for label in dict.fromkeys(one["plan"] for found in searches for one in found)]
+
+
+def _again(paths: Sequence[Path]) -> None:
+    """Measure the best on record again, beside each recording; what is there already is left alone."""
+    calm = Calm(default_threads(), most=1)
+    for path in (path for path in paths if not path.with_suffix(".again.json").exists()):
+        recording = read_recording(path)
+        matrix = load(recording.matrix_name)
+        if matrix is None:
+            print(f"{path}: no such matrix here", file=sys.stderr)
+            continue
+        with device_lock(device_of(recording.header["backend"])).alone():
+            found = measured_again(recording, matrix, calm)
+        path.with_suffix(".again.json").write_text(json.dumps(found, indent=1) + "\n")
+        said = "" if found["calm"] else ", not calm"
+        print(f"{path.name}: {len(found['plans'])} plans again{said}", file=sys.stderr, flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -411,6 +544,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.samplers", description="Samplers on recorded searches.")
     parser.add_argument("folder", type=Path, help="of recordings")
     parser.add_argument("--record", action="store_true", help="record into the folder")
+    parser.add_argument("--again", action="store_true", help="measure the best on record once more, in turns")
     parser.add_argument("--backend", default="cpu", choices=sorted(_SPACES), help="for recording")
     parser.add_argument("--matrix", action="append", help="for recording: only these")
     parser.add_argument("--seconds", type=float, default=3600.0, help="for recording")
@@ -427,6 +561,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="seconds of a search, on the recorded machine; 10 and 30 by default, 20 and 60 on a GPU",
     )
     parser.add_argument("--sampler", action="append", choices=sorted(SAMPLERS), help="all of them by default")
+    parser.add_argument("--processes", type=int, default=1, help="that compare side by side")
     parser.add_argument("--table", action="store_true", help="compare nothing, print the table")
     parser.add_argument("-o", "--output", type=Path, default=_RESULTS)
     parser.add_argument("--docs", type=Path, help="the page with the table; docs/tuner.md with the file by default")
@@ -437,8 +572,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         paths = sorted(options.folder.glob("*.jsonl"))
         if not paths:
             parser.error(f"no recordings in {options.folder}")
+        if options.again:
+            _again(paths)
+            return 0
         names = options.sampler or tuple(SAMPLERS)
-        found = compare(paths, options.seeds, names, options.trials, options.time)
+        found = compare(paths, options.seeds, names, options.trials, options.time, options.processes)
         options.output.write_text(json.dumps({**record.provenance(default_threads()), **found}, indent=1) + "\n")
     page = markdown.page_for(options.output, options.docs, usual=_RESULTS, page=_PAGE)
     markdown.show(table(json.loads(options.output.read_text())), options.output.stem, page)

@@ -28,8 +28,8 @@ from akx.tuner.measure import Precision
 from akx.tuner.predict import predict
 from akx.tuner.space import build_space
 from benchmarks import markdown, matrices, planned, record, solving
+from benchmarks.calls import calls_of
 from benchmarks.calm import Calm
-from benchmarks.predicted import calls_of
 
 __all__ = ["RESULTS", "compared", "main", "table"]
 

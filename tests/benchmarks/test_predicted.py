@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Callable
 from contextvars import ContextVar
 from pathlib import Path
@@ -15,7 +16,9 @@ from pretended import TunerSeconds
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner import exhaustive, measure
-from benchmarks import predicted, samplers
+from akx.tuner.measure import Measurement, Precision
+from benchmarks import calls, predicted, samplers
+from benchmarks.calm import Calm
 
 MADE = sp.csr_array(sp.diags_array([0.2, 0.5, 0.3], offsets=[-1, 0, 1], shape=(500, 500)))
 
@@ -41,7 +44,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return lambda x, out: time.sleep({"dia": 2e-3, "csr": 5e-3}.get(plan.variant, 4e-3))
 
     monkeypatch.setattr(measure, "_CLOCK", ContextVar("pretended", default=time))
-    monkeypatch.setattr(predicted, "MatrixPowers", powers)
+    monkeypatch.setattr(calls, "MatrixPowers", powers)
     monkeypatch.setattr(samplers, "GALLERY", {"lines": lambda: MADE})
     return plans
 
@@ -64,6 +67,8 @@ def test_the_best_on_record_are_measured_again_beside_the_predicted_plan(
     assert "/dia " in entry["fastest"]["plan"]
     assert entry["share"] == pytest.approx(0.5)
     assert entry["shares"] == pytest.approx([0.5] * 3)
+    assert (entry["whole"], entry["calm"]) == (False, True)
+    assert entry["plans"] == len(samplers.read_recording(next(folder.glob("*.jsonl"))).trials)
     assert entry["baseline_share"] == pytest.approx(0.5)
     assert entry["csr_share"] == pytest.approx(1.25)
     said = capsys.readouterr().out
@@ -71,6 +76,35 @@ def test_the_best_on_record_are_measured_again_beside_the_predicted_plan(
     assert "| least |" in said
     assert predicted.main(["--table", "-o", str(out)]) == 0
     assert capsys.readouterr().out == said
+
+
+def test_plans_of_a_gpu_are_timed_in_three_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time as many rounds, with the programs of the places before still there; samples of all places count."""
+    alive: list[Any] = []
+    precisions: list[Precision] = []
+
+    class Call:
+        pass
+
+    def calls_of(backend: str, matrix: Any, k: int, plans: Any) -> list[Any]:
+        made = [Call() for _ in plans]
+        assert all(ref() is not None for ref in alive)
+        alive.extend(weakref.ref(call) for call in made)
+        return made
+
+    def interleave(made: Any, precision: Precision) -> list[Measurement]:
+        precisions.append(precision)
+        place = len(precisions)
+        return [Measurement.of([place * (1.0 + i)] * 7) for i, _ in enumerate(made)]
+
+    monkeypatch.setattr(predicted, "calls_of", calls_of)
+    monkeypatch.setattr(predicted.measure, "interleave", interleave)
+    plans = [Plan("cuda", "sweep", variant, k=4) for variant in ("csr-1", "csr-2")]
+    found, was_calm = predicted._in_places("cuda", MADE, 4, plans, Calm(1), Precision(rounds_min=3, rounds_max=9))
+    assert was_calm
+    assert [one.seconds for one in found] == [2.0, 4.0]
+    assert [len(one.samples) for one in found] == [21, 21]
+    assert [(one.rounds_min, one.rounds_max) for one in precisions] == [(3, 9), (7, 7), (7, 7)]
 
 
 def test_what_cannot_be_compared_is_said(

@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from akx.device.host import host_device
 from akx.errors import ArgumentError
+from akx.plan import Plan
 from akx.tuner import Settings, read_recording, replay
+from akx.tuner.measure import Measurement
 from akx.tuner.proposals import SEARCHING, Proposals
 from benchmarks import record_tuning, samplers
 from benchmarks.gallery import small
@@ -95,26 +98,94 @@ def test_samplers_are_given_the_same_trials_and_the_same_time(tmp_path: Path, mo
 
 
 def _entry(**shares: dict[str, list[float]]) -> dict[str, Any]:
-    plain = {"matrix": "a", "k": 8, "plans": 9, "baseline_share": 0.5, "predicted": {"share": None}}
+    plain = {"matrix": "a", "k": 8, "plans": 9, "whole": True, "baseline_share": 0.5, "predicted": {"share": None}}
     return {**plain, **{name: {"tpe": found} for name, found in shares.items()}}
 
 
-def test_the_table_has_trials_and_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(samplers.solving, "origin", lambda *_: "Measured")
+_ORIGIN = {
+    "recorded_on": "a processor, 2 threads",
+    "recorded": ["2026-01-02", "2026-01-03"],
+    "commit": "abcdef0123456789",
+    "date": "2026-01-04T00:00:00+00:00",
+    "seeds": 1,
+}
+
+
+def test_the_table_has_trials_and_seconds() -> None:
     shares = {"30": [0.1, 0.96, 0.97], "60": [0.96]}
     in_time = {"10": [0.94], "30": [0.2, 0.98, 1.0]}
-    document = {
-        "trials": [30, 60],
-        "times": [10.0, 30.0],
-        "recordings": [_entry(shares=shares, shares_in_time=in_time)],
-    }
-    head, _, row, reached = samplers.table(document).splitlines()[2:]
+    part = _entry(shares=shares, shares_in_time=in_time) | {"whole": False}
+    document = {**_ORIGIN, "trials": [30, 60], "times": [10.0, 30.0], "recordings": [part]}
+    said, _, head, _, row, reached = samplers.table(document).splitlines()
+    assert said.startswith(
+        "Recorded on a processor, 2 threads, 2026-01-02 and 2026-01-03; replayed by commit abcdef0123, "
+    )
+    assert said.endswith("2026-01-04; one seed.")
+    assert "| 9 of a part |" in row
     assert [cell.strip() for cell in head.split("|")[6:-1]] == ["tpe, 30", "tpe, 60", "tpe, 10 s", "tpe, 30 s"]
     assert [cell.strip() for cell in row.split("|")[6:-1]] == ["0.96", "0.96", "0.94", "0.98"]
     assert [cell.strip() for cell in reached.split("|")[6:-1]] == ["1 of 1", "0 of 1", "0 of 1", "1 of 1"]
-    old = {"trials": [30, 60], "recordings": [_entry(shares=shares)]}
+    old = {**_ORIGIN, "seeds": 3, "trials": [30, 60], "recordings": [_entry(shares=shares)]}
+    assert "medians of 3 seeds." in samplers.table(old)
     head, _, row, _ = samplers.table(old).splitlines()[2:]
-    assert (head.count("tpe"), row.count("|")) == (2, 8)
+    assert (head.count("tpe"), row.count("|"), "part" in row) == (2, 8, False)
+
+
+def test_processes_find_what_one_finds(tmp_path: Path) -> None:
+    for name in ("brick-16", "again-16"):
+        shutil.copy(record_tuning.RECORD, tmp_path / f"{name}.jsonl")
+    paths = sorted(tmp_path.glob("*.jsonl"))
+    given: Any = {"seeds": 1, "names": ("local",), "trials": (4,), "times": (5.0,)}
+    one, two = (samplers.compare(paths, processes=count, **given) for count in (1, 2))
+    assert one == two
+    assert len(one["recordings"]) == 2
+
+
+class _Timed:
+    """In the place of Calm: every plan as long as it took on record, but for the best, and at another pace."""
+
+    def __init__(self, lucky: Plan, pace: float) -> None:
+        self.lucky, self.pace, self.plans = lucky, pace, list[Plan]()
+
+    def calls(self, backend: str, matrix: Any, k: int, plans: Any) -> list[Any]:
+        self.plans = list(plans)
+        return self.plans
+
+    def timed(self, calls: Any, precision: Any) -> tuple[list[Measurement], bool]:
+        known = read_recording(record_tuning.RECORD).trials
+        seconds = [(known[plan].trial.seconds or 0.0) * (1.1 if plan == self.lucky else 1.0) for plan in self.plans]
+        return [Measurement.of([self.pace * one]) for one in seconds], True
+
+
+@pytest.mark.parametrize("pace", [1.0, 1.7])
+def test_what_was_lucky_on_record_is_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pace: float
+) -> None:
+    """The best on record took 10 % longer when measured again; that the machine was slower then says nothing of it."""
+    path = tmp_path / "brick-16.jsonl"
+    shutil.copy(record_tuning.RECORD, path)
+    before = read_recording(path)
+    assert before.best is not None
+    assert samplers.read(path).trials == before.trials
+    timed = _Timed(before.best.plan, pace)
+    monkeypatch.setattr(samplers, "calls_of", timed.calls)
+    monkeypatch.setattr(samplers, "device_of", lambda backend: host_device())
+    monkeypatch.setattr(samplers, "Calm", lambda threads, most: timed)
+    assert samplers.main([str(tmp_path), "--again"]) == 0
+    after = samplers.read(path)
+    close = {plan for plan, one in before.trials.items() if (one.trial.seconds or 1.0) <= 1.25 * before.best.seconds}
+    assert set(timed.plans) >= close or len(timed.plans) >= 40
+    assert before.baseline is not None
+    assert before.baseline.plan in timed.plans
+    assert Plan.from_json(before.header["predicted"]) in timed.plans
+    for plan, one in before.trials.items():
+        found, factor = after.trials[plan].trial, 1.1 if plan == before.best.plan else 1.0
+        assert found.state == one.trial.state
+        if one.trial.seconds is not None:
+            assert found.seconds == pytest.approx(factor * one.trial.seconds)
+            assert found.samples == pytest.approx([factor * sample for sample in one.trial.samples])
+    assert after.best is not None
+    assert after.best.plan != before.best.plan
 
 
 def test_recordings_of_several_backends_are_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,18 +197,35 @@ def test_recordings_of_several_backends_are_not_compared(tmp_path: Path, monkeyp
         samplers.compare([Path("a"), Path("b")])
 
 
-def test_the_recordings_that_are_kept_can_be_read_and_have_whole_parts(tmp_path: Path) -> None:
-    with tarfile.open(Path(samplers.__file__).parent / "recordings" / "h100.tar.xz") as kept:
-        kept.extractall(tmp_path, filter="data")
-    found = [read_recording(path) for path in sorted(tmp_path.rglob("*.jsonl"))]
-    assert {(one.matrix_name, one.key.k) for one in found} == set(samplers._SPACES_OF_GPU)
+def _kept(name: str, into: Path) -> dict[tuple[str, int], Any]:
+    """Recordings of an archive, with what was measured again."""
+    with tarfile.open(Path(samplers.__file__).parent / "recordings" / f"{name}.tar.xz") as kept:
+        kept.extractall(into, filter="data")
+    found = [samplers.read(path) for path in sorted(into.rglob("*.jsonl"))]
     for one in found:
         (run,) = one.runs
-        assert run.header["kind"] == "part"
         assert run.result is not None
         assert (one.best, one.baseline) != (None, None)
-    whole = {one.matrix_name for one in found if one.runs[0].result["stopped"] == "space exhausted"}
-    assert {one.matrix_name for one in found} - whole == {"7-point", "rmat"}
+    return {(one.matrix_name, one.key.k): one for one in found}
+
+
+def test_the_recordings_of_a_gpu_that_are_kept_have_whole_parts(tmp_path: Path) -> None:
+    found = _kept("h100", tmp_path)
+    assert set(found) == set(samplers._SPACES_OF_GPU)
+    assert {one.runs[0].header["kind"] for one in found.values()} == {"part"}
+    whole = {name for (name, _), one in found.items() if one.runs[0].result["stopped"] == "space exhausted"}
+    assert {name for name, _ in found} - whole == {"7-point", "rmat"}
+
+
+def test_the_recordings_of_a_processor_that_are_kept_are_of_whole_spaces(tmp_path: Path) -> None:
+    found = _kept("cpu", tmp_path)
+    assert set(found) == set(samplers._SPACES_OF_CPU)
+    assert all(one.exhaustive for one in found.values())
+    for path in tmp_path.rglob("*.jsonl"):
+        again = samplers.json.loads(path.with_suffix(".again.json").read_text())
+        assert len(again["plans"]) >= 4, path
+    predicted = [samplers.predicted_share(one) for one in found.values()]
+    assert None not in predicted
 
 
 def test_without_recordings_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
