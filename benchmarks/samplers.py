@@ -285,7 +285,8 @@ def measured_again(recording: Recording, matrix: Matrix, calm: Calm, precision: 
     Returns
     -------
     dict
-        ``created``, whether times were ``calm``, and ``plans`` [{``plan``, ``seconds``, ``spread``, ``before``}, ...].
+        ``created``, whether times were ``calm``, and ``plans`` [{``plan``, ``seconds``, ``spread``, ``samples``,
+        ``before``}, ...].
     """
     done = [one.trial for one in recording.trials.values() if one.trial.state == COMPLETE and one.trial.seconds]
     done.sort(key=lambda trial: trial.seconds or 0.0)
@@ -300,7 +301,13 @@ def measured_again(recording: Recording, matrix: Matrix, calm: Calm, precision: 
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "calm": was_calm,
         "plans": [
-            {"plan": trial.plan.to_json(), "seconds": one.seconds, "spread": one.spread, "before": trial.seconds}
+            {
+                "plan": trial.plan.to_json(),
+                "seconds": one.seconds,
+                "spread": one.spread,
+                "samples": [float(f"{sample:.6g}") for sample in one.samples],
+                "before": trial.seconds,
+            }
             for trial, one in zip(trials, found, strict=True)
         ],
     }
@@ -318,8 +325,7 @@ def corrected(recording: Recording, again: Json) -> Recording:
         found = known.get(one.trial.plan)
         if found is None or one.trial.seconds is None:
             return one
-        seconds = found["seconds"] / pace
-        samples = tuple(sample * seconds / one.trial.seconds for sample in one.trial.samples)
+        seconds, samples = found["seconds"] / pace, tuple(sample / pace for sample in found["samples"])
         return replace(one, trial=replace(one.trial, seconds=seconds, spread=found["spread"], samples=samples))
 
     return replace(recording, runs=tuple(replace(run, trials=tuple(map(anew, run.trials))) for run in recording.runs))
