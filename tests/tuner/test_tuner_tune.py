@@ -727,8 +727,8 @@ def test_a_search_without_progress_ends_where_no_single_choice_is_better(
     make_world: Any, matrix: Any, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Every plan has a price of its own, so that none tells much of those next to it; in the second world one is missed
-    where only what is expected to gain most is tried. (Numbers changed by one place alone miss none in a hundred worlds:
-    what is expected to gain most is sought among all choices.)
+    where only what is expected to gain most is tried. (To change numbers by one place alone misses none in a hundred
+    worlds: what is expected to gain most is sought among all choices.)
 
     Waking a thread is dear, which decides what is predicted and where the search begins.
     """
