@@ -163,7 +163,7 @@ def _middle(several: list[Json]) -> Json:
     """The measurement with the median share of those in calm times, and the shares of all of these."""
     counted = [one for one in several if one["calm"]] or several
     ordered = sorted(counted, key=lambda one: float(one["share"]))
-    return {**ordered[len(ordered) // 2], "shares": [one["share"] for one in counted]}
+    return {**ordered[(len(ordered) - 1) // 2], "shares": [one["share"] for one in counted]}
 
 
 def look_up(recording: Recording, matrix: Matrix) -> Json:

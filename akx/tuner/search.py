@@ -28,7 +28,7 @@ budget is what it was.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -353,13 +353,11 @@ class Search:
             by_trials = disturbed and self._is_disturbed_baseline(times)
             if by_trials:
                 finals = tuple(_finalist(trial) for trial in self._as_tried(plans))
-                paying = self._paying(finals)
-                best, baseline = choose(paying, noise=settings.noise, nbytes=self.bench.nbytes)
+                best, baseline = choose(finals, noise=settings.noise, nbytes=self.bench.nbytes)
             else:
                 finals = tuple(Finalist(plan, one.seconds, one.spread, len(one.samples)) for plan, one in times.items())
-                paying = self._paying(finals)
                 best, baseline = choose(
-                    paying,
+                    finals,
                     noise=settings.noise,
                     nbytes=self.bench.nbytes,
                     ratio=_ratios(times),
@@ -377,14 +375,6 @@ class Search:
                 f"{_calls_are(self.settings.calls)} too few to search on: {self._elapsed():.3g} s were spent, and more "
                 f"could win {self._gain():.3g} s in all at most, of which a quarter may be spent"
             )
-        too_dear = [one for one in finals if one not in paying and (1 + settings.noise) * one.seconds < best.seconds]
-        if too_dear:
-            fastest = min(too_dear, key=lambda one: one.seconds)
-            self.notes.append(
-                f"{fastest.plan.label()} is {best.seconds / fastest.seconds:.2f} times as fast as this plan, but takes "
-                f"{self._fresh_seconds(fastest.plan):.3g} s to prepare, for which {_calls_are(settings.calls)} too few"
-            )
-            stopped = FEW_CALLS  # so that the plan answers for no more calls
         if disturbed:
             slower, decided = self._slower(times), ", which have decided instead" if by_trials else ""
             self.notes.append(
@@ -393,7 +383,7 @@ class Search:
             )
         if self.bench.watch is not None and self.bench.watch.note is not None:
             self.notes.append(self.bench.watch.note)
-        if best.plan == baseline.plan and not too_dear:
+        if best.plan == baseline.plan:
             plain = "the plain sweep" if best.plan.schedule == BASELINE_SCHEDULE else "streamed products"
             others = any(not is_baseline(trial.plan) for trial in self.ledger.trials)
             self.notes.append(f"nothing {'beat' if others else 'was tried but'} the baseline: the plan is {plain}")
@@ -527,21 +517,6 @@ class Search:
             return times
         measure.pause(lull)
         return timed()
-
-    def _paying(self, finals: Sequence[Finalist]) -> list[Finalist]:
-        """The finalists that cost as little as any in the calls to come, what preparing takes included, and a baseline.
-
-        All of them where nobody said how many calls.
-        """
-        calls, noise = self.settings.calls, self.settings.noise
-        if calls is None:
-            return list(finals)
-        costs = {one.plan: calls * one.seconds + self._fresh_seconds(one.plan) for one in finals}
-        least = min(costs.values())
-        kept = [one for one in finals if costs[one.plan] <= (1 + noise) * least]
-        if not any(is_baseline(one.plan) for one in kept):
-            kept.append(min((one for one in finals if is_baseline(one.plan)), key=lambda one: one.seconds))
-        return kept
 
     def _timed_elsewhere(self, times: dict[Plan, Measurement], programs: list[Any]) -> dict[Plan, Measurement]:
         """The finalists timed again with those that may win in other places of memory, so often as there is time.

@@ -202,7 +202,8 @@ def tune(
         try:
             other = tune(matrix, k, backend="cuda", settings=rest, **again)
         except AkxError as failure:  # the host's plan is kept by now
-            return replace(host, notes=(*host.notes, f"the cuda backend was not tuned: {failure}"))
+            notes = (*host.notes, f"the cuda backend was not tuned: {failure}")
+            return _with_calls(replace(host, tuning_seconds=measure.now() - start, notes=notes), wanted.calls)
         return _with_calls(_faster(host, other, start), wanted.calls)
     k, start_vectors = _count("k", k), _count("start_vectors", start_vectors)
     if basis not in BASIS_KINDS:

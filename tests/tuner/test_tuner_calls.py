@@ -117,21 +117,13 @@ def test_what_is_not_paid_back_in_so_many_calls_is_said(make_world: Any, matrix:
     assert note == f"3000 calls do not pay back what tuning cost, {again.break_even_calls} do"
 
 
-def test_a_plan_whose_preparation_is_not_paid_back_is_not_chosen(
-    make_world: Any, matrix: Any, db: PlanDatabase
-) -> None:
-    """Ten seconds for each process that uses it: the calls gain four. The plan answers for no more calls."""
+def test_what_preparing_takes_is_said_too(make_world: Any, matrix: Any) -> None:
+    """The price of preparing shows when it was paid: ten seconds for the first plan that is better."""
     make_world(prepare_cost=lambda plan: 10.0 if plan.schedule == "front" else 0.01)
-    result = tune_and_keep(matrix, 8, calls=3000, db=db, settings=Settings(seconds=1e3))
-    fronts = [trial.seconds for trial in result.trials if trial.plan.schedule == "front" and trial.state == "complete"]
-    assert 3000 * (result.seconds - min(fronts)) < 10.0
-    assert min(fronts) < 0.9 * result.seconds
-    assert result.plan.schedule == "sweep"
-    assert result.stopped == FEW_CALLS
-    (note,) = (note for note in result.notes if "to prepare" in note)
-    assert "takes 10 s to prepare, for which 3000 calls are too few" in note
-    assert not any("nothing beat the baseline" in note for note in result.notes)
-    assert tune_and_keep(matrix, 8, calls=10**6, db=db, settings=Settings(seconds=1e3)).plan.schedule == "front"
+    result = tune(matrix, 8, calls=3000)
+    assert result.break_even_calls is not None
+    assert result.break_even_calls > 3000
+    assert any("3000 calls do not pay back" in note for note in result.notes)
 
 
 def test_both_backends_together_say_what_both_cost(
@@ -148,12 +140,12 @@ def test_both_backends_together_say_what_both_cost(
     monkeypatch.setattr(tuning, "tune", part)
     alone = part(matrix, 8, backend="cpu", db=False)
     assert alone.break_even_calls is not None
-    calls = int(1.2 * alone.break_even_calls)
+    calls = int(0.9 * alone.break_even_calls)
     both = whole(matrix, 8, db=False, settings=Settings(calls=calls, seconds=90.0))
     notes = [note for note in both.notes if "pay back" in note]
     assert both.break_even_calls is not None
-    assert (both.break_even_calls > calls) == bool(notes)
-    assert all(f"{both.break_even_calls} do" in note for note in notes)
+    assert both.break_even_calls > calls
+    assert notes == [f"{calls} calls do not pay back what tuning cost, {both.break_even_calls} do"]
 
 
 def test_near_the_least_that_is_possible_search_ends_sooner(
