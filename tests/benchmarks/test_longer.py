@@ -14,7 +14,8 @@ from pretended import TunerSeconds
 
 from akx.plan import Plan
 from akx.tuner import measure
-from benchmarks import longer, predicted, record, samplers
+from benchmarks import calls as timed_calls
+from benchmarks import longer, record, samplers
 from benchmarks.gallery import small
 
 BEST = Plan("cpu", "wavefront", "bell", k=4, k_per_pass=4, block_bytes=2**18, threads=2)
@@ -39,7 +40,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     monkeypatch.setattr(measure, "_CLOCK", ContextVar("pretended", default=time))
     monkeypatch.setattr(longer, "compile_kernels", lambda dtype, threads: 0)
     monkeypatch.setattr(longer, "tune", tune)
-    monkeypatch.setattr(predicted, "MatrixPowers", powers)
+    monkeypatch.setattr(timed_calls, "MatrixPowers", powers)
     monkeypatch.setattr(samplers, "GALLERY", {"brick": lambda: small("brick")})
     return given
 

@@ -14,7 +14,8 @@ from pretended import TunerSeconds
 
 from akx.plan import Plan
 from akx.tuner import measure
-from benchmarks import predicted, record, repeat, samplers
+from benchmarks import calls as timed_calls
+from benchmarks import record, repeat, samplers
 from benchmarks.gallery import small
 
 ONE = Plan("cpu", "sweep", "dia", k=4, threads=2)
@@ -37,7 +38,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     monkeypatch.setattr(measure, "_CLOCK", ContextVar("pretended", default=time))
     monkeypatch.setattr(repeat, "compile_kernels", lambda dtype, threads: 0)
     monkeypatch.setattr(repeat, "tune", tune)
-    monkeypatch.setattr(predicted, "MatrixPowers", powers)
+    monkeypatch.setattr(timed_calls, "MatrixPowers", powers)
     monkeypatch.setattr(samplers, "GALLERY", {"brick": lambda: small("brick")})
     return given
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ import pytest
 
 from akx.device.host import HostDevice
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError
-from akx.kernels import registry
 from akx.plandb import PlanDatabase
 from akx.tuner import Progress, Settings, plan_key, tuning
 from akx.tuner import tune as tune_and_keep
@@ -126,26 +126,18 @@ def test_what_preparing_takes_is_said_too(make_world: Any, matrix: Any) -> None:
     assert any("3000 calls do not pay back" in note for note in result.notes)
 
 
-def test_both_backends_together_say_what_both_cost(
-    make_world: Any, matrix: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_two_searches_cost_is_said_once(make_world: Any, matrix: Any) -> None:
+    """Where two backends are tuned each has a note on its own time; that on both takes the place of theirs."""
     make_world()
-    whole = tuning.tune
-
-    def part(*given: Any, backend: str, **options: Any) -> Any:
-        return whole(*given, backend="cpu", **options)
-
-    monkeypatch.setattr(registry, "backends", lambda: ("cpu", "cuda"))
-    monkeypatch.setattr(tuning, "is_usable", lambda backend: True)
-    monkeypatch.setattr(tuning, "tune", part)
-    alone = part(matrix, 8, backend="cpu", db=False)
+    alone = tune(matrix, 8)
     assert alone.break_even_calls is not None
-    calls = int(0.9 * alone.break_even_calls)
-    both = whole(matrix, 8, db=False, settings=Settings(calls=calls, seconds=90.0))
-    notes = [note for note in both.notes if "pay back" in note]
+    calls = alone.break_even_calls - 1
+    first = tuning._with_calls(alone, calls)
+    assert first.notes == (*alone.notes, f"{calls} calls do not pay back what tuning cost, {calls + 1} do")
+    both = tuning._with_calls(replace(first, tuning_seconds=2 * first.tuning_seconds), calls)
     assert both.break_even_calls is not None
-    assert both.break_even_calls > calls
-    assert notes == [f"{calls} calls do not pay back what tuning cost, {both.break_even_calls} do"]
+    assert both.break_even_calls > calls + 1
+    assert both.notes == (*alone.notes, f"{calls} calls do not pay back what tuning cost, {both.break_even_calls} do")
 
 
 def test_near_the_least_that_is_possible_search_ends_sooner(
