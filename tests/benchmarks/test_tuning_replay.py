@@ -247,7 +247,8 @@ def test_recording_and_replaying_what_runs_here(monkeypatch: pytest.MonkeyPatch,
     world = installed(recording, monkeypatch)
     result = akx.tune(matrix, 4, backend="cpu", db=False, settings=recorded_settings(recording))
     assert world.asked[0] == run.trials[0].trial.plan
-    assert seconds_of(world, result.plan) > 0  # in the record, and complete
+    one = world.known[result.plan].trial
+    assert one.seconds is not None  # in the record, and timed: what was dropped early there may be good enough here
     with pytest.raises(SystemExit):
         record_tuning.main(["--small"])
     path.write_text('{"akx": "recording", "schema": 99}')
