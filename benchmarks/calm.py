@@ -9,11 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from akx.device.host import default_threads
 from akx.tuner import measure
 from akx.tuner.cores import CoreState, CoreWatch
 from akx.tuner.measure import Measurement, Precision
 
-__all__ = ["Calm"]
+__all__ = ["Calm", "calm_on"]
 
 #: Seconds that are waited for calm, at a time and in all, and how often something is measured again by default.
 _PATIENCE, _ALL, _AGAIN = 30.0, 600.0, 5
@@ -64,6 +65,11 @@ class Calm:
         while watch.slow([watch.look()]) and time.monotonic() < end:
             time.sleep(0.2)
         self._waited += time.monotonic() - begin
+
+
+def calm_on(backend: str, most: int = _AGAIN) -> Calm:
+    """For calls of a backend: on a GPU no threads of the host are looked at."""
+    return Calm(default_threads() if backend == "cpu" else 1, most)
 
 
 class _Counting(CoreWatch):

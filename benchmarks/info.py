@@ -11,7 +11,6 @@ the file takes alone.
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import subprocess
@@ -24,9 +23,9 @@ from typing import Any
 
 import scipy.sparse as sp
 
-from akx.device.host import default_threads
-from benchmarks import markdown, matrices, planned, record, solving
+from benchmarks import each, markdown, solving
 from benchmarks.gallery import GALLERY
+from benchmarks.matrices import Case
 
 __all__ = ["RESULTS", "main", "measured", "table"]
 
@@ -96,25 +95,17 @@ def table(document: Json) -> str:
     return f"{solving.origin(document, entries)}.\n\n{markdown.rows(head, body)}"
 
 
+def _entry(case: Case) -> Json:
+    with tempfile.TemporaryDirectory() as folder:
+        return measured(case.name, case.load(), Path(folder))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and write; the exit code is 0."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.info", description="Seconds of akx info.")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="some of them, or real matrices")
-    parser.add_argument("--reduced", action="store_true", help="small matrices in place of the gallery's, for a test")
-    parser.add_argument("--table", action="store_true", help="print the table from the file")
-    parser.add_argument("-o", "--output", type=Path, default=RESULTS)
-    parser.add_argument("--docs", type=Path, help="the page with the table; docs/cli.md with the usual file")
-    options = parser.parse_args(arguments)
-    document = planned.known(options.output, "info")
-    origin = dict(record.provenance(default_threads()))
-    for case in [] if options.table else matrices.select(options.only or sorted(GALLERY), reduced=options.reduced):
-        with tempfile.TemporaryDirectory() as folder:
-            entry = measured(case.name, case.load(), Path(folder))
-        print(f"{case.name}: {entry['seconds']:.2f} s", file=sys.stderr, flush=True)
-        document = solving.keep(options.output, document, "info", entry, origin)
-    page = markdown.page_for(options.output, options.docs, usual=RESULTS, page=_PAGE)
-    markdown.show(table(document), options.output.stem, page)
-    return 0
+    return each.run(
+        arguments, _entry, table, name="info", description="Seconds of akx info.", entries="info", results=RESULTS,
+        page=_PAGE, usual=sorted(GALLERY),
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

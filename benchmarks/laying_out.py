@@ -12,7 +12,6 @@ shares its indices with the first one, checks included. Both are medians of some
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import time
@@ -30,8 +29,9 @@ from akx.kernels import registry
 from akx.matrix import Matrix
 from akx.tuner.measure import Precision
 from akx.tuner.predict import predict
-from benchmarks import markdown, matrices, planned, record, solving
+from benchmarks import each, markdown, solving
 from benchmarks.calm import Calm
+from benchmarks.matrices import Case
 
 __all__ = ["RESULTS", "main", "measured", "table"]
 
@@ -97,26 +97,19 @@ def table(document: Json) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and write; the exit code is 0."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.laying_out", description="Layouts and new values.")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="of the gallery, or real ones; all by default")
-    parser.add_argument("--reduced", action="store_true", help="the gallery in its small form, to try the harness")
-    parser.add_argument("--table", action="store_true", help="print the table from the file")
-    parser.add_argument("-o", "--output", type=Path, default=RESULTS)
-    parser.add_argument("--docs", type=Path, help="the page with the table; docs/kernels.md with the usual file")
-    options = parser.parse_args(arguments)
-    origin, calm = dict(record.provenance(default_threads())), Calm(default_threads())
-    document = planned.known(options.output, "matrices")
-    for case in () if options.table else matrices.select(options.only, reduced=options.reduced):
+    calm = Calm(default_threads())
+
+    def entry(case: Case) -> Json | None:
         try:
             matrix = Matrix.from_any(case.load())
         except (AkxError, ValueError):  # a sample for readers
-            continue
-        entry = {"matrix": case.name, **measured(matrix, calm)}
-        print(entry, file=sys.stderr, flush=True)
-        document = solving.keep(options.output, document, "matrices", entry, origin)
-    page = markdown.page_for(options.output, options.docs, usual=RESULTS, page=_PAGE)
-    markdown.show(table(document), options.output.stem, page)
-    return 0
+            return None
+        return {"matrix": case.name, **measured(matrix, calm)}
+
+    return each.run(
+        arguments, entry, table, name="laying_out", description="Layouts and new values.", entries="matrices",
+        results=RESULTS, page=_PAGE,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ from akx.tuner.result import COMPLETE
 from akx.tuner.space import build_space, is_baseline
 from benchmarks import gpu, markdown, record, solving
 from benchmarks.calls import calls_of
-from benchmarks.calm import Calm
+from benchmarks.calm import Calm, calm_on
 from benchmarks.samplers import load, model_of, read
 
 __all__ = ["compare", "look_up", "main", "origin_of", "recorded_table", "table"]
@@ -136,10 +136,7 @@ def _in_places(
     was_calm = True
     for _ in range(_PLACES[backend]):
         held.append(calls_of(backend, matrix, k, plans))  # those before stay alive, so that these lie elsewhere
-        if backend == "cpu":
-            found, was_calm = calm.timed(held[-1], precision)
-        else:
-            found = measure.interleave(held[-1], precision)
+        found, was_calm = calm.timed(held[-1], precision)
         for one, several in zip(found, samples, strict=True):
             several += one.samples
         rounds = len(found[0].samples)
@@ -317,7 +314,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         backend = backends.pop()
         calibrated = find_calibration(device_of(backend).device_class) is not None
         found: dict[Path, list[Json]] = {}
-        calm = Calm(default_threads() if backend == "cpu" else 1, most=1)
+        calm = calm_on(backend, most=1)
         for path in paths * _PASSES[backend]:
             recording = read(path)
             matrix = load(recording.matrix_name)

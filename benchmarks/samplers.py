@@ -69,7 +69,7 @@ from akx.tuner.sampler import Sampler, Suggesting
 from akx.tuner.space import Space, build_space, is_baseline
 from benchmarks import markdown, portion, record, solving
 from benchmarks.calls import calls_of
-from benchmarks.calm import Calm
+from benchmarks.calm import Calm, calm_on
 from benchmarks.gallery import GALLERY
 from benchmarks.steps_gpu import parsed
 
@@ -562,7 +562,7 @@ def _again(paths: Sequence[Path]) -> None:
             print(f"{path}: no such matrix here", file=sys.stderr)
             continue
         backend = str(recording.header["backend"])
-        calm = calms.setdefault(backend, Calm(default_threads() if backend == "cpu" else 1, most=1))
+        calm = calms.setdefault(backend, calm_on(backend, most=1))
         with device_lock(device_of(backend)).alone() as is_alone:
             if not is_alone:
                 print(f"{path.name}: beside another process", file=sys.stderr, flush=True)

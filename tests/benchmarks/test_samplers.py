@@ -179,7 +179,7 @@ def test_what_was_lucky_on_record_is_measured_again(
     timed = _Timed(lucky, pace)
     monkeypatch.setattr(samplers, "calls_of", timed.calls)
     monkeypatch.setattr(samplers, "device_of", lambda backend: host_device())
-    monkeypatch.setattr(samplers, "Calm", lambda threads, most: timed)
+    monkeypatch.setattr(samplers, "calm_on", lambda backend, most: timed)
     assert samplers.main([str(tmp_path), "--again"]) == 0
     assert len(timed.batches) > 1
     assert all(before.baseline.plan in batch for batch in timed.batches)

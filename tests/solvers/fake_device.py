@@ -129,6 +129,16 @@ class FakeOperator:
         return self._program, basis
 
 
+class FakeScaling:
+    """The twin of akx.kernels.cuda.scaling.Scaling."""
+
+    def __init__(self, diagonal: Any) -> None:
+        self._diagonal = diagonal.copy()
+
+    def apply(self, x: FakeArray, out: FakeArray) -> None:
+        out.held[...] = self._diagonal * x.held
+
+
 class FakeSteps:
     """:class:`akx.kernels.cuda.conjugate.StepQueue`: as many steps ahead as there."""
 

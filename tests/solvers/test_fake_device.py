@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
-from solvers.fake_device import FakeArray, FakeBlockQueue, FakeOperator, FakeProgram, FakeRows, FakeWork
+from solvers.fake_device import FakeBlockQueue, FakeOperator, FakeProgram, FakeRows, FakeScaling, FakeWork
 from solvers.systems import FAR, fitting, relative, rhs, spd, steps_with_outliers
 from solvers.test_watch import check_ends, check_looks
 
@@ -46,16 +46,6 @@ def device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(akx.solvers.system, "make_work", lambda backend, dtype, n, threads: FakeWork(dtype, n))
     # Plans are looked up by what the GPU is, and there is none.
     monkeypatch.setattr(akx.solvers.chosen, "chosen_steps", lambda *given, **named: None)
-
-
-class FakeScaling:
-    """The twin of akx.kernels.cuda.scaling.Scaling."""
-
-    def __init__(self, diagonal: Any) -> None:
-        self._diagonal = diagonal
-
-    def apply(self, x: FakeArray, out: FakeArray) -> None:
-        out.held[...] = self._diagonal * x.held
 
 
 @pytest.fixture(params=list(SOLVERS))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from solvers.fake_device import FakeArray, FakeOperator, FakeWork
+from solvers.fake_device import FakeArray, FakeOperator, FakeScaling, FakeWork
 from solvers.systems import nonsymmetric, relative, rhs, spd
 
 import akx.kernels.cuda.scaling
@@ -34,14 +34,6 @@ class Held(FakeArray):
         assert values.shape == self.shape
         assert values.dtype == self.dtype
         self.held[...] = values
-
-
-class FakeScaling:
-    def __init__(self, diagonal: Any) -> None:
-        self.diagonal = diagonal.copy()
-
-    def apply(self, x: FakeArray, out: FakeArray) -> None:
-        out.held[...] = self.diagonal * x.held
 
 
 @pytest.fixture

@@ -1166,12 +1166,14 @@ def test_an_unwritable_database_is_an_error_before_any_work(world: Any, matrix: 
     assert world.prepared == []
 
 
+def full(*_: Any, **__: Any) -> None:
+    """A disk that takes nothing."""
+    raise DatabaseError("no space left on device")
+
+
 def test_a_database_that_fails_later_does_not_lose_the_result(
     world: Any, matrix: Any, db: PlanDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: Any, **__: Any) -> None:
-        raise DatabaseError("no space left on device")
-
     monkeypatch.setattr(db, "put", full)
     result = tune(matrix, 8, db=db)
     assert result.speedup > 1
@@ -1188,10 +1190,6 @@ def test_a_disk_that_is_full_everywhere_does_not_lose_the_plan(
     world: Any, matrix: Any, db: PlanDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither the database nor the user's folder nor that for temporary files takes it: it is in the note."""
-
-    def full(*_: Any, **__: Any) -> None:
-        raise DatabaseError("no space left on device")
-
     monkeypatch.setattr(db, "put", full)
     tried: list[Path] = []
     monkeypatch.setattr(transfer, "write_bundle", lambda path, text: tried.append(path) or full())
@@ -1204,9 +1202,6 @@ def test_a_disk_that_is_full_everywhere_does_not_lose_the_plan(
 def test_trials_that_cannot_be_kept_are_no_lost_plan(
     world: Any, matrix: Any, db: PlanDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: Any, **__: Any) -> None:
-        raise DatabaseError("no space left on device")
-
     monkeypatch.setattr(db, "add_trials", full)
     result = tune(matrix, 8, db=db, trials=4)
     assert [note for note in result.notes if "kept" in note] == [
