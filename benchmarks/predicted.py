@@ -150,7 +150,7 @@ def _csr(matrix: Matrix, k: int, threads: int) -> Plan:
 
 def _csr_of_gpu(matrix: Matrix, k: int) -> Plan:
     from akx.device.cuda.facts import cuda_device
-    from akx.kernels.cuda.sweep import preferred
+    from akx.kernels.cuda.sweep_space import preferred
 
     variant = next(one for one in preferred(matrix, cuda_device()) if one.startswith("csr-"))
     return Plan("cuda", "sweep", variant, k=k)

@@ -8,7 +8,8 @@ k = 8 products in a CUDA graph, timed in turns by events: every variant of `swee
 for CSR, and its product for blocks of one size (``cusparseDbsrmv``) where the matrix is made of such. Results of all
 are checked. `wind` has nodes of 1 to 6 unknowns, as many of each as the wind tunnel model of Rennich (NVIDIA, "Block
 SpMV on GPU") has, on a grid of nine points. `prepare_seconds` is from a CSR matrix in the host's memory, of which
-nothing is known, to a program; `update_seconds` are for new values from the device.
+nothing is known, to a program; `update_seconds` are for new values from the device, timed there as a product's are, and
+`update_and_wait_seconds` those of a host that queues one and waits for it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import ctypes
 import json
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from scipy import sparse
 
 from akx.errors import AkxError
 from akx.kernels import registry
-from akx.kernels.cuda.sweep import BLOCKS
+from akx.kernels.cuda.sweep_space import BLOCKS
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.report.cusparse import CusparsePowers
@@ -43,7 +44,7 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "cuda.md"
 K = 8
 #: Nodes of the wind tunnel model by their unknowns (Rennich, the last page).
 _WIND = {1: 4701, 2: 1230, 3: 1237, 4: 17, 5: 148, 6: 34373}
-_REPEATS = 3
+_REPEATS, _UPDATES = 3, 21
 
 Json = dict[str, Any]
 
@@ -152,14 +153,32 @@ def _costs(matrix: Matrix, variant: str, seconds: float) -> Json:
     plan = Plan("cuda", "sweep", variant, k=K, k_per_pass=1)
     program, data = registry.get("cuda", "sweep").prepare(matrix, plan), to_device(matrix.data)
     prepared = statistics.median(preparing.seconds_to_prepare(matrix, plan, _REPEATS))
-    updated = statistics.median(preparing.timed(lambda: program.update_values(data), _REPEATS))
+    waited = statistics.median(preparing.timed(lambda: program.update_values(data), _UPDATES))
+    updated = _queued(lambda: program.update_values(data))
     return {
         "variant": variant,
         "prepare_seconds": prepared,
         "update_seconds": updated,
+        "update_and_wait_seconds": waited,
         "prepare_products": prepared / seconds,
         "update_products": updated / seconds,
     }
+
+
+def _queued(call: Callable[[], object]) -> float:
+    """Seconds that each of many calls takes on the device, one right behind the other: by events, as a product's."""
+    from akx.device.cuda.launch import Event
+
+    def once() -> float:
+        begin, end = Event(), Event()
+        begin.record()
+        for _ in range(_UPDATES):
+            call()
+        end.record()
+        end.synchronize()
+        return end.seconds_since(begin) / _UPDATES
+
+    return statistics.median([once() for _ in range(_REPEATS + 1)][1:])
 
 
 def table(document: Json) -> str:

@@ -23,7 +23,7 @@ from typing import Any
 
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.plandb.keys import OF_PRICES
+from akx.plandb.keys import OF_SEARCHES
 from akx.tuner import Recording, Settings, read_recording, tune
 from benchmarks import record, samplers
 from benchmarks.gallery import GALLERY, small
@@ -34,7 +34,7 @@ RECORD = Path(__file__).resolve().parents[1] / "tests" / "data" / "tuning_h100.j
 _ENDLESS = 10**6
 #: Modules of kernels that say which plans there are and what they should cost; others only run them.
 _SCHEDULES = ("clusters", "diagonals", "ghost", "parts", "resident", "front", "stored", "stream", "sweep", "wavefront")
-_SCHEDULES += ("window", *OF_PRICES["cuda"])
+_SCHEDULES += ("window", *OF_SEARCHES["cuda"])
 
 Json = dict[str, Any]
 

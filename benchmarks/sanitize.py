@@ -77,16 +77,9 @@ _OF_RATES, _TESTS_OF_RATES = "rates", "tests.kernels.test_cuda_rates::"
 _OF_BOTH = ("stored", "stored_program", "stored_values")
 #: What decides on no launch: modules that say which plans are tried and what they cost, and methods that do.
 _NO_DRIVERS = (
-    "layouts",
-    "work",
-    "parts_work",
-    "sweep_work",
-    "diagonals_offers",
-    "ghost_offers",
-    "resident_offers",
-    "sweep_offers",
-    "wavefront_offers",
-    "wavefront_work",
+    *("choices", "layouts", "work", "parts_work", "sweep_work", "wavefront_work"),
+    *(f"{schedule}_space" for schedule in ("ghost", "resident", "stream", "sweep", "wavefront")),
+    *(f"{schedule}_offers" for schedule in ("diagonals", "ghost", "resident", "sweep", "wavefront")),
 )
 _CHOOSING = ("offers", "space", "starts", "traffic", "untuned", "untuned_for", "waste", "work")
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FIELD_MEANINGS",
-    "OF_PRICES",
+    "OF_SEARCHES",
     "PlanKey",
     "hashes_beside",
     "hashes_of",
@@ -67,11 +67,14 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 _SOURCE_SUFFIXES = frozenset({".py", ".cu", ".cuh", ".h", ".c", ".cpp", ".hpp"})
 #: Packages whose minor version decides which machine code a backend's kernels become.
 _COMPILERS: Mapping[str, tuple[str, ...]] = {"cpu": ("numba",), "cuda": ("cuda-bindings",)}
-#: By backend, sources that no program of a plan runs: those that say what plans should cost and which are worth a try,
-#: what measures the device for them, and what has layouts compiled ahead.
-OF_PRICES = {
-    "cuda": frozenset(("layouts", "rates", "work", "parts_work", "sweep_work", "wavefront_work"))
-    | {"diagonals_offers", "ghost_offers", "resident_offers", "sweep_offers", "wavefront_offers"},
+#: By backend, sources that a search runs and no program of a plan: those that say which plans there are (a search that
+#: has more to choose from goes on from what was tried before), what these should cost and which are worth a try, what
+#: measures the device for them, and what has layouts compiled ahead.
+OF_SEARCHES = {
+    "cpu": frozenset(("choices", "ghost_space", "sweep_space", "wavefront_space")),
+    "cuda": frozenset(("choices", "layouts", "rates", "work", "parts_work", "sweep_work", "wavefront_work"))
+    | {f"{schedule}_space" for schedule in ("ghost", "resident", "stream", "sweep", "wavefront")}
+    | {f"{schedule}_offers" for schedule in ("diagonals", "ghost", "resident", "sweep", "wavefront")},
 }
 #: Those of solvers' vector work and of preconditioners.
 _OF_SOLVERS = {
@@ -283,7 +286,7 @@ def kernel_hash(backend: str, *, solvers: bool = False) -> str:
 
     These are the files below ``akx/kernels/<backend>`` and ``akx/formats``, and ``akx/kernels/base.py``: their paths
     and their text, with line ends normalised, but for those of solvers' vector work and of preconditioners, which no
-    program of a plan runs, and those that only tell what plans should cost. Computed once per process, in about a
+    program of a plan runs, and those of a search (:data:`OF_SEARCHES`). Computed once per process, in about a
     millisecond, without an import.
 
     Returns
@@ -310,7 +313,7 @@ def _hash_sources(package: Path, backend: str, *, solvers: bool = False) -> str:
     count = 0
     try:
         for path in _sources(kernels / backend, kernels / "base.py", package / "formats"):
-            if path.stem in OF_PRICES.get(path.parent.name, ()):
+            if path.stem in OF_SEARCHES.get(path.parent.name, ()):
                 continue
             if not solvers and path.stem in _OF_SOLVERS.get(path.parent.name, ()):
                 continue
@@ -333,7 +336,7 @@ def _hash_schedules(package: Path, backend: str, modules: Mapping[str, str]) -> 
         texts = {
             path.relative_to(package).as_posix(): path.read_bytes().replace(b"\r\n", b"\n")
             for path in _sources(package / kernels, package / "kernels" / "base.py", package / "formats")
-            if path.stem not in {*OF_PRICES.get(path.parent.name, ()), *_OF_SOLVERS.get(path.parent.name, ())}
+            if path.stem not in {*OF_SEARCHES.get(path.parent.name, ()), *_OF_SOLVERS.get(path.parent.name, ())}
         }
         lines = {name: f"{name} {hashlib.sha256(text).hexdigest()}\n".encode() for name, text in texts.items()}
         named = {name: [one for one in _named_in(name, text) if one in texts] for name, text in texts.items()}

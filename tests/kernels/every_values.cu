@@ -2,7 +2,7 @@
 #include "../../akx/kernels/cuda/values.cuh"
 
 template <class T, class F> __global__ void every_place(u64 count, const u32 *entry, const F *data, T *values) {
-    place_one<T, F>(count, entry, data, values);
+    place_some<4, T, F>(count, entry, data, values);
 }
 template <class F> __global__ void every_examine(u64 count, const F *data, u32 *found) {
     examine_one<F>(count, data, found);

@@ -92,7 +92,7 @@ _ENDS: dict[str, list[Macros]] = {
         {"AKX_VALUE": "cdouble", "AKX_GIVEN": "cfloat"},
         {"AKX_VALUE": "double", "AKX_GIVEN": "float", "AKX_HALF": "float"},
     ],
-    "values.cu": [{"AKX_VALUE": "cdouble", "AKX_GIVEN": "double"}],
+    "values.cu": [{"AKX_VALUE": "cdouble", "AKX_GIVEN": "double", "AKX_EACH": 4}],
 }
 _OF_SOLVERS = {
     f"{name}.cu" for name in ("advance", "blocks", "conjugate", "gram_schmidt", "mix", "products", "vectors")

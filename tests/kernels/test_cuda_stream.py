@@ -16,7 +16,7 @@ from akx.device.cuda.runtime import cuda_missing
 from akx.errors import ArgumentError
 from akx.kernels import reference, registry
 from akx.kernels.base import Coefficients
-from akx.kernels.cuda import stream
+from akx.kernels.cuda import stream, stream_space
 from akx.kernels.cuda.window import Chunks, Window, pack
 from akx.matrix import Matrix
 from akx.plan import Plan
@@ -236,10 +236,10 @@ class TestOnTheGpu:
                     check(plan, matrix, (1, 2, 3)[turn], basis, turn)
 
     @pytest.mark.parametrize("name", ["brick", "shell", "mc2depi", "9-point", "27-point"])
-    @pytest.mark.parametrize("move", stream.MOVE)
+    @pytest.mark.parametrize("move", stream_space.MOVE)
     def test_gallery_in_every_variant(self, name: str, move: str) -> None:
         matrix = gallery_matrix(name)
-        for order, variant in zip(("natural", "rcm") * 4, stream.VARIANTS, strict=True):
+        for order, variant in zip(("natural", "rcm") * 4, stream_space.VARIANTS, strict=True):
             plan = plan_of(matrix, 5, variant, 3, partitioner=order, move=move, rows=160, budget=2**30)
             check(plan, matrix, 1, "chebyshev", 3)
 
@@ -251,7 +251,7 @@ class TestOnTheGpu:
                 plan = plan_of(matrix, 5, budget=2**24, rows=224, vectors=vectors, move=move)
                 check(plan, matrix, b, "newton", b)
 
-    @pytest.mark.parametrize("move", stream.MOVE)
+    @pytest.mark.parametrize("move", stream_space.MOVE)
     def test_more_than_64_partitions(self, move: str) -> None:
         matrix = make_matrix("band", 100_003, "float64", 1)
         plan = plan_of(matrix, 16, budget=500_000, move=move)
@@ -259,7 +259,7 @@ class TestOnTheGpu:
         assert program.window.chunks > 64
         assert program.nbytes <= 500_000
 
-    @pytest.mark.parametrize("move", stream.MOVE)
+    @pytest.mark.parametrize("move", stream_space.MOVE)
     @pytest.mark.parametrize("lanes", [1, 4])
     @pytest.mark.parametrize("dtype", ["float64", "complex64"])
     def test_more_than_64_partitions_to_the_last_digit(self, dtype: str, lanes: int, move: str) -> None:
@@ -279,7 +279,7 @@ class TestOnTheGpu:
         assert reference.error_ratio(matrix, found[0], x, coefficients) <= 1
         assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
 
-    @pytest.mark.parametrize("move", stream.MOVE)
+    @pytest.mark.parametrize("move", stream_space.MOVE)
     def test_results_where_the_device_writes_to(self, move: str) -> None:
         matrix, rng = gallery_matrix("brick"), np.random.default_rng(5)
         coefficients = make_coefficients("newton", 6, "float64", rng)

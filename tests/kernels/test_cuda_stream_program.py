@@ -19,7 +19,7 @@ from test_cuda_stream import GPU, plan_of, product
 from akx.device.cuda.memory import DeviceArray
 from akx.kernels import reference
 from akx.kernels.base import held_bytes
-from akx.kernels.cuda import stream, stream_program
+from akx.kernels.cuda import stream, stream_program, stream_space
 from akx.kernels.cuda.window import Window
 
 
@@ -179,7 +179,7 @@ def bring_rows(address: int, pitch: int, pointer: int, device_pitch: int, width:
         ctypes.memmove(address + row * pitch, pointer + row * device_pitch, width)
 
 
-@pytest.mark.parametrize("move", [*stream.MOVE, "kernel, late"])
+@pytest.mark.parametrize("move", [*stream_space.MOVE, "kernel, late"])
 @pytest.mark.parametrize(("depth", "rows", "b"), [(5, 96, 2), (2, 64, 1), (3, 160, 2), (5, 3200, 1), (3, 4032, 1)])
 @pytest.mark.parametrize("dtype", ["float64", "complex64"])
 def test_the_program(monkeypatch: Any, dtype: str, depth: int, rows: int, b: int, move: str) -> None:

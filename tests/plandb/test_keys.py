@@ -184,7 +184,7 @@ _DEPENDS = {
 
 
 def test_the_hash_of_a_schedule_is_of_what_it_depends_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(keys.OF_PRICES, "gpu", frozenset({"prices"}))
+    monkeypatch.setitem(keys.OF_SEARCHES, "gpu", frozenset({"prices"}))
     for name, text in _TEXTS.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(text.encode())
@@ -215,7 +215,7 @@ def test_the_hash_of_a_schedule_is_of_all_that_it_loads(schedule: str, tmp_path:
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=_PACKAGE.parent, check=True
     )
-    loaded = done.stdout.split()
+    loaded = [name for name in done.stdout.split() if name.rpartition(".")[2] not in keys.OF_SEARCHES["cpu"]]
     assert module in loaded
     assert len(loaded) > 5
     for part in ("kernels", "formats"):
@@ -227,6 +227,22 @@ def test_the_hash_of_a_schedule_is_of_all_that_it_loads(schedule: str, tmp_path:
         path.write_bytes(text + b"# changed\n")
         assert _hash_schedules(tmp_path, "cpu", {schedule: module}) != before, name
         path.write_bytes(text)
+
+
+@pytest.mark.parametrize("backend", registry.backends())
+def test_no_hash_is_of_what_a_search_chooses_from(backend: str, tmp_path: Path) -> None:
+    modules, folder = registry.modules(backend), tmp_path / "kernels" / backend
+    for part in ("kernels", "formats"):
+        shutil.copytree(_PACKAGE / part, tmp_path / part)
+    before = _hash_schedules(tmp_path, backend, modules), _hash_sources(tmp_path, backend)
+    for name in keys.OF_SEARCHES[backend]:
+        path = folder / f"{name}.py"
+        path.write_bytes(path.read_bytes() + b"# one more choice\n")
+    assert (_hash_schedules(tmp_path, backend, modules), _hash_sources(tmp_path, backend)) == before
+    for schedule, module in modules.items():  # it is there, and says what there is to choose from
+        text = (folder / f"{module.rpartition('.')[2]}.py").read_text()
+        assert "Parameter(" not in text, schedule
+        assert "Parameter(" in (folder / f"{schedule}_space.py").read_text() + (folder / "choices.py").read_text()
 
 
 def test_plans_are_kept_under_the_sources_of_their_schedules() -> None:

@@ -239,6 +239,7 @@ class Kernel:
         self.name = name
         self._function = module.driver_function(name)
         self._plain: Any = None
+        self._prepared: list[str] = []
         self._most_shared = 0
         self._most_shared_plain = 0
         self.registers = self._attribute("NUM_REGS")
@@ -332,7 +333,10 @@ class Kernel:
             with runtime().active(), _launching(library, self.name):
                 self._plain.set_attribute(limit, shared)
             self._most_shared_plain = shared
-        self._plain.prepare([_kind(argument) for argument in args])
+        kinds = [_kind(argument) for argument in args]
+        if kinds != self._prepared:
+            self._plain.prepare(kinds)
+            self._prepared = kinds
         values = [argument.pointer if isinstance(argument, DeviceArray) else argument for argument in args]
         with runtime().active(), _launching(library, self.name):
             self._plain.prepared_async_call((grid, 1), (block, 1, 1), stream.ours, *values, shared_size=shared)

@@ -23,7 +23,7 @@ __all__ = ["fill"]
 
 _NONE = np.zeros(0, dtype=np.uint32)
 #: Entries below which waking other threads takes longer than the work.
-_ALONE = 200_000
+_ALONE = 400_000
 
 
 #: Bytes of values above which lines are asked for before they are written to, so many entries ahead: blocks of brick,

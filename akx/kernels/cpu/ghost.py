@@ -12,7 +12,6 @@ Hoemmen, Mohiyuddin and Yelick (IPDPS 2008), algorithm PA1; thesis ch. 6.
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -32,11 +31,8 @@ from akx.kernels.cpu.shared import (
     aligned_cuts,
     basic_reason,
     block_plan_reason,
-    common_parameters,
     front,
-    per_pass_choices,
     sigma_of,
-    without_variants,
 )
 from akx.kernels.cpu.team import Job
 from akx.matrix import Matrix
@@ -47,11 +43,6 @@ from akx.plan import Plan
 
 __all__ = ["SCHEDULE", "Ghost"]
 
-KIB = 1024
-_BLOCKS = (64 * KIB, 256 * KIB, 1024 * KIB)
-#: Up to so many entries the tuner tries hypergraph partitions: at 20 us an entry for 50 parts (METIS takes 0.1 us) they
-#: take seconds there, and minutes on millions. A plan that is given may have one on any matrix.
-_HYPERGRAPH_MOST = 150_000
 _PARTITIONERS = ("natural", "metis", "hypergraph")
 #: Local rows start at multiples of this, which every format's unit divides.
 _ALIGN = 64
@@ -70,20 +61,9 @@ class Ghost:
     description = "blocks with ghost zones do k steps each on their own"
 
     def space(self, matrix: Matrix, device: HostDevice, k: int) -> tuple[Parameter, ...]:
-        once = matrix.nnz * (matrix.dtype.itemsize + 2)
-        blocks = tuple(size for size in _BLOCKS if size <= max(once, _BLOCKS[0]))
-        passes = per_pass_choices(k)
-        orders: tuple[str, ...] = ("natural",)
-        if matrix.nnz > _BLOCKS[0]:
-            small = matrix.nnz <= _HYPERGRAPH_MOST
-            orders = ("natural", "metis", "hypergraph") if small and _has_hypergraph() else ("natural", "metis")
-        common = [p for p in common_parameters(matrix, device, orders) if p.name != "sigma"]
-        parameters = [without_variants(p, ("bell", "csr-ahead")) for p in common]
-        return (
-            *parameters,
-            Parameter("k_per_pass", passes, passes[0], "powers done per pass over the matrix"),
-            Parameter("block_bytes", blocks, blocks[-1], "bytes of matrix data per block, ghosts not counted"),
-        )
+        from akx.kernels.cpu import ghost_space
+
+        return ghost_space.space(matrix, device, k)
 
     def feasible(self, plan: Plan, matrix: Matrix, device: HostDevice) -> str | None:
         if plan.partitioner not in _PARTITIONERS:
@@ -205,10 +185,6 @@ def _zones(
         matrix.pattern_cache[key] = (zones, zones.products)
     result: tuple[GhostZones, NDArray[np.int64]] = matrix.pattern_cache[key]
     return result
-
-
-def _has_hypergraph() -> bool:
-    return find_spec("mtkahypar") is not None
 
 
 def _parts(matrix: Matrix, partitioner: str, count: int) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""What the CPU schedules share: parameters every one of them has, feasibility of a layout, cuts on unit boundaries."""
+"""What the CPU schedules share: orders and layouts, whether they are possible, cuts on unit boundaries."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.device.host import HostDevice
 from akx.formats.base import Format, Pattern, lanes_of
 from akx.formats.dia import DiaArrays, dia_reach, slice_rows
-from akx.kernels.base import Parameter
 from akx.kernels.cpu.layout import (
     VARIANTS,
+    Ordered,
     block_size,
     bytes_per_entry,
     known_of,
+    lay_out,
     ordered,
     slots_per_entry,
     variant_reason,
-    variants_for,
 )
 from akx.matrix import Matrix
 from akx.partition.reach import block_dependencies
@@ -31,22 +30,16 @@ __all__ = [
     "basic_reason",
     "block_of",
     "block_plan_reason",
-    "common_parameters",
     "dependencies",
     "front",
     "has_front",
+    "laid_out",
     "largest_share",
     "padding_of",
-    "per_pass_choices",
     "sigma_of",
     "stored_bytes",
-    "thread_choices",
-    "without_variants",
 ]
 
-#: Below the first many entries one thread is all there is to try: a second pays from 2,500 entries (5 a row, k = 8, two
-#: cores of Zen 4). Above the second, one thread never wins.
-_SMALL, _LARGE = 2_500, 1_000_000
 #: A front that is wider than this share of the rows, and than so many rows, is no front: nothing would be reused.
 _WIDEST, _NARROW = 0.5, 4096
 
@@ -80,55 +73,17 @@ def largest_share(plan: Plan, matrix: Matrix) -> float:
     return max(1.0, largest * shares / max(rows, 1))
 
 
+def laid_out(matrix: Matrix, plan: Plan) -> tuple[Ordered, Format]:
+    """The matrix in the plan's order, and its pattern in the plan's variant; values are zero."""
+    where = ordered(matrix, plan.partitioner)
+    known = known_of(matrix, plan.partitioner, plan.threads)
+    sigma, block = sigma_of(plan), block_of(plan, matrix)
+    return where, lay_out(where.pattern, matrix.dtype, plan.variant, sigma=sigma, block=block, known=known)
+
+
 def stored_bytes(plan: Plan, matrix: Matrix) -> float:
     """Modelled bytes of the matrix as it is laid out, padding included."""
     return bytes_per_entry(plan, matrix) * matrix.nnz * padding_of(plan, matrix)
-
-
-def thread_choices(matrix: Matrix, device: HostDevice) -> tuple[int, ...]:
-    """All threads, one thread for a small matrix, or both to choose from."""
-    most = device.cores
-    if most == 1 or matrix.nnz < _SMALL:
-        return (1,)
-    return (most,) if matrix.nnz > _LARGE else (most, 1)
-
-
-def _orders(matrix: Matrix) -> tuple[str, ...]:
-    return ("natural", "rcm") if matrix.n > 1 else ("natural",)
-
-
-def common_parameters(
-    matrix: Matrix, device: HostDevice, orders: tuple[str, ...] | None = None
-) -> tuple[Parameter, ...]:
-    """variant, partitioner, threads and sigma.
-
-    Where another order of the rows is offered, so are the variants that natural order is no good for: columns that lie
-    far apart come near. Which combination fits is known when that order is made; `feasible` then says.
-    """
-    window = 32 * lanes_of(matrix.dtype)
-    named = _orders(matrix) if orders is None else orders
-    fitting = set(variants_for(matrix, "natural", sigma=window, threads=device.cores))
-    if named != ("natural",):
-        fitting |= {"csr16", "sell16"}
-    variants = tuple(v for v in VARIANTS if v in fitting)
-    threads = thread_choices(matrix, device)
-    meaning = "SpMV variant: " + "; ".join(f"{v}: {VARIANTS[v]}" for v in variants)
-    parameters = [
-        Parameter("variant", variants, variants[0], meaning),
-        Parameter("partitioner", named, named[0], "order of the rows"),
-        Parameter("threads", threads, threads[0], "threads"),
-    ]
-    if any(v.startswith("sell") for v in variants):
-        parameters.append(Parameter("sigma", (1, window), 1, "rows per sorting window of sliced ELL, 1 for none"))
-    return tuple(parameters)
-
-
-def without_variants(parameter: Parameter, dropped: tuple[str, ...]) -> Parameter:
-    """`parameter`, without the choices that begin with one of `dropped` where it is the variant."""
-    if parameter.name != "variant":
-        return parameter
-    choices = tuple(v for v in parameter.choices if not str(v).startswith(dropped))
-    return Parameter(parameter.name, choices, choices[0], parameter.description)
 
 
 def front(matrix: Matrix, partitioner: str) -> float:
@@ -150,11 +105,6 @@ def has_front(matrix: Matrix, partitioner: str) -> bool:
     """Whether what rows read is narrow enough, in this order, for a front to move through the matrix."""
     share = front(matrix, partitioner)
     return share * matrix.n <= _NARROW or share <= _WIDEST
-
-
-def per_pass_choices(k: int) -> tuple[int, ...]:
-    """Powers per pass worth trying, ascending: k shared evenly over 1, 2 and 4 passes, at least two powers each."""
-    return tuple(sorted({-(-k // passes) for passes in (1, 2, 4)} - {1})) or (k,)
 
 
 def block_plan_reason(plan: Plan) -> str | None:

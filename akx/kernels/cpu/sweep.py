@@ -13,17 +13,14 @@ import numpy as np
 
 from akx.device.host import HostDevice, host_device
 from akx.kernels.base import Parameter, Program, Traffic, check_feasible
-from akx.kernels.cpu.layout import known_of, lay_out, ordered
 from akx.kernels.cpu.program import TaskProgram
 from akx.kernels.cpu.shared import (
     aligned_cuts,
     basic_reason,
-    block_of,
-    common_parameters,
     dependencies,
+    laid_out,
     largest_share,
     padding_of,
-    sigma_of,
     stored_bytes,
 )
 from akx.kernels.cpu.tasks import ascending, schedule_tasks
@@ -41,7 +38,9 @@ class Sweep:
     description = "k products one after another (the baseline)"
 
     def space(self, matrix: Matrix, device: HostDevice, k: int) -> tuple[Parameter, ...]:
-        return common_parameters(matrix, device)
+        from akx.kernels.cpu import sweep_space
+
+        return sweep_space.space(matrix, device, k)
 
     def untuned(self, k: int, threads: int) -> Plan:
         """Plain CSR products: right for any matrix, laid out at no cost."""
@@ -75,15 +74,7 @@ class Sweep:
 
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         check_feasible(self, plan, matrix, host_device())
-        where = ordered(matrix, plan.partitioner)
-        layout = lay_out(
-            where.pattern,
-            matrix.dtype,
-            plan.variant,
-            sigma=sigma_of(plan),
-            block=block_of(plan, matrix),
-            known=known_of(matrix, plan.partitioner, plan.threads),
-        )
+        where, layout = laid_out(matrix, plan)
         cuts = aligned_cuts(where.pattern, plan.threads, layout.align, layout)
         low, high = dependencies(where.pattern, layout, cuts)
         owner = np.arange(cuts.size - 1, dtype=np.int64)

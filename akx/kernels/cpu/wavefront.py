@@ -24,33 +24,27 @@ from numpy.typing import NDArray
 from akx.device.host import HostDevice, host_device
 from akx.formats.base import Format
 from akx.kernels.base import Parameter, Program, Traffic, check_feasible
-from akx.kernels.cpu.layout import Ordered, known_of, lay_out, ordered
+from akx.kernels.cpu.layout import Ordered
 from akx.kernels.cpu.program import TaskProgram
 from akx.kernels.cpu.shared import (
     aligned_cuts,
     basic_reason,
-    block_of,
     block_plan_reason,
-    common_parameters,
     dependencies,
     front,
     has_front,
+    laid_out,
     padding_of,
-    per_pass_choices,
-    sigma_of,
     stored_bytes,
-    without_variants,
 )
 from akx.kernels.cpu.tasks import ascending, mirrored, schedule_tasks
 from akx.matrix import Matrix
 from akx.plan import Plan
 
-__all__ = ["SCHEDULE", "Wavefront"]
+__all__ = ["BLOCK", "SCHEDULE", "Wavefront"]
 
-KIB = 1024
-_BLOCKS = (64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB, 1024 * KIB)
-#: The size to begin with; on the gallery the best are 256 KiB to 1 MiB, and near one another.
-_BLOCK = 512 * KIB
+#: Bytes of a block to begin with; on the gallery the best are 256 KiB to 1 MiB, and near one another.
+BLOCK = 512 * 1024
 
 
 class Wavefront:
@@ -61,27 +55,13 @@ class Wavefront:
     description = "blocks run diagonally through the powers while they are in cache"
 
     def space(self, matrix: Matrix, device: HostDevice, k: int) -> tuple[Parameter, ...]:
-        entry = matrix.nnz * (matrix.dtype.itemsize + 2)
-        blocks = tuple(size for size in _BLOCKS if size * 4 <= max(entry, 4 * _BLOCKS[0]))
-        default = min(blocks, key=lambda size: abs(size - _BLOCK))
-        passes = per_pass_choices(k)
-        orders = ("natural", "rcm") if has_front(matrix, "natural") else ("rcm", "levels")
-        # a front has columns near: there is nothing to ask for ahead
-        common = [without_variants(p, ("csr-ahead",)) for p in common_parameters(matrix, device, orders)]
-        parameters = [
-            *common,
-            Parameter("k_per_pass", passes, passes[-1], "powers done per pass over the matrix"),
-            Parameter("block_bytes", blocks, default, "bytes of matrix data per block"),
-        ]
-        if device.cores > 1 and next(p for p in common if p.name == "threads").choices != (1,):
-            parameters.append(
-                Parameter("split", ("contiguous", "interleaved"), "contiguous", "how threads share the blocks")
-            )
-        return tuple(parameters)
+        from akx.kernels.cpu import wavefront_space
+
+        return wavefront_space.space(matrix, device, k)
 
     def untuned(self, k: int, threads: int) -> Plan:
         """All powers in one pass, blocks of 512 KiB, CSR in the order the rows have."""
-        return Plan(self.backend, self.name, "csr", k=k, k_per_pass=k, block_bytes=_BLOCK, threads=threads)
+        return Plan(self.backend, self.name, "csr", k=k, k_per_pass=k, block_bytes=BLOCK, threads=threads)
 
     def feasible(self, plan: Plan, matrix: Matrix, device: HostDevice) -> str | None:
         if plan.k_per_pass < 2:
@@ -129,15 +109,7 @@ class Wavefront:
 
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         check_feasible(self, plan, matrix, host_device())
-        where = ordered(matrix, plan.partitioner)
-        layout = lay_out(
-            where.pattern,
-            matrix.dtype,
-            plan.variant,
-            sigma=sigma_of(plan),
-            block=block_of(plan, matrix),
-            known=known_of(matrix, plan.partitioner, plan.threads),
-        )
+        where, layout = laid_out(matrix, plan)
         blocks = max(1, round(layout.matrix_bytes / plan.block_bytes))
         interleaved = plan.option("split", "contiguous") == "interleaved"
         cuts, owner = _shares(where, layout, blocks, plan.threads, interleaved)

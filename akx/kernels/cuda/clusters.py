@@ -22,15 +22,14 @@ from akx.device.cuda.facts import CudaDevice
 from akx.errors import InfeasibleError
 from akx.formats.base import pattern_of
 from akx.formats.parts import WARP, Nodes, Shape
-from akx.kernels.cuda.parts import CLUSTER, HELD_SLOTS, STATIC, load_kernel, macros, shape_of, shared_limit
+from akx.kernels.cuda.choices import HELD_SLOTS, WAVES
+from akx.kernels.cuda.parts import CLUSTER, STATIC, load_kernel, macros, shape_of, shared_limit
 from akx.matrix import Matrix
 from akx.partition.clusters import Clusters
 from akx.partition.growth import ball_sizes, closure_and_work
 from akx.plan import Plan
 
 __all__ = [
-    "CLUSTERS",
-    "WAVES",
     "WITH_CLUSTERS",
     "Cut",
     "active_windows",
@@ -41,8 +40,6 @@ __all__ = [
     "on_device",
 ]
 
-CLUSTERS = (1, 2, 4, 8)
-WAVES = (1, 2, 3, 4, 5, 6, 8, 12)
 #: The least compute capability with clusters.
 WITH_CLUSTERS = (9, 0)
 #: Ghosts of blocks as partitioners make them, over those of balls.

@@ -31,7 +31,8 @@ from akx.formats.bands import BAND_SLICE, Bands, Deal, deal, windows
 from akx.formats.base import pattern_of
 from akx.formats.diagonals import WARP, Diagonals, diagonals_of
 from akx.kernels.base import Traffic
-from akx.kernels.cuda.parts import HELD_SLICES, HELD_SLOTS, as_words, shared_limit, vector_groups
+from akx.kernels.cuda.choices import HELD_SLICES, HELD_SLOTS
+from akx.kernels.cuda.parts import as_words, shared_limit, vector_groups
 from akx.kernels.cuda.program import C_TYPES
 from akx.kernels.cuda.values import PlacedProgram, not_empty
 from akx.matrix import Matrix

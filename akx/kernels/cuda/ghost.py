@@ -28,37 +28,26 @@ from akx.formats.base import Pattern
 from akx.formats.parts import Nodes, Shape
 from akx.kernels.base import Parameter, Program, Traffic, check_feasible
 from akx.kernels.cuda.clusters import (
-    CLUSTERS,
-    WAVES,
     WITH_CLUSTERS,
     active_windows,
     cluster_nodes,
     clusters_at_once,
     likely_closure_and_work,
-    likely_cut,
     on_device,
 )
 from akx.kernels.cuda.parts import (
     ALONE,
-    BLOCKS,
     CLUSTER,
-    HELD_SLICES,
-    HELD_SLOTS,
-    VECTORS,
     LaidOut,
     PartsProgram,
     active_slices,
     choice_reason,
-    fitting_block,
-    fitting_variants,
     held_registers,
-    holding,
     lay_out_parts,
     nodes_of,
     padding,
     shape_of,
     shared_limit,
-    slices_per_part,
     waste,
     zone_nodes,
 )
@@ -68,22 +57,11 @@ from akx.partition.base import Partition, order_by_part
 from akx.partition.clusters import Clusters, clusters
 from akx.partition.ghost import GhostZones, ghost_zones
 from akx.partition.rows import even_cuts
-from akx.plan import Option, Plan
+from akx.plan import Plan
 
 __all__ = ["SCHEDULE", "Ghost", "lay_out_ghost"]
 
 _PARTITIONERS = ("natural", "metis")
-BLOCKS_PER_SM = (1, 2, 3, 4, 6, 8)
-THREADS = (128, *BLOCKS)
-_OPTIONS: dict[str, tuple[Option, ...]] = {
-    "block": THREADS,
-    "held_slices": HELD_SLICES,
-    "held_slots": HELD_SLOTS,
-    "blocks_per_sm": BLOCKS_PER_SM,
-    "cluster": CLUSTERS,
-    "waves": WAVES,
-    "vectors": VECTORS,
-}
 #: Closures may hold at most this many times the nodes of the matrix.
 _MOST_ROWS = 4.0
 #: What a row costs beside its entries, in entries.
@@ -102,54 +80,23 @@ class Ghost:
     description = "blocks with ghost zones do k steps each on their own, in shared memory"
 
     def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
-        variants = fitting_variants(matrix)
-        sizes = CLUSTERS if device.compute_capability >= WITH_CLUSTERS else (1,)
-        passes = tuple(dict.fromkeys(max(1, -(-k // p)) for p in (1, 2, 3, 4) if p <= k))
-        likely = likely_cut(matrix, device, sizes, passes)
-        return (
-            Parameter("variant", variants, variants[0], "dense block and lanes per block row"),
-            Parameter("partitioner", likely.partitioners, likely.partitioners[0], "how rows are cut into blocks"),
-            Parameter("k_per_pass", passes, likely.depth, "powers done per launch"),
-            Parameter("blocks_per_sm", BLOCKS_PER_SM, 1, "blocks on a multiprocessor at a time"),
-            Parameter("cluster", sizes, likely.cluster, "blocks that exchange through distributed shared memory"),
-            Parameter("waves", WAVES, likely.waves, "times the blocks on the device at a time, one after another"),
-            Parameter("block", THREADS, self._block(matrix, device, variants[0], 1, 512), "threads per block"),
-            Parameter("held_slices", HELD_SLICES, likely.held_slices, "slices of a warp in registers"),
-            Parameter("held_slots", HELD_SLOTS, likely.held_slots, "slots of each of them in registers"),
-            Parameter("vectors", VECTORS, 1, "start vectors at a time"),
-        )
+        from akx.kernels.cuda import ghost_space
+
+        return ghost_space.space(self, matrix, device, k)
 
     def starts(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
-        """Plans that a search should begin with, beside the defaults: all powers in one launch, one or two blocks."""
+        """Plans that a search should begin with, beside the defaults; see :mod:`akx.kernels.cuda.ghost_space`."""
+        from akx.kernels.cuda import ghost_space
 
-        def reason(plan: Plan) -> str | None:
-            return self.feasible(plan, matrix, device) or self.waste(plan, matrix, device)
-
-        variant = fitting_variants(matrix)[0]
-        plans = []
-        for blocks in (1, 2):
-            options: dict[str, Option] = {
-                "block": self._block(matrix, device, variant, blocks, 1024),
-                "blocks_per_sm": blocks,
-                "cluster": 1,
-                "waves": 1,
-            }
-            whole = Plan(self.backend, self.name, variant, k=k, k_per_pass=k, options=options)
-            plans.append(holding(whole, reason))
-        return tuple(plan for plan in plans if plan is not None)
-
-    @staticmethod
-    def _block(matrix: Matrix, device: CudaDevice, variant: str, blocks: int, most: int) -> int:
-        """Threads for so many blocks per multiprocessor: a warp for each slice, a few ghosts included."""
-        shape = shape_of(Plan("cuda", "ghost", variant, k=1, k_per_pass=1))
-        slices = slices_per_part(matrix, shape, device.sms * blocks, _FEW_GHOSTS)
-        return min(most // blocks, fitting_block(slices, THREADS))
+        return ghost_space.starts(self, matrix, device, k)
 
     def feasible(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
+        from akx.kernels.cuda.ghost_space import OPTIONS
+
         if plan.partitioner not in _PARTITIONERS:
             return f"no partitioner {plan.partitioner!r} here, expected one of {', '.join(_PARTITIONERS)}"
         blocks = plan.option("blocks_per_sm", 1)
-        reason = choice_reason(plan, matrix, device, _OPTIONS, int(blocks))
+        reason = choice_reason(plan, matrix, device, OPTIONS, int(blocks))
         if reason is not None:
             return reason
         if plan.option("cluster", 1) != 1 and device.compute_capability < WITH_CLUSTERS:
@@ -164,6 +111,8 @@ class Ghost:
 
     def waste(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         """What a feasible plan has no use for; there is one without, that is the same and cheaper."""
+        from akx.kernels.cuda.ghost_space import THREADS
+
         parts = device.sms * int(plan.option("blocks_per_sm", 1)) * int(plan.option("waves", 1))
         return waste(plan, matrix, parts, THREADS, _MOST_ROWS)
 

@@ -31,6 +31,7 @@ from akx.device.cuda.compile import load
 from akx.device.cuda.facts import CudaDevice
 from akx.device.cuda.launch import Kernel
 from akx.device.cuda.memory import DeviceArray, empty
+from akx.kernels.cuda.choices import ROOMS
 from akx.kernels.cuda.program import C_TYPES
 from akx.kernels.cuda.stored import placed, way_of
 from akx.kernels.cuda.swept import SweptProgram, stored_name
@@ -41,7 +42,6 @@ __all__ = [
     "CHUNK",
     "HUBS",
     "ROOM",
-    "ROOMS",
     "THREADS",
     "HubsProgram",
     "LaidOut",
@@ -57,8 +57,8 @@ __all__ = [
 
 #: The variant.
 HUBS = "hubs"
-#: KiB of shared memory for entries of x, and what is taken by default.
-ROOMS, ROOM = (32, 64, 96, 128, 160), 128
+#: KiB of shared memory for entries of x by default.
+ROOM = 128
 #: Slots of a chunk, and threads of a block: 1024 leave too few registers.
 CHUNK, THREADS = 256, 768
 _WARP = 32

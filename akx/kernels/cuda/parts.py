@@ -30,6 +30,7 @@ from akx.errors import InfeasibleError
 from akx.formats.base import Pattern, pattern_of
 from akx.formats.parts import SLICE, WARP, Nodes, Parts, Shape, lay_out, node_pattern, slice_widths
 from akx.kernels.base import option_reason
+from akx.kernels.cuda.choices import HELD_SLOTS, LANES, SHAPES, VARIANTS
 from akx.kernels.cuda.program import C_TYPES
 from akx.kernels.cuda.stored import FULL, TABLE, placed, placed_words, stored_bytes, table_bytes, way_of
 from akx.kernels.cuda.stored_program import StoredProgram
@@ -40,19 +41,13 @@ from akx.plan import Option, Plan
 
 __all__ = [
     "ALONE",
-    "BLOCKS",
     "CLUSTER",
     "DIRECT",
     "GLOBAL",
-    "HELD_SLICES",
-    "HELD_SLOTS",
     "RESULTS",
-    "SHAPES",
     "SHARED",
     "STAGED",
     "STATIC",
-    "VARIANTS",
-    "VECTORS",
     "LaidOut",
     "PartsProgram",
     "active_slices",
@@ -84,14 +79,6 @@ __all__ = [
 
 SHARED, GLOBAL, ALONE, CLUSTER = 0, 1, 2, 3
 _SOURCE = Path(__file__).with_name("parts.cu")
-#: Dense blocks that a lane takes, rows x columns.
-SHAPES = ((1, 1), (2, 2), (3, 3), (1, 3), (2, 6), (3, 6))
-LANES = (1, 2, 4, 8)
-#: Variants: the dense block and the lanes per block row.
-VARIANTS = tuple(f"{br}x{bc}-{lanes}" for br, bc in SHAPES for lanes in LANES)
-BLOCKS = (256, 384, 512, 640, 768, 1024)
-HELD_SLICES, HELD_SLOTS = (0, 1, 2, 4, 6, 8), (1, 2, 3, 4, 5, 7, 9)
-VECTORS = (1, 2, 4)
 #: How results come in the order of rows: each row where it belongs at once, or through a stage.
 RESULTS = DIRECT, STAGED = ("direct", "staged")
 #: Places over entries up to which rows are worth so many lanes.

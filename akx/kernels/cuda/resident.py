@@ -18,7 +18,6 @@ as numbers of the different ones, where that is exact or the error is allowed (:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -32,17 +31,11 @@ from akx.formats.base import Pattern
 from akx.formats.parts import WARP, Nodes, Shape
 from akx.kernels.base import Parameter, Program, Traffic, check_feasible, option_reason
 from akx.kernels.cuda import diagonals
+from akx.kernels.cuda.choices import BLOCKS
 from akx.kernels.cuda.parts import (
-    BLOCKS,
-    DIRECT,
     GLOBAL,
-    HELD_SLICES,
-    HELD_SLOTS,
-    LANES,
-    RESULTS,
     SHARED,
     STAGED,
-    VECTORS,
     LaidOut,
     PartsProgram,
     active_slices,
@@ -51,9 +44,7 @@ from akx.kernels.cuda.parts import (
     column_shapes,
     entry_bytes,
     fitting_block,
-    fitting_variants,
     held_registers,
-    holding,
     is_staged,
     lay_out_parts,
     nodes_of,
@@ -67,13 +58,11 @@ from akx.kernels.cuda.parts import (
 from akx.kernels.cuda.parts_work import Cut, fixed_bytes, likely_cut_of
 from akx.kernels.cuda.stored import (
     FULL,
-    STORED,
     TABLE,
     error_of,
     in_full,
     is_storable,
     same_as_full,
-    stored_bytes,
     table_bytes,
     way_of,
     ways_of,
@@ -86,26 +75,11 @@ from akx.partition.halo import halos
 from akx.partition.rows import even_cuts
 from akx.plan import Option, Plan
 
-__all__ = ["SCHEDULE", "Resident", "lay_out_resident", "part_nodes"]
+__all__ = ["KEEP", "SCHEDULE", "Resident", "lay_out_resident", "part_nodes"]
 
 _PARTITIONERS = ("natural", "metis")
-_PLACES = ("shared", "global")
-KEEPS, KEEP = (0, 16, 24, 32, 40), 24
-DEPTHS = (1, 2, 3, 4, 6, 8)
-#: With two blocks on a multiprocessor one can work while the other waits.
-BLOCKS_PER_SM = (1, 2, 4)
-_OPTIONS: dict[str, tuple[Option, ...]] = {
-    "block": BLOCKS,
-    "held_slices": HELD_SLICES,
-    "held_slots": HELD_SLOTS,
-    "x": _PLACES,
-    "keep": KEEPS,
-    "vectors": VECTORS,
-    "depth": DEPTHS,
-    "blocks_per_sm": BLOCKS_PER_SM,
-    "stored": STORED,
-    "results": RESULTS,
-}
+#: MiB of the matrix that L2 is asked to keep, where a plan does not say.
+KEEP = 24
 #: Closures may hold at most this many times the nodes of the matrix.
 _MOST_ROWS = 4.0
 #: What a row costs beside its entries, in entries.
@@ -126,27 +100,15 @@ class Resident:
     description = "the matrix stays on the multiprocessors, only the halo of x is exchanged"
 
     def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
-        variants = fitting_variants(matrix)
-        if diagonals.offered(matrix, device):
-            variants += (diagonals.DIA,)
-        default = self.untuned_for(matrix, device, k)
-        orders = _PARTITIONERS
-        depths = tuple(depth for depth in DEPTHS if depth <= k)
-        return (
-            Parameter("variant", variants, default.variant, "dense block and lanes per block row, or diagonals"),
-            Parameter("k_per_pass", (k,), k, "powers done per launch: all"),
-            Parameter("partitioner", orders, default.partitioner, "how rows are dealt to multiprocessors"),
-            Parameter("block", BLOCKS, default.options["block"], "threads per multiprocessor"),
-            Parameter("held_slices", HELD_SLICES, default.options["held_slices"], "slices of a warp in registers"),
-            Parameter("held_slots", HELD_SLOTS, default.options["held_slots"], "slots of each of them in registers"),
-            Parameter("x", _PLACES, default.options["x"], "where x is: shared or global memory"),
-            Parameter("keep", KEEPS, KEEP, "MiB of the matrix that L2 is asked to keep"),
-            Parameter("blocks_per_sm", BLOCKS_PER_SM, 1, "parts on a multiprocessor, to work while others wait"),
-            Parameter("depth", depths, 1, "steps from one exchange to the next, ghosts computed along in between"),
-            Parameter("stored", _ways(matrix), FULL, "what values are stored as"),
-            Parameter("results", RESULTS, DIRECT, "how results come in the order of rows"),
-            Parameter("vectors", VECTORS, 1, "start vectors at a time"),
-        )
+        from akx.kernels.cuda import resident_space
+
+        return resident_space.space(self, matrix, device, k)
+
+    def starts(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
+        """Plans that a search should begin with, beside the defaults; see :mod:`akx.kernels.cuda.resident_space`."""
+        from akx.kernels.cuda import resident_space
+
+        return resident_space.starts(self, matrix, device, k)
 
     def untuned_for(self, matrix: Matrix, device: CudaDevice, k: int) -> Plan:
         """A plan that fits, where one does, from the sizes and how far rows read; by diagonals where they suit."""
@@ -191,57 +153,16 @@ class Resident:
         fixed = _fixed(staged, cut, matrix, device) + table_bytes(matrix, way_of(plan))
         return staged if fixed <= shared_limit(plan, device) else None
 
-    def starts(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
-        """Plans that a search should begin with, beside the defaults: one idea each; each has won somewhere."""
-        from akx.kernels.cuda.resident_offers import too_many_slots
-
-        def reason(plan: Plan) -> str | None:
-            against = self.feasible(plan, matrix, device) or self.waste(plan, matrix, device)
-            return against or too_many_slots(matrix, plan)
-
-        default = self._plain(matrix, device, k)
-        halved = {**default.options, "blocks_per_sm": 2, "block": max(BLOCKS[0], int(default.options["block"]) // 2)}
-        plans = [default, holding(default, reason), default.replace(options=halved)]
-        if diagonals.offered(matrix, device):
-            plans.insert(0, self.untuned_for(matrix, device, k))
-        if default.options["x"] == "shared":
-            plans.append(holding(default.replace(options={**default.options, "x": "global"}), reason))
-            if k > 1:
-                apart = default.replace(partitioner="metis", options={**default.options, "depth": 2})
-                plans.append(holding(apart, reason) or apart)
-        way = min(_ways(matrix), key=lambda way: stored_bytes(way, matrix.dtype))
-        plans += self._compact_starts(matrix, device, k, way, reason)
-        both = ((self._staged(plan, matrix, device), plan) for plan in plans if plan is not None)
-        return tuple(dict.fromkeys(plan for pair in both for plan in pair if plan is not None))
-
-    def _compact_starts(
-        self, matrix: Matrix, device: CudaDevice, k: int, way: str, reason: Callable[[Plan], str | None]
-    ) -> list[Plan]:
-        """Plans with values stored that way, rows as they come and by METIS: more of the matrix stays on the chip."""
-        first = self._plain(matrix, device, k, way)
-        shared = first.replace(partitioner="metis", options={**first.options, "x": "shared"})
-        if _again(shared, matrix, device) > 0:
-            shared = shared.replace(options={**shared.options, "keep": KEEPS[1]})
-        halved = {**shared.options, "blocks_per_sm": 2, "block": max(BLOCKS[0], int(first.options["block"]) // 2)}
-        plans = [shared, holding(shared, reason), shared.replace(options=halved)]
-        if first.partitioner == "natural":
-            plans = [first, holding(first, reason), *plans]
-        away = {**halved, "x": "global", "keep": KEEP}  # x makes room for more of the matrix
-        plans += [first.replace(options=away), first.replace(options={**first.options, "x": "global"})]
-        shape = shape_of(shared)
-        if shape.slot > WARP and shape.lanes < LANES[-1]:  # few slices: more of them hide more of what each waits for
-            wide = shared.replace(variant=f"{shape.br}x{shape.bc}-{2 * shape.lanes}")
-            plans += [wide, holding(wide, reason)]
-        return [plan for plan in plans if plan is not None and reason(plan) is None]
-
     def feasible(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
+        from akx.kernels.cuda.resident_space import OPTIONS
+
         if plan.partitioner not in _PARTITIONERS:
             return f"no partitioner {plan.partitioner!r} here, expected one of {', '.join(_PARTITIONERS)}"
         if plan.k_per_pass != plan.k:
             return f"all {plan.k} powers are done in one pass, not {plan.k_per_pass} at a time"
         if plan.backend == self.backend and plan.variant == diagonals.DIA:
-            return option_reason(plan, _OPTIONS) or diagonals.reason_against(plan, matrix, device)
-        reason = choice_reason(plan, matrix, device, _OPTIONS, int(plan.option("blocks_per_sm", 1)))
+            return option_reason(plan, OPTIONS) or diagonals.reason_against(plan, matrix, device)
+        reason = choice_reason(plan, matrix, device, OPTIONS, int(plan.option("blocks_per_sm", 1)))
         if reason is not None:
             return reason
         if way_of(plan) == TABLE and shape_of(plan).slot != WARP:
@@ -402,8 +323,10 @@ def _storable(plan: Plan, matrix: Matrix, device: CudaDevice) -> Plan:
 
 def _in_full(plan: Plan, matrix: Matrix, device: CudaDevice) -> Plan:
     """The plan with values in full, and without slots in registers where there are too few for them."""
+    from akx.kernels.cuda.resident_space import OPTIONS
+
     full = in_full(plan)
-    if choice_reason(full, matrix, device, _OPTIONS, int(plan.option("blocks_per_sm", 1))) is None:
+    if choice_reason(full, matrix, device, OPTIONS, int(plan.option("blocks_per_sm", 1))) is None:
         return full
     return full.replace(options={**full.options, "held_slices": 0, "held_slots": 1})
 

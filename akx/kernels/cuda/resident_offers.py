@@ -10,11 +10,9 @@ import numpy as np
 
 from akx.device.cuda.facts import CudaDevice
 from akx.formats.parts import Shape
-from akx.kernels.cuda import diagonals, diagonals_offers, resident
+from akx.kernels.cuda import diagonals, diagonals_offers, resident, resident_space
+from akx.kernels.cuda.choices import BLOCKS, HELD_SLOTS, LANES
 from akx.kernels.cuda.parts import (
-    BLOCKS,
-    HELD_SLOTS,
-    LANES,
     fitting_block,
     holding,
     is_staged,
@@ -60,7 +58,7 @@ def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
         {} if way == FULL else {"stored": way} for way in (ways_of(matrix) if shapes else ())
     ]
     for one, way in product(shapes, ways):
-        for x in resident._PLACES:
+        for x in resident_space.PLACES:
             plans += _in_blocks(schedule, matrix, device, k, one, {"x": x, **way})
         for depth in (depth for depth in depths if depth <= k):
             plans += _in_blocks(schedule, matrix, device, k, one, {"x": "shared", "depth": depth, **way})

@@ -31,16 +31,13 @@ from akx.kernels.cuda.window import BACKS, Window, choose_window, smallest_windo
 from akx.matrix import Matrix
 from akx.partition.levels import rcm
 from akx.partition.reach import permute
-from akx.plan import Option, Plan
+from akx.plan import Plan
 
-__all__ = ["SCHEDULE", "VARIANTS", "Streamed", "bound", "budget_of", "bus_bytes", "window_of"]
+__all__ = ["SCHEDULE", "Streamed", "bound", "budget_of", "bus_bytes", "window_of"]
 
-VARIANTS = tuple(f"{name}-{lanes}" for name in ("sell16", "sell") for lanes in (1, 2, 4, 8))
 _PARTITIONERS = ("natural", "rcm")
-BLOCKS, VECTORS, MOVE, AHEADS = (128, 256, 512), (1, 2, 4, 8), ("kernel", "copy", "direct"), (1, 2, 3, 4)
 _SHARE = 0.9
 _MOST_PADDING = 2.0
-_OPTIONS: dict[str, tuple[Option, ...]] = {"block": BLOCKS, "vectors": VECTORS, "move": MOVE, "ahead": AHEADS}
 
 
 def budget_of(plan: Plan, matrix: Matrix, device: CudaDevice) -> int:
@@ -100,29 +97,9 @@ class Streamed:
     may_crash = True  # blocks of one kernel wait for one another
 
     def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
-        per_row = matrix.nnz / max(1, matrix.n)
-        variants = sorted(VARIANTS, key=lambda v: (v.startswith("sell-"), per_row < 8 * int(v.split("-")[1])))
-        if not device.budget and _fits(
-            matrix, k, int(_SHARE * device.memory_bytes)
-        ):  # nothing to search: no plan without a budget will do
-            return (Parameter("variant", tuple(variants[:1]), variants[0], "width of columns and lanes per row"),)
-        passes = tuple(dict.fromkeys(max(1, ceil(k / p)) for p in (8, 4, 3, 2, 1)))
-        budget: tuple[Parameter, ...] = ()
-        if device.budget:  # a plan says it, so that it keeps within it wherever it is used
-            passes = tuple(dict.fromkeys((1, *passes)))
-            budget = (Parameter("budget", (device.budget,), device.budget, "bytes of device memory, vectors included"),)
-        return (
-            Parameter("variant", tuple(variants), variants[0], "width of columns and lanes per row"),
-            Parameter("partitioner", _PARTITIONERS, "natural", "order of the rows"),
-            Parameter("k_per_pass", passes, passes[-1], "powers done each time the matrix comes by"),
-            Parameter("block", BLOCKS, 256, "threads per block"),
-            Parameter(
-                "move", MOVE, "kernel", "what moves: one kernel's blocks, copies, or copies there, launches back"
-            ),
-            Parameter("ahead", AHEADS, 4, "chunks of the matrix that are on their way at a time"),
-            Parameter("vectors", VECTORS, 1, "start vectors at a time"),
-            *budget,
-        )
+        from akx.kernels.cuda import stream_space
+
+        return stream_space.space(matrix, device, k)
 
     def feasible(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         reason = self._malformed(plan)
@@ -156,13 +133,15 @@ class Streamed:
         return None
 
     def _malformed(self, plan: Plan) -> str | None:
+        from akx.kernels.cuda.stream_space import OPTIONS, VARIANTS
+
         if plan.backend != self.backend:
             return f"this schedule runs on cuda, not on {plan.backend}"
         if plan.partitioner not in _PARTITIONERS:
             return f"no partitioner {plan.partitioner!r} here, expected one of {', '.join(_PARTITIONERS)}"
         if plan.variant not in VARIANTS:
             return f"unknown variant {plan.variant!r}, known are {', '.join(VARIANTS)}"
-        reason = option_reason(plan, _OPTIONS)
+        reason = option_reason(plan, OPTIONS)
         if reason is not None:
             return reason
         if plan.option("move", "kernel") == "kernel" and plan.option("block", 256) != 256:

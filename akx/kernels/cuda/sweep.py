@@ -40,8 +40,6 @@ from akx.kernels.cuda import hubs, vbell
 from akx.kernels.cuda.hubs import HUBS
 from akx.kernels.cuda.program import C_TYPES
 from akx.kernels.cuda.stored import (
-    FULL,
-    STORED,
     TABLE,
     error_of,
     in_full,
@@ -49,46 +47,21 @@ from akx.kernels.cuda.stored import (
     same_as_full,
     stored_bytes,
     way_of,
-    ways_of,
 )
 from akx.kernels.cuda.swept import SweptProgram, stored_name
 from akx.kernels.cuda.values import entry_map
 from akx.matrix import Matrix
-from akx.plan import Option, Plan
+from akx.plan import Plan
 
-__all__ = ["SCHEDULE", "VARIANTS", "Sweep", "lay_out", "macros", "near", "preferred"]
+__all__ = ["SCHEDULE", "Sweep", "lay_out", "macros", "near"]
 
 _SOURCE = Path(__file__).with_name("sweep.cu")
 _CSR, _ROWS16, _PCSR, _SELL, _HUBS, _VBELL = 1, 2, 3, 4, 5, 6
 _SLICE = 32
 _ROWS_PER_BLOCK = 128
-#: Threads that one multiprocessor holds.
-_FULL = 2048
 
-#: SpMV variants, in the order in which ties are decided.
-VARIANTS = (
-    *(f"csr-{lanes}" for lanes in (1, 2, 4, 8, 16, 32)),
-    *(f"sell-{lanes}" for lanes in (1, 2, 4, 8)),
-    *(f"sell16-{lanes}" for lanes in (1, 2, 4, 8)),
-    *(f"vbell-{lanes}" for lanes in vbell.LANES),
-    "pcsr",
-    "rows16",
-    HUBS,
-)
-PADS, AHEADS, BLOCKS, WINDOWS = (1, 2, 4, 8), (1, 2, 3, 4), (128, 256, 512), (1, 1024)
 #: Slots per entry that a padded format may need.
 _MOST_PADDING = {_SELL: 2.0, _PCSR: 2.0, _ROWS16: 4.0}
-_OPTIONS: dict[str, tuple[Option, ...]] = {
-    "block": BLOCKS,
-    "once": (False, True),
-    "pad": PADS,
-    "ahead": AHEADS,
-    "sigma": WINDOWS,
-    "hubs": hubs.ROOMS,
-    "stored": STORED,
-}
-#: Variants in which a search is to try narrower values first: the likely best of each layout.
-_MOST_STARTS = 4
 
 
 def _kind(variant: str) -> tuple[int, int, int]:
@@ -103,23 +76,6 @@ def _kind(variant: str) -> tuple[int, int, int]:
     if name == "vbell":
         return _VBELL, int(lanes), 32
     return (_CSR, int(lanes), 32) if name == "csr" else (_SELL, int(lanes), 16 if name == "sell16" else 32)
-
-
-def preferred(matrix: Matrix, device: CudaDevice) -> tuple[str, ...]:
-    """The variants, the likely best number of lanes of each kind first, so that a model that sees no lanes takes it.
-
-    Sliced ELL has whole runs whatever the lanes, and wants enough of them that the device is full of threads; CSR wants
-    lanes that read runs. Neither wants more than a quarter of a row's entries. On an H100 that was within a tenth of
-    the best number of lanes for seven matrices of 4 to 69 entries a row.
-    """
-    per_row = matrix.nnz / max(1, matrix.n)
-    runs = next((lanes for lanes in (32, 16, 8, 4, 2) if per_row >= 4 * lanes), 1)
-    full = 0.9 * device.sms * _FULL
-    wide = next((lanes for lanes in (1, 2, 4, 8) if matrix.n * lanes >= full or 2 * lanes > runs), 8)
-    kinds = (("sell16", (wide, 1, 2, 4, 8)), ("sell", (wide, 1, 2, 4, 8)), ("csr", (runs, 1, 2, 4, 8, 16, 32)))
-    blocks = dict.fromkeys((f"vbell-{wide}", *(f"vbell-{n}" for n in vbell.LANES)))
-    others = dict.fromkeys(f"{kind}-{n}" for kind, lanes in kinds for n in lanes)
-    return (*blocks, *others, "pcsr", "rows16", HUBS)
 
 
 def _slots(matrix: Matrix, kind: int, pad: int, sigma: int) -> int:
@@ -190,35 +146,15 @@ class Sweep:
     may_crash = False
 
     def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
-        fitting = tuple(v for v in preferred(matrix, device) if self._fits(v, matrix, device))
-        return (
-            Parameter("variant", fitting, fitting[0], "SpMV variant and its lanes"),
-            Parameter("partitioner", ("natural",), "natural", "order of the rows"),
-            Parameter("block", BLOCKS, 256, "threads per block"),
-            Parameter("once", (False, True), False, "mark matrix data as not to be kept in cache"),
-            Parameter("sigma", WINDOWS, 1, "rows per sorting window of sliced ELL, 1 for none"),
-            Parameter("pad", PADS, 4, "padding factor of pcsr"),
-            Parameter("ahead", AHEADS, 2, "partitions of pcsr that a block takes, each loaded ahead of its use"),
-            Parameter("stored", tuple(ways_of(matrix)), FULL, "what values are stored as"),
-            *([self._room(matrix, device)] if HUBS in fitting else []),
-        )
+        from akx.kernels.cuda import sweep_space
+
+        return sweep_space.space(self, matrix, device, k)
 
     def starts(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
-        """Values in fewer bytes, in the variants that are likely the best of their layouts."""
-        way = min(ways_of(matrix), key=lambda way: stored_bytes(way, matrix.dtype))
-        if way == FULL:
-            return ()
-        first: dict[str, str] = {}
-        for variant in preferred(matrix, device):
-            if self._fits(variant, matrix, device):
-                first.setdefault(variant.split("-")[0], variant)
-        kept = [variant for name, variant in first.items() if name != "rows16"][:_MOST_STARTS]
-        plans = (Plan(self.backend, self.name, v, k=k, k_per_pass=1, options={"stored": way}) for v in kept)
-        return tuple(plan for plan in plans if self.feasible(plan, matrix, device) is None)
+        """Plans that a search should begin with, beside the defaults; see :mod:`akx.kernels.cuda.sweep_space`."""
+        from akx.kernels.cuda import sweep_space
 
-    def _room(self, matrix: Matrix, device: CudaDevice) -> Parameter:
-        rooms = tuple(room for room in hubs.ROOMS if hubs.reason_against(matrix, room, device) is None)
-        return Parameter("hubs", rooms, hubs.usual_room(device), "KiB of shared memory for the most read entries of x")
+        return sweep_space.starts(self, matrix, device, k)
 
     def _fits(self, variant: str, matrix: Matrix, device: CudaDevice) -> bool:
         kind, lanes, _ = _kind(variant)
@@ -229,6 +165,8 @@ class Sweep:
         return self._variant_reason(variant, matrix, 4, 1) is None
 
     def feasible(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
+        from akx.kernels.cuda.sweep_space import OPTIONS, VARIANTS
+
         if plan.backend != self.backend:
             return f"this schedule runs on cuda, not on {plan.backend}"
         if plan.k_per_pass != 1:
@@ -238,7 +176,7 @@ class Sweep:
         if plan.variant not in VARIANTS:
             return f"unknown variant {plan.variant!r}, known are {', '.join(VARIANTS)}"
         kind = _kind(plan.variant)[0]
-        reason = option_reason(plan, _OPTIONS)
+        reason = option_reason(plan, OPTIONS)
         if reason is not None:
             return reason
         if kind != _SELL and plan.option("sigma", 1) != 1:

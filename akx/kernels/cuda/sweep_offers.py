@@ -6,7 +6,7 @@ from typing import Any
 
 from akx.device.cuda.facts import CudaDevice
 from akx.formats import pcsr
-from akx.kernels.cuda import hubs, sweep, vbell
+from akx.kernels.cuda import hubs, sweep, sweep_space, vbell
 from akx.kernels.cuda.stored import FULL, TABLE, stored_bytes, way_of, ways_of
 from akx.kernels.cuda.sweep_work import csr_work, hubs_work, looked_up, pcsr_work, rows16_work, sell_work, vbell_work
 from akx.kernels.cuda.work import Work
@@ -65,14 +65,14 @@ def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
     for each place for a block.
     """
     plans = []
-    for variant in sweep.preferred(matrix, device):
+    for variant in sweep_space.preferred(matrix, device):
         kind, lanes, bits = sweep._kind(variant)
         if kind in (sweep._HUBS, sweep._VBELL) and not schedule._fits(variant, matrix, device):
             continue
         if kind == sweep._VBELL and (matrix.nnz == 0 or matrix.n * lanes >= _MOST_LANES):
             continue
         padded = kind == sweep._SELL and _SORTED * sweep._slots(matrix, kind, 4, 1) > matrix.nnz
-        for sigma in sweep.WINDOWS if padded else (1,):
+        for sigma in sweep_space.WINDOWS if padded else (1,):
             if kind != sweep._HUBS and schedule._variant_reason(variant, matrix, 4, sigma) is not None:
                 continue
             stored = _stored(matrix, variant, sigma)
@@ -85,7 +85,9 @@ def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
             if kind == sweep._PCSR:
                 places = max(1, device.sms * 2048 // 256)
                 partitions = stored // pcsr.PARTITION
-                options["ahead"] = max(ahead for ahead in sweep.AHEADS if ahead == 1 or partitions >= ahead * places)
+                options["ahead"] = max(
+                    ahead for ahead in sweep_space.AHEADS if ahead == 1 or partitions >= ahead * places
+                )
                 pads = (8, 4, 2, 1) if _SORTED * stored > matrix.nnz else (8, 4)
                 plans += [
                     Plan(schedule.backend, schedule.name, variant, k=k, k_per_pass=1, options={**options, "pad": pad})

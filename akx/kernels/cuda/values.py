@@ -32,7 +32,8 @@ GIVEN = {
     "complex128": ("complex128", "complex64", "float64", "float32"),
 }
 _SOURCE = Path(__file__).with_name("values.cu")
-_BLOCK = 256
+#: Threads per block, and places per thread.
+_BLOCK, _EACH = 256, 4
 
 
 def entry_map(slot: NDArray[Any], places: int) -> NDArray[np.uint32]:
@@ -62,6 +63,7 @@ class Places:
         self._make = make
         self._known = False
         self._entry: DeviceArray | None = None
+        self._kernels: dict[tuple[Any, Any], Any] = {}
 
     @property
     def nbytes(self) -> int:
@@ -83,8 +85,10 @@ class Places:
         count = data.size if entry is None else min(values.size, entry.size)
         if count:
             where: Any = np.uint64(0) if entry is None else entry
-            kernel = _kernel("place", values.dtype, data.dtype)
-            kernel.launch(-(-count // _BLOCK), _BLOCK, [np.uint64(count), where, data, values])
+            kernel = self._kernels.get((values.dtype, data.dtype))
+            if kernel is None:  # looking it up takes as long as small updates
+                kernel = self._kernels[values.dtype, data.dtype] = _kernel("place", values.dtype, data.dtype)
+            kernel.launch(-(-count // (_BLOCK * _EACH)), _BLOCK, [np.uint64(count), where, data, values])
 
 
 class PlacedProgram(CudaProgram):
@@ -136,4 +140,5 @@ def all_finite(data: DeviceArray) -> bool:
 
 def _kernel(name: str, kept: np.dtype[Any], given: np.dtype[Any]) -> Any:
     macros: dict[str, int | str] = {"AKX_VALUE": C_TYPES[kept.name], "AKX_GIVEN": C_TYPES[given.name]}
+    macros["AKX_EACH"] = _EACH
     return load(_SOURCE, macros, device=cuda_device()).kernel(name)

@@ -28,11 +28,9 @@ from akx.kernels.cuda.swept import SweptProgram, stored_name
 from akx.matrix import Matrix
 from akx.plan import Plan
 
-__all__ = ["LANES", "VbellProgram", "laid_out", "macros", "nodes_of", "reason_against", "slots", "turns", "worthwhile"]
+__all__ = ["VbellProgram", "laid_out", "macros", "nodes_of", "reason_against", "slots", "turns", "worthwhile"]
 
 _SOURCE = Path(__file__).with_name("vbell.cu")
-#: Threads that share a row.
-LANES = (1, 2, 4, 8)
 _WARP = 32
 #: Blocks of 1 to 6 columns that the kernel asks for together, as in ``vbell.cuh``.
 _TOGETHER = np.array([6, 4, 3, 2, 2, 2])

@@ -36,6 +36,7 @@ from akx.device.cuda.memory import DeviceArray, to_device
 from akx.errors import InfeasibleError
 from akx.formats.base import pattern_of
 from akx.kernels.base import Parameter, Program, Traffic, check_feasible, option_reason
+from akx.kernels.cuda.choices import LANES
 from akx.kernels.cuda.front import (
     LEAST_FETCHED,
     LINE,
@@ -52,7 +53,6 @@ from akx.kernels.cuda.parts import padding, widest
 from akx.kernels.cuda.program import C_TYPES
 from akx.kernels.cuda.stored import (
     FULL,
-    STORED,
     TABLE,
     error_of,
     in_full,
@@ -61,35 +61,16 @@ from akx.kernels.cuda.stored import (
     stored_bytes,
     table_bytes,
     way_of,
-    ways_of,
 )
 from akx.kernels.cuda.stored_program import StoredProgram
 from akx.kernels.cuda.values import not_empty
 from akx.matrix import Matrix
 from akx.partition.strips import ORDERS, LevelOrder, Strips, is_shallow, level_order, strips
-from akx.plan import Option, Plan
+from akx.plan import Plan
 
-__all__ = ["SCHEDULE", "VARIANTS", "Wavefront", "WavefrontProgram", "front_of", "macros", "strips_of"]
+__all__ = ["SCHEDULE", "Wavefront", "WavefrontProgram", "front_of", "macros", "strips_of"]
 
 _SOURCE = Path(__file__).with_name("wavefront.cu")
-LANES = (1, 2, 4, 8)
-#: Sliced ELL with 16-bit columns and so many lanes a row.
-VARIANTS = tuple(f"sell16-{lanes}" for lanes in LANES)
-BLOCKS = (256, 384, 512, 640, 768)
-HELPERS = (128, 256)
-SLICES = (1, 2, 3, 4, 6)
-HELD_SLOTS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 14)
-SLACKS = (0, 1, 2)
-_OPTIONS: dict[str, tuple[Option, ...]] = {
-    "block": BLOCKS,
-    "helpers": HELPERS,
-    "slices": SLICES,
-    "held_slots": HELD_SLOTS,
-    "slack": SLACKS,
-    "stored": STORED,
-}
-#: Slack and helpers of the plans to begin with.
-_STARTS = ((2, 128), (1, 128), (2, 256))
 #: Powers of a pass: which of them have which terms is a word of 32 bits.
 _MOST_POWERS = 32
 #: Places over entries up to which rows are worth so many lanes.
@@ -105,8 +86,6 @@ _STATIC = 64
 #: 32-bit registers of a thread that its slices may not take, a few of which wait in memory then; and of a slice besides
 #: its values and columns.
 _WORKING_REGISTERS, _SLICE_REGISTERS = 14, 2
-#: Registers that the rest of a thread has where none wait, and how many may in a plan to begin with.
-_USUAL_REGISTERS, _FEW_SPILLED = 30, 4
 
 
 class Wavefront:
@@ -118,61 +97,15 @@ class Wavefront:
     may_crash = True  # blocks of one kernel wait for one another
 
     def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
-        variants = tuple(f"sell16-{n}" for n in LANES if padding(matrix, n, 1) <= _MOST_PADDING) or VARIANTS[:1]
-        passes = tuple(sorted({min(_MOST_POWERS, ceil(k / p)) for p in (1, 2, 3, 4)} | {min(k, 8)}))
-        default = self.untuned_for(matrix, device, k)
-        options = default.options
-        return (
-            Parameter("variant", variants, default.variant, "lanes per row"),
-            Parameter("k_per_pass", passes, default.k_per_pass, "powers done each time the matrix comes by"),
-            Parameter("partitioner", ORDERS, default.partitioner, "where levels come from"),
-            Parameter("slices", SLICES, options["slices"], "slices of 32 lanes of a block that a strip has"),
-            Parameter("held_slots", HELD_SLOTS, options["held_slots"], "slots of each of them in registers"),
-            Parameter("block", BLOCKS, options["block"], "threads per multiprocessor that compute"),
-            Parameter("helpers", HELPERS, options["helpers"], "threads that bring what these need"),
-            Parameter("slack", SLACKS, options["slack"], "steps that what strips exchange may take beyond one"),
-            Parameter("stored", tuple(ways_of(matrix)), options["stored"], "what values are stored as"),
-        )
+        from akx.kernels.cuda import wavefront_space
 
-    def untuned_for(self, matrix: Matrix, device: CudaDevice, k: int) -> Plan:
-        """A plan that fits most matrices, from the sizes alone: nothing is ordered for it."""
-        lanes, powers = _lanes_for(matrix), min(max(ceil(k / p) for p in (1, 2, 3, 4) if ceil(k / p) <= 8 or p == 4), 8)
-        slots = _slots_for(matrix, lanes)
-        held = max(n for n in HELD_SLOTS if n <= max(0, min(slots, 48 // matrix.dtype.itemsize)))
-        options: dict[str, Option] = {"block": 512, "helpers": 128, "slices": 2, "held_slots": held, "slack": 0}
-        options["stored"] = FULL
-        return Plan(self.backend, self.name, f"sell16-{lanes}", "natural", k, powers, options=options)
-
-    def _plan(
-        self, matrix: Matrix, device: CudaDevice, k: int, powers: int, lanes: int, order: str, slack: int, helpers: int
-    ) -> Plan:
-        """A plan with about 16 slices at work at each step, a warp for each, and as many slots in registers as fit."""
-        slots = _slots_for(matrix, lanes)
-        way = min(ways_of(matrix), key=lambda way: stored_bytes(way, matrix.dtype))
-        options: dict[str, Option] = {"block": 512, "helpers": helpers, "slices": 1, "held_slots": 0, "slack": slack}
-        first = Plan(self.backend, self.name, f"sell16-{lanes}", order, k, powers, options={**options, "stored": way})
-        for slices in sorted(SLICES, key=lambda n: abs(n - 16 / powers)):
-            block = next((n for n in BLOCKS if n // WARP >= powers * slices), 512)
-            for held in (n for n in reversed(HELD_SLOTS) if n <= max(slots, 1)):
-                plan = first.replace(options={**first.options, "block": block, "slices": slices, "held_slots": held})
-                if self.feasible(plan, matrix, device) is not None or self._stored_else(plan, matrix, device):
-                    continue
-                if self._spilled(plan, matrix, device) <= _FEW_SPILLED:
-                    return plan
-        return first
+        return wavefront_space.space(self, matrix, device, k)
 
     def starts(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
-        """Plans that a search should begin with: a slice for each warp at each step, for one, two and four passes."""
-        lanes = _lanes_for(matrix)
-        passes = dict.fromkeys(min(_MOST_POWERS, ceil(k / p)) for p in (1, 2, 4))
-        plans = [
-            self._plan(matrix, device, k, powers, lanes, order, slack, helpers)
-            for order in _orders(matrix, device)
-            for slack, helpers in _STARTS
-            for powers in passes
-        ]
-        fitting = (plan for plan in plans if self.feasible(plan, matrix, device) is None)
-        return tuple(plan for plan in fitting if self.waste(plan, matrix, device) is None)
+        """Plans that a search should begin with, beside the defaults; see :mod:`akx.kernels.cuda.wavefront_space`."""
+        from akx.kernels.cuda import wavefront_space
+
+        return wavefront_space.starts(self, matrix, device, k)
 
     def offers(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
         """Plans that a call may take unseen; see :mod:`akx.kernels.cuda.wavefront_offers`."""
@@ -181,13 +114,15 @@ class Wavefront:
         return wavefront_offers.offers(self, matrix, device, k)
 
     def feasible(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
+        from akx.kernels.cuda.wavefront_space import OPTIONS, VARIANTS
+
         if plan.backend != self.backend:
             return f"this schedule runs on cuda, not on {plan.backend}"
         if plan.variant not in VARIANTS:
             return f"unknown variant {plan.variant!r}, known are {', '.join(VARIANTS)}"
         if plan.partitioner not in ORDERS:
             return f"no partitioner {plan.partitioner!r} here, expected one of {', '.join(ORDERS)}"
-        reason = option_reason(plan, _OPTIONS)
+        reason = option_reason(plan, OPTIONS)
         if reason is not None:
             return reason
         powers, lanes = plan.k_per_pass, _lanes_of(plan)
@@ -213,13 +148,10 @@ class Wavefront:
             return f"x and blocks on their way take {shared} bytes, of {device.shared_per_block} shared ones"
         return None
 
-    def _spilled(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> int:
-        """Registers of a feasible plan that are likely to wait in memory."""
-        registers, room = _registers(plan, matrix.dtype, device, _dealt(matrix, plan, device))
-        return max(0, registers + _USUAL_REGISTERS - _WORKING_REGISTERS - room)
-
     def waste(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         """What a feasible plan has no use for; there is one without, that is the same and cheaper."""
+        from akx.kernels.cuda.wavefront_space import BLOCKS
+
         if reason := self._stored_else(plan, matrix, device):
             return reason
         slots, held = _slots_for(matrix, _lanes_of(plan)), _held_of(plan)
@@ -344,15 +276,6 @@ def _slices_of(plan: Plan) -> int:
 def _room_of(plan: Plan) -> int:
     """Rows of a block that a strip may have."""
     return _slices_of(plan) * (WARP // _lanes_of(plan))
-
-
-def _orders(matrix: Matrix, device: CudaDevice) -> tuple[str, ...]:
-    """Orders worth a try: that of the rows where its levels make a front, else breadth-first levels too."""
-    try:
-        strips_of(matrix, ORDERS[0], device.sms, 2 * WARP)
-    except InfeasibleError:
-        return ORDERS
-    return ORDERS[:1] if order_of(matrix, ORDERS[0]).mean_width >= device.sms // 2 else ORDERS
 
 
 def order_of(matrix: Matrix, order: str) -> LevelOrder:

@@ -9,7 +9,7 @@ import numpy as np
 
 from akx.device.cuda.facts import CudaDevice
 from akx.formats.base import pattern_of
-from akx.kernels.cuda import wavefront
+from akx.kernels.cuda import wavefront, wavefront_space
 from akx.kernels.cuda.front import asks_of
 from akx.kernels.cuda.stored import stored_bytes, ways_of
 from akx.matrix import Matrix
@@ -44,7 +44,9 @@ def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
         return ()
     passes = dict.fromkeys(min(wavefront._MOST_POWERS, ceil(k / p)) for p in _PASSES)
     plans = (
-        schedule._plan(matrix, device, k, powers, lanes, ORDERS[0], _SLACK, _HELPERS) for powers in passes if powers > 1
+        wavefront_space.plan_of(schedule, matrix, device, k, powers, lanes, ORDERS[0], _SLACK, _HELPERS)
+        for powers in passes
+        if powers > 1
     )
     return tuple(
         plan

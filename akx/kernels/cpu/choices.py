@@ -1,0 +1,70 @@
+"""What parameters of the CPU schedules may be; each schedule says in its ``*_space`` module which of them it has.
+
+No program depends on what is in these modules: plans and trials stay valid where a search has more to choose from
+(:data:`akx.plandb.keys.OF_SEARCHES`). What an option means where a plan does not mention it is therefore not here.
+"""
+
+from __future__ import annotations
+
+from akx.device.host import HostDevice
+from akx.formats.base import lanes_of
+from akx.kernels.base import Parameter
+from akx.kernels.cpu.layout import VARIANTS, variants_for
+from akx.matrix import Matrix
+
+__all__ = ["common_parameters", "per_pass_choices", "thread_choices", "without_variants"]
+
+#: Below the first many entries one thread is all there is to try: a second pays from 2,500 entries (5 a row, k = 8, two
+#: cores of Zen 4). Above the second, one thread never wins.
+_SMALL, _LARGE = 2_500, 1_000_000
+
+
+def common_parameters(
+    matrix: Matrix, device: HostDevice, orders: tuple[str, ...] | None = None
+) -> tuple[Parameter, ...]:
+    """variant, partitioner, threads and sigma.
+
+    Where another order of the rows is offered, so are the variants that natural order is no good for: columns that lie
+    far apart come near. Which combination fits is known when that order is made; `feasible` then says.
+    """
+    window = 32 * lanes_of(matrix.dtype)
+    named = _orders(matrix) if orders is None else orders
+    fitting = set(variants_for(matrix, "natural", sigma=window, threads=device.cores))
+    if named != ("natural",):
+        fitting |= {"csr16", "sell16"}
+    variants = tuple(v for v in VARIANTS if v in fitting)
+    threads = thread_choices(matrix, device)
+    meaning = "SpMV variant: " + "; ".join(f"{v}: {VARIANTS[v]}" for v in variants)
+    parameters = [
+        Parameter("variant", variants, variants[0], meaning),
+        Parameter("partitioner", named, named[0], "order of the rows"),
+        Parameter("threads", threads, threads[0], "threads"),
+    ]
+    if any(v.startswith("sell") for v in variants):
+        parameters.append(Parameter("sigma", (1, window), 1, "rows per sorting window of sliced ELL, 1 for none"))
+    return tuple(parameters)
+
+
+def without_variants(parameter: Parameter, dropped: tuple[str, ...]) -> Parameter:
+    """`parameter`, without the choices that begin with one of `dropped` where it is the variant."""
+    if parameter.name != "variant":
+        return parameter
+    choices = tuple(v for v in parameter.choices if not str(v).startswith(dropped))
+    return Parameter(parameter.name, choices, choices[0], parameter.description)
+
+
+def thread_choices(matrix: Matrix, device: HostDevice) -> tuple[int, ...]:
+    """All threads, one thread for a small matrix, or both to choose from."""
+    most = device.cores
+    if most == 1 or matrix.nnz < _SMALL:
+        return (1,)
+    return (most,) if matrix.nnz > _LARGE else (most, 1)
+
+
+def per_pass_choices(k: int) -> tuple[int, ...]:
+    """Powers per pass worth trying, ascending: k shared evenly over 1, 2 and 4 passes, at least two powers each."""
+    return tuple(sorted({-(-k // passes) for passes in (1, 2, 4)} - {1})) or (k,)
+
+
+def _orders(matrix: Matrix) -> tuple[str, ...]:
+    return ("natural", "rcm") if matrix.n > 1 else ("natural",)

@@ -1,0 +1,42 @@
+"""The space of `stream` on the GPU."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from akx.device.cuda.facts import CudaDevice
+from akx.kernels.base import Parameter
+from akx.kernels.cuda import stream
+from akx.kernels.cuda.choices import LANES
+from akx.matrix import Matrix
+from akx.plan import Option
+
+__all__ = ["AHEADS", "BLOCKS", "MOVE", "OPTIONS", "VARIANTS", "VECTORS", "space"]
+
+VARIANTS = tuple(f"{name}-{lanes}" for name in ("sell16", "sell") for lanes in LANES)
+BLOCKS, VECTORS, MOVE, AHEADS = (128, 256, 512), (1, 2, 4, 8), ("kernel", "copy", "direct"), (1, 2, 3, 4)
+OPTIONS: dict[str, tuple[Option, ...]] = {"block": BLOCKS, "vectors": VECTORS, "move": MOVE, "ahead": AHEADS}
+
+
+def space(matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
+    """The tuning parameters (:meth:`akx.kernels.base.Schedule.space`)."""
+    per_row = matrix.nnz / max(1, matrix.n)
+    variants = sorted(VARIANTS, key=lambda v: (v.startswith("sell-"), per_row < 8 * int(v.split("-")[1])))
+    whole = stream._fits(matrix, k, int(stream._SHARE * device.memory_bytes))
+    if not device.budget and whole:  # nothing to search: no plan without a budget will do
+        return (Parameter("variant", tuple(variants[:1]), variants[0], "width of columns and lanes per row"),)
+    passes = tuple(dict.fromkeys(max(1, ceil(k / p)) for p in (8, 4, 3, 2, 1)))
+    budget: tuple[Parameter, ...] = ()
+    if device.budget:  # a plan says it, so that it keeps within it wherever it is used
+        passes = tuple(dict.fromkeys((1, *passes)))
+        budget = (Parameter("budget", (device.budget,), device.budget, "bytes of device memory, vectors included"),)
+    return (
+        Parameter("variant", tuple(variants), variants[0], "width of columns and lanes per row"),
+        Parameter("partitioner", stream._PARTITIONERS, "natural", "order of the rows"),
+        Parameter("k_per_pass", passes, passes[-1], "powers done each time the matrix comes by"),
+        Parameter("block", BLOCKS, 256, "threads per block"),
+        Parameter("move", MOVE, "kernel", "what moves: one kernel's blocks, copies, or copies there, launches back"),
+        Parameter("ahead", AHEADS, 4, "chunks of the matrix that are on their way at a time"),
+        Parameter("vectors", VECTORS, 1, "start vectors at a time"),
+        *budget,
+    )

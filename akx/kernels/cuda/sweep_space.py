@@ -1,0 +1,93 @@
+"""The space of `sweep` on the GPU, and where a search of it begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from akx.device.cuda.facts import CudaDevice
+from akx.kernels.base import Parameter
+from akx.kernels.cuda import hubs
+from akx.kernels.cuda.choices import LANES, ROOMS
+from akx.kernels.cuda.hubs import HUBS
+from akx.kernels.cuda.stored import FULL, STORED, stored_bytes, ways_of
+from akx.matrix import Matrix
+from akx.plan import Option, Plan
+
+__all__ = ["AHEADS", "BLOCKS", "OPTIONS", "PADS", "VARIANTS", "WINDOWS", "preferred", "space", "starts"]
+
+#: SpMV variants, in the order in which ties are decided.
+VARIANTS = (
+    *(f"csr-{lanes}" for lanes in (1, 2, 4, 8, 16, 32)),
+    *(f"sell-{lanes}" for lanes in LANES),
+    *(f"sell16-{lanes}" for lanes in LANES),
+    *(f"vbell-{lanes}" for lanes in LANES),
+    "pcsr",
+    "rows16",
+    HUBS,
+)
+PADS, AHEADS, BLOCKS, WINDOWS = (1, 2, 4, 8), (1, 2, 3, 4), (128, 256, 512), (1, 1024)
+OPTIONS: dict[str, tuple[Option, ...]] = {
+    "block": BLOCKS,
+    "once": (False, True),
+    "pad": PADS,
+    "ahead": AHEADS,
+    "sigma": WINDOWS,
+    "hubs": ROOMS,
+    "stored": STORED,
+}
+#: Threads that one multiprocessor holds.
+_FULL = 2048
+#: Variants in which a search is to try narrower values first: the likely best of each layout.
+_MOST_STARTS = 4
+
+
+def preferred(matrix: Matrix, device: CudaDevice) -> tuple[str, ...]:
+    """The variants, the likely best number of lanes of each kind first, so that a model that sees no lanes takes it.
+
+    Sliced ELL has whole runs whatever the lanes, and wants enough of them that the device is full of threads; CSR wants
+    lanes that read runs. Neither wants more than a quarter of a row's entries. On an H100 that was within a tenth of
+    the best number of lanes for seven matrices of 4 to 69 entries a row.
+    """
+    per_row = matrix.nnz / max(1, matrix.n)
+    runs = next((lanes for lanes in (32, 16, 8, 4, 2) if per_row >= 4 * lanes), 1)
+    full = 0.9 * device.sms * _FULL
+    wide = next((lanes for lanes in (1, 2, 4, 8) if matrix.n * lanes >= full or 2 * lanes > runs), 8)
+    kinds = (("sell16", (wide, 1, 2, 4, 8)), ("sell", (wide, 1, 2, 4, 8)), ("csr", (runs, 1, 2, 4, 8, 16, 32)))
+    blocks = dict.fromkeys((f"vbell-{wide}", *(f"vbell-{n}" for n in LANES)))
+    others = dict.fromkeys(f"{kind}-{n}" for kind, lanes in kinds for n in lanes)
+    return (*blocks, *others, "pcsr", "rows16", HUBS)
+
+
+def space(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
+    """The tuning parameters (:meth:`akx.kernels.base.Schedule.space`)."""
+    fitting = tuple(v for v in preferred(matrix, device) if schedule._fits(v, matrix, device))
+    return (
+        Parameter("variant", fitting, fitting[0], "SpMV variant and its lanes"),
+        Parameter("partitioner", ("natural",), "natural", "order of the rows"),
+        Parameter("block", BLOCKS, 256, "threads per block"),
+        Parameter("once", (False, True), False, "mark matrix data as not to be kept in cache"),
+        Parameter("sigma", WINDOWS, 1, "rows per sorting window of sliced ELL, 1 for none"),
+        Parameter("pad", PADS, 4, "padding factor of pcsr"),
+        Parameter("ahead", AHEADS, 2, "partitions of pcsr that a block takes, each loaded ahead of its use"),
+        Parameter("stored", tuple(ways_of(matrix)), FULL, "what values are stored as"),
+        *([_room(matrix, device)] if HUBS in fitting else []),
+    )
+
+
+def starts(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
+    """Values in fewer bytes, in the variants that are likely the best of their layouts."""
+    way = min(ways_of(matrix), key=lambda way: stored_bytes(way, matrix.dtype))
+    if way == FULL:
+        return ()
+    first: dict[str, str] = {}
+    for variant in preferred(matrix, device):
+        if schedule._fits(variant, matrix, device):
+            first.setdefault(variant.split("-")[0], variant)
+    kept = [variant for name, variant in first.items() if name != "rows16"][:_MOST_STARTS]
+    plans = (Plan(schedule.backend, schedule.name, v, k=k, k_per_pass=1, options={"stored": way}) for v in kept)
+    return tuple(plan for plan in plans if schedule.feasible(plan, matrix, device) is None)
+
+
+def _room(matrix: Matrix, device: CudaDevice) -> Parameter:
+    rooms = tuple(room for room in ROOMS if hubs.reason_against(matrix, room, device) is None)
+    return Parameter("hubs", rooms, hubs.usual_room(device), "KiB of shared memory for the most read entries of x")
