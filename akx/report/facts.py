@@ -22,7 +22,7 @@ _SCHEDULES = {
 #: Parts of the provenance that have a place of their own on the page.
 _TOLD = (
     "finalists", "roofline", "spreads", "baseline_plan", "versions", "machine", "matrix", "stopped", "interrupted",
-    "disturbed", "untuned",
+    "disturbed", "untuned", "untried",
 )  # fmt: skip
 
 
@@ -42,6 +42,7 @@ def plan_facts(story: PlanStory) -> list[tuple[str, object]]:
         ("cost", _cost(story)),
         ("roofline", _roofline_words(story)),
         ("search", _search_words(story)),
+        *(("not tried", f"{name}: {brief(reason)}") for name, reason in story.untried.items()),
         ("state", story.state),
     ]
 

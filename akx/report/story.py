@@ -208,6 +208,12 @@ class PlanStory:
         return [(state, reason, times) for (state, reason), times in sorted(found.items(), key=lambda i: (-i[1], i[0]))]
 
     @property
+    def untried(self) -> dict[str, str]:
+        """Schedules whose default is infeasible, and why, of which there is no trial."""
+        given, tried = mapping(self.record.provenance.get("untried")), {trial.plan.schedule for trial in self.trials}
+        return {name: str(reason) for name, reason in given.items() if name not in tried}
+
+    @property
     def timed(self) -> list[tuple[int, TrialRecord, float]]:
         """Complete trials that were timed: number from 1, trial, median of its samples."""
         return [

@@ -4,7 +4,8 @@ The search asks in turn, every other time for what may be expected to gain most 
 the best plans (:mod:`akx.tuner.surrogate`). Between these it asks for a neighbour of the best plan (hill climbing: one
 parameter changed, the choice with the best record first), for a suggestion of Optuna's sampler (TPE), which has learnt
 from every trial, and for a neighbour of a rival: the best plan of another schedule or variant that is close behind.
-When nobody has an idea, something untried at random.
+When nobody has an idea, something untried at random. What its schedule says is infeasible is proposed by nobody, but
+for plans that are given.
 
 Where nothing better was found for some trials, or little time is left, the plans that differ from the best one in a
 single choice and may be better come first, so that a search ends at a plan that is better than those next to it: what
@@ -45,8 +46,6 @@ _RIVAL = 1.25
 _SETTLED = 8
 #: Share of the time that is left from which on they do in any case.
 _LATE = 0.2
-#: Infeasible plans that may become trials, as examples of the reasons; the rest is passed over.
-_REFUSALS = 5
 #: Combinations that are looked through for something not yet tried.
 _ENUMERATED = 20_000
 
@@ -69,7 +68,7 @@ class Proposals:
     taken : callable, optional
         Plans for which it returns true are not proposed for the time being: others are at them.
     given : iterable of Plan
-        Plans proposed before all others.
+        Plans proposed before all others, infeasible ones too.
     sampler : callable
         Makes the sampler of a space and a seed.
     seeds : Seeds
@@ -104,16 +103,12 @@ class Proposals:
         self._opening = Opening(self._prospects, seeds, self.given)
         self._seed = seed
         self._seconds, self._left = seconds, left
-        self._refused: set[tuple[str, str]] = set()
         self._sampler: Suggesting | None = None
         self._near: dict[Plan, list[Plan]] = {}
 
     def baselines(self) -> list[Plan]:
-        """Plain products in each variant, those first that the model likes best."""
-        plans = sorted(self._space.baselines(self._model.matrix), key=self._prospects.times.modelled)
-        if getattr(self._space.device, "budget", 0):  # most variants do not fit: none of them is worth a trial
-            plans = [plan for plan in plans if self._prospects.reason_against(plan) is None] or plans
-        return plans
+        """Plain products in each variant, infeasible ones too, those first that the model likes best."""
+        return sorted(self._space.baselines(self._model.matrix), key=self._prospects.times.modelled)
 
     def threads_of(self, plan: Plan) -> list[Plan]:
         """The same plan with every other number of threads."""
@@ -177,6 +172,15 @@ class Proposals:
     def is_hopeless(self, plan: Plan) -> bool:
         """Whether a baseline takes longer than the fastest one so far, as good as certainly."""
         return self._prospects.is_hopeless(plan)
+
+    def refusal(self, plan: Plan) -> str | None:
+        """Why a plan is infeasible, and is not to be tried; None also where only a trial can tell."""
+        return self._prospects.refusal(plan)
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """By schedule, why its default is infeasible, where it was wanted and somebody has asked."""
+        return self._prospects.refused
 
     def ordering_seconds(self, plan: Plan) -> float:
         """Seconds that ordering the rows took where a plan's order was only thought of; a trial finds it memoised."""
@@ -283,21 +287,8 @@ class Proposals:
             plan for plan in plans if self._prospects.is_open(plan) and self._prospects.reason_against(plan) is None
         )
 
-    # ------------------------------------------------------------------------------------------------ refusals
-
     def _new(self, proposals: Iterable[tuple[str, Plan]]) -> Iterator[tuple[str, Plan]]:
-        """Those that are new and not refused; what others ask for may become a pruned trial, with its reason."""
+        """Those that are new and feasible; and given ones in any case, whose trials say why they are not."""
         for origin, plan in proposals:
-            trusted = origin in ("given", "predicted", "default")
-            if self._prospects.is_new(plan) and (trusted or not self._is_old_refusal(plan)):
+            if self._prospects.is_new(plan) and (origin == "given" or self.refusal(plan) is None):
                 yield origin, plan
-
-    def _is_old_refusal(self, plan: Plan) -> bool:
-        """Whether a plan is infeasible; the first ones for each reason are let through, to be on record."""
-        reason = self._prospects.reason_against(plan)
-        if reason is None:
-            return False
-        kind = (plan.schedule, reason)
-        known = kind in self._refused or len(self._refused) >= _REFUSALS
-        self._refused.add(kind)
-        return known

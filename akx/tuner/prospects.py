@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 from akx.plan import Plan
 from akx.tuner.ledger import Ledger
@@ -59,6 +60,7 @@ class Prospects:
         self._meter = Meter(seconds)
         self._times, self._seen = Surrogate(model, meter=self._meter), 0
         self._feasible: dict[Plan, bool] = {}
+        self._refused: dict[str, str] = {}
 
     @property
     def times(self) -> Surrogate:
@@ -78,9 +80,23 @@ class Prospects:
         return self.is_new(plan) and (self._avoid is None or not self._avoid(plan))
 
     def reason_against(self, plan: Plan) -> str | None:
-        """Why a plan is infeasible; a schedule that cannot even say so fails in a trial, with its reason."""
+        """Why a plan is infeasible, or why its schedule cannot even say so."""
         with self._meter.on(plan, counts=False):
             return self._reason_against(plan)
+
+    def refusal(self, plan: Plan) -> str | None:
+        """Why a plan is infeasible; a schedule that cannot even say so fails in a trial, with its reason."""
+        with self._meter.on(plan, counts=False):
+            try:
+                return self._refusal(plan)
+            except Exception:
+                return None
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """By schedule, why its default is infeasible, as far as anybody has asked; without those that nobody wants."""
+        wanted = {name for plan, name in self._defaults.items() if self._keep is None or self._keep(plan)}
+        return {name: self._refused[name] for name in self.space.parameters if name in wanted & self._refused.keys()}
 
     def ordering_seconds(self, partitioner: str) -> float:
         """Seconds that it took to order the rows so, and what else is memoised, as far as thinking of plans did it."""
@@ -119,6 +135,17 @@ class Prospects:
 
     def _reason_against(self, plan: Plan) -> str | None:
         try:
-            return self.space.feasible(plan, self.model.matrix)
+            return self._refusal(plan)
         except Exception as failure:
             return str(failure)
+
+    def _refusal(self, plan: Plan) -> str | None:
+        reason = self.space.feasible(plan, self.model.matrix)
+        if reason is not None and plan in self._defaults:
+            self._refused[plan.schedule] = reason
+        return reason
+
+    @cached_property
+    def _defaults(self) -> dict[Plan, str]:
+        """The default of each schedule, and its name."""
+        return {self.space.default(name): name for name in self.space.parameters}

@@ -263,6 +263,7 @@ def _provenance(result: TuneResult) -> dict[str, object]:
         "interrupted": result.interrupted,
         "disturbed": result.disturbed,
         "calls": result.calls,
+        "untried": dict(result.untried),
         "untuned": None
         if result.untuned is None
         else {"seconds": result.untuned.seconds, "plan": result.untuned.plan.to_json()},

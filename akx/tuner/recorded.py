@@ -2,7 +2,8 @@
 
 A search asks four things of the world, and here each is answered from recorded trials:
 
-space      which plans there are, and why one is infeasible; plans that were not recorded count as infeasible
+space      which plans there are, and why one is infeasible; plans that were not recorded count as infeasible, and those
+           whose layout turned out to be so are tried again
 model      what was modelled then of the recorded plans, and the plan that was predicted
 bench      the trial of a plan, and in the run-off its samples, one after another and over again
 clock      what trials and samples took
@@ -75,13 +76,14 @@ class RecordedSpace(Space):
         return plan in self.trials
 
     def feasible(self, plan: Plan, matrix: Matrix) -> str | None:
-        """None where the plan was prepared, else why not."""
+        """None where the plan was tried, else why not."""
         found = self.trials.get(plan)
         if found is None:
             self.missing[plan] = None
             return UNKNOWN
-        refused = found.trial.state == PRUNED and found.trial.seconds is None
-        return found.trial.reason if refused else None
+        one = found.trial
+        refused = one.state == PRUNED and one.seconds is None and one.prepare_seconds is None
+        return one.reason if refused else None
 
     def plans(self, schedule: str | None = None) -> Iterator[Plan]:
         """The recorded plans, of one schedule or of all, in the order of the space."""

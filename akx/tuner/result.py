@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from akx.errors import PlanError
@@ -417,6 +417,9 @@ class TuneResult:
     disturbed : bool
         Another process slowed the baseline in the run-off and not all other plans, twice over: the trials have decided,
         and all figures and finalists are theirs.
+    untried : mapping of str to str
+        Schedules without any trial whose default is infeasible, and why; the notes say so too. Empty where the plan was
+        reused.
     """
 
     matrix_name: str
@@ -453,6 +456,7 @@ class TuneResult:
     stored_error: float = 0.0
     untuned: Untuned | None = None
     disturbed: bool = False
+    untried: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.untuned is not None:

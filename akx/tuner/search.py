@@ -10,10 +10,11 @@
                  of them, twice over
 
 Nothing is tried twice, neither here nor by another worker on the same study (:mod:`akx.tuner.sharing`), nor what an
-earlier search for the same key has tried (:mod:`akx.tuner.history`), but for what is to be in the run-off. The choices
-depend on the seed and the measurements alone, unless thinking takes so long that it is cut (:mod:`akx.tuner.meter`).
-The search ends with its budget of trials or of seconds, when nothing better was found for a while and what is next to
-the best plan was tried, or when nothing is left; Ctrl-C ends it with the best so far.
+earlier search for the same key has tried (:mod:`akx.tuner.history`), but for what is to be in the run-off; and nothing
+that its schedule says is infeasible, unless it is given: a note has the reason where nothing of a schedule was tried
+for it. The choices depend on the seed and the measurements alone, unless thinking takes so long that it is cut
+(:mod:`akx.tuner.meter`). The search ends with its budget of trials or of seconds, when nothing better was found for a
+while and what is next to the best plan was tried, or when nothing is left; Ctrl-C ends it with the best so far.
 
 Where the user says how often the kernel will run, the seconds are bounded by what further search could win::
 
@@ -30,7 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from akx.errors import InfeasibleError
@@ -97,6 +98,7 @@ class Outcome:
     interrupted: bool
     notes: tuple[str, ...]
     disturbed: bool = False
+    untried: Mapping[str, str] = field(default_factory=dict)
 
 
 class Tried(Protocol):
@@ -184,6 +186,7 @@ class Search:
         Plans for which it returns false are left out.
     given : iterable of Plan
         Plans to be tried before anything but the baseline, whatever is left of the budgets, and to be in the run-off.
+        Infeasible ones are trials as well, with the reason.
     everything : bool
         Try the whole feasible space instead of searching it, and drop nothing early.
     alone : callable
@@ -277,7 +280,7 @@ class Search:
 
     def _measure_baseline(self) -> None:
         self._begin_as_others()
-        plans = self.proposals.baselines()
+        plans, refusals = self.proposals.baselines(), list[str]()
         for place, plan in enumerate(plans):
             if plan in self.ledger:
                 continue
@@ -285,14 +288,19 @@ class Search:
                 break
             if not self._everything and self.proposals.is_hopeless(plan):
                 continue
+            refusal = self.proposals.refusal(plan)
+            if refusal is not None:
+                refusals.append(refusal)
+                continue
             self._get_ready(plan, plans[place + 1 :])
             self._try(plan, "baseline")
         if self.ledger.baseline is None:
-            why = "; ".join(dict.fromkeys(trial.reason for trial in self.ledger.trials)) or "there is no plain sweep"
+            reasons = dict.fromkeys([*refusals, *(trial.reason for trial in self.ledger.trials)])
+            why = "; ".join(reasons) or "there is no plain sweep"
             raise InfeasibleError(f"nothing to compare with, every baseline fails: {why}", hint="use another backend")
         for plan in self.proposals.threads_of(self.ledger.baseline.plan):
             if not self._budget_gone(baseline=True):
-                self._try(plan, "baseline")
+                self._try_baseline(plan)
         for run in self._history.runs:
             self._adopt(trial for trial in without_figures(run) if trial.plan not in self.proposals.given)
         self._report("baseline")
@@ -421,6 +429,11 @@ class Search:
             self._record(trial, self.bench.nbytes(plan))
         self._report("baseline" if origin == "baseline" else "search", trial)
 
+    def _try_baseline(self, plan: Plan) -> None:
+        """Try a baseline, where it is feasible."""
+        if self.proposals.refusal(plan) is None:
+            self._try(plan, "baseline")
+
     def _get_ready(self, now: Plan, baselines: Iterable[Plan] = ()) -> None:
         """Let plans that may come behind `now` be got ready beside its trial, `baselines` before others."""
         is_last = self._made + 1 >= self.settings.trials or self._left() <= _LEAST_PATIENCE
@@ -429,7 +442,10 @@ class Search:
             return
 
         def likely() -> Iterator[Plan]:
-            yield from (plan for plan in baselines if plan not in self.ledger and not self.proposals.is_hopeless(plan))
+            for plan in baselines:
+                is_due = plan not in self.ledger and not self.proposals.is_hopeless(plan)
+                if is_due and self.proposals.refusal(plan) is None:
+                    yield plan
             yield from (plan for plan in self.proposals.likely() if plan != now)
 
         self.bench.get_ready(likely)
@@ -451,10 +467,10 @@ class Search:
         self._hear()
         known = [trial for _, trial in self._waiting if is_baseline(trial.plan) and trial.state == COMPLETE]
         if known:
-            self._try(min(known, key=lambda trial: trial.seconds or math.inf).plan, "baseline")
+            self._try_baseline(min(known, key=lambda trial: trial.seconds or math.inf).plan)
         earlier = self._history.baseline
         if earlier is not None and earlier not in self.ledger and self.bench.space.values(earlier) is not None:
-            self._try(earlier, "baseline")
+            self._try_baseline(earlier)
 
     def _hear(self) -> None:
         """Enter what others have tried since the last time, once there is a baseline to compare their times with."""
@@ -654,7 +670,10 @@ class Search:
         earlier = sum(trial.origin == EARLIER for trial in trials)
         if earlier:
             self.notes.append(f"went on from {earlier} trials of earlier searches; --fresh (fresh=True) begins anew")
-        return Outcome(best, baseline, trials, ordered, stopped, interrupted, tuple(self.notes), disturbed)
+        tried = {trial.plan.schedule for trial in trials}
+        untried = {name: reason for name, reason in self.proposals.refused.items() if name not in tried}
+        notes = (*self.notes, *_not_tried(untried))
+        return Outcome(best, baseline, trials, ordered, stopped, interrupted, notes, disturbed, untried)
 
     # ------------------------------------------------------------------------------------------------ budgets
 
@@ -767,6 +786,17 @@ def _finalist(trial: Trial) -> Finalist:
 def _ratios(times: Mapping[Plan, Measurement]) -> Callable[[Plan, Plan], Measurement]:
     """Seconds of one plan over those of another, round by round."""
     return lambda one, other: measure.paired_ratio(times[one], times[other])
+
+
+def _not_tried(untried: Mapping[str, str]) -> list[str]:
+    """A note for each reason why schedules were not tried."""
+    schedules: dict[str, list[str]] = {}
+    for name, reason in untried.items():
+        schedules.setdefault(reason, []).append(name)
+    return [
+        f"{', '.join(names)} {'was' if len(names) == 1 else 'were'} not tried: {reason}"
+        for reason, names in schedules.items()
+    ]
 
 
 def _calls_are(calls: int | None) -> str:

@@ -576,6 +576,7 @@ def _result(
         stopped=outcome.stopped,
         roofline=roofline,
         notes=outcome.notes,
+        untried=outcome.untried,
         untuned=None if untuned is None else Untuned(*untuned, best.seconds, spent_seconds=0.0),
     )
 

@@ -245,6 +245,22 @@ def test_what_is_gained_over_an_untuned_call() -> None:
     assert "untuned" not in page, "neither among the figures nor as it is"
 
 
+def test_why_a_schedule_was_not_tried() -> None:
+    one = story()
+    given = {"resident": f"no room {_NASTY}", "ghost": "too many rows", "stream": 7}
+    assert one.untried == {}
+    told = replace(one, record=replace(one.record, provenance={**one.record.provenance, "untried": given}))
+    assert told.untried == {"resident": f"no room {_NASTY}", "stream": "7"}, "there are trials of ghost"
+    words = read(write(told)).words
+    assert [words[at + 1] for at, word in enumerate(words) if word == "not tried"] == [
+        f"resident: no room {_NASTY}",
+        "stream: 7",
+    ]
+    assert "untried" not in words, "nor as it is"
+    for wrong in (None, 3, ["ghost"]):
+        assert replace(one, record=replace(one.record, provenance={"untried": wrong})).untried == {}
+
+
 def test_reasons_are_counted() -> None:
     assert story().reasons == [("pruned", "block too large", 2), ("failed", "wrong result at row 7", 1)]
 

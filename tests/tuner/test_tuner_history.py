@@ -195,7 +195,7 @@ def test_what_was_wrong_or_is_infeasible_is_not_tried_again(make_world: Any, mat
     def no(plan: Plan, call: int) -> bool:
         return plan.schedule == "front" and plan.threads == 1
 
-    make_world(wrong=no, infeasible=lambda plan: "never" if plan.block_bytes == 16 * KIB else None)
+    make_world(wrong=no, fails_to_prepare=lambda p: InfeasibleError("never") if p.block_bytes == 128 * KIB else None)
     first = search(matrix, db, trials=60)
     states = {trial.plan: trial.state for trial in first.trials}
     assert set(states.values()) == {"complete", "pruned", "failed"}
@@ -222,14 +222,13 @@ def test_what_may_be_otherwise_today_is_tried_again(make_world: Any, matrix: Any
             return InfeasibleError(AS_ANOTHER)
         return MemoryError("short") if plan.schedule == "front" and plan.threads == 1 else None
 
-    def same(plan: Plan) -> str | None:
-        plan = plan.replace(backend="cuda", options={**plan.options, "stored": "half"})
-        return stored.same_as_full(plan) if plan.block_bytes == 16 * KIB else None
-
-    make_world(fails_to_prepare=short, infeasible=same)
+    make_world(fails_to_prepare=short)
     first = search(matrix, db, trials=60)
     states = {trial.plan: trial.state for trial in first.trials}
     assert set(states.values()) == {"complete", "pruned", "failed"}
+    like = front(block_bytes=16 * KIB)
+    same = stored.same_as_full(like.replace(backend="cuda", options={**like.options, "stored": "half"}))
+    put(db, plan_key(matrix, 8, threads=2), "2026-01-01T00:00:00+00:00", (like, None, "pruned", same))
     make_world()
     again = search(matrix, db, trials=60, retune=True)
     assert all(trial.seconds is not None for trial in entered(again).values())

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from akx.errors import AkxError, ArgumentError, FileFormatError, FileMissingError
+from akx.errors import AkxError, ArgumentError, FileFormatError, FileMissingError, InfeasibleError
 from akx.plan import Plan
 from akx.plandb import PlanDatabase
 from akx.tuner import TuneResult, exhaustive, plan_key, read_recording, recorder, tuning
@@ -36,7 +36,9 @@ def rewrite(path: Path, change: Callable[[list[str]], list[str]]) -> None:
 
 def test_every_trial_is_read_again_as_it_was(make_world: Any, matrix: Any, path: Path) -> None:
     make_world(
-        infeasible=lambda plan: "too large" if (plan.schedule, plan.variant) == ("front", "csr") else None,
+        fails_to_prepare=lambda plan: (
+            InfeasibleError("too large") if (plan.schedule, plan.variant) == ("front", "csr") else None
+        ),
         fails_to_run=lambda plan: ZeroDivisionError("by nought") if plan.option("split", "") == "contiguous" else None,
     )
     result = tune(matrix, 8, name="small", record=path)
@@ -80,6 +82,7 @@ def test_the_whole_space_may_be_recorded(make_world: Any, matrix: Any, path: Pat
     assert found.header["kind"] == "exhaustive"
     assert found.exhaustive
     assert found.trials.keys() == {trial.plan for trial in result.trials}
+    assert len(found.trials) == 8 + 4 * 3 * 7 * 2, "what is feasible"
     for less in ({"seconds": 0.1}, {"space_filter": lambda plan: plan.schedule == "sweep"}):
         path.unlink()
         exhaustive(matrix, 8, record=path, **less)

@@ -203,9 +203,7 @@ def test_what_is_not_on_record_counts_as_infeasible(whole: Recording, path: Path
     found = replay(path, settings=Settings(patience=40))
     assert found.missing > 3
     assert found.plan.option("split", "") != "interleaved"
-    unknown = [trial for trial in found.trials if trial.reason == UNKNOWN]
-    assert len(unknown) <= 5
-    assert {trial.state for trial in unknown} <= {"pruned"}
+    assert not [trial for trial in found.trials if trial.reason == UNKNOWN]
     assert found.share > 0.9
 
 
@@ -222,7 +220,7 @@ def test_failures_and_refusals_are_those_on_record(make_world: Any, matrix: Any,
     assert bad
     assert all(trial.reason == known[trial.plan].reason for trial in bad)
     assert found.plan.option("split", "") == "contiguous"
-    assert found.missing > 0  # those that are too large: an exhaustive run does not list them all
+    assert found.missing > 0  # those that are too large: an exhaustive run lists none of them
 
 
 def test_steps_lead_to_the_plan(whole: Recording) -> None:
