@@ -388,8 +388,8 @@ def _measured_blocks() -> list[str]:
         "`brick` is in the L2 cache of an H100, so that its rate is beyond what memory allows. His translation takes "
         f"some {TRANSLATION} products on the GPU, and {NEW_VALUES} where the structure is there already. akx's is made "
         "on the host, and takes as many of the GPU's products as the table says; new values that are in GPU memory go "
-        "to their places there: both are timed on the device, one right behind the other. A host that queues one update "
-        f"and waits for it sees {waits} us.",
+        "to their places there, timed on the device, one update right behind the other. A host that queues one and "
+        f"waits for it sees {waits} us.",
     ]
 
 
