@@ -1,6 +1,7 @@
 """How good is the plan of an untuned call? It, plain products and the best on record, timed in turns.
 
     python -m benchmarks.predicted FOLDER                into benchmarks/results/predicted.json (15 s for each)
+    python -m benchmarks.predicted --again FILE          the problems of a result file once more, without recordings
     python -m benchmarks.predicted --recordings FOLDER -o FILE       of recordings alone, without their device
     python -m benchmarks.predicted --table               print the table from the file
 
@@ -27,8 +28,8 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,17 +40,18 @@ from akx.device.choose import device_of
 from akx.device.host import default_threads
 from akx.device.lock import device_lock
 from akx.plan import Plan
-from akx.tuner import Recording, measure, predict, read_recording
+from akx.tuner import Recording, measure, predict
 from akx.tuner.calibration import find_calibration
-from akx.tuner.measure import Measurement, Precision
+from akx.tuner.measure import Precision
 from akx.tuner.result import COMPLETE
 from akx.tuner.space import build_space, is_baseline
 from benchmarks import gpu, markdown, record, solving
-from benchmarks.calls import calls_of
+from benchmarks.calls import in_places
 from benchmarks.calm import Calm, calm_on
 from benchmarks.samplers import load, model_of, read
+from benchmarks.steps_gpu import parsed
 
-__all__ = ["compare", "look_up", "main", "origin_of", "recorded_table", "table"]
+__all__ = ["Known", "compare", "look_up", "main", "origin_of", "recorded_table", "table"]
 
 _PAGE = Path(__file__).resolve().parents[1] / "docs" / "tuner.md"
 _RESULTS = Path(__file__).resolve().parent / "results" / "predicted.json"
@@ -57,8 +59,6 @@ _RESULTS = Path(__file__).resolve().parent / "results" / "predicted.json"
 _FASTEST, _PLAIN = 4, 2
 _TURNS = Precision(relative=0.002, seconds=4.0, rounds_min=15, rounds_max=201, sample_seconds=2e-3)
 _PASSES = {"cpu": 3, "cuda": 1}
-#: Places of memory in which plans are timed.
-_PLACES = {"cpu": 1, "cuda": 3}
 
 #: What labels of plans may lack in a table: defaults, and what is the same for all.
 _USUAL = {
@@ -70,78 +70,113 @@ _USUAL = {
 Json = dict[str, Any]
 
 
-def compare(recording: Recording, matrix: Matrix, calm: Calm, precision: Precision = _TURNS) -> Json:
-    """Time the predicted plan of one recorded problem against the best on record.
+@dataclass(frozen=True)
+class Known:
+    """What a recording, or an earlier comparison, knows of a problem.
+
+    Attributes
+    ----------
+    name : str
+        Of the matrix.
+    backend : str
+    k, threads : int
+    candidates : tuple of Plan
+        Those that were fastest, of all plans and of plain products.
+    plans : int
+        On record.
+    whole : bool
+        Whether these are all there are.
+    """
+
+    name: str
+    backend: str
+    k: int
+    threads: int
+    candidates: tuple[Plan, ...]
+    plans: int
+    whole: bool
+
+    @staticmethod
+    def of_recording(recording: Recording) -> Known:
+        """What is on record."""
+        done = sorted(
+            (one.trial for one in recording.trials.values() if one.trial.state == COMPLETE),
+            key=lambda trial: trial.seconds or 0.0,
+        )
+        best = [trial.plan for trial in done][:_FASTEST]
+        sweeps = [trial.plan for trial in done if is_baseline(trial.plan)][:_PLAIN]
+        return Known(
+            str(recording.matrix_name),
+            str(recording.header["backend"]),
+            recording.key.k,
+            int(recording.header["threads"]),
+            (*best, *sweeps),
+            len(recording.trials),
+            recording.exhaustive,
+        )
+
+    @staticmethod
+    def of_entry(entry: Json, threads: int) -> Known:
+        """What a result file says of one matrix."""
+        labels = entry.get("candidates") or [entry[what]["plan"] for what in ("fastest", "baseline")]
+        plans = tuple(parsed(label, entry["k"]) for label in labels)
+        return Known(entry["matrix"], plans[0].backend, entry["k"], threads, plans, entry["plans"], entry["whole"])
+
+
+def compare(known: Known, matrix: Matrix, calm: Calm, precision: Precision = _TURNS) -> Json:
+    """Time the predicted plan of one problem against the best that are known, one plan once.
 
     Returns
     -------
     dict
         ``matrix``, ``rows``, ``nnz``, ``k``, ``plans`` on record, whether that is the ``whole`` space, whether the
         times were ``calm``, ``share`` and ``baseline_share`` (seconds of the fastest over those of the
-        predicted plan, and of the fastest plain products over the same), ``csr_share``, and ``predicted``,
+        predicted plan, and of the fastest plain products over the same; ``baseline_most``: the upper end of the 95 %
+        interval of the latter), ``csr_share``, ``candidates`` (what was fastest on record) and ``predicted``,
         ``fastest``, ``baseline`` {``plan``, ``seconds``, ``spread``, ``ratio`` to the predicted plan}.
     """
-    k, threads, backend = recording.key.k, int(recording.header["threads"]), str(recording.header["backend"])
-    predicted = predict(matrix, k, backend=backend, threads=threads)
-    done = sorted(
-        (one.trial for one in recording.trials.values() if one.trial.state == COMPLETE),
-        key=lambda trial: trial.seconds or 0.0,
-    )
-    plain = _csr(matrix, k, threads) if backend == "cpu" else _csr_of_gpu(matrix, k)
-    best = [trial.plan for trial in done][:_FASTEST]
-    sweeps = [trial.plan for trial in done if is_baseline(trial.plan)][:_PLAIN]
-    plans = {plan.label(): plan for plan in (predicted, plain, *best, *sweeps)}
+    k, threads, backend = known.k, known.threads, known.backend
+    space = build_space(matrix, k, device_of(backend), backend=backend, threads=threads, start_vectors=1)
+    predicted = space.inside(predict(matrix, k, backend=backend, threads=threads))
+    plain = space.inside(_csr(matrix, k, threads) if backend == "cpu" else _csr_of_gpu(matrix, k))
+    candidates = [space.inside(plan) for plan in known.candidates]
+    plans = list(dict.fromkeys([predicted, plain, *candidates]))
     with device_lock(device_of(backend)).alone() as is_alone:
         if not is_alone:
-            print(f"{recording.matrix_name}: beside another process", file=sys.stderr, flush=True)
-        found, was_calm = _in_places(backend, matrix, k, list(plans.values()), calm, precision)
+            print(f"{known.name}: beside another process", file=sys.stderr, flush=True)
+        found, was_calm = in_places(backend, matrix, k, plans, calm, precision)
         timings = dict(zip(plans, found, strict=True))
-    ratios = {label: measure.paired_ratio(timings[label], timings[predicted.label()]).seconds for label in plans}
+    ratios = {plan: measure.paired_ratio(timings[plan], timings[predicted]) for plan in plans}
 
-    def figures(label: str) -> Json:
+    def figures(plan: Plan) -> Json:
         return {
-            "plan": label,
-            "seconds": timings[label].seconds,
-            "spread": timings[label].spread,
-            "ratio": ratios[label],
+            "plan": plan.label(),
+            "seconds": timings[plan].seconds,
+            "spread": timings[plan].spread,
+            "ratio": ratios[plan].seconds,
         }
 
-    def fastest(labels: Any) -> Json:
-        return figures(min(labels, key=lambda label: ratios[label]))
+    def fastest(some: Iterable[Plan]) -> Plan:
+        return min(some, key=lambda plan: ratios[plan].seconds)
 
-    own, first = figures(predicted.label()), fastest(plans)
-    base = fastest(label for label, plan in plans.items() if is_baseline(plan))
+    first, base = fastest(plans), fastest(filter(is_baseline, plans))
     return {
-        "matrix": recording.matrix_name,
+        "matrix": known.name,
         "rows": matrix.n,
         "nnz": matrix.nnz,
         "k": k,
-        "plans": len(recording.trials),
-        "whole": recording.exhaustive,
+        "plans": known.plans,
+        "whole": known.whole,
         "calm": was_calm,
-        "share": first["ratio"],
-        "baseline_share": base["ratio"],
-        "csr_share": ratios[plain.label()],
-        "predicted": own,
-        "fastest": first,
-        "baseline": base,
+        "share": ratios[first].seconds,
+        "baseline_share": ratios[base].seconds,
+        "baseline_most": ratios[base].high,
+        "csr_share": ratios[plain].seconds,
+        "candidates": [plan.label() for plan in candidates],
+        "predicted": figures(predicted),
+        "fastest": figures(first),
+        "baseline": figures(base),
     }
-
-
-def _in_places(
-    backend: str, matrix: Matrix, k: int, plans: Sequence[Plan], calm: Calm, precision: Precision
-) -> tuple[list[Measurement], bool]:
-    """Plans timed in turns, on a GPU as many rounds in each place of memory, and whether the times were calm."""
-    held, samples = [], [list[float]() for _ in plans]
-    was_calm = True
-    for _ in range(_PLACES[backend]):
-        held.append(calls_of(backend, matrix, k, plans))  # those before stay alive, so that these lie elsewhere
-        found, was_calm = calm.timed(held[-1], precision)
-        for one, several in zip(found, samples, strict=True):
-            several += one.samples
-        rounds = len(found[0].samples)
-        precision = replace(precision, rounds_min=rounds, rounds_max=rounds)
-    return [Measurement.of(several) for several in samples], was_calm
 
 
 def _csr(matrix: Matrix, k: int, threads: int) -> Plan:
@@ -273,7 +308,7 @@ def table(document: Json) -> str:
             f"{entry['predicted']['seconds'] * 1e3:.3f}",
             f"{entry['share']:.0%}" + ("" if entry["calm"] else " (not calm)"),
             f"{entry['csr_share']:.2f}",
-            f"{entry['baseline_share']:.2f}",
+            _reached(entry["baseline_share"], entry.get("baseline_most")),
         ]
         for entry in entries
     ]
@@ -283,10 +318,29 @@ def table(document: Json) -> str:
 
     for what, of in (("median", np.median), ("least", np.min)):
         shares = [float(of(column(name))) for name in ("share", "csr_share", "baseline_share")]
-        body.append([what, "", "", "", "", f"{shares[0]:.0%}", f"{shares[1]:.2f}", f"{shares[2]:.2f}"])
+        body.append([what, "", "", "", "", f"{shares[0]:.0%}", f"{shares[1]:.2f}", f"{shares[2]:.3f}"])
     known = "calibrated" if document["calibrated"] else "not calibrated"
     text = markdown.rows(head, body, left=(0, 3))
     return f"{solving.origin(document, [document])}; {known}.\n\n{text}"
+
+
+def _known(options: argparse.Namespace, parser: argparse.ArgumentParser) -> list[Known]:
+    """What is known of the problems asked for: by recordings in a folder, or by the result file."""
+    if options.again is not None:
+        document = json.loads(options.again.read_text())
+        threads = int(document["machine"]["threads"])
+        known = [Known.of_entry(entry, threads) for entry in document["predictions"]]
+    else:
+        paths = sorted(options.folder.glob("*.jsonl")) if options.folder is not None else []
+        if not paths:
+            parser.error(f"no recordings in {options.folder}")
+        known = [Known.of_recording(read(path)) for path in paths]
+    return [one for one in known if not options.matrix or one.name in options.matrix]
+
+
+def _reached(ratio: float, most: float | None) -> str:
+    """A ratio, and where it is below one how far its interval goes."""
+    return f"{ratio:.3f}" + (f" (to {most:.3f})" if most is not None and ratio < 1.0 else "")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -295,6 +349,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, nargs="?", help="of recordings")
     parser.add_argument("--recordings", type=Path, help="of recordings that are looked up, and no plan timed")
     parser.add_argument("--matrix", action="append", metavar="NAME", help="only these; others in the file stay")
+    parser.add_argument("--again", type=Path, metavar="FILE", help="problems of a result file instead, and their best")
     parser.add_argument("--table", action="store_true", help="print the table from the file")
     parser.add_argument("-o", "--output", type=Path, default=_RESULTS)
     parser.add_argument("--docs", type=Path, help="the page with the table; docs/tuner.md with the file by default")
@@ -302,28 +357,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.recordings is not None:
         return _looked_up(sorted(options.recordings.glob("*.jsonl")), options.output, options.docs)
     if not options.table:
-        paths = sorted(options.folder.glob("*.jsonl")) if options.folder is not None else []
-        if not paths:
-            parser.error(f"no recordings in {options.folder}")
-        paths = [path for path in paths if not options.matrix or read_recording(path).matrix_name in options.matrix]
-        backends = {str(read_recording(path).header["backend"]) for path in paths}
+        known = _known(options, parser)
+        backends = {one.backend for one in known}
         if len(backends) != 1:
             parser.error(
-                f"recordings of one backend are compared, and these are of {', '.join(sorted(backends)) or 'none'}"
+                f"problems of one backend are compared, and these are of {', '.join(sorted(backends)) or 'none'}"
             )
         backend = backends.pop()
         calibrated = find_calibration(device_of(backend).device_class) is not None
-        found: dict[Path, list[Json]] = {}
+        found: dict[tuple[str, int], list[Json]] = {}
         calm = calm_on(backend, most=1)
-        for path in paths * _PASSES[backend]:
-            recording = read(path)
-            matrix = load(recording.matrix_name)
+        for problem in known * _PASSES[backend]:
+            matrix = load(problem.name)
             if matrix is None:
-                print(f"{path}: no such matrix here", file=sys.stderr)
+                print(f"{problem.name}: no such matrix here", file=sys.stderr)
                 continue
-            one = compare(recording, matrix, calm)
-            found.setdefault(path, []).append(one)
-            said = f"{one['matrix']}: {one['share']:.0%}, {one['baseline_share']:.2f} of the best plain products"
+            one = compare(problem, matrix, calm)
+            found.setdefault((problem.name, problem.k), []).append(one)
+            said = f"{one['matrix']}: {one['share']:.0%}, {one['baseline_share']:.3f} of the best plain products"
             print(said, file=sys.stderr, flush=True)
         if not found:
             parser.error("nothing to compare")

@@ -2,69 +2,105 @@
 
     python -m benchmarks.unseen                      all of them at k = 8 (ten minutes)
     python -m benchmarks.unseen --only delaunay --k 4    one, into the same file
+    python -m benchmarks.unseen --backend cuda       on a GPU, into unseen_h100.json
     python -m benchmarks.unseen --table              print the table from the file
 
-Recordings (:mod:`benchmarks.predicted`) know how far the best plan is, for some matrices. Here the predicted plan is
-timed in turns with plain products in every variant that fits, on all threads and in the order of the rows, for all
-matrices. The figure is the *ratio*: seconds of the fastest plain products over those of the predicted plan, compared
-round by round in one run; where that is less than one, a user would have been better off without a prediction. All
-matrices are gone through three times, and the median of the three is shown. What a virtual machine is short of for the
-time being, cores of its own or such as share a cache, is waited for (:mod:`benchmarks.calm`).
+Recordings (:mod:`benchmarks.predicted`) know how far the best plan is, for some matrices. Here the predicted plan
+meets plain products for all matrices, in the order of the rows. Those in every variant that fits, on all threads, are
+looked at briefly; then all that differ from the fastest two, and from the predicted plan if it is one, in another
+option or number of threads; the fastest two of all these, the *rivals*, are timed in turns with the predicted plan,
+anew, since the fastest of many short timings owes some of its speed to luck. The figure is the *ratio*: seconds of the
+faster rival over those of the predicted plan, compared round by round; where that is less than one, a user would have
+been better off without a prediction. All matrices are gone through three times, on a GPU once in three places of
+memory, and the median is shown. What a virtual machine is short of for the time being, cores of its own or such as
+share a cache, is waited for (:mod:`benchmarks.calm`). Processes with a matrix each may measure side by side.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from akx.device.host import default_threads, host_device
+from akx.device.choose import device_of
+from akx.device.host import default_threads
+from akx.device.lock import device_lock
 from akx.errors import AkxError
 from akx.matrix import Matrix
+from akx.plan import Plan
 from akx.tuner import measure
 from akx.tuner.measure import Precision
 from akx.tuner.predict import predict
-from akx.tuner.space import build_space
-from benchmarks import markdown, matrices, planned, record, solving
-from benchmarks.calls import calls_of
-from benchmarks.calm import Calm
+from akx.tuner.space import Space, build_space, is_baseline
+from benchmarks import gpu, markdown, matrices, planned, record, solving
+from benchmarks.calls import calls_of, in_places
+from benchmarks.calm import Calm, calm_on
 
 __all__ = ["RESULTS", "compared", "main", "table"]
 
-RESULTS = Path(__file__).resolve().parent / "results" / "unseen.json"
+_FOLDER = Path(__file__).resolve().parent / "results"
+RESULTS = {"cpu": _FOLDER / "unseen.json", "cuda": _FOLDER / "unseen_h100.json"}
 _PAGE = Path(__file__).resolve().parents[1] / "docs" / "tuner.md"
-_TURNS = Precision(relative=0.005, seconds=4.0, rounds_min=11, rounds_max=101, sample_seconds=2e-3)
+_TURNS = Precision(relative=0.002, seconds=4.0, rounds_min=15, rounds_max=201, sample_seconds=2e-3)
+_BRIEF = Precision(relative=0.01, seconds=1.0, rounds_min=5, rounds_max=31)
+#: Plain products that meet the predicted plan, the fastest in a brief look.
+_RIVALS = 2
+_TIMES = {"cpu": 3, "cuda": 1}
 
 Json = dict[str, Any]
 
 
-def compared(matrix: Matrix, k: int, calm: Calm, precision: Precision = _TURNS) -> Json:
-    """Time the predicted plan and plain products in turns.
+def compared(matrix: Matrix, k: int, calm: Calm, precision: Precision = _TURNS, backend: str = "cpu") -> Json:
+    """Time the predicted plan and the fastest plain products in turns.
 
     Returns
     -------
     dict
-        ``predicted`` and ``plain``, the fastest of the others, each {``plan``, ``seconds``, ``spread``}, ``ratio``, and
-        ``variants`` timed, and whether it was ``calm``.
+        ``predicted`` and ``plain``, the faster rival, each {``plan``, ``seconds``, ``spread``}, ``ratio``, ``high``,
+        the upper end of its 95 % interval, ``looked_at``, the plain products that were looked at in brief with their
+        seconds, and whether it was ``calm``.
     """
-    threads = default_threads()
-    space = build_space(matrix, k, host_device(), backend="cpu", threads=threads)
-    chosen = space.inside(predict(matrix, k, backend="cpu", threads=threads))
-    plain = [plan for plan in space.baselines(matrix) if space.feasible(plan, matrix) is None and plan != chosen]
-    calls = calls_of("cpu", matrix, k, [chosen, *plain])
-    for call in calls:
-        call()
-    (ours, *others), was_calm = calm.timed(calls, precision)
-    best, found = min(zip(plain, others, strict=True), key=lambda pair: pair[1].seconds)
+    threads = default_threads() if backend == "cpu" else 1
+    device = device_of(backend)
+    space = build_space(matrix, k, device, backend=backend, threads=threads, start_vectors=1)
+    chosen = space.inside(predict(matrix, k, backend=backend, threads=threads))
+    looked_at = _looked_at(space, matrix, chosen)
+    rivals = sorted(set(looked_at) - {chosen}, key=lambda plan: looked_at[plan])[:_RIVALS]
+    with device_lock(device).alone():
+        (ours, *others), was_calm = in_places(backend, matrix, k, [chosen, *rivals], calm, precision)
+    ratios = [measure.paired_ratio(other, ours) for other in others]
+    at = min(range(len(ratios)), key=lambda place: ratios[place].seconds)
     return {
         "predicted": {"plan": chosen.label(), "seconds": ours.seconds, "spread": ours.spread},
-        "plain": {"plan": best.label(), "seconds": found.seconds, "spread": found.spread},
-        "ratio": measure.paired_ratio(found, ours).seconds,
-        "variants": [plan.variant for plan in plain],
+        "plain": {"plan": rivals[at].label(), "seconds": others[at].seconds, "spread": others[at].spread},
+        "ratio": ratios[at].seconds,
+        "high": ratios[at].high,
+        "looked_at": {plan.label(): float(f"{seconds:.4g}") for plan, seconds in looked_at.items()},
         "calm": was_calm,
     }
+
+
+def _looked_at(space: Space, matrix: Matrix, chosen: Plan) -> dict[Plan, float]:
+    """Seconds, timed in brief, of plain products in every variant, and of what is one choice from the fastest."""
+    first = _seconds(space, matrix, space.baselines(matrix))
+    fastest = sorted(first, key=lambda plan: first[plan])[:_RIVALS]
+    around = [one for plan in (*fastest, chosen) for one in space.along(plan) if one.variant == plan.variant]
+    plans = dict.fromkeys((*fastest, chosen, *around))
+    return first | _seconds(space, matrix, [plan for plan in plans if is_baseline(plan)])
+
+
+def _seconds(space: Space, matrix: Matrix, plans: Iterable[Plan]) -> dict[Plan, float]:
+    """Seconds of the feasible ones of some plans, timed in turns in brief."""
+    fitting = [plan for plan in plans if space.feasible(plan, matrix) is None]
+    calls = calls_of(space.backend, matrix, space.k, fitting)
+    for call in calls:
+        call()
+    with device_lock(device_of(space.backend)).alone():
+        found = measure.interleave(calls, _BRIEF)
+    return {plan: one.seconds for plan, one in zip(fitting, found, strict=True)}
 
 
 def table(document: Json) -> str:
@@ -79,9 +115,9 @@ def table(document: Json) -> str:
             f"{1e3 * entry['predicted']['seconds']:.3f}",
             entry["plain"]["plan"],
             f"{1e3 * entry['plain']['seconds']:.3f}",
-            f"{entry['ratio']:.2f}" + ("" if entry.get("calm", True) else " (not calm)"),
-            f"{min(entry['ratios']):.2f}",
-            f"{max(entry['ratios']):.2f}",
+            f"{entry['ratio']:.3f}" + ("" if entry.get("calm", True) else " (not calm)"),
+            f"{min(entry['ratios']):.3f}",
+            f"{max(entry['ratios']):.3f}",
         ]
         for entry in entries
     ]
@@ -92,33 +128,47 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Predict, measure and write; the exit code is 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.unseen", description="Predictions beside products.")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="of the gallery, or real ones; all by default")
+    parser.add_argument("--backend", default="cpu", choices=sorted(_TIMES))
     parser.add_argument("--k", type=int, default=8)
-    parser.add_argument("--times", type=int, default=3, help="that all are measured")
+    parser.add_argument("--times", type=int, help="that all are measured; 3 by default, 1 on a GPU")
     parser.add_argument("--table", action="store_true", help="print the table from the file")
-    parser.add_argument("-o", "--output", type=Path, default=RESULTS)
+    parser.add_argument("--merge", nargs="+", type=Path, default=[], help="files of other processes, into this one")
+    parser.add_argument("-o", "--output", type=Path, help="unseen.json or unseen_h100.json of the results by default")
     parser.add_argument("--docs", type=Path, help="the page with the table; docs/tuner.md with the usual file")
     options = parser.parse_args(arguments)
-    origin, runs = dict(record.provenance(default_threads())), dict[str, list[Json]]()
-    document = planned.known(options.output, "matrices")
-    calm = Calm(default_threads())
-    for _ in range(0 if options.table else options.times):
-        for case in matrices.select(options.only):
+    backend, usual = options.backend, RESULTS[options.backend]
+    output = usual if options.output is None else options.output
+    document, runs = planned.known(output, "matrices"), dict[str, list[Json]]()
+    for path in options.merge:
+        document = _merged(document, json.loads(path.read_text()))
+        solving.save(output, document)
+    if not options.table and not options.merge:
+        origin = dict(record.provenance(default_threads())) if backend == "cpu" else gpu.origin_of_table(1)
+        calm = calm_on(backend)
+        for case in matrices.select(options.only) * (options.times or _TIMES[backend]):
             try:
                 matrix = Matrix.from_any(case.load())
             except (AkxError, ValueError):  # a sample for readers
                 continue
-            found = compared(matrix, options.k, calm)
+            found = compared(matrix, options.k, calm, backend=backend)
             runs.setdefault(case.name, []).append(found)
-            print(f"{case.name}: {found['ratio']:.2f}, {found['predicted']['plan']}", file=sys.stderr, flush=True)
+            print(f"{case.name}: {found['ratio']:.3f}, {found['predicted']['plan']}", file=sys.stderr, flush=True)
     for name, measured in runs.items():
         several = [found for found in measured if found["calm"]] or measured
         middle = sorted(several, key=lambda found: found["ratio"])[len(several) // 2]
-        ratios = [found["ratio"] for found in several]
-        entry = {"matrix": name, "k": options.k, **middle, "ratios": ratios}
-        document = solving.keep(options.output, document, "matrices", entry, origin, of=("matrix", "k"))
-    page = markdown.page_for(options.output, options.docs, usual=RESULTS, page=_PAGE)
-    markdown.show(table(document), options.output.stem, page)
+        ratios, highs = ([found[what] for found in several] for what in ("ratio", "high"))
+        entry = {"matrix": name, "k": options.k, **middle, "ratios": ratios, "highs": highs}
+        document = solving.keep(output, document, "matrices", entry, origin, of=("matrix", "k"))
+    page = markdown.page_for(output, options.docs, usual=usual, page=_PAGE)
+    markdown.show(table(document), output.stem, page)
     return 0
+
+
+def _merged(document: Json, other: Json) -> Json:
+    """The document with the entries of another in the place of the same."""
+    new = {(entry["matrix"], entry["k"]) for entry in other["matrices"]}
+    kept = [entry for entry in document["matrices"] if (entry["matrix"], entry["k"]) not in new]
+    return {**other, "matrices": [*kept, *other["matrices"]]}
 
 
 if __name__ == "__main__":

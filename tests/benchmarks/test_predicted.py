@@ -71,11 +71,43 @@ def test_the_best_on_record_are_measured_again_beside_the_predicted_plan(
     assert entry["plans"] == len(samplers.read_recording(next(folder.glob("*.jsonl"))).trials)
     assert entry["baseline_share"] == pytest.approx(0.5)
     assert entry["csr_share"] == pytest.approx(1.25)
+    assert entry["baseline_most"] == pytest.approx(0.5)
     said = capsys.readouterr().out
     assert "| lines | 4 |" in said
+    assert "| 0.500 (to 0.500) |" in said
     assert "| least |" in said
     assert predicted.main(["--table", "-o", str(out)]) == 0
     assert capsys.readouterr().out == said
+
+
+def test_a_plan_is_timed_once_however_it_is_written(
+    folder: Path, timed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An option that is not mentioned has its default: beside itself a plan would be faster or slower by chance."""
+    monkeypatch.setattr(predicted, "predict", lambda matrix, k, **given: Plan("cpu", "sweep", "dia", k=4, threads=1))
+    out = tmp_path / "predicted.json"
+    assert predicted.main([str(folder), "-o", str(out)]) == 0
+    assert sum("/dia " in label for label in timed) == 3
+    (entry,) = json.loads(out.read_text())["predictions"]
+    assert entry["share"] == entry["baseline_share"] == entry["baseline_most"] == 1.0
+
+
+def test_the_problems_of_a_result_file_are_compared_once_more(
+    folder: Path, timed: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, again, third = (tmp_path / f"{name}.json" for name in ("out", "again", "third"))
+    assert predicted.main([str(folder), "-o", str(out)]) == 0
+    assert predicted.main(["--again", str(out), "-o", str(again)]) == 0
+    before, after = (json.loads(path.read_text())["predictions"][0] for path in (out, again))
+    for what in ("matrix", "k", "plans", "whole", "candidates", "share", "baseline_share"):
+        assert before[what] == after[what]
+    older = json.loads(out.read_text())  # of a time when candidates were not kept
+    del older["predictions"][0]["candidates"]
+    out.write_text(json.dumps(older))
+    assert predicted.main(["--again", str(out), "-o", str(third)]) == 0
+    (entry,) = json.loads(third.read_text())["predictions"]
+    assert len(entry["candidates"]) == 2
+    assert entry["fastest"] == after["fastest"]
 
 
 def test_plans_of_a_gpu_are_timed_in_three_places(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,10 +129,10 @@ def test_plans_of_a_gpu_are_timed_in_three_places(monkeypatch: pytest.MonkeyPatc
         place = len(precisions)
         return [Measurement.of([place * (1.0 + i)] * 7) for i, _ in enumerate(made)]
 
-    monkeypatch.setattr(predicted, "calls_of", calls_of)
-    monkeypatch.setattr(predicted.measure, "interleave", interleave)
+    monkeypatch.setattr(calls, "calls_of", calls_of)
+    monkeypatch.setattr(measure, "interleave", interleave)
     plans = [Plan("cuda", "sweep", variant, k=4) for variant in ("csr-1", "csr-2")]
-    found, was_calm = predicted._in_places("cuda", MADE, 4, plans, Calm(1), Precision(rounds_min=3, rounds_max=9))
+    found, was_calm = calls.in_places("cuda", MADE, 4, plans, Calm(1), Precision(rounds_min=3, rounds_max=9))
     assert was_calm
     assert [one.seconds for one in found] == [2.0, 4.0]
     assert [len(one.samples) for one in found] == [21, 21]

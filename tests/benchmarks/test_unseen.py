@@ -13,6 +13,7 @@ from pretended import TunerSeconds
 
 from akx.plan import Plan
 from akx.tuner import measure
+from benchmarks import calls as calls_module
 from benchmarks import matrices, unseen
 from benchmarks.gallery import small
 from benchmarks.matrices import Case
@@ -20,37 +21,65 @@ from benchmarks.matrices import Case
 
 @pytest.fixture
 def timed(monkeypatch: pytest.MonkeyPatch) -> list[list[Plan]]:
-    """A brick, of which plain CSR takes 3 ms, the predicted plan 2 ms and all others 4 ms."""
+    """A brick, of which plain CSR takes 3 ms on two threads, the predicted plan 2 ms and all others 4 ms."""
     time, asked = TunerSeconds(), list[list[Plan]]()
+    chosen = Plan("cpu", "sweep", "sell16", k=4, threads=2, options={"sigma": 256})
+
+    def predict(matrix: Any, k: int, **given: Any) -> Plan:
+        return chosen.replace(k=k)
 
     def calls(backend: str, matrix: Any, k: int, plans: list[Plan]) -> list[Callable[[], None]]:
-        asked.append(plans)
-        seconds = [2e-3, *(3e-3 if plan.variant == "csr" else 4e-3 for plan in plans[1:])]
-        return [lambda one=one: time.sleep(one) for one in seconds]
+        asked.append(list(plans))
+        seconds = {("sell16", 2, 256): 2e-3, ("csr", 2, 1): 3e-3, ("bell", 1, 1): 3.5e-3}
+        each = [seconds.get((plan.variant, plan.threads, plan.option("sigma", 1)), 4e-3) for plan in plans]
+        return [lambda one=one: time.sleep(one) for one in each]
 
     monkeypatch.setattr(measure, "_CLOCK", ContextVar("pretended", default=time))
     monkeypatch.setattr(unseen, "calls_of", calls)
+    monkeypatch.setattr(calls_module, "calls_of", calls)
+    monkeypatch.setattr(unseen, "predict", predict)
+    monkeypatch.setattr(unseen, "default_threads", lambda: 2)
     case = Case("brick", "gallery", lambda: small("brick"))
     monkeypatch.setattr(matrices, "available", lambda folder, reduced=False: iter([case]))
     return asked
 
 
-def test_plain_products_in_every_variant_are_timed_beside_the_prediction(
+def test_the_fastest_plain_products_are_timed_beside_the_prediction(
     timed: list[list[Plan]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """In every variant first, then with other options and threads; the best two of all these with it, anew."""
     out = tmp_path / "unseen.json"
     for k in ("4", "8", "4"):
         assert unseen.main(["--only", "brick", "--k", k, "-o", str(out)]) == 0
-    chosen, *plain = timed[0]
-    assert chosen not in plain
-    assert {"csr", "csr-ahead", "bell"} - {chosen.variant} <= {plan.variant for plan in plain}
+    assert len(timed) == 3 * 3 * 3
+    variants, around, last = timed[:3]
+    assert {"csr", "csr-ahead", "bell", "sell16"} <= {plan.variant for plan in variants}
+    assert {plan.threads for plan in variants} == {2}
+    assert {1, 2} == {plan.threads for plan in around if plan.variant == "csr"}
+    assert {1, 256} <= {plan.option("sigma", 1) for plan in around if plan.variant == "sell16"}
+    assert {plan.partitioner for plan in (*variants, *around)} == {"natural"}
+    assert [(plan.variant, plan.threads) for plan in last[:2]] == [("sell16", 2), ("csr", 2)]
+    assert len(last) == 3
+    assert len(set(last)) == 3
     entries = json.loads(out.read_text())["matrices"]
     assert [entry["k"] for entry in entries] == [8, 4]
     assert entries[0]["ratio"] == pytest.approx(1.5)
-    assert entries[0]["ratios"] == pytest.approx([1.5] * 3)
-    assert len(timed) == 3 * 3
+    assert entries[0]["ratios"] == entries[0]["highs"] == pytest.approx([1.5] * 3)
     assert "cpu/sweep/csr " in entries[0]["plain"]["plan"]
+    assert entries[0]["looked_at"][last[1].label()] == pytest.approx(3e-3)
     said = capsys.readouterr().out
-    assert said.count("| 1.50 | 1.50 | 1.50 |") == 1 + 2 + 2
+    assert said.count("| 1.500 | 1.500 | 1.500 |") == 1 + 2 + 2
     assert unseen.main(["--table", "-o", str(out)]) == 0
     assert said.endswith(capsys.readouterr().out)
+
+
+def test_files_of_several_processes_become_one(timed: list[list[Plan]], tmp_path: Path) -> None:
+    parts = [tmp_path / f"{name}.json" for name in ("a", "b")]
+    for path, k in zip(parts, ("4", "8"), strict=True):
+        assert unseen.main(["--only", "brick", "--k", k, "--times", "1", "-o", str(path)]) == 0
+    out = tmp_path / "unseen.json"
+    for _ in range(2):
+        assert unseen.main(["--merge", *map(str, parts), "-o", str(out)]) == 0
+        document = json.loads(out.read_text())
+        assert [entry["k"] for entry in document["matrices"]] == [4, 8]
+        assert document["machine"] == json.loads(parts[0].read_text())["machine"]
