@@ -66,7 +66,7 @@ def compared(matrix: Matrix, k: int, calm: Calm, precision: Precision = _TURNS, 
     threads = default_threads() if backend == "cpu" else 1
     device = device_of(backend)
     space = build_space(matrix, k, device, backend=backend, threads=threads, start_vectors=1)
-    chosen = space.inside(predict(matrix, k, backend=backend, threads=threads))
+    chosen = _used(space, matrix)
     looked_at = _looked_at(space, matrix, chosen)
     rivals = sorted(set(looked_at) - {chosen}, key=lambda plan: looked_at[plan])[:_RIVALS]
     with device_lock(device).alone():
@@ -81,6 +81,17 @@ def compared(matrix: Matrix, k: int, calm: Calm, precision: Precision = _TURNS, 
         "looked_at": {plan.label(): float(f"{seconds:.4g}") for plan, seconds in looked_at.items()},
         "calm": was_calm,
     }
+
+
+def _used(space: Space, matrix: Matrix) -> Plan:
+    """The plan that a call uses: the predicted one, and plain products where that cannot be prepared."""
+    asked: Json = {"backend": space.backend, "threads": space.threads}
+    plan = predict(matrix, space.k, **asked)
+    try:
+        calls_of(space.backend, matrix, space.k, [plan])
+    except AkxError:
+        plan = predict(matrix, space.k, **asked, plain=True)
+    return space.inside(plan)
 
 
 def _looked_at(space: Space, matrix: Matrix, chosen: Plan) -> dict[Plan, float]:

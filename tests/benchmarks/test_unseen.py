@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pretended import TunerSeconds
 
+from akx.errors import InfeasibleError
 from akx.plan import Plan
 from akx.tuner import measure
 from benchmarks import calls as calls_module
@@ -51,8 +52,9 @@ def test_the_fastest_plain_products_are_timed_beside_the_prediction(
     out = tmp_path / "unseen.json"
     for k in ("4", "8", "4"):
         assert unseen.main(["--only", "brick", "--k", k, "-o", str(out)]) == 0
-    assert len(timed) == 3 * 3 * 3
-    variants, around, last = timed[:3]
+    assert len(timed) == 3 * 3 * 4
+    (used,), variants, around, last = timed[:4]
+    assert used == last[0]
     assert {"csr", "csr-ahead", "bell", "sell16"} <= {plan.variant for plan in variants}
     assert {plan.threads for plan in variants} == {2}
     assert {1, 2} == {plan.threads for plan in around if plan.variant == "csr"}
@@ -66,7 +68,7 @@ def test_the_fastest_plain_products_are_timed_beside_the_prediction(
     assert entries[0]["ratio"] == pytest.approx(1.5)
     assert entries[0]["ratios"] == entries[0]["highs"] == pytest.approx([1.5] * 3)
     assert "cpu/sweep/csr " in entries[0]["plain"]["plan"]
-    assert entries[0]["looked_at"][last[1].label()] == pytest.approx(3e-3)
+    assert entries[1]["looked_at"][last[1].label()] == pytest.approx(3e-3)
     said = capsys.readouterr().out
     assert said.count("| 1.500 | 1.500 | 1.500 |") == 1 + 2 + 2
     assert unseen.main(["--table", "-o", str(out)]) == 0
@@ -83,3 +85,22 @@ def test_files_of_several_processes_become_one(timed: list[list[Plan]], tmp_path
         document = json.loads(out.read_text())
         assert [entry["k"] for entry in document["matrices"]] == [4, 8]
         assert document["machine"] == json.loads(parts[0].read_text())["machine"]
+
+
+def test_where_a_prediction_cannot_be_prepared_the_plain_products_are_timed_that_a_call_uses(
+    timed: list[list[Plan]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual, pretended = unseen.predict, unseen.calls_of
+
+    def predict(matrix: Any, k: int, *, plain: bool = False, **given: Any) -> Plan:
+        return usual(matrix, k) if plain else Plan("cpu", "ghost", "csr", k=k, k_per_pass=k, threads=2)
+
+    def calls(backend: str, matrix: Any, k: int, plans: list[Plan]) -> list[Callable[[], None]]:
+        if any(plan.schedule == "ghost" for plan in plans):
+            raise InfeasibleError("zones are too large")
+        return pretended(backend, matrix, k, plans)
+
+    monkeypatch.setattr(unseen, "predict", predict)
+    monkeypatch.setattr(unseen, "calls_of", calls)
+    assert unseen.main(["--only", "brick", "--k", "4", "--times", "1", "-o", str(tmp_path / "unseen.json")]) == 0
+    assert timed[-1][0].variant == "sell16"
