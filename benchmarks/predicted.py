@@ -51,7 +51,7 @@ from benchmarks.calm import Calm, calm_on
 from benchmarks.samplers import load, model_of, read
 from benchmarks.steps_gpu import parsed
 
-__all__ = ["Known", "compare", "look_up", "main", "origin_of", "recorded_table", "table"]
+__all__ = ["Known", "compare", "look_up", "main", "origin_of", "recorded_table", "short", "table"]
 
 _PAGE = Path(__file__).resolve().parents[1] / "docs" / "tuner.md"
 _RESULTS = Path(__file__).resolve().parent / "results" / "predicted.json"
@@ -62,7 +62,7 @@ _PASSES = {"cpu": 3, "cuda": 1}
 
 #: What labels of plans may lack in a table: defaults, and what is the same for all.
 _USUAL = {
-    *("natural", "threads=1", "block=256", "blocks_per_sm=1", "vectors=1"),
+    *("natural", "threads=1", "split=contiguous", "block=256", "blocks_per_sm=1", "vectors=1"),
     *("once=False", "sigma=1", "pad=4", "ahead=2"),
     *("held_slices=0", "held_slots=1", "depth=1", "keep=24", "x=shared", "cluster=1", "waves=1"),
 }
@@ -266,12 +266,12 @@ def recorded_table(document: Json) -> str:
         [
             entry["matrix"],
             str(entry["k"]),
-            _short(entry["predicted"]["plan"]),
+            short(entry["predicted"]["plan"]),
             share(entry["predicted"]["seconds"] and 1e6 * entry["predicted"]["seconds"], ".1f"),
             share(entry["share"], ".0%"),
             left_out(entry),
             share(entry["over_baseline"], ".2f"),
-            _short(entry["fastest"]["plan"]),
+            short(entry["fastest"]["plan"]),
             f"{entry['baseline_share']:.0%}",
             f"{entry['seconds_to_predict']:.2f}",
         ]
@@ -288,10 +288,14 @@ def recorded_table(document: Json) -> str:
     return f"{origin}\n\n{markdown.rows(head, body, left=(0, 2, 7))}"
 
 
-def _short(label: str) -> str:
-    """A plan's label without what is the same in all of a GPU's, and what a plan does not use."""
-    words = label.removeprefix("cuda/").split()
-    return " ".join(word for word in words if word not in _USUAL and not word.startswith("k="))
+def short(label: str) -> str:
+    """A plan's label without what is the same in all of a backend's, and what a plan does not use."""
+    where, *words = label.split()
+    backend, _, plan = where.partition("/")
+    left_out = _USUAL - (set() if backend == "cuda" else {"threads=1"})
+    one_by_one = plan.startswith("sweep/")
+    kept = (word for word in words if word not in left_out and not (one_by_one and word.startswith("k=")))
+    return " ".join((plan, *kept))
 
 
 def table(document: Json) -> str:

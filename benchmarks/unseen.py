@@ -6,14 +6,18 @@
     python -m benchmarks.unseen --table              print the table from the file
 
 Recordings (:mod:`benchmarks.predicted`) know how far the best plan is, for some matrices. Here the predicted plan
-meets plain products for all matrices, in the order of the rows. Those in every variant that fits, on all threads, are
-looked at briefly; then all that differ from the fastest two, and from the predicted plan if it is one, in another
-option or number of threads; the fastest two of all these, the *rivals*, are timed in turns with the predicted plan,
-anew, since the fastest of many short timings owes some of its speed to luck. The figure is the *ratio*: seconds of the
-faster rival over those of the predicted plan, compared round by round; where that is less than one, a user would have
-been better off without a prediction. All matrices are gone through three times, on a GPU once in three places of
-memory, and the median is shown. What a virtual machine is short of for the time being, cores of its own or such as
-share a cache, is waited for (:mod:`benchmarks.calm`). Processes with a matrix each may measure side by side.
+meets plain products for all matrices, in the order of the rows. Those that a search has for its baseline, every variant
+that fits, on all threads and with default options, are looked at briefly; then all that differ from the fastest two,
+and from the predicted plan if it is one, in another option or number of threads. The fastest two of the former and the
+fastest of the latter are timed in turns with the predicted plan, anew, since the fastest of many short timings owes
+some of its speed to luck. Figures are *ratios*: seconds of the fastest baseline, and of the fastest with other options,
+over those of the predicted plan, compared round by round. Where the first is less than one a user would have been
+better off without a prediction; the second is what tuning plain products alone would bring. How far a plan may be from
+itself says a second program of the predicted plan, its *twin*, whose arrays lie elsewhere.
+
+All matrices are gone through three times, on a GPU once in three places of memory, and the median is shown. What a
+virtual machine is short of for the time being, cores of its own or such as share a cache, is waited for
+(:mod:`benchmarks.calm`). Processes with a matrix each may measure side by side.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +36,13 @@ from akx.errors import AkxError
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner import measure
-from akx.tuner.measure import Precision
+from akx.tuner.measure import Measurement, Precision
 from akx.tuner.predict import predict
 from akx.tuner.space import Space, build_space, is_baseline
 from benchmarks import gpu, markdown, matrices, planned, record, solving
 from benchmarks.calls import calls_of, in_places
 from benchmarks.calm import Calm, calm_on
+from benchmarks.predicted import short
 
 __all__ = ["RESULTS", "compared", "main", "table"]
 
@@ -46,7 +51,7 @@ RESULTS = {"cpu": _FOLDER / "unseen.json", "cuda": _FOLDER / "unseen_h100.json"}
 _PAGE = Path(__file__).resolve().parents[1] / "docs" / "tuner.md"
 _TURNS = Precision(relative=0.002, seconds=4.0, rounds_min=15, rounds_max=201, sample_seconds=2e-3)
 _BRIEF = Precision(relative=0.01, seconds=1.0, rounds_min=5, rounds_max=31)
-#: Plain products that meet the predicted plan, the fastest in a brief look.
+#: Baselines that meet the predicted plan, the fastest in a brief look.
 _RIVALS = 2
 _TIMES = {"cpu": 3, "cuda": 1}
 
@@ -59,28 +64,43 @@ def compared(matrix: Matrix, k: int, calm: Calm, precision: Precision = _TURNS, 
     Returns
     -------
     dict
-        ``predicted`` and ``plain``, the faster rival, each {``plan``, ``seconds``, ``spread``}, ``ratio``, ``high``,
-        the upper end of its 95 % interval, ``looked_at``, the plain products that were looked at in brief with their
-        seconds, and whether it was ``calm``.
+        ``predicted`` {``plan``, ``seconds``, ``spread``}; ``baseline`` and ``tuned``, the fastest plain products with
+        default options and with others, each with ``ratio`` to the predicted plan and ``high``, the upper end of its 95
+        % interval, too; ``twin``, the ratio of a second program of the predicted plan; ``looked_at``, what was looked
+        at in brief with its seconds; and whether it was ``calm``.
     """
     threads = default_threads() if backend == "cpu" else 1
     device = device_of(backend)
     space = build_space(matrix, k, device, backend=backend, threads=threads, start_vectors=1)
     chosen = _used(space, matrix)
-    looked_at = _looked_at(space, matrix, chosen)
-    rivals = sorted(set(looked_at) - {chosen}, key=lambda plan: looked_at[plan])[:_RIVALS]
+    defaults = _seconds(space, matrix, space.baselines(matrix))
+    others = _seconds(space, matrix, _around(space, [*_fastest(defaults, _RIVALS), chosen]) - set(defaults))
+    first, rest = (
+        _fastest({plan: found[plan] for plan in found if plan != chosen}, _RIVALS) for found in (defaults, others)
+    )
+    plans = [chosen, chosen, *first, *rest[:1]]
     with device_lock(device).alone():
-        (ours, *others), was_calm = in_places(backend, matrix, k, [chosen, *rivals], calm, precision)
-    ratios = [measure.paired_ratio(other, ours) for other in others]
-    at = min(range(len(ratios)), key=lambda place: ratios[place].seconds)
+        timings, was_calm = in_places(backend, matrix, k, plans, calm, precision)
+    found = [_figures(plan, one, timings[0]) for plan, one in zip(plans, timings, strict=True)]
+    ours, twin, *rivals = found
     return {
-        "predicted": {"plan": chosen.label(), "seconds": ours.seconds, "spread": ours.spread},
-        "plain": {"plan": rivals[at].label(), "seconds": others[at].seconds, "spread": others[at].spread},
-        "ratio": ratios[at].seconds,
-        "high": ratios[at].high,
-        "looked_at": {plan.label(): float(f"{seconds:.4g}") for plan, seconds in looked_at.items()},
+        "predicted": {name: ours[name] for name in ("plan", "seconds", "spread")},
+        "twin": twin["ratio"],
+        "baseline": min(rivals[: len(first)], key=lambda one: float(one["ratio"]), default=None),
+        "tuned": rivals[-1] if rest else None,
+        "looked_at": {plan.label(): float(f"{seconds:.4g}") for plan, seconds in (defaults | others).items()},
         "calm": was_calm,
     }
+
+
+def _figures(plan: Plan, timing: Measurement, ours: Measurement) -> Json:
+    ratio = measure.paired_ratio(timing, ours)
+    said = {"plan": plan.label(), "seconds": timing.seconds, "spread": timing.spread}
+    return {**said, "ratio": ratio.seconds, "high": ratio.high}
+
+
+def _fastest(seconds: Mapping[Plan, float], most: int) -> list[Plan]:
+    return sorted(seconds, key=lambda plan: seconds[plan])[:most]
 
 
 def _used(space: Space, matrix: Matrix) -> Plan:
@@ -94,13 +114,10 @@ def _used(space: Space, matrix: Matrix) -> Plan:
     return space.inside(plan)
 
 
-def _looked_at(space: Space, matrix: Matrix, chosen: Plan) -> dict[Plan, float]:
-    """Seconds, timed in brief, of plain products in every variant, and of what is one choice from the fastest."""
-    first = _seconds(space, matrix, space.baselines(matrix))
-    fastest = sorted(first, key=lambda plan: first[plan])[:_RIVALS]
-    around = [one for plan in (*fastest, chosen) for one in space.along(plan) if one.variant == plan.variant]
-    plans = dict.fromkeys((*fastest, chosen, *around))
-    return first | _seconds(space, matrix, [plan for plan in plans if is_baseline(plan)])
+def _around(space: Space, plans: Iterable[Plan]) -> set[Plan]:
+    """Plain products that differ from one of some plans in an option or the number of threads, and these themselves."""
+    near = {one for plan in plans for one in (plan, *space.along(plan)) if one.variant == plan.variant}
+    return {plan for plan in near if is_baseline(plan)}
 
 
 def _seconds(space: Space, matrix: Matrix, plans: Iterable[Plan]) -> dict[Plan, float]:
@@ -116,23 +133,28 @@ def _seconds(space: Space, matrix: Matrix, plans: Iterable[Plan]) -> dict[Plan, 
 
 def table(document: Json) -> str:
     """A line for each matrix, the least ratio first."""
-    head = ["matrix", "k", "predicted", "ms", "best other plain products", "ms", "ratio", "least", "most"]
-    entries = sorted(document["matrices"], key=lambda entry: (entry["ratio"], entry["matrix"]))
+    head = ["matrix", "k", "predicted", "ms", "twin", "baseline", "ratio", "least", "most", "other options", "ratio"]
+    entries = sorted(document["matrices"], key=lambda entry: (entry["baseline"]["ratio"], entry["matrix"]))
     body = [
         [
             entry["matrix"],
             str(entry["k"]),
-            entry["predicted"]["plan"],
+            short(entry["predicted"]["plan"]),
             f"{1e3 * entry['predicted']['seconds']:.3f}",
-            entry["plain"]["plan"],
-            f"{1e3 * entry['plain']['seconds']:.3f}",
-            f"{entry['ratio']:.3f}" + ("" if entry.get("calm", True) else " (not calm)"),
+            f"{entry['twin']:.3f}",
+            short(entry["baseline"]["plan"]),
+            f"{entry['baseline']['ratio']:.3f}" + ("" if entry["calm"] else " (not calm)"),
             f"{min(entry['ratios']):.3f}",
             f"{max(entry['ratios']):.3f}",
+            *(
+                ["", ""]
+                if entry["tuned"] is None
+                else [short(entry["tuned"]["plan"]), f"{entry['tuned']['ratio']:.3f}"]
+            ),
         ]
         for entry in entries
     ]
-    return f"{solving.origin(document, entries)}.\n\n{markdown.rows(head, body, left=(0, 2, 4))}"
+    return f"{solving.origin(document, entries)}.\n\n{markdown.rows(head, body, left=(0, 2, 5, 9))}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -163,12 +185,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 continue
             found = compared(matrix, options.k, calm, backend=backend)
             runs.setdefault(case.name, []).append(found)
-            print(f"{case.name}: {found['ratio']:.3f}, {found['predicted']['plan']}", file=sys.stderr, flush=True)
+            said = f"{case.name}: {found['baseline']['ratio']:.3f}, {found['predicted']['plan']}"
+            print(said, file=sys.stderr, flush=True)
     for name, measured in runs.items():
         several = [found for found in measured if found["calm"]] or measured
-        middle = sorted(several, key=lambda found: found["ratio"])[len(several) // 2]
-        ratios, highs = ([found[what] for found in several] for what in ("ratio", "high"))
-        entry = {"matrix": name, "k": options.k, **middle, "ratios": ratios, "highs": highs}
+        middle = sorted(several, key=lambda found: float(found["baseline"]["ratio"]))[len(several) // 2]
+        ratios, twins = [found["baseline"]["ratio"] for found in several], [found["twin"] for found in several]
+        entry = {"matrix": name, "k": options.k, **middle, "ratios": ratios, "twins": twins}
         document = solving.keep(output, document, "matrices", entry, origin, of=("matrix", "k"))
     page = markdown.page_for(output, options.docs, usual=usual, page=_PAGE)
     markdown.show(table(document), output.stem, page)

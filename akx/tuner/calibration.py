@@ -44,7 +44,7 @@ from akx.plandb.records import now
 from akx.tuner import measure
 from akx.tuner.machine import FORMATS, Figures, FormatCost, derived_figures, faster, measured_figures
 from akx.tuner.measure import Precision
-from akx.tuner.rows import surprises
+from akx.tuner.rows import branches, missed, surprises, uneven_rows
 
 __all__ = [
     "CALIBRATION_SCHEMA",
@@ -65,7 +65,11 @@ _SHIPPED = "machines"
 #: Rows and blocks in a row of the two matrices, in blocks of so many unknowns, and powers of a call.
 _SHAPES, _BLOCK, _POWERS = ((2000, 2), (250, 16)), 3, 8
 #: Rows of the matrix whose rows are of changing length, the longest of them, and the window in which they are sorted.
-_UNEVEN_ROWS, _LONGEST, _WINDOW = 50_000, 8, 256
+_UNEVEN_ROWS, _LONGEST, _WINDOW = 80_000, 8, 256
+#: Rows of changing length, for some of which a core of any processor has learnt where they end, and for others not.
+_LEARNT = (7_000, 10_000, 14_000, 20_000, 28_000, 40_000)
+#: Rows of the matrix whose columns are anywhere, and entries in each: no nearest cache holds its x, and every next one.
+_SCATTERED_ROWS, _SCATTERED_ENTRIES = 24_000, 8
 #: What is guessed of a format of which nobody knows what differing rows cost.
 _UNKNOWN = FormatCost(0.0, 0.0)
 #: Rows of the matrix on which threads do next to nothing, and powers of the longer call.
@@ -257,11 +261,12 @@ def calibrate(backend: str = "cpu") -> Calibration:
             raise DeviceError("another process measures on this device", hint="calibrate again when it has ended")
         one, every = (_bandwidths(device, threads) for threads in (1, most))
         if backend == "cpu":
-            formats = _formats()
+            foreseen = _foreseen()
+            formats = _formats(foreseen)
             waking, meeting = _meetings(most) if most > 1 else (0.0, 0.0)
             one, every = (_bandwidths(device, threads) for threads in (1, most))  # seconds later: the best of both
-            one = replace(one, formats=formats, synchronisation=0.0, waking=0.0)
-            every = replace(every, formats=formats, synchronisation=meeting, waking=waking)
+            one = replace(one, formats=formats, foreseen=foreseen, synchronisation=0.0, waking=0.0)
+            every = replace(every, formats=formats, foreseen=foreseen, synchronisation=meeting, waking=waking)
         else:
             from akx.kernels.cuda.rates import link_rates
 
@@ -351,7 +356,7 @@ def _figures(data: Any) -> Figures:
 
 def _format_cost(guess: FormatCost, cost: Any) -> FormatCost:
     """Of a file; one of an older akx has nothing of rows that differ, for which guesses take its place."""
-    differing = (_price(cost.get(name, getattr(guess, name))) for name in ("uneven", "sorted"))
+    differing = (_price(cost.get(name, getattr(guess, name))) for name in ("uneven", "sorted", "scattered"))
     return FormatCost(_price(cost["slot"]), _price(cost["row"]), *differing)
 
 
@@ -372,10 +377,13 @@ def _bandwidths(device: Any, threads: int) -> Figures:
     return measured_figures(device, threads)
 
 
-def _formats() -> dict[str, FormatCost]:
-    """What every format costs one core, but those that are for far columns; measured anew where it cannot be."""
+def _formats(foreseen: float) -> dict[str, FormatCost]:
+    """What every format costs one core, but those that are for far columns; measured anew where it cannot be.
+
+    `foreseen`: branches that the core remembers.
+    """
     for _ in range(_ATTEMPTS):
-        found = _priced()
+        found = _priced(foreseen)
         dear = max(cost.slot for cost in found.values())
         if min(cost.slot for cost in found.values()) >= dear / _LIKELY:
             return found
@@ -383,9 +391,31 @@ def _formats() -> dict[str, FormatCost]:
     raise DeviceError("the calibration was disturbed", found=f"{said} a value", hint="calibrate when nothing else runs")
 
 
-def _priced() -> dict[str, FormatCost]:
+def _foreseen() -> float:
+    """Branches of which a core has forgotten half by the next product.
+
+    Rows of changing length take longer than the same in order once there are too many to remember. How many of their
+    ends are forgotten goes from none to all within a factor of two or so; where it is half, branches are counted.
+    """
+    plan = Plan("cpu", "sweep", "csr", k=_POWERS, threads=1)
+    pairs = [[_of_changing_rows(rows, ascending) for ascending in (False, True)] for rows in (*_LEARNT, _UNEVEN_ROWS)]
+    times = _times([_call(matrix, plan) for pair in pairs for matrix in pair])
+    more = [(times[2 * i] - times[2 * i + 1]) / uneven_rows(pair[0]) for i, pair in enumerate(pairs)]
+    if not more[-1] > 0:
+        return Figures.foreseen  # something has disturbed it
+    shares = np.maximum.accumulate(np.array(more) / more[-1])
+    sizes = np.log([branches(pair[0]) for pair in pairs])
+    at = int(np.argmax(shares >= 0.5))
+    if at == 0:
+        return float(np.exp(sizes[0]))
+    part = (0.5 - shares[at - 1]) / (shares[at] - shares[at - 1])
+    return float(np.exp(sizes[at - 1] + part * (sizes[at] - sizes[at - 1])))
+
+
+def _priced(foreseen: float) -> dict[str, FormatCost]:
     matrices = [_blocks(nodes, wide) for nodes, wide in _SHAPES]
-    uneven, even = _of_changing_rows(), _of_changing_rows(ascending=True)
+    uneven, even = _of_changing_rows(_UNEVEN_ROWS), _of_changing_rows(_UNEVEN_ROWS, ascending=True)
+    scattered = _anywhere()
     sweep: Any = registry.get("cpu", "sweep")
     device = _host()
     variants = next(p.choices for p in sweep.space(matrices[0], device, _POWERS) if p.name == "variant")
@@ -398,6 +428,8 @@ def _priced() -> dict[str, FormatCost]:
         if guess.uneven or guess.sorted:
             changing = plain.replace(options={"sigma": _WINDOW}) if guess.sorted else plain
             timed[variant] += [(uneven, changing), (even, plain)]
+        if guess.scattered:
+            timed[variant] += [(scattered, plain)]
     calls = [_call(matrix, plan) for pairs in timed.values() for matrix, plan in pairs]
     seconds = iter(_times(calls))
     found: dict[str, FormatCost] = {}
@@ -409,11 +441,15 @@ def _priced() -> dict[str, FormatCost]:
         cost = FormatCost(slot, max(row, 0.0))  # a row may cost nothing that a clock would show
         guess = FORMATS.get(variant, _UNKNOWN)  # where what differs took no longer, something has disturbed the rest
         if guess.uneven:
-            more = (times[2] - times[3]) / surprises(uneven)
+            more = (times[2] - times[3]) / surprises(uneven, 1, foreseen)
             cost = replace(cost, uneven=more if more > 0 else guess.uneven)
         elif guess.sorted:
             more = (times[2] - times[3] - (slots[2] - slots[3]) * slot) / uneven.n
             cost = replace(cost, sorted=more if more > 0 else guess.sorted)
+        if guess.scattered:  # rows of one length: neither padding nor surprises
+            far = missed(scattered, device.l1_bytes) * scattered.nnz
+            more = times[-1] - scattered.nnz * cost.slot - scattered.n * cost.row
+            cost = replace(cost, scattered=max(0.0, more / far) if far else guess.scattered)
         found[variant] = cost
     return found
 
@@ -465,16 +501,25 @@ def _blocks(nodes: int, wide: int) -> Matrix:
     return Matrix.from_any(full)
 
 
-def _of_changing_rows(ascending: bool = False) -> Matrix:
+def _anywhere() -> Matrix:
+    """Rows of 8 entries whose columns are anywhere, the same each time."""
+    shape = (_SCATTERED_ROWS, _SCATTERED_ENTRIES)
+    indices = np.sort(np.random.default_rng(0).integers(0, _SCATTERED_ROWS // 8, shape) * 8 + np.arange(8), axis=1)
+    indptr = np.arange(0, indices.size + 1, _SCATTERED_ENTRIES)
+    values = np.full(indices.size, 1.0 / _SCATTERED_ENTRIES)
+    return Matrix.from_any(sp.csr_array((values, indices.ravel(), indptr), shape=(_SCATTERED_ROWS, _SCATTERED_ROWS)))
+
+
+def _of_changing_rows(rows: int, ascending: bool = False) -> Matrix:
     """Rows of 1 to 8 entries around the diagonal, their lengths at random, the same each time, or in their order."""
-    lengths = np.random.default_rng(0).integers(1, _LONGEST + 1, _UNEVEN_ROWS)
+    lengths = np.random.default_rng(0).integers(1, _LONGEST + 1, rows)
     if ascending:
         lengths = np.sort(lengths)
     indptr = np.concatenate([[0], np.cumsum(lengths)])
-    first = np.minimum(np.arange(_UNEVEN_ROWS), _UNEVEN_ROWS - lengths)
+    first = np.minimum(np.arange(rows), rows - lengths)
     indices = np.arange(indptr[-1]) + np.repeat(first - indptr[:-1], lengths)
     values = np.full(indices.size, 1.0 / _LONGEST)  # rows sum up to 1 at most
-    return Matrix.from_any(sp.csr_array((values, indices, indptr), shape=(_UNEVEN_ROWS, _UNEVEN_ROWS)))
+    return Matrix.from_any(sp.csr_array((values, indices, indptr), shape=(rows, rows)))
 
 
 def _call(matrix: Matrix, plan: Plan) -> Callable[[], None]:

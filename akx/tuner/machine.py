@@ -32,6 +32,11 @@ _WAKING = 4e-6
 _LAUNCH, _BARRIER = 1.2e-6, 1.5e-6
 #: Seconds more for a row of CSR whose end was not foreseen, and for one of sliced ELL in sorted windows.
 _UNEVEN, _SORTED = 10e-9, 0.7e-9
+#: Seconds more for an entry whose entry of x is not in the nearest cache, one after another and eight at a time.
+_APART, _GATHERED = 0.2e-9, 0.37e-9
+#: Branches that a core remembers: one of 2020 (Zen 3) knows of rows of 1 to 8 entries the ends of 12,000, and next to
+#: none of 24,000.
+_FORESEEN = 9e4
 #: Cores that saturate the memory bus.
 _SATURATING_CORES = 8
 _MIB = 1024 * 1024
@@ -60,12 +65,16 @@ class FormatCost:
         that end each row by itself.
     sorted : float
         Seconds more for a row where rows are sorted by their entries, and their results stored out of order.
+    scattered : float
+        Seconds more for an entry whose entry of x is not in the nearest cache (:func:`akx.tuner.rows.missed`) but in
+        the next one.
     """
 
     slot: float
     row: float
     uneven: float = 0.0
     sorted: float = 0.0
+    scattered: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -97,6 +106,8 @@ class Figures:
         Bytes a second between a GPU and its host's memory, page-locked, both directions at once; 0 for a host.
     link_one_way : float
         The same in one direction while the other is idle.
+    foreseen : float
+        Branches whose outcome a core remembers from one product to the next.
     """
 
     slow_bandwidth: float
@@ -110,6 +121,7 @@ class Figures:
     barrier: float = _BARRIER
     link_bandwidth: float = 0.0
     link_one_way: float = 0.0
+    foreseen: float = _FORESEEN
 
     def bandwidth(self, working_set: float) -> float:
         """Bytes a second at which a working set of that many bytes is read again and again."""
@@ -120,10 +132,10 @@ class Figures:
 #: What formats cost a core of a server, as calibrated on one of 2022 (Zen 4): the guess for all others. What uneven and
 #: sorted rows cost is of one of 2020 (Zen 3).
 FORMATS = {
-    "csr": FormatCost(0.36e-9, 0.9e-9, uneven=_UNEVEN),
-    "csr16": FormatCost(0.36e-9, 0.8e-9, uneven=_UNEVEN),
-    "sell": FormatCost(0.30e-9, 0.7e-9, sorted=_SORTED),
-    "sell16": FormatCost(0.29e-9, 0.5e-9, sorted=_SORTED),
+    "csr": FormatCost(0.36e-9, 0.9e-9, uneven=_UNEVEN, scattered=_APART),
+    "csr16": FormatCost(0.36e-9, 0.8e-9, uneven=_UNEVEN, scattered=_APART),
+    "sell": FormatCost(0.30e-9, 0.7e-9, sorted=_SORTED, scattered=_GATHERED),
+    "sell16": FormatCost(0.29e-9, 0.5e-9, sorted=_SORTED, scattered=_GATHERED),
     "dia": FormatCost(0.19e-9, 0.1e-9),
     "bell": FormatCost(0.12e-9, 0.6e-9),
     "bell16": FormatCost(0.12e-9, 0.6e-9),

@@ -4,7 +4,8 @@ The model of one call with b start vectors on a machine with the figures of :mod
 
     seconds = sqrt(far^2 + work^2) + synchronisations x price of one + waking the threads
     far     = share x max(slow bytes / slow bandwidth, near bytes / last-level bandwidth)
-    work    = b (size (slots x price of a slot + rows x price of a row) + surprises x price of one) / threads
+    work    = b (size (slots x price of a slot + rows x price of a row) + surprises x price of one
+                 + entries x share missed x price of a miss) / threads
 
 where slow bytes = matrix bytes + b x vector bytes, and the slow bandwidth is that of the last-level cache where the
 matrix and all vectors fit it. Within a memory budget of a GPU it is that of the link to the host, in both directions;
@@ -14,7 +15,8 @@ the matrix and all vectors which the own caches of the plan's cores do not hold,
 bytes. Formats without column indices ask for nothing that has not been fetched ahead: the larger of both takes the
 place of the root. Slots are the values that the format stores, padding included, over all powers, redundant ones too;
 what a slot and a row take a core is known for each format (:class:`akx.tuner.machine.FormatCost`), and what a row takes
-more whose end the processor does not foresee (:mod:`akx.tuner.rows`), or where rows are sorted. Where it is not,
+more whose end the processor does not foresee (:mod:`akx.tuner.rows`), or where rows are sorted, and an entry whose
+entry of x is not in the nearest cache. Where it is not,
 seconds are the largest of slow bytes / slow bandwidth, b x cache bytes / cache bandwidth and b x flops / flop rate, and
 what waits. It is a roofline with a price
 list, so it is optimistic; it ranks plans.
@@ -33,11 +35,12 @@ schedule, or plain products with values in fewer bytes.
 
 A call that was not tuned must never be slower than plain products because of a model. So on a CPU only what a schedule
 offers unseen (:class:`Untuned`) is looked at, in each format that fits the pattern and whose price is known, in the
-order the rows have: another format must promise to be 1.1 times as fast as plain CSR, another schedule 1.2 times as
-fast as the best sweep; of those within 3 % of the best, the one that moves least is taken. Where the entries of a sweep
-would wait for x, which is read anywhere and lies beyond the own caches, it is that which asks for x ahead of use. In
-doubt it is the plain sweep. What it costs is what `feasible` and `traffic` of these plans cost, some passes over the
-column indices, which preparing the plan does not pay for again.
+order the rows have: another format must promise to be 1.02 times as fast as plain CSR, 1.1 times where prices are
+guesses, another schedule 1.2 times as fast as the best sweep; of those within 3 % of the best, the one that moves least
+is taken, with indices of 16 bits where these fit. Where the entries of a sweep would wait for x, which is read anywhere
+and lies beyond the own caches, it is that which asks for x ahead of use. In doubt it is the plain sweep. What it costs
+is what `feasible` and `traffic` of these plans cost, some passes over the column indices, which preparing the plan does
+not pay for again.
 """
 
 from __future__ import annotations
@@ -55,9 +58,9 @@ from akx.kernels.base import Traffic
 from akx.matrix import Matrix
 from akx.plan import Option, Plan
 from akx.tuner.calibration import figures_of
-from akx.tuner.machine import Figures
+from akx.tuner.machine import FORMATS, Figures
 from akx.tuner.result import Roofline
-from akx.tuner.rows import is_scattered, surprises
+from akx.tuner.rows import is_scattered, missed, surprises
 from akx.tuner.space import (
     BASELINE_SCHEDULE,
     FULL,
@@ -73,11 +76,16 @@ __all__ = ["Model", "Padded", "Untuned", "budget_error", "predict", "predicted"]
 
 #: So many times as fast as plain products another format must promise to be, to be chosen without a measurement, and
 #: another schedule than the best sweep; where there are no prices of formats, the latter.
-_FORMAT_GAIN, _CLEAR_GAIN, _BLIND_GAIN = 1.1, 1.2, 1.3
+_FORMAT_GAIN, _CLEAR_GAIN, _BLIND_GAIN = 1.02, 1.2, 1.3
+#: The former where prices are guesses; and so many times as long as the same with other indices a plan may take that
+#: has narrow ones.
+_GUESSED_GAIN, _NARROW_LOSS = 1.1, 1.1
 #: The variant that asks for entries of x ahead of use.
 _AHEAD = "csr-ahead"
 #: Formats without column indices: their data come ahead of the work.
 _STREAMED = frozenset({"dia"})
+#: What the names of variants with indices of 16 bits end in.
+_NARROW = "16"
 #: Plans whose prices lie within this factor promise the same.
 _EVEN = 1.03
 #: The same for another schedule than the best baseline, or a sweep with values in fewer bytes; their work is known.
@@ -289,8 +297,10 @@ class Model:
         is_sorted = int(plan.option("sigma", 1)) > 1
         rows = times * self.matrix.n * (cost.row + cost.sorted * is_sorted)
         work = self.matrix.dtype.itemsize / 8.0 * (slots * cost.slot + rows)
-        if cost.uneven:  # as long for numbers of any size
-            work += times * surprises(self.matrix, plan.threads) * cost.uneven
+        if cost.uneven:  # as long for numbers of any size, as it is below
+            work += times * surprises(self.matrix, plan.threads, self.figures.foreseen) * cost.uneven
+        if cost.scattered:
+            work += times * self.matrix.nnz * missed(self.matrix, self.space.device.l1_bytes) * cost.scattered
         return self.start_vectors * work * largest / self.space.threads
 
     def _share(self, plan: Plan) -> float:
@@ -403,9 +413,22 @@ def _priced(model: Model, plain: Plan) -> Plan:
     for name, schedule in model.space.schedules.items():
         if isinstance(schedule, Untuned) and (name == BASELINE_SCHEDULE or blocked):
             (sweeps if name == BASELINE_SCHEDULE else others).extend(_formats(model, schedule))
-    best = _clearly_better(model, plain, sweeps, _FORMAT_GAIN, lightest=True)
-    best = _clearly_better(model, best, others, _CLEAR_GAIN, lightest=True)
+    gain = _GUESSED_GAIN if model.figures.formats == FORMATS else _FORMAT_GAIN
+    best = _narrow(model, _clearly_better(model, _narrow(model, plain), sweeps, gain, lightest=True))
+    best = _narrow(model, _clearly_better(model, best, others, _CLEAR_GAIN, lightest=True))
     return _asking_ahead(model, best) if best.schedule == BASELINE_SCHEDULE else best
+
+
+def _narrow(model: Model, best: Plan) -> Plan:
+    """The same plan with indices of 16 bits, where these fit and are not clearly slower.
+
+    They take half the bytes, and no longer on any processor that was measured: prices of the two differ by less than
+    what a calibration is off.
+    """
+    narrow = best.replace(variant=f"{best.variant}{_NARROW}")
+    if narrow.variant not in model.figures.formats or model.space.feasible(narrow, model.matrix) is not None:
+        return best
+    return narrow if model.seconds(narrow) <= _NARROW_LOSS * model.seconds(best) else best
 
 
 def _asking_ahead(model: Model, best: Plan) -> Plan:

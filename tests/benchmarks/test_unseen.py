@@ -31,7 +31,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[list[Plan]]:
 
     def calls(backend: str, matrix: Any, k: int, plans: list[Plan]) -> list[Callable[[], None]]:
         asked.append(list(plans))
-        seconds = {("sell16", 2, 256): 2e-3, ("csr", 2, 1): 3e-3, ("bell", 1, 1): 3.5e-3}
+        seconds = {("sell16", 2, 256): 2e-3, ("csr", 2, 1): 3e-3, ("csr", 1, 1): 3.5e-3}
         each = [seconds.get((plan.variant, plan.threads, plan.option("sigma", 1)), 4e-3) for plan in plans]
         return [lambda one=one: time.sleep(one) for one in each]
 
@@ -60,17 +60,19 @@ def test_the_fastest_plain_products_are_timed_beside_the_prediction(
     assert {1, 2} == {plan.threads for plan in around if plan.variant == "csr"}
     assert {1, 256} <= {plan.option("sigma", 1) for plan in around if plan.variant == "sell16"}
     assert {plan.partitioner for plan in (*variants, *around)} == {"natural"}
-    assert [(plan.variant, plan.threads) for plan in last[:2]] == [("sell16", 2), ("csr", 2)]
-    assert len(last) == 3
-    assert len(set(last)) == 3
+    assert [(plan.variant, plan.threads) for plan in last[1:3]] == [("sell16", 2), ("csr", 2)]  # a twin first
+    assert (last[-1].variant, last[-1].threads) == ("csr", 1)
+    assert len(last) == 5
     entries = json.loads(out.read_text())["matrices"]
     assert [entry["k"] for entry in entries] == [8, 4]
-    assert entries[0]["ratio"] == pytest.approx(1.5)
-    assert entries[0]["ratios"] == entries[0]["highs"] == pytest.approx([1.5] * 3)
-    assert "cpu/sweep/csr " in entries[0]["plain"]["plan"]
-    assert entries[1]["looked_at"][last[1].label()] == pytest.approx(3e-3)
+    assert entries[0]["baseline"]["ratio"] == entries[0]["baseline"]["high"] == pytest.approx(1.5)
+    assert entries[0]["tuned"]["ratio"] == pytest.approx(1.75)
+    assert entries[0]["ratios"] == pytest.approx([1.5] * 3)
+    assert entries[0]["twins"] == pytest.approx([1.0] * 3)
+    assert "cpu/sweep/csr " in entries[0]["baseline"]["plan"]
+    assert entries[1]["looked_at"][last[2].label()] == pytest.approx(3e-3)
     said = capsys.readouterr().out
-    assert said.count("| 1.500 | 1.500 | 1.500 |") == 1 + 2 + 2
+    assert said.count("| sweep/csr threads=2 | 1.500 | 1.500 | 1.500 | sweep/csr threads=1 | 1.750 |") == 1 + 2 + 2
     assert unseen.main(["--table", "-o", str(out)]) == 0
     assert said.endswith(capsys.readouterr().out)
 

@@ -28,10 +28,10 @@ from akx.tuner.calibration import (
     find_calibration,
 )
 from akx.tuner.machine import FORMATS, Figures, FormatCost, derived_figures
-from akx.tuner.rows import uneven_rows
+from akx.tuner.rows import branches, missed, surprises, uneven_rows
 
-#: Seven formats on two matrices, and four of them on two others, four times each; in one turn of all.
-_IN_TURN = 2 * 7 + 2 * 4
+#: Seven formats on two matrices, and four of them on three others, four times each; in one turn of all.
+_IN_TURN = 2 * 7 + 3 * 4
 _TIMED = 4 * _IN_TURN
 DEVICE = HostDevice("a processor / of (many) names", 8, 32 * 1024, 2**20, 2**25)
 
@@ -220,16 +220,16 @@ def test_a_calibration_that_was_disturbed_is_none(monkeypatch: pytest.MonkeyPatc
 
     def seconds(call: Any, *, until: int) -> float:
         turns.append(0)
-        return 1e-5 * (40.0 if len(turns) % _IN_TURN == 5 and len(turns) <= until else 1.0 + len(turns) % 2)
+        return 1e-5 * (40.0 if len(turns) % _IN_TURN == 6 and len(turns) <= until else 1.0 + len(turns) % 2)
 
     monkeypatch.setattr(calibration, "_call", lambda matrix, plan: (matrix, plan))
     monkeypatch.setattr(calibration, "_seconds", partial(seconds, until=10**6))
     with pytest.raises(DeviceError, match="disturbed"):
-        calibration._formats()
+        calibration._formats(1e5)
     assert len(turns) == 3 * _TIMED  # three times
     turns.clear()
     monkeypatch.setattr(calibration, "_seconds", partial(seconds, until=_TIMED))
-    assert len(calibration._formats()) == 7
+    assert len(calibration._formats(1e5)) == 7
     assert len(turns) == 2 * _TIMED
 
 
@@ -244,9 +244,12 @@ def test_all_cores_are_calibrated_whatever_the_environment_says(monkeypatch: pyt
     cores = host_device().cores
     asked: list[int] = []
     monkeypatch.setattr(calibration, "_bandwidths", lambda device, threads: asked.append(threads) or figures(threads))
-    monkeypatch.setattr(calibration, "_formats", lambda: {"csr": FormatCost(5e-10, 2e-9)})
+    monkeypatch.setattr(calibration, "_formats", lambda foreseen: {"csr": FormatCost(5e-10, 2e-9)})
     monkeypatch.setattr(calibration, "_meetings", lambda threads: (1e-6, 2e-7))
-    assert calibrate("cpu").threads == cores
+    monkeypatch.setattr(calibration, "_foreseen", lambda: 12345.0)
+    found = calibrate("cpu")
+    assert found.threads == cores
+    assert found.one_thread.foreseen == found.all_threads.foreseen == 12345.0
     assert asked == 2 * [1, cores]
 
 
@@ -268,45 +271,67 @@ def test_this_machine(folder: Path) -> None:
 def test_prices_are_what_was_put_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a product takes 3 ns a row and 0.25 ns a slot, padding included, just that is found.
 
-    So is what it takes more for a row that is not as long as the one before, or in sorted windows, the processor
-    remembering nothing.
+    So is what it takes more for a row that is not as long as the one before, or in sorted windows, and for an entry of
+    x that is not in the nearest cache, the processor remembering next to nothing.
     """
     paid: list[tuple[float, int]] = []
+    near = host_device().l1_bytes
 
     def call(matrix: Any, plan: Any) -> Any:
         slots = calibration.registry.get("cpu", "sweep").padding(plan, matrix) * matrix.nnz
         unforeseen = uneven_rows(matrix) if plan.variant.startswith("csr") else 0
         unforeseen *= unforeseen > 1000  # the few at the ends of the other matrices a processor remembers
-        return slots, matrix.n, unforeseen, matrix.n if int(plan.option("sigma", 1)) > 1 else 0
+        is_anywhere = matrix.n == calibration._SCATTERED_ROWS
+        far = missed(matrix, near) * matrix.nnz if is_anywhere else 0.0
+        return slots, matrix.n, unforeseen, matrix.n if int(plan.option("sigma", 1)) > 1 else 0, far
 
     def seconds(work: Any) -> float:
         paid.append(work[:2])
-        return float(8 * (0.25e-9 * work[0] + 3e-9 * work[1] + 5e-9 * work[2] + 0.7e-9 * work[3]))
+        each = 0.25e-9 * work[0] + 3e-9 * work[1] + 5e-9 * work[2] + 0.7e-9 * work[3] + 0.4e-9 * work[4]
+        return float(8 * each)
 
     monkeypatch.setattr(calibration, "_call", call)
     monkeypatch.setattr(calibration, "_seconds", seconds)
-    monkeypatch.setattr("akx.tuner.rows._REMEMBERED", 0)
-    assert uneven_rows(calibration._of_changing_rows()) > 40_000
-    assert uneven_rows(calibration._of_changing_rows(ascending=True)) < 10
-    for variant, cost in calibration._formats().items():
-        differing = [5e-9 * variant.startswith("csr"), 0.7e-9 * variant.startswith("sell")]
-        found = [cost.slot, cost.row, cost.uneven, cost.sorted]
+    assert uneven_rows(calibration._of_changing_rows(80_000)) > 60_000
+    assert uneven_rows(calibration._of_changing_rows(80_000, ascending=True)) < 10
+    for variant, cost in calibration._formats(1000.0).items():
+        is_csr, is_sell = variant.startswith("csr"), variant.startswith("sell")
+        differing = [5e-9 * is_csr, 0.7e-9 * is_sell, 0.4e-9 * (is_csr or is_sell)]
+        found = [cost.slot, cost.row, cost.uneven, cost.sorted, cost.scattered]
         assert np.allclose(found, [0.25e-9, 3e-9, *differing], rtol=1e-6, atol=1e-15), variant
     assert len({slots / n for slots, n in paid}) > 2  # the formats do differ in padding
 
 
+@pytest.mark.parametrize("room", [50_000, 90_000, 150_000, 194_000])
+def test_how_many_branches_a_core_remembers_is_found(monkeypatch: pytest.MonkeyPatch, room: float) -> None:
+    monkeypatch.setattr(calibration, "_call", lambda matrix, plan: matrix)
+    monkeypatch.setattr(calibration, "_seconds", lambda matrix: 1e-9 * matrix.nnz + 8e-9 * surprises(matrix, 1, room))
+    assert calibration._foreseen() == pytest.approx(room, rel=0.05)
+
+
+def test_a_core_that_remembers_more_or_less_than_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "_call", lambda matrix, plan: matrix)
+    for price, expected in ((8e-9, branches(calibration._of_changing_rows(7_000))), (0.0, Figures.foreseen)):
+        paid = partial(lambda matrix, price: 1e-9 * matrix.nnz + price * uneven_rows(matrix), price=price)
+        monkeypatch.setattr(calibration, "_seconds", paid)
+        assert calibration._foreseen() == pytest.approx(expected)
+
+
 def test_a_file_from_before_rows_differed_has_guesses_of_them(folder: Path, made: Calibration) -> None:
-    formats = {name: FormatCost(5e-10, 2e-9, 7e-9, 3e-9) for name in ("csr", "sell")}
+    formats = {name: FormatCost(5e-10, 2e-9, 7e-9, 3e-9, 1e-9) for name in ("csr", "sell")}
     path = replace(made, all_threads=figures(8, formats=formats), one_thread=figures(1, formats=formats)).save()
     assert figures_of(DEVICE, 8).formats == formats
     old = json.loads(path.read_text())
     for part in (old["one_thread"], old["all_threads"]):
         for cost in part["formats"].values():
-            del cost["uneven"], cost["sorted"]
+            del cost["uneven"], cost["sorted"], cost["scattered"]
+        del part["foreseen"]
     path.write_text(json.dumps(old, indent=3))
     found = figures_of(DEVICE, 8).formats
-    assert found["csr"] == FormatCost(5e-10, 2e-9, uneven=FORMATS["csr"].uneven)
-    assert found["sell"] == FormatCost(5e-10, 2e-9, sorted=FORMATS["sell"].sorted)
+    assert found["csr"] == replace(FORMATS["csr"], slot=5e-10, row=2e-9)
+    assert found["sell"] == replace(FORMATS["sell"], slot=5e-10, row=2e-9)
+    assert figures_of(DEVICE, 8).foreseen == Figures.foreseen
+    assert FORMATS["sell"].scattered > FORMATS["csr"].scattered > 0
     assert FORMATS["csr"].uneven > 0
     assert FORMATS["sell"].sorted > 0
 
