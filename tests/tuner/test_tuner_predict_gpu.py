@@ -432,7 +432,7 @@ def test_wide_and_narrow_gathers() -> None:
 
 
 def test_what_the_cache_has_of_something() -> None:
-    shares = [in_cache(share * H100.l2_bytes, H100) for share in (0.0, 0.5, 0.75, 1.0, 9.0)]
+    shares = [in_cache(share * H100.l2_bytes, H100) for share in (0.0, 0.5, 0.72, 0.76, 9.0)]
     assert shares == pytest.approx([1.0, 1.0, 0.5, 0.0, 0.0])
 
 

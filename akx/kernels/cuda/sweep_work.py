@@ -1,11 +1,17 @@
 """The work of `sweep` (:mod:`akx.kernels.cuda.work`), by variant. Of a power, for b start vectors at a time:
 
     transfers   stored bytes and b x (x read, y written); from L2 what is fetched twice, and the sectors of x gathered
-    cycles      warps x (a warp's own + shuffles) + loads of warps x b + lines that these ask L1 for
-    chain       entries of the longest row / lanes x latency of L2
+    cycles      later warps x shuffles + loads of warps x b + lines that these ask L1 for
+    chain       the longer of two: entries of the longest row / lanes x latency of L2, or until the last warp ends
 
 A warp of csr-L has 32 / L rows and loads as often as the longest of them asks. Where few lanes have a row, a sector of
 the matrix is used over several loads, and is fetched again where the rows in flight take more lines than L1 has.
+
+Warps that a multiprocessor has room for begin together, and half of them are done with as soon as one, which is in what
+a kernel takes anyway; the others crowd. Those that have no room begin when others end (*later*): a second round costs a
+warp's life, however few it is for, and each further warp some cycles that transfers do not hide. Constants are rounded,
+fitted on plain products of 33 matrices on an H100: of the variants offered the fastest promises most for 28 of them,
+and one within 5 % of it for all.
 """
 
 from __future__ import annotations
@@ -34,6 +40,11 @@ __all__ = ["csr_work", "hubs_work", "looked_up", "pcsr_work", "rows16_work", "se
 #: Cycles that a warp takes a multiprocessor, beside its loads; each of its shuffles; each load of a value, its column
 #: and its entry of x; the same where products go through shared memory.
 _WARP, _SHUFFLE, _LOAD, _STAGED_LOAD = 15.0, 3.4, 0.55, 9.6
+#: Warps that a multiprocessor has done with as soon as with one, and cycles that each more takes of those it has room
+#: for; those of a second round, and of each warp of it or a later one; those in which a warp of slices finds its own.
+_TOGETHER, _CROWDED, _LIFE, _LATER, _FOUND = 33.0, 23.0, 900.0, 20.0, 100.0
+#: Shares of the bytes between memory and L2, and L2 and multiprocessors, that count for kernels which do nothing else.
+_OF_MEMORY, _OF_CACHE = 0.9, 0.85
 #: Cycles in which a warp of vbell finds its slice and adds up what its lanes have, and in which it has what it has
 #: asked for together: fitted on 10 real matrices that are in L2 (3 to 8 us a product), off by 0.3 us in the mean.
 _BEGIN, _TURN = 1900.0, 730.0
@@ -68,10 +79,12 @@ def csr_work(matrix: Matrix, device: CudaDevice, k: int, vectors: int, lanes: in
     hit = _HIT + (1.0 - _HIT) * min(1.0, lanes * size / SECTOR)
     longest = -(-longest_row(matrix) // lanes)
     again = _fetched_again(matrix, device, lanes)
-    issued = warps * (_WARP + _SHUFFLE * np.log2(lanes) * vectors + _LOAD * float(per_warp.mean()) * vectors)
+    issued = _later(warps, device) * _SHUFFLE * np.log2(lanes) * vectors
+    issued += _LOAD * warps * float(per_warp.mean()) * vectors
     issued += _TOUCH * touched_lines(matrix, lanes) * matrix.nnz * vectors
     issued += _TOUCH * warps * float(per_warp.mean()) * _lines_of_rows(matrix, _WARP_SIZE / lanes)
-    return _work(matrix, device, k, vectors, stored, again, issued, longest, hit)
+    found = _work(matrix, device, k, vectors, stored, again, issued, longest, hit)
+    return replace(found, chain=max(found.chain, k * _waited(warps, device, float(per_warp.mean()) * hit)))
 
 
 def sell_work(
@@ -90,11 +103,13 @@ def sell_work(
     size = matrix.dtype.itemsize
     warps = matrix.n * lanes / _WARP_SIZE
     stored = slots * (value + bits / 8.0) + matrix.n / 4.0 + (4.0 * matrix.n if order else 0.0)
-    issued = warps * (_WARP + _SHUFFLE * np.log2(lanes) * vectors)
+    issued = _later(warps, device) * _SHUFFLE * np.log2(lanes) * vectors
     issued += _LOAD * vectors * (slots / _WARP_SIZE + matrix.n / _WARP_SIZE * (lanes - 1) / 2.0)
     issued += _TOUCH * (touched_lines(matrix, lanes) * matrix.nnz * vectors + slots * (value + bits / 8.0) / _LINE)
     longest = -(-longest_row(matrix) // lanes)
     found = _work(matrix, device, k, vectors, stored, 1.0, issued, longest, 1.0)
+    loads = slots / max(matrix.n * lanes, 1)
+    found = replace(found, chain=max(found.chain, k * _waited(warps, device, loads)) + k * _FOUND)
     apart = k * vectors * matrix.n * max(0.0, SECTOR - size) if order else 0.0  # results go to one sector each
     return replace(found, cache_bytes=found.cache_bytes + apart)
 
@@ -173,12 +188,24 @@ def _work(
     gathered = gathered_share(matrix) * matrix.nnz * SECTOR * vectors
     multiplied = multiply_cycles(device, matrix.dtype) * vectors * matrix.nnz / _WARP_SIZE
     return Work(
-        memory_bytes=k * (1.0 - cached) * (stored + moved),
-        cache_bytes=k * (stored * again + moved + gathered),
+        memory_bytes=k * (1.0 - cached) * (stored + moved) * _OF_MEMORY,
+        cache_bytes=k * (stored * again + moved + gathered) * _OF_CACHE,
         cycles=k * max(issued, multiplied) / max(device.sms, 1),
         chain=k * waits * (_NEAR + (1.0 - cached) * _FAR) * hit,
         launches=float(k),
     )
+
+
+def _later(warps: float, device: CudaDevice) -> float:
+    """Of so many warps those that a device has no room for at first."""
+    return max(0.0, warps - device.sms * _THREADS / _WARP_SIZE)
+
+
+def _waited(warps: float, device: CudaDevice, loads: float) -> float:
+    """Cycles after which the last of so many warps ends, each with so many loads."""
+    held = min(warps / max(device.sms, 1), _THREADS / _WARP_SIZE)
+    later = _later(warps, device) / max(device.sms, 1)
+    return _NEAR * loads + _CROWDED * max(0.0, held - _TOGETHER) + (_LIFE + _LATER * later if later else 0.0)
 
 
 def looked_up(found: Work, device: CudaDevice, slots: int, loads: float, *, in_csr: bool) -> Work:
