@@ -32,6 +32,9 @@ __all__ = ["RECORD", "load", "main", "recorded", "search_hash"]
 
 RECORD = Path(__file__).resolve().parents[1] / "tests" / "data" / "tuning_h100.jsonl"
 _ENDLESS = 10**6
+#: Share of the seconds for others with which no more is begun: what such a short search asks for depends on how long its
+#: baseline took.
+_LEFT_OVER = 0.1
 #: Modules of kernels that say which plans there are and what they should cost; others only run them.
 _SCHEDULES = ("clusters", "diagonals", "ghost", "parts", "resident", "front", "stored", "stream", "sweep", "wavefront")
 _SCHEDULES += ("window", *OF_SEARCHES["cuda"])
@@ -77,7 +80,7 @@ def recorded(
     partial.unlink(missing_ok=True)
     tune(matrix, k, backend=backend, db=False, settings=settings, name=name, record=partial)
     seed, left = 0, others
-    while left > 1.0:
+    while left > _LEFT_OVER * others:
         seed += 1
         wide = Settings(trials=_ENDLESS, patience=_ENDLESS, seconds=min(settings.seconds, left), seed=seed)
         found = tune(matrix, k, backend=backend, db=False, settings=wide, name=name, record=partial)

@@ -124,11 +124,13 @@ def parsed(label: str, k: int) -> Plan:
     options: dict[str, Any] = {}
     for name, _, text in (pair.partition("=") for pair in pairs):
         options[name] = text == "True" if text in ("True", "False") else int(text) if text.isdigit() else text
-    threads = options.pop("threads")
+    threads, size = options.pop("threads"), 0
+    if str(options.get("block")).endswith("KiB"):
+        size = int(1024 * float(options.pop("block").removesuffix("KiB")))
     depth = int(powers.removeprefix("k=").split("x")[0])
     return Plan(
         backend, schedule, variant, partitioner=partitioner, k=k, k_per_pass=min(depth, k), threads=threads,
-        options=options,
+        block_bytes=size, options=options,
     )  # fmt: skip
 
 

@@ -123,6 +123,8 @@ def _around(space: Space, plans: Iterable[Plan]) -> set[Plan]:
 def _seconds(space: Space, matrix: Matrix, plans: Iterable[Plan]) -> dict[Plan, float]:
     """Seconds of the feasible ones of some plans, timed in turns in brief."""
     fitting = [plan for plan in plans if space.feasible(plan, matrix) is None]
+    if not fitting:
+        return {}
     calls = calls_of(space.backend, matrix, space.k, fitting)
     for call in calls:
         call()

@@ -11,6 +11,12 @@ def test_labels_say_all_of_a_plan() -> None:
     for labels in steps_gpu._labels().values():
         for k, label in labels:
             assert steps_gpu.parsed(label, k).label() == label
+    for label in (
+        "cpu/wavefront/dia natural k=4x2 block=64KiB threads=2 sigma=1 split=interleaved",
+        "cpu/ghost/csr16 metis k=8x1 block=1.5KiB threads=1",
+        "cuda/sweep/pcsr natural k=1x8 threads=1 ahead=4 block=256 once=True pad=2 sigma=1 stored=full",
+    ):
+        assert steps_gpu.parsed(label, 8).label() == label
 
 
 @pytest.mark.parametrize(("k", "vectors"), [(1, 1), (8, 2), (6, 1)])
