@@ -32,7 +32,7 @@ __all__ = ["RECORD", "load", "main", "recorded", "search_hash"]
 
 RECORD = Path(__file__).resolve().parents[1] / "tests" / "data" / "tuning_h100.jsonl"
 _ENDLESS = 10**6
-#: Share of the seconds for others with which no more is begun: what such a short search asks for depends on how long its
+#: Share of the seconds for others with which no more is begun: what a search so short asks for depends on how long its
 #: baseline took.
 _LEFT_OVER = 0.1
 #: Modules of kernels that say which plans there are and what they should cost; others only run them.

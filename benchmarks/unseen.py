@@ -189,15 +189,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             runs.setdefault(case.name, []).append(found)
             said = f"{case.name}: {found['baseline']['ratio']:.3f}, {found['predicted']['plan']}"
             print(said, file=sys.stderr, flush=True)
-    for name, measured in runs.items():
-        several = [found for found in measured if found["calm"]] or measured
-        middle = sorted(several, key=lambda found: float(found["baseline"]["ratio"]))[len(several) // 2]
-        ratios, twins = [found["baseline"]["ratio"] for found in several], [found["twin"] for found in several]
-        entry = {"matrix": name, "k": options.k, **middle, "ratios": ratios, "twins": twins}
-        document = solving.keep(output, document, "matrices", entry, origin, of=("matrix", "k"))
+            entry = {"matrix": case.name, "k": options.k, **_middle(runs[case.name])}
+            document = solving.keep(output, document, "matrices", entry, origin, of=("matrix", "k"))
     page = markdown.page_for(output, options.docs, usual=usual, page=_PAGE)
     markdown.show(table(document), output.stem, page)
     return 0
+
+
+def _middle(measured: Sequence[Json]) -> Json:
+    """The measurement with the median ratio of those in calm times, and the ratios of all of these."""
+    several = sorted(
+        [one for one in measured if one["calm"]] or measured, key=lambda one: float(one["baseline"]["ratio"])
+    )
+    ratios, twins = [one["baseline"]["ratio"] for one in several], [one["twin"] for one in several]
+    return {**several[len(several) // 2], "ratios": ratios, "twins": twins}
 
 
 def _merged(document: Json, other: Json) -> Json:

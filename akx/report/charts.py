@@ -27,6 +27,8 @@ _MOST_WHOLE = 12
 #: Pixels of a character below the bars.
 _CHARACTER = 7.2
 _NICE = (1.0, 2.0, 5.0)
+#: Values that differ by such a share are one: no mark would tell them apart.
+_SAME = 1e-9
 
 
 @dataclass(frozen=True)
@@ -271,7 +273,7 @@ def _log_scale(values: Sequence[float], start: float, end: float) -> Scale:
 
 def _linear_scale(values: Sequence[float], start: float, end: float, whole: bool) -> Scale:
     low, high = min(values), max(values)
-    if low == high:
+    if high - low <= _SAME * max(abs(low), abs(high)):
         low, high = (low - 1, high + 1) if whole or low else (low, high + 1)
     rough = (high - low) / ((_MOST_WHOLE if whole else _MOST_TICKS) - 1)
     power = math.floor(math.log10(rough))

@@ -89,6 +89,7 @@ def test_a_logarithmic_axis_has_equal_steps_for_equal_ratios_and_marks_its_ends(
     [
         (Axis("y", from_zero=True), [0.3, 0.9], (0.0, 1.0), (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)),
         (Axis("y"), [1.0, 1.0], (0.0, 2.0), (0.0, 0.5, 1.0, 1.5, 2.0)),
+        (Axis("y"), [1.0, 1.0 + 4e-15], (0.0, 2.0), (0.0, 0.5, 1.0, 1.5, 2.0)),  # redundancy, of closures that are all
         (Axis("y"), [0.0], (0.0, 1.0), (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)),
         (Axis("y"), [], (0.0, 1.0), (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)),
         (Axis("x", whole=True), [1.0, 8.0], (1.0, 8.0), (1, 2, 3, 4, 5, 6, 7, 8)),
