@@ -44,6 +44,7 @@ CONSTANTS = (
         (sweep_work, name)
         for name in ("_WARP", "_SHUFFLE", "_LOAD", "_STAGED_LOAD", "_TOUCH", "_NEAR", "_FAR", "_HIT", "_JOIN")
     ),
+    *((sweep_work, name) for name in ("_CROWDED", "_LIFE", "_LATER", "_FOUND", "_OF_MEMORY", "_OF_CACHE")),
     *((parts_work, name) for name in ("_VALUES", "_SLICE", "_NEAR", "_GLOBAL", "_HALO", "_FLAG", "_MEET")),
     *((parts_work, name) for name in ("_KEPT", "_GATHERED")),
     *((import_module("akx.tuner.predict"), name) for name in ("_REACHED", "_REACHED_NEAR")),  # it has such a function

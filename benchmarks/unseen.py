@@ -67,26 +67,29 @@ def compared(matrix: Matrix, k: int, calm: Calm, precision: Precision = _TURNS, 
         ``predicted`` {``plan``, ``seconds``, ``spread``}; ``baseline`` and ``tuned``, the fastest plain products with
         default options and with others, each with ``ratio`` to the predicted plan and ``high``, the upper end of its 95
         % interval, too; ``twin``, the ratio of a second program of the predicted plan; ``looked_at``, what was looked
-        at in brief with its seconds; and whether it was ``calm``.
+        at in brief with its seconds; and whether it was ``calm``. Where nothing else fits, the twin is the baseline.
     """
     threads = default_threads() if backend == "cpu" else 1
     device = device_of(backend)
     space = build_space(matrix, k, device, backend=backend, threads=threads, start_vectors=1)
     chosen = _used(space, matrix)
     defaults = _seconds(space, matrix, space.baselines(matrix))
-    others = _seconds(space, matrix, _around(space, [*_fastest(defaults, _RIVALS), chosen]) - set(defaults))
+    around = _around(space, [*_fastest(defaults, _RIVALS), chosen])
+    others = _seconds(space, matrix, [plan for plan in around if plan not in defaults])
     first, rest = (
         _fastest({plan: found[plan] for plan in found if plan != chosen}, _RIVALS) for found in (defaults, others)
     )
     plans = [chosen, chosen, *first, *rest[:1]]
-    with device_lock(device).alone():
+    with device_lock(device).alone() as is_alone:
+        if not is_alone:
+            print("beside another process", file=sys.stderr, flush=True)
         timings, was_calm = in_places(backend, matrix, k, plans, calm, precision)
     found = [_figures(plan, one, timings[0]) for plan, one in zip(plans, timings, strict=True)]
     ours, twin, *rivals = found
     return {
         "predicted": {name: ours[name] for name in ("plan", "seconds", "spread")},
         "twin": twin["ratio"],
-        "baseline": min(rivals[: len(first)], key=lambda one: float(one["ratio"]), default=None),
+        "baseline": min(rivals[: len(first)], key=lambda one: float(one["ratio"]), default=twin),
         "tuned": rivals[-1] if rest else None,
         "looked_at": {plan.label(): float(f"{seconds:.4g}") for plan, seconds in (defaults | others).items()},
         "calm": was_calm,
@@ -114,10 +117,10 @@ def _used(space: Space, matrix: Matrix) -> Plan:
     return space.inside(plan)
 
 
-def _around(space: Space, plans: Iterable[Plan]) -> set[Plan]:
+def _around(space: Space, plans: Iterable[Plan]) -> list[Plan]:
     """Plain products that differ from one of some plans in an option or the number of threads, and these themselves."""
-    near = {one for plan in plans for one in (plan, *space.along(plan)) if one.variant == plan.variant}
-    return {plan for plan in near if is_baseline(plan)}
+    near = (one for plan in plans for one in (plan, *space.along(plan)) if one.variant == plan.variant)
+    return list(dict.fromkeys(filter(is_baseline, near)))
 
 
 def _seconds(space: Space, matrix: Matrix, plans: Iterable[Plan]) -> dict[Plan, float]:

@@ -10,7 +10,9 @@ A product in one format is taken to cost a core ``slots x slot + rows x row`` se
 matrices that fit its second cache, of dense 3 x 3 blocks around the diagonal, so that every format fits them: one with
 6 entries in a row and one with 48. What CSR costs more for rows whose ends cannot be foreseen, and sliced ELL where it
 sorts rows, is what a matrix with rows of 1 to 8 entries takes longer than one with the same rows in the order of their
-lengths. Far columns cost more, in all formats alike, and are not in it.
+lengths; of how many branches a core remembers the outcome is where, of matrices with more and more such rows, half of
+that is to be seen. What an entry costs more whose entry of x is not in the nearest cache is what rows of 8 entries
+anywhere take longer than as many side by side.
 
 A calibration is for one class of devices, which has the number of cores in it: a process that may run on fewer is
 on another machine, as far as this goes. It is a JSON file in ``machines`` in the user's data directory
@@ -68,7 +70,10 @@ _SHAPES, _BLOCK, _POWERS = ((2000, 2), (250, 16)), 3, 8
 _UNEVEN_ROWS, _LONGEST, _WINDOW = 80_000, 8, 256
 #: Rows of changing length, for some of which a core of any processor has learnt where they end, and for others not.
 _LEARNT = (7_000, 10_000, 14_000, 20_000, 28_000, 40_000)
-#: Rows of the matrix whose columns are anywhere, and entries in each: no nearest cache holds its x, and every next one.
+#: Seconds that a branch takes at least which the processor has not foreseen: three cycles or so.
+_LEAST_SURPRISE = 1e-9
+#: Rows of the matrix whose columns are anywhere, and entries in each: no nearest cache holds its x, and every next one
+#: does, beside the matrix that goes through.
 _SCATTERED_ROWS, _SCATTERED_ENTRIES = 24_000, 8
 #: What is guessed of a format of which nobody knows what differing rows cost.
 _UNKNOWN = FormatCost(0.0, 0.0)
@@ -240,7 +245,7 @@ def ceiling_of(measured: Figures, known: Figures, device: Any, threads: int) -> 
 
 
 def calibrate(backend: str = "cpu") -> Calibration:
-    """Measure this machine's device of a backend; some seconds, and more where kernels have to be compiled first.
+    """Measure this machine's device of a backend; 10 to 20 seconds, and more where kernels have to be compiled first.
 
     Parameters
     ----------
@@ -347,7 +352,7 @@ def _figures(data: Any) -> Figures:
     rest = {name: _price(value) for name, value in data.items() if name in known}
     found = Figures(**rest, last_level_bytes=int(data["last_level_bytes"]), formats=formats)
     rates = (found.slow_bandwidth, found.last_level_bandwidth, found.cache_bandwidth, found.flops)
-    if min(*rates, found.last_level_bytes, *(cost.slot for cost in formats.values())) <= 0:
+    if min(*rates, found.foreseen, found.last_level_bytes, *(cost.slot for cost in formats.values())) <= 0:
         raise ValueError("a rate, a size or a price is 0 or less")
     if formats and "csr" not in formats:
         raise ValueError("there are prices of formats, and none of csr")
@@ -401,9 +406,9 @@ def _foreseen() -> float:
     pairs = [[_of_changing_rows(rows, ascending) for ascending in (False, True)] for rows in (*_LEARNT, _UNEVEN_ROWS)]
     times = _times([_call(matrix, plan) for pair in pairs for matrix in pair])
     more = [(times[2 * i] - times[2 * i + 1]) / uneven_rows(pair[0]) for i, pair in enumerate(pairs)]
-    if not more[-1] > 0:
-        return Figures.foreseen  # something has disturbed it
-    shares = np.maximum.accumulate(np.array(more) / more[-1])
+    if not more[-1] > _LEAST_SURPRISE:
+        return Figures.foreseen  # something has disturbed it, or there is nothing to be seen
+    shares = np.minimum.accumulate(np.array(more)[::-1] / more[-1])[::-1]  # what disturbs one size only adds to it
     sizes = np.log([branches(pair[0]) for pair in pairs])
     at = int(np.argmax(shares >= 0.5))
     if at == 0:
@@ -415,7 +420,7 @@ def _foreseen() -> float:
 def _priced(foreseen: float) -> dict[str, FormatCost]:
     matrices = [_blocks(nodes, wide) for nodes, wide in _SHAPES]
     uneven, even = _of_changing_rows(_UNEVEN_ROWS), _of_changing_rows(_UNEVEN_ROWS, ascending=True)
-    scattered = _anywhere()
+    scattered, near = _anywhere(), _anywhere(near=True)
     sweep: Any = registry.get("cpu", "sweep")
     device = _host()
     variants = next(p.choices for p in sweep.space(matrices[0], device, _POWERS) if p.name == "variant")
@@ -429,7 +434,7 @@ def _priced(foreseen: float) -> dict[str, FormatCost]:
             changing = plain.replace(options={"sigma": _WINDOW}) if guess.sorted else plain
             timed[variant] += [(uneven, changing), (even, plain)]
         if guess.scattered:
-            timed[variant] += [(scattered, plain)]
+            timed[variant] += [(scattered, plain), (near, plain)]
     calls = [_call(matrix, plan) for pairs in timed.values() for matrix, plan in pairs]
     seconds = iter(_times(calls))
     found: dict[str, FormatCost] = {}
@@ -446,10 +451,10 @@ def _priced(foreseen: float) -> dict[str, FormatCost]:
         elif guess.sorted:
             more = (times[2] - times[3] - (slots[2] - slots[3]) * slot) / uneven.n
             cost = replace(cost, sorted=more if more > 0 else guess.sorted)
-        if guess.scattered:  # rows of one length: neither padding nor surprises
-            far = missed(scattered, device.l1_bytes) * scattered.nnz
-            more = times[-1] - scattered.nnz * cost.slot - scattered.n * cost.row
-            cost = replace(cost, scattered=max(0.0, more / far) if far else guess.scattered)
+        if guess.scattered:
+            far = scattered.nnz * (missed(scattered, device.l1_bytes) - missed(near, device.l1_bytes))
+            more = times[-2] - times[-1]
+            cost = replace(cost, scattered=more / far if far > 0 and more > 0 else guess.scattered)
         found[variant] = cost
     return found
 
@@ -501,10 +506,15 @@ def _blocks(nodes: int, wide: int) -> Matrix:
     return Matrix.from_any(full)
 
 
-def _anywhere() -> Matrix:
-    """Rows of 8 entries whose columns are anywhere, the same each time."""
+def _anywhere(near: bool = False) -> Matrix:
+    """Rows of 8 entries whose columns are anywhere, the same each time, or as many side by side."""
     shape = (_SCATTERED_ROWS, _SCATTERED_ENTRIES)
-    indices = np.sort(np.random.default_rng(0).integers(0, _SCATTERED_ROWS // 8, shape) * 8 + np.arange(8), axis=1)
+    if near:
+        first = np.clip(np.arange(_SCATTERED_ROWS) - _SCATTERED_ENTRIES // 2, 0, _SCATTERED_ROWS - _SCATTERED_ENTRIES)
+        indices = first[:, None] + np.arange(_SCATTERED_ENTRIES)
+    else:
+        anywhere = np.random.default_rng(0).integers(0, _SCATTERED_ROWS // _SCATTERED_ENTRIES, shape)
+        indices = np.sort(anywhere * _SCATTERED_ENTRIES + np.arange(_SCATTERED_ENTRIES), axis=1)
     indptr = np.arange(0, indices.size + 1, _SCATTERED_ENTRIES)
     values = np.full(indices.size, 1.0 / _SCATTERED_ENTRIES)
     return Matrix.from_any(sp.csr_array((values, indices.ravel(), indptr), shape=(_SCATTERED_ROWS, _SCATTERED_ROWS)))

@@ -62,7 +62,7 @@ def surprises(matrix: Matrix, threads: int, foreseen: float) -> float:
     """Rows whose ends the processor does not foresee, of all threads.
 
     A core that has room for so many branches (`foreseen`) remembers where loops ended in the last product, and products
-    come again and again. One of 2022 (Zen 4) knows the ends of 20,000 rows of 1 to 8 entries, and next to none of
+    come again and again. One of 2022 (Zen 4) knows the ends of 20,000 rows of 1 to 8 entries, and a tenth of those of
     40,000; of rows of 10 to 80 those of 5,000, and none of 20,000.
     """
     least, most = foreseen * _FORGETTING
@@ -74,10 +74,11 @@ def missed(matrix: Matrix, cache_bytes: int) -> float:
     """Entries whose entry of x is not in a cache of so many bytes, over all; memoised with the pattern.
 
     The cache has what was read last: an entry misses if nothing of its line was read in the last so many entries, as
-    many as it takes to fill the cache. That is looked at for some runs of entries, in the order of the rows.
+    many as it takes to fill the cache. That is looked at for some runs of entries, in the order of the rows, as if the
+    cache had x alone; of a cache whose size is not known nothing is.
     """
     size = matrix.dtype.itemsize
-    if matrix.n * size <= cache_bytes or matrix.nnz == 0:
+    if matrix.n * size <= cache_bytes or cache_bytes < _LINE or matrix.nnz == 0:
         return 0.0
     key = (_MEMO_MISSED, cache_bytes, size)
     if key not in matrix.pattern_cache:

@@ -12,9 +12,11 @@ import pytest
 from benchmarks import samplers
 
 RESULTS = Path(samplers.__file__).parent / "results"
-#: Untuned calls are never to be slower than the best plain products. Two programs of one plan differ by a percent, and
-#: prices tell formats apart to a few: what is short of the bar by more is a wrong choice, and not to be published.
-NOISE = 0.04
+#: Two programs of one plan differ by so much, as the twins in `unseen*.json` do: untuned calls are as fast as plain
+#: products where they are no more than that behind.
+SAME = 0.011
+#: What is short of the bar by more is a wrong choice, and not to be published.
+WRONG = 0.04
 
 
 def load(name: str) -> Any:
@@ -26,13 +28,24 @@ def test_untuned_calls_reach_85_percent_of_the_optimum_and_the_plain_products(na
     entries = load(name)["predictions"]
     assert len(entries) >= 16
     assert median(entry["share"] for entry in entries) >= 0.85
-    assert min(entry["baseline_share"] for entry in entries) >= 1 - NOISE
+    assert min(entry["baseline_share"] for entry in entries) >= 1 - SAME
 
 
-def test_no_matrix_is_worse_off_with_a_predicted_plan() -> None:
-    entries = load("unseen")["matrices"]
+@pytest.mark.parametrize("name", ["unseen", "unseen_h100"])
+def test_no_matrix_is_worse_off_with_a_predicted_plan(name: str) -> None:
+    entries = load(name)["matrices"]
     assert len(entries) >= 34
-    assert min(entry["ratio"] for entry in entries) >= 1 - NOISE
+    ratios = [entry["baseline"]["ratio"] for entry in entries]
+    assert min(ratios) >= 1 - WRONG
+    assert sum(ratio < 1 - SAME for ratio in ratios) <= 3  # and the page names them
+
+
+def test_searches_of_whole_spaces_come_near_those_that_go_on() -> None:
+    searches = [entry["searches"] for entry in load("longer_h100")["matrices"]]
+    shares = [one["share"] for several in searches for one in several if one["allowed"] == 60]
+    assert len(shares) >= 6
+    assert median(shares) >= 0.97
+    assert min(shares) >= 0.9
 
 
 @pytest.mark.parametrize("name", ["samplers", "samplers_h100"])

@@ -15,7 +15,7 @@ from akx.errors import InfeasibleError
 from akx.plan import Plan
 from akx.tuner import measure
 from benchmarks import calls as calls_module
-from benchmarks import matrices, unseen
+from benchmarks import matrices, predicted, unseen
 from benchmarks.gallery import small
 from benchmarks.matrices import Case
 
@@ -107,3 +107,12 @@ def test_where_a_prediction_cannot_be_prepared_the_plain_products_are_timed_that
     monkeypatch.setattr(unseen, "calls_of", calls)
     assert unseen.main(["--only", "brick", "--k", "4", "--times", "1", "-o", str(tmp_path / "unseen.json")]) == 0
     assert timed[-1][0].variant == "sell16"
+
+
+@pytest.mark.parametrize("name", ["predicted", "predicted_h100", "unseen", "unseen_h100"])
+def test_the_page_has_what_was_measured(name: str) -> None:
+    table = (predicted if name.startswith("predicted") else unseen).table
+    folder = unseen.RESULTS["cpu"].parent
+    block = table(json.loads((folder / f"{name}.json").read_text()))
+    page = (folder.parents[1] / "docs" / "tuner.md").read_text()
+    assert f"<!-- {name}:begin -->\n{block}\n<!-- {name}:end -->" in page

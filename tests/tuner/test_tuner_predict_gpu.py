@@ -15,6 +15,7 @@ from akx.device.cuda.facts import CudaDevice
 from akx.formats.base import pattern_of
 from akx.kernels import registry
 from akx.kernels.cuda import diagonals, ghost, resident, sweep, vbell, wavefront
+from akx.kernels.cuda.sweep_work import csr_work, sell_work
 from akx.kernels.cuda.work import Work, gathered_share, in_cache, longest_row, multiply_cycles, touched_lines
 from akx.matrix import Matrix
 from akx.partition.halo import halo_sizes, halos
@@ -434,6 +435,54 @@ def test_wide_and_narrow_gathers() -> None:
 def test_what_the_cache_has_of_something() -> None:
     shares = [in_cache(share * H100.l2_bytes, H100) for share in (0.0, 0.5, 0.72, 0.76, 9.0)]
     assert shares == pytest.approx([1.0, 1.0, 0.5, 0.0, 0.0])
+
+
+def _chain(rows: int, gpu: CudaDevice, lanes: int = 8, k: int = 3) -> float:
+    """Cycles of a power that products in CSR wait, of rows of 8 entries."""
+    matrix = Matrix.from_any(bands(rows, *range(-3, 5)))
+    return csr_work(matrix, gpu, k, 1, lanes, 8).chain / k
+
+
+@pytest.mark.parametrize(("gpu", "held"), [(H100, 64), (A100, 64), (RTX, 48)], ids=lambda one: str(one))
+def test_warps_that_find_no_room_begin_when_others_end(gpu: CudaDevice, held: int) -> None:
+    """Up to half a device full they cost nothing, then each a little; one too many costs as much as a warp takes."""
+    rows = 4 * gpu.sms  # of a warp on every multiprocessor, with 8 lanes a row
+    assert _chain(rows, gpu) == _chain(33 * rows, gpu) == pytest.approx(320)  # of one load
+    crowded = _chain(held * rows, gpu) - _chain(rows, gpu)
+    assert crowded == pytest.approx(23 * (held - 33))
+    late = _chain(held * rows + 4, gpu) - _chain(held * rows, gpu)
+    assert late == pytest.approx(900, rel=0.01)
+    assert _chain(2 * held * rows, gpu) - _chain(held * rows + 4, gpu) == pytest.approx(20 * held, rel=0.01)
+
+
+def test_a_long_row_hides_a_second_round() -> None:
+    lengths = np.full(50_000, 8)
+    lengths[7] = 4000
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    indices = np.arange(indptr[-1]) - np.repeat(indptr[:-1], lengths)
+    matrix = Matrix.from_any(sp.csr_array((np.ones(indices.size), indices, indptr), shape=(50_000, 50_000)))
+    assert csr_work(matrix, H100, 1, 1, 8, 8).chain == pytest.approx(4000 / 8 * 320)
+
+
+def test_a_warp_of_slices_has_to_find_its_own() -> None:
+    matrix = Matrix.from_any(bands(4096, *range(-3, 5)))
+    slices = sell_work(matrix, H100, 2, 1, 8, slots=matrix.nnz, bits=16, order=False, value=8)
+    assert slices.chain - csr_work(matrix, H100, 2, 1, 8, 8).chain == pytest.approx(2 * 125, rel=0.02)
+
+
+def test_a_row_has_as_many_lanes_as_the_device_has_room_for() -> None:
+    """With rows of 16 entries a warp for two of them, where there are few; more rows a warp, the more there are."""
+
+    def lanes(rows: int) -> int:
+        matrix = Matrix.from_any(bands(rows, *range(-8, 8)))
+        schedules = {"sweep": sweep.SCHEDULE}
+        model = Model(matrix, Space("cuda", 8, 1, H100, schedules, {}), derived_figures(H100, 1))
+        return int(predicted(model).variant.split("-")[1])
+
+    found = [lanes(rows) for rows in (4_000, 30_000, 2_000_000)]
+    assert found == sorted(found, reverse=True)
+    assert found[0] >= 8
+    assert found[-1] == 1
 
 
 def test_the_longest_row() -> None:

@@ -66,6 +66,9 @@ _ADD = 10.0
 _CHUNK, _AWAY, _BROUGHT = 130.0, 1.6, 32.0
 #: Threads of a multiprocessor, bytes of a line, and the share of its memory that is L1's where a kernel shares none.
 _THREADS, _LINE, _L1 = 2048, 128, 0.75
+#: By compute capability, threads of multiprocessors that hold fewer (CUDA C++ Programming Guide, technical
+#: specifications).
+_FEWER_THREADS = {(7, 5): 1024, (8, 6): 1536, (8, 7): 1536, (8, 9): 1536, (12, 0): 1536}
 _WARP_SIZE = 32
 
 
@@ -198,12 +201,17 @@ def _work(
 
 def _later(warps: float, device: CudaDevice) -> float:
     """Of so many warps those that a device has no room for at first."""
-    return max(0.0, warps - device.sms * _THREADS / _WARP_SIZE)
+    return max(0.0, warps - device.sms * _warps_of(device))
+
+
+def _warps_of(device: CudaDevice) -> float:
+    """Warps that a multiprocessor holds."""
+    return _FEWER_THREADS.get(device.compute_capability, _THREADS) / _WARP_SIZE
 
 
 def _waited(warps: float, device: CudaDevice, loads: float) -> float:
     """Cycles after which the last of so many warps ends, each with so many loads."""
-    held = min(warps / max(device.sms, 1), _THREADS / _WARP_SIZE)
+    held = min(warps / max(device.sms, 1), _warps_of(device))
     later = _later(warps, device) / max(device.sms, 1)
     return _NEAR * loads + _CROWDED * max(0.0, held - _TOGETHER) + (_LIFE + _LATER * later if later else 0.0)
 
