@@ -74,10 +74,12 @@ def test_what_is_alone_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_samplers_are_given_the_same_trials_and_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, float]] = []
+    tried: list[int] = []
 
     def watched(recording: Any, *, settings: Any, seed: int, sampler: Any) -> Any:
         asked.append((settings.trials, settings.seconds))
         found = replay(recording, settings=settings, seed=seed, sampler=sampler)
+        tried.append(len(found.trials))
         assert len(found.trials) <= settings.trials
         assert settings.seconds > 100 or found.search_seconds < 1.3 * settings.seconds
         return found
@@ -94,7 +96,9 @@ def test_samplers_are_given_the_same_trials_and_the_same_time(tmp_path: Path, mo
     assert (document["trials"], document["times"]) == ([4, 9], [20.0, 40.0])
     (entry,) = document["recordings"]
     assert (set(entry["shares"]["local"]), set(entry["shares_in_time"]["local"])) == ({"4", "9"}, {"20", "40"})
-    assert entry["shares_in_time"]["local"]["20"] <= entry["shares_in_time"]["local"]["40"]
+    # More time is more trials. What is chosen may yet be another of those that cannot be told apart.
+    assert 9 < tried[2] < tried[3] < most
+    assert all(share > 0.97 for found in entry["shares_in_time"]["local"].values() for share in found)
 
 
 def _entry(**shares: dict[str, list[float]]) -> dict[str, Any]:
