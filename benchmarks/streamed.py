@@ -119,7 +119,7 @@ class StreamedProducts:
     def _launch(self, j: int, chunk: int, number: int, stream: Stream) -> None:
         window, (before, x, y) = self.window, (self._held[(j + i) % 3] for i in (2, 0, 1))
         slot = np.uint64(self._slots.pointer + number % window.slots * window.slot_bytes)
-        numbers = [np.uint32(v) for v in (1, window.header, window.rows, 0, window.n)]
+        numbers = [np.uint32(v) for v in (1, 0, window.header, window.rows, 0, window.n)]
         per = -(-window.rows * self._lanes // 256)
         arguments: list[Any] = [slot, np.uint64(0), *numbers, before, x, y, np.int64(0), np.uint32(window.ring)]
         arguments += [np.uint32(j > 0), self._coefficients.view(3 * j, (1, 3)), np.int64(chunk), np.uint32(1)]

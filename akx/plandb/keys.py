@@ -273,8 +273,9 @@ def schedule_hashes(backend: str) -> Mapping[str, str]:
     """By schedule of `backend`, the digest of the sources that its programs depend on; empty for an unknown backend.
 
     These are, of the sources of :func:`kernel_hash`, the module of the schedule, what it imports, wherever in the text,
-    the ``.cu`` files that these modules name by ``with_name``, and what those include. Computed once per process, in
-    some milliseconds, without an import.
+    the ``.cu`` files that these modules name by ``with_name``, and what those include; of the other backends' sources
+    too, where a schedule has them do some of its work. Computed once per process, in some milliseconds, without an
+    import.
     """
     modules = registry.modules(backend)
     return _hash_schedules(_PACKAGE, backend, modules) if modules else {}
@@ -333,9 +334,11 @@ def _hash_schedules(package: Path, backend: str, modules: Mapping[str, str]) -> 
     kernels = f"kernels/{backend}"
     hashes = {}
     try:
+        folders = sorted(path.parent for path in (package / "kernels").glob("*/__init__.py"))
+        others = [folder for folder in folders if folder.name != backend]
         texts = {
             path.relative_to(package).as_posix(): path.read_bytes().replace(b"\r\n", b"\n")
-            for path in _sources(package / kernels, package / "kernels" / "base.py", package / "formats")
+            for path in _sources(package / kernels, package / "kernels" / "base.py", package / "formats", *others)
             if path.stem not in {*OF_SEARCHES.get(path.parent.name, ()), *_OF_SOLVERS.get(path.parent.name, ())}
         }
         lines = {name: f"{name} {hashlib.sha256(text).hexdigest()}\n".encode() for name, text in texts.items()}

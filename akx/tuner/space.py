@@ -51,10 +51,10 @@ def is_baseline(plan: Plan) -> bool:
     """Whether a plan is plain products one after another, rows in the order the user gave, values as they are.
 
     Within a memory budget these may be streamed: the matrix is sent once for each product, its rows in any order, since
-    there may be no room for that of the user.
+    there may be no room for that of the user. All of its rows are the GPU's.
     """
     if plan.schedule == STREAMED_SCHEDULE:
-        return plan.k_per_pass == 1 and bool(plan.option("budget", 0))
+        return plan.k_per_pass == 1 and bool(plan.option("budget", 0)) and not plan.option("share", 0.0)
     plain = plan.schedule == BASELINE_SCHEDULE and plan.partitioner == NATURAL
     return plain and plan.option("stored", FULL) == FULL
 

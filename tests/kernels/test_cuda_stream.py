@@ -60,54 +60,70 @@ def product(window: Window, chunk: Any, ring: Any, bits: int, dtype: Any) -> Any
     return out
 
 
+def interpret_pass(
+    of: tuple[Window, Chunks, int], slots: list[Any], sends: bool, out: Any, power: int, depth: int, by: Coefficients
+) -> None:
+    """A pass step by step. Chunks are sent as early as they may, over poison; what a step writes is poisoned first.
+
+    `slots` are those of the call before where what stays is not sent.
+    """
+    window, chunks, bits = of
+    b, n, rows, dtype = out.shape[1], window.n, window.rows, out.dtype
+    rings = np.full((depth + 2, b, window.ring), POISON, dtype)
+    sent = 0
+
+    def values_of(p: int, own: Any) -> tuple[Any, Any]:
+        if p == 0:
+            return out[power][:, own], out[power - 1][:, own]
+        first = int(own[0]) // rows
+        products = []
+        for chunk in range(first, int(own[-1]) // rows + 1):
+            held, number = slots[window.slot(chunk)]
+            assert number == chunk
+            assert chunk < window.kept or sent > chunk >= sent - window.slots
+            products.append(product(window, held, rings[p], bits, dtype))
+        a, shift, older = (v[power + p - 1] for v in (by.a, by.b, by.c))
+        value = a * np.concatenate(products, axis=1)[:, own - first * rows]
+        value = value + shift * rings[p][:, own % window.ring]
+        if power + p > 1:
+            value = value + older * rings[p - 1][:, own % window.ring]
+        return value, None
+
+    for step in range(window.steps(depth)):
+        while sent < window.chunks and (
+            sent < window.kept + window.slots or window.frees(sent - window.slots, depth) <= step - 1
+        ):
+            if sends or sent >= window.kept:
+                slots[window.slot(sent)] = chunks.data[chunks.begin[sent] : chunks.begin[sent + 1]], sent
+            sent += 1
+        low, high = window.powers(step, depth)
+        made = []
+        for p in range(low, high + 1):
+            begin = step * rows - p * window.lag
+            own = np.arange(max(0, begin), min(n, begin + rows))
+            assert own.size, "a power without rows"
+            rings[p + 1][:, own % window.ring] = POISON
+            made.append((p, own))
+        results = [(p, own, values_of(p, own)) for p, own in made]
+        for p, own, (value, before) in results:
+            rings[p + 1][:, own % window.ring] = value
+            if p:
+                out[power + p][:, own] = value
+            elif power:
+                rings[0][:, own % window.ring] = before
+
+
 def interpret(plan: Plan, matrix: Matrix, window: Window, chunks: Chunks, x: Any, coefficients: Coefficients) -> Any:
-    """A call step by step. Chunks are sent as early as they may, over poison; what a step writes is poisoned first."""
+    """Two calls, the second of which is not sent what stays on the device; the result of the second."""
     bits = 16 if plan.variant.startswith("sell16") else 32
-    b, n, rows = x.shape[0], window.n, window.rows
-    out = np.full((plan.k + 1, b, n), POISON, matrix.dtype)
-    out[0] = x
-    for power in range(0, plan.k, window.depth):
-        depth = min(window.depth, plan.k - power)
-        slots: list[Any] = [None] * window.slots
-        rings = np.full((depth + 2, b, window.ring), POISON, matrix.dtype)
-        sent = 0
-
-        def values_of(p: int, own: Any) -> tuple[Any, Any]:
-            if p == 0:
-                return out[power][:, own], out[power - 1][:, own]  # noqa: B023
-            first = int(own[0]) // rows
-            products = []
-            for chunk in range(first, int(own[-1]) // rows + 1):
-                assert sent > chunk >= sent - window.slots  # noqa: B023
-                products.append(product(window, slots[chunk % window.slots], rings[p], bits, matrix.dtype))  # noqa: B023
-            a, shift, older = (v[power + p - 1] for v in (coefficients.a, coefficients.b, coefficients.c))  # noqa: B023
-            value = a * np.concatenate(products, axis=1)[:, own - first * rows]
-            value = value + shift * rings[p][:, own % window.ring]  # noqa: B023
-            if power + p > 1:  # noqa: B023
-                value = value + older * rings[p - 1][:, own % window.ring]  # noqa: B023
-            return value, None
-
-        for step in range(window.steps(depth)):
-            while sent < window.chunks and (
-                sent < window.slots or window.frees(sent - window.slots, depth) <= step - 1
-            ):
-                slots[sent % window.slots] = chunks.data[chunks.begin[sent] : chunks.begin[sent + 1]]
-                sent += 1
-            low, high = window.powers(step, depth)
-            made = []
-            for p in range(low, high + 1):
-                begin = step * rows - p * window.lag
-                own = np.arange(max(0, begin), min(n, begin + rows))
-                assert own.size, "a power without rows"
-                rings[p + 1][:, own % window.ring] = POISON
-                made.append((p, own))
-            results = [(p, own, values_of(p, own)) for p, own in made]
-            for p, own, (value, before) in results:
-                rings[p + 1][:, own % window.ring] = value
-                if p:
-                    out[power + p][:, own] = value
-                elif power:
-                    rings[0][:, own % window.ring] = before
+    slots: list[Any] = [None] * (window.kept + window.slots)
+    for sends in (True, False):
+        out = np.full((plan.k + 1, x.shape[0], window.n), POISON, matrix.dtype)
+        out[0] = x
+        for power in range(0, plan.k, window.depth):
+            depth = min(window.depth, plan.k - power)
+            interpret_pass((window, chunks, bits), slots, sends and not power, out, power, depth, coefficients)
+            slots[window.kept :] = [None] * window.slots
     return out
 
 
@@ -129,8 +145,11 @@ def interpreted_ratio(plan: Plan, matrix: Matrix, b: int = 2, seed: int = 0) -> 
 def test_windows_of_the_gallery(name: str, variant: str) -> None:
     matrix = gallery_matrix(name)
     for depth, rows in ((5, 0), (3, 64), (1, 0), (5, 320)):
-        plan = plan_of(matrix, 5, variant, depth, budget=2**30, rows=rows, vectors=2, ahead=1 + rows % 3)
-        assert interpreted_ratio(plan, matrix) <= 1, plan.label()
+        for stays in (False, True):
+            plan = plan_of(
+                matrix, 5, variant, depth, budget=2**30, rows=rows, vectors=2, ahead=1 + rows % 3, stays=stays
+            )
+            assert interpreted_ratio(plan, matrix) <= 1, plan.label()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -139,8 +158,25 @@ def test_windows_of_awkward_matrices(kind: str, dtype: str) -> None:
     for n in (1, 31, 33, 1009):
         matrix = make_matrix(kind, n, dtype, n)
         for depth, rows in ((4, 0), (2, 32), (3, 96)):
-            plan = plan_of(matrix, 4, "sell-1", depth, budget=2**30, rows=rows, vectors=2)
-            assert interpreted_ratio(plan, matrix) <= 1, plan.label()
+            for stays in (False, True):
+                plan = plan_of(matrix, 4, "sell-1", depth, budget=2**30, rows=rows, vectors=2, stays=stays)
+                assert interpreted_ratio(plan, matrix) <= 1, plan.label()
+
+
+def test_what_is_left_of_a_budget_is_filled_with_chunks_that_stay() -> None:
+    matrix = make_matrix("band", 600_011, "float64", 1)
+    kept, moved = [], []
+    for fraction in (0.1, 0.4, 0.7, 1.0):
+        for stays in (False, True):
+            plan = plan_of(matrix, 6, fraction=fraction, stays=stays)
+            window = stream.window_of(plan, matrix, GPU)
+            assert window is not None
+            assert window.nbytes <= stream.budget_of(plan, matrix, GPU)
+            kept.append(window.kept / window.chunks)
+            moved.append(stream.SCHEDULE.traffic(plan, matrix, GPU).matrix_bytes)
+    assert kept[::2] == [0, 0, 0, 0]
+    assert kept[1] < 0.1 < kept[3] < 0.5 < kept[5] < 0.9 < kept[7] == 1
+    assert moved == pytest.approx([moved[0] * (1 - share) for share in kept])
 
 
 def test_a_small_budget_makes_many_chunks() -> None:

@@ -162,13 +162,16 @@ _TEXTS = {
     "kernels/gpu/__init__.py": "",
     "kernels/gpu/sweep.py": "from akx.formats import csr\nfrom akx.kernels.gpu.program import (\n    run,\n)\n",
     "kernels/gpu/front.py": 'if f:\n    from akx.kernels.gpu import late\n_S = Path(__file__).with_name("front.cu")\n',
-    "kernels/gpu/late.py": "from akx.formats.dia import Dia as D\n",
+    "kernels/gpu/late.py": "from akx.formats.dia import Dia as D\nfrom akx.kernels.host.rows import own\n",
     "kernels/gpu/program.py": "from akx.kernels.base import Program\nfrom akx.kernels.gpu.prices import price\n",
     "kernels/gpu/prices.py": "from akx.kernels.gpu.late import f\n",
     "kernels/gpu/front.cu": '#include "front.cuh"\n#include <math.h>\n',
     "kernels/gpu/front.cuh": '  # include "common.cuh"\n',
     "kernels/gpu/common.cuh": "",
     "kernels/gpu/nobodys.py": "from akx.kernels.gpu import sweep, front\n",
+    "kernels/host/__init__.py": "",
+    "kernels/host/rows.py": "",
+    "kernels/host/other.py": "",
     "formats/__init__.py": "",
     "formats/base.py": "",
     "formats/csr.py": "from akx.formats.base import Format  # of all\n",
@@ -179,7 +182,7 @@ _DEPENDS = {
     "sweep": _OF_BOTH | {"kernels/gpu/sweep.py", "kernels/gpu/program.py", "formats/csr.py", "formats/__init__.py"},
     "front": _OF_BOTH
     | {f"kernels/gpu/{name}" for name in ("__init__.py", "front.py", "late.py", "front.cu", "front.cuh", "common.cuh")}
-    | {"formats/dia.py"},
+    | {"formats/dia.py", "kernels/host/rows.py"},
 }
 
 

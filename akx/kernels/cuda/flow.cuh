@@ -10,7 +10,9 @@
 //
 // Step t waits for step t - 1, for what is brought for it and for step t + 1, and for the results of step t - slack,
 // whose place in the rings it takes. What is brought for step t takes the place of what step t - ahead - 1 was the last
-// to use.
+// to use. Chunks that stay on the device are brought where `sends` says so: in the first call with their values.
+//
+// Results of power p are written up to row split + p rise: the others are the processor's, which does them meanwhile.
 #pragma once
 #include "stream.cuh"
 
@@ -22,7 +24,7 @@ template <class T> struct Flow {
     const T *x, *before; // in host memory, vectors `pitch` apart
     T *out;              // power 0 of the pass there, powers B * pitch apart
     i64 pitch;
-    u32 depth, steps, ahead, slack, sends, in, out_blocks;
+    u32 depth, steps, ahead, slack, sends, in, out_blocks, split, rise;
     u32 *counters;
 };
 
@@ -63,11 +65,11 @@ __device__ __forceinline__ void flow_in(const Frame f, const Vectors<T> at, cons
     for (u32 t = group; t < w.steps; t += w.ahead) {
         const i64 from = i64(t) * f.rows, chunk = i64(t) - f.lag / f.rows;
         const u32 width = from < f.n ? min(f.rows, (f.n - u32(from) + 31) / 32 * 32) * u32(sizeof(T)) / 16 : 0;
-        const bool sent = w.sends && chunk >= 0 && chunk < w.chunk_count;
+        const bool sent = chunk >= 0 && chunk < w.chunk_count && (w.sends || chunk >= f.kept);
         const i64 begin = sent ? load(w.begin + chunk) : 0, end = sent ? load(w.begin + chunk + 1) : 0;
         const u32 vectors = width * B * (1 + at.older), total = vectors + u32((end - begin) / 16);
         T *staged = w.staged + t % (w.ahead + 1) * 2 * B * i64(f.rows);
-        const u64 slot = sent ? u32(chunk) % f.slot_count * f.slot_bytes : 0;
+        const u64 slot = sent ? f.slot_of(u32(chunk)) : 0;
         if (threadIdx.x == 0 && t > w.ahead) flow_wait(done, blocks * (t - w.ahead));
         __syncthreads();
         for (u32 first = thread; first < total; first += U * threads) {
@@ -123,7 +125,7 @@ __device__ __forceinline__ void flow_out(const Frame f, const Vectors<T> at, con
         for (u32 i = thread; i < count; i += threads) {
             const u32 vector = i / pieces, power = low + vector / B, v = vector % B;
             const i64 row = begin - i64(power) * f.lag + i % pieces * PER;
-            if (row < 0 || row >= f.n) continue;
+            if (row < 0 || row >= min(i64(f.n), i64(w.split) + i64(power) * w.rise)) continue;
             const T *source = at.y + i64(power - 1) * at.stride + i64(v) * at.ring + u32(row) % at.ring;
             T *target = w.out + (i64(power) * B + v) * w.pitch + row;
             *reinterpret_cast<Octets *>(target) = *reinterpret_cast<const Octets *>(source);

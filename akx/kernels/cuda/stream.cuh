@@ -1,7 +1,8 @@
 // `stream`: one step of a window of row chunks that slides over a matrix in host memory.
 //
 // At step t, power p is done on `rows` rows from t * rows - p * lag on, all powers at once: what power p reads of power
-// p - 1 was made in earlier steps. Chunks of `rows` rows of the matrix lie in slots, vectors of each power in rings of
+// p - 1 was made in earlier steps. Chunks of `rows` rows of the matrix lie in slots: the first `kept` of them stay there,
+// the others take turns in slot_count more. Vectors of each power lie in rings of
 // `ring` rows: row i at i mod ring. rows, lag and ring are multiples of 32. A chunk: start (rows / 32 + 1) and base
 // (rows / 32) of its slices, padded to `header` bytes, values, columns. Columns are rows of the ring, relative to base
 // (16 bits), wrapped around once where needed. Power 0 is the fetching of x, and of the vector before it.
@@ -12,7 +13,11 @@
 struct Frame {
     const u8 *slots;
     u64 slot_bytes;
-    u32 slot_count, header, rows, lag, n;
+    u32 slot_count, kept, header, rows, lag, n;
+
+    __device__ __forceinline__ u64 slot_of(u32 chunk) const {
+        return (chunk < kept ? chunk : kept + (chunk - kept) % slot_count) * slot_bytes;
+    }
 };
 
 // Vectors: before, x and y are those of power 1, those of the next powers lie `stride` entries further.
@@ -60,7 +65,7 @@ template <class T, class INDEX, int B, int LANES, bool LIVE, int HELD> struct Sh
         next = stop = low = 0;
         if (!ours) return;
         const u32 chunk = row / f.rows, slice = row % f.rows / 32, lane = threadIdx.x % 32 / ROWS;
-        const u8 *slot = f.slots + chunk % f.slot_count * f.slot_bytes;
+        const u8 *slot = f.slots + f.slot_of(chunk);
         const u32 *start = reinterpret_cast<const u32 *>(slot), *base = start + f.rows / 32 + 1;
         value = reinterpret_cast<const T *>(slot + f.header);
         column = reinterpret_cast<const INDEX *>(value + read<LIVE>(start + f.rows / 32));

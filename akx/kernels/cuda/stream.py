@@ -9,8 +9,12 @@ of their own beside a launch per step (copy; direct: the launches write the resu
 
 The window takes no more device memory than `budget` bytes, or `fraction` of the bytes of the matrix in CSR, or the
 device's budget, or without any nine tenths of the device (then only for matrices that do not fit it). Vectors count.
+What the window leaves of that is filled with chunks that stay on the device from call to call, until values change
+(`stays`). With a `share` the processor does the last rows, so much of the entries, in its own memory and at the same
+time (:mod:`akx.kernels.cuda.hybrid`); its threads are all that a call on the processor would have.
 
-Traffic, over the bus: ceil(k / k_per_pass) times the matrix and x, once each of the k results. Flops: 2 nnz k.
+Traffic, over the bus: ceil(k / k_per_pass) times the GPU's rows that do not stay, and x, once each of the k results.
+Flops: 2 nnz k, and those of the GPU's rows beyond its share.
 The bound of thesis eq. 6.2 over k streamed plain products (Fig. 6.5), which send the matrix k times and bring back k
 results as well: the ratio of the bytes. It adds bytes of both directions up; a bus that does both at once may pass it.
 """
@@ -24,7 +28,11 @@ import numpy as np
 from scipy import sparse
 
 from akx.device.cuda.facts import CudaDevice, cuda_device
+from akx.device.host import default_threads
+from akx.errors import DeviceMemoryError
 from akx.kernels.base import Parameter, Program, Traffic, check_feasible, option_reason
+from akx.kernels.cpu.layout import block_size
+from akx.kernels.cuda.hybrid import FRONTS, HostShare, Split, device_part, host_reason, split_of
 from akx.kernels.cuda.stream_program import Ordered, StreamProgram, kind_of, movers
 from akx.kernels.cuda.sweep import near
 from akx.kernels.cuda.window import BACKS, Window, choose_window, smallest_window, stored_bytes
@@ -33,7 +41,7 @@ from akx.partition.levels import rcm
 from akx.partition.reach import permute
 from akx.plan import Plan
 
-__all__ = ["SCHEDULE", "Streamed", "bound", "budget_of", "bus_bytes", "window_of"]
+__all__ = ["SCHEDULE", "Streamed", "border", "bound", "budget_of", "bus_bytes", "window_of"]
 
 _PARTITIONERS = ("natural", "rcm")
 _SHARE = 0.9
@@ -65,27 +73,55 @@ def _ordered(matrix: Matrix, partitioner: str) -> Ordered:
     return found
 
 
+def border(plan: Plan, matrix: Matrix) -> Split | None:
+    """Who makes which rows, in the plan's order; None where the GPU makes all, or there is no room for a border."""
+    share, ordered = float(plan.option("share", 0.0)), _ordered(matrix, plan.partitioner)[0]
+    if not share:
+        return None
+    block = block_size(ordered) if _host_variant(plan).startswith("bell") else 1
+    return split_of(ordered, share, plan.k_per_pass, block)
+
+
+def _host_variant(plan: Plan) -> str:
+    return str(plan.option("host", "csr"))
+
+
+def _on_device(plan: Plan, matrix: Matrix) -> Matrix:
+    """What the GPU has of the matrix, in the plan's order; values are not to be used."""
+    ordered, split = _ordered(matrix, plan.partitioner)[0], border(plan, matrix)
+    return ordered if split is None else device_part(ordered, split)[0]
+
+
 def window_of(plan: Plan, matrix: Matrix, device: CudaDevice) -> Window | None:
-    """The window of a plan for the matrix in the plan's order, None where none fits the budget."""
-    ordered, budget = _ordered(matrix, plan.partitioner)[0], budget_of(plan, matrix, device)
+    """The window of a plan for the GPU's rows in the plan's order, None where none fits the budget."""
+    ordered, budget = _on_device(plan, matrix), budget_of(plan, matrix, device)
     vectors, rows = int(plan.option("vectors", 1)), int(plan.option("rows", 0))
     move = plan.option("move", "kernel")
     backs = BACKS if move == "copy" else 0
-    bits, ahead = kind_of(plan.variant)[0], int(plan.option("ahead", 4))
-    return choose_window(ordered, plan.k_per_pass, budget, vectors, bits, backs, ahead, rows, move == "kernel")
+    bits, ahead, stay = kind_of(plan.variant)[0], int(plan.option("ahead", 4)), bool(plan.option("stays", True))
+    return choose_window(ordered, plan.k_per_pass, budget, vectors, bits, backs, ahead, rows, move == "kernel", stay)
 
 
-def bus_bytes(plan: Plan, matrix: Matrix) -> tuple[float, float]:
-    """Bytes of the matrix and of vectors, for one start vector, that a call sends or brings back."""
-    ordered, passes = _ordered(matrix, plan.partitioner)[0], ceil(plan.k / plan.k_per_pass)
-    vector = float(matrix.n * matrix.dtype.itemsize)
-    return float(passes * stored_bytes(ordered, kind_of(plan.variant)[0])), vector * (plan.k + 2 * passes - 1)
+def bus_bytes(plan: Plan, matrix: Matrix, staying: float = 0.0) -> tuple[float, float]:
+    """Bytes of the matrix and of vectors, for one start vector, that a call sends or brings back.
+
+    `staying` is the share of the GPU's rows that is on the device already.
+    """
+    part, split, passes = _on_device(plan, matrix), border(plan, matrix), ceil(plan.k / plan.k_per_pass)
+    size = matrix.dtype.itemsize
+    back = plan.k * (matrix.n if split is None else split.first + (plan.k_per_pass + 1) / 2 * split.rise)
+    sent = passes * stored_bytes(part, kind_of(plan.variant)[0]) * (1.0 - staying)
+    return float(sent), float(size * (part.n * (2 * passes - 1) + back))
 
 
 def bound(plan: Plan, matrix: Matrix) -> float:
-    """The most that a call may be faster than k streamed plain products, thesis eq. 6.2 (see the module)."""
+    """The most that a call may be faster than k streamed plain products, thesis eq. 6.2 (see the module).
+
+    It is of a GPU that does all rows, and keeps none of the matrix from call to call.
+    """
     once = stored_bytes(_ordered(matrix, plan.partitioner)[0], kind_of(plan.variant)[0])
-    return plan.k * (once + matrix.n * matrix.dtype.itemsize) / sum(bus_bytes(plan, matrix))
+    alone = plan.replace(options={**plan.options, "share": 0.0})
+    return plan.k * (once + matrix.n * matrix.dtype.itemsize) / sum(bus_bytes(alone, matrix))
 
 
 class Streamed:
@@ -113,10 +149,14 @@ class Streamed:
             return f"the plan may take more than the memory budget of {device.budget} bytes"
         if unasked and _fits(matrix, plan.k, budget):
             return "the matrix fits the device; set a budget or a fraction to stream it all the same"
-        bits = kind_of(plan.variant)[0]
-        ordered = _ordered(matrix, plan.partitioner)[0]
+        bits, split = kind_of(plan.variant)[0], border(plan, matrix)
+        if plan.option("share", 0.0):
+            reason = self._unshared(plan, matrix, split)
+            if reason is not None:
+                return reason
+        ordered = _on_device(plan, matrix)
         stored = stored_bytes(ordered, bits)
-        if stored > (_MOST_PADDING * matrix.nnz + 4096) * (size + bits / 8) + matrix.n:
+        if stored > (_MOST_PADDING * ordered.nnz + 4096) * (size + bits / 8) + ordered.n:
             return f"padding would make it more than {_MOST_PADDING:g} times as large"
         if bits == 16 and not near(ordered, 1):
             return "columns of one slice lie more than 65,535 apart"
@@ -131,6 +171,15 @@ class Streamed:
         if found.staged and sum(movers(found.staged - 1)) >= device.sms:
             return f"{device.sms} multiprocessors are too few for one kernel with movers; move=copy does without"
         return None
+
+    def _unshared(self, plan: Plan, matrix: Matrix, split: Split | None) -> str | None:
+        """Why the processor cannot do a share of the rows, or None."""
+        if split is None:
+            return (
+                f"rows reach too far in the {plan.partitioner} order for a share of them to be the processor's "
+                f"for {plan.k_per_pass} powers"
+            )
+        return host_reason(_ordered(matrix, plan.partitioner)[0], split, _host_variant(plan))
 
     def _malformed(self, plan: Plan) -> str | None:
         from akx.kernels.cuda.stream_space import OPTIONS, VARIANTS
@@ -153,6 +202,13 @@ class Streamed:
         fraction = plan.option("fraction", 0.0)
         if isinstance(fraction, (bool, str)) or not 0 <= fraction <= 1:
             return f"fraction is {fraction!r}, expected 0 .. 1"
+        share = plan.option("share", 0.0)
+        if isinstance(share, (bool, str)) or not 0 <= share < 1:
+            return f"share is {share!r}, expected 0 .. 1, and less than 1"
+        if share and plan.option("move", "kernel") != "kernel":
+            return "the processor has a share only beside one kernel: move=kernel"
+        if not share and (plan.option("host", "csr") != "csr" or plan.option("front", FRONTS[0]) != FRONTS[0]):
+            return "host and front are for plans with a share of the processor's"
         return None
 
     def least_budget(self, matrix: Matrix, k: int, device: CudaDevice) -> int:
@@ -165,13 +221,21 @@ class Streamed:
         return min(least) + 3 * k * matrix.dtype.itemsize
 
     def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
-        sent, vectors = bus_bytes(plan, matrix)
         window, passes = window_of(plan, matrix, device), ceil(plan.k / plan.k_per_pass)
+        sent, vectors = bus_bytes(plan, matrix, 0.0 if window is None else window.kept / window.chunks)
+        part, split = _on_device(plan, matrix), border(plan, matrix)
+        once = stored_bytes(part, kind_of(plan.variant)[0])
+        flops = 2.0 * matrix.nnz * plan.k
+        if split is not None:  # the GPU does all its rows for all powers, and the processor those beyond the border
+            middle = int(split.first + (plan.k_per_pass + 1) / 2 * split.rise)
+            ordered = _ordered(matrix, plan.partitioner)[0]
+            flops = 2.0 * plan.k * (part.nnz + matrix.nnz - int(ordered.indptr[middle]))
         return Traffic(
             matrix_bytes=sent,
             vector_bytes=vectors,
-            flops=2.0 * matrix.nnz * plan.k,
-            cache_bytes=(sent / passes + 2.0 * matrix.n * matrix.dtype.itemsize) * plan.k,
+            flops=flops,
+            redundancy=flops / (2.0 * max(matrix.nnz, 1) * plan.k),
+            cache_bytes=(once + 2.0 * part.n * matrix.dtype.itemsize) * plan.k,
             synchronisations=0.0 if window is None else float(passes * window.steps(plan.k_per_pass)),
         )
 
@@ -180,7 +244,18 @@ class Streamed:
         check_feasible(self, plan, matrix, device)
         window = window_of(plan, matrix, device)
         assert window is not None
-        program = StreamProgram(_ordered(matrix, plan.partitioner), plan, window, device)
+        ordered, split = _ordered(matrix, plan.partitioner), border(plan, matrix)
+        beside = None
+        if split is not None:
+            front = str(plan.option("front", FRONTS[0]))
+            beside = HostShare(ordered[0], split, _host_variant(plan), front, plan.k, default_threads())
+        try:
+            program = StreamProgram(ordered, plan, window, device, beside)
+        except DeviceMemoryError:
+            frugal = window_of(plan.replace(options={**plan.options, "stays": False}), matrix, device)
+            if frugal is None or frugal.nbytes >= window.nbytes:
+                raise
+            program = StreamProgram(ordered, plan, frugal, device, beside)  # others have what was to stay
         program.update_values(matrix.data)
         return program
 

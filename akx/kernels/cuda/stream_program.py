@@ -6,12 +6,16 @@ write results there, the others do the steps, ordered by counters in device memo
 A launch per step (`move` = copy or direct): it waits for the chunk that it is the first to use, and where results are
 copied, for the copy that empties the buffer it writes to; a chunk is sent as soon as the step that is the last to use
 what lies in its slot is done. Nothing else is ordered: the three streams run as far ahead as they can.
+
+Chunks that stay on the device are sent by the first call with their values. Where the processor does a share of the
+rows, a graph is a pass, and the next one begins when both are done with it.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +28,9 @@ from akx.device.cuda.facts import CudaDevice
 from akx.device.cuda.launch import Graph, Kernel, Mark, Stream, capture, default_stream, spare_stream
 from akx.device.cuda.memory import DeviceArray, empty, pinned, to_device
 from akx.kernels.base import Coefficients
+from akx.kernels.cuda.hybrid import HostShare, device_part, passes
 from akx.kernels.cuda.program import C_TYPES
-from akx.kernels.cuda.window import BACKS, COUNTERS, Window, pack
+from akx.kernels.cuda.window import BACKS, COUNTERS, Window, pack, whole_slices
 from akx.matrix import Matrix
 from akx.plan import Plan
 
@@ -93,12 +98,19 @@ class StreamProgram:
     window : Window
     """
 
-    def __init__(self, ordered: Ordered, plan: Plan, window: Window, device: CudaDevice) -> None:
+    def __init__(
+        self, ordered: Ordered, plan: Plan, window: Window, device: CudaDevice, beside: HostShare | None = None
+    ) -> None:
         matrix, self._order, self._entries = ordered
         self.window, self._plan, self._device, self.dtype = window, plan, device, matrix.dtype
         self.n, self.k = matrix.n, plan.k
+        self.pitch = whole_slices(matrix.n)
+        self._beside, self._own_entries = beside, None
+        if beside is not None:
+            matrix, self._own_entries = device_part(matrix, beside.split)
         self._chunks = pack(matrix, window, kind_of(plan.variant)[0], pinned)
-        self._slots = empty(window.slots * window.slot_bytes, np.uint8)
+        self._slots = empty((window.kept + window.slots) * window.slot_bytes, np.uint8)
+        self._are_there = False  # the chunks that stay
         shape = (window.depth + 2, window.vectors, window.ring)
         self._rings = empty(shape, self.dtype)
         self._staged = empty((window.backs, window.vectors, window.depth, window.rows), self.dtype)
@@ -108,9 +120,9 @@ class StreamProgram:
         self._begin = to_device(self._chunks.begin if window.staged else np.zeros(0, np.int64))
         self._counters = empty(COUNTERS if window.staged else 0, np.uint8)
         self._own: NDArray[Any] | None = None
-        self._lent: set[int] = set()
+        self._lent: dict[int, NDArray[Any]] = {}
         self._spare: list[NDArray[Any]] = []
-        self._graphs: OrderedDict[tuple[int, int], Graph] = OrderedDict()
+        self._graphs: OrderedDict[tuple[int, int, bool, int], Graph] = OrderedDict()
 
     @property
     def nbytes(self) -> int:
@@ -125,13 +137,14 @@ class StreamProgram:
         chunks = self._chunks
         held: list[NDArray[Any]] = [chunks.data, chunks.begin, chunks.slot, *self._spare]
         held += [] if self._own is None else [self._own]
-        return sum(array.nbytes for array in held)
+        held += [] if self._own_entries is None else [self._own_entries]
+        return sum(array.nbytes for array in held) + (0 if self._beside is None else self._beside.nbytes)
 
     @property
     def _pinned(self) -> NDArray[Any]:
         """Page-locked vectors of the program's own, made when they are first asked for."""
         if self._own is None:
-            self._own = pinned((self.k + 1, self.window.vectors, self.window.pitch), self.dtype)
+            self._own = pinned((self.k + 1, self.window.vectors, self.pitch), self.dtype)
         return self._own
 
     def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
@@ -139,7 +152,11 @@ class StreamProgram:
         if isinstance(data, DeviceArray):
             data = data.get()
         values = self._chunks.data.view(self.dtype)
-        values[self._chunks.slot] = data if self._entries is None else data[self._entries]
+        inner = data if self._entries is None else data[self._entries]
+        values[self._chunks.slot] = inner if self._own_entries is None else inner[self._own_entries]
+        if self._beside is not None:
+            self._beside.update_values(inner)
+        self._are_there = False
 
     def run(self, x: Any, out: Any, coefficients: Coefficients) -> None:
         """Fill out (k+1, b, n) from x (b, n): both NumPy arrays, or both on the device.
@@ -176,7 +193,7 @@ class StreamProgram:
         """
         if self._order is not None or vectors > self.window.vectors:
             return None
-        shape = (self.k + 1, vectors, self.window.pitch)
+        shape = (self.k + 1, vectors, self.pitch)
         memory = next((held for held in self._spare if held.shape == shape), None)
         if memory is None:
             memory = pinned(shape, self.dtype)
@@ -184,7 +201,7 @@ class StreamProgram:
             self._spare = [held for held in self._spare if held is not memory]
         room = _Room(memory)
         weakref.finalize(room, _give_back, weakref.ref(self), memory).atexit = False
-        self._lent.add(memory.ctypes.data)
+        self._lent[memory.ctypes.data] = memory
         found: NDArray[Any] = np.asarray(room)[:, :, : self.n]
         return found
 
@@ -192,7 +209,7 @@ class StreamProgram:
         """Whether `out` (k+1, b, n) is an array of :meth:`new_result`, whole."""
         if out.ctypes.data not in self._lent or out.shape[0] != self.k + 1 or out.shape[2] != self.n:
             return False
-        row = self.window.pitch * self.dtype.itemsize
+        row = self.pitch * self.dtype.itemsize
         wanted = (out.shape[1] * row, row, self.dtype.itemsize)
         return all(
             have == want or extent == 1 for have, want, extent in zip(out.strides, wanted, out.shape, strict=True)
@@ -200,7 +217,7 @@ class StreamProgram:
 
     def _take_back(self, memory: NDArray[Any]) -> None:
         """Keep memory for the next result; what is not kept is freed, and so must be the graphs that write there."""
-        self._lent.discard(memory.ctypes.data)
+        self._lent.pop(memory.ctypes.data, None)
         held = [*self._spare, memory]
         self._spare = held[-_SPARE:]
         for freed in held[:-_SPARE]:
@@ -209,39 +226,59 @@ class StreamProgram:
 
     def pinned_vectors(self, vectors: int) -> NDArray[Any]:
         """The program's own page-locked (k+1, vectors, n) array that :meth:`queue` works on: v_0 is to be put there."""
-        flat: NDArray[Any] = self._pinned.reshape(-1)[: (self.k + 1) * vectors * self.window.pitch]
-        return flat.reshape(self.k + 1, vectors, self.window.pitch)[:, :, : self.n]
+        return self._own_vectors(vectors)[:, :, : self.n]
+
+    def _own_vectors(self, vectors: int) -> NDArray[Any]:
+        flat: NDArray[Any] = self._pinned.reshape(-1)[: (self.k + 1) * vectors * self.pitch]
+        return flat.reshape(self.k + 1, vectors, self.pitch)
 
     def queue(self, vectors: int, coefficients: Coefficients, at: int | None = None) -> None:
         """Queue one call on vectors in page-locked memory, in the order of the plan's rows.
 
-        They are at the address `at`, by default those of :meth:`pinned_vectors`.
+        They are at the address `at` of a result, by default those of :meth:`pinned_vectors`. Where the processor does a
+        share of the rows, its share is done on return, and all passes but the last.
         """
         if coefficients is not self._known:
             triples = np.stack([coefficients.a, coefficients.b, coefficients.c], axis=1)
             self._coefficients.set(triples.astype(self.dtype))
             self._known = coefficients
-        key = (vectors, self._pinned.ctypes.data if at is None else at)
+        memory = self._own_vectors(vectors) if at is None else self._lent[at]
+        sends = self.window.kept > 0 and not self._are_there
+        if self._beside is None:
+            self._graph(vectors, memory.ctypes.data, sends, -1).launch(default_stream())
+        else:
+            for number, _ in enumerate(passes(self.k, self.window.depth)):
+                if number:  # it begins with what both have returned
+                    default_stream().synchronize()
+                self._graph(vectors, memory.ctypes.data, sends and number == 0, number).launch(default_stream())
+                self._beside.run(number, memory, coefficients)
+        self._are_there = True
+
+    def _graph(self, *key: Any) -> Graph:
+        """That of a number of start vectors, an address, whether what stays is sent, and a pass (-1: all of them)."""
         if key not in self._graphs:
             self._graphs[key] = self._record(*key)
             while len(self._graphs) > _GRAPHS:
                 self._graphs.popitem(last=False)
         self._graphs.move_to_end(key)
-        self._graphs[key].launch(default_stream())
+        return self._graphs[key]
 
-    def _record(self, vectors: int, at: int) -> Graph:
+    def _record(self, vectors: int, at: int, sends: bool, number: int) -> Graph:
+        steps_of = list(passes(self.k, self.window.depth))
         if self.window.staged:
             with spare_stream() as work:
-                return self._record_flow(vectors, at, work)
+                return self._record_flow(vectors, at, sends, steps_of if number < 0 else steps_of[number:][:1], work)
         kernel = step_kernel(self.dtype, self._plan.variant, vectors, self._device)
         with spare_stream() as work, spare_stream() as there, spare_stream() as back, capture(work) as graph:
-            steps = _Steps(self, kernel, vectors, at, (work, there, back))
-            for power in range(0, self.k, self.window.depth):
-                steps.one_pass(power, min(self.window.depth, self.k - power))
+            steps = _Steps(self, kernel, vectors, at, sends, (work, there, back))
+            for power, depth in steps_of:
+                steps.one_pass(power, depth)
             steps.join()
         return graph
 
-    def _record_flow(self, vectors: int, at: int, work: Stream) -> Graph:
+    def _record_flow(
+        self, vectors: int, at: int, sends: bool, steps_of: Sequence[tuple[int, int]], work: Stream
+    ) -> Graph:
         """One kernel per pass; it has as many threads as there are registers for."""
         window, size, b, sms = self.window, self.window.itemsize, vectors, self._device.sms
         threads = 768 if size <= 8 and b * size <= 32 else 512
@@ -250,20 +287,20 @@ class StreamProgram:
         into, out = movers(ahead)
         slack = max(1, window.ring // window.rows)  # steps until the place of a result is taken; a whole vector's never
         frame: list[Any] = [self._slots, np.uint64(window.slot_bytes)]
-        frame += [np.uint32(v) for v in (window.slots, window.header, window.rows, window.lag, window.n)]
+        sizes = (window.slots, window.kept, window.header, window.rows, window.lag, window.n)
+        frame += [np.uint32(v) for v in sizes]
         frame += [np.uint64(self._rings.pointer + i * stride * size) for i in range(3)]
         frame += [np.int64(stride), np.uint32(window.ring)]
+        split, rise = (window.n, 0) if self._beside is None else (self._beside.split.first, self._beside.split.rise)
         with capture(work) as graph:
-            for power in range(0, self.k, window.depth):
-                depth = min(window.depth, self.k - power)
+            for power, depth in steps_of:
                 self._counters.fill_bytes(0, work)
-                x = at + power * b * window.pitch * size
-                sends = power == 0 or window.slots < window.chunks
+                x = at + power * b * self.pitch * size
                 arguments = [*frame, np.uint32(power > 0), self._coefficients.view(3 * power, (depth, 3))]
                 arguments += [np.uint64(self._chunks.data.ctypes.data), self._begin, np.uint32(window.chunks)]
-                arguments += [self._staged_x, np.uint64(x), np.uint64(x - b * window.pitch * size if power else 0)]
-                arguments += [np.uint64(x), np.int64(window.pitch), np.uint32(depth), np.uint32(window.steps(depth))]
-                arguments += [np.uint32(v) for v in (ahead, slack, sends, into, out)]
+                arguments += [self._staged_x, np.uint64(x), np.uint64(x - b * self.pitch * size if power else 0)]
+                arguments += [np.uint64(x), np.int64(self.pitch), np.uint32(depth), np.uint32(window.steps(depth))]
+                arguments += [np.uint32(v) for v in (ahead, slack, sends and not power, into, out, split, rise)]
                 kernel.launch(sms, threads, [*arguments, self._counters], cooperative=True, stream=work)
         return graph
 
@@ -272,9 +309,15 @@ class _Steps:
     """The steps of a call, queued on three streams: copies to the device, kernels, copies to the host."""
 
     def __init__(
-        self, program: StreamProgram, kernel: Kernel, vectors: int, at: int, streams: tuple[Stream, Stream, Stream]
+        self,
+        program: StreamProgram,
+        kernel: Kernel,
+        vectors: int,
+        at: int,
+        sends: bool,
+        streams: tuple[Stream, Stream, Stream],
     ) -> None:
-        self.of, self.kernel, self.vectors = program, kernel, vectors
+        self.of, self.kernel, self.vectors, self.sends = program, kernel, vectors, sends
         work, self.there, self.back = streams
         self.work = work
         self.copied = program._plan.option("move", "kernel") == "copy"
@@ -295,8 +338,8 @@ class _Steps:
         self.last.holds(self.there)
         for step in range(window.steps(depth)):
             chunk = window.arrives(step)
-            if 0 <= chunk < window.chunks and not (self.passes and window.slots == window.chunks):
-                if chunk >= window.slots:
+            if 0 <= chunk < window.chunks and (chunk >= window.kept or (self.sends and not self.passes)):
+                if chunk - window.kept >= window.slots:
                     made[window.frees(chunk - window.slots, depth)].holds(self.there)
                 self._send(chunk)
                 Mark(self.there).holds(self.work)
@@ -319,7 +362,7 @@ class _Steps:
     def _send(self, chunk: int) -> None:
         window, chunks = self.of.window, self.of._chunks
         begin, end = int(chunks.begin[chunk]), int(chunks.begin[chunk + 1])
-        to = self.of._slots.pointer + chunk % window.slots * window.slot_bytes
+        to = self.of._slots.pointer + window.slot(chunk) * window.slot_bytes
         send(to, chunks.data.ctypes.data + begin, end - begin, self.there)
 
     def _launch(self, step: int, power: int, depth: int) -> None:
@@ -339,7 +382,8 @@ class _Steps:
         x = self.out + power * b * window.pitch * size
         rings = [np.uint64(of._rings.pointer + i * stride * size) for i in range(3)]
         arguments: list[Any] = [of._slots, np.uint64(window.slot_bytes)]
-        arguments += [np.uint32(v) for v in (window.slots, window.header, window.rows, window.lag, window.n)]
+        sizes = (window.slots, window.kept, window.header, window.rows, window.lag, window.n)
+        arguments += [np.uint32(v) for v in sizes]
         arguments += [*rings, np.int64(stride), np.uint32(window.ring), np.uint32(power > 0)]
         arguments += [of._coefficients.view(3 * power, (depth, 3)), np.int64(step), np.uint32(low), np.uint32(per)]
         arguments += [np.uint64(x), np.uint64(x - b * window.pitch * size if power else 0), np.int64(window.pitch)]

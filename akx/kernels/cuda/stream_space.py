@@ -8,14 +8,25 @@ from akx.device.cuda.facts import CudaDevice
 from akx.kernels.base import Parameter
 from akx.kernels.cuda import stream
 from akx.kernels.cuda.choices import LANES
+from akx.kernels.cuda.hybrid import FRONTS
+from akx.kernels.cuda.hybrid import VARIANTS as HOST
 from akx.matrix import Matrix
 from akx.plan import Option
 
-__all__ = ["AHEADS", "BLOCKS", "MOVE", "OPTIONS", "VARIANTS", "VECTORS", "space"]
+__all__ = ["AHEADS", "BLOCKS", "MOVE", "OPTIONS", "SHARES", "VARIANTS", "VECTORS", "space"]
 
 VARIANTS = tuple(f"{name}-{lanes}" for name in ("sell16", "sell") for lanes in LANES)
 BLOCKS, VECTORS, MOVE, AHEADS = (128, 256, 512), (1, 2, 4, 8), ("kernel", "copy", "direct"), (1, 2, 3, 4)
-OPTIONS: dict[str, tuple[Option, ...]] = {"block": BLOCKS, "vectors": VECTORS, "move": MOVE, "ahead": AHEADS}
+SHARES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
+OPTIONS: dict[str, tuple[Option, ...]] = {
+    "block": BLOCKS,
+    "vectors": VECTORS,
+    "move": MOVE,
+    "ahead": AHEADS,
+    "stays": (True, False),
+    "host": HOST,
+    "front": FRONTS,
+}
 
 
 def space(matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
@@ -38,5 +49,10 @@ def space(matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
         Parameter("move", MOVE, "kernel", "what moves: one kernel's blocks, copies, or copies there, launches back"),
         Parameter("ahead", AHEADS, 4, "chunks of the matrix that are on their way at a time"),
         Parameter("vectors", VECTORS, 1, "start vectors at a time"),
+        Parameter("share", SHARES, 0.0, "of the entries of the matrix, what the processor does meanwhile"),
+        Parameter("host", HOST, "csr", "SpMV variant of the processor's rows"),
+        Parameter(
+            "front", FRONTS, FRONTS[0], "the powers of the processor's rows: in one front, in one a thread, in turn"
+        ),
         *budget,
     )

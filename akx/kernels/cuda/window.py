@@ -5,6 +5,7 @@ Then at step t, power p can be done on rows t C - p l .. t C - p l + C - 1 for a
 power p - 1 was made in earlier steps. On the device are
 
     ceil(m l / C) - floor(l / C) + 1 + ahead  chunks of the matrix, `ahead` of them on their way,
+    as many chunks more as there is room for  which stay there from call to call, if they may,
     C + l + max(d, l)                         rows of each of m + 2 vectors (the recurrence reads v_{p-2} as well),
     BACKS m C                                 rows of results on their way back, where those are copied,
     2 (ahead + 1) C                           rows of x, where one kernel does all: it brings them early.
@@ -16,7 +17,7 @@ model of the time, among the sizes whose window fits the budget.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from akx.formats import sell
 from akx.formats.base import pattern_of
 from akx.matrix import Matrix
 
-__all__ = ["BACKS", "COUNTERS", "SLICE", "Chunks", "Window", "choose_window", "pack", "smallest_window"]
+__all__ = ["BACKS", "COUNTERS", "SLICE", "Chunks", "Window", "choose_window", "pack", "smallest_window", "whole_slices"]
 
 SLICE = 32
 #: Steps whose results are on their way back.
@@ -52,7 +53,7 @@ class Window:
     depth : int
         Powers per pass.
     slots, slot_bytes : int
-        Chunks of the matrix on the device, and bytes for each.
+        Chunks of the matrix on the device at a time, and bytes for each.
     ring : int
         Rows of each vector on the device, a multiple of 32: row i is at i mod ring.
     vectors : int
@@ -62,6 +63,8 @@ class Window:
         Steps whose results are on their way back.
     staged : int
         Steps whose rows of x are on the device before they are needed; 0 where a launch per step fetches them.
+    kept : int
+        Chunks, the first ones, that stay on the device in slots of their own, beside those that take turns in `slots`.
     """
 
     n: int
@@ -76,6 +79,7 @@ class Window:
     itemsize: int
     backs: int = 0
     staged: int = 0
+    kept: int = 0
 
     @property
     def header(self) -> int:
@@ -87,12 +91,12 @@ class Window:
         """Bytes on the device."""
         rows = (self.depth + 2) * self.ring + (self.depth * self.backs + 2 * self.staged) * self.rows
         ordered = 8 * (self.chunks + 1) + COUNTERS if self.staged else 0
-        return self.slots * self.slot_bytes + rows * self.vectors * self.itemsize + ordered
+        return (self.kept + self.slots) * self.slot_bytes + rows * self.vectors * self.itemsize + ordered
 
     @property
     def pitch(self) -> int:
         """Rows from one vector to the next in host memory: whole slices, so that all transfers begin at a line."""
-        return _whole(self.n)
+        return whole_slices(self.n)
 
     def steps(self, depth: int) -> int:
         """Steps of a pass of `depth` powers."""
@@ -106,6 +110,10 @@ class Window:
     def arrives(self, step: int) -> int:
         """The chunk that is first used in a step."""
         return step - self.lag // self.rows
+
+    def slot(self, chunk: int) -> int:
+        """Where a chunk is on the device, in slots."""
+        return chunk if chunk < self.kept else self.kept + (chunk - self.kept) % self.slots
 
     def frees(self, chunk: int, depth: int) -> int:
         """The last step that uses a chunk, in a pass of `depth` powers."""
@@ -143,17 +151,25 @@ def _window(
 ) -> Window:
     below, above, start = _slices(matrix)
     at = np.arange(0, start.size - 1, rows // SLICE)
-    lag, down = rows + _whole(above), _whole(below)
+    lag, down = rows + whole_slices(above), whole_slices(below)
     size = matrix.dtype.itemsize
     most = int(np.diff(np.append(start[at], start[-1])).max())
     slot = -(-(header_bytes(rows) + most * (size + bits // 8)) // _ALIGN) * _ALIGN
     slots = min(at.size, -(-depth * lag // rows) - lag // rows + 1 + ahead)
-    ring = min(_whole(matrix.n), rows + lag + max(down, lag))
+    ring = min(whole_slices(matrix.n), rows + lag + max(down, lag))
     staged = ahead + 1 if one else 0
     return Window(matrix.n, rows, at.size, lag, depth, slots, slot, ring, vectors, size, backs, staged)
 
 
-def _whole(rows: int) -> int:
+def _filled(window: Window, budget: int) -> Window:
+    """The window with as many chunks that stay on the device as the budget has room for."""
+    more = max(0, (budget - window.nbytes) // window.slot_bytes)
+    if window.slots + more >= window.chunks:
+        return replace(window, slots=0, kept=window.chunks)
+    return replace(window, kept=more)
+
+
+def whole_slices(rows: int) -> int:
     """Rows up to whole slices."""
     return -(-rows // SLICE) * SLICE
 
@@ -162,8 +178,10 @@ def _seconds(window: Window, bus: float) -> float:
     """A rough time of one pass, to choose the size of chunks by."""
     results = window.depth * window.rows * window.vectors * window.itemsize
     work = max(_FLOW_STEP if window.staged else _STEP, window.depth * bus / _DEVICE)
-    step = max(work, bus / _BUS, results / _BUS)
-    return window.chunks * step + (window.steps(window.depth) - window.chunks) * work + bus / _BUS
+    step, staying = max(work, bus / _BUS, results / _BUS), max(work, results / _BUS)
+    sent = window.chunks - window.kept
+    after = (window.steps(window.depth) - window.chunks) * work
+    return sent * step + window.kept * staying + after + (bus / _BUS if sent else 0.0)
 
 
 def choose_window(
@@ -176,12 +194,15 @@ def choose_window(
     ahead: int,
     rows: int = 0,
     one: bool = False,
+    stay: bool = False,
 ) -> Window | None:
     """The window with the least expected time that fits the budget, or None.
 
-    With chunks of `rows` rows where given; `one` is for one kernel per pass instead of a launch per step.
+    With chunks of `rows` rows where given; `one` is for one kernel per pass instead of a launch per step; with `stay`
+    chunks fill what is left of the budget, and stay on the device from call to call.
     """
-    key = ("akx.kernels.cuda.window", depth, budget, vectors, bits, backs, ahead, rows, one, matrix.dtype.itemsize)
+    sizes_of = (depth, budget, vectors, bits, backs, ahead, rows, one, stay, matrix.dtype.itemsize)
+    key = ("akx.kernels.cuda.window", *sizes_of)
     if key not in matrix.pattern_cache:
         sizes: list[int] = [-(-rows // SLICE) * SLICE] if rows else []
         size = -(-matrix.n // SLICE) * SLICE
@@ -192,6 +213,8 @@ def choose_window(
         total = stored_bytes(matrix, bits)
         for size in sizes:
             found = _window(matrix, size, depth, vectors, bits, backs, ahead, one)
+            if stay:
+                found = _filled(found, budget)
             seconds = _seconds(found, total / found.chunks)
             if found.nbytes <= budget and (best is None or seconds < best[0]):
                 best = seconds, found
@@ -202,7 +225,7 @@ def choose_window(
 
 def smallest_window(matrix: Matrix, bits: int) -> Window:
     """The window that takes the fewest bytes: one power and one vector, results written by the launches."""
-    whole = _whole(matrix.n)
+    whole = whole_slices(matrix.n)
     sizes = {min(whole, SLICE * 2**power) for power in range(whole.bit_length())}
     return min((_window(matrix, size, 1, 1, bits, 0, 1, False) for size in sorted(sizes)), key=lambda one: one.nbytes)
 
