@@ -390,6 +390,8 @@ def _measured_blocks() -> list[str]:
         "on the host, and takes as many of the GPU's products as the table says; new values that are in GPU memory go "
         "to their places there, timed on the device, one update right behind the other. A host that queues one and "
         f"waits for it sees {waits} us.",
+        "His hybrid computing, a portion of a large matrix for the GPU and the rest for the processor, is `share` of "
+        "`stream` ([cuda.md](cuda.md#the-schedule-stream)).",
     ]
 
 

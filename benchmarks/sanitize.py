@@ -72,6 +72,7 @@ _OF_VECTORS = ("advance", "blocks", "conjugate", "gram_schmidt", "mix", "product
 _DRIVERS_OF_VECTORS = ("arnoldi", "conjugate", "queues", "vectors")
 _TESTS_OF_VECTORS = "tests.kernels.test_cuda_vectors::"
 _OF_FRONTS, _TESTS_OF_FRONTS = ("front", "wavefront"), "wavefront"
+_OF_STREAMS, _TESTS_OF_STREAMS = ("flow", "hybrid", "stream", "stream_program", "window"), ("stream", "cuda_hybrid")
 _OF_RATES, _TESTS_OF_RATES = "rates", "tests.kernels.test_cuda_rates::"
 #: What fronts have in common with others.
 _OF_BOTH = ("stored", "stored_program", "stored_values")
@@ -103,7 +104,7 @@ def name_of(node: str) -> str:
 
 
 def sources(root: Path = _ROOT) -> dict[str, str]:
-    """The hashes of the sources of solvers' vector work, of fronts, of what measures a device, and of all others.
+    """The hashes of the sources of solvers' vector work, of fronts, of streams, of what measures a device, and others.
 
     With what all include, and with what launches them, since that decides on extents and shared memory.
     """
@@ -115,10 +116,13 @@ def sources(root: Path = _ROOT) -> dict[str, str]:
     fronts = [path for path in (*every, *drivers) if path.stem in _OF_FRONTS]
     stored = [path for path in (*every, *drivers) if path.stem in _OF_BOTH]
     rates = [path for path in (*every, *drivers) if path.stem == _OF_RATES]
-    rest = [path for path in (*every, *drivers) if path not in own and path not in fronts and path not in rates]
+    streams = [path for path in (*every, *drivers) if path.stem in _OF_STREAMS]
+    apart = {*own, *fronts, *rates, *streams}
+    rest = [path for path in (*every, *drivers) if path not in apart]
     return {
         "vectors": _hash([*own, *both], root),
         "fronts": _hash([*fronts, *stored, *both], root),
+        "streams": _hash([*streams, *both], root),
         "rates": _hash([*rates, *both], root),
         "others": _hash(rest, root),
     }
@@ -148,6 +152,8 @@ def _group_of(test: str) -> str:
         return "vectors"
     if test.startswith(_TESTS_OF_RATES):
         return "rates"
+    if any(name in test for name in _TESTS_OF_STREAMS):
+        return "streams"
     return "fronts" if _TESTS_OF_FRONTS in test else "others"
 
 

@@ -107,6 +107,7 @@ def test_what_was_seen_of_other_sources_is_seen_again(monkeypatch: pytest.Monkey
     of = {
         "vectors": "tests.kernels.test_cuda_vectors::test_a[x]",
         "fronts": "tests.kernels.test_cuda::test_a[band-float64-wavefront]",
+        "streams": "tests.kernels.test_cuda::test_a[band-float64-stream]",
         "rates": "tests.kernels.test_cuda_rates::test_a[x]",
         "others": "tests.kernels.test_cuda::test_a[band-float64-sweep]",
     }
@@ -135,6 +136,17 @@ def test_the_sources_of_vectors_are_included_by_no_others() -> None:
             included = {line.split('"')[1] for line in path.read_text().splitlines() if line.startswith("#include")}
             assert {Path(name).stem for name in included} <= {*sanitize._OF_VECTORS, "common"}
     assert (folder / "common.cuh").is_file()
+
+
+def test_the_sources_of_streams_are_used_by_no_others() -> None:
+    folder = next(path.parent for path in gpu_receipt.cuda_sources() if path.name == "stream.cuh")
+    for path in (*gpu_receipt.cuda_sources(), *folder.glob("*.py")):
+        text = path.read_text()
+        for other in sanitize._OF_STREAMS:
+            used = f'#include "{other}.cuh"' in text or f"akx.kernels.cuda.{other} import" in text
+            assert path.stem in {*sanitize._OF_STREAMS, "stream_space"} or not used, (path.name, other)
+    for name in ("test_cuda_stream.TestOnTheGpu::test_a[x]", "test_cuda_hybrid.TestOnTheGpu::test_b[y]"):
+        assert sanitize._group_of(f"tests.kernels.{name}") == "streams"
 
 
 def test_names_are_those_of_the_receipt() -> None:

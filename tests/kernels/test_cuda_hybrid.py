@@ -42,7 +42,12 @@ def together(plan: Plan, matrix: Matrix, b: int, threads: int, seed: int = 0, ki
     split, window = stream.border(plan, matrix), stream.window_of(plan, matrix, GPU)
     assert split is not None
     assert window is not None
-    part, entries = device_part(matrix, split)
+    part, first, others = device_part(matrix, split)
+    entries = np.concatenate([np.arange(first), others])
+    inside = matrix.to_scipy()[: split.device_rows, : split.device_rows]
+    assert (inside.data == matrix.data[entries]).all()
+    assert (inside.indices == part.indices).all()
+    assert (inside.indptr == part.indptr).all()
     bits = 16 if plan.variant.startswith("sell16") else 32
     chunks = pack(part, window, bits)
     chunks.data.view(matrix.dtype)[chunks.slot] = matrix.data[entries]

@@ -10,7 +10,8 @@ computes nothing twice. The GPU has rows i < s_m + m u, and takes the matrix to 
 i < s_m + (m - p) u, which is what its own rows of later powers read. So both have their results where a caller wants
 them, without a copy; x of a pass is what both have returned of the one before.
 
-What the GPU sends and computes beyond its share: m u + (m - 1) R / 2 rows a pass in the mean. Source: Rennich (NVIDIA),
+What the GPU sends and computes beyond its share: m u + (m - 1) R / 2 rows a pass in the mean. Whether a border can be
+drawn is found from the whole pattern, in O(n); only a program cuts it in two. Source: Rennich (NVIDIA),
 "Block SpMV on GPU": of a matrix larger than the card only a portion is multiplied on the GPU, so that there is no
 cliff. A border for k powers, where that has products one by one, is akx's own.
 """
@@ -25,19 +26,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from akx.formats.base import Pattern, lanes_of
+from akx.formats.base import Pattern
 from akx.kernels.base import Coefficients
-from akx.kernels.cpu.layout import block_size
+from akx.kernels.cpu.layout import block_size, known_of, lay_out, ordered
 from akx.kernels.cpu.program import TaskProgram
 from akx.kernels.cpu.run import Tasks
-from akx.kernels.cpu.shared import basic_reason, has_front, laid_out
+from akx.kernels.cpu.shared import basic_reason, has_front
 from akx.kernels.cpu.tasks import ascending, mirrored, schedule_tasks
+from akx.kernels.cuda.window import reach
 from akx.matrix import Matrix
 from akx.partition.reach import block_dependencies
 from akx.partition.rows import even_cuts
 from akx.plan import Plan
 
-__all__ = ["FRONTS", "VARIANTS", "HostShare", "Split", "device_part", "host_reason", "passes", "split_of"]
+__all__ = ["FRONTS", "VARIANTS", "HostShare", "Split", "block_of", "device_part", "host_reason", "passes", "split_of"]
 
 #: SpMV variants of the processor's rows; those by diagonals read what is not theirs.
 VARIANTS = ("csr", "csr16", "sell", "sell16", "bell", "bell16")
@@ -95,9 +97,7 @@ def split_of(matrix: Matrix, share: float, depth: int, block: int = 1) -> Split 
 
 
 def _split(matrix: Matrix, share: float, depth: int, unit: int) -> Split | None:
-    full = np.flatnonzero(np.diff(matrix.indptr))
-    below = int((full - matrix.indices[matrix.indptr[full]]).max(initial=0))
-    above = int((matrix.indices[matrix.indptr[full + 1] - 1] - full).max(initial=0))
+    below, above = reach(matrix)
     rise = max(unit, -(-below // unit) * unit)
     middle = int(np.searchsorted(matrix.indptr, (1.0 - share) * matrix.nnz))
     first = round((middle - (depth + 1) / 2 * rise) / unit) * unit
@@ -107,48 +107,53 @@ def _split(matrix: Matrix, share: float, depth: int, unit: int) -> Split | None:
     return Split(matrix.n, first, rise, min(matrix.n, last + depth * above), depth)
 
 
-def device_part(matrix: Matrix, split: Split) -> tuple[Matrix, NDArray[Any]]:
-    """The rows and columns that the GPU has, and the places of their entries in the data of `matrix`."""
-    key = ("akx.kernels.cuda.hybrid.device", split, matrix.dtype.name)
-    if key not in matrix.pattern_cache:
-        rows = split.device_rows
-        end = int(matrix.indptr[rows])
-        kept = np.flatnonzero(matrix.indices[:end] < rows)
-        start = np.searchsorted(kept, matrix.indptr[: rows + 1])
-        columns = matrix.indices[kept]
-        inner = sparse.csr_array((np.ones(kept.size, matrix.dtype), columns, start), shape=(rows, rows))
-        matrix.pattern_cache[key] = Matrix.from_any(inner), kept
-    found: tuple[Matrix, NDArray[Any]] = matrix.pattern_cache[key]
-    return found
+def device_part(matrix: Matrix, split: Split) -> tuple[Matrix, int, NDArray[Any]]:
+    """The rows and columns that the GPU has, and where their entries are in the data of `matrix`.
+
+    Returns
+    -------
+    part : Matrix
+        Square; its values are not to be used.
+    first : int
+        So many entries are the first ones of `matrix`.
+    others : array
+        The places of the other ones.
+    """
+    rows, end = split.device_rows, int(matrix.indptr[split.device_rows])
+    begin = int(matrix.indptr[max(0, rows - reach(matrix)[1])])  # rows before have no columns beyond
+    others = begin + np.flatnonzero(matrix.indices[begin:end] < rows)
+    columns = np.concatenate([matrix.indices[:begin], matrix.indices[others]])
+    start = matrix.indptr[: rows + 1].copy()
+    cut = start > begin
+    start[cut] = begin + np.searchsorted(others, start[cut])
+    inner = sparse.csr_array((np.ones(columns.size, matrix.dtype), columns, start), shape=(rows, rows))
+    return Matrix.from_any(inner), begin, others
 
 
 def _host_part(matrix: Matrix, split: Split) -> Matrix:
     """The matrix with nothing in the rows that the processor never makes."""
-    key = ("akx.kernels.cuda.hybrid.host", split, matrix.dtype.name)
-    if key not in matrix.pattern_cache:
-        begin = int(matrix.indptr[split.host_first])
-        start = np.maximum(matrix.indptr.astype(np.int64) - begin, 0)
-        columns = matrix.indices[begin:]
-        own = sparse.csr_array((np.ones(columns.size, matrix.dtype), columns, start), shape=(split.n, split.n))
-        matrix.pattern_cache[key] = Matrix.from_any(own)
-    found: Matrix = matrix.pattern_cache[key]
-    return found
+    begin = int(matrix.indptr[split.host_first])
+    start = np.maximum(matrix.indptr - matrix.indptr.dtype.type(begin), 0)
+    columns = matrix.indices[begin:]
+    own = sparse.csr_array((np.ones(columns.size, matrix.dtype), columns, start), shape=(split.n, split.n))
+    return Matrix.from_any(own)
 
 
 def _host_plan(variant: str, depth: int, threads: int) -> Plan:
     return Plan("cpu", "sweep", variant, k=depth, threads=threads)
 
 
-def host_reason(matrix: Matrix, split: Split, variant: str) -> str | None:
-    """Why the processor's rows cannot be laid out as `variant`, or None."""
+def host_reason(matrix: Matrix, variant: str) -> str | None:
+    """Why rows of the matrix, in its own order, cannot be laid out as `variant` on the processor, or None."""
     if variant not in VARIANTS:
         return f"unknown variant {variant!r} of the processor, known are {', '.join(VARIANTS)}"
-    part = _host_part(matrix, split)
-    reason = basic_reason(_host_plan(variant, split.depth, 1), part, ("natural",))
-    unit = lanes_of(part.dtype) * (block_size(part) if variant.startswith("bell") else 1)
-    if reason is None and (split.first % unit or split.rise % unit):
-        reason = f"a border amid its units of {unit} rows"
+    reason = basic_reason(_host_plan(variant, 1, 1), matrix, ("natural",))
     return None if reason is None else f"the processor's rows: {reason}"
+
+
+def block_of(matrix: Matrix, variant: str) -> int:
+    """Unknowns of a node, where a variant of the processor keeps them together, else 1."""
+    return block_size(matrix) if variant.startswith("bell") else 1
 
 
 class HostShare:
@@ -168,8 +173,10 @@ class HostShare:
     def __init__(self, matrix: Matrix, split: Split, variant: str, front: str, k: int, threads: int) -> None:
         self.split = split
         self._begin = int(matrix.indptr[split.host_first])
-        part, plan = _host_part(matrix, split), _host_plan(variant, split.depth, threads)
-        where, layout = laid_out(part, plan)
+        part = _host_part(matrix, split)
+        where, known_of_it = ordered(part, "natural"), known_of(part, "natural", threads)
+        block = block_of(matrix, variant)
+        layout = lay_out(where.pattern, part.dtype, variant, sigma=1, block=block, known=known_of_it)
         if split.depth == 1 or not has_front(part, "natural"):
             front = "none"
         known: dict[tuple[int, bool], Tasks] = {}

@@ -31,8 +31,7 @@ from akx.device.cuda.facts import CudaDevice, cuda_device
 from akx.device.host import default_threads
 from akx.errors import DeviceMemoryError
 from akx.kernels.base import Parameter, Program, Traffic, check_feasible, option_reason
-from akx.kernels.cpu.layout import block_size
-from akx.kernels.cuda.hybrid import FRONTS, HostShare, Split, device_part, host_reason, split_of
+from akx.kernels.cuda.hybrid import FRONTS, HostShare, Split, block_of, host_reason, split_of
 from akx.kernels.cuda.stream_program import Ordered, StreamProgram, kind_of, movers
 from akx.kernels.cuda.sweep import near
 from akx.kernels.cuda.window import BACKS, Window, choose_window, smallest_window, stored_bytes
@@ -78,28 +77,34 @@ def border(plan: Plan, matrix: Matrix) -> Split | None:
     share, ordered = float(plan.option("share", 0.0)), _ordered(matrix, plan.partitioner)[0]
     if not share:
         return None
-    block = block_size(ordered) if _host_variant(plan).startswith("bell") else 1
-    return split_of(ordered, share, plan.k_per_pass, block)
+    return split_of(ordered, share, plan.k_per_pass, block_of(ordered, _host_variant(plan)))
 
 
 def _host_variant(plan: Plan) -> str:
     return str(plan.option("host", "csr"))
 
 
-def _on_device(plan: Plan, matrix: Matrix) -> Matrix:
-    """What the GPU has of the matrix, in the plan's order; values are not to be used."""
-    ordered, split = _ordered(matrix, plan.partitioner)[0], border(plan, matrix)
-    return ordered if split is None else device_part(ordered, split)[0]
+def _device_rows(plan: Plan, matrix: Matrix) -> int:
+    """How many rows the GPU has, the first ones in the plan's order."""
+    split = border(plan, matrix)
+    return matrix.n if split is None else split.device_rows
+
+
+def _stored(plan: Plan, matrix: Matrix) -> int:
+    """Bytes of the GPU's rows as they are stored."""
+    ordered = _ordered(matrix, plan.partitioner)[0]
+    return stored_bytes(ordered, kind_of(plan.variant)[0], _device_rows(plan, matrix))
 
 
 def window_of(plan: Plan, matrix: Matrix, device: CudaDevice) -> Window | None:
     """The window of a plan for the GPU's rows in the plan's order, None where none fits the budget."""
-    ordered, budget = _on_device(plan, matrix), budget_of(plan, matrix, device)
+    ordered, budget = _ordered(matrix, plan.partitioner)[0], budget_of(plan, matrix, device)
     vectors, rows = int(plan.option("vectors", 1)), int(plan.option("rows", 0))
     move = plan.option("move", "kernel")
     backs = BACKS if move == "copy" else 0
     bits, ahead, stay = kind_of(plan.variant)[0], int(plan.option("ahead", 4)), bool(plan.option("stays", True))
-    return choose_window(ordered, plan.k_per_pass, budget, vectors, bits, backs, ahead, rows, move == "kernel", stay)
+    one, first = move == "kernel", _device_rows(plan, matrix)
+    return choose_window(ordered, plan.k_per_pass, budget, vectors, bits, backs, ahead, rows, one, stay, first)
 
 
 def bus_bytes(plan: Plan, matrix: Matrix, staying: float = 0.0) -> tuple[float, float]:
@@ -107,11 +112,11 @@ def bus_bytes(plan: Plan, matrix: Matrix, staying: float = 0.0) -> tuple[float, 
 
     `staying` is the share of the GPU's rows that is on the device already.
     """
-    part, split, passes = _on_device(plan, matrix), border(plan, matrix), ceil(plan.k / plan.k_per_pass)
+    rows, split, passes = _device_rows(plan, matrix), border(plan, matrix), ceil(plan.k / plan.k_per_pass)
     size = matrix.dtype.itemsize
     back = plan.k * (matrix.n if split is None else split.first + (plan.k_per_pass + 1) / 2 * split.rise)
-    sent = passes * stored_bytes(part, kind_of(plan.variant)[0]) * (1.0 - staying)
-    return float(sent), float(size * (part.n * (2 * passes - 1) + back))
+    sent = passes * _stored(plan, matrix) * (1.0 - staying)
+    return float(sent), float(size * (rows * (2 * passes - 1) + back))
 
 
 def bound(plan: Plan, matrix: Matrix) -> float:
@@ -154,9 +159,9 @@ class Streamed:
             reason = self._unshared(plan, matrix, split)
             if reason is not None:
                 return reason
-        ordered = _on_device(plan, matrix)
-        stored = stored_bytes(ordered, bits)
-        if stored > (_MOST_PADDING * ordered.nnz + 4096) * (size + bits / 8) + ordered.n:
+        ordered, stored = _ordered(matrix, plan.partitioner)[0], _stored(plan, matrix)
+        rows = _device_rows(plan, matrix)
+        if stored > (_MOST_PADDING * int(ordered.indptr[rows]) + 4096) * (size + bits / 8) + rows:
             return f"padding would make it more than {_MOST_PADDING:g} times as large"
         if bits == 16 and not near(ordered, 1):
             return "columns of one slice lie more than 65,535 apart"
@@ -179,7 +184,7 @@ class Streamed:
                 f"rows reach too far in the {plan.partitioner} order for a share of them to be the processor's "
                 f"for {plan.k_per_pass} powers"
             )
-        return host_reason(_ordered(matrix, plan.partitioner)[0], split, _host_variant(plan))
+        return host_reason(_ordered(matrix, plan.partitioner)[0], _host_variant(plan))
 
     def _malformed(self, plan: Plan) -> str | None:
         from akx.kernels.cuda.stream_space import OPTIONS, VARIANTS
@@ -223,19 +228,17 @@ class Streamed:
     def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
         window, passes = window_of(plan, matrix, device), ceil(plan.k / plan.k_per_pass)
         sent, vectors = bus_bytes(plan, matrix, 0.0 if window is None else window.kept / window.chunks)
-        part, split = _on_device(plan, matrix), border(plan, matrix)
-        once = stored_bytes(part, kind_of(plan.variant)[0])
+        rows, split, ordered = _device_rows(plan, matrix), border(plan, matrix), _ordered(matrix, plan.partitioner)[0]
         flops = 2.0 * matrix.nnz * plan.k
         if split is not None:  # the GPU does all its rows for all powers, and the processor those beyond the border
             middle = int(split.first + (plan.k_per_pass + 1) / 2 * split.rise)
-            ordered = _ordered(matrix, plan.partitioner)[0]
-            flops = 2.0 * plan.k * (part.nnz + matrix.nnz - int(ordered.indptr[middle]))
+            flops = 2.0 * plan.k * (int(ordered.indptr[rows]) + matrix.nnz - int(ordered.indptr[middle]))
         return Traffic(
             matrix_bytes=sent,
             vector_bytes=vectors,
             flops=flops,
             redundancy=flops / (2.0 * max(matrix.nnz, 1) * plan.k),
-            cache_bytes=(once + 2.0 * part.n * matrix.dtype.itemsize) * plan.k,
+            cache_bytes=(_stored(plan, matrix) + 2.0 * rows * matrix.dtype.itemsize) * plan.k,
             synchronisations=0.0 if window is None else float(passes * window.steps(plan.k_per_pass)),
         )
 

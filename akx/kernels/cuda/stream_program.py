@@ -105,9 +105,10 @@ class StreamProgram:
         self.window, self._plan, self._device, self.dtype = window, plan, device, matrix.dtype
         self.n, self.k = matrix.n, plan.k
         self.pitch = whole_slices(matrix.n)
-        self._beside, self._own_entries = beside, None
+        self._beside = beside
+        self._first, self._others = matrix.nnz, np.zeros(0, np.int64)  # where the GPU's entries are among all
         if beside is not None:
-            matrix, self._own_entries = device_part(matrix, beside.split)
+            matrix, self._first, self._others = device_part(matrix, beside.split)
         self._chunks = pack(matrix, window, kind_of(plan.variant)[0], pinned)
         self._slots = empty((window.kept + window.slots) * window.slot_bytes, np.uint8)
         self._are_there = False  # the chunks that stay
@@ -122,7 +123,7 @@ class StreamProgram:
         self._own: NDArray[Any] | None = None
         self._lent: dict[int, NDArray[Any]] = {}
         self._spare: list[NDArray[Any]] = []
-        self._graphs: OrderedDict[tuple[int, int, bool, int], Graph] = OrderedDict()
+        self._graphs: OrderedDict[tuple[int, int, bool], tuple[Graph, ...]] = OrderedDict()
 
     @property
     def nbytes(self) -> int:
@@ -137,7 +138,7 @@ class StreamProgram:
         chunks = self._chunks
         held: list[NDArray[Any]] = [chunks.data, chunks.begin, chunks.slot, *self._spare]
         held += [] if self._own is None else [self._own]
-        held += [] if self._own_entries is None else [self._own_entries]
+        held += [self._others]
         return sum(array.nbytes for array in held) + (0 if self._beside is None else self._beside.nbytes)
 
     @property
@@ -153,7 +154,8 @@ class StreamProgram:
             data = data.get()
         values = self._chunks.data.view(self.dtype)
         inner = data if self._entries is None else data[self._entries]
-        values[self._chunks.slot] = inner if self._own_entries is None else inner[self._own_entries]
+        values[self._chunks.slot[: self._first]] = inner[: self._first]
+        values[self._chunks.slot[self._first :]] = inner[self._others]
         if self._beside is not None:
             self._beside.update_values(inner)
         self._are_there = False
@@ -244,18 +246,21 @@ class StreamProgram:
             self._known = coefficients
         memory = self._own_vectors(vectors) if at is None else self._lent[at]
         sends = self.window.kept > 0 and not self._are_there
-        if self._beside is None:
-            self._graph(vectors, memory.ctypes.data, sends, -1).launch(default_stream())
-        else:
-            for number, _ in enumerate(passes(self.k, self.window.depth)):
-                if number:  # it begins with what both have returned
-                    default_stream().synchronize()
-                self._graph(vectors, memory.ctypes.data, sends and number == 0, number).launch(default_stream())
+        for number, graph in enumerate(self._graphs_of(vectors, memory.ctypes.data, sends)):
+            if number:  # it begins with what both have returned
+                default_stream().synchronize()
+            graph.launch(default_stream())
+            if self._beside is None:
+                continue
+            try:
                 self._beside.run(number, memory, coefficients)
+            except BaseException:
+                default_stream().synchronize()  # what the GPU writes to must not go before it is done
+                raise
         self._are_there = True
 
-    def _graph(self, *key: Any) -> Graph:
-        """That of a number of start vectors, an address, whether what stays is sent, and a pass (-1: all of them)."""
+    def _graphs_of(self, *key: Any) -> tuple[Graph, ...]:
+        """For a number of start vectors, an address, and whether what stays is sent: of each pass, or one of all."""
         if key not in self._graphs:
             self._graphs[key] = self._record(*key)
             while len(self._graphs) > _GRAPHS:
@@ -263,18 +268,19 @@ class StreamProgram:
         self._graphs.move_to_end(key)
         return self._graphs[key]
 
-    def _record(self, vectors: int, at: int, sends: bool, number: int) -> Graph:
+    def _record(self, vectors: int, at: int, sends: bool) -> tuple[Graph, ...]:
         steps_of = list(passes(self.k, self.window.depth))
         if self.window.staged:
             with spare_stream() as work:
-                return self._record_flow(vectors, at, sends, steps_of if number < 0 else steps_of[number:][:1], work)
+                graphs = [steps_of] if self._beside is None else [[one] for one in steps_of]
+                return tuple(self._record_flow(vectors, at, sends, some, work) for some in graphs)
         kernel = step_kernel(self.dtype, self._plan.variant, vectors, self._device)
         with spare_stream() as work, spare_stream() as there, spare_stream() as back, capture(work) as graph:
             steps = _Steps(self, kernel, vectors, at, sends, (work, there, back))
             for power, depth in steps_of:
                 steps.one_pass(power, depth)
             steps.join()
-        return graph
+        return (graph,)
 
     def _record_flow(
         self, vectors: int, at: int, sends: bool, steps_of: Sequence[tuple[int, int]], work: Stream

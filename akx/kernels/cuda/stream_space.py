@@ -8,7 +8,7 @@ from akx.device.cuda.facts import CudaDevice
 from akx.kernels.base import Parameter
 from akx.kernels.cuda import stream
 from akx.kernels.cuda.choices import LANES
-from akx.kernels.cuda.hybrid import FRONTS
+from akx.kernels.cuda.hybrid import FRONTS, host_reason
 from akx.kernels.cuda.hybrid import VARIANTS as HOST
 from akx.matrix import Matrix
 from akx.plan import Option
@@ -41,6 +41,7 @@ def space(matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
     if device.budget:  # a plan says it, so that it keeps within it wherever it is used
         passes = tuple(dict.fromkeys((1, *passes)))
         budget = (Parameter("budget", (device.budget,), device.budget, "bytes of device memory, vectors included"),)
+    hosts = tuple(variant for variant in HOST if host_reason(matrix, variant) is None)
     return (
         Parameter("variant", tuple(variants), variants[0], "width of columns and lanes per row"),
         Parameter("partitioner", stream._PARTITIONERS, "natural", "order of the rows"),
@@ -50,7 +51,7 @@ def space(matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
         Parameter("ahead", AHEADS, 4, "chunks of the matrix that are on their way at a time"),
         Parameter("vectors", VECTORS, 1, "start vectors at a time"),
         Parameter("share", SHARES, 0.0, "of the entries of the matrix, what the processor does meanwhile"),
-        Parameter("host", HOST, "csr", "SpMV variant of the processor's rows"),
+        Parameter("host", hosts, "csr", "SpMV variant of the processor's rows"),
         Parameter(
             "front", FRONTS, FRONTS[0], "the powers of the processor's rows: in one front, in one a thread, in turn"
         ),

@@ -27,7 +27,18 @@ from akx.formats import sell
 from akx.formats.base import pattern_of
 from akx.matrix import Matrix
 
-__all__ = ["BACKS", "COUNTERS", "SLICE", "Chunks", "Window", "choose_window", "pack", "smallest_window", "whole_slices"]
+__all__ = [
+    "BACKS",
+    "COUNTERS",
+    "SLICE",
+    "Chunks",
+    "Window",
+    "choose_window",
+    "pack",
+    "reach",
+    "smallest_window",
+    "whole_slices",
+]
 
 SLICE = 32
 #: Steps whose results are on their way back.
@@ -124,41 +135,59 @@ def header_bytes(rows: int) -> int:
     return -(-4 * (2 * (rows // SLICE) + 1) // _ALIGN) * _ALIGN
 
 
-def _slices(matrix: Matrix) -> tuple[int, int, NDArray[Any]]:
-    """How far columns lie below and above their rows, and where the slots of each slice begin; memoised."""
+def reach(matrix: Matrix) -> tuple[int, int]:
+    """How far columns lie below and above their rows; memoised."""
+    below, above, _ = _slices(matrix)
+    return below, above
+
+
+def _slices(matrix: Matrix, first: int | None = None) -> tuple[int, int, NDArray[Any]]:
+    """How far columns lie below and above their rows, and where the slots of each slice begin; memoised.
+
+    With `first` of so many rows alone; what their slices hold is then at most what it says.
+    """
     key = ("akx.kernels.cuda.window.slices",)
     if key not in matrix.pattern_cache:
         length = np.diff(matrix.indptr).astype(np.int64)
         full = np.flatnonzero(length)
-        first, last = (matrix.indices[end] for end in (matrix.indptr[full], matrix.indptr[full + 1] - 1))
-        below, above = int((full - first).max(initial=0)), int((last - full).max(initial=0))
+        low, high = (matrix.indices[end] for end in (matrix.indptr[full], matrix.indptr[full + 1] - 1))
+        below, above = int((full - low).max(initial=0)), int((high - full).max(initial=0))
         at = np.arange(0, matrix.n, SLICE)
         start = np.zeros(at.size + 1, np.int64)
         np.cumsum(np.maximum.reduceat(length, at) * SLICE, out=start[1:])
         matrix.pattern_cache[key] = below, above, start
-    found: tuple[int, int, NDArray[Any]] = matrix.pattern_cache[key]
-    return found
+    below, above, start = matrix.pattern_cache[key]
+    return below, above, start if first is None else start[: -(-first // SLICE) + 1]
 
 
-def stored_bytes(matrix: Matrix, bits: int) -> int:
-    """Bytes that come over the bus for one pass over the matrix, but for alignment."""
-    start = _slices(matrix)[2]
+def stored_bytes(matrix: Matrix, bits: int, first: int | None = None) -> int:
+    """Bytes that come over the bus for one pass over the matrix, or its first rows, but for alignment."""
+    start = _slices(matrix, first)[2]
     return int(start[-1]) * (matrix.dtype.itemsize + bits // 8) + 8 * (start.size - 1)
 
 
 def _window(
-    matrix: Matrix, rows: int, depth: int, vectors: int, bits: int, backs: int, ahead: int, one: bool
+    matrix: Matrix,
+    rows: int,
+    depth: int,
+    vectors: int,
+    bits: int,
+    backs: int,
+    ahead: int,
+    one: bool,
+    first: int | None = None,
 ) -> Window:
-    below, above, start = _slices(matrix)
+    below, above, start = _slices(matrix, first)
+    n = matrix.n if first is None else first
     at = np.arange(0, start.size - 1, rows // SLICE)
     lag, down = rows + whole_slices(above), whole_slices(below)
     size = matrix.dtype.itemsize
     most = int(np.diff(np.append(start[at], start[-1])).max())
     slot = -(-(header_bytes(rows) + most * (size + bits // 8)) // _ALIGN) * _ALIGN
     slots = min(at.size, -(-depth * lag // rows) - lag // rows + 1 + ahead)
-    ring = min(whole_slices(matrix.n), rows + lag + max(down, lag))
+    ring = min(whole_slices(n), rows + lag + max(down, lag))
     staged = ahead + 1 if one else 0
-    return Window(matrix.n, rows, at.size, lag, depth, slots, slot, ring, vectors, size, backs, staged)
+    return Window(n, rows, at.size, lag, depth, slots, slot, ring, vectors, size, backs, staged)
 
 
 def _filled(window: Window, budget: int) -> Window:
@@ -195,24 +224,26 @@ def choose_window(
     rows: int = 0,
     one: bool = False,
     stay: bool = False,
+    first: int | None = None,
 ) -> Window | None:
     """The window with the least expected time that fits the budget, or None.
 
     With chunks of `rows` rows where given; `one` is for one kernel per pass instead of a launch per step; with `stay`
-    chunks fill what is left of the budget, and stay on the device from call to call.
+    chunks fill what is left of the budget, and stay on the device from call to call. `first`: of so many rows alone,
+    and of as many columns.
     """
-    sizes_of = (depth, budget, vectors, bits, backs, ahead, rows, one, stay, matrix.dtype.itemsize)
+    sizes_of = (depth, budget, vectors, bits, backs, ahead, rows, one, stay, first, matrix.dtype.itemsize)
     key = ("akx.kernels.cuda.window", *sizes_of)
     if key not in matrix.pattern_cache:
         sizes: list[int] = [-(-rows // SLICE) * SLICE] if rows else []
-        size = -(-matrix.n // SLICE) * SLICE
+        size = whole_slices(matrix.n if first is None else first)
         while not rows and (not sizes or sizes[-1] > SLICE):
             sizes.append(size)
             size = max(SLICE, int(0.9 * size) // SLICE * SLICE)
         best: tuple[float, Window] | None = None
-        total = stored_bytes(matrix, bits)
+        total = stored_bytes(matrix, bits, first)
         for size in sizes:
-            found = _window(matrix, size, depth, vectors, bits, backs, ahead, one)
+            found = _window(matrix, size, depth, vectors, bits, backs, ahead, one, first)
             if stay:
                 found = _filled(found, budget)
             seconds = _seconds(found, total / found.chunks)
