@@ -1,6 +1,7 @@
-"""The program of `stream` without a GPU: what it queues, done at once, with the kernel in NumPy and real addresses.
+"""The program of `stream` without a GPU: what it records, done in that order, with the kernel in NumPy, real addresses.
 
-The order in which work is queued is one of the orders in which streams may do it, so the result must be right.
+The order in which work is recorded is one of the orders in which streams may do it, so the result must be right. What
+the processor has a share of it does itself.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def powers_of(
         parts = [
             product(
                 window,
-                at(slots + c % window.slots * window.slot_bytes, window.slot_bytes, np.uint8),
+                at(slots + window.slot(c) * window.slot_bytes, window.slot_bytes, np.uint8),
                 vector,
                 bits,
                 dtype,
@@ -95,10 +96,10 @@ def numbers_of(arguments: list[Any]) -> list[int]:
 def launch(dtype: Any, bits: int, vectors: int, grid: int, arguments: list[Any]) -> None:
     """One step, as the kernel does it."""
     numbers = numbers_of(arguments)
-    slots, slot_bytes, count, header, rows, lag, n, before, x, y, stride, ring, older, coefficients = numbers[:14]
-    t, first, per, host_x, host_before, pitch, back, back_power, back_vector = numbers[14:]
+    slots, slot_bytes, count, kept, header, rows, lag, n, before, x, y, stride, ring, older, coefficients = numbers[:15]
+    t, first, per, host_x, host_before, pitch, back, back_power, back_vector = numbers[15:]
     size = np.dtype(dtype).itemsize
-    window = Window(n, rows, 0, lag, 0, count, slot_bytes, ring, vectors, size)
+    window = Window(n, rows, 0, lag, 0, count, slot_bytes, ring, vectors, size, kept=kept)
     assert window.header == header
     assert pitch == window.pitch
     last = first + grid // per - 1
@@ -120,13 +121,14 @@ def launch(dtype: Any, bits: int, vectors: int, grid: int, arguments: list[Any])
 def flow(dtype: Any, bits: int, vectors: int, early: bool, arguments: list[Any]) -> None:
     """One pass, as the kernel does it. Movers bring as early and take away as late as they may, or the other way."""
     numbers = numbers_of(arguments)
-    slots, slot_bytes, count, header, rows, lag, n, before, x, y, stride, ring, older, coefficients = numbers[:14]
-    chunks, begin, chunk_count, staged, host_x, host_before, out, pitch, depth, steps = numbers[14:24]
-    ahead, slack, sends, into, away, _ = numbers[24:]
+    slots, slot_bytes, count, kept, header, rows, lag, n, before, x, y, stride, ring, older, coefficients = numbers[:15]
+    chunks, begin, chunk_count, staged, host_x, host_before, out, pitch, depth, steps = numbers[15:25]
+    ahead, slack, sends, into, away, split, rise, _ = numbers[25:]
     size = np.dtype(dtype).itemsize
-    window = Window(n, rows, chunk_count, lag, depth, count, slot_bytes, ring, vectors, size)
+    window = Window(n, rows, chunk_count, lag, depth, count, slot_bytes, ring, vectors, size, kept=kept)
     assert window.header == header
-    assert pitch == window.pitch
+    assert pitch >= window.pitch
+    assert (pitch == window.pitch and split == n) or split + depth * rise <= n
     assert steps == window.steps(depth)
     assert into % ahead == 0
     assert slack >= 1  # a step that waits for its own results waits for ever
@@ -135,20 +137,21 @@ def flow(dtype: Any, bits: int, vectors: int, early: bool, arguments: list[Any])
     brought = taken = 0
 
     def bring(t: int) -> None:
-        width = max(0, min(rows, pitch - t * rows))
+        width = max(0, min(rows, window.pitch - t * rows))
         for number, source in enumerate([host_x] + [host_before] * older):
             for v in range(vectors):
                 to = staged + ((t % (ahead + 1) * 2 * vectors) + number * vectors + v) * rows * size
                 ctypes.memmove(to, source + (v * pitch + t * rows) * size, width * size) if width else None
         chunk = t - lag // rows
-        if sends and 0 <= chunk < chunk_count:
+        if 0 <= chunk < chunk_count and (sends or chunk >= kept):
             length = int(begins[chunk + 1] - begins[chunk])
-            ctypes.memmove(slots + chunk % count * slot_bytes, chunks + int(begins[chunk]), length)
+            ctypes.memmove(slots + window.slot(chunk) * slot_bytes, chunks + int(begins[chunk]), length)
 
     def take(t: int) -> None:
         low, high = window.powers(t, depth)
         for power in range(max(1, low), high + 1):
-            own = np.arange(max(0, t * rows - power * lag), min(n, t * rows - power * lag + rows))
+            end = min(n, split + power * rise, t * rows - power * lag + rows)
+            own = np.arange(max(0, t * rows - power * lag), end)
             held = at(y + (power - 1) * stride * size, vectors * ring, dtype).reshape(vectors, ring)
             to = at(out + power * vectors * pitch * size, vectors * pitch, dtype).reshape(vectors, pitch)
             to[:, own] = held[:, own % ring]
@@ -179,36 +182,43 @@ def bring_rows(address: int, pitch: int, pointer: int, device_pitch: int, width:
         ctypes.memmove(address + row * pitch, pointer + row * device_pitch, width)
 
 
-@pytest.mark.parametrize("move", [*stream_space.MOVE, "kernel, late"])
-@pytest.mark.parametrize(("depth", "rows", "b"), [(5, 96, 2), (2, 64, 1), (3, 160, 2), (5, 3200, 1), (3, 4032, 1)])
-@pytest.mark.parametrize("dtype", ["float64", "complex64"])
-def test_the_program(monkeypatch: Any, dtype: str, depth: int, rows: int, b: int, move: str) -> None:
+@pytest.fixture
+def pretended(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Graphs are what was recorded, done when they are launched; `early` is the parameter of the fixture."""
+    recorded: list[list[Any]] = []
+
     @contextlib.contextmanager
     def capture(_: Any) -> Iterator[Any]:
-        yield SimpleNamespace(launch=lambda _: None)
+        work: list[Any] = []
+        recorded.append(work)
+        yield SimpleNamespace(launch=lambda _: [one() for one in work])
+        recorded.pop()
 
-    def mark(_: Any) -> Any:
-        return SimpleNamespace(holds=lambda _: None)
+    def queued(do: Any) -> Any:
+        def later(*arguments: Any, **_: Any) -> None:
+            recorded[-1].append(lambda: do(*arguments))
+
+        return later
 
     def kernel(name: str, _threads: int, kind: Any, variant: str, vectors: int, _device: Any) -> Any:
         bits = stream_program.kind_of(variant)[0]
 
-        def run(grid: int, _block: int, arguments: list[Any], **_: Any) -> None:
+        def run(grid: int, _block: int, arguments: list[Any]) -> None:
             if name == "flow":
-                flow(kind, bits, vectors, move == "kernel", arguments)
+                flow(kind, bits, vectors, request.param, arguments)
             else:
                 launch(kind, bits, vectors, grid, arguments)
 
-        return SimpleNamespace(launch=run)
+        return SimpleNamespace(launch=queued(run))
 
     fakes = {
         "empty": Held,
         "pinned": host,
         "capture": capture,
-        "Mark": mark,
+        "Mark": lambda _: SimpleNamespace(holds=lambda _: None),
         "spare_stream": lambda: contextlib.nullcontext(None),
-        "send": lambda pointer, address, nbytes, _: ctypes.memmove(pointer, address, nbytes),
-        "bring_rows": bring_rows,
+        "send": queued(lambda pointer, address, nbytes, _: ctypes.memmove(pointer, address, nbytes)),
+        "bring_rows": queued(bring_rows),
         "to_device": to_device,
         "_kernel": kernel,
         "default_stream": lambda: SimpleNamespace(synchronize=lambda: None),
@@ -216,11 +226,77 @@ def test_the_program(monkeypatch: Any, dtype: str, depth: int, rows: int, b: int
     for name, fake in fakes.items():
         monkeypatch.setattr(stream_program, name, fake)
     monkeypatch.setattr(stream, "cuda_device", lambda: GPU)
+
+
+@pytest.mark.parametrize("pretended", [True, False], ids=["early", "late"], indirect=True)
+@pytest.mark.parametrize(("move", "share"), [*((move, 0.0) for move in stream_space.MOVE), ("kernel", 0.4)])
+@pytest.mark.parametrize("stays", [True, False])
+@pytest.mark.usefixtures("pretended")
+def test_calls_one_after_another(stays: bool, move: str, share: float) -> None:
+    """With other vectors, other coefficients and other values; what stays is sent once for each of these."""
+    matrix, rng = make_matrix("band", 3011, "float64", 2), np.random.default_rng(0)
+    for depth, budget in ((6, 2**24), (4, 400_000), (1, 400_000), (2, 250_000)):
+        options = {"budget": budget, "rows": 96, "move": move, "share": share, "stays": stays, "ahead": 1}
+        plan = plan_of(matrix, 6, "sell16-2", depth, **options)
+        assert stream.SCHEDULE.feasible(plan, matrix, GPU) is None
+        program: Any = stream.SCHEDULE.prepare(matrix, plan)
+        assert (program.window.kept > 0) == stays
+        values = matrix
+        for turn in range(5):
+            if turn == 3:
+                values = matrix.with_values(random_numbers(rng, matrix.nnz, "float64"))
+                program.update_values(values.data)
+            coefficients = make_coefficients(("chebyshev", "newton")[turn % 2], 6, "float64", rng)
+            x = random_numbers(rng, (2, matrix.n), "float64")
+            out = np.full((7, 2, matrix.n), np.nan)
+            program._pinned[:] = np.nan
+            program.run(x, out, coefficients)
+            assert reference.error_ratio(values, out, x, coefficients) <= 1, (plan.label(), turn)
+        if stays:  # nobody looks at what is on the device already
+            begin = program._chunks.begin
+            program._chunks.data[: int(begin[program.window.kept])] = 255
+            again = np.full((7, 2, matrix.n), np.nan)
+            program.run(x, again, coefficients)
+            assert again.tobytes() == out.tobytes()
+
+
+@pytest.mark.parametrize("pretended", [True], ids=["early"], indirect=True)
+@pytest.mark.usefixtures("pretended")
+def test_a_call_that_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix, rng = make_matrix("band", 3011, "float64", 2), np.random.default_rng(0)
+    program: Any = stream.SCHEDULE.prepare(matrix, plan_of(matrix, 4, budget=2**24, share=0.3))
+    coefficients, x = make_coefficients("chebyshev", 4, "float64", rng), random_numbers(rng, (1, matrix.n), "float64")
+    waited = []
+    monkeypatch.setattr(stream_program, "default_stream", lambda: SimpleNamespace(synchronize=lambda: waited.append(1)))
+
+    def fail(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    out = np.empty((5, 1, matrix.n))
+    with monkeypatch.context() as patch:
+        patch.setattr(type(program._beside), "run", fail)
+        with pytest.raises(KeyboardInterrupt):
+            program.run(x, out, coefficients)
+    assert waited == [1]
+    program.run(x, out, coefficients)
+    assert reference.error_ratio(matrix, out, x, coefficients) <= 1
+
+
+@pytest.mark.parametrize(
+    ("move", "pretended"),
+    [*((move, True) for move in stream_space.MOVE), ("kernel", False)],
+    ids=[*stream_space.MOVE, "kernel, late"],
+    indirect=["pretended"],
+)
+@pytest.mark.parametrize(("depth", "rows", "b"), [(5, 96, 2), (2, 64, 1), (3, 160, 2), (5, 3200, 1), (3, 4032, 1)])
+@pytest.mark.parametrize("dtype", ["float64", "complex64"])
+@pytest.mark.usefixtures("pretended")
+def test_the_program(dtype: str, depth: int, rows: int, b: int, move: str) -> None:
     matrix = make_matrix("band", 2011, dtype, 1)
     rng = np.random.default_rng(depth)
     coefficients = make_coefficients("chebyshev", 5, dtype, rng)
     x = random_numbers(rng, (b, matrix.n), dtype)
-    options = {"budget": 2**24, "rows": rows, "vectors": b, "move": move.split(",")[0], "ahead": 1 + rows % 3}
+    options = {"budget": 2**24, "rows": rows, "vectors": b, "move": move, "ahead": 1 + rows % 3}
     program = stream.SCHEDULE.prepare(matrix, plan_of(matrix, 5, "sell16-2", depth, **options))
     out = np.full((6, b, matrix.n), np.nan, dtype)
     program.run(x, out, coefficients)
@@ -249,8 +325,8 @@ def test_the_program(monkeypatch: Any, dtype: str, depth: int, rows: int, b: int
     held = [program.new_result(b) for _ in range(5)]  # more than are kept: graphs go with the memory that they write to
     for result in held:
         program.run(x, result, coefficients)
-    assert {result.ctypes.data for result in held} <= {at for _, at in program._graphs}
+    assert {result.ctypes.data for result in held} <= {at for _, at, _ in program._graphs}
     del held, result
     assert len(program._spare) == 2
     kept = {memory.ctypes.data for memory in program._spare} | {program._pinned.ctypes.data}
-    assert {at for _, at in program._graphs} <= kept
+    assert {at for _, at, _ in program._graphs} <= kept
