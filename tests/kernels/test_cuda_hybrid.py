@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from akx.kernels.cuda.hybrid import HostShare, device_part, passes, split_of
 from akx.kernels.cuda.window import pack
 from akx.matrix import Matrix
 from akx.plan import Plan
+from akx.tuner.space import build_space
+from benchmarks import elements, gallery
 
 NAMES = ("brick", "shell", "mc2depi", "9-point", "pentadiagonal", "27-point")
 
@@ -156,12 +159,32 @@ def test_reasons() -> None:
     assert "reach too far" in reason(share=0.001)
     assert "expected one of" in reason(share=0.3, host="dia")
     assert "no dense blocks" in reason(share=0.3, host="bell")
-    assert "share" in reason(host="sell")
-    assert "share" in reason(front="own")
+    assert reason(host="sell", front="own") == ""
     assert "expected one of" in reason(share=0.3, front="both")
     wide = banded(1000, 900, 900)
     plan = plan_of(wide, 4, budget=2**24, share=0.3)
     assert "reach too far" in (stream.SCHEDULE.feasible(plan, wide, GPU) or "")
+
+
+def test_the_space_has_shares_in_the_best_variant() -> None:
+    device = replace(GPU, budget=2**22)
+    for A, best in ((elements.brick((5, 5, 65)), "bell16"), (gallery.stencil((16, 16, 16), 27), "sell16")):
+        matrix = Matrix.from_any(A)
+        space = build_space(matrix, 4, device, backend="cuda", threads=1)
+        assert space.choices("stream", "host") == (best,)
+        assert space.choices("stream", "share")[0] == 0.0
+        draws = np.random.default_rng(0)
+        plans = [
+            space.plan("stream", {one.name: one.choices[draws.integers(len(one.choices))] for one in parameters})
+            for parameters in [space.parameters["stream"]] * 400
+        ]
+        feasible = [plan for plan in plans if space.feasible(plan, matrix) is None]
+        assert len(feasible) > 0.15 * len(plans)
+        assert any(plan.option("share", 0.0) for plan in feasible)
+    uneven = sp.lil_array(sp.eye_array(3000))
+    uneven[::8, :100] = 1.0
+    space = build_space(Matrix.from_any(sp.csr_array(uneven)), 4, device, backend="cuda", threads=1)
+    assert space.choices("stream", "host") == ("csr16",)
 
 
 def test_shares_are_no_baseline() -> None:

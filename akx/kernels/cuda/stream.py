@@ -212,8 +212,6 @@ class Streamed:
             return f"share is {share!r}, expected 0 .. 1, and less than 1"
         if share and plan.option("move", "kernel") != "kernel":
             return "the processor has a share only beside one kernel: move=kernel"
-        if not share and (plan.option("host", "csr") != "csr" or plan.option("front", FRONTS[0]) != FRONTS[0]):
-            return "host and front are for plans with a share of the processor's"
         return None
 
     def least_budget(self, matrix: Matrix, k: int, device: CudaDevice) -> int:

@@ -1,4 +1,8 @@
-"""The space of `stream` on the GPU."""
+"""The space of `stream` on the GPU.
+
+Of what a plan may say, threads per block are left out, which only a launch per step has (it won nowhere), what stays,
+which is never worse, and how the processor's threads do the powers of its rows; their variant is the best that fits.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,21 @@ from math import ceil
 
 from akx.device.cuda.facts import CudaDevice
 from akx.kernels.base import Parameter
+from akx.kernels.cpu.layout import slots_per_entry
 from akx.kernels.cuda import stream
 from akx.kernels.cuda.choices import LANES
-from akx.kernels.cuda.hybrid import FRONTS, host_reason
+from akx.kernels.cuda.hybrid import FRONTS, block_of, host_reason
 from akx.kernels.cuda.hybrid import VARIANTS as HOST
 from akx.matrix import Matrix
-from akx.plan import Option
+from akx.plan import Option, Plan
 
 __all__ = ["AHEADS", "BLOCKS", "MOVE", "OPTIONS", "SHARES", "VARIANTS", "VECTORS", "space"]
 
 VARIANTS = tuple(f"{name}-{lanes}" for name in ("sell16", "sell") for lanes in LANES)
 BLOCKS, VECTORS, MOVE, AHEADS = (128, 256, 512), (1, 2, 4, 8), ("kernel", "copy", "direct"), (1, 2, 3, 4)
 SHARES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
+#: Variants of the processor's rows, the better ones first, and how much padding one may have.
+_HOSTS, _MOST_PADDING = ("bell16", "sell16", "csr16"), 1.25
 OPTIONS: dict[str, tuple[Option, ...]] = {
     "block": BLOCKS,
     "vectors": VECTORS,
@@ -27,6 +34,14 @@ OPTIONS: dict[str, tuple[Option, ...]] = {
     "host": HOST,
     "front": FRONTS,
 }
+
+
+def _suits(matrix: Matrix, host: str) -> bool:
+    """Whether the processor's rows can be laid out as `host` without much padding."""
+    if host_reason(matrix, host) is not None:
+        return False
+    plan = Plan("cpu", "sweep", host)
+    return slots_per_entry(plan, matrix, sigma=1, block=block_of(matrix, host)) <= _MOST_PADDING
 
 
 def space(matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
@@ -41,19 +56,15 @@ def space(matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
     if device.budget:  # a plan says it, so that it keeps within it wherever it is used
         passes = tuple(dict.fromkeys((1, *passes)))
         budget = (Parameter("budget", (device.budget,), device.budget, "bytes of device memory, vectors included"),)
-    hosts = tuple(variant for variant in HOST if host_reason(matrix, variant) is None)
+    host = next((variant for variant in _HOSTS if _suits(matrix, variant)), "csr")
     return (
         Parameter("variant", tuple(variants), variants[0], "width of columns and lanes per row"),
         Parameter("partitioner", stream._PARTITIONERS, "natural", "order of the rows"),
         Parameter("k_per_pass", passes, passes[-1], "powers done each time the matrix comes by"),
-        Parameter("block", BLOCKS, 256, "threads per block"),
         Parameter("move", MOVE, "kernel", "what moves: one kernel's blocks, copies, or copies there, launches back"),
         Parameter("ahead", AHEADS, 4, "chunks of the matrix that are on their way at a time"),
         Parameter("vectors", VECTORS, 1, "start vectors at a time"),
         Parameter("share", SHARES, 0.0, "of the entries of the matrix, what the processor does meanwhile"),
-        Parameter("host", hosts, "csr", "SpMV variant of the processor's rows"),
-        Parameter(
-            "front", FRONTS, FRONTS[0], "the powers of the processor's rows: in one front, in one a thread, in turn"
-        ),
+        Parameter("host", (host,), host, "SpMV variant of the processor's rows"),
         *budget,
     )
