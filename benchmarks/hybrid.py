@@ -38,6 +38,7 @@ from akx.matrix import Matrix
 from akx.plan import Plan
 from benchmarks import elements, gallery, markdown, planned, solving
 from benchmarks.gpu import RESULTS as POWERS
+from benchmarks.steps_gpu import parsed
 
 __all__ = ["FRACTIONS", "MATRICES", "RESULTS", "K", "main", "measure", "table"]
 
@@ -162,7 +163,7 @@ def table(document: Json) -> str:
     body = []
     for entry in sorted(document["hybrid"], key=lambda one: (list(MATRICES).index(one["matrix"]), one["fraction"])):
         times = [f"{1e3 * entry[kind]['seconds']:.2f}" if kind in entry else "" for kind in kinds]
-        share = "" if kinds[-1] not in entry else _option(entry[kinds[-1]]["plan"], "share")
+        share = "" if kinds[-1] not in entry else str(parsed(entry[kinds[-1]]["plan"], entry["k"]).option("share", ""))
         ours = min(entry[kind]["seconds"] for kind in kinds if kind in entry)
         gain = min(entry[kind]["seconds"] for kind in ("products", "powers")) / ours
         body.append([entry["matrix"], f"{entry['fraction']:.0%}", *times, share, f"{gain:.2f}"])
@@ -170,10 +171,6 @@ def table(document: Json) -> str:
         f"{planned.measured_on(document, 'hybrid')}, {document['machine'].get('cores', '?')} cores: medians of a call."
     )
     return f"{said}\n\n" + markdown.rows(head, body, left=(0,))
-
-
-def _option(label: str, name: str) -> str:
-    return next((part.partition("=")[2] for part in label.split(" ") if part.startswith(f"{name}=")), "")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

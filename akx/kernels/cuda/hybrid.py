@@ -28,10 +28,10 @@ from scipy import sparse
 
 from akx.formats.base import Pattern
 from akx.kernels.base import Coefficients
-from akx.kernels.cpu.layout import block_size, known_of, lay_out, ordered
+from akx.kernels.cpu.layout import known_of, lay_out, ordered
 from akx.kernels.cpu.program import TaskProgram
 from akx.kernels.cpu.run import Tasks
-from akx.kernels.cpu.shared import basic_reason, has_front
+from akx.kernels.cpu.shared import basic_reason, block_of, has_front
 from akx.kernels.cpu.tasks import ascending, mirrored, schedule_tasks
 from akx.kernels.cuda.window import reach
 from akx.matrix import Matrix
@@ -39,7 +39,7 @@ from akx.partition.reach import block_dependencies
 from akx.partition.rows import even_cuts
 from akx.plan import Plan
 
-__all__ = ["FRONTS", "VARIANTS", "HostShare", "Split", "block_of", "device_part", "host_reason", "passes", "split_of"]
+__all__ = ["FRONTS", "VARIANTS", "HostShare", "Split", "device_part", "host_plan", "host_reason", "passes", "split_of"]
 
 #: SpMV variants of the processor's rows; those by diagonals read what is not theirs.
 VARIANTS = ("csr", "csr16", "sell", "sell16", "bell", "bell16")
@@ -139,21 +139,17 @@ def _host_part(matrix: Matrix, split: Split) -> Matrix:
     return Matrix.from_any(own)
 
 
-def _host_plan(variant: str, depth: int, threads: int) -> Plan:
-    return Plan("cpu", "sweep", variant, k=depth, threads=threads)
+def host_plan(variant: str) -> Plan:
+    """Plain products in a variant of the processor: what says how its rows are laid out."""
+    return Plan("cpu", "sweep", variant)
 
 
 def host_reason(matrix: Matrix, variant: str) -> str | None:
     """Why rows of the matrix, in its own order, cannot be laid out as `variant` on the processor, or None."""
     if variant not in VARIANTS:
         return f"unknown variant {variant!r} of the processor, known are {', '.join(VARIANTS)}"
-    reason = basic_reason(_host_plan(variant, 1, 1), matrix, ("natural",))
+    reason = basic_reason(host_plan(variant), matrix, ("natural",))
     return None if reason is None else f"the processor's rows: {reason}"
-
-
-def block_of(matrix: Matrix, variant: str) -> int:
-    """Unknowns of a node, where a variant of the processor keeps them together, else 1."""
-    return block_size(matrix) if variant.startswith("bell") else 1
 
 
 class HostShare:
@@ -175,7 +171,7 @@ class HostShare:
         self._begin = int(matrix.indptr[split.host_first])
         part = _host_part(matrix, split)
         where, known_of_it = ordered(part, "natural"), known_of(part, "natural", threads)
-        block = block_of(matrix, variant)
+        block = block_of(host_plan(variant), matrix)
         layout = lay_out(where.pattern, part.dtype, variant, sigma=1, block=block, known=known_of_it)
         if split.depth == 1 or not has_front(part, "natural"):
             front = "none"

@@ -31,7 +31,8 @@ from akx.device.cuda.facts import CudaDevice, cuda_device
 from akx.device.host import default_threads
 from akx.errors import DeviceMemoryError
 from akx.kernels.base import Parameter, Program, Traffic, check_feasible, option_reason
-from akx.kernels.cuda.hybrid import FRONTS, HostShare, Split, block_of, host_reason, split_of
+from akx.kernels.cpu.shared import block_of
+from akx.kernels.cuda.hybrid import FRONTS, HostShare, Split, host_plan, host_reason, split_of
 from akx.kernels.cuda.stream_program import Ordered, StreamProgram, kind_of, movers
 from akx.kernels.cuda.sweep import near
 from akx.kernels.cuda.window import BACKS, Window, choose_window, smallest_window, stored_bytes
@@ -77,7 +78,7 @@ def border(plan: Plan, matrix: Matrix) -> Split | None:
     share, ordered = float(plan.option("share", 0.0)), _ordered(matrix, plan.partitioner)[0]
     if not share:
         return None
-    return split_of(ordered, share, plan.k_per_pass, block_of(ordered, _host_variant(plan)))
+    return split_of(ordered, share, plan.k_per_pass, block_of(host_plan(_host_variant(plan)), ordered))
 
 
 def _host_variant(plan: Plan) -> str:

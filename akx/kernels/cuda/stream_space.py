@@ -10,13 +10,13 @@ from math import ceil
 
 from akx.device.cuda.facts import CudaDevice
 from akx.kernels.base import Parameter
-from akx.kernels.cpu.layout import slots_per_entry
+from akx.kernels.cpu.shared import padding_of
 from akx.kernels.cuda import stream
 from akx.kernels.cuda.choices import LANES
-from akx.kernels.cuda.hybrid import FRONTS, block_of, host_reason
+from akx.kernels.cuda.hybrid import FRONTS, host_plan, host_reason
 from akx.kernels.cuda.hybrid import VARIANTS as HOST
 from akx.matrix import Matrix
-from akx.plan import Option, Plan
+from akx.plan import Option
 
 __all__ = ["AHEADS", "BLOCKS", "MOVE", "OPTIONS", "SHARES", "VARIANTS", "VECTORS", "space"]
 
@@ -38,10 +38,7 @@ OPTIONS: dict[str, tuple[Option, ...]] = {
 
 def _suits(matrix: Matrix, host: str) -> bool:
     """Whether the processor's rows can be laid out as `host` without much padding."""
-    if host_reason(matrix, host) is not None:
-        return False
-    plan = Plan("cpu", "sweep", host)
-    return slots_per_entry(plan, matrix, sigma=1, block=block_of(matrix, host)) <= _MOST_PADDING
+    return host_reason(matrix, host) is None and padding_of(host_plan(host), matrix) <= _MOST_PADDING
 
 
 def space(matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
