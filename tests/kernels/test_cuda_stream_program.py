@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import weakref
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -18,10 +19,11 @@ from test_contract import make_coefficients, make_matrix, random_numbers
 from test_cuda_stream import GPU, plan_of, product
 
 from akx.device.cuda.memory import DeviceArray
+from akx.errors import DeviceMemoryError
 from akx.kernels import reference
 from akx.kernels.base import held_bytes
 from akx.kernels.cuda import stream, stream_program, stream_space
-from akx.kernels.cuda.window import Window
+from akx.kernels.cuda.window import Window, pack
 
 
 def at(address: int, count: int, dtype: Any) -> Any:
@@ -280,6 +282,63 @@ def test_a_call_that_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch
     assert waited == [1]
     program.run(x, out, coefficients)
     assert reference.error_ratio(matrix, out, x, coefficients) <= 1
+
+
+@pytest.mark.parametrize("pretended", [True], ids=["early"], indirect=True)
+@pytest.mark.parametrize("share", [0.0, 0.3])
+@pytest.mark.parametrize("short", ["_slots", "_rings", "_counters"])
+@pytest.mark.usefixtures("pretended")
+def test_nothing_stays_where_others_have_the_memory(monkeypatch: pytest.MonkeyPatch, short: str, share: float) -> None:
+    """Whichever array there is no room for: what was made before it is given back, and the matrix is packed once."""
+    matrix = make_matrix("band", 12_011, "float64", 2)
+    plan = plan_of(matrix, 4, budget=2**24, share=share, rows=96, ahead=1)
+    planned: Any = stream.SCHEDULE.prepare(matrix, plan)
+    names = ("_slots", "_rings", "_staged", "_coefficients", "_staged_x", "_counters")
+    sizes = [getattr(planned, name).nbytes for name in names]
+    room = sum(sizes[: names.index(short) + 1]) - 1
+    held: weakref.WeakSet[Any] = weakref.WeakSet()
+    packed = []
+
+    def empty(shape: Any, dtype: Any) -> Any:
+        made = Held(shape, dtype)
+        if sum(one.nbytes for one in held) + made.nbytes > room:
+            raise DeviceMemoryError("no room")
+        held.add(made)
+        return made
+
+    monkeypatch.setattr(stream_program, "empty", empty)
+    monkeypatch.setattr(stream_program, "pack", lambda *given: packed.append(1) or pack(*given))
+    program: Any = stream.SCHEDULE.prepare(matrix, plan)
+    assert planned.is_as_planned
+    assert planned.window.kept > 0
+    assert not program.is_as_planned
+    assert program.window.kept == 0
+    assert packed == [1]
+    rng = np.random.default_rng(0)
+    coefficients, x = make_coefficients("chebyshev", 4, "float64", rng), random_numbers(rng, (1, matrix.n), "float64")
+    out = np.full((5, 1, matrix.n), np.nan)
+    program.run(x, out, coefficients)
+    assert reference.error_ratio(matrix, out, x, coefficients) <= 1
+
+
+@pytest.mark.parametrize("pretended", [True], ids=["early"], indirect=True)
+@pytest.mark.parametrize("share", [0.0, 0.3])
+@pytest.mark.usefixtures("pretended")
+def test_values_that_are_narrower_or_too_few(share: float) -> None:
+    matrix, rng = make_matrix("band", 3011, "float64", 2), np.random.default_rng(0)
+    program: Any = stream.SCHEDULE.prepare(matrix, plan_of(matrix, 4, budget=2**24, share=share))
+    coefficients, x = make_coefficients("chebyshev", 4, "float64", rng), random_numbers(rng, (1, matrix.n), "float64")
+    out = np.full((5, 1, matrix.n), np.nan)
+    program.run(x, out, coefficients)
+    with pytest.raises((ValueError, IndexError)):
+        program.update_values(matrix.data[:-7])
+    narrow = random_numbers(rng, matrix.nnz, "float32")
+    program.update_values(narrow)
+    program.run(x, out, coefficients)
+    assert reference.error_ratio(matrix.with_values(narrow.astype(np.float64)), out, x, coefficients) <= 1
+    with pytest.raises((ValueError, IndexError)):
+        program.update_values(narrow[:-7])
+    assert not program._are_there
 
 
 @pytest.mark.parametrize(

@@ -251,15 +251,25 @@ class Streamed:
         if split is not None:
             front = str(plan.option("front", FRONTS[0]))
             beside = HostShare(ordered[0], split, _host_variant(plan), front, plan.k, default_threads())
-        try:
-            program = StreamProgram(ordered, plan, window, device, beside)
-        except DeviceMemoryError:
+        program = _made(ordered, plan, window, device, beside)
+        if program is None:  # others have what was to stay
             frugal = window_of(plan.replace(options={**plan.options, "stays": False}), matrix, device)
-            if frugal is None or frugal.nbytes >= window.nbytes:
-                raise
-            program = StreamProgram(ordered, plan, frugal, device, beside)  # others have what was to stay
+            program = StreamProgram(ordered, plan, frugal or window, device, beside)
+            program.is_as_planned = False
         program.update_values(matrix.data)
         return program
+
+
+def _made(
+    ordered: Ordered, plan: Plan, window: Window, device: CudaDevice, beside: HostShare | None
+) -> StreamProgram | None:
+    """The program, or None where something would stay and there is no memory for it: nothing is held then."""
+    try:
+        return StreamProgram(ordered, plan, window, device, beside)
+    except DeviceMemoryError:
+        if not window.kept:
+            raise
+        return None
 
 
 def _fits(matrix: Matrix, k: int, budget: int) -> bool:

@@ -96,6 +96,8 @@ class StreamProgram:
     Attributes
     ----------
     window : Window
+    is_as_planned : bool
+        False where nothing of the matrix stays on the device though the plan's window has room for it.
     """
 
     def __init__(
@@ -105,11 +107,8 @@ class StreamProgram:
         self.window, self._plan, self._device, self.dtype = window, plan, device, matrix.dtype
         self.n, self.k = matrix.n, plan.k
         self.pitch = whole_slices(matrix.n)
+        self.is_as_planned = True
         self._beside = beside
-        self._first, self._others = matrix.nnz, np.zeros(0, np.int64)  # where the GPU's entries are among all
-        if beside is not None:
-            matrix, self._first, self._others = device_part(matrix, beside.split)
-        self._chunks = pack(matrix, window, kind_of(plan.variant)[0], pinned)
         self._slots = empty((window.kept + window.slots) * window.slot_bytes, np.uint8)
         self._are_there = False  # the chunks that stay
         shape = (window.depth + 2, window.vectors, window.ring)
@@ -118,8 +117,12 @@ class StreamProgram:
         self._coefficients = empty((self.k, 3), self.dtype)
         self._known: Coefficients | None = None
         self._staged_x = empty((window.staged, 2, window.vectors, window.rows), self.dtype)
-        self._begin = to_device(self._chunks.begin if window.staged else np.zeros(0, np.int64))
         self._counters = empty(COUNTERS if window.staged else 0, np.uint8)
+        self._first, self._others = matrix.nnz, np.zeros(0, np.int64)  # where the GPU's entries are among all
+        if beside is not None:
+            matrix, self._first, self._others = device_part(matrix, beside.split)
+        self._chunks = pack(matrix, window, kind_of(plan.variant)[0], pinned)  # where there is room on the device
+        self._begin = to_device(self._chunks.begin if window.staged else np.zeros(0, np.int64))
         self._own: NDArray[Any] | None = None
         self._lent: dict[int, NDArray[Any]] = {}
         self._spare: list[NDArray[Any]] = []
@@ -152,13 +155,13 @@ class StreamProgram:
         """Take new values, in the order of the matrix's canonical CSR data; the matrix is on the host, so they go."""
         if isinstance(data, DeviceArray):
             data = data.get()
+        self._are_there = False  # first, so that after an update that is broken off all is sent
         values = self._chunks.data.view(self.dtype)
-        inner = data if self._entries is None else data[self._entries]
+        inner = (data if self._entries is None else data[self._entries]).astype(self.dtype, copy=False)
         values[self._chunks.slot[: self._first]] = inner[: self._first]
         values[self._chunks.slot[self._first :]] = inner[self._others]
         if self._beside is not None:
             self._beside.update_values(inner)
-        self._are_there = False
 
     def run(self, x: Any, out: Any, coefficients: Coefficients) -> None:
         """Fill out (k+1, b, n) from x (b, n): both NumPy arrays, or both on the device.

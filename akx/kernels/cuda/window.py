@@ -191,11 +191,16 @@ def _window(
 
 
 def _filled(window: Window, budget: int) -> Window:
-    """The window with as many chunks that stay on the device as the budget has room for."""
-    more = max(0, (budget - window.nbytes) // window.slot_bytes)
-    if window.slots + more >= window.chunks:
+    """The window with as many chunks that stay on the device as the budget has room for.
+
+    All slots are one array, for which the pool of memory takes a size of four bits (:mod:`akx.device.cuda.memory`).
+    """
+    room = max(0, budget - window.nbytes + window.slots * window.slot_bytes)
+    step = 1 << max(0, room.bit_length() - 4)
+    slots = max(window.slots, room // step * step // window.slot_bytes)
+    if slots >= window.chunks:
         return replace(window, slots=0, kept=window.chunks)
-    return replace(window, kept=more)
+    return replace(window, kept=slots - window.slots)
 
 
 def whole_slices(rows: int) -> int:
