@@ -182,6 +182,19 @@ def test_what_is_left_of_a_budget_is_filled_with_chunks_that_stay() -> None:
     assert moved == pytest.approx([moved[0] * (1 - share) for share in kept])
 
 
+@pytest.mark.parametrize(("memory", "given", "full"), [(2**26, False, 2**25), (2**26, True, int(0.9 * 2**26))])
+def test_half_of_the_device_is_filled_where_nobody_has_said_how_much(memory: int, given: bool, full: int) -> None:
+    matrix, device = make_matrix("band", 1_600_011, "float64", 1), replace(GPU, memory_bytes=memory)
+    plan = plan_of(matrix, 6, **({"budget": 2**26} if given else {}))
+    assert stream.SCHEDULE.feasible(plan, matrix, device) is None  # it does not fit the device
+    window = stream.window_of(plan, matrix, device)
+    assert window is not None
+    assert 0.8 * full < window.nbytes <= full
+    bare = stream.window_of(plan.replace(options={**plan.options, "stays": False}), matrix, device)
+    assert bare is not None
+    assert bare.kept == 0 < window.kept
+
+
 def test_a_small_budget_makes_many_chunks() -> None:
     matrix = make_matrix("band", 20_011, "float64", 1)
     plan = plan_of(matrix, 6, budget=60_000)

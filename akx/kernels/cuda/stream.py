@@ -10,10 +10,12 @@ of their own beside a launch per step (copy; direct: the launches write the resu
 The window takes no more device memory than `budget` bytes, or `fraction` of the bytes of the matrix in CSR, or the
 device's budget, or without any nine tenths of the device (then only for matrices that do not fit it). Vectors count.
 What the window leaves of that is filled with chunks that stay on the device from call to call, until values change
-(`stays`). With a `share` the processor does the last rows, so much of the entries, in its own memory and at the same
-time (:mod:`akx.kernels.cuda.hybrid`); its threads are all that a call on the processor would have.
+(`stays`); where nobody has said how much may be taken, half of the device is, as others need memory too. With a `share`
+the processor does the last rows, so much of the entries, in its own memory and at the same time
+(:mod:`akx.kernels.cuda.hybrid`); its threads are all that a call on the processor would have.
 
-Traffic, over the bus: ceil(k / k_per_pass) times the GPU's rows that do not stay, and x, once each of the k results.
+Traffic, over the bus: ceil(k / k_per_pass) times the GPU's rows that do not stay, and x, once each of the k results;
+from the processor's memory: its rows as often, or k times where it makes plain products, and two vectors per power.
 Flops: 2 nnz k, and those of the GPU's rows beyond its share.
 The bound of thesis eq. 6.2 over k streamed plain products (Fig. 6.5), which send the matrix k times and bring back k
 results as well: the ratio of the bytes. It adds bytes of both directions up; a bus that does both at once may pass it.
@@ -35,7 +37,7 @@ from akx.kernels.cpu.shared import block_of
 from akx.kernels.cuda.hybrid import FRONTS, HostShare, Split, host_plan, host_reason, split_of
 from akx.kernels.cuda.stream_program import Ordered, StreamProgram, kind_of, movers
 from akx.kernels.cuda.sweep import near
-from akx.kernels.cuda.window import BACKS, Window, choose_window, smallest_window, stored_bytes
+from akx.kernels.cuda.window import BACKS, Window, choose_window, reach, smallest_window, stored_bytes
 from akx.matrix import Matrix
 from akx.partition.levels import rcm
 from akx.partition.reach import permute
@@ -45,6 +47,8 @@ __all__ = ["SCHEDULE", "Streamed", "border", "bound", "budget_of", "bus_bytes", 
 
 _PARTITIONERS = ("natural", "rcm")
 _SHARE = 0.9
+#: And what is filled with chunks that stay where nobody has said how much may be taken.
+_STAYING = 0.5
 _MOST_PADDING = 2.0
 
 
@@ -103,9 +107,12 @@ def window_of(plan: Plan, matrix: Matrix, device: CudaDevice) -> Window | None:
     vectors, rows = int(plan.option("vectors", 1)), int(plan.option("rows", 0))
     move = plan.option("move", "kernel")
     backs = BACKS if move == "copy" else 0
-    bits, ahead, stay = kind_of(plan.variant)[0], int(plan.option("ahead", 4)), bool(plan.option("stays", True))
+    bits, ahead = kind_of(plan.variant)[0], int(plan.option("ahead", 4))
+    is_given = plan.option("budget", 0) or plan.option("fraction", 0.0) or device.budget
+    full = budget if is_given else int(_STAYING * device.memory_bytes)
+    full = full if plan.option("stays", True) else 0
     one, first = move == "kernel", _device_rows(plan, matrix)
-    return choose_window(ordered, plan.k_per_pass, budget, vectors, bits, backs, ahead, rows, one, stay, first)
+    return choose_window(ordered, plan.k_per_pass, budget, vectors, bits, backs, ahead, rows, one, full, first)
 
 
 def bus_bytes(plan: Plan, matrix: Matrix, staying: float = 0.0) -> tuple[float, float]:
@@ -181,9 +188,10 @@ class Streamed:
     def _unshared(self, plan: Plan, matrix: Matrix, split: Split | None) -> str | None:
         """Why the processor cannot do a share of the rows, or None."""
         if split is None:
+            below = reach(_ordered(matrix, plan.partitioner)[0])[0]
             return (
-                f"rows reach too far in the {plan.partitioner} order for a share of them to be the processor's "
-                f"for {plan.k_per_pass} powers"
+                f"with share={plan.option('share', 0.0):g} there is no room among {matrix.n} rows for a border that "
+                f"goes up by {below} rows with each of {plan.k_per_pass} powers ({plan.partitioner} order)"
             )
         return host_reason(_ordered(matrix, plan.partitioner)[0], _host_variant(plan))
 
@@ -228,10 +236,14 @@ class Streamed:
         window, passes = window_of(plan, matrix, device), ceil(plan.k / plan.k_per_pass)
         sent, vectors = bus_bytes(plan, matrix, 0.0 if window is None else window.kept / window.chunks)
         rows, split, ordered = _device_rows(plan, matrix), border(plan, matrix), _ordered(matrix, plan.partitioner)[0]
-        flops = 2.0 * matrix.nnz * plan.k
+        flops, size = 2.0 * matrix.nnz * plan.k, matrix.dtype.itemsize
         if split is not None:  # the GPU does all its rows for all powers, and the processor those beyond the border
             middle = int(split.first + (plan.k_per_pass + 1) / 2 * split.rise)
-            flops = 2.0 * plan.k * (int(ordered.indptr[rows]) + matrix.nnz - int(ordered.indptr[middle]))
+            others = matrix.nnz - int(ordered.indptr[middle])
+            flops = 2.0 * plan.k * (int(ordered.indptr[rows]) + others)
+            times = plan.k if plan.option("front", FRONTS[0]) == "none" else passes
+            sent += times * others * (size + (2.0 if _host_variant(plan).endswith("16") else 4.0))
+            vectors += 2.0 * plan.k * size * (matrix.n - middle)
         return Traffic(
             matrix_bytes=sent,
             vector_bytes=vectors,

@@ -105,7 +105,7 @@ class StreamProgram:
     ) -> None:
         matrix, self._order, self._entries = ordered
         self.window, self._plan, self._device, self.dtype = window, plan, device, matrix.dtype
-        self.n, self.k = matrix.n, plan.k
+        self.n, self.k, self._size = matrix.n, plan.k, matrix.nnz
         self.pitch = whole_slices(matrix.n)
         self.is_as_planned = True
         self._beside = beside
@@ -155,6 +155,8 @@ class StreamProgram:
         """Take new values, in the order of the matrix's canonical CSR data; the matrix is on the host, so they go."""
         if isinstance(data, DeviceArray):
             data = data.get()
+        if data.size != self._size:
+            raise ValueError(f"a matrix of {self._size} entries cannot take {data.size} values")
         self._are_there = False  # first, so that after an update that is broken off all is sent
         values = self._chunks.data.view(self.dtype)
         inner = (data if self._entries is None else data[self._entries]).astype(self.dtype, copy=False)
@@ -250,7 +252,7 @@ class StreamProgram:
         memory = self._own_vectors(vectors) if at is None else self._lent[at]
         sends = self.window.kept > 0 and not self._are_there
         for number, graph in enumerate(self._graphs_of(vectors, memory.ctypes.data, sends)):
-            if number:  # it begins with what both have returned
+            if self._beside is not None:  # a pass begins with what both have returned, a call where none is under way
                 default_stream().synchronize()
             graph.launch(default_stream())
             if self._beside is None:

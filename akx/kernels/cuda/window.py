@@ -228,16 +228,16 @@ def choose_window(
     ahead: int,
     rows: int = 0,
     one: bool = False,
-    stay: bool = False,
+    full: int = 0,
     first: int | None = None,
 ) -> Window | None:
     """The window with the least expected time that fits the budget, or None.
 
-    With chunks of `rows` rows where given; `one` is for one kernel per pass instead of a launch per step; with `stay`
-    chunks fill what is left of the budget, and stay on the device from call to call. `first`: of so many rows alone,
-    and of as many columns.
+    With chunks of `rows` rows where given; `one` is for one kernel per pass instead of a launch per step. Up to `full`
+    bytes of the budget are filled with chunks that stay on the device from call to call. `first`: of so many rows
+    alone, and of as many columns.
     """
-    sizes_of = (depth, budget, vectors, bits, backs, ahead, rows, one, stay, first, matrix.dtype.itemsize)
+    sizes_of = (depth, budget, vectors, bits, backs, ahead, rows, one, full, first, matrix.dtype.itemsize)
     key = ("akx.kernels.cuda.window", *sizes_of)
     if key not in matrix.pattern_cache:
         sizes: list[int] = [-(-rows // SLICE) * SLICE] if rows else []
@@ -249,8 +249,8 @@ def choose_window(
         total = stored_bytes(matrix, bits, first)
         for size in sizes:
             found = _window(matrix, size, depth, vectors, bits, backs, ahead, one, first)
-            if stay:
-                found = _filled(found, budget)
+            if full:
+                found = _filled(found, min(budget, full))
             seconds = _seconds(found, total / found.chunks)
             if found.nbytes <= budget and (best is None or seconds < best[0]):
                 best = seconds, found
