@@ -122,6 +122,15 @@ inline unsigned __ballot_sync(unsigned, bool own) {
     on_host::sync_warp();
     return found;
 }
+inline unsigned __match_any_sync(unsigned, unsigned own) {
+    on_host::slots[on_host::me][0] = own;
+    on_host::sync_warp();
+    unsigned found = 0;
+    for (unsigned lane = 0; lane < 32; ++lane)
+        found |= unsigned(on_host::slots[on_host::me / 32 * 32 + lane][0] == own) << lane;
+    on_host::sync_warp();
+    return found;
+}
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 inline int __clz(int bits) { return bits == 0 ? 32 : __builtin_clz(unsigned(bits)); }
 inline size_t __cvta_generic_to_shared(const void *p) {
