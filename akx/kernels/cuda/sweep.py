@@ -165,6 +165,13 @@ class Sweep:
         return self._variant_reason(variant, matrix, 4, 1) is None
 
     def feasible(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
+        reason = self._plan_reason(plan, matrix, device)
+        if reason is not None or _kind(plan.variant)[0] == _HUBS:  # whose layout is of the options, and looked at there
+            return reason
+        return self._variant_reason(plan.variant, matrix, int(plan.option("pad", 4)), int(plan.option("sigma", 1)))
+
+    def _plan_reason(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
+        """What there is against a plan without a look at its layout, but for that of hubs."""
         from akx.kernels.cuda.sweep_space import OPTIONS, VARIANTS
 
         if plan.backend != self.backend:
@@ -190,7 +197,7 @@ class Sweep:
             return hubs.reason_against(matrix, room, device)
         if room not in (hubs.ROOM, hubs.usual_room(device)):
             return f"hubs is for the variant of this name, not for {plan.variant}"
-        return self._variant_reason(plan.variant, matrix, int(plan.option("pad", 4)), int(plan.option("sigma", 1)))
+        return None
 
     def _variant_reason(self, variant: str, matrix: Matrix, pad: int, sigma: int) -> str | None:
         kind, lanes, bits = _kind(variant)
@@ -251,11 +258,15 @@ class Sweep:
         return sweep_offers.offers(self, matrix, device, k)
 
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
-        device = cuda_device()
+        device, blocks = cuda_device(), None
+        if self._plan_reason(plan, matrix, device) is None and _kind(plan.variant)[0] == _VBELL:
+            # Laid out on the device, which says whether that is possible: the host need not look for nodes.
+            blocks = vbell.on_device(matrix, _kind(plan.variant)[1])
         check_feasible(self, plan, matrix, device)
-        used, kind = _storable(plan, matrix), _kind(plan.variant)[0]
-        made = {_HUBS: hubs.HubsProgram, _VBELL: vbell.VbellProgram}.get(kind, _SweepProgram)
-        return made(matrix, used, device, way_of(plan))
+        used, way = _storable(plan, matrix), way_of(plan)
+        if blocks is not None:
+            return vbell.VbellProgram(matrix, used, device, way, blocks)
+        return (hubs.HubsProgram if plan.variant == HUBS else _SweepProgram)(matrix, used, device, way)
 
 
 def _storable(plan: Plan, matrix: Matrix) -> Plan:

@@ -38,8 +38,8 @@ _EACH, _DIGITS = 4, 256
 _TURNS = 8
 #: Values stored for each entry that there may be.
 _MOST_PADDING = 2.0
-#: Share of the values of blocks that are entries, above which other nodes are not looked for; bytes of a value and of an
-#: index, by which nodes are chosen: as in :func:`akx.formats.nodes.natural_nodes`.
+#: Share of the values of blocks that are entries, above which other nodes are not looked for; bytes of a value and of
+#: an index, by which nodes are chosen: as in :func:`akx.formats.nodes.natural_nodes`.
 _FULL, _VALUE_BYTES, _INDEX_BYTES = 0.98, 8, 4
 _EXACT, _LOOSE = 0, 1
 #: What is counted: nodes of both choices, then for each choice blocks, their values, slices, and the lengths of arrays.
@@ -111,8 +111,8 @@ def translated(pointer: DeviceArray, index: DeviceArray, lanes: int) -> DeviceVb
     if (reason := reason_of(rows, entries, 0)) is not None:
         return Refusal(reason)
     if rows == 0:
-        nothing = (empty((0, HEAD), np.uint32), *(empty(0, np.uint32) for _ in range(3)))
-        return DeviceVbell(*nothing, nodes=0, blocks=0)
+        first, column, entry = (empty(0, np.uint32) for _ in range(3))
+        return DeviceVbell(empty((0, HEAD), np.uint32), first, column, entry, 0, 0)
     runs = _Runs(pointer, index)
     exact = _Choice(runs, _EXACT, lanes)
     exact.count()
