@@ -155,14 +155,41 @@ def _costs(matrix: Matrix, variant: str, seconds: float) -> Json:
     prepared = statistics.median(preparing.seconds_to_prepare(matrix, plan, _REPEATS))
     waited = statistics.median(preparing.timed(lambda: program.update_values(data), _UPDATES))
     updated = _queued(lambda: program.update_values(data))
+    translated, placed = _translating(matrix, int(variant.removeprefix("vbell-")))
     return {
         "variant": variant,
         "prepare_seconds": prepared,
         "update_seconds": updated,
         "update_and_wait_seconds": waited,
+        "translate_seconds": translated,
+        "translate_and_place_seconds": placed,
+        "translate_products": translated / seconds,
+        "translate_and_place_products": placed / seconds,
         "prepare_products": prepared / seconds,
         "update_products": updated / seconds,
     }
+
+
+def _translating(matrix: Matrix, lanes: int) -> tuple[float, float]:
+    """Seconds from the pattern on the device to its arrays there; and to these with values that are there too."""
+    from akx.device.cuda.memory import empty, to_device
+    from akx.kernels.cuda.translate import DeviceVbell, translated
+    from akx.kernels.cuda.vbell import PlacesOnDevice
+
+    pointer, index = (to_device(one.astype(np.uint32)) for one in (matrix.indptr, matrix.indices))
+    data = to_device(matrix.data)
+
+    def translate() -> DeviceVbell:
+        found = translated(pointer, index, lanes)
+        assert isinstance(found, DeviceVbell)
+        return found
+
+    def translate_and_place() -> None:
+        entry = translate().entry
+        PlacesOnDevice(entry).fill(empty(entry.size, matrix.dtype), data)
+
+    alone, both = (statistics.median(preparing.timed(call, _UPDATES)) for call in (translate, translate_and_place))
+    return alone, both
 
 
 def _queued(call: Callable[[], object]) -> float:

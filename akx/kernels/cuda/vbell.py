@@ -39,6 +39,7 @@ from akx.matrix import Matrix
 from akx.plan import Plan
 
 __all__ = [
+    "PlacesOnDevice",
     "VbellProgram",
     "laid_out",
     "macros",
@@ -134,7 +135,7 @@ def macros(plan: Plan, dtype: np.dtype[Any], stored: np.dtype[Any], vectors: int
     }
 
 
-class _PlacesOnDevice(Places):
+class PlacesOnDevice(Places):
     """Where entries go, from a map that is on the device already."""
 
     def __init__(self, entry: DeviceArray) -> None:
@@ -157,7 +158,7 @@ class VbellProgram(SweptProgram):
         self._slices = found.slices
         self._arrays_of = [self.held(array) for array in (found.head, found.first, found.column)]
         entry = found.entry
-        self._places = _PlacesOnDevice(entry)
+        self._places = PlacesOnDevice(entry)
         self.store_values(
             way_of(plan),
             matrix.data,
