@@ -738,7 +738,8 @@ class MatrixPowers:
     def _prepared(self, plan: Plan, dtype: np.dtype[Any], vectors: int) -> Program:
         matrix = self._matrix_in(dtype)
         schedule = registry.get(plan.backend, plan.schedule)
-        check_feasible(schedule, plan, matrix, self._device(plan.backend))
+        if self._budget is not None:  # without one a schedule asks itself
+            check_feasible(schedule, plan, matrix, self._device(plan.backend))
         program = schedule.prepare(matrix, plan)
         self._check_budget(plan, program, dtype, vectors)
         if plan.backend == "cuda" and plan.schedule != STREAMED_SCHEDULE and hasattr(program, "ready"):
@@ -760,9 +761,15 @@ class MatrixPowers:
         """Refuse a plan that takes too much with so many vectors on the device; one that streams counts its own."""
         if self._budget is None or plan.schedule == STREAMED_SCHEDULE:
             return
-        staged = getattr(program, "staged_nbytes", 0)  # of an earlier call, perhaps with fewer vectors
-        taken = program.nbytes - staged + (self.k + 2) * vectors * self._matrix.n * dtype.itemsize
-        if taken > self._budget:
+        of_vectors = (self.k + 2) * vectors * self._matrix.n * dtype.itemsize
+
+        def bytes_taken() -> int:
+            staged = getattr(program, "staged_nbytes", 0)  # of an earlier call, perhaps with fewer vectors
+            return program.nbytes - staged + of_vectors
+
+        if bytes_taken() > self._budget and hasattr(program, "make_room"):
+            program.make_room()
+        if (taken := bytes_taken()) > self._budget:
             raise BudgetError(
                 f"plan {plan.label()} does not keep within the memory budget",
                 expected=f"at most {self._budget} bytes",
@@ -1136,8 +1143,11 @@ def _is_same(one: NDArray[Any], other: NDArray[Any]) -> bool:
 
 
 def _reason_against(plan: Plan, matrix: Matrix, device: Any) -> str | None:
+    """Why a plan of this matrix does not work here, by what costs little; the rest is found when it is prepared."""
     try:
-        return registry.get(plan.backend, plan.schedule).feasible(plan, matrix, device)
+        schedule = registry.get(plan.backend, plan.schedule)
+        reason: str | None = getattr(schedule, "reason_at_once", schedule.feasible)(plan, matrix, device)
+        return reason
     except AkxError as error:
         return str(error)
 

@@ -8,8 +8,10 @@ k = 8 products in a CUDA graph, timed in turns by events: every variant of `swee
 for CSR, and its product for blocks of one size (``cusparseDbsrmv``) where the matrix is made of such. Results of all
 are checked. `wind` has nodes of 1 to 6 unknowns, as many of each as the wind tunnel model of Rennich (NVIDIA, "Block
 SpMV on GPU") has, on a grid of nine points. `prepare_seconds` is from a CSR matrix in the host's memory, of which
-nothing is known, to a program; `update_seconds` are for new values from the device, timed there as a product's are, and
-`update_and_wait_seconds` those of a host that queues one and waits for it.
+nothing is known, to a program; `translate_seconds` from the pattern on the device to the arrays of its blocks, and
+`translate_and_place_seconds` until values that are there too are in their places, the host waiting for both;
+`update_seconds` are for new values from the device, timed there as a product's are, and `update_and_wait_seconds` those
+of a host that queues one and waits for it.
 """
 
 from __future__ import annotations

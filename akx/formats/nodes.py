@@ -24,14 +24,14 @@ from numpy.typing import NDArray
 
 from akx.formats.base import Pattern
 
-__all__ = ["MOST", "Nodes", "alike_rows", "natural_nodes"]
+__all__ = ["INDEX_BYTES", "MOST", "VALUE_BYTES", "Nodes", "alike_rows", "natural_nodes"]
 
 #: Most rows of a node.
 MOST = 6
 #: Share of all columns of two rows that both have, from which on they may be of one node though they are not the same.
 _ALIKE = 0.7
-#: Share of the values of blocks that are entries, above which other nodes are not looked for.
-_FULL = 0.98
+#: Bytes of a value and of the index of a block, by which nodes are chosen.
+VALUE_BYTES, INDEX_BYTES = 8, 4
 #: Pieces of the matrix that are looked at first, and rows of each.
 _PIECES, _PIECE = 64, 64
 
@@ -74,7 +74,7 @@ def alike_rows(pattern: Pattern) -> float:
     return float(np.mean(found >= _ALIKE)) if found.size else 0.0
 
 
-def natural_nodes(pattern: Pattern, value_bytes: int = 8, index_bytes: int = 4) -> Nodes:
+def natural_nodes(pattern: Pattern, value_bytes: int = VALUE_BYTES, index_bytes: int = INDEX_BYTES) -> Nodes:
     """The nodes with which values and an index for each block take the fewest bytes.
 
     Parameters
@@ -86,7 +86,7 @@ def natural_nodes(pattern: Pattern, value_bytes: int = 8, index_bytes: int = 4) 
     """
     alike = _likeness(pattern.indptr, pattern.indices)
     exact = _nodes(pattern, (alike == 1.0) & _same_columns(pattern.indptr, pattern.indices))
-    if pattern.nnz >= _FULL * exact.slots and exact.cuts.size == _cuts(alike >= _ALIKE).size:
+    if exact.cuts.size == _cuts(alike >= _ALIKE).size:  # their blocks are full
         return exact
     loose = _nodes(pattern, alike >= _ALIKE)
 

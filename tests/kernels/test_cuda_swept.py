@@ -107,8 +107,9 @@ def check(device: CompiledDevice, matrix: Matrix, plan: Plan, turn: int = 0, vec
 def made(plan: Plan, matrix: Matrix, device: CompiledDevice) -> Any:
     if plan.variant == HUBS:
         return hubs.HubsProgram(matrix, plan, device.facts, plan.options["stored"])
-    kind = vbell.VbellProgram if plan.variant.startswith("vbell") else sweep._SweepProgram
-    return kind(matrix, plan, device.facts, str(plan.options["stored"]))
+    if plan.variant.startswith("vbell"):
+        return vbell.made_on_device(matrix, plan, device.facts, str(plan.options["stored"]))
+    return sweep._SweepProgram(matrix, plan, device.facts, str(plan.options["stored"]))
 
 
 def fits(matrix: Matrix, plan: Plan) -> bool:

@@ -18,11 +18,13 @@ from test_contract import make_coefficients
 from test_cuda_layouts import H100
 from test_cuda_swept import blocks_of_mixed_sizes, plan_of, storable
 
+import akx
 import akx.formats.vbell
+import akx.operator
 from akx.device.cuda.compile import compile_cubin, compiler_name, options_for
 from akx.device.cuda.facts import cuda_missing
 from akx.device.cuda.memory import DeviceArray
-from akx.errors import DeviceMemoryError, InfeasibleError, MatrixError
+from akx.errors import BudgetError, DeviceMemoryError, InfeasibleError, MatrixError
 from akx.formats.base import Pattern
 from akx.formats.nodes import natural_nodes
 from akx.formats.vbell import VbellArrays, lay_out
@@ -124,10 +126,21 @@ def many_kinds(rng: np.random.Generator) -> Any:
     return spread(rng.integers(1, 7, 400), near)
 
 
+def at_the_limit(rng: np.random.Generator) -> Any:
+    """Pairs of rows that share seven tenths of their columns exactly, and are better off as loose nodes."""
+    A = np.zeros((120, 120))
+    for node in range(0, 120, 2):
+        first = 2 * rng.permutation(60)[:5]
+        columns = np.ravel([first, first + 1], order="F")
+        A[node, columns] = A[node + 1, columns[:7]] = 1
+    return sp.csr_array(A)
+
+
 PATTERNS: dict[str, Callable[[np.random.Generator], Any]] = {
     "mixed sizes": mixed_sizes,
     "dropped entries": dropped_entries,
     "nearly loose": nearly_loose,
+    "at the limit": at_the_limit,
     "rows alike, columns not": rows_alike_and_columns_not,
     "no nodes": lambda rng: sp.csr_array(sp.random_array((300, 300), density=0.02, rng=rng)),
     "graded": graded,
@@ -239,7 +252,7 @@ def test_the_patterns_are_what_they_are_for(device: Any) -> None:
         if name == "many kinds":
             differs = np.bitwise_or.reduce(nodes.counts ^ nodes.counts[0], axis=0)
             assert sum(int(one).bit_length() for one in differs) + 3 > 32
-    assert kinds["dropped entries"] == (False, True)
+    assert kinds["dropped entries"] == kinds["at the limit"] == (False, True)
     assert kinds["mixed sizes"] == (True, True)
     assert kinds["rows alike, columns not"] == (True, False)
 
@@ -341,6 +354,10 @@ def test_a_program_is_laid_out_without_a_pass_of_the_host(
     assert program.is_as_planned
 
 
+def spent(*given: Any) -> Any:
+    raise DeviceMemoryError("there is none")
+
+
 @on_the_host
 @pytest.mark.parametrize("way", STORED)
 def test_values_of_the_host_where_the_device_has_no_memory_for_them(
@@ -350,16 +367,102 @@ def test_values_of_the_host_where_the_device_has_no_memory_for_them(
     program: Any = registry.get("cuda", "sweep").prepare(matrix, plan_of("vbell-1", 2, way))
     call = Call(program, matrix)
     call.is_right(matrix)
-
-    def spent(values: Any) -> Any:
-        raise DeviceMemoryError("there is none")
-
+    placed_by_host = []
+    monkeypatch.setattr(vbell, "placed", lambda *given: placed_by_host.append(1) or placed(*given))
+    again, other = (matrix.with_values(np.roll(matrix.data, shift)) for shift in (5, 9))
+    program.update_values(other.data)
+    call.is_right(other)
+    assert not placed_by_host
     monkeypatch.setattr(vbell, "to_device", spent)
     monkeypatch.setattr(stored_program, "to_device", spent)
-    again = matrix.with_values(np.roll(matrix.data, 5))
     program.update_values(again.data)
     call.is_right(again)
     assert program.is_as_planned
+    assert placed_by_host
+
+
+@on_the_host
+@pytest.mark.parametrize("way", STORED)
+@pytest.mark.parametrize("spends", ["translated", "empty"])
+def test_the_host_lays_out_what_the_device_has_no_memory_for(
+    programs: CompiledDevice, monkeypatch: pytest.MonkeyPatch, spends: str, way: str
+) -> None:
+    """For the translation, or for the values beside the map: then as one whose map has made room."""
+    matrix = storable(blocks_of_mixed_sizes(120, "float64", seed=2), way)
+    schedule, plan = registry.get("cuda", "sweep"), plan_of("vbell-1", 3, way)
+    other: Any = schedule.prepare(fresh(matrix), plan)
+    monkeypatch.setattr(vbell, spends, spent)
+    program: Any = schedule.prepare(fresh(matrix), plan)
+    np.testing.assert_array_equal(program._values.get(), other._values.get())
+    held = other.nbytes - other._places.nbytes
+    other.make_room()
+    assert other.nbytes == program.nbytes == held
+    again = matrix.with_values(np.roll(matrix.data, 5))
+    for one in (program, other):
+        call = Call(one, matrix)
+        for send in (np.asarray, host_engine.to_device):
+            call.is_right(matrix)
+            one.update_values(send(again.data))
+            call.is_right(again)
+            one.update_values(send(matrix.data))
+        assert one.is_as_planned
+        assert one._places.nbytes == 4 * one._values.size  # it came with values of the device
+    unfit = blocks_of_mixed_sizes(400, "float64", seed=2)
+    with pytest.raises(InfeasibleError, match="padding would make it"):
+        schedule.prepare(unfit, plan_of("vbell-8", 2))
+
+
+@on_the_host
+def test_an_operator_has_its_blocks_laid_out_on_the_device(
+    programs: CompiledDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan that is given, or was tuned: nothing looks for nodes on the host."""
+    matrix = blocks_of_mixed_sizes(120, "float64", seed=2)
+    schedule = registry.get("cuda", "sweep")
+    for name in ("natural_nodes", "lay_out", "slots_of"):
+        monkeypatch.delattr(vbell, name)
+    plan = plan_of("vbell-1", 3)
+    monkeypatch.setattr("akx.operator.device_of", lambda backend: H100)
+    assert akx.operator._reason_against(plan, fresh(matrix), H100) is None
+    assert akx.operator._reason_against(plan_of("vbell-1", 3, sigma=1024), fresh(matrix), H100) is not None
+    seen: list[Any] = []
+    prepare = schedule.prepare
+    monkeypatch.setattr(schedule, "prepare", lambda *given: seen.append(prepare(*given)) or seen[-1])
+    A = sp.csr_array((matrix.data, matrix.indices, matrix.indptr), shape=(matrix.n, matrix.n))
+    operator = akx.MatrixPowers(A, 3, plan=plan, backend="cuda")
+    program = operator._program(np.dtype(np.float64), 1)
+    assert seen == [program]
+    call = Call(program, matrix)
+    call.is_right(matrix)
+
+
+@on_the_host
+def test_what_only_new_values_need_makes_room_in_a_budget(
+    programs: CompiledDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matrix = blocks_of_mixed_sizes(120, "float64", seed=2)
+    plan = plan_of("vbell-1", 3)
+    program: Any = registry.get("cuda", "sweep").prepare(fresh(matrix), plan)
+    operator = object.__new__(akx.MatrixPowers)
+    operator.k, operator._matrix = 3, matrix
+    vectors = 5 * matrix.n * 8
+    operator._budget = program.nbytes + vectors
+    operator._check_budget(plan, program, matrix.dtype, 1)
+    assert program._places.nbytes > 0
+    operator._budget -= 1
+    operator._check_budget(plan, program, matrix.dtype, 1)
+    assert program._places.nbytes == 0
+    operator._budget = program.nbytes + vectors - 1
+    with pytest.raises(BudgetError):
+        operator._check_budget(plan, program, matrix.dtype, 1)
+
+
+@on_the_host
+def test_indices_of_64_bits_are_laid_out_too(programs: CompiledDevice) -> None:
+    narrow = blocks_of_mixed_sizes(60, "float64", seed=3)
+    wide = Matrix(narrow.indptr.astype(np.int64), narrow.indices.astype(np.int64), narrow.data, pattern_cache={})
+    program: Any = registry.get("cuda", "sweep").prepare(wide, plan_of("vbell-2", 2))
+    Call(program, narrow).is_right(narrow)
 
 
 @on_the_host
@@ -422,10 +525,13 @@ def test_nvrtc_takes_the_source_too() -> None:
 
 @pytest.mark.cuda
 @on_a_gpu
+@pytest.mark.parametrize("threads", [64, 1024])
 @pytest.mark.parametrize("name", PATTERNS)
-def test_translated_on_a_gpu(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_translated_on_a_gpu(monkeypatch: pytest.MonkeyPatch, name: str, threads: int) -> None:
+    """With blocks of few threads, so that there are several chunks of rows, and with those that are used."""
     from akx.device.cuda.memory import to_device
 
+    monkeypatch.setattr(translate, "_LARGE", threads)
     monkeypatch.setattr(translate, "_MOST_PADDING", 1e9)
     A = PATTERNS[name](np.random.default_rng(3))
     for lanes, window in ((1, 65_536), (4, 37)):

@@ -135,7 +135,7 @@ def test_a_schedule_lays_out_in_each_order_and_most_variants(name: str, monkeypa
 
 
 def test_each_layout_is_made(brick: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the function that `prepare` calls."""
+    """By the function that `prepare` or `feasible` calls."""
     called: list[str] = []
 
     def calls(where: Any, name: str) -> None:
@@ -144,7 +144,7 @@ def test_each_layout_is_made(brick: Matrix, monkeypatch: pytest.MonkeyPatch) -> 
 
     calls(layouts.diagonals, "lay_out")
     calls(layouts.sweep, "lay_out")
-    calls(layouts.vbell, "laid_out")
+    calls(layouts.vbell, "reason_against")
     calls(layouts.hubs, "lay_out")
     calls(layouts.wavefront, "front_of")
     calls(layouts, "lay_out_resident")

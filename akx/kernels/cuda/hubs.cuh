@@ -67,7 +67,7 @@ __device__ __forceinline__ void hubs_step(u32 chunks, u32 hubs, const u32 *__res
     const u32 bytes = hubs * u32(sizeof(T)), to = u32(__cvta_generic_to_shared(near));
     for (u32 i = 16 * thread; i < bytes; i += 16 * THREADS)
         bring16(to + i, reinterpret_cast<const char *>(hub) + i);
-    Chunk<T, S> now;
+    Chunk<T, S> now{};
     if (begin < end) now.template ask<ONCE>(begin, lane, columns, values, marks);
     brought();
     __syncthreads();

@@ -36,7 +36,7 @@ def lay_out(plan: Plan, matrix: Matrix, device: CudaDevice) -> None:
 def _lay_out_sweep(plan: Plan, matrix: Matrix, device: CudaDevice) -> None:
     kind, lanes, _ = sweep._kind(plan.variant)
     if kind == sweep._VBELL:
-        vbell.laid_out(matrix, lanes)
+        vbell.reason_against(matrix, lanes)  # the device lays it out
     elif kind == sweep._HUBS:
         hubs.lay_out(matrix, int(plan.option("hubs", hubs.ROOM)), device.sms)
     elif kind != sweep._CSR:

@@ -165,13 +165,16 @@ class Sweep:
         return self._variant_reason(variant, matrix, 4, 1) is None
 
     def feasible(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
-        reason = self._plan_reason(plan, matrix, device)
-        if reason is not None or _kind(plan.variant)[0] == _HUBS:  # whose layout is of the options, and looked at there
+        reason = self.reason_at_once(plan, matrix, device)
+        if reason is not None or _kind(plan.variant)[0] != _VBELL:
             return reason
-        return self._variant_reason(plan.variant, matrix, int(plan.option("pad", 4)), int(plan.option("sigma", 1)))
+        return vbell.reason_against(matrix, _kind(plan.variant)[1])
 
-    def _plan_reason(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
-        """What there is against a plan without a look at its layout, but for that of hubs."""
+    def reason_at_once(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
+        """As :meth:`feasible`, but for what only the nodes of `vbell` tell, where these are not known.
+
+        :meth:`prepare` has the device find them, in less time than the host takes.
+        """
         from akx.kernels.cuda.sweep_space import OPTIONS, VARIANTS
 
         if plan.backend != self.backend:
@@ -197,7 +200,9 @@ class Sweep:
             return hubs.reason_against(matrix, room, device)
         if room not in (hubs.ROOM, hubs.usual_room(device)):
             return f"hubs is for the variant of this name, not for {plan.variant}"
-        return None
+        if kind == _VBELL:
+            return vbell.known_reason(matrix, _kind(plan.variant)[1])
+        return self._variant_reason(plan.variant, matrix, int(plan.option("pad", 4)), int(plan.option("sigma", 1)))
 
     def _variant_reason(self, variant: str, matrix: Matrix, pad: int, sigma: int) -> str | None:
         kind, lanes, bits = _kind(variant)
@@ -258,14 +263,14 @@ class Sweep:
         return sweep_offers.offers(self, matrix, device, k)
 
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
-        device, blocks = cuda_device(), None
-        if self._plan_reason(plan, matrix, device) is None and _kind(plan.variant)[0] == _VBELL:
-            # Laid out on the device, which says whether that is possible: the host need not look for nodes.
-            blocks = vbell.on_device(matrix, _kind(plan.variant)[1])
+        device, way = cuda_device(), way_of(plan)
+        is_blocks = plan.variant.startswith("vbell-") and self.reason_at_once(plan, matrix, device) is None
+        if is_blocks and (program := vbell.made_on_device(matrix, _storable(plan, matrix), device, way)) is not None:
+            return program  # the host need not look for nodes: the device knows that there is such a layout
         check_feasible(self, plan, matrix, device)
-        used, way = _storable(plan, matrix), way_of(plan)
-        if blocks is not None:
-            return vbell.VbellProgram(matrix, used, device, way, blocks)
+        used = _storable(plan, matrix)
+        if is_blocks:
+            return vbell.VbellProgram(matrix, used, device, way, vbell.laid_out(matrix, _kind(plan.variant)[1]))
         return (hubs.HubsProgram if plan.variant == HUBS else _SweepProgram)(matrix, used, device, way)
 
 

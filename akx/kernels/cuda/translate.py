@@ -23,7 +23,7 @@ import numpy as np
 from akx.device.cuda.compile import load
 from akx.device.cuda.facts import cuda_device
 from akx.device.cuda.memory import DeviceArray, empty
-from akx.formats.nodes import MOST
+from akx.formats.nodes import INDEX_BYTES, MOST, VALUE_BYTES
 from akx.formats.vbell import HEAD, WINDOW, Shape
 
 __all__ = ["DeviceVbell", "Refusal", "reason_of", "shape_of", "translated"]
@@ -38,9 +38,6 @@ _EACH, _DIGITS = 4, 256
 _TURNS = 8
 #: Values stored for each entry that there may be.
 _MOST_PADDING = 2.0
-#: Share of the values of blocks that are entries, above which other nodes are not looked for; bytes of a value and of
-#: an index, by which nodes are chosen: as in :func:`akx.formats.nodes.natural_nodes`.
-_FULL, _VALUE_BYTES, _INDEX_BYTES = 0.98, 8, 4
 _EXACT, _LOOSE = 0, 1
 #: What is counted: nodes of both choices, then for each choice blocks, their values, slices, and the lengths of arrays.
 _NODES, _OF_CHOICE, _COUNTED = 2, 6, 14
@@ -114,17 +111,18 @@ def translated(pointer: DeviceArray, index: DeviceArray, lanes: int) -> DeviceVb
         first, column, entry = (empty(0, np.uint32) for _ in range(3))
         return DeviceVbell(empty((0, HEAD), np.uint32), first, column, entry, 0, 0)
     runs = _Runs(pointer, index)
-    exact = _Choice(runs, _EXACT, lanes)
-    exact.count()
-    exact.slice()
-    chosen, counted = exact, runs.counted.get()
-    if not (entries >= _FULL * int(counted[exact.at + 1]) and counted[_EXACT] == counted[_LOOSE]):
+    chosen = _Choice(runs, _EXACT, lanes)
+    chosen.count()
+    chosen.slice()
+    counted = runs.counted.get()
+    if counted[_EXACT] != counted[_LOOSE]:
         loose = _Choice(runs, _LOOSE, lanes)
         loose.count()
         counted = runs.counted.get()
-        if _size(counted, loose) < _size(counted, exact):
-            loose.slice()
-            chosen, counted = loose, runs.counted.get()
+        if _size(counted, loose) < _size(counted, chosen):
+            chosen = loose
+            chosen.slice()
+            counted = runs.counted.get()
     blocks, _, slices, *lengths = (int(one) for one in counted[chosen.at : chosen.at + _OF_CHOICE])
     if (reason := reason_of(rows, entries, lengths[-1])) is not None:
         return Refusal(reason, lengths[-1])
@@ -136,7 +134,7 @@ def translated(pointer: DeviceArray, index: DeviceArray, lanes: int) -> DeviceVb
 def _size(counted: Any, choice: _Choice) -> int:
     """Bytes of the blocks of a choice of nodes, without what fills slices up."""
     blocks, values = (int(one) for one in counted[choice.at : choice.at + 2])
-    return values * _VALUE_BYTES + blocks * _INDEX_BYTES
+    return values * VALUE_BYTES + blocks * INDEX_BYTES
 
 
 class _Runs:

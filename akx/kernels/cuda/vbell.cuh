@@ -66,7 +66,7 @@ __device__ __forceinline__ void vbell_step(u32 n, u32 slices, const u32 *__restr
                                            const S *__restrict__ stored, const T *__restrict__ table,
                                            const T *__restrict__ x, const T *before, T *y, T *first,
                                            const T *coefficient) {
-    const u32 slice = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+    const u32 slice = u32((u64(blockIdx.x) * blockDim.x + threadIdx.x) / 32), lane = threadIdx.x % 32;
     if (slice >= slices) return;
     head += u64(slice) * VBELL_HEAD;
     const u32 r = load(head + 3), nodes = load(head + 4), lanes = load(head + 5);

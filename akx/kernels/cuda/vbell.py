@@ -5,7 +5,9 @@ has a slice of nodes of one size, `lanes` threads a row; see ``vbell.cuh`` for t
 own: rows are written where they belong, so that nothing has to be permuted back or added up.
 
 A program is laid out on the device (:mod:`akx.kernels.cuda.translate`): the host sends the pattern and the values as
-they are. Where each entry goes stays there, 4 bytes a slot, for values that come later.
+they are. Where each entry goes stays there, 4 bytes a slot, for values that come later, unless it has to make room
+(:meth:`VbellProgram.make_room`). Where the device has no memory for that, up to 20 bytes an entry of float64 and 160 a
+row, the host lays the same arrays out.
 
 Traffic per call and start vector: k times w + 4 / (r c) bytes an entry, over the fill, unless it fits the L2 cache; k
 times x read and y written. Flops: 2 nnz k.
@@ -13,7 +15,6 @@ times x read and y written. Flops: 2 nnz k.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from akx.formats.base import pattern_of
 from akx.formats.nodes import Nodes, alike_rows, natural_nodes
 from akx.formats.vbell import VbellArrays, lay_out, slots_of, steps_of
 from akx.kernels.cuda.program import C_TYPES
-from akx.kernels.cuda.stored import placed, way_of
+from akx.kernels.cuda.stored import FULL, placed, way_of
 from akx.kernels.cuda.stored_values import place_offsets
 from akx.kernels.cuda.swept import SweptProgram, stored_name
 from akx.kernels.cuda.translate import DeviceVbell, reason_of, shape_of, translated
@@ -41,8 +42,10 @@ from akx.plan import Plan
 __all__ = [
     "PlacesOnDevice",
     "VbellProgram",
+    "known_reason",
     "laid_out",
     "macros",
+    "made_on_device",
     "nodes_of",
     "on_device",
     "reason_against",
@@ -89,8 +92,13 @@ def turns(matrix: Matrix, lanes: int) -> int:
 
 def reason_against(matrix: Matrix, lanes: int) -> str | None:
     """Why the variant is not possible with so many threads a row."""
-    found = reason_of(matrix.n, matrix.nnz, 0)  # which needs no layout
+    found = known_reason(matrix, lanes)
     return reason_of(matrix.n, matrix.nnz, slots(matrix, lanes)) if found is None else found
+
+
+def known_reason(matrix: Matrix, lanes: int) -> str | None:
+    """The same, by what is known without a look at the nodes: none may mean that nothing is known."""
+    return reason_of(matrix.n, matrix.nnz, matrix.pattern_cache.get(_slots_key(lanes), 0))
 
 
 def on_device(matrix: Matrix, lanes: int) -> DeviceVbell | None:
@@ -98,13 +106,12 @@ def on_device(matrix: Matrix, lanes: int) -> DeviceVbell | None:
 
     So :func:`reason_against` has an answer without a layout on the host.
     """
-    key = _slots_key(lanes)
-    if reason_of(matrix.n, matrix.nnz, matrix.pattern_cache.get(key, 0)) is not None:
+    if known_reason(matrix, lanes) is not None:
         return None
     pattern = pattern_of(matrix)
     pointer, index = (to_device(one.astype(np.uint32, copy=False)) for one in (pattern.indptr, pattern.indices))
     found = translated(pointer, index, lanes)
-    matrix.pattern_cache[key] = found.slots
+    matrix.pattern_cache[_slots_key(lanes)] = found.slots
     return found if isinstance(found, DeviceVbell) else None
 
 
@@ -135,6 +142,18 @@ def macros(plan: Plan, dtype: np.dtype[Any], stored: np.dtype[Any], vectors: int
     }
 
 
+def made_on_device(matrix: Matrix, plan: Plan, device: CudaDevice, planned: str) -> VbellProgram | None:
+    """The program of a plan, laid out on the device; None where that is not possible or takes more memory than it has.
+
+    `planned` is how values were to be stored, :class:`VbellProgram` says the rest.
+    """
+    try:
+        found = on_device(matrix, int(plan.variant.removeprefix("vbell-")))
+        return None if found is None else VbellProgram(matrix, plan, device, planned, found)
+    except DeviceMemoryError:
+        return None
+
+
 class PlacesOnDevice(Places):
     """Where entries go, from a map that is on the device already."""
 
@@ -144,29 +163,34 @@ class PlacesOnDevice(Places):
 
 
 class VbellProgram(SweptProgram):
-    """A matrix in slices on the device, by default those of :func:`on_device`. The caller has asked ``feasible``."""
+    """A matrix in slices on the device, of :func:`on_device` or :func:`laid_out`."""
 
     def __init__(
-        self, matrix: Matrix, plan: Plan, device: CudaDevice, planned: str, found: DeviceVbell | None = None
+        self, matrix: Matrix, plan: Plan, device: CudaDevice, planned: str, found: DeviceVbell | VbellArrays
     ) -> None:
         super().__init__(matrix.n, plan.k, matrix.dtype)
         self._plan, self._device = plan, device
         self._block = int(plan.option("block", 256))
-        if found is None:
-            found = on_device(matrix, int(plan.variant.removeprefix("vbell-")))
-        assert found is not None
-        self._slices = found.slices
-        self._arrays_of = [self.held(array) for array in (found.head, found.first, found.column)]
-        entry = found.entry
-        self._places = PlacesOnDevice(entry)
+        self._slices = found.head.shape[0]
+        arrays = (found.head, found.first, found.column)
+        self._arrays_of = [self.held(array) if isinstance(array, DeviceArray) else self.hold(array) for array in arrays]
+        self._entry = found.entry  # on the host it is all that stays of the layout
         self.store_values(
             way_of(plan),
             matrix.data,
-            lambda data: placed(data, entry.get()),
-            lambda: None,
+            lambda data: placed(data, self._entry_of_host()),
+            self._entry_of_host,
             planned,
             matrix.value_error,
         )
+
+    def _entry_of_host(self) -> NDArray[np.uint32]:
+        return self._entry.get() if isinstance(self._entry, DeviceArray) else self._entry
+
+    def make_room(self) -> None:
+        """Keep on the host what only new values need; it comes to the device with those that are there."""
+        self._entry = self._entry_of_host()
+        self._places = Places(self._entry_of_host)
 
     def place_values(
         self,
@@ -174,23 +198,30 @@ class VbellProgram(SweptProgram):
         entry: NDArray[np.uint32] | Callable[[], NDArray[np.uint32] | None],
         data: Any,
     ) -> None:
-        """Place the first values on the device; `on_host` is for those of later that it has no memory for."""
-        self._on_host = on_host
-        where, given = self._places.entry, to_device(data)
-        assert where is not None
+        """Place the first values on the device where the map is there."""
+        where = self._entry
+        if not isinstance(where, DeviceArray):
+            super().place_values(on_host, entry, data)
+            return
+        self._on_host, self._places = on_host, PlacesOnDevice(where)
         self._values = self.held(empty(max(1, where.size), data.dtype))
         if where.size == 0:
             self._values.fill_bytes(0)
         elif data.dtype == np.uint16:
-            place_offsets(given, where, self._values)
+            place_offsets(to_device(data), where, self._values)
         else:
-            self._places.fill(self._values, given)
+            self._places.fill(self._values, to_device(data))
 
     def update_values(self, data: NDArray[Any] | DeviceArray) -> None:
-        """As of all programs; values of the host are placed on the device, where there is memory for them."""
-        if not isinstance(data, DeviceArray) and data.size == self._entries:
-            with contextlib.suppress(DeviceMemoryError):
-                data = to_device(data if data.dtype.name in GIVEN[self.dtype.name] else data.astype(self.dtype))
+        """As of all programs; those of the host are placed on the device where the map is, and memory for them."""
+        is_sent = self._way == FULL and data.size == self._entries and isinstance(self._entry, DeviceArray)
+        if is_sent and not isinstance(data, DeviceArray):
+            given = data if data.dtype.name in GIVEN[self.dtype.name] else data.astype(self.dtype)
+            try:
+                self._places.fill(self._values, to_device(given))
+                return
+            except DeviceMemoryError:
+                pass  # placed by the host, and sent to where the old ones are
         super().update_values(data)
 
     def kernels_of(self, stored: np.dtype[Any], vectors: int) -> dict[str, Kernel]:
