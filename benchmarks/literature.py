@@ -364,17 +364,20 @@ def _measured_blocks() -> list[str]:
             for label, one in entry["times"].items()
             if label.startswith("cusparse") and "bsr" not in label
         )
-        costs = (entry["prepare_products"], entry["update_products"])
+        costs = (entry["translate_products"], entry["update_products"])
         ours[entry["matrix"]] = (2 * entry["nnz"] / blocks / 1e9, csr / blocks, *costs)
-    waited = {entry["matrix"]: 1e6 * entry["update_and_wait_seconds"] for entry in measured["products"]}
-    waits = ", ".join(f"{waited[name]:.0f} ({name})" for *_, name in MEASURED_BLOCKS)
+
+    def of_each(key: str, scale: float, digits: int) -> str:
+        found = {entry["matrix"]: scale * entry[key] for entry in measured["products"]}
+        return ", ".join(f"{found[name]:.{digits}f} ({name})" for *_, name in MEASURED_BLOCKS)
+
     rows = []
     for what, gflops, name in MEASURED_BLOCKS:
         rate, gain, made, updated = ours[name]
         published = [what, f"{gflops:g}", f"{gflops / UNBLOCKED_BOUND:.2f}"]
         rows.append([*published, name, f"{rate:.0f}", f"{gain:.2f}", f"{made:,.0f}", f"{updated:.1f}"])
     head = ["Rennich", "Gflop/s", "over the bound of CSR", "akx", "Gflop/s", "over cuSPARSE CSR"]
-    head += ["laid out in, products", "new values in, products"]
+    head += ["translated in, products", "new values in, products"]
     origin = planned.measured_on(measured, "products")
     return [
         "### Products in blocks, measured",
@@ -387,9 +390,11 @@ def _measured_blocks() -> list[str]:
         "unknowns a node, for the ship section and the wind tunnel: his are files of a collection or of customers. "
         "`brick` is in the L2 cache of an H100, so that its rate is beyond what memory allows. His translation takes "
         f"some {TRANSLATION} products on the GPU, and {NEW_VALUES} where the structure is there already. akx's is made "
-        "on the host, and takes as many of the GPU's products as the table says; new values that are in GPU memory go "
-        "to their places there, timed on the device, one update right behind the other. A host that queues one and "
-        f"waits for it sees {waits} us.",
+        "there too: the table says how many products pass from a CSR pattern in GPU memory until its blocks are there, "
+        f"seen by the host; with values placed it is {of_each('translate_and_place_products', 1, 0)}. From a matrix in "
+        f"the host's memory, which is first sent, a program is ready in {of_each('prepare_seconds', 1e3, 1)} ms. New "
+        "values that are in GPU memory go to their places there, timed on the device, one update right behind the "
+        f"other; a host that queues one and waits for it sees {of_each('update_and_wait_seconds', 1e6, 0)} us.",
         "His hybrid computing, a portion of a large matrix for the GPU and the rest for the processor, is `share` of "
         "`stream` ([cuda.md](cuda.md#the-schedule-stream)).",
     ]

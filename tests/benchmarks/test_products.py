@@ -65,6 +65,20 @@ def test_the_page_has_the_table_of_the_file() -> None:
     assert markdown.replace_block(page, "products", products.table(document)) == page
 
 
+def test_the_bars_of_block_products_are_met() -> None:
+    """Over cuSPARSE's CSR and BSR; a translation in less than 100 products, new values in less than 5."""
+    found = {entry["matrix"]: entry for entry in json.loads(products.RESULTS.read_text())["products"]}
+    for name, bar in (("brick", 1.35), ("shell", 1.5), ("wind", 1.35)):
+        times = {label: one["seconds"] for label, one in found[name]["times"].items()}
+        ours = min(seconds for label, seconds in times.items() if label.startswith("vbell"))
+        csr = min(seconds for label, seconds in times.items() if label.startswith("cusparse") and "bsr" not in label)
+        assert csr / ours >= bar, name
+        assert times.get("cusparse_bsr", ours) >= ours, name
+        assert found[name]["translate_products"] < 100, name
+        assert found[name]["translate_and_place_products"] < 100, name
+        assert found[name]["update_products"] < 5, name
+
+
 def test_without_a_gpu_it_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     from akx.device.cuda.runtime import cuda_missing
 
