@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from akx.formats import bell, csr, dia, sell
+from akx.formats import bell, csr, dia, inode, sell
 from akx.formats.base import Format, Pattern, aligned_zeros, lanes_of, unsigned
 
 F64 = np.dtype(np.float64)
@@ -39,6 +39,8 @@ def make(kind: str, pattern: Pattern, dtype: np.dtype[Any] = F64) -> Format:
         return sell.from_csr(pattern, dtype, sigma=32, bits=16)
     if kind == "dia":
         return dia.from_csr(pattern, dtype)
+    if kind.startswith("inode"):
+        return inode.from_csr(pattern, dtype, bits=16 if kind == "inode16" else 32)
     return bell.from_csr(pattern, dtype, block=3, bits=16)
 
 
@@ -68,6 +70,17 @@ def dense(kind: str, layout: Format, n: int) -> Any:
                     else:
                         assert value == 0
                         assert m.edge[s], "only an edge slice may leave the matrix"
+    elif kind.startswith("inode"):
+        for g in range(m.base.size):
+            p, i = int(m.first[g]), g * csr.GROUP
+            for q in range(int(m.node[g]), int(m.node[g + 1])):
+                for e in range(int(m.pointer[q]), int(m.pointer[q + 1])):
+                    for r in range(int(m.height[q])):
+                        out[i + r, int(m.base[g]) + int(m.column[e])] += m.values[p + r]
+                    p += int(m.height[q])
+                i += int(m.height[q])
+            assert i == min(n, (g + 1) * csr.GROUP), "nodes of a group are its rows"
+        assert not m.values[p:].any(), "what is loaded beyond the end"
     else:
         b = len(m.shape)
         for c in range(m.base.size):
@@ -83,7 +96,7 @@ def dense(kind: str, layout: Format, n: int) -> Any:
     return out
 
 
-@pytest.mark.parametrize("kind", ["csr", "csr16", "sell", "sell sorted", "dia", "bell"])
+@pytest.mark.parametrize("kind", ["csr", "csr16", "sell", "sell sorted", "dia", "bell", "inode", "inode16"])
 @pytest.mark.parametrize(("n", "density"), [(1, 1.0), (99, 0.05), (132, 0.0), (201, 0.01)])
 def test_entries_come_back(kind: str, n: int, density: float) -> None:
     n = 3 * (n // 3) if kind == "bell" and n > 2 else n
@@ -108,6 +121,61 @@ def test_promised_sizes() -> None:
     assert dia.from_csr(pattern, F64).stored == dia.dia_slots(pattern, F64, 2**40)
     assert dia.dia_slots(pattern, F64, 100) > 100
     assert bell.from_csr(pattern, F64, block=3, bits=32).stored == bell.bell_slots(pattern, F64, 3)
+    nodes, layout = inode.inodes(pattern, F64), inode.from_csr(pattern, F64, bits=32)
+    assert layout.stored == A.nnz
+    assert layout.arrays.column.size == nodes.columns <= A.nnz
+
+
+def of_nodes(sizes: Any, width: int, seed: int, dtype: np.dtype[Any] = F64) -> sp.csr_array:
+    """Rows of nodes, so many each, with columns anywhere that nodes next to each other do not share: `width`, or none.
+
+    Every fifth node has none.
+    """
+    rng, sizes = np.random.default_rng(seed), np.asarray(sizes)
+    n, rows = int(sizes.sum()), []
+    for node, size in enumerate(sizes):
+        count = 0 if node % 5 == 4 else min(n, 1 + (width + node) % (width + 1))
+        rows += [np.sort(rng.choice(n, count, replace=False))] * int(size)
+    indptr = np.concatenate([[0], np.cumsum([row.size for row in rows])])
+    values = rng.integers(1, 100, indptr[-1]) * (1 + 2j if dtype.kind == "c" else 1)
+    return sp.csr_array((values.astype(dtype), np.concatenate(rows), indptr), shape=(n, n))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize("kind", ["inode", "inode16"])
+@pytest.mark.parametrize("sizes", [[1, 6, 3, 2, 8, 5] * 9, [12, 9, 16, 17, 4], [150, 1], [7] * 30, [1] * 70, [64, 64]])
+def test_nodes_are_the_rows_that_share_their_columns(sizes: list[int], kind: str, dtype: str) -> None:
+    """None is longer than the kernels' nodes or crosses a group, and only for that are rows cut apart, evenly."""
+    A = of_nodes(sizes, 11, 5, np.dtype(dtype))
+    layout, most = make(kind, as_pattern(A), A.dtype), 4 if dtype == "complex128" else 8
+    for scale in (1, -3):
+        layout.fill(scale * A.data)
+        np.testing.assert_array_equal(dense(kind, layout, A.shape[0]), scale * A.toarray())
+    expected, row = [], 0
+    for size in sizes:
+        end = row + size
+        while row < end:
+            run = min(end, (row // csr.GROUP + 1) * csr.GROUP) - row
+            pieces = -(-run // most)
+            expected += sorted(run * (p + 1) // pieces - run * p // pieces for p in range(pieces))
+            row += run
+    height = layout.arrays.height
+    at = np.concatenate([[0], np.cumsum(height, dtype=np.int64)])
+    assert at[-1] == A.shape[0]
+    assert height.size == len(expected)
+    assert height.max() <= most
+    assert sorted(height.tolist()) == sorted(expected)
+    assert layout.arrays.column.size == np.diff(A.indptr)[at[:-1]].sum(), "one index for all rows of a node"
+    assert layout.arrays.column.dtype == (np.uint16 if kind == "inode16" else np.uint32)
+    assert layout.arrays.values.size == A.nnz + lanes_of(A.dtype)
+    assert layout.align == layout.unit == csr.GROUP
+    assert {array.flags.writeable for array in layout.arrays[:-2]} == {False}
+
+
+def test_rows_that_differ_in_one_column_are_no_node() -> None:
+    A = sp.csr_array(np.array([[1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 1, 0], [0, 1, 1, 0], [0, 0, 1, 0]], float))
+    assert inode.inodes(as_pattern(A), F64).height.tolist() == [1, 2, 1, 1]
+    assert inode.inodes(as_pattern(A), F64).columns == 2 + 2 + 2 + 1
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -152,10 +220,14 @@ def test_sixteen_bits_are_refused_where_columns_are_far_apart() -> None:
     assert not csr.csr_fits(pattern, 16)
     assert not sell.sell_fits(pattern, F64, 1, 16)
     assert not bell.bell_fits(as_pattern(sp.kron(A, np.ones((2, 2)))), F64, 2, 16)
+    assert not inode.inode_fits(pattern, 16)
     B = sp.csr_array((np.ones(4), ([0, 0, 69_999, 69_999], [0, 65_535, 4_464, 69_999])), shape=(n, n))
     pattern = as_pattern(B)
     assert csr.csr_fits(pattern, 16)
     assert sell.sell_fits(pattern, F64, 1, 16)
+    assert inode.inode_fits(pattern, 16)
+    assert inode.from_csr(pattern, F64, bits=16).arrays.column.tolist() == [0, 65_535, 0, 65_535]
+    assert inode.from_csr(pattern, F64, bits=16).arrays.base[-1] == 4_464
     assert csr.csr_fits(pattern, 32)
 
 

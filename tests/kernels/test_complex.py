@@ -18,7 +18,8 @@ from akx.kernels.cpu.layout import lay_out
 from akx.kernels.cpu.products import product
 
 DTYPES = ["complex64", "complex128"]
-LAYOUTS = [("csr", 1), ("csr-ahead", 1), ("csr16", 1), ("sell", 1), ("sell16", 64), ("dia", 1), ("bell16", 1)]
+LAYOUTS = [("csr", 1), ("csr-ahead", 1), ("csr16", 1), ("sell", 1), ("sell16", 64), ("dia", 1)]
+LAYOUTS += [("inode", 1), ("inode16", 1), ("bell16", 1)]
 #: Entries that nobody may read or write, before, between and after x and y.
 GUARD = 11
 
@@ -33,7 +34,10 @@ def integers(rng: np.random.Generator, size: int, dtype: str) -> Any:
 
 
 def some_matrix(kind: str, n: int, dtype: str) -> sp.csr_array:
-    """Rows of every length from none to 12; or what diagonals or blocks of 3 are for. Some rows are empty."""
+    """Rows of every length from none to 12; or what diagonals, blocks of 3 or nodes of 1 to 9 rows are for.
+
+    Some rows are empty.
+    """
     rng = np.random.default_rng(n)
     if kind == "dia":
         offsets = [d for d in (-5, -1, 0, 2, 7) if abs(d) < n]
@@ -43,6 +47,8 @@ def some_matrix(kind: str, n: int, dtype: str) -> sp.csr_array:
         A = sp.csr_array(sp.kron(nodes, np.ones((3, 3))))
     else:
         rows = [rng.choice(n, min(n, int(count)), replace=False) for count in rng.permutation(np.arange(n) % 13)]
+        if kind.startswith("inode"):
+            rows = [rows[node] for node in np.repeat(np.arange(n), np.arange(n) % 9 + 1)[:n]]
         at = np.repeat(np.arange(n), [row.size for row in rows])
         A = sp.csr_array((np.ones(at.size), (at, np.concatenate(rows))), shape=(n, n))
     if kind == "dia" and n > 70:

@@ -26,17 +26,27 @@ def banded(n: int, *, dtype: Any = np.float64) -> sp.csr_array:
     return A.astype(dtype)
 
 
+def of_nodes(n: int) -> sp.csr_array:
+    """Nodes of three rows in a band, the last one cut off."""
+    A = sp.csr_array(sp.kron(banded(n // 3 + 50), np.ones((3, 3))))[:n, :n]
+    A.data = np.random.default_rng(n).random(A.nnz)
+    return A
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize("variant", ["csr", "csr16", "sell", "dia"])
+@pytest.mark.parametrize("variant", ["csr", "csr16", "sell", "dia", "inode16"])
 @pytest.mark.parametrize("n", [101, _ALONE // 6 + 7])
 def test_values_go_where_the_layout_wants_them(variant: str, n: int, threads: int) -> None:
-    matrix = Matrix.from_any(banded(n))
+    matrix = Matrix.from_any(of_nodes(n) if variant == "inode16" else banded(n))
     pattern = ordered(matrix, "natural").pattern
     layout, other = (lay_out(pattern, matrix.dtype, variant, sigma=1, block=1) for _ in range(2))
     for data in (matrix.data, -3.0 * matrix.data):
         fill(layout, data, None, threads)
         other.fill(data)
         np.testing.assert_array_equal(layout.arrays.values, other.arrays.values)
+    if variant == "inode16":
+        assert layout.slot is not None
+        assert (np.diff(layout.slot.astype(np.int64)) != 1).any(), "they are in another order"
 
 
 def test_many_values_which_are_asked_for_before_they_are_written_to() -> None:
@@ -73,12 +83,13 @@ def test_values_of_all_types(dtype: Any) -> None:
     np.testing.assert_array_equal(layout.arrays.values, other.arrays.values)
 
 
-def test_an_operator_with_new_values_between_its_calls() -> None:
+@pytest.mark.parametrize("variant", ["sell", "inode16"])
+def test_an_operator_with_new_values_between_its_calls(variant: str) -> None:
     """The team goes from one job to the other and back."""
-    A = banded(_ALONE // 6 + 7)
+    A = of_nodes(_ALONE // 18 + 7) if variant == "inode16" else banded(_ALONE // 6 + 7)
     x = np.random.default_rng(0).random(A.shape[0])
     threads = max(2, host_device().cores)
-    op = akx.MatrixPowers(A, 2, plan=Plan("cpu", "sweep", "sell", k=2, threads=threads))
+    op = akx.MatrixPowers(A, 2, plan=Plan("cpu", "sweep", variant, k=2, threads=threads))
     for scale in (1.0, 0.25, -2.0):
         op.update_values(scale * A)
         found = op(x)
@@ -86,7 +97,7 @@ def test_an_operator_with_new_values_between_its_calls() -> None:
         np.testing.assert_allclose(found[:, 2], scale * (A @ (scale * (A @ x))), rtol=1e-12)
 
 
-@pytest.mark.parametrize("variant", ["csr", "sell"])
+@pytest.mark.parametrize("variant", ["csr", "sell", "inode"])
 def test_values_that_are_not_those_of_the_layout_are_refused(variant: str) -> None:
     """Compiled code would read and write anywhere."""
     matrix = Matrix.from_any(banded(101))

@@ -31,7 +31,7 @@ def common_parameters(
     named = _orders(matrix) if orders is None else orders
     fitting = set(variants_for(matrix, "natural", sigma=window, threads=device.cores))
     if named != ("natural",):
-        fitting |= {"csr16", "sell16"}
+        fitting |= {"csr16", "sell16"} | ({"inode16"} if "inode" in fitting else set())
     variants = tuple(v for v in VARIANTS if v in fitting)
     threads = thread_choices(matrix, device)
     meaning = "SpMV variant: " + "; ".join(f"{v}: {VARIANTS[v]}" for v in variants)

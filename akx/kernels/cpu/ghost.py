@@ -32,6 +32,7 @@ from akx.kernels.cpu.shared import (
     basic_reason,
     block_plan_reason,
     front,
+    multiplied,
     sigma_of,
 )
 from akx.kernels.cpu.team import Job
@@ -91,7 +92,7 @@ class Ghost:
 
     def _closure(self, plan: Plan, matrix: Matrix) -> float:
         """Estimate, by the growth of balls, of the rows that compact blocks read in a pass over those they own."""
-        blocks = max(1.0, matrix.nnz * bytes_per_entry(plan, matrix) / plan.block_bytes)
+        blocks = max(1.0, _once(plan, matrix) / plan.block_bytes)
         own = matrix.n / blocks
         most = min(matrix.n, int(2 * _HOPELESS * _MOST_ROWS * own) + 1)
         key = ("akx.kernels.cpu.balls", most)
@@ -102,13 +103,13 @@ class Ghost:
 
     def _redundancy(self, plan: Plan, matrix: Matrix) -> float:
         """Estimate for row blocks in natural order: half the front on either side, shrinking to nothing in the pass."""
-        blocks = max(1.0, matrix.nnz * bytes_per_entry(plan, matrix) / plan.block_bytes)
+        blocks = max(1.0, _once(plan, matrix) / plan.block_bytes)
         if blocks <= 1.0:
             return 1.0
         return 1.0 + 0.5 * (plan.k_per_pass - 1) * front(matrix, "natural") * blocks
 
     def traffic(self, plan: Plan, matrix: Matrix, device: HostDevice) -> Traffic:
-        once = bytes_per_entry(plan, matrix) * matrix.nnz
+        once = _once(plan, matrix)
         vector = matrix.n * matrix.dtype.itemsize
         passes = -(-plan.k // plan.k_per_pass)
         redundancy = self._redundancy(plan, matrix) if plan.partitioner == "natural" else 1.5
@@ -123,10 +124,14 @@ class Ghost:
             synchronisations=float(passes * (plan.threads - 1)),
         )
 
+    def padding(self, plan: Plan, matrix: Matrix) -> float:
+        """Values multiplied for each one of the matrix, in natural order (:class:`akx.tuner.predict.Padded`)."""
+        return multiplied(plan.replace(partitioner="natural"), matrix)
+
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         check_feasible(self, plan, matrix, host_device())
         natural = ordered(matrix, "natural")
-        count = max(plan.threads, round(matrix.nnz * bytes_per_entry(plan, matrix) / plan.block_bytes))
+        count = max(plan.threads, round(_once(plan, matrix) / plan.block_bytes))
         zones, sizes = _zones(matrix, plan.partitioner, natural.pattern, count, plan.k_per_pass)
         blocks, pattern, entries, longest = _stack(natural.pattern, zones, sizes, plan)
         known = Known({}, plan.label(), plan.threads)
@@ -165,6 +170,11 @@ class _GhostProgram(TeamProgram):
         basis = (coefficients.a, coefficients.b, coefficients.c)
         fixed = (self._layout.arrays, self._blocks, self._depth, self._longest, self._work)
         return Job(run_ghost, (*fixed, *basis), self._threads, dtype)
+
+
+def _once(plan: Plan, matrix: Matrix) -> float:
+    """Modelled bytes of the matrix, as in natural order: blocks leave most rows beside their own."""
+    return bytes_per_entry(plan.replace(partitioner="natural"), matrix) * matrix.nnz
 
 
 def _zones(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from akx._features import dense_block_size
 from akx.errors import InfeasibleError
-from akx.formats import bell, csr, dia, sell
+from akx.formats import bell, csr, dia, inode, sell
 from akx.formats.base import Format, Pattern, lanes_of, pattern_of, unsigned
 from akx.matrix import Matrix
 from akx.partition.base import inverse_permutation
@@ -27,6 +27,7 @@ __all__ = [
     "Known",
     "Ordered",
     "bytes_per_entry",
+    "columns_per_entry",
     "dia_counts",
     "known_of",
     "lay_out",
@@ -46,10 +47,14 @@ VARIANTS = {
     "dia": "sliced diagonals, no column indices",
     "bell": "block sliced ELL, one index per dense block",
     "bell16": "block sliced ELL, one 16-bit index per dense block",
+    "inode": "rows of a node share one list of columns, nodes of 1 to 8 rows",
+    "inode16": "the same, 16-bit column indices relative to a base per 64 rows",
 }
 
 #: A padded format may store at most this many slots per entry.
 MOST_PADDING = 2.0
+#: Nodes may have at most this many columns, together, per entry of the matrix: else hardly any two rows share theirs.
+_MOST_COLUMNS = 0.6
 
 
 @dataclass(frozen=True)
@@ -185,6 +190,10 @@ def _variant_reason(
         return None if bits > 16 or csr.csr_fits(pattern, bits) else too_far
     if kind == "sell" and sigma != 1 and sigma % lanes_of(dtype):
         return f"sigma = {sigma} is not a multiple of the chunk height {lanes_of(dtype)}"
+    if kind == "inode":
+        if _inodes(pattern, dtype, known).columns > _MOST_COLUMNS * pattern.nnz:
+            return "too few rows have the same columns as the row before"
+        return None if bits > 16 or inode.inode_fits(pattern, bits) else too_far
     if kind == "bell" and block < 2:
         return "the pattern has no dense blocks"
     if kind == "bell" and pattern.rows % block:
@@ -224,6 +233,11 @@ def _slots(kind: str, pattern: Pattern, dtype: np.dtype[Any], sigma: int, block:
     return slots
 
 
+def _inodes(pattern: Pattern, dtype: np.dtype[Any], known: Known) -> inode.Inodes:
+    found: inode.Inodes = known.of("inodes", dtype.str, make=lambda: inode.inodes(pattern, dtype))
+    return found
+
+
 def _bell_shape(pattern: Pattern, dtype: np.dtype[Any], block: int, known: Known) -> bell.BellShape:
     found: bell.BellShape = known.of(
         "bell", dtype.str, block, make=lambda: bell.bell_shape(pattern, dtype, block, threads=known.threads)
@@ -241,6 +255,16 @@ def _dia_counts(pattern: Pattern, dtype: np.dtype[Any], known: Known) -> tuple[i
 
     found: tuple[int, NDArray[np.uint64]] = known.of("dia", dtype.str, make=count)
     return found
+
+
+def _inodes_of(plan: Plan, matrix: Matrix) -> inode.Inodes:
+    where, known = ordered(matrix, plan.partitioner), known_of(matrix, plan.partitioner, plan.threads)
+    return _inodes(where.pattern, matrix.dtype, known)
+
+
+def columns_per_entry(plan: Plan, matrix: Matrix) -> float:
+    """Columns of all nodes of an `inode` plan for each entry of the matrix; memoised with the pattern."""
+    return _inodes_of(plan, matrix).columns / max(matrix.nnz, 1)
 
 
 def slots_per_entry(plan: Plan, matrix: Matrix, *, sigma: int, block: int) -> float:
@@ -292,6 +316,8 @@ def lay_out(
         return sell.from_csr(pattern, dtype, sigma=sigma, bits=bits)
     if kind == "dia":
         return dia.from_csr(pattern, dtype, counts=dia_counts(pattern, dtype, known), threads=known.threads)
+    if kind == "inode":
+        return inode.from_csr(pattern, dtype, bits=bits, nodes=_inodes(pattern, dtype, known))
     shape = _bell_shape(pattern, dtype, block, known)
     return bell.from_csr(pattern, dtype, block=block, bits=bits, shape=shape, threads=known.threads)
 
@@ -307,4 +333,7 @@ def bytes_per_entry(plan: Plan, matrix: Matrix) -> float:
         return itemsize + bits / 8 + per_row
     if kind == "dia":
         return itemsize + 8 / dia.slice_rows(matrix.dtype)
+    if kind == "inode":
+        found = _inodes_of(plan, matrix)
+        return itemsize + (found.columns * bits / 8 + 5.0 * found.height.size) / max(matrix.nnz, 1)
     return itemsize + bits / 8 / block_size(matrix) ** 2

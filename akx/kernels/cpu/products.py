@@ -24,6 +24,7 @@ from numba.extending import overload
 from akx.formats.bell import BellArrays
 from akx.formats.csr import GROUP, CsrAheadArrays, CsrArrays
 from akx.formats.dia import DiaArrays
+from akx.formats.inode import InodeArrays
 from akx.formats.sell import SellArrays
 from akx.kernels.cpu import simd
 from akx.kernels.cpu.jit import jit
@@ -206,12 +207,42 @@ def _bell(m: Any, w: Any, x: Any, y: Any, first: Any, last: Any, shift: Any, soo
         simd.scatter_block(w, target + c * height, sums, min(lanes, block_rows - c * lanes))
 
 
+def _inode(m: Any, w: Any, x: Any, y: Any, first: Any, last: Any, shift: Any, soon: Any, lines: Any) -> None:
+    source, target = np.uintp(x), np.uintp(y) - np.uintp(shift)
+    ahead, line = np.uintp(soon), np.uintp(64 // m.values.itemsize)
+    for g in range(np.uintp(first) // _GROUP, (np.uintp(last) + _GROUP - _1) // _GROUP):
+        for _ in range(lines):
+            simd.prefetch(m.values, ahead)
+            ahead += line
+        base, p, i = source + np.uintp(m.base[g]), np.uintp(m.first[g]), target + g * _GROUP
+        for q in range(np.uintp(m.node[g]), np.uintp(m.node[g + _1])):
+            e, end, rows = np.uintp(m.pointer[q]), np.uintp(m.pointer[q + _1]), np.uintp(m.height[q])
+            s0, s1, s2, s3 = simd.zero(m.values), simd.zero(m.values), simd.zero(m.values), simd.zero(m.values)
+            while e + _3 < end:  # four sums, so that additions do not wait for one another
+                s0 = simd.fma(simd.load(m.values, p), simd.splat(w, base + np.uintp(m.column[e])), s0)
+                p += rows
+                s1 = simd.fma(simd.load(m.values, p), simd.splat(w, base + np.uintp(m.column[e + _1])), s1)
+                p += rows
+                s2 = simd.fma(simd.load(m.values, p), simd.splat(w, base + np.uintp(m.column[e + _2])), s2)
+                p += rows
+                s3 = simd.fma(simd.load(m.values, p), simd.splat(w, base + np.uintp(m.column[e + _3])), s3)
+                p += rows
+                e += _4
+            while e < end:
+                s0 = simd.fma(simd.load(m.values, p), simd.splat(w, base + np.uintp(m.column[e])), s0)
+                p += rows
+                e += _1
+            simd.store_some(w, i, simd.add(simd.add(s0, s1), simd.add(s2, s3)), rows)
+            i += rows
+
+
 _LOOPS: dict[type, Callable[..., None]] = {
     CsrArrays: _csr,
     CsrAheadArrays: _csr_ahead,
     SellArrays: _sell,
     DiaArrays: _dia,
     BellArrays: _bell,
+    InodeArrays: _inode,
 }
 
 
@@ -244,12 +275,18 @@ def _bell_slots(m: Any, row: Any) -> Any:
     return np.uintp(m.start[(row + height - 1) // height]) * np.uintp(height * len(m.shape))
 
 
+def _inode_slots(m: Any, row: Any) -> Any:
+    group = (row + GROUP - 1) // GROUP
+    return np.uintp(m.first[group]) if group < m.first.size else np.uintp(m.values.size)
+
+
 _SLOTS: dict[type, Callable[..., Any]] = {
     CsrArrays: _csr_slots,
     CsrAheadArrays: _csr_slots,
     SellArrays: _sell_slots,
     DiaArrays: _dia_slots,
     BellArrays: _bell_slots,
+    InodeArrays: _inode_slots,
 }
 
 

@@ -8,12 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.formats.base import Format, Pattern, lanes_of
+from akx.formats.csr import GROUP
 from akx.formats.dia import DiaArrays, dia_reach, slice_rows
 from akx.kernels.cpu.layout import (
     VARIANTS,
     Ordered,
     block_size,
     bytes_per_entry,
+    columns_per_entry,
     known_of,
     lay_out,
     ordered,
@@ -35,6 +37,7 @@ __all__ = [
     "has_front",
     "laid_out",
     "largest_share",
+    "multiplied",
     "padding_of",
     "sigma_of",
     "stored_bytes",
@@ -42,6 +45,8 @@ __all__ = [
 
 #: A front that is wider than this share of the rows, and than so many rows, is no front: nothing would be reused.
 _WIDEST, _NARROW = 0.5, 4096
+#: Lanes that multiply a column of a node, of which there are rows for some.
+_NODE = 8.0
 
 
 def sigma_of(plan: Plan) -> int:
@@ -59,10 +64,19 @@ def padding_of(plan: Plan, matrix: Matrix) -> float:
     return slots_per_entry(plan, matrix, sigma=sigma_of(plan), block=block_of(plan, matrix))
 
 
+def multiplied(plan: Plan, matrix: Matrix) -> float:
+    """Values multiplied for each entry of the matrix: those stored, or for `inode` eight for each column of a node."""
+    if plan.variant.startswith("inode"):
+        return _NODE * columns_per_entry(plan, matrix)
+    return padding_of(plan, matrix)
+
+
 def largest_share(plan: Plan, matrix: Matrix) -> float:
     """Work of the thread that has most over the mean, where each has whole windows, chunks or slices of rows."""
     if plan.variant == "dia":
         unit = slice_rows(matrix.dtype)
+    elif plan.variant.startswith("inode"):
+        unit = GROUP
     elif plan.variant.startswith(("sell", "bell")):
         unit = max(sigma_of(plan), lanes_of(matrix.dtype)) * block_of(plan, matrix)
     else:

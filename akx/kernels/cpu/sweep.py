@@ -20,7 +20,7 @@ from akx.kernels.cpu.shared import (
     dependencies,
     laid_out,
     largest_share,
-    padding_of,
+    multiplied,
     stored_bytes,
 )
 from akx.kernels.cpu.tasks import ascending, schedule_tasks
@@ -66,7 +66,7 @@ class Sweep:
 
     def padding(self, plan: Plan, matrix: Matrix) -> float:
         """Values multiplied for each one of the matrix (:class:`akx.tuner.predict.Padded`)."""
-        return padding_of(plan, matrix)
+        return multiplied(plan, matrix)
 
     def largest_share(self, plan: Plan, matrix: Matrix) -> float:
         """Work of the thread that has most over the mean (:class:`akx.tuner.predict.Padded`)."""

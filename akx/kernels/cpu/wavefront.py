@@ -34,7 +34,7 @@ from akx.kernels.cpu.shared import (
     front,
     has_front,
     laid_out,
-    padding_of,
+    multiplied,
     stored_bytes,
 )
 from akx.kernels.cpu.tasks import ascending, mirrored, schedule_tasks
@@ -105,7 +105,7 @@ class Wavefront:
 
     def padding(self, plan: Plan, matrix: Matrix) -> float:
         """Values multiplied for each one of the matrix (:class:`akx.tuner.predict.Padded`)."""
-        return padding_of(plan, matrix)
+        return multiplied(plan, matrix)
 
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         check_feasible(self, plan, matrix, host_device())
