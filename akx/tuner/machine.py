@@ -139,6 +139,8 @@ FORMATS = {
     "dia": FormatCost(0.19e-9, 0.1e-9),
     "bell": FormatCost(0.12e-9, 0.6e-9),
     "bell16": FormatCost(0.12e-9, 0.6e-9),
+    "inode": FormatCost(0.085e-9, 1.4e-9),
+    "inode16": FormatCost(0.085e-9, 1.4e-9),
 }
 
 

@@ -94,6 +94,7 @@ _SIZES = {
     "sell": {4: 0.9, 8: 1.0, 16: 1.35},
     "dia": {4: 0.9, 8: 1.0, 16: 1.6},
     "bell": {4: 0.75, 8: 1.0, 16: 1.55},
+    "inode": {4: 1.1, 8: 1.0, 16: 1.2},
 }
 #: Plans whose prices lie within this factor promise the same.
 _EVEN = 1.03

@@ -233,6 +233,15 @@ def _dense_blocks(nodes: int) -> sp.csr_array:
     return sp.csr_array(sp.kron(graph, np.ones((3, 3))))
 
 
+def _mixed_nodes(nodes: int) -> sp.csr_array:
+    """Nodes of 1 to 6 unknowns."""
+    rng = np.random.default_rng(3)
+    graph = sp.random_array((nodes, nodes), density=9 / nodes, rng=rng) + sp.eye_array(nodes)
+    sizes = rng.choice([1, 2, 3, 6], nodes, p=[0.1, 0.1, 0.1, 0.7])
+    spread = sp.csr_array((np.ones(sizes.sum()), (np.arange(sizes.sum()), np.repeat(np.arange(nodes), sizes))))
+    return sp.csr_array(spread @ graph @ spread.T)
+
+
 def _uneven_rows(n: int) -> sp.csr_array:
     """Rows of 1 to 60 entries, anywhere."""
     rng = np.random.default_rng(4)
@@ -269,6 +278,7 @@ def test_x_that_is_read_anywhere_and_lies_in_no_near_cache_is_asked_for_ahead(
     ("made", "variants"),
     [
         (_dense_blocks(1000), {"bell", "bell16"}),
+        (_mixed_nodes(1000), {"inode", "inode16"}),
         (_diagonals(20_000), {"dia"}),
         (_uneven_rows(3000), {"sell", "sell16"}),
     ],
@@ -357,6 +367,7 @@ def test_work_is_slots_and_rows_at_their_prices(dtype: Any, sizes: tuple[float, 
 @pytest.mark.parametrize(
     ("variant", "dtype", "size"),
     [
+        *(("inode16", *one) for one in ((np.float32, 1.1), (np.complex64, 1.0), (np.complex128, 1.2))),
         *(("bell", *one) for one in ((np.float32, 0.75), (np.complex64, 1.0), (np.complex128, 1.55))),
         *(("sell16", *one) for one in ((np.float32, 0.9), (np.complex128, 1.35))),
     ],
