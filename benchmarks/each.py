@@ -28,6 +28,7 @@ def run(
     results: Path,
     page: Path,
     usual: Sequence[str] | None = None,
+    select: Callable[..., list[Case]] = matrices.select,
 ) -> int:
     """Parse the command line, measure and write, and show the table; the exit code is 0.
 
@@ -47,6 +48,8 @@ def run(
         The usual file, and the page that has its table.
     usual : sequence of str, optional
         Names that are measured by default; all by default.
+    select : callable
+        The cases of some names, ``reduced`` or not; those of the gallery and the real matrices by default.
     """
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=description)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="of the gallery, or real ones")
@@ -57,7 +60,7 @@ def run(
     options = parser.parse_args(arguments)
     origin = dict(record.provenance(default_threads()))
     document = planned.known(options.output, entries)
-    for case in () if options.table else matrices.select(options.only or usual, reduced=options.reduced):
+    for case in () if options.table else select(options.only or usual, reduced=options.reduced):
         entry = measured(case)
         if entry is not None:
             print(entry, file=sys.stderr, flush=True)

@@ -33,7 +33,7 @@ from benchmarks import each, markdown, solving
 from benchmarks.calm import Calm
 from benchmarks.matrices import Case
 
-__all__ = ["RESULTS", "main", "measured", "table"]
+__all__ = ["RESULTS", "costs", "main", "measured", "table"]
 
 RESULTS = Path(__file__).resolve().parent / "results" / "laying_out.json"
 _PAGE = Path(__file__).resolve().parents[1] / "docs" / "kernels.md"
@@ -51,17 +51,24 @@ def measured(matrix: Matrix, calm: Calm, precision: Precision | None = None) -> 
     call = partial(operator, x, out=out.T)
     call()
     (found,), _ = calm.timed([call], precision)
-    other = matrix.with_values(0.5 * matrix.data)
+    return {
+        "rows": matrix.n,
+        "nnz": matrix.nnz,
+        "variant": plan.variant,
+        "product_seconds": found.seconds / _K,
+        **costs(matrix, operator),
+    }
+
+
+def costs(matrix: Matrix, operator: MatrixPowers) -> Json:
+    """``prepare_seconds`` and ``update_seconds`` of the plan that an operator for `matrix` has."""
+    other, plan = matrix.with_values(0.5 * matrix.data), operator.plan
 
     def prepare() -> None:
         fresh = Matrix(matrix.indptr, matrix.indices, matrix.data, pattern_cache={})
         registry.get(plan.backend, plan.schedule).prepare(fresh, plan)
 
     return {
-        "rows": matrix.n,
-        "nnz": matrix.nnz,
-        "variant": plan.variant,
-        "product_seconds": found.seconds / _K,
         "prepare_seconds": _median(prepare),
         "update_seconds": _median(partial(operator.update_values, other)),
     }

@@ -20,7 +20,7 @@ import ctypes
 import json
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -51,10 +51,13 @@ _REPEATS, _UPDATES = 3, 21
 Json = dict[str, Any]
 
 
-def wind(seed: int = 4) -> sparse.csr_array:
-    """Nodes of 1 to 6 unknowns, in no order, on a grid of nine points: 217,918 rows, 10.3 million entries."""
+def wind(seed: int = 4, counts: Mapping[int, int] = _WIND) -> sparse.csr_array:
+    """Nodes of 1 to 6 unknowns, in no order, on a grid of nine points: 217,918 rows, 10.3 million entries.
+
+    `counts`: how many nodes have so many unknowns each.
+    """
     rng = np.random.default_rng(seed)
-    sizes = rng.permutation(np.repeat(list(_WIND), list(_WIND.values())))
+    sizes = rng.permutation(np.repeat(list(counts), list(counts.values())))
     wide = int(np.ceil(np.sqrt(sizes.size)))
     line = sparse.diags_array([np.ones(wide)] * 3, offsets=[-1, 0, 1], shape=(wide, wide))
     near = sparse.csr_array(sparse.kron(line, line))[: sizes.size, : sizes.size]
