@@ -172,7 +172,7 @@ def table(document: Json) -> str:
     head = ["matrix", "fastest", "us", "in another format", "us", "MKL CSR, us", "MKL BSR, us", "over CSR", "over BSR"]
     head += ["laid out in, products", "new values in, products"]
     body = []
-    for entry in document["products"]:
+    for entry in sorted(document["products"], key=lambda entry: list(MATRICES).index(entry["matrix"])):
         times = {name: f"{1e6 * one['seconds']:.0f}" for name, one in entry["times"].items()}
         best, other = entry["best"], entry["other"]["variant"]
         row = [entry["matrix"] + ("" if entry["calm"] else " (not calm)"), f"`{best['variant']}`"]

@@ -1,4 +1,4 @@
-"""What the figures of the tuner have to be: files of measurements that fall short are no figures to publish."""
+"""What figures of the tuner and of products have to be: files of measurements that fall short are not to publish."""
 
 from __future__ import annotations
 
@@ -65,6 +65,17 @@ def test_ten_tunings_end_within_three_percent(name: str) -> None:
     for entry in entries:
         assert sum(plan["times"] for plan in entry["plans"]) == 10, entry["matrix"]
         assert entry["difference"] < 0.03, entry["matrix"]
+
+
+@pytest.mark.skipif(not (RESULTS / "products_cpu.json").exists(), reason="nothing is measured yet")
+def test_products_in_blocks_on_a_cpu_are_faster_than_mkl() -> None:
+    entries = load("products_cpu")["products"]
+    assert {entry["matrix"] for entry in entries} == {"brick", "shell", "tetrahedra", "wind"}
+    for entry in entries:
+        assert entry["best"]["over_csr"]["ratio"] >= 1.2, entry["matrix"]
+        assert entry["matrix"] == "wind" or entry["best"]["over_bsr"]["ratio"] >= 1.0, entry["matrix"]
+        assert entry["prepare_products"] < 100, entry["matrix"]
+        assert entry["update_products"] < 5, entry["matrix"]
 
 
 def test_tunings_end_in_time() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from akx.report.baselines import scipy_powers
 from akx.tuner.measure import Measurement, Precision
-from benchmarks import products_cpu
+from benchmarks import markdown, products_cpu
 from benchmarks.calm import Calm
 from benchmarks.products_cpu import measured, select, table
 
@@ -86,6 +86,12 @@ def test_a_contestant_that_is_wrong_is_not_measured(others: list[int], monkeypat
     monkeypatch.setattr(products_cpu, "reference", lambda *_: SimpleNamespace(error_ratio=lambda out: 1.01))
     with pytest.raises(ArithmeticError, match=" is wrong"):
         measured(small("brick"), 3, Calm(1))
+
+
+@pytest.mark.skipif(not products_cpu.RESULTS.exists(), reason="nothing is measured yet")
+def test_the_page_has_the_table_of_the_file() -> None:
+    page = products_cpu.PAGE.read_text()
+    assert markdown.replace_block(page, "products_cpu", table(json.loads(products_cpu.RESULTS.read_text()))) == page
 
 
 def test_ratios_are_those_of_rounds() -> None:
