@@ -137,6 +137,9 @@ def run(plan: Plan, matrix: Matrix, x: Any, coefficients: Coefficients) -> Any:
     again = np.full_like(out, np.nan)
     program.run(x, again, coefficients)
     assert out.tobytes() == again.tobytes(), f"{plan.label()}: two runs differ"
+    again[1:] = np.nan
+    program.run(again[0], again, coefficients)
+    assert out.tobytes() == again.tobytes(), f"{plan.label()}: x that is there already makes a difference"
     assert program.nbytes > 0
     return out
 

@@ -105,9 +105,9 @@ def run_tasks(
     """Do all tasks of one thread; a member of a team for call after call. False where nothing was done, or not all.
 
     m: the matrix as laid out; unit, group: rows per unit of the format and per sub-block; x (b, n); out and work flat,
-    (k+1, b, n); out[0] becomes x. In natural order `order` and `place` are empty and `work` is not used; else `work`
-    holds the powers in the order of the partition, order[new] = old and place[old] = new. a, b, c (k,). calls, thread,
-    sent: see :mod:`akx.kernels.cpu.sync`.
+    (k+1, b, n); out[0] becomes x, where it is not x itself. In natural order `order` and `place` are empty and `work`
+    is not used; else `work` holds the powers in the order of the partition, order[new] = old and place[old] = new.
+    a, b, c (k,). calls, thread, sent: see :mod:`akx.kernels.cpu.sync`.
     """
     threads = tasks.thread_ptr.size - 1
     number = begin(calls, thread, threads, sent, x, out)
@@ -123,10 +123,12 @@ def run_tasks(
         vectors, n = x.shape
         stride = vectors * n
         start, end = n * thread // threads, n * (thread + 1) // threads
+        there = x.ctypes.data == out.ctypes.data  # a solver's basis goes on from its last vector
         for v in range(vectors):
             row = np.uintp(v * n)
-            for i in range(np.uintp(start), np.uintp(end)):
-                out[row + i] = x[v, i]
+            if not there:
+                for i in range(np.uintp(start), np.uintp(end)):
+                    out[row + i] = x[v, i]
             if order.size:
                 _collect(x[v], 0, order, start, end, work, v * n)
         meet(calls, thread, threads, 2 * number - 1)
@@ -192,9 +194,10 @@ def run_ghost(
             x, out = arrays_of(calls, threads, k + 1, x, out)
         vectors, n = x.shape
         begin_row, end_row = n * thread // threads, n * (thread + 1) // threads
-        for v in range(vectors):
-            for i in range(np.uintp(begin_row), np.uintp(end_row)):
-                out[np.uintp(v * n) + i] = x[v, i]
+        if x.ctypes.data != out.ctypes.data:
+            for v in range(vectors):
+                for i in range(np.uintp(begin_row), np.uintp(end_row)):
+                    out[np.uintp(v * n) + i] = x[v, i]
         home, stride = thread * (depth + 2) * vectors * longest, vectors * longest
         local[home : home + (depth + 2) * stride] = 0  # rows outside the closure are computed and never used
         done, met = 0, (number - 1) * passes
