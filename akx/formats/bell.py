@@ -8,6 +8,7 @@ of x of a slot share one index load, so a block costs m gathers for m*m multiply
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from akx.formats.base import Format, Pattern, aligned_zeros, index_dtype, lanes_of
 from akx.formats.shares import in_shares
 
-__all__ = ["BellArrays", "BellShape", "bell_fits", "bell_shape", "bell_slots", "from_csr"]
+__all__ = ["BellArrays", "BellFormat", "BellShape", "bell_fits", "bell_shape", "bell_slots", "from_csr"]
 
 
 class BellArrays(NamedTuple):
@@ -38,6 +39,25 @@ class BellShape(NamedTuple):
     width: NDArray[np.int64]
     low: NDArray[np.uint64]
     high: NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class BellFormat(Format):
+    """A matrix in dense blocks.
+
+    Attributes
+    ----------
+    length : (units * lanes,) array of uint32
+        Of a node all of whose blocks are full the entries of each row, which are one for each column of its first
+        blocks then; 0 for other nodes.
+    """
+
+    length: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(0, np.uint32))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays held, the slot map and the lengths included."""
+        return super().nbytes + int(self.length.nbytes)
 
 
 def bell_shape(pattern: Pattern, dtype: np.dtype[Any], block: int, *, threads: int = 1) -> BellShape:
@@ -83,11 +103,12 @@ def from_csr(
     size = slots * chunk * block * block
     index = aligned_zeros(slots * chunk, index_dtype(bits))
     slot = np.empty(pattern.nnz, dtype=np.uint32 if size < 2**32 else np.uint64)
-    known = pattern.indptr, pattern.indices, block, chunk, start, least, low, index, slot
+    length = np.zeros(width.size * chunk, dtype=np.uint32)
+    known = pattern.indptr, pattern.indices, block, chunk, start, least, low, index, slot, length
     in_shares(_lay_out, low.size, threads, *known)
     values = aligned_zeros(size, dtype)
     arrays = BellArrays(start, low, index, values, (0,) * block, pattern.rows, chunk)
-    return Format(arrays, slot, chunk * block, size, chunk * block)
+    return BellFormat(arrays, slot, chunk * block, size, chunk * block, length)
 
 
 @njit(nogil=True, cache=True)
@@ -182,6 +203,7 @@ def _lay_out(
     low: Any,
     index: Any,
     slot: Any,
+    length: Any,
     begin: Any,
     end: Any,
 ) -> None:
@@ -197,6 +219,7 @@ def _lay_out(
             count = _dense_blocks(indptr, indices, block, block_row)
             is_dense = count > 0
             if is_dense:
+                length[block_row] = count * block
                 row = np.int64(indptr[block_row * block])
                 for s in range(count):
                     found[s] = np.int64(indices[row + s * block]) // block

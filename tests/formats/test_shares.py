@@ -40,7 +40,8 @@ def nodes(count: int, block: int, *, seed: int, missing: int = 0) -> sp.csr_arra
 
 def same(one: Format, other: Format) -> None:
     assert one.stored == other.stored
-    for a, b in zip((*one.arrays, one.slot), (*other.arrays, other.slot), strict=True):
+    lengths = [getattr(layout, "length", None) for layout in (one, other)]
+    for a, b in zip((*one.arrays, one.slot, lengths[0]), (*other.arrays, other.slot, lengths[1]), strict=True):
         np.testing.assert_array_equal(a, b)
 
 

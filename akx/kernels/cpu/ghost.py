@@ -22,7 +22,7 @@ from akx.errors import InfeasibleError
 from akx.formats import dia
 from akx.formats.base import Format, Pattern
 from akx.kernels.base import Coefficients, Parameter, Program, Traffic, check_feasible
-from akx.kernels.cpu.fill import fill
+from akx.kernels.cpu.fill import NewValues
 from akx.kernels.cpu.jit import jit
 from akx.kernels.cpu.layout import VARIANTS, Known, bytes_per_entry, dia_counts, lay_out, ordered, variant_reason
 from akx.kernels.cpu.program import TeamProgram
@@ -139,7 +139,7 @@ class Ghost:
         if reason is not None:
             raise InfeasibleError(f"plan {plan.label()} is not feasible: {reason}")
         layout = _lay_out(pattern, blocks, matrix.dtype, plan, known)
-        program = _GhostProgram(layout, blocks, entries, longest, plan.k_per_pass)
+        program = _GhostProgram(layout, blocks, pattern, entries, matrix.nnz, longest, plan.k_per_pass)
         program.update_values(matrix.data)
         return program
 
@@ -147,21 +147,31 @@ class Ghost:
 class _GhostProgram(TeamProgram):
     """Stacked local matrices and what each block fetches; see :class:`akx.kernels.base.Program`."""
 
-    def __init__(self, layout: Format, blocks: GhostBlocks, entries: NDArray[Any], longest: int, depth: int) -> None:
+    def __init__(
+        self,
+        layout: Format,
+        blocks: GhostBlocks,
+        pattern: Pattern,
+        entries: NDArray[Any],
+        nnz: int,
+        longest: int,
+        depth: int,
+    ) -> None:
         super().__init__(int(blocks.thread_ptr.size - 1), layout.arrays.values.dtype)
         self._layout = layout
         self._blocks = blocks
         self._entries = entries
+        self._new = NewValues(layout, pattern, entries, self._threads, nnz)
         self._longest = longest
         self._depth = depth
 
     @property
     def nbytes(self) -> int:
         held = sum(int(a.nbytes) for a in self._blocks)
-        return self._layout.nbytes + held + int(self._entries.nbytes) + int(self._work.nbytes)
+        return self._layout.nbytes + self._new.nbytes + held + int(self._entries.nbytes) + int(self._work.nbytes)
 
     def update_values(self, data: NDArray[Any]) -> None:
-        fill(self._layout, data, self._entries, self._threads)
+        self._new.take(data)
 
     def _work_size(self, x: NDArray[Any], out: NDArray[Any]) -> int:
         return int(self._threads * (self._depth + 2) * x.shape[0] * self._longest)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from akx.formats.base import Format
 from akx.kernels.base import Coefficients
-from akx.kernels.cpu.fill import fill
+from akx.kernels.cpu.fill import NewValues
 from akx.kernels.cpu.layout import Ordered
 from akx.kernels.cpu.run import Tasks, run_tasks
 from akx.kernels.cpu.team import Job
@@ -57,6 +57,7 @@ class TaskProgram(TeamProgram):
         self._layout = layout
         self._tasks = tasks
         self._where = where
+        self._new = NewValues(layout, where.pattern, where.entries, self._threads)
         self._unit = layout.unit
         rows = max(where.pattern.rows, 1)
         group = max(1, int(_SUB_BLOCK * rows / max(layout.matrix_bytes, 1)))
@@ -66,10 +67,10 @@ class TaskProgram(TeamProgram):
     def nbytes(self) -> int:
         tasks = sum(int(a.nbytes) for a in self._tasks)
         moved = int(self._where.order.nbytes + self._where.place.nbytes)
-        return self._layout.nbytes + tasks + moved + int(self._work.nbytes)
+        return self._layout.nbytes + self._new.nbytes + tasks + moved + int(self._work.nbytes)
 
     def update_values(self, data: NDArray[Any]) -> None:
-        fill(self._layout, data, self._where.entries, self._threads)
+        self._new.take(data)
 
     def _work_size(self, x: NDArray[Any], out: NDArray[Any]) -> int:
         return out.size if self._where.order.size else 0

@@ -40,6 +40,7 @@ __all__ = [
     "multiplied",
     "padding_of",
     "sigma_of",
+    "slots_before",
     "stored_bytes",
 ]
 
@@ -158,12 +159,12 @@ def aligned_cuts(pattern: Pattern, parts: int, align: int, layout: Format | None
     """
     units = -(-pattern.rows // align)
     boundaries = np.minimum(np.arange(units + 1, dtype=np.int64) * align, pattern.rows)
-    slots = _slots_before(boundaries, pattern, layout).astype(np.float64)
+    slots = slots_before(boundaries, pattern, layout).astype(np.float64)
     cuts: NDArray[np.int64] = boundaries[even_cuts(slots + 2.0 * boundaries, parts)]
     return cuts
 
 
-def _slots_before(rows: NDArray[np.int64], pattern: Pattern, layout: Format | None) -> NDArray[Any]:
+def slots_before(rows: NDArray[np.int64], pattern: Pattern, layout: Format | None) -> NDArray[Any]:
     """Slots stored for rows 0 .. i-1, for each i of `rows`, where a unit of the layout begins or the matrix ends."""
     start = None if layout is None else getattr(layout.arrays, "start", None)  # of units, in slots of the format's own
     if layout is None or start is None or layout.stored == 0:

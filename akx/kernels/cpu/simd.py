@@ -24,10 +24,12 @@ __all__ = [
     "SumType",
     "VectorType",
     "add",
+    "fence",
     "fma",
     "fma_block",
     "fma_gather",
     "fold",
+    "gather",
     "load",
     "prefetch",
     "scatter",
@@ -35,6 +37,8 @@ __all__ = [
     "splat",
     "store",
     "store_some",
+    "stream",
+    "up_to",
     "zero",
     "zero_block",
     "zero_of",
@@ -321,6 +325,38 @@ def load(typingctx: Any, array: Any, i: Any) -> Any:
 
 
 @intrinsic
+def gather(typingctx: Any, array: Any, base: Any, index: Any, p: Any) -> Any:
+    """array[base + index[p + lane]] in every lane."""
+    if not _is_vectorisable(array):
+        return None
+    kind = VectorType(array.dtype)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        offsets = _offsets(context, builder, signature.args[2], args[2], args[3], kind, 1)
+        start = _address(context, builder, signature.args[0], args[0], args[1])
+        return _call_gather(builder, start, offsets, kind)
+
+    return kind(array, types.uintp, index, types.uintp), generate
+
+
+@intrinsic
+def up_to(typingctx: Any, value: Any, length: Any, p: Any, step: Any) -> Any:
+    """value[lane] where step < length[p + lane], else 0, for a vector; step and lengths of 64 bits."""
+    if not isinstance(value, VectorType):
+        return None
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        vector = args[0].type
+        lengths = _load_numbers(context, builder, signature.args[1], args[1], args[2], value.lanes)
+        keep = builder.icmp_unsigned("<", _splat(builder, args[3], value.lanes), lengths)
+        if vector.count != value.lanes:  # the two numbers of complex entries
+            keep = _shuffle(builder, keep, keep, [i // 2 for i in range(vector.count)])
+        return builder.select(keep, args[0], ir.Constant(vector, None))
+
+    return value(value, length, types.uintp, types.uintp), generate
+
+
+@intrinsic
 def splat(typingctx: Any, array: Any, i: Any) -> Any:
     """array[i] in every lane."""
     if not _is_vectorisable(array):
@@ -350,6 +386,32 @@ def store(typingctx: Any, array: Any, i: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(array, types.uintp, value), generate
+
+
+@intrinsic
+def stream(typingctx: Any, array: Any, i: Any, value: Any) -> Any:
+    """As :func:`store`, for a whole line of the array that begins there; it goes past the caches. See :func:`fence`."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        address = _address(context, builder, signature.args[0], args[0], args[1])
+        vector = _total(builder, args[2])
+        instruction = builder.store(vector, builder.bitcast(address, vector.type.as_pointer()))
+        instruction.align = _BITS // 8
+        instruction.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(_I32, 1)]))
+        return context.get_dummy_value()
+
+    return types.void(array, types.uintp, value), generate
+
+
+@intrinsic
+def fence(typingctx: Any) -> Any:
+    """What was streamed before is there for others before anything stored after it."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(), generate
 
 
 @intrinsic

@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 
 from akx.kernels.cpu.jit import jit
 
-__all__ = ["LINE", "arrays_of", "begin", "call_words", "dismiss", "finish", "meet", "publish", "wait_for"]
+__all__ = ["LINE", "array_at", "arrays_of", "begin", "call_words", "dismiss", "finish", "meet", "publish", "wait_for"]
 
 #: Counters lie this many 8-byte words apart, two cache lines, so that prefetching neighbours does not share them.
 LINE = 16
@@ -264,6 +264,12 @@ def begin(calls: Any, thread: int, threads: int, sent: bool, x: Any, out: Any) -
     number = calls[last] + 1
     publish(calls, last, number)
     return number
+
+
+@jit
+def array_at(address: int, size: int, like: Any) -> Any:
+    """The flat array of so many entries at an address, of the type of `like`; who calls keeps it alive."""
+    return carray(_pointer(address), (size,), like.dtype)
 
 
 @jit
