@@ -339,7 +339,8 @@ class MatrixPowers:
         layout, besides what the plans take. A predicted plan that cannot store new values as it was meant to is
         predicted anew by the next call.
         """
-        if _is_on_device(A):
+        ours = isinstance(A, Matrix)
+        if not ours and _is_on_device(A):
             self._update_on_device(A, check_finite)
             return
         sent = self._sent(A)
@@ -348,7 +349,8 @@ class MatrixPowers:
             with contextlib.suppress(DeviceMemoryError):
                 self._take_device_values(sent)
                 return
-        fresh = Matrix.from_any(A, dtype=self._matrix.dtype)
+        dtype = self._matrix.dtype
+        fresh: Matrix = A if ours and A.dtype == dtype else Matrix.from_any(A, dtype=dtype)
         if not _same_pattern(fresh, self._matrix):
             raise MatrixError(
                 "the matrix has another pattern",
@@ -380,6 +382,8 @@ class MatrixPowers:
 
         That is where it has our entries in our order already, and all plans so far lay values from there out in place.
         """
+        if any(plan.backend != "cuda" for _, plan in list(self._programs)):
+            return None
         nnz = self._matrix.nnz
         of_ours = isinstance(A, Matrix) or (sparse.issparse(A) and A.format == "csr")
         if not of_ours or A.data.dtype != self._matrix.dtype or A.shape != self.shape:

@@ -8,9 +8,8 @@ A call is k = 8 products, a product an eighth of it, on all threads. Every varia
 are, is looked at in brief; the fastest of the three fastest formats then take turns with MKL's CSR, and with its block
 CSR where the matrix is made of blocks of one size. MKL has its hints and its optimisation before the clock starts. All
 leave the same last vector, and akx's are within their bound. A ratio is the median of those of the rounds, with its
-95 % interval. `prepare_seconds` and `update_seconds` are as in
-:mod:`benchmarks.laying_out`, of the fastest variant, and counted in its products. Matrices as in
-:mod:`benchmarks.products`.
+95 % interval. `prepare_seconds`, `update_seconds` and `update_behind_seconds` are as in :mod:`benchmarks.laying_out`,
+of the fastest variant, and counted in its products. Matrices as in :mod:`benchmarks.products`.
 """
 
 from __future__ import annotations
@@ -55,6 +54,8 @@ _BRIEF = Precision(relative=0.05, seconds=2.0, rounds_min=5, rounds_max=9)
 _TURNS = Precision(relative=0.01, seconds=10.0, rounds_min=15, rounds_max=61)
 #: Relative difference of last vectors that rounding makes.
 _AGREEMENT = 1e-8
+#: New values, one after another and right behind a call.
+_UPDATES = ("update", "update_behind")
 #: Nodes of a small wind tunnel by their unknowns.
 _BREEZE = {1: 6, 2: 3, 3: 3, 5: 1, 6: 36}
 
@@ -90,7 +91,7 @@ def measured(matrix: Matrix, size: int, calm: Calm, precision: Precision | None 
     found, was_calm = calm.timed(list(calls.values()), precision or _TURNS)
     times = dict(zip(calls, found, strict=True))
     best, other, *_ = sorted(chosen, key=lambda name: times[name].seconds)
-    costs = laying_out.costs(matrix, operators[best])
+    costs = laying_out.costs(matrix, operators[best], calls[best])
     product = times[best].seconds / _K
     return {
         "rows": matrix.n,
@@ -102,7 +103,7 @@ def measured(matrix: Matrix, size: int, calm: Calm, precision: Precision | None 
         "other": _beside(other, times),
         **costs,
         "prepare_products": costs["prepare_seconds"] / product,
-        "update_products": costs["update_seconds"] / product,
+        **{f"{name}_products": costs[f"{name}_seconds"] / product for name in _UPDATES},
         "calm": was_calm,
     }
 
@@ -170,7 +171,7 @@ def _check(matrix: Matrix, calls: dict[str, Callable[[], object]], x: NDArray[An
 def table(document: Json) -> str:
     """A line for each matrix: microseconds of a product, and gains."""
     head = ["matrix", "fastest", "us", "in another format", "us", "MKL CSR, us", "MKL BSR, us", "over CSR", "over BSR"]
-    head += ["laid out in, products", "new values in, products"]
+    head += ["laid out in, products", "new values in, products", "right behind a call"]
     body = []
     for entry in sorted(document["products"], key=lambda entry: list(MATRICES).index(entry["matrix"])):
         times = {name: f"{1e6 * one['seconds']:.0f}" for name, one in entry["times"].items()}
@@ -178,7 +179,9 @@ def table(document: Json) -> str:
         row = [entry["matrix"] + ("" if entry["calm"] else " (not calm)"), f"`{best['variant']}`"]
         row += [times[best["variant"]], f"`{other}`", times[other], times[_CSR], times.get(_BSR, "")]
         row += [_ratio(best.get(key)) for key in ("over_csr", "over_bsr")]
-        body.append([*row, f"{entry['prepare_products']:.0f}", f"{entry['update_products']:.1f}"])
+        body.append(
+            [*row, f"{entry['prepare_products']:.0f}", *(f"{entry[f'{name}_products']:.1f}" for name in _UPDATES)]
+        )
     where = f"{solving.origin(document, document['products'])}, MKL {document['versions'].get('mkl', 'of the system')}"
     return f"{where}.\n\n{markdown.rows(head, body, left=(0, 1, 3))}"
 

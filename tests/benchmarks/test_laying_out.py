@@ -18,9 +18,9 @@ def test_a_matrix_is_measured_and_its_line_shown(tmp_path: Path, capsys: pytest.
     assert laying_out.main(arguments) == 0
     (entry,) = json.loads(output.read_text())["matrices"]
     assert entry["variant"].startswith("bell")
-    seconds = [entry[name] for name in ("product_seconds", "prepare_seconds", "update_seconds")]
+    seconds = [entry[f"{name}_seconds"] for name in ("product", "prepare", "update", "update_behind")]
     assert all(one > 0 for one in seconds)
     assert seconds[1] > seconds[2], "new values are a part of what a preparation does"
-    products = f"| {seconds[1] / seconds[0]:.0f} | {seconds[2] / seconds[0]:.1f} |"
+    products = f"| {seconds[1] / seconds[0]:.0f} | {seconds[2] / seconds[0]:.1f} | {seconds[3] / seconds[0]:.1f} |"
     assert products in page.read_text()
     assert products in capsys.readouterr().out

@@ -121,10 +121,11 @@ def test_the_table_says_what_was_not_calm_and_leaves_out_what_there_is_not() -> 
         "other": {"variant": "sell", "over_csr": {"ratio": 1.3, "low": 1.2, "high": 1.4}},
         "prepare_products": 20.4,
         "update_products": 2.04,
+        "update_behind_products": 3.04,
         "calm": False,
         "commit": "c0ffee",
         "date": "2026-01-01",
     }
     document = {"machine": {"processor": "one", "threads": 2}, "versions": {"mkl": "1"}, "products": [entry]}
-    line = "| wind (not calm) | `inode16` | 2000 | `sell` | 3000 | 4000 |  | 2.00 (1.90 to 2.12) |  | 20 | 2.0 |"
+    line = "| wind (not calm) | `inode16` | 2000 | `sell` | 3000 | 4000 |  | 2.00 (1.90 to 2.12) |  | 20 | 2.0 | 3.0 |"
     assert table(document).splitlines()[-1] == line
