@@ -67,7 +67,6 @@ def test_ten_tunings_end_within_three_percent(name: str) -> None:
         assert entry["difference"] < 0.03, entry["matrix"]
 
 
-@pytest.mark.skipif(not (RESULTS / "products_cpu.json").exists(), reason="nothing is measured yet")
 def test_products_in_blocks_on_a_cpu_are_faster_than_mkl() -> None:
     entries = load("products_cpu")["products"]
     assert {entry["matrix"] for entry in entries} == {"brick", "shell", "tetrahedra", "wind"}

@@ -88,7 +88,6 @@ def test_a_contestant_that_is_wrong_is_not_measured(others: list[int], monkeypat
         measured(small("brick"), 3, Calm(1))
 
 
-@pytest.mark.skipif(not products_cpu.RESULTS.exists(), reason="nothing is measured yet")
 def test_the_page_has_the_table_of_the_file() -> None:
     page = products_cpu.PAGE.read_text()
     assert markdown.replace_block(page, "products_cpu", table(json.loads(products_cpu.RESULTS.read_text()))) == page
