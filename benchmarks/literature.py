@@ -395,6 +395,7 @@ def _measured_blocks() -> list[str]:
         f"the host's memory, which is first sent, a program is ready in {of_each('prepare_seconds', 1e3, 1)} ms. New "
         "values that are in GPU memory go to their places there, timed on the device, one update right behind the "
         f"other; a host that queues one and waits for it sees {of_each('update_and_wait_seconds', 1e6, 0)} us.",
+        "On a processor the same matrices are beside MKL in [kernels.md](kernels.md#blocks-beside-mkl).",
         "His hybrid computing, a portion of a large matrix for the GPU and the rest for the processor, is `share` of "
         "`stream` ([cuda.md](cuda.md#the-schedule-stream)).",
     ]
