@@ -339,8 +339,7 @@ class MatrixPowers:
         layout, besides what the plans take. A predicted plan that cannot store new values as it was meant to is
         predicted anew by the next call.
         """
-        ours = isinstance(A, Matrix)
-        if not ours and _is_on_device(A):
+        if _is_on_device(A):
             self._update_on_device(A, check_finite)
             return
         sent = self._sent(A)
@@ -349,8 +348,7 @@ class MatrixPowers:
             with contextlib.suppress(DeviceMemoryError):
                 self._take_device_values(sent)
                 return
-        dtype = self._matrix.dtype
-        fresh: Matrix = A if ours and A.dtype == dtype else Matrix.from_any(A, dtype=dtype)
+        fresh = Matrix.from_any(A, dtype=self._matrix.dtype)
         if not _same_pattern(fresh, self._matrix):
             raise MatrixError(
                 "the matrix has another pattern",
@@ -382,7 +380,8 @@ class MatrixPowers:
 
         That is where it has our entries in our order already, and all plans so far lay values from there out in place.
         """
-        if any(plan.backend != "cuda" for _, plan in list(self._programs)):
+        plans = [plan for _, plan in list(self._programs)]
+        if not plans or any(plan.backend != "cuda" or plan.schedule == STREAMED_SCHEDULE for plan in plans):
             return None
         nnz = self._matrix.nnz
         of_ours = isinstance(A, Matrix) or (sparse.issparse(A) and A.format == "csr")
@@ -390,9 +389,7 @@ class MatrixPowers:
             return None
         if A.data.ndim != 1 or A.data.size < nnz:  # SciPy lets arrays be set that do not belong together
             return None
-        plans = [plan for _, plan in list(self._programs)]
-        placed = all(plan.backend == "cuda" and plan.schedule != STREAMED_SCHEDULE for plan in plans)
-        if not plans or not placed or self._budget is not None or not _same_pattern(A, self._matrix):
+        if self._budget is not None or not _same_pattern(A, self._matrix):
             return None
         from akx.device.cuda.memory import to_device
         from akx.kernels.cuda.values import all_finite
@@ -1123,6 +1120,8 @@ def _start_block(x: Any, n: int) -> tuple[NDArray[Any], bool]:
 
 
 def _is_on_device(x: Any) -> bool:
+    if isinstance(x, Matrix):  # which has nothing that could be looked for
+        return False
     from akx.device.cuda.interchange import is_on_device
 
     return is_on_device(x)
