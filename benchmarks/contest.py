@@ -21,7 +21,7 @@ from benchmarks.clock import Call
 from benchmarks.gallery import small
 from benchmarks.splitmix import uniform
 
-__all__ = ["AkxContest", "Contest", "ContestMaker", "compile_kernels", "start_vector"]
+__all__ = ["AkxContest", "Contest", "ContestMaker", "check_agreement", "compile_kernels", "start_vector"]
 
 #: Below this number of entries MKL also runs with one thread: a second one costs more than it brings.
 _FEW_ENTRIES = 500_000
@@ -126,7 +126,7 @@ class AkxContest:
             plain = only.plan
         calls["sweep"] = library_call(matrix, plain, x)
         best = None if found.plan == plain else library_call(matrix, found.plan, x)
-        _check_agreement({**calls, **({} if best is None else {"akx": best})}, powers[k])
+        check_agreement({**calls, **({} if best is None else {"akx": best})}, powers[k])
         extras = {"sweep_reordered": self._reordered(canonical, k, x, library_call)} if reordered else {}
         return Contest(
             baselines=calls,
@@ -180,7 +180,7 @@ def compile_kernels(dtype: str, threads: int) -> int:
     return ran
 
 
-def _check_agreement(calls: dict[str, Call], last: NDArray[Any]) -> None:
+def check_agreement(calls: dict[str, Call], last: NDArray[Any]) -> None:
     """Every contestant must leave the same last vector; a wrong baseline would be as bad as a wrong akx."""
     expected = None
     for name, call in calls.items():

@@ -12,7 +12,7 @@ from akx.device.host import host_device
 from akx.errors import InfeasibleError
 from akx.plan import Plan
 from akx.tuner.space import build_space
-from benchmarks.contest import AkxContest, Contest, _check_agreement, compile_kernels, start_vector
+from benchmarks.contest import AkxContest, Contest, check_agreement, compile_kernels, start_vector
 from benchmarks.gallery import small
 
 
@@ -23,15 +23,15 @@ def test_a_contestant_that_differs_is_refused_by_name(wrong: float) -> None:
     def leave(factor: float) -> None:
         last[...] = np.arange(5) * factor
 
-    _check_agreement({"scipy": lambda: leave(1.0), "mkl": lambda: leave(1.0 + 1e-12)}, last)
+    check_agreement({"scipy": lambda: leave(1.0), "mkl": lambda: leave(1.0 + 1e-12)}, last)
     with pytest.raises(ArithmeticError, match="mkl and scipy differ"):
-        _check_agreement({"scipy": lambda: leave(1.0), "mkl": lambda: leave(wrong)}, last)
+        check_agreement({"scipy": lambda: leave(1.0), "mkl": lambda: leave(wrong)}, last)
 
 
 def test_a_contestant_that_does_nothing_is_refused() -> None:
     last = np.ones(5)
     with pytest.raises(ArithmeticError, match="idle"):
-        _check_agreement({"scipy": lambda: last.fill(2.0), "idle": lambda: None}, last)
+        check_agreement({"scipy": lambda: last.fill(2.0), "idle": lambda: None}, last)
 
 
 @pytest.fixture(scope="module")
