@@ -47,6 +47,15 @@ def nodes(count: int, block: int, *, dtype: Any = np.float64) -> sp.csr_array:
     return sp.csr_array((data, (A.row[keep], A.col[keep])), shape=A.shape).astype(dtype)
 
 
+def two_layouts(
+    matrix: Matrix, variant: str, order: str = "natural", *, sigma: int = 1, block: int = 1
+) -> tuple[Format, Format]:
+    """The same layout twice: one to fill, and one to compare with."""
+    pattern = ordered(matrix, order).pattern
+    one, other = (lay_out(pattern, matrix.dtype, variant, sigma=sigma, block=block) for _ in range(2))
+    return one, other
+
+
 def fill(layout: Format, matrix: Matrix, data: Any, threads: int, order: str = "natural") -> NewValues:
     """Lay `data` out, in a layout of `matrix` in that order."""
     where = ordered(matrix, order)
@@ -60,8 +69,7 @@ def fill(layout: Format, matrix: Matrix, data: Any, threads: int, order: str = "
 @pytest.mark.parametrize("n", [101, _ALONE // 6 + 7])
 def test_values_go_where_the_layout_wants_them(variant: str, n: int, threads: int) -> None:
     matrix = Matrix.from_any(of_nodes(n) if variant == "inode16" else banded(n))
-    pattern = ordered(matrix, "natural").pattern
-    layout, other = (lay_out(pattern, matrix.dtype, variant, sigma=1, block=1) for _ in range(2))
+    layout, other = two_layouts(matrix, variant)
     for data in (matrix.data, -3.0 * matrix.data):
         fill(layout, matrix, data, threads)
         other.fill(data)
@@ -97,8 +105,7 @@ def all_are_far(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_many_values_go_window_by_window(variant: str, order: str, sigma: int, dtype: Any, threads: int) -> None:
     A = nodes(321, 3, dtype=dtype) if variant.startswith("bell") else banded(1013, dtype=dtype)
     matrix = Matrix.from_any(A)
-    pattern = ordered(matrix, order).pattern
-    layout, other = (lay_out(pattern, matrix.dtype, variant, sigma=sigma, block=3) for _ in range(2))
+    layout, other = two_layouts(matrix, variant, order, sigma=sigma, block=3)
     assert layout.stored > layout.slot.size, "it pads"  # type: ignore[union-attr]
     for data in (matrix.data, np.flip(matrix.data).copy(), -0.0 * matrix.data, matrix.data * 1e-30):
         new = fill(layout, matrix, data, threads, order)
@@ -116,7 +123,7 @@ def test_many_values_go_window_by_window(variant: str, order: str, sigma: int, d
 @pytest.mark.parametrize(("variant", "order"), [("inode", "natural"), ("inode16", "rcm")])
 def test_nodes_end_anywhere_in_a_line_and_have_no_windows(variant: str, order: str, dtype: Any, threads: int) -> None:
     matrix = Matrix.from_any(of_nodes(1013, dtype=dtype))
-    layout, other = (lay_out(ordered(matrix, order).pattern, matrix.dtype, variant, sigma=1, block=1) for _ in range(2))
+    layout, other = two_layouts(matrix, variant, order)
     for data in (matrix.data, np.flip(matrix.data).copy()):
         assert fill(layout, matrix, data, threads, order).places.window.size == 0
         other.fill(data if order == "natural" else data[ordered(matrix, order).entries])
@@ -149,8 +156,7 @@ def test_full_blocks_of_few_nodes_with_short_and_long_rows(count: int, dtype: An
             of_nodes[i, : (i * i) % (count + 1)] = 1
     of_nodes[count - 1, :] = 1
     matrix = Matrix.from_any(sp.csr_array(sp.kron(of_nodes.tocsr(), np.ones((2, 2)))).astype(dtype))
-    pattern = ordered(matrix, "natural").pattern
-    layout, other = (lay_out(pattern, matrix.dtype, "bell", sigma=1, block=2) for _ in range(2))
+    layout, other = two_layouts(matrix, "bell", block=2)
     rng = np.random.default_rng(count)
     for _ in range(2):
         data = rng.standard_normal(matrix.nnz).astype(dtype)
@@ -165,9 +171,7 @@ def test_blocks_few_of_which_are_full_go_by_windows() -> None:
     A.data[::5] = 0
     A.eliminate_zeros()
     matrix = Matrix.from_any(A)
-    layout, other = (
-        lay_out(ordered(matrix, "natural").pattern, matrix.dtype, "bell", sigma=1, block=3) for _ in range(2)
-    )
+    layout, other = two_layouts(matrix, "bell", block=3)
     places = fill(layout, matrix, matrix.data, 2).places
     assert places.block == 0
     assert places.window.size > 3
@@ -179,9 +183,7 @@ def test_blocks_few_of_which_are_full_go_by_windows() -> None:
 def test_windows_that_the_nearest_cache_has_no_room_for_are_none() -> None:
     """One thread sorts all rows, so that their values lie everywhere."""
     matrix = Matrix.from_any(banded(4001))
-    layout, other = (
-        lay_out(ordered(matrix, "natural").pattern, matrix.dtype, "sell", sigma=4096, block=1) for _ in range(2)
-    )
+    layout, other = two_layouts(matrix, "sell", sigma=4096)
     assert fill(layout, matrix, matrix.data, 2).places.window.size == 0
     other.fill(matrix.data)
     np.testing.assert_array_equal(layout.arrays.values, other.arrays.values)
@@ -202,9 +204,7 @@ def test_a_matrix_without_entries(variant: str, threads: int) -> None:
 def test_many_values_of_which_there_is_no_doubt(variant: str, sigma: int) -> None:
     """As many as are far indeed: by windows, and where these are too wide asked for before they are written to."""
     matrix = Matrix.from_any(of_nodes(_FAR // 8 // 18) if variant == "inode" else banded(_FAR // 8 // 6 + 7))
-    layout, other = (
-        lay_out(ordered(matrix, "natural").pattern, matrix.dtype, variant, sigma=sigma, block=1) for _ in range(2)
-    )
+    layout, other = two_layouts(matrix, variant, sigma=sigma)
     assert layout.arrays.values.nbytes > _FAR
     new = fill(layout, matrix, matrix.data, 3)
     assert (new.places.window.size > 0) == ((variant, sigma) == ("sell", 1))
@@ -218,7 +218,7 @@ def test_values_of_rows_in_another_order(variant: str, threads: int) -> None:
     matrix = Matrix.from_any(banded(_ALONE // 6 + 7))
     where = ordered(matrix, "rcm")
     assert where.entries is not None
-    layout, other = (lay_out(where.pattern, matrix.dtype, variant, sigma=1, block=1) for _ in range(2))
+    layout, other = two_layouts(matrix, variant, "rcm")
     fill(layout, matrix, matrix.data, threads, "rcm")
     other.fill(matrix.data[where.entries])
     np.testing.assert_array_equal(layout.arrays.values, other.arrays.values)
@@ -227,9 +227,7 @@ def test_values_of_rows_in_another_order(variant: str, threads: int) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.complex128])
 def test_values_of_all_types(dtype: Any) -> None:
     matrix = Matrix.from_any(banded(_ALONE // 6 + 7, dtype=dtype))
-    layout, other = (
-        lay_out(ordered(matrix, "natural").pattern, matrix.dtype, "sell", sigma=1, block=1) for _ in range(2)
-    )
+    layout, other = two_layouts(matrix, "sell")
     fill(layout, matrix, matrix.data, 2)
     other.fill(matrix.data)
     np.testing.assert_array_equal(layout.arrays.values, other.arrays.values)
