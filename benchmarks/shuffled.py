@@ -1,14 +1,16 @@
 """What a random order of the rows costs a tuned plan on a GPU: ``python -m benchmarks.shuffled``.
 
-    python -m benchmarks.shuffled                 seven matrices of the gallery, k = 8, into h100_shuffled.json
+    python -m benchmarks.shuffled                 seven of the gallery and `wind`, k = 8, into h100_shuffled.json
     python -m benchmarks.shuffled --only brick    one matrix, merged into the file
     python -m benchmarks.shuffled --table         the table of docs/cuda.md from the file
 
-A is tuned as it comes, and so is P A P^T with a random P, each in the time that ``--seconds`` says, without a database.
-Both plans are checked against the reference, and timed by events in turns with the algorithms of cuSPARSE on P A P^T:
-medians, and the half-width of their 95 % interval. `ratio` is the time on P A P^T over that on A. `prepare_seconds` are
-those of :mod:`benchmarks.preparing`: from a CSR matrix in the host's memory, of which nothing is known, to a program,
-any ordering included. The file is written anew after each matrix, so a run that is stopped loses nothing.
+A is tuned as it comes, and so is P A P^T with a random P, and for blocks of one size with the P that takes the first
+unknowns of all nodes, then the second ones, and so on (`by fields`); each in the time that ``--seconds`` says, without
+a database. All plans are checked against the reference, and timed by events in turns with the algorithms of cuSPARSE on
+A and on P A P^T for the random one: medians, and the half-width of their 95 % interval. `ratio` is the time on that
+over the one on A. `wind` has nodes of 1 to 6 unknowns (:mod:`benchmarks.products`). `prepare_seconds` are those of
+:mod:`benchmarks.preparing`: from a CSR matrix in the host's memory, of which nothing is known, to a program, any
+ordering included. The file is written anew after each matrix, so a run that is stopped loses nothing.
 
 delaunay and tetrahedra come in a random order already.
 """
@@ -32,15 +34,19 @@ from akx.tuner import TuneResult, tune
 from akx.tuner.verify import Problem
 from benchmarks import markdown, planned, preparing, solving
 from benchmarks.gpu import RESULTS as POWERS
-from benchmarks.matrices import select
+from benchmarks.matrices import Case, select
+from benchmarks.products import wind
 
-__all__ = ["MATRICES", "ORDERS", "RESULTS", "K", "main", "measure", "shuffled", "table"]
+__all__ = ["FIELDS", "MATRICES", "ORDERS", "RESULTS", "K", "by_fields", "main", "measure", "shuffled", "table"]
 
 RESULTS = POWERS.with_name("h100_shuffled.json")
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "cuda.md"
-MATRICES = ("brick", "shell", "27-point", "9-point", "mc2depi", "tetrahedra", "delaunay")
+MATRICES = ("brick", "shell", "wind", "27-point", "9-point", "mc2depi", "tetrahedra", "delaunay")
 K = 8
 ORDERS = ("natural", "shuffled")
+FIELDS = "by fields"
+#: Unknowns of a node.
+_UNKNOWNS = {"brick": 3, "shell": 6}
 _SEED = 0
 #: Preparations that are timed: METIS takes seconds.
 _REPEATS = 3
@@ -57,23 +63,36 @@ def shuffled(A: Any, seed: int = _SEED) -> sparse.csr_array:
     return found
 
 
+def by_fields(A: Any, unknowns: int) -> sparse.csr_array:
+    """P A P^T with the first unknowns of all nodes, then the second ones, and so on."""
+    order = np.arange(A.shape[0]).reshape(-1, unknowns).T.ravel()
+    found = sparse.csr_array(sparse.csr_array(A)[order][:, order])
+    found.sort_indices()
+    return found
+
+
 def measure(name: str, A: Any, seconds: float) -> Json:
     """One entry; `seconds` are those of each tuning."""
     matrices = {order: Matrix.from_any(B) for order, B in zip(ORDERS, (A, shuffled(A)), strict=True)}
+    if name in _UNKNOWNS:
+        matrices[FIELDS] = Matrix.from_any(by_fields(A, _UNKNOWNS[name]))
     tuned = {
         order: tune(matrix, K, backend="cuda", seconds=seconds, db=False, name=f"{name}, {order}")
         for order, matrix in matrices.items()
     }
     calls = {order: _checked_call(matrix, tuned[order].plan) for order, matrix in matrices.items()}
-    other = matrices[ORDERS[1]]
-    x = Problem(other, 1).x[0]
-    calls |= {key: call for key, (call, _) in cusparse_calls(other, x, K).items()}
+    other, beside = matrices[ORDERS[1]], {}
+    for order in ORDERS:
+        x = Problem(matrices[order], 1).x[0]
+        beside[order] = {key: call for key, (call, _) in cusparse_calls(matrices[order], x, K).items()}
+        calls |= {f"{key}, {order}": call for key, call in beside[order].items()}
     times = _timed(calls)
     found: Json = {"matrix": name, "rows": other.n, "nnz": other.nnz, "k": K, "dtype": other.dtype.name}
     for order, matrix in matrices.items():
         prepared = preparing.seconds_to_prepare(matrix, tuned[order].plan, _REPEATS)
         found[order] = times[order] | _of_plan(tuned[order]) | {"prepare_seconds": prepared}
-    found["cusparse"] = {key: time for key, time in times.items() if key not in ORDERS}
+    for order, key in zip(ORDERS, ("cusparse_natural", "cusparse"), strict=True):
+        found[key] = {one: times[f"{one}, {order}"] for one in beside[order]}
     found["ratio"] = found[ORDERS[1]]["seconds"] / found[ORDERS[0]]["seconds"]
     return found
 
@@ -111,21 +130,21 @@ def _timed(calls: Mapping[str, Any]) -> dict[str, Json]:
 
 def table(document: Json) -> str:
     """The table of the page."""
-    head = ["matrix", "natural, us a step", "shuffled", "ratio", "cuSPARSE, shuffled", "ready in, ms", "shuffled"]
-    head += ["plan, natural", "shuffled"]
+    head = ["matrix", "natural, us a step", "by fields", "shuffled", "ratio", "cuSPARSE, natural", "shuffled"]
+    head += ["ready in, ms", "shuffled", "plan, natural", "shuffled"]
     body = []
     for entry in document["shuffled"]:
         both = [entry[order] for order in ORDERS]
         steps = [f"{one['step_microseconds']:.1f}" for one in both]
         ready = [f"{1e3 * statistics.median(one['prepare_seconds']):.0f}" for one in both]
         plans = [f"`{' '.join(one['plan'].split(' ')[:2])}`" for one in both]
-        beside = (
-            [f"{min(one['step_microseconds'] for one in entry['cusparse'].values()):.1f}"]
-            if entry["cusparse"]
-            else [""]
-        )
-        body.append([entry["matrix"], *steps, f"{entry['ratio']:.2f}", *beside, *ready, *plans])
-    return f"{planned.measured_on(document, 'shuffled')}: medians.\n\n" + markdown.rows(head, body, left=(0, 7, 8))
+        fields = f"{entry[FIELDS]['step_microseconds']:.1f}" if FIELDS in entry else ""
+        beside = [
+            f"{min(one['step_microseconds'] for one in times.values()):.1f}" if times else ""
+            for times in (entry.get("cusparse_natural"), entry["cusparse"])
+        ]
+        body.append([entry["matrix"], steps[0], fields, steps[1], f"{entry['ratio']:.2f}", *beside, *ready, *plans])
+    return f"{planned.measured_on(document, 'shuffled')}: medians.\n\n" + markdown.rows(head, body, left=(0, 9, 10))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -142,7 +161,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         origin = gpu.provenance()
         try:
-            cases = select(options.only)
+            cases = select([name for name in options.only if name != "wind"]) if options.only != ["wind"] else []
+            cases += [Case("wind", "blocks", wind)] if "wind" in options.only else []
         except KeyError as problem:
             parser.error(f"no matrix {problem}")
         for case in cases:
@@ -152,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 failures += 1
                 print(f"{case.name}  FAILED: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
                 continue
-            for order in ORDERS:
+            for order in (order for order in (*ORDERS, FIELDS) if order in entry):
                 one = entry[order]
                 ready = statistics.median(one["prepare_seconds"])
                 said = f"{one['step_microseconds']:.2f} us a step, ready in {ready:.2f} s  {one['plan']}"

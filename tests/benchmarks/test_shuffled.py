@@ -18,7 +18,7 @@ from benchmarks import gallery, gpu, preparing, record, shuffled
 ORIGIN = {**record.provenance(1), "commit": "c0ffee", "machine": {"gpu": "a GPU"}}
 PLANS = {
     order: Plan("cuda", "resident", "3x3-2", partitioner, k=8, k_per_pass=8, options={"block": 256})
-    for order, partitioner in zip(shuffled.ORDERS, ("natural", "metis"), strict=True)
+    for order, partitioner in zip((*shuffled.ORDERS, shuffled.FIELDS), ("natural", "metis", "natural"), strict=True)
 }
 
 
@@ -32,8 +32,19 @@ def test_rows_and_columns_change_places_alike() -> None:
     assert (B != A).nnz > 0
 
 
+def test_the_unknowns_of_a_node_are_as_far_apart_as_there_are_nodes() -> None:
+    A = gallery.small("shell")
+    B = shuffled.by_fields(A, 6)
+    nodes = A.shape[0] // 6
+    assert B.has_sorted_indices
+    for i, j in ((0, 1), (7, 20)):
+        at = [f * nodes + node for node in (i // 6, j // 6) for f in (i % 6, j % 6)]
+        assert B[at[0], at[3]] == A[i // 6 * 6 + i % 6, j // 6 * 6 + j % 6]
+    assert B.nnz == A.nnz
+
+
 def test_matrices_are_of_the_gallery_and_the_page_has_a_place() -> None:
-    assert set(shuffled.MATRICES) <= set(gallery.GALLERY)
+    assert set(shuffled.MATRICES) - {"wind"} <= set(gallery.GALLERY)
     page = shuffled.PAGE.read_text()
     assert "<!-- shuffled:begin -->" in page
     assert "<!-- shuffled:end -->" in page
@@ -48,15 +59,23 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float]]:
         assert given == {"backend": "cuda", "db": False}
         assert k == 8
         asked.append((name, seconds))
-        return SimpleNamespace(plan=PLANS[name.rpartition(" ")[2]], tuning_seconds=seconds)
+        return SimpleNamespace(plan=PLANS[name.rpartition(", ")[2]], tuning_seconds=seconds)
 
     def time(calls: dict[str, Any]) -> dict[str, Any]:
         assert calls["natural"][1] is PLANS["natural"]
         assert calls["shuffled"][1] is PLANS["shuffled"]
         assert calls["natural"][0].nnz == calls["shuffled"][0].nnz
-        assert calls["natural"][0].fingerprint != calls["shuffled"][0].fingerprint == calls["alg"].fingerprint
-        steps = {"natural": 4.0, "shuffled": 4.5, "alg": 20.0, "other": 30.0}
-        return {name: {"seconds": 8e-6 * one, "spread": 0.01, "step_microseconds": one} for name, one in steps.items()}
+        orders = ("natural", "shuffled")
+        names = {order: calls[order][0].fingerprint for order in orders}
+        assert names["natural"] != names["shuffled"]
+        assert all(calls[f"{one}, {order}"].fingerprint == names[order] for order in orders for one in ("alg", "other"))
+        steps = {"natural": 4.0, "shuffled": 4.5, "by fields": 4.25}
+        steps |= {"alg, natural": 10.0, "other, natural": 9.0, "alg, shuffled": 20.0, "other, shuffled": 30.0}
+        return {
+            name: {"seconds": 8e-6 * one, "spread": 0.01, "step_microseconds": one}
+            for name, one in steps.items()
+            if name in calls
+        }
 
     def cusparse(matrix: Matrix, x: Any, k: int) -> dict[str, Any]:
         assert x.shape == (matrix.n,)
@@ -82,8 +101,9 @@ def test_entries_are_merged_and_the_table_goes_to_the_page(pretended: list[tuple
     where = ["-o", str(output), "--docs", str(page)]
     assert shuffled.main([*where, "--only", "brick", "shell"]) == 0
     assert shuffled.main([*where, "--only", "shell", "--seconds", "7"]) == 0
-    names = [f"{name}, {order}" for name in ("brick", "shell") for order in shuffled.ORDERS]
-    assert pretended == [*((name, 40.0) for name in names), *((name, 7.0) for name in names[2:])]
+    orders = (*shuffled.ORDERS, shuffled.FIELDS)
+    names = [f"{name}, {order}" for name in ("brick", "shell") for order in orders]
+    assert pretended == [*((name, 40.0) for name in names), *((name, 7.0) for name in names[3:])]
     document = json.loads(output.read_text())
     assert [(entry["matrix"], entry["commit"]) for entry in document["shuffled"]] == [
         ("brick", "c0ffee"),
@@ -94,16 +114,20 @@ def test_entries_are_merged_and_the_table_goes_to_the_page(pretended: list[tuple
     assert entry["shuffled"]["plan"] == PLANS["shuffled"].label()
     assert entry["shuffled"]["prepare_seconds"] == [0.5] * 3
     assert entry["shuffled"]["tuning_seconds"] == 7
-    assert list(entry["cusparse"]) == ["alg", "other"]
+    assert {name: one["step_microseconds"] for name, one in entry["cusparse"].items()} == {"alg": 20.0, "other": 30.0}
+    assert {name: one["step_microseconds"] for name, one in entry["cusparse_natural"].items()} == {
+        "alg": 10.0,
+        "other": 9.0,
+    }
     lines = page.read_text().splitlines()
     assert lines[2] == "Measured on one a GPU, commits c0ffee: medians."
     plans = "`cuda/resident/3x3-2 natural` | `cuda/resident/3x3-2 metis`"
-    assert f"| brick | 4.0 | 4.5 | 1.12 | 20.0 | 62 | 500 | {plans} |" in lines
+    assert f"| brick | 4.0 | 4.2 | 4.5 | 1.12 | 9.0 | 20.0 | 62 | 500 | {plans} |" in lines
     assert lines[-1] == "b"
     page.write_text("<!-- shuffled:begin -->\n<!-- shuffled:end -->\n")
     assert shuffled.main([*where, "--table"]) == 0
     assert "| brick |" in page.read_text()
-    assert len(pretended) == 6
+    assert len(pretended) == 9
 
 
 def test_a_matrix_that_fails_costs_the_others_nothing(
