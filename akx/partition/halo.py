@@ -57,7 +57,13 @@ class Halos:
         return np.diff(self.ptr) - self.own
 
 
-def halos(indptr: NDArray[Any], indices: NDArray[Any], part: NDArray[Any], parts: int) -> Halos:
+def halos(
+    indptr: NDArray[Any],
+    indices: NDArray[Any],
+    part: NDArray[Any],
+    parts: int,
+    lengths: NDArray[Any] | None = None,
+) -> Halos:
     """The halos of a partition.
 
     Parameters
@@ -68,13 +74,15 @@ def halos(indptr: NDArray[Any], indices: NDArray[Any], part: NDArray[Any], parts
         The part of each row, 0 <= part < parts.
     parts : int
         Parts may be empty.
+    lengths : (n,) array of integers, optional
+        What own rows are sorted by, entries by default.
     """
     n = indptr.size - 1
     owner = part.astype(np.uint32)
     border = np.zeros(n, dtype=np.uint8)
     _border(indptr, indices, owner, border)
-    lengths = np.diff(indptr.astype(np.int64))
-    order = np.lexsort((np.arange(n), -lengths, 1 - border, owner)).astype(np.uint32)
+    entries: NDArray[Any] = np.diff(indptr.astype(np.int64)) if lengths is None else lengths
+    order = np.lexsort((np.arange(n), -entries, 1 - border, owner)).astype(np.uint32)
     own = np.bincount(owner, minlength=parts).astype(np.int64)
     on_border = np.bincount(owner[border > 0], minlength=parts).astype(np.int64)
     rows, ptr, neighbours, neighbour_ptr = _halos(indptr, indices, owner, order, own)

@@ -41,28 +41,28 @@ def interpret(
     shape = parts.shape
     br, bc, lanes, height = shape.br, shape.bc, shape.lanes, 32 // shape.lanes
     area, per = br * bc, bc // br
-    k = sum(steps)
+    k, n, rows = sum(steps), x.shape[1], parts.blocked.rows
     out = np.full((k + 1, *x.shape), np.nan, dtype=x.dtype)
+    fill = np.zeros((x.shape[0], 1), dtype=x.dtype)
     vectors = range(x.shape[0])
     done = 0
     for count in steps:
         state = []
         for part in parts.parts:
             nodes = parts.rows[part["node"] :][: part["nodes"]].astype(np.int64)
-            at = (nodes[:, None] * bc + np.arange(bc)).ravel()
+            at = np.minimum(rows[nodes].astype(np.int64), n).ravel()  # n is what fills a node
             own = slice(int(part["before"]) * bc, int(part["before"] + part["own"]) * bc)
             assert part["nodes"] <= part["span"]
             if done == 0:
-                out[0][:, at[own]] = x[:, at[own]]
+                mine = at[own][at[own] < n]
+                out[0][:, mine] = x[:, mine]
             state.append([at, None, None])
         for entry in state:
-            source = x if done == 0 else out[done]
+            source = np.hstack([x if done == 0 else out[done], fill])
             entry[1] = source[:, entry[0]].copy()
-            entry[2] = (
-                np.zeros_like(entry[1])
-                if done == 0 or mode not in (ALONE, CLUSTER)
-                else out[done - 1][:, entry[0]].copy()
-            )
+            entry[2] = np.zeros_like(entry[1])
+            if done and mode in (ALONE, CLUSTER):
+                entry[2] = np.hstack([out[done - 1], fill])[:, entry[0]].copy()
         if mode == CLUSTER:
             check_clusters(laid_out, cluster)
         for j in range(count):
@@ -95,7 +95,9 @@ def interpret(
                             dense = stored.astype(x.dtype)
                             column = parts.columns[slot * 32 :][:32].astype(np.int64)
                         if mode == GLOBAL:
-                            place = (column + int(piece["base"]))[:, None] * bc + np.arange(bc)
+                            named = column + int(piece["base"])
+                            first_of = named if parts.blocked.listed is not None else named * bc
+                            place = first_of[:, None] + np.arange(bc)
                             source = (x if done + j == 0 else out[done + j])[:, place]
                         else:
                             source = now[:, column[:, None] * bc + np.arange(bc)]
@@ -110,11 +112,15 @@ def interpret(
                 own = slice(int(part["before"]) * bc, int(part["before"] + part["own"]) * bc)
                 assert first * height * br <= own.start or own.start == own.stop
                 assert last * height * br >= own.stop or own.start == own.stop
-                out[done + j + 1][:, at[own]] = new[:, own]
+                assert depth > 1 or mode in (ALONE, CLUSTER) or not new[:, at == n].any()  # foreign ones may be NaN
+                new[:, at == n] = 0  # what fills a node stays so
+                real = at[own] < n
+                out[done + j + 1][:, at[own][real]] = new[:, own][:, real]
                 state[g][1], state[g][2] = new, now
             if mode in (ALONE, CLUSTER) or (j + 1) % depth:
                 for entry, part in zip(state, parts.parts, strict=True):  # what was only fetched is of no use any more
-                    entry[1][:, int(part["computed"]) * bc :] = np.nan if mode != GLOBAL else 0
+                    foreign = np.arange(entry[0].size) >= int(part["computed"]) * bc
+                    entry[1][:, foreign & (entry[0] < n)] = np.nan if mode != GLOBAL else 0
                 if mode == CLUSTER and j + 1 < count:
                     for giver, source, taker, target in _gifts(laid_out, cluster):
                         if target < parts.parts[taker]["nodes"]:
@@ -126,13 +132,39 @@ def interpret(
                 near = set(parts.neighbours[part["neighbour"] :][: part["neighbours"]].tolist())
                 edge = int(part["own"]) * bc
                 at = state[g][0]
-                state[g][1][:, edge:] = out[done + j + 1][:, at[edge:]]
-                state[g][2][:, edge:] = out[done + j][:, at[edge:]]
-                assert set(owner[at[edge:] // bc].tolist()) <= near
-                for node in at[edge::bc] // bc:  # foreign nodes are published first
+                state[g][1][:, edge:] = np.hstack([out[done + j + 1], fill])[:, at[edge:]]
+                state[g][2][:, edge:] = np.hstack([out[done + j], fill])[:, at[edge:]]
+                foreign = _read_of_others(laid_out, g, owner) if mode == GLOBAL else _nodes(laid_out, g)[edge // bc :]
+                assert set(owner[foreign].tolist()) <= near
+                for node in foreign:  # foreign nodes are published first
                     assert position[node] * per // height < parts.parts["border"][owner[node]]
         done += count
     return out
+
+
+def _nodes(laid_out: LaidOut, g: int) -> Any:
+    part = laid_out.parts.parts[g]
+    return laid_out.parts.rows[part["node"] :][: part["nodes"]].astype(np.int64)
+
+
+def _read_of_others(laid_out: LaidOut, g: int, owner: Any) -> Any:
+    """Nodes of others whose rows slots of a part multiply, be it by zeros, where x is in global memory."""
+    parts, shape = laid_out.parts, laid_out.parts.shape
+    part, bc, found = parts.parts[g], shape.bc, []
+    for s in range(part["slices"]):
+        piece = parts.slices[part["slice"] + s]
+        held = shape.held_slots if s < shape.held_slices * shape.warps else 0
+        slots = [int(part["held"]) + s * shape.held_slots + q for q in range(held)]
+        slots += [int(part["near"]) + int(piece["near"]) + q for q in range(piece["nears"])]
+        slots += [int(piece["far"]) + q for q in range(piece["fars"])]
+        for slot in slots:
+            if laid_out.way == TABLE:
+                continue  # single entries: what they read is what the layout is made from
+            named = parts.columns[slot * 32 :][:32].astype(np.int64) + int(piece["base"])
+            first = named if parts.blocked.listed is not None else named * bc
+            found.append(parts.blocked.of[first[:, None] + np.arange(bc)].ravel())
+    nodes = np.unique(np.concatenate(found)) if found else np.zeros(0, np.int64)
+    return nodes[owner[nodes] != g]
 
 
 def _of_words(words: Any, table: Any) -> tuple[Any, Any]:
@@ -149,7 +181,9 @@ def shared_bytes(laid_out: LaidOut, values: Any, k: int, dtype: Any, table: Any 
     one_word = values.dtype == np.uint32
     for part in laid_out.parts.parts:
         slices = -(-k * (3 * size + 4) // 16) * 16 + len(table) * size
-        slices += laid_out.vectors * laid_out.chunk * size + -(-(laid_out.chunk // shape.bc) * 2 // 16) * 16
+        listed = laid_out.parts.blocked.listed is not None
+        places = laid_out.chunk // (1 if listed else shape.bc)
+        slices += laid_out.vectors * laid_out.chunk * size + -(-places // 8) * 8 * (4 if listed else 2)
         x = 0 if laid_out.mode == GLOBAL else 2 * int(part["span"]) * shape.bc * laid_out.vectors * size
         if laid_out.mode == CLUSTER:
             slices += x

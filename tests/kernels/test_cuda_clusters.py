@@ -29,6 +29,8 @@ CASES: list[tuple[str, str, str, int, int, int, dict[str, Option]]] = [
     ("brick", "3x3-2", "metis", 4, 2, 2, {"vectors": 2, "block": 256}),
     ("brick", "1x3-1", "natural", 3, 3, 1, {"held_slices": 1, "held_slots": 2, "block": 256}),
     ("shell", "2x6-1", "metis", 2, 2, 3, {"block": 256}),
+    ("mixed", "3x3-2", "metis", 4, 2, 2, {"vectors": 2, "block": 256}),
+    ("mixed with holes", "2x6-1", "natural", 3, 3, 1, {"held_slices": 1, "held_slots": 1, "block": 256}),
 ]
 
 
@@ -42,7 +44,8 @@ def test_clusters_are_right(
     if device.compute_capability < WITH_CLUSTERS:
         pytest.skip("this GPU has no clusters")
     kind, variant, partitioner, k, depth, b, options = case
-    matrix = make(kind, dtype) if kind in ("brick", "shell") else make_matrix(kind, fewer(30_011), dtype, cluster)
+    blocks = kind in ("brick", "shell") or kind.startswith("mixed")
+    matrix = make(kind, dtype) if blocks else make_matrix(kind, fewer(30_011), dtype, cluster)
     rng = np.random.default_rng(cluster)
     x, coefficients = random_numbers(rng, (b, matrix.n), dtype), make_coefficients("chebyshev", k, dtype, rng)
     plan = Plan("cuda", "ghost", variant, partitioner, k, depth, options={"cluster": cluster, **options})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,8 @@ from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner.space import build_space
 from benchmarks import gallery, matrices
+from benchmarks.products import wind
+from benchmarks.shuffled import by_fields, shuffled
 
 DTYPES = ["float32", "float64", "complex64", "complex128"]
 
@@ -44,9 +47,28 @@ def small_gpu(sms: int = 5, shared: int = 40_000) -> CudaDevice:
     return CudaDevice("test", 0, (9, 0), sms, shared, shared + 1024, 65536, 2**20, 2**30, 10**9, 1e12)
 
 
+#: Nodes of a small matrix by their unknowns.
+NODES = {1: 2, 2: 2, 3: 2, 4: 1, 5: 2, 6: 100}
+
+
+def nodes_with_holes() -> sp.csr_array:
+    """Nodes of mixed sizes of whose blocks one entry in fifty is missing."""
+    A = sp.csr_array(wind(counts=NODES))
+    A.data = np.where(np.random.default_rng(1).random(A.nnz) < 0.02, 0.0, 1.0)
+    A.eliminate_zeros()
+    return A
+
+
 def make(name: str, dtype: str, seed: int = 0) -> Matrix:
+    """A small matrix of the gallery, or of nodes of mixed sizes: with holes, or with rows in another order."""
     rng = np.random.default_rng(seed)
-    A = sp.csr_array(gallery.small(name))
+    own: dict[str, Callable[[], Any]] = {
+        "mixed": lambda: wind(counts=NODES),
+        "mixed with holes": nodes_with_holes,
+        "shuffled": lambda: shuffled(wind(counts=NODES)),
+        "fields": lambda: by_fields(gallery.small("brick"), 3),
+    }
+    A = sp.csr_array(own[name]() if name in own else gallery.small(name))
     A.data = rng.standard_normal(A.nnz) / 3
     if np.dtype(dtype).kind == "c":
         A = A.astype(dtype)
@@ -81,6 +103,16 @@ RESIDENT = [
     ("mc2depi", "1x1-1", {"depth": 3}),
     ("pentadiagonal", "1x1-2", {"depth": 2, "held_slices": 1, "held_slots": 1}),
     ("shell", "3x6-1", {"depth": 2}),
+    ("mixed", "3x3-2", {"held_slices": 1, "held_slots": 2}),
+    ("mixed", "2x2-1", {"x": "global"}),
+    ("mixed", "1x3-1", {"depth": 2}),
+    ("mixed", "2x6-4", {}),
+    ("mixed with holes", "3x6-1", {"x": "global", "held_slices": 1, "held_slots": 1}),
+    ("mixed with holes", "3x3-4", {"depth": 2}),
+    ("shuffled", "3x3-2", {"held_slices": 1, "held_slots": 2}),
+    ("shuffled", "2x6-1", {}),
+    ("fields", "3x3-2", {"held_slices": 1, "held_slots": 2}),
+    ("fields", "1x3-1", {"vectors": 1}),
 ]
 
 
@@ -152,6 +184,9 @@ BLOCK_LAYOUTS = [
     ("shell", "3x6-2", {}),
     ("shell", "2x6-1", {"held_slices": 1, "held_slots": 1}),
     ("shell", "3x6-1", {"depth": 2}),
+    ("mixed", "3x3-2", {"held_slices": 1, "held_slots": 1}),
+    ("mixed with holes", "1x3-4", {"x": "global"}),
+    ("shuffled", "3x3-1", {}),
 ]
 
 
@@ -293,7 +328,7 @@ def test_a_table_has_to_fit_beside_x(vectors: int, per_sm: int) -> None:
     parts = 5 * per_sm
     slices = -(-matrix.n // (32 * parts))
     x = -(-2 * matrix.n * 8 * vectors // parts)
-    needed = per_sm * (1024 + 80 + 4 * 28 + table + 16 * slices + x)
+    needed = per_sm * (1024 + STATIC + 4 * 28 + table + 16 * slices + x)
     options = {"block": 256, "vectors": vectors, "blocks_per_sm": per_sm, "stored": TABLE}
     plan = Plan("cuda", "resident", "1x1-1", k=4, k_per_pass=4, options=options)
     in_full = plan.replace(options={**options, "stored": FULL})
@@ -336,6 +371,11 @@ GHOST = [
     ("brick", "1x3-1", 1, 1, {"cluster": 2}),
     ("shell", "2x6-1", 3, 3, {"cluster": 4, "blocks_per_sm": 4}),
     ("9-point", "1x1-1", 4, 4, {"cluster": 8, "blocks_per_sm": 6}),
+    ("mixed", "3x3-2", 3, 2, {"held_slices": 1, "held_slots": 1}),
+    ("mixed", "3x6-1", 2, 2, {"cluster": 2, "vectors": 2}),
+    ("mixed with holes", "2x2-2", 3, 3, {"cluster": 4, "held_slices": 1, "held_slots": 2}),
+    ("fields", "3x3-2", 3, 2, {"held_slices": 1, "held_slots": 1}),
+    ("shuffled", "1x3-2", 2, 2, {"cluster": 2, "vectors": 2}),
 ]
 
 

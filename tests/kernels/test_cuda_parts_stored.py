@@ -27,7 +27,8 @@ from test_cuda_parts import large, make, small_gpu
 
 from akx.device.cuda.facts import CudaDevice
 from akx.errors import DeviceError, DeviceMemoryError, InfeasibleError
-from akx.formats.parts import PART, SLICE, Parts, Shape
+from akx.formats.base import Pattern
+from akx.formats.parts import NOWHERE, PART, SLICE, Blocked, Parts, Shape
 from akx.kernels import registry
 from akx.kernels.base import Coefficients
 from akx.kernels.cuda import parts, resident, stored_program, stored_values, values
@@ -83,11 +84,13 @@ class Device(program_on_host.Device):
         )
         assert (slices > 0) == (slots > 0)
         shape = Shape(br, bc, lanes, threads // 32, slices, max(slots, 1))
+        rows, blocked = nodes_of(host_engine.seen(table_of["rows"]), bc, int(n), listed=bool(macros["AKX_LISTED"]))
         found = Parts(
             host_engine.seen(table_of["parts"]).view(PART),
             host_engine.seen(table_of["slices"]).view(SLICE),
-            host_engine.seen(table_of["rows"]),
+            rows,
             host_engine.seen(table_of["neighbours"]),
+            blocked,
             host_engine.seen(columns),
             np.zeros(0, np.uint32),
             shape,
@@ -111,7 +114,7 @@ class Device(program_on_host.Device):
             assert stage.shape[0] == 4
             assert stage.shape[1] >= at_once
             assert (stage.shape[2], stage.dtype) == (n, x.dtype)
-            assert (chunk % bc, chunk * x.dtype.itemsize % 16) == (0, 0)
+            assert (chunk % bc == 0 or macros["AKX_LISTED"], chunk * x.dtype.itemsize % 16) == (True, 0)
             assert flags.size == -(-found.parts.size // 32) * 32 + 1  # the counter in a line of its own
             assert chunk * found.parts.size >= n
         assert macros["AKX_STREAM"] == int(found.slices["fars"].any())
@@ -129,28 +132,50 @@ class Device(program_on_host.Device):
             count += np.uint32(k)
             if staged:
                 found_out = host_engine.seen(out)[1:, group]
-                through_stage(
-                    found, bc, host_engine.seen(place_of), host_engine.seen(taken_from), int(chunk), found_out
-                )
+                through_stage(found, host_engine.seen(place_of), host_engine.seen(taken_from), int(chunk), found_out)
 
 
-def through_stage(found: Parts, bc: int, place_of: Any, taken_from: Any, chunk: int, results: Any) -> None:
+def nodes_of(words: Any, bc: int, n: int, *, listed: bool) -> tuple[Any, Blocked]:
+    """Numbers of nodes that the words name, and the rows of each."""
+    if not listed:
+        return words, Blocked(Pattern(np.zeros(n // bc + 1, np.uint32), words[:0], n // bc), bc, n)
+    rows, nodes = np.unique(words.reshape(-1, bc), axis=0, return_inverse=True)
+    assert np.array_equal(np.sort(rows[rows != NOWHERE]), np.arange(n))  # each row is of one node
+    pattern = Pattern(np.zeros(rows.shape[0] + 1, np.uint32), words[:0], rows.shape[0])
+    return nodes.ravel().astype(np.uint32), Blocked(pattern, bc, n, rows)
+
+
+def through_stage(found: Parts, place_of: Any, taken_from: Any, chunk: int, results: Any) -> None:
     """Put results (steps, vectors, n) into the stage as parts do, and take them back in the order of rows, in place."""
-    stage = np.full(results.shape, np.nan, results.dtype)
-    assert place_of.size == found.rows.size
+    stage, blocked = np.full(results.shape, np.nan, results.dtype), found.blocked
+    together = 1 if blocked.listed is not None else blocked.bc
+    words = blocked.words(found.rows)
+    assert place_of.size == words.size
+    assert np.array_equal(place_of == NOWHERE, words == NOWHERE)
+
+    def rows_and_places(part: Any, many: str) -> Any:
+        one = words.size // max(found.rows.size, 1)
+        named = slice(int(part["node"]) * one, int(part["node"] + part[many]) * one)
+        there = words[named] != NOWHERE
+        starts = (a[named][there].astype(np.int64)[:, None] * together for a in (words, place_of))
+        return ((start + np.arange(together)).ravel() for start in starts)
+
     for part in found.parts:
-        nodes, places = (a[part["node"] :][: part["own"]].astype(np.int64) for a in (found.rows, place_of))
-        (rows, there) = ((a[:, None] * bc + np.arange(bc)).ravel() for a in (nodes, places))
+        rows, there = rows_and_places(part, "own")
         assert np.isnan(stage[..., there]).all()
         stage[..., there] = results[..., rows]
     for part in found.parts:  # what is fetched is where its owner puts it
-        nodes, places = (a[part["node"] :][: part["nodes"]].astype(np.int64) for a in (found.rows, place_of))
-        (rows, there) = ((a[:, None] * bc + np.arange(bc)).ravel() for a in (nodes, places))
+        rows, there = rows_and_places(part, "nodes")
         assert np.array_equal(stage[..., there], results[..., rows])
     results[:] = np.nan
     entry = np.arange(results.shape[-1])
+    assert taken_from.dtype == (np.uint16 if blocked.listed is None else np.uint32)
+    if blocked.listed is not None:
+        results[:] = stage[..., taken_from.astype(np.int64)]
+        return
     begin = entry // chunk * chunk
-    results[:] = stage[..., begin + taken_from[entry // bc].astype(np.int64) * bc + entry % bc]
+    taken = taken_from[entry // together].astype(np.int64) * together + entry % together
+    results[:] = stage[..., begin + taken]
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import pytest
 import scipy.sparse as sp
 from test_contract import fewer, make_coefficients, random_numbers
 from test_cuda import run_twice
+from test_cuda_parts import NODES
 from test_cuda_wavefront import NARROW, check_new_values, values_of
 
 import akx
@@ -29,6 +30,7 @@ from akx.kernels.cuda.stored import in_full, way_of
 from akx.matrix import Matrix
 from akx.plan import Option, Plan
 from benchmarks import elements, gallery
+from benchmarks.products import wind
 
 pytestmark = [
     pytest.mark.cuda,
@@ -53,6 +55,8 @@ HALVES: list[Case] = [
     ("blocks", "3x3-2", "natural", 1, 0, True, {"block": 256, "held_slices": 1, "held_slots": 1}),
     ("blocks", "3x3-1", "metis", 2, 0, False, {"block": 256, "vectors": 2}),
     ("blocks", "1x3-4", "natural", 2, 29, True, {"block": 256, "x": "global", "vectors": 2}),
+    ("nodes", "3x3-2", "natural", 2, 31, True, {"block": 256, "x": "global", "held_slices": 1, "held_slots": 1}),
+    ("nodes", "2x6-1", "metis", 2, 0, True, {"block": 256, "vectors": 2}),
 ]
 
 
@@ -96,6 +100,8 @@ STAGES: list[Case] = [
     ("mesh", "1x1-2", "metis", 2, 17, True, {"block": 1024, "stored": "table", "results": "staged"}),
     ("mesh", "1x1-1", "metis", 1, 0, True, {"block": 256, "blocks_per_sm": 2, "stored": "half", "results": "staged"}),
     ("blocks", "3x3-2", "metis", 3, 67, True, {"block": 384, "vectors": 2, "results": "staged"}),
+    ("nodes", "3x3-2", "metis", 3, 67, True, {"block": 384, "vectors": 2, "results": "staged"}),
+    ("nodes", "2x6-1", "metis", 1, 0, False, {"block": 256, "results": "staged"}),
     ("lines", "1x1-4", "metis", 1, 23, True, {"block": 256, "results": "staged"}),
 ]
 
@@ -108,6 +114,7 @@ def matrix_of(name: str, dtype: str, rng: np.random.Generator, way: str) -> Matr
         "planes": lambda: gallery.stencil((13, 21, 37) if many else (7, 9, 13), 7),
         "mesh": lambda: gallery.delaunay(19_997 if many else 997),
         "blocks": lambda: elements.brick((7, 11, 37) if many else (3, 4, 23)),
+        "nodes": lambda: wind(counts={size: many_of * (29 if many else 1) for size, many_of in NODES.items()}),
     }
     A = sp.csr_array(made[name]())
     A.data = values_of(way, A.nnz, dtype, rng)

@@ -14,6 +14,7 @@ from parts_interpreter import shared_bytes
 from test_cuda_parts import h100, large, make, small_gpu
 
 from akx.errors import InfeasibleError
+from akx.formats.parts import NOWHERE
 from akx.kernels.cuda import resident
 from akx.kernels.cuda.parts import (
     DIRECT,
@@ -53,36 +54,56 @@ def scattered() -> Matrix:
         ("delaunay", "1x1-2", {"vectors": 4, "held_slices": 1, "held_slots": 2}),
         ("brick", "3x3-2", {"vectors": 2}),
         ("shell", "2x6-1", {"blocks_per_sm": 2}),
+        ("mixed", "3x3-2", {"vectors": 2}),
+        ("mixed with holes", "2x6-1", {"blocks_per_sm": 2}),
+        ("shuffled", "3x3-2", {"vectors": 2}),
     ],
 )
 @pytest.mark.parametrize("dtype", ["float32", "complex128"])
 def test_where_results_are_in_the_stage(name: str, variant: str, more: dict[str, Option], dtype: str) -> None:
-    """Each node has one place, in its chunk; in a chunk those of a part lie side by side, in its own order."""
+    """Each node has one place, in its chunk; in a chunk those of a part lie side by side, in its own order.
+
+    Rows that are listed are not in chunks: they are part by part.
+    """
     matrix, device, plan = make(name, dtype), small_gpu(sms=7, shared=200_000), plan_of(variant, **more)
     assert SCHEDULE.feasible(plan, matrix, device) is None
     assert SCHEDULE.waste(plan.replace(options={"block": 256, "results": STAGED}), matrix, device) is None
     laid_out = resident.lay_out_resident(matrix, plan, device)[0]
     parts, bc = laid_out.parts, shape_of(plan).bc
-    nodes, count = matrix.n // bc, parts.parts.size
-    chunk = laid_out.chunk // bc
-    assert chunk * bc == laid_out.chunk
+    listed = parts.blocked.listed is not None
+    assert listed == name.startswith(("mixed", "shuffled"))
+    # Of nodes, or where their rows are listed of rows.
+    nodes, count = (matrix.n if listed else matrix.n // bc), parts.parts.size
+    one, words = (bc if listed else 1), parts.blocked.words(parts.rows)
+    chunk = laid_out.chunk // (1 if listed else bc)
+    assert laid_out.chunk == chunk * (1 if listed else bc)
     assert nodes <= chunk * count < nodes + 4 * count
     assert laid_out.chunk * matrix.dtype.itemsize % 16 == 0
-    place, in_chunk = staging(parts, chunk)
+    place, in_chunk = staging(parts, laid_out.chunk)
+    assert np.array_equal(place == NOWHERE, words == NOWHERE)
     owner, where = np.full(nodes, -1), np.full(nodes, -1)
     for g, part in enumerate(parts.parts):
-        own = parts.rows[part["node"] :][: part["own"]]
-        owner[own], where[own] = g, place[part["node"] :][: part["own"]]
+        mine = slice(int(part["node"]) * one, int(part["node"] + part["own"]) * one)
+        own = words[mine][words[mine] != NOWHERE]
+        owner[own], where[own] = g, place[mine][words[mine] != NOWHERE]
     assert np.array_equal(np.sort(where), np.arange(nodes))
-    assert np.array_equal(where // chunk, np.arange(nodes) // chunk)
-    assert np.array_equal(where % chunk, in_chunk)
-    assert np.array_equal(place, where[parts.rows])  # what is fetched is looked for where its owner puts it
+    if listed:
+        assert np.array_equal(where, in_chunk)
+    else:
+        assert np.array_equal(where // chunk, np.arange(nodes) // chunk)
+        assert np.array_equal(where % chunk, in_chunk)
+    real = words != NOWHERE
+    assert np.array_equal(place[real], where[words[real]])  # what is fetched is looked for where its owner puts it
     of_place = np.empty(nodes, dtype=np.int64)
     of_place[where] = np.arange(nodes)
-    for begin in range(0, nodes, chunk):
-        assert (np.diff(owner[of_place[begin : begin + chunk]]) >= 0).all()
+    for begin in range(0, nodes, nodes if listed else chunk):
+        assert (np.diff(owner[of_place[begin : begin + (nodes if listed else chunk)]]) >= 0).all()
     for part in parts.parts:
-        own = place[part["node"] :][: part["own"]].astype(np.int64)
+        mine = slice(int(part["node"]) * one, int(part["node"] + part["own"]) * one)
+        own = place[mine][words[mine] != NOWHERE].astype(np.int64)
+        if listed:
+            assert (np.diff(own) == 1).all()
+            continue
         for number in np.unique(own // chunk):
             assert (np.diff(own[own // chunk == number]) == 1).all()
 

@@ -23,7 +23,7 @@ from akx.errors import InfeasibleError
 from akx.formats.base import pattern_of
 from akx.formats.parts import WARP, Nodes, Shape
 from akx.kernels.cuda.choices import HELD_SLOTS, WAVES
-from akx.kernels.cuda.parts import CLUSTER, STATIC, load_kernel, macros, shape_of, shared_limit
+from akx.kernels.cuda.parts import CLUSTER, STATIC, is_listed, load_kernel, macros, shape_of, shared_limit
 from akx.matrix import Matrix
 from akx.partition.clusters import Clusters
 from akx.partition.growth import ball_sizes, closure_and_work
@@ -97,7 +97,8 @@ def on_device(matrix: Matrix, plan: Plan, device: CudaDevice) -> int:
     if size == 1:
         return clusters_at_once(plan, device)
     shape, limit = shape_of(plan), shared_limit(plan, device) - STATIC
-    given = macros(shape, matrix.dtype, int(plan.option("vectors", 1)), mode=CLUSTER, stream=False, blocks=per_sm)
+    listed, vectors = is_listed(matrix, shape.bc), int(plan.option("vectors", 1))
+    given = macros(shape, matrix.dtype, vectors, mode=CLUSTER, stream=False, blocks=per_sm, listed=listed)
     found = load_kernel(given).most_clusters(size, WARP * shape.warps, limit)
     if found == 0:
         raise InfeasibleError(

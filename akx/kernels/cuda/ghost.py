@@ -42,12 +42,13 @@ from akx.kernels.cuda.parts import (
     PartsProgram,
     active_slices,
     choice_reason,
+    filled_rows,
     held_registers,
     lay_out_parts,
     nodes_of,
-    padding,
     shape_of,
     shared_limit,
+    values_in,
     waste,
     zone_nodes,
 )
@@ -104,7 +105,7 @@ class Ghost:
                 *WITH_CLUSTERS, *device.compute_capability
             )
         vectors = int(plan.option("vectors", 1))
-        x = 2.0 * matrix.n * matrix.dtype.itemsize * vectors / device.sms
+        x = 2.0 * filled_rows(matrix, shape_of(plan).bc) * matrix.dtype.itemsize * vectors / device.sms
         if x > 8 * device.shared_per_sm:
             return f"x takes {x:.0f} bytes per multiprocessor: too many blocks, one after another"
         return None
@@ -118,13 +119,13 @@ class Ghost:
 
     def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
         shape, size = shape_of(plan), matrix.dtype.itemsize
-        once = matrix.nnz * padding(matrix, shape.lanes, shape.bc) * (size + 2.0 / (shape.br * shape.bc))
+        once = values_in(matrix, shape) * (size + 2.0 / (shape.br * shape.bc))
         passes = -(-plan.k // plan.k_per_pass)
         waves, count = int(plan.option("waves", 1)), clusters_at_once(plan, device)
         redundancy = _redundancy(matrix, plan.partitioner, shape, waves * count, plan.k_per_pass)
         vector = float(matrix.n * size)
         chip = device.sms * (device.shared_per_block + 128.0 * shape.warps * held_registers(shape, matrix.dtype))
-        x = 2 * vector * redundancy * int(plan.option("vectors", 1))
+        x = 2 * filled_rows(matrix, shape.bc) * size * redundancy * int(plan.option("vectors", 1))
         rest = max(0.0, once * redundancy - max(0.0, waves * chip - x))
         again = rest * (plan.k - passes)
         return Traffic(

@@ -11,7 +11,14 @@ from akx.device.cuda.facts import CudaDevice
 from akx.errors import InfeasibleError
 from akx.kernels.cuda import ghost
 from akx.kernels.cuda.clusters import clusters_at_once
-from akx.kernels.cuda.parts import fitting_variants, shape_of, shared_limit, slices_per_part
+from akx.kernels.cuda.parts import (
+    filled_rows,
+    fitting_variants,
+    results_apart,
+    shape_of,
+    shared_limit,
+    slices_per_part,
+)
 from akx.kernels.cuda.parts_work import Cut, natural_cut, parts_work
 from akx.kernels.cuda.work import Work, gathered_share
 from akx.matrix import Matrix
@@ -33,7 +40,7 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
     per_sm, cluster = int(plan.option("blocks_per_sm", 1)), int(plan.option("cluster", 1))
     redundancy = ghost._redundancy(matrix, plan.partitioner, shape, waves * count, plan.k_per_pass)
     closure = 1.0 + 2.0 * (redundancy - 1.0)  # zones grow from step to step
-    own = np.array([matrix.n / shape.bc / (waves * count * cluster)])
+    own = np.array([filled_rows(matrix, shape.bc) / shape.bc / (waves * count * cluster)])
     cut = Cut(own, np.zeros(1), np.full(1, float(cluster)), np.full(1, np.inf), None, closure, redundancy)
     passes = -(-plan.k // plan.k_per_pass)
     found = parts_work(
@@ -50,7 +57,7 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
         keep=float(device.l2_bytes),
         passes=passes,
         waves=waves,
-        scattered=plan.partitioner == "metis",
+        scattered=results_apart(plan, matrix),
     )
     if plan.partitioner != "metis":
         return found
@@ -67,7 +74,7 @@ def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
     bc = shape_of(Plan(schedule.backend, schedule.name, variant, k=k, k_per_pass=k)).bc
     cut = natural_cut(matrix, bc, device.sms, ghost._ROW_WORK)
     # At most so many nodes in reach, for each step as many again.
-    if float((cut.own + k * (cut.span - cut.own)).sum()) > _OFFERED_CLOSURE * matrix.n / bc:
+    if float((cut.own + k * (cut.span - cut.own)).sum()) > _OFFERED_CLOSURE * float(cut.own.sum()):
         return ()
     return tuple(plan for plan in schedule.starts(matrix, device, k) if _is_sure(plan, matrix, device))
 

@@ -23,6 +23,12 @@
 // compute them. Results go into a stage, where those of a part that belong to the same chunk of rows lie side by side;
 // others fetch them from there. Each part brings a chunk of them to its shared memory while it does the step after the
 // next, and writes them from there in the order of rows. A part waits for all others, not for its neighbours.
+//
+// LISTED is for nodes of 1 to BC rows, which may lie anywhere: `node_of` and `place_of` then have BC words a node, the row
+// or the place of each, and NONE for what fills a node up. That is zero in shared memory, and stays so. Where x is in
+// global memory the rows of a node follow one another, and a column is its first one: blocks multiply what comes after a
+// small node by zeros, so that a part waits for who computes that as well. In the stage results are part by part, in the
+// order in which warps have them; `from` then says where each row is, and rows are gathered on their way to shared memory.
 #pragma once
 #include "stored.cuh"
 
@@ -41,7 +47,7 @@ struct Part {
 struct alignas(16) Slice {
     u32 near, far;    // first slot in shared memory (of the part), and in global memory (of all)
     u16 nears, fars;  // numbers
-    u32 base;         // GLOBAL: columns are relative to this node
+    u32 base;         // GLOBAL: columns are relative to this node, or row (LISTED)
 };
 
 __device__ __forceinline__ u32 shared_address(const void *p) { return u32(__cvta_generic_to_shared(p)); }
@@ -192,8 +198,11 @@ __device__ __forceinline__ void wait_for_bytes(u32 barrier, u32 parity) {
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 
+template <bool WIDE> struct Number { typedef u16 type; };
+template <> struct Number<true> { typedef u32 type; };
+
 template <class T, class W, int BR, int BC, int LANES, int HS, int HW, int NB, int THREADS, int MODE, bool STREAM,
-          bool STAGED>
+          bool STAGED, bool LISTED>
 struct Parts {
     static constexpr int E = BR * BC, ROWS = 32 / LANES, WARPS = THREADS / 32, PER = BC / BR;
     // Slots of a slice whose values are asked for before any of them is used.
@@ -211,6 +220,19 @@ struct Parts {
     // Steps whose results are in the stage at a time.
     static constexpr u32 SLABS = 4;
     static_assert(!STAGED || MODE == SHARED, "results are staged where x is in shared memory");
+    // Words of a node in `node_of`, those that a block row needs, and rows that have their place in results together.
+    static constexpr int WORDS = LISTED ? BC : 1, NAMES = LISTED ? BR : 1, TOGETHER = LISTED ? 1 : BC;
+    // Where rows of a chunk are, in the stage or in the chunk.
+    typedef typename Number<LISTED>::type From;
+
+    // Row e of the nodes of a part, NONE for what fills a node up.
+    static __device__ __forceinline__ u32 row_at(const u32 *node_of, u32 e) {
+        return LISTED ? node_of[e] : node_of[e / BC] * BC + e % BC;
+    }
+    static __device__ __forceinline__ void names_at(const u32 *node_of, u32 block_row, u32 (&name)[NAMES]) {
+#pragma unroll
+        for (int r = 0; r < NAMES; ++r) name[r] = node_of[LISTED ? block_row * BR + r : block_row / PER];
+    }
 
     struct Asked {
         W value[AHEAD][E];
@@ -229,7 +251,7 @@ struct Parts {
         for (int e = 0; e < E; ++e) value[e] = widened(from.table, stored[e]);
         if constexpr (ONE_WORD) column = stored[0] >> 16;
         if (MODE == GLOBAL) {
-            const T *p = from.x + i64(column) * BC;
+            const T *p = from.x + i64(column) * TOGETHER;
 #pragma unroll
             for (int v = 0; v < NB; ++v)
 #pragma unroll
@@ -270,14 +292,15 @@ struct Parts {
         u64 kept, passing;
         u32 share;
 
-        // Slice s, with `tile` of its slots in registers where HOLDS, of node `node` in this lane. The first far slots of
-        // the slice have been asked for; those of slice `after` are when it is through.
+        // Slice s, with `tile` of its slots in registers where HOLDS, and what `known` names in this lane. The first far
+        // slots of the slice have been asked for; those of slice `after` are when it is through.
         template <bool HOLDS>
-        __device__ __forceinline__ void compute(u32 s, u32 after, Asked &ahead, u32 node, const W (&tile)[HW > 0 ? HW : 1][E],
+        __device__ __forceinline__ void compute(u32 s, u32 after, Asked &ahead, const u32 (&known)[NAMES],
+                                                const W (&tile)[HW > 0 ? HW : 1][E],
                                                 const u32 (&tile_column)[HW > 0 ? (HW + 1) / 2 : 1]) const {
             const Slice slice = slices[s];
             Source here = from;
-            if (MODE == GLOBAL) here.x += i64(slice.base) * BC;
+            if (MODE == GLOBAL) here.x += i64(slice.base) * TOGETHER;
             T sum[NB][BR];
 #pragma unroll
             for (int v = 0; v < NB; ++v)
@@ -285,7 +308,10 @@ struct Parts {
                 for (int r = 0; r < BR; ++r) sum[v][r] = zero<T>();
             const u32 block_row = s * ROWS + lane % ROWS;
             const bool mine = lane < ROWS && block_row < rows;
-            if (!(HOLDS && KNOWN) && mine) node = node_of[block_row / PER];
+            u32 name[NAMES];
+#pragma unroll
+            for (int r = 0; r < NAMES; ++r) name[r] = known[r];
+            if (!(HOLDS && KNOWN) && mine) names_at(node_of, block_row, name);
             if (HOLDS) {
 #pragma unroll
                 for (int q = 0; q < HW; ++q) {
@@ -320,7 +346,7 @@ struct Parts {
                 for (int v = 0; v < NB; ++v)
 #pragma unroll
                     for (int r = 0; r < BR; ++r) sum[v][r] = add(sum[v][r], across(sum[v][r], offset));
-            if (mine) finish_rows(block_row, node, sum);
+            if (mine) finish_rows(block_row, name, sum);
         }
 
         __device__ __forceinline__ void ask(u32 s, const Slice &slice, u32 f, Asked &ahead) const {
@@ -336,30 +362,33 @@ struct Parts {
                 }
         }
 
-        __device__ __forceinline__ void finish_rows(u32 block_row, u32 global, const T (&sum)[NB][BR]) const {
+        __device__ __forceinline__ void finish_rows(u32 block_row, const u32 (&name)[NAMES],
+                                                    const T (&sum)[NB][BR]) const {
             const u32 sub = PER == 1 ? 0 : block_row % PER * BR;
-            T *target = y + (i64(global) * BC + sub);
             const T *c = coefficient + 3 * step;
 #pragma unroll
-            for (int r = 0; r < BR; ++r)
+            for (int r = 0; r < BR; ++r) {
+                if (LISTED && name[r % NAMES] == NONE) continue;
+                const i64 row = LISTED ? i64(name[r % NAMES]) : i64(name[0]) * BC + sub + r;
 #pragma unroll
                 for (int v = 0; v < NB; ++v) {
                     const u32 at = (block_row * BR + r) * NB + v;
-                    const i64 place = v * n + r;
+                    const i64 place = v * n + row;
                     T value = mad(c[0], sum[v][r], zero<T>());
-                    if (own_term) value = mad(c[1], MODE == GLOBAL ? vector(step)[target - y + place] : cur[at], value);
+                    if (own_term) value = mad(c[1], MODE == GLOBAL ? vector(step)[place] : cur[at], value);
                     if (older_term) {
                         T before = zero<T>();
                         if (MODE != GLOBAL) before = next[at];
-                        else if (step > 0) before = vector(step - 1)[target - y + place];
+                        else if (step > 0) before = vector(step - 1)[place];
                         value = mad(c[2], before, value);
                     }
                     if (MODE != GLOBAL) next[at] = value;
                     const u32 own_row = MODE == CLUSTER ? block_row - own_first : block_row;
                     if (MODE != GLOBAL && own_row >= own_rows) continue;
-                    if (STAGED) target[place] = value;  // to stay in L2
-                    else store_passing(target + place, value, passing);
+                    if (STAGED) y[place] = value;  // to stay in L2
+                    else store_passing(y + place, value, passing);
                 }
+            }
         }
     };
 
@@ -388,17 +417,19 @@ struct Parts {
 
     // This part's chunk of the results of a step, for the start vectors at hand, into shared memory; then, in the order of
     // rows, to where they belong. All threads.
-    static __device__ __forceinline__ void bring(T *here, const T *stage, u32 chunk, u32 rows, i64 n, u32 thread) {
-#pragma unroll 1
-        for (int v = 0; v < NB; ++v)
-            for (u32 e = thread; e < rows; e += THREADS) copy_value(here + v * chunk + e, stage + v * n + e, true);
-    }
-    static __device__ __forceinline__ void put(T *y, const T *here, const u16 *from, u32 chunk, u32 rows, i64 n, u64 policy,
-                                               u32 thread) {
+    static __device__ __forceinline__ void bring(T *here, const T *stage, const From *from, u32 chunk, u32 begin, u32 rows,
+                                                 i64 n, u32 thread) {
 #pragma unroll 1
         for (int v = 0; v < NB; ++v)
             for (u32 e = thread; e < rows; e += THREADS)
-                store_passing(y + v * n + e, here[v * chunk + from[e / BC] * BC + e % BC], policy);
+                copy_value(here + v * chunk + e, stage + v * n + (LISTED ? from[e] : begin + e), true);
+    }
+    static __device__ __forceinline__ void put(T *y, const T *here, const From *from, u32 chunk, u32 rows, i64 n,
+                                               u64 policy, u32 thread) {
+#pragma unroll 1
+        for (int v = 0; v < NB; ++v)
+            for (u32 e = thread; e < rows; e += THREADS)
+                store_passing(y + v * n + e, here[v * chunk + (LISTED ? e : from[e / BC] * BC + e % BC)], policy);
     }
 
     // Where some entries of x of others are, from `first` on.
@@ -406,7 +437,7 @@ struct Parts {
 #pragma unroll
         for (int u = 0; u < BATCH; ++u) {
             const u32 e = first + u * THREADS;
-            place[u] = e < part.nodes * BC ? at.node_of[e / BC] * BC + e % BC : NONE;
+            place[u] = e < part.nodes * BC ? row_at(at.node_of, e) : NONE;
         }
     }
 
@@ -456,7 +487,7 @@ struct Parts {
                                                const u16 *columns, const T *table, u32 tabled, const T *coefficients,
                                                u32 *flags, const T *x, T *out, u32 k, u32 vectors, u32 from_vector,
                                                u32 to_vector, i64 n, u32 from_step, u32 steps, u32 depth, u32 share,
-                                               T *stage, const u32 *place_of, const u16 *from, u32 chunk) {
+                                               T *stage, const u32 *place_of, const void *from, u32 chunk) {
         extern __shared__ __align__(16) unsigned char memory[];
         const u32 me = blockIdx.x, thread = threadIdx.x, lane = thread & 31, warp = thread / 32;
         __shared__ Part part;
@@ -469,7 +500,9 @@ struct Parts {
         __syncthreads();
         if (MODE == CLUSTER) cluster_arrive();
         const u64 kept = keep_policy(), passing = pass_policy(), once = STREAM ? passing : kept;
-        const u32 *target_of = STAGED ? place_of : node_of;  // where results of nodes are, those of others too
+        node_of += u64(part.node) * WORDS;
+        // Where results of nodes are, those of others too.
+        const u32 *target_of = STAGED ? place_of + u64(part.node) * WORDS : node_of;
 
         // Shared memory: coefficients, active slices (depth <= k of them), the table, a chunk of results and where they are
         // in it (STAGED), slices, values, columns, x; in clusters x comes before the slices, at the same place in all blocks.
@@ -477,8 +510,8 @@ struct Parts {
         T *coefficient = reinterpret_cast<T *>(memory);
         T *table_here = reinterpret_cast<T *>(memory + (k * (3 * sizeof(T) + 4) + 15) / 16 * 16);
         T *chunk_here = table_here + tabled;
-        u16 *from_here = reinterpret_cast<u16 *>(chunk_here + (STAGED ? NB * chunk : 0u));
-        unsigned char *after = reinterpret_cast<unsigned char *>(from_here + (STAGED ? (chunk / BC + 7) / 8 * 8 : 0u));
+        From *from_here = reinterpret_cast<From *>(chunk_here + (STAGED ? NB * chunk : 0u));
+        unsigned char *after = reinterpret_cast<unsigned char *>(from_here + (STAGED ? (chunk / TOGETHER + 7) / 8 * 8 : 0u));
         Slice *slices = reinterpret_cast<Slice *>(MODE == CLUSTER ? after + 2 * span * sizeof(T) : after);
         u32 *lasts = reinterpret_cast<u32 *>(coefficient + 3 * k);
         W *near_value = reinterpret_cast<W *>(slices + part.slices);
@@ -508,11 +541,11 @@ struct Parts {
             lasts[i] = MODE == GLOBAL || MODE == SHARED && depth == 1 ? part.slices : active[me * depth + i];
         W held[HS > 0 ? HS : 1][HW > 0 ? HW : 1][E];
         u32 held_column[HS > 0 ? HS : 1][HW > 0 ? (HW + 1) / 2 : 1];
-        u32 held_node[HS > 0 ? HS : 1] = {};
+        u32 held_name[HS > 0 ? HS : 1][NAMES] = {};
 #pragma unroll
         for (int t = 0; t < HS; ++t) {
             const u32 s = warp + t * WARPS, row = s * ROWS + lane % ROWS;
-            if (KNOWN) held_node[t] = row < part.computed * PER ? target_of[part.node + row / PER] : 0u;
+            if (KNOWN && row < part.computed * PER) names_at(target_of, row, held_name[t]);
             if (s < part.slices) {
 #pragma unroll
                 for (int q = 0; q < HW; ++q) {
@@ -532,7 +565,8 @@ struct Parts {
         const i64 chunk_begin = i64(me) * chunk;
         const u32 chunk_rows = u32(max(i64(0), min(i64(chunk), n - chunk_begin)));
         if (STAGED)
-            for (u32 i = thread; i < chunk_rows / BC; i += THREADS) from_here[i] = from[chunk_begin / BC + i];
+            for (u32 i = thread; i < chunk_rows / TOGETHER; i += THREADS)
+                from_here[i] = static_cast<const From *>(from)[chunk_begin / TOGETHER + i];
         Asked ahead;
         const i64 step_stride = i64(vectors) * n;
 
@@ -547,20 +581,21 @@ struct Parts {
             const T *older = from_step == 0 ? nullptr : out + (from_step - 1) * step_stride;
             if (MODE != GLOBAL) {
                 for (u32 begin = thread; begin < part.nodes * BC; begin += FIRSTS * THREADS) {
-                    i64 place[FIRSTS];
+                    u32 place[FIRSTS];
                     T value[FIRSTS][NB], before[FIRSTS][NB];
 #pragma unroll
                     for (int u = 0; u < FIRSTS; ++u) {
                         const u32 i = begin + u * THREADS;
-                        place[u] = i < part.nodes * BC ? i64(node_of[part.node + i / BC]) * BC + i % BC : -1;
+                        place[u] = i < part.nodes * BC ? row_at(node_of, i) : NONE;
                     }
 #pragma unroll
                     for (int u = 0; u < FIRSTS; ++u)
 #pragma unroll
                         for (int v = 0; v < NB; ++v) {
-                            const bool there = place[u] >= 0, computed = begin + u * THREADS < part.computed * BC;
+                            const bool there = place[u] != NONE, known = older != nullptr && there;
+                            const bool computed = begin + u * THREADS < part.computed * BC;
                             value[u][v] = there ? start[i64(first + v) * n + place[u]] : zero<T>();
-                            before[u][v] = older != nullptr && computed ? older[i64(first + v) * n + place[u]] : zero<T>();
+                            before[u][v] = known && computed ? older[i64(first + v) * n + place[u]] : zero<T>();
                         }
 #pragma unroll
                     for (int u = 0; u < FIRSTS; ++u) {
@@ -569,7 +604,9 @@ struct Parts {
 #pragma unroll
                             for (int v = 0; v < NB; ++v) {
                                 xs[i * NB + v] = value[u][v];
-                                if (i < part.computed * BC) xs[span + i * NB + v] = before[u][v];
+                                // What others of a cluster give may be here already.
+                                if (i < part.computed * BC || LISTED && place[u] == NONE)
+                                    xs[span + i * NB + v] = before[u][v];
                             }
                     }
                 }
@@ -581,7 +618,9 @@ struct Parts {
             u32 turn = 0;
             // A stage is written again four steps later, when all have brought from it.
             auto slab = [&](u32 j) { return stage + i64((slab_first + j) % SLABS) * NB * n; };
-            auto bring_results = [&](u32 j) { bring(chunk_here, slab(j) + chunk_begin, chunk, chunk_rows, n, thread); };
+            auto bring_results = [&](u32 j) {
+                bring(chunk_here, slab(j), from_here, chunk, u32(chunk_begin), chunk_rows, n, thread);
+            };
             auto put_results = [&](u32 j) {
                 T *there = out + (i64(j + 1) * vectors + first) * n + chunk_begin;
                 put(there, chunk_here, from_here, chunk, chunk_rows, n, passing, thread);
@@ -593,7 +632,7 @@ struct Parts {
                 at.slices = slices;
                 at.values = values, at.columns = columns;
                 at.near_value = near_value, at.near_column = near_column;
-                at.node_of = target_of + part.node;
+                at.node_of = target_of;
                 at.x = x, at.out = out, at.coefficient = coefficient;
                 at.step = step, at.vectors = vectors, at.first = first;
                 at.cur = xs + (odd ? span : 0u);
@@ -630,10 +669,10 @@ struct Parts {
                     for (int t = 0; t < HS; ++t) {
                         const u32 s = warp + t * WARPS;
                         if (s >= low && s < high)
-                            at.template compute<true>(s, following(s), ahead, held_node[t], held[t], held_column[t]);
+                            at.template compute<true>(s, following(s), ahead, held_name[t], held[t], held_column[t]);
                     }
                     for (u32 s = inner ? dealt + warp : max(start_slice, warp + HS * WARPS); s < high; s += WARPS)
-                        at.template compute<false>(s, following(s), ahead, 0u, held[0], held_column[0]);
+                        at.template compute<false>(s, following(s), ahead, held_name[0], held[0], held_column[0]);
                     if (!inner) {
                         __syncthreads();
                         if (MODE == CLUSTER) {

@@ -9,13 +9,18 @@ are staged: an equal share of all), slices, x with its halo twice (not where x i
 of the matrix as then fit; s is bytes of a stored value (:mod:`akx.kernels.cuda.stored`).
 With a table a slot of one entry is a word: where its value is, and its column, 128 bytes in all. Slots in registers
 come on top; what fits neither is read from L2 or memory each step.
+
+Dense blocks are those of nodes of one size where the matrix is made of such. Otherwise the natural nodes
+(:mod:`akx.formats.nodes`), or supervariables where rows of a node do not follow one another
+(:mod:`akx.formats.supervariables`), are cut into pieces of at most bc rows, where blocks with their padding take fewer
+bytes than single entries. Then the rows of each node are listed, and 2 / bc above is 4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +33,22 @@ from akx.device.cuda.launch import Kernel
 from akx.device.cuda.memory import DeviceArray, empty
 from akx.errors import InfeasibleError
 from akx.formats.base import Pattern, pattern_of
-from akx.formats.parts import SLICE, WARP, Nodes, Parts, Shape, lay_out, node_pattern, slice_widths
+from akx.formats.nodes import alike_rows, natural_nodes
+from akx.formats.parts import (
+    NOWHERE,
+    SLICE,
+    WARP,
+    Blocked,
+    Nodes,
+    Parts,
+    Shape,
+    blocks_of,
+    cut_blocks,
+    full_blocks,
+    lay_out,
+    slice_widths,
+)
+from akx.formats.supervariables import Supervariables, of_nodes, supervariables, twins
 from akx.kernels.base import option_reason
 from akx.kernels.cuda.choices import HELD_SLOTS, LANES, SHAPES, VARIANTS
 from akx.kernels.cuda.program import C_TYPES
@@ -52,26 +72,36 @@ __all__ = [
     "PartsProgram",
     "active_slices",
     "as_words",
+    "best_shape",
+    "blocked_of",
     "choice_reason",
     "chunk_bytes",
     "chunk_nodes",
     "column_shapes",
     "entry_bytes",
+    "fill_of",
+    "filled_rows",
     "fitting_block",
     "fitting_variants",
     "flag_words",
     "holding",
+    "is_listed",
     "is_staged",
     "lay_out_parts",
     "load_kernel",
     "macros",
     "nodes_of",
     "padding",
+    "results_apart",
+    "rows_follow",
     "shape_of",
     "shared_limit",
     "slices_per_part",
     "slot_bytes",
+    "stage_bytes",
+    "stage_chunk",
     "staging",
+    "values_in",
     "vector_groups",
     "waste",
     "zone_nodes",
@@ -81,6 +111,12 @@ SHARED, GLOBAL, ALONE, CLUSTER = 0, 1, 2, 3
 _SOURCE = Path(__file__).with_name("parts.cu")
 #: How results come in the order of rows: each row where it belongs at once, or through a stage.
 RESULTS = DIRECT, STAGED = ("direct", "staged")
+#: Share of the rows that must be like the row before, or like any, for nodes of mixed sizes, or anywhere, to be looked
+#: for.
+_LEAST_ALIKE = 1.0 / 3.0
+#: Entries over values in blocks, at least, where nodes are not all of one size; and bytes over the fewest, at most, of
+#: the blocks that are tried for them.
+_LEAST_FILL, _NEAR_BEST = 0.8, 1.05
 #: Places over entries up to which rows are worth so many lanes.
 _MOST_PADDING = 2.0
 #: Steps whose results are in the stage at a time: of fewer some would be written again before all have taken them.
@@ -111,22 +147,112 @@ def is_staged(plan: Plan) -> bool:
     return plan.option("results", DIRECT) == STAGED
 
 
-def nodes_of(matrix: Matrix, bc: int) -> Pattern | None:
-    """The pattern of nodes of bc rows, None where there is none; memoised with the pattern."""
-    key = ("akx.kernels.cuda.nodes", bc)
+def blocked_of(matrix: Matrix, bc: int) -> Blocked | None:
+    """The matrix in dense blocks of nodes of (up to) bc rows, None where it is not made of them; memoised."""
+    key = ("akx.kernels.cuda.blocked", bc)
     if key not in matrix.pattern_cache:
-        matrix.pattern_cache[key] = node_pattern(pattern_of(matrix), bc)
-    found: Pattern | None = matrix.pattern_cache[key]
+        found = _full(matrix, bc)
+        if found is None and (sets := _sets(matrix)) is not None:
+            found = cut_blocks(pattern_of(matrix), sets, bc)
+        matrix.pattern_cache[key] = found
+    known: Blocked | None = matrix.pattern_cache[key]
+    return known
+
+
+def nodes_of(matrix: Matrix, bc: int) -> Pattern | None:
+    """The pattern of nodes of (up to) bc rows, None where the matrix is not made of dense blocks of them."""
+    blocked = blocked_of(matrix, bc)
+    return None if blocked is None else blocked.pattern
+
+
+def filled_rows(matrix: Matrix, bc: int) -> int:
+    """Rows of the matrix and those that fill its nodes up to bc."""
+    node = nodes_of(matrix, bc)
+    assert node is not None
+    return node.rows * bc
+
+
+def is_listed(matrix: Matrix, bc: int) -> bool:
+    """Whether the rows of nodes of up to bc rows, of which there are some, are listed."""
+    blocked = blocked_of(matrix, bc)
+    return blocked is not None and blocked.listed is not None
+
+
+def rows_follow(matrix: Matrix, bc: int) -> bool:
+    """Whether rows of nodes of up to bc rows, of which there are some, follow one another."""
+    blocked = blocked_of(matrix, bc)
+    return blocked is not None and blocked.contiguous
+
+
+def results_apart(plan: Plan, matrix: Matrix) -> bool:
+    """Whether rows of a part lie anywhere in the results."""
+    return plan.partitioner != "natural" or not rows_follow(matrix, shape_of(plan).bc)
+
+
+def _full(matrix: Matrix, bc: int) -> Blocked | None:
+    """The matrix in blocks of bc x bc that have no padding; memoised with the pattern."""
+    key = ("akx.kernels.cuda.full_blocks", bc)
+    if key not in matrix.pattern_cache:
+        matrix.pattern_cache[key] = full_blocks(pattern_of(matrix), bc)
+    found: Blocked | None = matrix.pattern_cache[key]
     return found
 
 
+def _sets(matrix: Matrix) -> Supervariables | None:
+    """What nodes are cut from where the matrix is not made of nodes of one size; memoised with the pattern.
+
+    None where it is, or where a look at some rows says that hardly any is like another.
+    """
+    key = "akx.kernels.cuda.sets"
+    if key not in matrix.pattern_cache:
+        wide, pattern, found = {bc for _, bc in SHAPES if bc > 1}, pattern_of(matrix), None
+        if matrix.n >= max(wide) and not any(_full(matrix, bc) for bc in wide):
+            empty = float(np.mean(pattern.indptr[1:] == pattern.indptr[:-1]))  # they are alike
+            if alike_rows(pattern) - empty >= _LEAST_ALIKE:
+                found = of_nodes(natural_nodes(pattern))
+            elif twins(pattern) >= _LEAST_ALIKE:
+                found = supervariables(pattern)
+        matrix.pattern_cache[key] = found
+    known: Supervariables | None = matrix.pattern_cache[key]
+    return known
+
+
+def fill_of(matrix: Matrix, bc: int) -> float:
+    """Entries over values in blocks of nodes of up to bc rows, the padding of rows not counted; 0 where there are none.
+
+    Memoised with the pattern.
+    """
+    if _full(matrix, bc) is not None:
+        return 1.0
+    sets = _sets(matrix)
+    if sets is None:
+        return 0.0
+    key = ("akx.kernels.cuda.fill", bc)
+    if key not in matrix.pattern_cache:
+        matrix.pattern_cache[key] = matrix.nnz / max(blocks_of(sets, bc) * bc * bc, 1)
+    return float(matrix.pattern_cache[key])
+
+
+def _bytes_in(matrix: Matrix, shape: tuple[int, int]) -> float:
+    """Bytes that an entry takes in blocks of that shape, its share of the padding and of a column included."""
+    br, bc = shape
+    fill = fill_of(matrix, bc)
+    return (matrix.dtype.itemsize + 2.0 / (br * bc)) / fill if fill >= _LEAST_FILL else inf
+
+
 def column_shapes(matrix: Matrix) -> tuple[tuple[int, int], ...]:
-    """The dense blocks that the matrix is made of."""
-    return tuple(shape for shape in SHAPES if nodes_of(matrix, shape[1]) is not None)
+    """The dense blocks that the matrix is made of, or that take fewer bytes than its entries one by one."""
+    single = matrix.dtype.itemsize + 2.0
+    return tuple(shape for shape in SHAPES if shape == (1, 1) or _bytes_in(matrix, shape) < single)
+
+
+def best_shape(matrix: Matrix) -> tuple[int, int]:
+    """The dense blocks that take the fewest bytes."""
+    return min(column_shapes(matrix), key=lambda shape: (_bytes_in(matrix, shape), shape))
 
 
 def padding(matrix: Matrix, lanes: int, bc: int) -> float:
-    """Places over entries where rows are dealt to `lanes` lanes, the padding of slices not counted."""
+    """Places over blocks where rows are dealt to `lanes` lanes, the padding of slices not counted."""
     key = ("akx.kernels.cuda.padding", lanes, bc)
     if key not in matrix.pattern_cache:
         node = nodes_of(matrix, bc)
@@ -136,14 +262,30 @@ def padding(matrix: Matrix, lanes: int, bc: int) -> float:
     return float(matrix.pattern_cache[key])
 
 
+def values_in(matrix: Matrix, shape: Shape) -> float:
+    """Values in slots, the padding of slices not counted."""
+    node = nodes_of(matrix, shape.bc)
+    assert node is not None
+    return node.nnz * shape.bc**2 * padding(matrix, shape.lanes, shape.bc)
+
+
 def fitting_variants(matrix: Matrix) -> tuple[str, ...]:
     """The variants of the widest dense blocks that the matrix is made of, with lanes that its rows are long enough for.
 
-    Narrower blocks hold the same entries with more columns; they are possible, and never the better plan.
+    Narrower blocks hold the same entries with more columns; they are possible, and never the better plan. Of other
+    nodes wider blocks have more padding: there those that take hardly more bytes than the best ones are variants, these
+    first, and single entries.
     """
     fitting = []
-    shapes = column_shapes(matrix)
-    for br, bc in (shape for shape in shapes if shape[1] == max(wide for _, wide in shapes)):
+    shapes: Iterable[tuple[int, int]] = column_shapes(matrix)
+    if _sets(matrix) is not None:
+        taken = {shape: _bytes_in(matrix, shape) for shape in shapes}
+        near = (shape for shape in taken if shape == (1, 1) or taken[shape] <= _NEAR_BEST * min(taken.values()))
+        shapes = sorted(near, key=lambda shape: (taken[shape], shape))
+    else:
+        widest = max(wide for _, wide in shapes)
+        shapes = (shape for shape in shapes if shape[1] == widest)
+    for br, bc in shapes:
         lanes = (n for n in LANES if padding(matrix, n, bc) <= _MOST_PADDING)
         fitting += [f"{br}x{bc}-{n}" for n in lanes]
     return tuple(fitting)
@@ -184,8 +326,8 @@ def widest(matrix: Matrix, bc: int) -> int:
 
 def slices_per_part(matrix: Matrix, shape: Shape, parts: int, growth: float) -> int:
     """Slices of a part that computes `growth` times the rows of an equal share."""
-    block_rows = matrix.n / shape.br * growth / max(parts, 1)
-    return max(1, ceil(block_rows * shape.lanes / WARP))
+    rows = filled_rows(matrix, shape.bc) / shape.br * growth / max(parts, 1)
+    return max(1, ceil(rows * shape.lanes / WARP))
 
 
 def fitting_block(slices: int, blocks: Sequence[int]) -> int:
@@ -219,7 +361,7 @@ def choice_reason(
         return reason
     shape = shape_of(plan)
     if (shape.br, shape.bc) not in column_shapes(matrix):
-        return f"the matrix is not made of dense {shape.bc} x {shape.bc} blocks"
+        return f"the matrix is not made of dense {shape.bc} x {shape.bc} blocks, nor nearly so"
     if shape.held_slices == 0 and shape.held_slots != 1:
         return "slots in registers of no slices"
     if padding(matrix, shape.lanes, shape.bc) > _MOST_PADDING:
@@ -263,10 +405,12 @@ def macros(
     blocks: int = 1,
     stored: np.dtype[Any] | None = None,
     staged: bool = False,
+    listed: bool = False,
 ) -> dict[str, int | str]:
     """The macros of the kernel.
 
-    `stored` is the type that values are stored as, their own by default; `staged`: results come through a stage.
+    `stored` is the type that values are stored as, their own by default; `staged`: results come through a stage;
+    `listed`: so are the rows of nodes.
     """
     stored = dtype if stored is None else stored
     return {
@@ -283,6 +427,7 @@ def macros(
         "AKX_STREAM": int(stream),
         "AKX_BLOCKS": blocks,
         "AKX_STAGED": int(staged),
+        "AKX_LISTED": int(listed),
     }
 
 
@@ -334,13 +479,14 @@ def lay_out_parts(
     staged: bool = False,
 ) -> LaidOut:
     """Lay the matrix out for blocks with `limit` bytes of shared memory. Raises :class:`InfeasibleError`."""
-    node = nodes_of(matrix, shape.bc)
-    assert node is not None
-    size = matrix.dtype.itemsize
+    blocked = blocked_of(matrix, shape.bc)
+    assert blocked is not None
+    size, node = matrix.dtype.itemsize, blocked.pattern
     _, first = slice_widths(nodes, node, shape)
     x = np.zeros(nodes.own.size) if mode == GLOBAL else 2 * nodes.room * (shape.bc * vectors * size)
-    chunk = chunk_nodes(node.rows, nodes.own.size) if staged else 0
-    tables = -(-k * (3 * size + 4) // 16) * 16 + table_bytes(matrix, way) + chunk_bytes(chunk, shape.bc, vectors, size)
+    tables = -(-k * (3 * size + 4) // 16) * 16 + table_bytes(matrix, way)
+    chunk, together = stage_chunk(matrix, shape.bc, nodes.own.size) if staged else (0, 1)
+    tables += chunk_bytes(chunk, together, vectors, size, listed=blocked.listed is not None)
     fixed = STATIC + tables + np.diff(first) * SLICE.itemsize + x.astype(np.int64)
     if int(fixed.max(initial=0)) > limit:
         raise InfeasibleError(
@@ -350,9 +496,9 @@ def lay_out_parts(
             hint="keep x in global memory, or take fewer start vectors at a time",
         )
     slot = slot_bytes(shape, matrix.dtype, way)
-    parts = lay_out(pattern_of(matrix), node, nodes, shape, (limit - fixed) // slot, local=mode != GLOBAL)
+    parts = lay_out(pattern_of(matrix), blocked, nodes, shape, (limit - fixed) // slot, local=mode != GLOBAL)
     shared = int((fixed - STATIC + parts.parts["nears"].astype(np.int64) * slot).max(initial=0))
-    return LaidOut(parts, mode, shared, vectors, way, chunk * shape.bc)
+    return LaidOut(parts, mode, shared, vectors, way, chunk * together)
 
 
 def flag_words(parts: int, *, staged: bool) -> int:
@@ -365,9 +511,21 @@ def chunk_nodes(nodes: int, parts: int) -> int:
     return -(-nodes // max(parts, 1) // 4) * 4
 
 
-def chunk_bytes(chunk: int, bc: int, vectors: int, size: int) -> int:
-    """Bytes of shared memory for the results of so many nodes, and for where they are among them."""
-    return vectors * chunk * bc * size + -(-chunk // 8) * 16
+def chunk_bytes(chunk: int, bc: int, vectors: int, size: int, *, listed: bool = False) -> int:
+    """Bytes of shared memory for the results of so many nodes, and for where they are: among them, or in the stage."""
+    return vectors * chunk * bc * size + -(-chunk // 8) * (32 if listed else 16)
+
+
+def stage_chunk(matrix: Matrix, bc: int, parts: int) -> tuple[int, int]:
+    """Nodes that a part brings from the stage, and rows of each; or single rows where those of nodes are listed."""
+    together = 1 if is_listed(matrix, bc) else bc
+    return chunk_nodes(matrix.n // together, parts), together
+
+
+def stage_bytes(matrix: Matrix, bc: int, parts: int, vectors: int) -> int:
+    """Bytes of shared memory for them (:func:`chunk_bytes`)."""
+    chunk, together = stage_chunk(matrix, bc, parts)
+    return chunk_bytes(chunk, together, vectors, matrix.dtype.itemsize, listed=is_listed(matrix, bc))
 
 
 def active_slices(zones: GhostZones, shape: Shape, steps: int) -> NDArray[np.uint32]:
@@ -407,17 +565,25 @@ def zone_nodes(zones: GhostZones, node: Pattern | None) -> Nodes:
     )
 
 
-def staging(parts: Parts, chunk: int) -> tuple[NDArray[np.uint32], NDArray[np.uint16]]:
-    """Where results are in the stage, by chunks of so many nodes, in each chunk part by part.
+def staging(parts: Parts, rows: int) -> tuple[NDArray[np.uint32], NDArray[np.unsignedinteger[Any]]]:
+    """Where results are in the stage, of each node of each part, in the order of :attr:`Parts.rows`.
 
-    Of each node of each part, in the order of :attr:`Parts.rows`; and where in its chunk each node of the matrix is.
+    By chunks of so many rows, in each chunk part by part; beside it where in its chunk each node of the matrix is. If
+    the rows of nodes are listed, of each row, part by part; beside it where in the stage each row of the matrix is.
     """
     first, own = (parts.parts[name].astype(np.int64) for name in ("node", "own"))
     at = np.arange(int(own.sum())) + np.repeat(first - (np.cumsum(own) - own), own)
-    owned = parts.rows[at].astype(np.int64)
+    wanted, blocked = parts.blocked.words(parts.rows), parts.blocked
+    owned = blocked.words(parts.rows[at])
+    if blocked.listed is not None:
+        owned = owned[owned != NOWHERE]
+        place = np.empty(owned.size, dtype=np.uint32)
+        place[owned] = np.arange(owned.size)
+        return np.append(place, NOWHERE)[np.minimum(wanted, owned.size)], place
+    chunk, owned = rows // blocked.bc, owned.astype(np.int64)
     place = np.empty(owned.size, dtype=np.uint32)
     place[owned[np.argsort(owned // chunk, kind="stable")]] = np.arange(owned.size)
-    return place[parts.rows], (place % chunk).astype(np.uint16)
+    return place[wanted], (place % chunk).astype(np.uint16)
 
 
 class PartsProgram(StoredProgram):
@@ -452,8 +618,9 @@ class PartsProgram(StoredProgram):
             "stream": parts.far_slots > 0,
             "blocks": blocks_per_sm,
             "staged": laid_out.chunk > 0,
+            "listed": parts.blocked.listed is not None,
         }
-        words = [parts.parts, parts.slices, parts.rows, parts.neighbours]
+        words = [parts.parts, parts.slices, parts.blocked.words(parts.rows), parts.neighbours]
         self._tables = [self.hold(not_empty(as_words(a))) for a in words]
         columns = parts.columns if laid_out.way != TABLE else parts.columns[:0]  # in one word with what says the value
         self._columns = self.hold(not_empty(columns))
@@ -461,7 +628,7 @@ class PartsProgram(StoredProgram):
         self._flags = self.hold(np.zeros(flag_words(self._count, staged=laid_out.chunk > 0), dtype=np.uint32))
         self._stage = [self._flags] * 3  # not looked at
         if laid_out.chunk:
-            places = (self.hold(not_empty(array)) for array in staging(parts, laid_out.chunk // parts.shape.bc))
+            places = (self.hold(not_empty(array)) for array in staging(parts, laid_out.chunk))
             self._stage = [self.held(empty((_SLABS, laid_out.vectors, self.n), self.dtype)), *places]
         self.store_values(laid_out.way, matrix.data, laid_out.values, parts.entry, planned, matrix.value_error)
         # A share of what is read from L2 in each step is to stay there, in sixteenths.

@@ -24,12 +24,11 @@ from akx.formats.parts import SLICE, WARP, Shape
 from akx.kernels.cuda.clusters import likely_closure_and_work
 from akx.kernels.cuda.parts import (
     STATIC,
-    chunk_bytes,
-    chunk_nodes,
     held_registers,
     nodes_of,
     padding,
     slot_bytes,
+    stage_bytes,
     widest,
 )
 from akx.kernels.cuda.stored import FULL, table_bytes
@@ -108,24 +107,19 @@ def natural_cut(matrix: Matrix, bc: int, parts: int, row_work: float) -> Cut:
 
 def likely_cut_of(matrix: Matrix, bc: int, parts: int, depth: int) -> Cut:
     """The parts of a partitioner that keeps them compact, which nobody has asked, with ghosts of `depth` steps."""
-    rows = matrix.n / bc
+    rows = _nodes(matrix, bc).rows
     reach = likely_closure_and_work(matrix, parts, depth + 1)[0]
     closure, redundancy = likely_closure_and_work(matrix, parts, depth)
     own = np.array([_UNEVEN * rows / max(parts, 1)])
     return Cut(own, own * (reach - closure), np.array([_NEIGHBOURS]), np.array([np.inf]), None, closure, redundancy)
 
 
-def fixed_bytes(
-    cut: Cut, shape: Shape, k: int, vectors: int, size: int, *, shared: bool, chunk: int = 0
-) -> NDArray[np.float64]:
-    """Bytes of shared memory of each part before any slot (:mod:`akx.kernels.cuda.parts`).
-
-    `chunk` is how many nodes a part brings from the stage of the results.
-    """
+def fixed_bytes(cut: Cut, shape: Shape, k: int, vectors: int, size: int, *, shared: bool) -> NDArray[np.float64]:
+    """Bytes of shared memory of each part before any slot (:mod:`akx.kernels.cuda.parts`)."""
     slices = np.ceil(cut.own * cut.redundancy * (shape.bc // shape.br) * shape.lanes / WARP)
     x = 2.0 * (cut.own * cut.closure + cut.halo) * shape.bc * vectors * size if shared else 0.0
     fixed: NDArray[np.float64] = STATIC + -(-k * (3 * size + 4) // 16) * 16 + SLICE.itemsize * slices + x
-    return fixed + chunk_bytes(chunk, shape.bc, vectors, size)
+    return fixed
 
 
 def parts_work(
@@ -188,11 +182,13 @@ def parts_work(
         waited = waited + cut.halo * shape.bc * together / (WARP * shape.warps) * _HALO
     bytes_of_slot = float(slot_bytes(shape, matrix.dtype, way))
     limit = min(device.shared_per_block, device.shared_per_sm // per_sm - 1024)
-    chunk = chunk_nodes(ceil(matrix.n / shape.bc), device.sms * per_sm) if staged else 0
-    fixed = fixed_bytes(cut, shape, k, together, size, shared=shared, chunk=chunk) + table_bytes(matrix, way)
+    nodes = _nodes(matrix, shape.bc).rows
+    fixed = fixed_bytes(cut, shape, k, together, size, shared=shared) + table_bytes(matrix, way)
+    if staged:
+        fixed += stage_bytes(matrix, shape.bc, device.sms * per_sm, together)
     room = np.maximum(limit - fixed, 0.0)
     rest = np.maximum(slots * bytes_of_slot - room - held * min(mean, shape.held_slots) * bytes_of_slot, 0.0)
-    count = 1.0 if cut.first is not None else matrix.n / shape.bc / float(cut.own[0])
+    count = 1.0 if cut.first is not None else nodes / float(cut.own[0])
     far = float(rest.sum()) * count
     stored = float(slots.sum()) * count * bytes_of_slot
     kept = min(far, keep, _KEPT * device.l2_bytes)
@@ -243,7 +239,7 @@ def _slots(matrix: Matrix, shape: Shape, cut: Cut) -> tuple[NDArray[np.float64],
     per_node, height = shape.bc // shape.br, WARP // shape.lanes
     slices = np.ceil(cut.own * cut.redundancy * per_node / height)
     if cut.first is None:
-        blocks = _nodes(matrix, shape.bc).nnz * padding(matrix, shape.lanes, shape.bc) / (matrix.n / shape.bc)
+        blocks = slots_per_slice(matrix, shape.lanes, shape.bc) * shape.lanes
         return cut.own * cut.redundancy * per_node * blocks / WARP, slices
     key = ("akx.kernels.cuda.padded_rows", shape.bc, shape.lanes, cut.first.tobytes())
     if key not in matrix.pattern_cache:
@@ -263,6 +259,5 @@ def _nodes(matrix: Matrix, bc: int) -> Pattern:
 
 def slots_per_slice(matrix: Matrix, lanes: int, bc: int) -> float:
     """Slots that a slice has on average."""
-    node = nodes_of(matrix, bc)
-    assert node is not None
+    node = _nodes(matrix, bc)
     return node.nnz * padding(matrix, lanes, bc) / lanes / max(node.rows, 1)

@@ -39,23 +39,30 @@ from akx.kernels.cuda.parts import (
     LaidOut,
     PartsProgram,
     active_slices,
+    best_shape,
+    blocked_of,
     choice_reason,
-    chunk_nodes,
-    column_shapes,
     entry_bytes,
+    fill_of,
+    filled_rows,
     fitting_block,
+    fitting_variants,
     held_registers,
+    is_listed,
     is_staged,
     lay_out_parts,
-    nodes_of,
     padding,
+    results_apart,
+    rows_follow,
     shape_of,
     shared_limit,
     slices_per_part,
+    stage_bytes,
+    values_in,
     waste,
     zone_nodes,
 )
-from akx.kernels.cuda.parts_work import Cut, fixed_bytes, likely_cut_of
+from akx.kernels.cuda.parts_work import Cut, fixed_bytes, likely_cut_of, natural_cut
 from akx.kernels.cuda.stored import (
     FULL,
     TABLE,
@@ -88,6 +95,9 @@ _ROW_WORK = 2.0
 _LIKELY_OWN = 0.83
 #: Sectors of x that rows read over their entries, from which on results are worth a stage: columns are anywhere.
 _SCATTERED = 0.5
+#: Nodes that the parts of rows as they come read of others, over those that parts of METIS likely do, from which on
+#: rows have no order.
+_SCATTERED_HALO = 3.0
 #: Nodes from the first that a slice reads to the last, which 16 bits number.
 _FAR = 65_535
 
@@ -119,30 +129,36 @@ class Resident:
 
     def _plain(self, matrix: Matrix, device: CudaDevice, k: int, way: str = FULL) -> Plan:
         """A plan that fits, in dense blocks, with values stored that way."""
-        br, bc = max(column_shapes(matrix), key=lambda shape: shape[0] * shape[1])
-        block_rows = matrix.n / br / max(device.sms, 1)
-        lanes = next((n for n in (1, 2, 4, 8) if block_rows * n >= 512 or n == 8), 8)
-        while lanes > 1 and padding(matrix, lanes, bc) > 1.25:
-            lanes //= 2
-        shape, far = Shape(br, bc, lanes, 1, 0, 1), _reach(matrix, bc) > _FAR
+        br, bc = best_shape(matrix)
+        shape, far = self._shape(matrix, device, br, bc), _reach(matrix, bc) > _FAR or _is_scattered(matrix, device, bc)
         most = 1024 if br * bc == 1 else 384
         # Where nothing is read again in each step, x in shared memory is faster; else what it takes is missed more.
-        once = matrix.nnz * entry_bytes(shape, matrix.dtype, way) + 3 * matrix.n * matrix.dtype.itemsize
+        once = matrix.nnz / fill_of(matrix, bc) * entry_bytes(shape, matrix.dtype, way)
+        once += 3 * filled_rows(matrix, bc) * matrix.dtype.itemsize
+        near = far or not rows_follow(matrix, bc)
         options: dict[str, Option] = {
             "block": min(most, fitting_block(slices_per_part(matrix, shape, device.sms, 1.0), BLOCKS)),
             "held_slices": 0,
             "held_slots": 1,
-            "x": "shared" if far or once <= 1.3 * device.sms * device.shared_per_block else "global",
+            "x": "shared" if near or once <= 1.3 * device.sms * device.shared_per_block else "global",
             "keep": KEEP,
             "vectors": 1,
             "stored": way,
         }
         order = _PARTITIONERS[far]  # rows that read so far have little in common with those next to them
-        return Plan(self.backend, self.name, f"{br}x{bc}-{lanes}", order, k, k, options=options)
+        return Plan(self.backend, self.name, f"{br}x{bc}-{shape.lanes}", order, k, k, options=options)
+
+    def _shape(self, matrix: Matrix, device: CudaDevice, br: int, bc: int) -> Shape:
+        """Blocks with as many lanes for each of their rows as keep multiprocessors busy, where rows are long enough."""
+        rows = filled_rows(matrix, bc) / br / max(device.sms, 1)
+        lanes = next((n for n in (1, 2, 4, 8) if rows * n >= 512 or n == 8), 8)
+        while lanes > 1 and padding(matrix, lanes, bc) > 1.25:
+            lanes //= 2
+        return Shape(br, bc, lanes, 1, 0, 1)
 
     def _staged(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Plan | None:
         """The plan with results through a stage, where rows lie anywhere and there very likely is room for it."""
-        if plan.partitioner == "natural" or gathered_share(matrix) <= _SCATTERED:
+        if plan.variant == diagonals.DIA or not results_apart(plan, matrix) or gathered_share(matrix) <= _SCATTERED:
             return None
         staged = plan.replace(options={**plan.options, "results": STAGED})
         if self.feasible(staged, matrix, device) is not None:
@@ -167,8 +183,11 @@ class Resident:
             return reason
         if way_of(plan) == TABLE and shape_of(plan).slot != WARP:
             return "a table of values is for blocks of one entry"
+        if plan.option("x", "shared") == "global" and not rows_follow(matrix, shape_of(plan).bc):
+            return "with x in global memory, rows of a node must follow one another"
         if plan.option("x", "shared") == "global" and _reach(matrix, shape_of(plan).bc) > _FAR:
-            return f"with x in global memory, columns of a row that lie more than {_FAR:,} nodes apart have no number"
+            what = "rows" if is_listed(matrix, shape_of(plan).bc) else "nodes"
+            return f"with x in global memory, columns of a row that lie more than {_FAR:,} {what} apart have no number"
         if int(plan.option("depth", 1)) > plan.k:
             return f"an exchange every {plan.option('depth', 1)} steps, of {plan.k}"
         if plan.option("depth", 1) != 1 and plan.option("x", "shared") != "shared":
@@ -176,7 +195,7 @@ class Resident:
         vectors = int(plan.option("vectors", 1))
         if is_staged(plan) and (plan.option("x", "shared") != "shared" or plan.option("depth", 1) != 1):
             return "results are staged where x is in shared memory, and exchanged in every step"
-        each = matrix.n * matrix.dtype.itemsize * vectors / device.sms
+        each = filled_rows(matrix, shape_of(plan).bc) * matrix.dtype.itemsize * vectors / device.sms
         x, what = (3.0 * each, "x and results take") if is_staged(plan) else (2.0 * each, "x takes")
         if plan.option("x", "shared") == "shared" and x > device.shared_per_block:
             return f"{what} {x:.0f} bytes of each multiprocessor, of {device.shared_per_block} shared ones"
@@ -191,7 +210,7 @@ class Resident:
             if is_staged(plan):
                 return "diagonals write results in the order of rows"
             return None if keep == KEEP else f"L2 asked to keep {keep} MiB of none"
-        if is_staged(plan) and plan.partitioner == "natural":
+        if is_staged(plan) and not results_apart(plan, matrix):
             return "parts have rows that follow one another, and write them so"
         if not is_storable(plan, matrix):
             return same_as_full(plan)
@@ -272,19 +291,34 @@ def _again(plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
     )
     chip -= parts * table_bytes(matrix, way_of(plan))
     if plan.option("x", "shared") == "shared":
-        chip -= (3.5 if is_staged(plan) else 2.5) * matrix.n * size * int(plan.option("vectors", 1))
+        each = filled_rows(matrix, shape.bc) * size * int(plan.option("vectors", 1))
+        chip -= (3.5 if is_staged(plan) else 2.5) * each
     return once - max(chip, 0.0)
 
 
+def _is_scattered(matrix: Matrix, device: CudaDevice, bc: int) -> bool:
+    """Whether nodes whose rows are not together read many more others, as they come, than in the parts of METIS."""
+    if rows_follow(matrix, bc):
+        return False
+    natural, likely = natural_cut(matrix, bc, device.sms, _ROW_WORK), likely_cut_of(matrix, bc, device.sms, 1)
+    return float(natural.halo.max(initial=0.0)) > _SCATTERED_HALO * float(likely.halo.max(initial=0.0))
+
+
 def _reach(matrix: Matrix, bc: int) -> int:
-    """Nodes from the first that a row reads or is to the last, of the row that has most; memoised with the pattern."""
+    """Nodes from the first that a row reads or is to the last, of the row that has most; memoised with the pattern.
+
+    Rows, where those of nodes are listed and follow one another.
+    """
     key = ("akx.kernels.cuda.resident.reach", bc)
     if key not in matrix.pattern_cache:
-        node = nodes_of(matrix, bc)
-        assert node is not None
+        blocked = blocked_of(matrix, bc)
+        assert blocked is not None
+        node = blocked.pattern
         rows = np.flatnonzero(np.diff(node.indptr.astype(np.int64)))
         first, last = (node.indices[node.indptr[rows + at].astype(np.int64) - at].astype(np.int64) for at in (0, 1))
-        reach = np.maximum(last, rows) - np.minimum(first, rows)
+        first, last = np.minimum(first, rows), np.maximum(last, rows)
+        in_rows = blocked.listed is not None and blocked.contiguous
+        reach = blocked.begin[last] - blocked.begin[first] if in_rows else last - first
         matrix.pattern_cache[key] = int(reach.max(initial=0))
     return int(matrix.pattern_cache[key])
 
@@ -292,28 +326,29 @@ def _reach(matrix: Matrix, bc: int) -> int:
 def _stored_bytes(plan: Plan, matrix: Matrix) -> float:
     """Bytes of the matrix as it is laid out, about."""
     shape = shape_of(plan)
-    return matrix.nnz * padding(matrix, shape.lanes, shape.bc) * entry_bytes(shape, matrix.dtype, way_of(plan))
+    return values_in(matrix, shape) * entry_bytes(shape, matrix.dtype, way_of(plan))
 
 
 def _ways(matrix: Matrix) -> tuple[str, ...]:
     """Ways to store its values in the blocks that variants have: tables are for blocks of one entry."""
-    single = all(bc == 1 for _, bc in column_shapes(matrix))
+    single = any(variant.startswith("1x1-") for variant in fitting_variants(matrix))
     return tuple(way for way in ways_of(matrix) if single or way != TABLE)
 
 
 def _least_shared(plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
     """Bytes of shared memory that a block takes at least: of a part of equal share that reads nothing of others."""
     shape, parts = shape_of(plan), device.sms * int(plan.option("blocks_per_sm", 1))
-    cut = Cut(np.array([matrix.n / shape.bc / parts]), np.zeros(1), np.zeros(1), np.zeros(1))
+    own = filled_rows(matrix, shape.bc) / shape.bc / parts
+    cut = Cut(np.array([own]), np.zeros(1), np.zeros(1), np.zeros(1))
     return _fixed(plan, cut, matrix, device) + table_bytes(matrix, way_of(plan))
 
 
 def _fixed(plan: Plan, cut: Cut, matrix: Matrix, device: CudaDevice) -> float:
     """Bytes of shared memory of the largest part of a cut, before its table and its slots."""
     shape, parts = shape_of(plan), device.sms * int(plan.option("blocks_per_sm", 1))
-    shared, chunk = plan.option("x", "shared") == "shared", chunk_nodes(matrix.n // shape.bc, parts) * is_staged(plan)
-    vectors, size = int(plan.option("vectors", 1)), matrix.dtype.itemsize
-    return float(fixed_bytes(cut, shape, plan.k, vectors, size, shared=shared, chunk=chunk).max(initial=0.0))
+    shared, vectors = plan.option("x", "shared") == "shared", int(plan.option("vectors", 1))
+    fixed = fixed_bytes(cut, shape, plan.k, vectors, matrix.dtype.itemsize, shared=shared).max(initial=0.0)
+    return float(fixed) + (stage_bytes(matrix, shape.bc, parts, vectors) if is_staged(plan) else 0)
 
 
 def _storable(plan: Plan, matrix: Matrix, device: CudaDevice) -> Plan:
@@ -336,7 +371,8 @@ def lay_out_resident(matrix: Matrix, plan: Plan, device: CudaDevice) -> tuple[La
     shape = shape_of(plan)
     mode = SHARED if plan.option("x", "shared") == "shared" else GLOBAL
     per_sm = int(plan.option("blocks_per_sm", 1))
-    nodes, zones = part_nodes(matrix, plan.partitioner, shape, device.sms * per_sm, int(plan.option("depth", 1)))
+    parts, depth = device.sms * per_sm, int(plan.option("depth", 1))
+    nodes, zones = part_nodes(matrix, plan.partitioner, shape, parts, depth, beyond=mode == GLOBAL)
     if mode == GLOBAL:
         nodes = Nodes(
             _own_rows(nodes),
@@ -353,16 +389,23 @@ def lay_out_resident(matrix: Matrix, plan: Plan, device: CudaDevice) -> tuple[La
 
 
 def part_nodes(
-    matrix: Matrix, partitioner: str, shape: Shape, parts: int, depth: int
+    matrix: Matrix, partitioner: str, shape: Shape, parts: int, depth: int, *, beyond: bool = False
 ) -> tuple[Nodes, GhostZones | None]:
-    """The nodes of each part, and the zones where ghosts are computed along; memoised with the pattern."""
-    key = ("akx.kernels.cuda.resident", partitioner, shape.bc, parts, depth)
+    """The nodes of each part, and the zones where ghosts are computed along; memoised with the pattern.
+
+    `beyond`: blocks read what follows a small node as well (:meth:`akx.formats.parts.Blocked.read`).
+    """
+    blocked = blocked_of(matrix, shape.bc)
+    assert blocked is not None
+    beyond &= blocked.listed is not None
+    key = ("akx.kernels.cuda.resident", partitioner, shape.bc, parts, depth, beyond)
     if key not in matrix.pattern_cache:
-        node = nodes_of(matrix, shape.bc)
-        assert node is not None
+        node = blocked.pattern
         part = _part(node, partitioner, parts)
         if depth == 1:
-            found = halos(node.indptr, node.indices, part, parts)
+            read = blocked.read() if beyond else node
+            lengths = np.diff(node.indptr.astype(np.int64))
+            found = halos(read.indptr, read.indices, part, parts, lengths)
             nodes = Nodes(
                 found.rows, found.ptr, found.own, found.own, found.border, found.neighbours, found.neighbour_ptr
             )

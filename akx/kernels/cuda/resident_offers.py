@@ -15,9 +15,11 @@ from akx.kernels.cuda.choices import BLOCKS, HELD_SLOTS, LANES
 from akx.kernels.cuda.parts import (
     fitting_block,
     holding,
+    is_listed,
     is_staged,
     nodes_of,
     padding,
+    results_apart,
     shape_of,
     shared_limit,
     slices_per_part,
@@ -49,19 +51,21 @@ def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
     if k < 2:
         return ()
     plans = [schedule.untuned_for(matrix, device, k)] if diagonals.offered(matrix, device) else []
-    shape = shape_of(schedule._plain(matrix, device, k))
-    node = nodes_of(matrix, shape.bc)
-    depths = _OFFERED_DEPTHS if node is not None and node.nnz <= _SOON_CUT else ()
-    lanes = (n for n in LANES if shape.lanes <= 2 * n <= 4 * shape.lanes)
-    shapes = [replace(shape, lanes=n) for n in lanes if padding(matrix, n, shape.bc) <= _OFFERED_PADDING]
-    ways: list[dict[str, Option]] = [
-        {} if way == FULL else {"stored": way} for way in (ways_of(matrix) if shapes else ())
-    ]
-    for one, way in product(shapes, ways):
-        for x in resident_space.PLACES:
-            plans += _in_blocks(schedule, matrix, device, k, one, {"x": x, **way})
-        for depth in (depth for depth in depths if depth <= k):
-            plans += _in_blocks(schedule, matrix, device, k, one, {"x": "shared", "depth": depth, **way})
+    plain = shape_of(schedule._plain(matrix, device, k))
+    single = schedule._shape(matrix, device, 1, 1) if is_listed(matrix, plain.bc) else plain
+    for shape in dict.fromkeys((plain, single)):
+        node = nodes_of(matrix, shape.bc)
+        depths = _OFFERED_DEPTHS if node is not None and node.nnz <= _SOON_CUT else ()
+        lanes = (n for n in LANES if shape.lanes <= 2 * n <= 4 * shape.lanes)
+        shapes = [replace(shape, lanes=n) for n in lanes if padding(matrix, n, shape.bc) <= _OFFERED_PADDING]
+        ways: list[dict[str, Option]] = [
+            {} if way == FULL else {"stored": way} for way in (ways_of(matrix) if shapes else ())
+        ]
+        for one, way in product(shapes, ways):
+            for x in resident_space.PLACES:
+                plans += _in_blocks(schedule, matrix, device, k, one, {"x": x, **way})
+            for depth in (depth for depth in depths if depth <= k):
+                plans += _in_blocks(schedule, matrix, device, k, one, {"x": "shared", "depth": depth, **way})
     return tuple(plan for plan in dict.fromkeys(plans) if _is_sure(schedule, plan, matrix, device))
 
 
@@ -99,7 +103,7 @@ def _is_sure(schedule: Any, plan: Plan, matrix: Matrix, device: CudaDevice) -> b
     fixed += table_bytes(matrix, way_of(plan))
     limit = shared_limit(plan, device)
     if plan.partitioner == "natural":
-        reach = cut.own + cut.halo if shared else cut.span
+        reach = cut.own + cut.halo if shared else cut.span * (shape.bc if is_listed(matrix, shape.bc) else 1)
         return bool(fixed.max() <= limit and reach.max() < 2**16)
     # Parts are not of one size, and one with a long row reads much more than others.
     far = 2.0 * float(widest(matrix, shape.bc)) ** depth * shape.bc * matrix.dtype.itemsize
@@ -135,7 +139,7 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
         depth=depth,
         keep=float(int(plan.option("keep", KEEP))) * 2**20,
         way=way_of(plan),
-        scattered=plan.partitioner == "metis",
+        scattered=results_apart(plan, matrix),
         staged=is_staged(plan),
     )
 

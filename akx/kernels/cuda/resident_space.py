@@ -10,9 +10,9 @@ from akx.formats.parts import WARP
 from akx.kernels.base import Parameter
 from akx.kernels.cuda import diagonals, resident
 from akx.kernels.cuda.choices import BLOCKS, HELD_SLICES, HELD_SLOTS, LANES, VECTORS
-from akx.kernels.cuda.parts import DIRECT, RESULTS, fitting_variants, holding, shape_of
+from akx.kernels.cuda.parts import DIRECT, RESULTS, best_shape, fitting_variants, holding, shape_of
 from akx.kernels.cuda.resident import KEEP
-from akx.kernels.cuda.stored import FULL, STORED, stored_bytes
+from akx.kernels.cuda.stored import FULL, STORED, TABLE, stored_bytes
 from akx.matrix import Matrix
 from akx.plan import Option, Plan
 
@@ -81,7 +81,8 @@ def starts(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
         if k > 1:
             apart = default.replace(partitioner="metis", options={**default.options, "depth": 2})
             plans.append(holding(apart, reason) or apart)
-    way = min(resident._ways(matrix), key=lambda way: stored_bytes(way, matrix.dtype))
+    ways = (way for way in resident._ways(matrix) if way != TABLE or best_shape(matrix) == (1, 1))
+    way = min(ways, key=lambda way: stored_bytes(way, matrix.dtype))
     plans += _compact_starts(schedule, matrix, device, k, way, reason)
     both = ((schedule._staged(plan, matrix, device), plan) for plan in plans if plan is not None)
     return tuple(dict.fromkeys(plan for pair in both for plan in pair if plan is not None))
