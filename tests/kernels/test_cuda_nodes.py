@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse as sp
 from parts_interpreter import interpret
 from test_contract import make_coefficients, random_numbers
-from test_cuda import all_plans, run_twice
+from test_cuda import MOST_PLANS, all_plans, run_twice
 from test_cuda_parts import NODES, basis, h100, make, small_gpu
 
 from akx.device.cuda.facts import cuda_missing
@@ -222,8 +222,8 @@ def test_every_form_is_right(name: str, dtype: str, kind: str) -> None:
             assert truth.error_ratio(out) <= 1, plan.label()
             ran += 1
             formed.add(plan.variant.split("-")[0])
-    assert ran > 10
-    assert len(formed) > (1 if kind == "fields" else 2)
+    assert ran >= min(MOST_PLANS // 2, 11)
+    assert MOST_PLANS < 20 or len(formed) > (1 if kind == "fields" else 2)
 
 
 @pytest.mark.cuda
