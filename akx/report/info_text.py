@@ -56,11 +56,9 @@ def print_outlook(found: Outlook, console: Console) -> None:
     print_rows(heads, rows, console)
     memory, cache = (f"{rate / 1e9:.1f} GB/s" for rate in (figures.slow_bandwidth, figures.last_level_bandwidth))
     packets = found.packets
-    sizes = found.sizes_of_nodes
-    together = [f"{count(nodes)} of {rows} rows" for rows, nodes in enumerate(sizes, 1) if nodes]
     print_pairs(
         [
-            ("nodes", ", ".join(together) if sum(sizes[1:]) else "none: no rows that have their columns in common"),
+            ("nodes", _nodes(found)),
             ("bandwidth", f"{memory} from memory, {cache} from the last cache ({how})"),
             ("packets", f"of {packets.slots} slots on an FPGA: {100 * packets.utilisation:.1f}% used"),
         ],
@@ -74,6 +72,18 @@ def print_outlook(found: Outlook, console: Console) -> None:
     if found.prospects:
         console.print()
         _print_prospects(found, console)
+
+
+def _nodes(found: Outlook) -> str:
+    """How many nodes of how many rows there are, side by side or not."""
+    sizes, apart = found.sizes_of_nodes, found.sizes_of_supervariables
+
+    def said(sizes: list[int]) -> str:
+        return ", ".join(f"{count(nodes)} of {rows} rows" for rows, nodes in enumerate(sizes, 1) if nodes)
+
+    if sum(apart[1:]):
+        return f"{said(apart)}; these are not side by side"
+    return said(sizes) if sum(sizes[1:]) else "none: no rows that have their columns in common"
 
 
 def _print_ghosts(found: Outlook, console: Console) -> None:

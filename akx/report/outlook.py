@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from akx.device.choose import device_of, plan_threads
 from akx.errors import InfeasibleError
-from akx.formats.base import pattern_of
+from akx.formats.base import Pattern, pattern_of
 from akx.formats.nodes import MOST, Nodes, natural_nodes
+from akx.formats.supervariables import Supervariables, supervariables, twins
 from akx.report.devices import FPGA_CLOCK, Device, Prospect, prospect
 from akx.report.ghosts import GhostGrowth, ghost_growth
 from akx.report.packets import Schedule, schedule
@@ -36,6 +38,8 @@ __all__ = ["SPY_CELLS", "Outlook", "look", "spy_counts"]
 
 #: Cells in each direction of the counts in JSON, at most.
 SPY_CELLS = 32
+#: Nodes over rows from which on hardly any rows are of one node with the next; as many as are left must be like others.
+_SINGLE = 2.0 / 3.0
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,8 @@ class Outlook:
         Whether they were measured, or are careful guesses.
     nodes : Nodes
         Unknowns that belong together, and the blocks of the matrix that they make.
+    supervariables : Supervariables or None
+        Unknowns that belong together and are not side by side, where those side by side hardly do.
     layouts : tuple of Padding
     packets : Schedule
         Five slots a packet.
@@ -68,6 +74,7 @@ class Outlook:
     figures: Figures
     calibrated: bool
     nodes: Nodes
+    supervariables: Supervariables | None
     layouts: tuple[Padding, ...]
     packets: Schedule
     ghosts: GhostGrowth
@@ -96,6 +103,13 @@ class Outlook:
                 "blocks": self.nodes.blocks,
                 "values": self.nodes.slots,
             },
+            "supervariables": None
+            if self.supervariables is None
+            else {
+                "count": int(self.supervariables.sizes.size),
+                "by_size": _by_size(self.supervariables.sizes),
+                "blocks": int(self.supervariables.counts.sum(dtype=np.int64)),
+            },
             "layouts": [self._layout(one) for one in self.layouts],
             "packets": {
                 "slots": self.packets.slots,
@@ -113,8 +127,12 @@ class Outlook:
     @property
     def sizes_of_nodes(self) -> list[int]:
         """Nodes of 1, 2, ... 6 rows."""
-        found: list[int] = np.bincount(self.nodes.sizes, minlength=MOST + 1)[1:].tolist()
-        return found
+        return _by_size(self.nodes.sizes)
+
+    @property
+    def sizes_of_supervariables(self) -> list[int]:
+        """Supervariables of 1, 2, ... 6 rows; none where there are natural nodes."""
+        return [] if self.supervariables is None else _by_size(self.supervariables.sizes)
 
     def _layout(self, one: Padding) -> dict[str, Any]:
         bound, far_bound = self.bounds(one)
@@ -129,6 +147,18 @@ class Outlook:
         }
 
 
+def _by_size(sizes: NDArray[np.int64]) -> list[int]:
+    found: list[int] = np.bincount(sizes, minlength=MOST + 1)[1:].tolist()
+    return found
+
+
+def _supervariables(pattern: Pattern, nodes: Nodes) -> Supervariables | None:
+    """Those of a pattern of which few rows are of one node with the next, and many are like another one."""
+    if nodes.sizes.size < _SINGLE * pattern.rows or twins(pattern) < 1.0 - _SINGLE:
+        return None
+    return supervariables(pattern)
+
+
 def look(matrix: Matrix, k: int, devices: Sequence[Device] = ()) -> Outlook:
     """Find all of it for `k` powers on this machine, and what products would do on `devices`."""
     backend = resolve_backend("auto")
@@ -140,7 +170,8 @@ def look(matrix: Matrix, k: int, devices: Sequence[Device] = ()) -> Outlook:
         reason = str(problem)
     device, threads = device_of(backend), plan_threads(backend)
     figures = figures_of(device, threads)
-    nodes = natural_nodes(pattern_of(matrix), matrix.dtype.itemsize)
+    pattern = pattern_of(matrix)
+    nodes = natural_nodes(pattern, matrix.dtype.itemsize)
     layouts = paddings(matrix.indptr, matrix.indices, matrix.dtype.itemsize, nodes)
     packets = schedule(matrix.indptr)
     return Outlook(
@@ -148,6 +179,7 @@ def look(matrix: Matrix, k: int, devices: Sequence[Device] = ()) -> Outlook:
         figures=figures,
         calibrated=figures != derived_figures(device, threads),
         nodes=nodes,
+        supervariables=_supervariables(pattern, nodes),
         layouts=layouts,
         packets=packets,
         ghosts=ghost_growth(matrix, k),

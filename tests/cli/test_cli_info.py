@@ -66,6 +66,7 @@ def test_json_has_ghosts_packets_the_plan_and_where_entries_are(asked: Any, matr
     assert asked["ghosts"] == ghost_growth(matrix, 4).to_json()
     assert [len(curve["redundancy"]) for curve in asked["ghosts"]["curves"]] == [4, 4, 4, 4]
     assert asked["nodes"] == {"count": 400, "by_size": [400, 0, 0, 0, 0, 0], "blocks": 1920, "values": 1920}
+    assert asked["supervariables"] is None
     assert "nodes" not in {one["name"] for one in asked["layouts"]}
     assert asked["packets"]["utilisation"] == 1920 / (5 * 8 * 80)  # 80 rows a slot, eight packets each
     assert asked["plan"]["plan"] == predict(matrix, 4).to_json()
@@ -88,7 +89,19 @@ def test_nodes_of_mixed_sizes_and_their_blocks(akx: Callable[..., Ran], tmp_path
     assert layout["fill"] == 1
     assert layout["bytes"] == 8 * A.nnz + 4 * (120 + 2 * 61)
     assert [one["device"] for one in found["devices"]] == [one.name for one in known_devices()]
+    assert found["supervariables"] is None
     assert "20 of 1 rows, 20 of 2 rows, 20 of 3 rows" in akx("info", path).out
+
+
+def test_nodes_that_are_not_side_by_side(akx: Callable[..., Ran], tmp_path: Path) -> None:
+    """A ring of nodes of 3 unknowns: the first ones of all nodes, then the second ones, then the third ones."""
+    near = sp.eye_array(40) + sp.csr_array((np.ones(40), (np.arange(40), (np.arange(40) + 1) % 40)), shape=(40, 40))
+    path = tmp_path / "fields.mtx"
+    mmwrite(path, sp.coo_array(sp.kron(np.ones((3, 3)), near)))
+    found = akx("info", path, "--json").json
+    assert found["nodes"]["by_size"] == [120, 0, 0, 0, 0, 0]
+    assert found["supervariables"] == {"count": 40, "by_size": [0, 0, 40, 0, 0, 0], "blocks": 80}
+    assert "40 of 3 rows; these are not side by side" in akx("info", path).out
 
 
 def test_other_devices(asked: Any) -> None:
