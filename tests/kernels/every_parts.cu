@@ -3,7 +3,7 @@
 //
 // In the modes of `resident` also for values that are stored as words (where one is in a table, and its column), and as
 // type NARROW, of half the bytes, where there is one; and with results that come through a stage. With FEW single entries
-// and blocks of 3 x 3 only. Blocks of 3 x 3 and of 2 x 6 are also those of nodes whose rows are listed.
+// and blocks of 3 x 3 only. Some are also those of nodes whose rows are listed.
 #include "../../akx/kernels/cuda/parts.cuh"
 
 typedef VALUES T;
@@ -48,20 +48,18 @@ MODES(1, 3)
 MODES(2, 6)
 MODES(3, 6)
 #endif
-NODES(T, 3, 3, 0, 1, 0, 1)
 NODES(T, 3, 3, 0, 1, 1, 1)
 NODES(T, 3, 3, 1, 1, 0, 1)
+#ifndef FEW
+NODES(T, 3, 3, 0, 1, 0, 1)
 NODES(T, 3, 3, 2, 0, 0, 1)
 #if __CUDA_ARCH__ >= 900
 NODES(T, 3, 3, 3, 0, 0, 1)
 #endif
-#ifndef FEW
 NODES(T, 2, 2, 0, 0, 0, 1)
 NODES(T, 1, 3, 0, 1, 0, 1)
 NODES(T, 3, 6, 0, 1, 0, 1)
-NODES(T, 2, 6, 0, 1, 0, 1)
 NODES(T, 2, 6, 1, 0, 0, 1)
-NODES(T, 2, 6, 2, 1, 0, 1)
 #endif
 RESIDENT(u32, 1, 1)
 INSTANCE(T, 1, 1, 0, 0, 1)
