@@ -37,7 +37,19 @@ from benchmarks.gpu import RESULTS as POWERS
 from benchmarks.matrices import Case, select
 from benchmarks.products import wind
 
-__all__ = ["FIELDS", "MATRICES", "ORDERS", "RESULTS", "K", "by_fields", "main", "measure", "shuffled", "table"]
+__all__ = [
+    "FIELDS",
+    "MATRICES",
+    "ORDERS",
+    "RESULTS",
+    "K",
+    "by_fields",
+    "main",
+    "measure",
+    "permuted",
+    "shuffled",
+    "table",
+]
 
 RESULTS = POWERS.with_name("h100_shuffled.json")
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "cuda.md"
@@ -47,6 +59,8 @@ ORDERS = ("natural", "shuffled")
 FIELDS = "by fields"
 #: Unknowns of a node.
 _UNKNOWNS = {"brick": 3, "shell": 6}
+#: What is not of the gallery.
+_WIND = Case("wind", "blocks", wind)
 _SEED = 0
 #: Preparations that are timed: METIS takes seconds.
 _REPEATS = 3
@@ -55,20 +69,21 @@ _SECONDS_PER_CALL = 1.5
 Json = dict[str, Any]
 
 
-def shuffled(A: Any, seed: int = _SEED) -> sparse.csr_array:
-    """P A P^T with a random P, its columns in order."""
-    order = np.random.default_rng(seed).permutation(A.shape[0])
+def permuted(A: Any, order: Any) -> sparse.csr_array:
+    """P A P^T with rows and columns in this order, columns of a row ascending."""
     found = sparse.csr_array(sparse.csr_array(A)[order][:, order])
     found.sort_indices()
     return found
+
+
+def shuffled(A: Any, seed: int = _SEED) -> sparse.csr_array:
+    """P A P^T with a random P."""
+    return permuted(A, np.random.default_rng(seed).permutation(A.shape[0]))
 
 
 def by_fields(A: Any, unknowns: int) -> sparse.csr_array:
     """P A P^T with the first unknowns of all nodes, then the second ones, and so on."""
-    order = np.arange(A.shape[0]).reshape(-1, unknowns).T.ravel()
-    found = sparse.csr_array(sparse.csr_array(A)[order][:, order])
-    found.sort_indices()
-    return found
+    return permuted(A, np.arange(A.shape[0]).reshape(-1, unknowns).T.ravel())
 
 
 def measure(name: str, A: Any, seconds: float) -> Json:
@@ -161,10 +176,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         origin = gpu.provenance()
         try:
-            cases = select([name for name in options.only if name != "wind"]) if options.only != ["wind"] else []
-            cases += [Case("wind", "blocks", wind)] if "wind" in options.only else []
+            of_gallery = [name for name in options.only if name != _WIND.name]
+            cases = select(of_gallery) if of_gallery else []
         except KeyError as problem:
             parser.error(f"no matrix {problem}")
+        if _WIND.name in options.only:
+            cases.append(_WIND)
         for case in cases:
             try:
                 entry = measure(case.name, case.load(), options.seconds)

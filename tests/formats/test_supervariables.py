@@ -14,6 +14,7 @@ from akx.formats.supervariables import of_nodes, supervariables, twins
 from akx.matrix import Matrix
 from benchmarks import gallery
 from benchmarks.products import wind
+from benchmarks.shuffled import permuted
 
 COUNTS = {1: 9, 2: 7, 3: 8, 4: 5, 5: 4, 6: 30}
 ROWS = sum(size * many for size, many in COUNTS.items())
@@ -23,16 +24,12 @@ def pattern(A: Any) -> Pattern:
     return pattern_of(Matrix.from_any(sp.csr_array(A)))
 
 
-def in_order(A: Any, order: Any) -> sp.csr_array:
-    return sp.csr_array(sp.csr_array(A)[order][:, order])
-
-
 @pytest.mark.parametrize("seed", [0, 1])
 def test_nodes_are_found_in_any_order(seed: int) -> None:
     A = wind(counts=COUNTS)
     natural, order = natural_nodes(pattern(A)), np.random.default_rng(seed).permutation(A.shape[0])
     assert natural.cuts.size - 1 == sum(COUNTS.values())
-    found = supervariables(pattern(in_order(A, order)))
+    found = supervariables(pattern(permuted(A, order)))
     assert np.array_equal(np.sort(found.rows), np.arange(A.shape[0]))
     assert found.cuts[-1] == A.shape[0]
     pieces = np.split(found.rows, found.cuts[1:-1])
@@ -59,7 +56,7 @@ def test_more_rows_than_six_are_cut_evenly() -> None:
     assert found.sizes.tolist() == [5, 5] * 3
     assert found.counts.tolist() == [[0, 0, 0, 0, 2, 0]] * 6
     order = np.arange(30).reshape(3, 10).T.ravel()
-    again = supervariables(pattern(in_order(np.kron(np.eye(3), np.ones((10, 10))), order)))
+    again = supervariables(pattern(permuted(np.kron(np.eye(3), np.ones((10, 10))), order)))
     assert np.sort(again.rows[:5]).tolist() == [0, 3, 6, 9, 12]
     assert again.sizes.tolist() == [5] * 6
 
@@ -86,7 +83,7 @@ def test_names_that_are_the_same_by_chance(monkeypatch: pytest.MonkeyPatch) -> N
         def integers(self, low: int, high: int, n: int, dtype: Any) -> Any:
             return np.full(n, 2**40, dtype)
 
-    A = pattern(in_order(wind(counts=COUNTS), np.random.default_rng(0).permutation(ROWS)))
+    A = pattern(permuted(wind(counts=COUNTS), np.random.default_rng(0).permutation(ROWS)))
     right = supervariables(A)
     monkeypatch.setattr(np.random, "default_rng", lambda seed: Same())
     found = supervariables(A)
@@ -100,7 +97,7 @@ def test_names_that_are_the_same_by_chance(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_look_at_some_rows(name: str, share: float) -> None:
     A = gallery.small(name)
     for order in (np.arange(A.shape[0]), np.random.default_rng(0).permutation(A.shape[0])):
-        assert twins(pattern(in_order(A, order))) == pytest.approx(share, abs=0.05)
+        assert twins(pattern(permuted(A, order))) == pytest.approx(share, abs=0.05)
 
 
 def test_a_look_at_nodes_of_mixed_sizes() -> None:

@@ -81,13 +81,8 @@ def interpret(
                 assert part["border"] <= part["slices"]
                 for s in range(first, last):
                     piece = parts.slices[part["slice"] + s]
-                    held = shape.held_slots if s < shape.held_slices * shape.warps else 0
-                    slots = [int(part["held"]) + s * shape.held_slots + q for q in range(held)]
-                    assert piece["near"] + piece["nears"] <= part["nears"]
-                    slots += [int(part["near"]) + int(piece["near"]) + q for q in range(piece["nears"])]
-                    slots += [int(piece["far"]) + q for q in range(piece["fars"])]
                     total = np.zeros((len(vectors), 32, br), dtype=x.dtype)
-                    for slot in slots:
+                    for slot in _slots(laid_out, part, s):
                         stored = values[slot * 32 * area :][: 32 * area].reshape(br, bc, 32)
                         if laid_out.way == TABLE:
                             dense, column = _of_words(stored, table)
@@ -95,9 +90,7 @@ def interpret(
                             dense = stored.astype(x.dtype)
                             column = parts.columns[slot * 32 :][:32].astype(np.int64)
                         if mode == GLOBAL:
-                            named = column + int(piece["base"])
-                            first_of = named if parts.blocked.listed is not None else named * bc
-                            place = first_of[:, None] + np.arange(bc)
+                            place = _rows_read(laid_out, piece, column)
                             source = (x if done + j == 0 else out[done + j])[:, place]
                         else:
                             source = now[:, column[:, None] * bc + np.arange(bc)]
@@ -142,6 +135,26 @@ def interpret(
     return out
 
 
+def _slots(laid_out: LaidOut, part: Any, s: int) -> list[int]:
+    """The slots of slice s of a part: in registers, in shared memory, and in global memory."""
+    shape, piece = laid_out.parts.shape, laid_out.parts.slices[part["slice"] + s]
+    held = shape.held_slots if s < shape.held_slices * shape.warps else 0
+    assert piece["near"] + piece["nears"] <= part["nears"]
+    return [
+        *(int(part["held"]) + s * shape.held_slots + q for q in range(held)),
+        *(int(part["near"]) + int(piece["near"]) + q for q in range(piece["nears"])),
+        *(int(piece["far"]) + q for q in range(piece["fars"])),
+    ]
+
+
+def _rows_read(laid_out: LaidOut, piece: Any, column: Any) -> Any:
+    """Rows of x that the blocks of a slice multiply where x is in global memory, shape (columns, bc)."""
+    blocked = laid_out.parts.blocked
+    named = column + int(piece["base"])
+    first = named if blocked.listed is not None else named * blocked.bc
+    return first[:, None] + np.arange(blocked.bc)
+
+
 def _nodes(laid_out: LaidOut, g: int) -> Any:
     part = laid_out.parts.parts[g]
     return laid_out.parts.rows[part["node"] :][: part["nodes"]].astype(np.int64)
@@ -149,20 +162,14 @@ def _nodes(laid_out: LaidOut, g: int) -> Any:
 
 def _read_of_others(laid_out: LaidOut, g: int, owner: Any) -> Any:
     """Nodes of others whose rows slots of a part multiply, be it by zeros, where x is in global memory."""
-    parts, shape = laid_out.parts, laid_out.parts.shape
-    part, bc, found = parts.parts[g], shape.bc, []
-    for s in range(part["slices"]):
-        piece = parts.slices[part["slice"] + s]
-        held = shape.held_slots if s < shape.held_slices * shape.warps else 0
-        slots = [int(part["held"]) + s * shape.held_slots + q for q in range(held)]
-        slots += [int(part["near"]) + int(piece["near"]) + q for q in range(piece["nears"])]
-        slots += [int(piece["far"]) + q for q in range(piece["fars"])]
-        for slot in slots:
-            if laid_out.way == TABLE:
-                continue  # single entries: what they read is what the layout is made from
-            named = parts.columns[slot * 32 :][:32].astype(np.int64) + int(piece["base"])
-            first = named if parts.blocked.listed is not None else named * bc
-            found.append(parts.blocked.of[first[:, None] + np.arange(bc)].ravel())
+    parts, found = laid_out.parts, []
+    part = parts.parts[g]
+    if laid_out.way != TABLE:  # single entries: what they read is what the layout is made from
+        for s in range(part["slices"]):
+            for slot in _slots(laid_out, part, s):
+                column = parts.columns[slot * 32 :][:32].astype(np.int64)
+                rows = _rows_read(laid_out, parts.slices[part["slice"] + s], column)
+                found.append(parts.blocked.of[rows].ravel())
     nodes = np.unique(np.concatenate(found)) if found else np.zeros(0, np.int64)
     return nodes[owner[nodes] != g]
 
@@ -231,12 +238,7 @@ def check_clusters(laid_out: LaidOut, cluster: int) -> None:
         written[taker].add(int(target))
     for g, part in enumerate(parts.parts):  # slices done while others may write already read nothing of that
         for s in range(int(part["border"]), int(part["slices"])):
-            piece = parts.slices[part["slice"] + s]
-            held = shape.held_slots if s < shape.held_slices * shape.warps else 0
-            slots = [int(part["held"]) + s * shape.held_slots + q for q in range(held)]
-            slots += [int(part["near"]) + int(piece["near"]) + q for q in range(piece["nears"])]
-            slots += [int(piece["far"]) + q for q in range(piece["fars"])]
-            for slot in slots:
+            for slot in _slots(laid_out, part, s):
                 assert not written[g] & set(parts.columns[slot * 32 :][:32].tolist())
 
 
