@@ -32,7 +32,7 @@ from akx.errors import AkxError
 from akx.kernels import registry
 from akx.kernels.cuda.sweep_space import BLOCKS
 from akx.matrix import Matrix
-from akx.plan import Plan
+from akx.plan import Option, Plan
 from akx.report.cusparse import CusparsePowers
 from akx.tuner.verify import Problem
 from benchmarks import markdown, planned, preparing
@@ -69,6 +69,14 @@ def wind(seed: int = 4, counts: Mapping[int, int] = _WIND) -> sparse.csr_array:
     return A
 
 
+#: How matrix data comes by and steps follow one another: as in the labels, and as a plan says it.
+_HOW: dict[str, dict[str, Option]] = {
+    "": {},
+    " once": {"once": True},
+    " early": {"early": True},
+    " once early": {"once": True, "early": True},
+    " once early keep=16": {"once": True, "early": True, "keep": 16},
+}
 #: What is measured, and the size of blocks that all of it is made of, if there is one.
 MATRICES = {"brick": (brick, 3), "shell": (shell, 6), "tetrahedra": (tetrahedra, 3), "wind": (wind, 0)}
 
@@ -117,11 +125,11 @@ def measure(name: str, A: Any, size: int, seconds: float) -> Json:
     device, schedule = DeviceProblem(problem), registry.get("cuda", "sweep")
     variants = next(one for one in schedule.space(matrix, cuda_device(), K) if one.name == "variant").choices
     calls: dict[str, Any] = {}
-    for variant, once, block in product(variants, (False, True), BLOCKS):
-        plan = Plan("cuda", "sweep", str(variant), k=K, k_per_pass=1, options={"once": once, "block": block})
+    for variant, (said, how), block in product(variants, _HOW.items(), BLOCKS):
+        plan = Plan("cuda", "sweep", str(variant), k=K, k_per_pass=1, options={**how, "block": block})
         if schedule.feasible(plan, matrix, cuda_device()) is None:
             program, what = schedule.prepare(matrix, plan), f"{plan.label()} for {name}"
-            calls[f"{variant}{' once' if once else ''} {block}"] = planned.checked_call(device, problem, program, what)
+            calls[f"{variant}{said} {block}"] = planned.checked_call(device, problem, program, what)
     x = (np.random.default_rng(0).integers(0, 2, matrix.n) * 2 - 1) / np.sqrt(matrix.n)
     calls |= {label: call for label, (call, _) in cusparse_calls(matrix, x, K).items()}
     if size:

@@ -73,9 +73,12 @@ _DRIVERS_OF_VECTORS = ("arnoldi", "conjugate", "queues", "vectors")
 _TESTS_OF_VECTORS = "tests.kernels.test_cuda_vectors::"
 _OF_FRONTS, _TESTS_OF_FRONTS = ("front", "wavefront"), "wavefront"
 _OF_STREAMS, _TESTS_OF_STREAMS = ("flow", "hybrid", "stream", "stream_program", "window"), ("stream", "cuda_hybrid")
+_OF_SWEEP = ("block_sort", "hubs", "sweep", "swept", "translate", "vbell")
+_TESTS_OF_SWEEP = ("hubs", "sweep", "swept", "translate")
 _OF_RATES, _TESTS_OF_RATES = "rates", "tests.kernels.test_cuda_rates::"
-#: What fronts have in common with others.
+#: What fronts have in common with others, and what products have.
 _OF_BOTH = ("stored", "stored_program", "stored_values")
+_OF_PRODUCTS = (*_OF_BOTH, "team", "values")
 #: What decides on no launch: modules that say which plans are tried and what they cost, and methods that do.
 _NO_DRIVERS = (
     *("choices", "layouts", "work", "parts_work", "sweep_work", "wavefront_work"),
@@ -104,7 +107,7 @@ def name_of(node: str) -> str:
 
 
 def sources(root: Path = _ROOT) -> dict[str, str]:
-    """The hashes of the sources of solvers' vector work, of fronts, of streams, of what measures a device, and others.
+    """The hashes of the sources of vector work, fronts, streams, products, of what measures a device, and of others.
 
     With what all include, and with what launches them, since that decides on extents and shared memory.
     """
@@ -117,13 +120,16 @@ def sources(root: Path = _ROOT) -> dict[str, str]:
     stored = [path for path in (*every, *drivers) if path.stem in _OF_BOTH]
     rates = [path for path in (*every, *drivers) if path.stem == _OF_RATES]
     streams = [path for path in (*every, *drivers) if path.stem in _OF_STREAMS]
-    apart = {*own, *fronts, *rates, *streams}
+    swept = [path for path in (*every, *drivers) if path.stem in _OF_SWEEP]
+    values = [path for path in (*every, *drivers) if path.stem in _OF_PRODUCTS]
+    apart = {*own, *fronts, *rates, *streams, *swept}
     rest = [path for path in (*every, *drivers) if path not in apart]
     return {
         "vectors": _hash([*own, *both], root),
         "fronts": _hash([*fronts, *stored, *both], root),
         "streams": _hash([*streams, *both], root),
         "rates": _hash([*rates, *both], root),
+        "sweep": _hash([*swept, *values, *both], root),
         "others": _hash(rest, root),
     }
 
@@ -154,6 +160,8 @@ def _group_of(test: str) -> str:
         return "rates"
     if any(name in test for name in _TESTS_OF_STREAMS):
         return "streams"
+    if any(name in test for name in _TESTS_OF_SWEEP):
+        return "sweep"
     return "fronts" if _TESTS_OF_FRONTS in test else "others"
 
 

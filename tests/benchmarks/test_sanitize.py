@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -109,7 +110,8 @@ def test_what_was_seen_of_other_sources_is_seen_again(monkeypatch: pytest.Monkey
         "fronts": "tests.kernels.test_cuda::test_a[band-float64-wavefront]",
         "streams": "tests.kernels.test_cuda::test_a[band-float64-stream]",
         "rates": "tests.kernels.test_cuda_rates::test_a[x]",
-        "others": "tests.kernels.test_cuda::test_a[band-float64-sweep]",
+        "sweep": "tests.kernels.test_cuda::test_a[band-float64-sweep]",
+        "others": "tests.kernels.test_cuda::test_a[band-float64-resident]",
     }
     assert set(now) == set(of)
     tests = dict.fromkeys(of.values(), "passed")
@@ -147,6 +149,26 @@ def test_the_sources_of_streams_are_used_by_no_others() -> None:
             assert path.stem in {*sanitize._OF_STREAMS, "stream_space"} or not used, (path.name, other)
     for name in ("test_cuda_stream.TestOnTheGpu::test_a[x]", "test_cuda_hybrid.TestOnTheGpu::test_b[y]"):
         assert sanitize._group_of(f"tests.kernels.{name}") == "streams"
+
+
+def test_the_sources_of_products_are_used_by_no_others() -> None:
+    """But by what only chooses plans; `stream` asks how far apart columns are."""
+    folder = next(path.parent for path in gpu_receipt.cuda_sources() if path.name == "sweep.cuh")
+    others = {*sanitize._OF_SWEEP, *sanitize._NO_DRIVERS}
+    known = {*others, *sanitize._OF_PRODUCTS, "common", "program", "stream"}
+    for path in (*gpu_receipt.cuda_sources(), *folder.glob("*.py")):
+        text = path.read_text()
+        for other in sanitize._OF_SWEEP:
+            used = f'#include "{other}.cuh"' in text or f"akx.kernels.cuda.{other} import" in text
+            used = used or re.search(rf"from akx.kernels.cuda import [\w, ]*\b{other}\b", text) is not None
+            assert path.stem in {*others, "stream"} or not used, (path.name, other)
+        if path.stem in sanitize._OF_SWEEP:
+            included = re.findall(r'^#include "(\w+)\.cuh"', text, re.M)
+            imported = re.findall(r"from akx.kernels.cuda\.(\w+) import", text)
+            assert {*included, *imported} <= known, path.name
+    for name in ("test_cuda_hubs::test_a[x]", "test_cuda_named::test_b[sweep-csr-1]", "test_cuda_translate::test_c"):
+        assert sanitize._group_of(f"tests.kernels.{name}") == "sweep"
+    assert sanitize._group_of("tests.kernels.test_cuda_named::test_b[resident-3x3-1]") == "others"
 
 
 def test_names_are_those_of_the_receipt() -> None:

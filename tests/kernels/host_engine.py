@@ -83,12 +83,16 @@ class HostKernel:
         self._function = getattr(library, f"launch_{name}")
         self._function.restype = ctypes.c_bool
 
-    def launch(self, grid: int, block: int, args: Any, *, shared: int = 0, stream: Any = None) -> None:
+    def launch(
+        self, grid: int, block: int, args: Any, *, shared: int = 0, early: bool = False, stream: Any = None
+    ) -> None:
         assert grid >= 1
         assert 1 <= block <= 1024
         assert block % 32 == 0
         assert shared < self._device.shared_per_block
         self._device.launches.append((self._name, grid, block, shared))
+        if hasattr(self._device, "early"):
+            self._device.early.append((self._name, early))
         self._library.on_host_order(ctypes.c_ulong(self._device.order))
         keep, addresses = launch._packed(args)
         ended = self._function(ctypes.c_uint(grid), ctypes.c_uint(block), ctypes.c_size_t(shared), addresses)

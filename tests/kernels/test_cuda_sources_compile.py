@@ -39,17 +39,21 @@ _ENDS: dict[str, list[Macros]] = {
         for slices, slots, threads, blocks in ((6, 4, 640, 1), (0, 0, 1024, 2))
     ],
     "sweep.cu": [
-        {"AKX_VALUE": value, "AKX_STORED": stored, "AKX_VECTORS": vectors, "AKX_VARIANT": variant, "AKX_ONCE": 1}
+        {"AKX_VALUE": value, "AKX_STORED": stored, "AKX_VECTORS": vectors, "AKX_VARIANT": variant, "AKX_ONCE": once}
         | {"AKX_INDEX": "u16", "AKX_PAD": 8, "AKX_AHEAD": 4, "AKX_LANES": lanes}
-        for value, stored, vectors in (("cdouble", "cdouble", 8), ("cdouble", "cfloat", 2), ("double", "u16", 3))
+        for value, stored, vectors, once in (
+            ("cdouble", "cdouble", 8, 1),
+            ("cdouble", "cfloat", 2, 2),
+            ("double", "u16", 3, 2),
+        )
         for variant, lanes in ((1, 32), (2, 1), (3, 1), (4, 8))
     ],
     "hubs.cu": [
         {"AKX_VALUE": value, "AKX_STORED": stored, "AKX_THREADS": 768, "AKX_ONCE": once}
         for value, stored, once in (
-            ("double", "double", 1),
+            ("double", "double", 2),
             ("double", "float", 1),
-            ("float", "u16", 0),
+            ("float", "u16", 2),
             ("cfloat", "cfloat", 1),
             ("cdouble", "cdouble", 0),
             ("cdouble", "u16", 1),
@@ -58,11 +62,11 @@ _ENDS: dict[str, list[Macros]] = {
     "vbell.cu": [
         {"AKX_VALUE": value, "AKX_STORED": stored, "AKX_VECTORS": vectors, "AKX_ONCE": once, "AKX_THREADS": threads}
         for value, stored, vectors, once, threads in (
-            ("double", "double", 1, 1, 128),
+            ("double", "double", 1, 2, 128),
             ("double", "float", 3, 0, 512),
-            ("float", "u16", 8, 1, 256),
+            ("float", "u16", 8, 2, 256),
             ("cfloat", "cfloat", 2, 0, 512),
-            ("cdouble", "cdouble", 8, 1, 128),
+            ("cdouble", "cdouble", 8, 2, 128),
             ("cdouble", "cfloat", 1, 0, 256),
         )
     ],

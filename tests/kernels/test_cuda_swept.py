@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -190,6 +191,33 @@ def test_new_values_on_the_host(device: CompiledDevice, variant: str, way: str) 
 
 
 @on_the_host
+@pytest.mark.parametrize("variant", LAYOUTS)
+def test_a_matrix_that_l2_keeps_some_of_and_steps_that_begin_early_on_the_host(
+    device: CompiledDevice, variant: str
+) -> None:
+    matrix = blocks_of_mixed_sizes(60, "float64", seed=2, most=2)
+    for options, how in (({"once": True}, 1), ({"once": True, "keep": 8, "early": True}, 2), ({"early": True}, 0)):
+        device.threads.early = []
+        check(device, matrix, plan_of(variant, 3, **options), vectors=1)
+        assert device.loaded[-1]["AKX_ONCE"] == how
+        told = [early for name, early in device.threads.early if name in ("gather", "step", "join")]
+        calls, early = np.array(told).reshape(3, -1), "early" in options
+        assert calls.shape[1] >= 3
+        assert calls[:, 1:].all() == calls[:, 1:].any() == early
+        assert not calls[:, 0].any()  # it comes after whatever was queued before: new values, say
+
+
+def test_the_share_that_l2_keeps_is_that_of_values_and_columns(device: CompiledDevice) -> None:
+    matrix = make_matrix("band", 300_000, "float64", 0)
+    for variant, column in (("csr-1", 4.0), ("sell16-1", 2.0)):
+        program = made(plan_of(variant, 2, once=True, keep=8), matrix, device)
+        share = 256 * 8 * 2**20 / (matrix.nnz * (8 + column))
+        assert 0.9 * share - 1 <= int(program.kept(program._before[-1])) <= share + 1 < 256
+        assert int(made(plan_of(variant, 2, once=True), matrix, device).kept()) == 0
+        assert int(made(plan_of(variant, 2, once=True, keep=32), matrix, device).kept()) == 256
+
+
+@on_the_host
 def test_no_entries_at_all_on_the_host(device: CompiledDevice) -> None:
     matrix = Matrix.from_any(sp.csr_array((40, 40)))
     for variant in ("csr-2", "sell-1", "pcsr", HUBS):
@@ -228,6 +256,50 @@ def test_plain_products_have_values_in_full() -> None:
     assert schedule.starts(matrix.with_values(np.random.default_rng(1).standard_normal(matrix.nnz)), H100, 4) == ()
 
 
+def test_what_passes_l2_is_offered_where_the_matrix_may_be_larger() -> None:
+    schedule = registry.get("cuda", "sweep")
+    small, large = make_matrix("band", 3000, "float64", 0), make_matrix("band", 1_500_000, "float64", 0)
+    older = replace(H100, compute_capability=(8, 0))
+
+    def names(matrix: Matrix, device: Any) -> set[str]:
+        return {one.name for one in schedule.space(matrix, device, 4)}
+
+    assert names(large, H100) - names(small, H100) == {"keep"}
+    assert names(large, H100) - names(large, older) == {"early"}
+    for device in (H100, older):
+        early = device is H100
+        offers = schedule.offers(large, device, 4)
+        passing = [one.options for one in offers if one.variant.startswith(("sell", "pcsr"))]
+        assert len(passing) >= 9
+        assert all((one["once"], one["keep"]) == (True, 16) for one in passing)
+        assert not any(one.option("keep", 0) for one in offers if one.variant.startswith("csr"))
+        assert all(one.option("early", False) == early for one in offers)
+        starts = schedule.starts(large, device, 4)
+        assert all((one.options["keep"], one.option("early", False)) == (16, early) for one in starts)
+        assert len(starts) == 2
+        assert all(is_baseline(one) for one in starts)
+    assert not any(plan.option("keep", 0) or plan.option("once", False) for plan in schedule.offers(small, H100, 4))
+    assert all(plan.option("early", False) for plan in schedule.offers(small, H100, 4))
+
+
+def test_what_stays_in_l2_is_not_counted_again() -> None:
+    schedule, matrix = registry.get("cuda", "sweep"), make_matrix("band", 1_500_000, "float64", 0)
+    older = replace(H100, compute_capability=(8, 0))
+    passing = plan_of("sell16-1", 8, once=True)
+    kept, early = (passing.replace(options={**passing.options, **one}) for one in ({"keep": 16}, {"early": True}))
+    assert schedule.feasible(kept, matrix, H100) is None
+    refused = passing.replace(options={**passing.options, "once": False, "keep": 16})
+    assert "once=True" in (schedule.feasible(refused, matrix, H100) or "")
+    full, less = (schedule.traffic(plan, matrix, H100).matrix_bytes for plan in (passing, kept))
+    assert full - less == 7 * 16 * 2**20
+    whole, part, soon = (schedule.work(plan, matrix, H100, 1) for plan in (passing, kept, early))
+    assert part.memory_bytes < whole.memory_bytes == soon.memory_bytes
+    assert soon.launches < whole.launches == part.launches
+    assert schedule.waste(kept, matrix, H100) is schedule.waste(early, matrix, H100) is None
+    assert "8.0" in (schedule.waste(early, matrix, older) or "")
+    assert "of 0." in (schedule.waste(kept, make_matrix("band", 3000, "float64", 0), H100) or "")
+
+
 @pytest.mark.parametrize("way", [HALF, TABLE])
 def test_what_cannot_be_stored_so_is_not_tried_and_fewer_bytes_are_counted(way: str) -> None:
     schedule, pattern = registry.get("cuda", "sweep"), blocks_of_mixed_sizes(2000, "float64")
@@ -258,7 +330,8 @@ def test_variants_are_right(variant: str, dtype: str) -> None:
     for turn, (way, nodes) in enumerate((way, nodes) for way in ways_for(dtype) for nodes in (301, 3011)):
         matrix = storable(blocks_of_mixed_sizes(nodes, dtype, seed=turn, most=most, entries=24), way)
         block = {} if variant in FIXED else {"block": (128, 256, 512)[turn % 3]}
-        plan = plan_of(variant, 4, way, once=turn % 2 == 1, **room, **block)
+        passing = {"once": turn % 2 == 1, "keep": (0, 8)[turn % 4 == 3], "early": turn % 3 > 0}
+        plan = plan_of(variant, 4, way, **passing, **room, **block)
         if not fits(matrix, plan):
             continue
         tried.add(way)
@@ -289,3 +362,33 @@ def test_new_values(variant: str, way: str) -> None:
             found = np.full((4, *x.shape), np.nan)
             program.run(x, found, coefficients)
             assert reference.reference(other, x, coefficients).error_ratio(found) <= 1
+
+
+@pytest.mark.cuda
+@on_a_gpu
+@pytest.mark.parametrize("variant", LAYOUTS)
+def test_steps_that_begin_early_have_the_same_bits(variant: str) -> None:
+    """Blocks of a step that run beside the step before, again and again; values that come right before a call."""
+    from akx.device.cuda.memory import empty, to_device
+
+    n, rng = 60_001, np.random.default_rng(3)
+    most = 2 if variant == "vbell-4" else 6
+    first = blocks_of_mixed_sizes(n // 3, "float64", seed=1, most=most, entries=24)
+    x = random_numbers(rng, (1, first.n), "float64")
+    coefficients = make_coefficients("chebyshev", 12, "float64", rng)
+    room = {"hubs": 32} if variant == HUBS else {}
+    values = [to_device(np.roll(first.data, turn)) for turn in range(12)]
+    given, found = to_device(x), []
+    for options in ({}, {"once": True, "keep": 8}, {"early": True}, {"once": True, "keep": 8, "early": True}):
+        program = registry.get("cuda", "sweep").prepare(first, plan_of(variant, 12, **options, **room))
+        outs = [empty((13, *x.shape), np.float64) for _ in values]
+        for _ in range(3):  # queued, recorded, and by the graph
+            for data, out in zip(values, outs, strict=True):
+                out.fill_bytes(255)
+                program.update_values(data)
+                program.run(given, out, coefficients)
+        found.append([out.get() for out in outs])
+    wanted = reference.reference(first.with_values(np.roll(first.data, 11)), x, coefficients)
+    assert wanted.error_ratio(found[0][11]) <= 1
+    for other in found[1:]:
+        assert [one.tobytes() for one in other] == [one.tobytes() for one in found[0]]

@@ -257,6 +257,7 @@ class Kernel:
         shared: int = 0,
         cooperative: bool = False,
         cluster: int = 1,
+        early: bool = False,
         stream: Stream | None = None,
     ) -> None:
         """Queue the kernel on a stream.
@@ -274,6 +275,9 @@ class Kernel:
             All blocks are on the device at once, or the launch fails.
         cluster : int
             Blocks per cluster; `grid` must be a multiple of it.
+        early : bool
+            It may begin before the kernel queued before it has ended, and waits for that itself where it has to
+            (``griddepcontrol.wait``). Where the device cannot do that (before compute capability 9.0) it does not.
         stream : Stream, optional
             The default stream of akx by default.
 
@@ -283,7 +287,7 @@ class Kernel:
             Where the launch is refused. What fails while the kernel runs is raised by the next synchronisation.
         """
         on = default_stream() if stream is None else stream
-        if on.ours is not None and not cooperative and cluster == 1:
+        if on.ours is not None and not cooperative and cluster == 1 and not early:
             self._launch_by_pycuda(grid, block, args, shared, on)
             return
         keep, addresses = _packed(args)
@@ -294,7 +298,7 @@ class Kernel:
             config.blockDimX, config.blockDimY, config.blockDimZ = block, 1, 1
             config.sharedMemBytes = shared
             config.hStream = on.raw
-            config.attrs = _attributes(live.driver, cooperative, cluster)
+            config.attrs = _attributes(live.driver, cooperative, cluster, early and live.starts_early)
             config.numAttrs = len(config.attrs)
             pointers = 0 if not keep else ctypes.addressof(addresses)
             try:
@@ -388,7 +392,7 @@ def _packed(args: Sequence[Argument]) -> tuple[list[Any], Any]:
     return keep, addresses
 
 
-def _attributes(library: Any, cooperative: bool, cluster: int) -> list[Any]:
+def _attributes(library: Any, cooperative: bool, cluster: int, early: bool = False) -> list[Any]:
     found = []
     if cooperative:
         attribute = library.CUlaunchAttribute()
@@ -401,6 +405,11 @@ def _attributes(library: Any, cooperative: bool, cluster: int) -> list[Any]:
         attribute.value.clusterDim.x = cluster
         attribute.value.clusterDim.y = 1
         attribute.value.clusterDim.z = 1
+        found.append(attribute)
+    if early:
+        attribute = library.CUlaunchAttribute()
+        attribute.id = library.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        attribute.value.programmaticStreamSerializationAllowed = 1
         found.append(attribute)
     return found
 

@@ -14,9 +14,11 @@ from typing import Any
 from akx.device.once import once
 from akx.errors import DeviceError, DeviceMemoryError, IllegalAddressError, LaunchError, MissingDependencyError
 
-__all__ = ["Runtime", "cuda_missing", "driver", "failed", "pycuda_driver", "runtime"]
+__all__ = ["STARTS_EARLY", "Runtime", "cuda_missing", "driver", "failed", "pycuda_driver", "runtime"]
 
 _INSTALL = "pip install 'akx[cuda]'"
+#: The compute capability from which on a kernel may begin before the one before it has ended.
+STARTS_EARLY = (9, 0)
 #: Results of the driver that leave the context unusable: every later call fails with the same.
 _ADDRESS = (
     "CUDA_ERROR_ILLEGAL_ADDRESS",
@@ -88,6 +90,8 @@ class Runtime:
         ``cuda.bindings.driver``.
     device, context
         Handles.
+    starts_early : bool
+        Whether a kernel may begin before the one before it has ended.
     """
 
     def __init__(self, ordinal: int = 0) -> None:
@@ -99,6 +103,9 @@ class Runtime:
         self.device = self.call("cuDeviceGet", ordinal, doing="opening the GPU")
         self.context = self.call("cuDevicePrimaryCtxRetain", self.device, doing="retaining the primary context")
         self._address = int(self.context)
+        major = self.driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+        found = int(self.call("cuDeviceGetAttribute", major, self.device, doing="asking the GPU"))
+        self.starts_early = (found, 0) >= STARTS_EARLY
 
     def call(self, name: str, *arguments: Any, doing: str = "") -> Any:
         """Call a function of the driver by name; its value (a tuple where there are several), or a typed error."""

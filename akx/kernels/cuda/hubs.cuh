@@ -9,7 +9,7 @@
 // a second kernel adds them up in order, and makes the hubs of the next step from the results. No atomics.
 // See akx/kernels/cuda/hubs.py for the layout.
 #pragma once
-#include "stored.cuh"
+#include "swept.cuh"
 
 constexpr u32 HUB = 0x80000000u, NOWHERE = 0xffffffffu, OWN = 8;
 
@@ -40,24 +40,26 @@ template <class T, class S> struct Chunk {
     u32 column[OWN], mark;
     S value[OWN];
 
-    template <bool ONCE>
-    __device__ __forceinline__ void ask(u64 chunk, u32 lane, const u32 *columns, const S *values, const u16 *marks) {
+    template <int HOW>
+    __device__ __forceinline__ void ask(u64 chunk, u32 lane, const u32 *columns, const S *values, const u16 *marks,
+                                        u64 policy) {
         const u64 at = chunk * (32 * OWN) + lane;
 #pragma unroll
-        for (u32 u = 0; u < OWN; ++u) column[u] = fetch<ONCE>(columns + at + u * 32);
+        for (u32 u = 0; u < OWN; ++u) column[u] = fetch<HOW>(columns + at + u * 32, policy);
 #pragma unroll
-        for (u32 u = 0; u < OWN; ++u) value[u] = fetch<ONCE>(values + at + u * 32);
-        mark = fetch<ONCE>(marks + chunk * 32 + lane);
+        for (u32 u = 0; u < OWN; ++u) value[u] = fetch<HOW>(values + at + u * 32, policy);
+        mark = fetch<HOW>(marks + chunk * 32 + lane, policy);
     }
 };
 
 // S: what values are stored as, with a table where these are offsets into it. `row_before`: of each chunk, the row of the slot before its first one (-1 for none).
-template <class T, class S, int THREADS, bool ONCE>
+template <class T, class S, int THREADS, int HOW>
 __device__ __forceinline__ void hubs_step(u32 chunks, u32 hubs, const u32 *__restrict__ columns,
                                           const S *__restrict__ values, const T *__restrict__ table,
                                           const u16 *__restrict__ marks, const u32 *__restrict__ row_before,
-                                          const T *__restrict__ hub, T *head, T *tail, const T *x, const T *before,
-                                          T *y, T *first, const T *coefficient) {
+                                          const T *hub, T *head, T *tail, const T *x, const T *before, T *y, T *first,
+                                          const T *coefficient, u32 kept) {
+    let_the_next_begin();
     AKX_DYNAMIC_SHARED(memory);
     T *near = reinterpret_cast<T *>(memory);
     const u32 thread = threadIdx.x, lane = thread % 32;
@@ -65,10 +67,12 @@ __device__ __forceinline__ void hubs_step(u32 chunks, u32 hubs, const u32 *__res
     const u32 me = thread / 32 * gridDim.x + blockIdx.x, runs = gridDim.x * (THREADS / 32);
     const u32 begin = u32(u64(chunks) * me / runs), end = u32(u64(chunks) * (me + 1) / runs);
     const u32 bytes = hubs * u32(sizeof(T)), to = u32(__cvta_generic_to_shared(near));
+    const u64 policy = policy_of<HOW>(me, kept);
+    Chunk<T, S> now{};
+    if (begin < end) now.template ask<HOW>(begin, lane, columns, values, marks, policy);
+    after_the_last();
     for (u32 i = 16 * thread; i < bytes; i += 16 * THREADS)
         bring16(to + i, reinterpret_cast<const char *>(hub) + i);
-    Chunk<T, S> now{};
-    if (begin < end) now.template ask<ONCE>(begin, lane, columns, values, marks);
     brought();
     __syncthreads();
     T carry = zero<T>();  // of the row that the chunk before ended with
@@ -80,10 +84,10 @@ __device__ __forceinline__ void hubs_step(u32 chunks, u32 hubs, const u32 *__res
 #pragma unroll
         for (u32 u = 0; u < OWN; ++u) {
             const u32 at = now.column[u];
-            const T entry = at & HUB ? near[at & ~HUB] : load(x + at);
+            const T entry = at & HUB ? near[at & ~HUB] : fresh(x + at);
             product[u] = mad(widened<T>(table, now.value[u]), entry, zero<T>());
         }
-        if (chunk + 1 < end) now.template ask<ONCE>(chunk + 1, lane, columns, values, marks);
+        if (chunk + 1 < end) now.template ask<HOW>(chunk + 1, lane, columns, values, marks, policy);
         // Within the lane: what belongs to the row before, sums of rows that begin and end here, and what is left.
         T lead = zero<T>(), rest = zero<T>(), done[OWN];
         bool any = false;
@@ -117,7 +121,7 @@ __device__ __forceinline__ void hubs_step(u32 chunks, u32 hubs, const u32 *__res
                 if (is_first && is_share) {
                     if (chunk > begin || lane > 0 || u > 0) head[me] = sum;
                 } else {
-                    finish(sum, x, before, y, first, coefficient, i64(row));
+                    finish_step(sum, x, before, y, first, coefficient, i64(row));
                 }
                 is_first = false, ++row;
             }
@@ -134,13 +138,15 @@ __device__ __forceinline__ void hubs_join(u32 splits, u32 hubs, const u32 *__res
                                           const u32 *__restrict__ number, const u32 *__restrict__ row, const T *head,
                                           const T *tail, const T *x, const T *before, T *y, T *first,
                                           const T *coefficient, T *hub) {
+    let_the_next_begin();
     u32 s = blockIdx.x * blockDim.x + threadIdx.x;
+    after_the_last();
     if (s < splits) {
         const u32 stop = load(end + s), own = load(split + s), to = load(number + s);
-        T sum = load(tail + load(begin + s));
+        T sum = fresh(tail + load(begin + s));
 #pragma unroll 8
-        for (u32 run = load(begin + s) + 1; run <= stop; ++run) sum = add(sum, load(head + run));
-        finish(sum, x, before, y, first, coefficient, i64(own));
+        for (u32 run = load(begin + s) + 1; run <= stop; ++run) sum = add(sum, fresh(head + run));
+        finish_step(sum, x, before, y, first, coefficient, i64(own));
         if (to < hubs) hub[to] = y[own];
         return;
     }

@@ -34,7 +34,7 @@ from akx.device.cuda.memory import DeviceArray, empty
 from akx.kernels.cuda.choices import ROOMS
 from akx.kernels.cuda.program import C_TYPES
 from akx.kernels.cuda.stored import placed, way_of
-from akx.kernels.cuda.swept import SweptProgram, stored_name
+from akx.kernels.cuda.swept import SweptProgram, how_data_comes, stored_name
 from akx.matrix import Matrix
 from akx.plan import Plan
 
@@ -183,7 +183,7 @@ def lay_out(matrix: Matrix, room: int, runs: int) -> LaidOut:
 def macros(plan: Plan, dtype: np.dtype[Any], stored: np.dtype[Any]) -> dict[str, int | str]:
     """The macros of the plan's kernels."""
     types = {"AKX_VALUE": C_TYPES[dtype.name], "AKX_STORED": stored_name(stored)}
-    return {**types, "AKX_THREADS": THREADS, "AKX_ONCE": int(plan.option("once", False))}
+    return {**types, "AKX_THREADS": THREADS, "AKX_ONCE": how_data_comes(plan)}
 
 
 class HubsProgram(SweptProgram):
@@ -220,7 +220,7 @@ class HubsProgram(SweptProgram):
     def enqueue(self, x: DeviceArray, out: DeviceArray, coefficients: DeviceArray) -> None:
         n, vectors, none = self.n, x.shape[0], np.uint64(0)
         kernels = self.kernels[vectors]
-        hubs, size = np.uint32(self._hubs), vectors * n
+        hubs, size, kept = np.uint32(self._hubs), vectors * n, self.kept(self._column)
         for v in range(vectors):
 
             def power(j: int, v: int = v) -> DeviceArray:
@@ -234,16 +234,19 @@ class HubsProgram(SweptProgram):
                 vectors_of = [own, before, power(j + 1), first, coefficients.view(3 * j, (3,))]
                 matrix = [np.uint32(self._chunks), hubs, self._column, self._values, self._table]
                 shared = self._hubs * self.dtype.itemsize
-                arguments = [*matrix, self._mark, self._row_before, self._hub, *self._shares, *vectors_of]
-                kernels["step"].launch(self._device.sms, THREADS, arguments, shared=shared, stream=self.stream)
+                arguments = [*matrix, self._mark, self._row_before, self._hub, *self._shares, *vectors_of, kept]
+                kernels["step"].launch(
+                    self._device.sms, THREADS, arguments, shared=shared, early=self.is_early, stream=self.stream
+                )
                 more = j + 1 < self.k  # hubs of the next step
                 lists = [np.uint32(self._splits), hubs if more else np.uint32(0), *self._split, self._later]
                 count = self._splits + (self._hubs if more else 0)
-                self._launch_over(count, kernels["join"], [*lists, *self._shares, *vectors_of, self._hub])
+                arguments = [*lists, *self._shares, *vectors_of, self._hub]
+                self._launch_over(count, kernels["join"], arguments, early=self.is_early)
                 own = power(j + 1)
 
-    def _launch_over(self, count: int, kernel: Kernel, arguments: list[Any]) -> None:
-        kernel.launch(-(-count // _BLOCK), _BLOCK, arguments, stream=self.stream)
+    def _launch_over(self, count: int, kernel: Kernel, arguments: list[Any], *, early: bool = False) -> None:
+        kernel.launch(-(-count // _BLOCK), _BLOCK, arguments, early=early, stream=self.stream)
 
 
 _SOURCE = Path(__file__).with_name("hubs.cu")

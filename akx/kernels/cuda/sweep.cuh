@@ -1,29 +1,32 @@
 // `sweep`: one step v_{j+1} = a_j A v_j + b_j v_j + c_j v_{j-1} of B start vectors, in every SpMV variant.
-// T value type, S what values are stored as, with a table where these are offsets into it; LANES threads per row, ONCE:
-// matrix data is marked as not to be kept in cache.
+// T value type, S what values are stored as, with a table where these are offsets into it; LANES threads per row, HOW
+// matrix data comes by, with `kept` 256ths of it to stay in L2 (swept.cuh).
 #pragma once
-#include "stored.cuh"
+#include "swept.cuh"
 
 // ---------------------------------------------------------------------------------------------------------------- CSR
 // LANES neighbouring threads take a row: lane l its entries l, l + LANES, ... (Bell and Garland, SC 2009).
-template <class T, class S, int B, int LANES, bool ONCE>
+template <class T, class S, int B, int LANES, int HOW>
 __device__ __forceinline__ void csr_step(u32 n, const u32 *__restrict__ start, const u32 *__restrict__ column,
                                          const S *__restrict__ value, const T *__restrict__ table,
-                                         const T *__restrict__ x, const T *before, T *y, T *first,
-                                         const T *coefficient) {
+                                         const T *x, const T *before, T *y, T *first, const T *coefficient,
+                                         u32 kept) {
+    let_the_next_begin();
     const u64 thread = u64(blockIdx.x) * blockDim.x + threadIdx.x;
     const u32 row = u32(thread / LANES), lane = u32(thread % LANES);
     T sum[B];
 #pragma unroll
     for (int v = 0; v < B; ++v) sum[v] = zero<T>();
+    const u32 begin = row < n ? load(start + row) : 0, stop = row < n ? load(start + row + 1) : 0;
+    const u64 policy = policy_of<HOW>(u32(thread / 32), kept);
+    after_the_last();
     if (row < n) {
-        const u32 stop = load(start + row + 1);
 #pragma unroll 4
-        for (u32 p = load(start + row) + lane; p < stop; p += LANES) {
-            const u32 at = fetch<ONCE>(column + p);
-            const T a = widened<T>(table, fetch<ONCE>(value + p));
+        for (u32 p = begin + lane; p < stop; p += LANES) {
+            const u32 at = fetch<HOW>(column + p, policy);
+            const T a = widened<T>(table, fetch<HOW>(value + p, policy));
 #pragma unroll
-            for (int v = 0; v < B; ++v) sum[v] = mad(a, load(x + i64(v) * n + at), sum[v]);
+            for (int v = 0; v < B; ++v) sum[v] = mad(a, fresh(x + i64(v) * n + at), sum[v]);
         }
     }
 #pragma unroll
@@ -32,7 +35,7 @@ __device__ __forceinline__ void csr_step(u32 n, const u32 *__restrict__ start, c
         for (int v = 0; v < B; ++v) sum[v] = add(sum[v], across(sum[v], offset));
     if (row < n && lane == 0)
 #pragma unroll
-        for (int v = 0; v < B; ++v) finish(sum[v], x, before, y, first, coefficient, i64(v) * n + row);
+        for (int v = 0; v < B; ++v) finish_step(sum[v], x, before, y, first, coefficient, i64(v) * n + row);
 }
 
 // ------------------------------------------------------------------------------------------------------------- rows16
@@ -40,14 +43,16 @@ __device__ __forceinline__ void csr_step(u32 n, const u32 *__restrict__ start, c
 // runs (Zhang et al. 2009, after Baskaran and Bordawekar). start counts entries in units of 16. A block of 256 threads
 // takes 128 rows.
 constexpr int ROWS16 = 128;
-template <class T, class S, int B, bool ONCE>
+template <class T, class S, int B, int HOW>
 __device__ __forceinline__ void rows16_step(u32 n, const u32 *__restrict__ start, const u32 *__restrict__ column,
                                             const S *__restrict__ value, const T *__restrict__ table,
-                                            const T *__restrict__ x, const T *before, T *y, T *first,
-                                            const T *coefficient) {
+                                            const T *x, const T *before, T *y, T *first, const T *coefficient,
+                                            u32 kept) {
+    let_the_next_begin();
     __shared__ T staged[B][ROWS16];
     const u32 lane = threadIdx.x % 16, group = threadIdx.x / 16, groups = blockDim.x / 16;
-    const u64 base = u64(blockIdx.x) * ROWS16;
+    const u64 base = u64(blockIdx.x) * ROWS16, policy = policy_of<HOW>(blockIdx.x, kept);
+    after_the_last();
     for (u32 local = group; local < ROWS16; local += groups) {
         const u64 row = base + local;
         T sum[B];
@@ -58,10 +63,10 @@ __device__ __forceinline__ void rows16_step(u32 n, const u32 *__restrict__ start
 #pragma unroll 2
             for (u32 unit = load(start + row); unit < stop; ++unit) {
                 const u64 p = u64(unit) * 16 + lane;
-                const u32 at = fetch<ONCE>(column + p);
-                const T a = widened<T>(table, fetch<ONCE>(value + p));
+                const u32 at = fetch<HOW>(column + p, policy);
+                const T a = widened<T>(table, fetch<HOW>(value + p, policy));
 #pragma unroll
-                for (int v = 0; v < B; ++v) sum[v] = mad(a, load(x + i64(v) * n + at), sum[v]);
+                for (int v = 0; v < B; ++v) sum[v] = mad(a, fresh(x + i64(v) * n + at), sum[v]);
             }
         }
 #pragma unroll
@@ -77,7 +82,7 @@ __device__ __forceinline__ void rows16_step(u32 n, const u32 *__restrict__ start
         if (base + local < n)
 #pragma unroll
             for (int v = 0; v < B; ++v)
-                finish(staged[v][local], x, before, y, first, coefficient, i64(v) * n + i64(base + local));
+                finish_step(staged[v][local], x, before, y, first, coefficient, i64(v) * n + i64(base + local));
 }
 
 // --------------------------------------------------------------------------------------------------------------- PCSR
@@ -87,24 +92,27 @@ __device__ __forceinline__ void rows16_step(u32 n, const u32 *__restrict__ start
 // kernel adds the shares in order, so there are no atomics. start: (n + 1) entries where rows begin, row: (P + 1) the
 // row of the first entry of each partition (n after the last).
 constexpr int PART = 256;
-template <class T, class S, int B, int PAD, int AHEAD, bool ONCE>
+template <class T, class S, int B, int PAD, int AHEAD, int HOW>
 __device__ __forceinline__ void pcsr_step(u32 n, const u32 *__restrict__ start, const u32 *__restrict__ column,
                                           const S *__restrict__ value, const T *__restrict__ table,
                                           const u32 *__restrict__ row, u32 partitions, T *__restrict__ head,
-                                          T *__restrict__ tail, const T *__restrict__ x, const T *before, T *y,
-                                          T *first, const T *coefficient) {
+                                          T *__restrict__ tail, const T *x, const T *before, T *y, T *first,
+                                          const T *coefficient, u32 kept) {
+    let_the_next_begin();
     __shared__ T sums[PART / PAD];
     const u32 thread = threadIdx.x, from = blockIdx.x * AHEAD;
-    u32 at = fetch<ONCE>(column + u64(from) * PART + thread);
-    S a = fetch<ONCE>(value + u64(from) * PART + thread);
+    const u64 policy = policy_of<HOW>(blockIdx.x, kept);
+    u32 at = fetch<HOW>(column + u64(from) * PART + thread, policy);
+    S a = fetch<HOW>(value + u64(from) * PART + thread, policy);
+    after_the_last();
     for (u32 step = 0; step < AHEAD && from + step < partitions; ++step) {
         const u32 part = from + step;
         const u64 base = u64(part) * PART;
         const u32 here = at;
         const T mine = widened<T>(table, a);
         if (step + 1 < AHEAD && part + 1 < partitions) {  // 1. the next partition is on its way
-            at = fetch<ONCE>(column + base + PART + thread);
-            a = fetch<ONCE>(value + base + PART + thread);
+            at = fetch<HOW>(column + base + PART + thread, policy);
+            a = fetch<HOW>(value + base + PART + thread, policy);
         }
         const u32 low = load(row + part), own = low + thread;  // 2. this thread sums row `own`, where it is ours
         const u64 begins = own < n ? u64(load(start + own)) : base + PART;
@@ -114,7 +122,7 @@ __device__ __forceinline__ void pcsr_step(u32 n, const u32 *__restrict__ start, 
         const u32 right = u32((ends < base + PART ? ends - base : u64(PART)) / PAD);
 #pragma unroll
         for (int v = 0; v < B; ++v) {
-            T product = mad(mine, load(x + i64(v) * n + here), zero<T>());  // 3. products, 4. sums of PAD of them
+            T product = mad(mine, fresh(x + i64(v) * n + here), zero<T>());  // 3. products, 4. sums of PAD of them
 #pragma unroll
             for (int offset = PAD / 2; offset > 0; offset /= 2) product = add(product, across(product, offset));
             if (thread % PAD == 0) sums[thread / PAD] = product;
@@ -127,7 +135,7 @@ __device__ __forceinline__ void pcsr_step(u32 n, const u32 *__restrict__ start, 
                 else if (ends > base + PART)
                     tail[u64(v) * partitions + part] = sum;
                 else
-                    finish(sum, x, before, y, first, coefficient, i64(v) * n + own);
+                    finish_step(sum, x, before, y, first, coefficient, i64(v) * n + own);
             }
             __syncthreads();
         }
@@ -138,17 +146,18 @@ __device__ __forceinline__ void pcsr_step(u32 n, const u32 *__restrict__ start, 
 template <class T, int B>
 __device__ __forceinline__ void pcsr_join(u32 n, const u32 *__restrict__ split, const u32 *__restrict__ begin,
                                           const u32 *__restrict__ end, u32 splits, u32 partitions,
-                                          const T *__restrict__ head, const T *__restrict__ tail,
-                                          const T *__restrict__ x, const T *before, T *y, T *first,
+                                          const T *head, const T *tail, const T *x, const T *before, T *y, T *first,
                                           const T *coefficient) {
+    let_the_next_begin();
     const u32 s = blockIdx.x * blockDim.x + threadIdx.x;
     if (s >= splits) return;
+    const u32 low = load(begin + s), high = load(end + s);
+    after_the_last();
 #pragma unroll
     for (int v = 0; v < B; ++v) {
-        T sum = load(tail + u64(v) * partitions + load(begin + s));
-        for (u32 part = load(begin + s) + 1; part <= load(end + s); ++part)
-            sum = add(sum, load(head + u64(v) * partitions + part));
-        finish(sum, x, before, y, first, coefficient, i64(v) * n + load(split + s));
+        T sum = fresh(tail + u64(v) * partitions + low);
+        for (u32 part = low + 1; part <= high; ++part) sum = add(sum, fresh(head + u64(v) * partitions + part));
+        finish_step(sum, x, before, y, first, coefficient, i64(v) * n + load(split + s));
     }
 }
 
@@ -156,12 +165,13 @@ __device__ __forceinline__ void pcsr_join(u32 n, const u32 *__restrict__ split, 
 // Slices of 32 rows, stored column by column, columns relative to the base of the slice. A warp takes 32 / LANES rows;
 // the lanes of a row are 32 / LANES threads apart, so that every load of the warp is of LANES whole runs.
 // order: the row of each place where rows are sorted by length, else null.
-template <class T, class S, class INDEX, int B, int LANES, bool ONCE>
+template <class T, class S, class INDEX, int B, int LANES, int HOW>
 __device__ __forceinline__ void sell_step(u32 n, const u32 *__restrict__ start, const u32 *__restrict__ base,
                                           const INDEX *__restrict__ column, const S *__restrict__ value,
                                           const T *__restrict__ table, const u32 *__restrict__ order,
-                                          const T *__restrict__ x, const T *before, T *y, T *first,
-                                          const T *coefficient) {
+                                          const T *x, const T *before, T *y, T *first, const T *coefficient,
+                                          u32 kept) {
+    let_the_next_begin();
     constexpr u32 ROWS = 32 / LANES;
     const u64 warp = (u64(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
     const u32 place = u32(warp * ROWS) + threadIdx.x % ROWS, lane = threadIdx.x % 32 / ROWS;
@@ -169,23 +179,27 @@ __device__ __forceinline__ void sell_step(u32 n, const u32 *__restrict__ start, 
     T sum[B];
 #pragma unroll
     for (int v = 0; v < B; ++v) sum[v] = zero<T>();
-    if (place < n) {
-        const u32 low = load(base + slice), stop = load(start + slice + 1);
+    const bool is_row = place < n;
+    const u32 begin = is_row ? load(start + slice) : 0, stop = is_row ? load(start + slice + 1) : 0;
+    const u32 low = is_row ? load(base + slice) : 0;
+    const u64 policy = policy_of<HOW>(u32(warp), kept);
+    after_the_last();
+    if (is_row) {
 #pragma unroll 4
-        for (u32 p = load(start + slice) + lane * 32 + place % 32; p < stop; p += 32 * LANES) {
-            const u32 at = low + fetch<ONCE>(column + p);
-            const T a = widened<T>(table, fetch<ONCE>(value + p));
+        for (u32 p = begin + lane * 32 + place % 32; p < stop; p += 32 * LANES) {
+            const u32 at = low + fetch<HOW>(column + p, policy);
+            const T a = widened<T>(table, fetch<HOW>(value + p, policy));
 #pragma unroll
-            for (int v = 0; v < B; ++v) sum[v] = mad(a, load(x + i64(v) * n + at), sum[v]);
+            for (int v = 0; v < B; ++v) sum[v] = mad(a, fresh(x + i64(v) * n + at), sum[v]);
         }
     }
 #pragma unroll
     for (u32 offset = 16; offset >= ROWS && LANES > 1; offset /= 2)
 #pragma unroll
         for (int v = 0; v < B; ++v) sum[v] = add(sum[v], across(sum[v], int(offset)));
-    if (place < n && lane == 0) {
+    if (is_row && lane == 0) {
         const u32 row = order == nullptr ? place : load(order + place);
 #pragma unroll
-        for (int v = 0; v < B; ++v) finish(sum[v], x, before, y, first, coefficient, i64(v) * n + row);
+        for (int v = 0; v < B; ++v) finish_step(sum[v], x, before, y, first, coefficient, i64(v) * n + row);
     }
 }

@@ -33,6 +33,7 @@ from akx.device.cuda.compile import load
 from akx.device.cuda.facts import CudaDevice, cuda_device
 from akx.device.cuda.launch import Kernel
 from akx.device.cuda.memory import DeviceArray, empty
+from akx.device.cuda.runtime import STARTS_EARLY
 from akx.formats import pcsr, sell
 from akx.formats.base import Format, pattern_of
 from akx.kernels.base import Parameter, Program, Traffic, check_feasible, option_reason
@@ -48,7 +49,7 @@ from akx.kernels.cuda.stored import (
     stored_bytes,
     way_of,
 )
-from akx.kernels.cuda.swept import SweptProgram, stored_name
+from akx.kernels.cuda.swept import SweptProgram, how_data_comes, stored_name
 from akx.kernels.cuda.values import entry_map
 from akx.matrix import Matrix
 from akx.plan import Plan
@@ -125,7 +126,7 @@ def macros(plan: Plan, dtype: np.dtype[Any], vectors: int, stored: np.dtype[Any]
         "AKX_STORED": stored_name(dtype if stored is None else stored),
         "AKX_VECTORS": vectors,
         "AKX_VARIANT": kind,
-        "AKX_ONCE": int(plan.option("once", False)),
+        "AKX_ONCE": how_data_comes(plan),
     }
     if kind in (_CSR, _SELL):
         found["AKX_LANES"] = lanes
@@ -200,6 +201,8 @@ class Sweep:
             return hubs.reason_against(matrix, room, device)
         if room not in (hubs.ROOM, hubs.usual_room(device)):
             return f"hubs is for the variant of this name, not for {plan.variant}"
+        if plan.option("keep", 0) and not plan.option("once", False):
+            return "keep is for matrix data that is marked: say once=True as well"
         if kind == _VBELL:
             return vbell.known_reason(matrix, _kind(plan.variant)[1])
         return self._variant_reason(plan.variant, matrix, int(plan.option("pad", 4)), int(plan.option("sigma", 1)))
@@ -221,29 +224,26 @@ class Sweep:
 
     def waste(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         """What a feasible plan has no use for; there is one without, that is the same and cheaper."""
-        return None if is_storable(plan, matrix) else same_as_full(plan)
+        if not is_storable(plan, matrix):
+            return same_as_full(plan)
+        if plan.option("early", False) and device.compute_capability < STARTS_EARLY:
+            return "a step cannot begin early on compute capability {}.{}".format(*device.compute_capability)
+        keep, size = int(plan.option("keep", 0)), _bytes(plan, matrix) / 2**20
+        return f"L2 asked to keep {keep} MiB of {size:.1f}: leave `once` out" if keep > size else None
 
     def stored_error(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
         """The largest relative error with which a feasible plan stores values; 0 where they are stored as they are."""
         return error_of(matrix, way_of(plan))
 
     def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
-        kind, lanes, bits = _kind(plan.variant)
-        slots, indices = float(matrix.nnz), bits / 8
-        if kind == _HUBS:
-            slots = float(hubs.slots_of(matrix))
-        elif kind == _VBELL:
-            slots = float(vbell.slots(matrix, lanes))
-            indices *= vbell.nodes_of(matrix).blocks / max(vbell.nodes_of(matrix).slots, 1)
-        elif kind != _CSR:
-            slots = float(_slots(matrix, kind, int(plan.option("pad", 4)), int(plan.option("sigma", 1))))
-        rows = matrix.n / (_SLICE / 2) if kind == _SELL else slots / 16 if kind == _HUBS else float(matrix.n)
-        once = slots * (stored_bytes(way_of(_storable(plan, matrix)), matrix.dtype) + indices) + 4.0 * rows
+        once = _bytes(plan, matrix)
         vector = float(matrix.n * matrix.dtype.itemsize)
-        brought = 1024.0 * device.sms * int(plan.option("hubs", hubs.ROOM)) if kind == _HUBS else 0.0
+        is_hubs = _kind(plan.variant)[0] == _HUBS
+        brought = 1024.0 * device.sms * int(plan.option("hubs", hubs.ROOM)) if is_hubs else 0.0
         resident = once + 2 * vector <= 0.75 * device.l2_bytes
+        kept = once if resident else min(2.0**20 * int(plan.option("keep", 0)), once, 0.75 * device.l2_bytes)
         return Traffic(
-            matrix_bytes=once * (1 if resident else plan.k),
+            matrix_bytes=once + (once - kept) * (plan.k - 1),
             vector_bytes=2.0 * plan.k * vector + vector,
             flops=2.0 * matrix.nnz * plan.k,
             cache_bytes=(once + 2 * vector + brought) * plan.k,
@@ -272,6 +272,21 @@ class Sweep:
         if is_blocks:
             return vbell.VbellProgram(matrix, used, device, way, vbell.laid_out(matrix, _kind(plan.variant)[1]))
         return (hubs.HubsProgram if plan.variant == HUBS else _SweepProgram)(matrix, used, device, way)
+
+
+def _bytes(plan: Plan, matrix: Matrix) -> float:
+    """Bytes of the matrix as a plan has it."""
+    kind, lanes, bits = _kind(plan.variant)
+    slots, indices = float(matrix.nnz), bits / 8
+    if kind == _HUBS:
+        slots = float(hubs.slots_of(matrix))
+    elif kind == _VBELL:
+        slots = float(vbell.slots(matrix, lanes))
+        indices *= vbell.nodes_of(matrix).blocks / max(vbell.nodes_of(matrix).slots, 1)
+    elif kind != _CSR:
+        slots = float(_slots(matrix, kind, int(plan.option("pad", 4)), int(plan.option("sigma", 1))))
+    rows = matrix.n / (_SLICE / 2) if kind == _SELL else slots / 16 if kind == _HUBS else float(matrix.n)
+    return slots * (stored_bytes(way_of(_storable(plan, matrix)), matrix.dtype) + indices) + 4.0 * rows
 
 
 def _storable(plan: Plan, matrix: Matrix) -> Plan:
@@ -353,13 +368,16 @@ class _SweepProgram(SweptProgram):
         if self._kind == _PCSR:
             both = self._shares[vectors]
             shares = [both, both.view(both.size // 2, (vectors, self._partitions))]
-        matrix = [n, *self._before, self._values, self._table, *extra]
-        for vectors_of in self.powers(x, out, coefficients):
-            kernels["step"].launch(self._grid, self._block, [*matrix, *shares, *vectors_of], stream=self.stream)
+        matrix, kept = [n, *self._before, self._values, self._table, *extra], self.kept(self._before[-1])
+        for j, vectors_of in enumerate(self.powers(x, out, coefficients)):
+            arguments = [*matrix, *shares, *vectors_of, kept]
+            early = j > 0 and self.is_early
+            kernels["step"].launch(self._grid, self._block, arguments, early=early, stream=self.stream)
             if self._splits:
                 counts = [np.uint32(self._splits), np.uint32(self._partitions)]
                 arguments = [n, *self._join, *counts, *shares, *vectors_of]
-                kernels["join"].launch(-(-self._splits // 128), 128, arguments, stream=self.stream)
+                grid = -(-self._splits // 128)
+                kernels["join"].launch(grid, 128, arguments, early=self.is_early, stream=self.stream)
 
 
 SCHEDULE = Sweep()

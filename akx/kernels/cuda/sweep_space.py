@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from akx.device.cuda.facts import CudaDevice
+from akx.device.cuda.runtime import STARTS_EARLY
 from akx.kernels.base import Parameter
 from akx.kernels.cuda import hubs
 from akx.kernels.cuda.choices import LANES, ROOMS
@@ -13,7 +14,20 @@ from akx.kernels.cuda.stored import FULL, STORED, stored_bytes, ways_of
 from akx.matrix import Matrix
 from akx.plan import Option, Plan
 
-__all__ = ["AHEADS", "BLOCKS", "OPTIONS", "PADS", "VARIANTS", "WINDOWS", "preferred", "space", "starts"]
+__all__ = [
+    "AHEADS",
+    "BLOCKS",
+    "KEEP",
+    "KEEPS",
+    "OPTIONS",
+    "PADS",
+    "VARIANTS",
+    "WINDOWS",
+    "may_pass",
+    "preferred",
+    "space",
+    "starts",
+]
 
 #: SpMV variants, in the order in which ties are decided.
 VARIANTS = (
@@ -26,9 +40,13 @@ VARIANTS = (
     HUBS,
 )
 PADS, AHEADS, BLOCKS, WINDOWS = (1, 2, 4, 8), (1, 2, 3, 4), (128, 256, 512), (1, 1024)
+#: MiB of the matrix that L2 is asked to keep.
+KEEPS = (0, 8, 16, 24, 32)
 OPTIONS: dict[str, tuple[Option, ...]] = {
     "block": BLOCKS,
     "once": (False, True),
+    "keep": KEEPS,
+    "early": (False, True),
     "pad": PADS,
     "ahead": AHEADS,
     "sigma": WINDOWS,
@@ -39,6 +57,14 @@ OPTIONS: dict[str, tuple[Option, ...]] = {
 _FULL = 2048
 #: Variants in which a search is to try narrower values first: the likely best of each layout.
 _MOST_STARTS = 4
+#: Those in which it is to try that L2 keeps some of the matrix.
+_MOST_PASSING = 2
+#: Share of L2 that values may take and stay there.
+_HELD = 0.6
+#: MiB that it keeps best for six matrices of 68 to 107 MB in five layouts, or nearly so.
+KEEP = 16
+_KEEP = Parameter("keep", KEEPS, 0, "MiB of the matrix that L2 is asked to keep, the rest being marked")
+_EARLY = Parameter("early", (False, True), False, "begin a step before the one before it has ended")
 
 
 def preferred(matrix: Matrix, device: CudaDevice) -> tuple[str, ...]:
@@ -71,20 +97,31 @@ def space(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Pa
         Parameter("ahead", AHEADS, 2, "partitions of pcsr that a block takes, each loaded ahead of its use"),
         Parameter("stored", tuple(ways_of(matrix)), FULL, "what values are stored as"),
         *([_room(matrix, device)] if HUBS in fitting else []),
+        *([_KEEP] if may_pass(matrix, device) else []),
+        *([_EARLY] if device.compute_capability >= STARTS_EARLY else []),
     )
 
 
+def may_pass(matrix: Matrix, device: CudaDevice) -> bool:
+    """Whether L2 may be too small for the matrix, so that it matters what stays there."""
+    return matrix.nnz * matrix.dtype.itemsize > _HELD * device.l2_bytes
+
+
 def starts(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
-    """Values in fewer bytes, in the variants that are likely the best of their layouts."""
-    way = min(ways_of(matrix), key=lambda way: stored_bytes(way, matrix.dtype))
-    if way == FULL:
-        return ()
+    """In the variants that are likely the best of their layouts: values in fewer bytes, and a matrix that passes L2."""
     first: dict[str, str] = {}
     for variant in preferred(matrix, device):
         if schedule._fits(variant, matrix, device):
             first.setdefault(variant.split("-")[0], variant)
-    kept = [variant for name, variant in first.items() if name != "rows16"][:_MOST_STARTS]
-    plans = (Plan(schedule.backend, schedule.name, v, k=k, k_per_pass=1, options={"stored": way}) for v in kept)
+    likely = [variant for name, variant in first.items() if name != "rows16"]
+    way = min(ways_of(matrix), key=lambda way: stored_bytes(way, matrix.dtype))
+    found: list[tuple[str, dict[str, Option]]] = []
+    if way != FULL:
+        found += [(variant, {"stored": way}) for variant in likely[:_MOST_STARTS]]
+    if may_pass(matrix, device):
+        early = device.compute_capability >= STARTS_EARLY
+        found += [(variant, {"once": True, "keep": KEEP, "early": early}) for variant in likely[:_MOST_PASSING]]
+    plans = (Plan(schedule.backend, schedule.name, name, k=k, k_per_pass=1, options=options) for name, options in found)
     return tuple(plan for plan in plans if schedule.feasible(plan, matrix, device) is None)
 
 

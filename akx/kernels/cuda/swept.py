@@ -1,4 +1,8 @@
-"""Programs of `sweep`: one power after another, in kernels of one layout whatever values are stored as."""
+"""Programs of `sweep`: one power after another, in kernels of one layout whatever values are stored as.
+
+Where a plan says so (`early`), all kernels of a call but the first begin before those before them have ended
+(``swept.cuh``). What comes before a call, new values say, is done when its first one begins.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +19,12 @@ from akx.kernels.cuda.program import C_TYPES
 from akx.kernels.cuda.stored import FULL
 from akx.kernels.cuda.stored_program import StoredProgram
 from akx.kernels.cuda.values import not_empty
+from akx.plan import Plan
 
-__all__ = ["SweptProgram", "stored_name"]
+__all__ = ["SweptProgram", "how_data_comes", "stored_name"]
+
+#: MiB of the matrix that L2 is asked to keep where a plan does not say; parts of the matrix by which kernels are told.
+_NONE, _PARTS = 0, 256
 
 
 def stored_name(stored: np.dtype[Any]) -> str:
@@ -24,9 +32,15 @@ def stored_name(stored: np.dtype[Any]) -> str:
     return "u16" if stored == np.uint16 else C_TYPES[stored.name]
 
 
+def how_data_comes(plan: Plan) -> int:
+    """HOW of the kernels: 0 by any cache, 1 marked as not to be kept, 2 as L2 is told."""
+    return 2 if plan.option("keep", _NONE) else int(plan.option("once", False))
+
+
 class SweptProgram(StoredProgram):
     """Subclasses say which kernels a number of start vectors takes, and launch them."""
 
+    _plan: Plan
     _made: dict[int, dict[str, Kernel]]
 
     @abstractmethod
@@ -52,6 +66,16 @@ class SweptProgram(StoredProgram):
         self._arrays = [held for held in self._arrays if held is not self._values]
         self._values, self._made = self.held(values), made
         self._way, self._stored, self._tabled = FULL, self.dtype, 0
+
+    @property
+    def is_early(self) -> bool:
+        """Whether kernels of a call, but for the first, begin before those before them have ended."""
+        return bool(self._plan.option("early", False))
+
+    def kept(self, *others: DeviceArray) -> np.uint32:
+        """256ths of the matrix that L2 is asked to keep: of stored values, and of these arrays."""
+        size = self._values.nbytes + sum(array.nbytes for array in others)
+        return np.uint32(min(_PARTS, round(_PARTS * 2**20 * int(self._plan.option("keep", _NONE)) / max(1, size))))
 
     def powers(self, x: DeviceArray, out: DeviceArray, coefficients: DeviceArray) -> Iterator[list[Any]]:
         """For each power what its kernel reads and writes: v_j, v_{j-1}, v_{j+1}, v_0 to be filled, coefficients."""

@@ -33,7 +33,7 @@ from akx.formats.vbell import VbellArrays, lay_out, slots_of, steps_of
 from akx.kernels.cuda.program import C_TYPES
 from akx.kernels.cuda.stored import FULL, placed, way_of
 from akx.kernels.cuda.stored_values import place_offsets
-from akx.kernels.cuda.swept import SweptProgram, stored_name
+from akx.kernels.cuda.swept import SweptProgram, how_data_comes, stored_name
 from akx.kernels.cuda.translate import DeviceVbell, reason_of, shape_of, translated
 from akx.kernels.cuda.values import GIVEN, Places
 from akx.matrix import Matrix
@@ -137,7 +137,7 @@ def macros(plan: Plan, dtype: np.dtype[Any], stored: np.dtype[Any], vectors: int
         "AKX_VALUE": C_TYPES[dtype.name],
         "AKX_STORED": stored_name(stored),
         "AKX_VECTORS": vectors,
-        "AKX_ONCE": int(plan.option("once", False)),
+        "AKX_ONCE": how_data_comes(plan),
         "AKX_THREADS": int(plan.option("block", 256)),
     }
 
@@ -231,5 +231,6 @@ class VbellProgram(SweptProgram):
     def enqueue(self, x: DeviceArray, out: DeviceArray, coefficients: DeviceArray) -> None:
         step, grid = self.kernels[x.shape[0]]["step"], -(-self._slices * _WARP // self._block)
         matrix: list[Any] = [np.uint32(self.n), np.uint32(self._slices), *self._arrays_of, self._values, self._table]
-        for vectors in self.powers(x, out, coefficients):
-            step.launch(grid, self._block, [*matrix, *vectors], stream=self.stream)
+        kept = self.kept(self._arrays_of[-1])
+        for j, vectors in enumerate(self.powers(x, out, coefficients)):
+            step.launch(grid, self._block, [*matrix, *vectors, kept], early=j > 0 and self.is_early, stream=self.stream)
