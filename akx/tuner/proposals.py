@@ -280,8 +280,9 @@ class Proposals:
         return self._sampler
 
     def _spare(self) -> Iterator[Plan]:
-        """What is left of the space, in a random order."""
-        plans = list(islice(self._space.plans(), _ENUMERATED))
+        """What is left of the space, or of as much of each schedule, in a random order."""
+        names = self._space.parameters
+        plans = [plan for name in names for plan in islice(self._space.plans(name), _ENUMERATED // len(names))]
         random.Random(self._seed).shuffle(plans)
         yield from (
             plan for plan in plans if self._prospects.is_open(plan) and self._prospects.reason_against(plan) is None

@@ -70,7 +70,7 @@ __device__ __forceinline__ void hubs_step(u32 chunks, u32 hubs, const u32 *__res
     const u64 policy = policy_of<HOW>(me, kept);
     Chunk<T, S> now{};
     if (begin < end) now.template ask<HOW>(begin, lane, columns, values, marks, policy);
-    after_the_last();
+    after_the_last(chunks != 0);
     for (u32 i = 16 * thread; i < bytes; i += 16 * THREADS)
         bring16(to + i, reinterpret_cast<const char *>(hub) + i);
     brought();
@@ -140,18 +140,21 @@ __device__ __forceinline__ void hubs_join(u32 splits, u32 hubs, const u32 *__res
                                           const T *coefficient, T *hub) {
     let_the_next_begin();
     u32 s = blockIdx.x * blockDim.x + threadIdx.x;
-    after_the_last();
     if (s < splits) {
-        const u32 stop = load(end + s), own = load(split + s), to = load(number + s);
-        T sum = fresh(tail + load(begin + s));
+        const u32 run_of = load(begin + s), stop = load(end + s), own = load(split + s), to = load(number + s);
+        after_the_last(splits != 0);
+        T sum = fresh(tail + run_of);
 #pragma unroll 8
-        for (u32 run = load(begin + s) + 1; run <= stop; ++run) sum = add(sum, fresh(head + run));
+        for (u32 run = run_of + 1; run <= stop; ++run) sum = add(sum, fresh(head + run));
         finish_step(sum, x, before, y, first, coefficient, i64(own));
         if (to < hubs) hub[to] = y[own];
         return;
     }
     s -= splits;
-    if (s < hubs && load(row + s) != NOWHERE) hub[s] = y[load(row + s)];
+    if (s >= hubs) return;
+    const u32 own = load(row + s);
+    after_the_last(hubs != 0);
+    if (own != NOWHERE) hub[s] = fresh(y + own);
 }
 
 template <class T>

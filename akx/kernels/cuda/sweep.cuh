@@ -4,6 +4,50 @@
 #pragma once
 #include "swept.cuh"
 
+// The next TOGETHER slots of a lane that has every STRIDE-th, or as many of them as there are: all that they need is
+// asked for before the first is used. `waits`: the step before may not have ended, and matrix data is asked for before it
+// has.
+template <u32 TOGETHER, bool ALL, u32 STRIDE, int HOW, class T, class S, class INDEX, int B>
+__device__ __forceinline__ void add_slots(u32 n, u32 slots, u32 base, const INDEX *column, const S *value,
+                                          const T *table, const T *x, T (&sum)[B], u64 policy, bool &waits) {
+    u32 at[TOGETHER];
+    S stored[TOGETHER];
+#pragma unroll
+    for (u32 u = 0; u < TOGETHER; ++u)
+        if (ALL || u < slots) at[u] = base + fetch<HOW>(column + u * STRIDE, policy);
+#pragma unroll
+    for (u32 u = 0; u < TOGETHER; ++u)
+        if (ALL || u < slots) stored[u] = fetch<HOW>(value + u * STRIDE, policy);
+    after_the_last(waits);
+    waits = false;
+#pragma unroll
+    for (int v = 0; v < B; ++v) {
+        T own[TOGETHER];
+#pragma unroll
+        for (u32 u = 0; u < TOGETHER; ++u)
+            if (ALL || u < slots) own[u] = fresh(x + i64(v) * n + at[u]);
+#pragma unroll
+        for (u32 u = 0; u < TOGETHER; ++u)
+            if (ALL || u < slots) sum[v] = mad(widened<T>(table, stored[u]), own[u], sum[v]);
+    }
+}
+
+// Sums of the slots first, first + STRIDE, ... before `stop`, in this order.
+template <u32 STRIDE, int HOW, class T, class S, class INDEX, int B>
+__device__ __forceinline__ void sum_slots(u32 n, u32 first, u32 stop, u32 base, const INDEX *column, const S *value,
+                                          const T *table, const T *x, T (&sum)[B], u64 policy) {
+    constexpr u32 TOGETHER = 4;
+    bool waits = n != 0;
+    u32 slots = first < stop ? (stop - first - 1) / STRIDE + 1 : 0;
+    for (column += first, value += first; slots >= TOGETHER; slots -= TOGETHER) {
+        add_slots<TOGETHER, true, STRIDE, HOW>(n, slots, base, column, value, table, x, sum, policy, waits);
+        column += TOGETHER * STRIDE, value += TOGETHER * STRIDE;
+    }
+    if (slots != 0)
+        add_slots<TOGETHER - 1, false, STRIDE, HOW>(n, slots, base, column, value, table, x, sum, policy, waits);
+    after_the_last(waits); // of no slots
+}
+
 // ---------------------------------------------------------------------------------------------------------------- CSR
 // LANES neighbouring threads take a row: lane l its entries l, l + LANES, ... (Bell and Garland, SC 2009).
 template <class T, class S, int B, int LANES, int HOW>
@@ -17,18 +61,9 @@ __device__ __forceinline__ void csr_step(u32 n, const u32 *__restrict__ start, c
     T sum[B];
 #pragma unroll
     for (int v = 0; v < B; ++v) sum[v] = zero<T>();
-    const u32 begin = row < n ? load(start + row) : 0, stop = row < n ? load(start + row + 1) : 0;
+    const u32 begin = row < n ? load(start + row) + lane : 0, stop = row < n ? load(start + row + 1) : 0;
     const u64 policy = policy_of<HOW>(u32(thread / 32), kept);
-    after_the_last();
-    if (row < n) {
-#pragma unroll 4
-        for (u32 p = begin + lane; p < stop; p += LANES) {
-            const u32 at = fetch<HOW>(column + p, policy);
-            const T a = widened<T>(table, fetch<HOW>(value + p, policy));
-#pragma unroll
-            for (int v = 0; v < B; ++v) sum[v] = mad(a, fresh(x + i64(v) * n + at), sum[v]);
-        }
-    }
+    sum_slots<LANES, HOW>(n, begin, stop, 0, column, value, table, x, sum, policy);
 #pragma unroll
     for (int offset = LANES / 2; offset > 0; offset /= 2)
 #pragma unroll
@@ -52,22 +87,14 @@ __device__ __forceinline__ void rows16_step(u32 n, const u32 *__restrict__ start
     __shared__ T staged[B][ROWS16];
     const u32 lane = threadIdx.x % 16, group = threadIdx.x / 16, groups = blockDim.x / 16;
     const u64 base = u64(blockIdx.x) * ROWS16, policy = policy_of<HOW>(blockIdx.x, kept);
-    after_the_last();
     for (u32 local = group; local < ROWS16; local += groups) {
         const u64 row = base + local;
         T sum[B];
 #pragma unroll
         for (int v = 0; v < B; ++v) sum[v] = zero<T>();
         if (row < n) {
-            const u32 stop = load(start + row + 1);
-#pragma unroll 2
-            for (u32 unit = load(start + row); unit < stop; ++unit) {
-                const u64 p = u64(unit) * 16 + lane;
-                const u32 at = fetch<HOW>(column + p, policy);
-                const T a = widened<T>(table, fetch<HOW>(value + p, policy));
-#pragma unroll
-                for (int v = 0; v < B; ++v) sum[v] = mad(a, fresh(x + i64(v) * n + at), sum[v]);
-            }
+            const u32 begin = load(start + row) * 16 + lane, stop = load(start + row + 1) * 16;
+            sum_slots<16, HOW>(n, begin, stop, 0, column, value, table, x, sum, policy);
         }
 #pragma unroll
         for (int offset = 8; offset > 0; offset /= 2)
@@ -78,6 +105,7 @@ __device__ __forceinline__ void rows16_step(u32 n, const u32 *__restrict__ start
             for (int v = 0; v < B; ++v) staged[v][local] = sum[v];
     }
     __syncthreads();
+    after_the_last(n != 0); // of no rows
     for (u32 local = threadIdx.x; local < ROWS16; local += blockDim.x)
         if (base + local < n)
 #pragma unroll
@@ -104,7 +132,7 @@ __device__ __forceinline__ void pcsr_step(u32 n, const u32 *__restrict__ start, 
     const u64 policy = policy_of<HOW>(blockIdx.x, kept);
     u32 at = fetch<HOW>(column + u64(from) * PART + thread, policy);
     S a = fetch<HOW>(value + u64(from) * PART + thread, policy);
-    after_the_last();
+    after_the_last(partitions != 0);
     for (u32 step = 0; step < AHEAD && from + step < partitions; ++step) {
         const u32 part = from + step;
         const u64 base = u64(part) * PART;
@@ -152,7 +180,7 @@ __device__ __forceinline__ void pcsr_join(u32 n, const u32 *__restrict__ split, 
     const u32 s = blockIdx.x * blockDim.x + threadIdx.x;
     if (s >= splits) return;
     const u32 low = load(begin + s), high = load(end + s);
-    after_the_last();
+    after_the_last(splits != 0);
 #pragma unroll
     for (int v = 0; v < B; ++v) {
         T sum = fresh(tail + u64(v) * partitions + low);
@@ -180,19 +208,11 @@ __device__ __forceinline__ void sell_step(u32 n, const u32 *__restrict__ start, 
 #pragma unroll
     for (int v = 0; v < B; ++v) sum[v] = zero<T>();
     const bool is_row = place < n;
-    const u32 begin = is_row ? load(start + slice) : 0, stop = is_row ? load(start + slice + 1) : 0;
+    const u32 begin = is_row ? load(start + slice) + lane * 32 + place % 32 : 0;
+    const u32 stop = is_row ? load(start + slice + 1) : 0;
     const u32 low = is_row ? load(base + slice) : 0;
     const u64 policy = policy_of<HOW>(u32(warp), kept);
-    after_the_last();
-    if (is_row) {
-#pragma unroll 4
-        for (u32 p = begin + lane * 32 + place % 32; p < stop; p += 32 * LANES) {
-            const u32 at = low + fetch<HOW>(column + p, policy);
-            const T a = widened<T>(table, fetch<HOW>(value + p, policy));
-#pragma unroll
-            for (int v = 0; v < B; ++v) sum[v] = mad(a, fresh(x + i64(v) * n + at), sum[v]);
-        }
-    }
+    sum_slots<32 * LANES, HOW>(n, begin, stop, low, column, value, table, x, sum, policy);
 #pragma unroll
     for (u32 offset = 16; offset >= ROWS && LANES > 1; offset /= 2)
 #pragma unroll

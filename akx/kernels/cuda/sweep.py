@@ -194,6 +194,8 @@ class Sweep:
             return f"sigma is for sliced ELL, not for {plan.variant}"
         if kind != _PCSR and (plan.option("pad", 4), plan.option("ahead", 2)) != (4, 2):
             return f"pad and ahead are for pcsr, not for {plan.variant}"
+        if plan.option("keep", 0) and not plan.option("once", False):
+            return "keep is for matrix data that is marked: say once=True as well"
         if kind in (_ROWS16, _PCSR, _HUBS) and plan.option("block", 256) != 256:
             return f"{plan.variant} has blocks of one size: leave `block` at 256"
         room = int(plan.option("hubs", hubs.ROOM))
@@ -201,8 +203,6 @@ class Sweep:
             return hubs.reason_against(matrix, room, device)
         if room not in (hubs.ROOM, hubs.usual_room(device)):
             return f"hubs is for the variant of this name, not for {plan.variant}"
-        if plan.option("keep", 0) and not plan.option("once", False):
-            return "keep is for matrix data that is marked: say once=True as well"
         if kind == _VBELL:
             return vbell.known_reason(matrix, _kind(plan.variant)[1])
         return self._variant_reason(plan.variant, matrix, int(plan.option("pad", 4)), int(plan.option("sigma", 1)))
@@ -224,11 +224,18 @@ class Sweep:
 
     def waste(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         """What a feasible plan has no use for; there is one without, that is the same and cheaper."""
+        from akx.kernels.cuda.sweep_space import keeps
+
         if not is_storable(plan, matrix):
             return same_as_full(plan)
         if plan.option("early", False) and device.compute_capability < STARTS_EARLY:
             return "a step cannot begin early on compute capability {}.{}".format(*device.compute_capability)
-        keep, size = int(plan.option("keep", 0)), _bytes(plan, matrix) / 2**20
+        keep = int(plan.option("keep", 0))
+        if keep == 0:
+            return None
+        if keep not in keeps(device):
+            return f"L2 asked to keep {keep} MiB: it has {device.l2_bytes / 2**20:g}"
+        size = _bytes(plan, matrix) / 2**20
         return f"L2 asked to keep {keep} MiB of {size:.1f}: leave `once` out" if keep > size else None
 
     def stored_error(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> float:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from akx.device.cuda.facts import CudaDevice
-from akx.device.cuda.runtime import STARTS_EARLY
 from akx.formats import pcsr
 from akx.kernels.cuda import hubs, sweep, sweep_space, vbell
 from akx.kernels.cuda.stored import FULL, TABLE, stored_bytes, way_of, ways_of
@@ -17,13 +16,9 @@ from akx.plan import Option, Plan
 
 __all__ = ["offers", "work"]
 
-#: Sizes of the L2 cache from which on a matrix only passes through it.
-_FAR_BEYOND = 1.2
-#: Share of it below which steps gain by beginning early: within it, but above, they drive out what others come back to.
-_SMALL = 0.15
 #: Most of it that is kept, and share of the price of a launch where kernels begin early: of a matrix that is in L2, and
 #: of one that is not.
-_KEPT, _EARLY, _EARLY_FAR = 0.5, 0.8, 0.3
+_KEPT, _EARLY, _EARLY_FAR = 0.5, 0.6, 0.3
 #: Layouts of which no lane comes back to a sector.
 _PASSING = (sweep._SELL, sweep._PCSR, sweep._HUBS, sweep._VBELL)
 #: Threads that vbell numbers, about.
@@ -36,19 +31,26 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
     """What the plan makes the device do, for so many start vectors."""
     kind = sweep._kind(plan.variant)[0]
     way = way_of(sweep._storable(plan, matrix))
-    found = _passing(plan, matrix, device, _work(plan, matrix, device, vectors, stored_bytes(way, matrix.dtype)))
+    found = _passing(
+        plan, matrix, device, vectors, _work(plan, matrix, device, vectors, stored_bytes(way, matrix.dtype))
+    )
     if way != TABLE or kind not in (sweep._CSR, sweep._SELL, sweep._PCSR):  # of others it is hidden by what they do
         return found
     slots = _stored(matrix, plan.variant, int(plan.option("sigma", 1)), int(plan.option("pad", 4)))
     return looked_up(found, device, slots, float(plan.k * vectors), in_csr=kind == sweep._CSR)
 
 
-def _passing(plan: Plan, matrix: Matrix, device: CudaDevice, found: Work) -> Work:
+def _passing(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int, found: Work) -> Work:
     """The work where some of the matrix stays in L2, and where steps begin early."""
+    keep, is_early = int(plan.option("keep", 0)), bool(plan.option("early", False))
+    if not keep and not is_early:
+        return found
     size = sweep._bytes(plan, matrix)
-    kept = min(2.0**20 * int(plan.option("keep", 0)), _KEPT * device.l2_bytes) / max(size, 1.0)
-    early = (_EARLY_FAR if size > device.l2_bytes else _EARLY) if plan.option("early", False) else 1.0
-    return replace(found, memory_bytes=found.memory_bytes * max(0.0, 1.0 - kept), launches=found.launches * early)
+    vector = float(matrix.n * matrix.dtype.itemsize * vectors)
+    # Of what comes from memory, the matrix has its share; of that, what stays does not come.
+    kept = min(2.0**20 * keep, _KEPT * device.l2_bytes, size) / max(size + 2.0 * vector, 1.0)
+    early = (_EARLY_FAR if size > device.l2_bytes else _EARLY) if is_early else 1.0
+    return replace(found, memory_bytes=found.memory_bytes * (1.0 - kept), launches=found.launches * early)
 
 
 def _work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int, value: int) -> Work:
@@ -94,12 +96,12 @@ def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
             if sigma > 1 and stored > _SORTED * sweep._slots(matrix, kind, 4, 1):
                 continue
             size = stored * (matrix.dtype.itemsize + bits / 8)
-            beyond = size > _FAR_BEYOND * device.l2_bytes
+            beyond = size > sweep_space.FAR_BEYOND * device.l2_bytes
             passes = beyond and kind in _PASSING
             options: dict[str, Option] = {"once": passes, "sigma": sigma}
             if passes:
-                options["keep"] = sweep_space.KEEP
-            if device.compute_capability >= STARTS_EARLY and (beyond or size < _SMALL * device.l2_bytes):
+                options["keep"] = sweep_space.usual_keep(device)
+            if sweep_space.begins_early(size, device):
                 options["early"] = True
             if kind == sweep._HUBS:
                 options["hubs"] = hubs.usual_room(device)

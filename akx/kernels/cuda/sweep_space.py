@@ -17,16 +17,20 @@ from akx.plan import Option, Plan
 __all__ = [
     "AHEADS",
     "BLOCKS",
-    "KEEP",
+    "FAR_BEYOND",
     "KEEPS",
     "OPTIONS",
     "PADS",
     "VARIANTS",
     "WINDOWS",
+    "begins_early",
+    "keeps",
+    "may_begin_early",
     "may_pass",
     "preferred",
     "space",
     "starts",
+    "usual_keep",
 ]
 
 #: SpMV variants, in the order in which ties are decided.
@@ -41,7 +45,7 @@ VARIANTS = (
 )
 PADS, AHEADS, BLOCKS, WINDOWS = (1, 2, 4, 8), (1, 2, 3, 4), (128, 256, 512), (1, 1024)
 #: MiB of the matrix that L2 is asked to keep.
-KEEPS = (0, 8, 16, 24, 32)
+KEEPS = (0, 8, 16, 24)
 OPTIONS: dict[str, tuple[Option, ...]] = {
     "block": BLOCKS,
     "once": (False, True),
@@ -59,12 +63,13 @@ _FULL = 2048
 _MOST_STARTS = 4
 #: Those in which it is to try that L2 keeps some of the matrix.
 _MOST_PASSING = 2
-#: Share of L2 that values may take and stay there.
-_HELD = 0.6
-#: MiB that it keeps best for six matrices of 68 to 107 MB in five layouts, or nearly so.
-KEEP = 16
-_KEEP = Parameter("keep", KEEPS, 0, "MiB of the matrix that L2 is asked to keep, the rest being marked")
-_EARLY = Parameter("early", (False, True), False, "begin a step before the one before it has ended")
+#: Share of L2 that values may take and stay there; the largest that it can be asked to keep; and what it keeps best of
+#: six matrices of 68 to 107 MB in five layouts, or nearly so.
+_HELD, _MOST_KEPT, _KEPT = 0.6, 0.5, 0.33
+_MEANING = "MiB of the matrix that L2 is asked to keep, the rest being marked"
+_EARLY = "begin a step before the one before it has ended"
+#: Sizes of the L2 cache from which on a matrix only passes through it, and up to which it is there whatever is told.
+FAR_BEYOND, _WELL_WITHIN = 1.2, 0.5
 
 
 def preferred(matrix: Matrix, device: CudaDevice) -> tuple[str, ...]:
@@ -87,6 +92,7 @@ def preferred(matrix: Matrix, device: CudaDevice) -> tuple[str, ...]:
 def space(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
     """The tuning parameters (:meth:`akx.kernels.base.Schedule.space`)."""
     fitting = tuple(v for v in preferred(matrix, device) if schedule._fits(v, matrix, device))
+    size = float(matrix.nnz * (matrix.dtype.itemsize + 4))
     return (
         Parameter("variant", fitting, fitting[0], "SpMV variant and its lanes"),
         Parameter("partitioner", ("natural",), "natural", "order of the rows"),
@@ -97,9 +103,33 @@ def space(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Pa
         Parameter("ahead", AHEADS, 2, "partitions of pcsr that a block takes, each loaded ahead of its use"),
         Parameter("stored", tuple(ways_of(matrix)), FULL, "what values are stored as"),
         *([_room(matrix, device)] if HUBS in fitting else []),
-        *([_KEEP] if may_pass(matrix, device) else []),
-        *([_EARLY] if device.compute_capability >= STARTS_EARLY else []),
+        *([Parameter("keep", keeps(device), 0, _MEANING)] if may_pass(matrix, device) else []),
+        *([Parameter("early", (False, True), begins_early(size, device), _EARLY)] if may_begin_early(device) else []),
     )
+
+
+def keeps(device: CudaDevice) -> tuple[int, ...]:
+    """MiB that the L2 of the device may be asked to keep."""
+    return tuple(keep for keep in KEEPS if keep * 2**20 <= _MOST_KEPT * device.l2_bytes)
+
+
+def usual_keep(device: CudaDevice) -> int:
+    """MiB that it is best asked to keep, unseen."""
+    return max(keep for keep in KEEPS if keep * 2**20 <= _KEPT * device.l2_bytes)
+
+
+def may_begin_early(device: CudaDevice) -> bool:
+    """Whether a step may begin before the one before it has ended."""
+    return device.compute_capability >= STARTS_EARLY
+
+
+def begins_early(size: float, device: CudaDevice) -> bool:
+    """Whether steps are best begun early, unseen, with so many bytes of matrix.
+
+    Where these just fit L2, each part of them is to come to the multiprocessors that had it in the step before.
+    """
+    apart = size > FAR_BEYOND * device.l2_bytes or size < _WELL_WITHIN * device.l2_bytes
+    return may_begin_early(device) and apart
 
 
 def may_pass(matrix: Matrix, device: CudaDevice) -> bool:
@@ -119,8 +149,9 @@ def starts(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
     if way != FULL:
         found += [(variant, {"stored": way}) for variant in likely[:_MOST_STARTS]]
     if may_pass(matrix, device):
-        early = device.compute_capability >= STARTS_EARLY
-        found += [(variant, {"once": True, "keep": KEEP, "early": early}) for variant in likely[:_MOST_PASSING]]
+        early = may_begin_early(device)
+        keep = usual_keep(device)
+        found += [(variant, {"once": True, "keep": keep, "early": early}) for variant in likely[:_MOST_PASSING]]
     plans = (Plan(schedule.backend, schedule.name, name, k=k, k_per_pass=1, options=options) for name, options in found)
     return tuple(plan for plan in plans if schedule.feasible(plan, matrix, device) is None)
 

@@ -2,7 +2,7 @@
 
     transfers   stored bytes and b x (x read, y written); from L2 what is fetched twice, and the sectors of x gathered
     cycles      later warps x shuffles + loads of warps x b + lines that these ask L1 for
-    chain       the longer of two: entries of the longest row / lanes x latency of L2, or until the last warp ends
+    chain       the longer of two: times that the longest row asks for some slots x latency, or until the last warp ends
 
 A warp of csr-L has 32 / L rows and loads as often as the longest of them asks. Where few lanes have a row, a sector of
 the matrix is used over several loads, and is fetched again where the rows in flight take more lines than L1 has.
@@ -10,8 +10,8 @@ the matrix is used over several loads, and is fetched again where the rows in fl
 Warps that a multiprocessor has room for begin together, and half of them are done with as soon as one, which is in what
 a kernel takes anyway; the others crowd. Those that have no room begin when others end (*later*): a second round costs a
 warp's life, however few it is for, and each further warp some cycles that transfers do not hide. Constants are rounded,
-fitted on plain products of 34 matrices on an H100: of the variants offered the fastest promises most for 30 of them,
-and one within 4 % of it for all.
+fitted on plain products of 34 matrices on an H100: of the variants offered the fastest promises most for 21 of them,
+one within 5 % of it for 29, and one within 15 % for all.
 """
 
 from __future__ import annotations
@@ -39,24 +39,25 @@ __all__ = ["csr_work", "hubs_work", "looked_up", "pcsr_work", "rows16_work", "se
 
 #: Cycles that a warp takes a multiprocessor, beside its loads; each of its shuffles; each load of a value, its column
 #: and its entry of x; the same where products go through shared memory.
-_WARP, _SHUFFLE, _LOAD, _STAGED_LOAD = 15.0, 3.4, 0.55, 9.6
+_WARP, _SHUFFLE, _LOAD, _STAGED_LOAD = 15.0, 3.4, 0.45, 9.6
 #: Warps that a multiprocessor has done with as soon as with one, and cycles that each more takes of those it has room
 #: for; those of a second round, and of each warp of it or a later one; those in which a warp of slices finds its own.
-_TOGETHER, _CROWDED, _LIFE, _LATER, _FOUND = 33.0, 23.0, 900.0, 20.0, 125.0
+_TOGETHER, _CROWDED, _LIFE, _LATER, _FOUND = 25.0, 30.0, 650.0, 20.0, 20.0
 #: Shares of the bytes between memory and L2, and L2 and multiprocessors, that count for kernels which do nothing else.
 _OF_MEMORY, _OF_CACHE = 0.9, 0.85
 #: Cycles in which a warp of vbell finds its slice and adds up what its lanes have, and in which it has what it has
-#: asked for together: fitted on 10 real matrices that are in L2 (3 to 8 us a product), off by 0.3 us in the mean.
-_BEGIN, _TURN = 1900.0, 730.0
+#: asked for together: off by 12 % in the mean for 5 matrices.
+_BEGIN, _TURN = 1500.0, 600.0
 #: Cycles for each line that a load of a warp asks for.
-_TOUCH = 0.46
+_TOUCH = 0.25
+#: Slots of a lane that csr and sell ask for together, as in ``sweep.cuh``.
+_TOGETHER_IN_LANE = 4
 #: Cycles of a load of 32 values that are looked up in a table, beside its own: in a layout of slots, and in csr, where
 #: fewer of them are under way. Fitted on 8 matrices: sell is predicted 13 % off in the median, not 31, pcsr 7, not 20.
 _LOOKUP, _LOOKUP_CSR = 14.0, 4.0
-#: Cycles that a load takes whose columns come from L2, and how many more from memory.
-_NEAR, _FAR = 320.0, 20.0
-#: Share of these where the sector is in L1 already.
-_HIT = 0.18
+#: Cycles until a lane has columns, values and entries of x that it has asked for together, from L2, and how many more
+#: where they come from memory.
+_NEAR, _FAR = 570.0, 20.0
 #: Cycles in which a partition of pcsr is summed up and the shares of split rows are joined.
 _JOIN = 1700.0
 #: Cycles in which a thread of pcsr adds one sum to its row's.
@@ -74,20 +75,19 @@ _WARP_SIZE = 32
 
 def csr_work(matrix: Matrix, device: CudaDevice, k: int, vectors: int, lanes: int, value: int) -> Work:
     """Compressed sparse rows, `lanes` threads a row; a stored value has `value` bytes, here and below."""
-    size = matrix.dtype.itemsize
     loads = -(-sampled_lengths(matrix) // lanes)
     per_warp = loads.reshape(loads.shape[0], lanes, _WARP_SIZE // lanes).max(axis=2)
     warps = matrix.n * lanes / _WARP_SIZE
     stored = matrix.nnz * (value + 4.0) + 4.0 * matrix.n
-    hit = _HIT + (1.0 - _HIT) * min(1.0, lanes * size / SECTOR)
-    longest = -(-longest_row(matrix) // lanes)
+    longest = _turns(-(-longest_row(matrix) // lanes))
     again = _fetched_again(matrix, device, lanes)
     issued = _later(warps, device) * _SHUFFLE * np.log2(lanes) * vectors
     issued += _LOAD * warps * float(per_warp.mean()) * vectors
     issued += _TOUCH * touched_lines(matrix, lanes) * matrix.nnz * vectors
     issued += _TOUCH * warps * float(per_warp.mean()) * _lines_of_rows(matrix, _WARP_SIZE / lanes)
-    found = _work(matrix, device, k, vectors, stored, again, issued, longest, hit)
-    return replace(found, chain=max(found.chain, k * _waited(warps, device, float(per_warp.mean()) * hit)))
+    found = _work(matrix, device, k, vectors, stored, again, issued, longest)
+    turns = float(np.ceil(per_warp / _TOGETHER_IN_LANE).mean())
+    return replace(found, chain=max(found.chain, k * _waited(warps, device, turns)))
 
 
 def sell_work(
@@ -109,9 +109,9 @@ def sell_work(
     issued = _later(warps, device) * _SHUFFLE * np.log2(lanes) * vectors
     issued += _LOAD * vectors * (slots / _WARP_SIZE + matrix.n / _WARP_SIZE * (lanes - 1) / 2.0)
     issued += _TOUCH * (touched_lines(matrix, lanes) * matrix.nnz * vectors + slots * (value + bits / 8.0) / _LINE)
-    longest = -(-longest_row(matrix) // lanes)
-    found = _work(matrix, device, k, vectors, stored, 1.0, issued, longest, 1.0)
-    loads = slots / max(matrix.n * lanes, 1)
+    longest = _turns(-(-longest_row(matrix) // lanes))
+    found = _work(matrix, device, k, vectors, stored, 1.0, issued, longest)
+    loads = slots / max(matrix.n * lanes, 1) / _TOGETHER_IN_LANE
     found = replace(found, chain=max(found.chain, k * _waited(warps, device, loads)) + k * _FOUND)
     apart = k * vectors * matrix.n * max(0.0, SECTOR - size) if order else 0.0  # results go to one sector each
     return replace(found, cache_bytes=found.cache_bytes + apart)
@@ -122,8 +122,8 @@ def rows16_work(matrix: Matrix, device: CudaDevice, k: int, vectors: int, slots:
     stored = slots * (value + 4.0) + 4.0 * matrix.n
     issued = matrix.n / 2.0 * (_WARP + 4 * _SHUFFLE * vectors) + _LOAD * vectors * slots / _WARP_SIZE
     issued += _TOUCH * (touched_lines(matrix, 16) * matrix.nnz * vectors + stored / _LINE)
-    waits = -(-longest_row(matrix) // 16) + 7.0 * slots / 16.0 / max(matrix.n, 1)
-    return _work(matrix, device, k, vectors, stored, 1.0, issued, waits, 1.0)
+    waits = _turns(-(-longest_row(matrix) // 16)) + 11.0 * max(1.0, slots / 16.0 / max(matrix.n, 1) / _TOGETHER_IN_LANE)
+    return _work(matrix, device, k, vectors, stored, 1.0, issued, waits)
 
 
 def pcsr_work(
@@ -137,7 +137,7 @@ def pcsr_work(
     loads = slots / _WARP_SIZE
     issued = loads / ahead * _WARP + _STAGED_LOAD * vectors * loads
     issued += _TOUCH * (touched_lines(matrix, 0) * matrix.nnz * vectors + stored / _LINE)
-    found = _work(matrix, device, k, vectors, stored, 1.0, issued, 1.0 + ahead, 1.0)
+    found = _work(matrix, device, k, vectors, stored, 1.0, issued, 1.0 + ahead)
     added = min(longest_row(matrix), PARTITION) / pad
     return replace(found, chain=found.chain + k * (_JOIN + _ADD * added), launches=2.0 * k)
 
@@ -170,7 +170,7 @@ def vbell_work(matrix: Matrix, device: CudaDevice, k: int, vectors: int, lanes: 
         matrix.n * lanes / _WARP_SIZE * _SHUFFLE * (lanes - 1) * vectors + _LOAD * (vectors + 1.0) * slots / _WARP_SIZE
     )
     issued += _TOUCH * (slots / wide * vectors + stored / _LINE)
-    found = _work(matrix, device, k, vectors, stored, 1.0, issued, 0, 1.0)
+    found = _work(matrix, device, k, vectors, stored, 1.0, issued, 0)
     return replace(found, chain=k * (_BEGIN + _TURN * vbell.turns(matrix, lanes)))
 
 
@@ -183,7 +183,6 @@ def _work(
     again: float,
     issued: float,
     waits: float,
-    hit: float,
 ) -> Work:
     size = matrix.dtype.itemsize
     moved = 2.0 * matrix.n * size * vectors
@@ -194,9 +193,14 @@ def _work(
         memory_bytes=k * (1.0 - cached) * (stored + moved) * _OF_MEMORY,
         cache_bytes=k * (stored * again + moved + gathered) * _OF_CACHE,
         cycles=k * max(issued, multiplied) / max(device.sms, 1),
-        chain=k * waits * (_NEAR + (1.0 - cached) * _FAR) * hit,
+        chain=k * waits * (_NEAR + (1.0 - cached) * _FAR),
         launches=float(k),
     )
+
+
+def _turns(slots: int) -> int:
+    """Times that a lane waits for what it has asked for together, of so many slots."""
+    return -(-slots // _TOGETHER_IN_LANE)
 
 
 def _later(warps: float, device: CudaDevice) -> float:

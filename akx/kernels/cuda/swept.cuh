@@ -18,10 +18,11 @@ __device__ __forceinline__ void let_the_next_begin() {
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-// Wait for the kernels of the call before this one, and for all that they have written.
-__device__ __forceinline__ void after_the_last() {
+// Wait for the kernels of the call before this one, and for all that they have written. `any`: true, but the compiler is
+// not to know, since it would move what is asked for before to behind the wait.
+__device__ __forceinline__ void after_the_last(bool any) {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
+    if (any) asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 // What a kernel before this one may have written.
@@ -76,12 +77,11 @@ template <class T>
 __device__ __forceinline__ void finish_step(T product, const T *x, const T *before, T *y, T *first,
                                             const T *coefficient, i64 at) {
     const T a = load(coefficient), b = load(coefficient + 1), c = load(coefficient + 2);
+    const bool has_own = !is_zero(b), has_old = before != nullptr && !is_zero(c);
+    const T own = has_own || first != nullptr ? fresh(x + at) : zero<T>(), old = has_old ? fresh(before + at) : zero<T>();
     T value = mad(a, product, zero<T>());
-    if (!is_zero(b) || first != nullptr) {
-        const T own = fresh(x + at);
-        if (!is_zero(b)) value = mad(b, own, value);
-        if (first != nullptr) first[at] = own;
-    }
-    if (before != nullptr && !is_zero(c)) value = mad(c, fresh(before + at), value);
+    if (has_own) value = mad(b, own, value);
+    if (has_old) value = mad(c, old, value);
+    if (first != nullptr) first[at] = own;
     y[at] = value;
 }

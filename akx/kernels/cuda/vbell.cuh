@@ -38,7 +38,7 @@ __device__ __forceinline__ void vbell_blocks(u32 n, u32 steps, u32 indices, u32 
 #pragma unroll
             for (u32 j = 0; j < C; ++j)
                 if (s + u < steps) stored[u][j] = fetch<HOW>(value + (u * C + j) * values, policy);
-        if (waits) after_the_last();
+        after_the_last(waits);
         waits = false;
 #pragma unroll
         for (int v = 0; v < B; ++v) {
@@ -96,7 +96,7 @@ __device__ __forceinline__ void vbell_step(u32 n, u32 slices, const u32 *__restr
         vbell_blocks<2, T, S, B, HOW, FEW>(n, steps[4], indices, values, column, value, table, x, sum, policy, waits);
         vbell_blocks<1, T, S, B, HOW, FEW>(n, steps[5], indices, values, column, value, table, x, sum, policy, waits);
     }
-    if (waits) after_the_last(); // no blocks
+    after_the_last(waits); // of no blocks
     // The lanes of a row are `width` apart: the first adds what the others have, in their order.
     T total[B];
 #pragma unroll
