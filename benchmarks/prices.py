@@ -42,7 +42,7 @@ __all__ = ["CONSTANTS", "Problem", "fit", "main", "timed"]
 CONSTANTS = (
     *(
         (sweep_work, name)
-        for name in ("_WARP", "_SHUFFLE", "_LOAD", "_STAGED_LOAD", "_TOUCH", "_NEAR", "_FAR", "_HIT", "_JOIN")
+        for name in ("_WARP", "_SHUFFLE", "_LOAD", "_STAGED_LOAD", "_TOUCH", "_NEAR", "_FAR", "_JOIN")
     ),
     *((sweep_work, name) for name in ("_CROWDED", "_LIFE", "_LATER", "_FOUND", "_OF_MEMORY", "_OF_CACHE")),
     *((parts_work, name) for name in ("_VALUES", "_SLICE", "_NEAR", "_GLOBAL", "_HALO", "_FLAG", "_MEET")),

@@ -58,7 +58,8 @@ _CHOSEN = {
     " or (test_cuda_swept and (pcsr or rows16 or hubs or vbell) and float64)"
     " or (hubs_are_right and (1009 or 9001) and (float64 or complex64)) or test_cuda_stored_values"
     " or arrows-float32 or (test_m_of_the_gpu and 0.6-complex128) or transposed_on_the_gpu or not_finite"
-    " or test_cuda_rates or translated_on_a_gpu or (every_form_is_right and float64)",
+    " or (test_cuda_rates and not in_the_order_of_its_memories) or translated_on_a_gpu"
+    " or (every_form_is_right and float64)",
 }
 #: For a tool: memcheck sees the ends of arrays where each has memory of its own.
 _SETTINGS = {

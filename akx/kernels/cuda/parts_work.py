@@ -48,6 +48,8 @@ _NEAR, _GLOBAL, _FAR, _HALO, _FLAG = 22.0, 45.0, 800.0, 450.0, 50.0
 _MEET = 300.0
 #: Share of L2 in which what is read in each step can be kept, with results passing through.
 _KEPT = 0.36
+#: Share of its size that counts where L2 is to have what is read once a call.
+_ONCE = 0.9
 #: Share of the sectors of x that slices read which come from L2, not from L1.
 _GATHERED = 0.35
 #: Bytes that L2 moves in the time in which it takes part of a sector: a million rows in random order took 20 us.
@@ -205,7 +207,9 @@ def parts_work(
     beside = steps * float(chain.max(initial=0.0)) + exchanges * float(waited.max(initial=0.0))
     cached = in_cache(stored + 2.0 * vector, device)
     return Work(
-        loaded_bytes=passes * (1.0 - cached) * (stored + vector * cut.closure),
+        # What comes in each step is not loaded besides; what is read once a call stays longer than that.
+        loaded_bytes=passes
+        * ((1.0 - in_cache(_ONCE * stored, device)) * max(stored - far, 0.0) + (1.0 - cached) * vector * cut.closure),
         memory_bytes=steps * (far - kept + (2.0 if staged else 1.0) * vector * (1.0 - cached)),
         cache_bytes=steps * (far + 2.0 * vector + gathered) + passes * (stored + vector),
         cycles=steps * cycles,

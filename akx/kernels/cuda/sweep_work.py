@@ -7,8 +7,8 @@
 A warp of csr-L has 32 / L rows and loads as often as the longest of them asks. Where few lanes have a row, a sector of
 the matrix is used over several loads, and is fetched again where the rows in flight take more lines than L1 has.
 
-Warps that a multiprocessor has room for begin together, and half of them are done with as soon as one, which is in what
-a kernel takes anyway; the others crowd. Those that have no room begin when others end (*later*): a second round costs a
+Warps that a multiprocessor has room for begin together, and 25 of them are done with as soon as one, which is in what a
+kernel takes anyway; the others crowd. Those that have no room begin when others end (*later*): a second round costs a
 warp's life, however few it is for, and each further warp some cycles that transfers do not hide. Constants are rounded,
 fitted on plain products of 34 matrices on an H100: of the variants offered the fastest promises most for 21 of them,
 one within 5 % of it for 29, and one within 15 % for all.
