@@ -153,7 +153,7 @@ def _integers(text: str, width: int, lines: _Lines) -> list[int]:
     text = text.rstrip()
     for words in ([text[i : i + width] for i in range(0, len(text), width)], text.split()):
         if words and all(re.fullmatch(r"\s*\d+\s*", word) for word in words if word.strip()):
-            return [int(word) for word in words if word.strip()]
+            return [int(word.strip()) for word in words if word.strip()]  # int alone knows fewer blanks
     raise FileFormatError(
         f"{lines.name}, line {lines.next}: header is malformed",
         expected="whole numbers",

@@ -256,8 +256,8 @@ def _packets(found: list[Json]) -> list[str]:
         f"unit of the last digit above it, {between[1][0] - dw8192['packets']['15']} packets short of the published "
         "range. No schedule that leaves no slot idle while there are rows can get there, whatever the order of the "
         f"rows: it takes {dw8192['most_packets']['15']:,} packets of 15 at most, with the longest row at the end "
-        "(Graham 1966). No reading gives both figures; what else the larger packets held, the text does not tell, and "
-        "nothing is fitted here. Gflop/s are as published for both.",
+        "(Graham 1966). None of these readings gives both figures; what else the larger packets held, the text does "
+        "not tell, and nothing is fitted here. Gflop/s are as published for both.",
         "What the same scheduler does with the other matrices:",
         markdown.rows(["matrix", "rows", "entries", "5 slots", "15 slots"], rest),
     ]
@@ -392,9 +392,17 @@ def _measured_blocks() -> list[str]:
         f"some {TRANSLATION} products on the GPU, and {NEW_VALUES} where the structure is there already. akx's is made "
         "there too: the table says how many products pass from a CSR pattern in GPU memory until its blocks are there, "
         f"seen by the host; with values placed it is {of_each('translate_and_place_products', 1, 0)}. From a matrix in "
-        f"the host's memory, which is first sent, a program is ready in {of_each('prepare_seconds', 1e3, 1)} ms. New "
-        "values that are in GPU memory go to their places there, timed on the device, one update right behind the "
-        f"other; a host that queues one and waits for it sees {of_each('update_and_wait_seconds', 1e6, 0)} us.",
+        f"the host's memory, which is first sent, a program is ready in {of_each('prepare_seconds', 1e3, 1)} ms, or "
+        f"{of_each('prepare_products', 1, 0)} products: what the GPU does of that is the table's. New values that "
+        "are in GPU memory, where a solver's are, go to their places there, timed on the device, one update right "
+        "behind the other; a host that queues one and waits for it sees "
+        f"{of_each('update_and_wait_seconds', 1e6, 0)} us.",
+        "Two things are done in another way. He has a kernel for each column extent, pads x for each so that an index "
+        "needs no table, and adds up what the kernels find; here a warp does one extent after another, the index of a "
+        "block is its first column, so that there is nothing to pad, and nothing to add up. His sections have 64 rows; "
+        "a slice here has as many whole nodes of one size as a warp has lanes for, 30 rows of nodes of six, so that no "
+        "node's rows are of two warps. On a processor, whose lanes are not to run in step, `inode` has one list of "
+        "columns for all rows of a node: nodes of any numbers of unknowns, in any order of the rows, without padding.",
         "On a processor the same matrices are beside MKL in [kernels.md](kernels.md#blocks-beside-mkl).",
         "His hybrid computing, a portion of a large matrix for the GPU and the rest for the processor, is `share` of "
         "`stream` ([cuda.md](cuda.md#the-schedule-stream)).",

@@ -634,6 +634,14 @@ class TestDamage:
         message = self.complaint(put(bytes(raw), name))
         assert message is None or (name in message and "\n" not in message)
 
+    def test_blanks_that_are_none_to_python_alone(self, put: Callable[..., Path]) -> None:
+        """A separator among the blanks of a Harwell-Boeing header, as damage leaves it."""
+        raw = bytearray(SEEDS["a.rsa"])
+        second = raw.index(b"\n") + 1
+        assert raw[second : second + 1] == b" "
+        raw[second] = 0x1C
+        assert self.complaint(put(bytes(raw), "a.rsa")) is None
+
     @staticmethod
     def complaint(path: Path) -> str | None:
         """The message of the typed error, or None where the file was read; anything else fails the test."""

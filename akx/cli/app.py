@@ -274,6 +274,18 @@ def info(
             help="What products would do on a known device: part of its name, or all; may be given again.",
         ),
     ] = None,
+    blocks: Annotated[
+        int | None,
+        typer.Option("--blocks", metavar="N", min=1, help="Blocks to show ghost zones of; by default of 512 KiB each."),
+    ] = None,
+    slots: Annotated[
+        int | None,
+        typer.Option("--slots", metavar="N", min=1, help="Slots of a packet of the FPGA, 5 by default."),
+    ] = None,
+    clock: Annotated[
+        float | None,
+        typer.Option("--clock", metavar="MHZ", min=1e-6, help="Clock of the FPGA, which takes a packet a cycle."),
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """Show the structure of a matrix, what it suggests, and what to expect of layouts, ghost zones and devices."""
@@ -286,6 +298,9 @@ def info(
         variable=variable,
         spy=spy,
         devices=device or (),
+        blocks=blocks,
+        slots=slots,
+        clock=clock,
         as_json=as_json,
     )
 

@@ -24,9 +24,15 @@ def run_info(
     variable: str | None,
     spy: Path | None = None,
     devices: Sequence[str] = (),
+    blocks: int | None = None,
+    slots: int | None = None,
+    clock: float | None = None,
     as_json: bool,
 ) -> int:
-    """Print what is known of the matrix in `file` for `k` powers on this machine; write its picture to `spy`."""
+    """Print what is known of the matrix in `file` for `k` powers on this machine; write its picture to `spy`.
+
+    `blocks` are those of the ghost zones, `slots` those of a packet, and `clock` is that of the FPGA in MHz.
+    """
     check_powers(k)
     from akx.device.host import host_device
     from akx.report.advice import advise, matrix_bytes
@@ -43,7 +49,10 @@ def run_info(
         plot_spy(matrix.indptr, matrix.indices, spy, matrix_name(file))
     device, features = host_device(), matrix.features
     advice = advise(features, device, k)
-    found = look(matrix, k, chosen)
+    asked: dict[str, Any] = {"blocks": blocks}
+    asked |= {} if slots is None else {"slots": slots}
+    asked |= {} if clock is None else {"clock": 1e6 * clock}
+    found = look(matrix, k, chosen, **asked)
     if as_json:
         data: dict[str, Any] = {
             "schema": INFO_SCHEMA,

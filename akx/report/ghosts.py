@@ -35,8 +35,8 @@ BLOCK_BYTES = 512 * 1024
 _FEWEST = 4
 #: Rows of all blocks with their ghosts, over those of the matrix, beyond which nobody would take them.
 _MOST_ROWS = 4.0
-#: Entries up to which METIS, levels and ghost zones of blocks each take no more than a few seconds.
-_MOST_METIS, _MOST_LEVELS, _MOST_ZONES = 2_000_000, 4_000_000, 8_000_000
+#: Entries up to which METIS takes no more than a few seconds, and up to which levels, RCM and ghost zones together do.
+_MOST_METIS, _MOST_ZONES = 2_000_000, 16_000_000
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class GhostGrowth:
         }
 
 
-def ghost_growth(matrix: Matrix, k: int) -> GhostGrowth:
+def ghost_growth(matrix: Matrix, k: int, blocks: int | None = None) -> GhostGrowth:
     """Ghost rows and redundant work for 1 .. k steps, on rows in their order, by levels and RCM, and on compact blocks.
 
     Parameters
@@ -85,8 +85,11 @@ def ghost_growth(matrix: Matrix, k: int) -> GhostGrowth:
     matrix : Matrix
     k : int
         Most steps, at least 1.
+    blocks : int, optional
+        Blocks to cut the matrix into, at least 1 and as many as it has rows at most; some of :data:`BLOCK_BYTES` each
+        by default.
     """
-    blocks = min(max(_FEWEST, round(matrix.nbytes / BLOCK_BYTES)), max(1, matrix.n))
+    blocks = min(blocks or max(_FEWEST, round(matrix.nbytes / BLOCK_BYTES)), max(1, matrix.n))
     if matrix.nnz == 0:
         return GhostGrowth(blocks, (), ("The matrix has no entries, and so no ghosts.",))
     curves: list[GhostCurve] = []
@@ -94,13 +97,10 @@ def ghost_growth(matrix: Matrix, k: int) -> GhostGrowth:
     if matrix.nnz <= _MOST_ZONES:
         partition = Partition(None, cut_rows(matrix.indptr, blocks))
         curves.append(_zones(matrix, partition, k, "rows in their order, cut by work", notes))
-    else:
-        notes.append(f"Blocks of rows in their order: left out for more than {count(_MOST_ZONES)} entries.")
-    if matrix.nnz <= _MOST_LEVELS:
         curves.append(_zones(matrix, _by_levels(matrix, blocks), k, "rows by levels, cut by work", notes))
         curves.append(_zones(matrix, _by_rcm(matrix, blocks), k, "rows by RCM, cut by work", notes))
     else:
-        notes.append(f"Blocks of levels and by RCM: left out for more than {count(_MOST_LEVELS)} entries.")
+        notes.append(f"Blocks of rows in any order: left out for more than {count(_MOST_ZONES)} entries.")
     estimate = _estimate(matrix, blocks, k)
     reason = _without_metis(matrix, estimate)
     if not reason:

@@ -60,7 +60,11 @@ def print_outlook(found: Outlook, console: Console) -> None:
         [
             ("nodes", _nodes(found)),
             ("bandwidth", f"{memory} from memory, {cache} from the last cache ({how})"),
-            ("packets", f"of {packets.slots} slots on an FPGA: {100 * packets.utilisation:.1f}% used"),
+            (
+                "packets",
+                f"of {packets.slots} slots on an FPGA: {100 * packets.utilisation:.1f}% used, "
+                f"{packets.gflops(found.clock):.3g} Gflop/s at {found.clock / 1e6:g} MHz",
+            ),
         ],
         console,
     )

@@ -21,7 +21,7 @@ from akx.formats.nodes import MOST, Nodes, natural_nodes
 from akx.formats.supervariables import Supervariables, supervariables, twins
 from akx.report.devices import FPGA_CLOCK, Device, Prospect, prospect
 from akx.report.ghosts import GhostGrowth, ghost_growth
-from akx.report.packets import Schedule, schedule
+from akx.report.packets import SLOTS, Schedule, schedule
 from akx.report.padding import Padding, paddings
 from akx.report.spy import cell_counts
 from akx.tuner.calibration import figures_of
@@ -60,7 +60,8 @@ class Outlook:
         Unknowns that belong together and are not side by side, where those side by side hardly do.
     layouts : tuple of Padding
     packets : Schedule
-        Five slots a packet.
+    clock : float
+        Of the FPGA that the packets are for, in Hz.
     ghosts : GhostGrowth
     plan : Plan or None
         That of an untuned call; None where none is feasible.
@@ -77,6 +78,7 @@ class Outlook:
     supervariables: Supervariables | None
     layouts: tuple[Padding, ...]
     packets: Schedule
+    clock: float
     ghosts: GhostGrowth
     plan: Plan | None
     reason: str
@@ -116,8 +118,8 @@ class Outlook:
                 "least_set": self.packets.least,
                 "packets": self.packets.packets,
                 "utilisation": self.packets.utilisation,
-                "clock": FPGA_CLOCK,
-                "gflops": self.packets.gflops(FPGA_CLOCK),
+                "clock": self.clock,
+                "gflops": self.packets.gflops(self.clock),
             },
             "ghosts": self.ghosts.to_json(),
             "plan": None if self.plan is None else {"label": self.plan.label(), "plan": self.plan.to_json()},
@@ -159,8 +161,30 @@ def _supervariables(pattern: Pattern, nodes: Nodes) -> Supervariables | None:
     return supervariables(pattern)
 
 
-def look(matrix: Matrix, k: int, devices: Sequence[Device] = ()) -> Outlook:
-    """Find all of it for `k` powers on this machine, and what products would do on `devices`."""
+def look(
+    matrix: Matrix,
+    k: int,
+    devices: Sequence[Device] = (),
+    *,
+    blocks: int | None = None,
+    slots: int = SLOTS,
+    clock: float = FPGA_CLOCK,
+) -> Outlook:
+    """Find all of it for `k` powers on this machine, and what products would do on `devices`.
+
+    Parameters
+    ----------
+    matrix : Matrix
+    k : int
+        Powers.
+    devices : sequence of Device
+    blocks : int, optional
+        Blocks of the ghost zones (:func:`akx.report.ghosts.ghost_growth`).
+    slots : int
+        Slots of a packet, at least 1.
+    clock : float
+        Of the FPGA that takes a packet a cycle, in Hz.
+    """
     backend = resolve_backend("auto")
     plan, reason = None, ""
     try:
@@ -173,7 +197,8 @@ def look(matrix: Matrix, k: int, devices: Sequence[Device] = ()) -> Outlook:
     pattern = pattern_of(matrix)
     nodes = natural_nodes(pattern, matrix.dtype.itemsize)
     layouts = paddings(matrix.indptr, matrix.indices, matrix.dtype.itemsize, nodes)
-    packets = schedule(matrix.indptr)
+    packets = schedule(matrix.indptr, slots=slots)
+    published = packets if slots == SLOTS else schedule(matrix.indptr)
     return Outlook(
         device=device.device_class,
         figures=figures,
@@ -182,10 +207,11 @@ def look(matrix: Matrix, k: int, devices: Sequence[Device] = ()) -> Outlook:
         supervariables=_supervariables(pattern, nodes),
         layouts=layouts,
         packets=packets,
-        ghosts=ghost_growth(matrix, k),
+        clock=clock,
+        ghosts=ghost_growth(matrix, k, blocks),
         plan=plan,
         reason=reason,
-        prospects=tuple(prospect(one, layouts, packets) for one in devices),
+        prospects=tuple(prospect(one, layouts, published) for one in devices),
     )
 
 

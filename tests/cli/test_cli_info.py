@@ -23,6 +23,7 @@ from akx.report import outlook, spy
 from akx.report.devices import known_devices
 from akx.report.ghosts import ghost_growth
 from akx.report.info_text import print_spy
+from akx.report.packets import schedule
 from akx.tuner.calibration import Calibration
 from akx.tuner.machine import derived_figures
 from akx.tuner.predict import predict
@@ -110,6 +111,21 @@ def test_other_devices(asked: Any) -> None:
     assert tesla["csr_gflops"] == pytest.approx(2 * 1920 * 144 / _MOVED)
     assert (tesla["layout"], tesla["bandwidth"]) == ("dia", 144e9)
     assert fpga["gflops"] == pytest.approx(1.7 * asked["packets"]["utilisation"])
+
+
+def test_blocks_and_packets_as_asked_for(akx: Callable[..., Ran], poisson: Path, matrix: Matrix) -> None:
+    given = ("--blocks", "2", "--slots", "15", "--clock", "100", "--device", "FPGA", "--k", "4")
+    found = akx("info", poisson, *given, "--json").json
+    assert found["ghosts"] == ghost_growth(matrix, 4, 2).to_json() != ghost_growth(matrix, 4).to_json()
+    assert (found["ghosts"]["blocks"], found["packets"]["slots"], found["packets"]["clock"]) == (2, 15, 1e8)
+    used = schedule(matrix.indptr, slots=15).utilisation
+    assert found["packets"]["utilisation"] == used
+    assert found["packets"]["gflops"] == pytest.approx(2 * used * 15 * 1e8 / 1e9)
+    assert found["devices"][0]["gflops"] == pytest.approx(1.7 * schedule(matrix.indptr).utilisation)  # as published
+    out = akx("info", poisson, *given).out
+    assert f"15 slots on an FPGA: {100 * used:.1f}% used, {2 * used * 1.5:.3g} Gflop/s at 100 MHz" in out
+    for wrong in (("--slots", "0"), ("--blocks", "0"), ("--clock", "0")):
+        assert akx("info", poisson, *wrong).code == 2
 
 
 def test_bounds_are_of_calibrated_figures_where_there_are_any(

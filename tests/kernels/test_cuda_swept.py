@@ -149,6 +149,15 @@ def test_every_way_to_store_values_is_right_on_the_host(device: CompiledDevice, 
 
 
 @on_the_host
+@pytest.mark.parametrize("variant", ["csr-1", "csr-8", "sell-1", "sell16-4", "rows16"])
+def test_rows_of_many_slots_a_lane_on_the_host(device: CompiledDevice, variant: str) -> None:
+    """Fours of slots, and what is left of them: none, one, two or three."""
+    for entries in (1, 4, 9, 24, 70):
+        matrix = blocks_of_mixed_sizes(40, "float64", seed=entries, entries=entries)
+        check(device, matrix, plan_of(variant, 2, once=entries == 9, early=entries == 24), entries)
+
+
+@on_the_host
 @pytest.mark.parametrize("variant", LAYOUTS)
 def test_values_with_an_error_that_is_allowed_on_the_host(device: CompiledDevice, variant: str) -> None:
     plain = blocks_of_mixed_sizes(50, "float64", seed=3)

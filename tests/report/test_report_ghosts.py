@@ -81,14 +81,27 @@ def test_what_would_take_long_is_estimated(monkeypatch: pytest.MonkeyPatch) -> N
     A = line(4000)
     exact = ghost_growth(A, 8).curves[0]
     monkeypatch.setattr(ghosts, "_MOST_METIS", 100)
-    monkeypatch.setattr(ghosts, "_MOST_LEVELS", 100)
     monkeypatch.setattr(ghosts, "_MOST_ZONES", 100)
     growth = ghost_growth(A, 8)
     (curve,) = growth.curves
     assert "estimated" in curve.name
     # Two sides of a ball, of two of the eight balls only one, as they have reached an end: 7 edges instead of 6.
     assert curve.ghosts == pytest.approx([7 / 6 * ghost for ghost in exact.ghosts], rel=0.01)
-    assert sum("100 entries" in note for note in growth.notes) == 3
+    assert sum("100 entries" in note for note in growth.notes) == 2
+
+
+def test_ten_million_entries_are_not_estimated_alone() -> None:
+    """Rows in any order are cut, whatever the bar of ten seconds is for; METIS would take most of it."""
+    assert ghosts._MOST_METIS < 10_000_000 < ghosts._MOST_ZONES
+
+
+def test_as_many_blocks_as_asked_for() -> None:
+    A = line(4000)
+    for blocks in (1, 2, 40):
+        growth = ghost_growth(A, 8, blocks)
+        assert growth.blocks == blocks
+        assert growth.curves[0].ghosts == pytest.approx([2 * (blocks - 1) * j / 4000 for j in range(1, 9)])
+    assert ghost_growth(line(7), 2, 40).blocks == 7
 
 
 @pytest.mark.parametrize("A", [sp.csr_array((5, 5)), sp.eye_array(1), sp.eye_array(3)])

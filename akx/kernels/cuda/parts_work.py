@@ -191,7 +191,7 @@ def parts_work(
     room = np.maximum(limit - fixed, 0.0)
     rest = np.maximum(slots * bytes_of_slot - room - held * min(mean, shape.held_slots) * bytes_of_slot, 0.0)
     count = 1.0 if cut.first is not None else nodes / float(cut.own[0])
-    far = float(rest.sum()) * count
+    far = read = float(rest.sum()) * count
     stored = float(slots.sum()) * count * bytes_of_slot
     kept = min(far, keep, _KEPT * device.l2_bytes)
     vector = float(matrix.n) * size * together
@@ -209,7 +209,7 @@ def parts_work(
     return Work(
         # What comes in each step is not loaded besides; what is read once a call stays longer than that.
         loaded_bytes=passes
-        * ((1.0 - in_cache(_ONCE * stored, device)) * max(stored - far, 0.0) + (1.0 - cached) * vector * cut.closure),
+        * ((1.0 - in_cache(_ONCE * stored, device)) * max(stored - read, 0.0) + (1.0 - cached) * vector * cut.closure),
         memory_bytes=steps * (far - kept + (2.0 if staged else 1.0) * vector * (1.0 - cached)),
         cache_bytes=steps * (far + 2.0 * vector + gathered) + passes * (stored + vector),
         cycles=steps * cycles,

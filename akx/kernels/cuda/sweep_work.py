@@ -53,7 +53,8 @@ _TOUCH = 0.25
 #: Slots of a lane that csr and sell ask for together, as in ``sweep.cuh``.
 _TOGETHER_IN_LANE = 4
 #: Cycles of a load of 32 values that are looked up in a table, beside its own: in a layout of slots, and in csr, where
-#: fewer of them are under way. Fitted on 8 matrices: sell is predicted 13 % off in the median, not 31, pcsr 7, not 20.
+#: fewer of them were under way. Fitted on 8 matrices, when lanes asked for a slot at a time: sell was predicted 13 %
+#: off in the median, not 31, pcsr 7, not 20.
 _LOOKUP, _LOOKUP_CSR = 14.0, 4.0
 #: Cycles until a lane has columns, values and entries of x that it has asked for together, from L2, and how many more
 #: where they come from memory.
