@@ -40,20 +40,20 @@ from akx.partition.rows import even_cuts
 __all__ = ["Cut", "fixed_bytes", "likely_cut_of", "natural_cut", "parts_work", "slots_per_slice"]
 
 #: Cycles of 32 values of 8 bytes, multiplied from shared memory or registers, and of a slice.
-_VALUES, _HELD, _SLICE = 4.8, 3.5, 30.0
+_VALUES, _HELD, _SLICE = 3.6, 3.0, 30.0
 #: Cycles for which a slot waits for x in shared and in global memory; slots that are asked for together, from L2 or
 #: memory; a batch of the halo; a neighbour's flag.
-_NEAR, _GLOBAL, _FAR, _HALO, _FLAG = 22.0, 45.0, 800.0, 450.0, 50.0
+_NEAR, _GLOBAL, _FAR, _HALO, _FLAG = 24.0, 60.0, 450.0, 300.0, 35.0
 #: Cycles in which the threads of a block meet, in a step without an exchange.
-_MEET = 300.0
+_MEET = 250.0
 #: Share of L2 in which what is read in each step can be kept, with results passing through.
-_KEPT = 0.36
+_KEPT = 0.44
 #: Share of its size that counts where L2 is to have what is read once a call.
 _ONCE = 0.9
 #: Share of the sectors of x that slices read which come from L2, not from L1.
-_GATHERED = 0.35
+_GATHERED = 0.45
 #: Bytes that L2 moves in the time in which it takes part of a sector: a million rows in random order took 20 us.
-_PARTIAL = 110.0
+_PARTIAL = 60.0
 #: Where results are staged: bytes that L2 moves in the time in which it takes one and gives it back, and cycles that a
 #: step takes besides; both times two more at the end of a pass.
 _STAGED, _STAGE_CYCLES = 30.0, 1_500.0
