@@ -52,8 +52,10 @@ _KEPT = 0.44
 _ONCE = 0.9
 #: Share of the sectors of x that slices read which come from L2, not from L1.
 _GATHERED = 0.45
-#: Bytes that L2 moves in the time in which it takes part of a sector: a million rows in random order took 20 us.
-_PARTIAL = 60.0
+#: Bytes that L2 moves in the time in which it takes part of a sector, where no two of a warp's rows share one, and the
+#: power of their share otherwise. A million rows in random order took 20 us; of rows that METIS finds side by side more
+#: share a sector than of columns: 0.24 of G3_circuit's took what 0.12 of rows in random order do.
+_PARTIAL, _PARTING = 110.0, 1.5
 #: Where results are staged: bytes that L2 moves in the time in which it takes one and gives it back, and cycles that a
 #: step takes besides; both times two more at the end of a pass.
 _STAGED, _STAGE_CYCLES = 30.0, 1_500.0
@@ -199,7 +201,7 @@ def parts_work(
     if staged:
         gathered += (1.0 + 2.0 / k) * matrix.n * _STAGED * size / 8.0 * together
     elif scattered:
-        gathered += gathered_share(matrix) * matrix.n * _PARTIAL * together
+        gathered += gathered_share(matrix) ** _PARTING * matrix.n * _PARTIAL * together
     if far > 0.0:
         far += _spilled(device, matrix, shape, per_sm, together, way) * per_sm * device.sms
     steps, exchanges = float(k * groups), (ceil(k / depth) if depth else 0) * groups
