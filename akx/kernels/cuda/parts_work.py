@@ -44,6 +44,8 @@ _VALUES, _HELD, _SLICE = 3.6, 3.0, 30.0
 #: Cycles for which a slot waits for x in shared and in global memory; slots that are asked for together, from L2 or
 #: memory; a batch of the halo; a neighbour's flag.
 _NEAR, _GLOBAL, _FAR, _HALO, _FLAG = 24.0, 60.0, 450.0, 300.0, 35.0
+#: Times that a warp waits for the slots of its further slices, over the first, where blocks are alone and may be few.
+_ALONE = 1.7
 #: Cycles in which the threads of a block meet, in a step without an exchange.
 _MEET = 250.0
 #: Share of L2 in which what is read in each step can be kept, with results passing through.
@@ -205,15 +207,16 @@ def parts_work(
     if far > 0.0:
         far += _spilled(device, matrix, shape, per_sm, together, way) * per_sm * device.sms
     steps, exchanges = float(k * groups), (ceil(k / depth) if depth else 0) * groups
-    chain = chain + long * (far / max(stored, 1.0)) / _ahead(shape) * _FAR
-    beside = steps * float(chain.max(initial=0.0)) + exchanges * float(waited.max(initial=0.0))
+    waiting = float(long) if depth else long + _ALONE * np.maximum(rounds - 1.0, 0.0) * mean
+    chain = chain + waiting * (far / max(stored, 1.0)) / _ahead(shape) * _FAR
+    beside = steps * waves * float(chain.max(initial=0.0)) + exchanges * float(waited.max(initial=0.0))
     cached = in_cache(stored + 2.0 * vector, device)
     return Work(
         # What comes in each step is not loaded besides; what is read once a call stays longer than that.
         loaded_bytes=passes
         * ((1.0 - in_cache(_ONCE * stored, device)) * max(stored - read, 0.0) + (1.0 - cached) * vector * cut.closure),
         memory_bytes=steps * (far - kept + (2.0 if staged else 1.0) * vector * (1.0 - cached)),
-        cache_bytes=steps * (far + 2.0 * vector + gathered) + passes * (stored + vector),
+        cache_bytes=steps * (far + (2.0 if depth else 1.0) * vector + gathered) + passes * (stored + vector),
         cycles=steps * cycles,
         chain=beside
         + (steps - exchanges) * waves * _MEET
