@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from akx.device.cuda.facts import CudaDevice
-from akx.formats.base import pattern_of
 from akx.kernels.cuda import wavefront, wavefront_space
-from akx.kernels.cuda.front import asks_of
 from akx.kernels.cuda.stored import stored_bytes, ways_of
+from akx.kernels.cuda.wavefront_work import asks
 from akx.matrix import Matrix
 from akx.partition.strips import ORDERS
 from akx.plan import Plan
@@ -32,7 +31,7 @@ def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
     """Plans that a call may take unseen, each with all slots in registers.
 
     Rows are in the order given, all levels of one size, as lines or planes of a grid are, and strips read as little of
-    one another as those of a grid: what longer edges cost, `work` does not know. A search tries such strips too.
+    one another as those of a grid: what longer edges cost, `work` hardly knows. A search tries such strips too.
     """
     if k < 2 or device.compute_capability != _SEEN:
         return ()
@@ -54,29 +53,10 @@ def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
         if wavefront._held_of(plan) >= slots
         and schedule.feasible(plan, matrix, device) is None
         and schedule.waste(plan, matrix, device) is None
-        and _asks(plan, matrix, device) <= _MOST_ASKS
+        and asks(plan, matrix, device) <= _MOST_ASKS
     )
 
 
 def _is_grid(matrix: Matrix) -> bool:
     sizes = np.diff(wavefront.order_of(matrix, ORDERS[0]).level_ptr)
     return bool(sizes.size >= wavefront._FEWEST_LEVELS and np.all(sizes[:-1] == sizes[0]))
-
-
-def _asks(plan: Plan, matrix: Matrix, device: CudaDevice) -> int:
-    """Values of others that a thread asks for in a step, by what strips read of the block in the middle."""
-    strips = wavefront._dealt(matrix, plan, device)
-    key = ("akx.kernels.cuda.wavefront.fetched", plan.partitioner, device.sms, wavefront._room_of(plan))
-    if key not in matrix.pattern_cache:
-        pattern, middle = pattern_of(matrix), strips.blocks // 2
-        near = (strips.block + strips.ahead >= middle) & (strips.block <= middle + strips.behind)
-        rows = np.flatnonzero(near)
-        counts = np.diff(pattern.indptr)[rows].astype(np.int64)
-        begins = np.repeat(pattern.indptr[rows].astype(np.int64) - np.cumsum(counts) + counts, counts)
-        columns = pattern.indices[begins + np.arange(begins.size)].astype(np.int64)
-        readers = np.repeat(strips.part[rows].astype(np.int64), counts)
-        foreign = (strips.block[columns] == middle) & (strips.part[columns] != readers)
-        pairs = np.unique(readers[foreign] * matrix.n + columns[foreign])
-        matrix.pattern_cache[key] = int(np.bincount(pairs // matrix.n, minlength=1).max())
-    fetched: int = matrix.pattern_cache[key]
-    return asks_of(plan.k_per_pass, fetched, wavefront._helpers_of(plan))
