@@ -4,7 +4,8 @@
     python -m benchmarks.prices FOLDER -o FILE           and add what was predicted for matrices left out to FILE
 
 FILE is one of `python -m benchmarks.predicted --recordings`. The constants are those of
-:mod:`akx.kernels.cuda.sweep_work` and :mod:`akx.kernels.cuda.parts_work`; in the code they are rounded. A fit is of the
+:mod:`akx.kernels.cuda.sweep_work`, :mod:`akx.kernels.cuda.parts_work` and :mod:`akx.kernels.cuda.ghost_offers`; in the
+code they are rounded. A fit is of the
 logarithm of modelled over measured seconds, least squares with a soft bound on what lies far out, over the faster plans
 of each way to work (products one after another, parts in the order given, parts in the order of METIS, ghost zones): a
 plan that takes three times as long as the best on record, or the best of its kind, tells nothing of use. Constants are
@@ -28,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from akx.kernels.cuda import parts_work, sweep_work
+from akx.kernels.cuda import ghost_offers, parts_work, sweep_work
 from akx.plan import Plan
 from akx.tuner import Recording, read_recording
 from akx.tuner.predict import Model
@@ -46,7 +47,8 @@ CONSTANTS = (
     ),
     *((sweep_work, name) for name in ("_CROWDED", "_LIFE", "_LATER", "_FOUND", "_OF_MEMORY", "_OF_CACHE")),
     *((parts_work, name) for name in ("_VALUES", "_SLICE", "_NEAR", "_GLOBAL", "_HALO", "_FLAG", "_MEET")),
-    *((parts_work, name) for name in ("_KEPT", "_GATHERED")),
+    *((parts_work, name) for name in ("_KEPT", "_GATHERED", "_PARTIAL", "_ALONE")),
+    *((ghost_offers, name) for name in ("_BEGIN", "_CLUSTER", "_PARTIAL")),
     *((import_module("akx.tuner.predict"), name) for name in ("_REACHED", "_REACHED_NEAR")),  # it has such a function
 )
 #: Plans of each kind that take part, and how much longer than the fastest of them they may take.
