@@ -103,3 +103,8 @@ def test_a_folder_becomes_a_file_and_a_page(tmp_path: Path, capsys: pytest.Captu
     assert said.strip() in page.read_text()
     assert ranks.main(["--table", "-o", str(out)]) == 0
     assert capsys.readouterr().out == said
+
+
+def test_the_page_has_what_was_found() -> None:
+    block = ranks.table(json.loads((ROOT / "benchmarks" / "results" / "ranks_h100.json").read_text()))
+    assert f"<!-- ranks_h100:begin -->\n{block}\n<!-- ranks_h100:end -->" in (ROOT / "docs" / "tuner.md").read_text()
