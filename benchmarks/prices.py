@@ -5,11 +5,11 @@
 
 FILE is one of `python -m benchmarks.predicted --recordings`. The constants are those of
 :mod:`akx.kernels.cuda.sweep_work`, :mod:`akx.kernels.cuda.parts_work` and :mod:`akx.kernels.cuda.ghost_offers`; in the
-code they are rounded. A fit is of the
-logarithm of modelled over measured seconds, least squares with a soft bound on what lies far out, over the faster plans
-of each way to work (products one after another, parts in the order given, parts in the order of METIS, ghost zones): a
-plan that takes three times as long as the best on record, or the best of its kind, tells nothing of use. Constants are
-held to their present values by a twentieth of a logarithm, since some of them hardly show in any recording.
+code they are rounded. A fit is of the logarithm of modelled over measured seconds, least squares with a soft bound on
+what lies far out, over the faster plans of each way to work (products one after another, parts in the order given,
+parts in the order of METIS, ghost zones): a plan that takes three times as long as the best on record, or the best of
+its kind, tells nothing of use. Constants are held to their present values by a twentieth of a logarithm, since some of
+them hardly show in any recording.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CONSTANTS = (
     *((sweep_work, name) for name in ("_CROWDED", "_LIFE", "_LATER", "_FOUND", "_OF_MEMORY", "_OF_CACHE")),
     *((parts_work, name) for name in ("_VALUES", "_SLICE", "_NEAR", "_GLOBAL", "_HALO", "_FLAG", "_MEET")),
     *((parts_work, name) for name in ("_KEPT", "_GATHERED", "_PARTIAL", "_ALONE")),
-    *((ghost_offers, name) for name in ("_BEGIN", "_CLUSTER", "_PARTIAL")),
+    (ghost_offers, "_BEGIN"),
     *((import_module("akx.tuner.predict"), name) for name in ("_REACHED", "_REACHED_NEAR")),  # it has such a function
 )
 #: Plans of each kind that take part, and how much longer than the fastest of them they may take.

@@ -7,9 +7,10 @@
 Nothing is timed, and no device is needed: seconds are those on record, prices those of the model as it is now with
 figures derived from the recorded device's facts (:func:`benchmarks.samplers.model_of`). For each recording: Spearman's
 rank correlation of promised and measured seconds over all plans that were timed, and the *share*, seconds of the
-fastest of them over those of the fastest among the 1, 5 and 20 that promise most: what a search that measures so many
-first would have. For each schedule: promised over measured seconds, the median over plans, and how far they are off,
-e to the mean absolute logarithm. The cycles in the model were fitted on these recordings, among others.
+fastest of them over those of the fastest among the 1, 5 and 20 of them that promise most: what a search that measures
+so many first would have, but for those that cannot be prepared. Of shares the mean is geometric. For each schedule:
+promised over measured seconds, the median over plans, and how far they are off, e to the mean absolute logarithm. The
+cycles in the model were fitted on these recordings, among others.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 from test_cuda_parts import h100, make
 
+from akx.errors import InfeasibleError
 from akx.kernels import registry
 from akx.kernels.cuda import ghost, ghost_offers
 from akx.kernels.cuda.parts import filled_rows, shape_of
@@ -75,6 +76,33 @@ def test_blocks_that_would_be_nothing_but_ghosts_cost_what_fewer_cost() -> None:
     assert work_of(plan_of("metis", depth=2), matrix).chain < one.chain  # more and smaller blocks do less each
 
 
+def test_zones_that_were_refused_are_not_guessed_again() -> None:
+    """Once a matrix has been laid out in fewer blocks than were asked for, these are what is priced."""
+    matrix, plan = cube(24), plan_of("metis", 8, 4, blocks_per_sm=4)
+    laid_out, _, _ = ghost.lay_out_ghost(matrix, plan, h100())
+    assert laid_out.parts.parts.size < 4 * 132
+    assert blocks_of(plan, matrix) == laid_out.parts.parts.size
+
+
+def test_the_price_of_rows_as_they_come_does_not_depend_on_what_was_asked_before() -> None:
+    for source in (cube(24), make("shell", "float64")):
+        for depth in (2, 4, 8):
+            plan = plan_of("natural", 8, depth)
+            matrices = [Matrix.from_any(source.to_scipy()) for _ in range(2)]
+            ghost.SCHEDULE.traffic(plan, matrices[1], h100())
+            assert work_of(plan, matrices[0]) == work_of(plan, matrices[1])
+
+
+def test_plans_that_would_be_refused_have_no_price() -> None:
+    """Blocks that do not fit, and of which smaller ones would be nothing but ghosts."""
+    matrix, plan = cube(24), plan_of("natural", 8)
+    room = {"sms": 4, "shared_per_block": 24 * 1024, "shared_per_sm": 25 * 1024}
+    with pytest.raises(InfeasibleError):
+        ghost.lay_out_ghost(matrix, plan, h100(**room))
+    with pytest.raises(InfeasibleError):
+        work_of(plan, matrix, **room)
+
+
 def test_blocks_that_do_not_fit_are_more_and_come_one_after_another() -> None:
     matrix, plan = band(100_000), plan_of(k=4)
     room = 16 * 1024
@@ -96,8 +124,8 @@ def test_a_full_matrix_has_few_blocks() -> None:
 def test_a_matrix_of_one_row() -> None:
     one = Matrix.from_any(sp.csr_array([[2.0]]))
     for order in ("natural", "metis"):
-        assert blocks_of(plan_of(order), one) >= 1
-        assert np.isfinite(work_of(plan_of(order), one).cycles)
+        assert blocks_of(plan_of(order, waves=8), one) == 1
+        assert work_of(plan_of(order, waves=8), one) == work_of(plan_of(order), one)
 
 
 def test_steps_of_clusters_take_longer_and_passes_begin() -> None:
@@ -122,7 +150,7 @@ def _tuned() -> list[PlanRecord]:
 
 @pytest.mark.parametrize("record", _tuned(), ids=lambda one: f"{one.matrix_name}-{one.key.k}")
 def test_tuned_plans_are_priced_near_what_they_take(record: PlanRecord) -> None:
-    """Fitted on these and 368 others; without what passes and clusters take besides, they were priced at half that."""
+    """Fitted on these and 368 others; those in the order of METIS were priced 0.41 to 0.85 of it before."""
     made = load(record.matrix_name)
     if made is None:
         pytest.skip(f"{record.matrix_name} is not at hand")

@@ -79,44 +79,61 @@ def _likely_cut(plan: Plan, matrix: Matrix, device: CudaDevice) -> Cut:
     """The blocks that :func:`akx.kernels.cuda.ghost.lay_out_ghost` will likely end with.
 
     Fewer where their zones would be too large, more where one does not fit.
+
+    Raises
+    ------
+    InfeasibleError
+        Where it would likely refuse the plan.
     """
     shape, together = shape_of(plan), int(plan.option("vectors", 1))
     cluster, at_once = int(plan.option("cluster", 1)), clusters_at_once(plan, device)
-    count, attempts = int(plan.option("waves", 1)) * at_once, 0
-    while True:
-        count, closure, redundancy = _likely_zones(plan, matrix, shape, count)
-        own = np.array([filled_rows(matrix, shape.bc) / shape.bc / (count * cluster)])
-        cut = Cut(own, np.zeros(1), np.full(1, float(cluster)), np.full(1, np.inf), None, closure, redundancy)
-        room = fixed_bytes(cut, shape, plan.k, together, matrix.dtype.itemsize, shared=True)
-        if attempts == ghost._REPARTITIONS or float(room[0]) <= shared_limit(plan, device):
-            return cut
-        count, attempts = 2 * count, attempts + 1
-
-
-def _likely_zones(plan: Plan, matrix: Matrix, shape: Shape, count: int) -> tuple[int, float, float]:
-    """`count`, or so much less that zones are not too large; their rows over own ones; products over those needed.
-
-    Of zones that are there already, or guessed from the growth of balls (an order by METIS), or from what runs of rows
-    read of others, which is taken to grow by as much in each step.
-    """
-    depth = plan.k_per_pass
-    while count > 1:
-        made = matrix.pattern_cache.get(("akx.kernels.cuda.ghost", plan.partitioner, shape.bc, count, depth))
-        if isinstance(made, GhostZones):
-            own = float((made.ptr[:, 1] - made.ptr[:, 0]).sum())
-            return count, float((made.ptr[:, -1] - made.ptr[:, 0]).sum()) / max(own, 1.0), made.redundancy
-        if plan.partitioner == "metis":
-            closure = likely_closure_and_work(matrix, count, depth + 1)[0]
-            redundancy = likely_closure_and_work(matrix, count, depth)[1]
-        else:
-            cut = natural_cut(matrix, shape.bc, count, ghost._ROW_WORK)
-            growth = float(cut.halo.sum() / max(cut.own.sum(), 1.0))
-            closure, redundancy = 1.0 + depth * growth, 1.0 + (depth - 1) / 2.0 * growth
-        closure, redundancy = min(closure, float(count)), min(redundancy, float(count))  # a zone is all there is
-        if closure <= ghost._MOST_ROWS:
-            return count, closure, redundancy
+    rows = max(1, filled_rows(matrix, shape.bc) // shape.bc)
+    count = int(plan.option("waves", 1)) * at_once
+    zones = _likely_zones(plan, matrix, shape, count)
+    while zones[0] > ghost._MOST_ROWS:
         count //= 2
-    return 1, 1.0, 1.0
+        zones = _likely_zones(plan, matrix, shape, count, zones)
+    for _ in range(ghost._REPARTITIONS + 1):
+        if zones[0] == np.inf:
+            raise InfeasibleError("smaller blocks would be nothing but ghosts")
+        own = np.array([rows / (min(count, rows) * cluster)])
+        cut = Cut(own, np.zeros(1), np.full(1, float(cluster)), np.full(1, np.inf), None, *zones)
+        room = fixed_bytes(cut, shape, plan.k, together, matrix.dtype.itemsize, shared=True)
+        if float(room[0]) <= shared_limit(plan, device):
+            return cut
+        count *= 2
+        zones = _likely_zones(plan, matrix, shape, count)
+    raise InfeasibleError("a block does not fit the shared memory")
+
+
+def _likely_zones(
+    plan: Plan, matrix: Matrix, shape: Shape, count: int, more: tuple[float, float] | None = None
+) -> tuple[float, float]:
+    """Rows of so many zones over own ones, infinite where they are known to be too large; products over those needed.
+
+    Of rows as they come the zones are made, but where they are surely too large; those of METIS are guessed from the
+    growth of balls, unless they are there. `more` are the figures of twice as many.
+    """
+    if count <= 1:
+        return 1.0, 1.0
+    depth, metis = plan.k_per_pass, plan.partitioner == "metis"
+    made = matrix.pattern_cache.get(("akx.kernels.cuda.ghost", plan.partitioner, shape.bc, count, depth))
+    if made is None and not metis and not ghost._are_too_large(matrix, shape.bc, count):
+        try:
+            made = ghost._zones(matrix, plan.partitioner, shape, count, depth)
+        except InfeasibleError as refusal:
+            made = refusal
+    if isinstance(made, GhostZones):
+        own = float((made.ptr[:, 1] - made.ptr[:, 0]).sum())
+        return float((made.ptr[:, -1] - made.ptr[:, 0]).sum()) / max(own, 1.0), made.redundancy
+    if made is not None or not metis:
+        return np.inf, np.inf
+    closure = likely_closure_and_work(matrix, count, depth + 1)[0]
+    redundancy = likely_closure_and_work(matrix, count, depth)[1]
+    if closure == 1.0 and more is not None:  # balls are not grown to that size
+        closure, redundancy = more
+    closure = min(closure, float(count))  # a zone is all there is
+    return closure, min(redundancy, 0.5 * (1.0 + closure))  # zones grow faster from step to step
 
 
 def offers(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:

@@ -4,7 +4,8 @@
     cycles      steps x (what a step takes by itself + slices of a warp x (their own + slots))
 
 A step waits for the longest of its warps, and for what other strips have published, whatever it computes: the more a
-thread has to ask for, the longer; values that come over the long edges of breadth-first levels are late.
+thread has to ask for, the longer; values that come over the long edges of breadth-first levels are late. That a step is
+shorter with slack is not counted.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from akx.plan import Plan
 
 __all__ = ["asks", "work"]
 
-#: Cycles of a step; of each slice that a warp has in it, beside its slots; of each of these; and where some slots of a
-#: slice stay in shared memory.
+#: Cycles of a step, whatever the slack (none has been seen on levels of ct2010 only); of each slice that a warp has in
+#: it, beside its slots; of each of these; and where some slots of a slice stay in shared memory.
 _STEP, _SLICE, _SLOT, _NEAR = 515.0, 120.0, 38.0, 200.0
 #: And for each value of others that a thread asks for in a step, where rows are in the order given and by levels.
 _ASK, _FAR_ASK = 70.0, 200.0
