@@ -32,8 +32,10 @@ def plan_of(order: str = "natural", k: int = 8, depth: int | None = None, **opti
 
 
 def blocks_of(plan: Plan, matrix: Matrix, **facts: int) -> int:
-    cut = ghost_offers._likely_cut(plan, matrix, h100(**facts))
-    return round(filled_rows(matrix, shape_of(plan).bc) / float(cut.own[0]))
+    cut, clusters = ghost_offers._likely_cut(plan, matrix, h100(**facts))
+    blocks = round(filled_rows(matrix, shape_of(plan).bc) / float(cut.own[0]))
+    assert blocks == clusters * int(plan.option("cluster", 1))
+    return blocks
 
 
 def work_of(plan: Plan, matrix: Matrix, **facts: int) -> Work:

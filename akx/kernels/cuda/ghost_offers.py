@@ -21,7 +21,7 @@ from akx.kernels.cuda.parts import (
     slices_per_part,
 )
 from akx.kernels.cuda.parts_work import Cut, fixed_bytes, natural_cut, parts_work
-from akx.kernels.cuda.work import Work, gathered_share
+from akx.kernels.cuda.work import Work
 from akx.matrix import Matrix
 from akx.partition.ghost import GhostZones
 from akx.plan import Plan
@@ -31,10 +31,8 @@ __all__ = ["offers", "work"]
 #: Rows of a block with ghosts over own ones, at most, in plans that calls take unseen.
 _OFFERED_CLOSURE = 1.5
 #: Cycles in which a pass begins: a block learns what it has, and fetches that. Cycles for which the blocks of a cluster
-#: meet. Bytes that L2 moves in the time in which it takes a result that shares a sector with no other of its warp.
+#: meet. What a result takes that lies apart, in bytes that L2 moves (`partial` of `parts_work`).
 _BEGIN, _CLUSTER, _PARTIAL = 3_400.0, 1_280.0, 290.0
-#: The power of the share of sectors, as in :mod:`akx.kernels.cuda.parts_work`.
-_PARTING = 1.5
 
 
 def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
@@ -46,8 +44,7 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
     shape, together = shape_of(plan), int(plan.option("vectors", 1))
     per_sm, cluster = int(plan.option("blocks_per_sm", 1)), int(plan.option("cluster", 1))
     at_once, passes = clusters_at_once(plan, device), -(-plan.k // plan.k_per_pass)
-    cut = _likely_cut(plan, matrix, device)
-    count = max(1, round(filled_rows(matrix, shape.bc) / shape.bc / float(cut.own[0])) // cluster)
+    cut, count = _likely_cut(plan, matrix, device)
     waves, used = -(-count // at_once), min(count, at_once) * cluster
     found = parts_work(
         matrix,
@@ -63,20 +60,20 @@ def work(plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
         keep=float(device.l2_bytes),
         passes=passes,
         waves=waves,
+        scattered=results_apart(plan, matrix),
+        partial=_PARTIAL,
     )
     groups = -(-vectors // together)
     begin = passes * _BEGIN + (plan.k * _CLUSTER if cluster > 1 else 0.0)
-    apart = gathered_share(matrix) ** _PARTING * matrix.n * _PARTIAL if results_apart(plan, matrix) else 0.0
     return replace(
         found,
-        cache_bytes=found.cache_bytes + plan.k * groups * apart * together,
         cycles=found.cycles / per_sm * -(-used // device.sms),
         chain=found.chain + groups * waves * begin,
     )
 
 
-def _likely_cut(plan: Plan, matrix: Matrix, device: CudaDevice) -> Cut:
-    """The blocks that :func:`akx.kernels.cuda.ghost.lay_out_ghost` will likely end with.
+def _likely_cut(plan: Plan, matrix: Matrix, device: CudaDevice) -> tuple[Cut, int]:
+    """The blocks that :func:`akx.kernels.cuda.ghost.lay_out_ghost` will likely end with, and the number of clusters.
 
     Fewer where their zones would be too large, more where one does not fit.
 
@@ -96,11 +93,12 @@ def _likely_cut(plan: Plan, matrix: Matrix, device: CudaDevice) -> Cut:
     for _ in range(ghost._REPARTITIONS + 1):
         if zones[0] == np.inf:
             raise InfeasibleError("smaller blocks would be nothing but ghosts")
-        own = np.array([rows / (min(count, rows) * cluster)])
+        clusters = min(count, rows)
+        own = np.array([rows / (clusters * cluster)])
         cut = Cut(own, np.zeros(1), np.full(1, float(cluster)), np.full(1, np.inf), None, *zones)
         room = fixed_bytes(cut, shape, plan.k, together, matrix.dtype.itemsize, shared=True)
         if float(room[0]) <= shared_limit(plan, device):
-            return cut
+            return cut, clusters
         count *= 2
         zones = _likely_zones(plan, matrix, shape, count)
     raise InfeasibleError("a block does not fit the shared memory")

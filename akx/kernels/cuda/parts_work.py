@@ -145,6 +145,7 @@ def parts_work(
     waves: int = 1,
     way: str = FULL,
     scattered: bool = False,
+    partial: float = _PARTIAL,
     staged: bool = False,
 ) -> Work:
     """The work of k steps of parts.
@@ -167,6 +168,8 @@ def parts_work(
         What values are stored as.
     scattered : bool
         Rows of a part lie as far apart in the results as the columns of a row do.
+    partial : float
+        Bytes that L2 moves in the time in which it takes a result that shares a sector with no other of its warp.
     staged : bool
         Results come in the order of rows through a stage.
     """
@@ -203,7 +206,7 @@ def parts_work(
     if staged:
         gathered += (1.0 + 2.0 / k) * matrix.n * _STAGED * size / 8.0 * together
     elif scattered:
-        gathered += gathered_share(matrix) ** _PARTING * matrix.n * _PARTIAL * together
+        gathered += gathered_share(matrix) ** _PARTING * matrix.n * partial * together
     if far > 0.0:
         far += _spilled(device, matrix, shape, per_sm, together, way) * per_sm * device.sms
     steps, exchanges = float(k * groups), (ceil(k / depth) if depth else 0) * groups
