@@ -21,7 +21,7 @@ from akx.errors import InfeasibleError
 from akx.formats.base import Pattern
 from akx.formats.diagonals import WARP, Diagonals
 
-__all__ = ["BAND", "BAND_SLICE", "Bands", "Deal", "deal", "windows"]
+__all__ = ["BAND", "BAND_SLICE", "Bands", "Deal", "deal", "dealt_slices", "windows"]
 
 #: One part, as the kernels read it.
 BAND = np.dtype(
@@ -33,8 +33,7 @@ BAND = np.dtype(
             "row",
             "rows",
             "slices",
-            "above",
-            "below",
+            "border",
             "slice",
             "offset",
             "offsets",
@@ -60,7 +59,8 @@ BAND_SLICE = np.dtype(
         ("near_scattered", "u2"),
         ("fars", "u2"),
         ("far_scattered", "u2"),
-        ("cut", "u4"),
+        ("cut", "u2"),
+        ("number", "u2"),
     ]
 )
 
@@ -97,8 +97,8 @@ class Deal:
     Attributes
     ----------
     parts : (parts,) array of BAND
-    slices : (slices,) array of BAND_SLICE
-        In each part border slices first.
+    slices : (places,) array of BAND_SLICE
+        In each part border slices first; those of inner ones that would be the last warp's are empty.
     offsets : array of int32
         Part after part: of held slots, twice `held_slots` rounded up to 4 for each slice that holds any, then of the
         others: before the cut, then from it on.
@@ -166,7 +166,7 @@ def deal(
     bands : Bands
     warps, held_slices, held_slots : int
         Each of the warps of a part holds `held_slots` uniform slots of its first `held_slices` slices, which are every
-        `warps`-th one.
+        `warps`-th one. The last warp has only such slices as other windows reach into.
     room : (parts,) array of int64
         Bytes of shared memory for slots with their columns, and for offsets of slots that are not held.
     size : int
@@ -177,17 +177,21 @@ def deal(
     InfeasibleError
         Where a number does not fit.
     """
-    cuts, count = bands.cuts, bands.cuts.size - 1
-    slices = np.diff(cuts)
-    part_of = np.repeat(np.arange(count), slices)
+    count = bands.cuts.size - 1
+    slices, border = np.diff(bands.cuts), bands.above + bands.below
+    # Slices in the order of the kernel: above, below, inner; of those the last warp's are not there.
+    places = dealt_slices(slices, border, warps)
+    cuts = np.concatenate([[0], np.cumsum(places)])
+    part_of = np.repeat(np.arange(count), places)
     number = np.arange(part_of.size) - cuts[part_of]
-    # Slices in the order of the kernel: above, below, inner.
-    above, below = bands.above[part_of], bands.below[part_of]
-    inner = slices[part_of] - above - below
-    place = np.where(number < above, number, np.where(number < above + below, number + inner, number - below))
-    order = cuts[part_of] + place
-    uniform, scattered = diagonals.uniform[order], diagonals.scattered[order]
-    holds = number < held_slices * warps
+    above, outer = bands.above[part_of], border[part_of]
+    there = (number < outer) | (number % warps != warps - 1)
+    rank = number - np.where(number < outer, 0, number // warps - outer // warps)
+    natural = np.where(rank < above, rank, rank + slices[part_of] - outer)
+    natural = np.where(rank < outer, natural, rank - bands.below[part_of])
+    order = np.where(there, bands.cuts[part_of] + natural, 0)
+    uniform, scattered = (np.where(there, one[order], 0) for one in (diagonals.uniform, diagonals.scattered))
+    holds = there & (number < held_slices * warps)
     held = np.where(holds, np.minimum(uniform, held_slots), 0)
     rest = uniform - held
     room = room - 8 * (np.bincount(part_of, rest, minlength=count).astype(np.int64) + 3)
@@ -197,7 +201,7 @@ def deal(
     fars, far_scattered = rest - near_uniform, scattered - near_scattered
     rounded = -(-held_slots // 4) * 4 if held_slices else 0
     offset_held = 2 * held_slices * warps * rounded
-    held_total = np.minimum(slices, held_slices * warps) * (held_slots if held_slices else 0)
+    held_total = np.minimum(places, held_slices * warps) * (held_slots if held_slices else 0)
     near_total, far_total = _sums(nears, cuts), _sums(fars + far_scattered, cuts)
     start = np.zeros(count + 1, dtype=np.int64)
     np.cumsum(held_total + near_total + far_total, out=start[1:])
@@ -209,13 +213,14 @@ def deal(
     span = bands.high - bands.low
     if int(start[-1]) * WARP >= 2**32 - 1 or pattern.nnz >= 2**32 - 1 or pattern.rows >= 2**31 - 2**16:
         raise InfeasibleError("the matrix is too large for 32-bit places")
-    if int((rest + scattered).max(initial=0)) >= 2**16 or (int(span.max(initial=0)) > 2**16 and scattered.any()):
-        raise InfeasibleError("a slice has more slots, or a window more rows, than 16 bits count")
+    most = int(np.maximum(rest + scattered, number).max(initial=0))
+    if most >= 2**16 or (int(span.max(initial=0)) > 2**16 and scattered.any()):
+        raise InfeasibleError("a part has more slices, a slice more slots, or a window more rows than 16 bits count")
     parts = np.zeros(count, dtype=BAND)
     parts["low"], parts["span"] = bands.low, span
-    parts["row"] = cuts[:-1] * WARP
-    parts["rows"] = np.minimum(cuts[1:] * WARP, pattern.rows) - cuts[:-1] * WARP
-    parts["slices"], parts["above"], parts["below"] = slices, bands.above, bands.below
+    parts["row"] = bands.cuts[:-1] * WARP
+    parts["rows"] = np.minimum(bands.cuts[1:] * WARP, pattern.rows) - bands.cuts[:-1] * WARP
+    parts["slices"], parts["border"] = places, border
     parts["slice"], parts["offset"], parts["offsets"] = cuts[:-1], offset_start[:-1], offsets
     parts["held"], parts["near"], parts["nears"] = start[:-1], start[:-1] + held_total, near_total
     parts["column"], parts["columns"] = column_start[:-1], _sums(near_scattered, cuts)
@@ -224,7 +229,8 @@ def deal(
     table["near"], table["nears"], table["near_scattered"] = _before(nears, cuts), near_uniform, near_scattered
     table["far"] = (start[:-1] + held_total + near_total)[part_of] + _before(fars + far_scattered, cuts)
     table["fars"], table["far_scattered"] = fars, far_scattered
-    table["offset"], table["cut"] = offset_held + 2 * _before(rest, cuts), diagonals.cut[order]
+    table["offset"] = offset_held + 2 * _before(rest, cuts)
+    table["cut"], table["number"] = diagonals.cut[order], natural
     table["column"] = _before(near_scattered, cuts)
     table["far_column"] = (column_start[:-1] + parts["columns"])[part_of] + _before(far_scattered, cuts)
     columns = np.zeros(int(column_start[-1]) * WARP, dtype=np.uint16)
@@ -237,7 +243,7 @@ def deal(
         diagonals.ptr,
         diagonals.offset,
         diagonals.later,
-        order,
+        np.where(there, order, -1),
         held,
         holds,
         (start[:-1][part_of] + number * held_slots),
@@ -257,6 +263,23 @@ def deal(
         entry,
     )
     return Deal(parts, table, offset, columns, bands.neighbours, entry, int(far_total.sum()), int(scattered.sum()))
+
+
+def dealt_slices(slices: NDArray[np.int64], border: NDArray[np.int64], warps: int) -> NDArray[np.int64]:
+    """Places of the slices of each part: as many, and those of the last warp behind the border, which stay empty.
+
+    Parameters
+    ----------
+    slices, border : (parts,) arrays of int64
+        Number of slices, and how many of them, the first ones, other windows reach into.
+    warps : int
+        Two at least.
+    """
+    inner, begun = slices - border, border % warps
+    room = warps - 1 - begun  # before the first empty place
+    rows = -(-(inner - room) // (warps - 1))  # begun after it
+    found: NDArray[np.int64] = slices + np.where(inner > room, rows, 0)
+    return found
 
 
 def _near(
@@ -328,6 +351,8 @@ def _fill(
     rows = indptr.size - 1
     for t in range(order.size):
         s = order[t]
+        if s < 0:
+            continue
         first, stop, uniform = s * WARP, min(rows, (s + 1) * WARP), ptr[s + 1] - ptr[s]
         for q in range(uniform):
             if q < held[t]:

@@ -11,12 +11,14 @@ from test_contract import DTYPES, KINDS, make_coefficients, make_matrix, random_
 from test_cuda_parts import make, small_gpu
 
 from akx.errors import InfeasibleError
+from akx.formats.bands import dealt_slices
 from akx.formats.base import pattern_of
 from akx.formats.diagonals import WARP, diagonals_of
 from akx.kernels import reference
 from akx.kernels.base import Coefficients
 from akx.kernels.cuda import diagonals, resident
 from akx.kernels.cuda.diagonals import DIA, LaidOut
+from akx.kernels.cuda.parts import kept_share
 from akx.matrix import Matrix
 from akx.plan import Plan
 from benchmarks import gallery
@@ -42,15 +44,16 @@ def interpret(laid_out: LaidOut, n: int, values: Any, x: Any, coefficients: Coef
         a, b, c = coefficients.a[j], coefficients.b[j], coefficients.c[j]
         published = np.zeros(n, dtype=bool)
         for g, part in enumerate(dealt.parts):
-            slices, above, below = (int(part[name]) for name in ("slices", "above", "below"))
+            slices, border = int(part["slices"]), int(part["border"])
             window, new, start = now[g], before[g], int(part["row"]) - int(part["low"])
-            assert above + below <= slices
-            seen = set()
+            assert border <= slices
+            seen = []
             for s in range(slices):
-                border = above + below
-                place = s if s < above else (s + slices - border if s < border else s - below)
-                seen.add(place)
+                if s >= border and s % laid_out.warps == laid_out.warps - 1:
+                    continue  # the warp waits for the neighbours
                 piece = dealt.slices[int(part["slice"]) + s]
+                place = int(piece["number"])
+                seen.append(place)
                 row = place * WARP + np.arange(WARP)
                 offsets = dealt.offsets[int(part["offset"]) :][: int(part["offsets"])]
                 total = np.zeros((x.shape[0], WARP), dtype=x.dtype)
@@ -81,7 +84,7 @@ def interpret(laid_out: LaidOut, n: int, values: Any, x: Any, coefficients: Coef
                 new[:, here] = a * total[:, mine] + b * window[:, here] + (c * new[:, here] if c else 0)
                 out[j + 1][:, int(part["row"]) + row[mine]] = new[:, here]
                 published[int(part["row"]) + row[mine]] = s < border
-            assert seen == set(range(slices))
+            assert sorted(seen) == list(range(-(-int(part["rows"]) // WARP)))
         for g, part in enumerate(dealt.parts):
             row = int(part["low"]) + np.arange(int(part["span"]))
             halo = (row >= 0) & (row < n) & ((row < part["row"]) | (row >= int(part["row"]) + int(part["rows"])))
@@ -183,3 +186,21 @@ def test_reasons() -> None:
     assert "full" in (resident.SCHEDULE.feasible(plan, random, gpu) or "")
     assert DIA not in resident.SCHEDULE.space(random, gpu, 4)[0].choices
     assert diagonals.suits(make_matrix("random", 20_000, "float64", 1)) is not None
+
+
+@pytest.mark.parametrize("warps", [2, 3, 8, 16])
+def test_the_last_warp_has_no_inner_slices(warps: int) -> None:
+    slices = np.arange(200)
+    for border in (slices * 0, slices // 2, slices):
+        for n, first, places in zip(slices, border, dealt_slices(slices, border, warps), strict=True):
+            dealt = [s for s in range(places) if s < first or s % warps != warps - 1]
+            assert len(dealt) == n
+            assert dealt[-1:] == [places - 1] * bool(dealt)
+
+
+def test_a_matrix_that_does_not_stay_in_l2_is_not_asked_to() -> None:
+    device = small_gpu(4, 60_000)
+    plan = Plan("cuda", "resident", DIA, options={"keep": 8})
+    assert kept_share(plan, 0, int(0.8 * device.l2_bytes), device) == 16
+    assert kept_share(plan, 0, int(0.9 * device.l2_bytes), device) == 0
+    assert kept_share(plan, 16 * 2**20, 10 * device.l2_bytes, device) == 8  # half of what is read in each step

@@ -6,9 +6,10 @@
 // cut, one for the others) or scattered (a 16-bit row of the window per lane); they are in registers (HS slices per
 // warp, HW uniform slots each), in shared memory, and in global memory (the rest, read again in each step; STREAM says
 // that there are any). x lies in shared memory, once for even steps and once for odd ones, in a window of consecutive
-// rows; it has zeros before the first and behind the last row of the matrix. A warp takes every WARPS-th slice; first
+// rows; it has zeros before the first and behind the last row of the matrix. A warp takes every WORKERS-th slice; first
 // come those that other windows reach into. When all of these are stored the last warp publishes them and waits for
-// the neighbours, while the others compute the rest. See akx/formats/bands.py for the layout.
+// the neighbours, while the others compute the rest: from there on slices that would be its are not there. See
+// akx/formats/bands.py for the layout.
 #pragma once
 #include "parts.cuh"
 
@@ -16,7 +17,7 @@ struct Band {
     int low;                    // first row of the window; may lie before the matrix
     u32 span;                   // rows of the window
     u32 row, rows;              // own rows
-    u32 slices, above, below;   // slices, and how many of them at the beginning and at the end others read
+    u32 slices, border;         // slices, those that are not there too, and how many of them, the first ones, others read
     u32 slice;                  // first in `slice_of`
     u32 offset, offsets;        // first in `offset_of`, number: a multiple of 4
     u32 held, near, nears;      // first slot in registers, in shared memory, number of the latter
@@ -30,7 +31,8 @@ struct alignas(16) BandSlice {
     u32 column, far_column;     // first scattered slot in shared memory (of the part), and in global memory (of all)
     u16 nears, near_scattered;  // numbers
     u16 fars, far_scattered;
-    u32 cut;                    // rows from here on have offsets of their own, behind those of the others
+    u16 cut;                    // rows from here on have offsets of their own, behind those of the others
+    u16 number;                 // of the slices of the part in the order of rows
 };
 
 __device__ __forceinline__ int one_of(const int4 &four, int i) {
@@ -67,11 +69,11 @@ __device__ __forceinline__ void store_once(cdouble *p, cdouble v) {
 
 template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diagonals {
     // The last warp publishes the border, and waits for that of others, while the rest is computed.
-    static constexpr int WARPS = THREADS / 32 - 1, STRIDE = NB * int(sizeof(T));
+    static constexpr int WORKERS = THREADS / 32, EXCHANGES = WORKERS - 1, STRIDE = NB * int(sizeof(T));
     // Offsets of a slice with held slots, before its cut or behind it, and of all such slices: they come first, and
     // stay in global memory. A lane makes of them what its slots multiply, a row of the window in 16 bits each.
     static constexpr int ROUNDED = (HW + 3) / 4 * 4, WORDS = (HW + 1) / 2;
-    static constexpr u32 HELD_OFFSETS = 2 * HS * WARPS * ROUNDED;
+    static constexpr u32 HELD_OFFSETS = 2 * HS * WORKERS * ROUNDED;
     // Slices with held slots that a warp does at once.
     static constexpr int PAIR = HS % 2 == 0 && HS > 0 && NB == 1 && sizeof(T) <= 8 ? 2 : 1;
     // Entries of the halo that a thread asks for at a time.
@@ -96,9 +98,17 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
         for (int v = 0; v < NB; ++v) sum[v] = mad(value, x.of[v], sum[v]);
     }
 
+    // x of a step on the rows of others, which have been published: two contiguous ranges. A thread's entries of it are
+    // those from `e` on, every THREADS-th one; BATCH of them are found at a time, NONE where there are no more.
+    struct alignas(16) Halo {
+        u32 upper, rows;    // entries above the own rows, and all
+        u32 begin, behind;  // places in the window: of the first one, and of entry 0 if those below came first
+    };
+
     // What is the same for all slices of a part, in shared memory: registers are for the matrix.
     struct Shared {
         Band band;
+        Halo halo;
         u32 offset, first, coefficient, slices, values, columns, x;  // bytes from the beginning
         u32 bytes, end;                                              // of x once, of the place behind the last own row
     };
@@ -123,31 +133,69 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
         u64 kept, passing;
 
         // MORE: the rest of a slice that has been finished without it.
-        template <bool MORE> __device__ __forceinline__ void finish(u32 place, const T (&sum)[NB]) const {
-            Pack made = {};
-            if (MORE) made = *reinterpret_cast<const Pack *>(next + place);
+        template <int COUNT, bool MORE>
+        __device__ __forceinline__ void finish(const u32 (&place)[COUNT], const T (&sum)[COUNT][NB]) const {
+            Pack made[COUNT];
 #pragma unroll
-            for (int v = 0; v < NB; ++v) made.of[v] = mad(first_term, sum[v], made.of[v]);
-            // Asked anew for each slice: the compiler would make a copy of the whole step for each case.
+            for (int p = 0; p < COUNT; ++p) {
+                made[p] = {};
+                if (MORE) made[p] = *reinterpret_cast<const Pack *>(next + place[p]);
+#pragma unroll
+                for (int v = 0; v < NB; ++v) made[p].of[v] = mad(first_term, sum[p][v], made[p].of[v]);
+            }
+            // Asked anew each time: the compiler would make a copy of the whole step for each case.
             u32 asked = MORE ? 0u : terms;
             if (!MORE) asm volatile("" : "+r"(asked));
             if (asked != 0) {
-                if (asked & 1) {
-                    const Pack now = *reinterpret_cast<const Pack *>(cur + place);
 #pragma unroll
-                    for (int v = 0; v < NB; ++v) made.of[v] = mad(coefficient[1], now.of[v], made.of[v]);
-                }
-                if (asked & 2) {
-                    const Pack before = *reinterpret_cast<const Pack *>(next + place);
+                for (int p = 0; p < COUNT; ++p) {
+                    if (asked & 1) {
+                        const Pack now = *reinterpret_cast<const Pack *>(cur + place[p]);
 #pragma unroll
-                    for (int v = 0; v < NB; ++v) made.of[v] = mad(coefficient[2], before.of[v], made.of[v]);
+                        for (int v = 0; v < NB; ++v) made[p].of[v] = mad(coefficient[1], now.of[v], made[p].of[v]);
+                    }
+                    if (asked & 2) {
+                        const Pack before = *reinterpret_cast<const Pack *>(next + place[p]);
+#pragma unroll
+                        for (int v = 0; v < NB; ++v) made[p].of[v] = mad(coefficient[2], before.of[v], made[p].of[v]);
+                    }
                 }
             }
-            if (place < end) {
 #pragma unroll
-                for (int v = 0; v < NB; ++v) store_once(reinterpret_cast<T *>(y + place / NB) + v * n, made.of[v]);
-                *reinterpret_cast<Pack *>(next + place) = made;
+            for (int p = 0; p < COUNT; ++p)
+                if (place[p] < end) {
+#pragma unroll
+                    for (int v = 0; v < NB; ++v)
+                        store_once(reinterpret_cast<T *>(y + place[p] / NB) + v * n, made[p].of[v]);
+                    *reinterpret_cast<Pack *>(next + place[p]) = made[p];
+                }
+        }
+
+        // The slots in registers of so many slices.
+        template <int COUNT>
+        __device__ __forceinline__ void held_slices(const T (*held)[HW > 0 ? HW : 1], u32 (*places)[WORDS > 0 ? WORDS : 1],
+                                                    const u32 *firsts) const {
+            T sum[COUNT][NB];
+            u32 place[COUNT];  // asked for first: to be there when it is needed
+#pragma unroll
+            for (int p = 0; p < COUNT; ++p) {
+                place[p] = firsts[p * WORKERS];
+                settle(place[p]);
+#pragma unroll
+                for (int v = 0; v < NB; ++v) sum[p][v] = zero<T>();
             }
+#pragma unroll
+            for (int w = 0; w < WORDS; ++w)
+#pragma unroll
+                for (int p = 0; p < COUNT; ++p) {
+                    u32 &two = places[p][w];
+                    settle(two);  // unpacked in each step: once takes twice the registers
+                    take(sum[p], held[p][2 * w], cur + (two & 0xffff) * STRIDE);
+                    if (2 * w + 1 < HW) take(sum[p], held[p][2 * w + 1], cur + (two >> 16) * STRIDE);
+                }
+#pragma unroll
+            for (int p = 0; p < COUNT; ++p) place[p] += lane * STRIDE;
+            finish<COUNT, false>(place, sum);
         }
 
         // What of slice s is not in registers.
@@ -197,35 +245,27 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
         }
     };
 
-    // x of a step on the rows of others, which have been published: two contiguous ranges.
-    static __device__ __forceinline__ void fetch(const Band &band, const T *from, i64 n, char *next, u32 thread) {
+    static __device__ __forceinline__ Halo halo_of(const Band &band, i64 n) {
         const u32 before = band.low < 0 ? u32(-band.low) : 0u, own = u32(int(band.row) - band.low);
-        const u32 behind = min(band.span, u32(int(n) - band.low)), upper = own - before;
-        const u32 halo = upper + (behind > own + band.rows ? behind - (own + band.rows) : 0u);
-        for (u32 first = thread; first < halo; first += BATCH * THREADS) {
-            T value[BATCH][NB];
+        const u32 end = own + band.rows, behind = min(band.span, u32(int(n) - band.low)), upper = own - before;
+        return {upper, upper + (behind > end ? behind - end : 0u), before, end - upper};
+    }
+    static __device__ __forceinline__ void find(const Halo &halo, u32 e, u32 (&place)[BATCH]) {
 #pragma unroll
-            for (int u = 0; u < BATCH; ++u) {
-                const u32 e = first + u * THREADS;
+        for (int u = 0; u < BATCH; ++u, e += THREADS)
+            place[u] = e >= halo.rows ? NONE : e + (e < halo.upper ? halo.begin : halo.behind);
+    }
+    static __device__ __forceinline__ void ask(const T *from, i64 n, const u32 (&place)[BATCH], Pack (&value)[BATCH]) {
 #pragma unroll
-                for (int v = 0; v < NB; ++v)
-                    value[u][v] =
-                        e < halo ? load_foreign(from + v * n +
-                                                (band.low + int(e < upper ? before + e : e - upper + own + band.rows)))
-                                 : zero<T>();
-            }
+        for (int u = 0; u < BATCH; ++u)
 #pragma unroll
-            for (int u = 0; u < BATCH; ++u) {
-                const u32 e = first + u * THREADS;
-                if (e < halo) {
-                    Pack made;
+            for (int v = 0; v < NB; ++v)
+                if (place[u] != NONE) value[u].of[v] = load_foreign(from + v * n + place[u]);
+    }
+    static __device__ __forceinline__ void put(char *next, const u32 (&place)[BATCH], const Pack (&value)[BATCH]) {
 #pragma unroll
-                    for (int v = 0; v < NB; ++v) made.of[v] = value[u][v];
-                    *reinterpret_cast<Pack *>(next + (e < upper ? before + e : e - upper + own + band.rows) * STRIDE) =
-                        made;
-                }
-            }
-        }
+        for (int u = 0; u < BATCH; ++u)
+            if (place[u] != NONE) *reinterpret_cast<Pack *>(next + place[u] * STRIDE) = value[u];
     }
 
     static __device__ __forceinline__ void run(const Band *bands, const BandSlice *slice_of, const int *offset_of,
@@ -244,7 +284,7 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
                 return begin;
             };
             common.offset = reserve((found.offsets - HELD_OFFSETS) * 4);
-            common.first = reserve(max(found.slices, u32(HS * WARPS)) * 4);
+            common.first = reserve(found.slices * 4);
             common.coefficient = reserve(k * 3 * u32(sizeof(T)));
             common.slices = reserve(found.slices * u32(sizeof(BandSlice)));
             common.values = reserve(found.nears * 32 * u32(sizeof(T)));
@@ -252,11 +292,12 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
             common.x = at;
             common.bytes = (found.span * STRIDE + 15) / 16 * 16;
             common.end = (u32(int(found.row) - found.low) + found.rows) * STRIDE;
+            common.halo = halo_of(found, n);
             band = found;
         }
         u32 done = flag_of(flags + FLAG * me);  // all parts have done the same number of steps so far
         __syncthreads();
-        const u64 kept = keep_policy(), passing = pass_policy(), once = STREAM ? passing : kept;
+        const u64 kept = keep_policy(), passing = pass_policy(), once = !STREAM && share > 0 ? kept : passing;
 
         // x of the first vectors, then what the part keeps: all on its way at once.
         auto ask_x = [&](u32 first) {
@@ -290,39 +331,39 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
         for (u32 i = thread; i < 3 * k; i += THREADS)
             copy_some<sizeof(T)>(memory() + common.coefficient + i * sizeof(T), coefficients + i);
         commit_copies();
-        const u32 border = band.above + band.below;
-        const auto first_of = [&](u32 s) {  // row of the window where slice s begins
-            const u32 number = s < band.above ? s : (s < border ? s + (band.slices - border) : s - band.below);
-            return u32(int(band.row) - band.low) + number * 32;
+        // The last 16 bytes of a slice: numbers of slots in y and z, the cut and the slice's number in w.
+        const auto last_of = [&](u32 s) { return __ldg(reinterpret_cast<const uint4 *>(slice_of + band.slice + s) + 1); };
+        const auto first_of = [&](const uint4 &last) {  // row of the window where the slice begins
+            return u32(int(band.row) - band.low) + (last.w >> 16) * 32;
         };
-        for (u32 s = thread; s < max(band.slices, u32(HS * WARPS)); s += THREADS)
-            reinterpret_cast<u32 *>(memory() + common.first)[s] = s < band.slices ? first_of(s) * STRIDE : 0u;
+        for (u32 s = thread; s < band.slices; s += THREADS)
+            reinterpret_cast<u32 *>(memory() + common.first)[s] = first_of(last_of(s)) * STRIDE;
         // Of this warp's slices: the row of the window that each held slot multiplies, two to a word, and a bit for
         // each that has other slots. From global memory, and before the values, which fill the way for a while.
+        const u32 mine = warp < EXCHANGES ? band.slices : band.border;
         u32 places[HS > 0 ? HS : 1][WORDS > 0 ? WORDS : 1] = {}, more = 0;
 #pragma unroll
         for (int t = 0; t < HS; ++t) {
-            const u32 s = warp + t * WARPS;
-            if (warp < WARPS && s < band.slices) {
-                // The last 16 bytes of a slice: numbers of slots in y and z, the cut in w.
-                const uint4 last = __ldg(reinterpret_cast<const uint4 *>(slice_of + band.slice + s) + 1);
+            const u32 s = warp + t * WORKERS;
+            if (s < mine) {
+                const uint4 last = last_of(s);
                 const int4 *table = reinterpret_cast<const int4 *>(offset_of + band.offset) + 2 * s * (ROUNDED / 4);
-                const u32 place = first_of(s) + lane;
+                const u32 place = first_of(last) + lane, cut = last.w & 0xffff;
                 if (last.y | last.z) more |= 1u << t;
 #pragma unroll
                 for (int f = 0; f < ROUNDED / 4; ++f) {
                     const int4 before = __ldg(table + f), behind = __ldg(table + ROUNDED / 4 + f);
 #pragma unroll
                     for (int q = 4 * f; q < HW && q < 4 * f + 4; ++q)
-                        places[t][q / 2] |= (place + one_of(lane >= last.w ? behind : before, q % 4)) << q % 2 * 16;
+                        places[t][q / 2] |= (place + one_of(lane >= cut ? behind : before, q % 4)) << q % 2 * 16;
                 }
             }
         }
         T held[HS > 0 ? HS : 1][HW > 0 ? HW : 1];
 #pragma unroll
         for (int t = 0; t < HS; ++t) {
-            const u32 s = warp + t * WARPS;
-            const bool there = warp < WARPS && s < band.slices;
+            const u32 s = warp + t * WORKERS;
+            const bool there = s < mine;
             const T *from = values + (u64(band.held) + s * HW) * 32 + lane;
 #pragma unroll
             for (int q = 0; q < HW; ++q) held[t][q] = there ? load_kept(from + q * 32, once) : zero<T>();
@@ -347,20 +388,28 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
             // The slice of this warp, from round t on, that has slots elsewhere; the first of all behind the last.
             const auto next_from = [&](u32 t) {
                 if (int(t) < HS) t = more >> t ? t + u32(__ffs(int(more >> t))) - 1 : u32(HS);
-                return warp + t * WARPS;
+                return warp + t * WORKERS;
             };
             const auto following = [&](u32 s) {
-                const u32 later = next_from(s / WARPS + 1), begin = next_from(0);
-                return later < band.slices ? later : (begin < band.slices ? begin : NONE);
+                const u32 later = next_from(s / WORKERS + 1), begin = next_from(0);
+                return later < mine ? later : (begin < mine ? begin : NONE);
             };
             if (STREAM) {
                 Step at{common};
                 at.values = values, at.columns = columns, at.lane = lane, at.share = share;
                 at.kept = kept, at.passing = passing;
                 const u32 begin = next_from(0);
-                if (warp < WARPS && begin < band.slices)
+                if (begin < mine)
                     at.ask(begin, reinterpret_cast<const BandSlice *>(memory() + common.slices)[begin], 0, ahead);
             }
+            T first_term;
+            u32 terms;
+            const auto prepare = [&](u32 j) {
+                const T *coefficient = reinterpret_cast<const T *>(memory() + common.coefficient) + 3 * j;
+                first_term = coefficient[0];
+                terms = !is_zero(coefficient[1]) + (j > 0 && !is_zero(coefficient[2]) ? 2 : 0);
+            };
+            prepare(0);
 #pragma unroll 1
             for (u32 j = 0; j < k; ++j) {
                 Step at{common};
@@ -369,69 +418,64 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
                 at.cur = reinterpret_cast<const char *>(memory() + common.x + (j & 1 ? common.bytes : 0u));
                 at.next = reinterpret_cast<char *>(memory() + common.x + (j & 1 ? 0u : common.bytes));
                 at.y = reinterpret_cast<char *>(out + ((i64(j + 1) * vectors + first) * n + band.low));
-                at.end = common.end, at.first_term = at.coefficient[0];
-                at.terms = !is_zero(at.coefficient[1]) + (j > 0 && !is_zero(at.coefficient[2]) ? 2 : 0);
+                at.end = common.end, at.first_term = first_term, at.terms = terms;
                 at.n = n, at.share = share, at.kept = kept, at.passing = passing, at.lane = lane;
-                const u32 number = done + j + 1, count = band.slices;
+                const u32 number = done + j + 1;
                 const u32 *firsts = reinterpret_cast<const u32 *>(memory() + common.first);
-                if (warp == WARPS) {
-                    await_announcements<THREADS>();
-                    if (lane == 0) raise(flags + FLAG * me, number);
-                    if (j + 1 < k)
-                        for (u32 q = lane; q < band.neighbours; q += 32) {
-                            const u32 *flag = flags + FLAG * neighbour_of[band.neighbour + q];
-                            while (int(flag_of(flag) - number) < 0) {}
-                        }
-                } else {
 #pragma unroll 1
-                    for (int inner = 0; inner < 2; ++inner) {
-                        const u32 low = inner ? border : 0u, high = inner ? count : border;
+                for (int inner = 0; inner < 2; ++inner) {
+                    if (inner && warp == EXCHANGES) {
+                        await_announcements<THREADS>();
+                        if (lane == 0) raise(flags + FLAG * me, number);
+                        if (j + 1 < k)
+                            for (u32 q = lane; q < band.neighbours; q += 32) {
+                                const u32 *flag = flags + FLAG * neighbour_of[band.neighbour + q];
+                                while (int(flag_of(flag) - number) < 0) {}
+                            }
+                    } else {
+                        const u32 low = inner ? band.border : 0u, high = inner ? band.slices : band.border;
                         // What follows from the lane is found anew each time: for all slices it takes registers.
                         asm volatile("" : "+r"(at.lane));
 #pragma unroll
                         for (int t = 0; t < HS; t += PAIR) {
-                            const u32 s = warp + t * WARPS;
-                            if (s + (PAIR - 1) * WARPS >= low && s < high) {
-                                T sum[PAIR][NB];
-#pragma unroll
-                                for (int p = 0; p < PAIR; ++p)
-#pragma unroll
-                                    for (int v = 0; v < NB; ++v) sum[p][v] = zero<T>();
-#pragma unroll
-                                for (int w = 0; w < WORDS; ++w)
-#pragma unroll
-                                    for (int p = 0; p < PAIR; ++p) {
-                                        u32 &two = places[t + p][w];
-                                        settle(two);  // unpacked in each step: once takes twice the registers
-                                        take(sum[p], held[t + p][2 * w], at.cur + (two & 0xffff) * STRIDE);
-                                        if (2 * w + 1 < HW)
-                                            take(sum[p], held[t + p][2 * w + 1], at.cur + (two >> 16) * STRIDE);
-                                    }
-#pragma unroll
-                                for (int p = 0; p < PAIR; ++p) {
-                                    const u32 mine = s + p * WARPS;
-                                    if (mine >= low && mine < high)
-                                        at.template finish<false>(firsts[mine] + at.lane * STRIDE, sum[p]);
-                                }
+                            const u32 s = warp + t * WORKERS, later = s + (PAIR - 1) * WORKERS, u = t + PAIR - 1;
+                            const bool begins = s >= low && s < high, ends = later >= low && later < high;
+                            if (begins && ends) {
+                                at.template held_slices<PAIR>(held + t, places + t, firsts + s);
+                            } else if (PAIR > 1) {
+                                if (begins) at.template held_slices<1>(held + t, places + t, firsts + s);
+                                if (ends) at.template held_slices<1>(held + u, places + u, firsts + later);
                             }
                         }
                         // What is not in registers: added to what the slice has, or all there is.
-                        u32 s = low + (warp + WARPS - low % WARPS) % WARPS;
-                        for (s = next_from(s / WARPS); s < high; s = next_from(s / WARPS + 1)) {
-                            T sum[NB];
+                        u32 s = low + (warp + WORKERS - low % WORKERS) % WORKERS;
+                        for (s = next_from(s / WORKERS); s < high; s = next_from(s / WORKERS + 1)) {
+                            T sum[1][NB];
 #pragma unroll
-                            for (int v = 0; v < NB; ++v) sum[v] = zero<T>();
-                            const u32 place = firsts[s] + at.lane * STRIDE;
-                            at.others(s, place, sum, STREAM ? following(s) : NONE, ahead);
-                            if (HS > 0 && s < u32(HS * WARPS)) at.template finish<true>(place, sum);
-                            else at.template finish<false>(place, sum);
+                            for (int v = 0; v < NB; ++v) sum[0][v] = zero<T>();
+                            const u32 place[1] = {firsts[s] + at.lane * STRIDE};
+                            at.others(s, place[0], sum[0], STREAM ? following(s) : NONE, ahead);
+                            if (HS > 0 && s < u32(HS * WORKERS)) at.template finish<1, true>(place, sum);
+                            else at.template finish<1, false>(place, sum);
                         }
-                        if (!inner) announce<THREADS>();
+                        if (!inner && warp != EXCHANGES) announce<THREADS>();
                     }
                 }
                 if (j + 1 < k) {
+                    const T *from = reinterpret_cast<const T *>(at.y);
+                    const Halo halo = common.halo;
+                    u32 place[BATCH], e = thread;
                     __syncthreads();
-                    fetch(band, out + (i64(j + 1) * vectors + first) * n, n, at.next, thread);
+                    find(halo, e, place);
+                    Pack value[BATCH];
+                    ask(from, n, place, value);
+                    prepare(j + 1);  // meanwhile
+                    put(at.next, place, value);
+                    while (place[BATCH - 1] != NONE) {
+                        find(halo, e += BATCH * THREADS, place);
+                        ask(from, n, place, value);
+                        put(at.next, place, value);
+                    }
                 }
                 __syncthreads();
             }

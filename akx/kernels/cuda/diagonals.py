@@ -27,12 +27,12 @@ from akx.device.cuda.facts import CudaDevice, cuda_device
 from akx.device.cuda.launch import Kernel
 from akx.device.cuda.memory import DeviceArray
 from akx.errors import InfeasibleError
-from akx.formats.bands import BAND_SLICE, Bands, Deal, deal, windows
+from akx.formats.bands import BAND_SLICE, Bands, Deal, deal, dealt_slices, windows
 from akx.formats.base import pattern_of
 from akx.formats.diagonals import WARP, Diagonals, diagonals_of
 from akx.kernels.base import Traffic
 from akx.kernels.cuda.choices import HELD_SLICES, HELD_SLOTS
-from akx.kernels.cuda.parts import as_words, shared_limit, vector_groups
+from akx.kernels.cuda.parts import as_words, kept_share, shared_limit, vector_groups
 from akx.kernels.cuda.program import C_TYPES
 from akx.kernels.cuda.values import PlacedProgram, not_empty
 from akx.matrix import Matrix
@@ -186,15 +186,15 @@ def lay_out(matrix: Matrix, plan: Plan, device: CudaDevice) -> LaidOut:
     """Deal the matrix to one part for each thread block. Raises :class:`InfeasibleError`."""
     per_sm, vectors, size = int(plan.option("blocks_per_sm", 1)), int(plan.option("vectors", 1)), matrix.dtype.itemsize
     threads, slices, slots = _form(plan)
-    warps = threads // WARP - 1
+    warps = threads // WARP
     bands, found = _bands(matrix, device.sms * per_sm), diagonals(matrix)
     if slices and int((bands.high - bands.low).max()) > 2**16:
         raise InfeasibleError("a window has more rows than 16 bits number")
-    count = np.diff(bands.cuts)
+    count = dealt_slices(np.diff(bands.cuts), bands.above + bands.below, warps)
     span = -(-(bands.high - bands.low) * vectors * size // 16) * 16
     rounded = -(-slots // 4) * 4 if slices else 0
     fixed = _STATIC + -(-3 * plan.k * size // 16) * 16 + count * BAND_SLICE.itemsize + 2 * span
-    fixed += -(-np.maximum(count, slices * warps) // 4) * 16
+    fixed += -(-count // 4) * 16
     limit = shared_limit(plan, device)
     room = limit - fixed
     dealt = deal(pattern_of(matrix), found, bands, warps, slices, slots, room, size)
@@ -250,9 +250,9 @@ class DiagonalsProgram(PlacedProgram):
         self.place_values(dealt.values, dealt.entry, matrix.data)
         self._columns = self.hold(not_empty(dealt.columns))
         self._flags = self.hold(np.zeros(_FLAG * self._count, dtype=np.uint32))
-        # A share of what is read from L2 in each step is to stay there, in sixteenths.
         far = dealt.far_slots * WARP * matrix.dtype.itemsize
-        self._share = np.uint32(min(16, round(16 * float(plan.option("keep", 32)) * 2**20 / far)) if far else 16)
+        again = self.nbytes + (plan.k + 2) * matrix.n * matrix.dtype.itemsize
+        self._share = kept_share(plan, far, again, cuda_device())
         self._kernels: dict[int, Kernel] = {}
 
     def ready(self, vectors: int) -> None:
@@ -261,7 +261,7 @@ class DiagonalsProgram(PlacedProgram):
                 found = self._laid_out
                 given = macros(
                     self.dtype,
-                    WARP * (found.warps + 1),
+                    WARP * found.warps,
                     found.held_slices,
                     found.held_slots,
                     size,
@@ -280,7 +280,7 @@ class DiagonalsProgram(PlacedProgram):
         for first, last, size in vector_groups(vectors, self._laid_out.vectors):
             self._kernels[size].launch(
                 self._count,
-                WARP * (self._laid_out.warps + 1),  # one of them exchanges
+                WARP * self._laid_out.warps,
                 [
                     *self._tables,
                     self._values,

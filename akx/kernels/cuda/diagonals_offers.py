@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.device.cuda.facts import CudaDevice
-from akx.formats.bands import BAND_SLICE, Bands
+from akx.formats.bands import BAND_SLICE, Bands, dealt_slices
 from akx.formats.parts import WARP
 from akx.kernels.cuda import diagonals
 from akx.kernels.cuda.parts import shared_limit
@@ -62,11 +62,12 @@ def is_compact(plan: Plan, matrix: Matrix, device: CudaDevice) -> bool:
 
 def _fixed(plan: Plan, bands: Bands, size: int) -> NDArray[np.int64]:
     """Bytes of shared memory of each part before any slot."""
-    threads, slices, _ = diagonals._form(plan)
-    warps, count = threads // WARP - 1, np.diff(bands.cuts)
+    threads = int(plan.option("block", 512))
+    warps = threads // WARP
+    count = dealt_slices(np.diff(bands.cuts), bands.above + bands.below, warps)
     span = -(-(bands.high - bands.low) * int(plan.option("vectors", 1)) * size // 16) * 16
     fixed = diagonals._STATIC + -(-3 * plan.k * size // 16) * 16 + count * BAND_SLICE.itemsize + 2 * span
-    found: NDArray[np.int64] = fixed + -(-np.maximum(count, slices * warps) // 4) * 16
+    found: NDArray[np.int64] = fixed + -(-count // 4) * 16
     return found
 
 

@@ -499,7 +499,7 @@ struct Parts {
         }
         __syncthreads();
         if (MODE == CLUSTER) cluster_arrive();
-        const u64 kept = keep_policy(), passing = pass_policy(), once = STREAM ? passing : kept;
+        const u64 kept = keep_policy(), passing = pass_policy(), once = !STREAM && share > 0 ? kept : passing;
         node_of += u64(part.node) * WORDS;
         // Where results of nodes are, those of others too.
         const u32 *target_of = STAGED ? place_of + u64(part.node) * WORDS : node_of;

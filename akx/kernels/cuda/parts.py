@@ -87,6 +87,7 @@ __all__ = [
     "holding",
     "is_listed",
     "is_staged",
+    "kept_share",
     "lay_out_parts",
     "load_kernel",
     "macros",
@@ -125,6 +126,9 @@ _SLABS = 4
 STATIC = 80
 #: 32-bit registers of a thread that its slots may take, of those that its block leaves it.
 _WORKING_REGISTERS = 34
+#: Of the bytes of L2, those of a call whose matrix is still there for the next one: between 0.83, where that is so, and
+#: 0.90, where it is not (one H100, brick and the 27-point grid).
+_STAYS = 0.86
 #: What a program has of a layout.
 _OF_LAYOUT = (
     *("_laid_out", "_count", "_form", "_tables", "_columns", "_active", "_flags", "_share", "_kernels", "_arrays"),
@@ -467,6 +471,24 @@ class LaidOut:
         return placed_words(stored, parts.entry, parts.columns) if self.way == TABLE else placed(stored, parts.entry)
 
 
+def kept_share(plan: Plan, far: int, again: int, device: CudaDevice) -> np.uint32:
+    """Of what a program reads, the share that L2 is asked to keep, in sixteenths.
+
+    Of what is read again in each step: as much as the plan says. Where nothing is: all, for the next call, or nothing.
+    What L2 is asked to keep and cannot is worse than nothing: results then have to wait for memory (one H100).
+
+    Parameters
+    ----------
+    far : int
+        Bytes that are read again in each step.
+    again : int
+        Bytes that go through L2 before the matrix is loaded again: the program, x and results.
+    """
+    if far:
+        return np.uint32(min(16, round(16 * float(plan.option("keep", 32)) * 2**20 / far)))
+    return np.uint32(16 if again <= _STAYS * device.l2_bytes else 0)
+
+
 def lay_out_parts(
     matrix: Matrix,
     nodes: Nodes,
@@ -631,9 +653,10 @@ class PartsProgram(StoredProgram):
             places = (self.hold(not_empty(array)) for array in staging(parts, laid_out.chunk))
             self._stage = [self.held(empty((_SLABS, laid_out.vectors, self.n), self.dtype)), *places]
         self.store_values(laid_out.way, matrix.data, laid_out.values, parts.entry, planned, matrix.value_error)
-        # A share of what is read from L2 in each step is to stay there, in sixteenths.
         far = parts.far_slots * slot_bytes(parts.shape, matrix.dtype, laid_out.way)
-        self._share = np.uint32(min(16, round(16 * float(plan.option("keep", 32)) * 2**20 / far)) if far else 16)
+        # What goes through L2 from one time that the matrix is loaded to the next.
+        again = self.nbytes + (max(steps, default=0) + 2) * matrix.n * matrix.dtype.itemsize
+        self._share = kept_share(plan, far, again, cuda_device())
         self._kernels: dict[int, Kernel] = {}
 
     def store_in_full(self, data: NDArray[Any]) -> None:
