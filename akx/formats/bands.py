@@ -4,8 +4,9 @@ Layout of slot s: ``values[s * 32 + row of the slice]``. A part computes contigu
 window of rows; a column is a row of the window, so uniform padding (value 0) may point before the first and behind the
 last row of the matrix: the window has zeros there. The slots of a part are in three tiers as in
 :mod:`akx.formats.parts`: held (registers), near (shared memory), far (the rest). Slices that other parts' windows
-reach into come first: those above, then those below, then inner ones. For uniform and scattered slots see
-:mod:`akx.formats.diagonals`.
+reach into come first: those above, then those below, then inner ones. Each has a place, and warps take places in turn;
+those of inner slices that would be the last warp's stay empty, since it exchanges meanwhile. For uniform and scattered
+slots see :mod:`akx.formats.diagonals`.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ __all__ = [
 WARP = 32
 #: The row of what fills a node up.
 NOWHERE = np.uint32(0xFFFFFFFF)
-#: One part, as the kernels read it.
+#: One part, as the kernels read it; the last four are for :mod:`akx.formats.published`.
 PART = np.dtype(
     [
         (name, np.uint32)
@@ -68,6 +68,10 @@ PART = np.dtype(
             "before",
             "span",
             "taken",
+            "given",
+            "givens",
+            "halo",
+            "halos",
         ]
     ]
 )

@@ -230,6 +230,7 @@ def install(
         DeviceArray, "copy_from", lambda self, other, stream=None: seen(self).__setitem__(..., seen(other))
     )
     monkeypatch.setattr(DeviceArray, "fill_bytes", lambda self, value: seen(self).view(np.uint8).fill(value))
+    monkeypatch.setattr(DeviceArray, "fill_words", lambda self, value: seen(self).view(np.uint32).fill(value))
     return device
 
 

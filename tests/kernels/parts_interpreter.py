@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from akx.formats.parts import SLICE
+from akx.formats.parts import NOWHERE, SLICE
+from akx.formats.published import published
 from akx.kernels.base import Coefficients
-from akx.kernels.cuda.parts import ALONE, CLUSTER, GLOBAL, LaidOut
+from akx.kernels.cuda.parts import ALONE, CLUSTER, GLOBAL, SHARED, LaidOut
 from akx.kernels.cuda.stored import HALF, TABLE
 
 __all__ = ["check_clusters", "interpret", "shared_bytes"]
@@ -120,6 +121,7 @@ def interpret(
                             here, there = (i * bc + np.arange(bc) for i in (source, target))
                             state[taker][1][:, there] = state[giver][1][:, here]
                 continue
+            given = _published(laid_out, state, n) if mode == SHARED and not laid_out.chunk else None
             owner, position = _owner(laid_out), _place(laid_out)
             for g, part in enumerate(parts.parts):
                 near = set(parts.neighbours[part["neighbour"] :][: part["neighbours"]].tolist())
@@ -127,12 +129,37 @@ def interpret(
                 at = state[g][0]
                 state[g][1][:, edge:] = np.hstack([out[done + j + 1], fill])[:, at[edge:]]
                 state[g][2][:, edge:] = np.hstack([out[done + j], fill])[:, at[edge:]]
+                if given is not None:
+                    real = at[edge:] < n
+                    assert np.array_equal(given[g][:, real], state[g][1][:, edge:][:, real])
                 foreign = _read_of_others(laid_out, g, owner) if mode == GLOBAL else _nodes(laid_out, g)[edge // bc :]
                 assert set(owner[foreign].tolist()) <= near
                 for node in foreign:  # foreign nodes are published first
                     assert position[node] * per // height < parts.parts["border"][owner[node]]
         done += count
     return out
+
+
+def _published(laid_out: LaidOut, state: Any, n: int) -> list[Any]:
+    """What each part finds of others in the places where they publish what they have just computed."""
+    ring = published(laid_out.parts)
+    places = np.full((state[0][1].shape[0], ring.places), np.nan, dtype=state[0][1].dtype)
+    for (at, new, _), part in zip(state, ring.parts, strict=True):
+        own = np.arange(int(part["givens"]))
+        own = own[at[own] < n]  # what fills a node up is not published
+        assert np.isnan(places[:, int(part["given"]) + own]).all()
+        places[:, int(part["given"]) + own] = new[:, own]
+    found, reads = [], np.zeros((ring.parts.size, ring.parts.size), dtype=bool)
+    owner = np.repeat(np.arange(ring.parts.size), ring.parts["givens"])
+    for (at, _, _), part in zip(state, ring.parts, strict=True):
+        wanted = ring.halo[part["halo"] :][: part["halos"]].astype(np.int64)
+        foreign = at[int(part["own"]) * laid_out.parts.shape.bc :]
+        assert np.array_equal(wanted[: foreign.size] == NOWHERE, foreign == n)
+        assert not np.isnan(places[:, wanted[foreign.size :]]).any()  # what is only waited for comes too
+        reads[len(found), owner[wanted[wanted != NOWHERE]]] = True
+        found.append(places[:, np.where(wanted == NOWHERE, 0, wanted)[: foreign.size]])
+    assert np.array_equal(reads, reads.T)  # everyone waits for who reads from him
+    return found
 
 
 def _slots(laid_out: LaidOut, part: Any, s: int) -> list[int]:

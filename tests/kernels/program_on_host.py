@@ -21,8 +21,8 @@ import pytest
 from test_contract import make_coefficients, random_numbers
 
 from akx.kernels import reference
+from akx.kernels.cuda import exchange, stored_program, stored_values, values
 from akx.kernels.cuda import program as programs
-from akx.kernels.cuda import stored_program, stored_values, values
 from akx.kernels.cuda.stored import HALF, error_of
 from akx.matrix import Matrix
 
@@ -110,7 +110,7 @@ class Device(ABC):
     def install(self, monkeypatch: pytest.MonkeyPatch, folder: Path, modules: Sequence[Any]) -> None:
         """Let modules, and those that all programs share, find this device."""
         self.folder = folder
-        modules = (programs, values, stored_values, stored_program, *modules)
+        modules = (programs, values, stored_values, stored_program, exchange, *modules)
         host_engine.install(monkeypatch, folder, modules)
         made = {"load": self.load, "capture": self.capture, "cuda_device": lambda: self.facts}
         for module in modules:

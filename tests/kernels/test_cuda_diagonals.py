@@ -18,7 +18,7 @@ from akx.kernels import reference
 from akx.kernels.base import Coefficients
 from akx.kernels.cuda import diagonals, resident
 from akx.kernels.cuda.diagonals import DIA, LaidOut
-from akx.kernels.cuda.parts import kept_share
+from akx.kernels.cuda.parts import KeptShare
 from akx.matrix import Matrix
 from akx.plan import Plan
 from benchmarks import gallery
@@ -201,6 +201,7 @@ def test_the_last_warp_has_no_inner_slices(warps: int) -> None:
 def test_a_matrix_that_does_not_stay_in_l2_is_not_asked_to() -> None:
     device = small_gpu(4, 60_000)
     plan = Plan("cuda", "resident", DIA, options={"keep": 8})
-    assert kept_share(plan, 0, int(0.8 * device.l2_bytes), device) == 16
-    assert kept_share(plan, 0, int(0.9 * device.l2_bytes), device) == 0
-    assert kept_share(plan, 16 * 2**20, 10 * device.l2_bytes, device) == 8  # half of what is read in each step
+    half = device.l2_bytes // 2
+    assert KeptShare(plan, 0, half, device).of(int(0.3 * device.l2_bytes)) == 16
+    assert KeptShare(plan, 0, half, device).of(int(0.4 * device.l2_bytes)) == 0
+    assert KeptShare(plan, 16 * 2**20, half, device).of(10 * half) == 8  # half of what is read in each step

@@ -38,6 +38,7 @@ _RESIDENT: list[Case] = [
         ("global", 1, {"held_slices": 1, "held_slots": 1, "vectors": 1}),
         ("global", 1, {"held_slices": 0, "vectors": (4, 1, 2)[i % 3]}),
         ("shared", 3, {"held_slices": 0, "blocks_per_sm": 4, "block": 256}),
+        ("shared", 2, {"held_slices": 0, "vectors": 1, "exchange": "flags"}),
         ("global", 1, {"held_slices": 0, "blocks_per_sm": 2, "block": 256}),
     )
 ]
@@ -48,6 +49,15 @@ _DIAGONALS: list[Case] = [
         (3, 2, {"held_slices": 0}),
         (8, 4, {"held_slices": 1, "held_slots": 2}),
         (5, 1, {"held_slices": 0, "block": 256}),
+    )
+] + [
+    (name, "resident", "dia", "natural", 4, b, {"vectors": vectors, **options})
+    for name, b, vectors, options in (
+        ("long diagonals", 1, 1, {"held_slices": 2, "held_slots": 4}),
+        ("long diagonals", 2, 1, {"held_slices": 4, "held_slots": 3, "block": 256}),
+        ("long diagonals", 3, 2, {"held_slices": 1, "held_slots": 2}),
+        ("many diagonals", 1, 1, {"held_slices": 1, "held_slots": 4, "blocks_per_sm": 2, "block": 256, "keep": 16}),
+        ("many diagonals", 2, 1, {"held_slices": 0, "blocks_per_sm": 2}),
     )
 ]
 _GHOST: list[Case] = [
@@ -90,6 +100,10 @@ def matrix_of(name: str, dtype: str) -> Matrix:
     if name == "chain":  # long enough for all blocks of a large GPU to have three steps' neighbours
         line = sp.diags_array([1.0, 1.0, 1.0], offsets=[-1, 0, 1], shape=(1500, 1500))
         A = sp.csr_array(sp.kron(line, np.ones((6, 6))))
+    elif name == "long diagonals":  # a part of a large GPU has 24 slices, and others read 18 of them
+        A = sp.csr_array(sp.diags_array([1.0] * 5, offsets=[-280, -1, 0, 1, 280], shape=(101_393, 101_393)))
+    elif name == "many diagonals":  # two parts of a multiprocessor do not fit its shared memory, in most types
+        A = sp.csr_array(sp.diags_array([1.0] * 41, offsets=[*range(-20, 21)], shape=(101_393, 101_393)))
     elif name == "nodes":  # of six unknowns each
         line = sp.diags_array([1.0, 1.0, 1.0, 1.0], offsets=[-9, -1, 0, 1], shape=(160, 160))
         A = sp.csr_array(sp.kron(line, np.ones((6, 6))))

@@ -31,7 +31,7 @@ from akx.formats.base import Pattern
 from akx.formats.parts import NOWHERE, PART, SLICE, Blocked, Parts, Shape
 from akx.kernels import registry
 from akx.kernels.base import Coefficients
-from akx.kernels.cuda import parts, resident, stored_program, stored_values, values
+from akx.kernels.cuda import exchange, parts, resident, stored_program, stored_values, values
 from akx.kernels.cuda import program as programs
 from akx.kernels.cuda.parts import SHARED, STATIC, LaidOut, PartsProgram, slot_bytes
 from akx.kernels.cuda.program import C_TYPES
@@ -72,7 +72,7 @@ class Device(program_on_host.Device):
         table_of = dict(zip(("parts", "slices", "rows", "neighbours", "active"), args, strict=False))
         held, columns, table, tabled, coefficients, flags, x, out = args[5:13]
         k, vectors, first, last, n, done, steps, depth, share = (int(one) for one in args[13:22])
-        stage, place_of, taken_from, chunk = args[22:]
+        stage, place_of, taken_from, chunk = args[22:26]
         assert (done, steps, (vectors, n)) == (0, k, x.shape)
         assert macros["AKX_VALUE"] == C_TYPES[x.dtype.name] == C_TYPES[table.dtype.name]
         words = held.dtype == np.uint32
@@ -272,8 +272,7 @@ def test_new_values_are_stored_as_the_old_ones_while_they_can_be(
     held = set(map(id, program._arrays))
     assert not held & set(map(id, was["in _arrays"]))
     of_layout = [program._values, program._columns, program._table, program._flags, *program._tables]
-    if plan.option("results", "direct") == "staged":
-        of_layout += program._stage
+    of_layout += program._stage if plan.option("results", "direct") == "staged" else program._ring
     assert {id(array) for array in (*of_layout, *program._active.values())} == held  # all else is given back
     spare = len(device.spare)
     call.is_right(other)
@@ -417,8 +416,12 @@ def test_each_array_in_full_that_cannot_be_had_changes_nothing(device: Device, m
             left[0] -= 1
             return host_engine.to_device(array)
 
+        def have(shape: Any, dtype: Any, left: list[int] = left) -> Any:
+            return send(np.zeros(shape, dtype), left)
+
         with monkeypatch.context() as broken:
             broken.setattr(programs, "to_device", send)
+            broken.setattr(exchange, "empty", have)
             try:
                 call.program.update_values(other.data)
             except DeviceMemoryError:
@@ -585,8 +588,8 @@ def test_what_is_read_in_each_step_is_counted_as_it_is_stored(device: Device) ->
         plan = plan.replace(options={**plan.options, "keep": keep})
         far = laid_out.parts.far_slots * slot_bytes(laid_out.parts.shape, matrix.dtype, way_of(plan))
         found.append(PartsProgram(matrix, laid_out, plan, (4,), {}, 1, way, lambda data: found[0]))
-        assert found[-1]._share == min(16, round(16 * 2_000 / far))
+        assert found[-1]._share.of(0) == min(16, round(16 * 2_000 / far))
     whole, program = found
-    assert 0 < whole._share < program._share < 16
+    assert 0 < whole._share.of(0) < program._share.of(0) < 16
     program.update_values(matrix_of("float64", 9).data)
-    assert program._share == whole._share
+    assert program._share.of(0) == whole._share.of(0)

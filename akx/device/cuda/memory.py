@@ -351,6 +351,17 @@ class DeviceArray:
             with runtime().active() as live:
                 live.call("cuMemsetD8Async", self.pointer, value, self.nbytes, on.raw, doing="filling")
 
+    def fill_words(self, value: int, stream: Any = None) -> None:
+        """Set every 32 bits to `value`."""
+        from akx.device.cuda.launch import default_stream
+
+        if self.nbytes % 4:
+            raise ArgumentError("an array is not made of words of 32 bits", found=f"{self.nbytes} bytes")
+        if self.nbytes:
+            on = default_stream() if stream is None else stream
+            with runtime().active() as live:
+                live.call("cuMemsetD32Async", self.pointer, value, self.nbytes // 4, on.raw, doing="filling")
+
     def view(self, offset: int, shape: Sequence[int], dtype: DTypeLike | None = None) -> DeviceArray:
         """An array over `shape` entries from entry number `offset` on; it keeps the memory alive."""
         kind = self.dtype if dtype is None else np.dtype(dtype)

@@ -17,7 +17,7 @@ struct Band {
     int low;                    // first row of the window; may lie before the matrix
     u32 span;                   // rows of the window
     u32 row, rows;              // own rows
-    u32 slices, border;         // slices, those that are not there too, and how many of them, the first ones, others read
+    u32 slices, border;         // places of slices, empty ones too; the first ones others read
     u32 slice;                  // first in `slice_of`
     u32 offset, offsets;        // first in `offset_of`, number: a multiple of 4
     u32 held, near, nears;      // first slot in registers, in shared memory, number of the latter
@@ -109,7 +109,7 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
     struct Shared {
         Band band;
         Halo halo;
-        u32 offset, first, coefficient, slices, values, columns, x;  // bytes from the beginning
+        u32 first, coefficient, slices, values, columns, x;  // bytes from the beginning
         u32 bytes, end;                                              // of x once, of the place behind the last own row
     };
 
@@ -222,15 +222,15 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
                                  f + u < slice.fars ? here + off[f + u] * STRIDE
                                                     : cur + u32(ahead.column[u]) * STRIDE);
                     f += AHEAD;
-                    if (f < all) ask(s, slice, f, ahead);
+                    if (f < all) ask(slice, f, ahead);
                 }
                 if (after != NONE)
-                    ask(after, reinterpret_cast<const BandSlice *>(memory() + common.slices)[after], 0, ahead);
+                    ask(reinterpret_cast<const BandSlice *>(memory() + common.slices)[after], 0, ahead);
             }
         }
 
-        __device__ __forceinline__ void ask(u32 s, const BandSlice &slice, u32 f, Asked &ahead) const {
-            const u64 policy = s % 16 < share ? kept : passing;
+        __device__ __forceinline__ void ask(const BandSlice &slice, u32 f, Asked &ahead) const {
+            const u64 policy = slice.number % 16 < share ? kept : passing;
             const u32 all = u32(slice.fars) + slice.far_scattered;
             const T *value = values + (u64(slice.far) + f) * 32 + lane;
 #pragma unroll
@@ -274,6 +274,7 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
                                                u32 vectors, u32 from_vector, u32 to_vector, i64 n, u32 share) {
         const u32 me = blockIdx.x, thread = threadIdx.x, lane = thread & 31, warp = thread / 32;
         __shared__ Shared common;
+        static_assert(sizeof(Shared) <= 128, "more than the layout leaves");
         Band &band = common.band;
         if (thread == 0) {
             const Band found = bands[me];
@@ -283,7 +284,7 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
                 at += (size + 15) / 16 * 16;
                 return begin;
             };
-            common.offset = reserve((found.offsets - HELD_OFFSETS) * 4);
+            reserve((found.offsets - HELD_OFFSETS) * 4);
             common.first = reserve(found.slices * 4);
             common.coefficient = reserve(k * 3 * u32(sizeof(T)));
             common.slices = reserve(found.slices * u32(sizeof(BandSlice)));
@@ -400,7 +401,7 @@ template <class T, int HS, int HW, int NB, int THREADS, bool STREAM> struct Diag
                 at.kept = kept, at.passing = passing;
                 const u32 begin = next_from(0);
                 if (begin < mine)
-                    at.ask(begin, reinterpret_cast<const BandSlice *>(memory() + common.slices)[begin], 0, ahead);
+                    at.ask(reinterpret_cast<const BandSlice *>(memory() + common.slices)[begin], 0, ahead);
             }
             T first_term;
             u32 terms;

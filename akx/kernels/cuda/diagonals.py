@@ -6,9 +6,10 @@ in one contiguous window, so there are no lists of nodes and no columns to read;
 
 Shared memory of a thread block, in bytes, for NB start vectors at a time (w: bytes of a value):
 
-    3 k w  +  36 slices  +  4 offsets  +  2 window NB w  +  slots 32 w  +  scattered slots 64
+    3 k w  +  36 places  +  4 offsets  +  2 window NB w  +  slots 32 w  +  scattered slots 64
 
-Slots and offsets are those that are not in registers.
+Slots and offsets are those that are not in registers; places are those of slices, empty ones included
+(:func:`akx.formats.bands.dealt_slices`).
 
 Traffic per call and start vector: the matrix once (w / fill bytes an entry), k times what does not stay on chip or in
 L2, x and k results. Flops: 2 nnz k.
@@ -32,7 +33,7 @@ from akx.formats.base import pattern_of
 from akx.formats.diagonals import WARP, Diagonals, diagonals_of
 from akx.kernels.base import Traffic
 from akx.kernels.cuda.choices import HELD_SLICES, HELD_SLOTS
-from akx.kernels.cuda.parts import as_words, kept_share, shared_limit, vector_groups
+from akx.kernels.cuda.parts import KeptShare, as_words, shared_limit, vector_groups
 from akx.kernels.cuda.program import C_TYPES
 from akx.kernels.cuda.values import PlacedProgram, not_empty
 from akx.matrix import Matrix
@@ -251,8 +252,7 @@ class DiagonalsProgram(PlacedProgram):
         self._columns = self.hold(not_empty(dealt.columns))
         self._flags = self.hold(np.zeros(_FLAG * self._count, dtype=np.uint32))
         far = dealt.far_slots * WARP * matrix.dtype.itemsize
-        again = self.nbytes + (plan.k + 2) * matrix.n * matrix.dtype.itemsize
-        self._share = kept_share(plan, far, again, cuda_device())
+        self._share = KeptShare(plan, far, self.nbytes, cuda_device())
         self._kernels: dict[int, Kernel] = {}
 
     def ready(self, vectors: int) -> None:
@@ -294,7 +294,7 @@ class DiagonalsProgram(PlacedProgram):
                     np.uint32(first),
                     np.uint32(last),
                     np.int64(self.n),
-                    self._share,
+                    self._share.of((self.k + 2) * (last - first) * self.n * self.dtype.itemsize),
                 ],
                 shared=self._laid_out.shared,
                 cooperative=True,

@@ -10,19 +10,20 @@
 // shared memory, once for even steps and once for odd ones, or, where it does not fit, in global memory. MODE says what a
 // step needs from other parts:
 //
-//   SHARED  every `depth` steps x is fetched on the nodes of others, which are computed along in between (`resident`)
+//   SHARED  every `depth` steps (DEEP: not in every one) x is fetched on the nodes of others, which are computed along in between (`resident`)
 //   GLOBAL  x is read where it is in global memory, when the neighbours' flags say so  (`resident`)
 //   ALONE   nothing: ghost rows are computed along, fewer in each step                 (`ghost`)
 //   CLUSTER what other blocks of its cluster compute, which they write into its shared memory; the ghost rows of the
 //           cluster are computed along                                                (`ghost` with cluster > 1)
 //
-// A part fetches when its neighbours' flags say that what it needs is there. Slices that neighbours wait for come first
-// in a part and are published before the others are computed.
+// Slices that neighbours wait for come first in a part and are published before the others are computed: by a flag, when
+// results are there, or (VALUES_ALONE, with x in shared memory) in a ring of places that a part's readers look at until
+// values are there (`exchange.cuh`).
 //
 // STAGED is for parts whose rows lie anywhere in the results: a warp takes longer to write 32 values to 32 places than to
 // compute them. Results go into a stage, where those of a part that belong to the same chunk of rows lie side by side;
 // others fetch them from there. Each part brings a chunk of them to its shared memory while it does the step after the
-// next, and writes them from there in the order of rows. A part waits for all others, not for its neighbours.
+// next, and writes them from there in the order of rows. A part waits for all others, at a counter, not for its neighbours.
 //
 // LISTED is for nodes of 1 to BC rows, which may lie anywhere: `node_of` and `place_of` then have BC words a node, the row
 // or the place of each, and NONE for what fills a node up. That is zero in shared memory, and stays so. Where x is in
@@ -30,6 +31,7 @@
 // small node by zeros, so that a part waits for who computes that as well. In the stage results are part by part, in the
 // order in which warps have them; `from` then says where each row is, and rows are gathered on their way to shared memory.
 #pragma once
+#include "exchange.cuh"
 #include "stored.cuh"
 
 enum Mode { SHARED = 0, GLOBAL = 1, ALONE = 2, CLUSTER = 3 };
@@ -42,6 +44,8 @@ struct Part {
     u32 near, nears;            // first slot in shared memory, number
     u32 neighbour, neighbours;  // first in `neighbour_of`, number; CLUSTER: pairs of words, what goes where
     u32 before, span, taken;    // CLUSTER: ghosts before the own nodes, room of each copy of x, nodes given by others
+    u32 given, givens;          // RINGED: first place of what is published, number: of the first own rows, as they come
+    u32 halo, halos;            // RINGED: first in `halo_of`, number: rows of others, and some that are only waited for
 };
 
 struct alignas(16) Slice {
@@ -202,7 +206,7 @@ template <bool WIDE> struct Number { typedef u16 type; };
 template <> struct Number<true> { typedef u32 type; };
 
 template <class T, class W, int BR, int BC, int LANES, int HS, int HW, int NB, int THREADS, int MODE, bool STREAM,
-          bool STAGED, bool LISTED>
+          bool STAGED, bool LISTED, bool VALUES_ALONE, bool DEEP>
 struct Parts {
     static constexpr int E = BR * BC, ROWS = 32 / LANES, WARPS = THREADS / 32, PER = BC / BR;
     // Slots of a slice whose values are asked for before any of them is used.
@@ -220,6 +224,8 @@ struct Parts {
     // Steps whose results are in the stage at a time.
     static constexpr u32 SLABS = 4;
     static_assert(!STAGED || MODE == SHARED, "results are staged where x is in shared memory");
+    // What others need is published in a ring of places; else a flag says that results are there.
+    static constexpr bool RINGED = MODE == SHARED && !STAGED && VALUES_ALONE;
     // Words of a node in `node_of`, those that a block row needs, and rows that have their place in results together.
     static constexpr int WORDS = LISTED ? BC : 1, NAMES = LISTED ? BR : 1, TOGETHER = LISTED ? 1 : BC;
     // Where rows of a chunk are, in the stage or in the chunk.
@@ -283,6 +289,8 @@ struct Parts {
         u32 step, vectors, first;
         bool own_term, older_term;
         i64 n;
+        T *ring;
+        u32 given, older, pitch;  // RINGED: where own rows are published, or NONE, and v_j; from one vector to the next
 
         // v_j of the first of the start vectors at hand.
         __device__ __forceinline__ T *result(u32 j) const { return out + (i64(j) * vectors + first) * n; }
@@ -350,7 +358,7 @@ struct Parts {
         }
 
         __device__ __forceinline__ void ask(u32 s, const Slice &slice, u32 f, Asked &ahead) const {
-            const u64 policy = s % 16 < share ? kept : passing;
+            const u64 policy = (s + s / 16) % 16 < share ? kept : passing;  // for warps alike
             const W *value = values + (u64(slice.far) + f) * (32 * E) + lane;
             const u16 *column = columns + (u64(slice.far) + f) * 32 + lane;
 #pragma unroll
@@ -385,6 +393,11 @@ struct Parts {
                     if (MODE != GLOBAL) next[at] = value;
                     const u32 own_row = MODE == CLUSTER ? block_row - own_first : block_row;
                     if (MODE != GLOBAL && own_row >= own_rows) continue;
+                    if (RINGED && given != NONE) {
+                        const u32 there = v * pitch + block_row * BR + r;
+                        publish(ring + (given + there), value);
+                        if (DEEP && older != NONE) publish(ring + (older + there), cur[at]);
+                    }
                     if (STAGED) y[place] = value;  // to stay in L2
                     else store_passing(y + place, value, passing);
                 }
@@ -467,6 +480,50 @@ struct Parts {
         }
     }
 
+    // The same of what others publish: `halo_of` says where.
+    static __device__ __forceinline__ void find_published(const Part &part, const u32 *halo_of, u32 first,
+                                                          u32 (&place)[BATCH]) {
+#pragma unroll
+        for (int u = 0; u < BATCH; ++u) {
+            const u32 i = first + u * THREADS;
+            place[u] = i < part.halos ? halo_of[part.halo + i] : NONE;
+        }
+    }
+    static __device__ __forceinline__ void take_published(T *x, const T *from, u32 pitch, u32 first, u32 foreign,
+                                                          const u32 (&place)[BATCH]) {
+        T value[BATCH][NB];
+        bool late = true;
+        while (late) {
+            late = false;
+#pragma unroll
+            for (int u = 0; u < BATCH; ++u)
+                if (place[u] != NONE)
+#pragma unroll
+                    for (int v = 0; v < NB; ++v) value[u][v] = published(from + v * pitch + place[u]);
+#pragma unroll
+            for (int u = 0; u < BATCH; ++u)
+                if (place[u] != NONE)
+#pragma unroll
+                    for (int v = 0; v < NB; ++v) late |= is_absent(value[u][v]);
+        }
+#pragma unroll
+        for (int u = 0; u < BATCH; ++u)
+            if (place[u] != NONE && first + u * THREADS < foreign)
+#pragma unroll
+                for (int v = 0; v < NB; ++v) x[(first + u * THREADS) * NB + v] = value[u][v];
+    }
+    static __device__ __forceinline__ void fetch_published(const Part &part, const Step &at, const u32 *halo_of,
+                                                           const T *from, const T *older, u32 thread,
+                                                           u32 (&place)[BATCH]) {
+        const u32 own = part.own * BC, foreign = part.nodes * BC - own;
+        const bool both = DEEP && part.computed > part.own && older != nullptr;
+        for (u32 first = thread; first < part.halos; first += BATCH * THREADS) {
+            if (first > thread) find_published(part, halo_of, first, place);
+            take_published(at.next + own * NB, from, at.pitch, first, foreign, place);
+            if (both) take_published(at.cur + own * NB, older, at.pitch, first, foreign, place);
+        }
+    }
+
     // v_{j+1} of border nodes, into the shared memory of the blocks of the cluster that need them.
     static __device__ __forceinline__ void give(const Part &part, const Step &at, const u32 *neighbour_of, u32 barrier,
                                                 u32 thread) {
@@ -487,7 +544,8 @@ struct Parts {
                                                const u16 *columns, const T *table, u32 tabled, const T *coefficients,
                                                u32 *flags, const T *x, T *out, u32 k, u32 vectors, u32 from_vector,
                                                u32 to_vector, i64 n, u32 from_step, u32 steps, u32 depth, u32 share,
-                                               T *stage, const u32 *place_of, const void *from, u32 chunk) {
+                                               T *stage, const u32 *place_of, const void *from, u32 chunk,
+                                               const u32 *halo_of, T *ring, u32 ringed, u32 pitch) {
         extern __shared__ __align__(16) unsigned char memory[];
         const u32 me = blockIdx.x, thread = threadIdx.x, lane = thread & 31, warp = thread / 32;
         __shared__ Part part;
@@ -559,7 +617,7 @@ struct Parts {
                 }
             }
         }
-        // All parts have done the same number of steps so far.
+        // All parts have done the same number of steps so far, or published as often.
         u32 count = MODE == ALONE || MODE == CLUSTER ? 0 : flag_of(flags + me);
         u32 *counter = counter_of(flags), slab_first = 0;  // the stage of the first step
         const i64 chunk_begin = i64(me) * chunk;
@@ -567,6 +625,18 @@ struct Parts {
         if (STAGED)
             for (u32 i = thread; i < chunk_rows / TOGETHER; i += THREADS)
                 from_here[i] = static_cast<const From *>(from)[chunk_begin / TOGETHER + i];
+        // Where what is published begins, of all parts; v_j, where ghosts need it, comes behind v_{j+1}. What was published
+        // last has been read: it is taken back.
+        constexpr u32 HALVES = DEEP ? 2 : 1;
+        auto turn_of = [&](u32 number) { return number % TURNS * HALVES * ringed * pitch; };
+        auto take_all_back = [&](u32 number, u32 many) {
+            T *own = ring + (turn_of(number) + part.given);
+            for (u32 half = 0; half < HALVES; ++half)
+                for (u32 v = 0; v < many; ++v)
+                    for (u32 i = thread; i < part.givens; i += THREADS) take_back(own + (half * ringed + v) * pitch + i);
+        };
+        bool has_read = false, to_fence = true;
+        if (RINGED) take_all_back(count, ringed);
         Asked ahead;
         const i64 step_stride = i64(vectors) * n;
 
@@ -645,7 +715,14 @@ struct Parts {
                 if (MODE == CLUSTER) at.own_first = part.before * PER;
                 at.kept = kept, at.passing = passing;
                 at.share = share;
-                const u32 number = count + j + 1;
+                const u32 number = RINGED ? count + 1 : count + j + 1;
+                if (RINGED) {
+                    if (to_fence && warp == WARPS - 1) fence();
+                    if (has_read) take_all_back(count - 1, NB);
+                    to_fence = has_read, has_read = false;
+                    at.ring = ring, at.pitch = pitch;
+                }
+                const bool needs_older = RINGED && DEEP && j + 1 < steps && !is_zero(coefficient[3 * step + 5]);
                 const u32 barrier = MODE == CLUSTER ? shared_address(barriers + (exchanges & 1)) : 0u;
                 // Between two exchanges there is one phase, on own nodes and ghosts; before one the border comes first.
                 const bool exchange =
@@ -665,6 +742,11 @@ struct Parts {
 #pragma unroll 1
                 for (int inner = exchange ? 0 : 1; inner < 2; ++inner) {
                     const u32 low = inner ? border : begin, high = inner ? last : border;
+                    if (RINGED) {
+                        const bool given = !inner && j + 1 < steps;
+                        at.given = given ? turn_of(number) + part.given : NONE;
+                        if (DEEP) at.older = given && needs_older ? at.given + ringed * pitch : NONE;
+                    }
 #pragma unroll
                     for (int t = 0; t < HS; ++t) {
                         const u32 s = warp + t * WARPS;
@@ -673,7 +755,7 @@ struct Parts {
                     }
                     for (u32 s = inner ? dealt + warp : max(start_slice, warp + HS * WARPS); s < high; s += WARPS)
                         at.template compute<false>(s, following(s), ahead, held_name[0], held[0], held_column[0]);
-                    if (!inner) {
+                    if (!inner && !RINGED) {
                         __syncthreads();
                         if (MODE == CLUSTER) {
                             if (j + 1 < steps) {
@@ -692,6 +774,14 @@ struct Parts {
                     }
                 } else if (exchange && j + 1 < steps) {
                     u32 place[BATCH];
+                    if (RINGED) {
+                        find_published(part, halo_of, thread, place);
+                        // Of ghosts too, which some may still compute with, or compute.
+                        if (DEEP) __syncthreads();
+                        const T *given = ring + turn_of(number), *older = needs_older ? given + ringed * pitch : nullptr;
+                        fetch_published(part, at, halo_of, given, older, thread, place);
+                        ++count, has_read = true;
+                    } else {
                     if (MODE == SHARED) find(part, at, part.own * BC + thread, place);
                     if (STAGED) {
                         // Who has published the border of this step has ended the one before.
@@ -701,11 +791,13 @@ struct Parts {
                     __syncthreads();
                     if (MODE == SHARED) fetch(part, at, thread, place);
                     if (STAGED && j > 1) put_results(j - 2);
+                    }
                 }
                 if (MODE != GLOBAL) __syncthreads();
                 turn = turn + 1 == depth ? 0 : turn + 1;
             }
-            count += steps;
+            if (!RINGED) count += steps;
+            if (RINGED && thread == 0) flags[me] = count % TURNS;  // not beyond what 32 bits count
             if (STAGED) {
                 if (thread == 0) arrive(counter), flags[me] = count;
                 if (steps > 2) {  // of the third from last they have been asked for

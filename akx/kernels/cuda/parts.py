@@ -19,7 +19,7 @@ bytes than single entries. Then the rows of each node are listed, and 2 / bc abo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, inf
 from pathlib import Path
 from typing import Any
@@ -48,9 +48,11 @@ from akx.formats.parts import (
     lay_out,
     slice_widths,
 )
+from akx.formats.published import published
 from akx.formats.supervariables import Supervariables, of_nodes, supervariables, twins
 from akx.kernels.base import option_reason
 from akx.kernels.cuda.choices import HELD_SLOTS, LANES, SHAPES, VARIANTS
+from akx.kernels.cuda.exchange import TURNS, ring_of
 from akx.kernels.cuda.program import C_TYPES
 from akx.kernels.cuda.stored import FULL, TABLE, placed, placed_words, stored_bytes, table_bytes, way_of
 from akx.kernels.cuda.stored_program import StoredProgram
@@ -63,11 +65,15 @@ __all__ = [
     "ALONE",
     "CLUSTER",
     "DIRECT",
+    "EXCHANGES",
+    "FLAGS",
     "GLOBAL",
     "RESULTS",
     "SHARED",
     "STAGED",
     "STATIC",
+    "VALUES",
+    "KeptShare",
     "LaidOut",
     "PartsProgram",
     "active_slices",
@@ -87,7 +93,6 @@ __all__ = [
     "holding",
     "is_listed",
     "is_staged",
-    "kept_share",
     "lay_out_parts",
     "load_kernel",
     "macros",
@@ -104,6 +109,7 @@ __all__ = [
     "staging",
     "values_in",
     "vector_groups",
+    "waits_for_values",
     "waste",
     "zone_nodes",
 ]
@@ -112,6 +118,8 @@ SHARED, GLOBAL, ALONE, CLUSTER = 0, 1, 2, 3
 _SOURCE = Path(__file__).with_name("parts.cu")
 #: How results come in the order of rows: each row where it belongs at once, or through a stage.
 RESULTS = DIRECT, STAGED = ("direct", "staged")
+#: What a part waits for: values of others themselves, or flags that say that they are there.
+EXCHANGES = VALUES, FLAGS = ("values", "flags")
 #: Share of the rows that must be like the row before, or like any, for nodes of mixed sizes, or anywhere, to be looked
 #: for.
 _LEAST_ALIKE = 1.0 / 3.0
@@ -123,7 +131,7 @@ _MOST_PADDING = 2.0
 #: Steps whose results are in the stage at a time: of fewer some would be written again before all have taken them.
 _SLABS = 4
 #: Bytes of shared memory that the kernels have besides.
-STATIC = 80
+STATIC = 96
 #: 32-bit registers of a thread that its slots may take, of those that its block leaves it.
 _WORKING_REGISTERS = 34
 #: Of the bytes of L2, those of a call whose matrix is still there for the next one: between 0.83, where that is so, and
@@ -132,7 +140,7 @@ _STAYS = 0.86
 #: What a program has of a layout.
 _OF_LAYOUT = (
     *("_laid_out", "_count", "_form", "_tables", "_columns", "_active", "_flags", "_share", "_kernels", "_arrays"),
-    *("_values", "_on_host", "_places", "_table", "_tabled", "_stored", "_way", "_stage"),
+    *("_values", "_on_host", "_places", "_table", "_tabled", "_stored", "_way", "_stage", "_ring", "_given_places"),
 )
 
 
@@ -149,6 +157,11 @@ def shape_of(plan: Plan) -> Shape:
 def is_staged(plan: Plan) -> bool:
     """Whether results come in the order of rows through a stage."""
     return plan.option("results", DIRECT) == STAGED
+
+
+def waits_for_values(plan: Plan) -> bool:
+    """Whether parts look for what others publish until it is there, and not for a flag that says so."""
+    return plan.option("exchange", VALUES) == VALUES and plan.option("x", "shared") == "shared" and not is_staged(plan)
 
 
 def blocked_of(matrix: Matrix, bc: int) -> Blocked | None:
@@ -410,11 +423,13 @@ def macros(
     stored: np.dtype[Any] | None = None,
     staged: bool = False,
     listed: bool = False,
+    ringed: bool = False,
+    deep: bool = False,
 ) -> dict[str, int | str]:
     """The macros of the kernel.
 
     `stored` is the type that values are stored as, their own by default; `staged`: results come through a stage;
-    `listed`: so are the rows of nodes.
+    `listed`: so are the rows of nodes; `ringed`: parts wait for values and not for flags; `deep`: not in every step.
     """
     stored = dtype if stored is None else stored
     return {
@@ -432,6 +447,8 @@ def macros(
         "AKX_BLOCKS": blocks,
         "AKX_STAGED": int(staged),
         "AKX_LISTED": int(listed),
+        "AKX_RINGED": int(ringed),
+        "AKX_DEEP": int(deep),
     }
 
 
@@ -471,22 +488,33 @@ class LaidOut:
         return placed_words(stored, parts.entry, parts.columns) if self.way == TABLE else placed(stored, parts.entry)
 
 
-def kept_share(plan: Plan, far: int, again: int, device: CudaDevice) -> np.uint32:
+@dataclass(frozen=True)
+class KeptShare:
     """Of what a program reads, the share that L2 is asked to keep, in sixteenths.
 
     Of what is read again in each step: as much as the plan says. Where nothing is: all, for the next call, or nothing.
     What L2 is asked to keep and cannot is worse than nothing: results then have to wait for memory (one H100).
 
-    Parameters
+    Attributes
     ----------
+    plan : Plan
     far : int
         Bytes that are read again in each step.
-    again : int
-        Bytes that go through L2 before the matrix is loaded again: the program, x and results.
+    stored : int
+        Bytes of the program.
+    device : CudaDevice
     """
-    if far:
-        return np.uint32(min(16, round(16 * float(plan.option("keep", 32)) * 2**20 / far)))
-    return np.uint32(16 if again <= _STAYS * device.l2_bytes else 0)
+
+    plan: Plan
+    far: int
+    stored: int
+    device: CudaDevice
+
+    def of(self, vectors: int) -> np.uint32:
+        """For a launch that reads and writes so many bytes of vectors."""
+        if self.far:
+            return np.uint32(min(16, round(16 * float(self.plan.option("keep", 32)) * 2**20 / self.far)))
+        return np.uint32(16 if self.stored + vectors <= _STAYS * self.device.l2_bytes else 0)
 
 
 def lay_out_parts(
@@ -504,6 +532,8 @@ def lay_out_parts(
     blocked = blocked_of(matrix, shape.bc)
     assert blocked is not None
     size, node = matrix.dtype.itemsize, blocked.pattern
+    if mode == SHARED:  # who reads has something to publish
+        nodes = replace(nodes, border=np.maximum(nodes.border, np.diff(nodes.ptr) > nodes.own))
     _, first = slice_widths(nodes, node, shape)
     x = np.zeros(nodes.own.size) if mode == GLOBAL else 2 * nodes.room * (shape.bc * vectors * size)
     tables = -(-k * (3 * size + 4) // 16) * 16 + table_bytes(matrix, way)
@@ -641,22 +671,31 @@ class PartsProgram(StoredProgram):
             "blocks": blocks_per_sm,
             "staged": laid_out.chunk > 0,
             "listed": parts.blocked.listed is not None,
+            "ringed": waits_for_values(plan) and laid_out.mode == SHARED and not laid_out.chunk,
         }
-        words = [parts.parts, parts.slices, parts.blocked.words(parts.rows), parts.neighbours]
+        self._form["deep"] = self._form["ringed"] and self._depth > 1
+        ring = published(parts) if self._form["ringed"] else None
+        table = parts.parts if ring is None else ring.parts
+        words = [table, parts.slices, parts.blocked.words(parts.rows), parts.neighbours]
         self._tables = [self.hold(not_empty(as_words(a))) for a in words]
         columns = parts.columns if laid_out.way != TABLE else parts.columns[:0]  # in one word with what says the value
         self._columns = self.hold(not_empty(columns))
         self._active = {depth: self.hold(table) for depth, table in active.items()}
         self._flags = self.hold(np.zeros(flag_words(self._count, staged=laid_out.chunk > 0), dtype=np.uint32))
-        self._stage = [self._flags] * 3  # not looked at
+        self._stage, self._ring = [self._flags] * 3, [self._flags] * 2  # not looked at
+        self._given_places = np.uint32(0 if ring is None else ring.places)
+        if ring is not None:
+            vectors = laid_out.vectors * (2 if self._depth > 1 else 1)
+            if TURNS * vectors * ring.places >= 2**32:
+                raise InfeasibleError("what parts publish has more places than 32 bits number")
+            of_values = self.held(ring_of(ring.places, vectors, self.dtype))
+            self._ring = [self.hold(not_empty(ring.halo)), of_values]
         if laid_out.chunk:
             places = (self.hold(not_empty(array)) for array in staging(parts, laid_out.chunk))
             self._stage = [self.held(empty((_SLABS, laid_out.vectors, self.n), self.dtype)), *places]
         self.store_values(laid_out.way, matrix.data, laid_out.values, parts.entry, planned, matrix.value_error)
         far = parts.far_slots * slot_bytes(parts.shape, matrix.dtype, laid_out.way)
-        # What goes through L2 from one time that the matrix is loaded to the next.
-        again = self.nbytes + (max(steps, default=0) + 2) * matrix.n * matrix.dtype.itemsize
-        self._share = kept_share(plan, far, again, cuda_device())
+        self._share = KeptShare(plan, far, self.nbytes, cuda_device())
         self._kernels: dict[int, Kernel] = {}
 
     def store_in_full(self, data: NDArray[Any]) -> None:
@@ -717,9 +756,12 @@ class PartsProgram(StoredProgram):
                         np.uint32(done),
                         np.uint32(steps),
                         np.uint32(depth),
-                        self._share,
+                        self._share.of((steps + 2) * (last - first) * self.n * self.dtype.itemsize),
                         *self._stage,
                         np.uint32(self._laid_out.chunk),
+                        *self._ring,
+                        np.uint32(self._laid_out.vectors),
+                        self._given_places,
                     ],
                     shared=self._laid_out.shared,
                     cooperative=self._laid_out.mode in (SHARED, GLOBAL),

@@ -33,9 +33,11 @@ from akx.kernels.base import Parameter, Program, Traffic, check_feasible, option
 from akx.kernels.cuda import diagonals
 from akx.kernels.cuda.choices import BLOCKS
 from akx.kernels.cuda.parts import (
+    FLAGS,
     GLOBAL,
     SHARED,
     STAGED,
+    VALUES,
     LaidOut,
     PartsProgram,
     active_slices,
@@ -145,6 +147,8 @@ class Resident:
             "vectors": 1,
             "stored": way,
         }
+        if options["block"] == 1024 and options["x"] == "shared" and k > 1:
+            options["exchange"] = FLAGS  # of 64 registers for a thread those that values take are missed
         order = _PARTITIONERS[far]  # rows that read so far have little in common with those next to them
         return Plan(self.backend, self.name, f"{br}x{bc}-{shape.lanes}", order, k, k, options=options)
 
@@ -160,7 +164,8 @@ class Resident:
         """The plan with results through a stage, where rows lie anywhere and there very likely is room for it."""
         if plan.variant == diagonals.DIA or not results_apart(plan, matrix) or gathered_share(matrix) <= _SCATTERED:
             return None
-        staged = plan.replace(options={**plan.options, "results": STAGED})
+        options = {name: value for name, value in plan.options.items() if name != "exchange"}
+        staged = plan.replace(options={**options, "results": STAGED})
         if self.feasible(staged, matrix, device) is not None:
             return None
         shape, parts = shape_of(plan), device.sms * int(plan.option("blocks_per_sm", 1))
@@ -203,6 +208,8 @@ class Resident:
 
     def waste(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         """What a feasible plan has no use for; there is one without, that is the same and cheaper."""
+        if plan.option("exchange", VALUES) != VALUES and not _has_choice(plan):
+            return f"{FLAGS} are what parts wait for in any case, or for nothing"
         if plan.variant == diagonals.DIA:  # offered where all stays on the chip
             keep = plan.option("keep", KEEP)
             if way_of(plan) != FULL:
@@ -279,6 +286,16 @@ class Resident:
             return found
 
         return PartsProgram(matrix, laid_out, plan, (plan.k,), active, per_sm, planned, stored_in_full)
+
+
+def _has_choice(plan: Plan) -> bool:
+    """Whether parts may wait for values or for flags."""
+    return (
+        plan.variant != diagonals.DIA
+        and plan.option("x", "shared") == "shared"
+        and not is_staged(plan)
+        and int(plan.option("depth", 1)) < plan.k
+    )
 
 
 def _again(plan: Plan, matrix: Matrix, device: CudaDevice) -> float:

@@ -10,7 +10,16 @@ from akx.formats.parts import WARP
 from akx.kernels.base import Parameter
 from akx.kernels.cuda import diagonals, resident
 from akx.kernels.cuda.choices import BLOCKS, HELD_SLICES, HELD_SLOTS, LANES, VECTORS
-from akx.kernels.cuda.parts import DIRECT, RESULTS, best_shape, fitting_variants, holding, shape_of
+from akx.kernels.cuda.parts import (
+    DIRECT,
+    EXCHANGES,
+    RESULTS,
+    VALUES,
+    best_shape,
+    fitting_variants,
+    holding,
+    shape_of,
+)
 from akx.kernels.cuda.resident import KEEP
 from akx.kernels.cuda.stored import FULL, STORED, TABLE, stored_bytes
 from akx.matrix import Matrix
@@ -35,6 +44,7 @@ OPTIONS: dict[str, tuple[Option, ...]] = {
     "blocks_per_sm": BLOCKS_PER_SM,
     "stored": STORED,
     "results": RESULTS,
+    "exchange": EXCHANGES,
 }
 
 
@@ -59,6 +69,7 @@ def space(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Pa
         Parameter("depth", depths, 1, "steps from one exchange to the next, ghosts computed along in between"),
         Parameter("stored", resident._ways(matrix), FULL, "what values are stored as"),
         Parameter("results", RESULTS, DIRECT, "how results come in the order of rows"),
+        Parameter("exchange", EXCHANGES, default.option("exchange", VALUES), "what parts wait for: values, or flags"),
         Parameter("vectors", VECTORS, 1, "start vectors at a time"),
     )
 
