@@ -358,7 +358,7 @@ struct Parts {
         }
 
         __device__ __forceinline__ void ask(u32 s, const Slice &slice, u32 f, Asked &ahead) const {
-            const u64 policy = (s + s / 16) % 16 < share ? kept : passing;  // for warps alike
+            const u64 policy = s % 16 < share ? kept : passing;
             const W *value = values + (u64(slice.far) + f) * (32 * E) + lane;
             const u16 *column = columns + (u64(slice.far) + f) * 32 + lane;
 #pragma unroll
