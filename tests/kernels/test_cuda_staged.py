@@ -18,6 +18,7 @@ from akx.formats.parts import NOWHERE
 from akx.kernels.cuda import resident
 from akx.kernels.cuda.parts import (
     DIRECT,
+    FLAGS,
     STAGED,
     STATIC,
     VALUES,
@@ -243,3 +244,14 @@ def test_a_table_beside_a_chunk() -> None:
     gpu = h100(sms=20, shared_per_block=least[0], shared_per_sm=least[0] + 1024)
     reasons = [SCHEDULE.waste(plan, few, gpu) for plan in plans]
     assert reasons == [None, "stored=table is the same as full here: its table does not fit beside x"]
+
+
+def test_a_search_begins_with_few_bytes_and_x_in_global_memory_too(scattered: Matrix) -> None:
+    """The 27-point grid has its best plan there. What parts wait for with x in shared memory is no choice then."""
+    matrix, gpu = Matrix.from_any(gallery.GALLERY["27-point"]()), h100()
+    starts = SCHEDULE.starts(matrix, gpu, 8)
+    assert FLAGS in {plan.option("exchange", VALUES) for plan in starts}
+    away = [plan for plan in starts if plan.option("x", "shared") == "global" and plan.option("stored", FULL) == TABLE]
+    assert {int(plan.option("blocks_per_sm", 1)) for plan in away} == {1, 2}
+    assert all(SCHEDULE.waste(plan, matrix, gpu) is None for plan in starts)
+    assert SCHEDULE.untuned_for(scattered, gpu, 4).option("exchange", VALUES) == VALUES  # staged: all wait for all

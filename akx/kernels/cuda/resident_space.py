@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from akx.device.cuda.facts import CudaDevice
@@ -88,7 +88,7 @@ def starts(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
     if diagonals.offered(matrix, device):
         plans.insert(0, schedule.untuned_for(matrix, device, k))
     if default.options["x"] == "shared":
-        plans.append(holding(default.replace(options={**default.options, "x": "global"}), reason))
+        plans.append(holding(default.replace(options=_in_memory(default.options)), reason))
         if k > 1:
             apart = default.replace(partitioner="metis", options={**default.options, "depth": 2})
             plans.append(holding(apart, reason) or apart)
@@ -97,6 +97,11 @@ def starts(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
     plans += _compact_starts(schedule, matrix, device, k, way, reason)
     both = ((schedule._staged(plan, matrix, device), plan) for plan in plans if plan is not None)
     return tuple(dict.fromkeys(plan for pair in both for plan in pair if plan is not None))
+
+
+def _in_memory(options: Mapping[str, Option]) -> dict[str, Option]:
+    """The options with x in global memory, where parts have no choice of what they wait for."""
+    return {name: value for name, value in options.items() if name != "exchange"} | {"x": "global"}
 
 
 def _compact_starts(
@@ -111,8 +116,8 @@ def _compact_starts(
     plans = [shared, holding(shared, reason), shared.replace(options=halved)]
     if first.partitioner == "natural":
         plans = [first, holding(first, reason), *plans]
-    away = {**halved, "x": "global", "keep": KEEP}  # x makes room for more of the matrix
-    plans += [first.replace(options=away), first.replace(options={**first.options, "x": "global"})]
+    away = {**_in_memory(halved), "keep": KEEP}  # x makes room for more of the matrix
+    plans += [first.replace(options=away), first.replace(options=_in_memory(first.options))]
     shape = shape_of(shared)
     if shape.slot > WARP and shape.lanes < LANES[-1]:  # few slices: more of them hide more of what each waits for
         wide = shared.replace(variant=f"{shape.br}x{shape.bc}-{2 * shape.lanes}")
