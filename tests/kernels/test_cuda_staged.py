@@ -253,5 +253,8 @@ def test_a_search_begins_with_few_bytes_and_x_in_global_memory_too(scattered: Ma
     assert FLAGS in {plan.option("exchange", VALUES) for plan in starts}
     away = [plan for plan in starts if plan.option("x", "shared") == "global" and plan.option("stored", FULL) == TABLE]
     assert {int(plan.option("blocks_per_sm", 1)) for plan in away} == {1, 2}
-    assert all(SCHEDULE.waste(plan, matrix, gpu) is None for plan in starts)
+    space = build_space(matrix, 8, gpu, backend="cuda", threads=1, start_vectors=1)
+    for plan in (*starts, *SCHEDULE.offers(matrix, gpu, 8)):  # nothing that a plan does not say means flags
+        assert SCHEDULE.waste(space.inside(plan), matrix, gpu) is None
+        assert space.inside(plan).option("exchange", VALUES) == plan.option("exchange", VALUES)
     assert SCHEDULE.untuned_for(scattered, gpu, 4).option("exchange", VALUES) == VALUES  # staged: all wait for all

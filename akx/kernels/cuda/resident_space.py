@@ -69,7 +69,7 @@ def space(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Pa
         Parameter("depth", depths, 1, "steps from one exchange to the next, ghosts computed along in between"),
         Parameter("stored", resident._ways(matrix), FULL, "what values are stored as"),
         Parameter("results", RESULTS, DIRECT, "how results come in the order of rows"),
-        Parameter("exchange", EXCHANGES, default.option("exchange", VALUES), "what parts wait for: values, or flags"),
+        Parameter("exchange", EXCHANGES, VALUES, "what parts wait for: values, or flags"),
         Parameter("vectors", VECTORS, 1, "start vectors at a time"),
     )
 
@@ -90,7 +90,7 @@ def starts(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[P
     if default.options["x"] == "shared":
         plans.append(holding(default.replace(options=_in_memory(default.options)), reason))
         if k > 1:
-            apart = default.replace(partitioner="metis", options={**default.options, "depth": 2})
+            apart = default.replace(partitioner="metis", options={**default.options, "depth": 2, "exchange": VALUES})
             plans.append(holding(apart, reason) or apart)
     ways = (way for way in resident._ways(matrix) if way != TABLE or best_shape(matrix) == (1, 1))
     way = min(ways, key=lambda way: stored_bytes(way, matrix.dtype))
