@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from parts_interpreter import shared_bytes
 from test_cuda_parts import h100, large, make, small_gpu
 
@@ -253,8 +254,20 @@ def test_a_search_begins_with_few_bytes_and_x_in_global_memory_too(scattered: Ma
     assert FLAGS in {plan.option("exchange", VALUES) for plan in starts}
     away = [plan for plan in starts if plan.option("x", "shared") == "global" and plan.option("stored", FULL) == TABLE]
     assert {int(plan.option("blocks_per_sm", 1)) for plan in away} == {1, 2}
-    space = build_space(matrix, 8, gpu, backend="cuda", threads=1, start_vectors=1)
-    for plan in (*starts, *SCHEDULE.offers(matrix, gpu, 8)):  # nothing that a plan does not say means flags
-        assert SCHEDULE.waste(space.inside(plan), matrix, gpu) is None
-        assert space.inside(plan).option("exchange", VALUES) == plan.option("exchange", VALUES)
     assert SCHEDULE.untuned_for(scattered, gpu, 4).option("exchange", VALUES) == VALUES  # staged: all wait for all
+
+
+def test_what_a_plan_does_not_say_is_values_in_a_search_too() -> None:
+    """Also where the default plan has flags: with x in global memory, and through a stage, they would be a waste."""
+    n, rng, gpu = 250_000, np.random.default_rng(4), h100()
+    rows = np.repeat(np.arange(n), 7)
+    columns = np.clip(rows + rng.integers(-2000, 2001, rows.size), 0, n - 1)
+    A = sp.csr_array((np.ones(rows.size), (rows, columns)), shape=(n, n)) + sp.eye_array(n, format="csr")
+    matrix = Matrix.from_any(A)
+    assert SCHEDULE.untuned_for(matrix, gpu, 8).option("exchange", VALUES) == FLAGS
+    space = build_space(matrix, 8, gpu, backend="cuda", threads=1, start_vectors=1)
+    away = [plan for plan in SCHEDULE.starts(matrix, gpu, 8) if plan.option("x", "shared") == "global"]
+    assert away
+    for plan in (*away, *SCHEDULE.offers(matrix, gpu, 8)):
+        assert space.inside(plan).option("exchange", VALUES) == plan.option("exchange", VALUES)
+        assert SCHEDULE.waste(space.inside(plan), matrix, gpu) is None
