@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from test_cuda_nodes import cuda_missing
 
 from akx import MatrixPowers
+from akx.device.cuda.facts import cuda_missing
 from akx.kernels.cuda.exchange import ABSENT
 from akx.matrix import Matrix
 from akx.plan import Option, Plan

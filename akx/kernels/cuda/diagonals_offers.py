@@ -62,9 +62,8 @@ def is_compact(plan: Plan, matrix: Matrix, device: CudaDevice) -> bool:
 
 def _fixed(plan: Plan, bands: Bands, size: int) -> NDArray[np.int64]:
     """Bytes of shared memory of each part before any slot."""
-    threads = int(plan.option("block", 512))
-    warps = threads // WARP
-    count = dealt_slices(np.diff(bands.cuts), bands.above + bands.below, warps)
+    threads, _, _ = diagonals._form(plan)
+    count = dealt_slices(np.diff(bands.cuts), bands.above + bands.below, threads // WARP)
     span = -(-(bands.high - bands.low) * int(plan.option("vectors", 1)) * size // 16) * 16
     fixed = diagonals._STATIC + -(-3 * plan.k * size // 16) * 16 + count * BAND_SLICE.itemsize + 2 * span
     found: NDArray[np.int64] = fixed + -(-count // 4) * 16
