@@ -28,8 +28,10 @@ from akx.kernels.cuda.parts import (
     flag_words,
     is_staged,
     macros,
+    may_wait_for_values,
     shape_of,
     staging,
+    waits_for_values,
 )
 from akx.kernels.cuda.stored import FULL, TABLE
 from akx.matrix import Matrix
@@ -271,3 +273,15 @@ def test_what_a_plan_does_not_say_is_values_in_a_search_too() -> None:
     for plan in (*away, *SCHEDULE.offers(matrix, gpu, 8)):
         assert space.inside(plan).option("exchange", VALUES) == plan.option("exchange", VALUES)
         assert SCHEDULE.waste(space.inside(plan), matrix, gpu) is None
+
+
+def test_where_nothing_is_exchanged_parts_wait_for_nothing(scattered: Matrix) -> None:
+    """One step, or ghosts for all steps: there flags are a waste, and the kernel has no ring of places."""
+    flags = plan_of(results=DIRECT, exchange=FLAGS)
+    alone = flags.replace(options={**flags.options, "depth": flags.k})
+    assert [may_wait_for_values(plan) for plan in (flags, alone, alone.replace(k=flags.k + 1))] == [True, False, True]
+    assert not waits_for_values(flags)
+    assert waits_for_values(flags.replace(options={**flags.options, "exchange": VALUES}))
+    assert not waits_for_values(alone.replace(options={**alone.options, "exchange": VALUES}))
+    assert SCHEDULE.waste(flags, scattered, h100(sms=20)) is None
+    assert "for nothing" in (SCHEDULE.waste(alone, scattered, h100(sms=20)) or "")

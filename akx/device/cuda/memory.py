@@ -344,23 +344,21 @@ class DeviceArray:
 
     def fill_bytes(self, value: int, stream: Any = None) -> None:
         """Set every byte to `value`; 255 makes every float a NaN."""
-        from akx.device.cuda.launch import default_stream
-
-        if self.nbytes:
-            on = default_stream() if stream is None else stream
-            with runtime().active() as live:
-                live.call("cuMemsetD8Async", self.pointer, value, self.nbytes, on.raw, doing="filling")
+        self._fill("cuMemsetD8Async", value, self.nbytes, stream)
 
     def fill_words(self, value: int, stream: Any = None) -> None:
         """Set every 32 bits to `value`."""
-        from akx.device.cuda.launch import default_stream
-
         if self.nbytes % 4:
             raise ArgumentError("an array is not made of words of 32 bits", found=f"{self.nbytes} bytes")
-        if self.nbytes:
+        self._fill("cuMemsetD32Async", value, self.nbytes // 4, stream)
+
+    def _fill(self, how: str, value: int, count: int, stream: Any) -> None:
+        from akx.device.cuda.launch import default_stream
+
+        if count:
             on = default_stream() if stream is None else stream
             with runtime().active() as live:
-                live.call("cuMemsetD32Async", self.pointer, value, self.nbytes // 4, on.raw, doing="filling")
+                live.call(how, self.pointer, value, count, on.raw, doing="filling")
 
     def view(self, offset: int, shape: Sequence[int], dtype: DTypeLike | None = None) -> DeviceArray:
         """An array over `shape` entries from entry number `offset` on; it keeps the memory alive."""

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from akx.device.cuda.compile import load
 from akx.device.cuda.facts import CudaDevice, cuda_device
@@ -44,6 +45,7 @@ __all__ = [
     "DIA",
     "DiagonalsProgram",
     "default_options",
+    "fixed_bytes",
     "lay_out",
     "macros",
     "offered",
@@ -191,12 +193,8 @@ def lay_out(matrix: Matrix, plan: Plan, device: CudaDevice) -> LaidOut:
     bands, found = _bands(matrix, device.sms * per_sm), diagonals(matrix)
     if slices and int((bands.high - bands.low).max()) > 2**16:
         raise InfeasibleError("a window has more rows than 16 bits number")
-    count = dealt_slices(np.diff(bands.cuts), bands.above + bands.below, warps)
-    span = -(-(bands.high - bands.low) * vectors * size // 16) * 16
     rounded = -(-slots // 4) * 4 if slices else 0
-    fixed = _STATIC + -(-3 * plan.k * size // 16) * 16 + count * BAND_SLICE.itemsize + 2 * span
-    fixed += -(-count // 4) * 16
-    limit = shared_limit(plan, device)
+    fixed, limit = fixed_bytes(plan, bands, size), shared_limit(plan, device)
     room = limit - fixed
     dealt = deal(pattern_of(matrix), found, bands, warps, slices, slots, room, size)
     parts = dealt.parts
@@ -211,6 +209,15 @@ def lay_out(matrix: Matrix, plan: Plan, device: CudaDevice) -> LaidOut:
             hint="take fewer start vectors at a time, or another variant",
         )
     return LaidOut(dealt, warps, slices, slots, most - _STATIC, vectors)
+
+
+def fixed_bytes(plan: Plan, bands: Bands, size: int) -> NDArray[np.int64]:
+    """Bytes of shared memory of each part before any slot."""
+    count = dealt_slices(np.diff(bands.cuts), bands.above + bands.below, _form(plan)[0] // WARP)
+    span = -(-(bands.high - bands.low) * int(plan.option("vectors", 1)) * size // 16) * 16
+    fixed = _STATIC + -(-3 * plan.k * size // 16) * 16 + count * BAND_SLICE.itemsize + 2 * span
+    found: NDArray[np.int64] = fixed + -(-count // 4) * 16
+    return found
 
 
 def diagonals(matrix: Matrix) -> Diagonals:

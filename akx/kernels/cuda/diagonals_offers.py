@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.device.cuda.facts import CudaDevice
-from akx.formats.bands import BAND_SLICE, Bands, dealt_slices
 from akx.formats.parts import WARP
 from akx.kernels.cuda import diagonals
 from akx.kernels.cuda.parts import shared_limit
@@ -56,18 +55,8 @@ def is_compact(plan: Plan, matrix: Matrix, device: CudaDevice) -> bool:
     offsets = 8 * (
         np.diff(_before(diagonals.diagonals(matrix).uniform)[bands.cuts]) + 3
     )  # of slots that are not in registers
-    fits = int((_fixed(plan, bands, matrix.dtype.itemsize) + offsets).max()) <= limit
+    fits = int((diagonals.fixed_bytes(plan, bands, matrix.dtype.itemsize) + offsets).max()) <= limit
     return fits and bool((window <= 2 * rows).all()) and int(window.max()) < 2**16
-
-
-def _fixed(plan: Plan, bands: Bands, size: int) -> NDArray[np.int64]:
-    """Bytes of shared memory of each part before any slot."""
-    threads, _, _ = diagonals._form(plan)
-    count = dealt_slices(np.diff(bands.cuts), bands.above + bands.below, threads // WARP)
-    span = -(-(bands.high - bands.low) * int(plan.option("vectors", 1)) * size // 16) * 16
-    fixed = diagonals._STATIC + -(-3 * plan.k * size // 16) * 16 + count * BAND_SLICE.itemsize + 2 * span
-    found: NDArray[np.int64] = fixed + -(-count // 4) * 16
-    return found
 
 
 def _before(counts: NDArray[Any]) -> NDArray[Any]:

@@ -223,7 +223,7 @@ def _most_blocks(matrix: Matrix, partitioner: str, shape: Shape, blocks: int, de
 
 def _zones(matrix: Matrix, partitioner: str, shape: Shape, blocks: int, depth: int) -> GhostZones:
     """Ghost zones of the nodes; memoised with the pattern. Raises InfeasibleError where they are too large."""
-    key = ("akx.kernels.cuda.ghost", partitioner, shape.bc, blocks, depth)
+    key = _zones_key(partitioner, shape, blocks, depth)
     if key not in matrix.pattern_cache:
         node = nodes_of(matrix, shape.bc)
         assert node is not None
@@ -239,9 +239,13 @@ def _zones(matrix: Matrix, partitioner: str, shape: Shape, blocks: int, depth: i
     return zones
 
 
+def _zones_key(partitioner: str, shape: Shape, blocks: int, depth: int) -> tuple[str | int, ...]:
+    return ("akx.kernels.cuda.ghost", partitioner, shape.bc, blocks, depth)
+
+
 def _redundancy(matrix: Matrix, partitioner: str, shape: Shape, count: int, depth: int) -> float:
     """Flops done over flops needed: of the zones, or, where they take long to make, of balls instead of blocks."""
-    made = ("akx.kernels.cuda.ghost", partitioner, shape.bc, count, depth) in matrix.pattern_cache
+    made = _zones_key(partitioner, shape, count, depth) in matrix.pattern_cache
     if partitioner == "metis" and not made:
         return float(min(likely_closure_and_work(matrix, count, depth)[1], 2.0 * _MOST_ROWS))
     key = ("akx.kernels.cuda.redundancy", partitioner, shape.bc, count, depth)

@@ -10,11 +10,12 @@
 // shared memory, once for even steps and once for odd ones, or, where it does not fit, in global memory. MODE says what a
 // step needs from other parts:
 //
-//   SHARED  every `depth` steps (DEEP: not in every one) x is fetched on the nodes of others, which are computed along in between (`resident`)
+//   SHARED  x on the nodes of others, fetched every `depth` steps (DEEP: not in every one), in between
+//           which these are computed along                                             (`resident`)
 //   GLOBAL  x is read where it is in global memory, when the neighbours' flags say so  (`resident`)
 //   ALONE   nothing: ghost rows are computed along, fewer in each step                 (`ghost`)
 //   CLUSTER what other blocks of its cluster compute, which they write into its shared memory; the ghost rows of the
-//           cluster are computed along                                                (`ghost` with cluster > 1)
+//           cluster are computed along                                                 (`ghost` with cluster > 1)
 //
 // Slices that neighbours wait for come first in a part and are published before the others are computed: by a flag, when
 // results are there, or (VALUES_ALONE, with x in shared memory) in a ring of places that a part's readers look at until
@@ -782,15 +783,17 @@ struct Parts {
                         fetch_published(part, at, halo_of, given, older, thread, place);
                         ++count, has_read = true;
                     } else {
-                    if (MODE == SHARED) find(part, at, part.own * BC + thread, place);
-                    if (STAGED) {
-                        // Who has published the border of this step has ended the one before.
-                        if (thread == 0) wait_for_all(counter, number);
-                        copies_done();
-                    } else if (warp == 0) wait(part, neighbour_of, flags, number, lane);
-                    __syncthreads();
-                    if (MODE == SHARED) fetch(part, at, thread, place);
-                    if (STAGED && j > 1) put_results(j - 2);
+                        if (MODE == SHARED) find(part, at, part.own * BC + thread, place);
+                        if (STAGED) {
+                            // Who has published the border of this step has ended the one before.
+                            if (thread == 0) wait_for_all(counter, number);
+                            copies_done();
+                        } else if (warp == 0) {
+                            wait(part, neighbour_of, flags, number, lane);
+                        }
+                        __syncthreads();
+                        if (MODE == SHARED) fetch(part, at, thread, place);
+                        if (STAGED && j > 1) put_results(j - 2);
                     }
                 }
                 if (MODE != GLOBAL) __syncthreads();

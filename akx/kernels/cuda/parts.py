@@ -96,6 +96,7 @@ __all__ = [
     "lay_out_parts",
     "load_kernel",
     "macros",
+    "may_wait_for_values",
     "nodes_of",
     "padding",
     "results_apart",
@@ -159,9 +160,15 @@ def is_staged(plan: Plan) -> bool:
     return plan.option("results", DIRECT) == STAGED
 
 
+def may_wait_for_values(plan: Plan) -> bool:
+    """Whether parts exchange x between steps in such a way that they may wait for values or for flags."""
+    exchanges = plan.option("x", "shared") == "shared" and int(plan.option("depth", 1)) < plan.k
+    return exchanges and not is_staged(plan)
+
+
 def waits_for_values(plan: Plan) -> bool:
     """Whether parts look for what others publish until it is there, and not for a flag that says so."""
-    return plan.option("exchange", VALUES) == VALUES and plan.option("x", "shared") == "shared" and not is_staged(plan)
+    return plan.option("exchange", VALUES) == VALUES and may_wait_for_values(plan)
 
 
 def blocked_of(matrix: Matrix, bc: int) -> Blocked | None:
@@ -671,7 +678,7 @@ class PartsProgram(StoredProgram):
             "blocks": blocks_per_sm,
             "staged": laid_out.chunk > 0,
             "listed": parts.blocked.listed is not None,
-            "ringed": waits_for_values(plan) and laid_out.mode == SHARED and not laid_out.chunk,
+            "ringed": laid_out.mode == SHARED and waits_for_values(plan),
         }
         self._form["deep"] = self._form["ringed"] and self._depth > 1
         ring = published(parts) if self._form["ringed"] else None

@@ -53,6 +53,7 @@ from akx.kernels.cuda.parts import (
     is_listed,
     is_staged,
     lay_out_parts,
+    may_wait_for_values,
     padding,
     results_apart,
     rows_follow,
@@ -208,7 +209,8 @@ class Resident:
 
     def waste(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         """What a feasible plan has no use for; there is one without, that is the same and cheaper."""
-        if plan.option("exchange", VALUES) != VALUES and not _has_choice(plan):
+        has_choice = plan.variant != diagonals.DIA and may_wait_for_values(plan)
+        if plan.option("exchange", VALUES) != VALUES and not has_choice:
             return f"{FLAGS} are what parts wait for in any case, or for nothing"
         if plan.variant == diagonals.DIA:  # offered where all stays on the chip
             keep = plan.option("keep", KEEP)
@@ -286,16 +288,6 @@ class Resident:
             return found
 
         return PartsProgram(matrix, laid_out, plan, (plan.k,), active, per_sm, planned, stored_in_full)
-
-
-def _has_choice(plan: Plan) -> bool:
-    """Whether parts may wait for values or for flags."""
-    return (
-        plan.variant != diagonals.DIA
-        and plan.option("x", "shared") == "shared"
-        and not is_staged(plan)
-        and int(plan.option("depth", 1)) < plan.k
-    )
 
 
 def _again(plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
