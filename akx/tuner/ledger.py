@@ -129,11 +129,12 @@ class Ledger:
     def expected_seconds(self, plan: Plan) -> float:
         """Seconds before a trial of this plan can be timed: like others of its kind, and to compile what is new.
 
-        The very first trial tells nothing of the price of compiling: it compiles what all others share.
+        The very first trial tells nothing of the price of compiling: it compiles what all others share. Where a plan of
+        the kind was prepared once more, this one takes no longer than that, though the first of the kind may have.
         """
         others = self._first[1:]
         compiling = median(others) if others and _code(plan) not in self._compiled else 0.0
-        return max(self.prepare_seconds(plan), compiling)
+        return max(min(self.prepare_seconds(plan), self._again.get(_kind(plan), math.inf)), compiling)
 
     def is_dear(self, plan: Plan, limit: float) -> bool:
         """Whether plans of this schedule and order took more than `limit` seconds to prepare, and for nothing.

@@ -86,12 +86,13 @@ class Opening:
     def _by_worth(self, offered: list[tuple[str, Plan]]) -> Iterator[tuple[str, Plan]]:
         """What may gain most next, as it is known by then; without what has next to nothing to gain.
 
-        What has no estimate comes first.
+        What has no estimate comes last of what is worth a trial: its schedule would likely refuse it, or thinking of
+        its kind takes too long, and finding that out may take seconds that others need.
         """
         left = {plan: origin for origin, plan in reversed(offered)}
         while left:
             times, plans = self._prospects.times, list(reversed(left))
-            worth = {plan: math.inf for plan in plans if not times.knows(plan)}
+            worth = {plan: _LITTLE for plan in plans if not times.knows(plan)}
             known = [plan for plan in plans if plan not in worth]
             if known:
                 worth |= dict(zip(known, times.improvement(known).tolist(), strict=True))

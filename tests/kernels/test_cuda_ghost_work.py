@@ -106,6 +106,25 @@ def test_plans_that_would_be_refused_have_no_price() -> None:
         work_of(plan, matrix, **room)
 
 
+def test_plans_whose_larger_blocks_do_not_fit_are_refused_without_their_zones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To make zones takes seconds where matrices are large, and smaller blocks have been refused."""
+    plan, made, real = plan_of("natural", 8), [], ghost._zones
+
+    def zones(*given: Any) -> Any:
+        made.append(given[3])
+        return real(*given)
+
+    monkeypatch.setattr(ghost, "_zones", zones)
+    matrix = Matrix.from_any(cube(24).to_scipy())  # with nothing known of its pattern
+    room = {"sms": 16, "shared_per_block": 24 * 1024, "shared_per_sm": 25 * 1024}
+    for _ in range(2):
+        with pytest.raises(InfeasibleError, match="larger blocks would not fit"):
+            work_of(plan, matrix, **room)
+    assert set(made) <= {16}
+    with pytest.raises(InfeasibleError):
+        ghost.lay_out_ghost(matrix, plan, h100(**room))
+
+
 def test_blocks_that_do_not_fit_are_more_and_come_one_after_another() -> None:
     matrix, plan = band(100_000), plan_of(k=4)
     room = 16 * 1024

@@ -162,6 +162,19 @@ def test_the_choice_does_not_depend_on_the_order(seconds: list[float], order: li
     assert found[best] <= 1.01 * min(seconds)
 
 
+def test_what_the_first_of_a_kind_was_spared_no_other_is_thought_to_take(ledger: Ledger) -> None:
+    """It waited for a process, and compiled; the next one prepares in what it would take to prepare the first again."""
+    ledger.add(Trial(0, FRONT, "start", "complete", "", 1.0, 0.001, 8.0, prepare_again_seconds=2.0, elapsed=9.0))
+    other = FRONT.replace(block_bytes=1024)
+    assert ledger.prepare_seconds(other) == 8.0
+    assert ledger.expected_seconds(other) == 2.0
+    for number in (1, 2):
+        ledger.add(
+            Trial(number, other.replace(block_bytes=1024 * (1 + number)), "all", "complete", "", 1.0, 0.001, 1.0)
+        )
+    assert ledger.expected_seconds(other) == 1.0
+
+
 def test_complexity_orders_plans() -> None:
     ordered = sorted(PLANS, key=lambda plan: complexity(plan, 0))
     assert ordered == [SINGLE, SWEEP, SELL, REORDERED, FRONT_SINGLE, FRONT]

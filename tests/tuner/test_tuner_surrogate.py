@@ -16,9 +16,11 @@ from akx.plan import Plan
 from akx.tuner import measure
 from akx.tuner.ledger import Ledger
 from akx.tuner.meter import Meter
+from akx.tuner.opening import Opening
 from akx.tuner.predict import Model
 from akx.tuner.prospects import Prospects
 from akx.tuner.result import COMPLETE, FAILED, PRUNED, Trial
+from akx.tuner.seeds import NO_SEEDS
 from akx.tuner.space import Space
 from akx.tuner.surrogate import Amplitudes, Surrogate
 
@@ -144,6 +146,24 @@ def test_without_a_model_there_is_no_estimate(space: Space) -> None:
     assert math.exp(times.best) == pytest.approx(2.0)
     assert not times.is_hopeless(far, 0.1)
     assert not times.knows(near(space, block=999))  # outside the space
+
+
+def test_an_opening_has_what_is_likely_refused_last(space: Space) -> None:
+    """To find a plan impossible may take seconds; a plan that is thought to be fast is tried with them first."""
+
+    def formula(plan: Plan) -> float:
+        return math.inf if plan.schedule == "far" else 0.5 if plan.partitioner == "natural" else 0.9
+
+    prospects = Prospects(cast("Model", Said(space, formula)), Ledger(space))
+    for trial in trials({space.plan("sweep", {}): 1.0}):
+        prospects.ledger.add(trial)
+    refused, fast = space.plan("far", {}), near(space)
+    slow = space.plan("sweep", {"variant": "b"})  # as slow as what was tried, as far as that tells
+    prospects.times.learn(trials({space.plan("sweep", {}): 1.0, near(space, block=BLOCKS[1]): 0.6}))
+    opening = Opening(prospects, NO_SEEDS, ())
+    found = list(opening._by_worth([("start", refused), ("start", fast), ("start", slow)]))
+    assert found[0] == ("start", fast)
+    assert ("start", refused) in found[1:]
 
 
 def test_a_model_that_takes_long_is_asked_no_more(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,26 +82,38 @@ def _likely_cut(plan: Plan, matrix: Matrix, device: CudaDevice) -> tuple[Cut, in
     InfeasibleError
         Where it would likely refuse the plan.
     """
-    shape, together = shape_of(plan), int(plan.option("vectors", 1))
-    cluster, at_once = int(plan.option("cluster", 1)), clusters_at_once(plan, device)
-    rows = max(1, filled_rows(matrix, shape.bc) // shape.bc)
+    shape, at_once = shape_of(plan), clusters_at_once(plan, device)
+    rows, limit = max(1, filled_rows(matrix, shape.bc) // shape.bc), shared_limit(plan, device)
     count = int(plan.option("waves", 1)) * at_once
     zones = _likely_zones(plan, matrix, shape, count)
     while zones[0] > ghost._MOST_ROWS:
         count //= 2
+        if _shared(plan, matrix, _cut_of(plan, rows, min(count, rows))) > limit:  # smaller blocks have been refused
+            raise InfeasibleError("larger blocks would not fit, whatever their ghosts")
         zones = _likely_zones(plan, matrix, shape, count, zones)
     for _ in range(ghost._REPARTITIONS + 1):
         if zones[0] == np.inf:
             raise InfeasibleError("smaller blocks would be nothing but ghosts")
         clusters = min(count, rows)
-        own = np.array([rows / (clusters * cluster)])
-        cut = Cut(own, np.zeros(1), np.full(1, float(cluster)), np.full(1, np.inf), None, *zones)
-        room = fixed_bytes(cut, shape, plan.k, together, matrix.dtype.itemsize, shared=True)
-        if float(room[0]) <= shared_limit(plan, device):
+        cut = _cut_of(plan, rows, clusters, *zones)
+        if _shared(plan, matrix, cut) <= limit:
             return cut, clusters
         count *= 2
         zones = _likely_zones(plan, matrix, shape, count)
     raise InfeasibleError("a block does not fit the shared memory")
+
+
+def _cut_of(plan: Plan, rows: int, clusters: int, closure: float = 1.0, redundancy: float = 1.0) -> Cut:
+    """So many nodes in clusters of equal shares, with these figures of their zones; without ghosts by default."""
+    cluster = int(plan.option("cluster", 1))
+    own, neighbours = np.array([rows / (clusters * cluster)]), np.full(1, float(cluster))
+    return Cut(own, np.zeros(1), neighbours, np.full(1, np.inf), None, closure, redundancy)
+
+
+def _shared(plan: Plan, matrix: Matrix, cut: Cut) -> float:
+    """Bytes of shared memory of the largest block before any slot."""
+    vectors = int(plan.option("vectors", 1))
+    return float(fixed_bytes(cut, shape_of(plan), plan.k, vectors, matrix.dtype.itemsize, shared=True).max())
 
 
 def _likely_zones(
