@@ -96,10 +96,13 @@ def test_the_price_of_rows_as_they_come_does_not_depend_on_what_was_asked_before
             assert work_of(plan, matrices[0]) == work_of(plan, matrices[1])
 
 
-def test_plans_that_would_be_refused_have_no_price() -> None:
+@pytest.mark.parametrize(("order", "sms", "kib"), [("natural", 4, 24), ("metis", 4, 24), ("metis", 16, 96)])
+def test_plans_that_would_be_refused_have_no_price(order: str, sms: int, kib: int) -> None:
     """Blocks that do not fit, and of which smaller ones would be nothing but ghosts."""
-    matrix, plan = cube(24), plan_of("natural", 8)
-    room = {"sms": 4, "shared_per_block": 24 * 1024, "shared_per_sm": 25 * 1024}
+    matrix, plan = Matrix.from_any(cube(24).to_scipy()), plan_of(order, 8)
+    room = {"sms": sms, "shared_per_block": kib * 1024, "shared_per_sm": (kib + 1) * 1024}
+    with pytest.raises(InfeasibleError):
+        work_of(plan, matrix, **room)  # before anything is known of the pattern, and after
     with pytest.raises(InfeasibleError):
         ghost.lay_out_ghost(matrix, plan, h100(**room))
     with pytest.raises(InfeasibleError):

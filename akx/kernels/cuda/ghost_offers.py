@@ -86,20 +86,21 @@ def _likely_cut(plan: Plan, matrix: Matrix, device: CudaDevice) -> tuple[Cut, in
     rows, limit = max(1, filled_rows(matrix, shape.bc) // shape.bc), shared_limit(plan, device)
     count = int(plan.option("waves", 1)) * at_once
     zones = _likely_zones(plan, matrix, shape, count)
+    are_fewer = zones[0] > ghost._MOST_ROWS
     while zones[0] > ghost._MOST_ROWS:
         count //= 2
         if _shared(plan, matrix, _cut_of(plan, rows, min(count, rows))) > limit:  # smaller blocks have been refused
             raise InfeasibleError("larger blocks would not fit, whatever their ghosts")
         zones = _likely_zones(plan, matrix, shape, count, zones)
     for _ in range(ghost._REPARTITIONS + 1):
-        if zones[0] == np.inf:
-            raise InfeasibleError("smaller blocks would be nothing but ghosts")
         clusters = min(count, rows)
         cut = _cut_of(plan, rows, clusters, *zones)
         if _shared(plan, matrix, cut) <= limit:
             return cut, clusters
         count *= 2
         zones = _likely_zones(plan, matrix, shape, count)
+        if are_fewer or zones[0] > ghost._MOST_ROWS:
+            raise InfeasibleError("smaller blocks would be nothing but ghosts")
     raise InfeasibleError("a block does not fit the shared memory")
 
 
