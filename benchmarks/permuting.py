@@ -5,7 +5,7 @@
 
 Eight vectors of as many rows as matrices of the gallery have, and a random permutation of them, in five ways
 (``permuting.cu``): a copy with no permutation, gathered all eight at once or one by one, scattered, and by two kernels
-of which the first writes the eight values of a row side by side. Every way but the copy is checked to the last bit.
+of which the first writes the eight values of a row side by side. Every way is checked to the last bit.
 Times are medians of CUDA graphs of twenty rounds, all ways in turns: what fits L2 is there, as it would be for results
 that have just been computed. Beside them stands a step of the plan that ``make gpu-bench`` has found for the matrix in
 its natural order.
@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import gpu, markdown, solving
+from benchmarks import gpu, gpu_receipt, markdown, solving
 
 __all__ = ["MATRICES", "WAYS", "main", "measure", "table"]
 
@@ -141,6 +141,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if not options.table:
         document = gpu.origin_of_table(1)
+        found = gpu_receipt.versions().items()
+        document["versions"] |= {name: version for name, version in found if name.startswith("cupy")}
         document["vectors"], document["k"], document["permutations"] = VECTORS, _K, []
         for name, (rows, seconds) in sorted(steps().items(), key=lambda one: one[1]):
             if name in MATRICES:

@@ -87,7 +87,7 @@ def _commit() -> str:
     """The commit checked out, ``+changes`` where akx or benchmarks differ from it; ``unknown`` without a checkout."""
     try:
         head = _git("rev-parse", "HEAD")
-        changed = _git("status", "--porcelain", "--", "akx", "benchmarks/*.py")
+        changed = _git("status", "--porcelain", "--", "akx", "benchmarks/*.py", "benchmarks/*.cu")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return f"{head}+changes" if changed else head

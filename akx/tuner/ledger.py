@@ -43,6 +43,7 @@ class Ledger:
         self._choices: dict[tuple[str, Option], float] = {}
         self._prepare: dict[tuple[str, str], list[float]] = {}
         self._again: dict[tuple[str, str], float] = {}
+        self._expected: dict[tuple[str, str], list[float]] = {}
         self._compiled: set[tuple[str, str]] = set()
         self._first: list[float] = []
 
@@ -78,6 +79,8 @@ class Ledger:
         if trial.prepare_seconds is not None:
             self.since_progress += 1
             self._prepare.setdefault(_kind(trial.plan), []).append(trial.prepare_seconds)
+            again = trial.prepare_seconds if trial.prepare_again_seconds is None else trial.prepare_again_seconds
+            self._expected.setdefault(_kind(trial.plan), []).append(min(again, trial.prepare_seconds))
         if trial.prepare_again_seconds is not None:
             kind = _kind(trial.plan)
             self._again[kind] = max(trial.prepare_again_seconds, self._again.get(kind, 0.0))
@@ -129,12 +132,12 @@ class Ledger:
     def expected_seconds(self, plan: Plan) -> float:
         """Seconds before a trial of this plan can be timed: like others of its kind, and to compile what is new.
 
-        The very first trial tells nothing of the price of compiling: it compiles what all others share. Where a plan of
-        the kind was prepared once more, this one takes no longer than that, though the first of the kind may have.
+        The very first trial tells nothing of the price of compiling: it compiles what all others share. What a trial
+        waited for and compiled, another of its kind is not expected to take again.
         """
         others = self._first[1:]
         compiling = median(others) if others and _code(plan) not in self._compiled else 0.0
-        return max(min(self.prepare_seconds(plan), self._again.get(_kind(plan), math.inf)), compiling)
+        return max(median(self._expected.get(_kind(plan), [0.0])), compiling)
 
     def is_dear(self, plan: Plan, limit: float) -> bool:
         """Whether plans of this schedule and order took more than `limit` seconds to prepare, and for nothing.

@@ -276,7 +276,7 @@ def test_what_a_plan_does_not_say_is_values_in_a_search_too() -> None:
 
 
 def test_where_nothing_is_exchanged_parts_wait_for_nothing(scattered: Matrix) -> None:
-    """One step, or ghosts for all steps: there flags are a waste, and the kernel has no ring of places."""
+    """One step, or ghosts for all steps: there flags are a waste, and nothing waits for values either."""
     flags = plan_of(results=DIRECT, exchange=FLAGS)
     alone = flags.replace(options={**flags.options, "depth": flags.k})
     assert [may_wait_for_values(plan) for plan in (flags, alone, alone.replace(k=flags.k + 1))] == [True, False, True]

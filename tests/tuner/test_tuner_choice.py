@@ -168,11 +168,14 @@ def test_what_the_first_of_a_kind_was_spared_no_other_is_thought_to_take(ledger:
     other = FRONT.replace(block_bytes=1024)
     assert ledger.prepare_seconds(other) == 8.0
     assert ledger.expected_seconds(other) == 2.0
-    for number in (1, 2):
-        ledger.add(
-            Trial(number, other.replace(block_bytes=1024 * (1 + number)), "all", "complete", "", 1.0, 0.001, 1.0)
-        )
-    assert ledger.expected_seconds(other) == 1.0
+    refused = [FRONT.replace(block_bytes=size) for size in (5000, 6000)]  # nobody knows what they would take again
+    for number, plan in enumerate(refused, 1):
+        ledger.add(Trial(number, plan, "all", "pruned", "too large", prepare_seconds=9.0))
+    assert ledger.expected_seconds(other) == 9.0
+    for number in (3, 4):
+        next_one = FRONT.replace(block_bytes=1024 * number)
+        ledger.add(Trial(number, next_one, "all", "complete", "", 1.0, 0.001, 8.0, prepare_again_seconds=1.0))
+    assert ledger.expected_seconds(other) == 2.0
 
 
 def test_complexity_orders_plans() -> None:

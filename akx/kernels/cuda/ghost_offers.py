@@ -92,15 +92,18 @@ def _likely_cut(plan: Plan, matrix: Matrix, device: CudaDevice) -> tuple[Cut, in
         if _shared(plan, matrix, _cut_of(plan, rows, min(count, rows))) > limit:  # smaller blocks have been refused
             raise InfeasibleError("larger blocks would not fit, whatever their ghosts")
         zones = _likely_zones(plan, matrix, shape, count, zones)
-    for _ in range(ghost._REPARTITIONS + 1):
+    for attempt in range(ghost._REPARTITIONS + 1):
+        if attempt:
+            count *= 2
+            zones = _likely_zones(plan, matrix, shape, count)
+            if zones[0] > ghost._MOST_ROWS:
+                raise InfeasibleError("smaller blocks would be nothing but ghosts")
         clusters = min(count, rows)
         cut = _cut_of(plan, rows, clusters, *zones)
         if _shared(plan, matrix, cut) <= limit:
             return cut, clusters
-        count *= 2
-        zones = _likely_zones(plan, matrix, shape, count)
-        if are_fewer or zones[0] > ghost._MOST_ROWS:
-            raise InfeasibleError("smaller blocks would be nothing but ghosts")
+        if are_fewer:
+            raise InfeasibleError("smaller blocks have been refused")
     raise InfeasibleError("a block does not fit the shared memory")
 
 
