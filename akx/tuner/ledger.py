@@ -80,7 +80,7 @@ class Ledger:
             self.since_progress += 1
             self._prepare.setdefault(_kind(trial.plan), []).append(trial.prepare_seconds)
             again = trial.prepare_seconds if trial.prepare_again_seconds is None else trial.prepare_again_seconds
-            self._expected.setdefault(_kind(trial.plan), []).append(min(again, trial.prepare_seconds))
+            self._expected.setdefault(_kind(trial.plan), []).append(again)
         if trial.prepare_again_seconds is not None:
             kind = _kind(trial.plan)
             self._again[kind] = max(trial.prepare_again_seconds, self._again.get(kind, 0.0))

@@ -131,7 +131,7 @@ def _likely_zones(
     if count <= 1:
         return 1.0, 1.0
     depth, metis = plan.k_per_pass, plan.partitioner == "metis"
-    made = matrix.pattern_cache.get(("akx.kernels.cuda.ghost", plan.partitioner, shape.bc, count, depth))
+    made = matrix.pattern_cache.get(ghost._zones_key(plan.partitioner, shape, count, depth))
     if made is None and not metis and not ghost._are_too_large(matrix, shape.bc, count):
         try:
             made = ghost._zones(matrix, plan.partitioner, shape, count, depth)
