@@ -28,7 +28,7 @@ import numpy as np
 
 from akx.errors import AkxError
 from akx.kernels.cpu.jit import jit
-from akx.kernels.cpu.sync import LINE, begin, finish, meet
+from akx.kernels.cpu.sync import advanced, all_reached, begin, finish, first_part, hold, let_go, position, turn
 from akx.kernels.cpu.team import Job, team
 
 __all__ = ["CoreState", "CoreWatch", "core_state"]
@@ -87,23 +87,29 @@ def _sums(steps: int, seed: int) -> Any:
 
 
 @jit
-def _exercise(todo: Any, threads: int, met: Any, x: Any, out: Any, calls: Any, thread: int, sent: bool) -> Any:
-    """todo[0] meetings of all threads, then todo[1] steps of sums by each; a job of a team.
+def _exercise(todo: Any, sums: Any, x: Any, out: Any, calls: Any, thread: int, sent: bool) -> Any:
+    """todo[0] meetings of all parts, then todo[1] steps of sums by each; a job of a team.
 
-    met : (threads x LINE,) int64, the meetings that each thread has come to, and what came of its sums.
+    sums : (parts,) int64, what came of the sums.
     """
-    number = begin(calls, thread, threads, sent, x, out)
+    number = begin(calls, thread, sent, x, out)
     if number <= 0:
         return False
-    here = thread * LINE
-    if sent:
-        met[here] = 0  # `calls` are new, and so are the counters in it
     while number > 0:
-        for _ in range(todo[0]):
-            met[here] += 1
-            meet(calls, thread, threads, met[here])
-        met[here + 1] = _sums(todo[1], thread + met[here + 1] % 2)
-        number = finish(calls, thread, threads, number)
+        part, idle = first_part(calls, thread), 0
+        while part >= 0:
+            idle += 1
+            if hold(calls, thread, number, part):
+                at, total = position(calls, number, part), todo[0] + 1
+                while at < total and (at == 0 or all_reached(calls, number, at)):
+                    if at == total - 1:
+                        sums[part] = _sums(todo[1], part + number % 2)
+                    at += 1
+                    advanced(calls, number, part, at, total)
+                    idle = 0
+                let_go(calls, thread, number, part)
+            part = turn(calls, thread, number, part, idle)
+        number = finish(calls, thread, number)
     return number == 0
 
 
@@ -112,8 +118,8 @@ class _Exercises:
 
     def __init__(self, threads: int) -> None:
         self._todo = np.zeros(2, dtype=np.int64)
-        met = np.zeros(threads * LINE, dtype=np.int64)
-        self._job = Job(_exercise, (self._todo, threads, met), threads, np.dtype(np.float64))
+        sums = np.zeros(threads, dtype=np.int64)
+        self._job = Job(_exercise, (self._todo, sums), threads, np.dtype(np.float64))
         self._x, self._out = np.empty((1, 0)), np.empty(0)
 
     def seconds(self, meetings: int, steps: int) -> float:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 import akx
-from akx.kernels.cpu.sync import _CALL, _CORES, LINE, _make_way, _move, _say_core, call_words
+from akx.basis import chebyshev
+from akx.kernels.cpu import team as team_module
+from akx.kernels.cpu.sync import _CALL, _CORES, LINE, _make_way, _move, _say_core, new_calls
 from akx.kernels.cpu.team import Job, Team, team
 from akx.plan import Plan
 
@@ -44,15 +47,23 @@ def _right(A: Any, x: NDArray[Any], V: NDArray[Any]) -> bool:
     return True
 
 
+@pytest.fixture(autouse=True)
+def _all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls have all their threads, however long they wait for one another on a busy machine."""
+    monkeypatch.setattr(Team, "_judge", lambda *arguments: None)
+    for size in (2, 3, 5):
+        team(size)._running = size
+
+
 @pytest.fixture
 def gathered(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     """The jobs for which members were sent for, in order."""
     seen: list[Job] = []
     original = Team._gather
 
-    def gather(self: Team, job: Job) -> None:
+    def gather(self: Team, job: Job, running: int) -> None:
         seen.append(job)
-        original(self, job)
+        original(self, job, running)
 
     monkeypatch.setattr(Team, "_gather", gather)
     return seen
@@ -84,8 +95,8 @@ def test_members_that_went_to_sleep_are_woken(gathered: list[Job]) -> None:
         x = np.full(_N, 1.0 + number)
         assert _right(A, x, P(x))
         assert len(gathered) == number + 1
-        listening, until = 3 * 2 * LINE, time.monotonic() + 60.0
-        while gathered[-1].calls[listening] != 0:  # each offer of the core may take milliseconds on a busy machine
+        gone, until = 3 * 2 * LINE, time.monotonic() + 60.0
+        while gathered[-1].calls[gone] == 0:  # each offer of the core may take milliseconds on a busy machine
             assert time.monotonic() < until
             time.sleep(0.002)
 
@@ -163,8 +174,8 @@ def test_ctrl_c_waits_until_a_call_is_complete(monkeypatch: pytest.MonkeyPatch) 
     out = np.empty((_N, 4), order="F")
     original = Team._gather
 
-    def interrupted(self: Team, job: Job) -> None:
-        original(self, job)
+    def interrupted(self: Team, job: Job, running: int) -> None:
+        original(self, job, running)
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(Team, "_gather", interrupted)
@@ -201,8 +212,11 @@ def test_a_member_that_fails_alone_ends_the_call(monkeypatch: pytest.MonkeyPatch
     original = job.function
 
     def fails_in_a_member(*arguments: Any) -> bool:
-        if arguments[-2] == 2:
+        calls, thread = arguments[-3], arguments[-2]
+        if thread == 2:
             raise MemoryError
+        while thread == 0 and calls[calls.size - LINE] >= 0:  # else the caller may have done that part before
+            time.sleep(0.001)
         return bool(original(*arguments))
 
     monkeypatch.setattr(job, "function", fails_in_a_member)
@@ -218,10 +232,10 @@ def test_a_call_within_a_call_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     x = np.ones(_N)
     original = Team._gather
 
-    def nested(self: Team, job: Job) -> None:
+    def nested(self: Team, job: Job, running: int) -> None:
         with pytest.raises(akx.AkxError, match="in the middle of a call"):
             P(x)
-        original(self, job)
+        original(self, job, running)
 
     team(2).send_away()
     monkeypatch.setattr(Team, "_gather", nested)
@@ -296,6 +310,141 @@ def test_one_team_of_each_size() -> None:
     assert len(set(map(id, made))) == 1
 
 
+def _all_plans(threads: int) -> list[Plan]:
+    """Plans of every schedule, in every way to order rows and to share them."""
+    blocks: dict[str, Any] = {"k": 5, "k_per_pass": 3, "block_bytes": 4096, "threads": threads}
+    shared = Plan("cpu", "wavefront", "csr", **blocks, options={"split": "interleaved", "lag": 1})
+    return [
+        Plan("cpu", "sweep", "csr", k=5, threads=threads),
+        Plan("cpu", "sweep", "csr", k=5, threads=threads, partitioner="rcm"),
+        Plan("cpu", "wavefront", "csr", **blocks),
+        Plan("cpu", "wavefront", "csr", **blocks, partitioner="rcm"),
+        Plan("cpu", "ghost", "csr", **{**blocks, "block_bytes": 16384}),
+        *([shared] if threads > 1 else []),
+    ]
+
+
+def _grid() -> Any:
+    line = sp.diags_array([0.2, 0.3, 0.1], offsets=[-1, 0, 1], shape=(40, 40))
+    return sp.csr_array(sp.kronsum(line, line))
+
+
+@pytest.mark.parametrize("plan", _all_plans(4), ids=lambda plan: plan.label())
+def test_bits_do_not_depend_on_how_many_threads_run(plan: Plan) -> None:
+    A, rng = _grid(), np.random.default_rng(0)
+    P = akx.MatrixPowers(A, 5, plan=plan, basis=chebyshev(5, (0.1, 1.0)))
+    x = rng.standard_normal((A.shape[0], 2))
+    found = []
+    for running in (1, 2, 3, 4, 1):
+        team(4)._running = running
+        found.append(P(x).tobytes())
+    assert len(set(found)) == 1
+
+
+@pytest.mark.parametrize("plan", _all_plans(3), ids=lambda plan: plan.label())
+@pytest.mark.parametrize("missing", [{1, 2}, {1}, {2}], ids=str)
+def test_parts_of_members_that_do_not_come_are_done(
+    plan: Plan, missing: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    A = _grid()
+    P = akx.MatrixPowers(A, 5, plan=plan)
+    x = np.random.default_rng(1).standard_normal(A.shape[0])
+    expected = P(x).tobytes()
+    team(3).send_away()
+    inboxes = list(team(3)._inboxes)
+    sink: list[Any] = [SimpleQueue() if number in missing else inbox for number, inbox in enumerate(inboxes, 1)]
+    monkeypatch.setattr(team(3), "_inboxes", sink)
+    for _ in range(3):
+        assert P(x).tobytes() == expected
+    for number in missing:  # they come late, between two calls
+        while not sink[number - 1].empty():
+            inboxes[number - 1].put(sink[number - 1].get())
+    for _ in range(50):
+        assert P(x).tobytes() == expected
+
+
+def test_a_member_that_comes_late_does_the_rest_of_its_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its parts are not the caller's for good: after the call both have counted steps of the same part."""
+    P, A = _operator(2, "wavefront")
+    x = np.ones(_N)
+    for wait in (0.0, 0.0002, 0.0005, 0.001):
+        team(2).send_away()
+        (inbox,), late = team(2)._inboxes, SimpleQueue()
+        monkeypatch.setattr(team(2), "_inboxes", [late])
+
+        def pass_on(late: Any = late, inbox: Any = inbox, wait: float = wait) -> None:
+            part = late.get()
+            time.sleep(wait)
+            inbox.put(part)
+
+        helper = threading.Thread(target=pass_on)
+        helper.start()
+        V = P(x)
+        helper.join(timeout=60)
+        monkeypatch.undo()
+        monkeypatch.setattr(Team, "_judge", lambda *arguments: None)
+        assert _right(A, x, V)
+        assert _right(A, x, P(x))
+
+
+class _Calls:
+    """Judgements on calls of a pair, by a clock of the test's."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.undo()  # judge again
+        self.now, self.team = 100.0, Team(2)
+        self.job = Job(lambda *arguments: True, (), 2, np.float64)
+        monkeypatch.setattr(team_module.time, "perf_counter", lambda: self.now)
+
+    def call(self, seconds: dict[int, float], lost: float, rest: float = 0.0) -> int:
+        """A call that takes so long with so many threads; a pair waits so long in it. The threads that it had."""
+        seen: list[int] = []
+
+        def work(*arguments: Any) -> bool:
+            calls = arguments[-3]
+            running = int(calls[calls.size - LINE + 5])
+            seen.append(running)
+            calls[2 * 2 * LINE + 1] = round(1e9 * lost) if running == 2 else 0
+            self.now += seconds[running]
+            return True
+
+        self.job.function = work
+        self.team.run(self.job, np.ones((1, 1)), np.ones(2))
+        self.now += rest
+        return seen[-1]
+
+
+def test_a_call_that_waited_long_is_followed_by_calls_with_fewer_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = _Calls(monkeypatch)
+    quiet, crowded = {1: 1e-3, 2: 0.6e-3}, {1: 1e-3, 2: 5e-3}
+    assert [calls.call(quiet, 0.0) for _ in range(5)] == [2] * 5
+    assert calls.call(crowded, 4e-3) == 2
+    assert [calls.call(crowded, 4e-3) for _ in range(5)] == [1] * 5
+    row = [calls.call(crowded, 4e-3) for _ in range(20_000)]
+    assert 2 in row  # it is tried again
+    assert row.count(2) < 40  # less and less often
+    seconds = sum(crowded[running] for running in row)
+    assert seconds < 1.02 * len(row) * crowded[1]
+    row = [calls.call(quiet, 0.0) for _ in range(3000)]
+    assert row[-1500:] == [2] * 1500  # and is back within a second or two
+
+
+def test_waiting_for_moments_or_for_an_uneven_share_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = _Calls(monkeypatch)
+    assert [calls.call({1: 4e-5, 2: 3e-5}, 2e-5) for _ in range(50)] == [2] * 50
+    uneven = [calls.call({1: 1e-3, 2: 0.8e-3}, 0.4e-3) for _ in range(2000)]
+    assert uneven.count(1) < 50  # one thread was tried, and is slower
+
+
+def test_one_long_wait_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = _Calls(monkeypatch)
+    for _ in range(10):
+        assert calls.call({1: 1e-3, 2: 5e-3}, 4e-3, rest=10.0) == 2
+        row = [calls.call({1: 1e-3, 2: 0.6e-3}, 0.0, rest=1e-3) for _ in range(20)]
+        assert row.count(1) <= 5
+        calls.now += 10.0
+
+
 _AFFINITY = pytest.mark.skipif(
     not hasattr(os, "sched_setaffinity") or len(os.sched_getaffinity(0)) < 2, reason="there are no cores to choose from"
 )
@@ -316,7 +465,7 @@ def _said(calls: NDArray[np.int64], thread: int) -> int:
 
 def _words(cores: list[int], call: int = 0, said_in: int | None = None) -> NDArray[np.int64]:
     """Words of a team in the middle of that call, whose threads were last seen on `cores`, by default in that call."""
-    calls = np.zeros(call_words(len(cores)), dtype=np.int64)
+    calls = new_calls(len(cores), len(cores))
     calls[calls.size - LINE] = call
     for one, core in enumerate(cores):
         calls[one * LINE + 1] = ((call if said_in is None else said_in) << _CALL) + core + 1

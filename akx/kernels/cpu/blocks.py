@@ -26,7 +26,17 @@ from numpy.typing import NDArray
 from akx.device.host import resolve_threads
 from akx.kernels.cpu.jit import jit
 from akx.kernels.cpu.rows import SHARED_BYTES, cut, dots_four, dots_one, sum_rows
-from akx.kernels.cpu.sync import arrays_of, begin, finish
+from akx.kernels.cpu.sync import (
+    advanced,
+    arrays_of,
+    begin,
+    finish,
+    first_part,
+    hold_undone,
+    let_go,
+    part_count,
+    turn,
+)
 from akx.kernels.cpu.team import Job
 from akx.kernels.reflections import orthonormal_rows
 
@@ -158,32 +168,44 @@ def _replace(W: Any, start: int, stop: int, m: int, s: int, F: Any, chunk: Any) 
 def run_blocks(
     words: Any, factors: Any, chunks: Any, sums: Any, x: Any, out: Any, calls: Any, thread: int, sent: bool
 ) -> Any:
-    """Do one pass over the columns of one thread; a member of a team for call after call.
+    """Do one pass over the columns of the parts of one thread; a member of a team for call after call.
 
     words : (8,) int64: m, s, n, whether to replace, whether to add to `out`, which products.
-    factors : (rows + 4, width); chunks : (threads, width, columns) scratch; sums : (threads, rows, width).
+    factors : (rows + 4, width); chunks : (parts, width, columns) scratch; sums : (parts, rows, width).
     x : W (rows, n); out (n,), calls, thread, sent: see :mod:`akx.kernels.cpu.sync`.
     """
-    threads = sums.shape[0]
-    number = begin(calls, thread, threads, sent, x, out) if threads > 1 else 1
+    number = begin(calls, thread, sent, x, out)
     if number <= 0:
         return False
     while number > 0:
-        m, s, n = words[0], words[1], words[2]
-        if thread > 0:
-            x, out = arrays_of(calls, threads, 1, x, out)  # `out` ends earlier than that says
-        total = sums[thread]
-        total[:m, :s] = 0
-        length = min(max(_CHUNK_BYTES // (m * x.itemsize), _LEAST_CHUNK), _MOST_CHUNK) // 64 * 64
-        start, end = cut(n, thread, threads), cut(n, thread + 1, threads)
-        while start < end:
-            stop = min(start + length, end)
-            if words[3]:
-                _replace(x, start, stop, m, s, factors, chunks[thread])
-            if words[4]:
-                sum_rows(x, start, stop, factors[:m, 0], out[start:stop])
-            if words[5] != _NONE:
-                _products(x, start, stop, 0 if words[5] == _ALL else m - s, m, s, total)
-            start = stop
-        number = finish(calls, thread, threads, number) if threads > 1 else 0
+        part, idle = first_part(calls, thread), 0
+        while part >= 0:
+            idle += 1
+            if hold_undone(calls, thread, number, part):
+                if thread > 0:
+                    x, out = arrays_of(calls, 1, x, out)  # `out` ends earlier than that says
+                _do_columns(words, factors, chunks[part], sums[part], x, out, part, part_count(calls))
+                advanced(calls, number, part, 1, 1)
+                let_go(calls, thread, number, part)
+                idle = 0
+            part = turn(calls, thread, number, part, idle)
+        number = finish(calls, thread, number)
     return number == 0
+
+
+@jit
+def _do_columns(words: Any, factors: Any, chunk: Any, total: Any, x: Any, out: Any, part: int, parts: int) -> None:
+    """The pass over the columns of one part."""
+    m, s, n = words[0], words[1], words[2]
+    total[:m, :s] = 0
+    length = min(max(_CHUNK_BYTES // (m * x.itemsize), _LEAST_CHUNK), _MOST_CHUNK) // 64 * 64
+    start, end = cut(n, part, parts), cut(n, part + 1, parts)
+    while start < end:
+        stop = min(start + length, end)
+        if words[3]:
+            _replace(x, start, stop, m, s, factors, chunk)
+        if words[4]:
+            sum_rows(x, start, stop, factors[:m, 0], out[start:stop])
+        if words[5] != _NONE:
+            _products(x, start, stop, 0 if words[5] == _ALL else m - s, m, s, total)
+        start = stop

@@ -22,7 +22,17 @@ from akx.formats.bell import BellFormat
 from akx.kernels.cpu import simd
 from akx.kernels.cpu.jit import jit
 from akx.kernels.cpu.shared import slots_before
-from akx.kernels.cpu.sync import LINE, array_at, begin, finish
+from akx.kernels.cpu.sync import (
+    advanced,
+    array_at,
+    begin,
+    finish,
+    first_part,
+    hold_undone,
+    let_go,
+    part_count,
+    turn,
+)
 from akx.kernels.cpu.team import Job
 
 __all__ = ["NewValues", "Places", "put"]
@@ -268,11 +278,18 @@ def _by_blocks(values: Any, data: Any, places: Any, thread: int, threads: int) -
 @jit
 def _fill(values: Any, places: Any, words: Any, x: Any, out: Any, calls: Any, thread: int, sent: bool) -> Any:
     """A job of a team (:mod:`akx.kernels.cpu.sync`); words: address and number of the new values. x, out: not used."""
-    threads = (calls.size // LINE - 2) // 3
-    number = begin(calls, thread, threads, sent, x, out)
+    number = begin(calls, thread, sent, x, out)
     if number <= 0:
         return False
     while number > 0:
-        put(values, array_at(words[0], words[1], values), places, thread, threads)
-        number = finish(calls, thread, threads, number)
+        part, idle = first_part(calls, thread), 0
+        while part >= 0:
+            idle += 1
+            if hold_undone(calls, thread, number, part):
+                put(values, array_at(words[0], words[1], values), places, part, part_count(calls))
+                advanced(calls, number, part, 1, 1)
+                let_go(calls, thread, number, part)
+                idle = 0
+            part = turn(calls, thread, number, part, idle)
+        number = finish(calls, thread, number)
     return number == 0

@@ -15,17 +15,30 @@ from numpy.typing import NDArray
 from akx.kernels.cpu import simd
 from akx.kernels.cpu.jit import jit
 from akx.kernels.cpu.products import combine, product, slots
-from akx.kernels.cpu.sync import LINE, arrays_of, begin, finish, meet, publish, wait_for
+from akx.kernels.cpu.sync import (
+    advanced,
+    all_reached,
+    arrays_of,
+    begin,
+    finish,
+    first_part,
+    hold,
+    let_go,
+    part_count,
+    position,
+    reached,
+    turn,
+)
 
 __all__ = ["GhostBlocks", "Tasks", "run_ghost", "run_tasks"]
 
 
 class Tasks(NamedTuple):
-    """What each thread does, in order, and what it waits for.
+    """What each part does, in order, and what it waits for; as many parts as the plan has threads.
 
-    Thread t does tasks thread_ptr[t] .. thread_ptr[t+1]-1: task s makes rows first[s] <= i < last[s] of power power[s].
-    Before it, for q in wait_ptr[s] .. wait_ptr[s+1]-1, thread wait_thread[q] must have finished wait_count[q] tasks.
-    During it, the matrix data of rows soon_first[s] <= i < soon_last[s] are fetched, which the thread needs next.
+    Part t does tasks thread_ptr[t] .. thread_ptr[t+1]-1: task s makes rows first[s] <= i < last[s] of power power[s].
+    Before it, for q in wait_ptr[s] .. wait_ptr[s+1]-1, part wait_thread[q] must have finished wait_count[q] tasks.
+    During it, the matrix data of rows soon_first[s] <= i < soon_last[s] are fetched, which the part needs next.
     All arrays are int64.
     """
 
@@ -85,6 +98,61 @@ def _step(
 
 
 @jit
+def _bring(x: Any, out: Any, order: Any, work: Any, start: int, end: int) -> None:
+    """Rows start..end of power 0, in `out` and, in the order of the partition, in `work`."""
+    vectors, n = x.shape
+    there = x.ctypes.data == out.ctypes.data  # a solver's basis goes on from its last vector
+    for v in range(vectors):
+        row = np.uintp(v * n)
+        if not there:
+            for i in range(np.uintp(start), np.uintp(end)):
+                out[row + i] = x[v, i]
+        if order.size:
+            _collect(x[v], 0, order, start, end, work, v * n)
+
+
+@jit
+def _is_ready(calls: Any, number: int, tasks: Any, part: int, at: int, count: int) -> bool:
+    """Whether others have done what step `at` of a part needs: first x, then `count` tasks, then the way back."""
+    if at == 0:
+        return True
+    if at > count:
+        for other in range(tasks.thread_ptr.size - 1):
+            if not reached(calls, number, other, tasks.thread_ptr[other + 1] - tasks.thread_ptr[other] + 1):
+                return False
+        return True
+    if at == 1 and not all_reached(calls, number, 1):
+        return False
+    s = tasks.thread_ptr[part] + at - 1
+    for q in range(tasks.wait_ptr[s], tasks.wait_ptr[s + 1]):
+        if not reached(calls, number, tasks.wait_thread[q], tasks.wait_count[q] + 1):
+            return False
+    return True
+
+
+@jit
+def _do_task(
+    m: Any, tasks: Any, s: int, unit: int, group: int, w: Any, vectors: int, n: int, a: Any, b: Any, c: Any
+) -> None:
+    """Task s for all start vectors, sub-block by sub-block."""
+    stride = vectors * n
+    j, first, last = tasks.power[s], tasks.first[s], tasks.last[s]
+    plain = vectors == 1 and a[j - 1] == 1 and b[j - 1] == 0 and c[j - 1] == 0
+    soon, lines = 0, 0
+    if tasks.soon_last[s] > tasks.soon_first[s]:
+        soon = slots(m, tasks.soon_first[s])
+        units = (last - first + unit - 1) // unit
+        wanted = (slots(m, tasks.soon_last[s]) - soon) * m.values.itemsize // 64
+        lines = (wanted + units - 1) // units
+    while first < last:
+        stop = last if plain else min(first + group, last)
+        ahead = soon + (first - tasks.first[s]) // unit * lines * (64 // m.values.itemsize)
+        for v in range(vectors):
+            _step(m, w, stride, j, v * n, first, stop, a, b, c, ahead, lines if v == 0 else 0)
+        first = stop
+
+
+@jit
 def run_tasks(
     m: Any,
     tasks: Any,
@@ -109,57 +177,38 @@ def run_tasks(
     is not used; else `work` holds the powers in the order of the partition, order[new] = old and place[old] = new.
     a, b, c (k,). calls, thread, sent: see :mod:`akx.kernels.cpu.sync`.
     """
-    threads = tasks.thread_ptr.size - 1
-    number = begin(calls, thread, threads, sent, x, out)
+    parts = part_count(calls)
+    number = begin(calls, thread, sent, x, out)
     if number <= 0:
         return False
-    begin_task, end_task = tasks.thread_ptr[thread], tasks.thread_ptr[thread + 1]
-    finished = (number - 1) * (end_task - begin_task)
     while number > 0:
-        if thread > 0:
-            x, out = arrays_of(calls, threads, a.size + 1, x, out)
-        if order.size == 0:
-            work = out
-        vectors, n = x.shape
-        stride = vectors * n
-        start, end = n * thread // threads, n * (thread + 1) // threads
-        there = x.ctypes.data == out.ctypes.data  # a solver's basis goes on from its last vector
-        for v in range(vectors):
-            row = np.uintp(v * n)
-            if not there:
-                for i in range(np.uintp(start), np.uintp(end)):
-                    out[row + i] = x[v, i]
-            if order.size:
-                _collect(x[v], 0, order, start, end, work, v * n)
-        meet(calls, thread, threads, 2 * number - 1)
-        for s in range(begin_task, end_task):
-            for q in range(tasks.wait_ptr[s], tasks.wait_ptr[s + 1]):
-                other = tasks.wait_thread[q]
-                before = (number - 1) * (tasks.thread_ptr[other + 1] - tasks.thread_ptr[other])
-                wait_for(calls, thread, other, np.uintp(other * LINE), before + tasks.wait_count[q])
-            j, first, last = tasks.power[s], tasks.first[s], tasks.last[s]
-            plain = vectors == 1 and a[j - 1] == 1 and b[j - 1] == 0 and c[j - 1] == 0
-            soon, lines = 0, 0
-            if tasks.soon_last[s] > tasks.soon_first[s]:
-                soon = slots(m, tasks.soon_first[s])
-                units = (last - first + unit - 1) // unit
-                wanted = (slots(m, tasks.soon_last[s]) - soon) * m.values.itemsize // 64
-                lines = (wanted + units - 1) // units
-            while first < last:
-                stop = last if plain else min(first + group, last)
-                ahead = soon + (first - tasks.first[s]) // unit * lines * (64 // m.values.itemsize)
-                for v in range(vectors):
-                    _step(m, work, stride, j, v * n, first, stop, a, b, c, ahead, lines if v == 0 else 0)
-                first = stop
-            finished += 1
-            publish(calls, np.uintp(thread * LINE), finished)
-        if order.size:
-            meet(calls, thread, threads, 2 * number)
-            for j in range(1, a.size + 1):
-                for v in range(vectors):
-                    row = j * stride + v * n
-                    _collect(work, row, place, start, end, out, row)
-        number = finish(calls, thread, threads, number)
+        part, idle = first_part(calls, thread), 0
+        while part >= 0:
+            idle += 1
+            if hold(calls, thread, number, part):
+                first, at = tasks.thread_ptr[part], position(calls, number, part)
+                count = tasks.thread_ptr[part + 1] - first
+                total = count + (2 if order.size else 1)
+                if at < total and thread > 0:
+                    x, out = arrays_of(calls, a.size + 1, x, out)
+                if order.size == 0:
+                    work = out
+                vectors, n = x.shape
+                start, end = n * part // parts, n * (part + 1) // parts
+                while at < total and _is_ready(calls, number, tasks, part, at, count):
+                    if at == 0:
+                        _bring(x, out, order, work, start, end)
+                    elif at <= count:
+                        _do_task(m, tasks, first + at - 1, unit, group, work, vectors, n, a, b, c)
+                    else:
+                        for row in range(vectors, (a.size + 1) * vectors):
+                            _collect(work, row * n, place, start, end, out, row * n)
+                    at += 1
+                    advanced(calls, number, part, at, total)
+                    idle = 0
+                let_go(calls, thread, number, part)
+            part = turn(calls, thread, number, part, idle)
+        number = finish(calls, thread, number)
     return number == 0
 
 
@@ -181,34 +230,42 @@ def run_ghost(
 ) -> Any:
     """Do all ghost blocks of one thread, `depth` powers per pass; for call after call as :func:`run_tasks`.
 
-    out: flat, (k+1, b, n). local: flat, (threads, depth + 2, b, longest) workspace; of a thread's vectors the first is
+    out: flat, (k+1, b, n). local: flat, (parts, depth + 2, b, longest) workspace; of a part's vectors the first is
     v_{-1} and the second v_0 of the pass.
     """
-    threads, k = blocks.thread_ptr.size - 1, a.size
-    number = begin(calls, thread, threads, sent, x, out)
+    parts, k = part_count(calls), a.size
+    number = begin(calls, thread, sent, x, out)
     if number <= 0:
         return False
-    passes = (k + depth - 1) // depth
+    total = 1 + (k + depth - 1) // depth
     while number > 0:
-        if thread > 0:
-            x, out = arrays_of(calls, threads, k + 1, x, out)
-        vectors, n = x.shape
-        begin_row, end_row = n * thread // threads, n * (thread + 1) // threads
-        if x.ctypes.data != out.ctypes.data:
-            for v in range(vectors):
-                for i in range(np.uintp(begin_row), np.uintp(end_row)):
-                    out[np.uintp(v * n) + i] = x[v, i]
-        home, stride = thread * (depth + 2) * vectors * longest, vectors * longest
-        local[home : home + (depth + 2) * stride] = 0  # rows outside the closure are computed and never used
-        done, met = 0, (number - 1) * passes
-        while done < k:
-            met += 1
-            meet(calls, thread, threads, met)
-            steps = min(depth, k - done)
-            for g in range(blocks.thread_ptr[thread], blocks.thread_ptr[thread + 1]):
-                _ghost_block(m, blocks, g, depth, steps, done, local, home, stride, longest, out, vectors, n, a, b, c)
-            done += steps
-        number = finish(calls, thread, threads, number)
+        part, idle = first_part(calls, thread), 0
+        while part >= 0:
+            idle += 1
+            if hold(calls, thread, number, part):
+                at = position(calls, number, part)
+                if at < total and thread > 0:
+                    x, out = arrays_of(calls, k + 1, x, out)
+                vectors, n = x.shape
+                stride = vectors * longest
+                home = part * (depth + 2) * stride
+                while at < total and (at == 0 or all_reached(calls, number, at)):
+                    if at == 0:
+                        _bring(x, out, blocks.fetch[:0], out, n * part // parts, n * (part + 1) // parts)
+                        local[home : home + (depth + 2) * stride] = 0  # rows outside the closure are made, never used
+                    else:
+                        done = (at - 1) * depth
+                        steps = min(depth, k - done)
+                        for g in range(blocks.thread_ptr[part], blocks.thread_ptr[part + 1]):
+                            _ghost_block(
+                                m, blocks, g, depth, steps, done, local, home, stride, longest, out, vectors, n, a, b, c
+                            )
+                    at += 1
+                    advanced(calls, number, part, at, total)
+                    idle = 0
+                let_go(calls, thread, number, part)
+            part = turn(calls, thread, number, part, idle)
+        number = finish(calls, thread, number)
     return number == 0
 
 

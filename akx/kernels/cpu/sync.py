@@ -1,9 +1,20 @@
-"""Synchronisation of threads: progress counters with acquire and release, calls handed from thread to thread, a spin.
+"""Synchronisation of threads: parts of a call, who holds them, how far they have come, and how threads wait.
 
-Each thread counts the tasks it has finished in a cache line of its own; a thread that needs the results of another
-waits until that counter is high enough. Release on the counter makes the vector entries written before it visible to
-whoever acquires it. A waiting thread looks again and again, and after a while gives its core away each time, so that
-more threads than cores are slow but never stuck. (No pause instruction: in a virtual machine it traps.)
+A job is cut into as many *parts* as its plan has threads, and each part into steps that are done in order. What a part
+does, and so every bit of a result, depends on the plan alone; how many threads run, and which of them does a part, does
+not matter. Each part counts the steps it has done in a cache line of its own. A step that needs the results of other
+parts is ready when those counters are high enough. Release on the counter makes the vector entries written before it
+visible to whoever acquires it.
+
+Who runs. Thread 0 is the caller's; the others are members of a team (:mod:`akx.kernels.cpu.team`). Of the members
+`running - 1` take part in a row of calls; thread t has parts t T // running to (t + 1) T // running - 1 of T. A thread
+holds a part while it does its steps. The system may not let a member run: on a busy machine it comes milliseconds late.
+The caller waits for a tenth of a millisecond, or not at all where its own parts are done, then does steps of parts that
+nobody holds, one part at a time, and lets go of them for a member that comes later.
+
+How a thread waits. It looks again and again, then offers its core to others between looks, then sleeps between looks,
+an eighth of the time it has waited so far. So more threads than cores are slow but never stuck, and none spins for
+ever. (No pause instruction: in a virtual machine it traps. On Windows a thread only looks: nobody does others' parts.)
 
 The system may put a thread that it wakes on the core of the one that woke it and leave both there, since each of them
 always gives way to the other: a call then takes as long as on one thread, and a good deal more. So a thread that waits
@@ -11,26 +22,26 @@ says which core it is on, and a member that waits for one that has said in the s
 moves to one that it may run on and where none of the team was seen last; where there is none, as with more threads than
 cores, it stays. Its affinity is as before at once. The caller's thread is never moved.
 
-Calls. Thread 0 is the caller's; the others are members of a team (:mod:`akx.kernels.cpu.team`). A member that has done
-its part of a call does not return to the interpreter at once: it listens here for the next call of the same job, for
-some tenths of a millisecond. Handing it a call is then a store that it sees within 0.1 us, where waking a sleeping
-thread and two hand-overs of the interpreter lock take 45 us (2 cores of a Zen 4 VM), the price of several products of
-a small matrix. All of it happens in `calls`, an int64 array of :func:`call_words` words:
+Calls. A member that has done its part of a call does not return to the interpreter at once: it listens here for the
+next call of the same job, for some tenths of a millisecond. Handing it a call is then a store that it sees within 0.1
+us, where waking a sleeping thread and two hand-overs of the interpreter lock take 45 us (2 cores of a Zen 4 VM), the
+price of several products of a small matrix. All of it happens in `calls`, an int64 array of T parts:
 
 ====================  ================================================================================================
-line t                tasks that thread t has finished, counted on from call to call; the core where it last waited,
-                      plus 1, and, 16 bits higher, the call in which that was
-line T + t            meetings that thread t has come to
-line 2T + t           the last call that thread t has finished
-line 3T               the gate: members that listen. The caller takes all of them at once or none, by one
-                      compare-and-swap; a member whose time is up takes itself off in the same way
-line 3T + 1           number of the last call handed out, or -1: everybody leave; addresses of its x and result; b, n
+line p                steps of part p that are done: the call's number << 32, plus the steps, or _FULL when all are
+line t, word 1        the core where thread t last waited, plus 1, and, 16 bits higher, the call in which that was
+line T + p            who holds part p: the call's number << 16, plus the thread + 1, or 0 where nobody does
+line 2T + t           when thread t began to wait, 0 where it does not; how long it has waited in this call; ns
+line 3T               the gate: members that have stopped listening
+line 3T + 1           number of the last call handed out, or -1: everybody leave; addresses of its x and result; b, n;
+                      threads that are running
 ====================  ================================================================================================
 """
 
 from __future__ import annotations
 
 import sys
+import time as time_module
 from collections.abc import Callable
 from typing import Any
 
@@ -43,11 +54,37 @@ from numpy.typing import NDArray
 
 from akx.kernels.cpu.jit import jit
 
-__all__ = ["LINE", "array_at", "arrays_of", "begin", "call_words", "dismiss", "finish", "meet", "publish", "wait_for"]
+__all__ = [
+    "LINE",
+    "advanced",
+    "all_reached",
+    "array_at",
+    "arrays_of",
+    "begin",
+    "dismiss",
+    "finish",
+    "first_part",
+    "hold",
+    "hold_undone",
+    "let_go",
+    "new_calls",
+    "part_count",
+    "position",
+    "reached",
+    "turn",
+    "waited",
+]
 
 #: Counters lie this many 8-byte words apart, two cache lines, so that prefetching neighbours does not share them.
 LINE = 16
-_SPINS = 2000
+#: Looks before a thread that waits makes way for others, and the nanoseconds after which it sleeps between looks.
+_SPINS, _AWAKE = 1_000, 50_000
+#: Nanoseconds that the caller waits before it does the parts of members that have not come; most that a thread sleeps.
+_PATIENCE, _LONGEST_SLEEP = 100_000, 1_000_000
+#: Where the number of the call begins in the words of a part's steps and of who holds it; steps of a part that is done.
+_STEPS, _HOLDER, _FULL = 32, 16, (1 << 32) - 1
+#: Calls of a row: their numbers have to fit beside the steps.
+_MOST_CALLS = 1 << 30
 #: Words of a set of cores as the system has it, 64 cores in each.
 _CORES = 16
 #: Where the number of the call begins in a thread's word of its core.
@@ -71,7 +108,7 @@ def _acquire(typingctx: Any, counters: Any, i: Any) -> Any:
 
 
 @intrinsic
-def publish(typingctx: Any, counters: Any, i: Any, value: Any) -> Any:
+def _publish(typingctx: Any, counters: Any, i: Any, value: Any) -> Any:
     """counters[i] = value, stored atomically with release ordering."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -129,6 +166,43 @@ def _give_way(typingctx: Any) -> Any:
 
 
 @intrinsic
+def _now(typingctx: Any) -> Any:
+    """Nanoseconds of a clock that only goes forward; 0 on Windows."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        word = ir.IntType(64)
+        if sys.platform == "win32":
+            return ir.Constant(word, 0)
+        time = cgutils.alloca_once(builder, ir.ArrayType(word, 2))
+        call = _system_call(builder, "clock_gettime", [ir.IntType(32), cgutils.voidptr_t])
+        clock = ir.Constant(ir.IntType(32), time_module.CLOCK_MONOTONIC)
+        builder.call(call, [clock, builder.bitcast(time, cgutils.voidptr_t)])
+        both = builder.load(time)
+        seconds = builder.mul(builder.extract_value(both, 0), ir.Constant(word, 1_000_000_000))
+        return builder.add(seconds, builder.extract_value(both, 1))
+
+    return types.int64(), generate
+
+
+@intrinsic
+def _sleep(typingctx: Any, nanoseconds: Any) -> Any:
+    """Let the thread sleep for so many nanoseconds, fewer than 10^9, or until a signal comes."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if sys.platform != "win32":
+            word = ir.IntType(64)
+            time = cgutils.alloca_once(builder, ir.ArrayType(word, 2))
+            builder.store(ir.Constant(ir.ArrayType(word, 2), [0, 0]), time)
+            zero, one = ir.Constant(ir.IntType(32), 0), ir.Constant(ir.IntType(32), 1)
+            builder.store(args[0], builder.gep(time, [zero, one]))
+            call = _system_call(builder, "nanosleep", [cgutils.voidptr_t, cgutils.voidptr_t])
+            builder.call(call, [builder.bitcast(time, cgutils.voidptr_t), ir.Constant(cgutils.voidptr_t, None)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+@intrinsic
 def _core(typingctx: Any) -> Any:
     """The core that this thread is on, or -1 where the system does not say."""
 
@@ -177,7 +251,7 @@ def _say_core(calls: Any, thread: int) -> Any:
         return 0
     word = (_acquire(calls, np.uintp(calls.size - LINE)) << _CALL) + core + 1
     if _acquire(calls, at) != word:  # others look at this line again and again
-        publish(calls, at, word)
+        _publish(calls, at, word)
     return word
 
 
@@ -209,28 +283,20 @@ def _move(calls: Any) -> bool:
 
 
 @jit
-def wait_for(calls: Any, thread: int, other: int, i: Any, value: Any) -> None:
-    """Return when calls[i] >= value, which thread `other` sees to, or when the call is given up."""
-    spins = 0
-    while _acquire(calls, i) < value:
-        spins += 1
-        if spins > _SPINS:
-            _make_way(calls, thread, other)
-            if _acquire(calls, np.uintp(calls.size - LINE)) < 0:
-                return
+def _wait(calls: Any, thread: int, other: int, since: Any) -> None:
+    """Wait a little, once more, for `other`; waiting has gone on since that time."""
+    past = _now() - since
+    if past <= _AWAKE:
+        _make_way(calls, thread, other)
+    else:
+        _sleep(min(past // 8, _LONGEST_SLEEP))
 
 
-@jit
-def meet(calls: Any, thread: int, threads: int, value: int) -> None:
-    """Wait until every thread has come here for the `value`-th time: a barrier by one counter per thread."""
-    publish(calls, np.uintp((threads + thread) * LINE), value)
-    for other in range(threads):
-        wait_for(calls, thread, other, np.uintp((threads + other) * LINE), value)
-
-
-def call_words(threads: int) -> int:
-    """Size of `calls`; begins as zeros."""
-    return LINE * (3 * threads + 2)
+def new_calls(parts: int, running: int) -> NDArray[np.int64]:
+    """`calls` for a row of calls of so many parts, by so many threads."""
+    calls = np.zeros(LINE * (3 * parts + 2), dtype=np.int64)
+    calls[calls.size - LINE + 5] = running
+    return calls
 
 
 def dismiss(calls: NDArray[np.int64]) -> None:
@@ -238,61 +304,152 @@ def dismiss(calls: NDArray[np.int64]) -> None:
     calls[calls.size - LINE] = -1
 
 
+def waited(calls: NDArray[np.int64]) -> int:
+    """Nanoseconds that the caller has waited for others in the last call, apart from moments."""
+    return int(calls[2 * part_count(calls) * LINE + 1])
+
+
 @jit
-def begin(calls: Any, thread: int, threads: int, sent: bool, x: Any, out: Any) -> Any:
+def part_count(calls: Any) -> Any:
+    """The number of parts of a job."""
+    return (calls.size // LINE - 2) // 3
+
+
+@jit
+def first_part(calls: Any, thread: int) -> Any:
+    """The first part that a thread has; the next thread's first is the one behind its last."""
+    return thread * part_count(calls) // calls[calls.size - LINE + 5]
+
+
+@jit
+def begin(calls: Any, thread: int, sent: bool, x: Any, out: Any) -> Any:
     """The number of the call to do, or 0: the caller found somebody not listening, and nothing has happened.
 
     calls : see the module; thread 0 hands x (b, n) and out to the others, who wait here for the first call.
-    sent : the members are sure to come, as they were sent by other means.
+    sent : the members come, as they were sent by other means.
     """
-    if sent:  # else nobody knows better before somebody has to wait: to ask the system may take longer than a call
+    parts, alone = part_count(calls), calls[calls.size - LINE + 5] == 1
+    if sent and not alone:  # else nobody knows better before one has to wait: to ask may take longer than a call
         _say_core(calls, thread)
+    gate, last = np.uintp(calls.size - 2 * LINE), np.uintp(calls.size - LINE)
     if thread > 0:
-        first, looks = np.uintp((3 * threads + 1) * LINE), 0
+        looks, since = 0, _now()
         while True:
-            now = _acquire(calls, first)
-            if now != 0:
-                return max(now, 0)
+            number = _acquire(calls, last)
+            if number != 0:
+                return max(number, 0)
             looks += 1
             if looks > _SPINS:
-                _make_way(calls, thread, 0)
-    gate, last = np.uintp(3 * threads * LINE), np.uintp((3 * threads + 1) * LINE)
-    if not sent and not _swap_if(calls, gate, threads - 1, 0):
+                _wait(calls, thread, 0, since)
+    if calls[last] < 0 or (not sent and (_acquire(calls, gate) != 0 or calls[last] == _MOST_CALLS)):
         return 0
+    number = calls[last] + 1
+    if alone:  # every call is the first, or their numbers would not fit
+        number = 1
+        for part in range(parts):
+            calls[part * LINE] = 0
     calls[last + np.uintp(1)], calls[last + np.uintp(2)] = x.ctypes.data, out.ctypes.data
     calls[last + np.uintp(3)], calls[last + np.uintp(4)] = x.shape[0], x.shape[1]
-    number = calls[last] + 1
-    publish(calls, last, number)
+    calls[2 * parts * LINE] = calls[2 * parts * LINE + 1] = 0
+    for part in range(parts):
+        _publish(calls, np.uintp((parts + part) * LINE), (number << _HOLDER) + (part < first_part(calls, 1)))
+    _publish(calls, last, number)
     return number
 
 
 @jit
-def array_at(address: int, size: int, like: Any) -> Any:
-    """The flat array of so many entries at an address, of the type of `like`; who calls keeps it alive."""
-    return carray(_pointer(address), (size,), like.dtype)
+def hold(calls: Any, thread: int, number: int, part: int) -> Any:
+    """Whether this thread holds the part from now on, or did before."""
+    at, nobody = np.uintp((part_count(calls) + part) * LINE), number << _HOLDER
+    holder = _acquire(calls, at)
+    return holder == nobody + thread + 1 or (holder == nobody and _swap_if(calls, at, nobody, nobody + thread + 1))
 
 
 @jit
-def arrays_of(calls: Any, threads: int, powers: int, x: Any, out: Any) -> Any:
-    """x (b, n) and out, flat, of the call at hand, for a member; the arguments give the types."""
-    word = (3 * threads + 1) * LINE
-    b, n = calls[word + 3], calls[word + 4]
-    return (
-        carray(_pointer(calls[word + 1]), (b, n), x.dtype),
-        carray(_pointer(calls[word + 2]), (powers * b * n,), out.dtype),
-    )
+def hold_undone(calls: Any, thread: int, number: int, part: int) -> Any:
+    """As :func:`hold`, of a part of one step that is not done."""
+    return hold(calls, thread, number, part) and position(calls, number, part) == 0
 
 
 @jit
-def finish(calls: Any, thread: int, threads: int, number: int) -> Any:
-    """Thread 0 waits for all: 0, or -1 where the call was given up. A member listens: the next call, or 0 to return."""
-    gate, last = np.uintp(3 * threads * LINE), np.uintp((3 * threads + 1) * LINE)
+def let_go(calls: Any, thread: int, number: int, part: int) -> None:
+    """The caller lets go of a part that is a member's; others keep what they hold."""
+    if thread == 0 and part >= first_part(calls, 1):
+        _publish(calls, np.uintp((part_count(calls) + part) * LINE), number << _HOLDER)
+
+
+@jit
+def position(calls: Any, number: int, part: int) -> Any:
+    """Steps of a part that are done in this call."""
+    return max(_acquire(calls, np.uintp(part * LINE)) - (number << _STEPS), 0)
+
+
+@jit
+def reached(calls: Any, number: int, part: int, steps: int) -> Any:
+    """Whether so many steps of a part are done, and their results can be read."""
+    return _acquire(calls, np.uintp(part * LINE)) >= (number << _STEPS) + steps
+
+
+@jit
+def all_reached(calls: Any, number: int, steps: int) -> bool:
+    """Whether so many steps of all parts are done."""
+    done = True
+    for part in range(part_count(calls)):
+        done = done and reached(calls, number, part, steps)
+    return done
+
+
+@jit
+def advanced(calls: Any, number: int, part: int, steps: int, total: int) -> None:
+    """Let others know that so many steps of all of a part's are done."""
+    _publish(calls, np.uintp(part * LINE), (number << _STEPS) + (steps if steps < total else _FULL))
+
+
+@jit
+def turn(calls: Any, thread: int, number: int, part: int, idle: int) -> int:
+    """The part that a thread that could not go on with `part` is to try next, after a while if need be; -1: none.
+
+    idle : tries since the last step that this thread has done, 0 where the last has done one.
+    """
+    parts, own = part_count(calls), np.uintp(2 * part_count(calls) * LINE + thread * LINE)
+    first, end = first_part(calls, thread), first_part(calls, thread + 1)
+    if idle == 0 and calls[own] != 0:
+        calls[own + np.uintp(1)] += _now() - calls[own]
+        calls[own] = 0
+    since = np.int64(0)
+    if idle > _SPINS:
+        if _acquire(calls, np.uintp(calls.size - LINE)) < 0:
+            return -1
+        since = calls[own]
+        if since == 0:
+            since = calls[own] = _now()
+    found = _unfinished(calls, number, part, first, end)
+    if thread == 0 and end < parts and (found < 0 or (since != 0 and _now() - since > _PATIENCE)):
+        found = _unfinished(calls, number, part, 0, parts)
+    if found >= 0 and since != 0:
+        other = _unfinished(calls, number, part, 0, parts)
+        running = calls[calls.size - LINE + 5]
+        _wait(calls, thread, ((max(other, 0) + 1) * running - 1) // parts, since)
+    return found
+
+
+@jit
+def _unfinished(calls: Any, number: int, part: int, first: int, end: int) -> int:
+    """The next part behind `part`, in a circle, of first .. end - 1 that is not done; -1 where there is none."""
+    count = end - first
+    for step in range(1, count + 1):
+        one = first + (part - first + step) % count
+        if not reached(calls, number, one, _FULL):
+            return one
+    return -1
+
+
+@jit
+def finish(calls: Any, thread: int, number: int) -> Any:
+    """Behind all parts. Thread 0: 0, or -1 where the call was given up. A member listens: the next call, or 0."""
+    gate, last = np.uintp(calls.size - 2 * LINE), np.uintp(calls.size - LINE)
     if thread == 0:
-        for other in range(1, threads):
-            wait_for(calls, thread, other, np.uintp((2 * threads + other) * LINE), number)
         return min(_acquire(calls, last), 0)
-    _add(calls, gate, 1)
-    publish(calls, np.uintp((2 * threads + thread) * LINE), number)
     looks = 0
     while True:
         now = _acquire(calls, last)
@@ -302,8 +459,24 @@ def finish(calls: Any, thread: int, threads: int, number: int) -> Any:
         if looks > _LOOKS:
             _make_way(calls, thread, 0)
             if looks > _LOOKS + _OFFERS:
-                listening = _acquire(calls, gate)
-                if listening > 0 and _swap_if(calls, gate, listening, listening - 1):
-                    if _acquire(calls, last) == number:
-                        return 0
-                    _add(calls, gate, 1)  # the call was handed out before; who took themselves off were others
+                _add(calls, gate, 1)
+                if _acquire(calls, last) == number:
+                    return 0
+                _add(calls, gate, -1)  # the call was handed out before
+
+
+@jit
+def array_at(address: int, size: int, like: Any) -> Any:
+    """The flat array of so many entries at an address, of the type of `like`; who calls keeps it alive."""
+    return carray(_pointer(address), (size,), like.dtype)
+
+
+@jit
+def arrays_of(calls: Any, powers: int, x: Any, out: Any) -> Any:
+    """x (b, n) and out, flat, of the call at hand, for a member that holds a part; the arguments give the types."""
+    word = calls.size - LINE
+    b, n = calls[word + 3], calls[word + 4]
+    return (
+        carray(_pointer(calls[word + 1]), (b, n), x.dtype),
+        carray(_pointer(calls[word + 2]), (powers * b * n,), out.dtype),
+    )

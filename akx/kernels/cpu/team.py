@@ -7,6 +7,11 @@ a process, and callers of one size take turns. The calling thread is member 0.
 After a call the members listen in compiled code for the next one of the same job (:mod:`akx.kernels.cpu.sync`); when
 none has come for a while, or another job is to be done, they return and sleep on a queue. Ctrl-C waits until a call is
 complete: members wait for one another, and their results go to the caller.
+
+On a busy machine the system lets members wait for a core, a few milliseconds at a time, and the caller with them. A
+call for which it waited long says that there were too many threads: the calls of the next while have half as many, and
+then twice as many are tried again, after 1 s at the latest. The bits of a result are the same, as these are of the
+parts of a job and not of the threads.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,9 +31,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.errors import DeviceError
-from akx.kernels.cpu.sync import call_words, dismiss
+from akx.kernels.cpu.sync import dismiss, new_calls, waited
 
 __all__ = ["Job", "Team", "team"]
+
+#: A call waited long if it waited for this share of its time, and so many seconds: in a row of calls, and in the first,
+#: for which members are woken.
+_SHARE, _LONG, _LONG_FIRST = 0.3, 30e-6, 500e-6
+#: Calls have fewer threads for so many times what was waited, and twice as long as the last time; at most for so long.
+_TIMES, _LONGEST = 2.0, 1.0
 
 #: What a member is sent: a function, its arguments but the last three, and of these `calls` and `thread`.
 _Part: TypeAlias = tuple[Callable[..., bool], tuple[Any, ...], NDArray[np.int64], int]
@@ -40,14 +52,15 @@ class Job:
     given empty arrays for x and out; those of a call are in `calls`.
     """
 
-    __slots__ = ("arguments", "calls", "empty", "function", "threads")
+    __slots__ = ("arguments", "calls", "empty", "function", "seconds", "threads")
 
     def __init__(self, function: Callable[..., bool], arguments: tuple[Any, ...], threads: int, dtype: Any) -> None:
         self.function = function
         self.arguments = arguments
         self.threads = threads
         self.empty = np.empty((1, 0), dtype=dtype), np.empty(0, dtype=dtype)
-        self.calls = np.zeros(call_words(threads), dtype=np.int64)
+        self.calls = new_calls(threads, 1)
+        self.seconds: dict[int, float] = {}
 
     def run(self, x: NDArray[Any], out: NDArray[Any]) -> None:
         """Do the job on x (b, n), C-contiguous, with the result in `out`, flat. One call of a job at a time."""
@@ -64,6 +77,8 @@ class Team:
         self.size = size
         self._busy = threading.Lock()
         self._owner = 0
+        self._running = self._sent = size
+        self._until = self._pause = self._late = 0.0
         self._inboxes: list[SimpleQueue[_Part | None]] = [SimpleQueue() for _ in range(1, size)]
         self._calls: NDArray[np.int64] | None = None
         for number, inbox in enumerate(self._inboxes, 1):
@@ -82,18 +97,36 @@ class Team:
         with self._busy:
             self._owner = threading.get_ident()
             try:
-                if self._calls is job.calls and job.function(*job.arguments, x, out, job.calls, 0, False):
-                    return
-                with _interrupts_later():
-                    self._start(job, x, out)
+                begin = time.perf_counter()
+                running = self._running if begin < self._until else min(2 * self._running, self.size)
+                listening = self._calls is job.calls and self._sent == running
+                if not (listening and job.function(*job.arguments, x, out, job.calls, 0, False)):
+                    listening = False
+                    with _interrupts_later():
+                        self._start(job, running, x, out)
+                self._judge(job, running, begin, _LONG if listening else _LONG_FIRST)
             finally:
                 self._owner = 0
 
-    def _start(self, job: Job, x: NDArray[Any], out: NDArray[Any]) -> None:
+    def _judge(self, job: Job, running: int, begin: float, long: float) -> None:
+        """Whether so many threads were too many, by the time that the caller waited for others."""
+        end = time.perf_counter()
+        took, lost = end - begin, 1e-9 * waited(job.calls)
+        mean = job.seconds.get(running, took)
+        job.seconds[running] = took if took < mean / 4 else mean + (min(took, 4 * mean) - mean) / 4
+        if running > 1 and lost > max(long, _SHARE * took) and took > 0.9 * job.seconds.get(running // 2, 0.0):
+            self._pause = min(max(_TIMES * lost, 2 * self._pause), _LONGEST)
+            self._running, self._until, self._late = running // 2, end + self._pause, end
+            return
+        self._running = running
+        if end - self._late > 4 * self._pause:
+            self._pause = 0.0
+
+    def _start(self, job: Job, running: int, x: NDArray[Any], out: NDArray[Any]) -> None:
         """The first of a new row of calls."""
         done = False
         try:
-            self._gather(job)
+            self._gather(job, running)
             done = job.function(*job.arguments, x, out, job.calls, 0, True)
         finally:
             if not done:
@@ -119,11 +152,12 @@ class Team:
             dismiss(self._calls)  # who still listens there leaves; nobody enters again
             self._calls = None
 
-    def _gather(self, job: Job) -> None:
-        """Send every member to the first of a new row of calls."""
+    def _gather(self, job: Job, running: int) -> None:
+        """Send members to the first of a new row of calls by so many threads."""
         self._dismiss()
-        self._calls = job.calls = np.zeros(call_words(self.size), dtype=np.int64)
-        for number, inbox in enumerate(self._inboxes, 1):
+        self._calls = job.calls = new_calls(self.size, running)
+        self._sent = running
+        for number, inbox in enumerate(self._inboxes[: running - 1], 1):
             inbox.put((job.function, (*job.arguments, *job.empty), job.calls, number))
 
 

@@ -1,9 +1,9 @@
 """Dense work on rows of vectors, for solvers: Gram matrices, combinations and the fused updates of CG, one pass each.
 
-An array of rows W (m, n), C-contiguous, holds m vectors. Each thread of the team has a contiguous part of the columns
-and goes through it in chunks that stay in its nearest caches while all the arithmetic of a pass is done on them; sums
-are kept by thread, in double precision from chunk to chunk, and added up in the order of the threads: the same input
-gives the same bits on the same number of threads.
+An array of rows W (m, n), C-contiguous, holds m vectors. Each part of the job is a contiguous run of the columns,
+gone through in chunks that stay in its nearest caches while all the arithmetic of a pass is done on them; sums
+are kept by part, in double precision from chunk to chunk, and added up in the order of the parts: the same input
+gives the same bits with the same `threads`, however many of them are running.
 
 All operations are one compiled job (:func:`run_vectors`), so that the team changes between no more than two jobs in a
 solver, the matrix's and this one. Where the pass is too short to be worth a change, the caller does it alone, and the
@@ -33,7 +33,17 @@ from akx.kernels.cpu.advance import advance_rows, pack
 from akx.kernels.cpu.blocks import BlockWork
 from akx.kernels.cpu.jit import jit
 from akx.kernels.cpu.rows import SHARED_BYTES, cut, dot, dots_four, dots_one, sum_rows
-from akx.kernels.cpu.sync import arrays_of, begin, finish
+from akx.kernels.cpu.sync import (
+    advanced,
+    arrays_of,
+    begin,
+    finish,
+    first_part,
+    hold_undone,
+    let_go,
+    part_count,
+    turn,
+)
 from akx.kernels.cpu.team import Job
 
 __all__ = ["MOST_ROWS", "VectorWork", "run_vectors"]
@@ -226,47 +236,61 @@ def run_vectors(
     thread: int,
     sent: bool,
 ) -> Any:
-    """Do one operation on the columns of one thread; a member of a team for call after call.
+    """Do one operation on the columns of the parts of one thread; a member of a team for call after call.
 
     words : (8,) int64: the operation, rows m and columns n of x, what else the operation needs.
-    factors, picks : coefficients, and for what; chunks : (threads, ...) scratch; sums : (threads, ...) those of each.
+    factors, picks : coefficients, and for what; chunks : (parts, ...) scratch; sums : (parts, ...) those of each.
     x (m, n), out flat, calls, thread, sent: see :mod:`akx.kernels.cpu.sync`.
     """
-    threads = sums.shape[0]
-    number = begin(calls, thread, threads, sent, x, out) if threads > 1 else 1
+    number = begin(calls, thread, sent, x, out)
     if number <= 0:
         return False
     while number > 0:
-        operation, m, n = words[0], words[1], words[2]
-        if thread > 0:
-            x, out = arrays_of(calls, threads, MOST_ROWS, x, out)  # `out` ends earlier than that says
-        total = sums[thread]
-        total[: m * m] = 0
-        length = min(max(_CHUNK_BYTES // (m * x.itemsize), _LEAST_CHUNK), _MOST_CHUNK) // 64 * 64
-        if operation == _COMBINE and words[3] > 1:
-            length = _LEAST_CHUNK
-        start, end = cut(n, thread, threads), cut(n, thread + 1, threads)
-        while start < end:
-            stop = min(start + length, end)
-            if operation == _GRAM:
-                _gram(x, start, stop, words[3], total[: m * m].reshape(m, m))
-            elif operation == _COMBINE:
-                for q in range(words[3]):
-                    target = out[q * n + start : q * n + stop]
-                    if words[4] == 0:
-                        target[:] = 0
-                    sum_rows(x, start, stop, factors[q * m : (q + 1) * m], target)
-            elif operation == _ADVANCE:
-                advance_rows(factors, picks, words[3], x, start, end, out, chunks[thread])
-                stop = end
-            elif operation == _DOT:
-                total[0] += dot(x[words[3], start:stop], x[words[4], start:stop])
-            elif operation == _DESCEND:
-                _add(-factors[0], x[1, start:stop], x[2, start:stop])
-                total[0] += dot(x[2, start:stop], x[2, start:stop])
-            else:
-                _add(factors[0], x[0, start:stop], x[3, start:stop])
-                _scale_and_add(factors[1], x[0, start:stop], x[words[3], start:stop])
-            start = stop
-        number = finish(calls, thread, threads, number) if threads > 1 else 0
+        part, idle = first_part(calls, thread), 0
+        while part >= 0:
+            idle += 1
+            if hold_undone(calls, thread, number, part):
+                if thread > 0:
+                    x, out = arrays_of(calls, MOST_ROWS, x, out)  # `out` ends earlier than that says
+                _do_columns(words, factors, picks, chunks[part], sums[part], x, out, part, part_count(calls))
+                advanced(calls, number, part, 1, 1)
+                let_go(calls, thread, number, part)
+                idle = 0
+            part = turn(calls, thread, number, part, idle)
+        number = finish(calls, thread, number)
     return number == 0
+
+
+@jit
+def _do_columns(
+    words: Any, factors: Any, picks: Any, chunk: Any, total: Any, x: Any, out: Any, part: int, parts: int
+) -> None:
+    """One operation on the columns of one part."""
+    operation, m, n = words[0], words[1], words[2]
+    total[: m * m] = 0
+    length = min(max(_CHUNK_BYTES // (m * x.itemsize), _LEAST_CHUNK), _MOST_CHUNK) // 64 * 64
+    if operation == _COMBINE and words[3] > 1:
+        length = _LEAST_CHUNK
+    start, end = cut(n, part, parts), cut(n, part + 1, parts)
+    while start < end:
+        stop = min(start + length, end)
+        if operation == _GRAM:
+            _gram(x, start, stop, words[3], total[: m * m].reshape(m, m))
+        elif operation == _COMBINE:
+            for q in range(words[3]):
+                target = out[q * n + start : q * n + stop]
+                if words[4] == 0:
+                    target[:] = 0
+                sum_rows(x, start, stop, factors[q * m : (q + 1) * m], target)
+        elif operation == _ADVANCE:
+            advance_rows(factors, picks, words[3], x, start, end, out, chunk)
+            stop = end
+        elif operation == _DOT:
+            total[0] += dot(x[words[3], start:stop], x[words[4], start:stop])
+        elif operation == _DESCEND:
+            _add(-factors[0], x[1, start:stop], x[2, start:stop])
+            total[0] += dot(x[2, start:stop], x[2, start:stop])
+        else:
+            _add(factors[0], x[0, start:stop], x[3, start:stop])
+            _scale_and_add(factors[1], x[0, start:stop], x[words[3], start:stop])
+        start = stop

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from akx.device.host import resolve_threads
 from akx.kernels.cpu.jit import jit
 from akx.kernels.cpu.rows import SHARED_BYTES
-from akx.kernels.cpu.sync import arrays_of, begin, finish
+from akx.kernels.cpu.sync import advanced, arrays_of, begin, finish, first_part, hold_undone, let_go, turn
 from akx.kernels.cpu.team import Job
 from akx.matrix import Matrix
 
@@ -83,17 +83,24 @@ def _rows(indptr: Any, indices: Any, values: Any, v: Any, out: Any, first: Any, 
 def run_product(
     indptr: Any, indices: Any, values: Any, cuts: Any, x: Any, out: Any, calls: Any, thread: int, sent: bool
 ) -> Any:
-    """The rows of one thread; a member of a team for call after call, see :mod:`akx.kernels.cpu.sync`.
+    """The rows of the parts of one thread; a member of a team for call after call, see :mod:`akx.kernels.cpu.sync`.
 
-    cuts : (threads + 1,) int64, first rows. x (1, n), out (n,).
+    cuts : (parts + 1,) int64, first rows. x (1, n), out (n,).
     """
-    threads = cuts.size - 1
-    number = begin(calls, thread, threads, sent, x, out) if threads > 1 else 1
+    number = begin(calls, thread, sent, x, out)
     if number <= 0:
         return False
     while number > 0:
-        if thread > 0:
-            x, out = arrays_of(calls, threads, 1, x, out)
-        _rows(indptr, indices, values, x[0], out, np.uintp(cuts[thread]), np.uintp(cuts[thread + 1]))
-        number = finish(calls, thread, threads, number) if threads > 1 else 0
+        part, idle = first_part(calls, thread), 0
+        while part >= 0:
+            idle += 1
+            if hold_undone(calls, thread, number, part):
+                if thread > 0:
+                    x, out = arrays_of(calls, 1, x, out)
+                _rows(indptr, indices, values, x[0], out, np.uintp(cuts[part]), np.uintp(cuts[part + 1]))
+                advanced(calls, number, part, 1, 1)
+                let_go(calls, thread, number, part)
+                idle = 0
+            part = turn(calls, thread, number, part, idle)
+        number = finish(calls, thread, number)
     return number == 0
