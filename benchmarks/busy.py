@@ -153,9 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, write the file and the table; the exit code is 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.busy", description="Threads on a busy machine.")
     parser.add_argument("--only", action="append", metavar="MATRIX")
-    parser.add_argument(
-        "--fixed", action="store_true", help="also calls that always have all threads"
-    )
+    parser.add_argument("--fixed", action="store_true", help="also calls that always have all threads")
     parser.add_argument("--table", action="store_true", help="measure nothing")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
     parser.add_argument("--docs", type=Path)
