@@ -437,7 +437,8 @@ def make_system(
     if callback is not None and not callable(callback):
         raise ArgumentTypeError("callback cannot be called", found=type(callback).__name__)
     for name, value in (("rtol", rtol), ("atol", atol)):
-        if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not float(value) >= 0:
+        number = np.asarray(value)
+        if number.ndim or number.dtype.kind not in "iuf" or not number >= 0:
             raise ArgumentError(f"{name} is out of range", expected="a number >= 0", found=repr(value))
     inverse = None if M is None else _operator_of(M)
     if inverse is not None and inverse.shape != (matrix.n, matrix.n):
@@ -627,8 +628,8 @@ def _numbers(v: Any, name: str) -> NDArray[Any]:
 
 
 def _common(of_matrix: np.dtype[Any], b: _Given, x0: _Given | None, M: LinearOperator | None) -> np.dtype[Any]:
-    """SciPy's rule: single precision only where all are, integers count as double; complex where M is."""
-    types = [of_matrix, *(a.dtype if a.dtype.kind in "fc" else np.dtype(float) for a in (b, x0) if a is not None)]
+    """SciPy's rule: single precision only where all are, integers and float16 count as double; complex where M is."""
+    types = [of_matrix, *(a.dtype if a.dtype.char in "fdFD" else np.dtype(float) for a in (b, x0) if a is not None)]
     types += [np.dtype(np.complex64)] if np.iscomplexobj(np.empty(0, getattr(M, "dtype", None))) else []
     found = np.result_type(*types)
     return found if found in (np.float32, np.float64, np.complex64, np.complex128) else np.dtype(complex)

@@ -74,6 +74,8 @@ def test_column_and_integers(name: str, solver: Solver) -> None:
     assert relative(A, x[:, 0], np.ones(60)) <= 1e-8
     wide, info = solver(fitting(name, 60, np.float32), rhs(60, np.float64), rtol=1e-10)
     assert (wide.dtype, info) == (np.float64, 0)
+    half = solver(fitting(name, 60, np.float32), np.ones(60, dtype=np.float16))[0]
+    assert half.dtype == np.float64
 
 
 #: What a right-hand side or a guess may come as; SciPy says what it means.
@@ -173,7 +175,7 @@ def test_iterations_that_run_out_are_info(name: str, solver: Solver, most: int) 
 def test_atol_and_rtol_are_scipys(name: str, solver: Solver) -> None:
     A, b = fitting(name), 1e3 * rhs(300)
     size = float(np.linalg.norm(b))
-    for rtol, atol in ((1e-6, 0.0), (0.0, 1e-2), (1e-9, 1e-1 * size)):
+    for rtol, atol in ((1e-6, 0.0), (0.0, 1e-2), (1e-9, 1e-1 * size), (np.array(1e-6), np.int8(1)), (0, np.inf)):
         x, info, stats = solver(A, b, rtol=rtol, atol=atol, return_stats=True)
         assert info == 0
         assert stats.target == pytest.approx(max(rtol * size, atol))
@@ -472,6 +474,9 @@ def test_scale_does_not_matter(name: str, solver: Solver, factor: float) -> None
         (ArgumentError, {"x0": "mb"}),
         (ArgumentError, {"rtol": -1.0}),
         (ArgumentError, {"rtol": np.nan}),
+        (ArgumentError, {"rtol": [1e-5]}),
+        (ArgumentError, {"rtol": 1e-5 + 0j}),
+        (ArgumentError, {"atol": True}),
         (ArgumentError, {"atol": "legacy"}),
         (ArgumentError, {"maxiter": -1}),
         (ArgumentError, {"maxiter": 2.5}),
