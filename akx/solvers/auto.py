@@ -167,7 +167,7 @@ class _Auto:
         callback: Callable[[Any], object] | None,
     ) -> None:
         self.begun = time.perf_counter()
-        asked = {name: options[name] for name in ("rtol", "atol", "backend")}
+        asked = {name: options[name] for name in ("rtol", "atol", "M", "backend")}
         system = make_system("auto", A, b, x0, callback=callback, scale=False, **asked)
         self.matrix, self.b, self.guess, self.callback = system.matrix, b, x0, callback
         self.options, self.special = {**options, "backend": system.work.backend}, special
@@ -417,12 +417,20 @@ def _call(
     own = dict(options)
     if name.endswith("gmres"):
         own["restart"] = special["restart"]
-        if in_steps:
+        if in_steps:  # which is said of a callback, so that there has to be one
             own["callback_type"] = "legacy"
+            callback = _present(callback)
     if name.startswith("ca_"):
         own |= {"s": special["s"], "basis": special["basis"]}
     answer: tuple[Any, int, SolveStats] = SOLVERS[name](A, b, x0, callback=callback, return_stats=True, **own)
     return answer
+
+
+def _present(callback: Callable[[Any], object] | None) -> Callable[[Any], object]:
+    """The callback, or one that does nothing; a watch beside it stays."""
+    if isinstance(callback, Watched):
+        return Watched(_present(callback.callback), callback.watch)
+    return (lambda _: None) if callback is None else callback
 
 
 def _added(before: SolveStats | None, stats: SolveStats) -> SolveStats:

@@ -76,8 +76,8 @@ def bicgstab(
     A : sparse matrix or array, shape (n, n)
         Real or complex.
     b : array_like, shape (n,) or (n, 1)
-    x0 : array_like, optional
-        First guess; zero by default.
+    x0 : array_like or ``"Mb"``, optional
+        First guess; zero by default. ``"Mb"``: M b.
     rtol, atol : float
         Converged when ||b - A x|| <= max(rtol ||b||, atol), for the true residual.
     maxiter : int, optional

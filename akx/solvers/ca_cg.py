@@ -87,8 +87,8 @@ def ca_cg(
     ----------
     A : sparse matrix or array, shape (n, n), or Matrix
     b : array_like, shape (n,) or (n, 1)
-    x0 : array_like, optional
-        First guess; zero by default.
+    x0 : array_like or ``"Mb"``, optional
+        First guess; zero by default. ``"Mb"``: M b.
     rtol, atol : float
         Converged where ||b - A x|| <= max(rtol ||b||, atol), by the true residual.
     maxiter : int, optional

@@ -73,7 +73,8 @@ class Cycles:
         self.restart = self._length = min(check_count("restart", restart, RESTART), system.n)
         self._longest = min(_LONGEST * RESTART, system.n) if restart is None else self.restart
         most = check_count("maxiter", maxiter, 10 * system.n, least=0)
-        self._most_steps = most if callback_type == "legacy" else None
+        # As in SciPy: the type of a callback that is not there means nothing.
+        self._most_steps = most if callback_type == "legacy" and system.callback is not None else None
         self._most_cycles = most
         self._tells_x = callback_type == "x"
         self.norm = np.inf
@@ -223,7 +224,7 @@ class Cycles:
     def tell(self, estimate: float) -> None:
         """Call the callback, if it is one for residuals."""
         if not self._tells_x:
-            self.system.say(estimate / self.system.norm_b)
+            self.system.say(np.float64(estimate / self.system.norm_b))
 
     def end(self, arnoldi: Arnoldi, qr: HessenbergQR, solution: Callable[[Rows], Rows] | None = None) -> None:
         """Add to x the combination Q^T y of the rows, or what `solution` makes of it; the x before is remembered."""

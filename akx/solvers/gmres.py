@@ -47,15 +47,15 @@ def gmres(
     ----------
     A : sparse matrix or array, shape (n, n), or Matrix
     b : array_like, shape (n,) or (n, 1)
-    x0 : array_like, optional
-        First guess; zero by default.
+    x0 : array_like or ``"Mb"``, optional
+        First guess; zero by default. ``"Mb"``: M b.
     rtol, atol : float
         Converged is ||b - A x|| <= max(rtol ||b||, atol).
     restart : int, optional
         Steps of a cycle, n at most; the solver holds restart + 1 vectors. By default 30 (SciPy: 20), and 60 or 120
         where shorter cycles make no progress any more.
     maxiter : int, optional
-        Most cycles, as in SciPy; 10 n by default. With ``callback_type="legacy"``, most steps.
+        Most cycles, as in SciPy; 10 n by default. With a callback of the type ``"legacy"``, most steps.
     M : sparse matrix, array or LinearOperator, shape (n, n), optional
         Approximates the inverse of A; applied from the right.
     callback : callable, optional

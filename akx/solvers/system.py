@@ -43,6 +43,9 @@ __all__ = ["Answer", "Rows", "System", "make_system", "make_work"]
 #: Vectors as rows: a NumPy array, or a DeviceArray.
 Rows = Any
 
+#: SciPy's operator of a matrix, as it makes one of sparse and dense ones.
+_OF_MATRIX = type(aslinearoperator(np.eye(1)))
+
 #: The caller's own units.
 _PLAIN = Units()
 
@@ -202,11 +205,19 @@ class System:
                 self.M.apply(r, out)
                 return out
             host = self.work.to_host(r)
-            found = np.asarray(self.M.matvec(host)).reshape(-1)
+            found = self._made_by(self.M, self.M.matvec, host)
             if self.units:
                 found = self._in_scale(found, host)
-            found = np.ascontiguousarray(found, dtype=self.dtype)
         return self.work.from_host(found)
+
+    def _made_by(self, M: Any, make: Callable[[Any], Any], v: NDArray[Any]) -> NDArray[Any]:
+        """What M makes of a vector of the solver, in memory that is the solver's alone.
+
+        Without copies where M makes new arrays; with a GPU `v` is one, and what is found will be copied.
+        """
+        if _makes_new_arrays(M) or (self.on_device and not self.units):
+            return np.ascontiguousarray(_real_if_told(make(v), self.dtype), dtype=self.dtype)
+        return _of_foreign(make, v, self.dtype)
 
     def _in_scale(self, found: NDArray[Any], r: NDArray[Any]) -> NDArray[Any]:
         """M r, of the caller's scale, in one where the first M r is as large as r."""
@@ -218,7 +229,7 @@ class System:
     def solution(self, M: Any, y: Rows, exponent: int = 0) -> Rows:
         """R y of a preconditioner that is part of the matrix, times 2^exponent, a new array."""
         with self.stats.phase("precondition"):
-            found = np.ascontiguousarray(M.solution(self.work.to_host(y)), dtype=self.dtype)
+            found = self._made_by(M, M.solution, self.work.to_host(y))
             found = scaled(found, exponent) if exponent else found
         return self.work.from_host(found)
 
@@ -382,8 +393,8 @@ def make_system(
         LinearOperators have no entries to block, and are refused.
     b : array_like, shape (n,) or (n, 1)
         Of the host, or on the GPU (``__cuda_array_interface__`` or DLPack).
-    x0 : array_like of the same shape, optional
-        Zero by default.
+    x0 : array_like of the same shape, or ``"Mb"``, optional
+        Zero by default; ``"Mb"`` is M b, and b without an M.
     rtol, atol : float
         Not negative.
     M : sparse matrix, array or LinearOperator, shape (n, n), optional
@@ -413,7 +424,9 @@ def make_system(
     if on_device and backend == "cpu":
         raise ArgumentTypeError("b is on the device", expected="an array of the host for backend='cpu'")
     backend = "cuda" if on_device else resolve_backend(backend)
-    right, guess = _Given(b, "b"), None if x0 is None else _Given(x0, "x0")
+    right, guess = _Given(b, "b"), None if x0 is None or isinstance(x0, str) else _Given(x0, "x0")
+    if isinstance(x0, str) and x0 != "Mb":
+        raise ArgumentError("x0 is unknown", expected="a vector, or 'Mb' to begin from M b", found=repr(x0))
     for one in (right, guess):
         if one is not None and one.dtype.kind not in "biufc":
             raise ArgumentTypeError(f"{one.name} is not numeric", found=str(one.dtype))
@@ -424,7 +437,8 @@ def make_system(
     if callback is not None and not callable(callback):
         raise ArgumentTypeError("callback cannot be called", found=type(callback).__name__)
     for name, value in (("rtol", rtol), ("atol", atol)):
-        if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not float(value) >= 0:
+        number = np.asarray(value)
+        if number.ndim or number.dtype.kind not in "iuf" or not number >= 0:
             raise ArgumentError(f"{name} is out of range", expected="a number >= 0", found=repr(value))
     inverse = None if M is None else _operator_of(M)
     if inverse is not None and inverse.shape != (matrix.n, matrix.n):
@@ -433,7 +447,12 @@ def make_system(
     if dtype != matrix.dtype:
         matrix = matrix.with_values(matrix.data.astype(dtype))
     work = make_work(backend, dtype, matrix.n, threads)
-    (held_b, of_b), (held_x, of_x) = right.take(work), (None, None) if guess is None else guess.take(work)
+    held_b, of_b = right.take(work)
+    if isinstance(x0, str):
+        begun_at = work.to_host(held_b)
+        begun_at = begun_at if inverse is None else _of_foreign(inverse.matvec, begun_at, dtype)
+        guess = _Given(begun_at, "x0 = M b")
+    held_x, of_x = (None, None) if guess is None else guess.take(work)
     units = units_of(exponent_of(matrix.largest), of_b, of_x, dtype) if scale else _PLAIN
     given = matrix
     if units.matrix:
@@ -488,6 +507,35 @@ def _operator_of(M: Any) -> LinearOperator:
             found=type(M).__name__,
             hint="pass scipy.sparse.linalg.LinearOperator(A.shape, matvec=M)" if callable(M) else None,
         ) from error
+
+
+def _makes_new_arrays(M: Any) -> bool:
+    """Whether M is known to return new arrays and to leave its argument alone: a matrix, or code of akx itself.
+
+    A subclass of akx's may do as it likes.
+    """
+    return type(M) is _OF_MATRIX or type(M).__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
+def _of_foreign(make: Callable[[Any], Any], v: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """What code of others makes of v, a copy: it may return its argument, or one buffer of its own each time.
+
+    It gets a copy too, which it may write to, return and keep.
+    """
+    return np.array(_real_if_told(make(v.copy()), dtype), dtype=dtype, order="C")
+
+
+def _real_if_told(found: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """What M has made, (n,); an error where it is complex and M was said to be real, as `dtype` shows."""
+    made = np.asarray(found).reshape(-1)
+    if made.dtype.kind == "c" and dtype.kind != "c":
+        raise ArgumentTypeError(
+            "M has made a complex vector of a real one",
+            expected=str(dtype),
+            found=str(made.dtype),
+            hint="give the LinearOperator its type, as dtype=complex",
+        )
+    return made
 
 
 def _scaled_in(work: Any, v: Rows, exponent: int) -> Rows:
@@ -580,8 +628,8 @@ def _numbers(v: Any, name: str) -> NDArray[Any]:
 
 
 def _common(of_matrix: np.dtype[Any], b: _Given, x0: _Given | None, M: LinearOperator | None) -> np.dtype[Any]:
-    """SciPy's rule: single precision only where all are, integers count as double; complex where M is."""
-    types = [of_matrix, *(a.dtype if a.dtype.kind in "fc" else np.dtype(float) for a in (b, x0) if a is not None)]
+    """SciPy's rule: single precision only where all are, integers and float16 count as double; complex where M is."""
+    types = [of_matrix, *(a.dtype if a.dtype.char in "fdFD" else np.dtype(float) for a in (b, x0) if a is not None)]
     types += [np.dtype(np.complex64)] if np.iscomplexobj(np.empty(0, getattr(M, "dtype", None))) else []
     found = np.result_type(*types)
     return found if found in (np.float32, np.float64, np.complex64, np.complex128) else np.dtype(complex)

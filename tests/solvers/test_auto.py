@@ -366,6 +366,16 @@ def test_maxiter_of_real_solvers(A: Any, method: str) -> None:
         assert stats.iterations == maxiter * (4 if method == "gmres" else 1)
 
 
+@pytest.mark.parametrize("method", ["auto", "gmres", "ca_cg"])
+def test_a_guess_of_mb(method: str) -> None:
+    A, b = spd(300), rhs(300)
+    M = jacobi(A)
+    _, info, stats = solve(A, b, x0="Mb", M=M, method=method, rtol=1e-8, return_stats=True)
+    assert info == 0
+    if method != "ca_cg":  # whose residuals are those of the scaled system
+        assert stats.residuals[0] == pytest.approx(np.linalg.norm(b - A @ (M @ b)))
+
+
 def test_preconditioners_and_small_matrices_are_for_classic_solvers(fake: _Fake) -> None:
     fake.needs, fake.seconds["ca_cg"] = 4000, 0.1
     solve(spd(500), np.ones(500), M=aslinearoperator(sp.eye_array(500)))

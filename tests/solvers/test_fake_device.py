@@ -106,6 +106,17 @@ def test_guess_zero_and_callback(name: str) -> None:
     assert np.shape(seen[-1]) == (() if name.endswith("gmres") else (80,))
 
 
+@pytest.mark.parametrize("name", ["cg", "gmres", "bicgstab"])
+def test_a_foreign_preconditioner_with_one_buffer_and_a_guess_of_mb(name: str) -> None:
+    A, b, buffer = fitting(name, 80), rhs(80), np.empty(80)
+    M = LinearOperator(A.shape, lambda v: np.multiply(0.3, v, out=buffer), dtype=float)
+    x, info, stats = solve(name, A, b, x0="Mb", M=M, rtol=1e-8)
+    assert info == 0
+    assert relative(A, x, b) <= 1.01e-8
+    assert not np.may_share_memory(x, buffer)
+    assert stats.residuals[0] == pytest.approx(np.linalg.norm(b - 0.3 * (A @ b)))
+
+
 def rough(dtype: Any = np.float64) -> Any:
     """Rows of scales 1 to 1e4, which a diagonal preconditioner makes up for."""
     half = sp.diags_array(np.logspace(0, 2, 300).astype(dtype))

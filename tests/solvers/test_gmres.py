@@ -273,7 +273,9 @@ def test_a_cycle_without_progress_that_was_taken_back_is_not_repeated(monkeypatc
 @BOTH
 def test_no_callback_type_is_scipys(solve: Solver) -> None:
     A, b = matrix(shift=2.0), vector(400)
-    assert solve(A, b, rtol=1e-12, restart=10, maxiter=13, callback_type=None)[1] == 13
+    options: dict[str, Any] = {"rtol": 1e-12, "restart": 10, "maxiter": 3, "callback_type": None}
+    assert solve(A, b, callback=lambda _: None, **options)[1] == 3
+    assert solve(A, b, **options)[1] == 30  # nothing is called, so that its type means nothing
 
 
 @BOTH
@@ -336,7 +338,7 @@ def test_iterations_run_out(solve: Solver) -> None:
     assert info == stats.iterations == 20
     assert "ran out" in stats.reason
     assert stats.residual == pytest.approx(np.linalg.norm(b - A @ x))
-    _, info = solve(A, b, rtol=1e-12, restart=10, maxiter=13, callback_type="legacy")
+    _, info = solve(A, b, rtol=1e-12, restart=10, maxiter=13, callback_type="legacy", callback=lambda _: None)
     assert info == 13
     assert solve(A, b, maxiter=0)[1] > 0
 
@@ -347,6 +349,7 @@ def test_callbacks(solve: Solver) -> None:
     norms: list[float] = []
     _, _, stats = solve(A, b, rtol=1e-8, callback=norms.append, return_stats=True)
     assert norms[-1] <= 1e-8
+    assert all(type(norm) is np.float64 and norm.ndim == 0 for norm in norms)
     assert len(norms) == (stats.iterations if solve is gmres else len(norms))
     if solve is ca_gmres:
         assert len(norms) < stats.iterations

@@ -83,7 +83,7 @@ def solve_folded(
         options["backend"], b = "cuda", of_host(b, "b")
     if M.dtype.kind == "c" and np.asarray(b).dtype.kind in "biuf":
         b = np.asarray(b).astype(np.result_type(np.asarray(b).dtype, np.complex64))
-    system = make_system("folded", A, b, x0, rtol=rtol, atol=atol, scale=False)
+    system = make_system("folded", A, b, x0, rtol=rtol, atol=atol, M=M, scale=False)
     x, target = system.x, system.target
     r = system.rows(1)[0]
     norm = system.residual(x, r)
@@ -139,7 +139,7 @@ def _translated(
     def say(value: Any) -> object:
         if np.ndim(value):
             return callback(answer_in_kind(like, x + M.solution(np.asarray(value).reshape(-1))))
-        return callback(float(value) * scale)
+        return callback(np.float64(value * scale))
 
     return say
 
