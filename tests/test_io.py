@@ -250,11 +250,16 @@ class TestMatrixMarket:
             (market("3 3 1\n4 1 1\n"), ("line 3", "row index out of bounds", "1..3")),
             (market("% c\n3 3 2\n% c\n1 1 1\n\n1 0 1\n"), ("line 7", "column index out of bounds")),
             (market("3 3 1\n-1 1 1\n"), ("line 3", "not an entry", '"-1 1 1"')),
-            (market("3 3 1\n1 1 99999999999999999999\n", "coordinate integer general"), ("line 3", "range")),
+            (market("3 3 1\n1 99999999999999999999 1\n", "coordinate integer general"), ("line 3", "range")),
+            (market(f"3 3 1\n{'1' * 5000} 1 1\n"), ("line 3", "range")),
+            (market(f"{'1' * 5000} 3 1\n1 1 1\n"), ("line 2", "too large")),
+            (market("3 3 1\n1 1 2,5\n"), ("line 3", '"1 1 2,5"', "correct the line")),
+            (market("3 3 1\n1 1 2,5"), ("line 3", "truncated after 0 of 1")),
+            (market("3 3 1\n1 1 % 2\n"), ("line 3", "not an entry")),
             (market(""), ("before the size line", "truncated")),
             ("%%MatrixMarket matrix coordinate real general", ("before the size line",)),
             ("%%MatrixMarket matrix coordinate real\n1 1 0\n", ("line 1", "five words")),
-            ("%MatrixMarket matrix coordinate real general\n1 1 0\n", ("line 1", "no Matrix Market banner")),
+            ("%%MatrixMarkt matrix coordinate real general\n1 1 0\n", ("line 1", "no Matrix Market banner")),
             ("%%MatrixMarket vector coordinate real general\n1 0\n", ("line 1", "object", "vector")),
             (market("3 3 -1\n"), ("line 2", "size line")),
             (market("3 3 1.0\n1 1 1"), ("line 2", "size line")),
@@ -290,9 +295,48 @@ class TestMatrixMarket:
             with pytest.raises(FileFormatError):
                 read_matrix(put(text[:stop]))
 
-    def test_integers_with_decimals_are_read_as_real(self, put: Callable[..., Path]) -> None:
-        A = read_matrix(put(market("1 1 1\n1 1 2.5\n", "coordinate integer general")))
-        assert A[0, 0] == 2.5  # a plain reader of integers makes this 2
+    @pytest.mark.parametrize("banner", ["%MatrixMarket matrix coordinate real general", f"{market('')[:-1]} and more"])
+    def test_banners_that_scipy_takes(self, put: Callable[..., Path], banner: str) -> None:
+        assert read_matrix(put(f"{banner}\n1 1 1\n1 1 2\n"))[0, 0] == 2
+
+    def test_comments_behind_numbers_and_carriage_returns_alone(self, put: Callable[..., Path]) -> None:
+        text = market("% note\n2 2 2 % sizes\n1 1 1 % one +1 D\n2 2 2\t%two\n")
+        for form in (text, text.replace("\n", "\r\n"), text.replace("\n", "\r")):
+            np.testing.assert_array_equal(read_matrix(put(form)).toarray(), [[1, 0], [0, 2]])
+
+    @pytest.mark.parametrize(
+        ("field", "number", "value"),
+        [
+            ("integer", "2.5", 2.5),  # a plain reader of integers makes this 2
+            ("integer", "9223372036854775808", 2.0**63),
+            ("integer", "-123456789012345678901234567890", -123456789012345678901234567890.0),
+            ("unsigned-integer", "18446744073709551616", 2.0**64),
+            ("unsigned-integer", "-3", -3.0),
+            ("integer", "0." + "1" * 5000, 1 / 9),
+            ("integer", "1" * 300 + "." + "1" * 5000, float("1" * 300 + ".1")),
+            ("integer", "1" * 5000, np.inf),
+        ],
+        ids=lambda v: str(v)[:25],
+    )
+    def test_what_is_no_integer_of_64_bits_is_read_as_real(
+        self, put: Callable[..., Path], field: str, number: str, value: float
+    ) -> None:
+        for text in (
+            f"coordinate {field} general\n2 1 2\n1 1 {number}\n2 1 7\n",
+            f"array {field} general\n2 1\n{number}\n7\n",
+        ):
+            found = read_matrix(put(f"%%MatrixMarket matrix {text}"))
+            assert found.dtype == np.float64
+            np.testing.assert_array_equal(found.toarray(), [[value], [7]])
+
+    def test_integers_do_not_overflow(self, put: Callable[..., Path]) -> None:
+        text = f"2 2 1\n2 1 {-(2**63)}\n"
+        A = read_matrix(put(market(text, "coordinate integer skew-symmetric")))
+        np.testing.assert_array_equal(A.toarray(), [[0, 2.0**63], [-(2.0**63), 0]])
+        text = f"1 1 2\n1 1 {2**63 - 1}\n1 1 1\n"
+        assert read_matrix(put(market(text, "coordinate integer general")))[0, 0] == 2.0**63
+        text = f"2 1 2\n1 1 {2**63 - 1}\n2 1 1\n"
+        assert read_matrix(put(market(text, "coordinate integer general"))).toarray().tolist() == [[2**63 - 1], [1]]
 
 
 def harwell_boeing(A: sp.csc_array, kind: str, fields: str, number: str, per_line: int, rhs: str = "") -> str:
