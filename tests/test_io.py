@@ -434,6 +434,86 @@ class TestHarwellBoeing:
             with pytest.raises(FileFormatError):
                 read_matrix(put("\n".join(lines[:keep]) + "\n", "a.rua"))
 
+    @pytest.mark.parametrize("rhs", ["", "  0.100000000000E+01\n  0.200000000000E+01"])
+    def test_every_line_twice_or_missing_is_refused(self, put: Callable[..., Path], rhs: str) -> None:
+        """Right-hand sides in the format of the values would else take the place of a missing line."""
+        text = harwell_boeing(sample(5).tocsc(), "RUA", "(1E20.12)", "{:20.12E}", 1, rhs)
+        text = text.replace(f"{1:14d}\nRUA", f"{2:14d}\nRUA")  # two lines of right-hand sides
+        lines = text.splitlines(keepends=True)
+        assert read_matrix(put(text, "a.rua")).nnz == sample(5).nnz
+        for i in range(4 + bool(rhs), len(lines)):
+            for changed in (lines[: i + 1] + lines[i:], lines[:i] + lines[i + 1 :]):
+                with pytest.raises(FileFormatError):
+                    read_matrix(put("".join(changed), "a.rua"))
+        with pytest.raises(FileFormatError, match=r"lines too many or too few.*line \d+, found \d more lines"):
+            read_matrix(put("".join([*lines, lines[-1]]), "a.rua"))
+
+    @pytest.mark.parametrize(
+        ("total", "pointers", "indices", "values", "sides", "good"),
+        [
+            (0, 0, 0, 9, 2, True),  # slips that no program in Fortran minds
+            (99, 7, 8, 9, 2, True),
+            (5, 1, 1, 1, 3, True),  # the header of the right-hand sides says how long they are
+            (5, 1, 1, 0, 2, False),
+        ],
+    )
+    def test_counts_of_lines_that_are_wrong_themselves(
+        self, put: Callable[..., Path], total: int, pointers: int, indices: int, values: int, sides: int, good: bool
+    ) -> None:
+        A = sp.csc_array(np.diag([1.0, 2.0]))
+        text = harwell_boeing(A, "RUA", "(1E20.12)", "{:20.12E}", 1, "  0.100000000000E+01\n  0.200000000000E+01")
+        first, _, rest = text.partition("\n")
+        counts = "".join(f"{count:14d}" for count in (total, pointers, indices, values, sides))
+        path = put(f"{first}\n{counts}{rest[rest.index(chr(10)) :]}", "a.rua")
+        if good:
+            np.testing.assert_array_equal(read_matrix(path).toarray(), A.toarray())
+        else:
+            with pytest.raises(FileFormatError, match=r"a\.rua holds no values.*P the first letter"):
+                read_matrix(path)
+
+    @pytest.mark.parametrize("end", ["\n", "", "\n\n \n", "\n\x1a", "   \n", "\r\n\r\n", "\n\0\0"])
+    def test_ends_of_files(self, put: Callable[..., Path], end: str) -> None:
+        text = harwell_boeing(sample(4).tocsc(), "RUA", "(2E25.17)", "{:25.17E}", 2)
+        np.testing.assert_array_equal(read_matrix(put(text[:-1] + end, "a.rua")).toarray(), sample(4).toarray())
+
+    @pytest.mark.parametrize("newline", ["\r\n", "\r"])
+    def test_line_ends(self, put: Callable[..., Path], newline: str) -> None:
+        text = harwell_boeing(sample(4).tocsc(), "RUA", "(2E25.17)", "{:25.17E}", 2)
+        path = put(text.replace("\n", newline).encode(), "a.rua")
+        np.testing.assert_array_equal(read_matrix(path).toarray(), sample(4).toarray())
+
+    def test_every_prefix_is_refused(self, put: Callable[..., Path]) -> None:
+        text = harwell_boeing(sample(3).tocsc(), "RUA", "(2E25.17)", "{:25.17E}", 2)
+        for stop in range(330, len(text) - 1):
+            with pytest.raises(FileFormatError):
+                read_matrix(put(text[:stop], "a.rua"))
+
+    def test_a_line_that_ends_early_is_not_filled_with_zeros(self, put: Callable[..., Path]) -> None:
+        text = harwell_boeing(sample(4).tocsc(), "RUA", "(2E25.17)", "{:25.17E}", 2)
+        lines = text.splitlines()
+        lines[-2] = lines[-2][:25]
+        with pytest.raises(FileFormatError, match=rf"line {len(lines) - 1} ends before its last number.*26 to 50"):
+            read_matrix(put("\n".join(lines) + "\n", "a.rua"))
+
+    def test_symmetric_with_both_triangles(self, put: Callable[..., Path]) -> None:
+        text = harwell_boeing(sp.csc_array(np.ones((2, 2))), "RSA", "(4E20.12)", "{:20.12E}", 4)
+        with pytest.raises(FileFormatError, match=r"both sides of the diagonal.*\(2, 1\) and \(1, 2\).*unsymmetric"):
+            read_matrix(put(text, "a.rsa"))
+
+    def test_numbers_too_large(self, put: Callable[..., Path]) -> None:
+        text = harwell_boeing(sp.csc_array(np.eye(2)), "RUA", "(4E20.12)", "{:20.12E}", 4)
+        wide = text.replace(f"{'(10I8)':16}{'(10I8)':16}", f"{'(10I8)':16}{'(1I30)':16}")
+        lines = wide.splitlines()
+        lines[5:6] = ["1".rjust(30), "9" * 30]
+        with pytest.raises(FileFormatError, match="row index is out of range"):
+            read_matrix(put("\n".join(lines) + "\n", "a.rua"))
+        for number in ("9" * 5000, "9" * 18):
+            huge = "\n".join(
+                [*lines[:2], f"{'RUA':14}{number} 2 2 0", *lines[3:5], "1".rjust(30), "2".rjust(30), lines[-1]]
+            )
+            with pytest.raises(FileFormatError, match=r"truncated|memory"):
+                read_matrix(put(huge + "\n", "a.rua"))
+
     def test_index_out_of_range(self, put: Callable[..., Path]) -> None:
         A = sp.csc_array(np.eye(2))
         A.indices[1] = 6
