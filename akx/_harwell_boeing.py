@@ -36,6 +36,7 @@ _TYPE = re.compile(r"[RCPI][SUHZR][AE]", re.IGNORECASE)
 _SYMMETRY = {"S": "symmetric", "Z": "skew-symmetric", "H": "hermitian"}
 #: Blanks, and what DOS and tapes left behind the last line.
 _ENDING = b" \t\r\n\0\x1a"
+_HEADER_LINES = 5  # with right-hand sides
 _AGAIN = "write or download the file again"
 
 
@@ -120,7 +121,7 @@ def read_harwell_boeing(raw: bytes, name: str) -> sp.csr_array:
     """
     lines = _Lines(raw, name)
     lines.take()  # title and key
-    _, _, _, value_lines, side_lines = (*_integers(lines.take()[:70], lines), 0, 0, 0, 0, 0)[:5]
+    total, _, _, value_lines, side_lines = (*_integers(lines.take()[:70], lines), 0, 0, 0, 0, 0)[:5]
     kind, (rows, columns, entries) = _read_type(lines.take(), lines)
     has_values = kind[0] != "P"
     formats = _read_formats(lines.take(), lines, 3 if has_values else 2)
@@ -154,7 +155,7 @@ def read_harwell_boeing(raw: bytes, name: str) -> sp.csr_array:
         values = _read_values(fields, formats[2], f"{name}: a value")
         if kind[0] == "C":
             values = values.astype(np.float64).view(np.complex128)
-    _check_end(lines, side_lines, sides, formats[3:], rows * (2 if kind[0] == "C" else 1))
+    _check_end(lines, total, side_lines, sides, formats[3:], rows * (2 if kind[0] == "C" else 1))
     column = np.repeat(np.arange(columns), np.diff(indptr))
     half = sp.coo_array((values, (indices, column)), shape=(rows, columns))
     return expand(half, _SYMMETRY.get(kind[1], "general"), name)
@@ -177,19 +178,25 @@ def _read_values(fields: Fields, layout: Format, what: str) -> NDArray[Any]:
     return read_reals(fields, what)
 
 
-def _check_end(lines: _Lines, announced: int, sides: str, formats: list[Format], rows: int) -> None:
-    """Refuse a file that does not end with its values, or after as many lines of right-hand sides as it announces."""
-    expected = {0, announced}
-    count = re.fullmatch(r"F([G ])([X ])\s*(\d{1,9})(\s.*)?", sides.upper())
-    if count and formats:  # the count of lines may be wrong: how many those right-hand sides need is known
-        sets = 1 + (count[1] == "G") + (count[2] == "X")
-        each = int(count[3])
-        expected |= {sets * formats[0].count_lines(rows * each), sets * each * formats[0].count_lines(rows)}
-    if lines.left not in expected:
+def _check_end(lines: _Lines, total: int, announced: int, sides: str, formats: list[Format], rows: int) -> None:
+    """Refuse a file that does not end with its values, or after as many lines of right-hand sides as it announces.
+
+    Where that count and the header of the right-hand sides disagree, the count holds only if the total agrees with it
+    (or leaves right-hand sides out).
+    """
+    needed: set[int] = set()
+    full = re.fullmatch(r"F([G ])([X ])\s*(\d{1,9})(\s.*)?", sides.upper())
+    if full and formats:
+        sets, each = 1 + (full[1] == "G") + (full[2] == "X"), int(full[3])
+        needed = {sets * formats[0].count_lines(rows * each), sets * each * formats[0].count_lines(rows)}
+    used = lines.next - _HEADER_LINES
+    if announced in needed or not needed or total in (used, used + announced):
+        needed = {announced} if announced in needed else needed | {announced}
+    if lines.left not in needed:
         sides_hint = f", or the number of lines of right-hand sides ({announced}) in line 2" if announced else ""
         raise FileFormatError(
             f"{lines.name} has lines too many or too few, so that its values may belong to other entries",
-            expected=f"{announced} lines of right-hand sides after the last value in line {lines.next}"
+            expected=f"{' or '.join(map(str, sorted(needed)))} lines of right-hand sides after line {lines.next}"
             if announced
             else f"its end after the last value in line {lines.next}",
             found=f"{lines.left} more lines",

@@ -240,8 +240,9 @@ def _fail_at_line(
         position = body.index(b"\n", position) + 1
     stop = body.find(b"\n", position)
     text = body[position : stop if stop >= 0 else len(body)].decode("latin-1").strip()
-    cut = len(text.split()) < len(kinds) or (not ended and len(text.split()) == len(kinds))
-    at_end = cut and not body[stop:].strip()
+    words = len(text.split())
+    cut = (words < len(kinds) and ended) or (words <= len(kinds) and not ended)
+    at_end = cut and not body[stop:].strip() and not re.search(r"[^\w\s.+-]", text)
     numbers = ["row", "column"] if header.layout == "coordinate" else []
     if header.field == "complex":
         numbers += ["real part", "imaginary part"]

@@ -254,7 +254,9 @@ class TestMatrixMarket:
             (market(f"3 3 1\n{'1' * 5000} 1 1\n"), ("line 3", "range")),
             (market(f"{'1' * 5000} 3 1\n1 1 1\n"), ("line 2", "too large")),
             (market("3 3 1\n1 1 2,5\n"), ("line 3", '"1 1 2,5"', "correct the line")),
-            (market("3 3 1\n1 1 2,5"), ("line 3", "truncated after 0 of 1")),
+            (market("3 3 1\n1;1;2.5\n"), ("line 3", '"1;1;2.5"', "correct the line")),
+            (market("3 3 1\n1 1 2.5e"), ("line 3", "truncated after 0 of 1")),
+            (market("3 3 1\n1 1 2.5e\n"), ("line 3", "correct the line")),
             (market("3 3 1\n1 1 % 2\n"), ("line 3", "not an entry")),
             (market(""), ("before the size line", "truncated")),
             ("%%MatrixMarket matrix coordinate real general", ("before the size line",)),
@@ -434,11 +436,11 @@ class TestHarwellBoeing:
             with pytest.raises(FileFormatError):
                 read_matrix(put("\n".join(lines[:keep]) + "\n", "a.rua"))
 
-    @pytest.mark.parametrize("rhs", ["", "  0.100000000000E+01\n  0.200000000000E+01"])
+    @pytest.mark.parametrize("rhs", ["", "\n".join(["  0.100000000000E+01"] * 5)])
     def test_every_line_twice_or_missing_is_refused(self, put: Callable[..., Path], rhs: str) -> None:
         """Right-hand sides in the format of the values would else take the place of a missing line."""
         text = harwell_boeing(sample(5).tocsc(), "RUA", "(1E20.12)", "{:20.12E}", 1, rhs)
-        text = text.replace(f"{1:14d}\nRUA", f"{2:14d}\nRUA")  # two lines of right-hand sides
+        text = text.replace(f"{1:14d}\nRUA", f"{5:14d}\nRUA")  # lines of right-hand sides
         lines = text.splitlines(keepends=True)
         assert read_matrix(put(text, "a.rua")).nnz == sample(5).nnz
         for i in range(4 + bool(rhs), len(lines)):
@@ -453,7 +455,7 @@ class TestHarwellBoeing:
         [
             (0, 0, 0, 9, 2, True),  # slips that no program in Fortran minds
             (99, 7, 8, 9, 2, True),
-            (5, 1, 1, 1, 3, True),  # the header of the right-hand sides says how long they are
+            (6, 1, 1, 1, 3, True),  # the header of the right-hand sides says how long they are
             (5, 1, 1, 0, 2, False),
         ],
     )
@@ -467,6 +469,9 @@ class TestHarwellBoeing:
         path = put(f"{first}\n{counts}{rest[rest.index(chr(10)) :]}", "a.rua")
         if good:
             np.testing.assert_array_equal(read_matrix(path).toarray(), A.toarray())
+            lines = path.read_text().splitlines(keepends=True)
+            with pytest.raises(FileFormatError, match="lines too many or too few"):
+                read_matrix(put("".join([*lines[:8], *lines[7:]]), "b.rua"))  # the first value twice
         else:
             with pytest.raises(FileFormatError, match=r"a\.rua holds no values.*P the first letter"):
                 read_matrix(path)
