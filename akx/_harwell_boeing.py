@@ -11,70 +11,97 @@ The header (I. S. Duff, R. G. Grimes, J. G. Lewis, "Users' Guide for the Harwell
 
 SciPy reads the unsymmetric real and integer ones without right-hand sides. Here: real, complex, integer and pattern;
 symmetric, Hermitian, skew, unsymmetric and rectangular; assembled. Right-hand sides are skipped.
+
+The formats say where the sections are, as for every program in Fortran, and a slip in the counts of lines does no harm
+to them. But a line too many or too few moves all values after it, and nothing in the values shows that. So the end of
+the file must be where the formats and the count of right-hand sides put it.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from akx._fortran_format import WIDEST_FIELD, Fields, Format, parse_format, read_integers, read_reals
+from akx._matrix_market import expand
 from akx.errors import FileFormatError
 
 __all__ = ["is_harwell_boeing", "read_harwell_boeing"]
 
 _TYPE = re.compile(r"[RCPI][SUHZR][AE]", re.IGNORECASE)
-_FORMAT = re.compile(
-    r"\((?:(?P<scale>\d+)P,?)?(?P<repeat>\d*)(?P<kind>[IEDFG])(?P<width>\d+)(?:\.(?P<digits>\d+))?(?:E\d+)?\)"
-)
+_SYMMETRY = {"S": "symmetric", "Z": "skew-symmetric", "H": "hermitian"}
+#: Blanks, and what DOS and tapes left behind the last line.
+_ENDING = b" \t\r\n\0\x1a"
+_HEADER_LINES = 5  # with right-hand sides
 _AGAIN = "write or download the file again"
 
 
-@dataclass(frozen=True)
-class _Format:
-    """A Fortran edit descriptor such as (1P,5E16.8): `repeat` fields of `width` columns per line."""
-
-    repeat: int
-    width: int
-    digits: int
-    scale: int
-    integer: bool
-
-
-@dataclass
 class _Lines:
-    """The lines of the file, with the number of the next one for messages."""
+    """The lines of the file, with the number of the next one. Lines of blanks at the end are none."""
 
-    lines: list[bytes]
-    name: str
-    next: int = 0
+    def __init__(self, raw: bytes, name: str) -> None:
+        if b"\r" in raw:  # from DOS, or with nothing else from the first Macintoshes
+            raw = raw.replace(b"\r\n", b"\n") if b"\n" in raw else raw.replace(b"\r", b"\n")
+        size = len(raw) - 1 if raw[-1:] == b"\n" else len(raw)
+        if raw[size - 1 : size].strip(_ENDING) == b"":
+            size = max(raw.find(b"\n", len(raw.rstrip(_ENDING))), 0) or len(raw)
+        self.name, self.next = name, 0
+        self.complete = size < len(raw)
+        self.octets = np.frombuffer(raw + b" " * WIDEST_FIELD, dtype=np.uint8)
+        newlines = np.flatnonzero(self.octets[:size] == ord("\n"))
+        self.starts = np.concatenate(([0], newlines + 1))
+        self.lengths = np.append(newlines, size) - self.starts
+
+    @property
+    def left(self) -> int:
+        return self.starts.size - self.next
 
     def take(self) -> str:
-        if self.next >= len(self.lines):
+        if not self.left:
             raise FileFormatError(f"{self.name} ends in its header", hint=f"the file is truncated: {_AGAIN}")
+        start, length = int(self.starts[self.next]), int(self.lengths[self.next])
         self.next += 1
-        return self.lines[self.next - 1].decode("latin-1")
+        return self.octets[start : start + length].tobytes().decode("latin-1")
 
-    def fields(self, count: int, layout: _Format, what: str) -> NDArray[np.bytes_]:
-        """The next `count` fields, as byte strings of the field width."""
-        full = layout.repeat * layout.width
-        lines = -(-count // layout.repeat)
+    def fields(self, count: int, layout: Format, what: str) -> Fields:
+        """The next `count` fields."""
         first = self.next
-        chunk = [line[:full].ljust(full) for line in self.lines[first : first + lines]]
-        self.next += lines
-        fields = np.frombuffer(b"".join(chunk), dtype=f"S{layout.width}")[:count]
-        if fields.size < count:
+        # There are no more fields than characters, whatever a header claims
+        lines = layout.count_lines(count) if count <= self.octets.size else self.left + 1
+        if lines > self.left:
             raise FileFormatError(
                 f"{self.name} is truncated",
                 expected=f"{count} {what} from line {first + 1} on",
-                found=f"{fields.size}",
+                found=f"{self.left} lines",
                 hint=_AGAIN,
             )
-        return fields
+        self.next += lines
+        line, start, width, digits, scale = layout.place(count)
+        line += first
+        # How many columns of each field its line has; the last line of a file may be cut within its last field
+        present = self.lengths[line] - start
+        needed = np.ones(count, dtype=np.int64)
+        if not self.left and not self.complete and count:
+            needed[-1] = width[-1]
+        if (present < needed).any():
+            place = int(np.argmax(present < needed))
+            raise FileFormatError(
+                f"{self.name}, line {line[place] + 1} ends before its last number",
+                expected=f"columns {start[place] + 1} to {start[place] + width[place]}",
+                found=f"{max(0, int(present[place] + start[place]))} columns",
+                hint=_AGAIN,
+            )
+        widest = int(width.max(initial=1))
+        windows = np.lib.stride_tricks.sliding_window_view(self.octets, widest)
+        octets = np.ascontiguousarray(windows[self.starts[line] + start])
+        inside = np.minimum(present, width)
+        if (inside < widest).any():
+            octets[np.arange(widest) >= inside[:, None]] = ord(" ")
+        return Fields(octets, digits, scale)
 
 
 def is_harwell_boeing(raw: bytes) -> bool:
@@ -89,28 +116,24 @@ def read_harwell_boeing(raw: bytes, name: str) -> sp.csr_array:
     Raises
     ------
     FileFormatError
-        Truncated, a malformed header, numbers that are none, indices out of range, unassembled elements.
+        Truncated, a line too many, a malformed header, numbers that are none, indices out of range, unassembled
+        elements.
     """
-    lines = _Lines(raw.replace(b"\r\n", b"\n").split(b"\n"), name)
-    while lines.lines and not lines.lines[-1].strip():
-        lines.lines.pop()
+    lines = _Lines(raw, name)
     lines.take()  # title and key
-    cards = _integers(lines.take(), 14, lines)
+    total, _, _, value_lines, side_lines = (*_integers(lines.take()[:70], lines), 0, 0, 0, 0, 0)[:5]
     kind, (rows, columns, entries) = _read_type(lines.take(), lines)
-    formats = lines.take()
-    pointer_format = _read_format(formats[:16], lines)
-    index_format = _read_format(formats[16:32], lines)
     has_values = kind[0] != "P"
-    value_format = _read_format(formats[32:52], lines) if has_values else None
-    if len(cards) > 4 and cards[4] > 0:
-        lines.take()  # right-hand sides: their header; their values come last and are not read
+    formats = _read_formats(lines.take(), lines, 3 if has_values else 2)
+    sides = lines.take() if side_lines > 0 else ""  # right-hand sides: their values come last and are not read
 
-    indptr = _to_integers(lines.fields(columns + 1, pointer_format, "column pointers"), "column pointer", lines) - 1
-    if indptr[0] != 0 or np.any(np.diff(indptr) < 0) or indptr[-1] != entries:
+    pointers = lines.fields(columns + 1, formats[0], "column pointers")
+    indptr = _read_indices(pointers, f"{name}: a column pointer")
+    if indptr[0] != 0 or indptr.min() < 0 or np.any(np.diff(indptr) < 0) or indptr[-1] != entries:
         raise FileFormatError(
             f"{name}: column pointers do not ascend from 1 to entries + 1 = {entries + 1}", hint=_AGAIN
         )
-    indices = _to_integers(lines.fields(entries, index_format, "row indices"), "row index", lines) - 1
+    indices = _read_indices(lines.fields(entries, formats[1], "row indices"), f"{name}: a row index")
     if entries and not 0 <= indices.min() <= indices.max() < rows:
         place = int(np.argmax((indices < 0) | (indices >= rows)))
         raise FileFormatError(
@@ -120,46 +143,110 @@ def read_harwell_boeing(raw: bytes, name: str) -> sp.csr_array:
             hint=_AGAIN,
         )
     values: NDArray[Any] = np.ones(entries)
-    if value_format is not None:
-        count = 2 * entries if kind[0] == "C" else entries
-        fields = lines.fields(count, value_format, "values")
-        values = (
-            _to_integers(fields, "value", lines) if value_format.integer else _to_reals(fields, value_format, lines)
-        )
+    if has_values:
+        if entries and not value_lines:
+            raise FileFormatError(
+                f"{name} holds no values",
+                expected=f"lines of values in line 2, for type {kind}",
+                found="0",
+                hint="for a matrix of ones, make P the first letter of the type in line 3",
+            )
+        fields = lines.fields(2 * entries if kind[0] == "C" else entries, formats[2], "values")
+        values = _read_values(fields, formats[2], f"{name}: a value")
         if kind[0] == "C":
-            values = np.ascontiguousarray(values, dtype=np.float64).view(np.complex128)
+            values = values.astype(np.float64).view(np.complex128)
+    _check_end(lines, total, side_lines, sides, formats[3:], rows * (2 if kind[0] == "C" else 1))
     column = np.repeat(np.arange(columns), np.diff(indptr))
-    return _expand(indices, column, values, kind[1], (rows, columns)).tocsr()
+    half = sp.coo_array((values, (indices, column)), shape=(rows, columns))
+    return expand(half, _SYMMETRY.get(kind[1], "general"), name)
 
 
-def _expand(
-    row: NDArray[Any], column: NDArray[Any], value: NDArray[Any], symmetry: str, shape: tuple[int, int]
-) -> sp.coo_array:
-    if symmetry in "UR":
-        return sp.coo_array((value, (row, column)), shape=shape)
-    off = row != column
-    mirrored = {"S": value, "Z": -value, "H": value.conj()}[symmetry][off]
-    return sp.coo_array(
-        (
-            np.concatenate((value, mirrored)),
-            (np.concatenate((row, column[off])), np.concatenate((column, row[off]))),
-        ),
-        shape=shape,
-    )
+def _read_indices(fields: Fields, what: str) -> NDArray[np.int64]:
+    """Counted from 0."""
+    try:
+        return read_integers(fields, what) - 1
+    except OverflowError as error:
+        raise FileFormatError(f"{what} is out of range", found="a number beyond 64 bits", hint=_AGAIN) from error
 
 
-def _integers(text: str, width: int, lines: _Lines) -> list[int]:
-    """Numbers in columns of `width`, or separated by blanks where the columns do not hold numbers."""
-    text = text.rstrip()
-    for words in ([text[i : i + width] for i in range(0, len(text), width)], text.split()):
-        if words and all(re.fullmatch(r"\s*\d+\s*", word) for word in words if word.strip()):
-            return [int(word.strip()) for word in words if word.strip()]  # int alone knows fewer blanks
+def _read_values(fields: Fields, layout: Format, what: str) -> NDArray[Any]:
+    if layout.integer:
+        try:
+            return read_integers(fields, what)
+        except OverflowError:  # beyond 64 bits
+            pass
+    return read_reals(fields, what)
+
+
+def _check_end(lines: _Lines, total: int, announced: int, sides: str, formats: list[Format], rows: int) -> None:
+    """Refuse a file that does not end with its values, or after as many lines of right-hand sides as it announces.
+
+    Where that count and the header of the right-hand sides disagree, the count holds only if the total agrees with it
+    (or leaves right-hand sides out).
+    """
+    needed: set[int] = set()
+    full = re.fullmatch(r"F([G ])([X ])\s*(\d{1,9})(\s.*)?", sides.upper())
+    if full and formats:
+        sets, each = 1 + (full[1] == "G") + (full[2] == "X"), int(full[3])
+        needed = {sets * formats[0].count_lines(rows * each), sets * each * formats[0].count_lines(rows)}
+    used = lines.next - _HEADER_LINES
+    if announced in needed or not needed or total in (used, used + announced):
+        needed = {announced} if announced in needed else needed | {announced}
+    if lines.left not in needed:
+        sides_hint = f", or the number of lines of right-hand sides ({announced}) in line 2" if announced else ""
+        raise FileFormatError(
+            f"{lines.name} has lines too many or too few, so that its values may belong to other entries",
+            expected=f"{' or '.join(map(str, sorted(needed)))} lines of right-hand sides after line {lines.next}"
+            if announced
+            else f"its end after the last value in line {lines.next}",
+            found=f"{lines.left} more lines",
+            hint=f"{_AGAIN}, or correct the types and sizes in its header{sides_hint}",
+        )
+
+
+def _integers(text: str, lines: _Lines) -> list[int]:
+    """Numbers in columns of 14, or separated by blanks where the columns do not hold numbers."""
+    columns = [text[i : i + 14].strip() for i in range(0, len(text.rstrip()), 14)]
+    for words in (columns, text.split()):
+        if words and all(re.fullmatch(r"\d{0,18}", word, re.ASCII) for word in words):
+            return [int(word or 0) for word in words]
     raise FileFormatError(
         f"{lines.name}, line {lines.next}: header is malformed",
         expected="whole numbers",
         found=repr(text[:60]),
         hint=_AGAIN,
     )
+
+
+def _read_formats(text: str, lines: _Lines, least: int) -> list[Format]:
+    """The formats in a line, each of them in parentheses of its own."""
+    texts, depth, start = [], 0, 0
+    for position, character in enumerate(text):
+        if character == "(":
+            start = start if depth else position
+            depth += 1
+        elif character == ")" and depth:
+            depth -= 1
+            texts += [] if depth else [text[start : position + 1]]
+    formats = []
+    for found in texts[:4]:
+        try:
+            formats.append(parse_format(found))
+        except ValueError as error:
+            raise FileFormatError(
+                f"{lines.name}, line {lines.next}: Fortran format is not understood",
+                expected=str(error),
+                found=repr(found[:60]),
+                hint="convert the file to Matrix Market",
+            ) from error
+    if len(formats) < least:
+        raise FileFormatError(
+            f"{lines.name}, line {lines.next}: Fortran formats are missing",
+            expected=f"{least} formats in parentheses",
+            found=repr(text.strip()[:60]),
+            hint=_AGAIN,
+        )
+    return formats
 
 
 def _read_type(text: str, lines: _Lines) -> tuple[str, tuple[int, int, int]]:
@@ -176,7 +263,7 @@ def _read_type(text: str, lines: _Lines) -> tuple[str, tuple[int, int, int]]:
             f"{lines.name} holds unassembled finite elements ({kind})",
             hint="assemble it first; akx reads assembled matrices (third letter A)",
         )
-    sizes = _integers(text[14:], 14, lines)
+    sizes = _integers(text[14:70], lines)
     if len(sizes) < 3 or (kind[1] in "SHZ" and sizes[0] != sizes[1]):
         raise FileFormatError(
             f"{lines.name}, line {lines.next}: sizes are malformed",
@@ -185,58 +272,3 @@ def _read_type(text: str, lines: _Lines) -> tuple[str, tuple[int, int, int]]:
             hint=_AGAIN,
         )
     return kind, (sizes[0], sizes[1], sizes[2])
-
-
-def _read_format(text: str, lines: _Lines) -> _Format:
-    match = _FORMAT.fullmatch(re.sub(r"\s", "", text).upper())
-    if match is None or int(match["width"]) == 0 or match["repeat"] == "0":
-        raise FileFormatError(
-            f"{lines.name}, line {lines.next}: Fortran format is not understood",
-            expected="one such as (16I5) or (1P,4E20.12)",
-            found=repr(text.strip()),
-            hint="convert the file to Matrix Market",
-        )
-    return _Format(
-        repeat=int(match["repeat"] or 1),
-        width=int(match["width"]),
-        digits=int(match["digits"] or 0),
-        scale=int(match["scale"] or 0),
-        integer=match["kind"] == "I",
-    )
-
-
-def _to_integers(fields: NDArray[np.bytes_], what: str, lines: _Lines) -> NDArray[np.int64]:
-    try:
-        return fields.astype(np.int64)
-    except (ValueError, OverflowError) as error:
-        raise FileFormatError(
-            f"{lines.name}: a {what} is not a whole number", found=_first_bad(fields, int), hint=_AGAIN
-        ) from error
-
-
-def _to_reals(fields: NDArray[np.bytes_], layout: _Format, lines: _Lines) -> NDArray[np.float64]:
-    """Fortran reals: D exponents, and the decimal point implied where a field has none."""
-    text = fields.tobytes().translate(bytes.maketrans(b"Dd", b"EE"))
-    fields = np.frombuffer(text, dtype=fields.dtype)
-    try:
-        values = fields.astype(np.float64)
-    except ValueError as error:
-        raise FileFormatError(
-            f"{lines.name}: a value is not a number", found=_first_bad(fields, float), hint=_AGAIN
-        ) from error
-    octets = np.frombuffer(text, dtype=np.uint8).reshape(fields.size, -1)
-    shift = np.zeros(fields.size, dtype=np.int64)
-    if layout.digits:
-        shift -= layout.digits * ~(octets == ord(".")).any(axis=1)
-    if layout.scale:
-        shift -= layout.scale * ~((octets == ord("E")) | (octets == ord("e"))).any(axis=1)
-    return values * 10.0**shift if shift.any() else values
-
-
-def _first_bad(fields: NDArray[np.bytes_], convert: type) -> str:
-    for place, field in enumerate(fields.tolist()):
-        try:
-            convert(field)
-        except ValueError:
-            return f"{field.decode('latin-1')!r} as number {place + 1}"
-    return "a number out of range"

@@ -108,7 +108,7 @@ def _scan(octets: NDArray[np.uint8], kinds: NDArray[np.int64], table: NDArray[np
                 return BAD_COUNT, line, entries
             state = following
             continue
-        if following == -_REJECT or (following == -_COMMENT and tokens):
+        if following == -_REJECT or (following == -_COMMENT and 0 < tokens < kinds.size):
             return (BAD_COUNT if tokens == kinds.size else BAD_TOKEN), line, entries
         if following == -_COMMENT:
             while p < octets.size and octets[p] != 10:

@@ -250,11 +250,18 @@ class TestMatrixMarket:
             (market("3 3 1\n4 1 1\n"), ("line 3", "row index out of bounds", "1..3")),
             (market("% c\n3 3 2\n% c\n1 1 1\n\n1 0 1\n"), ("line 7", "column index out of bounds")),
             (market("3 3 1\n-1 1 1\n"), ("line 3", "not an entry", '"-1 1 1"')),
-            (market("3 3 1\n1 1 99999999999999999999\n", "coordinate integer general"), ("line 3", "range")),
+            (market("3 3 1\n1 99999999999999999999 1\n", "coordinate integer general"), ("line 3", "range")),
+            (market(f"3 3 1\n{'1' * 5000} 1 1\n"), ("line 3", "range")),
+            (market(f"{'1' * 5000} 3 1\n1 1 1\n"), ("line 2", "too large")),
+            (market("3 3 1\n1 1 2,5\n"), ("line 3", '"1 1 2,5"', "correct the line")),
+            (market("3 3 1\n1;1;2.5\n"), ("line 3", '"1;1;2.5"', "correct the line")),
+            (market("3 3 1\n1 1 2.5e"), ("line 3", "truncated after 0 of 1")),
+            (market("3 3 1\n1 1 2.5e\n"), ("line 3", "correct the line")),
+            (market("3 3 1\n1 1 % 2\n"), ("line 3", "not an entry")),
             (market(""), ("before the size line", "truncated")),
             ("%%MatrixMarket matrix coordinate real general", ("before the size line",)),
             ("%%MatrixMarket matrix coordinate real\n1 1 0\n", ("line 1", "five words")),
-            ("%MatrixMarket matrix coordinate real general\n1 1 0\n", ("line 1", "no Matrix Market banner")),
+            ("%%MatrixMarkt matrix coordinate real general\n1 1 0\n", ("line 1", "no Matrix Market banner")),
             ("%%MatrixMarket vector coordinate real general\n1 0\n", ("line 1", "object", "vector")),
             (market("3 3 -1\n"), ("line 2", "size line")),
             (market("3 3 1.0\n1 1 1"), ("line 2", "size line")),
@@ -290,9 +297,48 @@ class TestMatrixMarket:
             with pytest.raises(FileFormatError):
                 read_matrix(put(text[:stop]))
 
-    def test_integers_with_decimals_are_read_as_real(self, put: Callable[..., Path]) -> None:
-        A = read_matrix(put(market("1 1 1\n1 1 2.5\n", "coordinate integer general")))
-        assert A[0, 0] == 2.5  # a plain reader of integers makes this 2
+    @pytest.mark.parametrize("banner", ["%MatrixMarket matrix coordinate real general", f"{market('')[:-1]} and more"])
+    def test_banners_that_scipy_takes(self, put: Callable[..., Path], banner: str) -> None:
+        assert read_matrix(put(f"{banner}\n1 1 1\n1 1 2\n"))[0, 0] == 2
+
+    def test_comments_behind_numbers_and_carriage_returns_alone(self, put: Callable[..., Path]) -> None:
+        text = market("% note\n2 2 2 % sizes\n1 1 1 % one +1 D\n2 2 2\t%two\n")
+        for form in (text, text.replace("\n", "\r\n"), text.replace("\n", "\r")):
+            np.testing.assert_array_equal(read_matrix(put(form)).toarray(), [[1, 0], [0, 2]])
+
+    @pytest.mark.parametrize(
+        ("field", "number", "value"),
+        [
+            ("integer", "2.5", 2.5),  # a plain reader of integers makes this 2
+            ("integer", "9223372036854775808", 2.0**63),
+            ("integer", "-123456789012345678901234567890", -123456789012345678901234567890.0),
+            ("unsigned-integer", "18446744073709551616", 2.0**64),
+            ("unsigned-integer", "-3", -3.0),
+            ("integer", "0." + "1" * 5000, 1 / 9),
+            ("integer", "1" * 300 + "." + "1" * 5000, float("1" * 300 + ".1")),
+            ("integer", "1" * 5000, np.inf),
+        ],
+        ids=lambda v: str(v)[:25],
+    )
+    def test_what_is_no_integer_of_64_bits_is_read_as_real(
+        self, put: Callable[..., Path], field: str, number: str, value: float
+    ) -> None:
+        for text in (
+            f"coordinate {field} general\n2 1 2\n1 1 {number}\n2 1 7\n",
+            f"array {field} general\n2 1\n{number}\n7\n",
+        ):
+            found = read_matrix(put(f"%%MatrixMarket matrix {text}"))
+            assert found.dtype == np.float64
+            np.testing.assert_array_equal(found.toarray(), [[value], [7]])
+
+    def test_integers_do_not_overflow(self, put: Callable[..., Path]) -> None:
+        text = f"2 2 1\n2 1 {-(2**63)}\n"
+        A = read_matrix(put(market(text, "coordinate integer skew-symmetric")))
+        np.testing.assert_array_equal(A.toarray(), [[0, 2.0**63], [-(2.0**63), 0]])
+        text = f"1 1 2\n1 1 {2**63 - 1}\n1 1 1\n"
+        assert read_matrix(put(market(text, "coordinate integer general")))[0, 0] == 2.0**63
+        text = f"2 1 2\n1 1 {2**63 - 1}\n2 1 1\n"
+        assert read_matrix(put(market(text, "coordinate integer general"))).toarray().tolist() == [[2**63 - 1], [1]]
 
 
 def harwell_boeing(A: sp.csc_array, kind: str, fields: str, number: str, per_line: int, rhs: str = "") -> str:
@@ -389,6 +435,89 @@ class TestHarwellBoeing:
         for keep in range(1, len(lines)):
             with pytest.raises(FileFormatError):
                 read_matrix(put("\n".join(lines[:keep]) + "\n", "a.rua"))
+
+    @pytest.mark.parametrize("rhs", ["", "\n".join(["  0.100000000000E+01"] * 5)])
+    def test_every_line_twice_or_missing_is_refused(self, put: Callable[..., Path], rhs: str) -> None:
+        """Right-hand sides in the format of the values would else take the place of a missing line."""
+        text = harwell_boeing(sample(5).tocsc(), "RUA", "(1E20.12)", "{:20.12E}", 1, rhs)
+        text = text.replace(f"{1:14d}\nRUA", f"{5:14d}\nRUA")  # lines of right-hand sides
+        lines = text.splitlines(keepends=True)
+        assert read_matrix(put(text, "a.rua")).nnz == sample(5).nnz
+        for i in range(4 + bool(rhs), len(lines)):
+            for changed in (lines[: i + 1] + lines[i:], lines[:i] + lines[i + 1 :]):
+                with pytest.raises(FileFormatError):
+                    read_matrix(put("".join(changed), "a.rua"))
+        with pytest.raises(FileFormatError, match=r"lines too many or too few.*line \d+, found \d more lines"):
+            read_matrix(put("".join([*lines, lines[-1]]), "a.rua"))
+
+    @pytest.mark.parametrize(
+        ("total", "pointers", "indices", "values", "sides", "good"),
+        [
+            (0, 0, 0, 9, 2, True),  # slips that no program in Fortran minds
+            (99, 7, 8, 9, 2, True),
+            (6, 1, 1, 1, 3, True),  # the header of the right-hand sides says how long they are
+            (5, 1, 1, 0, 2, False),
+        ],
+    )
+    def test_counts_of_lines_that_are_wrong_themselves(
+        self, put: Callable[..., Path], total: int, pointers: int, indices: int, values: int, sides: int, good: bool
+    ) -> None:
+        A = sp.csc_array(np.diag([1.0, 2.0]))
+        text = harwell_boeing(A, "RUA", "(1E20.12)", "{:20.12E}", 1, "  0.100000000000E+01\n  0.200000000000E+01")
+        first, _, rest = text.partition("\n")
+        counts = "".join(f"{count:14d}" for count in (total, pointers, indices, values, sides))
+        path = put(f"{first}\n{counts}{rest[rest.index(chr(10)) :]}", "a.rua")
+        if good:
+            np.testing.assert_array_equal(read_matrix(path).toarray(), A.toarray())
+            lines = path.read_text().splitlines(keepends=True)
+            with pytest.raises(FileFormatError, match="lines too many or too few"):
+                read_matrix(put("".join([*lines[:8], *lines[7:]]), "b.rua"))  # the first value twice
+        else:
+            with pytest.raises(FileFormatError, match=r"a\.rua holds no values.*P the first letter"):
+                read_matrix(path)
+
+    @pytest.mark.parametrize("end", ["\n", "", "\n\n \n", "\n\x1a", "   \n", "\r\n\r\n", "\n\0\0"])
+    def test_ends_of_files(self, put: Callable[..., Path], end: str) -> None:
+        text = harwell_boeing(sample(4).tocsc(), "RUA", "(2E25.17)", "{:25.17E}", 2)
+        np.testing.assert_array_equal(read_matrix(put(text[:-1] + end, "a.rua")).toarray(), sample(4).toarray())
+
+    @pytest.mark.parametrize("newline", ["\r\n", "\r"])
+    def test_line_ends(self, put: Callable[..., Path], newline: str) -> None:
+        text = harwell_boeing(sample(4).tocsc(), "RUA", "(2E25.17)", "{:25.17E}", 2)
+        path = put(text.replace("\n", newline).encode(), "a.rua")
+        np.testing.assert_array_equal(read_matrix(path).toarray(), sample(4).toarray())
+
+    def test_every_prefix_is_refused(self, put: Callable[..., Path]) -> None:
+        text = harwell_boeing(sample(3).tocsc(), "RUA", "(2E25.17)", "{:25.17E}", 2)
+        for stop in range(330, len(text) - 1):
+            with pytest.raises(FileFormatError):
+                read_matrix(put(text[:stop], "a.rua"))
+
+    def test_a_line_that_ends_early_is_not_filled_with_zeros(self, put: Callable[..., Path]) -> None:
+        text = harwell_boeing(sample(4).tocsc(), "RUA", "(2E25.17)", "{:25.17E}", 2)
+        lines = text.splitlines()
+        lines[-2] = lines[-2][:25]
+        with pytest.raises(FileFormatError, match=rf"line {len(lines) - 1} ends before its last number.*26 to 50"):
+            read_matrix(put("\n".join(lines) + "\n", "a.rua"))
+
+    def test_symmetric_with_both_triangles(self, put: Callable[..., Path]) -> None:
+        text = harwell_boeing(sp.csc_array(np.ones((2, 2))), "RSA", "(4E20.12)", "{:20.12E}", 4)
+        with pytest.raises(FileFormatError, match=r"both sides of the diagonal.*\(2, 1\) and \(1, 2\).*unsymmetric"):
+            read_matrix(put(text, "a.rsa"))
+
+    def test_numbers_too_large(self, put: Callable[..., Path]) -> None:
+        text = harwell_boeing(sp.csc_array(np.eye(2)), "RUA", "(4E20.12)", "{:20.12E}", 4)
+        wide = text.replace(f"{'(10I8)':16}{'(10I8)':16}", f"{'(10I8)':16}{'(1I30)':16}")
+        lines = wide.splitlines()
+        lines[5:6] = ["1".rjust(30), "9" * 30]
+        with pytest.raises(FileFormatError, match="row index is out of range"):
+            read_matrix(put("\n".join(lines) + "\n", "a.rua"))
+        for number in ("9" * 5000, "9" * 18):
+            huge = "\n".join(
+                [*lines[:2], f"{'RUA':14}{number} 2 2 0", *lines[3:5], "1".rjust(30), "2".rjust(30), lines[-1]]
+            )
+            with pytest.raises(FileFormatError, match=r"truncated|memory"):
+                read_matrix(put(huge + "\n", "a.rua"))
 
     def test_index_out_of_range(self, put: Callable[..., Path]) -> None:
         A = sp.csc_array(np.eye(2))
