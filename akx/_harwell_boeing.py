@@ -25,13 +25,15 @@ from numpy.typing import NDArray
 
 from akx.errors import FileFormatError
 
-__all__ = ["is_harwell_boeing", "read_harwell_boeing"]
+__all__ = ["harwell_boeing_bytes", "is_harwell_boeing", "read_harwell_boeing"]
 
 _TYPE = re.compile(r"[RCPI][SUHZR][AE]", re.IGNORECASE)
 _FORMAT = re.compile(
     r"\((?:(?P<scale>\d+)P,?)?(?P<repeat>\d*)(?P<kind>[IEDFG])(?P<width>\d+)(?:\.(?P<digits>\d+))?(?:E\d+)?\)"
 )
 _AGAIN = "write or download the file again"
+#: Bytes that the text of a line or a number has at most, and that some may have beyond it.
+_LINE_BYTES, _SPARE_BYTES = 512, 16 * 1024**2
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,15 @@ def is_harwell_boeing(raw: bytes) -> bool:
     """Whether the third line begins with a matrix type and four numbers."""
     lines = raw[:1024].split(b"\n")
     return len(lines) > 3 and re.match(rb"[RCPI][SUHZR][AE]\s+\d+\s+\d+\s+\d+", lines[2], re.IGNORECASE) is not None
+
+
+def harwell_boeing_bytes(head: bytes, name: str) -> int:
+    """Bytes that a file which begins with `head` can need, at most."""
+    lines = _Lines(head.replace(b"\r\n", b"\n").split(b"\n", 4), name)
+    lines.take()
+    cards = _integers(lines.take(), 14, lines)
+    _, (rows, columns, entries) = _read_type(lines.take(), lines)
+    return _SPARE_BYTES + _LINE_BYTES * (sum(cards[:1]) + rows + columns + 2 * entries)
 
 
 def read_harwell_boeing(raw: bytes, name: str) -> sp.csr_array:

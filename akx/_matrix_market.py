@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from akx.errors import FileFormatError
 
-__all__ = ["BANNER", "read_matrix_market"]
+__all__ = ["BANNER", "matrix_market_bytes", "read_matrix_market"]
 
 BANNER = b"%%matrixmarket"
 _BOM = b"\xef\xbb\xbf"
@@ -29,6 +29,8 @@ _FIELDS = ("real", "double", "integer", "unsigned-integer", "complex", "pattern"
 _SYMMETRIES = ("general", "symmetric", "skew-symmetric", "hermitian")
 _EXAMPLE = '"%%MatrixMarket matrix coordinate real general"'
 _SHOWN = 60
+#: Bytes that the text of an entry has at most, with blanks and comments, and that some may have beyond it.
+_ENTRY_BYTES, _SPARE_BYTES = 512, 16 * 1024**2
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,16 @@ def read_matrix_market(raw: bytes, name: str) -> sp.csr_array:
         ) from error
     except Exception as error:
         _fail_as_scipy(error, header, name)
+
+
+def matrix_market_bytes(head: bytes, name: str) -> int | None:
+    """Bytes that a file which begins with `head` can need, at most; None where its size line is not whole there."""
+    head = head.removeprefix(_BOM)
+    lines = head[: head.rfind(b"\n") + 1]
+    if not re.search(rb"(?m)^[ \t\r]*[^% \t\r\n]", lines):  # comments alone, so far
+        return None
+    header = _read_header(lines, name)
+    return header.body + _SPARE_BYTES + _ENTRY_BYTES * header.entries
 
 
 def _read_header(raw: bytes, name: str) -> _Header:

@@ -8,6 +8,8 @@ existing ``except`` clauses keep working.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 __all__ = [
     "AkxError",
     "ArgumentError",
@@ -28,6 +30,8 @@ __all__ = [
     "PlanError",
     "VerificationError",
 ]
+
+_SHOWN, _LONGEST = 8, 60
 
 
 class AkxError(Exception):
@@ -146,3 +150,11 @@ class MissingDependencyError(AkxError, ImportError):
 
 class VerificationError(AkxError, ArithmeticError):
     """A program's result differs from the reference by more than the componentwise bound."""
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names that others gave, for a message: the first few, cut to a length, and nothing that a terminal obeys."""
+    names = list(names)
+    shown = [name if name.isprintable() else name.encode("unicode_escape").decode() for name in names[:_SHOWN]]
+    shown = [name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..." for name in shown]
+    return ", ".join(shown) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

@@ -566,12 +566,14 @@ class TestPaths:
             read_matrix(put(ONE) / "b.mtx")
 
     def test_no_permission(self, put: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-        def refuse(self: Path) -> bytes:
+        path = put(ONE)
+
+        def refuse(self: Path, mode: str) -> Any:
             raise PermissionError(13, "Permission denied", str(self))
 
-        monkeypatch.setattr(Path, "read_bytes", refuse)  # the superuser may read everything
+        monkeypatch.setattr(Path, "open", refuse)  # the superuser may read everything
         with pytest.raises(FileFormatError, match="cannot be read, found Permission denied; check its permissions"):
-            read_matrix(put(ONE))
+            read_matrix(path)
 
     @pytest.mark.parametrize("name", ["a.mtx", "a.mat", "a.npz", "a.rua", "a", "a.tar.gz"])
     def test_empty(self, put: Callable[..., Path], name: str) -> None:
