@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 from akx._process import available_bytes
-from akx.errors import AkxError, ArgumentError, ArgumentTypeError, FileFormatError, FileMissingError, listed
+from akx.errors import AkxError, ArgumentError, ArgumentTypeError, FileFormatError, FileMissingError, listed, shown
 
 __all__ = [
     "AGAIN",
@@ -52,6 +52,8 @@ _UNTOLD_BYTES, _UNTOLD_TIMES = 1024**3, 64
 _XZ_BYTES = 1024**3
 #: Bytes of a name in a file system, at most.
 _NAME_BYTES = 255
+#: Letters of a foreign reader's reason, at most.
+_REASON = 160
 _PIECE, _HEAD, _MARK = 1024**2, 65536, 6
 
 
@@ -344,7 +346,7 @@ class _Choice:
         raise FileFormatError(
             f"{name} holds several matrices",
             found=listed(self.names),
-            hint=f'choose one, for example variable="{listed(self.names[:1])}"',
+            hint=f'choose one, for example variable="{shown(self.names[0])}"',
         )
 
 
@@ -394,7 +396,7 @@ def _tar_member(stream: _Stream, wanted: str | None, name: str, needs: Needs, un
                     raise FileFormatError(
                         f"{name} holds more beside its matrix than an archive of its size should",
                         expected=f"at most {in_words(untold)}",
-                        found=f"{in_words(others)} up to {listed([member.name])}",
+                        found=f"{in_words(others)} up to {shown(member.name)}",
                         hint="unpack it, and read the matrix in it",
                     )
         if headers.last.strip(b"\0"):  # no header, where tarfile takes it for the end
@@ -402,14 +404,16 @@ def _tar_member(stream: _Stream, wanted: str | None, name: str, needs: Needs, un
     except AkxError:
         raise
     except Exception as error:  # whatever headers that lie lead tarfile to
-        raise FileFormatError(f"{name} is truncated or damaged", found=f"tar says: {error}", hint=AGAIN) from error
+        raise FileFormatError(
+            f"{name} is truncated or damaged", found=f"tar says: {shown(str(error), _REASON)}", hint=AGAIN
+        ) from error
     return content, choice.result(name)
 
 
 def _tar_content(stream: _Stream, member: tarfile.TarInfo, name: str, needs: Needs, untold: int) -> bytes:
     if member.issparse():
         raise FileFormatError(
-            f"{name} holds {listed([member.name])} as a sparse file",
+            f"{name} holds {shown(member.name)} as a sparse file",
             expected="files as they are",
             found=f"{in_words(member.size)} of which holes are left out",
             hint="make the archive without --sparse",
@@ -450,4 +454,6 @@ def _zip_member(raw: bytes, wanted: str | None, name: str, needs: Needs) -> tupl
     except Exception as error:  # RuntimeError asks for a password
         if suffix_of(name) == ".npz":
             return None  # whose reader says what is wrong
-        raise FileFormatError(f"{name} is truncated or damaged", found=f"zip says: {error}", hint=AGAIN) from error
+        raise FileFormatError(
+            f"{name} is truncated or damaged", found=f"zip says: {shown(str(error), _REASON)}", hint=AGAIN
+        ) from error

@@ -32,14 +32,14 @@ import scipy.io
 import scipy.sparse as sp
 
 from akx import _process
-from akx.errors import AkxError, ArgumentError, FileFormatError, listed
+from akx.errors import AkxError, ArgumentError, FileFormatError, listed, shown
 
 __all__ = ["is_mat_file", "read_mat_file", "sparse_variables"]
 
 _COLLECTION = "Problem.A"
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _AGAIN = 'the file is truncated or damaged: save it again with save(file, "A", "-v7")'
-_HEADER, _MATRIX, _COMPRESSED = 128, 14, 15
+_HEADER, _COMPRESSED, _REASON = 128, 15, 160
 #: What zlib makes of a byte at most.
 _INFLATION = 1032
 #: Bytes that a process takes for itself, and for each byte of content: a cell is a Python object of about 250 bytes for
@@ -102,7 +102,7 @@ def _chosen(variables: dict[str, _Variable], wanted: str | None, name: str) -> s
     raise FileFormatError(
         f"{name} holds several sparse variables",
         found=listed(f"{key} ({variables[key].text})" for key in found),
-        hint=f'choose one, for example variable="{listed(found[:1])}"',
+        hint=f'choose one, for example variable="{shown(found[0])}"',
     )
 
 
@@ -285,7 +285,7 @@ def _end_of(process: subprocess.Popen[bytes]) -> str:
 
 
 def _fail(name: str, found: str) -> NoReturn:
-    raise FileFormatError(f"{name} cannot be read as a MATLAB file", found=found, hint=_AGAIN)
+    raise FileFormatError(f"{name} cannot be read as a MATLAB file", found=shown(found, _REASON), hint=_AGAIN)
 
 
 def _fail_for_memory(name: str, found: str, room: int) -> NoReturn:

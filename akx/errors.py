@@ -31,7 +31,7 @@ __all__ = [
     "VerificationError",
 ]
 
-_SHOWN, _LONGEST = 8, 60
+_SHOWN = 8
 
 
 class AkxError(Exception):
@@ -153,8 +153,12 @@ class VerificationError(AkxError, ArithmeticError):
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names that others gave, for a message: the first few, cut to a length, and nothing that a terminal obeys."""
+    """Names that others gave, for a message: the first few, as :func:`shown` has them."""
     names = list(names)
-    shown = [name if name.isprintable() else name.encode("unicode_escape").decode() for name in names[:_SHOWN]]
-    shown = [name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..." for name in shown]
-    return ", ".join(shown) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    return ", ".join(map(shown, names[:_SHOWN])) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+
+
+def shown(text: str, most: int = 60) -> str:
+    """A text that others gave, for a message: with nothing that a terminal obeys, and cut to a length."""
+    text = text if text.isprintable() else text.encode("unicode_escape").decode()
+    return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -32,7 +32,7 @@ from akx._harwell_boeing import harwell_boeing_bytes, is_harwell_boeing, read_ha
 from akx._mat_file import is_mat_file, read_mat_file, sparse_variables
 from akx._matrix_market import matrix_market_bytes, read_matrix_market
 from akx._process import available_bytes
-from akx.errors import AkxError, ArgumentError, ArgumentTypeError, FileFormatError, MatrixError, listed
+from akx.errors import AkxError, ArgumentError, ArgumentTypeError, FileFormatError, MatrixError, listed, shown
 
 __all__ = ["list_variables", "read_matrix", "read_vector", "write_matrix", "write_vector", "write_whole"]
 
@@ -179,7 +179,7 @@ def _read_npz(raw: bytes, name: str) -> Any:
         foreign = isinstance(error, (ValueError, KeyError)) and zipfile.is_zipfile(io.BytesIO(raw))
         raise FileFormatError(
             f"{name} was not written by scipy.sparse.save_npz" if foreign else f"{name} is truncated or damaged",
-            found=_npz_names(raw) if foreign else f"{type(error).__name__}: {error}",
+            found=_npz_names(raw) if foreign else shown(f"{type(error).__name__}: {error}", 160),
             hint="write it with scipy.sparse.save_npz(file, A)",
         ) from error
 
@@ -206,7 +206,7 @@ def _check_npz(raw: bytes, name: str) -> None:
             total += claimed
             lengths[key] = (shape[-1] if key == "coords" else shape[0]) if shape else 1
     entries = {lengths[key] for key in ("data", "indices", "row", "col", "coords") if key in lengths}
-    if len(entries) > 1 and "offsets" not in lengths:
+    if not wrong and len(entries) > 1 and "offsets" not in lengths:
         wrong = f"arrays of {' and '.join(map(str, sorted(entries)))} entries"
     if wrong:
         raise FileFormatError(
@@ -226,7 +226,7 @@ def _npz_names(raw: bytes) -> str:
     try:
         archive = zipfile.ZipFile(io.BytesIO(raw))
     except (zipfile.BadZipFile, ValueError, OSError) as error:  # its end looks well, its table of contents does not
-        return f"{type(error).__name__}: {error}"
+        return shown(f"{type(error).__name__}: {error}", 160)
     with archive:
         return "arrays " + (listed(n.removesuffix(".npy") for n in archive.namelist()) or "none")
 
@@ -237,7 +237,7 @@ def _to_csr(A: Any, name: str) -> sp.csr_array:
     Half precision becomes single, as SciPy's compiled code knows no half. Short integers become int64, as sums need it.
     """
     if A.dtype.kind not in "biufc":
-        raise FileFormatError(f"{name} holds no matrix of numbers", found=f"values of type {A.dtype}"[:80])
+        raise FileFormatError(f"{name} holds no matrix of numbers", found=shown(f"values of type {A.dtype}"))
     dtype = A.dtype.newbyteorder("=")
     dtype = np.dtype(np.float32) if dtype == np.float16 else dtype
     dtype = np.dtype(np.int64) if dtype.kind in "iu" and dtype.itemsize < 8 else dtype

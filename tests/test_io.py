@@ -600,15 +600,13 @@ class TestPaths:
 
 
 def _seeds() -> dict[str, bytes]:
-    mat, npz = io.BytesIO(), io.BytesIO()
-    scipy.io.savemat(mat, {"A": sample(4).tocsc()}, do_compression=True)
+    npz = io.BytesIO()
     sp.save_npz(npz, sample(4).tocoo())
     text = market("% c\n4 4 5\n1 1 1.5e-3\n2 2 -2\n3 3 3\n4 4 4\n4 1 8\n", "coordinate real symmetric").encode()
     return {
         "a.mtx": text,
         "a.mtx.gz": gzip.compress(text, mtime=0),
         "a.rsa": harwell_boeing(sample(4).tocsc(), "RUA", "(2E25.17)", "{:25.17E}", 2).encode(),
-        "a.mat": mat.getvalue(),
         "a.npz": npz.getvalue(),
         "a.tar": tar({"a/a.mtx": text}, "w"),
     }
