@@ -30,7 +30,7 @@ from akx._fortran_format import WIDEST_FIELD, Fields, Format, parse_format, read
 from akx._matrix_market import expand
 from akx.errors import FileFormatError
 
-__all__ = ["is_harwell_boeing", "read_harwell_boeing"]
+__all__ = ["harwell_boeing_bytes", "is_harwell_boeing", "read_harwell_boeing"]
 
 _TYPE = re.compile(r"[RCPI][SUHZR][AE]", re.IGNORECASE)
 _SYMMETRY = {"S": "symmetric", "Z": "skew-symmetric", "H": "hermitian"}
@@ -38,6 +38,8 @@ _SYMMETRY = {"S": "symmetric", "Z": "skew-symmetric", "H": "hermitian"}
 _ENDING = b" \t\r\n\0\x1a"
 _HEADER_LINES = 5  # with right-hand sides
 _AGAIN = "write or download the file again"
+#: Bytes that the text of a line or a number has at most, and that some may have beyond it.
+_LINE_BYTES, _SPARE_BYTES = 512, 16 * 1024**2
 
 
 class _Lines:
@@ -108,6 +110,15 @@ def is_harwell_boeing(raw: bytes) -> bool:
     """Whether the third line begins with a matrix type and four numbers."""
     lines = raw[:1024].split(b"\n")
     return len(lines) > 3 and re.match(rb"[RCPI][SUHZR][AE]\s+\d+\s+\d+\s+\d+", lines[2], re.IGNORECASE) is not None
+
+
+def harwell_boeing_bytes(head: bytes, name: str) -> int:
+    """Bytes that a file which begins with `head` can need, at most."""
+    lines = _Lines(head, name)
+    lines.take()
+    total = _integers(lines.take()[:70], lines)[0]
+    _, (rows, columns, entries) = _read_type(lines.take(), lines)
+    return _SPARE_BYTES + _LINE_BYTES * (total + rows + columns + 2 * entries)
 
 
 def read_harwell_boeing(raw: bytes, name: str) -> sp.csr_array:

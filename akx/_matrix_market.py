@@ -3,8 +3,9 @@
 The format is that of R. F. Boisvert, R. Pozo and K. A. Remington, "The Matrix Market Exchange Formats: Initial Design",
 NISTIR 5935, 1996. Accepted beyond it, as such files are about: a banner with one ``%`` or more words, blank lines and
 comments among the entries and behind them, Fortran's D exponents, a byte-order mark, lines that end in a carriage
-return, entries above the diagonal of a symmetric file, decimals and integers beyond 64 bits in an integer file (which
-is then read as real). Refused: whatever else contradicts the header, as silence there gives a wrong matrix.
+return, entries above the diagonal of a symmetric file, signs in an unsigned file, and decimals in an integer file
+(which is then read as real). Refused: whatever else contradicts the header, as silence there gives a wrong matrix, and
+integers beyond 64 bits, which would be rounded.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from akx.errors import FileFormatError
 
-__all__ = ["expand", "read_matrix_market"]
+__all__ = ["expand", "matrix_market_bytes", "read_matrix_market"]
 
 _BANNERS = ("%%matrixmarket", "%matrixmarket")
 _BOM = b"\xef\xbb\xbf"
@@ -30,6 +31,8 @@ _FIELDS = ("real", "double", "integer", "unsigned-integer", "complex", "pattern"
 _SYMMETRIES = ("general", "symmetric", "skew-symmetric", "hermitian")
 _EXAMPLE = '"%%MatrixMarket matrix coordinate real general"'
 _SHOWN = 60
+#: Bytes that the text of an entry has at most, with blanks and comments, and that some may have beyond it.
+_ENTRY_BYTES, _SPARE_BYTES = 512, 16 * 1024**2
 
 
 @dataclass(frozen=True)
@@ -70,10 +73,7 @@ def read_matrix_market(raw: bytes, name: str) -> sp.csr_array:
     except Exception as error:
         if "integer" not in field:
             _fail_as_scipy(error, header, name)
-        try:  # beyond 64 bits, or a sign in an unsigned one: nothing is lost by reading them as real
-            found = _read_body(body, header, "real")
-        except Exception as again:
-            _fail_as_scipy(again, header, name)
+        found = _read_integers(body, header, name)
     if header.layout == "array":
         return sp.csr_array(np.asarray(found))
     return expand(sp.coo_array(found), header.symmetry, name)
@@ -87,8 +87,33 @@ def _read_body(body: bytes, header: _Header, field: str) -> Any:
     return scipy.io.mmread(io.BytesIO(banner.encode() + body))
 
 
+def _read_integers(body: bytes, header: _Header, name: str) -> Any:
+    """Signed integers in a file that says they are unsigned; else the reason why they are no integers of 64 bits."""
+    try:
+        return _read_body(body, header, "integer")
+    except Exception:
+        try:
+            _read_body(body, header, "real")
+        except Exception as error:
+            _fail_as_scipy(error, header, name)
+    raise FileFormatError(
+        f"{name} has integers beyond 64 bits",
+        hint="write 'real' for 'integer' in its first line to read them rounded to double precision",
+    )
+
+
 def _too_large(name: str, shape: tuple[int, int], entries: int) -> FileFormatError:
     return FileFormatError(f"{name} does not fit the memory", found=f"{shape[0]} x {shape[1]}, {entries} entries")
+
+
+def matrix_market_bytes(head: bytes, name: str) -> int | None:
+    """Bytes that a file which begins with `head` can need, at most; None where its size line is not whole there."""
+    head = head.removeprefix(_BOM)
+    lines = head[: head.rfind(b"\n") + 1]
+    if not re.search(rb"(?m)^[ \t\r]*[^% \t\r\n]", lines):  # comments alone, so far
+        return None
+    header = _read_header(lines, name)
+    return header.body + _SPARE_BYTES + _ENTRY_BYTES * header.entries
 
 
 def _read_header(raw: bytes, name: str) -> _Header:

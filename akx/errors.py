@@ -8,6 +8,8 @@ existing ``except`` clauses keep working.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 __all__ = [
     "AkxError",
     "ArgumentError",
@@ -28,6 +30,8 @@ __all__ = [
     "PlanError",
     "VerificationError",
 ]
+
+_SHOWN = 8
 
 
 class AkxError(Exception):
@@ -146,3 +150,15 @@ class MissingDependencyError(AkxError, ImportError):
 
 class VerificationError(AkxError, ArithmeticError):
     """A program's result differs from the reference by more than the componentwise bound."""
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names that others gave, for a message: the first few, as :func:`shown` has them."""
+    names = list(names)
+    return ", ".join(map(shown, names[:_SHOWN])) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+
+
+def shown(text: str, most: int = 60) -> str:
+    """A text that others gave, for a message: with nothing that a terminal obeys, and cut to a length."""
+    text = text if text.isprintable() else text.encode("unicode_escape").decode()
+    return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -1,7 +1,7 @@
 """A Python process of akx's own beside this one: what it imports, how the two talk, and when it ends.
 
-They talk through pipes, in pickles, each behind its length. The program is a function of akx that is called by name,
-so that no script of the user runs again; it ends soon after the process that started it, however that was.
+They talk through pipes, in pickles, each behind its length. A process ends soon after the one that started it, however
+that was. What it is started with is in :mod:`akx._process`.
 
 Several of them compile the same functions at the same time, and may be ended while they write. Numba numbers the files
 of its cache, and writes that a file belongs to a signature before it writes the file. So a file of two processes, or
@@ -15,14 +15,14 @@ import os
 import pickle
 import secrets
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import IO, Any
 
 from numba.core import caching
+
+from akx._process import available_bytes, command, environment
 
 __all__ = [
     "SHARE",
@@ -42,19 +42,6 @@ SHARE, SPARED_CORES = 0.25, 2
 _LOOK = 1.0
 _LENGTH = 8
 _NAME_BITS = 62
-_MEMINFO = Path("/proc/meminfo")
-
-
-def command(module: str) -> list[str]:
-    """What runs ``main(parent)`` of a module of akx; Ctrl-C is for whoever starts it, who ends it."""
-    begin = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
-    return [sys.executable, "-c", f"{begin}; from {module} import main; main({os.getpid()})"]
-
-
-def environment() -> dict[str, str]:
-    """That of this process, in which what is imported here is imported there."""
-    path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
-    return {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
 
 
 def send(pipe: IO[bytes], value: Any) -> None:
@@ -106,14 +93,3 @@ def unmistakable_files() -> Iterator[None]:
         yield
     finally:
         kind._data_name = usual
-
-
-def available_bytes() -> int:
-    """Bytes of the host's memory that are free, or could be."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in _MEMINFO.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return 1024 * int(line.split()[1])
-    with contextlib.suppress(OSError, ValueError):
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return 0

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from numba.core.event import trigger_event
 
+from akx import _process
 from akx.device.host import host_device
 from akx.matrix import Matrix
 from akx.plan import Plan
@@ -421,7 +422,8 @@ def test_how_many_processes(problem: Problem, tmp_path: Path, monkeypatch: pytes
     assert processes_ahead(problem, 0, cores=16, host_bytes=64 * gib) == 0
     assert processes_ahead(problem, 80 * gib, cores=16, host_bytes=6 * gib) == 2
     meminfo = tmp_path / "meminfo"
-    monkeypatch.setattr(processes, "_MEMINFO", meminfo)
+    monkeypatch.setattr(_process, "_MEMINFO", meminfo)
+    monkeypatch.setattr(_process, "_CGROUP", tmp_path)
     for kib, expected in ((64 * 2**20, 4), (1000, 0)):
         meminfo.write_text(f"MemTotal: 1 kB\nMemAvailable:   {kib} kB\n")
         assert processes_ahead(problem, 80 * gib, cores=16) == expected
