@@ -214,7 +214,7 @@ class TestArchives:
         long = tarfile.TarInfo("a.mtx")
         long.type, long.size = tarfile.XHDTYPE, 2**21
         content = gzip.compress(long.tobuf(tarfile.USTAR_FORMAT) + bytes(2**21) + tar({"a.mtx": ONE}))
-        with pytest.raises(FileFormatError, match="headers have more"):
+        with pytest.raises(FileFormatError, match="headers of more"):
             read_matrix(put(content, "a.tar.gz"))
 
     @pytest.mark.usefixtures("low_bounds")
