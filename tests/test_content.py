@@ -294,6 +294,18 @@ class TestNpz:
             read_matrix(path)
 
 
+def test_memory_that_ends_is_a_typed_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(file: Any) -> Any:
+        raise MemoryError("Unable to allocate 7.45 GiB")
+
+    sp.save_npz(tmp_path / "a.npz", sp.eye_array(3, format="csr"))
+    monkeypatch.setattr(sp, "load_npz", load)
+    with pytest.raises(
+        FileFormatError, match=r"does not fit the memory, found Unable to allocate 7\.45 GiB; free some"
+    ):
+        read_matrix(tmp_path / "a.npz")
+
+
 def test_a_container_has_less_memory_than_its_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_process, "_CGROUP", tmp_path)
     free = _process.available_bytes()
