@@ -3,7 +3,7 @@
 A few bytes may claim, or unpack to, more than any memory. So a file is read forwards, piece by piece, and no further
 than two bounds allow. One is what a matrix of the sizes in the header can need. The other is the memory that is free:
 reading takes several times what is read. Where no header says anything (the other members of a tar archive, a binary
-file that is compressed once more), there may be 512 MiB, or 64 times the bytes of the file. Nothing is extracted to disk.
+file that is compressed once more), there may be 512 MiB, or 64 times the bytes of the file.
 """
 
 from __future__ import annotations
