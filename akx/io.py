@@ -156,8 +156,8 @@ def _needs(name: str, head: bytes, inner: str) -> Need:
     """What a file can need that begins with these bytes."""
     kind = _format(head, inner, name)
     if kind in ("mtx", "hb"):
-        most_bytes = matrix_market_bytes if kind == "mtx" else harwell_boeing_bytes
-        return Need(most_bytes(head, name), _TEXT_TIMES)
+        most = matrix_market_bytes(head, name) if kind == "mtx" else harwell_boeing_bytes(head)
+        return Need(most, _TEXT_TIMES)
     return Need(sys.maxsize, _BINARY_TIMES)
 
 
