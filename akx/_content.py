@@ -3,8 +3,7 @@
 A few bytes may claim, or unpack to, more than any memory. So a file is read forwards, piece by piece, and no further
 than two bounds allow. One is what a matrix of the sizes in the header can need. The other is the memory that is free:
 reading takes several times what is read. Where no header says anything (the other members of a tar archive, a binary
-file that is compressed once more), there may be 1 GiB, or 64 times the bytes of the file. Nothing is ever extracted to
-disk.
+file that is compressed once more), there may be 512 MiB, or 64 times the bytes of the file.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _TEXT_MEMBERS = {".mtx", *HARWELL_BOEING}
 #: Bytes that what stands before the sizes of a matrix may have, and the headers of an archive.
 _HEADER_BYTES = 16 * 1024**2
 #: Bytes that content without a header may have, and times the bytes of the file.
-_UNTOLD_BYTES, _UNTOLD_TIMES = 1024**3, 64
+_UNTOLD_BYTES, _UNTOLD_TIMES = 512 * 1024**2, 64
 #: The dictionary of xz, at most; its preset -9 has 64 MiB.
 _XZ_BYTES = 1024**3
 #: Bytes of a name in a file system, at most.
@@ -254,8 +253,8 @@ def _whole(stream: _Stream, inner: str, name: str, needs: Needs, size: int | Non
         pieces.append(piece)
         have += len(piece)
         if have > most:
-            pieces = [b"".join(pieces)]
-            most = _allowed(have, name, needs(pieces[0][: _HEADER_BYTES + 1], inner), size, untold)
+            first = b"".join(pieces[: _HEADER_BYTES // _PIECE + 1])[: _HEADER_BYTES + 1]
+            most = _allowed(have, name, needs(first, inner), size, untold)
     return b"".join(pieces)
 
 
@@ -356,12 +355,14 @@ class _Headers:
     def __init__(self, stream: _Stream) -> None:
         self.tell, self.seek = stream.tell, stream.seek
         self.last = b""
+        self.left_of_one = _PIECE  # of the member's that comes next
         self._stream, self._left = stream, _HEADER_BYTES
 
     def read(self, size: int = -1) -> bytes:
-        if not 0 <= size <= self._left:
-            raise tarfile.ReadError(f"its headers have more than {in_words(_HEADER_BYTES)}")
+        if not 0 <= size <= min(self._left, self.left_of_one):
+            raise tarfile.ReadError(f"headers of more than {in_words(_PIECE if size <= self._left else _HEADER_BYTES)}")
         self._left -= size
+        self.left_of_one -= size
         self.last = self._stream.read(size)
         return self.last
 
@@ -385,6 +386,7 @@ def _tar_member(stream: _Stream, wanted: str | None, name: str, needs: Needs, un
     try:
         with tarfile.open(fileobj=cast(Any, headers), mode="r:") as archive:
             for member in archive:
+                headers.left_of_one = _PIECE
                 is_chosen = member.isreg() and choice.add(member.name)
                 if is_chosen or choice.chosen is None:
                     content = b""

@@ -112,13 +112,11 @@ def is_harwell_boeing(raw: bytes) -> bool:
     return len(lines) > 3 and re.match(rb"[RCPI][SUHZR][AE]\s+\d+\s+\d+\s+\d+", lines[2], re.IGNORECASE) is not None
 
 
-def harwell_boeing_bytes(head: bytes, name: str) -> int:
-    """Bytes that a file which begins with `head` can need, at most."""
-    lines = _Lines(head, name)
-    lines.take()
-    total = _integers(lines.take()[:70], lines)[0]
-    _, (rows, columns, entries) = _read_type(lines.take(), lines)
-    return _SPARE_BYTES + _LINE_BYTES * (total + rows + columns + 2 * entries)
+def harwell_boeing_bytes(head: bytes) -> int:
+    """Bytes that a file which begins with `head` can need, at most: by its lines, rows, columns and entries."""
+    _, cards, sizes, *_ = [*head.split(b"\n", 3), b"", b""]
+    numbers = re.findall(rb"\d{1,14}", cards[:14] + b" " + sizes[14:56])
+    return _SPARE_BYTES + 2 * _LINE_BYTES * sum(map(int, numbers))
 
 
 def read_harwell_boeing(raw: bytes, name: str) -> sp.csr_array:

@@ -71,8 +71,13 @@ def read_matrix(path: PathLike, *, variable: str | None = None) -> sp.csr_array:
         No such variable, or a `variable` for a file that has none.
     """
     name = name_of(path)
-    raw, inner, is_member = read_content(path, partial(_needs, name), archives=True, member=variable)
-    return _read_plain(raw, inner, name, None if is_member else variable)
+    try:
+        raw, inner, is_member = read_content(path, partial(_needs, name), archives=True, member=variable)
+        return _read_plain(raw, inner, name, None if is_member else variable)
+    except MemoryError as error:
+        found = shown(str(error)) or "no more of it"
+        hint = "free some, or read it on a machine with more"
+        raise FileFormatError(f"{name} does not fit the memory", found=found, hint=hint) from error
 
 
 def list_variables(path: PathLike) -> dict[str, tuple[int, int]]:
@@ -151,8 +156,8 @@ def _needs(name: str, head: bytes, inner: str) -> Need:
     """What a file can need that begins with these bytes."""
     kind = _format(head, inner, name)
     if kind in ("mtx", "hb"):
-        most_bytes = matrix_market_bytes if kind == "mtx" else harwell_boeing_bytes
-        return Need(most_bytes(head, name), _TEXT_TIMES)
+        most = matrix_market_bytes(head, name) if kind == "mtx" else harwell_boeing_bytes(head)
+        return Need(most, _TEXT_TIMES)
     return Need(sys.maxsize, _BINARY_TIMES)
 
 
@@ -173,7 +178,7 @@ def _read_npz(raw: bytes, name: str) -> Any:
     try:
         _check_npz(raw, name)
         return sp.load_npz(io.BytesIO(raw))
-    except AkxError:
+    except (AkxError, MemoryError):
         raise
     except Exception as error:
         foreign = isinstance(error, (ValueError, KeyError)) and zipfile.is_zipfile(io.BytesIO(raw))

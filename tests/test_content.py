@@ -215,7 +215,7 @@ class TestArchives:
         long = tarfile.TarInfo("a.mtx")
         long.type, long.size = tarfile.XHDTYPE, 2**21
         content = gzip.compress(long.tobuf(tarfile.USTAR_FORMAT) + bytes(2**21) + tar({"a.mtx": ONE}))
-        with pytest.raises(FileFormatError, match="headers have more"):
+        with pytest.raises(FileFormatError, match="headers of more"):
             read_matrix(put(content, "a.tar.gz"))
 
     @pytest.mark.usefixtures("low_bounds")
@@ -293,6 +293,18 @@ class TestNpz:
         monkeypatch.setattr(sp, "load_npz", lambda file: pytest.fail("read"))
         with pytest.raises(FileFormatError, match=r"data of .* bytes, where the archive has"):
             read_matrix(path)
+
+
+def test_memory_that_ends_is_a_typed_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(file: Any) -> Any:
+        raise MemoryError("Unable to allocate 7.45 GiB")
+
+    sp.save_npz(tmp_path / "a.npz", sp.eye_array(3, format="csr"))
+    monkeypatch.setattr(sp, "load_npz", load)
+    with pytest.raises(
+        FileFormatError, match=r"does not fit the memory, found Unable to allocate 7\.45 GiB; free some"
+    ):
+        read_matrix(tmp_path / "a.npz")
 
 
 def test_a_container_has_less_memory_than_its_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ File = Annotated[
     str,
     typer.Argument(
         metavar="FILE",
-        help="Matrix Market (.mtx, .mtx.gz), Harwell-Boeing, Rutherford-Boeing, .npz, .mat, or a collection's .tar.gz.",
+        help="Matrix Market (.mtx, .mtx.gz), Harwell-Boeing, Rutherford-Boeing, .npz, .mat; a .tar.gz or .zip of one.",
         show_default=False,
     ),
 ]
