@@ -42,10 +42,10 @@ from akx.kernels import registry
 from akx.kernels.base import Coefficients, Program, as_coefficients, check_feasible, held_bytes
 from akx.matrix import Matrix, content_token
 from akx.plan import Plan, check_plan
-from akx.plandb import FIELD_MEANINGS, Lookup, PlanDatabase, PlanKey, shared_database
+from akx.plandb import FIELD_MEANINGS, Lookup, PlanDatabase, PlanKey, aged, shared_database
 from akx.tuner import plan_key, predict
 from akx.tuner.calibration import ceiling_of, figures_of
-from akx.tuner.ladder import believed, limited
+from akx.tuner.ladder import Answer, believed, limited, renewed
 from akx.tuner.machine import measured_figures
 from akx.tuner.space import PLAIN_SCHEDULES, STREAMED_SCHEDULE, resolve_backend
 
@@ -649,6 +649,8 @@ class MatrixPowers:
             key, lookup = exact, self._db.find(exact)
             chosen, reason = self._tuned(lookup, matrix, backend)
             told = told if chosen is None else f", with values as they are{told}"
+        if chosen is not None:
+            chosen = self._renewed(lookup, chosen, matrix, key, arguments)
         if not self._is_own_db:
             self._db.close()  # lookups are rare, open files are few
         if chosen is None:
@@ -673,6 +675,46 @@ class MatrixPowers:
         source = f"tuned on {record.created[:10]}: {gain:.2f}x over {record.baseline_name}"
         return _Choice(tuned, source, record.seconds), None
 
+    def _renewed(
+        self, lookup: Lookup, chosen: _Choice, matrix: Matrix, key: PlanKey, arguments: Mapping[str, Any]
+    ) -> _Choice:
+        """The plan that was found; or, where it is aged and does not hold out here, the predicted one."""
+        record = lookup.record
+        why = [] if record is None else aged(record)
+        if record is None or not why:
+            return chosen
+        backend = chosen.plan.backend
+        if self._budget is not None:  # no room for two
+            return replace(chosen, source=f"{chosen.source}; aged ({'; '.join(why)})")
+        answer = self._kept_program(
+            matrix.dtype,
+            lambda prepared: renewed(
+                record,
+                chosen.plan,
+                lambda: predict(matrix, self.k, **arguments),
+                matrix,
+                key,
+                device=self._device(backend),
+                threads=plan_threads(backend, self._threads),
+                prepared=prepared,
+            ),
+        )
+        if answer.is_like:
+            return replace(chosen, source=f"{chosen.source}; aged ({'; '.join(why)}), {answer.why}")
+        return _Choice(
+            answer.plan, f"predicted, not tuned ({answer.why}); tune it with `akx tune` or akx.tune", None, True
+        )
+
+    def _kept_program(self, dtype: np.dtype[Any], ask: Callable[[Callable[[Plan], Program | None]], Answer]) -> Answer:
+        """What the ladder answers, which is told of programs that are here, and whose own is kept."""
+        begin = time.perf_counter()
+        answer = ask(lambda plan: self._programs.get((dtype, plan)))
+        if answer.program is not None and answer.program is not self._programs.get((dtype, answer.plan)):
+            self._programs[dtype, answer.plan] = answer.program
+            self._stale.discard((dtype, answer.plan))
+        self.prepare_seconds += time.perf_counter() - begin
+        return answer
+
     def _asked(self, vectors: int, backend: str) -> dict[str, Any]:
         """What a plan is looked up by, and predicted for, beside the matrix and k."""
         return {
@@ -685,22 +727,21 @@ class MatrixPowers:
 
     def _of_like_device(self, lookup: Lookup, predicted: Plan, matrix: Matrix, key: PlanKey) -> _Choice | None:
         """The plan for another basis or k or of a like device, or the predicted one that beat it; None without any."""
-        begin, backend, dtype = time.perf_counter(), predicted.backend, matrix.dtype
+        backend = predicted.backend
         if self._budget is not None or not lookup.mismatches:
             return None
-        answer = believed(
-            [record for record, _ in lookup.mismatches],
-            predicted,
-            matrix,
-            key,
-            device=self._device(backend),
-            threads=plan_threads(backend, self._threads),
-            prepared=lambda plan: self._programs.get((dtype, plan)),
+        answer = self._kept_program(
+            matrix.dtype,
+            lambda prepared: believed(
+                [record for record, _ in lookup.mismatches],
+                predicted,
+                matrix,
+                key,
+                device=self._device(backend),
+                threads=plan_threads(backend, self._threads),
+                prepared=prepared,
+            ),
         )
-        if answer.program is not None and answer.program is not self._programs.get((dtype, answer.plan)):
-            self._programs[dtype, answer.plan] = answer.program
-            self._stale.discard((dtype, answer.plan))
-        self.prepare_seconds += time.perf_counter() - begin
         if not answer.why:
             return None
         told = f"predicted, not tuned ({answer.why}); tune it with `akx tune` or akx.tune"
@@ -1159,7 +1200,7 @@ def _unused_for_allowance(lookup: Lookup, reason: str | None) -> str:
     """What became of the plan for exactly the error that is allowed, where there is one: why it is not used."""
     if reason is not None:
         return f"; the plan for the error that is allowed does not work here ({reason})"
-    stale = next((names for _, names in lookup.mismatches if set(names) <= {"kernel_hash", "versions"}), None)
+    stale = next((names for _, names in lookup.mismatches if names == ["revisions"]), None)
     if stale is None:
         return ""
     why = ", ".join(f"{FIELD_MEANINGS[name]} ({name})" for name in stale)

@@ -23,10 +23,10 @@ from typing import Any
 
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.plandb.keys import OF_SEARCHES
 from akx.tuner import Recording, Settings, read_recording, tune
 from benchmarks import record, samplers
 from benchmarks.gallery import GALLERY, small
+from benchmarks.revisions import of_searches
 
 __all__ = ["RECORD", "load", "main", "recorded", "search_hash"]
 
@@ -37,7 +37,7 @@ _ENDLESS = 10**6
 _LEFT_OVER = 0.1
 #: Modules of kernels that say which plans there are and what they should cost; others only run them.
 _SCHEDULES = ("clusters", "diagonals", "ghost", "parts", "resident", "front", "stored", "stream", "sweep", "wavefront")
-_SCHEDULES += ("window", *OF_SEARCHES["cuda"])
+_SCHEDULES += ("window", *of_searches("cuda"))
 
 Json = dict[str, Any]
 

@@ -86,6 +86,7 @@ _NO_DRIVERS = (
     *(f"{schedule}_space" for schedule in ("ghost", "resident", "stream", "sweep", "wavefront")),
     *(f"{schedule}_offers" for schedule in ("diagonals", "ghost", "resident", "sweep", "wavefront")),
 )
+_REVISION = re.compile(r"\s+revision = \d+$")
 _CHOOSING = ("offers", "space", "starts", "traffic", "untuned", "untuned_for", "waste", "work")
 
 
@@ -144,14 +145,14 @@ def _held(path: Path) -> bytes:
 
 
 def launching(text: str) -> str:
-    """The source of a driver without the methods that only choose plans, and without empty lines."""
+    """The source of a driver without what only chooses plans, or declares a revision, and without empty lines."""
     lines = text.splitlines(keepends=True)
     classes = [node for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
     for node in (node for one in classes for node in one.body if isinstance(node, ast.FunctionDef)):
         if node.name in _CHOOSING:
             first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
             lines[first - 1 : node.end_lineno] = [""] * ((node.end_lineno or first) - first + 1)
-    return "".join(line for line in lines if line.strip())
+    return "".join(line for line in lines if line.strip() and not _REVISION.match(line))
 
 
 def _group_of(test: str) -> str:

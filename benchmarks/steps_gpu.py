@@ -24,7 +24,7 @@ import akx.solvers
 from akx.errors import AkxError
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.plandb import PlanDatabase, PlanRecord, key_of_plan
+from akx.plandb import PlanDatabase, PlanRecord
 from akx.solvers.chosen import powers_of
 from akx.tuner import plan_key, tune
 from akx.tuner.measure import now
@@ -88,7 +88,7 @@ def plan_for(name: str, matrix: Matrix, k: int, *, start_vectors: int, basis: st
         return None
     best, plan = min(found, key=lambda one: one[0])
     slowest = max(seconds for seconds, _ in found)
-    PlanDatabase(db).put(PlanRecord(key_of_plan(key, plan), plan, best, "recorded", slowest))
+    PlanDatabase(db).put(PlanRecord(key, plan, best, "recorded", slowest))
     return plan
 
 

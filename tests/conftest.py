@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from postgres import PostgresServer, missing_for_postgres
 
+from akx.kernels import revisions
 from akx.plandb import ShippedPlans, layers
 from akx.tuner import calibration
 
@@ -58,3 +61,21 @@ def postgres_server() -> Iterator[PostgresServer]:
 def server_url(postgres_server: PostgresServer) -> str:
     """The URL of a new database on the server."""
     return postgres_server.url(postgres_server.new_database())
+
+
+@pytest.fixture
+def revise(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Change what the lock says of a schedule, such as ``"cpu/sweep"``: its revision, tokens, or those as good.
+
+    What is not given is as it really is; variants by name are those of the schedule's backend.
+    """
+    sources, known = revisions._lock()
+
+    def change(name: str, *, variants: Mapping[str, int] | None = None, **changes: Any) -> None:
+        changes |= {"equal": frozenset(changes.get("equal", ()))} if "tokens" in changes else {}
+        backend = name.partition("/")[0]
+        there = {**known, backend: known[backend] if variants is None else variants}
+        lock = {**sources, name: replace(sources[name], **changes)}, there
+        monkeypatch.setattr(revisions, "_lock", lambda: lock)
+
+    return change

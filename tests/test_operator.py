@@ -931,6 +931,28 @@ def put(*records: PlanRecord) -> None:
             database.put(one)
 
 
+@pytest.mark.parametrize("changes", [{"kernels": "0" * 16}, {"versions": {"numba": "0.1.2"}}])
+def test_an_aged_plan_is_measured_once_and_then_used_or_not(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(ladder, "_VERDICTS", {})
+    A, x = grid(), np.random.default_rng(0).standard_normal(900)
+    tuned = not_predicted(A, 4)
+    put(dataclasses.replace(record(A, 4, tuned), provenance=changes))
+    judged: list[Any] = []
+    real = ladder._measured
+    monkeypatch.setattr(ladder, "_measured", lambda *given: judged.append(given) or real(*given))
+    for _ in range(2):
+        P = akx.MatrixPowers(A, 4)
+        text = P.explain(measure=False)
+        assert "aged (" in text
+        assert ("measured here" in text) is (P.plan == tuned)
+        np.testing.assert_allclose(P(x), powers(A, x, 4), rtol=1e-12, atol=1e-12)
+    assert len(judged) == 1
+    monkeypatch.setenv(ladder.SWITCH, "off")
+    assert akx.MatrixPowers(A, 4).plan == tuned
+
+
 def test_the_plan_of_a_like_device_is_measured_before_it_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     """With real kernels and a real clock: whichever plan is faster, results are right and it says what was done."""
     monkeypatch.setattr(ladder, "_VERDICTS", {})

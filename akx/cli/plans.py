@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +13,7 @@ from akx.cli.guard import EXIT_UNMET
 from akx.cli.load import check_powers, check_seconds, load_matrix, open_database
 from akx.cli.output import data_console, emit_json, note
 from akx.errors import ArgumentError
-from akx.plandb import PlanDatabase, stale_fields
+from akx.plandb import PlanDatabase, aged, stale_fields
 from akx.plandb.layers import SHIPPED
 from akx.report.text import ID_DIGITS, count, duration, ratio
 
@@ -31,7 +32,7 @@ __all__ = [
 ]
 
 #: Version of the JSON objects of ``akx plans ... --json``.
-PLANS_SCHEMA = 1
+PLANS_SCHEMA = 2
 
 _TRIAL_COLUMNS = {
     "created": "left",
@@ -72,7 +73,7 @@ def list_plans(db: str | None, *, every: bool, as_json: bool) -> int:
             duration(record.seconds),
             ratio(record.speedup),
             record.plan.label(),
-            layer + (" (stale)" if stale_fields(record) else ""),
+            layer + _mark(record),
         )
         for layer, record in entries
     ]
@@ -88,21 +89,30 @@ def list_plans(db: str | None, *, every: bool, as_json: bool) -> int:
         "layer": "left",
     }
     print_rows(columns, rows, data_console())
+    reasons = Counter(reason for _, record in entries if not stale_fields(record) for reason in aged(record))
+    for reason, number in reasons.items():
+        note(f"{_plans(number)} aged: {reason}; used after one check and a race with the prediction")
     return 0
+
+
+def _mark(record: PlanRecord) -> str:
+    return " (stale)" if stale_fields(record) else " (aged)" if aged(record) else ""
 
 
 def show_plan(plan_id: str, db: str | None, *, as_json: bool) -> int:
     """Print one plan with its key, figures and provenance."""
     with PlanDatabase(db) as database:
         record = database.get(plan_id)
-    stale = stale_fields(record)
+    stale, why = stale_fields(record), aged(record)
     if as_json:
-        emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), "record": record.to_json(), "stale": stale})
+        told = {"record": record.to_json(), "stale": stale, "aged": why}
+        emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), **told})
         return 0
     from akx.report.tables import print_pairs
 
     trials = ", ".join(f"{number} {state}" for state, number in record.trials.items()) or "none recorded"
-    state = f"stale, never used again: {', '.join(stale)} changed" if stale else "current"
+    state = f"aged, raced before it is used: {'; '.join(why)}" if why else "current"
+    state = f"stale, never used again: {', '.join(stale)} changed" if stale else state
     pairs = [
         ("id", record.id),
         ("matrix", record.matrix_name or "-"),
@@ -143,9 +153,11 @@ def list_trials(plan_id: str | None, db: str | None, *, every: bool, as_json: bo
 
 
 def _list_every_trial(db: str | None, *, as_json: bool) -> int:
+    from akx.plandb.keys import search_key
+
     with PlanDatabase(db) as database:
         found = database.all_trials()
-        winners = {(record.id, record.plan) for record in database.list()}
+        winners = {(search_key(record.key).id, record.plan) for record in database.list()}
     if as_json:
         rows = [_of_key(key) | trial.to_json() for key, trial in found]
         emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), "id": None, "trials": rows})
@@ -205,14 +217,11 @@ def remove_plan(plan_id: str | None, db: str | None, *, stale: bool, as_json: bo
 def _remove_stale(db: str | None, *, as_json: bool) -> int:
     with PlanDatabase(db) as database:
         removed = database.remove_stale()
-        kept = sum(bool(stale_fields(record)) for record in database.list())
     if as_json:
         ids = [record.id for record in removed]
-        emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), "removed": ids, "kept": kept})
+        emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), "removed": ids})
         return 0
     note(f"removed {_plans(len(removed), 'stale ')} of {database.path}")
-    if kept:
-        note(f"kept {_plans(kept)} for whose versions there is no compiler here to compare with")
     return 0
 
 
@@ -276,6 +285,7 @@ def _summary(layer: str, record: PlanRecord) -> dict[str, Any]:
         "label": record.plan.label(),
         "created": record.created,
         "stale": stale_fields(record),
+        "aged": aged(record),
     }
 
 

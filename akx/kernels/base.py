@@ -109,10 +109,12 @@ class Schedule(Protocol):
     """What every schedule of every backend provides.
 
     `device` is a :class:`akx.device.host.HostDevice` or a :class:`akx.device.cuda.facts.CudaDevice`, as the backend is.
+    `revision` is raised when its plans would be chosen anew (:mod:`akx.kernels.revisions`).
     """
 
     name: str
     backend: str
+    revision: int
     description: str
 
     def space(self, matrix: Matrix, device: Any, k: int) -> tuple[Parameter, ...]:

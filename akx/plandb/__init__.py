@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from akx.plandb.database import Lookup, PlanDatabase, default_database, shared_database
 from akx.plandb.files import PlanDatabaseWarning, database_path
-from akx.plandb.keys import FIELD_MEANINGS, PlanKey, kernel_hash, key_of_plan, make_key, schedule_hashes, versions
+from akx.plandb.keys import FIELD_MEANINGS, PlanKey, key_of_plan, made_with, make_key, revisions_of
 from akx.plandb.layers import PlanLayer, ShippedPlans, shipped_plans
 from akx.plandb.places import project_directory, project_plans, system_directories, system_plans
-from akx.plandb.records import PlanRecord, TrialRecord, mismatch, stale_fields
+from akx.plandb.records import PlanRecord, TrialRecord, aged, mismatch, stale_fields
 from akx.plandb.status import DatabaseStatus, LayerStatus, database_status
 from akx.plandb.transfer import Bundle, ImportReport, parse_bundle, read_bundle
 
@@ -25,22 +25,22 @@ __all__ = [
     "PlanRecord",
     "ShippedPlans",
     "TrialRecord",
+    "aged",
     "database_path",
     "database_status",
     "default_database",
-    "kernel_hash",
     "key_of_plan",
+    "made_with",
     "make_key",
     "mismatch",
     "parse_bundle",
     "project_directory",
     "project_plans",
     "read_bundle",
-    "schedule_hashes",
+    "revisions_of",
     "shared_database",
     "shipped_plans",
     "stale_fields",
     "system_directories",
     "system_plans",
-    "versions",
 ]

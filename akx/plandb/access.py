@@ -10,9 +10,11 @@ import contextlib
 import os
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 from akx.plandb.files import SQLITE_ERRORS
-from akx.plandb.migrate import OLDEST_ALIKE, SCHEMA_VERSION, inspect
+from akx.plandb.legacy import modern_plan, modern_trial
+from akx.plandb.migrate import OLD_PLAN_COLUMNS, OLDEST_ALIKE, REVISED, SCHEMA_VERSION, inspect
 
 __all__ = [
     "WAIT",
@@ -27,6 +29,8 @@ __all__ = [
     "wal_bytes",
 ]
 
+#: Where plans of old layouts say when they were made, and where, behind its plan, a trial has the clock.
+_CREATED, _CLOCK = OLD_PLAN_COLUMNS.index("created"), 4
 #: Seconds that SQLite itself waits for a lock; longer waits are loops of these.
 WAIT = 1.0
 
@@ -101,7 +105,7 @@ def in_memory(connection: sqlite3.Connection) -> sqlite3.Connection:
 def rescue(path: Path) -> dict[str, list[tuple[object, ...]]]:
     """The rows that can still be read from a damaged database: from both ends to the damage.
 
-    It is of the present layout, or of one since which tables have got columns at their ends and nothing else.
+    It is of the present layout, or of one that is read as it is.
     """
     rows: dict[str, list[tuple[object, ...]]] = {}
     try:
@@ -117,12 +121,26 @@ def rescue(path: Path) -> dict[str, list[tuple[object, ...]]]:
                                 f"SELECT rowid, * FROM {table} ORDER BY rowid {order}"
                             ):
                                 found[rowid] = tuple(row)
-                    rows[table] = [found[rowid] for rowid in sorted(found)]
+                    in_order = [found[rowid] for rowid in sorted(found)]
+                    rows[table] = in_order if inspection.version >= REVISED else _revised(table, in_order)
         finally:
             connection.close()
     except SQLITE_ERRORS:
         return {}
     return rows
+
+
+def _revised(table: str, rows: list[tuple[Any, ...]]) -> list[tuple[object, ...]]:
+    """Rows of layouts before there were revisions as those of the present one; plans the newest first."""
+    if table == "plans":
+        return [modern_plan(row) for row in sorted(rows, key=lambda row: str(row[_CREATED]), reverse=True)]
+    found = []
+    for number, key_id, key, plan, *rest in rows:
+        new = modern_trial(key_id, key, plan)
+        clock = rest[_CLOCK] if len(rest) > _CLOCK else None
+        of_key, provenance = ((key_id, key), None) if new is None else (new[:2], new[2])
+        found.append((number, *of_key, plan, *rest[:_CLOCK], clock, provenance))
+    return found
 
 
 def put_back(connection: sqlite3.Connection, rows: dict[str, list[tuple[object, ...]]]) -> None:

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -24,18 +24,16 @@ from akx.errors import ArgumentError, DatabaseError, FileFormatError, MissingDep
 from akx.plandb.address import ServerAddress, database_place
 from akx.plandb.changes import count_change, generation
 from akx.plandb.files import PlanDatabaseWarning
-from akx.plandb.keys import FIELD_MEANINGS, PlanKey, hashes_beside, hashes_of, search_key
+from akx.plandb.keys import FIELD_MEANINGS, PlanKey, search_key
 from akx.plandb.layers import PlanLayer, ShippedPlans, shipped_plans
 from akx.plandb.migrate import Inspection
 from akx.plandb.places import project_plans, system_plans
-from akx.plandb.records import PlanRecord, TrialRecord, is_beyond_use, mismatch, newest
+from akx.plandb.records import PlanRecord, TrialRecord, aged, mismatch, newest, stale_fields
 from akx.plandb.rows import (
     Connection,
-    Row,
     Tables,
     decode,
     decode_keyed_trials,
-    decode_keys,
     decode_trials,
     encode_trials,
 )
@@ -66,7 +64,7 @@ class Lookup:
     ----------
     record : PlanRecord or None
         The plan under exactly this key, or, where the key is that of a search, the newest of those that are kept for it
-        under the kernel sources of their own schedules.
+        under the revisions of their own schedules and variants.
     mismatches : list of (PlanRecord, list of str)
         Where there is none: the plans for the same pattern with the fields of the key in which each differs, nearest
         first.
@@ -81,7 +79,9 @@ class Lookup:
     def explain(self) -> str:
         """One line: what was found, or why no plan is used."""
         if self.record is not None:
-            return f"plan {self.record.id[:12]} of the {self.layer} layer"
+            age = aged(self.record)
+            told = f", aged: {'; '.join(age)}" if age else ""
+            return f"plan {self.record.id[:12]} of the {self.layer} layer{told}"
         if not self.mismatches:
             return "no plan for this matrix"
         record, names = self.mismatches[0]
@@ -175,7 +175,8 @@ class PlanDatabase:
     def find(self, key: PlanKey) -> Lookup:
         """The plan stored for `key`, or what stands in the way.
 
-        A key of :func:`akx.plandb.make_key` asks for the plan of any schedule whose kernel sources are as they were.
+        A key of :func:`akx.plandb.make_key` asks for the plan of any schedule and variant, of the revisions of today.
+        Whether it is aged, :func:`akx.plandb.aged` says.
 
         Never raises because of the database: one that cannot be read is reported by a :class:`PlanDatabaseWarning`.
         The answer is remembered as long as neither this process nor another has changed the file or a layer.
@@ -194,24 +195,26 @@ class PlanDatabase:
 
     def _find(self, key: PlanKey) -> tuple[Lookup, bool]:
         """:meth:`find` in the user's database and all layers, and whether all was well with the database."""
-        hashes = hashes_of(key)
         for layer in self.above:
             found = _answer(key, layer.with_fingerprint(key.fingerprint))
             if found is not None:
                 return Lookup(found, [], layer.name), True
 
-        def query(tables: Tables) -> list[Row]:
-            return tables.under(key, hashes) or tables.of_pattern(key.fingerprint, _NEIGHBOURS)
+        def query(tables: Tables) -> tuple[int, list[PlanRecord]]:
+            rows = tables.under(key)
+            records = decode(rows)
+            if _answer(key, records) is not None:
+                return len(rows), records
+            rows = tables.of_pattern(key.fingerprint, _NEIGHBOURS)
+            return len(rows), decode(rows)
 
         try:
-            rows = self._read(query, min(_LOOKUP_PATIENCE, self._store.timeout)) or []
+            number, neighbours = self._read(query, min(_LOOKUP_PATIENCE, self._store.timeout)) or (0, [])
         except (DatabaseError, MissingDependencyError) as error:
             warnings.warn(f"no plans of the user's are used: {error}", PlanDatabaseWarning, stacklevel=3)
-            rows, is_sound = [], False
+            neighbours, is_sound = [], False
         else:
-            is_sound = True
-        neighbours = decode(rows)
-        is_sound = is_sound and len(neighbours) == len(rows)
+            is_sound = len(neighbours) == number
         found = _answer(key, neighbours)
         if found is not None:
             return Lookup(found, [], _USER), is_sound
@@ -318,8 +321,8 @@ class PlanDatabase:
     def put(self, record: PlanRecord, *, unless: Callable[[PlanRecord], bool] | None = None) -> PlanRecord | None:
         """Keep `record` as the plan for its key, in place of the one there was. Raises :class:`DatabaseError`.
 
-        Where its kernel sources are those of its schedule as they are, it also takes the place of the plan of another
-        schedule that would answer the same lookup.
+        Where its revisions are those of today, it also takes the place of the plan of another schedule or variant that
+        would answer the same lookup.
 
         Parameters
         ----------
@@ -366,14 +369,13 @@ class PlanDatabase:
                 found=f"plan {record.id[:12]} of the {layer} layer",
                 hint=self._way_out(record),
             )
-        self._change(lambda tables: _remove(tables, record, decode_keys(tables.keys_of_trials())))
+        self._change(lambda tables: _remove(tables, record))
         return record
 
     def remove_stale(self) -> tuple[PlanRecord, ...]:
         """Remove the user's stale plans and their trials, all or none. Raises :class:`DatabaseError`.
 
-        They are those that this akx, with the packages that are installed beside it, never uses again. One that differs
-        just in the versions of a compiler that is not installed here stays: where there is one it may be used.
+        They are those of other revisions than this akx has, which it never uses again. One that is aged stays.
 
         Returns
         -------
@@ -383,13 +385,12 @@ class PlanDatabase:
         removed: dict[str, PlanRecord] = {}  # also those of a change that is made again, as its end was lost
 
         def remove_them(tables: Tables) -> None:
-            keys = decode_keys(tables.keys_of_trials())
             for record in decode(tables.plans(), quietly=True):
-                if is_beyond_use(record):
-                    _remove(tables, record, keys)
+                if stale_fields(record):
+                    _remove(tables, record)
                     removed[record.id] = record
 
-        if any(map(is_beyond_use, self.list())):
+        if any(map(stale_fields, self.list())):
             self._change(remove_them)
         return tuple(removed.values())
 
@@ -414,8 +415,7 @@ class PlanDatabase:
         A trial whose plan and time (``created``) are there already is not appended again: its state and reason are put
         there. So what an error has left in doubt may be given again, and is one row each.
 
-        Each is kept under the key of its own plan (:func:`akx.plandb.key_of_plan`), so that it holds for as long as the
-        kernel sources of its schedule do.
+        Each is kept with the revisions of its plan, for as long as which it holds, and with what it was made with.
 
         Parameters
         ----------
@@ -444,32 +444,32 @@ class PlanDatabase:
             self._write(change, patience=patience)
         return max(appended)  # a change that is made again, as its end was lost, may find its own rows
 
-    def trials(self, key: PlanKey | str, *, most: int | None = None) -> tuple[TrialRecord, ...]:
-        """The trials for a key (or its full id), in the order they were added. Raises :class:`DatabaseError`.
+    def trials(self, key: PlanKey, *, most: int | None = None) -> tuple[TrialRecord, ...]:
+        """The trials for a key, in the order they were added. Raises :class:`DatabaseError`.
 
-        For the key of a search with today's kernels, or of a plan that it may find, those of all schedules whose kernel
-        sources are as they were. `most`: the newest so many, all by default.
+        That is the key of a search, or of a plan that it may find. Those of other revisions than today's are left out.
+        `most`: the newest so many, all by default.
         """
-        keys = [] if isinstance(key, str) else [replace(key, kernel_hash=one) for one in hashes_beside(key)]
-        identifiers = [key] if isinstance(key, str) else [one.id for one in keys]
-        return decode_trials(self._read(lambda tables: tables.trials(identifiers, most)) or [])
+        identifier = search_key(key).id
+        found = decode_trials(self._read(lambda tables: tables.trials(identifier, most)) or [])
+        return tuple(trial for trial in found if trial.is_current)
 
     def trials_behind(self, record: PlanRecord) -> tuple[TrialRecord, ...]:
         """The trials of the searches for a plan's key, in the order they were added. Raises :class:`DatabaseError`.
 
-        Those of :meth:`trials`; and every other of a search that has tried plans under this very key, whatever the
-        kernel sources of its schedule were: of a stale plan :meth:`trials` has those of its own schedule alone.
+        Of a plan of today's revisions those of :meth:`trials`; and every other of a search that has tried plans of its
+        own revisions, which are all that a stale plan has.
         """
         return self.trials_behind_each((record,))[0]
 
     def trials_behind_each(self, records: Sequence[PlanRecord]) -> tuple[tuple[TrialRecord, ...], ...]:
         """:meth:`trials_behind` of several plans, in one read. Raises :class:`DatabaseError`."""
 
-        def query(tables: Tables) -> list[list[Row]]:
-            keys = decode_keys(tables.keys_of_trials())
-            return [tables.trials_behind(*_behind(record, keys)) for record in records]
+        def query(tables: Tables) -> list[list[tuple[int, TrialRecord]]]:
+            return [_behind(tables, record) for record in records]
 
-        return tuple(map(decode_trials, self._read(query) or [[]] * len(records)))
+        found = self._read(query) or [[]] * len(records)
+        return tuple(tuple(trial for _, trial in trials) for trials in found)
 
     def all_trials(self) -> tuple[tuple[PlanKey, TrialRecord], ...]:
         """Every trial in the user's database with the key it is kept under, in the order they were added.
@@ -619,30 +619,32 @@ def _answer(key: PlanKey, records: Iterable[PlanRecord]) -> PlanRecord | None:
 
 def _rivals(tables: Tables, record: PlanRecord) -> list[PlanRecord]:
     """The plans of which one is to stay when `record` comes: those that answer the lookup that it answers."""
-    key = search_key(record.key, record.plan)
-    return [one for one in decode(tables.under(key, hashes_of(key)), quietly=True) if not mismatch(key, one)]
+    key = record.key if stale_fields(record) else search_key(record.key)
+    return [one for one in decode(tables.under(key), quietly=True) if not mismatch(key, one)]
 
 
 def _replace(tables: Tables, rivals: Iterable[PlanRecord], record: PlanRecord) -> None:
     """Keep `record` instead of all of them."""
     for rival in rivals:
         if rival.id != record.id:
-            tables.remove(rival.id)  # its trials are those of its schedule, and stay
+            tables.remove(rival.id)  # its trials are those of the search, and stay
     tables.put(record)
 
 
-def _remove(tables: Tables, record: PlanRecord, keys: Mapping[str, PlanKey]) -> None:
-    """Delete a plan and the trials behind it; `keys` are those for which there are trials."""
+def _remove(tables: Tables, record: PlanRecord) -> None:
+    """Delete a plan and the trials behind it."""
     tables.remove(record.id)
-    tables.remove_trials_behind(*_behind(record, keys))
+    tables.remove_trials(number for number, _ in _behind(tables, record))
 
 
-def _behind(record: PlanRecord, keys: Mapping[str, PlanKey]) -> tuple[str, list[str], list[str]]:
-    """What :meth:`Tables.trials_behind` is asked for; `keys` are those for which there are trials."""
-    own = record.key
-    beside = [replace(own, kernel_hash=one).id for one in hashes_beside(own)]
-    siblings = [identifier for identifier, key in keys.items() if set(own.mismatch(key)) <= {"kernel_hash"}]
-    return record.id, beside, siblings
+def _behind(tables: Tables, record: PlanRecord) -> list[tuple[int, TrialRecord]]:
+    """The trials behind a plan, and their numbers."""
+    found = []
+    for number, _, _, *row in tables.numbered_trials(search_key(record.key).id):
+        found += [(int(number), trial) for trial in decode_trials([tuple(row)])]
+    times = {trial.created for _, trial in found if trial.revisions == record.key.revisions}
+    is_current = not stale_fields(record)
+    return [(n, trial) for n, trial in found if trial.created in times or (is_current and trial.is_current)]
 
 
 _SHARED: dict[Path | ServerAddress, PlanDatabase] = {}

@@ -1,30 +1,31 @@
-"""What a plan is keyed by, so that no stale plan is ever used.
+"""What a plan is keyed by, so that no stale plan is ever used, and what it was made with, by which it may be aged.
 
-A plan holds for one pattern, dtype, index type, basis kind, k, number of start vectors, class of device, set of kernel
-sources and set of versions. All nine are fields of :class:`PlanKey`; a lookup succeeds only where all of them are
-equal, and otherwise names those that are not. Nothing here imports a compiler: versions come from package metadata and
-the hash of the kernels from the text of their sources.
+A plan holds for one pattern, dtype, index type, basis kind, k, number of start vectors, class of device, and for the
+revisions of its schedule and its variant (:mod:`akx.kernels.revisions`). All are fields of :class:`PlanKey`; a lookup
+succeeds only where all of them are equal, and otherwise names those that are not.
 
-The kernel sources of a plan are those that its schedule depends on. A search is over all schedules, so its key has the
-digest of the backend as a whole; the plan that it finds is kept under that of its own schedule (:func:`key_of_plan`),
-and a lookup by the key of a search finds the plan of any schedule whose sources are as they were. So a new schedule,
-or a change of one, leaves the plans of the others as they are.
+A search is over all schedules, so its key has no revisions; the plan that it finds is kept under those of its own
+(:func:`key_of_plan`), and a lookup by the key of a search finds the plan of any schedule and variant whose revisions
+are as they are declared. So a new schedule, or another revision of one, leaves the plans of the others as they are.
+
+A plan is a choice: the code that runs it is compiled from the sources of today. So kernel sources and versions of the
+compiler are no part of its key. They are kept beside it (:func:`made_with`), and where they differ from those of today
+it is *aged* (:func:`aged_by`). Nothing here imports a compiler.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property, lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from akx.errors import ArgumentError, DatabaseError, PlanError
-from akx.kernels import registry
+from akx.errors import PlanError
+from akx.kernels.revisions import ALL, revision, sources, variant_revision
 from akx.plan import PLAN_SCHEMA, Plan
+from akx.plandb.legacy import OLD_FIELDS
 
 if TYPE_CHECKING:
     from akx.device.host import HostDevice
@@ -32,19 +33,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FIELD_MEANINGS",
-    "OF_SEARCHES",
     "PlanKey",
-    "hashes_beside",
-    "hashes_of",
-    "is_of_search",
-    "kernel_hash",
+    "aged_by",
+    "build_of",
     "key_of_plan",
-    "lacks_compiler",
+    "made_with",
     "make_key",
-    "right_hashes",
-    "schedule_hashes",
+    "of_other_kernels",
+    "revisions_of",
     "search_key",
-    "versions",
 ]
 
 #: What a difference in a field of the key means to a user.
@@ -56,41 +53,17 @@ FIELD_MEANINGS: Mapping[str, str] = {
     "k": "another k",
     "start_vectors": "another number of start vectors",
     "device_class": "another device, number of threads, memory budget or allowed error of values",
-    "kernel_hash": "other kernel sources",
-    "versions": "other versions",
+    "revisions": "another revision of its schedule or variant",
+    "returns": "another result",
+    "transpose": "the transpose, or not",
+    "ranks": "another number of ranks",
 }
 
 _LARGEST = 2**31 - 1
 #: By backend, types of values that its programs may store with an error, where one is allowed.
 _NARROWED = {"cuda": ("float64", "complex128")}
-_PACKAGE = Path(__file__).resolve().parents[1]
-_SOURCE_SUFFIXES = frozenset({".py", ".cu", ".cuh", ".h", ".c", ".cpp", ".hpp"})
 #: Packages whose minor version decides which machine code a backend's kernels become.
 _COMPILERS: Mapping[str, tuple[str, ...]] = {"cpu": ("numba",), "cuda": ("cuda-bindings",)}
-#: By backend, sources that a search runs and no program of a plan: those that say which plans there are (a search that
-#: has more to choose from goes on from what was tried before), what these should cost and which are worth a try, what
-#: measures the device for them, and what has layouts compiled ahead.
-OF_SEARCHES = {
-    "cpu": frozenset(("choices", "ghost_space", "sweep_space", "wavefront_space")),
-    "cuda": frozenset(("choices", "layouts", "rates", "work", "parts_work", "sweep_work", "wavefront_work"))
-    | {f"{schedule}_space" for schedule in ("ghost", "resident", "stream", "sweep", "wavefront")}
-    | {f"{schedule}_offers" for schedule in ("diagonals", "ghost", "resident", "sweep", "wavefront")},
-}
-#: Those of solvers' vector work and of preconditioners.
-_OF_SOLVERS = {
-    "cpu": frozenset(("advance", "blocks", "rows", "vectors")),
-    "cuda": frozenset(
-        ("advance", "arnoldi", "blocks", "conjugate", "gram_schmidt", "mix", "products", "queues", "vectors")
-    )
-    | {"hermitian", "scaling", "spai", "transpose"},
-}
-
-
-#: In the text of a source: ``from akx... import ...``, a file beside it, an include.
-_IMPORT = re.compile(rb"^[ \t]*from[ \t]+(akx[\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\n]*)", re.MULTILINE)
-_WITH_NAME = re.compile(rb'with_name\("([\w.]+)"\)')
-_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]+"([\w.]+)"', re.MULTILINE)
-_WORD = re.compile(rb"\w+")
 
 
 @dataclass(frozen=True)
@@ -110,10 +83,15 @@ class PlanKey:
     device_class : str
         Machines of one class share plans (``HostDevice.device_class``); other numbers of threads, memory budgets and
         allowed errors of values make classes of their own.
-    kernel_hash : str
-        Digest of kernel sources: of those of the plan's schedule, or of the backend, see :func:`kernel_hash`.
-    versions : str
-        The versions that matter, see :func:`versions`.
+    revisions : str
+        Of the form of plans, the plan's schedule and its variant, as :func:`revisions_of` says; "" in the key of a
+        search.
+    returns : str
+        What a call returns: ``"vectors"``.
+    transpose : bool
+        Whether the powers are those of the transpose.
+    ranks : int
+        Number of processes that share the matrix.
 
     Raises
     ------
@@ -128,20 +106,25 @@ class PlanKey:
     k: int
     start_vectors: int
     device_class: str
-    kernel_hash: str
-    versions: str
+    revisions: str = ""
+    returns: str = "vectors"
+    transpose: bool = False
+    ranks: int = 1
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name in ("k", "start_vectors"):
+            if field.name in ("k", "start_vectors", "ranks"):
                 if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _LARGEST:
                     raise PlanError(
                         f"plan key field '{field.name}' is out of range",
                         expected=f"an integer from 1 to {_LARGEST}",
                         found=repr(value),
                     )
-            elif not isinstance(value, str) or not value or not _is_unicode(value):
+            elif field.name == "transpose":
+                if not isinstance(value, bool):
+                    raise PlanError("plan key field 'transpose' is not true or false", found=repr(value))
+            elif not isinstance(value, str) or (not value and field.name != "revisions") or not _is_unicode(value):
                 raise PlanError(
                     f"plan key field '{field.name}' is not a name", expected="a non-empty string", found=repr(value)
                 )
@@ -167,19 +150,29 @@ class PlanKey:
         return [field.name for field in fields(self) if getattr(self, field.name) != getattr(other, field.name)]
 
     def to_json(self) -> dict[str, Any]:
-        """A dict of JSON types; :meth:`from_json` inverts it."""
-        return asdict(self)
+        """A dict of JSON types, without what is as by default: a key stays the same when there is more to ask for."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if name not in _DEFAULTS or value != _DEFAULTS[name]}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> PlanKey:
-        """Make a key from :meth:`to_json`'s dict. Raises :class:`PlanError` on any unknown, missing or wrong field."""
+        """Make a key from :meth:`to_json`'s dict. Raises :class:`PlanError` on any unknown, missing or wrong field.
+
+        One that was written before there were revisions becomes the key of a search.
+        """
         if not isinstance(data, Mapping):
             raise PlanError("plan key is not a JSON object", found=type(data).__name__)
+        if set(data) >= OLD_FIELDS:
+            data = {name: value for name, value in data.items() if name not in OLD_FIELDS}
         names = {field.name for field in fields(PlanKey)}
-        if set(data) != names:
-            wrong = sorted(str(name) for name in set(data) ^ names)
+        wrong = sorted(str(name) for name in (set(data) - names) | (names - set(_DEFAULTS) - set(data)))
+        if wrong:
             raise PlanError("plan key fields do not match", expected=f"{sorted(names)}", found=f"other fields: {wrong}")
         return PlanKey(**data)
+
+
+#: Fields that may be left out.
+_DEFAULTS = {field.name: field.default for field in fields(PlanKey) if field.default is not MISSING}
 
 
 def make_key(
@@ -192,7 +185,7 @@ def make_key(
     threads: int | None = None,
     backend: str = "cpu",
 ) -> PlanKey:
-    """The key of a search for a plan for `matrix` on `device`, with the kernel sources and versions of this process.
+    """The key of a search for a plan for `matrix` on `device`.
 
     A lookup by it finds plans that are kept under :func:`key_of_plan`.
 
@@ -210,7 +203,7 @@ def make_key(
         Threads that the caller insists on. A plan for fewer threads than the device has cores is another plan, so
         a number that differs from ``device.cores`` becomes part of the device class.
     backend : str
-        Whose kernels are hashed, all of them.
+        Of the plans.
     """
     device_class = device.device_class
     if threads is not None and threads != device.cores:
@@ -225,185 +218,76 @@ def make_key(
         k=k,
         start_vectors=start_vectors,
         device_class=device_class,
-        kernel_hash=kernel_hash(backend),
-        versions=versions(backend),
     )
 
 
+def revisions_of(plan: Plan) -> str:
+    """What a plan depends on as it is declared now, such as ``"plan 1, wavefront 1, sell16 1"``."""
+    schedule, variant = revision(plan.backend, plan.schedule), variant_revision(plan.backend, plan.variant)
+    return f"plan {PLAN_SCHEMA}, {plan.schedule} {schedule}, {plan.variant} {variant}"
+
+
 def key_of_plan(key: PlanKey, plan: Plan) -> PlanKey:
-    """The key under which a plan is kept that a search with `key` has found: with the sources of its schedule alone."""
-    own = schedule_hashes(plan.backend).get(plan.schedule)
-    return key if own is None or not is_of_search(key) else replace(key, kernel_hash=own)
+    """The key under which a plan is kept that a search with `key` has found; one with revisions is that already."""
+    return key if key.revisions else replace(key, revisions=revisions_of(plan))
 
 
-def is_of_search(key: PlanKey) -> bool:
-    """Whether a key asks for the plan of any schedule, with the kernel sources of this process."""
-    return key.backend in registry.backends() and key.kernel_hash == kernel_hash(key.backend)
+def search_key(key: PlanKey) -> PlanKey:
+    """The key of the search whose plan is kept under `key`."""
+    return replace(key, revisions="") if key.revisions else key
 
 
-def right_hashes(key: PlanKey, plan: Plan) -> tuple[str, ...]:
-    """The digests under which a plan answers a lookup by `key`."""
-    own = schedule_hashes(plan.backend).get(plan.schedule) if is_of_search(key) else None
-    return (key.kernel_hash,) if own is None else (key.kernel_hash, own)
+def made_with(plan: Plan) -> dict[str, Any]:
+    """What a plan that is measured now is made with: ``{"kernels": digest, "versions": {package: release}}``."""
+    known = sources(plan.backend, plan.schedule)
+    versions = {name: release for name, release in _releases(plan.backend).items() if release}
+    return ({} if known is None else {"kernels": known.tokens}) | {"versions": versions}
 
 
-def hashes_of(key: PlanKey) -> tuple[str, ...]:
-    """The digests of kernel sources under which there may be an answer to a lookup by `key`."""
-    if not is_of_search(key):
-        return (key.kernel_hash,)
-    return (key.kernel_hash, *schedule_hashes(key.backend).values())
+def build_of(plan: Plan) -> str:
+    """What decides how a plan runs here, beside the device: trials of it compare where they agree in it."""
+    known = sources(plan.backend, plan.schedule)
+    versions = [f"{name} {_minor(release)}" for name, release in _releases(plan.backend).items()]
+    return ", ".join([revisions_of(plan), f"kernels {'unknown' if known is None else known.tokens}", *versions])
 
 
-def hashes_beside(key: PlanKey) -> tuple[str, ...]:
-    """The digests of kernel sources of what belongs to one search with `key`, which may be that of a plan it found."""
-    is_known = key.backend in registry.backends()
-    known = (kernel_hash(key.backend), *schedule_hashes(key.backend).values()) if is_known else ()
-    return tuple(dict.fromkeys(known)) if key.kernel_hash in known else (key.kernel_hash,)
+def aged_by(plan: Plan, provenance: Mapping[str, Any]) -> list[str]:
+    """Why a plan with this provenance is aged, in words; empty where nothing has changed since, or nobody knows.
 
-
-def search_key(key: PlanKey, plan: Plan) -> PlanKey:
-    """The key of the search whose plan is kept under `key`; `key` itself where that is of other kernel sources."""
-    own = schedule_hashes(plan.backend).get(plan.schedule)
-    search = key if own is None or key.kernel_hash != own else replace(key, kernel_hash=kernel_hash(plan.backend))
-    return search if is_of_search(search) else key
-
-
-@lru_cache(maxsize=8)
-def schedule_hashes(backend: str) -> Mapping[str, str]:
-    """By schedule of `backend`, the digest of the sources that its programs depend on; empty for an unknown backend.
-
-    These are, of the sources of :func:`kernel_hash`, the module of the schedule, what it imports, wherever in the text,
-    the ``.cu`` files that these modules name by ``with_name``, and what those include; of the other backends' sources
-    too, where a schedule has them do some of its work. Computed once per process, in some milliseconds, without an
-    import.
+    Nobody knows of the versions of a compiler that is not installed here.
     """
-    modules = registry.modules(backend)
-    return _hash_schedules(_PACKAGE, backend, modules) if modules else {}
+    known, kernels = sources(plan.backend, plan.schedule), provenance.get("kernels")
+    found = [] if known is None or kernels is None or known.are(kernels) else ["other kernel sources"]
+    then = provenance.get("versions")
+    for name, now in _releases(plan.backend).items():
+        release = then.get(name) if isinstance(then, Mapping) else None
+        if now and isinstance(release, str) and _minor(release) != _minor(now):
+            found.append(f"{name} {_minor(release)}, now {_minor(now)}")
+    return found
+
+
+def of_other_kernels(backend: str, digest: str) -> bool:
+    """Whether what was measured with the kernels of a backend as a whole was so with others than those of today."""
+    known = sources(backend, ALL)
+    return known is None or not known.are(digest)
+
+
+def _minor(release: str) -> str:
+    return ".".join(release.split(".")[:2])
 
 
 @lru_cache(maxsize=8)
-def kernel_hash(backend: str, *, solvers: bool = False) -> str:
-    """Digest of the sources that plans of `backend` depend on; of those that solvers depend on as well, where asked.
-
-    These are the files below ``akx/kernels/<backend>`` and ``akx/formats``, and ``akx/kernels/base.py``: their paths
-    and their text, with line ends normalised, but for those of solvers' vector work and of preconditioners, which no
-    program of a plan runs, and those of a search (:data:`OF_SEARCHES`). Computed once per process, in about a
-    millisecond, without an import.
-
-    Returns
-    -------
-    str
-        16 hexadecimal digits.
-
-    Raises
-    ------
-    ArgumentError
-        Where there is no such backend.
-    DatabaseError
-        Where the sources cannot be read.
-    """
-    return _hash_sources(_PACKAGE, backend, solvers=solvers)
-
-
-def _hash_sources(package: Path, backend: str, *, solvers: bool = False) -> str:
-    kernels = package / "kernels"
-    if not backend.isidentifier() or not (kernels / backend).is_dir():
-        known = sorted(folder.name for folder in kernels.glob("[a-z]*") if folder.is_dir())
-        raise ArgumentError("unknown backend", expected=f"one of {', '.join(known) or 'none'}", found=repr(backend))
-    digest = hashlib.sha256()
-    count = 0
-    try:
-        for path in _sources(kernels / backend, kernels / "base.py", package / "formats"):
-            if path.stem in OF_SEARCHES.get(path.parent.name, ()):
-                continue
-            if not solvers and path.stem in _OF_SOLVERS.get(path.parent.name, ()):
-                continue
-            text = path.read_bytes().replace(b"\r\n", b"\n")
-            name = path.relative_to(package).as_posix().encode()
-            digest.update(b"%d %s %d\n" % (len(name), name, len(text)))
-            digest.update(text)
-            count += 1
-    except OSError as error:
-        raise DatabaseError("kernel sources cannot be read", found=str(error), hint="install akx again") from error
-    if count == 0:
-        raise DatabaseError("no kernel sources are installed", found=str(package), hint="install akx again")
-    return digest.hexdigest()[:16]
-
-
-def _hash_schedules(package: Path, backend: str, modules: Mapping[str, str]) -> dict[str, str]:
-    kernels = f"kernels/{backend}"
-    hashes = {}
-    try:
-        folders = sorted(path.parent for path in (package / "kernels").glob("*/__init__.py"))
-        others = [folder for folder in folders if folder.name != backend]
-        texts = {
-            path.relative_to(package).as_posix(): path.read_bytes().replace(b"\r\n", b"\n")
-            for path in _sources(package / kernels, package / "kernels" / "base.py", package / "formats", *others)
-            if path.stem not in {*OF_SEARCHES.get(path.parent.name, ()), *_OF_SOLVERS.get(path.parent.name, ())}
-        }
-        lines = {name: f"{name} {hashlib.sha256(text).hexdigest()}\n".encode() for name, text in texts.items()}
-        named = {name: [one for one in _named_in(name, text) if one in texts] for name, text in texts.items()}
-        for schedule, module in modules.items():
-            left, reached = ["kernels/base.py", _file_of(module)], set[str]()
-            while left:
-                name = left.pop()
-                if name not in reached:
-                    reached.add(name)
-                    left += named[name]
-            hashes[schedule] = hashlib.sha256(b"".join(lines[name] for name in sorted(reached))).hexdigest()[:16]
-    except (OSError, KeyError) as error:
-        raise DatabaseError("kernel sources cannot be read", found=str(error), hint="install akx again") from error
-    return hashes
-
-
-def _named_in(name: str, text: bytes) -> Iterator[str]:
-    """The files that a source imports, names or includes; some of them may not be there."""
-    folder = name.rpartition("/")[0]
-    if not name.endswith(".py"):
-        yield from (f"{folder}/{one.decode()}" for one in _INCLUDE.findall(text))
-        return
-    yield from (f"{folder}/{one.decode()}" for one in _WITH_NAME.findall(text))
-    for given, names in _IMPORT.findall(text):
-        module = given.decode()
-        yield _file_of(module)
-        yield f"{module.removeprefix('akx.').replace('.', '/')}/__init__.py"
-        yield from (_file_of(f"{module}.{one.decode()}") for one in _WORD.findall(names))
-
-
-def _file_of(module: str) -> str:
-    """Where the text of a module is, below the package."""
-    return f"{module.removeprefix('akx.').replace('.', '/')}.py"
-
-
-def _sources(*places: Path) -> Iterator[Path]:
-    for place in places:
-        if not place.exists():
-            raise FileNotFoundError(f"{place} is missing")
-        found = sorted(place.rglob("*"), key=lambda path: path.as_posix()) if place.is_dir() else [place]
-        for path in found:
-            if path.suffix in _SOURCE_SUFFIXES and path.is_file():
-                yield path
-
-
-@lru_cache(maxsize=8)
-def versions(backend: str = "cpu") -> str:
-    """The versions that matter to a plan, e.g. ``"plan 1, numba 0.61"``, read from metadata without an import."""
+def _releases(backend: str) -> Mapping[str, str]:
+    """The compilers of a backend as installed, "" where one is not; from metadata, without an import."""
     from importlib import metadata
 
-    parts = [f"plan {PLAN_SCHEMA}"]
+    found = {}
     for package in _COMPILERS.get(backend, ()):
         try:
-            release = metadata.version(package).split(".")
+            found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            parts.append(f"{package} absent")
-        else:
-            parts.append(f"{package} {'.'.join(release[:2])}")
-    return ", ".join(parts)
-
-
-def lacks_compiler(backend: str) -> bool:
-    """Whether a package that makes the machine code of a backend is not installed."""
-    return any(part.endswith(" absent") for part in versions(backend).split(", "))
+            found[package] = ""
+    return found
 
 
 def _is_unicode(text: str) -> bool:

@@ -9,41 +9,51 @@ index, by which processes that have the file open notice it (:mod:`akx.plandb.st
     1  plans(id, fingerprint, record)                      record: JSON
     2  plans with a column per field; trials; plans that could not be carried over are kept in `rejected`
     3  trials with the clock of the processor
+    4  plans under the revisions of their schedules and variants; trials under the keys of their searches, with what
+       they were made with; of several plans that have one key now the newest, the others in `rejected`
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from akx.errors import DatabaseError
+from akx.plandb.legacy import modern_plan, modern_trial
 from akx.plandb.records import now
 
 __all__ = [
     "APPLICATION_ID",
     "OLDEST_ALIKE",
+    "OLD_PLAN_COLUMNS",
     "PLAN_COLUMNS",
+    "REVISED",
     "SCHEMA_VERSION",
     "Inspection",
     "inspect",
     "migrate",
     "newer",
+    "revised_plans",
 ]
 
 #: Marks a SQLite file as one of ours ("akxp" in ASCII); the `file` command and every reader can tell.
 APPLICATION_ID = 0x616B7870
 
 #: The layout that this code writes.
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
-#: The layout from which on tables have only got columns at their ends, so that it is read as it is.
+#: The layout from which on it is read as it is.
 OLDEST_ALIKE = 2
 
-_KEY_COLUMNS = (
-    "fingerprint", "dtype", "index_type", "basis", "k", "start_vectors", "device_class", "kernel_hash", "versions",
-)  # fmt: skip
+#: The layout in which revisions came: the tables of those before have :data:`OLD_PLAN_COLUMNS`.
+REVISED = 4
+
+_SHARED_COLUMNS = ("fingerprint", "dtype", "index_type", "basis", "k", "start_vectors", "device_class")
+_OLD_KEY_COLUMNS = (*_SHARED_COLUMNS, "kernel_hash", "versions")
+_KEY_COLUMNS = (*_SHARED_COLUMNS, "revisions", "returns", "transpose", "ranks")
 _FIGURE_COLUMNS = (
     "plan", "seconds", "baseline_name", "baseline_seconds", "prepare_seconds", "tuning_seconds", "created",
     "matrix_name", "provenance", "trials",
@@ -51,6 +61,7 @@ _FIGURE_COLUMNS = (
 
 #: Columns of `plans` in their order.
 PLAN_COLUMNS = ("id", *_KEY_COLUMNS, *_FIGURE_COLUMNS)
+OLD_PLAN_COLUMNS = ("id", *_OLD_KEY_COLUMNS, *_FIGURE_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -141,9 +152,7 @@ def _to_1(connection: sqlite3.Connection) -> None:
 def _to_2(connection: sqlite3.Connection) -> None:
     connection.execute("DROP INDEX plans_by_fingerprint")
     connection.execute("ALTER TABLE plans RENAME TO plans_1")
-    kinds = {"k": "INTEGER", "start_vectors": "INTEGER"} | {n: "REAL" for n in _FIGURE_COLUMNS if n.endswith("seconds")}
-    columns = ", ".join(f"{name} {kinds.get(name, 'TEXT')} NOT NULL" for name in PLAN_COLUMNS[1:])
-    connection.execute(f"CREATE TABLE plans (id TEXT PRIMARY KEY, {columns})")
+    _make_plans(connection, OLD_PLAN_COLUMNS)
     connection.execute("CREATE INDEX plans_by_fingerprint ON plans (fingerprint)")
     connection.execute(
         "CREATE TABLE trials (number INTEGER PRIMARY KEY, key_id TEXT NOT NULL, key TEXT NOT NULL, plan TEXT NOT NULL,"
@@ -151,11 +160,11 @@ def _to_2(connection: sqlite3.Connection) -> None:
     )
     connection.execute("CREATE INDEX trials_by_key ON trials (key_id)")
     connection.execute("CREATE TABLE rejected (id TEXT PRIMARY KEY, record TEXT NOT NULL, reason TEXT NOT NULL)")
-    marks = ", ".join("?" * len(PLAN_COLUMNS))
+    marks = ", ".join("?" * len(OLD_PLAN_COLUMNS))
     for identifier, text in connection.execute("SELECT id, record FROM plans_1").fetchall():
         try:
             record = json.loads(text)
-            values = [record["key"][name] for name in _KEY_COLUMNS]
+            values = [record["key"][name] for name in _OLD_KEY_COLUMNS]
             for name in _FIGURE_COLUMNS:
                 value = record[name]
                 values.append(json.dumps(value) if name in ("plan", "provenance", "trials") else value)
@@ -178,9 +187,48 @@ def _to_3(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE trials ADD COLUMN clock_hz REAL")
 
 
+def _to_4(connection: sqlite3.Connection) -> None:
+    connection.execute("DROP INDEX plans_by_fingerprint")
+    connection.execute("ALTER TABLE plans RENAME TO plans_3")
+    _make_plans(connection, PLAN_COLUMNS)
+    connection.execute("CREATE INDEX plans_by_fingerprint ON plans (fingerprint)")
+    rows = connection.execute(f"SELECT {', '.join(OLD_PLAN_COLUMNS)} FROM plans_3 ORDER BY rowid").fetchall()
+    kept, others = revised_plans(rows)
+    connection.executemany(f"INSERT INTO plans VALUES ({', '.join('?' * len(PLAN_COLUMNS))})", kept)
+    connection.executemany("INSERT OR IGNORE INTO rejected VALUES (?, ?, ?)", others)
+    connection.execute("DROP TABLE plans_3")
+    connection.execute("ALTER TABLE trials ADD COLUMN provenance TEXT")
+    trials = connection.execute("SELECT number, key_id, key, plan FROM trials").fetchall()
+    changes = [(*new, number) for number, *old in trials if (new := modern_trial(*old)) is not None]
+    connection.executemany("UPDATE trials SET key_id = ?, key = ?, provenance = ? WHERE number = ?", changes)
+
+
+def _make_plans(connection: sqlite3.Connection, columns: tuple[str, ...]) -> None:
+    numbers = ("k", "start_vectors", "transpose", "ranks")
+    kinds = dict.fromkeys(numbers, "INTEGER") | {n: "REAL" for n in _FIGURE_COLUMNS if n.endswith("seconds")}
+    listed = ", ".join(f"{name} {kinds.get(name, 'TEXT')} NOT NULL" for name in columns[1:])
+    connection.execute(f"CREATE TABLE plans (id TEXT PRIMARY KEY, {listed})")
+
+
+def revised_plans(rows: Iterable[tuple[Any, ...]]) -> tuple[list[tuple[Any, ...]], list[tuple[str, str, str]]]:
+    """Rows of plans of layout 3 as those of layout 4; and, for `rejected`, those whose key a newer plan has."""
+    kept: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {}
+    others = []
+    when = OLD_PLAN_COLUMNS.index("created")
+    for old in sorted(rows, key=lambda row: str(row[when])):
+        new = modern_plan(tuple(old))
+        if new[0] in kept:
+            there = kept[new[0]][0]
+            record = json.dumps(dict(zip(OLD_PLAN_COLUMNS, there, strict=True)))
+            others.append((str(there[0]), record, "a newer plan has its key"))
+        kept[new[0]] = tuple(old), new
+    return [new for _, new in kept.values()], others
+
+
 #: number of the layout -> (step from the one before, oldest layout whose readers understand the result)
 _MIGRATIONS: dict[int, tuple[Callable[[sqlite3.Connection], None], int]] = {
     1: (_to_1, 1),
     2: (_to_2, 2),
     3: (_to_3, 2),
+    4: (_to_4, 4),
 }

@@ -9,22 +9,23 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
 from akx.errors import PlanError
 from akx.plan import Plan
-from akx.plandb.keys import PlanKey, kernel_hash, lacks_compiler, right_hashes, schedule_hashes, versions
+from akx.plandb.keys import PlanKey, aged_by, key_of_plan, made_with, revisions_of
+from akx.plandb.legacy import modern_record
 
 __all__ = [
     "RECORD_SCHEMA",
     "TRIAL_STATES",
     "PlanRecord",
     "TrialRecord",
+    "aged",
     "break_even_calls",
-    "is_beyond_use",
     "mismatch",
     "newest",
     "now",
@@ -32,7 +33,7 @@ __all__ = [
 ]
 
 #: Version of the JSON form of a record. Raised whenever a field changes its meaning.
-RECORD_SCHEMA = 1
+RECORD_SCHEMA = 2
 
 #: How a trial may end.
 TRIAL_STATES = ("complete", "pruned", "failed")
@@ -55,7 +56,7 @@ class PlanRecord:
     Attributes
     ----------
     key : PlanKey
-        What the plan is valid for.
+        What the plan is valid for; given the key of a search it becomes that of its plan.
     plan : Plan
         The plan; its k is the key's.
     seconds : float
@@ -71,7 +72,7 @@ class PlanRecord:
     matrix_name : str
         A name to recognise the matrix by, such as that of its file; "" where it has none.
     provenance : mapping
-        Where the figures come from: machine, versions, options. Any JSON object.
+        Where the figures come from: machine, kernel sources, versions, options. Any JSON object.
     trials : mapping of str to int
         How many trials ended ``complete``, ``pruned`` and ``failed``.
 
@@ -97,6 +98,7 @@ class PlanRecord:
         if not isinstance(self.key, PlanKey):
             raise PlanError("record has no plan key", found=type(self.key).__name__)
         _check_plan(self.plan, self.key)
+        object.__setattr__(self, "key", key_of_plan(self.key, self.plan))
         for name in ("seconds", "baseline_seconds", "prepare_seconds", "tuning_seconds"):
             zero = name in ("prepare_seconds", "tuning_seconds")
             object.__setattr__(self, name, _seconds(f"record field '{name}'", getattr(self, name), zero=zero))
@@ -164,9 +166,16 @@ class PlanRecord:
         ------
         PlanError
             On another schema, on any unknown, missing or wrong field, and where the id is not that of the key.
+
+        A record of schema 1, which was kept before there were revisions, becomes one of revision 1.
         """
         if not isinstance(data, Mapping):
             raise PlanError("record is not a JSON object", found=type(data).__name__)
+        if data.get("schema") == 1:
+            try:
+                data = modern_record(data)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise PlanError("record of schema 1 is not valid", found=f"{type(error).__name__}: {error}") from error
         if data.get("schema") != RECORD_SCHEMA:
             raise PlanError("record is of another schema", expected=str(RECORD_SCHEMA), found=repr(data.get("schema")))
         given = {name: value for name, value in data.items() if name not in ("schema", "id")}
@@ -200,6 +209,9 @@ class TrialRecord:
         now where not given.
     clock_hz : float or None
         Hertz of the processor when the timing had ended; None where nobody told.
+    provenance : mapping
+        Revisions, kernel sources and versions of what was tried; the database adds those of today where there are none.
+        Two trials that differ in it alone are equal.
     """
 
     plan: Plan
@@ -208,6 +220,7 @@ class TrialRecord:
     reason: str = ""
     created: str = field(default_factory=now)
     clock_hz: float | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         _check_plan(self.plan, None)
@@ -221,35 +234,53 @@ class TrialRecord:
         _check_time("trial field 'created'", self.created)
         if self.clock_hz is not None:
             object.__setattr__(self, "clock_hz", _seconds("trial field 'clock_hz'", self.clock_hz, zero=False))
+        object.__setattr__(self, "provenance", MappingProxyType(_json_object("provenance", self.provenance)))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        plain = {f.name: getattr(self, f.name) for f in fields(self)} | {"provenance": dict(self.provenance)}
+        return (TrialRecord, tuple(plain.values()))
+
+    @property
+    def revisions(self) -> str:
+        """Of the plan, as they were when it was tried."""
+        return str(self.provenance.get("revisions") or revisions_of(self.plan))
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the revisions are those of today."""
+        return self.revisions == revisions_of(self.plan)
+
+    def stamped(self) -> TrialRecord:
+        """The trial with what it was made with, now where it does not say."""
+        if self.provenance:
+            return self
+        return replace(self, provenance={"revisions": revisions_of(self.plan), **made_with(self.plan)})
 
     def to_json(self) -> dict[str, Any]:
         """A dict of JSON types, ``seconds`` a list of every sample."""
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {**plain, "plan": self.plan.to_json(), "seconds": list(self.seconds)}
+        provenance = json.loads(json.dumps(dict(self.provenance)))
+        return {**plain, "plan": self.plan.to_json(), "seconds": list(self.seconds), "provenance": provenance}
 
 
 def stale_fields(record: PlanRecord) -> list[str]:
-    """Fields of the record's key that differ from these sources and packages; empty where the plan is current."""
-    backend = record.plan.backend
-    hashes = kernel_hash(backend), schedule_hashes(backend).get(record.plan.schedule)
-    current = {"kernel_hash": record.key.kernel_hash in hashes, "versions": record.key.versions == versions(backend)}
-    return [name for name, is_current in current.items() if not is_current]
+    """Fields of the record's key that differ from what its schedule and variant declare now; empty where none does."""
+    return [] if record.key.revisions == revisions_of(record.plan) else ["revisions"]
 
 
-def is_beyond_use(record: PlanRecord) -> bool:
-    """Whether a plan is stale, and not just by the versions of a compiler that is not installed here."""
-    names = stale_fields(record)
-    return bool(names) and not (names == ["versions"] and lacks_compiler(record.plan.backend))
+def aged(record: PlanRecord | TrialRecord) -> list[str]:
+    """Why a plan, or a trial, is aged: made with other kernel sources or versions than those of today, in words."""
+    return aged_by(record.plan, record.provenance)
 
 
 def mismatch(key: PlanKey, record: PlanRecord) -> list[str]:
     """Fields of `key` for which the record's plan is none, in the order of declaration; empty where it may be used.
 
-    Of the kernel sources those of the plan's schedule count, where `key` is that of a search.
+    Where `key` is that of a search, revisions count that are not as the plan's schedule and variant declare them.
     """
     names = key.mismatch(record.key)
-    if "kernel_hash" in names and record.key.kernel_hash in right_hashes(key, record.plan):
-        names.remove("kernel_hash")
+    if "revisions" in names and not key.revisions and not stale_fields(record):
+        names.remove("revisions")
     return names
 
 

@@ -10,11 +10,12 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from akx.errors import PlanError
+from akx.errors import DatabaseError, PlanError
 from akx.plan import Plan
 from akx.plandb.files import PlanDatabaseWarning
-from akx.plandb.keys import FIELD_MEANINGS, PlanKey, key_of_plan
-from akx.plandb.migrate import PLAN_COLUMNS, SCHEMA_VERSION
+from akx.plandb.keys import FIELD_MEANINGS, PlanKey, search_key
+from akx.plandb.legacy import key_id, modern_plan, modern_trial, old_plan
+from akx.plandb.migrate import OLD_PLAN_COLUMNS, PLAN_COLUMNS, REVISED, SCHEMA_VERSION, revised_plans
 from akx.plandb.records import PlanRecord, TrialRecord
 from akx.plandb.sketches import SKETCH_COLUMNS
 
@@ -35,9 +36,12 @@ __all__ = [
 Row = tuple[Any, ...]
 
 #: Columns of `trials` that make a :class:`TrialRecord`, in their order.
-TRIAL_COLUMNS = ("plan", "seconds", "state", "reason", "created", "clock_hz")
+TRIAL_COLUMNS = ("plan", "seconds", "state", "reason", "created", "clock_hz", "provenance")
 #: Layouts with which columns came that were not in `trials` from the beginning.
-_SINCE = {"clock_hz": 3}
+_SINCE = {"clock_hz": 3, "provenance": 4}
+#: Fields of a key that plans are found by; its revisions are compared with what is declared.
+_ASKED = tuple(name for name in FIELD_MEANINGS if name != "revisions")
+_NEW_FIELDS = ("returns", "transpose", "ranks")
 #: Values that a statement lists at once: databases take some hundreds to some ten thousands.
 _MOST_LISTED = 500
 
@@ -64,33 +68,43 @@ class Tables:
     prefix : str
         What the names of the tables begin with.
     layout : int
-        Theirs; of one before the present columns are read as empty, and not written.
+        Theirs. Plans and trials of one before there were revisions are read as those of revision 1, and may be added;
+        columns that came later are read as empty, and not written.
     """
 
     def __init__(self, connection: Connection, prefix: str = "", layout: int = SCHEMA_VERSION) -> None:
         self._connection = connection
+        self._is_old = layout < REVISED
         self._missing = {name for name, since in _SINCE.items() if layout < since}
         self._plans, self._trials = f"{prefix}plans", f"{prefix}trials"
-        self._select = f"SELECT {', '.join(PLAN_COLUMNS)} FROM {self._plans}"
+        self._select = f"SELECT {', '.join(OLD_PLAN_COLUMNS if self._is_old else PLAN_COLUMNS)} FROM {self._plans}"
         self._of_trial = ", ".join("NULL" if name in self._missing else name for name in TRIAL_COLUMNS)
+
+    def _found(self, condition: str = "", values: Mapping[str, Any] | None = None) -> list[Row]:
+        """Plans in the order of :data:`PLAN_COLUMNS`."""
+        rows = map(tuple, self._connection.execute(f"{self._select} {condition}", values or {}).fetchall())
+        return [modern_plan(row) for row in rows] if self._is_old else list(rows)
 
     def plan(self, identifier: str) -> Row | None:
         """The plan with this full id."""
-        row = self._connection.execute(f"{self._select} WHERE id = :id", {"id": identifier}).fetchone()
-        return None if row is None else tuple(row)
+        if self._is_old:
+            return next((row for row in self.plans() if row[0] == identifier), None)
+        return next(iter(self._found("WHERE id = :id", {"id": identifier})), None)
 
-    def under(self, key: PlanKey, hashes: Sequence[str]) -> list[Row]:
-        """The plans whose keys are this one but for the kernel sources, which are any of these."""
-        values = {name: value for name, value in key.to_json().items() if name != "kernel_hash"}
-        marks = {f"hash_{number}": one for number, one in enumerate(hashes)}
-        same = " AND ".join(f"{name} = :{name}" for name in values)
-        statement = f"{self._select} WHERE {same} AND kernel_hash IN ({', '.join(f':{mark}' for mark in marks)})"
-        return self._connection.execute(statement, values | marks).fetchall()  # type: ignore[no-any-return]
+    def under(self, key: PlanKey) -> list[Row]:
+        """The plans whose keys are this one but for the revisions."""
+        values = {name: getattr(key, name) for name in _ASKED}
+        values["transpose"] = int(key.transpose)
+        if self._is_old:
+            if any(getattr(key, name) != getattr(PlanKey, name) for name in _NEW_FIELDS):
+                return []
+            values = {name: value for name, value in values.items() if name not in _NEW_FIELDS}
+        return self._found("WHERE " + " AND ".join(f"{name} = :{name}" for name in values), values)
 
     def of_pattern(self, fingerprint: str, most: int) -> list[Row]:
         """Plans for one pattern, the newest first."""
-        statement = f"{self._select} WHERE fingerprint = :fingerprint ORDER BY created DESC LIMIT {most}"
-        return self._connection.execute(statement, {"fingerprint": fingerprint}).fetchall()  # type: ignore[no-any-return]
+        condition = f"WHERE fingerprint = :fingerprint ORDER BY created DESC LIMIT {most}"
+        return self._found(condition, {"fingerprint": fingerprint})
 
     def sketches(self, conditions: Mapping[str, Any], most: int) -> list[Row]:
         """The newest plans, as :data:`akx.plandb.sketches.SKETCH_COLUMNS`, of those that may be of similar matrices.
@@ -103,67 +117,86 @@ class Tables:
             " AND dtype LIKE :dtype AND device_class LIKE :device AND fingerprint <> :fingerprint"
             f" ORDER BY created DESC, id LIMIT {most}"
         )
+        if self._is_old:
+            places = [PLAN_COLUMNS.index(name) for name in SKETCH_COLUMNS]
+            return [tuple(row[place] for place in places) for row in self._found(f"WHERE id IN ({newest})", conditions)]
         statement = f"SELECT {', '.join(SKETCH_COLUMNS)} FROM {self._plans} WHERE id IN ({newest})"
         return self._connection.execute(statement, conditions).fetchall()  # type: ignore[no-any-return]
 
     def plans(self) -> list[Row]:
         """Every plan."""
-        return self._connection.execute(self._select).fetchall()  # type: ignore[no-any-return]
+        if self._is_old:
+            return revised_plans(map(tuple, self._connection.execute(self._select).fetchall()))[0]
+        return self._found()
 
     def put(self, record: PlanRecord) -> None:
         """Keep a plan in place of the one that its key had."""
-        names, marks = ", ".join(PLAN_COLUMNS), ", ".join(f":{name}" for name in PLAN_COLUMNS)
-        changes = ", ".join(f"{name} = excluded.{name}" for name in PLAN_COLUMNS[1:])
+        row = encode(record)
+        columns: tuple[str, ...] = PLAN_COLUMNS
+        if self._is_old:
+            old = old_plan(row)
+            if old is None:
+                raise DatabaseError(
+                    "the tables are those of an older akx, in which this plan has no place",
+                    hint="ask their owner to write to them once with this akx, as `akx tune` does",
+                )
+            self.remove(record.id)
+            row, columns = old, OLD_PLAN_COLUMNS
+        names, marks = ", ".join(columns), ", ".join(f":{name}" for name in columns)
+        changes = ", ".join(f"{name} = excluded.{name}" for name in columns[1:])
         statement = f"INSERT INTO {self._plans} ({names}) VALUES ({marks}) ON CONFLICT (id) DO UPDATE SET {changes}"
-        self._connection.execute(statement, encode(record))
+        self._connection.execute(statement, row)
 
     def remove(self, identifier: str) -> None:
         """Delete a plan."""
-        self._connection.execute(f"DELETE FROM {self._plans} WHERE id = :id", {"id": identifier})
+        stored = [identifier]
+        if self._is_old:
+            there = map(tuple, self._connection.execute(self._select).fetchall())
+            stored = [row[0] for row in there if modern_plan(row)[0] == identifier]
+        for one in stored:
+            self._connection.execute(f"DELETE FROM {self._plans} WHERE id = :id", {"id": one})
 
-    def trials(self, identifiers: Sequence[str], most: int | None = None) -> list[Row]:
-        """The trials for the keys with these ids, in the order they were added; the newest, where `most` is given."""
-        marks, values = _listed("id", identifiers)
+    def trials(self, identifier: str, most: int | None = None) -> list[Row]:
+        """The trials for the key with this id, in the order they were added; the newest, where `most` is given."""
+        return [row[3:] for row in self.numbered_trials(identifier, most)]
+
+    def numbered_trials(self, identifier: str, most: int | None = None) -> list[Row]:
+        """The same, before each its number, and id and text of its key."""
+        marks, values = _listed("id", self._stored_keys(identifier))
         # Not the column itself: a server would go through all trials from the newest on, in place of those of the keys.
         newest = f" + 0 DESC LIMIT {int(most)}" if most is not None else ""
-        statement = f"SELECT {self._of_trial} FROM {self._trials} WHERE key_id IN ({marks}) ORDER BY number{newest}"
-        found: list[Row] = self._connection.execute(statement, values).fetchall()
+        found = self._found_trials(f"WHERE key_id IN ({marks}) ORDER BY number{newest}", values)
         return found[::-1] if newest else found
 
     def every_trial(self) -> list[Row]:
         """All trials in the order they were added: id and text of the key, then the columns of :meth:`trials`."""
-        statement = f"SELECT key_id, key, {self._of_trial} FROM {self._trials} ORDER BY number"
-        return self._connection.execute(statement).fetchall()  # type: ignore[no-any-return]
+        return [row[1:] for row in self._found_trials("ORDER BY number", {})]
 
-    def keys_of_trials(self) -> list[Row]:
-        """Id and text of every key for which there are trials; goes through all of them."""
-        return self._connection.execute(f"SELECT DISTINCT key_id, key FROM {self._trials}").fetchall()  # type: ignore[no-any-return]
+    def remove_trials(self, numbers: Iterable[int]) -> None:
+        """Delete the trials with these numbers."""
+        given = [{"number": number} for number in numbers]
+        if given:
+            self._connection.executemany(f"DELETE FROM {self._trials} WHERE number = :number", given)
 
-    def trials_behind(self, identifier: str, beside: Sequence[str], siblings: Sequence[str]) -> list[Row]:
-        """The trials for the keys `beside`, and those for `siblings` whose times any for `identifier` has; in order."""
-        where, values = self._behind(identifier, beside, siblings)
-        statement = f"SELECT {self._of_trial} FROM {self._trials} WHERE {where} ORDER BY number"
-        return self._connection.execute(statement, values).fetchall()  # type: ignore[no-any-return]
+    def _found_trials(self, condition: str, values: Mapping[str, Any]) -> list[Row]:
+        statement = f"SELECT number, key_id, key, {self._of_trial} FROM {self._trials} {condition}"
+        rows: list[Row] = [tuple(row) for row in self._connection.execute(statement, values).fetchall()]
+        if not self._is_old:
+            return rows
+        found = []
+        for number, identifier, key, plan, *rest in rows:
+            new = modern_trial(identifier, key, plan)
+            of_key, provenance = ((identifier, key), rest[-1]) if new is None else (new[:2], new[2])
+            found.append((number, *of_key, plan, *rest[:-1], provenance))
+        return found
 
-    def remove_trials_behind(self, identifier: str, beside: Sequence[str], siblings: Sequence[str]) -> None:
-        """Delete what :meth:`trials_behind` finds."""
-        where, values = self._behind(identifier, beside, siblings)
-        # Asked first: SQLite may delete the rows that tell the times before it has come to those of other schedules.
-        found = self._connection.execute(f"SELECT number FROM {self._trials} WHERE {where}", values).fetchall()
-        if found:
-            numbers = [{"number": number} for (number,) in found]
-            self._connection.executemany(f"DELETE FROM {self._trials} WHERE number = :number", numbers)
-
-    def _behind(self, identifier: str, beside: Sequence[str], siblings: Sequence[str]) -> tuple[str, dict[str, Any]]:
-        """The condition of :meth:`trials_behind`, and its parameters."""
-        near, values = _listed("beside", beside)
-        where = f"key_id IN ({near})"
-        if siblings:
-            far, more = _listed("sibling", siblings)
-            times = f"SELECT created FROM {self._trials} WHERE key_id = :own"
-            where += f" OR (key_id IN ({far}) AND created IN ({times}))"
-            values |= {"own": identifier, **more}
-        return where, values
+    def _stored_keys(self, identifier: str) -> list[str]:
+        """The ids under which trials for a key are there; of old layouts all keys are looked at."""
+        if not self._is_old:
+            return [identifier]
+        statement = f"SELECT DISTINCT key_id, key FROM {self._trials}"
+        keys = decode_keys(self._connection.execute(statement).fetchall())
+        return [identifier, *(stored for stored, key in keys.items() if key.id == identifier)]
 
     def add_trials(self, rows: Sequence[Mapping[str, Any]]) -> int:
         """Append rows of :func:`encode_trials`; the number of those that are new.
@@ -214,7 +247,8 @@ def _listed(name: str, given: Sequence[Any]) -> tuple[str, dict[str, Any]]:
 
 def encode(record: PlanRecord) -> dict[str, Any]:
     """The columns of a record."""
-    values: dict[str, Any] = record.key.to_json() | record.to_json()
+    values: dict[str, Any] = {name: getattr(record.key, name) for name in FIELD_MEANINGS} | record.to_json()
+    values["transpose"] = int(record.key.transpose)
     for name in ("plan", "provenance", "trials"):
         values[name] = json.dumps(values[name], allow_nan=False)
     return {name: values[name] for name in PLAN_COLUMNS}
@@ -230,6 +264,7 @@ def decode(rows: Iterable[Row], *, quietly: bool = False) -> list[PlanRecord]:
             for name in ("plan", "provenance", "trials"):
                 values[name] = json.loads(values[name])
             key = {name: values.pop(name) for name in FIELD_MEANINGS}
+            key["transpose"] = bool(key["transpose"])
             record = PlanRecord(key=PlanKey.from_json(key), **{**values, "plan": Plan.from_json(values["plan"])})
             if record.id != identifier:
                 raise PlanError("its id is not that of its key", expected=record.id, found=repr(identifier))
@@ -242,25 +277,20 @@ def decode(rows: Iterable[Row], *, quietly: bool = False) -> list[PlanRecord]:
 
 
 def encode_trials(key: PlanKey, trials: Iterable[TrialRecord]) -> list[dict[str, Any]]:
-    """The columns of trials of a search for `key`, for :meth:`Tables.add_trials`: each under the key of its plan."""
-    keys: dict[str, tuple[str, str]] = {}
-
-    def key_of(trial: TrialRecord) -> tuple[str, str]:
-        if trial.plan.schedule not in keys:
-            own = key_of_plan(key, trial.plan)
-            keys[trial.plan.schedule] = own.id, json.dumps(own.to_json())
-        return keys[trial.plan.schedule]
-
+    """The columns of trials of a search for `key`, for :meth:`Tables.add_trials`."""
+    search = search_key(key)
+    identifier, text = search.id, json.dumps(search.to_json())
     return [
         {
-            "key_id": key_of(trial)[0],
-            "key": key_of(trial)[1],
+            "key_id": identifier,
+            "key": text,
             "plan": json.dumps(trial.plan.to_json(), allow_nan=False),
             "seconds": json.dumps(trial.seconds),
             "state": trial.state,
             "reason": trial.reason,
             "created": trial.created,
             "clock_hz": trial.clock_hz,
+            "provenance": json.dumps(dict(trial.stamped().provenance)),
         }
         for trial in trials
     ]
@@ -269,10 +299,10 @@ def encode_trials(key: PlanKey, trials: Iterable[TrialRecord]) -> list[dict[str,
 def decode_trials(rows: Iterable[Row]) -> tuple[TrialRecord, ...]:
     """Trials from rows of :meth:`Tables.trials`; one that is not valid is reported and left out."""
     trials = []
-    for plan, seconds, state, reason, created, clock in rows:
+    for plan, seconds, state, reason, created, clock, provenance in rows:
         try:
-            samples = tuple(json.loads(seconds))
-            trials.append(TrialRecord(Plan.from_json(json.loads(plan)), samples, state, reason, created, clock))
+            samples, made = tuple(json.loads(seconds)), json.loads(provenance) if provenance else {}
+            trials.append(TrialRecord(Plan.from_json(json.loads(plan)), samples, state, reason, created, clock, made))
         except (PlanError, TypeError, ValueError, RecursionError) as error:
             warnings.warn(f"trial skipped: {error}", PlanDatabaseWarning, stacklevel=3)
     return tuple(trials)
@@ -285,10 +315,11 @@ def decode_keys(rows: Iterable[Row]) -> dict[str, PlanKey]:
         if identifier in keys:
             continue
         try:
-            key = PlanKey.from_json(json.loads(text))
+            given = json.loads(text)
+            key = PlanKey.from_json(given)
         except (PlanError, TypeError, ValueError, RecursionError):
             continue
-        if key.id == identifier:
+        if identifier in (key.id, key_id(given)):  # the latter of one before there were revisions
             keys[identifier] = key
     return keys
 

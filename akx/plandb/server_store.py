@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from akx.errors import DatabaseError, MissingDependencyError
 from akx.plandb.address import ServerAddress
-from akx.plandb.migrate import PLAN_COLUMNS, SCHEMA_VERSION, Inspection, newer
+from akx.plandb.legacy import modern_trial
+from akx.plandb.migrate import OLD_PLAN_COLUMNS, PLAN_COLUMNS, SCHEMA_VERSION, Inspection, newer, revised_plans
 from akx.plandb.records import now
 from akx.plandb.server import ServerConnection, make_engine, may_pass, server_errors, translate
 
@@ -37,7 +38,7 @@ _PATIENCE = 1.0
 
 _DOUBLE = "DOUBLE PRECISION"
 _KINDS = {"k": "INTEGER", "start_vectors": "INTEGER"} | {
-    name: _DOUBLE for name in PLAN_COLUMNS if name.endswith("seconds")
+    name: _DOUBLE for name in OLD_PLAN_COLUMNS if name.endswith("seconds")
 }
 #: The layout with which the history of servers begins, and the statements that make it.
 _FIRST = 2
@@ -45,7 +46,7 @@ _LAYOUT = (
     f"CREATE TABLE {_PREFIX}schema_version"
     " (version INTEGER PRIMARY KEY, oldest_reader INTEGER NOT NULL, applied TEXT NOT NULL)",
     f"CREATE TABLE {_PREFIX}plans (id TEXT PRIMARY KEY, "
-    + ", ".join(f"{name} {_KINDS.get(name, 'TEXT')} NOT NULL" for name in PLAN_COLUMNS[1:])
+    + ", ".join(f"{name} {_KINDS.get(name, 'TEXT')} NOT NULL" for name in OLD_PLAN_COLUMNS[1:])
     + ")",
     f"CREATE INDEX {_PREFIX}plans_by_fingerprint ON {_PREFIX}plans (fingerprint)",
     f"CREATE TABLE {_PREFIX}trials (number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, key_id TEXT NOT NULL,"
@@ -55,8 +56,47 @@ _LAYOUT = (
     f"CREATE TABLE {_PREFIX}changes (number BIGINT NOT NULL)",
     f"INSERT INTO {_PREFIX}changes VALUES (1)",
 )
-#: number of a layout -> (the statement that makes it of the one before, oldest layout whose readers understand it)
-_STEPS = {3: (f"ALTER TABLE {_PREFIX}trials ADD COLUMN clock_hz {_DOUBLE}", 2)}
+
+
+def _to_3(connection: ServerConnection) -> None:
+    connection.execute(f"ALTER TABLE {_PREFIX}trials ADD COLUMN clock_hz {_DOUBLE}")
+
+
+def _to_4(connection: ServerConnection) -> None:
+    """Columns are added and dropped: a table that takes the place of another has not its rights."""
+    rows = connection.execute(f"SELECT {', '.join(OLD_PLAN_COLUMNS)} FROM {_PREFIX}plans").fetchall()
+    kept, others = revised_plans(rows)
+    connection.execute(f"DELETE FROM {_PREFIX}plans")
+    columns = ("revisions TEXT", "returns TEXT", "transpose INTEGER", "ranks INTEGER")
+    changes = [f"ADD COLUMN {column} NOT NULL" for column in columns] + [
+        "DROP COLUMN kernel_hash",
+        "DROP COLUMN versions",
+    ]
+    connection.execute(f"ALTER TABLE {_PREFIX}plans {', '.join(changes)}")
+    _insert(connection, "plans", PLAN_COLUMNS, kept)
+    connection.execute(
+        f"CREATE TABLE {_PREFIX}rejected (id TEXT PRIMARY KEY, record TEXT NOT NULL, reason TEXT NOT NULL)"
+    )
+    _insert(connection, "rejected", ("id", "record", "reason"), others)
+    connection.execute(f"ALTER TABLE {_PREFIX}trials ADD COLUMN provenance TEXT")
+    trials = connection.execute(f"SELECT number, key_id, key, plan FROM {_PREFIX}trials").fetchall()
+    names = ("key_id", "key", "provenance", "number")
+    revised = [(*current, number) for number, *old in trials if (current := modern_trial(*old)) is not None]
+    if revised:
+        statement = f"UPDATE {_PREFIX}trials SET key_id = :key_id, key = :key, provenance = :provenance"
+        changed = [dict(zip(names, row, strict=True)) for row in revised]
+        connection.executemany(f"{statement} WHERE number = :number", changed)
+
+
+def _insert(connection: ServerConnection, table: str, names: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> None:
+    if rows:
+        marks = ", ".join(f":{name}" for name in names)
+        statement = f"INSERT INTO {_PREFIX}{table} ({', '.join(names)}) VALUES ({marks})"
+        connection.executemany(statement, [dict(zip(names, row, strict=True)) for row in rows])
+
+
+#: number of a layout -> (the step from the one before, oldest layout whose readers understand it)
+_STEPS: dict[int, tuple[Callable[[ServerConnection], None], int]] = {3: (_to_3, 2), 4: (_to_4, 4)}
 
 
 class ServerStore:
@@ -240,8 +280,8 @@ class ServerStore:
         question = f"SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = '{_PREFIX}trials'::regclass"
         if layout < SCHEMA_VERSION and connection.execute(question).fetchone()[0]:
             for number in range(layout + 1, SCHEMA_VERSION + 1):
-                statement, oldest = _STEPS[number]
-                connection.execute(statement)
+                step, oldest = _STEPS[number]
+                step(connection)
                 self._note(connection, number, oldest)
                 layout = number
         return layout

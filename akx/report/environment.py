@@ -224,7 +224,7 @@ def _calibrations() -> Iterator[Check]:
     """What predictions go by, for every device that akx can use."""
     from akx.device.choose import device_of, is_usable
     from akx.kernels.registry import backends
-    from akx.plandb import kernel_hash
+    from akx.plandb.keys import of_other_kernels
     from akx.tuner.calibration import find_calibration
 
     for backend in backends():
@@ -252,7 +252,7 @@ def _calibrations() -> Iterator[Check]:
             fastest = min(of.formats, key=lambda variant: of.formats[variant].slot)
             text += f"; {1e9 * of.formats['csr'].slot:.2f} ns for an entry of csr, " if "csr" in of.formats else "; "
             text += f"{1e9 * of.formats[fastest].slot:.2f} ns of {fastest}"
-        old = kept.kernel_hash != kernel_hash(backend)
+        old = of_other_kernels(backend, kept.kernel_hash)
         hint = "of other kernels than these: akx doctor --calibrate" if old and of.formats else ""
         hint = hint if known else "of an akx that did not measure caches: akx doctor --calibrate"
         yield Check(name, "ok", f"{text} ({kept.created[:10]}, {path})", hint)

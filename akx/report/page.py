@@ -100,7 +100,7 @@ def _overview(groups: Sequence[Group]) -> Markup:
             link = element("a", record.id[:ID_DIGITS], href=f"#{_anchor(story)}")
             rows.append(
                 (link, group.name, key.k, key.basis, key.dtype, key.device_class, duration(record.seconds),
-                 ratio(record.speedup), story.layer, "current" if story.is_current else "stale")
+                 ratio(record.speedup), story.layer, story.state.partition(",")[0])
             )  # fmt: skip
     names = ("plan", "matrix", "k", "basis", "dtype", "device", "seconds", "speed-up", "layer", "state")
     return _table(names, rows, numbers=("k", "seconds", "speed-up"))

@@ -1,9 +1,9 @@
 """``akx plans verify``: the plans that the database has for a matrix, run again.
 
-Each plan that is for this machine, these kernels and the matrix's values in this type is prepared, its result compared
-with the reference by the componentwise bound (:mod:`akx.tuner.verify`), and timed in turns with the baseline that it
-was tuned against. What is compared with the record is the speed-up over that baseline, not the seconds: a machine that
-is busy today slows both down.
+Each plan that is for this machine, the revision of its schedule and the matrix's values in this type is prepared, its
+result compared with the reference by the componentwise bound (:mod:`akx.tuner.verify`), and timed in turns with the
+baseline that it was tuned against. What is compared with the record is the speed-up over that baseline, not the
+seconds: a machine that is busy today slows both down.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from akx.errors import AkxError, DeviceError, MissingDependencyError, PlanError
 from akx.plan import Plan
-from akx.plandb import stale_fields
+from akx.plandb import aged, stale_fields
 
 if TYPE_CHECKING:
     from akx.matrix import Matrix
@@ -89,6 +89,7 @@ class Recheck:
             "recorded_speedup": self.record.speedup,
             "spread": self.spread,
             "error": self.error,
+            "aged": aged(self.record),
         }
 
 

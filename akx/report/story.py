@@ -16,8 +16,9 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from akx.errors import AkxError
+from akx.kernels import registry
 from akx.plan import Plan
-from akx.plandb import stale_fields
+from akx.plandb import aged, stale_fields
 from akx.tuner.result import FEW_CALLS, Untuned
 
 if TYPE_CHECKING:
@@ -119,17 +120,18 @@ class PlanStory:
 
     @cached_property
     def state(self) -> str:
-        """``"current"``, or what made it stale."""
-        try:
-            changed = stale_fields(self.record)
-        except AkxError as problem:
-            return f"cannot be used: {problem}"
-        return f"stale, never used again: {', '.join(changed)} changed" if changed else "current"
+        """``"current"``, or what made it aged or stale."""
+        if self.record.plan.backend not in registry.backends():
+            return f"cannot be used: unknown backend {self.record.plan.backend!r}"
+        if changed := stale_fields(self.record):
+            return f"stale, never used again: {', '.join(changed)} changed"
+        why = aged(self.record)
+        return f"aged, raced before it is used: {'; '.join(why)}" if why else "current"
 
     @property
     def is_current(self) -> bool:
-        """Whether a lookup would use it."""
-        return self.state == "current"
+        """Whether a lookup would find it."""
+        return self.state.startswith(("current", "aged"))
 
     @property
     def is_baseline(self) -> bool:

@@ -201,7 +201,9 @@ def print_bench(result: BenchResult, file: str, console: Console) -> None:
 
 
 def print_rechecks(found: Sequence[Recheck], console: Console) -> None:
-    """What ``akx plans verify`` says: a line for each plan, and why where one does not hold."""
+    """What ``akx plans verify`` says: a line for each plan, and why where one does not hold or is aged."""
+    from akx.plandb import aged
+
     rows = []
     for one in found:
         key, speedup = one.record.key, "-" if one.speedup is None else ratio(one.speedup)
@@ -224,6 +226,8 @@ def print_rechecks(found: Sequence[Recheck], console: Console) -> None:
     }  # fmt: skip
     print_rows(columns, rows, console)
     for one in found:
+        if why := aged(one.record):
+            console.print(Text(f"{one.record.id[:ID_DIGITS]} aged: {'; '.join(why)}"))
         if one.reason:
             console.print(Text(f"{one.record.id[:ID_DIGITS]} {one.state}: {one.reason}"))
 

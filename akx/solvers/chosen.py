@@ -2,9 +2,9 @@
 
 What :func:`akx.solvers.tune_for` finds is kept with the plans of the matrix powers that the solver does: the record of
 a plan says, under ``provenance["solvers"]``, for which solvers it was chosen and how long a step took. So it is found
-by the same keys, travels with the plans, and is never stale: another pattern, type, device, version or kernel is
-another key, and beside the choice stands a hash of the kernels of solvers, which a plan does not depend on. A plan that
-is tuned anew by itself is chosen for no solver.
+by the same keys, travels with the plans, and is never stale: another pattern, type or device is another key, and beside
+the choice stands the revision of the vector work of solvers, which a plan does not depend on. A plan that is tuned anew
+by itself is chosen for no solver.
 
 How long a step of a classic solver and of its communication-avoiding sister take, which :func:`akx.solvers.solve`
 finds out, is kept as two trials, under a key like that of a plan, with all that the two steps depend on in place of the
@@ -20,9 +20,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from akx.errors import AkxError, ArgumentTypeError
+from akx.kernels.revisions import SOLVERS, revision
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.plandb import PlanDatabase, PlanKey, PlanRecord, TrialRecord, kernel_hash, shared_database
+from akx.plandb import PlanDatabase, PlanKey, PlanRecord, TrialRecord, shared_database
 from akx.solvers.system import System
 from akx.tuner import plan_key
 
@@ -170,8 +171,9 @@ def sisters_key(
     cycle = f", restart {restart or 'auto'}" if family == "gmres" else ""
     kind = powers_of(f"ca_{family}", backend).basis if basis == "auto" else basis
     asked = f"{family} or ca_{family}: s {s}, basis {kind}{cycle}, M {M or 'none'}"
-    key = plan_key(matrix, 1, threads=threads, backend=backend)
-    return replace(key, basis=asked, kernel_hash=kernel_hash(backend, solvers=True))
+    number = revision(backend, SOLVERS)
+    asked += f", revision {number}" if number > 1 else ""
+    return replace(plan_key(matrix, 1, threads=threads, backend=backend), basis=asked)
 
 
 def known_sisters(key: PlanKey, db: Any = None) -> tuple[float, float] | None:
@@ -210,7 +212,7 @@ def keep_sisters(key: PlanKey, family: str, backend: str, seconds: tuple[float, 
 
 
 def mark_of(record: PlanRecord, solver: str) -> float | None:
-    """Seconds of a step where the record was chosen for a solver as its kernels are now, else None."""
+    """Seconds of a step where the record was chosen for a solver of today's revision, else None."""
     seconds = marks_of(record).get(solver)
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < float("inf"):
         return None
@@ -218,16 +220,16 @@ def mark_of(record: PlanRecord, solver: str) -> float | None:
 
 
 def marks_of(record: PlanRecord) -> dict[str, Any]:
-    """What is marked in a record, by solver, for the kernels of solvers as they are now."""
+    """What is marked in a record, by solver, for solvers of today's revision; where it does not say it is of 1."""
     marks = record.provenance.get("solvers")
-    known = record.provenance.get("solver_kernels") == kernel_hash(record.plan.backend, solvers=True)
+    known = record.provenance.get("solver_revision", 1) == revision(record.plan.backend, SOLVERS)
     return dict(marks) if known and isinstance(marks, Mapping) else {}
 
 
 def marked(record: PlanRecord, marks: Mapping[str, float]) -> PlanRecord:
     """The record with these marks instead."""
-    kernels = kernel_hash(record.plan.backend, solvers=True)
-    return replace(record, provenance={**record.provenance, "solvers": dict(marks), "solver_kernels": kernels})
+    number = revision(record.plan.backend, SOLVERS)
+    return replace(record, provenance={**record.provenance, "solvers": dict(marks), "solver_revision": number})
 
 
 def database_of(db: Any) -> PlanDatabase:

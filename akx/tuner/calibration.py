@@ -39,9 +39,9 @@ from akx.device.lock import device_lock
 from akx.errors import AkxError, ArgumentError, DatabaseError, DeviceError, DeviceMemoryError, InfeasibleError
 from akx.kernels import registry
 from akx.kernels.base import as_coefficients
+from akx.kernels.revisions import ALL, sources
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.plandb import kernel_hash
 from akx.plandb.records import now
 from akx.tuner import measure
 from akx.tuner.machine import FORMATS, Figures, FormatCost, derived_figures, faster, measured_figures
@@ -285,7 +285,8 @@ def calibrate(backend: str = "cpu") -> Calibration:
                 replace(figures, synchronisation=launch, barrier=barrier, link_bandwidth=link, link_one_way=one_way)
                 for figures in (one, every)
             )
-    return Calibration(_class_of(device), most, one, every, kernel_hash(backend), now())
+    known = sources(backend, ALL)
+    return Calibration(_class_of(device), most, one, every, "" if known is None else known.tokens, now())
 
 
 _READ: dict[Path, tuple[tuple[int, int], Calibration | None]] = {}

@@ -3,8 +3,8 @@
 write    every two seconds or so and at the end, so that a search that is killed loses what it was at and little more. A
          database that fails is left alone for a while, and one that is slow gets a twentieth of the time: neither ends
          a search, nor makes it wait for long
-read     what was tried for exactly this key: pattern, versions and all the rest, and the kernels of the trial's own
-         schedule. Trials that have one time are of one search
+read     what was tried for exactly this key, of the revisions that the trial's own schedule and variant have. Trials
+         that have one time are of one search
 enter    the fastest baseline on record is measured first; then the seconds of a search that has measured it as well are
          those that they would be here, times the ratio of the two figures (the median, where there are several). What
          gave a wrong result, or is infeasible, needs no figure
@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from akx.errors import DatabaseError, MissingDependencyError
 from akx.plan import Plan
-from akx.plandb import PlanDatabase, PlanKey, TrialRecord
+from akx.plandb import PlanDatabase, PlanKey, TrialRecord, aged
 from akx.plandb.records import now
 from akx.tuner import measure
 from akx.tuner.canary import UNANSWERED
@@ -143,7 +143,7 @@ def earlier_trials(db: PlanDatabase | None, key: PlanKey) -> History:
 
     The newest 512 are read. Left out is what may be otherwise today: candidates that failed but for a wrong result (the
     memory was short, a process was lost) or were not given the time to tell, and ways to store values that the values
-    of that day did not take.
+    of that day did not take; and what was not measured to the end and is aged, since today's sources may do better.
     """
     if db is None:
         return NO_HISTORY
@@ -154,7 +154,7 @@ def earlier_trials(db: PlanDatabase | None, key: PlanKey) -> History:
     runs: dict[str, dict[Plan, Trial]] = {}
     for record in records:
         run = runs.setdefault(record.created, {})
-        if may_be_otherwise(record):
+        if may_be_otherwise(record) or (record.state != COMPLETE and aged(record)):
             continue
         trial = _trial(record)
         if trial is not None:

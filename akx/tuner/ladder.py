@@ -1,7 +1,9 @@
 """What is used for a call where the database has no plan for exactly its key: the rungs below, and who may stand there.
 
 1. exact key          a plan for this pattern under any values: used as it is; and one for this very key but for the
-                      basis, which changes a few operations a row and nothing of what is read for an entry
+                      basis, which changes a few operations a row and nothing of what is read for an entry. One that is
+                      aged, made with other kernel sources or versions than those of today, has to prove itself once in
+                      a process, as on rung 2, and is believed until it is slower (:func:`renewed`)
 2. a like device,     a plan for this very key but for the device class, of a like device (:mod:`akx.device.likeness`),
    another k          or for k within a factor of two, or for several of these and the basis: believed after one
                       measurement against rung 4, in this process, on this matrix
@@ -22,9 +24,13 @@ round, else the predicted one. In all that is some fifteen calls and two prepara
 - without a memory budget, for which there is no room for two;
 - when nobody else measures on the device, for which a call waits for a second at most, and asks again in a minute.
 
+An aged plan was tuned for this very call: it gives way where it is wrong or fails, or where the predicted plan was
+faster in every round. Where one of the conditions above does not hold, it is used unmeasured: what runs it is compiled
+from the sources of today, so that age can cost time and nothing else.
+
 Nothing that goes wrong with the like plan is an error: the predicted plan is then the plan. Nothing is written to the
 database. As the choice depends on a measurement, it may differ between two runs, and with it the last bits of results:
-``AKX_LIKE_DEVICES=off`` leaves the rung out.
+``AKX_LIKE_DEVICES=off`` leaves the rung out, and uses aged plans unmeasured.
 """
 
 from __future__ import annotations
@@ -47,7 +53,7 @@ from akx.kernels import registry
 from akx.kernels.base import Program
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.plandb import PlanKey, PlanRecord, mismatch
+from akx.plandb import PlanKey, PlanRecord, aged, mismatch
 from akx.tuner import measure
 from akx.tuner.measure import Measurement, Precision
 from akx.tuner.result import EXHAUSTED, FEW_CALLS, NO_IMPROVEMENT
@@ -55,7 +61,7 @@ from akx.tuner.space import STREAMED_SCHEDULE, Space
 from akx.tuner.verify import BASIS_KINDS, Comparison
 from akx.tuner.worker import Bench, is_hopeless
 
-__all__ = ["SWITCH", "Answer", "Like", "believed", "fitted", "like_plans", "limited"]
+__all__ = ["SWITCH", "Answer", "Like", "believed", "fitted", "like_plans", "limited", "renewed"]
 
 #: The environment's switch of rung 2.
 SWITCH = "AKX_LIKE_DEVICES"
@@ -97,7 +103,7 @@ class Like:
     distance : float
         Of the devices, see :func:`akx.device.likeness.likeness`; 0 where it is the same.
     differ : tuple of str
-        Fields of the key that do: ``"device_class"``, ``"basis"``, ``"k"``.
+        Fields of the key that do: ``"device_class"``, ``"basis"``, ``"k"``; none where the plan is aged.
     """
 
     plan: Plan
@@ -108,7 +114,7 @@ class Like:
     @property
     def where(self) -> str:
         """Where it comes from, as a part of a sentence: the plan ..."""
-        told = []
+        told = [] if self.differ else [f"of the database, aged ({'; '.join(aged(self.record))})"]
         if "basis" in self.differ:
             told.append(f"for the {self.record.key.basis} basis")
         if "k" in self.differ:
@@ -253,7 +259,7 @@ def believed(
     """
     likes = like_plans(records, key, backend=predicted.backend, threads=threads, others=True)
     for like in likes:
-        if like.differ != ("basis",) or not _is_settled(like.record):
+        if like.differ != ("basis",) or not _is_settled(like.record) or aged(like.record):
             continue
         try:
             if _space(like.plan, device, threads).feasible(like.plan, matrix) is not None:
@@ -266,7 +272,7 @@ def believed(
         gain = f"{like.record.speedup:.2f}x over {like.record.baseline_name}"
         return Answer(like.plan, True, f"{like.where}, tuned on {like.record.created[:10]}: {gain}", program)
     likes = likes[:_CANDIDATES]
-    if not likes or os.environ.get(SWITCH, "").strip().lower() in _OFF:
+    if not likes or _is_off():
         return Answer(predicted)
     if likes[0].plan == predicted:
         return Answer(predicted, False, f"that {likes[0].where} is the same")
@@ -274,6 +280,60 @@ def believed(
     if all(reason is not None for reason in reasons):
         return _unused(predicted, likes[0], reasons[0] or "")
     like = likes[reasons.index(None)]
+    return _raced(like, predicted, matrix, key, device, threads, prepared)
+
+
+def renewed(
+    record: PlanRecord,
+    plan: Plan,
+    predict: Callable[[], Plan],
+    matrix: Matrix,
+    key: PlanKey,
+    *,
+    device: Any,
+    threads: int,
+    prepared: Callable[[Plan], Program | None] = lambda plan: None,
+) -> Answer:
+    """The aged plan of a record, or the predicted one where that is faster here, or the other does not work.
+
+    Parameters
+    ----------
+    record : PlanRecord
+        What a lookup of `key` found.
+    plan : Plan
+        Its plan as it may run here.
+    predict : callable
+        Makes the plan of an untuned call.
+    matrix, key, device, threads, prepared
+        As for :func:`believed`.
+    """
+    like = Like(plan, record, 0.0, ())
+    try:
+        reason = _space(plan, device, threads).feasible(plan, matrix)
+    except Exception as failure:
+        reason = str(failure)
+    if reason is not None:
+        return _unused(predict(), like, reason)
+    if _is_off():
+        return Answer(plan, True, "not measured again: that is off")
+    predicted = predict()
+    reason = "it is the predicted one" if plan == predicted else None
+    reason = reason or _reason_not_to_try(like, predicted, matrix, key, device, threads)
+    if reason is not None:
+        return Answer(plan, True, f"not measured again: {reason}")
+    return _raced(like, predicted, matrix, key, device, threads, prepared)
+
+
+def _raced(
+    like: Like,
+    predicted: Plan,
+    matrix: Matrix,
+    key: PlanKey,
+    device: Any,
+    threads: int,
+    prepared: Callable[[Plan], Program | None],
+) -> Answer:
+    """Which of the two it is to be, by a measurement or by the memory of one."""
     name = key, like.plan, predicted, matrix.value_error
     verdict = _remembered(name)
     if verdict is None:
@@ -294,6 +354,10 @@ def believed(
         return _unused(predicted, like, failure)
 
 
+def _is_off() -> bool:
+    return os.environ.get(SWITCH, "").strip().lower() in _OFF
+
+
 def _remembered(name: tuple[PlanKey, Plan, Plan, float]) -> Answer | None:
     answer, until = _VERDICTS.get(name, (None, 0.0))
     return answer if time.monotonic() < until else None
@@ -310,8 +374,13 @@ def _answer(
     except Exception as failure:  # of whatever kind: the predicted plan may work
         return _unused(predicted, like, failure), _RETRIED
     if ratio is None:
+        if not like.differ:
+            return Answer(like.plan, True, f"not measured again: {_BUSY}", programs[like.plan]), _RETRIED
         return replace(_unused(predicted, like, _BUSY), program=programs[predicted]), _RETRIED
     gain = 1 / ratio.seconds
+    if not like.differ and ratio.low <= 1.0:
+        why = f"measured here: {gain:.2f}x over the predicted plan"
+        return Answer(like.plan, True, why, programs[like.plan]), math.inf
     if ratio.high < 1.0:
         why = f"{like.where}, measured here: {gain:.2f}x over the predicted plan"
         return Answer(like.plan, True, why, programs[like.plan]), math.inf

@@ -1,10 +1,10 @@
 """Plans for the same pattern under another key: where a search begins, and never used unmeasured.
 
-What was tuned for this very matrix with the kernels of yesterday is the best guess there is; next comes what was tuned
+What was tuned for this very matrix with a schedule of yesterday is the best guess there is; next comes what was tuned
 for it in another basis or type, for another k or number of start vectors, or on another device. The distance is that of
 the keys::
 
-    1/8 [kernel sources differ] + 1/8 [versions differ] + 1/4 [the basis differs] + 1/4 [the index type differs]
+    1/8 [revisions differ] + 1/8 [it is aged] + 1/4 [the basis differs] + 1/4 [the index type differs]
         + 1/2 [the type differs] + |k| + |start vectors| + 1 [the device is not like] (or 1/4 where it is like)
 
 each |.| being that of the base-2 logarithm of the ratio. k may differ by a factor of four, types are both real or both
@@ -21,8 +21,7 @@ from operator import itemgetter
 
 from akx.device.likeness import likeness
 from akx.plan import Plan
-from akx.plandb import PlanKey, PlanRecord
-from akx.plandb.keys import search_key
+from akx.plandb import PlanKey, PlanRecord, aged, mismatch
 from akx.tuner.similar import carried_over
 from akx.tuner.space import Space
 
@@ -30,7 +29,8 @@ __all__ = ["key_distance", "pattern_plans"]
 
 #: The k of a plan and that of the search may differ by this factor.
 _K_RATIO = 4
-_DIFFERENT = {"kernel_hash": 0.125, "versions": 0.125, "basis": 0.25, "index_type": 0.25, "dtype": 0.5}
+_DIFFERENT = {"basis": 0.25, "index_type": 0.25, "dtype": 0.5}
+_OTHER_REVISION, _AGED = 0.125, 0.125
 _LIKE_DEVICE, _OTHER_DEVICE = 0.25, 1.0
 
 
@@ -60,8 +60,8 @@ def pattern_plans(records: Iterable[PlanRecord], key: PlanKey, space: Space) -> 
     """
     found = []
     for record in records:
-        other = search_key(record.key, record.plan)
-        far, differ = key_distance(key, other), key.mismatch(other)
+        far, differ = key_distance(key, record.key), mismatch(key, record)
+        far += _OTHER_REVISION * ("revisions" in differ) + _AGED * bool(aged(record))
         is_like = differ == ["device_class"] and likeness(key.device_class, record.key.device_class) is not None
         if differ and not is_like and far < math.inf:
             found.append((far, -datetime.fromisoformat(record.created).timestamp(), record.id, record))

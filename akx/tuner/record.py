@@ -18,7 +18,7 @@ from akx.errors import AkxError, DatabaseError, PlanError
 from akx.kernels import registry
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.plandb import PlanDatabase, PlanKey, PlanRecord, key_of_plan
+from akx.plandb import PlanDatabase, PlanKey, PlanRecord, made_with
 from akx.plandb.sketches import FEATURES
 from akx.plandb.transfer import keep_aside
 from akx.tuner import measure
@@ -158,7 +158,7 @@ def keep(
         stays = f"the database keeps the plan it had, {old.plan.label()}: the search that was to replace it {why}"
         return _with_trials(replace(result, notes=(*result.notes, stays)), log)
     record = PlanRecord(
-        key=key_of_plan(key, result.plan),
+        key=key,
         plan=result.plan,
         seconds=result.seconds,
         baseline_name=result.baseline_name,
@@ -251,9 +251,11 @@ def _provenance(result: TuneResult) -> dict[str, object]:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
+    made = made_with(result.plan)
     return {
         "machine": {"system": platform.platform(), "device": result.device},
-        "versions": versions,
+        **made,
+        "versions": versions | made["versions"],
         "matrix": {"rows": result.rows, "nnz": result.nnz},
         "baseline_plan": None if result.baseline_plan is None else result.baseline_plan.to_json(),
         "spreads": [result.spread, result.baseline_spread],

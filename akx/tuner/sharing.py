@@ -1,9 +1,9 @@
 """One study by several workers: what each tells the others, and what it hears.
 
-A study is the trials for one pattern, dtype, basis, k, class of device and set of versions: the key of the plan
-database but for the kernel sources. A trial says which sources its plan's schedule has, and counts for those who have
-the same. So what was measured on another class of device is another study, a schedule that has changed is tried anew,
-and of the others nothing that is known is lost.
+A study is the trials for one pattern, dtype, basis, k and class of device: the key of a search in the plan database. A
+trial says which revisions, kernel sources and versions its plan has, and counts for those who have the same. So what
+was measured on another class of device is another study, a schedule that has changed is tried anew, and of the others
+nothing that is known is lost.
 
 claim    before a plan is tried: a running trial in the storage. Where two claim one plan, the lower number has it
 tell     after it was tried: state, reason, seconds, spread. It is then a complete, pruned or failed trial of Optuna
@@ -38,7 +38,7 @@ from typing import Any, TypeVar
 from akx.errors import AkxError, DatabaseError
 from akx.plan import Plan
 from akx.plandb import PlanDatabaseWarning, PlanKey
-from akx.plandb.keys import key_of_plan
+from akx.plandb.keys import build_of, search_key
 from akx.tuner.measure import median
 from akx.tuner.result import COMPLETE, FAILED, PRUNED, SHARED, Trial
 from akx.tuner.storage import open_storage, quiet_optuna
@@ -48,8 +48,6 @@ __all__ = ["SharedStudy", "join_study"]
 _T = TypeVar("_T")
 #: Version of what a trial in the storage holds.
 _SCHEMA = 1
-#: In the key of a study, in the place of a digest of kernel sources.
-_KERNELS = "of each trial"
 #: Seconds between two beats of a claim, and seconds after which one that does not beat counts for nothing.
 _BEAT_SECONDS, _CLAIM_SECONDS = 20.0, 60.0
 #: Seconds by the clocks of two hosts after which it counts for nothing at once.
@@ -97,7 +95,7 @@ class SharedStudy:
         import optuna
 
         self.name = name
-        self._optuna, self._storage, self._key = optuna, storage, key
+        self._optuna, self._storage = optuna, storage
         self._states = optuna.trial.TrialState
         self._worker = uuid.uuid4().hex
         self._place = _Place.here()
@@ -111,7 +109,7 @@ class SharedStudy:
         self._theirs: dict[str, dict[Plan, float]] = {}
         self._rests_until: float | None = None
         self._has_warned = False
-        shared = replace(key, kernel_hash=_KERNELS)
+        shared = search_key(key)
         try:
             with quiet_optuna():
                 study = optuna.create_study(
@@ -174,7 +172,7 @@ class SharedStudy:
             user_attrs={
                 "schema": _SCHEMA,
                 "plan": text,
-                "kernels": self._kernels(plan),
+                "kernels": build_of(plan),
                 "label": plan.label(),
                 "worker": self._worker,
                 "place": [self._place.host, self._place.pid, self._place.born],
@@ -230,7 +228,7 @@ class SharedStudy:
                 continue
             try:
                 plan = Plan.from_json(attributes["plan"])
-                if attributes["kernels"] != self._kernels(plan):
+                if attributes["kernels"] != build_of(plan):
                     self._heard.add(one._trial_id)  # of other sources than those here
                     continue
                 if outcome is None:
@@ -246,10 +244,6 @@ class SharedStudy:
             if trial.state == COMPLETE and trial.seconds is not None:
                 theirs[trial.plan] = trial.seconds
         return found
-
-    def _kernels(self, plan: Plan) -> str:
-        """The kernel sources that a trial of a plan is of, here."""
-        return key_of_plan(self._key, plan).kernel_hash
 
     def _trials(self) -> list[Any]:
         return list(self._storage.get_all_trials(self._study, deepcopy=False))

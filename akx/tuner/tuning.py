@@ -23,7 +23,7 @@ from akx.errors import AkxError, ArgumentError, ArgumentTypeError
 from akx.kernels import registry
 from akx.matrix import Matrix
 from akx.plan import Option, Plan
-from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanKey, default_database, make_key
+from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanKey, aged, default_database, make_key
 from akx.tuner import measure
 from akx.tuner.calibration import ceiling_of, figures_of
 from akx.tuner.forerunners import processes_ahead
@@ -219,7 +219,7 @@ def tune(
             warnings.simplefilter("ignore", PlanDatabaseWarning)
             before = kept.find(key).record
         old = usable(before, matrix, device, used)
-        if old is not None and not (retune or fresh) and is_enough(old, wanted.calls):
+        if old is not None and not (retune or fresh or aged(old)) and is_enough(old, wanted.calls):
             reused = _with_value_error(reuse(kept, old, matrix, used, start), matrix, device)
             reused = _with_calls(_with_budget(reused, budget), wanted.calls)
             if record is not None:

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from akx.plandb.keys import OF_SEARCHES
-from benchmarks import gpu_receipt, sanitize
+from benchmarks import gpu_receipt, revisions, sanitize
 
 NODES = [f"tests/kernels/test_cuda.py::test_one[{i}]" for i in range(6)]
 
@@ -215,4 +214,4 @@ def test_what_only_chooses_plans_is_no_reason_to_run_again() -> None:
 
 def test_modules_that_only_price_plans_are_those_that_plan_keys_leave_out() -> None:
     """They are named twice, since this script runs without the package."""
-    assert {*sanitize._NO_DRIVERS, sanitize._OF_RATES} == OF_SEARCHES["cuda"]  # the latter launches kernels
+    assert {*sanitize._NO_DRIVERS, sanitize._OF_RATES} == revisions.of_searches("cuda")  # the latter launches kernels

@@ -17,7 +17,7 @@ import akx
 from akx.errors import FileFormatError
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.plandb import PlanDatabase, kernel_hash
+from akx.plandb import PlanDatabase
 from akx.tuner import Recording, Settings, TuneResult, plan_key, replay
 from akx.tuner.recording import Run
 from akx.tuner.result import TIME_BUDGET
@@ -132,9 +132,7 @@ def test_a_search_finds_a_plan_as_good_as_the_recorded_one(
     key = plan_key(matrix, K, backend="cuda", device=world.device)
     assert key.device_class == RECORD.key.device_class == result.device
     assert key.device_class.startswith("cuda/NVIDIA H100")
-    assert key.kernel_hash == kernel_hash("cuda") != kernel_hash("cpu")
-    assert "cuda-bindings" in key.versions
-    assert RECORD.key.mismatch(key) in ([], ["kernel_hash"], ["versions"], ["kernel_hash", "versions"])
+    assert RECORD.key == key
     record = db.find(key).record
     assert record is not None
     assert (record.plan, record.seconds, record.plan.backend) == (result.plan, result.seconds, "cuda")

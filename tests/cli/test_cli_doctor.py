@@ -12,7 +12,7 @@ import pytest
 
 from akx.device.cuda.memory import memory_pool
 from akx.device.host import host_device
-from akx.plandb import kernel_hash
+from akx.kernels.revisions import ALL, sources
 from akx.report import environment
 from akx.tuner import calibration
 from akx.tuner.machine import derived_figures
@@ -92,7 +92,9 @@ def test_calibrate_measures_keeps_and_shows(
     assert (before["state"], before["hint"]) == ("missing", "akx doctor --calibrate")
     device = host_device()
     known = derived_figures(replace(device, cores=2), 2)
-    found = calibration.Calibration(device.device_class, 2, known, known, kernel_hash("cpu"), "2026-02-03T00:00:00")
+    found = calibration.Calibration(
+        device.device_class, 2, known, known, sources("cpu", ALL).tokens, "2026-02-03T00:00:00"
+    )
     monkeypatch.setattr(calibration, "calibrate", lambda backend: found)
     ran = akx("doctor", "--calibrate", "--json")
     (file,) = (tmp_path / "machines").iterdir()

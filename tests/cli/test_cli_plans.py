@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from akx.plan import Plan
-from akx.plandb import PlanDatabase, PlanKey, PlanRecord, ShippedPlans, TrialRecord, kernel_hash, layers, versions
+from akx.plandb import PlanDatabase, PlanKey, PlanRecord, ShippedPlans, TrialRecord, layers
 from akx.plandb.transfer import bundle_text
 from cli.golden import check_shape
 from cli.running import Ran
@@ -24,8 +26,7 @@ def _record(name: str, *, fingerprint: str, stale: bool = False) -> PlanRecord:
         k=8,
         start_vectors=1,
         device_class="cpu/Test/2 cores",
-        kernel_hash="0123456789abcdef" if stale else kernel_hash("cpu"),
-        versions=versions("cpu"),
+        revisions="plan 1, wavefront 0, csr16 1" if stale else "",
     )
     plan = Plan("cpu", "wavefront", "csr16", k=8, k_per_pass=8, threads=2)
     return PlanRecord(
@@ -56,7 +57,7 @@ def test_list(akx: Callable[..., Ran], records: tuple[PlanRecord, PlanRecord]) -
     assert set(listed) == {"brick", "shell"}
     assert listed["brick"]["id"] == records[0].id
     assert listed["brick"]["stale"] == []
-    assert listed["shell"]["stale"] == ["kernel_hash"]
+    assert listed["shell"]["stale"] == ["revisions"]
     assert listed["brick"]["speedup"] == pytest.approx(1.5)
     check_shape("plans_list.json", {**data, "plans": [listed["brick"]]})
     text = akx("plans", "list").out
@@ -94,7 +95,7 @@ def test_show_takes_the_beginning_of_an_id(akx: Callable[..., Ran], records: tup
     assert PlanRecord.from_json(data["record"]) == records[0]
     check_shape("plans_show.json", data)
     text = akx("plans", "show", records[1].id[:12]).out
-    assert "stale, never used again: kernel_hash changed" in text
+    assert "stale, never used again: revisions changed" in text
     assert "1.50x over sweep/csr16" in text
 
 
@@ -110,7 +111,8 @@ def test_trials_behind_a_plan(akx: Callable[..., Ran], records: tuple[PlanRecord
     with PlanDatabase(tmp_path / "plans.sqlite", layers=()) as database:
         database.add_trials(records[0].key, made)
     data = akx("plans", "trials", records[0].id[:12], "--json").json
-    assert (data["id"], data["trials"]) == (records[0].id, [one.to_json() for one in made])
+    assert (data["id"], data["trials"]) == (records[0].id, [one.stamped().to_json() for one in made])
+    assert data["trials"][0].pop("provenance") == data["trials"][1].pop("provenance") == made[0].stamped().provenance
     assert [(Plan.from_json(one.pop("plan")), one) for one in data["trials"]] == [
         (
             plan,
@@ -170,25 +172,39 @@ def test_stale_plans_are_removed_at_once(
 ) -> None:
     with PlanDatabase(tmp_path / "plans.sqlite", layers=()) as database:
         for record in records:
-            database.add_trials(record.key, [TrialRecord(record.plan)])
+            provenance = {"revisions": record.key.revisions}
+            database.add_trials(record.key, [TrialRecord(record.plan, provenance=provenance)])
     ran = akx("plans", "rm", "--stale")
     assert (ran.code, ran.out) == (0, "")
     assert "removed 1 stale plan of" in ran.err
     assert [plan["id"] for plan in akx("plans", "list", "--json").json["plans"]] == [records[0].id]
     assert {item["fingerprint"] for item in akx("plans", "trials", "--all", "--json").json["trials"]} == {"aa" * 20}
     data = akx("plans", "rm", "--stale", "--json").json
-    assert (data["removed"], data["kept"]) == ([], 0)
+    assert data["removed"] == []
 
 
-def test_stale_plans_of_a_compiler_that_is_not_here_stay(
-    akx: Callable[..., Ran], records: tuple[PlanRecord, PlanRecord], monkeypatch: pytest.MonkeyPatch
+def test_plans_that_are_aged_are_told_of_and_why(
+    akx: Callable[..., Ran],
+    records: tuple[PlanRecord, PlanRecord],
+    tmp_path: Path,
 ) -> None:
-    for name in ("akx.plandb.records.versions", "akx.plandb.keys.versions"):
-        monkeypatch.setattr(name, lambda backend: "plan 1, numba absent")
-    ran = akx("plans", "rm", "--stale")
-    assert "removed 1 stale plan of" in ran.err
-    assert "kept 1 plan for whose versions there is no compiler here" in ran.err
-    assert akx("plans", "rm", "--stale", "--json").json["kept"] == 1
+    provenance = {"kernels": "0" * 16, "versions": {"numba": "0.1.2"}}
+    now = ".".join(version("numba").split(".")[:2])
+    with PlanDatabase(tmp_path / "plans.sqlite", layers=()) as database:
+        database.put(replace(records[0], provenance=provenance))
+    why = ["other kernel sources", f"numba 0.1, now {now}"]
+    listed = {plan["matrix"]: plan for plan in akx("plans", "list", "--json").json["plans"]}
+    assert (listed["brick"]["aged"], listed["brick"]["stale"]) == (why, [])
+    assert (listed["shell"]["aged"], listed["shell"]["stale"]) == ([], ["revisions"])
+    ran = akx("plans", "list")
+    assert "(aged)" in ran.out
+    assert f"1 plan aged: numba 0.1, now {now}" in ran.err
+    assert akx("plans", "show", records[0].id, "--json").json["aged"] == why
+    assert f"aged, raced before it is used: other kernel sources; numba 0.1, now {now}" in " ".join(
+        akx("plans", "show", records[0].id).out.split()
+    )
+    assert "removed 1 stale plan of" in akx("plans", "rm", "--stale").err
+    assert [plan["matrix"] for plan in akx("plans", "list", "--json").json["plans"]] == ["brick"]
 
 
 def test_some_plans_are_exported(

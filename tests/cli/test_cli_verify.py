@@ -143,7 +143,7 @@ def test_plans_for_other_places_are_left_alone(
 ) -> None:
     single = Matrix.from_any(matrix.to_scipy().astype(np.float32))
     put(
-        _record(matrix, 2, kernel_hash="0123456789abcdef"),
+        _record(matrix, 2, revisions="other"),
         _record(matrix, 3, device_class="cpu/Other/64 cores"),
         _record(single, 4),
         _record(matrix, 5, device_class=plan_key(matrix, 5, backend="cpu").device_class + "/1 threads"),
@@ -153,7 +153,7 @@ def test_plans_for_other_places_are_left_alone(
     assert ran.code == 0
     found = {one["k"]: (one["state"], one["reason"]) for one in ran.json["plans"]}
     assert set(found) == {2, 3, 4, 5}
-    assert found[2] == ("skipped", "stale, never used again: kernel_hash changed")
+    assert found[2] == ("skipped", "stale, never used again: revisions changed")
     assert found[3] == ("skipped", "for another device: cpu/Other/64 cores")
     assert found[4][0] == "skipped"
     assert "give --dtype float32" in found[4][1]

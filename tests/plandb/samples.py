@@ -14,7 +14,7 @@ from akx.plandb import PlanKey, PlanRecord
 
 
 def make_key(number: int = 0, **changes: Any) -> PlanKey:
-    """A key for pattern `number`."""
+    """A key for pattern `number`, that of :func:`make_plan`."""
     fields: dict[str, Any] = {
         "fingerprint": f"{number:064x}",
         "dtype": "float64",
@@ -23,10 +23,14 @@ def make_key(number: int = 0, **changes: Any) -> PlanKey:
         "k": 8,
         "start_vectors": 1,
         "device_class": "cpu/Some Processor/2 cores",
-        "kernel_hash": "0123456789abcdef",
-        "versions": "plan 1, numba 0.61",
+        "revisions": "plan 1, wavefront 1, sell16 1",
     }
     return PlanKey(**(fields | changes))
+
+
+def of_search(number: int = 0, **changes: Any) -> PlanKey:
+    """The key of a search for pattern `number`."""
+    return make_key(number, **{"revisions": ""} | changes)
 
 
 def make_plan(k: int = 8, **changes: Any) -> Plan:
@@ -40,7 +44,7 @@ def make_plan(k: int = 8, **changes: Any) -> Plan:
 
 def make_record(number: int = 0, *, seconds: float = 1e-3, key: PlanKey | None = None, **changes: Any) -> PlanRecord:
     """A record for pattern `number`."""
-    key = make_key(number) if key is None else key
+    key = of_search(number) if key is None else key
     fields: dict[str, Any] = {
         "key": key,
         "plan": make_plan(key.k),

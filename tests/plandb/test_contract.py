@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
-import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,21 +16,18 @@ from akx.errors import ArgumentError, FileFormatError
 from akx.plandb import (
     PlanDatabase,
     PlanDatabaseWarning,
-    PlanKey,
     PlanRecord,
     ShippedPlans,
     TrialRecord,
+    aged,
     database_status,
-    kernel_hash,
-    key_of_plan,
-    keys,
+    made_with,
     stale_fields,
-    versions,
 )
 from akx.plandb.transfer import bundle_text
 from akx.report.story import read_stories
 
-from .samples import make_key, make_plan, make_record
+from .samples import make_key, make_plan, make_record, of_search
 
 
 @pytest.fixture(params=["file", "server"])
@@ -187,15 +183,26 @@ def test_an_import_that_fails_halfway_changes_nothing(
     assert database.import_(tmp_path / "bundle.json").added == 3
 
 
-def test_a_plan_of_another_kernel_version_is_kept_and_never_used(database: PlanDatabase) -> None:
-    old = make_record(key=make_key(kernel_hash="another", versions="plan 1, numba 0.60"))
+def test_a_plan_of_another_revision_is_kept_and_never_used(database: PlanDatabase) -> None:
+    old = make_record(key=make_key(revisions="plan 1, wavefront 0, sell16 1"))
     database.put(old)
-    found = database.find(make_key())
+    found = database.find(of_search())
     assert found.record is None
-    assert found.mismatches == [(old, ["kernel_hash", "versions"])]
+    assert found.mismatches == [(old, ["revisions"])]
     database.put(make_record(seconds=9.0))
-    assert database.find(make_key()).record == make_record(seconds=9.0)
+    assert database.find(of_search()).record == make_record(seconds=9.0)
     assert database.find(old.key).record == old
+
+
+def test_a_plan_for_the_transpose_or_several_ranks_is_another(database: PlanDatabase) -> None:
+    records = [make_record()]
+    for changes in ({"transpose": True}, {"ranks": 2}, {"returns": "last"}):
+        records.append(make_record(key=of_search(**changes)))  # type: ignore[arg-type]
+    for record in records:
+        database.put(record)
+    assert len({record.id for record in records}) == 4
+    assert all(database.find(record.key).record == record for record in records)
+    assert {record.id for record in database.list()} == {record.id for record in records}
 
 
 @pytest.mark.parametrize("created", ["1970-01-01T00:00:00+00:00", "2999-12-31T23:59:59+14:00"])
@@ -237,91 +244,68 @@ def test_one_winner_per_key(database: PlanDatabase) -> None:
     assert database.list() == [slower_but_newer]
 
 
-@pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The kernels of the host, to be changed."""
-    for part in ("kernels/cpu", "formats"):
-        shutil.copytree(keys._PACKAGE / part, tmp_path / "akx" / part)
-    shutil.copy(keys._PACKAGE / "kernels" / "base.py", tmp_path / "akx" / "kernels")
-    monkeypatch.setattr(keys, "_PACKAGE", tmp_path / "akx")
-    forget()
-    yield tmp_path / "akx"
-    monkeypatch.undo()
-    forget()
-
-
-def forget() -> None:
-    """What a new process does not know."""
-    keys.kernel_hash.cache_clear()
-    keys.schedule_hashes.cache_clear()
-
-
-def change(path: Path) -> PlanKey:
-    """Change a source; the key of a search in the next process."""
-    path.write_text(path.read_text() + "# changed\n")
-    forget()
-    return of_search()
-
-
-def of_search() -> PlanKey:
-    return make_key(kernel_hash=kernel_hash("cpu"), versions=versions("cpu"))
-
-
 def found_by_search(schedule: str = "wavefront", **changes: Any) -> PlanRecord:
-    plan = make_plan(schedule=schedule)
-    return make_record(key=key_of_plan(of_search(), plan), plan=plan, **changes)
+    return make_record(**{"plan": make_plan(schedule=schedule)} | changes)
 
 
-def test_a_plan_is_valid_while_the_sources_of_its_schedule_are(
-    database: PlanDatabase, package: Path, tmp_path: Path
-) -> None:
+Revise = Callable[..., None]
+_WAVEFRONT = "cpu/wavefront"
+
+
+def test_a_plan_is_valid_while_its_revisions_are(database: PlanDatabase, revise: Revise, tmp_path: Path) -> None:
     record = found_by_search()
     database.put(record)
     (tmp_path / "layer").mkdir()
     database.export(tmp_path / "layer" / "plans.json")
     layered = PlanDatabase(tmp_path / "none.sqlite", layers=(ShippedPlans(tmp_path / "layer"),))
     above = PlanDatabase(tmp_path / "none.sqlite", layers=(), above=(ShippedPlans(tmp_path / "layer"),))
-    search = of_search()
-    for grown in ("kernels/cpu/sweep.py", "kernels/cpu/ghost.py"):
-        for one in (database, layered, above):
-            assert one.find(search).record == record
-            assert one.find(record.key).record == record
-        assert stale_fields(record) == []
-        after = change(package / grown)
-        assert after != search
-        search = after
-    (package / "kernels" / "cpu" / "new.py").write_text("a new schedule\n")
-    forget()
-    search = of_search()
+    revise("cpu/sweep", revision=2)  # another schedule, and another variant
+    revise("cpu/ghost", revision=7, variants={"csr": 3})
     for one in (database, layered, above):
-        assert one.find(search).record == record
-        assert one.find(replace(search, k=9)).mismatches == [(record, ["k"])]
-    search = change(package / "kernels" / "cpu" / "tasks.py")
-    assert stale_fields(record) == ["kernel_hash"]
-    for one in (database, layered, above):
-        found = one.find(search)
-        assert (found.record, found.mismatches) == (None, [(record, ["kernel_hash"])])
-        assert "other kernel sources" in found.explain()
+        assert one.find(of_search()).record == record
+        assert one.find(record.key).record == record
+        assert one.find(of_search(k=9)).mismatches == [(record, ["k"])]
+    assert stale_fields(record) == []
+    for lock in ({"revision": 2}, {"variants": {"sell16": 2}}):
+        revise(_WAVEFRONT, **lock)
+        database._remembered.clear()  # declared anew in another process
+        assert stale_fields(record) == ["revisions"]
+        for path in (tmp_path / "none.sqlite", database.path):
+            layers = (ShippedPlans(tmp_path / "layer"),) if path != database.path else ()
+            found = PlanDatabase(path, layers=layers).find(of_search())
+            assert (found.record, found.mismatches) == (None, [(record, ["revisions"])])
+            assert "another revision" in found.explain()
 
 
-def test_trials_hold_while_the_sources_of_their_schedules_do(database: PlanDatabase, package: Path) -> None:
+def test_an_aged_plan_is_found(database: PlanDatabase, revise: Revise) -> None:
+    database.put(found_by_search(provenance=made_with(make_plan())))
+    assert aged(database.list()[0]) == []
+    revise("cpu/ghost", tokens="0" * 16)
+    assert aged(database.list()[0]) == []
+    revise(_WAVEFRONT, tokens="0" * 16)
+    found = database.find(of_search())
+    assert found.record == database.list()[0]
+    assert aged(found.record) == ["other kernel sources"]
+    assert found.explain().endswith("layer, aged: other kernel sources")
+    assert database.remove_stale() == ()
+
+
+def test_trials_hold_while_their_revisions_do(database: PlanDatabase, revise: Revise) -> None:
     """So that a space that grows, or a schedule that changes, does not throw away what was measured of the others."""
     trials = [TrialRecord(make_plan(schedule=name), (0.1,)) for name in ("sweep", "wavefront", "sweep", "unheard of")]
-    before = of_search()
-    assert database.add_trials(before, trials) == 4
-    assert database.trials(before) == tuple(trials)
-    grown = change(package / "kernels" / "cpu" / "ghost.py")
-    assert grown != before
-    assert database.trials(grown) == tuple(trials[:3])
+    assert database.add_trials(of_search(), trials) == 4
+    assert database.trials(of_search()) == database.trials(make_record().key) == tuple(trials)
+    revise(_WAVEFRONT, tokens="0" * 16)
+    assert [aged(trial) for trial in database.trials(of_search())] == [[], ["other kernel sources"], [], []]
     corrected = TrialRecord(trials[1].plan, (0.1,), "failed", "wrong", trials[1].created)
-    database.add_trials(grown, [], corrected=[corrected])
-    assert [trial.state for trial in database.trials(grown)] == ["complete", "failed", "complete"]
-    fewer = change(package / "kernels" / "cpu" / "sweep.py")
-    assert [trial.plan for trial in database.trials(fewer)] == [trials[1].plan]
+    database.add_trials(of_search(), [], corrected=[corrected])
+    assert [trial.state for trial in database.trials(of_search())] == ["complete", "failed", "complete", "complete"]
+    revise("cpu/sweep", revision=2)
+    assert [trial.plan for trial in database.trials(of_search())] == [trials[1].plan, trials[3].plan]
     record = found_by_search()
     database.put(record)
     database.add_trials(of_search(), [trials[0]])
-    assert len(database.trials(record.key)) == 2
+    assert len(database.trials(record.key)) == 2, "what is there is not there again"
     database.remove(record.id)
     assert database.trials(of_search()) == ()
 
@@ -333,30 +317,28 @@ def of_one_search(created: str, *schedules: str) -> list[TrialRecord]:
     return [TrialRecord(make_plan(schedule=name), (0.1,), created=created) for name in schedules]
 
 
-def test_a_stale_plan_has_all_trials_of_its_searches_behind_it(database: PlanDatabase, package: Path) -> None:
+def test_a_stale_plan_has_all_trials_of_its_searches_behind_it(database: PlanDatabase, revise: Revise) -> None:
     trials = of_one_search(_AT, "sweep", "wavefront", "ghost")
     others = of_one_search(_LATER, "sweep", "ghost")
-    before = of_search()
     record = found_by_search()
     database.put(record)
-    database.add_trials(before, trials)
+    database.add_trials(of_search(), trials)
     assert database.trials_behind(record) == database.trials(record.key) == tuple(trials)
-    database.add_trials(before, others)
+    database.add_trials(of_search(), others)
     near = [
-        replace(before, **{name: value})
+        of_search(**{name: value})
         for name, value in (
             ("fingerprint", "f" * 64), ("dtype", "float32"), ("index_type", "int64"), ("basis", "newton"), ("k", 9),
-            ("start_vectors", 2), ("device_class", "cpu/Some Processor/4 cores"), ("versions", "plan 1, numba 0.1"),
+            ("start_vectors", 2), ("device_class", "cpu/Some Processor/4 cores"), ("ranks", 2),
         )
     ]  # fmt: skip
     for key in near:
         database.add_trials(key, trials)
-    change(package / "kernels" / "cpu" / "wavefront.py")
-    assert stale_fields(record) == ["kernel_hash"]
-    assert database.trials(record.key) == (trials[1],)
+    revise(_WAVEFRONT, revision=2)
+    assert stale_fields(record) == ["revisions"]
     assert database.trials_behind(record) == tuple(trials)
     going_on = (trials[0], trials[2], *others)
-    assert database.trials(of_search()) == going_on, "what a search goes on from is as it was"
+    assert database.trials(record.key) == database.trials(of_search()) == going_on
     database.add_trials(of_search(), of_one_search(_LATER, "wavefront"))
     newer = found_by_search(seconds=2e-3)
     database.put(newer)
@@ -371,7 +353,7 @@ def test_a_stale_plan_has_all_trials_of_its_searches_behind_it(database: PlanDat
     assert database.trials_behind(record) == ()
     assert database.trials(of_search()) == (*others, *of_one_search(_LATER, "wavefront"))
     for key in near:
-        left = [trial for one, trial in database.all_trials() if one.mismatch(key) in ([], ["kernel_hash"])]
+        left = [trial for one, trial in database.all_trials() if one == key]
         assert sorted(trial.plan.schedule for trial in left) == ["ghost", "sweep", "wavefront"], (
             "those of other keys stay"
         )
@@ -380,17 +362,17 @@ def test_a_stale_plan_has_all_trials_of_its_searches_behind_it(database: PlanDat
     assert len(database.all_trials()) == 3 * len(near)
 
 
-def test_stale_plans_go_with_their_trials(database: PlanDatabase, package: Path, tmp_path: Path) -> None:
+def test_stale_plans_go_with_their_trials(database: PlanDatabase, revise: Revise) -> None:
     assert database.remove_stale() == ()
     assert not database.exists()
     record = found_by_search("wavefront")
     database.put(record)
     database.add_trials(of_search(), of_one_search(_AT, "sweep", "wavefront"))
     assert database.remove_stale() == ()
-    change(package / "kernels" / "cpu" / "wavefront.py")
-    current = make_record(key=replace(found_by_search("sweep").key, k=4), plan=make_plan(4, schedule="sweep"))
+    revise(_WAVEFRONT, revision=2)
+    current = make_record(key=of_search(k=4), plan=make_plan(4, schedule="sweep"))
     database.put(current)
-    database.add_trials(replace(of_search(), k=4), of_one_search(_AT, "sweep"))
+    database.add_trials(of_search(k=4), of_one_search(_AT, "sweep"))
     with PlanDatabase(database.path, layers=()) as other:
         assert other.remove_stale() == (record,)
     assert database.list() == [current]
@@ -398,34 +380,9 @@ def test_stale_plans_go_with_their_trials(database: PlanDatabase, package: Path,
     assert database.remove_stale() == ()
 
 
-def test_a_plan_whose_compiler_is_not_installed_here_is_not_taken_for_stale(
-    database: PlanDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A server is shared with machines that have a GPU: what runs here cannot tell whether their plans are stale."""
-    monkeypatch.setattr("akx.plandb.records.versions", lambda backend: f"plan 1, compiler of {backend} absent")
-    monkeypatch.setattr("akx.plandb.keys.versions", lambda backend: f"plan 1, compiler of {backend} absent")
-    unknown = make_record(key=replace(of_search(), versions="plan 1, compiler of cpu 1.2"))
-    other_sources = make_record(1)
-    for record in (unknown, other_sources):
-        database.put(record)
-    assert stale_fields(unknown) == ["versions"]
-    assert database.remove_stale() == (other_sources,)
-    assert database.list() == [unknown]
-    monkeypatch.undo()
-    assert database.remove_stale() == (unknown,)
-
-
-def test_a_plan_under_the_hash_of_another_schedule_is_none(database: PlanDatabase, package: Path) -> None:
-    wrong = replace(found_by_search("wavefront"), key=found_by_search("sweep").key)
-    database.put(wrong)
-    found = database.find(of_search())
-    assert (found.record, found.mismatches) == (None, [(wrong, ["kernel_hash"])])
-    assert stale_fields(wrong) == ["kernel_hash"]
-
-
-def test_the_plan_of_one_schedule_replaces_that_of_another(database: PlanDatabase, package: Path) -> None:
+def test_the_plan_of_one_schedule_replaces_that_of_another(database: PlanDatabase) -> None:
     first, second = found_by_search("sweep", seconds=1e-3), found_by_search("wavefront", seconds=2e-3)
-    stale = make_record(key=replace(first.key, kernel_hash="0" * 16))
+    stale = make_record(key=make_key(revisions="plan 1, sweep 0, sell16 1"), plan=first.plan)
     other = make_record(9)
     for record in (stale, other, first):
         database.put(record)
@@ -440,16 +397,9 @@ def test_the_plan_of_one_schedule_replaces_that_of_another(database: PlanDatabas
     assert {record.id for record in database.list()} == {stale.id, other.id, second.id}
     assert [trial.plan for trial in database.trials(second.key)] == [first.plan, second.plan]
     assert database.trials(of_search()) == database.trials(second.key) == database.trials(first.key)
-    # A plan for the sources as a whole, as they were kept before there was one for each schedule, answers as well.
-    whole = replace(second, key=of_search())
-    database.put(whole)
-    assert database.find(of_search()).record == whole
-    assert len(database.list()) == 3
 
 
-def test_of_plans_of_several_schedules_the_newest_answers(
-    database: PlanDatabase, package: Path, tmp_path: Path
-) -> None:
+def test_of_plans_of_several_schedules_the_newest_answers(database: PlanDatabase, tmp_path: Path) -> None:
     old = found_by_search("sweep", created="2024-05-06T07:08:09+02:00", seconds=1e-3)
     new = found_by_search("wavefront", created="2024-05-06T06:08:09+00:00", seconds=2e-3)
     for number, records in enumerate(((old, new), (new, old))):
@@ -465,14 +415,14 @@ def test_of_plans_of_several_schedules_the_newest_answers(
 
 
 def test_mismatching_fields_are_named_nearest_first(database: PlanDatabase) -> None:
-    far = make_record(key=make_key(dtype="float32", k=4, kernel_hash="other"))
-    near = make_record(key=make_key(kernel_hash="other"))
+    far = make_record(key=make_key(dtype="float32", k=4, revisions="other"))
+    near = make_record(key=make_key(revisions="other"))
     for record in (far, near, make_record(5)):
         database.put(record)
-    found = database.find(make_key())
+    found = database.find(of_search())
     assert found.record is None
-    assert found.mismatches == [(near, ["kernel_hash"]), (far, ["dtype", "k", "kernel_hash"])]
-    assert "kernel_hash" in found.explain()
+    assert found.mismatches == [(near, ["revisions"]), (far, ["dtype", "k", "revisions"])]
+    assert "revisions" in found.explain()
     assert near.id[:12] in found.explain()
 
 
@@ -517,7 +467,6 @@ def test_trials_come_back_in_order(database: PlanDatabase) -> None:
     assert database.add_trials(key, second) == 2
     assert database.add_trials(make_key(1), []) == 0
     assert database.trials(key) == (*first, *second)
-    assert database.trials(key.id) == (*first, *second)
     assert database.trials(key, most=3) == (first[1], *second), "the newest, still in order"
     assert database.trials(key, most=9) == (*first, *second)
     assert database.trials(key, most=0) == ()
@@ -564,15 +513,15 @@ def test_every_trial_with_its_key(database: PlanDatabase) -> None:
     assert database.all_trials() == ()
     assert not database.exists()
     first = [TrialRecord(make_plan(threads=t), (0.1,), created=_AT, clock_hz=1e9) for t in (1, 2)]
-    database.add_trials(make_key(1), first)
-    database.add_trials(make_key(0), first[:1])
-    database.add_trials(make_key(1), of_one_search(_LATER, "sweep"))
-    expected = [(make_key(1), first[0]), (make_key(1), first[1]), (make_key(0), first[0])]
-    assert database.all_trials() == (*expected, (make_key(1), *of_one_search(_LATER, "sweep")))
+    database.add_trials(of_search(1), first)
+    database.add_trials(of_search(0), first[:1])
+    database.add_trials(of_search(1), of_one_search(_LATER, "sweep"))
+    expected = [(of_search(1), first[0]), (of_search(1), first[1]), (of_search(0), first[0])]
+    assert database.all_trials() == (*expected, (of_search(1), *of_one_search(_LATER, "sweep")))
     table = f"{database._store.prefix}trials"
 
     def spoil(connection: Any, layout: int) -> None:
-        connection.execute(f"UPDATE {table} SET key = '{{}}' WHERE key_id = :id", {"id": make_key(0).id})
+        connection.execute(f"UPDATE {table} SET key = '{{}}' WHERE key_id = :id", {"id": of_search(0).id})
         connection.execute(f"UPDATE {table} SET plan = '{{' WHERE created = :later", {"later": _LATER})
 
     database._store.write(spoil)
@@ -633,7 +582,7 @@ def test_plans_of_other_patterns_at_a_glance(database: PlanDatabase, tmp_path: P
     fitting = [
         put(1),
         put(2, dtype="float32", k=4),
-        put(3, k=16, basis="newton", start_vectors=4, kernel_hash="0" * 16),
+        put(3, k=16, basis="newton", start_vectors=4, revisions="other"),
     ]
     put(0)  # the pattern of the call
     for number, changes in enumerate(({"k": 3}, {"k": 17}, {"dtype": "complex128"}, {"device_class": "cuda/H100"}), 10):

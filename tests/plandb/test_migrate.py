@@ -6,6 +6,7 @@ import contextlib
 import json
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,10 +14,25 @@ from typing import Any
 import pytest
 
 from akx.errors import DatabaseError
-from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanRecord, TrialRecord, access, database_status, store
+from akx.plandb import (
+    PlanDatabase,
+    PlanDatabaseWarning,
+    PlanRecord,
+    TrialRecord,
+    access,
+    aged,
+    database_status,
+    keys,
+    parse_bundle,
+    read_bundle,
+    stale_fields,
+    store,
+)
 from akx.plandb import migrate as migrations
+from akx.plandb.keys import search_key
+from akx.plandb.legacy import key_id
 
-from .samples import make_key, make_plan, make_record, without_root
+from .samples import make_key, make_plan, make_record, of_search, without_root
 
 #: Layout 1 as it was written then, spelled out so that it stays what it was.
 _LAYOUT_1 = """
@@ -47,23 +63,40 @@ CREATE INDEX trials_by_key ON trials (key_id);
 CREATE TABLE rejected (id TEXT PRIMARY KEY, record TEXT NOT NULL, reason TEXT NOT NULL);
 PRAGMA journal_mode = WAL;
 """
+#: What keys and rows had in the place of revisions; the newest plan of today's sources has those of the lock.
+_THEN = {"kernel_hash": "0123456789abcdef", "versions": "plan 1, numba 0.61"}
+_MADE = {"kernels": "0123456789abcdef", "versions": {"numba": "0.61"}}
 _TRIALS_2 = "number, key_id, key, plan, seconds, state, reason, created"
+
+
+def then(number: int, **changes: Any) -> dict[str, Any]:
+    """The JSON of a record as it was written then."""
+    record = make_record(number, **changes)
+    key = {name: value for name, value in record.key.to_json().items() if name != "revisions"} | _THEN
+    return {**record.to_json(), "schema": 1, "key": key, "id": key_id(key)}
+
+
+def now(number: int, **changes: Any) -> PlanRecord:
+    """The same record as it is read today."""
+    record = make_record(number, **changes)
+    return replace(record, provenance={**record.provenance, **_MADE})
 
 
 @pytest.fixture
 def of_layout_2(tmp_path: Path) -> tuple[Path, tuple[TrialRecord, ...]]:
     """A database of layout 2 with a plan and two trials for its key."""
-    path, fresh = tmp_path / "plans.sqlite", tmp_path / "fresh.sqlite"
+    path, old = tmp_path / "plans.sqlite", then(1)
     at = "2024-01-01T00:00:00+00:00"
     trials = tuple(TrialRecord(make_plan(threads=number), (0.5, 1 / 3), created=at) for number in (1, 2))
-    with PlanDatabase(fresh, layers=()) as database:
-        database.put(make_record(1))
-        database.add_trials(make_key(1), trials)
     connection = sqlite3.connect(path, isolation_level=None)
     connection.executescript(_LAYOUT_2)
-    connection.execute("ATTACH ? AS fresh", (str(fresh),))
-    connection.execute("INSERT INTO plans SELECT * FROM fresh.plans")
-    connection.execute(f"INSERT INTO trials SELECT {_TRIALS_2} FROM fresh.trials")
+    row = old["key"] | {name: json.dumps(old[name]) for name in ("plan", "provenance", "trials")}
+    values = [(row if name in row else old)[name] for name in migrations.OLD_PLAN_COLUMNS]
+    connection.execute(f"INSERT INTO plans VALUES ({', '.join('?' * len(values))})", values)
+    for number, trial in enumerate(trials, 1):
+        plain = json.dumps(trial.plan.to_json()), json.dumps(trial.seconds), trial.state, trial.reason, at
+        key = json.dumps(old["key"])
+        connection.execute("INSERT INTO trials VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (number, old["id"], key, *plain))
     connection.close()
     return path, trials
 
@@ -72,16 +105,90 @@ def of_layout_2(tmp_path: Path) -> tuple[Path, tuple[TrialRecord, ...]]:
 def old(tmp_path: Path) -> tuple[Path, list[PlanRecord]]:
     """A database of layout 1 with three plans and one that is beyond reading."""
     path = tmp_path / "plans.sqlite"
-    records = [make_record(number, seconds=1 / (number + 3)) for number in range(3)]
     connection = sqlite3.connect(path, isolation_level=None)
     connection.executescript(_LAYOUT_1)
-    for record in records:
-        row = (record.id, record.key.fingerprint, json.dumps(record.to_json()))
+    for number in range(3):
+        record = then(number, seconds=1 / (number + 3))
+        row = (record["id"], record["key"]["fingerprint"], json.dumps(record))
         connection.execute("INSERT INTO plans VALUES (?, ?, ?)", row)
     connection.execute("INSERT INTO plans VALUES ('bad', 'f', '{\"key\": 1')")
     connection.execute("INSERT INTO plans VALUES ('worse', 'f', '{\"key\": {\"fingerprint\": [1]}}')")
     connection.close()
-    return path, records
+    return path, [now(number, seconds=1 / (number + 3)) for number in range(3)]
+
+
+_DATA = Path(__file__).resolve().parents[1] / "data"
+
+
+@pytest.fixture
+def of_layout_3(tmp_path: Path, revise: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A database as the last akx without revisions wrote it, with today's sources of sweep as they were then.
+
+    For k = 3 it has what a search found, for k = 2 a plan of other sources and versions, for k = 4 one under the
+    digest of all sources, and for k = 5 two of other sources.
+    """
+    path = tmp_path / "plans.sqlite"
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.executescript((_DATA / "plans_layout_3.sql").read_text())
+    connection.close()
+    revise("cpu/sweep", tokens="f" * 16, equal=("fb5168568f6728b2", "3efd3770805b3a88"))
+    monkeypatch.setattr(keys, "_releases", lambda backend: {"numba": "0.68.1"})
+    return path
+
+
+_AGES = {
+    2: ["other kernel sources", "numba 0.60, now 0.68"],
+    3: [],
+    4: [],
+    5: ["other kernel sources"],
+}
+
+
+def test_plans_from_before_there_were_revisions_stay_in_use(of_layout_3: Path) -> None:
+    with PlanDatabase(of_layout_3, layers=()) as database:
+        content = of_layout_3.read_bytes()
+        for is_first in (True, False):  # as it is, and migrated
+            ages = {}
+            records = database.list()
+            for record in records:
+                found = database.find(search_key(record.key)).record
+                assert found == database.get(record.id) == record
+                assert stale_fields(record) == []
+                ages[record.key.k] = aged(record)
+                assert database.find(replace(search_key(record.key), k=9)).mismatches
+            assert ages == _AGES
+            assert [record.created[:7] for record in records if record.key.k == 5] == ["2024-02"], "the newest"
+            found_for = {record.key.k: database.trials(record.key) for record in records}
+            assert {k: [aged(one) for one in trials] for k, trials in found_for.items()} == {
+                2: [_AGES[2]],
+                3: [[]],
+                4: [],
+                5: [],
+            }
+            assert [database.trials_behind(one) for one in records if one.key.k == 3] == [found_for[3]]
+            near = database.sketches(replace(records[0].key, fingerprint="f"), backend="cpu", least=1, most=9)
+            assert {sketch.id for sketch in near} == {record.id for record in records}
+            assert database.with_ids(sketch.id for sketch in near)
+            if is_first:
+                assert (version(of_layout_3), of_layout_3.read_bytes()) == (3, content)
+                database.check_writable()
+        assert version(of_layout_3) == migrations.SCHEMA_VERSION
+        connection = sqlite3.connect(of_layout_3)
+        ((record, reason),) = connection.execute("SELECT record, reason FROM rejected").fetchall()
+        connection.close()
+        assert (json.loads(record)["created"][:7], reason) == ("2024-01", "a newer plan has its key")
+
+
+def test_bundles_from_before_there_were_revisions_are_read(of_layout_3: Path, tmp_path: Path) -> None:
+    records = read_bundle(_DATA / "plans_schema_1.json").records
+    assert {record.key.k: aged(record) for record in records} == _AGES
+    with PlanDatabase(tmp_path / "new.sqlite", layers=()) as fresh, PlanDatabase(of_layout_3, layers=()) as old:
+        assert fresh.import_(_DATA / "plans_schema_1.json").added == 4
+        assert fresh.list() == old.list()
+        assert fresh.export(tmp_path / "new.json") == 4
+        assert set(read_bundle(tmp_path / "new.json").records) == set(fresh.list())
+    text = (_DATA / "plans_schema_1.json").read_text().replace('"kernel_hash"', '"hash"', 1)
+    assert len(parse_bundle(text).problems) == 1
 
 
 def version(path: Path) -> int:
@@ -113,7 +220,7 @@ def test_writers_bring_it_to_the_current_layout_and_lose_nothing(old: tuple[Path
         assert len(reader.trials(make_key(7))) == 1
         assert database_status(reader).layout == migrations.SCHEMA_VERSION
     connection = sqlite3.connect(path)
-    assert [row[0] for row in connection.execute("SELECT version FROM schema_version ORDER BY 1")] == [1, 2, 3]
+    assert [row[0] for row in connection.execute("SELECT version FROM schema_version ORDER BY 1")] == [1, 2, 3, 4]
     assert dict(connection.execute("SELECT id, record FROM rejected")) == {
         "bad": '{"key": 1',
         "worse": '{"key": {"fingerprint": [1]}}',
@@ -129,17 +236,17 @@ def test_trials_of_layout_2_have_no_clock(
     content = path.read_bytes()
     monkeypatch.setattr(store, "in_memory", lambda connection: pytest.fail("copied to be read"))
     with PlanDatabase(path, layers=()) as reader, PlanDatabase(path, layers=()) as writer:
-        assert reader.list() == [make_record(1)]
-        assert reader.find(make_key(1)).record == make_record(1)
-        assert reader.trials(make_key(1)) == reader.trials_behind(make_record(1)) == trials
-        assert reader.all_trials() == tuple((make_key(1), trial) for trial in trials)
+        assert reader.list() == [now(1)]
+        assert reader.find(make_key(1)).record == now(1)
+        assert reader.trials(make_key(1)) == reader.trials_behind(now(1)) == trials
+        assert reader.all_trials() == tuple((of_search(1), trial) for trial in trials)
         assert (version(path), path.read_bytes()) == (2, content)
         timed = TrialRecord(make_plan(threads=3), (0.25,), clock_hz=3.1e9)
         writer.add_trials(make_key(1), [timed])
-        assert version(path) == 3
+        assert version(path) == migrations.SCHEMA_VERSION
         for database in (reader, writer):
             assert database.trials(make_key(1)) == (*trials, timed)
-            assert database.list() == [make_record(1)]
+            assert database.list() == [now(1)]
 
 
 def test_who_has_read_a_file_of_layout_2_writes_to_one_of_the_present(
@@ -176,7 +283,7 @@ def test_a_damaged_file_of_layout_2_is_rescued(of_layout_2: tuple[Path, tuple[Tr
     connection.execute("COMMIT")
     connection.close()
     with PlanDatabase(path.parent / "other.sqlite", layers=()) as database:
-        assert database.list() == [make_record(1)]
+        assert database.list() == [now(1)]
         assert database.trials(make_key(1)) == trials
 
 
@@ -253,7 +360,7 @@ def to_layout_99(oldest_reader: int) -> tuple[str, ...]:
     )
 
 
-@pytest.mark.parametrize("oldest_reader", [2, 99])
+@pytest.mark.parametrize("oldest_reader", [4, 99])
 def test_a_file_that_a_newer_akx_migrates_while_it_is_open(tmp_path: Path, oldest_reader: int) -> None:
     path = tmp_path / "plans.sqlite"
     with PlanDatabase(path, layers=()) as writer, PlanDatabase(path, layers=()) as reader:
@@ -272,7 +379,7 @@ def test_a_file_that_a_newer_akx_migrates_while_it_is_open(tmp_path: Path, oldes
             with pytest.raises(DatabaseError, match="newer akx"):
                 change()
         for database in (reader, writer):
-            if oldest_reader == 2:
+            if oldest_reader == 4:
                 assert database.list() == [make_record(1)]
                 continue
             with pytest.raises(DatabaseError, match="newer akx"):
@@ -294,7 +401,7 @@ def test_a_file_that_is_migrated_between_being_looked_at_and_being_changed(
     def migrated_behind(self: store.Store) -> sqlite3.Connection:
         connection = genuine(self)
         monkeypatch.setattr(store.Store, "_writer", genuine)
-        change_layout(path, *to_layout_99(2))
+        change_layout(path, *to_layout_99(4))
         return connection
 
     monkeypatch.setattr(store.Store, "_writer", migrated_behind)

@@ -99,7 +99,7 @@ def test_the_nearest_to_the_user_goes_first(tmp_path: Path, monkeypatch: pytest.
             ("project", 0.1), ("user", 0.2), ("system", 0.3), ("system", 0.4), ("shipped", 0.5),
         ]  # fmt: skip
         # Neighbours of every layer are named, where none has the key.
-        other = database.find(make_key(1, versions="plan 1, numba 9.9"))
+        other = database.find(make_key(1, ranks=9))
         assert len(other.mismatches) == 5
         copy = pickle.loads(pickle.dumps(database))
         assert copy.find(make_key(1)).layer == "project"

@@ -6,7 +6,7 @@ import json
 import math
 import pickle
 import tempfile
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from akx.errors import PlanError
-from akx.plandb import PlanDatabase, PlanRecord, TrialRecord, kernel_hash, schedule_hashes, stale_fields, versions
+from akx.plandb import PlanDatabase, PlanRecord, TrialRecord, aged, stale_fields
 from akx.plandb.records import break_even_calls
 
 from .samples import make_key, make_plan, make_record
@@ -100,7 +100,7 @@ def test_wrong_fields_are_refused(change: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"schema": 2},
+        {"schema": 3},
         {"schema": None},
         {"colour": "red"},
         {"id": "0" * 32},
@@ -164,13 +164,30 @@ def test_times_of_two_searches_are_not_compared() -> None:
     assert busy.better_than(make_record(seconds=0.9, baseline_seconds=1.0))
 
 
-def test_stale_fields() -> None:
-    current = make_key(kernel_hash=kernel_hash("cpu"), versions=versions("cpu"))
-    assert stale_fields(make_record(key=current)) == []
-    assert stale_fields(make_record()) == ["kernel_hash", "versions"]
-    own = {one: replace(current, kernel_hash=digest) for one, digest in schedule_hashes("cpu").items()}
-    assert stale_fields(make_record(key=own["wavefront"])) == []
-    assert stale_fields(make_record(key=own["ghost"])) == ["kernel_hash"]  # the plan is one of wavefront
+def test_stale_fields(revise: Callable[..., None]) -> None:
+    record = make_record()
+    assert stale_fields(record) == []
+    assert record.key.revisions == "plan 1, wavefront 1, sell16 1", "given the key of a search it has that of its plan"
+    revise("cpu/ghost", revision=2)
+    assert stale_fields(record) == []
+    revise("cpu/wavefront", revision=2)
+    assert stale_fields(record) == ["revisions"]
+    assert stale_fields(make_record()) == []
+
+
+def test_trials_say_what_they_were_made_with(revise: Callable[..., None]) -> None:
+    trial = TrialRecord(make_plan(), (0.1,))
+    stamped = trial.stamped()
+    assert trial.provenance == {}
+    assert stamped == trial, "which makes them no others"
+    assert stamped.provenance["revisions"] == "plan 1, wavefront 1, sell16 1"
+    assert stamped.stamped() is stamped
+    assert pickle.loads(pickle.dumps(stamped)).provenance == stamped.provenance
+    revise("cpu/wavefront", tokens="0" * 16)
+    assert (aged(stamped), stamped.is_current) == (["other kernel sources"], True)
+    revise("cpu/wavefront", revision=2)
+    assert not stamped.is_current
+    assert trial.is_current, "nobody has kept it yet"
 
 
 _AT = "2024-01-01T00:00:00+00:00"

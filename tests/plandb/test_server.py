@@ -24,7 +24,7 @@ from akx.plandb.address import ServerAddress, database_place
 from akx.plandb.rows import Tables, decode_trials
 from akx.plandb.transfer import bundle_text
 
-from .samples import make_key, make_plan, make_record
+from .samples import make_key, make_plan, make_record, of_search
 
 _SECRET = "xyzzy"
 
@@ -196,6 +196,17 @@ def test_a_newer_layout_is_refused(postgres_server: PostgresServer) -> None:
     refused(database.list, "does not tell the version")
 
 
+def to_layout_2(server: PostgresServer, name: str) -> None:
+    """Tables as an akx made them that knew neither clocks nor revisions."""
+    new = ", ".join(f"DROP COLUMN {column}" for column in ("revisions", "returns", "transpose", "ranks"))
+    old = f"ADD COLUMN kernel_hash TEXT NOT NULL DEFAULT '{'0' * 16}'"
+    old += ", ADD COLUMN versions TEXT NOT NULL DEFAULT 'plan 1, numba 0.60'"
+    server.sql(f"ALTER TABLE akx_plans {new}, {old}", name)
+    server.sql("ALTER TABLE akx_trials DROP COLUMN clock_hz, DROP COLUMN provenance", name)
+    server.sql("DROP TABLE akx_rejected", name)
+    server.sql("DELETE FROM akx_schema_version WHERE version > 2", name)
+
+
 def test_tables_of_layout_2_get_clocks_when_their_owner_changes_them(postgres_server: PostgresServer) -> None:
     name = postgres_server.new_database()
     postgres_server.sql("CREATE ROLE keeper LOGIN; GRANT CREATE ON SCHEMA public TO keeper", name)
@@ -203,26 +214,37 @@ def test_tables_of_layout_2_get_clocks_when_their_owner_changes_them(postgres_se
         PlanDatabase(postgres_server.url(name, login), layers=()) for login in ("keeper", "guest:se%2Fcret")
     )
     keeper.put(make_record())
-    postgres_server.sql("ALTER TABLE akx_trials DROP COLUMN clock_hz", name)
-    postgres_server.sql("DELETE FROM akx_schema_version WHERE version = 3", name)
+    to_layout_2(postgres_server, name)
     tables = "akx_plans, akx_trials, akx_changes"
     postgres_server.sql(f"GRANT SELECT ON {tables}, akx_schema_version TO guest", name)
     postgres_server.sql(f"GRANT INSERT, UPDATE, DELETE ON {tables} TO guest", name)
     timed = [TrialRecord(make_plan(threads=number), (0.5,), clock_hz=2e9) for number in (1, 2, 3)]
     unclocked = replace(timed[0], clock_hz=None)
+    assert guest.find(of_search()).record == keeper.list()[0] == guest.get(make_record().id)
+    aged_by_versions = guest.list()[0].provenance
+    assert (aged_by_versions["kernels"], aged_by_versions["versions"]) == ("0" * 16, {"numba": "0.60"})
+    guest.put(make_record(2))
+    guest.put(make_record(seconds=5e-4))
+    with pytest.raises(DatabaseError, match="older akx"):
+        guest.put(make_record(key=of_search(ranks=2)))
+    assert [record.seconds for record in guest.list()] == [5e-4, 1e-3]
+    assert guest.remove(make_record(2).id).key == make_key(2)
+    assert guest.find(of_search()).record == guest.list()[0]
     assert guest.add_trials(make_key(), timed[:1]) == 1
     assert (guest.trials(make_key()), database_status(guest).layout) == ((unclocked,), 2)
     assert keeper.trials(make_key()) == (unclocked,), "who only reads changes nothing"
     assert database_status(keeper).layout == 2
-    assert keeper.all_trials() == ((make_key(), unclocked),)
+    assert keeper.all_trials() == ((of_search(), unclocked),)
     assert keeper.trials_behind(make_record()) == (unclocked,)
     assert keeper.add_trials(make_key(), timed[1:2]) == 1
     for database in (keeper, guest):
         assert database.trials(make_key()) == (unclocked, timed[1])
-        assert database_status(database).layout == 3
+        assert database_status(database).layout == 4
     assert guest.add_trials(make_key(), timed[2:]) == 1
     assert keeper.trials(make_key()) == (unclocked, timed[1], timed[2])
-    assert keeper.list() == [make_record()]
+    assert [record.id for record in keeper.list()] == [make_record().id]
+    assert guest.find(of_search()).record == keeper.list()[0], "rights on the tables are as they were"
+    guest.put(make_record(key=of_search(ranks=2)))
 
 
 @pytest.mark.parametrize("is_there", [True, False])
@@ -233,7 +255,7 @@ def test_a_commit_that_is_reported_as_lost_is_made_again(
     import psycopg
 
     with PlanDatabase(server_url, layers=()) as database:
-        database.put(make_record(key=make_key(kernel_hash="0" * 16)))
+        database.put(make_record(key=make_key(revisions="other")))
         trials = [TrialRecord(make_plan(threads=number), (0.5,)) for number in (1, 2, 3)]
         genuine, ahead = psycopg.Connection.commit, [0]
 
@@ -254,23 +276,22 @@ def test_a_commit_that_is_reported_as_lost_is_made_again(
         assert database.put(make_record()) is None
         assert ahead == [-2]
         ahead[:] = [1]  # the first is of a look at what there is
-        assert {record.key.kernel_hash for record in database.remove_stale()} == {"0" * 16, make_key().kernel_hash}
+        assert [record.key.revisions for record in database.remove_stale()] == ["other"]
         assert ahead == [-2]
-        assert (database.list(), database.all_trials()) == ([], ())
+        assert database.list() == [make_record()]
 
 
 def test_each_of_those_who_share_a_server_goes_by_the_layout_that_it_has_found(postgres_server: PostgresServer) -> None:
-    """One has found tables of layout 2, and another brings them to layout 3 through the same object."""
+    """One has found tables of layout 2, and another brings them to the present one through the same object."""
     name = postgres_server.new_database()
     database = PlanDatabase(postgres_server.url(name), layers=())
     timed = [TrialRecord(make_plan(threads=number), (0.5,), clock_hz=2e9) for number in (1, 2)]
     database.add_trials(make_key(), timed[:1])
-    postgres_server.sql("ALTER TABLE akx_trials DROP COLUMN clock_hz", name)
-    postgres_server.sql("DELETE FROM akx_schema_version WHERE version = 3", name)
+    to_layout_2(postgres_server, name)
 
     def meanwhile(connection: Any, layout: int) -> tuple[int, Any]:
         assert database.add_trials(make_key(), timed[1:]) == 1
-        return layout, decode_trials(Tables(connection, "akx_", layout).trials([make_key().id]))
+        return layout, decode_trials(Tables(connection, "akx_", layout).trials(of_search().id))
 
     unclocked = tuple(replace(one, clock_hz=None) for one in timed)
     assert database._store.read(meanwhile) == (2, unclocked)

@@ -100,8 +100,14 @@ def story(k: int = 8, **changes: Any) -> PlanStory:
         TrialRecord(ghost, (), "pruned", "block too large"),
         TrialRecord(ghost, (), "pruned", "block too large"),
     )
-    fields = {"plan": plan, "baseline_seconds": 4e-3, "provenance": provenance, "matrix_name": "brick"}
-    record = make_record(key=make_key(k=k), **{**fields, **changes})
+    fields = {
+        "key": make_key(k=k, revisions="other"),
+        "plan": plan,
+        "baseline_seconds": 4e-3,
+        "provenance": provenance,
+        "matrix_name": "brick",
+    }
+    record = make_record(**{**fields, **changes})
     return PlanStory("user", record, trials)
 
 
@@ -140,7 +146,7 @@ def test_it_holds_the_figures_of_a_record() -> None:
         "31.5 s of tuning, 250 ms of preparing; paid back after 10,584 calls",  # 31.75 s over 3 ms
         "50% of the bound that memory sets (500 us); flops done over flops needed 1.250",
         "20 complete, 3 pruned, 1 failed; ended by no improvement",
-        "stale, never used again: kernel_hash, versions changed",
+        "stale, never used again: revisions changed",
         "12,345 rows, 67,890 entries; monomial basis, float64, on cpu/Some Processor/2 cores",
         "block too large",
         "wrong result at row 7",
@@ -148,7 +154,7 @@ def test_it_holds_the_figures_of_a_record() -> None:
         "2.9.9",
         "Written by akx 1.2.3",
         "2024-05-06 07:08:09+00:00",
-        "0123456789abcdef",
+        "revisions other",
     ):
         assert fact in words, fact
 
@@ -439,7 +445,7 @@ def test_names_and_reasons_are_text() -> None:
     provenance = {**one.record.provenance, _NASTY: {_NASTY: [_NASTY]}, "stopped": _NASTY, "machine": {_NASTY: "\ud800"}}
     provenance["finalists"] = [{"label": _NASTY, "seconds": 1e-3}]
     provenance["roofline"] = {**one.record.provenance["roofline"], "limit": _NASTY}
-    key = replace(one.record.key, device_class=_NASTY, versions=_NASTY)
+    key = replace(one.record.key, device_class=_NASTY, revisions=_NASTY)
     record = replace(one.record, key=key, plan=plan, provenance=provenance)
     trials = tuple(replace(t, reason=_NASTY if t.state != "complete" else "") for t in one.trials)
     page = write(PlanStory(_NASTY, record, trials), title=_NASTY)
@@ -496,7 +502,7 @@ def test_ghosts_are_shown_beside_the_plan() -> None:
 
 
 def test_stories_come_with_their_trials(tmp_path: Path) -> None:
-    one = story()
+    one = story(key=make_key())
     with PlanDatabase(tmp_path / "plans.sqlite", layers=()) as database:
         database.put(one.record)
         database.add_trials(one.record.key, one.trials)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -142,8 +143,8 @@ def test_a_mark_that_is_no_time_counts_for_nothing(db: PlanDatabase, times: dict
         assert mark_of(replace(record, provenance={**record.provenance, "solvers": marks}), "ca_cg") is None
 
 
-def test_a_choice_for_other_kernels_of_solvers_counts_for_nothing(
-    db: PlanDatabase, times: dict[int, float], monkeypatch: pytest.MonkeyPatch
+def test_a_choice_for_another_revision_of_solvers_counts_for_nothing(
+    db: PlanDatabase, times: dict[int, float], revise: Callable[..., None]
 ) -> None:
     """The plan stands, since it does not depend on them; the s does not, nor what steps of two solvers took."""
     A = grid(12)
@@ -151,11 +152,14 @@ def test_a_choice_for_other_kernels_of_solvers_counts_for_nothing(
     matrix = Matrix.from_any(A)
     key = POWERS["ca_cg"].key(matrix, found.s, threads=1, backend="cpu")
     sisters = chosen.sisters_key("cg", matrix, s="auto", threads=1)
-    real = chosen.kernel_hash
-    monkeypatch.setattr(chosen, "kernel_hash", lambda *of, solvers=False: real(*of) + "x" * solvers)
+    record = db.find(key).record
+    assert record is not None
+    then = {name: value for name, value in record.provenance.items() if name != "solver_revision"}
+    assert mark_of(replace(record, provenance=then), "ca_cg") == found.seconds, "as an akx without revisions kept it"
+    revise("cpu/solvers", revision=2)
     assert db.find(key).record is not None
     assert chosen_steps("ca_cg", matrix, threads=1, db=db) is None
-    assert chosen.sisters_key("cg", matrix, s="auto", threads=1).mismatch(sisters) == ["kernel_hash"]
+    assert chosen.sisters_key("cg", matrix, s="auto", threads=1).mismatch(sisters) == ["basis"]
     again = tune_for(A, "ca_cg", threads=1, seconds=0.1, db=db)
     record = db.find(key).record
     assert record is not None

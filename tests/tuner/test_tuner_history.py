@@ -183,8 +183,7 @@ def test_trials_of_another_key_are_not_entered(
         assert not entered(search(matrix, db, **options))
     assert not entered(search(make_matrix(seed=1), db))
     with monkeypatch.context() as patched:
-        patched.setattr(keys, "kernel_hash", lambda backend: "fedcba9876543210")
-        patched.setattr(keys, "schedule_hashes", lambda backend: {"sweep": "0123456789abcdef"})
+        patched.setattr(keys, "revision", lambda backend, schedule: 2)
         other = search(matrix, db)
         assert not entered(other)
         assert "pattern" in [trial.origin for trial in other.trials], "its plan is a seed all the same"
@@ -510,7 +509,7 @@ def test_trials_of_one_time_are_of_one_search(
     ]
     assert {one.origin for run in history.runs for one in run} == {EARLIER}
     assert history.baseline == sweep(variant="csr"), "of the newest search"
-    assert earlier_trials(db, replace(key, kernel_hash="0" * 16)) == earlier_trials(None, key) == NO_HISTORY
+    assert earlier_trials(db, replace(key, ranks=2)) == earlier_trials(None, key) == NO_HISTORY
     newest, oldest = history.runs
     assert as_measured_here(newest, {sweep(): 8.0}) is None
     assert [one.seconds for one in as_measured_here(oldest, {sweep(): 8.0}) or ()] == [8.0, 4.0, 18.0]

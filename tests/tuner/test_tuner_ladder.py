@@ -25,7 +25,7 @@ from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.plandb import PlanKey, PlanRecord, make_key
 from akx.tuner import ladder, plan_key, worker
-from akx.tuner.ladder import Answer, believed, fitted, like_plans, limited
+from akx.tuner.ladder import Answer, believed, fitted, like_plans, limited, renewed
 from akx.tuner.verify import Comparison
 
 PREDICTED = Plan("cpu", "sweep", "csr", k=8, threads=2)
@@ -58,6 +58,12 @@ class Call:
         self.matrix = matrix
         self.key = plan_key(matrix, k, threads=2)
 
+    def renew(self, plan: Plan, **changes: Any) -> Answer:
+        """What becomes of a plan of this very key that was made with another compiler."""
+        there = {"provenance": {"versions": {"numba": "0.1"}}, "prepare_seconds": 0.1} | changes
+        record = PlanRecord(self.key, plan, 1e-3, "sweep/csr", 2e-3, **there)
+        return renewed(record, plan, lambda: PREDICTED, self.matrix, self.key, device=host_device(), threads=2)
+
     def ask(self, *records: PlanRecord, **changes: Any) -> Answer:
         fields: dict[str, Any] = {"device": host_device(), "threads": 2}
         return believed(records, PREDICTED, self.matrix, self.key, **(fields | changes))
@@ -76,7 +82,7 @@ def test_only_the_device_class_may_differ(call: Call, optimum: Plan) -> None:
     (like,) = like_plans([record], call.key, backend="cpu", threads=2)
     assert (like.plan, like.record) == (optimum, record)
     assert 0.0 < like.distance < 1.0
-    others = {"kernel_hash": "0" * 16, "versions": "plan 1, numba 9.9", "basis": "newton", "dtype": "float32"}
+    others = {"revisions": "other", "ranks": 2, "basis": "newton", "dtype": "float32"}
     for field, value in others.items():
         other = replace(record, key=replace(record.key, **{field: value}))
         assert like_plans([other], call.key, backend="cpu", threads=2) == []
@@ -153,6 +159,65 @@ def test_a_faster_plan_is_believed(world: Any, call: Call, optimum: Plan) -> Non
     del answer
     gc.collect()
     assert not world.alive  # what is remembered holds no program
+
+
+def test_an_aged_plan_is_raced_once_in_a_process(world: Any, call: Call, optimum: Plan) -> None:
+    answer = call.renew(optimum)
+    gain = world.cost(PREDICTED) / world.cost(optimum)
+    assert (answer.plan, answer.is_like) == (optimum, True)
+    assert answer.why == f"measured here: {gain:.2f}x over the predicted plan"
+    assert answer.program is not None
+    calls = world.calls
+    assert 0 < calls < 40
+    assert call.renew(optimum).plan == optimum
+    assert world.calls == calls
+
+
+def test_an_aged_plan_gives_way_where_the_prediction_is_faster_beyond_doubt(
+    make_world: Any, call: Call, optimum: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(0)
+    make_world(cost=lambda plan: 4e-3, noise=lambda: float(random.uniform(0, 0.2)))
+    assert call.renew(optimum).plan == optimum, "it was tuned for this call"
+    monkeypatch.setattr(ladder, "_VERDICTS", {})
+    make_world(cost=lambda plan: 4e-3 if plan == PREDICTED else 8e-3)
+    answer = call.renew(optimum)
+    assert (answer.plan, answer.is_like) == (PREDICTED, False)
+    assert answer.why.startswith("the plan of the database, aged (numba 0.1, now ")
+    assert answer.why.endswith(") was not faster here: 0.50x")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"wrong": lambda plan, call: plan.schedule == "front"},
+        {"infeasible": lambda plan: "too small" if plan.schedule == "front" else None},
+        {"fails_to_prepare": lambda plan: OSError("none") if plan.schedule == "front" else None},
+    ],
+)
+def test_an_aged_plan_that_does_not_work_gives_way(
+    make_world: Any, call: Call, optimum: Plan, changes: dict[str, Any]
+) -> None:
+    make_world(**changes)
+    answer = call.renew(optimum)
+    assert (answer.plan, answer.is_like) == (PREDICTED, False)
+    assert "is not used: " in answer.why
+
+
+def test_an_aged_plan_that_cannot_be_raced_is_used(
+    world: Any, call: Call, optimum: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What runs it is compiled from the sources of today, so that its age can cost nothing but time."""
+    for answer, why in (
+        (call.renew(optimum, prepare_seconds=9.0), "preparing it took 9 s there"),
+        (call.renew(PREDICTED), "it is the predicted one"),
+    ):
+        assert answer.is_like
+        assert answer.why == f"not measured again: {why}"
+    monkeypatch.setenv(ladder.SWITCH, "off")
+    assert call.renew(optimum).why == "not measured again: that is off"
+    assert call.renew(optimum).plan == optimum
+    assert world.calls == 0
 
 
 def test_a_faster_plan_for_another_basis_is_believed(world: Any, call: Call, optimum: Plan) -> None:

@@ -1,7 +1,7 @@
 """What parameters of the CPU schedules may be; each schedule says in its ``*_space`` module which of them it has.
 
 No program depends on what is in these modules: plans and trials stay valid where a search has more to choose from
-(:data:`akx.plandb.keys.OF_SEARCHES`). What an option means where a plan does not mention it is therefore not here.
+(:mod:`akx.kernels.revisions`). What an option means where a plan does not mention it is therefore not here.
 """
 
 from __future__ import annotations

@@ -59,6 +59,7 @@ class Ghost:
 
     name = "ghost"
     backend = "cpu"
+    revision = 1
     description = "blocks with ghost zones do k steps each on their own"
 
     def space(self, matrix: Matrix, device: HostDevice, k: int) -> tuple[Parameter, ...]:

@@ -50,6 +50,8 @@ VARIANTS = {
     "inode": "rows of a node share one list of columns, nodes of 1 to 8 rows",
     "inode16": "the same, 16-bit column indices relative to a base per 64 rows",
 }
+#: Their revisions, where not 1 (:mod:`akx.kernels.revisions`).
+REVISIONS: dict[str, int] = {}
 
 #: A padded format may store at most this many slots per entry.
 MOST_PADDING = 2.0

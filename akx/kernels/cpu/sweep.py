@@ -35,6 +35,7 @@ class Sweep:
 
     name = "sweep"
     backend = "cpu"
+    revision = 1
     description = "k products one after another (the baseline)"
 
     def space(self, matrix: Matrix, device: HostDevice, k: int) -> tuple[Parameter, ...]:

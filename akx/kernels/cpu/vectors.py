@@ -83,6 +83,7 @@ class VectorWork:
             self._jobs[count] = Job(run_vectors, arguments, count, self.dtype), sums
 
     backend = "cpu"
+    revision = 1
 
     # Rows of vectors, and what is done with single ones; NumPy's arithmetic is as good as any there.
 

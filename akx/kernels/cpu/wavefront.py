@@ -52,6 +52,7 @@ class Wavefront:
 
     name = "wavefront"
     backend = "cpu"
+    revision = 1
     description = "blocks run diagonally through the powers while they are in cache"
 
     def space(self, matrix: Matrix, device: HostDevice, k: int) -> tuple[Parameter, ...]:

@@ -78,6 +78,7 @@ class Ghost:
 
     name = "ghost"
     backend = "cuda"
+    revision = 1
     description = "blocks with ghost zones do k steps each on their own, in shared memory"
 
     def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:

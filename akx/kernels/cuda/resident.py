@@ -110,6 +110,7 @@ class Resident:
 
     name = "resident"
     backend = "cuda"
+    revision = 1
     description = "the matrix stays on the multiprocessors, only the halo of x is exchanged"
 
     def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:

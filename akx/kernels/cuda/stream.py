@@ -142,6 +142,7 @@ class Streamed:
 
     name = "stream"
     backend = "cuda"
+    revision = 1
     description = "a matrix in host memory, or beyond a budget, comes through a window on the device"
     may_crash = True  # blocks of one kernel wait for one another
 

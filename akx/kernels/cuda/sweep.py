@@ -142,6 +142,7 @@ class Sweep:
 
     name = "sweep"
     backend = "cuda"
+    revision = 1
     description = "k products one after another in one graph (the baseline)"
     #: Its kernels neither wait for one another nor use addresses that depend on more than the layout.
     may_crash = False

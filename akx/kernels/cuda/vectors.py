@@ -113,6 +113,7 @@ class CudaVectorWork:
     """
 
     backend = "cuda"
+    revision = 1
 
     def __init__(self, dtype: DTypeLike, n: int) -> None:
         self.dtype, self.n = np.dtype(dtype), n

@@ -93,6 +93,7 @@ class Wavefront:
 
     name = "wavefront"
     backend = "cuda"
+    revision = 1
     description = "blocks run diagonally through the powers while they are on the chip"
     may_crash = True  # blocks of one kernel wait for one another
 
