@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import time
 import weakref
 from collections import OrderedDict
@@ -179,7 +178,7 @@ class MatrixPowers:
         self._db = _database(db)
         self._is_own_db = isinstance(db, PlanDatabase)
         self._given = plan if plan is None or threads is None else limited(plan, self._threads)
-        self._matrices: dict[np.dtype[Any], Matrix] = {self._matrix.dtype: self._matrix}
+        self._matrices: dict[np.dtype[Any], Matrix] = {}  # in other types
         self._choices: dict[tuple[np.dtype[Any], int, str], _Choice] = {}
         self._programs: dict[tuple[np.dtype[Any], Plan], Program] = {}
         self._coefficients: dict[np.dtype[Any], Coefficients] = {}
@@ -188,7 +187,7 @@ class MatrixPowers:
         self._new_values: Any = None  # on the device, not yet in `_matrix`
         self._stale: set[tuple[np.dtype[Any], Plan]] = set()
         self._last: tuple[Basis, np.dtype[Any], Coefficients] | None = None
-        self._lock = threading.RLock()
+        self._lock = ForkSafeLock()
         self.prepare_seconds = 0.0
         self._program(self._result_dtype(None), 1)
 
@@ -356,13 +355,11 @@ class MatrixPowers:
                 found=f"{fresh.nnz} entries" + (" elsewhere" if fresh.nnz == self._matrix.nnz else ""),
                 hint="make a new MatrixPowers",
             )
-        with self._lock:
+        with self._lock, self._renewing() as programs:
             self._take_host_values(fresh.data)
-            self._stale.clear()
-            with self._all_or_none():
-                for (dtype, _), program in self._programs.items():
-                    program.update_values(self._matrix_in(dtype).data)
-            self._predict_again()
+            self._stale = set()
+            for (dtype, _), program in programs.items():
+                program.update_values(self._matrix_in(dtype).data)
 
     def _update_on_device(self, values: Any, check_finite: bool) -> None:
         from akx.device.cuda import interchange
@@ -401,15 +398,12 @@ class MatrixPowers:
         return data if all_finite(data) else None  # what is wrong is said by those who look at it here
 
     def _take_device_values(self, data: Any) -> None:
-        with self._lock:
+        with self._lock, self._renewing(only="cuda") as programs:
             self._new_values = data
-            self._stale = {key for key in self._programs if key[1].backend != "cuda"}
-            self._ready = {key: ready for key, ready in self._ready.items() if key[2] == "cuda"}
-            with self._all_or_none():
-                for key, program in self._programs.items():
-                    if key not in self._stale:
-                        program.update_values(data)
-            self._predict_again()
+            self._stale = {key for key in programs if key[1].backend != "cuda"}
+            for key, program in programs.items():
+                if key not in self._stale:
+                    program.update_values(data)
 
     def _predict_again(self) -> None:
         """Forget predicted plans whose programs have to keep these values otherwise: the next call predicts anew."""
@@ -425,19 +419,22 @@ class MatrixPowers:
     def _take_host_values(self, data: NDArray[Any]) -> None:
         old = self._matrix
         kept: dict[str, Any] = {"pattern_cache": old.pattern_cache, "value_error": old.value_error}
+        self._matrices = {}
         self._matrix = Matrix(old.indptr, old.indices, data, **kept)
-        self._matrices = {self._matrix.dtype: self._matrix}
         self._new_values = None
 
     @contextlib.contextmanager
-    def _all_or_none(self) -> Iterator[None]:
-        """No program may go on with values that are half old, whatever comes between, Ctrl-C too."""
-        try:
-            yield
-        except BaseException:
-            self._programs.clear()
-            self._ready.clear()
-            raise
+    def _renewing(self, only: str | None = None) -> Iterator[dict[tuple[np.dtype[Any], Plan], Program]]:
+        """All programs, which come back with new values once they all have them; those ready come back too.
+
+        So none goes on with values that are half old, whatever comes between: a failure, Ctrl-C, a fork beside.
+        """
+        ready, self._ready = self._ready, {}
+        programs, self._programs = self._programs, {}
+        yield programs
+        self._programs = programs
+        self._ready = ready if only is None else {key: one for key, one in ready.items() if key[2] == only}
+        self._predict_again()
 
     def aslinearoperator(self, power: int | None = None) -> Any:
         """p_j(A) as a :class:`scipy.sparse.linalg.LinearOperator` of shape (n, n), for SciPy's solvers.
@@ -600,14 +597,15 @@ class MatrixPowers:
 
     def _matrix_in(self, dtype: np.dtype[Any]) -> Matrix:
         """The matrix in a type, with the values that it has now."""
-        if self._new_values is not None:
-            with self._lock:
-                if self._new_values is not None:
-                    self._take_host_values(self._new_values.get())
-        found = self._matrices.get(dtype)
-        if found is None:
-            found = self._matrices[dtype] = self._matrix.with_values(self._matrix.data.astype(dtype))
-        return found
+        with self._lock:
+            if self._new_values is not None:
+                self._take_host_values(self._new_values.get())
+            if dtype == self._matrix.dtype:
+                return self._matrix
+            found = self._matrices.get(dtype)
+            if found is None:
+                found = self._matrices[dtype] = self._matrix.with_values(self._matrix.data.astype(dtype))
+            return found
 
     def _coefficients_in(self, dtype: np.dtype[Any]) -> Coefficients:
         found = self._coefficients.get(dtype)
@@ -796,7 +794,7 @@ class MatrixPowers:
     def _held(self) -> dict[Any, int]:
         """Bytes of all that is held, by what tells one holding from another: arrays may be shared with others."""
         arrays: dict[Any, int] = {}
-        for matrix in list(self._matrices.values()):
+        for matrix in [self._matrix, *self._matrices.values()]:
             _add_arrays(arrays, (matrix.indptr, matrix.indices, matrix.data))
         _add_arrays(arrays, self._matrix.pattern_cache)
         if self._new_values is not None:
@@ -970,6 +968,8 @@ def _prepared(
     operator = MatrixPowers(
         source, k, basis=basis, plan=plan, dtype=target, threads=threads, db=db, backend=backend, **limits
     )
+    if source is A and _token(A, most) != token:  # another thread changes it: nobody knows what this is for
+        return operator
     try:
         owner: Callable[[], Any] = weakref.ref(A, lambda _: _kept.pop(key, None))
     except TypeError:  # a sparse class without weak references is not kept
@@ -1006,10 +1006,13 @@ def _renew(found: _Kept, A: Any, target: np.dtype[Any], token: tuple[Any, ...], 
     if isinstance(basis, str) and basis != "monomial":
         return False
     sibling = _sibling(A, target, token)
+    found.token = ()  # that of nothing: what follows may end anywhere
     try:
         found.operator.update_values(A if sibling is None else sibling)
     except MatrixError:
         return False
+    if sibling is None and _token(A, found.operator._threads) != token:  # another thread changes it
+        return True
     found.token = token
     return True
 

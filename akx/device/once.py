@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
+
+from akx.device.forks import ForkSafeLock
 
 __all__ = ["Once", "once"]
 
@@ -18,7 +19,7 @@ class Once(Generic[T]):
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
         self._made: list[T] = []
-        self._lock = threading.RLock()
+        self._lock = ForkSafeLock()
         functools.update_wrapper(self, make)
 
     def __call__(self) -> T:

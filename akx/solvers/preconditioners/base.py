@@ -11,20 +11,20 @@ symmetric scaling, which keeps a Hermitian matrix Hermitian.
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy.sparse.linalg import LinearOperator
 
+from akx.device.forks import ForkSafeLock
 from akx.errors import ArgumentError
 from akx.matrix import Matrix
 
 __all__ = ["QUEUEING", "Preconditioner", "device_rows"]
 
 #: Held while the work of one application is queued on the GPU: the vectors between its parts are those of the object.
-QUEUEING = threading.Lock()
+QUEUEING = ForkSafeLock()
 
 
 class Preconditioner(LinearOperator):  # type: ignore[misc]
