@@ -14,6 +14,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -129,7 +130,13 @@ class MatrixPowers:
 
     Notes
     -----
-    One object does one call at a time: concurrent calls wait for each other.
+    One object does one call at a time: concurrent calls wait for each other. A forked child may call it too, on the
+    CPU alone.
+
+    A copy (``copy``, ``deepcopy``) is independent: new values for one are none for the other. A pickle has the matrix
+    with its values, the basis and what was asked for, and nothing that is prepared: the first call prepares it, in
+    whatever process that is. The plan goes with it to a device of the same class with as many threads, and is chosen
+    anew elsewhere.
 
     A plan is looked up once for each number of start vectors and type, and then stays: a plan that is tuned later is
     for objects made later (:func:`matrix_powers` does look again).
@@ -169,12 +176,20 @@ class MatrixPowers:
             raise PlanError("plan is for another k", expected=f"k = {self.k}", found=f"k = {plan.k}", hint="tune again")
         self._matrix = Matrix.from_any(A, dtype=dtype, value_error=value_error)
         self.basis = make_basis(basis, self.k, self._matrix)
-        self._threads = resolve_threads(threads)
+        self._options = plan, threads, db
         self._budget = resolve_budget(self._matrix, memory_budget, fraction)
-        self._backend = backend = budgeted_backend(backend, self._budget)
+        self._backend = budgeted_backend(backend, self._budget)
         if plan is not None:
             budgeted_backend(plan.backend, self._budget)
-        self._home = resolve_backend(backend) if plan is None else plan.backend
+        self._brought: dict[tuple[np.dtype[Any], int, str], tuple[_Choice, str]] = {}
+        self._begin()
+        self._program(self._result_dtype(None), 1)
+
+    def _begin(self) -> None:
+        """What the process decides in which the operator is, with nothing prepared yet."""
+        plan, threads, db = self._options
+        self._threads = resolve_threads(threads)
+        self._home = resolve_backend(self._backend) if plan is None else plan.backend
         self._db = _database(db)
         self._is_own_db = isinstance(db, PlanDatabase)
         self._given = plan if plan is None or threads is None else limited(plan, self._threads)
@@ -189,7 +204,26 @@ class MatrixPowers:
         self._last: tuple[Basis, np.dtype[Any], Coefficients] | None = None
         self._lock = ForkSafeLock()
         self.prepare_seconds = 0.0
-        self._program(self._result_dtype(None), 1)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The matrix with the values that it has now, and what was asked for: nothing that is prepared."""
+        with self._lock:
+            plan, threads, db = self._options
+            place = db if db is None or isinstance(db, PlanDatabase) else self._db.path
+            here = {key: (choice, self._place_of(key[2])) for key, choice in self._choices.items()}
+            return {
+                "k": self.k,
+                "basis": self.basis,
+                "_matrix": self._matrix_in(self.dtype),
+                "_options": (plan, threads, place),
+                "_budget": self._budget,
+                "_backend": self._backend,
+                "_brought": {**self._brought, **here},
+            }
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._begin()
 
     # ---------------------------------------------------------------------------------------------- properties
 
@@ -455,12 +489,7 @@ class MatrixPowers:
         if isinstance(j, bool) or not isinstance(j, (int, np.integer)) or not 0 <= j <= self.k:
             raise ArgumentError("power is out of range", expected=f"0 .. {self.k}", found=repr(power))
 
-        def matvec(x: NDArray[Any]) -> NDArray[Any]:
-            return np.array(self(np.asarray(x).reshape(-1))[:, j])
-
-        def matmat(X: NDArray[Any]) -> NDArray[Any]:
-            return np.array(self(X)[:, :, j])
-
+        matvec, matmat = partial(_power_of_vector, self, j), partial(_power_of_block, self, j)
         return LinearOperator(self.shape, matvec=matvec, matmat=matmat, dtype=self._result_dtype(None))
 
     def explain(self, *, measure: bool = True, start_vectors: int = 1, dtype: DTypeLike | None = None) -> str:
@@ -630,8 +659,15 @@ class MatrixPowers:
         key = (dtype, vectors, backend or self._home)
         found = self._choices.get(key)
         if found is None:
-            found = self._choices[key] = self._choose(self._matrix_in(dtype), vectors, key[2])
+            brought, place = self._brought.pop(key, (None, ""))
+            if brought is None or place != self._place_of(key[2]):
+                brought = self._choose(self._matrix_in(dtype), vectors, key[2])
+            found = self._choices[key] = brought
         return found
+
+    def _place_of(self, backend: str) -> str:
+        """What a plan is chosen for besides the matrix: a copy elsewhere keeps it where this is the same."""
+        return f"{self._device(backend).device_class}, {plan_threads(backend, self._threads)} threads"
 
     def _choose(self, matrix: Matrix, vectors: int, backend: str) -> _Choice:
         if self._given is not None:
@@ -781,6 +817,7 @@ class MatrixPowers:
         with self._lock:
             wanted = list(self._choices)
             self._choices.clear()
+            self._brought.clear()
             for dtype, vectors, backend in wanted:
                 self._choice(dtype, vectors, backend)
             self._forget_unused()
@@ -1100,6 +1137,14 @@ def _add_arrays(found: dict[Any, int], value: Any) -> None:
         parts = [getattr(value, item.name) for item in fields(value)]
     for part in parts:
         _add_arrays(found, part)
+
+
+def _power_of_vector(operator: MatrixPowers, j: int, x: NDArray[Any]) -> NDArray[Any]:
+    return np.array(operator(np.asarray(x).reshape(-1))[:, j])
+
+
+def _power_of_block(operator: MatrixPowers, j: int, X: NDArray[Any]) -> NDArray[Any]:
+    return np.array(operator(X)[:, :, j])
 
 
 def _start_block(x: Any, n: int) -> tuple[NDArray[Any], bool]:

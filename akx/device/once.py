@@ -21,6 +21,7 @@ class Once(Generic[T]):
         self._made: list[T] = []
         self._lock = ForkSafeLock()
         functools.update_wrapper(self, make)
+        self._name: str = make.__qualname__
 
     def __call__(self) -> T:
         if not self._made:
@@ -28,6 +29,9 @@ class Once(Generic[T]):
                 if not self._made:
                     self._made.append(self._make())
         return self._made[0]
+
+    def __reduce__(self) -> str:
+        return self._name  # by its name, as any function
 
     def forget(self) -> None:
         """Make another at the next call."""

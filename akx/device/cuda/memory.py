@@ -54,6 +54,9 @@ class MemoryPool:
         self._budget: int | None = None
         self.budget = budget
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (memory_pool, ())  # that of the process which reads it
+
     @property
     def budget(self) -> int | None:
         """Bytes; None for as much as the device has. May be set, also to a text as ``"8G"``: what is in use stays so.
@@ -210,6 +213,9 @@ class DeviceArray:
         self.dtype = np.dtype(dtype)
         self.nbytes = prod(self.shape) * self.dtype.itemsize
         self._owner = owner
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (to_device, (self.get(),))
 
     @property
     def size(self) -> int:
