@@ -414,11 +414,11 @@ class MatrixPowers:
         plans = [plan for _, plan in list(self._programs)]
         if not plans or any(plan.backend != "cuda" or plan.schedule == STREAMED_SCHEDULE for plan in plans):
             return None
-        nnz = self._matrix.nnz
+        nnz, values = self._matrix.nnz, getattr(A, "data", None)
         of_ours = isinstance(A, Matrix) or (sparse.issparse(A) and A.format == "csr")
-        if not of_ours or A.data.dtype != self._matrix.dtype or A.shape != self.shape:
+        if not of_ours or values is None or values.dtype != self._matrix.dtype or A.shape != self.shape:
             return None
-        if A.data.ndim != 1 or A.data.size < nnz:  # SciPy lets arrays be set that do not belong together
+        if values.ndim != 1 or values.size < nnz:  # SciPy lets arrays be set that do not belong together
             return None
         if self._budget is not None or not _same_pattern(A, self._matrix):
             return None
@@ -426,7 +426,7 @@ class MatrixPowers:
         from akx.kernels.cuda.values import all_finite
 
         try:
-            data = to_device(np.ascontiguousarray(A.data[:nnz]))
+            data = to_device(np.ascontiguousarray(values[:nnz]))
         except DeviceMemoryError:
             return None
         return data if all_finite(data) else None  # what is wrong is said by those who look at it here
