@@ -7,6 +7,7 @@ nothing is done to the user's own arrays.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -131,26 +132,59 @@ def target_dtype(found: np.dtype[Any], wanted: DTypeLike | None) -> np.dtype[Any
 
 
 def canonical_csr(A: Any, target: np.dtype[Any]) -> sp.csr_array:
-    """CSR with sorted unique columns and values of `target`, sharing no memory with `A` and leaving `A` as it was."""
+    """CSR with sorted unique columns and values of `target`, sharing no memory with `A` and leaving `A` as it was.
+
+    Another thread may change `A` at any moment: what is checked, and given to compiled code, is a copy.
+    """
     shape = tuple(int(s) for s in A.shape)
-    check_indices(A)
-    values_first = A.dtype.kind != "b"  # bool duplicates are or-ed by SciPy, and only as bool
-    kind = target if values_first else A.dtype
-    if A.format in ("csr", "csc"):
-        nnz = int(A.indptr[-1])
-        fresh = A.format == "csr"  # CSC is converted below, which copies
-        parts = (
-            A.data[:nnz].astype(kind, copy=fresh),
-            np.array(A.indices[:nnz], copy=fresh or None),
-            np.array(A.indptr, copy=fresh or None),
-        )
-        csr = (sp.csr_array if fresh else sp.csc_array)(parts, shape=shape, copy=False)
-        csr = csr if fresh else csr.tocsr()
-    else:
-        csr = sp.csr_array(A.astype(kind).tocsr(copy=True))
+    check_shape(shape)
+    kind = target if A.dtype.kind != "b" else A.dtype  # bool duplicates are or-ed by SciPy, and only as bool
+    if A.format in ("csr", "csc", "bsr"):
+        csr = _compressed(A, kind, shape)
+    elif A.format == "dia":
+        csr = sp.dia_array((A.data.astype(kind), np.array(A.offsets)), shape=shape).tocsr()
         _check_compressed(csr.indptr, csr.indices, csr.data, *shape)
+    else:
+        values, row, column = (np.array(part) for part in _coordinates(A))
+        _check_coordinates(row, column, shape)
+        csr = sp.coo_array((values.astype(kind, copy=False), (row, column)), shape=shape).tocsr()
     csr.sum_duplicates()
     return csr if csr.dtype == target else csr.astype(target)
+
+
+def _compressed(A: Any, kind: np.dtype[Any], shape: tuple[int, ...]) -> sp.csr_array:
+    """CSR of CSR, CSC or BSR."""
+    indptr = np.array(A.indptr)
+    stored = slice(int(indptr[-1]) if indptr.size else 0)
+    indices = np.array(A.indices[stored])
+    data = A.data[stored].astype(kind, copy=A.format != "csc")  # CSC is converted below, by one look at each value
+    if A.format == "bsr":
+        _check_compressed(
+            indptr, indices, data, *(size // step for size, step in zip(shape, data.shape[1:], strict=True))
+        )
+        return sp.bsr_array((data, indices, indptr), shape=shape).tocsr()
+    _check_compressed(indptr, indices, data, *shape)  # which is square
+    make = sp.csr_array if A.format == "csr" else sp.csc_array
+    return make((data, indices, indptr), shape=shape, copy=False).tocsr()
+
+
+def _coordinates(A: Any) -> tuple[Any, Any, Any]:
+    """The values, rows and columns of COO, LIL or DOK."""
+    if A.format == "coo":
+        return A.data, A.row, A.col
+    if A.format == "dok":
+        items = list(A.items())
+        places = np.array([place for place, _ in items], dtype=np.int64).reshape(-1, 2)
+        return np.array([value for _, value in items], dtype=A.dtype), places[:, 0], places[:, 1]
+    if A.format != "lil":
+        return _coordinates(A.tocoo(copy=True))
+    rows = [(list(columns), list(values)) for columns, values in zip(A.rows, A.data, strict=True)]
+    if any(len(columns) != len(values) for columns, values in rows):
+        raise MatrixError("matrix is broken: a row has not as many values as columns", hint="build it again")
+    sizes = [len(columns) for columns, _ in rows]
+    columns = np.fromiter(chain.from_iterable(columns for columns, _ in rows), dtype=np.int64, count=sum(sizes))
+    values = np.fromiter(chain.from_iterable(values for _, values in rows), dtype=A.dtype, count=sum(sizes))
+    return values, np.repeat(np.arange(len(rows)), sizes), columns
 
 
 def check_indices(A: Any) -> None:
@@ -162,7 +196,7 @@ def check_indices(A: Any) -> None:
         rows, columns = A.blocksize
         _check_compressed(A.indptr, A.indices, A.data, shape[0] // rows, shape[1] // columns)
     elif A.format == "coo" and len(shape) == 2:
-        _check_coordinates(A, shape)
+        _check_coordinates(A.row, A.col, shape)
 
 
 def _check_compressed(indptr: Any, indices: Any, data: Any, major: int, minor: int) -> None:
@@ -180,8 +214,8 @@ def _check_compressed(indptr: Any, indices: Any, data: Any, major: int, minor: i
         )
 
 
-def _check_coordinates(A: Any, shape: tuple[int, ...]) -> None:
-    for index, size, name in ((A.row, shape[0], "row"), (A.col, shape[1], "column")):
+def _check_coordinates(row: Any, column: Any, shape: tuple[int, ...]) -> None:
+    for index, size, name in ((row, shape[0], "row"), (column, shape[1], "column")):
         if index.size and not 0 <= index.min() <= index.max() < size:
             raise MatrixError(
                 f"matrix is broken: {name} indices are out of range",

@@ -68,7 +68,7 @@ class AkxError(Exception):
         return f"{text}; {self.hint}" if self.hint else text
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.what, self.expected, self.found, self.hint))
+        return (_rebuild, (type(self), self.what, self.expected, self.found, self.hint), self.__dict__)
 
 
 def _rebuild(kind: type[AkxError], what: str, expected: str | None, found: str | None, hint: str | None) -> AkxError:

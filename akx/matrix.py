@@ -251,7 +251,10 @@ class Matrix:
 
 
 def _restore(indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any], value_error: float = 0.0) -> Matrix:
-    return Matrix(indptr, indices, data, pattern_cache={}, value_error=value_error)
+    arrays = (
+        np.asarray(array) for array in (indptr, indices, data)
+    )  # joblib brings arrays that are mapped from a file
+    return Matrix(*arrays, pattern_cache={}, value_error=value_error)
 
 
 def checksum(array: NDArray[Any], *, threads: int = 1) -> int:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -130,7 +130,13 @@ class MatrixPowers:
 
     Notes
     -----
-    One object does one call at a time: concurrent calls wait for each other.
+    One object does one call at a time: concurrent calls wait for each other. A forked child may call it too, on the
+    CPU alone.
+
+    A copy (``copy``, ``deepcopy``) is independent: new values for one are none for the other. A pickle has the matrix
+    with its values, the basis and what was asked for, and nothing that is prepared: the first call prepares it, in
+    whatever process that is. The plan goes with it to a device of the same class with as many threads, and is chosen
+    anew elsewhere.
 
     A plan is looked up once for each number of start vectors and type, and then stays: a plan that is tuned later is
     for objects made later (:func:`matrix_powers` does look again).
@@ -170,16 +176,24 @@ class MatrixPowers:
             raise PlanError("plan is for another k", expected=f"k = {self.k}", found=f"k = {plan.k}", hint="tune again")
         self._matrix = Matrix.from_any(A, dtype=dtype, value_error=value_error)
         self.basis = make_basis(basis, self.k, self._matrix)
-        self._threads = resolve_threads(threads)
+        self._options = plan, threads, db
         self._budget = resolve_budget(self._matrix, memory_budget, fraction)
-        self._backend = backend = budgeted_backend(backend, self._budget)
+        self._backend = budgeted_backend(backend, self._budget)
         if plan is not None:
             budgeted_backend(plan.backend, self._budget)
-        self._home = resolve_backend(backend) if plan is None else plan.backend
+        self._brought: dict[tuple[np.dtype[Any], int, str], tuple[_Choice, str]] = {}
+        self._begin()
+        self._program(self._result_dtype(None), 1)
+
+    def _begin(self) -> None:
+        """What the process decides in which the operator is, with nothing prepared yet."""
+        plan, threads, db = self._options
+        self._threads = resolve_threads(threads)
+        self._home = resolve_backend(self._backend) if plan is None else plan.backend
         self._db = _database(db)
         self._is_own_db = isinstance(db, PlanDatabase)
         self._given = plan if plan is None or threads is None else limited(plan, self._threads)
-        self._matrices: dict[np.dtype[Any], Matrix] = {self._matrix.dtype: self._matrix}
+        self._matrices: dict[np.dtype[Any], Matrix] = {}  # in other types
         self._choices: dict[tuple[np.dtype[Any], int, str], _Choice] = {}
         self._programs: dict[tuple[np.dtype[Any], Plan], Program] = {}
         self._coefficients: dict[np.dtype[Any], Coefficients] = {}
@@ -188,9 +202,28 @@ class MatrixPowers:
         self._new_values: Any = None  # on the device, not yet in `_matrix`
         self._stale: set[tuple[np.dtype[Any], Plan]] = set()
         self._last: tuple[Basis, np.dtype[Any], Coefficients] | None = None
-        self._lock = threading.RLock()
+        self._lock = ForkSafeLock()
         self.prepare_seconds = 0.0
-        self._program(self._result_dtype(None), 1)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The matrix with the values that it has now, and what was asked for: nothing that is prepared."""
+        with self._lock:
+            plan, threads, db = self._options
+            place = db if db is None or isinstance(db, PlanDatabase) else self._db.path
+            here = {key: (choice, self._place_of(key[2])) for key, choice in self._choices.items()}
+            return {
+                "k": self.k,
+                "basis": self.basis,
+                "_matrix": self._matrix_in(self.dtype),
+                "_options": (plan, threads, place),
+                "_budget": self._budget,
+                "_backend": self._backend,
+                "_brought": {**self._brought, **here},
+            }
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._begin()
 
     # ---------------------------------------------------------------------------------------------- properties
 
@@ -356,13 +389,11 @@ class MatrixPowers:
                 found=f"{fresh.nnz} entries" + (" elsewhere" if fresh.nnz == self._matrix.nnz else ""),
                 hint="make a new MatrixPowers",
             )
-        with self._lock:
+        with self._lock, self._renewing() as programs:
             self._take_host_values(fresh.data)
-            self._stale.clear()
-            with self._all_or_none():
-                for (dtype, _), program in self._programs.items():
-                    program.update_values(self._matrix_in(dtype).data)
-            self._predict_again()
+            self._stale = set()
+            for (dtype, _), program in programs.items():
+                program.update_values(self._matrix_in(dtype).data)
 
     def _update_on_device(self, values: Any, check_finite: bool) -> None:
         from akx.device.cuda import interchange
@@ -383,11 +414,11 @@ class MatrixPowers:
         plans = [plan for _, plan in list(self._programs)]
         if not plans or any(plan.backend != "cuda" or plan.schedule == STREAMED_SCHEDULE for plan in plans):
             return None
-        nnz = self._matrix.nnz
+        nnz, values = self._matrix.nnz, getattr(A, "data", None)
         of_ours = isinstance(A, Matrix) or (sparse.issparse(A) and A.format == "csr")
-        if not of_ours or A.data.dtype != self._matrix.dtype or A.shape != self.shape:
+        if not of_ours or values is None or values.dtype != self._matrix.dtype or A.shape != self.shape:
             return None
-        if A.data.ndim != 1 or A.data.size < nnz:  # SciPy lets arrays be set that do not belong together
+        if values.ndim != 1 or values.size < nnz:  # SciPy lets arrays be set that do not belong together
             return None
         if self._budget is not None or not _same_pattern(A, self._matrix):
             return None
@@ -395,21 +426,18 @@ class MatrixPowers:
         from akx.kernels.cuda.values import all_finite
 
         try:
-            data = to_device(np.ascontiguousarray(A.data[:nnz]))
+            data = to_device(np.ascontiguousarray(values[:nnz]))
         except DeviceMemoryError:
             return None
         return data if all_finite(data) else None  # what is wrong is said by those who look at it here
 
     def _take_device_values(self, data: Any) -> None:
-        with self._lock:
+        with self._lock, self._renewing(only="cuda") as programs:
             self._new_values = data
-            self._stale = {key for key in self._programs if key[1].backend != "cuda"}
-            self._ready = {key: ready for key, ready in self._ready.items() if key[2] == "cuda"}
-            with self._all_or_none():
-                for key, program in self._programs.items():
-                    if key not in self._stale:
-                        program.update_values(data)
-            self._predict_again()
+            self._stale = {key for key in programs if key[1].backend != "cuda"}
+            for key, program in programs.items():
+                if key not in self._stale:
+                    program.update_values(data)
 
     def _predict_again(self) -> None:
         """Forget predicted plans whose programs have to keep these values otherwise: the next call predicts anew."""
@@ -425,19 +453,22 @@ class MatrixPowers:
     def _take_host_values(self, data: NDArray[Any]) -> None:
         old = self._matrix
         kept: dict[str, Any] = {"pattern_cache": old.pattern_cache, "value_error": old.value_error}
+        self._matrices = {}
         self._matrix = Matrix(old.indptr, old.indices, data, **kept)
-        self._matrices = {self._matrix.dtype: self._matrix}
         self._new_values = None
 
     @contextlib.contextmanager
-    def _all_or_none(self) -> Iterator[None]:
-        """No program may go on with values that are half old, whatever comes between, Ctrl-C too."""
-        try:
-            yield
-        except BaseException:
-            self._programs.clear()
-            self._ready.clear()
-            raise
+    def _renewing(self, only: str | None = None) -> Iterator[dict[tuple[np.dtype[Any], Plan], Program]]:
+        """All programs, which come back with new values once they all have them; those ready come back too.
+
+        So none goes on with values that are half old, whatever comes between: a failure, Ctrl-C, a fork beside.
+        """
+        ready, self._ready = self._ready, {}
+        programs, self._programs = self._programs, {}
+        yield programs
+        self._programs = programs
+        self._ready = ready if only is None else {key: one for key, one in ready.items() if key[2] == only}
+        self._predict_again()
 
     def aslinearoperator(self, power: int | None = None) -> Any:
         """p_j(A) as a :class:`scipy.sparse.linalg.LinearOperator` of shape (n, n), for SciPy's solvers.
@@ -458,12 +489,7 @@ class MatrixPowers:
         if isinstance(j, bool) or not isinstance(j, (int, np.integer)) or not 0 <= j <= self.k:
             raise ArgumentError("power is out of range", expected=f"0 .. {self.k}", found=repr(power))
 
-        def matvec(x: NDArray[Any]) -> NDArray[Any]:
-            return np.array(self(np.asarray(x).reshape(-1))[:, j])
-
-        def matmat(X: NDArray[Any]) -> NDArray[Any]:
-            return np.array(self(X)[:, :, j])
-
+        matvec, matmat = partial(_power_of_vector, self, j), partial(_power_of_block, self, j)
         return LinearOperator(self.shape, matvec=matvec, matmat=matmat, dtype=self._result_dtype(None))
 
     def explain(self, *, measure: bool = True, start_vectors: int = 1, dtype: DTypeLike | None = None) -> str:
@@ -600,14 +626,15 @@ class MatrixPowers:
 
     def _matrix_in(self, dtype: np.dtype[Any]) -> Matrix:
         """The matrix in a type, with the values that it has now."""
-        if self._new_values is not None:
-            with self._lock:
-                if self._new_values is not None:
-                    self._take_host_values(self._new_values.get())
-        found = self._matrices.get(dtype)
-        if found is None:
-            found = self._matrices[dtype] = self._matrix.with_values(self._matrix.data.astype(dtype))
-        return found
+        with self._lock:
+            if self._new_values is not None:
+                self._take_host_values(self._new_values.get())
+            if dtype == self._matrix.dtype:
+                return self._matrix
+            found = self._matrices.get(dtype)
+            if found is None:
+                found = self._matrices[dtype] = self._matrix.with_values(self._matrix.data.astype(dtype))
+            return found
 
     def _coefficients_in(self, dtype: np.dtype[Any]) -> Coefficients:
         found = self._coefficients.get(dtype)
@@ -632,8 +659,15 @@ class MatrixPowers:
         key = (dtype, vectors, backend or self._home)
         found = self._choices.get(key)
         if found is None:
-            found = self._choices[key] = self._choose(self._matrix_in(dtype), vectors, key[2])
+            brought, place = self._brought.pop(key, (None, ""))
+            if brought is None or place != self._place_of(key[2]):
+                brought = self._choose(self._matrix_in(dtype), vectors, key[2])
+            found = self._choices[key] = brought
         return found
+
+    def _place_of(self, backend: str) -> str:
+        """What a plan is chosen for besides the matrix: a copy elsewhere keeps it where this is the same."""
+        return f"{self._device(backend).device_class}, {plan_threads(backend, self._threads)} threads"
 
     def _choose(self, matrix: Matrix, vectors: int, backend: str) -> _Choice:
         if self._given is not None:
@@ -824,6 +858,7 @@ class MatrixPowers:
         with self._lock:
             wanted = list(self._choices)
             self._choices.clear()
+            self._brought.clear()
             for dtype, vectors, backend in wanted:
                 self._choice(dtype, vectors, backend)
             self._forget_unused()
@@ -837,7 +872,7 @@ class MatrixPowers:
     def _held(self) -> dict[Any, int]:
         """Bytes of all that is held, by what tells one holding from another: arrays may be shared with others."""
         arrays: dict[Any, int] = {}
-        for matrix in list(self._matrices.values()):
+        for matrix in [self._matrix, *self._matrices.values()]:
             _add_arrays(arrays, (matrix.indptr, matrix.indices, matrix.data))
         _add_arrays(arrays, self._matrix.pattern_cache)
         if self._new_values is not None:
@@ -1011,6 +1046,8 @@ def _prepared(
     operator = MatrixPowers(
         source, k, basis=basis, plan=plan, dtype=target, threads=threads, db=db, backend=backend, **limits
     )
+    if source is A and _token(A, most) != token:  # another thread changes it: nobody knows what this is for
+        return operator
     try:
         owner: Callable[[], Any] = weakref.ref(A, lambda _: _kept.pop(key, None))
     except TypeError:  # a sparse class without weak references is not kept
@@ -1047,10 +1084,13 @@ def _renew(found: _Kept, A: Any, target: np.dtype[Any], token: tuple[Any, ...], 
     if isinstance(basis, str) and basis != "monomial":
         return False
     sibling = _sibling(A, target, token)
+    found.token = ()  # that of nothing: what follows may end anywhere
     try:
         found.operator.update_values(A if sibling is None else sibling)
     except MatrixError:
         return False
+    if sibling is None and _token(A, found.operator._threads) != token:  # another thread changes it
+        return True
     found.token = token
     return True
 
@@ -1138,6 +1178,14 @@ def _add_arrays(found: dict[Any, int], value: Any) -> None:
         parts = [getattr(value, item.name) for item in fields(value)]
     for part in parts:
         _add_arrays(found, part)
+
+
+def _power_of_vector(operator: MatrixPowers, j: int, x: NDArray[Any]) -> NDArray[Any]:
+    return np.array(operator(np.asarray(x).reshape(-1))[:, j])
+
+
+def _power_of_block(operator: MatrixPowers, j: int, X: NDArray[Any]) -> NDArray[Any]:
+    return np.array(operator(X)[:, :, j])
 
 
 def _start_block(x: Any, n: int) -> tuple[NDArray[Any], bool]:

@@ -601,3 +601,37 @@ def test_the_largest_magnitude(dtype: type) -> None:
     assert matrix.with_values(2 * matrix.data).largest == 15
     assert Matrix(matrix.indptr, matrix.indices, matrix.data, pattern_cache={}).largest == 7.5
     assert Matrix.from_any(sp.csr_array((3, 3))).largest == 0
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "bsr", "coo"])
+def test_indices_that_another_thread_changes_after_the_check_are_not_followed(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = sp.random_array((30, 30), density=0.2, rng=1, format="csr")
+    A = good.copy().asformat(form)
+    arrays = (A.row, A.col) if form == "coo" else (A.indices, A.indptr)
+    name = "_check_coordinates" if form == "coo" else "_check_compressed"
+    original = getattr(akx._canonical, name)
+
+    def then_changed(*given: Any) -> None:
+        original(*given)
+        for array in arrays:
+            array[:] = 10**6
+
+    monkeypatch.setattr(akx._canonical, name, then_changed)
+    assert (Matrix.from_any(A).to_scipy() != good).nnz == 0
+    with pytest.raises(MatrixError, match="broken"):
+        Matrix.from_any(A)
+
+
+def test_lil_and_dok_become_what_their_entries_say() -> None:
+    A = sp.random_array((30, 20), density=0.2, rng=1, format="csr")[:20]
+    for form in ("lil", "dok"):
+        for B in (A, A.astype(bool), A.astype(np.complex64), sp.csr_array((20, 20))):
+            found = Matrix.from_any(B.asformat(form))
+            assert (found.to_scipy() != B).nnz == 0
+            assert found.nnz == B.nnz
+    ragged = A.tolil()
+    ragged.rows[3].append(19)
+    with pytest.raises(MatrixError, match="broken"):
+        Matrix.from_any(ragged)

@@ -31,6 +31,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from akx.device.forks import ForkSafeLock
+
 try:
     import fcntl
 except ImportError:  # Windows
@@ -251,7 +253,7 @@ def device_lock(device: Any) -> DeviceLock:
         return _KEPT[place]
 
 
-_MAKING = threading.Lock()
+_MAKING = ForkSafeLock()
 _KEPT: dict[tuple[str, Path], DeviceLock] = {}
 _LOCKS: weakref.WeakSet[DeviceLock] = weakref.WeakSet()
 

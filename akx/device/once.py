@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
+
+from akx.device.forks import ForkSafeLock
 
 __all__ = ["Once", "once"]
 
@@ -18,8 +19,9 @@ class Once(Generic[T]):
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
         self._made: list[T] = []
-        self._lock = threading.RLock()
+        self._lock = ForkSafeLock()
         functools.update_wrapper(self, make)
+        self._name: str = make.__qualname__
 
     def __call__(self) -> T:
         if not self._made:
@@ -27,6 +29,9 @@ class Once(Generic[T]):
                 if not self._made:
                     self._made.append(self._make())
         return self._made[0]
+
+    def __reduce__(self) -> str:
+        return self._name  # by its name, as any function
 
     def forget(self) -> None:
         """Make another at the next call."""

@@ -6,16 +6,17 @@ Changes by this process are counted; those by others show in the file or in its 
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections import Counter
 from collections.abc import Hashable
 from pathlib import Path
 
+from akx.device.forks import ForkSafeLock
+
 __all__ = ["count_change", "file_stamp", "generation", "is_settled"]
 
 _CHANGES: Counter[Hashable] = Counter()
-_LOCK = threading.Lock()
+_LOCK = ForkSafeLock()
 #: Nanoseconds within which two changes may have the same time: clocks of file systems are coarse, some of a second.
 _COARSE = 2_000_000_000
 

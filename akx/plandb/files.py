@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from akx.device.forks import lock_file, unlock_file
 from akx.errors import DatabaseError
 
 __all__ = [
@@ -229,21 +230,8 @@ def _locked(path: Path) -> Iterator[None]:
     """Hold an exclusive lock on `path`; the operating system frees it when the process dies."""
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
     try:
-        _lock(descriptor)
+        lock_file(descriptor, wait=True)
         yield
     finally:
+        unlock_file(descriptor)
         os.close(descriptor)
-
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    import msvcrt
-
-    def _lock(descriptor: int) -> None:
-        msvcrt.locking(descriptor, msvcrt.LK_LOCK, 1)  # type: ignore[attr-defined,unused-ignore]
-
-else:
-
-    def _lock(descriptor: int) -> None:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)

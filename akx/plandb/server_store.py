@@ -12,11 +12,11 @@ A number that each change raises tells others that plans have changed; it is ask
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from akx.device.forks import ForkSafeLock
 from akx.errors import DatabaseError, MissingDependencyError
 from akx.plandb.address import ServerAddress
 from akx.plandb.legacy import modern_trial
@@ -120,7 +120,7 @@ class ServerStore:
         self._asked = -_BELIEVED
         self._failure: DatabaseError | None = None
         self._failed = -_BELIEVED
-        self._guard = threading.Lock()
+        self._guard = ForkSafeLock()
 
     def close(self) -> None:
         """Nothing is open between transactions."""

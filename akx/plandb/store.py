@@ -20,7 +20,6 @@ import contextlib
 import math
 import os
 import sqlite3
-import threading
 import time
 import warnings
 from collections import Counter
@@ -28,6 +27,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from akx.device.forks import ForkSafeLock
 from akx.errors import DatabaseError
 from akx.plandb.access import (
     WAIT,
@@ -66,7 +66,7 @@ _CHECKED_BYTES = 64 * 1024 * 1024
 _INHERITED: list[sqlite3.Connection] = []
 #: How many connections of this process are open per file.
 _OPEN: Counter[Path] = Counter()
-_OPEN_LOCK = threading.Lock()
+_OPEN_LOCK = ForkSafeLock()
 
 
 class _UselessError(Exception):
@@ -97,7 +97,7 @@ class Store:
         self._forget()
 
     def _forget(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = ForkSafeLock()
         self._pid = os.getpid()
         self._connection: sqlite3.Connection | None = None
         self._signature: tuple[int, ...] = ()

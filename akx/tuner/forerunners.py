@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
+from akx.device.forks import ForkSafeLock
 from akx.device.host import host_device
 from akx.plan import Plan
 from akx.tuner.canary import UNANSWERED, Canary
@@ -90,7 +91,7 @@ class Forerunners:
         self._begun: set[Plan] = set()
         self._have_come: set[Canary] = set()
         self._threads: list[threading.Thread] = []
-        self._changed = threading.Condition()
+        self._changed = threading.Condition(ForkSafeLock())
 
     @property
     def room(self) -> int:

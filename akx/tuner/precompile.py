@@ -31,16 +31,12 @@ import numba
 import numpy as np
 from numba import njit
 
+from akx.device.forks import lock_file, unlock_file
 from akx.device.host import host_device
 from akx.matrix import Matrix
 from akx.plan import Option, Plan
 from akx.tuner import processes
 from akx.tuner.space import Space, build_space
-
-try:
-    import fcntl
-except ImportError:  # pragma: no cover - not a POSIX system
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["Precompilation", "compile_for", "part_of", "precompiling"]
 
@@ -279,19 +275,19 @@ def _tell(process: subprocess.Popen[bytes], message: Any) -> None:
 @contextlib.contextmanager
 def _alone(note: Path) -> Iterator[bool]:
     """Whether no other process is at this share; none begins with it within."""
-    if fcntl is None:  # pragma: no cover - not a POSIX system
-        yield True
-        return
     note.parent.mkdir(parents=True, exist_ok=True)
     with note.with_suffix(".lock").open("a") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(file.fileno())
         except BlockingIOError:
             yield False
             return
         except OSError:  # a file system without locks
             pass
-        yield True
+        try:
+            yield True
+        finally:
+            unlock_file(file.fileno())
 
 
 def main(parent: int | None = None) -> None:

@@ -16,6 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
+from akx.device.forks import lock_file, unlock_file
 from akx.errors import ArgumentError, FileFormatError
 from akx.kernels.base import Parameter
 from akx.plandb import PlanKey
@@ -107,6 +108,8 @@ class Recorder:
     def close(self) -> None:
         """Close the file; what is written stays, also of a run that has no end."""
         try:
+            if not self._file.closed:
+                unlock_file(self._file.fileno())
             self._file.close()
         except OSError as error:
             self.problem = self.problem or error.strerror or str(error)
@@ -241,11 +244,7 @@ def _finite(seconds: float) -> float | None:
 def _lock(file: IO[str], name: str) -> None:
     """Keep other runs from writing to the file until it is closed, where the system can."""
     try:
-        import fcntl
-    except ImportError:  # not on Windows
-        return
-    try:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(file.fileno())
     except BlockingIOError as error:
         file.close()
         raise ArgumentError(

@@ -19,14 +19,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from akx.device.forks import lock_file, unlock_file
 from akx.errors import ArgumentTypeError, DatabaseError
 from akx.plandb.address import ServerAddress, database_place
 from akx.plandb.server import connecting, server_errors, translate
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["TailLock", "open_storage", "quiet_optuna"]
 
@@ -59,7 +55,7 @@ class TailLock:
             self._wait(descriptor)
             self._mend()
         except BaseException:
-            os.close(descriptor)
+            _close(descriptor)
             raise
         self._descriptor = descriptor
         return True
@@ -68,15 +64,13 @@ class TailLock:
         """Let the next one in."""
         if self._descriptor is not None:
             descriptor, self._descriptor = self._descriptor, None
-            os.close(descriptor)
+            _close(descriptor)
 
     def _wait(self, descriptor: int) -> None:
-        if fcntl is None:
-            return
         deadline = time.monotonic() + _PATIENCE
         while True:
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock_file(descriptor)
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"another worker holds {self._path}.lock, and may have been stopped") from None
@@ -92,6 +86,11 @@ class TailLock:
             stream.seek(0)
             whole = stream.read().rfind(b"\n") + 1
             stream.truncate(whole)
+
+
+def _close(descriptor: int) -> None:
+    unlock_file(descriptor)
+    os.close(descriptor)
 
 
 def open_storage(storage: Any) -> tuple[Any, str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ from numpy.typing import DTypeLike, NDArray
 from akx.device.budget import parse_bytes
 from akx.device.cuda import dlpack
 from akx.device.cuda.runtime import failed, runtime
+from akx.device.forks import ForkSafeLock
 from akx.device.once import once
 from akx.errors import ArgumentError, DeviceMemoryError
 
@@ -50,9 +50,12 @@ class MemoryPool:
         self._used = 0
         self._free: dict[int, list[int]] = defaultdict(list)
         self._given: deque[tuple[int, int]] = deque()
-        self._lock = threading.RLock()
+        self._lock = ForkSafeLock()
         self._budget: int | None = None
         self.budget = budget
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (memory_pool, ())  # that of the process which reads it
 
     @property
     def budget(self) -> int | None:
@@ -210,6 +213,9 @@ class DeviceArray:
         self.dtype = np.dtype(dtype)
         self.nbytes = prod(self.shape) * self.dtype.itemsize
         self._owner = owner
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (to_device, (self.get(),))
 
     @property
     def size(self) -> int:

@@ -72,6 +72,8 @@ def failed(code: Any, doing: str, *, hint: str | None = None) -> DeviceError:
     name = str(getattr(code, "name", code))
     if name == "CUDA_ERROR_OUT_OF_MEMORY":
         return DeviceMemoryError(f"{doing}: the device is out of memory", found=name, hint=hint)
+    if name == "CUDA_ERROR_NOT_INITIALIZED":
+        hint = "a forked process cannot use the GPU of its parent: start it with multiprocessing's 'spawn' method"
     if name in _ADDRESS:
         return IllegalAddressError(
             f"{doing}: a kernel used an illegal address", found=name, hint="the GPU is lost to this process; restart it"

@@ -11,20 +11,20 @@ symmetric scaling, which keeps a Hermitian matrix Hermitian.
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy.sparse.linalg import LinearOperator
 
+from akx.device.forks import ForkSafeLock
 from akx.errors import ArgumentError
 from akx.matrix import Matrix
 
 __all__ = ["QUEUEING", "Preconditioner", "device_rows"]
 
 #: Held while the work of one application is queued on the GPU: the vectors between its parts are those of the object.
-QUEUEING = threading.Lock()
+QUEUEING = ForkSafeLock()
 
 
 class Preconditioner(LinearOperator):  # type: ignore[misc]
@@ -59,6 +59,17 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
     def __init__(self, n: int, dtype: DTypeLike, notes: tuple[str, ...] = ()) -> None:
         super().__init__(np.dtype(dtype), (n, n))
         self.notes = notes
+        self.__dict__.update(self._unprepared())
+
+    def _unprepared(self) -> dict[str, Any]:
+        """Attributes that are made when they are first used, as they begin; no copy and no pickle has them."""
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in self._unprepared()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state | self._unprepared())
 
     @property
     def entries(self) -> NDArray[Any] | None:

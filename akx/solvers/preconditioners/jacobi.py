@@ -40,6 +40,7 @@ class Jacobi(Preconditioner):
 
     name = "jacobi"
     folds = True
+    _on_gpu: dict[np.dtype[Any], Any]
 
     def __init__(self, diagonal: NDArray[Any], side: str, notes: tuple[str, ...]) -> None:
         super().__init__(diagonal.size, diagonal.dtype, notes)
@@ -49,7 +50,6 @@ class Jacobi(Preconditioner):
         self.hermitian = not np.any(diagonal.imag)
         with np.errstate(over="ignore"):
             self._inverse = 1 / diagonal
-        self._on_gpu: dict[np.dtype[Any], Any] = {}
         self._right = 1 / np.sqrt(diagonal.real).astype(diagonal.dtype) if side == "symmetric" else self._inverse
         if side == "symmetric":
             self.residual_scale = float(np.sqrt(diagonal.size / diagonal.real.sum(dtype=np.float64)))
@@ -59,6 +59,9 @@ class Jacobi(Preconditioner):
                 found=f"{diagonal[~np.isfinite(self._inverse)][0]} in {diagonal.dtype}",
                 hint="scale the matrix, or use another preconditioner",
             )
+
+    def _unprepared(self) -> dict[str, Any]:
+        return {"_on_gpu": {}}
 
     @property
     def entries(self) -> NDArray[Any]:

@@ -52,6 +52,9 @@ class Chebyshev(Preconditioner):
     """
 
     name = "chebyshev"
+    _on_host: MatrixPowers | None
+    _rooms: list[NDArray[Any]]  # for the powers, none of them in use: each call takes one or makes one
+    _on_gpu: dict[np.dtype[Any], tuple[MatrixPowers, Any, Any]]
 
     def __init__(self, matrix: Matrix, degree: int, domain: Ellipse, *, hermitian: bool, **options: Any) -> None:
         super().__init__(matrix.n, matrix.dtype)
@@ -63,9 +66,9 @@ class Chebyshev(Preconditioner):
         self.coefficients = _inverse(longer)
         self._weights = self.coefficients.astype(matrix.dtype)
         self._matrix, self._options = matrix, options
-        self._on_host: MatrixPowers | None = None  # made when first used, as those of the GPU are
-        self._rooms: list[NDArray[Any]] = []  # for the powers, none of them in use: each call takes one or makes one
-        self._on_gpu: dict[np.dtype[Any], tuple[MatrixPowers, Any, Any]] = {}
+
+    def _unprepared(self) -> dict[str, Any]:
+        return {"_on_host": None, "_rooms": [], "_on_gpu": {}}
 
     def _matvec(self, x: NDArray[Any]) -> NDArray[Any]:
         vector = np.asarray(x).reshape(-1)

@@ -66,6 +66,8 @@ class SPAI(Preconditioner):
 
     name = "spai"
     folds = True
+    _product: Product | None
+    _on_gpu: dict[np.dtype[Any], tuple[MatrixPowers, Any]]
 
     def __init__(
         self,
@@ -87,8 +89,15 @@ class SPAI(Preconditioner):
         self.hermitian = hermitian
         self.backend = backend
         self._threads = threads
-        self._product: Product | None = None
-        self._on_gpu: dict[np.dtype[Any], tuple[MatrixPowers, Any]] = {}
+
+    def _unprepared(self) -> dict[str, Any]:
+        return {"_product": None, "_on_gpu": {}}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "M"}  # which `matrix` has
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state | {"M": state["matrix"].to_scipy()})
 
     @property
     def nnz(self) -> int:
