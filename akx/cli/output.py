@@ -12,10 +12,27 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["data_console", "emit_json", "note", "status_console"]
+__all__ = ["data_console", "emit_json", "keep_stdout", "note", "status_console"]
 
 #: Columns of a table that goes to a file or a pipe, unless COLUMNS says otherwise.
 _PLAIN_WIDTH = 120
+
+
+def keep_stdout() -> None:
+    """Keep this process's stdout for what akx writes; what libraries in C print there goes to stderr from now on."""
+    stream = sys.stdout
+    try:
+        stream.flush()
+        own = os.dup(stream.fileno())
+    except (AttributeError, OSError, ValueError):  # closed, or no file
+        return
+    try:
+        os.dup2(2, stream.fileno())
+    except OSError:
+        os.close(own)
+        return
+    buffering = 1 if stream.line_buffering else -1
+    sys.stdout = open(own, "w", buffering, stream.encoding, stream.errors)  # noqa: SIM115
 
 
 def data_console() -> Console:
