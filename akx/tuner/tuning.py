@@ -220,7 +220,7 @@ def tune(
             before = kept.find(key).record
         old = usable(before, matrix, device, used)
         if old is not None and not (retune or fresh) and is_enough(old, wanted.calls):
-            reused = _with_value_error(reuse(kept, old, matrix, used, start), matrix, device)
+            reused = _with_value_error(reuse(kept, old, matrix, device, used, start), matrix, device)
             reused = _with_calls(_with_budget(reused, budget), wanted.calls)
             if record is not None:
                 note = "nothing was measured, so nothing was recorded; --retune (retune=True) measures again"
