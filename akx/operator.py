@@ -37,6 +37,7 @@ from akx.errors import (
     InfeasibleError,
     MatrixError,
     PlanError,
+    legible,
 )
 from akx.kernels import registry
 from akx.kernels.base import Coefficients, Program, as_coefficients, check_feasible, held_bytes
@@ -44,6 +45,7 @@ from akx.matrix import Matrix, content_token
 from akx.options import unknown_option
 from akx.plan import Plan, check_plan
 from akx.plandb import FIELD_MEANINGS, Lookup, PlanDatabase, PlanKey, shared_database
+from akx.plandb.layers import origin
 from akx.tuner import plan_key, predict
 from akx.tuner.calibration import ceiling_of, figures_of
 from akx.tuner.ladder import believed, limited
@@ -60,6 +62,8 @@ _KEPT_BYTES = 1 << 30
 _BYTES_PER_READER = 4 << 20
 #: Threads for each core beyond which a given plan is refused: they would wait for one another, and need memory.
 _THREADS_PER_CORE = 16
+#: The most characters of a line of an explanation.
+_LINE = 1000
 #: Seconds for which a file of plans is taken to be unchanged by other processes.
 _GLANCE = 0.1
 
@@ -528,7 +532,7 @@ class MatrixPowers:
                 f"{reads} {bandwidth / 1e9:.1f} GB/s, threads: {plan.threads}",
             ]
         lines.append(f"prepared    in {self.prepare_seconds:.3f} s, {_mega(self.nbytes)} held")
-        return "\n".join(lines)
+        return "\n".join(legible(line, _LINE) for line in lines)
 
     # ---------------------------------------------------------------------------------------------- inside
 
@@ -675,7 +679,7 @@ class MatrixPowers:
         if reason is not None:
             return None, reason
         gain = record.baseline_seconds / record.seconds
-        source = f"tuned on {record.created[:10]}: {gain:.2f}x over {record.baseline_name}"
+        source = f"tuned on {record.created[:10]}, {origin(lookup.layer)}: {gain:.2f}x over {record.baseline_name}"
         return _Choice(tuned, source, record.seconds), None
 
     def _asked(self, vectors: int, backend: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from akx.errors import ArgumentTypeError, PlanError
+from akx.errors import ArgumentTypeError, PlanError, legible
 from akx.options import option_fault
 
 __all__ = ["PLAN_SCHEMA", "Option", "Plan", "check_plan"]
@@ -137,7 +137,7 @@ class Plan:
             parts.append(f"block={self.block_bytes / 1024:g}KiB")
         parts.append(f"threads={self.threads}")
         parts += [f"{name}={value}" for name, value in self.options.items()]
-        return " ".join(parts)
+        return legible(" ".join(parts))
 
     def to_json(self) -> dict[str, Any]:
         """A dict of JSON types, with the schema version; :meth:`from_json` inverts it."""

@@ -161,7 +161,9 @@ def _recheck(matrix: Matrix, layer: str, record: PlanRecord, seconds: float) -> 
         reason = "" if is_baseline else "its baseline cannot be run here, so that nothing is compared"
         longer = found[0].seconds / record.seconds if record.seconds > 0 else 1.0
         if is_baseline and longer > 1 + max(_ALLOWED, 2 * found[0].spread):
-            reason = f"takes {longer:.1f} times as long as when it was tuned, as its own baseline"
+            reason = (
+                f"takes {longer:.1f} times as long as when it was tuned; it is its own baseline, which takes as long"
+            )
         speedup = 1.0 if is_baseline else None
         return Recheck(record, layer, HOLDS, reason, found[0].seconds, None, speedup, None, trial.error)
     ratio = measure.paired_ratio(found[1], found[0])

@@ -73,8 +73,10 @@ def is_enough(record: PlanRecord, calls: int | None) -> bool:
     return calls is not None and isinstance(sought, int) and calls <= sought
 
 
-def reuse(db: PlanDatabase, record: PlanRecord, matrix: Matrix, device: Any, threads: int, start: float) -> TuneResult:
-    """A record of :func:`usable` as the result of a call that began at `start`, on the tuner's clock."""
+def reuse(
+    db: PlanDatabase, record: PlanRecord, layer: str, matrix: Matrix, device: Any, threads: int, start: float
+) -> TuneResult:
+    """A record of :func:`usable`, found in `layer`, as the result of a call that began at `start`."""
     key = record.key
     notes = [f"tuned on {record.created[:10]} in {record.tuning_seconds:.1f} s"]
     if record.provenance.get("interrupted"):
@@ -120,6 +122,7 @@ def reuse(db: PlanDatabase, record: PlanRecord, matrix: Matrix, device: Any, thr
         prepare_seconds=record.prepare_seconds,
         counts=counts,
         reused=True,
+        layer=layer,
         db=str(db.path),
         stopped="reused",
         notes=tuple(notes),
