@@ -8,6 +8,7 @@ existing ``except`` clauses keep working.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable
 
 __all__ = [
@@ -29,9 +30,25 @@ __all__ = [
     "MissingDependencyError",
     "PlanError",
     "VerificationError",
+    "legible",
 ]
 
 _SHOWN = 8
+
+
+def legible(text: str, most: int | None = None) -> str:
+    """Text that others may have written, as one line that a terminal shows and does not obey.
+
+    Control characters, line ends, marks of the direction of writing and all else that is not printed become escapes
+    (``\\x1b``). What is longer than `most` characters is cut and ends in ``...``.
+    """
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() or unicodedata.category(c) == "Zs" else _escaped(c) for c in text)
+    return text if most is None or len(text) <= most else f"{text[: most - 3]}..."
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
 class AkxError(Exception):
@@ -65,7 +82,8 @@ class AkxError(Exception):
         if self.found is not None:
             parts.append(f"found {self.found}")
         text = ", ".join(parts)
-        return f"{text}; {self.hint}" if self.hint else text
+        text = f"{text}; {self.hint}" if self.hint else text
+        return "\n".join(map(legible, text.expandtabs().split("\n")))  # what a compiler says has lines
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.what, self.expected, self.found, self.hint), self.__dict__)

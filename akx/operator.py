@@ -37,12 +37,15 @@ from akx.errors import (
     InfeasibleError,
     MatrixError,
     PlanError,
+    legible,
 )
 from akx.kernels import registry
 from akx.kernels.base import Coefficients, Program, as_coefficients, check_feasible, held_bytes
 from akx.matrix import Matrix, content_token
+from akx.options import unknown_option
 from akx.plan import Plan, check_plan
 from akx.plandb import FIELD_MEANINGS, Lookup, PlanDatabase, PlanKey, aged, shared_database
+from akx.plandb.layers import origin
 from akx.tuner import plan_key, predict
 from akx.tuner.calibration import ceiling_of, figures_of
 from akx.tuner.ladder import Answer, believed, limited, renewed
@@ -57,6 +60,10 @@ _KEPT = 8
 _KEPT_BYTES = 1 << 30
 #: Bytes of a matrix for which one more thread reads along, when its checksum is formed.
 _BYTES_PER_READER = 4 << 20
+#: Threads for each core beyond which a given plan is refused: they would wait for one another, and need memory.
+_THREADS_PER_CORE = 16
+#: The most characters of a line of an explanation.
+_LINE = 1000
 #: Seconds for which a file of plans is taken to be unchanged by other processes.
 _GLANCE = 0.1
 
@@ -193,6 +200,8 @@ class MatrixPowers:
         self._db = _database(db)
         self._is_own_db = isinstance(db, PlanDatabase)
         self._given = plan if plan is None or threads is None else limited(plan, self._threads)
+        if self._given is not None:
+            _check_given(self._given)
         self._matrices: dict[np.dtype[Any], Matrix] = {}  # in other types
         self._choices: dict[tuple[np.dtype[Any], int, str], _Choice] = {}
         self._programs: dict[tuple[np.dtype[Any], Plan], Program] = {}
@@ -549,7 +558,7 @@ class MatrixPowers:
                 f"{reads} {bandwidth / 1e9:.1f} GB/s, threads: {plan.threads}",
             ]
         lines.append(f"prepared    in {self.prepare_seconds:.3f} s, {_mega(self.nbytes)} held")
-        return "\n".join(lines)
+        return "\n".join(legible(line, _LINE) for line in lines)
 
     # ---------------------------------------------------------------------------------------------- inside
 
@@ -706,7 +715,7 @@ class MatrixPowers:
         if reason is not None:
             return None, reason
         gain = record.baseline_seconds / record.seconds
-        source = f"tuned on {record.created[:10]}: {gain:.2f}x over {record.baseline_name}"
+        source = f"tuned on {record.created[:10]}, {origin(lookup.layer)}: {gain:.2f}x over {record.baseline_name}"
         return _Choice(tuned, source, record.seconds), None
 
     def _renewed(
@@ -1234,11 +1243,22 @@ def _is_same(one: NDArray[Any], other: NDArray[Any]) -> bool:
     return bool(one.__array_interface__["data"][0] == other.__array_interface__["data"][0])
 
 
+def _check_given(plan: Plan) -> None:
+    """Raise InfeasibleError for a plan with options that nobody knows, or threads that would only wait for cores."""
+    reason = unknown_option(plan.backend, plan.schedule, plan.options)
+    hint, cores = "tune the matrix, or pass plan=None", os.cpu_count() or 1
+    if plan.threads > _THREADS_PER_CORE * cores:
+        reason, hint = f"{plan.threads} threads are too many for {cores} cores", f"pass threads={cores}"
+    if reason is not None:
+        raise InfeasibleError(f"plan {plan.label()} is not feasible: {reason}", hint=hint)
+
+
 def _reason_against(plan: Plan, matrix: Matrix, device: Any) -> str | None:
     """Why a plan of this matrix does not work here, by what costs little; the rest is found when it is prepared."""
     try:
         schedule = registry.get(plan.backend, plan.schedule)
-        reason: str | None = getattr(schedule, "reason_at_once", schedule.feasible)(plan, matrix, device)
+        unknown = unknown_option(plan.backend, plan.schedule, plan.options)
+        reason: str | None = unknown or getattr(schedule, "reason_at_once", schedule.feasible)(plan, matrix, device)
         return reason
     except AkxError as error:
         return str(error)

@@ -6,13 +6,15 @@ A plan says *how*; a *program* (:mod:`akx.kernels.base`) is a plan made ready fo
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from akx.errors import ArgumentTypeError, PlanError
+from akx.errors import ArgumentTypeError, PlanError, legible
+from akx.options import option_fault
 
 __all__ = ["PLAN_SCHEMA", "Option", "Plan", "check_plan"]
 
@@ -20,6 +22,11 @@ __all__ = ["PLAN_SCHEMA", "Option", "Plan", "check_plan"]
 PLAN_SCHEMA = 1
 
 Option = bool | int | float | str
+
+#: The least and the most that each number of a plan may be.
+_RANGES = {"k": (1, 2**31 - 1), "k_per_pass": (1, 2**31 - 1), "block_bytes": (0, 2**40), "threads": (1, 4096)}
+#: The most characters of a name or a word, and the most options: what has more was made to do harm.
+_LONGEST, _MOST_OPTIONS = 200, 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +54,13 @@ class Plan:
     threads : int
         Threads of the host, at least 1.
     options : mapping of str to bool, int, float or str
-        Parameters that only this schedule or variant knows, such as ``sigma`` of sliced ELL. Numbers are finite.
+        Parameters that only this schedule or variant knows, such as ``sigma`` of sliced ELL, each of the type and in
+        the range that :mod:`akx.options` declares. Numbers are finite.
+
+    Raises
+    ------
+    PlanError
+        Where a field or an option has the wrong type or is out of range.
     """
 
     backend: str
@@ -62,22 +75,29 @@ class Plan:
 
     def __post_init__(self) -> None:
         for name in ("backend", "schedule", "variant", "partitioner"):
+            _check_name(f"plan field '{name}'", getattr(self, name))
+        for name, (least, most) in _RANGES.items():
             value = getattr(self, name)
-            if not isinstance(value, str) or not value:
-                raise PlanError(f"plan field '{name}' is not a name", expected="a non-empty string", found=repr(value))
-        for name, least in (("k", 1), ("k_per_pass", 1), ("block_bytes", 0), ("threads", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
                 raise PlanError(
-                    f"plan field '{name}' is out of range", expected=f"an integer >= {least}", found=repr(value)
+                    f"plan field '{name}' is out of range",
+                    expected=f"an integer from {least} to {most}",
+                    found=_shown(value),
                 )
         if self.k_per_pass > self.k:
             raise PlanError(
                 "plan field 'k_per_pass' is out of range", expected=f"at most k = {self.k}", found=str(self.k_per_pass)
             )
         if not isinstance(self.options, Mapping):
-            raise PlanError("plan options are not named", expected="a mapping of names", found=repr(self.options))
+            raise PlanError("plan options are not named", expected="a mapping of names", found=_shown(self.options))
+        if len(self.options) > _MOST_OPTIONS:
+            found = str(len(self.options))
+            raise PlanError("plan has too many options", expected=f"at most {_MOST_OPTIONS}", found=found)
         options = dict(sorted((_name(name), _scalar(name, value)) for name, value in self.options.items()))
+        for name, option in options.items():
+            expected = option_fault(self.backend, self.schedule, name, option)
+            if expected is not None:
+                raise PlanError(f"plan option '{name}' is out of range", expected=expected, found=_shown(option))
         object.__setattr__(self, "options", MappingProxyType(options))
 
     @cached_property
@@ -117,7 +137,7 @@ class Plan:
             parts.append(f"block={self.block_bytes / 1024:g}KiB")
         parts.append(f"threads={self.threads}")
         parts += [f"{name}={value}" for name, value in self.options.items()]
-        return " ".join(parts)
+        return legible(" ".join(parts))
 
     def to_json(self) -> dict[str, Any]:
         """A dict of JSON types, with the schema version; :meth:`from_json` inverts it."""
@@ -156,20 +176,39 @@ def check_plan(plan: Any) -> None:
         raise ArgumentTypeError("plan is not a Plan", found=type(plan).__name__, hint="use Plan.from_json")
 
 
+def _check_name(what: str, value: object) -> None:
+    if not isinstance(value, str) or not value:
+        raise PlanError(f"{what} is not a name", expected="a non-empty string", found=_shown(value))
+    if len(value) > _LONGEST:
+        raise PlanError(f"{what} is too long", expected=f"at most {_LONGEST} characters", found=str(len(value)))
+
+
 def _name(name: object) -> str:
-    if not isinstance(name, str) or not name:
-        raise PlanError("plan option has no name", expected="a non-empty string", found=repr(name))
+    _check_name("name of a plan option", name)
     return str(name)
 
 
 def _scalar(name: str, value: object) -> Option:
     """An option as the plain type that it has after a trip through JSON."""
+    if isinstance(value, str) and len(value) > _LONGEST:
+        most = f"at most {_LONGEST} characters"
+        raise PlanError(f"plan option {name!r} is too long", expected=most, found=str(len(value)))
     if isinstance(value, (bool, str)):
         return value if isinstance(value, bool) else str(value)
     if isinstance(value, int):
+        if not -(2**63) <= value < 2**63:
+            found = _shown(value)
+            raise PlanError(f"plan option {name!r} is out of range", expected="a number of 64 bits", found=found)
         return int(value)
     if not isinstance(value, float):
-        raise PlanError(f"plan option {name!r} is not a scalar", found=repr(value))
+        raise PlanError(f"plan option {name!r} is not a scalar", found=_shown(value))
     if not math.isfinite(value):
-        raise PlanError(f"plan option {name!r} is not finite", found=repr(value))
+        raise PlanError(f"plan option {name!r} is not finite", found=_shown(value))
     return float(value) + 0.0  # so that there is one zero
+
+
+def _shown(value: object) -> str:
+    """A value in a message: cut, and a number with thousands of digits by their count alone."""
+    if isinstance(value, int) and abs(value) >= 10**40:
+        return f"a number of {value.bit_length()} bits"
+    return reprlib.repr(value)

@@ -1036,7 +1036,7 @@ def test_a_like_device_has_no_say_within_a_budget_or_where_it_is_turned_off(monk
 
 def test_a_plan_from_a_folder_of_others_gets_no_more_threads_than_there_are() -> None:
     A = grid()
-    put(record(A, 4, not_predicted(A, 4).replace(threads=5000)))
+    put(record(A, 4, not_predicted(A, 4).replace(threads=4000)))
     P = akx.MatrixPowers(A, 4)
     assert "tuned on" in P.explain(measure=False)
     assert P.plan.threads == resolve_threads(None)
@@ -1133,3 +1133,19 @@ def test_a_tuned_plan_that_other_values_rule_out_gives_way() -> None:
     assert "does not work here (values cannot be stored so)" in P.explain(measure=False)
     with pytest.raises(InfeasibleError, match="values cannot be stored so"):
         akx.MatrixPowers(A / 3, 5, plan=plan)
+
+
+def test_a_plan_that_asks_for_what_is_not_there_is_refused_with_the_reason(tmp_path: Path) -> None:
+    A = grid(8)
+    plan = Plan("cpu", "sweep", "csr", k=3)
+    with pytest.raises(InfeasibleError, match=r"4096 threads are too many for \d+ cores; pass threads="):
+        akx.MatrixPowers(A, 3, plan=plan.replace(threads=4096))
+    strange = plan.replace(options={"colour": "blue"})
+    with pytest.raises(InfeasibleError, match="cpu/sweep has no option 'colour'"):
+        akx.MatrixPowers(A, 3, plan=strange)
+    with PlanDatabase(tmp_path / "plans.sqlite", layers=()) as database:
+        key = plan_key(akx.Matrix.from_any(A), 3, backend="cpu")
+        database.put(PlanRecord(key, strange, 1e-9, "sweep/csr", 1e-3))
+        P = akx.MatrixPowers(A, 3, backend="cpu", db=database)
+        assert "does not work here (cpu/sweep has no option 'colour'" in P.explain(measure=False)
+        assert P.plan.options.get("colour") is None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import pickle
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pytest
 
 from akx.errors import AkxError, PlanError
+from akx.options import OPTIONS, Words
 from akx.plan import PLAN_SCHEMA, Plan
 
 PLAN = Plan("cpu", "wavefront", "sell16", "rcm", 8, 4, 65536, 2, {"split": "contiguous", "sigma": 32})
@@ -34,7 +36,7 @@ def test_equal_plans_hash_alike_whatever_the_order_of_options() -> None:
 
 def test_plans_are_equal_where_their_json_is() -> None:
     options: list[Any] = [1, True, 1.0, 0, False, 0.0, -0.0, "1", np.float64(1.0), np.str_("1")]
-    plans = [PLAN.replace(options={"sigma": option}) for option in options]
+    plans = [PLAN.replace(options={"undeclared": option}) for option in options]
     for one in plans:
         assert Plan.from_json(json.loads(json.dumps(one.to_json(), allow_nan=False))) == one
         for other in plans:
@@ -69,11 +71,54 @@ def test_a_plan_is_frozen() -> None:
         {"options": {"": 1}},
         {"options": {1: 1, "sigma": 1}},
         {"options": None},
+        {"options": {"undeclared": 2**63}},
+        {"options": {"undeclared": "x" * 201}},
+        {"options": {"x" * 201: 1}},
+        {"options": dict.fromkeys(map(str, range(101)), 1)},
+        {"variant": "x" * 201},
+        {"k": 2**31},
+        {"threads": 5000},
+        {"block_bytes": 2**41},
     ],
 )
 def test_nonsense_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(PlanError):
         PLAN.replace(**change)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "options", "expected"),
+    [
+        ("cpu/sweep", {"sigma": 10**12}, "expected an integer from 1 to 2147483647, found 1000000000000"),
+        ("cpu/sweep", {"sigma": 1.0}, "an integer"),
+        ("cpu/wavefront", {"sigma": True}, "an integer"),
+        ("cpu/wavefront", {"split": "both"}, "expected one of contiguous, interleaved, found 'both'"),
+        ("cpu/wavefront", {"lag": -1}, "'lag' is out of range"),
+        ("cuda/sweep", {"once": 1}, "expected true or false, found 1"),
+        ("cuda/sweep", {"block": 4096}, "from 32 to 1024"),
+        ("cuda/stream", {"share": 1.5}, "a number from 0.0 to 1.0"),
+    ],
+)
+def test_an_option_out_of_range_says_what_it_may_be(schedule: str, options: dict[str, Any], expected: str) -> None:
+    with pytest.raises(PlanError, match=expected):
+        Plan(*schedule.split("/"), "csr", options=options)
+
+
+def test_a_number_of_thousands_of_digits_is_named_by_its_size() -> None:
+    with pytest.raises(PlanError, match="found a number of 33220 bits"):
+        PLAN.replace(threads=10**10000)
+
+
+@pytest.mark.parametrize("schedule", ["ghost", "resident", "stream", "sweep", "wavefront"])
+def test_what_kernels_are_written_for_is_in_range(schedule: str) -> None:
+    choices = import_module(f"akx.kernels.cuda.{schedule}_space").OPTIONS
+    declared = OPTIONS["cuda", schedule]
+    assert set(choices) <= set(declared)
+    for name, values in choices.items():
+        Plan("cuda", schedule, "any", options={name: values[0]})
+        assert all(declared[name].holds(value) for value in values)
+        if isinstance(declared[name], Words):
+            assert set(declared[name].words) == set(values)
 
 
 @pytest.mark.parametrize(

@@ -16,4 +16,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     from akx.cli.guard import run
 
+    if arguments is None:  # a process of its own
+        from akx.cli.output import keep_stdout
+
+        keep_stdout()
     return run(arguments)

@@ -11,8 +11,8 @@ from typing import Any
 
 import typer
 
-from akx.cli.output import emit_json
-from akx.errors import AkxError
+from akx.cli.output import emit_json, note
+from akx.errors import AkxError, legible
 
 __all__ = [
     "ERROR_SCHEMA",
@@ -33,6 +33,9 @@ EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 #: Version of the JSON object that a failing command prints under ``--json``.
 ERROR_SCHEMA = 1
+
+#: The most characters of the line of an error.
+_LONGEST = 4000
 
 #: What Typer, from some version on, puts before what is wrong with the value of an option.
 _PREFIX = "Value error, "
@@ -131,7 +134,7 @@ def _invoke(arguments: list[str]) -> int:
 def _warn(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     if issubclass(category, (DeprecationWarning, PendingDeprecationWarning)):
         return
-    print(f"akx: warning: {' '.join(str(message).split())}", file=sys.stderr, flush=True)
+    note(f"warning: {' '.join(str(message).split())}")
 
 
 def _usage(error: Any) -> str:
@@ -151,7 +154,7 @@ def _complain(
     *,
     answer: dict[str, Any],
 ) -> None:
-    line = " ".join(text.split())
+    line = legible(" ".join(text.split()), _LONGEST)
     try:
         print(f"akx: error: {line}", file=sys.stderr, flush=True)
         if as_json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -37,7 +38,7 @@ PLANS_SCHEMA = 2
 _TRIAL_COLUMNS = {
     "created": "left",
     "": "left",
-    "seconds": "right",
+    "median": "right",
     "samples": "right",
     "clock": "right",
     "state": "left",
@@ -83,7 +84,7 @@ def list_plans(db: str | None, *, every: bool, as_json: bool) -> int:
         "k": "right",
         "basis": "left",
         "dtype": "left",
-        "seconds": "right",
+        "time": "right",
         "speed-up": "right",
         "plan": "left",
         "layer": "left",
@@ -117,14 +118,14 @@ def show_plan(plan_id: str, db: str | None, *, as_json: bool) -> int:
         ("id", record.id),
         ("matrix", record.matrix_name or "-"),
         ("plan", record.plan.label()),
-        ("seconds", f"{duration(record.seconds)}, {ratio(record.speedup)} over {record.baseline_name}"),
+        ("time", f"{duration(record.seconds)}, {ratio(record.speedup)} over {record.baseline_name}"),
         ("baseline", duration(record.baseline_seconds)),
         ("preparing", duration(record.prepare_seconds)),
         ("tuning", f"{duration(record.tuning_seconds)} ({trials})"),
         ("created", record.created),
         ("state", state),
         *((f"key {name}", str(value)) for name, value in record.key.to_json().items()),
-        *((f"from {name}", str(value)) for name, value in sorted(record.provenance.items())),
+        *((f"provenance {name}", json.dumps(value)) for name, value in sorted(record.provenance.items())),
     ]
     print_pairs(pairs, data_console())
     return 0

@@ -226,9 +226,7 @@ class _Residual:
         if self._each_digit and not residual <= 0.1 * self._said:
             return
         self._said = residual
-        self._say(
-            f"{now - self._begin:6.1f} s  residual {residual:.2e} of that of x = 0, call {self._calls} of the method"
-        )
+        self._say(f"{now - self._begin:6.1f} s  iteration {self._calls}: relative residual {residual:.2e}")
 
 
 def _check_files(request: SolveRequest) -> None:
@@ -315,8 +313,8 @@ def _print(request: SolveRequest, matrix: Matrix, backend: str, M: Any, prepared
     pairs = [
         ("matrix", f"{request.file}: {count(matrix.n)} rows, {count(matrix.nnz)} entries, {matrix.dtype.name}"),
         ("method", method),
-        ("answer", ("converged" if stats.converged else "NOT CONVERGED") + f": {stats.reason}"),
-        ("residual", f"{stats.residual:.3e} from {first:.3e}; asked for {stats.target:.3e}"),
+        ("answer", _answer(stats)),
+        ("residual", f"{stats.residual:.3e} (at the start {first:.3e}, asked for {stats.target:.3e})"),
         (
             "steps",
             f"{count(stats.iterations)}: {count(stats.products)} products in {count(stats.matrix_passes)} passes",
@@ -334,6 +332,13 @@ def _print(request: SolveRequest, matrix: Matrix, backend: str, M: Any, prepared
         note(line)
     if len(stats.notes) > 12:
         note(f"and {len(stats.notes) - 12} notes more: see --json")
+
+
+def _answer(stats: SolveStats) -> str:
+    """Whether it converged, and why it ended."""
+    if not stats.converged:
+        return f"NOT CONVERGED: {stats.reason}"
+    return stats.reason if stats.reason.startswith("converged") else f"converged: {stats.reason}"
 
 
 def _spread(s: list[int]) -> str:

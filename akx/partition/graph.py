@@ -3,6 +3,9 @@
 The graph is handed to METIS in its own index type, without a copy where it has it already (pymetis reads NumPy arrays
 through the buffer protocol; Python lists would cost a hundred times the memory). A fixed seed makes the result
 reproducible. The edge cut stands for the surface of the parts, and so for their ghost zones.
+
+METIS bisects again and again. Where one half has fewer vertices than it is to have parts, METIS prints complaints to
+stdout. So it is not asked for parts of fewer than two rows, and no vertex weighs more than a part should.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from akx.errors import ArgumentError, MissingDependencyError
 from akx.partition.base import ROW_FLOPS, IndexArray
 from akx.partition.pattern import off_diagonal, symmetrized, unsigned_pattern
+from akx.partition.rows import even_cuts
 
 __all__ = ["flop_weights", "metis_partition"]
 
@@ -29,7 +33,8 @@ def metis_partition(
     indptr, indices : (n+1,) and (nnz,) arrays of int32 or int64
         CSR pattern of A, symmetric or not.
     parts : int
-        Parts wanted, at least 1. With n or more, each row is a part of its own.
+        Parts wanted, at least 1. With n or more, each row is a part of its own; with more than n / 2, parts are rows
+        that follow one another.
     weights : (n,) array of integers >= 0, optional
         What is balanced; default: the flops of a row, ``2 nnz_row + 5``.
     seed : int
@@ -55,6 +60,9 @@ def metis_partition(
         return np.zeros(n, dtype=np.int32)
     if count >= n:
         return np.arange(n, dtype=np.int32)
+    if 2 * count > n:
+        cuts = even_cuts(np.concatenate(([0.0], np.cumsum(vertex_weights, dtype=np.float64))), count)
+        return np.repeat(np.arange(count, dtype=np.int32), np.diff(cuts))
     try:
         import pymetis
     except ImportError as error:  # pragma: no cover - a core dependency
@@ -65,10 +73,25 @@ def metis_partition(
     result = pymetis.part_graph(
         count,
         adjacency,
-        vweights=np.ascontiguousarray(vertex_weights, dtype=kind),
+        vweights=np.ascontiguousarray(_bounded(vertex_weights, count), dtype=kind),
         options=pymetis.Options(seed=int(seed), numbering=0),
     )
     return np.asarray(result.vertex_part).astype(np.int32)
+
+
+def _bounded(weights: NDArray[np.int64], parts: int) -> NDArray[np.int64]:
+    """Weights of at least 1, none above the share of a part: a heavier row fills a part alone, however heavy it is.
+
+    Where the m heaviest rows fill a part each, the share is that of the others in parts - m parts.
+    """
+    bounded: NDArray[np.int64] = np.maximum(weights, 1)
+    if int(bounded.max()) * parts <= int(bounded.sum()):
+        return bounded
+    heaviest = np.sort(bounded)[::-1][:parts]
+    others = bounded.sum() - np.concatenate(([0], np.cumsum(heaviest[:-1])))
+    shares = -(-others // np.arange(parts, 0, -1))
+    most = int(shares[int(np.argmax(heaviest <= shares))])
+    return bounded.clip(max=most)
 
 
 def flop_weights(indptr: NDArray[Any]) -> NDArray[np.int64]:

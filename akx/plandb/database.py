@@ -25,7 +25,7 @@ from akx.plandb.address import ServerAddress, database_place
 from akx.plandb.changes import count_change, generation
 from akx.plandb.files import PlanDatabaseWarning
 from akx.plandb.keys import FIELD_MEANINGS, PlanKey, search_key
-from akx.plandb.layers import PlanLayer, ShippedPlans, shipped_plans
+from akx.plandb.layers import USER, PlanLayer, ShippedPlans, origin, shipped_plans
 from akx.plandb.migrate import Inspection
 from akx.plandb.places import project_plans, system_plans
 from akx.plandb.records import PlanRecord, TrialRecord, aged, mismatch, newest, stale_fields
@@ -45,7 +45,6 @@ from akx.plandb.transfer import ImportReport, bundle_text, read_bundle, write_bu
 __all__ = ["Lookup", "PlanDatabase", "default_database", "shared_database"]
 
 _T = TypeVar("_T")
-_USER = "user"
 #: Plans of one pattern that a failed lookup compares with.
 _NEIGHBOURS = 64
 #: Plans of other patterns that are looked at for similar matrices.
@@ -81,7 +80,7 @@ class Lookup:
         if self.record is not None:
             age = aged(self.record)
             told = f", aged: {'; '.join(age)}" if age else ""
-            return f"plan {self.record.id[:12]} of the {self.layer} layer{told}"
+            return f"plan {self.record.id[:12]}, {origin(self.layer)}{told}"
         if not self.mismatches:
             return "no plan for this matrix"
         record, names = self.mismatches[0]
@@ -217,7 +216,7 @@ class PlanDatabase:
             is_sound = len(neighbours) == number
         found = _answer(key, neighbours)
         if found is not None:
-            return Lookup(found, [], _USER), is_sound
+            return Lookup(found, [], USER), is_sound
         for layer in self.layers:
             found = _answer(key, layer.with_fingerprint(key.fingerprint))
             if found is not None:
@@ -293,7 +292,7 @@ class PlanDatabase:
         found: dict[str, tuple[str, PlanRecord]] = {}
         for name, records in (
             *((layer.name, layer.records()) for layer in self.above),
-            (_USER, self.list()),
+            (USER, self.list()),
             *((layer.name, layer.records()) for layer in self.layers),
         ):
             for record in records:
@@ -361,9 +360,9 @@ class PlanDatabase:
         DatabaseError
             Where the database cannot be changed.
         """
-        own = {record.id: (_USER, record) for record in self.list()}  # those that a project's hide, too
+        own = {record.id: (USER, record) for record in self.list()}  # those that a project's hide, too
         layer, record = self._resolve(identifier, ({entry[1].id: entry for entry in self.entries()} | own).values())
-        if layer != _USER:
+        if layer != USER:
             raise ArgumentError(
                 "plan is read-only",
                 found=f"plan {record.id[:12]} of the {layer} layer",

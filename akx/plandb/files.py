@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from akx.device.forks import lock_file, unlock_file
-from akx.errors import DatabaseError
+from akx.errors import DatabaseError, legible
 
 __all__ = [
     "SQLITE_ERRORS",
@@ -38,12 +38,17 @@ _MAGIC = b"SQLite format 3\0"
 #: What a query can raise: the text of SQLite's own message may come from the damaged file and not be UTF-8.
 SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
 
+#: The most characters of a warning.
+_LONGEST = 2000
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
 
 class PlanDatabaseWarning(UserWarning):
     """The plan database, or a part of it, could not be used; work goes on without it."""
+
+    def __str__(self) -> str:
+        return legible(super().__str__(), _LONGEST)
 
 
 def database_path(path: str | os.PathLike[str] | None = None) -> Path:

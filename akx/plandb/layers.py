@@ -24,10 +24,10 @@ from akx.plandb.files import PlanDatabaseWarning
 from akx.plandb.records import PlanRecord
 from akx.plandb.transfer import read_bundle
 
-__all__ = ["SHIPPED", "PlanLayer", "ShippedPlans", "shipped_plans"]
+__all__ = ["SHIPPED", "USER", "PlanLayer", "ShippedPlans", "origin", "shipped_plans"]
 
-#: The name of the layer of plans that come with akx.
-SHIPPED = "shipped"
+#: The names of the layers of the user's own plans, and of those that come with akx.
+USER, SHIPPED = "user", "shipped"
 _PACKAGE = Path(__file__).resolve().parents[1]
 #: Seconds for which the files of a layer are taken to be unchanged: at least, at most, and over those of a look, so
 #: that one to a slow file system is rare.
@@ -36,6 +36,20 @@ _GLANCE, _LONG_GLANCE, _SHARE = 1.0, 60.0, 20.0
 _COARSE = 2_000_000_000
 #: Inode, size and time of a file.
 _Stamp = tuple[int, ...]
+
+
+#: Where plans of a layer come from, as a user would say it.
+_ORIGINS = {
+    "project": "from the plans of this project",
+    USER: "from your plans",
+    "system": "from the plans of this system",
+    SHIPPED: "shipped with akx",
+}
+
+
+def origin(layer: str) -> str:
+    """Where a plan of that layer comes from, for the end of a sentence: ``"shipped with akx"``."""
+    return _ORIGINS.get(layer, f"from the {layer} plans")
 
 
 class PlanLayer(Protocol):

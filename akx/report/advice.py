@@ -1,5 +1,7 @@
 """What the structure of a matrix suggests for matrix powers on a host, in sentences. Rules of thumb, said as such.
 
+What is fastest is for the plan to say: the tuned one where it is known, else the predicted one.
+
 The arithmetic behind them, with v bytes a value and the pattern of `Features`:
 
 * matrix bytes    nnz (v + 4) + 4 n, what k plain products read k times;
@@ -66,7 +68,8 @@ def _memory(f: Features, device: HostDevice, k: int) -> Advice:
     total, caches = matrix_bytes(f), device.cores * device.l2_bytes
     if total <= caches:
         text = (
-            f"{size(total)} fit the L2 caches ({size(caches)}): products already run from cache, so expect little gain"
+            f"{size(total)} fit the L2 caches ({size(caches)}): plain products do not wait for memory, and blocking "
+            "gains little; another format or order of the rows may gain more"
         )
     elif total <= device.l3_bytes:
         text = (
@@ -89,12 +92,11 @@ def _wavefront(f: Features, device: HostDevice, k: int) -> Advice | None:
     window, caches = (k + 1) * f.level_width_max * per_row, device.cores * device.l2_bytes
     levels = f"{count(f.level_count)} levels of at most {count(f.level_width_max)} rows"
     if window <= caches:
-        return Advice("wavefront", f"{levels}: {k + 1} of them take {size(window)}, within L2; a wavefront should win")
+        return Advice("wavefront", f"{levels}: the {k + 1} in use at a time take {size(window)}, which fits L2")
     reach = max(1, int(caches / (f.level_width_max * per_row)) - 1)
+    text = f"{levels}: the {k + 1} in use at a time take {size(window)}, more than L2 ({size(caches)})"
     if reach >= 2:
-        text = f"{levels}: {k + 1} of them take {size(window)}, more than L2; fewer powers per pass (about {reach}) fit"
-    else:
-        text = f"{levels}: too wide for a wavefront from L2; expect plain products, or a gain from L3 only"
+        text += f"; with {reach} powers per pass they would fit"
     return Advice("wavefront", text)
 
 
@@ -103,8 +105,8 @@ def _order(f: Features, device: HostDevice, k: int) -> Advice | None:
         return None
     return Advice(
         "order",
-        f"bandwidth {count(f.bandwidth)} against levels of {count(f.level_width_max)} rows: "
-        "reordering by levels narrows it a lot (the tuner does it, results keep your order)",
+        f"the bandwidth is {count(f.bandwidth)}, levels have at most {count(f.level_width_max)} rows: ordering rows by "
+        "levels makes it much narrower (the tuner does that; results keep your order)",
     )
 
 
@@ -112,7 +114,9 @@ def _blocks(f: Features, device: HostDevice, k: int) -> Advice | None:
     if f.block_size == 1:
         return None
     b = f.block_size
-    return Advice("blocks", f"dense {b} x {b} blocks ({share(f.block_fill)} full): one index can serve {b * b} entries")
+    return Advice(
+        "blocks", f"dense {b} x {b} blocks ({share(f.block_fill)} full): one index is enough for {b * b} entries"
+    )
 
 
 def _diagonals(f: Features, device: HostDevice, k: int) -> Advice | None:
@@ -127,7 +131,10 @@ def _diagonals(f: Features, device: HostDevice, k: int) -> Advice | None:
 def _indices(f: Features, device: HostDevice, k: int) -> Advice | None:
     if f.nnz == 0 or f.bandwidth >= _SHORT_INDEX_REACH:
         return None
-    return Advice("indices", f"bandwidth {count(f.bandwidth)} is within 16-bit column offsets: less to read per entry")
+    return Advice(
+        "indices",
+        f"the bandwidth, {count(f.bandwidth)}, is small enough for column offsets of 16 bits: fewer bytes per entry",
+    )
 
 
 def _rows(f: Features, device: HostDevice, k: int) -> Advice | None:
@@ -135,25 +142,27 @@ def _rows(f: Features, device: HostDevice, k: int) -> Advice | None:
         return None
     return Advice(
         "rows",
-        f"uneven rows (longest {count(f.row_max)}, mean {f.row_mean:.1f}): rows are cut by entries, "
-        "and formats that pad must sort",
+        f"uneven rows (longest {count(f.row_max)}, mean {f.row_mean:.1f}): threads share the entries, not the rows, "
+        "and formats that pad rows have to sort them",
     )
 
 
 def _components(f: Features, device: HostDevice, k: int) -> Advice | None:
     if f.components <= 1 and f.empty_rows == 0:
         return None
-    parts = [f"{count(f.components)} components do not meet"] if f.components > 1 else []
+    parts = [f"{count(f.components)} components that share no entry"] if f.components > 1 else []
     if f.empty_rows:
-        parts.append(f"{count(f.empty_rows)} rows are empty")
-    return Advice("components", " and ".join(parts) + "; this costs nothing, but check that it is meant")
+        parts.append(f"{count(f.empty_rows)} empty {'row' if f.empty_rows == 1 else 'rows'}")
+    return Advice("components", " and ".join(parts) + "; this costs nothing, but check that you expect it")
 
 
 def _symmetry(f: Features, device: HostDevice, k: int) -> Advice | None:
     if f.value_symmetry in ("symmetric", "hermitian"):
-        text = f"{f.value_symmetry} values: the spectrum is real, so a Chebyshev basis needs an interval only"
+        text = f"{f.value_symmetry} values: the spectrum is real, so a Chebyshev basis needs only an interval"
     elif f.pattern_symmetric:
-        text = "symmetric pattern, other values: a Chebyshev basis needs an ellipse, or take a Newton basis"
+        text = (
+            "the pattern is symmetric, the values are not: a Chebyshev basis needs an ellipse; a Newton basis does not"
+        )
     else:
         return None
     return Advice("symmetry", text)

@@ -30,8 +30,6 @@ _OPTIONAL = {
     "mtkahypar": ("mtkahypar", "hypergraph", "hypergraph partitions"),
     "matplotlib": ("matplotlib", "plot", "figures"),
     "psycopg": ("psycopg", "postgres", "plans on a server"),
-    "mpi4py": ("mpi4py", "mpi", "several machines"),
-    "fastapi": ("fastapi", "serve", "the service"),
 }
 _GPU = {
     "pycuda": ("pycuda", "cuda", "the GPU backend"),

@@ -183,6 +183,6 @@ def _search_words(story: PlanStory) -> str:
     record = story.record
     words = ", ".join(f"{number} {state}" for state, number in record.trials.items()) or "no trials recorded"
     if stopped := record.provenance.get("stopped"):
-        words += f"; ended by {stopped}"
+        words += f"; ended by: {stopped}"
     words += "; the run-off was disturbed" if story.is_disturbed else ""
     return words + ("; interrupted" if story.is_interrupted else "")

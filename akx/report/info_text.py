@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
+from akx.plandb.layers import origin
 from akx.report.spy import braille, cell_counts, plain, text_grid
 from akx.report.tables import print_pairs, print_rows
-from akx.report.text import count, share
+from akx.report.text import count, ratio, share
 
 if TYPE_CHECKING:
     from akx.matrix import Matrix
@@ -59,7 +60,7 @@ def print_outlook(found: Outlook, console: Console) -> None:
     print_pairs(
         [
             ("nodes", _nodes(found)),
-            ("bandwidth", f"{memory} from memory, {cache} from the last cache ({how})"),
+            ("data rate", f"{memory} from memory, {cache} from the last cache ({how})"),
             (
                 "packets",
                 f"of {packets.slots} slots on an FPGA: {100 * packets.utilisation:.1f}% used, "
@@ -71,11 +72,22 @@ def print_outlook(found: Outlook, console: Console) -> None:
     console.print()
     _print_ghosts(found, console)
     console.print()
-    plan = "none: " + found.reason if found.plan is None else found.plan.label()
-    print_pairs([("untuned", plan)], console)
+    print_pairs(_plans(found), console)
     if found.prospects:
         console.print()
         _print_prospects(found, console)
+
+
+def _plans(found: Outlook) -> list[tuple[str, str]]:
+    """The plan that calls use, and the one that they would use without it."""
+    known, predicted = found.tuned, found.plan
+    untuned = f"none: {found.reason}" if predicted is None else f"{predicted.label()}; predicted, not measured"
+    if known is None:
+        return [("untuned", untuned), ("tuned", "no plan is known; akx tune finds the fastest")]
+    gain = f"{ratio(known.speedup)} over {known.baseline_name} when it was tuned"
+    if known.speedup <= 1:
+        gain = "nothing was faster when it was tuned"
+    return [("tuned", f"{known.plan.label()}; {gain}; {origin(found.layer)}"), ("untuned", untuned)]
 
 
 def _nodes(found: Outlook) -> str:
@@ -83,7 +95,8 @@ def _nodes(found: Outlook) -> str:
     sizes, apart = found.sizes_of_nodes, found.sizes_of_supervariables
 
     def said(sizes: list[int]) -> str:
-        return ", ".join(f"{count(nodes)} of {rows} rows" for rows, nodes in enumerate(sizes, 1) if nodes)
+        each = ((nodes, f"{rows} row{'s' if rows > 1 else ''}") for rows, nodes in enumerate(sizes, 1) if nodes)
+        return ", ".join(f"{count(nodes)} of {rows}" for nodes, rows in each)
 
     if sum(apart[1:]):
         return f"{said(apart)}; these are not side by side"

@@ -1,18 +1,20 @@
 """HTML and SVG from plain functions: an element is made of its name, its children and its attributes.
 
-What is not :class:`Markup` is text, and is escaped: nothing that a file, a plan or a reason says can become an element.
+What is not :class:`Markup` is text, and is escaped: nothing that a file, a plan or a reason says can become an element,
+or be taken for other text than it is; what is very long is cut.
 """
 
 from __future__ import annotations
 
 import html
-import re
 from collections.abc import Iterable
+
+from akx.errors import legible
 
 __all__ = ["Markup", "element", "join", "text"]
 
-#: Characters that neither HTML nor XML can hold.
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
+#: The most characters of a text.
+_LONGEST = 2000
 #: Elements of HTML without content, and so without an end.
 _VOID = ("br", "meta")
 
@@ -22,11 +24,10 @@ class Markup(str):
 
 
 def text(value: object) -> Markup:
-    """`value` as escaped text, characters that cannot be written replaced; markup stays as it is."""
+    """`value` as escaped text, what cannot be seen or written as escapes too; markup stays as it is."""
     if isinstance(value, Markup):
         return value
-    plain = str(value).encode("utf-8", "replace").decode()
-    return Markup(html.escape(_CONTROL.sub("\N{REPLACEMENT CHARACTER}", plain)))
+    return Markup(html.escape("\n".join(map(legible, str(value)[:_LONGEST].split("\n")))))
 
 
 def element(name: str, /, *children: object, **attributes: object) -> Markup:

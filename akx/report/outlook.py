@@ -1,8 +1,8 @@
 """All that ``akx info`` knows of a matrix before anything is measured: put together here, printed elsewhere.
 
 Structure and advice, where the entries are, what every layout would store with the bound that the bandwidth of this
-device sets to its product, ghost zones over the number of steps, packets of an FPGA, and the plan that an untuned call
-would use. Cost: some tens of passes over the entries.
+device sets to its product, ghost zones over the number of steps, packets of an FPGA, the plan that is known and the one
+that an untuned call would use. Cost: some tens of passes over the entries.
 """
 
 from __future__ import annotations
@@ -19,19 +19,23 @@ from akx.errors import InfeasibleError
 from akx.formats.base import Pattern, pattern_of
 from akx.formats.nodes import MOST, Nodes, natural_nodes
 from akx.formats.supervariables import Supervariables, supervariables, twins
+from akx.plandb import shared_database
 from akx.report.devices import FPGA_CLOCK, Device, Prospect, prospect
 from akx.report.ghosts import GhostGrowth, ghost_growth
 from akx.report.packets import SLOTS, Schedule, schedule
 from akx.report.padding import Padding, paddings
 from akx.report.spy import cell_counts
+from akx.tuner import plan_key
 from akx.tuner.calibration import figures_of
 from akx.tuner.machine import derived_figures
 from akx.tuner.predict import predict
+from akx.tuner.record import usable
 from akx.tuner.space import resolve_backend
 
 if TYPE_CHECKING:
     from akx.matrix import Matrix
     from akx.plan import Plan
+    from akx.plandb import PlanRecord
     from akx.tuner.machine import Figures
 
 __all__ = ["SPY_CELLS", "Outlook", "look", "spy_counts"]
@@ -63,6 +67,10 @@ class Outlook:
     clock : float
         Of the FPGA that the packets are for, in Hz.
     ghosts : GhostGrowth
+    tuned : PlanRecord or None
+        What the plan database knows for a call with one start vector; None where that is nothing.
+    layer : str
+        Where it was found.
     plan : Plan or None
         That of an untuned call; None where none is feasible.
     reason : str
@@ -80,6 +88,8 @@ class Outlook:
     packets: Schedule
     clock: float
     ghosts: GhostGrowth
+    tuned: PlanRecord | None
+    layer: str
     plan: Plan | None
     reason: str
     prospects: tuple[Prospect, ...]
@@ -122,6 +132,15 @@ class Outlook:
                 "gflops": self.packets.gflops(self.clock),
             },
             "ghosts": self.ghosts.to_json(),
+            "tuned": None
+            if self.tuned is None
+            else {
+                "id": self.tuned.id,
+                "layer": self.layer,
+                "label": self.tuned.plan.label(),
+                "seconds": self.tuned.seconds,
+                "speedup": self.tuned.speedup,
+            },
             "plan": None if self.plan is None else {"label": self.plan.label(), "plan": self.plan.to_json()},
             "devices": [one.to_json() for one in self.prospects],
         }
@@ -194,6 +213,8 @@ def look(
         reason = str(problem)
     device, threads = device_of(backend), plan_threads(backend)
     figures = figures_of(device, threads)
+    lookup = shared_database().find(plan_key(matrix, k, backend=backend))
+    tuned = usable(lookup.record, matrix, device, threads)
     pattern = pattern_of(matrix)
     nodes = natural_nodes(pattern, matrix.dtype.itemsize)
     layouts = paddings(matrix.indptr, matrix.indices, matrix.dtype.itemsize, nodes)
@@ -209,6 +230,8 @@ def look(
         packets=packets,
         clock=clock,
         ghosts=ghost_growth(matrix, k, blocks),
+        tuned=tuned,
+        layer="" if tuned is None else lookup.layer,
         plan=plan,
         reason=reason,
         prospects=tuple(prospect(one, layouts, published) for one in devices),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from akx.errors import AkxError, DeviceError, MissingDependencyError, PlanError
 from akx.plan import Plan
 from akx.plandb import aged, stale_fields
+from akx.report.text import size
 
 if TYPE_CHECKING:
     from akx.matrix import Matrix
@@ -28,6 +29,8 @@ HOLDS, SLOWER, WRONG, FAILED, SKIPPED = "holds", "slower", "wrong", "failed", "s
 BAD = (SLOWER, WRONG, FAILED)
 #: A speed-up may be so much smaller than the one in the record, or by twice the half-width of its interval.
 _ALLOWED = 0.1
+#: The most powers, and arrays as large as the result: the result, the right one, and what it may be off by.
+_MOST_POWERS, _ARRAYS = 1000, 4
 #: What a device class may have behind that of the device.
 _SPECIAL = re.compile(
     r"(?:/budget (?P<budget>\d+) bytes)?(?:/(?P<threads>\d+) threads)?"
@@ -132,6 +135,8 @@ def _recheck(matrix: Matrix, layer: str, record: PlanRecord, seconds: float) -> 
         return Recheck(record, layer, SKIPPED, reason)
     matrix = matrix.with_value_error(off)
     key, plan = record.key, record.plan
+    if reason := _too_much(matrix, record, threads):
+        return Recheck(record, layer, SKIPPED, reason)
     space = build_space(matrix, key.k, device, backend=plan.backend, threads=threads, start_vectors=key.start_vectors)
     problem = Problem(matrix, key.k, basis=key.basis, start_vectors=key.start_vectors)
     precision = measure.Precision(relative=0.01, seconds=seconds, rounds_min=7)
@@ -142,7 +147,7 @@ def _recheck(matrix: Matrix, layer: str, record: PlanRecord, seconds: float) -> 
         if trial.state != COMPLETE:
             state = WRONG if trial.reason.startswith("wrong result") else FAILED
             return Recheck(record, layer, state, trial.reason)
-        baseline = _baseline(record, plan)
+        baseline = _baseline(record, plan, threads)
         other = None if baseline is None else bench.try_plan(baseline, number=1, origin="baseline", best=None)
         calls, known = [bench.call(bench.program(plan))], [min(trial.samples)]
         if baseline is not None and other is not None and other.state == COMPLETE:
@@ -157,7 +162,9 @@ def _recheck(matrix: Matrix, layer: str, record: PlanRecord, seconds: float) -> 
         reason = "" if is_baseline else "its baseline cannot be run here, so that nothing is compared"
         longer = found[0].seconds / record.seconds if record.seconds > 0 else 1.0
         if is_baseline and longer > 1 + max(_ALLOWED, 2 * found[0].spread):
-            reason = f"takes {longer:.1f} times as long as when it was tuned, as its own baseline"
+            reason = (
+                f"takes {longer:.1f} times as long as when it was tuned; it is its own baseline, which takes as long"
+            )
         speedup = 1.0 if is_baseline else None
         return Recheck(record, layer, HOLDS, reason, found[0].seconds, None, speedup, None, trial.error)
     ratio = measure.paired_ratio(found[1], found[0])
@@ -195,11 +202,27 @@ def _place(matrix: Matrix, record: PlanRecord) -> tuple[Any, int, float, str]:
     return device, plan_threads(backend, None if threads is None else int(threads)), float(off or 0.0), ""
 
 
-def _baseline(record: PlanRecord, plan: Plan) -> Plan | None:
-    """The plan that the record was compared with; None where that is the plan itself, or not known any more."""
+def _too_much(matrix: Matrix, record: PlanRecord, threads: int) -> str:
+    """Why a plan is not run, whatever its record says that it once took: others may have written it."""
+    from akx.tuner.processes import SHARE, available_bytes
+
+    key, plan = record.key, record.plan
+    if plan.threads > threads:
+        return f"for {plan.threads} threads, and a plan may use {threads} here; NUMBA_NUM_THREADS allows more"
+    if key.k > _MOST_POWERS:
+        return f"for k = {key.k}, and plans of more than {_MOST_POWERS} powers are not run again"
+    nbytes = _ARRAYS * (key.k + 1) * key.start_vectors * matrix.n * matrix.dtype.itemsize
+    free = int(SHARE * available_bytes())
+    return f"its vectors take {size(nbytes)}, and {size(free)} may be used for them here" if nbytes > free else ""
+
+
+def _baseline(record: PlanRecord, plan: Plan, threads: int) -> Plan | None:
+    """The plan that the record was compared with; None where that is itself, is not known, or cannot be run."""
     given = record.provenance.get("baseline_plan")
     try:
         found = Plan.from_json(given) if isinstance(given, dict) else None
     except PlanError:
         return None
-    return None if found == plan else found
+    if found is None or found == plan or found.threads > threads:
+        return None
+    return found if (found.backend, found.k) == (plan.backend, plan.k) else None

@@ -37,7 +37,7 @@ def print_replay(found: ReplayResult, console: Console) -> None:
             ("share", f"{share(found.share)} of the best on record, {ratio(found.speedup)} over the baseline"),
             (
                 "search",
-                f"{duration(found.search_seconds)} ({made}), ended by {found.stopped}",
+                f"{duration(found.search_seconds)} ({made}), ended by: {found.stopped}",
             ),
             ("not on record", missing),
             *(("note", text) for text in found.notes),

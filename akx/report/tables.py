@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from akx.errors import legible
+from akx.plandb.layers import USER, origin
 from akx.report.text import BEYOND_BOUND, ID_DIGITS, count, duration, half_width, over_untuned, ratio, share
 
 if TYPE_CHECKING:
@@ -32,6 +34,10 @@ __all__ = [
 ]
 
 
+#: The most characters of a cell of a table, and of a value or a line by itself.
+_CELL, _LINE = 200, 2000
+
+
 def _print(table: Table, console: Console) -> None:
     """Print a table; without the blanks that fill its last column where nobody looks at a terminal."""
     if console.is_terminal:
@@ -49,7 +55,7 @@ def print_pairs(pairs: Iterable[tuple[str, str]], console: Console) -> None:
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in pairs:
-        grid.add_row(Text(name), Text(value))
+        grid.add_row(Text(legible(name, _CELL)), Text(legible(value, _LINE)))
     _print(grid, console)
 
 
@@ -59,7 +65,7 @@ def print_rows(columns: Mapping[str, str], rows: Iterable[Sequence[str]], consol
     for heading, side in columns.items():
         table.add_column(heading, justify="right" if side == "right" else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(legible(cell, _CELL)) for cell in row))
     _print(table, console)
 
 
@@ -115,18 +121,22 @@ def _tuning_cost(result: TuneResult) -> list[tuple[str, str]]:
     where = result.db or "no database"
     spent = duration(result.tuning_seconds)
     if result.reused:
-        pairs = [("reused", f"from {where}, in {spent}; --retune measures again")]
+        found = f"from {where}" if result.layer in ("", USER) else origin(result.layer)
+        pairs = [("reused", f"{found}; looked up in {spent}; --retune measures again")]
     else:
-        pairs = [("tuning", f"{spent} ({trials}), ended by {result.stopped}; kept in {where}")]
+        kept = f"kept in {where}" if result.db else "not kept"
+        pairs = [("tuning", f"{spent} ({trials}), ended by: {result.stopped}; {kept}")]
     calls = result.break_even_calls
-    paid = _why_the_baseline(result) if calls is None else f"paid back after {count(calls)} calls"
+    paid = _why_the_baseline(result)
+    if calls is not None:
+        paid = f"over the baseline: {ratio(result.speedup)}, paid back after {count(calls)} calls"
     if calls is not None and result.calls is not None:
         paid += f", of {count(result.calls)} to come"
-    pairs.append(("preparing", f"{duration(result.prepare_seconds)}; {paid}"))
+    pairs += [("preparing", duration(result.prepare_seconds)), ("gain", paid)]
     untuned = result.untuned
     if untuned is not None:
         same = untuned.plan == result.plan
-        pairs.append(("untuned", over_untuned(untuned.speedup, untuned.break_even_calls, is_same=same)))
+        pairs.append(("", over_untuned(untuned.speedup, untuned.break_even_calls, is_same=same)))
     return pairs
 
 
@@ -197,7 +207,7 @@ def print_bench(result: BenchResult, file: str, console: Console) -> None:
             console,
         )
     for text in result.notes:
-        console.print(Text(f"note: {text}"))
+        console.print(Text(legible(f"note: {text}", _LINE)))
 
 
 def print_rechecks(found: Sequence[Recheck], console: Console) -> None:
@@ -221,15 +231,15 @@ def print_rechecks(found: Sequence[Recheck], console: Console) -> None:
             )
         )
     columns = {
-        "id": "left", "k": "right", "basis": "left", "now": "right", "tuned": "right", "speed-up": "right",
-        "then": "right", "": "left", "plan": "left",
+        "id": "left", "k": "right", "basis": "left", "time now": "right", "time then": "right",
+        "speed-up now": "right", "speed-up then": "right", "state": "left", "plan": "left",
     }  # fmt: skip
     print_rows(columns, rows, console)
     for one in found:
         if why := aged(one.record):
             console.print(Text(f"{one.record.id[:ID_DIGITS]} aged: {'; '.join(why)}"))
         if one.reason:
-            console.print(Text(f"{one.record.id[:ID_DIGITS]} {one.state}: {one.reason}"))
+            console.print(Text(legible(f"{one.record.id[:ID_DIGITS]} {one.state}: {one.reason}", _LINE)))
 
 
 def print_checks(groups: Mapping[str, Sequence[Check]], console: Console) -> None:
@@ -246,7 +256,7 @@ def print_checks(groups: Mapping[str, Sequence[Check]], console: Console) -> Non
         grid.add_column(no_wrap=True)
         grid.add_column(overflow="fold")
         for name, mark, text in rows:
-            grid.add_row(Text(name), mark, Text(text))
+            grid.add_row(Text(legible(name, _CELL)), mark, Text(legible(text, _LINE)))
         _print(grid, console)
 
 

@@ -219,7 +219,7 @@ class _Auto:
         if not why:
             key = self._key(family)
             known = self._known(key)
-            why = f"as nothing is known of {sister} on this matrix" if known is None else ""
+            why = f"as no step of {sister} has been timed on this matrix yet" if known is None else ""
         name, word = (family, why) if known is None else _shorter(family, known)
         self.choosing += time.perf_counter() - begun
         self.notes.append(f"auto: {name}, {word}")
@@ -253,12 +253,12 @@ class _Auto:
 
         M, n = self.options["M"], self.matrix.n
         if f"ca_{family}" not in SOLVERS:
-            return "the only one of its family"
+            return "as it has no communication-avoiding form"
         if M is not None and form_for(f"ca_{family}", M) is None:
             return "as this preconditioner cannot be made part of the matrix"
         if self.special["s"] == 1:
             return "as with s = 1 both are the same"
-        return f"as {n} rows are too few to measure" if n < _SMALL else ""
+        return f"as with {n} rows there is too little to gain" if n < _SMALL else ""
 
     def _run(self, name: str, limit: int, pilot: Pilot | None = None) -> int:
         """A solver from the best x there is, its work added to that of the ones before; its info."""
@@ -273,7 +273,7 @@ class _Auto:
             self.x, self.info, self.least = x, said, stats.residual
             self.guess = x if stats.residual <= (total.residuals or [0.0])[0] else self.guess
         if said != 0 and not (pilot is not None and pilot.handed_over):
-            self.notes.append(f"auto: {name} ended without an answer: {stats.reason}")
+            self.notes.append(f"auto: {name} did not converge: {stats.reason}")
         return said
 
     def _left(self) -> int:

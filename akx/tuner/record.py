@@ -17,6 +17,7 @@ from typing import Any
 from akx.errors import AkxError, DatabaseError, PlanError
 from akx.kernels import registry
 from akx.matrix import Matrix
+from akx.options import unknown_option
 from akx.plan import Plan
 from akx.plandb import PlanDatabase, PlanKey, PlanRecord, made_with
 from akx.plandb.sketches import FEATURES
@@ -45,17 +46,23 @@ def usable(record: PlanRecord | None, matrix: Matrix, device: Any, threads: int)
     Returns
     -------
     PlanRecord or None
-        None also where the plan names an unknown schedule or is infeasible: it is then as good as not there.
+        None also where the plan names an unknown schedule, takes more threads or is infeasible: it is then as good as
+        not there.
     """
     if record is None:
         return None
+    return record if _works(record.plan, matrix, device, threads) else None
+
+
+def _works(plan: Plan, matrix: Matrix, device: Any, threads: int) -> bool:
+    """Whether a plan that others may have written can be run here, with so many threads at most."""
+    if plan.threads > threads or unknown_option(plan.backend, plan.schedule, plan.options):
+        return False
     try:
-        schedule = registry.get(record.plan.backend, record.plan.schedule)
-        if schedule.feasible(record.plan, matrix, replace(device, cores=threads)) is not None:
-            return None
+        schedule = registry.get(plan.backend, plan.schedule)
+        return schedule.feasible(plan, matrix, replace(device, cores=threads)) is None
     except AkxError:
-        return None
-    return record
+        return False
 
 
 def is_enough(record: PlanRecord, calls: int | None) -> bool:
@@ -66,8 +73,10 @@ def is_enough(record: PlanRecord, calls: int | None) -> bool:
     return calls is not None and isinstance(sought, int) and calls <= sought
 
 
-def reuse(db: PlanDatabase, record: PlanRecord, matrix: Matrix, threads: int, start: float) -> TuneResult:
-    """A record of :func:`usable` as the result of a call that began at `start`, on the tuner's clock."""
+def reuse(
+    db: PlanDatabase, record: PlanRecord, layer: str, matrix: Matrix, device: Any, threads: int, start: float
+) -> TuneResult:
+    """A record of :func:`usable`, found in `layer`, as the result of a call that began at `start`."""
     key = record.key
     notes = [f"tuned on {record.created[:10]} in {record.tuning_seconds:.1f} s"]
     if record.provenance.get("interrupted"):
@@ -79,11 +88,14 @@ def reuse(db: PlanDatabase, record: PlanRecord, matrix: Matrix, threads: int, st
         few = "1 call" if sought == 1 else f"{sought} calls"
         notes.append(f"that search was for {few}, too few to search on")
     baseline = None
-    spreads = record.provenance.get("spreads")
-    best_spread, baseline_spread = spreads if isinstance(spreads, list) and len(spreads) == 2 else (0.0, 0.0)
+    best_spread, baseline_spread = _spreads(record.provenance.get("spreads"))
     try:
         baseline = Plan.from_json(record.provenance.get("baseline_plan", {}))
     except PlanError:
+        baseline = None
+    if baseline is not None and (
+        (baseline.backend, baseline.k) != (record.plan.backend, key.k) or not _works(baseline, matrix, device, threads)
+    ):
         baseline = None
     counts = Counts(**{state: record.trials.get(state, 0) for state in ("complete", "pruned", "failed")})
     return TuneResult(
@@ -101,20 +113,28 @@ def reuse(db: PlanDatabase, record: PlanRecord, matrix: Matrix, threads: int, st
         threads=threads,
         plan=record.plan,
         seconds=record.seconds,
-        spread=float(best_spread),
+        spread=best_spread,
         baseline_name=record.baseline_name,
         baseline_plan=baseline,
         baseline_seconds=record.baseline_seconds,
-        baseline_spread=float(baseline_spread),
+        baseline_spread=baseline_spread,
         tuning_seconds=measure.now() - start,
         prepare_seconds=record.prepare_seconds,
         counts=counts,
         reused=True,
+        layer=layer,
         db=str(db.path),
         stopped="reused",
         notes=tuple(notes),
         untuned=Untuned.of_record(record),
     )
+
+
+def _spreads(given: object) -> tuple[float, float]:
+    """Those of the best plan and of its baseline; 0 for what is no number, since others may have written it."""
+    pair = given if isinstance(given, list) and len(given) == 2 else (0.0, 0.0)
+    best, baseline = (float(one) if isinstance(one, (int, float)) and 0 <= one < 1e300 else 0.0 for one in pair)
+    return best, baseline
 
 
 def keep(

@@ -394,7 +394,9 @@ class TuneResult:
     trials, finalists : tuple
         History of this run, empty where the plan was reused.
     reused : bool
-        The plan came from the database.
+        The plan was known, and nothing was measured.
+    layer : str
+        Where a reused plan was found: ``"project"``, ``"user"``, ``"system"`` or ``"shipped"``; "" otherwise.
     db : str or None
         The database used; None without one.
     interrupted : bool
@@ -447,6 +449,7 @@ class TuneResult:
     trials: tuple[Trial, ...] = ()
     finalists: tuple[Finalist, ...] = ()
     reused: bool = False
+    layer: str = ""
     db: str | None = None
     interrupted: bool = False
     stopped: str = ""
@@ -546,6 +549,7 @@ class TuneResult:
             "untuned": None if self.untuned is None else self.untuned.to_json(),
             "calls": self.calls,
             "reused": self.reused,
+            "layer": self.layer or None,
             "db": self.db,
             "interrupted": self.interrupted,
             "disturbed": self.disturbed,

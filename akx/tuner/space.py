@@ -18,6 +18,7 @@ from akx.errors import ArgumentError
 from akx.kernels import registry
 from akx.kernels.base import Parameter, Schedule
 from akx.matrix import Matrix
+from akx.options import unknown_option
 from akx.plan import Option, Plan
 
 __all__ = [
@@ -270,7 +271,8 @@ class Space:
         if budget and plan.schedule != STREAMED_SCHEDULE and least_bytes(matrix, self.k) > budget:
             return f"matrix and vectors take more than the memory budget of {budget} bytes"
         schedule = self.schedules[plan.schedule]
-        reason = schedule.feasible(plan, matrix, self.device)
+        reason = unknown_option(plan.backend, plan.schedule, plan.options)
+        reason = reason or schedule.feasible(plan, matrix, self.device)
         if reason is None and isinstance(schedule, Thrifty):
             return schedule.waste(plan, matrix, self.device)
         return reason

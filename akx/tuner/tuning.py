@@ -212,15 +212,16 @@ def tune(
     device = within(device, budget)
     same: dict[str, Any] = {"basis": basis, "start_vectors": start_vectors, "backend": label, "threads": used}
     matrix, key, exact = _keyed(matrix, k, **same, device=device)
-    kept, before, old = _database(db, space_filter), None, None
+    kept, before, old, layer = _database(db, space_filter), None, None, ""
     if kept is not None:
         with warnings.catch_warnings():
             # A database that cannot even be read is an error below, and not a warning before it.
             warnings.simplefilter("ignore", PlanDatabaseWarning)
-            before = kept.find(key).record
+            lookup = kept.find(key)
+            before, layer = lookup.record, lookup.layer
         old = usable(before, matrix, device, used)
         if old is not None and not (retune or fresh or aged(old)) and is_enough(old, wanted.calls):
-            reused = _with_value_error(reuse(kept, old, matrix, used, start), matrix, device)
+            reused = _with_value_error(reuse(kept, old, layer, matrix, device, used, start), matrix, device)
             reused = _with_calls(_with_budget(reused, budget), wanted.calls)
             if record is not None:
                 note = "nothing was measured, so nothing was recorded; --retune (retune=True) measures again"

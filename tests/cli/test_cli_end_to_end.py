@@ -124,3 +124,10 @@ def test_ctrl_c_keeps_the_best_so_far(tmp_path: Path) -> None:
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert [plan["matrix"] for plan in json.loads(done.stdout)["plans"] if plan["layer"] == "user"] == ["grid"]
+
+
+def test_what_a_library_in_c_prints_is_no_data() -> None:
+    script = "import os, akx.cli; akx.cli.main(); os.write(1, b'from C\\n'); print('from akx')"
+    ran = subprocess.run([sys.executable, "-c", script, "--version"], capture_output=True, text=True, check=True)
+    assert ran.stdout == f"akx {library.__version__}\nfrom akx\n"
+    assert ran.stderr == "from C\n"

@@ -19,14 +19,18 @@ from akx.device.host import host_device
 from akx.errors import InfeasibleError
 from akx.io import read_matrix
 from akx.matrix import Matrix
+from akx.plan import Plan
+from akx.plandb import PlanDatabase, PlanRecord
 from akx.report import outlook, spy
 from akx.report.devices import known_devices
 from akx.report.ghosts import ghost_growth
 from akx.report.info_text import print_spy
 from akx.report.packets import schedule
+from akx.tuner import plan_key
 from akx.tuner.calibration import Calibration
 from akx.tuner.machine import derived_figures
 from akx.tuner.predict import predict
+from akx.tuner.space import resolve_backend
 from cli.golden import check_shape, check_text
 from cli.running import Ran
 
@@ -91,7 +95,7 @@ def test_nodes_of_mixed_sizes_and_their_blocks(akx: Callable[..., Ran], tmp_path
     assert layout["bytes"] == 8 * A.nnz + 4 * (120 + 2 * 61)
     assert [one["device"] for one in found["devices"]] == [one.name for one in known_devices()]
     assert found["supervariables"] is None
-    assert "20 of 1 rows, 20 of 2 rows, 20 of 3 rows" in akx("info", path).out
+    assert "20 of 1 row, 20 of 2 rows, 20 of 3 rows" in akx("info", path).out
 
 
 def test_nodes_that_are_not_side_by_side(akx: Callable[..., Ran], tmp_path: Path) -> None:
@@ -241,3 +245,23 @@ def test_a_picture_that_cannot_be(
     monkeypatch.setattr(spy, "find_spec", lambda name: None)
     ran = akx("info", copy, "--spy", tmp_path / "a.png")
     assert (ran.code, "akx[plot]" in ran.error) == (2, True)
+
+
+def test_a_plan_that_is_known_is_what_is_told(akx: Callable[..., Ran], matrix: Matrix, poisson: Path) -> None:
+    before = akx("info", poisson, "--k", 6)
+    assert "no plan is known" in before.out
+    plan = Plan("cpu", "wavefront", "csr", k=6, k_per_pass=6, block_bytes=65536)
+    record = PlanRecord(plan_key(matrix, 6, backend="cpu"), plan, 1e-3, "sweep/csr threads=1", 1.5e-3)
+    with PlanDatabase(layers=()) as database:
+        database.put(record)
+    if resolve_backend("auto") != "cpu":
+        return
+    found = akx("info", poisson, "--k", 6)
+    line = next(line for line in found.out.splitlines() if line.startswith("tuned"))
+    assert plan.label() in line
+    assert "1.50x over sweep/csr threads=1 when it was tuned; from your plans" in found.out.replace("\n         ", " ")
+    told = akx("info", poisson, "--k", 6, "--json").json
+    assert told["tuned"] == {
+        "id": record.id, "layer": "user", "label": plan.label(), "seconds": 1e-3, "speedup": pytest.approx(1.5),
+    }  # fmt: skip
+    assert told["plan"]["plan"] == predict(matrix, 6).to_json()

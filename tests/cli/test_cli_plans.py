@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from akx.io import read_matrix
+from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.plandb import PlanDatabase, PlanKey, PlanRecord, ShippedPlans, TrialRecord, layers
 from akx.plandb.transfer import bundle_text
+from akx.tuner import plan_key
 from cli.golden import check_shape
 from cli.running import Ran
 
@@ -305,3 +309,51 @@ def test_every_command_takes_the_url_of_a_server(
     ):
         assert "xyzzy" not in ran.out + ran.err
     assert "cannot be reached" in akx("plans", "list", "--db", secret.replace("?host=", "?host=/nowhere")).error
+
+
+_HOSTILE = "\x1b]0;pwn\x07\x1b[2J[bold]name[/]\n\u202edlrow\u2066\x9b2J\r\u2028end" + "x" * 5000
+
+
+def _is_harmless(text: str) -> bool:
+    return all(c.isprintable() or c == "\n" for c in text) and max(map(len, text.splitlines()), default=0) <= 4100
+
+
+def test_what_others_have_written_is_shown_and_not_obeyed(
+    akx: Callable[..., Ran], poisson: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matrix = Matrix.from_any(read_matrix(poisson))
+    key = plan_key(matrix, 4, backend="cpu")
+    plan = Plan("cpu", "sweep", _HOSTILE[:150], k=4, options={_HOSTILE[:60]: _HOSTILE[:100]})
+    provenance = {_HOSTILE: {_HOSTILE: _HOSTILE}, "spreads": [_HOSTILE, None], "stopped": _HOSTILE, "calls": _HOSTILE}
+    other = dataclasses.replace(key, k=5, device_class=key.device_class + _HOSTILE)
+    records = [
+        PlanRecord(key, plan, 1e-9, _HOSTILE, 1e-3, matrix_name=_HOSTILE, provenance=provenance),
+        PlanRecord(other, plan.replace(k=5), 1e-9, _HOSTILE, 1e-3, matrix_name=_HOSTILE),
+    ]
+    trial = TrialRecord(plan, (1e-3,), "failed", _HOSTILE)
+    bundle = tmp_path / "bundle.json"
+    bundle.write_text(bundle_text(records))
+    assert akx("plans", "import", bundle).code == 0
+    with PlanDatabase() as database:
+        database.add_trials(key, [trial])
+    number = records[0].id
+    for command in (
+        ("plans", "list"), ("plans", "show", number), ("plans", "trials", number), ("plans", "trials", "--all"),
+        ("plans", "verify", poisson, "--time", 0.1), ("plans", "export", tmp_path / "out.json", "--id", number),
+        ("plans", "rm", number), ("info", poisson, "--k", 4), ("info", poisson, "--k", 5), ("doctor",),
+    ):  # fmt: skip
+        ran = akx(*command)
+        assert ran.code in (0, 3), ran.err
+        assert _is_harmless(ran.out), command
+        assert _is_harmless(ran.err), command
+        if command[:2] == ("plans", "list"):
+            assert r"\x1b]0;pwn\x07\x1b[2J[bold]name[/]\n\u202e" in ran.out.replace("\n", "")
+    bundle.write_text(json.dumps({"akx": _HOSTILE}))
+    assert _is_harmless(akx("plans", "import", bundle).err)
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "\x1b[2J.json").write_text("no bundle")
+    monkeypatch.setenv("AKX_PROJECT_PLANS", str(tmp_path / "project"))
+    ran = akx("doctor")
+    assert r"\x1b[2J.json" in ran.out.replace("\n", "")
+    assert _is_harmless(ran.out)
+    assert _is_harmless(akx("info", tmp_path / _HOSTILE[:90].replace("/", "")).err)

@@ -195,7 +195,9 @@ def test_text_says_plan_table_cost_and_break_even(akx: Callable[..., Ran], tuner
 
 def test_text_of_a_reused_plan_and_of_no_gain(akx: Callable[..., Ran], tuner: _Tuner, poisson: Path) -> None:
     tuner.result = replace(_RESULT, reused=True, stopped="reused", trials=(), finalists=(), tuning_seconds=0.004)
-    assert "reused" in akx("tune", poisson).out
+    assert "reused     from /home/user/plans.sqlite; looked up in" in akx("tune", poisson).out
+    tuner.result = replace(tuner.result, layer="shipped")
+    assert "reused     shipped with akx; looked up in" in akx("tune", poisson).out
     tuner.result = replace(_RESULT, plan=_SWEEP, seconds=3.5e-3, notes=("nothing beat the baseline",))
     ran = akx("tune", poisson)
     assert "1.00x" in ran.out
@@ -264,7 +266,7 @@ def test_recording_and_measuring_everything(
     monkeypatch.setattr("akx.tuner.exhaustive", everything)
     ran = akx("tune", poisson, "--exhaustive", "--record", trials, "--k", 4, "--time", 9, "--basis", "newton")
     assert ran.code == 0
-    assert "ended by space exhausted" in ran.out
+    assert "ended by: space exhausted" in ran.out
     asked = everything.asked
     assert (asked["record"], asked["k"], asked["seconds"], asked["basis"]) == (trials, 4, 9.0, "newton")
     assert not {"db", "trials", "retune", "calls"} & set(asked)

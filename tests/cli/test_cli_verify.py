@@ -212,3 +212,29 @@ def test_rounds_that_are_disturbed_are_taken_again(matrix: Matrix, monkeypatch: 
     record = _record(matrix, 2, plan=Plan("cpu", "sweep", "sell", k=2), speedup=0.5)
     (found,) = recheck.recheck_plans(matrix, [("user", record)], seconds=18.0)
     assert (found.seconds, found.baseline_seconds, found.speedup) == (2e-3, 1e-3, 0.5)
+
+
+def test_a_plan_that_asks_for_more_than_there_is_costs_nothing(
+    akx: Callable[..., Ran], matrix: Matrix, put: Callable[..., None], tmp_path: Path
+) -> None:
+    crowded = _record(matrix, 2, plan=Plan("cpu", "sweep", "csr", k=2, threads=4000))
+    beside = Plan("cpu", "sweep", "csr", k=3, threads=4000).to_json()
+    put(
+        crowded,
+        replace(
+            _record(matrix, 3, plan=Plan("cpu", "sweep", "sell", k=3), speedup=2.0),
+            provenance={"baseline_plan": beside},
+        ),
+        _record(matrix, 10**6),
+        _record(matrix, 4, start_vectors=2**31 - 1),
+        _record(matrix, 5, plan=Plan("cpu", "sweep", "csr", k=5, options={"colour": "blue"})),
+    )
+    ran = verify(akx, tmp_path, "--json")
+    found = {one["k"]: (one["state"], one["reason"]) for one in ran.json["plans"]}
+    assert found[2][0] == found[4][0] == found[10**6][0] == "skipped"
+    assert "4000 threads" in found[2][1]
+    assert found[3] == ("holds", "its baseline cannot be run here, so that nothing is compared")
+    assert "more than 1000 powers" in found[10**6][1]
+    assert "its vectors take" in found[4][1]
+    assert found[5][0] == "failed"
+    assert "no option 'colour'" in found[5][1]

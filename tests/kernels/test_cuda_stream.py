@@ -14,7 +14,7 @@ import akx
 from akx.device.cuda.facts import CudaDevice
 from akx.device.cuda.memory import _rounded
 from akx.device.cuda.runtime import cuda_missing
-from akx.errors import ArgumentError
+from akx.errors import ArgumentError, PlanError
 from akx.kernels import reference, registry
 from akx.kernels.base import Coefficients
 from akx.kernels.cuda import stream, stream_space
@@ -234,8 +234,9 @@ def test_reasons() -> None:
     assert "launch per step" in reason(options={"fraction": 0.5, "block": 512})
     assert reason(options={"budget": 2**24, "block": 512, "move": "copy"}) == ""
     assert "multiprocessors" in (schedule.feasible(plan_of(matrix, 4, budget=2**24), matrix, replace(GPU, sms=8)) or "")
-    assert "bytes" in reason(options={"budget": -1})
-    assert "0 .. 1" in reason(options={"fraction": 2.0})
+    for wrong in ({"budget": -1}, {"fraction": 2.0}):
+        with pytest.raises(PlanError, match="out of range"):
+            reason(options=wrong)
     assert "cuda" in reason(backend="cpu")
     assert "fits the device" in (schedule.feasible(schedule_default(matrix), matrix, GPU) or "")
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ctypes
 import sys
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from akx.errors import ArgumentError, MissingDependencyError
 from akx.partition.base import order_by_part
-from akx.partition.graph import metis_partition
+from akx.partition.graph import _bounded, metis_partition
 from akx.partition.hypergraph import _nets, hypergraph_partition
 from akx.partition.pattern import off_diagonal, transposed, unsigned_pattern
 from akx.partition.quality import edge_cut
@@ -66,6 +67,59 @@ def test_any_pattern(partitioner, A: sp.csr_array, parts: int) -> None:
     if parts >= n > 1:
         np.testing.assert_array_equal(part, np.arange(n))
     order_by_part(part, max(parts, n))
+
+
+def _star(n: int) -> sp.csr_array:
+    rows = np.arange(1, n)
+    zeros = np.zeros_like(rows)
+    return sp.csr_array((np.ones(2 * n - 2), (np.r_[rows, zeros], np.r_[zeros, rows])), shape=(n, n))
+
+
+_HEAVY = np.r_[10**6, np.ones(39, dtype=int)]
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+@pytest.mark.parametrize("weights", [None, _HEAVY, np.zeros(40, dtype=int)], ids=["flops", "heavy", "none"])
+@pytest.mark.parametrize(
+    "A",
+    [
+        sp.csr_array((40, 40)),
+        sp.eye_array(40, format="csr"),
+        _star(40),
+        sp.csr_array(sp.block_diag([np.ones((4, 4))] * 10)),
+        sp.csr_array(sp.block_diag([np.ones((20, 20)), np.zeros((20, 20))])),
+    ],
+    ids=["no entries", "diagonal", "star", "ten components", "half empty"],
+)
+def test_nothing_is_printed_whatever_the_graph(partitioner, A: sp.csr_array, weights, capfd) -> None:
+    _available(partitioner)
+    for parts in (2, 7, 13, 19, 20, 21, 38, 39, 40, 41):
+        part = partitioner(A.indptr, A.indices, parts, weights=weights)
+        assert (part.size, part.dtype) == (40, np.int32)
+        assert 0 <= part.min() <= part.max() < parts
+    ctypes.CDLL(None).fflush(None)  # libraries in C have a buffer of their own
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_nearly_nothing_to_divide(n: int) -> None:
+    assert metis_partition(np.zeros(n + 1, dtype=np.int32), np.zeros(0, dtype=np.int32), 3).tolist() == [0] * n
+
+
+def test_a_row_heavier_than_a_part_leaves_the_others_balanced() -> None:
+    part = metis_partition(*(lambda A: (A.indptr, A.indices))(_star(400)), 4, weights=np.r_[10**9, np.ones(399, int)])
+    counts = np.bincount(part, minlength=4)
+    assert np.sort(counts)[1:].min() > 0.8 * 400 / 3
+
+
+def test_bounded_weights_are_what_repeated_bounding_ends_at() -> None:
+    rng = np.random.default_rng(3)
+    for parts in (1, 2, 5, 9):
+        weights = rng.zipf(1.3, size=20).clip(1, 10**6)
+        slowly = weights
+        for _ in range(300):
+            slowly = np.minimum(slowly, -(-int(slowly.sum()) // parts))
+        np.testing.assert_allclose(_bounded(weights, parts), slowly, atol=parts)
 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)

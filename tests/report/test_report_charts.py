@@ -147,5 +147,5 @@ def test_text_is_escaped_and_markup_is_not() -> None:
     series = [Series("</svg>", ((1.0, 1.0, "</title><b>"),), "dots")]
     nasty = line_chart("<b>&\x00\x1b\ud800", Axis("<x>"), Axis("&y"), series)
     root = parse(nasty.svg)
-    assert root.findtext("title") == "<b>&\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}?"
+    assert root.findtext("title") == r"<b>&\x00\x1b\ud800"
     assert not list(root.iter("b"))

@@ -145,7 +145,7 @@ def test_it_holds_the_figures_of_a_record() -> None:
         "the fastest of 2 in the run-off, timed in turns; the next took 100.0% longer",
         "31.5 s of tuning, 250 ms of preparing; paid back after 10,584 calls",  # 31.75 s over 3 ms
         "50% of the bound that memory sets (500 us); flops done over flops needed 1.250",
-        "20 complete, 3 pruned, 1 failed; ended by no improvement",
+        "20 complete, 3 pruned, 1 failed; ended by: no improvement",
         "stale, never used again: revisions changed",
         "12,345 rows, 67,890 entries; monomial basis, float64, on cpu/Some Processor/2 cores",
         "block too large",
