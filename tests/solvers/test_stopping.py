@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from systems import relative, rhs
+from solvers.systems import relative, rhs
 
 import akx.solvers
 from akx.io import read_matrix
