@@ -237,7 +237,14 @@ class Recurrence:
         self.work.add(self.x, factor, v)
 
 
-def iterate(state: Recurrence, most: int, advance: Callable[[Recurrence, int], str], *, return_stats: bool) -> Answer:
+def iterate(
+    state: Recurrence,
+    most: int,
+    advance: Callable[[Recurrence, int], str],
+    *,
+    fall_back: Callable[[], bool] = lambda: False,
+    return_stats: bool,
+) -> Answer:
     """Advance until the true residual is small enough, or nothing helps any more.
 
     Parameters
@@ -248,6 +255,8 @@ def iterate(state: Recurrence, most: int, advance: Callable[[Recurrence, int], s
         Most steps.
     advance : callable
         ``advance(state, left)`` does one step or several, at most `left`, and names a breakdown or returns ``""``.
+    fall_back : callable
+        Asked where new beginnings are in vain: whether steps will be of a more stable kind from now on.
     """
     system = state.system
     stats, best, in_vain = system.stats, state.norm, 0
@@ -291,7 +300,11 @@ def iterate(state: Recurrence, most: int, advance: Callable[[Recurrence, int], s
             system.x[:] = state.x
         else:
             in_vain += 1
-            if in_vain >= (_TRIES if trouble else _PATIENCE) or not np.isfinite(true):
+            is_over = in_vain >= (_TRIES if trouble else _PATIENCE) or not np.isfinite(true)
+            if is_over and fall_back():
+                in_vain, state.x[:] = 0, system.x
+                true = state.replace()
+            elif is_over:
                 if not true <= best:
                     state.x[:] = system.x
                 if why := why_no_solution(system, system.x):
