@@ -8,10 +8,11 @@ The family:
 
 Hermitian is meant up to rounding errors (:mod:`akx.solvers.symmetry`). A method that does not get there hands its x on
 to the next one: cg after its own 10 n steps, since each makes the error smaller as long as <p, A p> is positive, and it
-ends by itself where it is not; bicgstab, which may wander about, after 10,000. Which of a family's solvers has the
-shorter step is kept in the plan database, by all that a step depends on. Where it is not known the classic solver
-begins, and finds it out on the way where that pays, as :mod:`akx.solvers.pilot` says. GMRES remembers `restart`
-vectors, BiCGStab six: that and its shorter steps are why it comes first.
+ends by itself where it is not; bicgstab, which may wander about, after 10,000. One that finds the system to have no
+solution is the last. Which of a family's solvers has the shorter step is kept in the plan database, by all that a step
+depends on. Where it is not known the classic solver begins, and finds it out on the way where that pays, as
+:mod:`akx.solvers.pilot` says. GMRES remembers `restart` vectors, BiCGStab six: that and its shorter steps are why it
+comes first.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from akx.solvers.folding import form_for
 from akx.solvers.pilot import Pilot, Stopwatch
 from akx.solvers.places import TOO_MUCH, answer_in_kind, callback_in_kind, of_host
 from akx.solvers.stats import SolveStats
+from akx.solvers.stopping import NO_SOLUTION
 from akx.solvers.symmetry import is_hermitian
 from akx.solvers.system import Answer, make_system
 from akx.solvers.watch import Watched
@@ -178,6 +180,7 @@ class _Auto:
         self.choosing = 0.0
         self.in_steps = self.maxiter is not None  # a limit is one of steps, of gmres too
         self.refused = False  # a sister on trial had no room
+        self.has_no_solution = False
 
     def solve(self) -> tuple[Any, int, SolveStats]:
         """x, info, and the record of all methods."""
@@ -196,7 +199,9 @@ class _Auto:
                 break
         total = self.total
         assert total is not None
-        if self.info > 0:
+        if self.has_no_solution:
+            self.info = NO_SOLUTION
+        elif self.info > 0:
             self.info = max(1, total.iterations)
         total.residual = self.least
         total.notes = self.notes + total.notes
@@ -269,6 +274,7 @@ class _Auto:
         )
         _used.add(self._use_of(name))
         total = self.total = _added(self.total, stats)
+        self.has_no_solution = said == NO_SOLUTION
         if said == 0 or stats.residual < self.least:
             self.x, self.info, self.least = x, said, stats.residual
             self.guess = x if stats.residual <= (total.residuals or [0.0])[0] else self.guess
@@ -281,7 +287,7 @@ class _Auto:
         return max(0, int(self.maxiter) - (0 if self.total is None else self.total.iterations))
 
     def _is_over(self) -> bool:
-        return self.maxiter is not None and self._left() == 0
+        return self.has_no_solution or (self.maxiter is not None and self._left() == 0)
 
     # ------------------------------------------------------------------------------------------- which of the two
 

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from akx.solvers.arguments import check_count
+from akx.solvers.stopping import NO_SOLUTION, Best, Doubts, why_no_solution
 from akx.solvers.system import Answer, Rows, System, make_system
 from akx.solvers.watch import ENDED
 
@@ -99,7 +100,8 @@ def bicgstab(
         In the shape of b.
     info : int
         0 where converged; the number of steps where they ran out or the attainable accuracy was met first; -10, -11 or
-        -12 for a breakdown that a new beginning does not cure.
+        -12 for a breakdown that a new beginning does not cure; -2 for a system without a solution. Where it is negative
+        x is the best one found.
     stats : SolveStats
         With `return_stats`.
 
@@ -235,7 +237,14 @@ class Recurrence:
         self.work.add(self.x, factor, v)
 
 
-def iterate(state: Recurrence, most: int, advance: Callable[[Recurrence, int], str], *, return_stats: bool) -> Answer:
+def iterate(
+    state: Recurrence,
+    most: int,
+    advance: Callable[[Recurrence, int], str],
+    *,
+    fall_back: Callable[[], bool] = lambda: False,
+    return_stats: bool,
+) -> Answer:
     """Advance until the true residual is small enough, or nothing helps any more.
 
     Parameters
@@ -246,9 +255,13 @@ def iterate(state: Recurrence, most: int, advance: Callable[[Recurrence, int], s
         Most steps.
     advance : callable
         ``advance(state, left)`` does one step or several, at most `left`, and names a breakdown or returns ``""``.
+    fall_back : callable
+        Asked where new beginnings are in vain: whether steps will be of a more stable kind from now on.
     """
     system = state.system
     stats, best, in_vain = system.stats, state.norm, 0
+    kept, doubts = Best(system), Doubts(system)
+    kept.norm = state.norm
 
     def finish(info: int, reason: str) -> Answer:
         return system.finish(state.x, info=info, reason=reason, iterations=state.steps, return_stats=return_stats)
@@ -271,7 +284,10 @@ def iterate(state: Recurrence, most: int, advance: Callable[[Recurrence, int], s
             if state.steps > before and not trouble:
                 stats.residuals.append(state.norm)
                 system.tell(state.x)
+                kept.take(state.x, state.norm)
         if not trouble and state.norm > system.target:
+            if doubts.arise(kept.norm) and (why := why_no_solution(system, system.x, on_the_way=True)):
+                return finish(NO_SOLUTION, why)
             continue
         # The recurrence says converged, or it broke down: what does the true residual say?
         if trouble == "overflow" and not np.isfinite(system.work.norm(state.x)):
@@ -284,9 +300,15 @@ def iterate(state: Recurrence, most: int, advance: Callable[[Recurrence, int], s
             system.x[:] = state.x
         else:
             in_vain += 1
-            if in_vain >= (_TRIES if trouble else _PATIENCE) or not np.isfinite(true):
+            is_over = in_vain >= (_TRIES if trouble else _PATIENCE) or not np.isfinite(true)
+            if is_over and fall_back():
+                in_vain, state.x[:] = 0, system.x
+                true = state.replace()
+            elif is_over:
                 if not true <= best:
                     state.x[:] = system.x
+                if why := why_no_solution(system, system.x):
+                    return finish(NO_SOLUTION, why)
                 if trouble:
                     return finish(_CODES[trouble], f"breakdown: {_WORDS[trouble]}")
                 least, target = map(system.units.norm, (best, system.target))

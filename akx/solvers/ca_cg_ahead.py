@@ -167,7 +167,7 @@ class BlocksAhead(Blocks):
             self._is_stuck = False
             if self.shifts.is_open:
                 self.shifts.add(*record.coefficients())
-            self._account(s, np.sqrt(record.gammas[1:]).tolist(), float(record.lengths[-1]))
+            self._account(s, np.sqrt(record.gammas[1:]).tolist(), record.lengths)
             if self._has_drifted(*record.moduli):
                 self._is_to_replace = True
             if self._is_wrong(record.wrong):

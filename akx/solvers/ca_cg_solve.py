@@ -109,8 +109,9 @@ class Blocks:
                 self._forget(whole=True)
                 self.shifts.close()
                 why = steps.begin(self.claims.true)
-        if why:
-            info, reason = -1, "breakdown: " + why
+        if why or self.claims.is_futile:
+            self._settle()
+            info, reason = steps.failed(why, (info, reason))
         for times, what in ((self.replaced, "residual replaced"), (self.renewed, "images of directions made anew")):
             if times:
                 stats.notes.append(f"{what} {times} times before it could drift away")
@@ -139,6 +140,8 @@ class Blocks:
     def _next(self) -> str:
         """The next block or step; why there can be no more, or nothing."""
         iterations = self.stats.iterations
+        if self.steps.is_doubtful:  # the direction itself is looked at
+            return self._ordinary(keep=self.s > 1)
         if iterations >= self.ordinary and self.s > 1 and (self.whole or self.have >= self.s):
             return self._block()
         return self._ordinary(keep=self.s > 1 and iterations >= self.ordinary - self.s)
@@ -234,7 +237,7 @@ class Blocks:
                 self._forget(whole=True)
                 self.shifts.close()
         self.in_block = False
-        steps.resume(steps.norm)
+        steps.resume(steps.norm, anew=not self.have)
 
     def _block(self) -> str:
         """Up to s steps by one pass over the matrix; why there can be no more, or nothing."""
@@ -260,9 +263,10 @@ class Blocks:
         # 4. back to vectors
         with stats.phase("vectors"):
             C = found.rows()
+            self.steps.keep_before(float(found.norms.max()))
             self._advance(found, C)
         self.shifts.add(found.alphas, found.betas)
-        self._account(s, found.norms.tolist(), found.lengths[-1])
+        self._account(s, found.norms.tolist(), found.lengths)
         moduli = np.abs(C[[0, -1], s:]) @ np.sqrt(np.abs(G.diagonal().real))
         if self._has_drifted(*moduli):
             self._replace()
@@ -270,7 +274,7 @@ class Blocks:
         self.pace.count(found.made if found.made < most else s)
         return self.steps.grown()
 
-    def _account(self, s: int, norms: list[float], length: Any) -> None:
+    def _account(self, s: int, norms: list[float], lengths: Any) -> None:
         """Count the steps of a block of s, of which there is one at least.
 
         Parameters
@@ -278,14 +282,19 @@ class Blocks:
         s : int
         norms : list of float
             Of the residual after each step.
-        length : number
-            What x moved along the last direction.
+        lengths : (made,) array
+            What x moved along each direction.
         """
         made = len(norms)
+        gamma = self.steps.norm**2
+        for norm, length in zip(norms, lengths.tolist(), strict=True):
+            self.steps.rayleigh.add(abs(length) ** 2 / gamma, norm**2 / gamma, norm**2)
+            self.steps.count(norm)
+            gamma = norm**2
         self.stats.iterations += made
         self.stats.residuals += norms
         self.whole = self.whole and self.have + made <= s
-        self.have, self.length = min(self.have + made, s), length
+        self.have, self.length = min(self.have + made, s), lengths[-1]
         self.steps.norm = norms[-1]
 
     def _products(self) -> tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any] | None]:

@@ -15,6 +15,12 @@ The order of Chronopoulos and Gear (1989) has a single reduction, with s = A p b
 <r, A r>. It moves 11 vectors, and on a host a reduction costs nothing; what it does cost is steps on ill-conditioned
 matrices: 614 instead of 598 for 662_bus, 12,570 instead of 12,020 for nasa4704, rtol 1e-8.
 
+A system without a solution. p over <r, u> is the sum of u_i over <r_i, u_i> of all steps so far, so that p is a
+multiple of the least residual that the space has (in the norm of M, Weiss 1994), and with q = <p, M^-1 p>, of the
+recurrence q' = <r', u'> + beta^2 q, <p, A p> / q is its Rayleigh quotient. Where b is not in the range of a singular A
+that goes to zero, while x and r grow without bound. Where it is eps times the largest one, p is looked at as a null
+vector (:mod:`akx.solvers.stopping`). x at the least of residuals is kept, as far as it takes a tenth off the last kept.
+
 The residual of the recurrence drifts from b - A x. When it meets the tolerance the true one is computed; where that is
 larger it takes the other's place and the directions begin anew.
 
@@ -32,7 +38,7 @@ import numpy as np
 
 from akx.errors import PlanError
 from akx.solvers.arguments import check_count, check_hermitian
-from akx.solvers.stopping import Claims
+from akx.solvers.stopping import NO_SOLUTION, Best, Claims, why_no_solution
 from akx.solvers.system import Answer, Rows, System, make_system
 from akx.solvers.watch import ENDED
 
@@ -42,6 +48,8 @@ __all__ = ["AheadSteps", "Steps", "cg", "first_residual", "steps_of"]
 _SLACK = 16
 #: How often the directions may begin anew where <p, A p> is not positive.
 _RESTARTS = 3
+#: A Rayleigh quotient of so many units of rounding of the largest one is zero.
+_ZERO = 4
 
 
 def cg(
@@ -86,8 +94,9 @@ def cg(
     -------
     x : ndarray of b's shape
     info : int
-        0: converged. > 0: the number of steps, where they ran out or nothing more could be gained. < 0: breakdown, as
-        with a matrix that is not positive definite.
+        0: converged. > 0: the number of steps, where they ran out or nothing more could be gained. -1: breakdown, as
+        with a matrix that is not positive definite. -2: the system has no solution. Where it is negative x is the best
+        one found.
     stats : SolveStats
         With `return_stats`.
 
@@ -138,8 +147,8 @@ def _solve(system: System, limit: int, return_stats: bool) -> Answer:
                 break
             r[:] = w
             why = steps.begin(claims.true)
-    if why:
-        info, reason = -1, "breakdown: " + why
+    if why or claims.is_futile:
+        info, reason = steps.failed(why, (info, reason))
     return system.finish(x, info=info, reason=reason, iterations=stats.iterations, return_stats=return_stats)
 
 
@@ -154,6 +163,34 @@ def first_residual(system: System, x: Rows, r: Rows) -> float:
         norm = system.residual(x, r)
     system.stats.residuals.append(norm)
     return norm
+
+
+class Rayleigh:
+    """The Rayleigh quotient <p, A p> / <p, M^-1 p> of directions, by what is known without a look at vectors."""
+
+    def __init__(self, system: System) -> None:
+        self._tiny = _ZERO * float(np.finfo(system.dtype).eps)
+        self._entry = float(system.matrix.largest)  # the norm of A is no less
+        self._largest = self._before = self._gamma = self._q = 0.0
+        self.was_zero = False
+
+    def begin(self, gamma: float, norm: float) -> None:
+        """Directions begin at r, of that norm and <r, M r>."""
+        self._gamma = self._q = gamma
+        self._before = 0.0
+        self._largest = max(self._largest, self._entry * gamma / norm**2)
+
+    def add(self, alpha: float, beta: float, gamma: float) -> None:
+        """The coefficients of a step, and <r, M r> after it."""
+        if alpha > 0:
+            self.was_zero = self.was_zero or self.is_zero(self._gamma / alpha)
+            self._largest = max(self._largest, 1 / alpha + self._before)  # the diagonal of the Lanczos matrix
+            self._before = beta / alpha
+        self._gamma, self._q = gamma, gamma + beta**2 * self._q
+
+    def is_zero(self, curvature: float) -> bool:
+        """Whether <p, A p> is zero up to rounding, for the direction that a step would go along now."""
+        return abs(curvature) <= self._tiny * self._largest * self._q
 
 
 class Steps:
@@ -174,17 +211,33 @@ class Steps:
         self.betas: list[float] = []
         self._restarts = 0
         self._u = 2 if system.M is None else 4  # the row of u
+        self.best = Best(system)
+        self.rayleigh = Rayleigh(system)
+        self._next_look, self._why = 0, ""  # whether there is a solution, and why there is none
 
     def begin(self, norm: float) -> str:
         """Begin the directions at the residual r, whose norm is known; why that cannot be, or nothing."""
         self.norm = norm
         self.alphas, self.betas = [], []
+        self.best.take(self.V[3], norm)
         self.V[0] = self.system.precondition(self.V[2])
-        return self._take_gamma(0)
+        why = self._take_gamma(0)
+        self.rayleigh.begin(self.gamma, norm)
+        return why
 
-    def resume(self, norm: float) -> None:
-        """Take p and r as others left them, without a preconditioner."""
+    def keep_before(self, norm: float) -> None:
+        """Before a step to a residual of that norm: keep x where it grows by that."""
+        if norm > self.norm:
+            self.best.take(self.V[3], self.norm)
+
+    def resume(self, norm: float, *, anew: bool) -> None:
+        """Take p and r as others left them, without a preconditioner; `anew`: p is r."""
         self.norm, self.gamma = norm, norm**2
+        if anew:
+            self.rayleigh.begin(self.gamma, norm)
+
+    def count(self, norm: float) -> None:
+        """A step by others, after which the residual has that norm."""
 
     def step(self) -> str:
         """One step; why it cannot be done, or nothing."""
@@ -194,13 +247,17 @@ class Steps:
             system.product(V[0], V[1])
             with stats.phase("vectors"):
                 curvature = work.dot(V, 0, 1).real
+            if (self.is_doubtful or self.rayleigh.is_zero(curvature)) and self.has_no_solution():
+                return self._why
             if 0 < curvature < np.inf:
                 break
             if why := self.begin_anew(curvature):
                 return why
         alpha, gamma = self.gamma / curvature, self.gamma
         with stats.phase("vectors"):
-            self.norm = float(np.sqrt(work.descend(V, alpha)))
+            norm = float(np.sqrt(work.descend(V, alpha)))
+        self.keep_before(norm)
+        self.norm = norm
         if system.M is not None:
             V[self._u] = system.precondition(V[2])
         why = self._take_gamma(self._u)
@@ -209,6 +266,7 @@ class Steps:
             work.turn(V, alpha, beta, self._u)
         self.alphas.append(alpha)
         self.betas.append(beta)
+        self.rayleigh.add(alpha, beta, self.gamma)
         stats.iterations += 1
         stats.residuals.append(self.norm)
         system.tell(V[3])
@@ -216,6 +274,27 @@ class Steps:
 
     def settle(self) -> None:
         """Take what has been queued: here nothing."""
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether A sent a direction to about zero, and it is time to look at that."""
+        return self.rayleigh.was_zero and self.system.stats.products >= self._next_look
+
+    def has_no_solution(self) -> bool:
+        """Whether p, which A sends to about zero, or later r shows that there is none; looked at now and then."""
+        products = self.system.stats.products
+        if products >= self._next_look:
+            start = None if self._next_look else self.V[0]
+            self._next_look, self.rayleigh.was_zero = 2 * products, False
+            self._why = why_no_solution(self.system, self.system.x, start)
+        return bool(self._why)
+
+    def failed(self, why: str, otherwise: tuple[int, str]) -> tuple[int, str]:
+        """info and reason of a solve that ended without an answer: after a breakdown, or as `otherwise` says."""
+        self._why = self._why or why_no_solution(self.system, self.system.x if why else self.V[3])
+        if self._why:
+            return NO_SOLUTION, self._why
+        return (-1, "breakdown: " + why) if why else otherwise
 
     def begin_anew(self, curvature: float) -> str:
         """Begin the directions anew where <p, A p> is not positive; why that would be in vain, or nothing."""
@@ -267,17 +346,19 @@ class AheadSteps(Steps):
         super().__init__(system, V)
         self.limit = self.quota = limit
         self.ahead = True
+        self._taken = self._steps_to_best = 0  # since the directions began
         self._queue, self._left = system.step_queue(V, diagonal), 0
         self._goal = system.target**2 * (1 - _SLACK * float(np.finfo(float).eps))
 
     def begin(self, norm: float) -> str:
         """Begin the directions at the residual r, whose norm is known; why that cannot be, or nothing."""
         self._left = 0
+        self.best.norm, self._taken, self._steps_to_best = np.inf, 0, 0
         return super().begin(norm)
 
-    def resume(self, norm: float) -> None:
+    def resume(self, norm: float, *, anew: bool) -> None:
         """Take p and r as others left them."""
-        super().resume(norm)
+        super().resume(norm, anew=anew)
         self._left = 0
 
     def step(self) -> str:
@@ -291,6 +372,10 @@ class AheadSteps(Steps):
                     self._queue.begin(self.gamma, self.norm**2, self._goal, self._left)
                 record = self._queue.next()
             self._count(record)
+            if self.is_doubtful or (not record.done and self.rayleigh.is_zero(record.curvature)):
+                self.settle()
+                if self.has_no_solution():
+                    return self._why
             if record.done:
                 if self.system.callback is not None:
                     self.settle()
@@ -326,8 +411,34 @@ class AheadSteps(Steps):
         self.gamma, self.norm = record.gamma, float(np.sqrt(record.square))
         self.alphas.append(record.alpha)
         self.betas.append(record.beta)
+        self.rayleigh.add(record.alpha, record.beta, self.gamma)
+        self.count(self.norm)
         stats.iterations += 1
         stats.residuals.append(self.norm)
+
+    def count(self, norm: float) -> None:
+        """A step since the directions began, after which the residual has that norm: x of the least can be found."""
+        self._taken += 1
+        if norm < self.best.norm:
+            self.best.norm, self._steps_to_best = norm, self._taken
+
+    def failed(self, why: str, otherwise: tuple[int, str]) -> tuple[int, str]:
+        """See :meth:`Steps.failed`. x of the least residual, which the device has long left, is made again."""
+        system, stats, V = self.system, self.system.stats, self.V
+        said = super().failed(why, otherwise)
+        is_lost = said[0] == NO_SOLUTION or (said[0] < 0 and 2 * self.best.norm < self.norm)
+        if is_lost and self._steps_to_best:
+            steps, residuals, callback = stats.iterations, list(stats.residuals), system.callback
+            system.callback, again = None, Steps(system, V)
+            V[3] = system.x
+            again.begin(system.residual(V[3], V[2]))
+            for _ in range(self._steps_to_best):
+                if again.step():
+                    break
+            again.best.take(V[3], again.norm)
+            system.callback, stats.iterations, stats.residuals = callback, steps, residuals
+            stats.notes.append(f"the {self._steps_to_best} steps to the least residual were done again")
+        return said
 
 
 def steps_of(system: System, V: Rows, limit: int) -> Steps:

@@ -26,6 +26,7 @@ from akx.errors import ArgumentError
 from akx.solvers.arguments import check_count
 from akx.solvers.arnoldi import Arnoldi
 from akx.solvers.hessenberg import HessenbergQR
+from akx.solvers.stopping import NO_SOLUTION, Doubts, why_no_solution
 from akx.solvers.system import Answer, Rows, System
 from akx.solvers.watch import ENDED
 
@@ -89,6 +90,7 @@ class Cycles:
         self.broken = ""
         self.taken_back, self.plain = False, True
         self._estimate = np.inf  # of the residual, by the last cycle
+        self._doubts = Doubts(system)
 
     def goes_on(self, r: Rows) -> bool:
         """Compute the residual of x into `r`, where it is not there yet, and decide whether there is another cycle."""
@@ -117,8 +119,10 @@ class Cycles:
         self._idle = self._idle + 1 if self.norm >= (1 - self._least_progress) * self._best else 0
         self._best = min(self._best, self.norm)
         self._history.append(self._best)
+        if self._doubts.arise(self._best) and (why := why_no_solution(system, system.x, on_the_way=True)):
+            return self._stop(NO_SOLUTION, why)
         if self.broken and self.idle:
-            return self._stop(-1, self.broken)
+            return self._fail(-1, self.broken)
         again = self.taken_back and self.plain
         if (self._idle >= 2 or again) and self._is_rounding():
             return self._stop(max(1, self.iterations), "stagnation: the residual is as small as rounding errors allow")
@@ -126,7 +130,7 @@ class Cycles:
             again = False
             if not self._lengthen():
                 why = f"stagnation: {_WINDOW} cycles of {self._length} steps made no progress; {self._help}"
-                return self._stop(max(1, self.iterations), self.broken or why)
+                return self._fail(max(1, self.iterations), self.broken or why)
         if system.ended():
             return self._stop(max(1, self.iterations), ENDED)
         if self.done >= self._most_cycles or not self.step_allowed():
@@ -135,7 +139,7 @@ class Cycles:
             self.restart = self._length
         elif again and not self._shorten() and not self._lengthen():
             why = f"stagnation: a cycle of {self._length} steps made no progress, nor would the next; {self._help}"
-            return self._stop(max(1, self.iterations), why)
+            return self._fail(max(1, self.iterations), why)
         return True
 
     @property
@@ -267,6 +271,11 @@ class Cycles:
     def _stop(self, info: int, reason: str) -> bool:
         self._info, self._reason = info, reason
         return False
+
+    def _fail(self, info: int, reason: str) -> bool:
+        """Stop without an answer: for this reason, or as there is none."""
+        why = why_no_solution(self.system, self.system.x)
+        return self._stop(NO_SOLUTION, why) if why else self._stop(info, reason)
 
     @cached_property
     def _moduli(self) -> Any:

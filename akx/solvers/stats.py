@@ -31,10 +31,11 @@ class SolveStats:
     residual, target : float
         The true residual's norm at the end, and what it was to be: max(rtol ||b||, atol).
     products : int
-        Products of A with a vector.
+        Products of A with a vector, those included that a preconditioner of akx does: a polynomial as many as its
+        degree each time it is applied. What any other M does is not known, and not counted.
     matrix_passes : int
-        Times that the matrix was read from slow memory, with s powers of any number of vectors as one: equal to
-        `products` for classic solvers.
+        Times that the matrix was read from slow memory, with s powers of any number of vectors as one, and so a
+        polynomial as preconditioner: equal to `products` for classic solvers without one.
     seconds : dict of str to float
         Wall time by phase: ``"matrix"``, ``"orthogonalize"``, ``"vectors"``, ``"small"``, ``"precondition"``,
         ``"setup"``, ``"device"`` and ``"total"``. On a GPU work is queued, and a phase has the time that the host took

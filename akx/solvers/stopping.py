@@ -1,17 +1,45 @@
-"""When a solver may stop: what its claim to have converged is worth."""
+"""When a solver may stop: what its claim to have converged is worth, and whether there is a solution at all.
+
+Fredholm's alternative. A x = b has no solution where some z has A^H z = 0 and <z, b> != 0: then
+
+    <z, b - A x> = <z, b>,    so    ||b - A x|| >= |<z, b>| / ||z||    for every x.
+
+Such a z is looked for where a solve gets nowhere, and never said of a system that is merely hard: z is an answer only
+where A^H z vanishes up to rounding errors of its own terms, ||A^H z|| <= 16 eps || |A|^H |z| ||, and the bound is above
+the target and what rounding b - A x may come to. From a vector v, z = v - d with A^H d = A^H v, a system that has a
+solution whatever A is: d = v where A is regular, and z is of no use then.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse.linalg import lsmr
 
-from akx.solvers.system import Rows, System
+from akx.solvers.system import Rows, System, make_system
 
-__all__ = ["Claims"]
+__all__ = ["NO_SOLUTION", "Best", "Claims", "Doubts", "why_no_solution"]
 
 #: A claim that leaves more than this share of the true residual at the claim before has brought nothing.
 _PROGRESS = 0.5
 #: Claims in a row that bring nothing, after which the accuracy is taken as the best that can be attained.
 _FUTILE = 3
+#: The `info` of a system that has no solution.
+NO_SOLUTION = -2
+#: Products before the first look for a z, and times as many before each further one.
+_FIRST, _AGAIN = 200, 3
+#: A look takes at most one product for so many of the solve, and so many at least: on the way,
+_SHARE, _LEAST = 4, 50
+#: and where the solve has ended without an answer, or there is a start for z.
+_OF_END, _LEAST_OF_END = 1, 200
+#: Units of rounding: of the terms of A^H z, and of those of b - A x.
+_VANISHED, _ATTAINED = 16, 10
+#: x is kept where its residual is below this part of that of the x kept before.
+_BETTER = 0.9
+#: Rounds by each method, each to this accuracy. Entries of z below this part of the largest may be no part of it.
+_ROUNDS, _ACCURACY, _DUST = 4, 1e-6, 1e-8
 
 
 class Claims:
@@ -46,3 +74,118 @@ class Claims:
         """For a solver that gives up, in words."""
         true = self._system.units.norm(self.true)
         return f"stagnation: the true residual stays at {true:.2e}, the accuracy that can be attained"
+
+
+class Best:
+    """The best x so far, kept as the x of the system: what is returned where there is no answer.
+
+    Attributes
+    ----------
+    norm : float
+        Of its residual.
+    """
+
+    def __init__(self, system: System) -> None:
+        self._system = system
+        self._noise = _ATTAINED * float(np.finfo(system.dtype).eps) * float(system.matrix.largest)
+        self.norm = np.inf
+
+    def take(self, x: Rows, norm: float) -> None:
+        """Keep x, whose residual has that norm by a recurrence, where it is better and small enough to know that."""
+        if norm < _BETTER * self.norm and norm > self._noise * self._system.work.norm(x):
+            self.norm = norm
+            self._system.x[:] = x
+
+
+class Doubts:
+    """Whether it is time to ask if the system has a solution: where the residual was not halved for long."""
+
+    def __init__(self, system: System) -> None:
+        self._system = system
+        self._next, self._last = min(_FIRST, 2 * system.n + 8), np.inf
+
+    def arise(self, norm: float) -> bool:
+        """To be asked after each step or cycle, with the norm of the residual."""
+        products = self._system.stats.products
+        if products < self._next:
+            return False
+        self._next, last = _AGAIN * products, min(self._last, self._system.norm_b)
+        self._last = min(last, norm)
+        return not norm <= 0.5 * last
+
+
+def why_no_solution(system: System, x: Rows, start: Rows | None = None, *, on_the_way: bool = False) -> str:
+    """In words that the system seems to have no solution; empty where that cannot be said.
+
+    Parameters
+    ----------
+    system : System
+    x : (n,) rows
+        The best one so far.
+    start : (n,) rows, optional
+        A vector that may be near to a z; by default the residual of `x`.
+    on_the_way : bool
+        Whether the solve would go on, so that looking is to take little.
+    """
+    if system.solvable:
+        return ""
+    share, least = (_SHARE, _LEAST) if on_the_way else (_OF_END, _LEAST_OF_END)
+    A, b, best = system.matrix.to_scipy(), system.work.to_host(system.b), system.work.to_host(x)
+    with np.errstate(all="ignore"):
+        v = b - A @ best
+        eps = float(np.finfo(system.dtype).eps)
+        rounding = _ATTAINED * eps * float(np.linalg.norm(abs(A) @ np.abs(best) + np.abs(b)))
+        attained = max(system.target, rounding)
+        if np.linalg.norm(v) <= attained:  # which is no less than the bound
+            return ""
+        v = v if start is None else system.work.to_host(start)
+        z = _left_null_vector(system, v, max(least, system.stats.products // share), to_the_end=not on_the_way)
+        if z is None:
+            return ""
+        bound = float(abs(np.vdot(z, b)) / np.linalg.norm(z))
+    if not bound > attained:
+        return ""
+    system.stats.notes.append(f"no x has a residual below {system.units.norm(bound):.3e}")
+    return "the system seems singular and inconsistent: it has no solution"
+
+
+def _left_null_vector(system: System, v: NDArray[Any], most: int, *, to_the_end: bool) -> NDArray[Any] | None:
+    """z with A^H z = 0 up to rounding errors, not orthogonal to v; None where there is none, or not by `most` products.
+
+    BiCGStab finds d in as many steps as it takes for systems with A, where those are done. LSMR takes more, and cannot
+    break down: `to_the_end` it has a try, on the host.
+    """
+    from akx.solvers.bicgstab import Recurrence, iterate
+    from akx.solvers.preconditioners import jacobi
+
+    A = system.matrix.to_scipy()
+    A = A.astype(np.result_type(A.dtype, np.float64))
+    adjoint, moduli = A.conj().T.tocsr(), abs(A).T.tocsr()
+    limit = _VANISHED * float(np.finfo(system.dtype).eps)
+    options: dict[str, Any] = {"threads": system.threads, "db": system.db, "backend": system.work.backend}
+    options |= {"rtol": _ACCURACY, "M": jacobi(adjoint, side="right")}
+
+    def by_bicgstab(z: NDArray[Any], left: int) -> tuple[NDArray[Any], int]:
+        inner = make_system("bicgstab", adjoint, adjoint @ z, **options)
+        inner.solvable = True
+        d, *_ = iterate(Recurrence(inner), left // 2, lambda state, _: state.step(), return_stats=False)
+        return z - d, inner.stats.products
+
+    def by_lsmr(z: NDArray[Any], left: int) -> tuple[NDArray[Any], int]:
+        y, _, steps, *_ = lsmr(A, z, atol=_ACCURACY, btol=0, conlim=0, maxiter=left // 2)
+        return z - A @ y, 2 * steps
+
+    z = v = v.astype(A.dtype)
+    for refine, left in ((by_bicgstab, most), (by_lsmr, min(most, _LEAST_OF_END) // 2 if to_the_end else 0)):
+        z = v
+        for _ in range(_ROUNDS):
+            if not (np.isfinite(z).all() and np.linalg.norm(z) > limit * np.linalg.norm(v)):
+                break  # A is regular
+            for found in (z, np.where(np.abs(z) > _DUST * np.abs(z).max(), z, 0)):
+                if np.linalg.norm(adjoint @ found) <= limit * np.linalg.norm(moduli @ np.abs(found)):
+                    return found
+            if left < 2:
+                break
+            z, taken = refine(z, left)
+            left -= taken
+    return None

@@ -71,6 +71,10 @@ class System:
         The preconditioner, an approximation of A^-1.
     diagonal : (n,) array or None
         Its entries, where M is known to be a diagonal matrix.
+    products_of_M : int
+        Products with A in an application of M, as far as it says so.
+    solvable : bool
+        Whether it is known to have a solution.
     target : float
         The residual's norm to be reached: max(rtol ||b||, atol), in `units`.
     zero_guess : bool
@@ -109,6 +113,8 @@ class System:
     units: Units = _PLAIN
     watch: Watch | None = None
     diagonal: NDArray[Any] | None = None
+    products_of_M: int = 0
+    solvable: bool = False
     _pair: Rows | None = None
     _of_M: int | None = None
 
@@ -199,6 +205,8 @@ class System:
         """
         if self.M is None:
             return r
+        self.stats.products += self.products_of_M
+        self.stats.matrix_passes += self.products_of_M > 0
         with self.stats.phase("precondition"):
             if self.on_device and hasattr(self.M, "apply") and not self.units:
                 out = self.rows(1)[0]
@@ -333,9 +341,9 @@ class System:
     def finish(self, x: Rows, *, info: int, reason: str, iterations: int, return_stats: bool) -> Answer:
         """The answer, after the true residual was computed: ``info == 0`` is never said for one above the target.
 
-        Where a method has blown up, as it does for systems without a solution, the answer is :attr:`x`: the first
-        guess, or what a method has put there since. A residual may grow on the way, by the root of the condition
-        number of A; beyond that it says nothing.
+        After a breakdown the answer is :attr:`x` where its residual is smaller: the first guess, or the best that a
+        method has put there since. So it is in any case where a method has blown up. A residual may grow on the way, by
+        the root of the condition number of A; beyond that it says nothing.
 
         Parameters
         ----------
@@ -348,11 +356,15 @@ class System:
         x = self._representable(x)
         stats.residual = self.residual(x, self.rows(1)[0])
         first = stats.residuals[0] if stats.residuals else self.norm_b
-        if not stats.residual <= max(first, self.target) * float(np.finfo(self.dtype).eps) ** -0.5:
-            blown = units.norm(stats.residual)
-            stats.notes.append(f"x had blown up to a residual of {blown:.1e}, and was not taken")
-            x = self._representable(self.x)
-            stats.residual = self.residual(x, self.rows(1)[0])
+        blown = not stats.residual <= max(first, self.target) * float(np.finfo(self.dtype).eps) ** -0.5
+        if blown or (info < 0 and stats.residual > self.target):
+            best = self._representable(self.x)
+            least = self.residual(best, self.rows(1)[0])
+            if not stats.residual <= least:
+                if blown:
+                    last = units.norm(stats.residual)
+                    stats.notes.append(f"x had blown up to a residual of {last:.1e}, and was not taken")
+                x, stats.residual = best, least
         stats.converged, stats.iterations = bool(stats.residual <= self.target), iterations
         if info == 0 and not stats.converged:
             if not units.solution:  # a defect of ours
@@ -476,6 +488,7 @@ def make_system(
     system = System(matrix, work, held_b, held_x, inverse, own, aim, of_x is None, right.shape, stats)
     system.callback, system.threads, system.db, system.like = callback, threads, db, like
     system.given, system.units, system.diagonal = given, units, _diagonal_of(M)
+    system.products_of_M = _products_of(M)
     if units:
         stats.notes.append(units.note())
     system.watch = watch
@@ -495,6 +508,13 @@ def _diagonal_of(M: Any) -> NDArray[Any] | None:
         return None
     found = M.tocoo()
     return np.asarray(M.diagonal()) if np.array_equal(found.row, found.col) else None
+
+
+def _products_of(M: Any) -> int:
+    """Products with A in an application of M; 0 where it is not of akx, and may do what it likes."""
+    from akx.solvers.preconditioners.base import Preconditioner
+
+    return M.products if isinstance(M, Preconditioner) else 0
 
 
 def _operator_of(M: Any) -> LinearOperator:

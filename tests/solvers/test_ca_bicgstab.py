@@ -141,3 +141,12 @@ def test_real_matrices(shared_matrices: Path, name: str, s: int) -> None:
     assert info == 0
     assert relative(A, x, b) <= 1e-8
     assert stats.iterations <= 1.15 * classic.iterations + 1
+
+
+def test_blocks_that_break_down_give_way_to_ordinary_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Coordinates, "steps", lambda self, most: (0, "rho"))
+    A, b = nonsymmetric(), rhs(300)
+    x, info, stats = ca_bicgstab(A, b, s=2, rtol=1e-12, return_stats=True)
+    assert info == 0, stats.reason
+    assert relative(A, x, b) <= 1e-12
+    assert stats.iterations > 4 + 32, "one breakdown is not enough"

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.sparse.linalg import LinearOperator, bicgstab, cg, gmres
+from solvers.systems import rhs, spd
 
 import akx
 from akx.device.cuda.facts import cuda_missing
 from akx.errors import ArgumentError, BudgetError, DeviceError, MatrixError, MissingDependencyError
+from akx.solvers import SOLVERS
 from akx.solvers.preconditioners import chebyshev, jacobi, product, solve_folded, spai
 from akx.solvers.stats import SolveStats
 
@@ -360,6 +362,20 @@ def test_chebyshev_of_a_nonsymmetric_matrix() -> None:
 def test_bad_arguments_of_chebyshev(arguments: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError):
         chebyshev(laplacian(4), **arguments)
+
+
+@pytest.mark.parametrize("method", ["cg", "gmres", "bicgstab"])
+def test_the_record_has_the_products_of_a_polynomial(method: str) -> None:
+    A, b, uses = spd(), rhs(300), []
+    M = chebyshev(A, degree=3)
+    foreign = LinearOperator(A.shape, matvec=lambda r: uses.append(len(r)) or M @ r, dtype=float)
+    foreign.products = len  # its own affair
+    x, info, stats = SOLVERS[method](A, b, M=foreign, rtol=1e-8, return_stats=True)
+    y, same, own = SOLVERS[method](A, b, M=M, rtol=1e-8, return_stats=True)
+    assert info == same == 0
+    np.testing.assert_array_equal(x, y)
+    assert own.products == stats.products + 3 * len(uses)
+    assert own.matrix_passes == stats.matrix_passes + len(uses)
 
 
 def test_an_indefinite_matrix_is_refused_by_chebyshev() -> None:

@@ -44,6 +44,8 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
     residual_scale : float
         ||L r|| / ||r|| of a residual whose folded form L r has entries of one size, as it has after many steps: what to
         multiply a goal for ||r|| with, to have one for ||L r||. 1 where L = I.
+    products : int
+        Products with A in an application, which solvers count in their record.
     hermitian : bool
         Whether M is Hermitian, so that conjugate gradients may use it.
     notes : tuple of str
@@ -55,6 +57,7 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
     keeps_residual = True
     residual_scale = 1.0
     hermitian = False
+    products = 0
 
     def __init__(self, n: int, dtype: DTypeLike, notes: tuple[str, ...] = ()) -> None:
         super().__init__(np.dtype(dtype), (n, n))

@@ -58,7 +58,7 @@ class Chebyshev(Preconditioner):
 
     def __init__(self, matrix: Matrix, degree: int, domain: Ellipse, *, hermitian: bool, **options: Any) -> None:
         super().__init__(matrix.n, matrix.dtype)
-        self.degree = degree
+        self.degree = self.products = degree
         self.domain = domain
         self.hermitian = hermitian
         longer = chebyshev_basis(degree + 1, ellipse=domain)

@@ -1,0 +1,123 @@
+"""Systems without a solution: singular, and b not in the range of A. They are named, promptly; hard ones are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from solvers.systems import relative, rhs
+
+import akx.solvers
+from akx.io import read_matrix
+from akx.solvers import SOLVERS
+from akx.solvers.preconditioners import jacobi
+from akx.solvers.stopping import NO_SOLUTION
+
+METHODS = {**SOLVERS, "solve": akx.solvers.solve}
+ANY = [name for name in METHODS if not name.endswith("cg")]
+
+
+def laplacian(weights: Any) -> sp.csr_array:
+    """Of a directed graph: rows sum to zero."""
+    return sp.csr_array(sp.diags_array(np.asarray(weights.sum(axis=1)).ravel()) - weights)
+
+
+def grid(m: int, seed: int | None = None) -> sp.csr_array:
+    """Adjacency of a grid of m x m points, with random weights for each direction where there is a seed."""
+    line, one = sp.diags_array([np.ones(m - 1), np.ones(m - 1)], offsets=[-1, 1]), sp.eye_array(m)
+    found = sp.csr_array(sp.kron(line, one) + sp.kron(one, line))
+    if seed is not None:
+        found.data = np.random.default_rng(seed).uniform(0.2, 1.8, found.nnz)
+    return found
+
+
+def least(A: Any, b: Any) -> float:
+    """The least ||b - A x|| / ||b||, by dense algebra."""
+    x = np.linalg.lstsq(A.toarray(), b, rcond=1e-10)[0]
+    return relative(A, x, b)
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex128])
+def test_a_neumann_problem_without_solution_is_named(name: str, dtype: Any) -> None:
+    A, b = laplacian(grid(12)).astype(dtype), rhs(144, dtype) + dtype(0.3)
+    if np.dtype(dtype).kind == "c":  # Hermitian, with a null vector of complex entries
+        turn = sp.diags_array(np.exp(1j * np.arange(144)))
+        A, b = sp.csr_array(turn @ A @ turn.conj()), turn @ b
+    x, info, stats = METHODS[name](A, b, rtol=1e-4 if dtype == np.float32 else 1e-8, return_stats=True)
+    assert info == NO_SOLUTION
+    assert "singular and inconsistent" in stats.reason
+    assert any("no x has a residual below" in note for note in stats.notes)
+    assert relative(A, x, b) < 2.5 * least(A, b)
+    assert np.linalg.norm(x) < 1e5 * np.linalg.norm(b)
+    assert stats.products < 20 * 144
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_so_it_is_with_a_preconditioner(name: str) -> None:
+    A, b = laplacian(grid(12)), rhs(144) + 0.3
+    x, info, stats = METHODS[name](A, b, rtol=1e-8, M=jacobi(A), return_stats=True)
+    assert info == NO_SOLUTION
+    assert "singular and inconsistent" in stats.reason
+    assert relative(A, x, b) < 2.5 * least(A, b)
+
+
+@pytest.mark.parametrize("name", ANY)
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_nonsymmetric_one(name: str, transposed: bool) -> None:
+    A, b = laplacian(grid(12, seed=1)), rhs(144) + 0.3
+    A = sp.csr_array(A.T) if transposed else A
+    x, info, stats = METHODS[name](A, b, rtol=1e-8, return_stats=True)
+    assert info == NO_SOLUTION, stats.reason
+    assert relative(A, x, b) < 3 * least(A, b)
+    assert np.linalg.norm(x) < 1e6 * np.linalg.norm(b)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_small_graphs(name: str) -> None:
+    for weights in (np.ones((6, 6)) - np.eye(6), np.roll(np.eye(12), 1, 0) + np.roll(np.eye(12), -1, 0)):
+        A, b = laplacian(sp.csr_array(weights)), np.eye(len(weights))[0]
+        x, info, stats = METHODS[name](A, b, rtol=1e-8, return_stats=True)
+        assert info == NO_SOLUTION, stats.reason
+        assert relative(A, x, b) <= 1
+        assert np.linalg.norm(x) < 100
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_b_in_the_null_space_alone(name: str) -> None:
+    x, info, _ = METHODS[name](laplacian(grid(12)), np.ones(144), rtol=1e-8, return_stats=True)
+    assert info == NO_SOLUTION
+    assert np.linalg.norm(x) < 1e3
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_solution_that_exists_is_found_all_the_same(name: str) -> None:
+    A, b = laplacian(grid(12)), rhs(144)
+    x, info = METHODS[name](A, b - b.mean(), rtol=1e-8)
+    assert info == 0
+    assert np.linalg.norm(x) < 1e3
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_cannot_be_attained_is_not_called_inconsistent(name: str) -> None:
+    A, b = laplacian(grid(12)), rhs(144)
+    _, info, stats = METHODS[name](A, b - b.mean(), rtol=1e-18, return_stats=True)
+    assert info != NO_SOLUTION, stats.reason
+
+
+@pytest.mark.parametrize("name", ["cg", "ca_cg", "gmres", "bicgstab"])
+@pytest.mark.parametrize("file", ["662_bus.mtx.gz", "west0067.mtx"])
+def test_a_hard_system_is_not_called_inconsistent(shared_matrices: Path, name: str, file: str) -> None:
+    A = read_matrix(shared_matrices / file).astype(float)
+    info = METHODS[name](A, rhs(A.shape[0]), rtol=1e-12, maxiter=20 if name == "gmres" else 600)[1]
+    assert info != NO_SOLUTION
+
+
+def test_graded_systems_have_solutions() -> None:
+    A = sp.csr_array(sp.diags_array(10.0 ** -np.arange(0, 24)))
+    x, info = akx.solvers.cg(A, np.eye(24)[23], rtol=1e-8)
+    assert info == 0
+    np.testing.assert_allclose(x[23], 1e23)
