@@ -286,7 +286,7 @@ def test_an_aged_plan_is_found(database: PlanDatabase, revise: Revise) -> None:
     found = database.find(of_search())
     assert found.record == database.list()[0]
     assert aged(found.record) == ["other kernel sources"]
-    assert found.explain().endswith("layer, aged: other kernel sources")
+    assert found.explain().endswith(", aged: other kernel sources")
     assert database.remove_stale() == ()
 
 
