@@ -2,7 +2,7 @@
 
 What a file is follows from its content first and from its name second: compression (gzip, bzip2, xz) and archives (tar,
 zip) by their marks, then NumPy, MATLAB, Matrix Market, Harwell-Boeing. As much of the content as the matrix can need is
-read into memory (:mod:`akx._content`), checked, and handed to SciPy's readers. Whatever goes wrong is an
+read into memory (:mod:`akx._stream`), checked, and handed to SciPy's readers. Whatever goes wrong is an
 :class:`~akx.errors.AkxError` that names the file, where possible the line, and the cure.
 
 See ``docs/input.md`` for the formats.
@@ -27,11 +27,12 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from akx._canonical import check_indices
-from akx._content import AGAIN, HARWELL_BOEING, INFLATION, Need, PathLike, in_words, name_of, read_content, suffix_of
+from akx._content import HARWELL_BOEING, read_content
 from akx._harwell_boeing import harwell_boeing_bytes, is_harwell_boeing, read_harwell_boeing
 from akx._mat_file import is_mat_file, read_mat_file, sparse_variables
 from akx._matrix_market import matrix_market_bytes, read_matrix_market
 from akx._process import available_bytes
+from akx._stream import AGAIN, INFLATION, Need, PathLike, in_words, name_of, suffix_of
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, FileFormatError, MatrixError, listed, shown
 
 __all__ = ["list_variables", "read_matrix", "read_vector", "write_matrix", "write_vector", "write_whole"]

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from akx import _content, _harwell_boeing, _matrix_market, _process
+from akx import _harwell_boeing, _matrix_market, _process, _stream
 from akx._content import _Choice
 from akx.errors import ArgumentError, FileFormatError, listed
 from akx.io import read_matrix
@@ -42,9 +42,9 @@ def put(tmp_path: Path) -> Callable[[bytes, str], Path]:
 @pytest.fixture
 def low_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds that files of a few megabytes go beyond."""
-    monkeypatch.setattr(_content, "_HEADER_BYTES", 256 * KIB)
-    monkeypatch.setattr(_content, "_UNTOLD_BYTES", 256 * KIB)
-    monkeypatch.setattr(_content, "_PIECE", 64 * KIB)
+    monkeypatch.setattr(_stream, "HEADER_BYTES", 256 * KIB)
+    monkeypatch.setattr(_stream, "UNTOLD_BYTES", 256 * KIB)
+    monkeypatch.setattr(_stream, "PIECE", 64 * KIB)
     for module in (_matrix_market, _harwell_boeing):
         monkeypatch.setattr(module, "_SPARE_BYTES", 256 * KIB)
 
@@ -100,8 +100,8 @@ class TestBounds:
     @pytest.mark.usefixtures("low_bounds")
     def test_harwell_boeing(self, put: Callable[..., Path]) -> None:
         head = [f"{'t':72}KEY", f"{3:14d}{1:14d}{1:14d}{1:14d}", f"{'RUA':14}{1:14d}{1:14d}{1:14d}{0:14d}"]
-        formats = f"{'(2I8)':16}{'(1I8)':16}{'(1E20.12)':20}"
-        text = "\n".join([*head, formats, "       1       2", "       1", " 5.0E0\n"])
+        body = [f"{'(2I8)':16}{'(1I8)':16}{'(1E20.12)':20}", "       1       2", "       1", f"{5.0:20.12E}", ""]
+        text = "\n".join([*head, *body])
         assert read_matrix(put(text.encode(), "a.rua"))[0, 0] == 5
         with pytest.raises(FileFormatError, match="sizes in its header can need"):
             read_matrix(put(gzip.compress(text.encode() + b"\n" * 2**21), "a.rua.gz"))
@@ -125,7 +125,7 @@ class TestBounds:
             content = gzip.compress(content) if name.endswith(".gz") else content
         path = put(content, name)
         assert read_matrix(path).nnz == n
-        for module in ("akx._content", "akx.io"):
+        for module in ("akx._stream", "akx.io"):
             monkeypatch.setattr(f"{module}.available_bytes", lambda: 400_000)
         with pytest.raises(FileFormatError, match=r"does not fit the memory, expected at most 0\.(08|2) MB"):
             read_matrix(path)
