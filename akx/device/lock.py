@@ -31,6 +31,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from akx.errors import AkxWarning
+
 try:
     import fcntl
 except ImportError:  # Windows
@@ -49,7 +51,7 @@ _DIGITS = 10
 _TEMPORARY = "/tmp"
 
 
-class DeviceBusyWarning(UserWarning):
+class DeviceBusyWarning(AkxWarning):
     """Another process measures on the same device, or the lock that would tell cannot be used."""
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from akx.errors import DatabaseError
+from akx.errors import AkxWarning, DatabaseError
 
 __all__ = [
     "SQLITE_ERRORS",
@@ -41,7 +41,7 @@ _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
 
-class PlanDatabaseWarning(UserWarning):
+class PlanDatabaseWarning(AkxWarning):
     """The plan database, or a part of it, could not be used; work goes on without it."""
 
 
