@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from akx.device.cuda.memory import memory_pool
     from akx.errors import (
         AkxError,
+        AkxWarning,
         ArgumentError,
         ArgumentTypeError,
         BudgetError,
@@ -48,6 +49,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AkxError",
+    "AkxWarning",
     "ArgumentError",
     "ArgumentTypeError",
     "Basis",

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 __all__ = [
     "AkxError",
+    "AkxWarning",
     "ArgumentError",
     "ArgumentTypeError",
     "BudgetError",
@@ -91,6 +92,10 @@ class AkxError(Exception):
 
 def _rebuild(kind: type[AkxError], what: str, expected: str | None, found: str | None, hint: str | None) -> AkxError:
     return kind(what, expected=expected, found=found, hint=hint)
+
+
+class AkxWarning(UserWarning):
+    """Root of what akx warns of: something is not as it should be, and a result is there all the same."""
 
 
 class MatrixError(AkxError, ValueError):

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
+import warnings
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import partial
+from functools import cached_property, partial
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -29,6 +32,7 @@ from akx.device.forks import ForkSafeLock
 from akx.device.host import resolve_threads
 from akx.errors import (
     AkxError,
+    AkxWarning,
     ArgumentError,
     ArgumentTypeError,
     BudgetError,
@@ -64,6 +68,8 @@ _BYTES_PER_READER = 4 << 20
 _THREADS_PER_CORE = 16
 #: The most characters of a line of an explanation.
 _LINE = 1000
+#: Entries of a vector that are looked at in next to no time, and the share of all calls' time that looking may take.
+_NOTHING, _SHARE_OF_LOOKS = 20_000, 0.02
 #: Seconds for which a file of plans is taken to be unchanged by other processes.
 _GLANCE = 0.1
 
@@ -129,6 +135,9 @@ class MatrixPowers:
     plan : Plan
         The plan for one start vector of the matrix's type. Plans are tuned, kept and looked up for a number of start
         vectors and a type: calls with several vectors, or with a wider type, may use another (see :meth:`explain`).
+    looks_for_overflow : bool
+        Whether calls look for an overflow on the way to V, and warn of the first; set it to False to be spared, or to
+        True to be warned again.
 
     Raises
     ------
@@ -212,6 +221,7 @@ class MatrixPowers:
         self._stale: set[tuple[np.dtype[Any], Plan]] = set()
         self._last: tuple[Basis, np.dtype[Any], Coefficients] | None = None
         self._lock = ForkSafeLock()
+        self.looks_for_overflow, self._calls = True, 0
         self.prepare_seconds = 0.0
 
     def __getstate__(self) -> dict[str, Any]:
@@ -283,9 +293,12 @@ class MatrixPowers:
 
         Notes
         -----
-        NaN and Inf in x, and overflow on the way, are not looked for. Compressed sparse rows (variant ``"csr"``) treat
-        them as SciPy does: row i of v_j is non-finite where an entry of the row meets one. The padded variants multiply
-        by zeros that are not in the matrix, and may give NaN in other rows too. Which rows depends on the plan.
+        An overflow on the way is an :class:`akx.AkxWarning`, once for each object, that says at which power; a scaled
+        basis is the cure (``"newton"``, ``"chebyshev"``). The first call looks for it, and as many of those after it as
+        take about 2 % of their time: all, unless rows have few entries and k is small. NaN and Inf in x are not looked
+        for. Compressed sparse rows (variant ``"csr"``) treat them as SciPy does: row i of v_j is non-finite where an
+        entry of the row meets one. The padded variants multiply by zeros that are not in the matrix, and may give NaN
+        in other rows too. Which rows depends on the plan.
         """
         if not isinstance(x, np.ndarray) and _is_on_device(x):
             answer: NDArray[Any] = self._call_on_device(x, out, basis)  # in kind, as the types of Python cannot say
@@ -306,6 +319,9 @@ class MatrixPowers:
             if basis is not None:
                 coefficients = self._coefficients_of(basis, dtype)
             program.run(block, powers, coefficients)
+            look = self._is_to_look(vectors)
+        if look:
+            self._look_for_overflow(powers)
         if out is not None:
             return out
         return powers[:, 0].T if single else powers.transpose(2, 1, 0)
@@ -582,6 +598,46 @@ class MatrixPowers:
                 hint="convert it with x.astype(float)",
             )
         return dtype
+
+    def _is_to_look(self, vectors: int) -> bool:
+        """Whether this call is to look for an overflow: the first one, and as many as take 2 % of the time of all."""
+        if not self.looks_for_overflow:
+            return False
+        self._calls += 1
+        if self._matrix.n * vectors < _NOTHING:
+            return True
+        # One vector is read, where a step reads the entries, of about 1.5 words, and 3 words of vectors for each row.
+        share = 1 / (self.k * (1.5 * self._matrix.nnz / (self._matrix.n * vectors) + 3))
+        return (self._calls - 1) % max(1, round(share / _SHARE_OF_LOOKS)) == 0
+
+    def _look_for_overflow(self, powers: NDArray[Any]) -> None:
+        """Warn, once, where an entry of V is not finite and those of x are.
+
+        An entry i of v_j that is not finite makes one of v_{j+1} so in each row with an entry in column i: 0 * Inf is
+        NaN. So the last vector tells of all, but for columns without entries; its sum is not finite where it is not.
+        """
+        last, empty = powers[-1], self._empty_columns
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = np.add.reduce(last, axis=None)
+        if isfinite(total.real + total.imag) and not (empty.size and not np.isfinite(powers[..., empty]).all()):
+            return
+        finite = [bool(np.isfinite(v).all()) for v in powers]
+        if finite[0] and not all(finite):
+            self._warn_of_overflow(finite.index(False), powers.dtype)
+
+    def _warn_of_overflow(self, power: int, dtype: np.dtype[Any]) -> None:
+        self.looks_for_overflow = False
+        warnings.warn(
+            f"V overflows in {dtype}: power {power} of {self.k} is the first that is not finite; "
+            "use a basis scaled to the matrix (basis='newton' or 'chebyshev'), or scale the matrix",
+            AkxWarning,
+            stacklevel=_levels_to_caller(),
+        )
+
+    @cached_property
+    def _empty_columns(self) -> NDArray[Any]:
+        """Columns without entries; the pattern is always the same."""
+        return np.flatnonzero(np.bincount(self._matrix.indices, minlength=self._matrix.n) == 0)
 
     def _check_out(self, out: NDArray[Any], vectors: int, single: bool, dtype: np.dtype[Any]) -> None:
         """Raise where `out` cannot be a result, whatever the plan."""
@@ -985,6 +1041,7 @@ def matrix_powers(
         backend = "cuda"
     budget = memory_budget, fraction
     operator = _prepared(A, _check_k(k), basis, plan, dtype, threads, db, backend, budget, value_error)
+    operator.looks_for_overflow = True  # what is kept is not the caller's: how often they are warned, a filter says
     return operator(x, out=out)
 
 
@@ -1223,6 +1280,14 @@ def _is_on_device(x: Any) -> bool:
     from akx.device.cuda.interchange import is_on_device
 
     return is_on_device(x)
+
+
+def _levels_to_caller() -> int:
+    """For a warning, from the function that calls this: how far up the caller of akx is."""
+    frame, levels = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "akx":
+        frame, levels = frame.f_back, levels + 1
+    return levels
 
 
 def _overlap(one: Any, other: Any) -> bool:

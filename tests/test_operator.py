@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import threading
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,11 +23,21 @@ from akx import operator
 from akx.basis import chebyshev
 from akx.device.choose import device_of
 from akx.device.host import host_device, resolve_threads
-from akx.errors import AkxError, ArgumentError, ArgumentTypeError, BudgetError, InfeasibleError, MatrixError, PlanError
+from akx.errors import (
+    AkxError,
+    AkxWarning,
+    ArgumentError,
+    ArgumentTypeError,
+    BudgetError,
+    InfeasibleError,
+    MatrixError,
+    PlanError,
+)
 from akx.kernels import registry
 from akx.kernels.cpu.run import run_tasks
 from akx.plan import Plan
 from akx.plandb import PlanDatabase, PlanRecord
+from akx.solvers import ca_gmres
 from akx.tuner import ladder, measure, plan_key
 
 
@@ -1149,3 +1160,80 @@ def test_a_plan_that_asks_for_what_is_not_there_is_refused_with_the_reason(tmp_p
         P = akx.MatrixPowers(A, 3, backend="cpu", db=database)
         assert "does not work here (cpu/sweep has no option 'colour'" in P.explain(measure=False)
         assert P.plan.options.get("colour") is None
+
+
+def overflowing(n: int = 300, factor: float = 1e100) -> sp.csr_array:
+    return sp.csr_array(sp.diags_array([-factor, 4 * factor, -factor], offsets=[-1, 0, 1], shape=(n, n)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128])
+@pytest.mark.parametrize("vectors", [None, 3])
+def test_an_overflow_is_a_warning_that_names_the_power(dtype: Any, vectors: int | None) -> None:
+    single = np.finfo(dtype).maxexp < 200
+    A = overflowing(factor=1e12 if single else 1e100).astype(dtype)
+    P = akx.MatrixPowers(A, 7, threads=1)
+    x = np.ones(300 if vectors is None else (300, vectors), dtype=dtype)
+    with pytest.warns(AkxWarning, match="power 4 of 7 is the first") as caught:
+        V = P(x)
+    assert caught[0].filename == __file__
+    assert np.isfinite(V[..., :4]).all()
+    assert not np.isfinite(V[..., 4]).all()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        P(x)  # once for each object
+        akx.MatrixPowers(A, 3, threads=1)(x)
+        akx.MatrixPowers(A, 7, threads=1)(0 * x)
+
+
+def test_every_call_of_matrix_powers_warns_as_far_as_filters_let_it() -> None:
+    A, x = overflowing(), np.ones(300)
+    for action, count in (("always", 3), ("default", 1), ("ignore", 0)):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter(action)  # type: ignore[arg-type]
+            for _ in range(3):
+                akx.matrix_powers(A, x, 7)
+        assert len(caught) == count
+        assert all(one.filename == __file__ for one in caught)
+
+
+def test_an_overflow_in_a_column_without_entries_is_seen() -> None:
+    # Row 0 overflows at power 1, and no other row has it: the last vector is finite.
+    A = sp.csr_array(([1e200, 1.0, 1.0, 1.0], ([0, 1, 2, 2], [1, 1, 1, 2])), shape=(3, 3))
+    A = sp.csr_array(sp.block_diag([A, sp.eye_array(2)]))
+    basis = akx.Basis("newton", np.array([1.0, 1e-200, 1e-200]), np.zeros(3), np.zeros(3))
+    P = akx.MatrixPowers(A, 3, basis=basis, threads=1)
+    with pytest.warns(AkxWarning, match="power 1 of 3"):
+        V = P(np.array([0.0, 1e150, 0.0, 0.0, 0.0]))
+    assert np.isfinite(V[:, 3]).all()
+
+
+def test_what_is_not_finite_in_x_is_not_called_an_overflow() -> None:
+    x = np.ones(900)
+    x[17] = np.nan
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        akx.MatrixPowers(grid(), 4, threads=1)(x)
+
+
+def test_huge_numbers_that_do_not_overflow_are_no_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        V = akx.MatrixPowers(sp.csr_array(sp.eye_array(400)), 2, threads=1)(np.full(400, 1e308))
+    assert np.isfinite(V).all()
+
+
+def test_looking_takes_a_small_share_of_calls() -> None:
+    few = sp.csr_array(sp.diags_array(np.ones(40_000)))
+    many = sp.csr_array(sp.diags_array([1.0] * 40, offsets=range(-20, 20), shape=(40_000, 40_000)))
+    for A, k, every in ((few, 1, 11), (few, 16, 1), (many, 2, 1)):
+        P = akx.MatrixPowers(A, k, threads=1)
+        assert [P._is_to_look(1) for _ in range(12)] == [call % every == 0 for call in range(12)]
+    P.looks_for_overflow = False
+    assert not P._is_to_look(1)
+
+
+def test_solvers_do_not_warn_of_overflows_on_their_way() -> None:
+    A = overflowing(factor=1e60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", AkxWarning)
+        ca_gmres(A, np.ones(300), basis="monomial", s=10)

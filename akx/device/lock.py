@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from akx.device.forks import ForkSafeLock
+from akx.errors import AkxWarning
 
 try:
     import fcntl
@@ -51,7 +52,7 @@ _DIGITS = 10
 _TEMPORARY = "/tmp"
 
 
-class DeviceBusyWarning(UserWarning):
+class DeviceBusyWarning(AkxWarning):
     """Another process measures on the same device, or the lock that would tell cannot be used."""
 
 

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from akx.device.forks import lock_file, unlock_file
-from akx.errors import DatabaseError, legible
+from akx.errors import AkxWarning, DatabaseError, legible
 
 __all__ = [
     "SQLITE_ERRORS",
@@ -44,7 +44,7 @@ _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
 
-class PlanDatabaseWarning(UserWarning):
+class PlanDatabaseWarning(AkxWarning):
     """The plan database, or a part of it, could not be used; work goes on without it."""
 
     def __str__(self) -> str:

@@ -145,6 +145,7 @@ class System:
                 basis: Any = kind if kind == "monomial" else _placeholder(k, kind)
                 options: dict[str, Any] = {"threads": self.threads, "db": self.db, "backend": self.work.backend}
                 found = MatrixPowers(self.matrix, k, basis=basis, plan=plan, **options)
+                found.looks_for_overflow = False  # solvers do themselves
             self._operators[k, kind] = found
         return found
 
