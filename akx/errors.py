@@ -29,7 +29,6 @@ __all__ = [
     "MissingDependencyError",
     "PlanError",
     "VerificationError",
-    "legible",
 ]
 
 
