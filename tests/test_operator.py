@@ -22,7 +22,16 @@ from akx import operator
 from akx.basis import chebyshev
 from akx.device.choose import device_of
 from akx.device.host import host_device, resolve_threads
-from akx.errors import AkxError, ArgumentError, ArgumentTypeError, BudgetError, InfeasibleError, MatrixError, PlanError
+from akx.errors import (
+    AkxError,
+    ArgumentError,
+    ArgumentTypeError,
+    BudgetError,
+    InfeasibleError,
+    MatrixError,
+    MissingDependencyError,
+    PlanError,
+)
 from akx.kernels import registry
 from akx.kernels.cpu.run import run_tasks
 from akx.plan import Plan
@@ -1127,3 +1136,25 @@ def test_a_plan_that_asks_for_what_is_not_there_is_refused_with_the_reason(tmp_p
         P = akx.MatrixPowers(A, 3, backend="cpu", db=database)
         assert "does not work here (cpu/sweep has no option 'colour'" in P.explain(measure=False)
         assert P.plan.options.get("colour") is None
+
+
+@pytest.mark.parametrize(
+    "problem", [InfeasibleError("it takes too much padding"), MissingDependencyError("no mtkahypar")]
+)
+def test_a_plan_of_others_that_fails_when_it_is_prepared_gives_way(
+    monkeypatch: pytest.MonkeyPatch, problem: AkxError
+) -> None:
+    A, schedule = grid(8), registry.get("cpu", "ghost")
+    put(record(A, 3, Plan("cpu", "ghost", "csr", k=3, k_per_pass=3, block_bytes=65536)))
+
+    def prepare(matrix: akx.Matrix, plan: Plan) -> Any:
+        raise problem
+
+    monkeypatch.setattr(schedule, "feasible", lambda *_: None)
+    monkeypatch.setattr(schedule, "prepare", prepare)
+    P = akx.MatrixPowers(A, 3)
+    assert P.plan.schedule != "ghost"
+    assert f"does not work here ({problem})" in P.explain(measure=False)
+    np.testing.assert_allclose(P(np.ones(64)), powers(A, np.ones(64), 3), atol=1e-9)
+    with pytest.raises(type(problem)):
+        akx.MatrixPowers(A, 3, plan=Plan("cpu", "ghost", "csr", k=3, k_per_pass=3, block_bytes=65536))
