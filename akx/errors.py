@@ -31,7 +31,6 @@ __all__ = [
     "MissingDependencyError",
     "PlanError",
     "VerificationError",
-    "legible",
 ]
 
 _SHOWN = 8

@@ -40,6 +40,7 @@ from akx.errors import (
     DeviceMemoryError,
     InfeasibleError,
     MatrixError,
+    MissingDependencyError,
     PlanError,
     legible,
 )
@@ -860,10 +861,12 @@ class MatrixPowers:
             begin = time.perf_counter()
             try:
                 found = self._prepared(plan, dtype, vectors)
-            except (InfeasibleError, DeviceError) as problem:
-                key = (dtype, vectors, backend or self._home)
-                if not choice.is_predicted and self._given is None and isinstance(problem, InfeasibleError):
+            except (InfeasibleError, DeviceError, MissingDependencyError) as problem:
+                key, is_device = (dtype, vectors, backend or self._home), isinstance(problem, DeviceError)
+                if not choice.is_predicted and self._given is None and not is_device:
                     again = self._choose(self._matrix_in(dtype), vectors, key[2])  # it was chosen for other values
+                    if again.plan == plan:  # what costs little to ask has not told
+                        again = self._predicted_instead(problem, *key)
                     if again.plan != plan:
                         self._choices[key] = again
                         return self._program(*key)
@@ -887,6 +890,12 @@ class MatrixPowers:
             program.ready(vectors)  # compiled now: a prediction that cannot be gives way
         self._programs[(dtype, plan)] = program
         return program
+
+    def _predicted_instead(self, problem: AkxError, dtype: np.dtype[Any], vectors: int, backend: str) -> _Choice:
+        """The predicted plan in place of one of the database that cannot be prepared."""
+        plan = predict(self._matrix_in(dtype), self.k, **self._asked(vectors, backend))
+        told = f"predicted, not tuned: the plan in the database does not work here ({problem.what})"
+        return _Choice(plan, told, is_predicted=True)
 
     def _plain_instead(
         self, choice: _Choice, problem: AkxError, dtype: np.dtype[Any], vectors: int, backend: str

@@ -31,6 +31,7 @@ from akx.errors import (
     BudgetError,
     InfeasibleError,
     MatrixError,
+    MissingDependencyError,
     PlanError,
 )
 from akx.kernels import registry
@@ -1237,3 +1238,25 @@ def test_solvers_do_not_warn_of_overflows_on_their_way() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", AkxWarning)
         ca_gmres(A, np.ones(300), basis="monomial", s=10)
+
+
+@pytest.mark.parametrize(
+    "problem", [InfeasibleError("it takes too much padding"), MissingDependencyError("no mtkahypar")]
+)
+def test_a_plan_of_others_that_fails_when_it_is_prepared_gives_way(
+    monkeypatch: pytest.MonkeyPatch, problem: AkxError
+) -> None:
+    A, schedule = grid(8), registry.get("cpu", "ghost")
+    put(record(A, 3, Plan("cpu", "ghost", "csr", k=3, k_per_pass=3, block_bytes=65536)))
+
+    def prepare(matrix: akx.Matrix, plan: Plan) -> Any:
+        raise problem
+
+    monkeypatch.setattr(schedule, "feasible", lambda *_: None)
+    monkeypatch.setattr(schedule, "prepare", prepare)
+    P = akx.MatrixPowers(A, 3)
+    assert P.plan.schedule != "ghost"
+    assert f"does not work here ({problem})" in P.explain(measure=False)
+    np.testing.assert_allclose(P(np.ones(64)), powers(A, np.ones(64), 3), atol=1e-9)
+    with pytest.raises(type(problem)):
+        akx.MatrixPowers(A, 3, plan=Plan("cpu", "ghost", "csr", k=3, k_per_pass=3, block_bytes=65536))
