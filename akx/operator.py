@@ -1119,7 +1119,8 @@ def _place(db: Any) -> Any:
 def _same_pattern(one: Any, other: Matrix) -> bool:
     if one.indptr is other.indptr and one.indices is other.indices:
         return True
-    pairs = ((one.indptr, other.indptr), (one.indices, other.indices))  # array_equal would swallow what a handler raises
+    # Not by array_equal, which swallows what a handler of a signal raises, and says no.
+    pairs = ((one.indptr, other.indptr), (one.indices, other.indices))
     return all(mine.shape == theirs.shape and bool((mine == theirs).all()) for mine, theirs in pairs)
 
 
