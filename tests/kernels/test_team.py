@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import SimpleQueue
@@ -167,27 +168,58 @@ def test_a_forked_child_has_a_team_of_its_own() -> None:
     assert _right(A, x, P(x))
 
 
-def test_ctrl_c_waits_until_a_call_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An interrupted call leaves no member behind: the next call is complete when it returns."""
+def test_ctrl_c_ends_a_call_and_the_next_one_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
     P, A = _operator(3)
     x = np.ones(_N)
-    out = np.empty((_N, 4), order="F")
+    P(x)
     original = Team._gather
 
     def interrupted(self: Team, job: Job, running: int) -> None:
         original(self, job, running)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(Team, "_gather", interrupted)
     for _ in range(3):
-        out[:] = np.nan
         team(3).send_away()  # else members that still listen, on a busy machine for long, would not be sent for
-        with pytest.raises(KeyboardInterrupt):
-            P(x, out=out)
-        assert _right(A, x, out)
-    monkeypatch.undo()
-    assert _right(A, x, P(x))
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        with monkeypatch.context() as patched:
+            patched.setattr(Team, "_gather", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                P(x)
+        assert team(3)._calls is None  # nobody waits for a call that does not come
+        assert _right(A, x, P(x))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.parametrize("moment", ["before", "behind"])
+def test_a_child_forked_within_a_call_gets_an_error_and_goes_on(moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    P, A = _operator(2)
+    x = np.ones(_N)
+    P(x)
+    original, children = Team._gather, []
+
+    def forks(self: Team, job: Job, running: int) -> None:
+        if moment == "behind":
+            original(self, job, running)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
+            children.append(os.fork())
+        if children[0] == 0:
+            signal.alarm(20)
+        if moment == "before":
+            original(self, job, running)
+
+    team(2).send_away()
+    with monkeypatch.context() as patched:
+        patched.setattr(Team, "_gather", forks)
+        try:
+            V = P(x)
+        except akx.DeviceError:
+            patched.undo()
+            os._exit(0 if _right(A, x, P(x)) else 1)
+        if children[0] == 0:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 0
+    assert _right(A, x, V)
 
 
 def test_what_a_job_raises_is_raised_and_the_team_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

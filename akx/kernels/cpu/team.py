@@ -5,8 +5,11 @@ which the point-to-point waits of the kernels rely on, and several callers do no
 a process, and callers of one size take turns. The calling thread is member 0.
 
 After a call the members listen in compiled code for the next one of the same job (:mod:`akx.kernels.cpu.sync`); when
-none has come for a while, or another job is to be done, they return and sleep on a queue. Ctrl-C waits until a call is
-complete: members wait for one another, and their results go to the caller.
+none has come for a while, or another job is to be done, they return and sleep on a queue.
+
+Signals. A handler runs, and may raise (Ctrl-C, a timeout), between two steps of the interpreter: never while compiled
+code waits for members. Before that a call has not been handed out, and behind it every member is done, so whoever is
+left waiting is dismissed, and nobody writes to the result of a call that was given up. No handler is ever replaced.
 
 On a busy machine the system lets members wait for a core, a few milliseconds at a time, and the caller with them. A
 call for which it waited long says that there were too many threads: the calls of the next while have half as many, and
@@ -17,19 +20,17 @@ parts of a job and not of the threads.
 from __future__ import annotations
 
 import os
-import signal
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from queue import SimpleQueue
-from types import FrameType
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from akx.device.forks import ForkSafeLock
 from akx.errors import DeviceError
 from akx.kernels.cpu.sync import dismiss, new_calls, waited
 
@@ -75,7 +76,7 @@ class Team:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._busy = threading.Lock()
+        self._busy = ForkSafeLock()
         self._owner = 0
         self._running = self._sent = size
         self._until = self._pause = self._late = 0.0
@@ -102,8 +103,7 @@ class Team:
                 listening = self._calls is job.calls and self._sent == running
                 if not (listening and job.function(*job.arguments, x, out, job.calls, 0, False)):
                     listening = False
-                    with _interrupts_later():
-                        self._start(job, running, x, out)
+                    self._start(job, running, x, out)
                 self._judge(job, running, begin, _LONG if listening else _LONG_FIRST)
             finally:
                 self._owner = 0
@@ -155,30 +155,12 @@ class Team:
     def _gather(self, job: Job, running: int) -> None:
         """Send members to the first of a new row of calls by so many threads."""
         self._dismiss()
+        if not self._inboxes:
+            raise DeviceError("the process was forked in the middle of a call", hint="call again in the child")
         self._calls = job.calls = new_calls(self.size, running)
         self._sent = running
         for number, inbox in enumerate(self._inboxes[: running - 1], 1):
             inbox.put((job.function, (*job.arguments, *job.empty), job.calls, number))
-
-
-@contextmanager
-def _interrupts_later() -> Iterator[None]:
-    """Hold Ctrl-C back until the members are done: they wait for one another, and their results go to the caller."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    usual = signal.getsignal(signal.SIGINT)
-    if not callable(usual):  # ignored, default, or not Python's
-        yield
-        return
-    held: list[tuple[int, FrameType | None]] = []
-    signal.signal(signal.SIGINT, lambda number, frame: held.append((number, frame)))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, usual)
-        if held:
-            usual(*held[0])
 
 
 def _serve(inbox: SimpleQueue[_Part | None]) -> None:
@@ -198,7 +180,7 @@ def _retire(inboxes: list[SimpleQueue[_Part | None]]) -> None:
 
 
 _TEAMS: dict[int, Team] = {}
-_LOCK = threading.Lock()
+_LOCK = ForkSafeLock()
 
 
 def team(size: int) -> Team:
@@ -213,10 +195,11 @@ def team(size: int) -> Team:
 
 
 def _forget() -> None:
-    """In a forked child: threads do not survive a fork, and who held the lock is gone too."""
-    global _LOCK
-    _LOCK = threading.Lock()
-    _TEAMS.clear()
+    """In a forked child: threads do not survive a fork. A call that a thread forked from within ends with an error."""
+    while _TEAMS:
+        _, gone = _TEAMS.popitem()
+        gone._dismiss()
+        gone._inboxes.clear()
 
 
 if hasattr(os, "register_at_fork"):
