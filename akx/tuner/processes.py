@@ -22,8 +22,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from numba.core import caching
-
 __all__ = [
     "SHARE",
     "SPARED_CORES",
@@ -96,6 +94,8 @@ def unmistakable_files() -> Iterator[None]:
 
     Numba's cache looks names up in its index, so that it finds them as it finds its own.
     """
+    from numba.core import caching
+
     kind: Any = getattr(caching, "IndexDataCacheFile", None)
     usual = getattr(kind, "_data_name", None)
     if usual is None:  # another Numba, which names them in another way
