@@ -20,7 +20,6 @@ __all__ = [
     "canonical_csr",
     "check_finite",
     "check_indices",
-    "check_kind",
     "check_shape",
     "check_value_error",
     "fit_index_type",
@@ -31,35 +30,6 @@ __all__ = [
 _SUPPORTED = tuple(np.dtype(t) for t in (np.float32, np.float64, np.complex64, np.complex128))
 _SUPPORTED_NAMES = "float32, float64, complex64 or complex128"
 _INT32_LIMIT = 2**31
-
-
-def check_kind(A: Any) -> None:
-    """Raise, with advice, where `A` is not a SciPy sparse matrix or array of numbers."""
-    if sp.issparse(A):
-        if A.dtype.hasobject:
-            raise MatrixError(
-                "matrix has an unsupported dtype",
-                expected=_SUPPORTED_NAMES,
-                found=str(A.dtype),
-                hint="convert it with A.astype(numpy.float64)",
-            )
-        return
-    if hasattr(A, "__array__") or (isinstance(A, (list, tuple)) and len(A) > 0):
-        shape = getattr(A, "shape", None)
-        raise MatrixError(
-            "matrix is dense",
-            expected="a SciPy sparse matrix or array",
-            found=type(A).__name__ + (f" of shape {tuple(shape)}" if shape is not None else ""),
-            hint="pass scipy.sparse.csr_array(A) if most entries are zero; for a dense matrix akx gains nothing",
-        )
-    hint = "pass a scipy.sparse matrix or array"
-    if isinstance(A, (str, bytes)) or hasattr(A, "__fspath__"):
-        hint = "read the file first with akx.read_matrix(path)"
-    elif hasattr(A, "matvec"):
-        hint = "akx needs the entries, not only products: pass the sparse matrix behind the operator"
-    raise ArgumentTypeError(
-        "matrix has the wrong type", expected="a SciPy sparse matrix or array", found=type(A).__name__, hint=hint
-    )
 
 
 def check_shape(shape: tuple[int, ...]) -> None:

@@ -12,8 +12,9 @@ Bytes: 8 per word read once, nothing written. Work: two 64-bit multiplications p
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from akx._numba import njit
 
 __all__ = ["word_sum"]
 

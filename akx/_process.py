@@ -25,7 +25,10 @@ def command(module: str, executable: str | None = None) -> list[str]:
 
 def environment() -> dict[str, str]:
     """That of this process, in which what is imported here is imported there."""
-    path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
+    here = ""
+    with contextlib.suppress(OSError):  # a current directory that is gone has nothing to import
+        here = os.getcwd()
+    path = os.pathsep.join(filter(None, (folder or here for folder in sys.path)))
     return {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
 
 

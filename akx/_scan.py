@@ -11,8 +11,9 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from akx._numba import njit
 
 __all__ = ["BAD_COUNT", "BAD_TOKEN", "INDEX", "INTEGER", "REAL", "scan_body"]
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from akx._numba import njit
 
 __all__ = ["block_cells", "count_diagonals", "extent", "level_structure", "symmetry", "transpose_pattern"]
 

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from akx._given import check_count
 from akx.errors import ArgumentError, ArgumentTypeError
 from akx.leja import are_paired, as_points, capacity, leja_order, pair_steps
 from akx.spectrum import Ellipse, Spectrum, estimate_spectrum
@@ -137,7 +138,7 @@ class Basis:
 
 def monomial(k: int) -> Basis:
     """The monomial basis v_j = A^j x, j = 0 .. k."""
-    k = _check_k(k)
+    k = check_count("k", k)
     return Basis("monomial", np.ones(k), np.zeros(k), np.zeros(k))
 
 
@@ -169,7 +170,7 @@ def newton(
     ArgumentError
         Where the shifts are not finite, none, or not in conjugate pairs although `real` is asked for.
     """
-    k = _check_k(k)
+    k = check_count("k", k)
     points = as_points(shifts)
     in_pairs = are_paired(points)
     if real and not in_pairs:
@@ -212,7 +213,7 @@ def chebyshev(k: int, interval: tuple[float, float] | None = None, *, ellipse: E
     Basis
         Real, unless the centre of the ellipse is not.
     """
-    k = _check_k(k)
+    k = check_count("k", k)
     if (interval is None) == (ellipse is None):
         raise ArgumentError("Chebyshev basis needs one domain", expected="interval=(lo, hi) or ellipse=Ellipse(...)")
     if interval is not None:
@@ -258,7 +259,7 @@ def make_basis(
     -------
     Basis
     """
-    k = _check_k(k)
+    k = check_count("k", k)
     if isinstance(kind, Basis):
         return kind if kind.k == k else kind.head(k)
     if kind not in KINDS:
@@ -284,14 +285,6 @@ def make_basis(
     if kind == "newton":
         return newton(spectrum.ritz, k, scale="capacity", real=real)
     return chebyshev(k, spectrum.interval) if spectrum.hermitian else chebyshev(k, ellipse=spectrum.ellipse)
-
-
-def _check_k(k: Any) -> int:
-    if isinstance(k, (bool, np.bool_)) or not isinstance(k, (int, np.integer)):
-        raise ArgumentTypeError("k is not an integer", expected="an integer >= 1", found=repr(k))
-    if k < 1:
-        raise ArgumentError("k is out of range", expected="an integer >= 1", found=repr(k))
-    return int(k)
 
 
 def _check_interval(interval: Iterable[float]) -> tuple[float, float]:

@@ -22,7 +22,6 @@ from numpy.typing import DTypeLike, NDArray
 from akx._canonical import (
     canonical_csr,
     check_finite,
-    check_kind,
     check_shape,
     check_value_error,
     fit_index_type,
@@ -30,6 +29,7 @@ from akx._canonical import (
     trim,
 )
 from akx._features import Features, compute_features
+from akx._given import scipy_matrix
 from akx.errors import ArgumentError, ArgumentTypeError, MatrixError
 
 __all__ = ["Features", "Matrix", "checksum", "content_token"]
@@ -92,12 +92,13 @@ class Matrix:
         explicit_zeros: Literal["keep", "drop"] = "keep",
         value_error: float | None = None,
     ) -> Matrix:
-        """The canonical matrix of any SciPy sparse matrix or array. `A` itself is not modified.
+        """The canonical matrix of any sparse matrix or array. `A` itself is not modified.
 
         Parameters
         ----------
         A : scipy.sparse matrix or array of any format, shape (n, n), or Matrix
             Entries in any order; duplicates are summed. A :class:`Matrix` is returned as it is where nothing changes.
+            Sparse matrices of other libraries are converted: those of pydata/sparse, CuPy, PyTorch, JAX and PETSc.
         dtype : optional
             float32, float64, complex64 or complex128. By default the type of `A`, with integers and bool taken as
             float64 and float16 as float32. long double and complex256 need an explicit `dtype`, as precision is lost.
@@ -135,7 +136,7 @@ class Matrix:
             if target == A.dtype and (explicit_zeros == "keep" or np.all(A.data)):
                 return A.with_value_error(allowed)
             A = A.to_scipy()
-        check_kind(A)
+        A = scipy_matrix(A)
         check_shape(A.shape)
         target = target_dtype(A.dtype, dtype)
         with np.errstate(over="ignore"):  # what becomes Inf is refused below, with its place
@@ -307,7 +308,7 @@ def content_token(A: Any, *, threads: int = 1) -> tuple[Any, ...]:
     if isinstance(A, Matrix):
         allowed = (A.value_error,) if A.value_error else ()
         return ("akx", A.dtype.name, A.fingerprint, A.values_fingerprint, *allowed)
-    check_kind(A)
+    A = scipy_matrix(A)
     arrays = _buffers(A)
     return (
         A.format,

@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy import sparse
 
-from akx._canonical import check_kind, check_value_error, target_dtype
+from akx._canonical import check_value_error, target_dtype
+from akx._given import check_count, numbers_of, scipy_matrix
 from akx.basis import Basis, make_basis
 from akx.device.budget import budgeted_backend, parse_limits, resolve_budget, within
 from akx.device.choose import device_of, plan_threads
@@ -187,7 +188,7 @@ class MatrixPowers:
         fraction: float | None = None,
         value_error: float | None = None,
     ) -> None:
-        self.k = _check_k(k)
+        self.k = check_count("k", k)
         check_plan(plan)
         if plan is not None and plan.k != self.k:
             raise PlanError("plan is for another k", expected=f"k = {self.k}", found=f"k = {plan.k}", hint="tune again")
@@ -531,7 +532,7 @@ class MatrixPowers:
         dtype : dtype, optional
             For start vectors of that type; the matrix's by default.
         """
-        vectors = _check_count("start_vectors", start_vectors)
+        vectors = check_count("start_vectors", start_vectors)
         dtype = self._result_dtype(None if dtype is None else target_dtype(np.dtype(np.float32), dtype))
         with self._lock:
             choice = self._choice(dtype, vectors)
@@ -1049,7 +1050,7 @@ def matrix_powers(
     if backend == "auto" and not isinstance(x, np.ndarray) and _is_on_device(x):
         backend = "cuda"
     budget = memory_budget, fraction
-    operator = _prepared(A, _check_k(k), basis, plan, dtype, threads, db, backend, budget, value_error)
+    operator = _prepared(A, check_count("k", k), basis, plan, dtype, threads, db, backend, budget, value_error)
     operator.looks_for_overflow = True  # what is kept is not the caller's: how often they are warned, a filter says
     return operator(x, out=out)
 
@@ -1089,8 +1090,9 @@ def _prepared(
     budget: tuple[int | str | None, float | None] = (None, None),
     value_error: float | None = None,
 ) -> MatrixPowers:
+    given = A  # which is kept for: another library's matrix is converted in every call, to see whether it changed
     if not isinstance(A, Matrix):
-        check_kind(A)
+        A = scipy_matrix(A)
     target = target_dtype(A.dtype, dtype)
     most = resolve_threads(threads)
     named = basis if isinstance(basis, str) else id(basis)
@@ -1098,18 +1100,18 @@ def _prepared(
     check_plan(plan)
     own = A.value_error if isinstance(A, Matrix) else 0.0
     allowed = own if value_error is None else check_value_error(value_error)
-    key = (id(A), target.str, k, named, plan, threads is None, most, _place(db), backend, budget, allowed)
+    key = (id(given), target.str, k, named, plan, threads is None, most, _place(db), backend, budget, allowed)
     token = _token(A, most)
     with _kept_lock:
         found = _kept.get(key)
-        if found is None or found.owner() is not A or not _same_basis(found.operator, basis):
+        if found is None or found.owner() is not given or not _same_basis(found.operator, basis):
             found = None
-        elif found.token == token or _renew(found, A, target, token, basis):
+        elif found.token == token or _renew(found, given, A, target, token, basis):
             _kept.move_to_end(key)
         else:
             del _kept[key]
             found = None
-        source = _sibling(A, target, token)
+        source = _sibling(given, target, token)
     if found is not None:
         _refresh(found)  # may measure: calls for other matrices do not wait for it
         return found.operator
@@ -1124,7 +1126,7 @@ def _prepared(
     if source is A and _token(A, most) != token:  # another thread changes it: nobody knows what this is for
         return operator
     try:
-        owner: Callable[[], Any] = weakref.ref(A, lambda _: _kept.pop(key, None))
+        owner: Callable[[], Any] = weakref.ref(given, lambda _: _kept.pop(key, None))
     except TypeError:  # a sparse class without weak references is not kept
         return operator
     with _kept_lock:
@@ -1143,22 +1145,22 @@ def _token(A: Any, threads: int) -> tuple[Any, ...]:
     return content_token(A, threads=max(1, min(threads, octets // _BYTES_PER_READER)))
 
 
-def _sibling(A: Any, target: np.dtype[Any], token: tuple[Any, ...]) -> Matrix | None:
-    """The canonical matrix of the same content that another kept operator for `A` has, or None."""
+def _sibling(owner: Any, target: np.dtype[Any], token: tuple[Any, ...]) -> Matrix | None:
+    """The canonical matrix of the same content that another kept operator for `owner` has, or None."""
     for other in list(_kept.values()):
         operator = other.operator
         if operator._new_values is not None:  # they are on a device, and its matrix has the old ones
             continue
-        if other.owner() is A and other.token == token and operator.dtype == target:
+        if other.owner() is owner and other.token == token and operator.dtype == target:
             return operator._matrix
     return None
 
 
-def _renew(found: _Kept, A: Any, target: np.dtype[Any], token: tuple[Any, ...], basis: str | Basis) -> bool:
+def _renew(found: _Kept, owner: Any, A: Any, target: np.dtype[Any], token: tuple[Any, ...], basis: str | Basis) -> bool:
     """Give the kept operator the new values of `A`; False where its pattern, or an estimated spectrum, is stale."""
     if isinstance(basis, str) and basis != "monomial":
         return False
-    sibling = _sibling(A, target, token)
+    sibling = _sibling(owner, target, token)
     found.token = ()  # that of nothing: what follows may end anywhere
     try:
         found.operator.update_values(A if sibling is None else sibling)
@@ -1198,20 +1200,6 @@ def _same_basis(operator: MatrixPowers, basis: str | Basis) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------------- checks
-
-
-def _check_k(k: Any) -> int:
-    return _check_count("k", k)
-
-
-def _check_count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise ArgumentTypeError(f"{name} is not a number", expected="an integer >= 1", found=repr(value))
-    if value < 1:
-        raise ArgumentError(
-            f"{name} is out of range", expected="an integer >= 1", found=str(value), hint=f"pass {name} = 1 or more"
-        )
-    return int(value)
 
 
 def _database(db: Any) -> PlanDatabase:
@@ -1267,20 +1255,17 @@ def _power_of_block(operator: MatrixPowers, j: int, X: NDArray[Any]) -> NDArray[
 
 def _start_block(x: Any, n: int) -> tuple[NDArray[Any], bool]:
     """The start vectors as an array (b, n), and whether x was a single vector."""
-    array = np.asarray(x)
-    if array.dtype == object and hasattr(x, "__dlpack__"):  # an array of a library that NumPy knows nothing else of
-        array = np.from_dlpack(x)
+    array = x if type(x) is np.ndarray and x.dtype.kind in "fc" else numbers_of(x, "x")
     if array.dtype.kind in "biu":
         array = array.astype(np.float64)
     if array.dtype == np.float16:
         array = array.astype(np.float32)
-    if array.dtype.kind not in "fc":
-        raise ArgumentTypeError(
-            "x is not an array of numbers", expected="real or complex numbers", found=str(array.dtype)
-        )
     if array.ndim not in (1, 2) or array.shape[0] != n or 0 in array.shape:
         raise ArgumentError(
-            "x does not fit the matrix", expected=f"shape ({n},) or ({n}, b)", found=f"shape {array.shape}"
+            "x does not fit the matrix",
+            expected=f"shape ({n},) or ({n}, b)",
+            found=f"shape {array.shape}",
+            hint="pass x.T" if array.ndim == 2 and array.shape[1] == n else None,
         )
     return (array[None, :], True) if array.ndim == 1 else (array.T, False)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from akx.cli.output import emit_json, note
+from akx.cli.output import emit_json, note, standard_streams
 from akx.errors import AkxError, legible
 
 __all__ = [
@@ -63,6 +63,11 @@ _UsageProblem: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command line. Returns the exit code; see :func:`akx.cli.main`."""
+    with standard_streams():
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given or os.environ.get("AKX_DEBUG", "") not in ("", "0")
     given = [argument for argument in given if argument != "--debug"]
@@ -71,6 +76,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn
+            if any(option.startswith("e") for option in sys.warnoptions):
+                warnings.simplefilter("default")  # "error", from PYTHONWARNINGS, would make a status line a failure
             try:
                 code = _invoke(given)
             except AnsweredError as late:
@@ -81,7 +88,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        _silence_stdout()
         return EXIT_BROKEN_PIPE
     except (KeyboardInterrupt, typer.Abort):
         _complain("interrupted", kind="Interrupted", exit_code=EXIT_INTERRUPTED, as_json=as_json, answer=answer)
@@ -114,9 +120,22 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if debug:
             raise
+        cure = _cure(error)
+        if cure is not None:
+            _complain(cure, type(error).__name__, EXIT_INPUT, as_json, answer=answer)
+            return EXIT_INPUT
         text = f"a defect of akx: {type(error).__name__}: {error}; run again with --debug and report the traceback"
         _complain(text, type(error).__name__, EXIT_DEFECT, as_json, answer=answer)
         return EXIT_DEFECT
+
+
+def _cure(error: Exception) -> str | None:
+    """What to do about an error that is the environment's and not akx's; None where it is not known to be one."""
+    if isinstance(error, ImportError) and (error.name or "").partition(".")[0] != "akx":
+        return f"a package that akx needs cannot be imported: {error}; see what akx doctor says"
+    if isinstance(error, RuntimeError) and "start new thread" in str(error):
+        return "no thread can be started; raise the limit on processes (ulimit -u), or pass --threads 1"
+    return None
 
 
 def _invoke(arguments: list[str]) -> int:
@@ -134,7 +153,8 @@ def _invoke(arguments: list[str]) -> int:
 def _warn(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     if issubclass(category, (DeprecationWarning, PendingDeprecationWarning)):
         return
-    note(f"warning: {' '.join(str(message).split())}")
+    text = str(message).partition("Traceback (most recent call last)")[0]  # Numba puts one into its own
+    note(f"warning: {' '.join(text.split()).rstrip(':')}")
 
 
 def _usage(error: Any) -> str:
@@ -155,16 +175,8 @@ def _complain(
     answer: dict[str, Any],
 ) -> None:
     line = legible(" ".join(text.split()), _LONGEST)
-    try:
-        print(f"akx: error: {line}", file=sys.stderr, flush=True)
-        if as_json:
-            error = {"type": kind, "message": line, **(details or {}), "exit_code": exit_code}
+    print(f"akx: error: {line}", file=sys.stderr, flush=True)
+    if as_json:
+        error = {"type": kind, "message": line, **(details or {}), "exit_code": exit_code}
+        with contextlib.suppress(BrokenPipeError, AkxError):  # stdout is what failed
             emit_json({"schema": ERROR_SCHEMA, **answer, "error": error})
-    except BrokenPipeError:
-        _silence_stdout()
-
-
-def _silence_stdout() -> None:
-    """Send what is still buffered to nowhere, so that the interpreter's own flush at exit does not complain."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,20 +1,24 @@
-"""Where output goes: data on stdout, status on stderr; plain text where nobody looks at a terminal."""
+"""Where output goes: data on stdout, status on stderr; plain text where nobody looks at a terminal.
+
+What is lost differs: data that cannot be written is an error, status that cannot be written is dropped.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from akx.errors import legible
+from akx.errors import AkxError, legible
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["data_console", "emit_json", "keep_stdout", "note", "status_console"]
+__all__ = ["data_console", "emit_json", "keep_stdout", "note", "standard_streams", "status_console"]
 
 #: Columns of a table that goes to a file or a pipe, unless COLUMNS says otherwise.
 _PLAIN_WIDTH = 120
@@ -37,6 +41,89 @@ def keep_stdout() -> None:
         return
     buffering = 1 if stream.line_buffering else -1
     sys.stdout = open(own, "w", buffering, stream.encoding, stream.errors)  # noqa: SIM115
+
+
+@contextlib.contextmanager
+def standard_streams() -> Iterator[None]:
+    """Within, stdout and stderr are there and take every character, whatever they are outside.
+
+    A closed one is the null device. Characters that its encoding lacks are escaped. Data that stdout does not take
+    raises :class:`AkxError`, and BrokenPipeError where its reader is gone. What stderr does not take is dropped.
+    """
+    outside = sys.stdout, sys.stderr
+    _fill_descriptors()
+    with contextlib.ExitStack() as stack:
+        sys.stdout = _open(outside[0], stack, is_data=True)
+        sys.stderr = _open(outside[1], stack, is_data=False)
+        try:
+            yield
+        finally:
+            sys.stdout, sys.stderr = outside
+
+
+def _fill_descriptors() -> None:
+    """Open the null device where a standard descriptor is closed: the next file opened would get its number."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+
+
+def _open(stream: Any, stack: contextlib.ExitStack, *, is_data: bool) -> Any:
+    if stream is None or stream.closed:
+        return stack.enter_context(open(os.devnull, "w", encoding="utf-8", errors="backslashreplace"))
+    errors = getattr(stream, "errors", None)
+    if errors and hasattr(stream, "reconfigure"):
+        with contextlib.suppress(AkxError, OSError):  # it flushes
+            stream.reconfigure(errors="backslashreplace")
+            stack.callback(_restore, stream, errors)
+    return _Stream(stream, is_data)
+
+
+def _restore(stream: Any, errors: str) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        stream.reconfigure(errors=errors)
+
+
+class _Stream:
+    """A standard stream that may be full, or without a reader: from then on it goes to the null device."""
+
+    def __init__(self, stream: Any, is_data: bool) -> None:
+        self._stream, self._is_data = stream, is_data
+        self._refusal: OSError | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        self._try(lambda: self._stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        self._try(self._stream.flush)
+
+    def _try(self, action: Callable[[], Any]) -> None:
+        if self._refusal is None:
+            try:
+                action()
+            except OSError as error:
+                self._leave()
+                self._refusal = error
+        if self._refusal is None or not self._is_data:
+            return
+        if isinstance(self._refusal, BrokenPipeError):
+            raise self._refusal
+        raise AkxError(
+            "stdout cannot be written",
+            found=self._refusal.strerror or str(self._refusal),
+            hint="free some space, or send it elsewhere",
+        ) from self._refusal
+
+    def _leave(self) -> None:
+        """Send what is still buffered, and all that follows, to nowhere: the interpreter flushes again at its end."""
+        with contextlib.suppress(OSError, ValueError):
+            descriptor = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(descriptor, self._stream.fileno())
+            os.close(descriptor)
 
 
 def data_console() -> Console:
@@ -63,6 +150,9 @@ def _console(*, stderr: bool) -> Console:
                 else:
                     text = "\n".join(map(legible, segment.text.split("\n")))
                     yield Segment(text, segment.style)
+
+        def on_broken_pipe(self) -> None:
+            raise
 
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() or os.environ.get("COLUMNS", "").isdigit() else _PLAIN_WIDTH

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from akx._numba import most_threads, named_threads
 from akx.errors import ArgumentError, ArgumentTypeError
 
 __all__ = ["HostDevice", "default_threads", "host_device", "resolve_threads"]
@@ -125,14 +126,7 @@ def host_device() -> HostDevice:
 
 def default_threads() -> int:
     """Threads used where the caller does not say: ``NUMBA_NUM_THREADS`` if set, else the cores of this process."""
-    text = os.environ.get("NUMBA_NUM_THREADS")
-    if text is None or not text.strip():
-        return host_device().cores
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise ArgumentError(
-            "NUMBA_NUM_THREADS is not a number of threads", expected="an integer >= 1", found=repr(text)
-        )
-    return int(text)
+    return named_threads() or host_device().cores
 
 
 def resolve_threads(threads: int | None) -> int:
@@ -143,7 +137,7 @@ def resolve_threads(threads: int | None) -> int:
     ArgumentTypeError
         Where it is no integer.
     ArgumentError
-        Where it is below 1.
+        Where it is below 1, or more than any processor has.
     """
     if threads is None:
         return default_threads()
@@ -153,6 +147,7 @@ def resolve_threads(threads: int | None) -> int:
         number = None
     if number is None or isinstance(threads, bool):
         raise ArgumentTypeError("threads is not a number", expected="an integer >= 1", found=repr(threads))
-    if number < 1:
-        raise ArgumentError("threads is out of range", expected="an integer >= 1", found=repr(threads))
+    if not 1 <= number <= most_threads():
+        expected = f"an integer from 1 to {most_threads()}"
+        raise ArgumentError("threads is out of range", expected=expected, found=repr(threads)[:60])
     return number

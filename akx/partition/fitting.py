@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from akx._numba import njit
 
 __all__ = ["block_bytes", "blocks_fit", "diagonal_block", "split_cuts"]
 

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from akx._numba import njit
 from akx.errors import ArgumentError, InfeasibleError
 from akx.partition.base import IndexArray, Partition
 from akx.partition.pattern import signed, unsigned_pattern

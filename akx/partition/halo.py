@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from akx._numba import njit
 
 __all__ = ["Halos", "halo_sizes", "halos"]
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from akx._numba import njit
 from akx.errors import MissingDependencyError
 from akx.partition.base import IndexArray
 from akx.partition.graph import checked_parts, checked_weights, flop_weights

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from akx._numba import njit
 from akx.partition.base import IndexArray
 from akx.partition.pattern import symmetrized, unsigned_pattern
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from akx._numba import njit
 from akx.errors import ArgumentError, ArgumentTypeError
 from akx.partition.base import IndexArray
 

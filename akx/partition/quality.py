@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from akx._numba import njit
 from akx.errors import ArgumentError
 from akx.partition.base import ROW_FLOPS, IndexArray, Partition
 from akx.partition.ghost import GhostZones, ghost_zones

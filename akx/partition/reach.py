@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from akx._numba import njit
 from akx.errors import ArgumentError
 from akx.partition.base import IndexArray, Partition, inverse_permutation
 from akx.partition.pattern import signed, unsigned_pattern

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import platform
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from akx._numba import check_numba, code_folder, is_writable
 from akx.errors import AkxError
-from akx.plandb.places import PROJECT_VARIABLE, SYSTEM_VARIABLE
 from akx.report.mkl import mkl_missing, mkl_version
 from akx.report.text import count, size
 
@@ -24,6 +27,10 @@ if TYPE_CHECKING:
 __all__ = ["Check", "inspect_environment"]
 
 _OLDEST_PYTHON = (3, 11)
+#: What numerical libraries take their number of threads from.
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+#: Below these, searches and solves may fail.
+_LEAST_FILES, _LEAST_MEMORY = 64, 4 << 30
 _REQUIRED = ("numpy", "scipy", "numba", "pymetis", "optuna", "platformdirs", "typer", "rich")
 #: module -> (distribution, extra, what it is for)
 _OPTIONAL = {
@@ -64,28 +71,60 @@ class Check:
 
 
 def inspect_environment(db: str | None = None) -> dict[str, list[Check]]:
-    """All checks by group: ``python``, ``packages``, ``optional``, ``gpu``, ``machine``, ``caches``, ``database``.
+    """All checks by group, those of python first; none raises, whatever the environment is like.
 
     Parameters
     ----------
     db : str, optional
         The plan database to look at; by default that of the environment.
     """
-    return {
-        "python": [_python(), _akx()],
-        "packages": [_required(name) for name in _REQUIRED],
-        "optional": [_mkl(), *(_optional(module, *about) for module, about in _OPTIONAL.items())],
-        "gpu": [
-            _driver(),
-            *(_optional(module, *about) for module, about in _GPU.items()),
-            *_gpu(),
-            *_gpu_memory(),
-            _backends(),
+    looks: dict[str, list[tuple[str, Callable[[], Iterable[Check]]]]] = {
+        "caches": [("compiled code", _compiled_code)],  # first: most of what follows needs it
+        "python": [("python", lambda: [_python(), _akx()])],
+        "environment": [("variables", _variables), ("folders", _folders), ("limits", _limits)],
+        "packages": [(name, partial(_required, name)) for name in _REQUIRED],
+        "optional": [
+            ("mkl", lambda: [_mkl()]),
+            *((about[0], partial(_optional, module, *about)) for module, about in _OPTIONAL.items()),
         ],
-        "machine": [*_machine(), *_calibrations()],
-        "caches": [_numba_cache()],
-        "database": list(_database(db)),
+        "gpu": [
+            ("nvidia driver", lambda: [_driver()]),
+            *((about[0], partial(_optional, module, *about)) for module, about in _GPU.items()),
+            ("gpu", _gpu),
+            ("gpu memory", _gpu_memory),
+            ("backends", lambda: [_backends()]),
+        ],
+        "machine": [("machine", _machine), ("calibration", _calibrations)],
+        "database": [("plans", lambda: _database(db))],
     }
+    told: set[str] = set()
+    found = {
+        title: [check for name, look in group for check in _safely(name, look, told)] for title, group in looks.items()
+    }
+    order = ("python", "environment", "packages", "optional", "gpu", "machine", "caches", "database")
+    return {title: found[title] for title in order if found[title]}
+
+
+def _safely(name: str, look: Callable[[], Iterable[Check]], told: set[str]) -> list[Check]:
+    """What a look finds. Where it fails that is the finding: once, as many may fail for the same reason."""
+    checks: list[Check] = []
+    try:
+        checks.extend(look())
+    except Exception as error:
+        if str(error) in told:
+            return checks
+        told.add(str(error))
+        if isinstance(error, AkxError):
+            parts = (
+                error.what,
+                error.expected and f"expected {error.expected}",
+                error.found and f"found {error.found}",
+            )
+            checks.append(Check(name, "problem", ", ".join(part for part in parts if part), error.hint or ""))
+        else:
+            text = " ".join(f"{type(error).__name__}: {error}".split())
+            checks.append(Check(name, "problem", text, "correct what it names, or report it"))
+    return checks
 
 
 def _python() -> Check:
@@ -101,23 +140,87 @@ def _akx() -> Check:
     return Check("akx", "ok", f"{akx.__version__} in {Path(akx.__file__).resolve().parent}")
 
 
-def _required(name: str) -> Check:
+def _variables() -> Iterator[Check]:
+    """Variables that say something odd, besides those that other looks are for."""
+    for name in _THREAD_VARIABLES:
+        text = os.environ.get(name, "").strip()
+        if text and not all(part.strip().isdecimal() and int(part) > 0 for part in text.split(",")):
+            hint = f"set {name} to 1 or more, or unset it"
+            yield Check(name, "problem", f"{text[:60]!r} is no number of threads, and libraries pass over it", hint)
+    if any(option.startswith("e") for option in sys.warnoptions):
+        yield Check("warnings", "ok", "are errors in Python, as PYTHONWARNINGS or -W says; in commands they are not")
+    for stream in (sys.stdout, sys.stderr):
+        encoding = str(getattr(stream, "encoding", None) or "utf-8")
+        if not encoding.lower().startswith("utf"):
+            found = f"{encoding} of the terminal, or of PYTHONIOENCODING: characters that it lacks are escaped"
+            yield Check("encoding", "ok", found, "set PYTHONIOENCODING=utf-8 to see them")
+            return
+
+
+def _folders() -> Iterator[Check]:
+    """The current directory and that of temporary files."""
     try:
-        import_module(name)
-    except ImportError as error:
-        return Check(name, "problem", f"cannot be imported: {error}", f"pip install --upgrade {name}")
-    return Check(name, "ok", _version(name))
+        os.getcwd()
+    except OSError:
+        yield Check("current directory", "problem", "is not there any more", "change to one that is there")
+    asked = os.environ.get("TMPDIR", "").strip()
+    try:
+        used = tempfile.gettempdir()
+    except OSError as error:
+        yield Check("temporary files", "problem", str(error), "point TMPDIR at a folder you can write to")
+        return
+    if asked and os.path.realpath(asked) != os.path.realpath(used):
+        hint = "point TMPDIR at a folder you can write to, or unset it"
+        yield Check("temporary files", "problem", f"TMPDIR={asked} cannot be used, and {used} is", hint)
+    else:
+        yield Check("temporary files", "ok", f"in {used}")
 
 
-def _optional(module: str, distribution: str, extra: str, purpose: str) -> Check:
+def _limits() -> Iterator[Check]:
+    """Limits of this process that are so low that work may fail."""
+    try:
+        import resource
+    except ImportError:  # not a POSIX system
+        return
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if 0 <= files < _LEAST_FILES:
+        yield Check("open files", "problem", f"at most {files}", f"ulimit -n {_LEAST_FILES}, or more")
+    memory = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if memory != resource.RLIM_INFINITY:
+        state, hint = ("problem", "ulimit -v unlimited") if memory < _LEAST_MEMORY else ("ok", "")
+        yield Check("address space", state, f"at most {size(memory)}", hint)
+
+
+def _required(name: str) -> Iterator[Check]:
+    if name == "numba":  # it may not be imported where it cannot work: "compiled code" says so
+        try:
+            check_numba()
+        except AkxError:
+            yield Check(name, "ok", _version(name))
+            return
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        try:
+            import_module(name)
+        except Exception as error:
+            text = f"cannot be imported: {' '.join(str(error).split())}"
+            yield Check(name, "problem", text, f"pip install --upgrade {name}")
+            return
+    yield Check(name, "ok", _version(name))
+    for told in {str(one.message).partition("\n")[0] for one in heard if "nvironment variable" in str(one.message)}:
+        yield Check(name, "problem", told, "correct it, or unset it")
+
+
+def _optional(module: str, distribution: str, extra: str, purpose: str) -> Iterator[Check]:
     try:
         import_module(module)
     except ModuleNotFoundError:
-        return Check(distribution, "missing", f"for {purpose}", f"pip install 'akx[{extra}]'")
+        yield Check(distribution, "missing", f"for {purpose}", f"pip install 'akx[{extra}]'")
     except Exception as error:  # an extension module may fail in any way while it loads its libraries
         text = f"installed, but cannot be imported: {type(error).__name__}: {error}"
-        return Check(distribution, "missing", text, f"pip install --upgrade --force-reinstall {distribution}")
-    return Check(distribution, "ok", _version(distribution))
+        yield Check(distribution, "missing", text, f"pip install --upgrade --force-reinstall {distribution}")
+    else:
+        yield Check(distribution, "ok", _version(distribution))
 
 
 def _version(distribution: str) -> str:
@@ -206,13 +309,17 @@ def _machine() -> Iterator[Check]:
     from akx.device.host import default_threads, host_device
 
     device = host_device()
-    yield Check("processor", "ok", f"{device.name}, {device.cores} cores for this process")
+    there = os.cpu_count() or device.cores
+    fewer = f" of {there}, by its affinity or a quota of its control group" if device.cores < there else ""
+    cores = f"{device.cores} core{'s' if device.cores > 1 else ''}"
+    yield Check("processor", "ok", f"{device.name}, {cores} for this process{fewer}")
     caches = (("L1", device.l1_bytes), ("L2", device.l2_bytes), ("L3", device.l3_bytes))
     yield Check("cpu caches", "ok", ", ".join(f"{name} {size(nbytes)}" for name, nbytes in caches))
     try:
         threads = default_threads()
     except AkxError as error:
-        yield Check("threads", "problem", str(error), "unset NUMBA_NUM_THREADS")
+        found = f"{error.what}, expected {error.expected}, found {error.found}"
+        yield Check("threads", "problem", found, error.hint or "")
         return
     source = "NUMBA_NUM_THREADS" if os.environ.get("NUMBA_NUM_THREADS", "").strip() else "cores"
     yield Check("threads", "ok", f"{threads} by default (from {source}); --threads overrides")
@@ -264,31 +371,33 @@ def _assumed_caches(device: Any, kept: Any) -> tuple[float, float]:
     return figures.last_level_bandwidth, figures.cache_bandwidth
 
 
-def _numba_cache() -> Check:
+def _compiled_code() -> Iterator[Check]:
+    """Whether Numba can compile here, and where it keeps what it compiles."""
     import akx
 
-    chosen = os.environ.get("NUMBA_CACHE_DIR")
-    folder = Path(chosen) if chosen else Path(akx.__file__).resolve().parent
-    name = "compiled code"
-    if _writable(folder):
-        return Check(name, "ok", f"kept in {folder}" + ("" if chosen else " (__pycache__ folders)"))
-    if chosen:
+    name, asked = "compiled code", os.environ.get("NUMBA_CACHE_DIR")
+    with contextlib.suppress(AkxError):
+        check_numba()  # may choose a folder
+    chosen, sources = code_folder(), Path(akx.__file__).resolve().parent
+    if asked and not is_writable(Path(asked)):
         hint = "point NUMBA_CACHE_DIR at a folder you can write to"
-        return Check(name, "problem", f"{folder} is not writable, so every process compiles again", hint)
-    return Check(name, "ok", f"{folder} is not writable: Numba keeps it in the user's cache folder instead")
-
-
-def _writable(folder: Path) -> bool:
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
+        yield Check(name, "problem", f"{asked} is not writable", hint)
+    elif chosen is not None and not asked:
+        found = f"kept in {chosen}, as neither {sources} nor the user's cache folder is writable"
+        yield Check(name, "ok", found, "set NUMBA_CACHE_DIR to keep it elsewhere")
+    elif chosen is not None:
+        yield Check(name, "ok", f"kept in {chosen}")
+    elif is_writable(sources):
+        yield Check(name, "ok", f"kept in {sources} (__pycache__ folders)")
+    else:
+        yield Check(name, "ok", f"{sources} is not writable: Numba keeps it in the user's cache folder instead")
+    check_numba()  # its failure is what is to be told
 
 
 def _database(db: str | None) -> Iterator[Check]:
     """The user's plans, then the layers around them in the order of a lookup."""
     from akx.plandb import PlanDatabase, project_plans, shipped_plans, system_plans
+    from akx.plandb.places import PROJECT_VARIABLE, SYSTEM_VARIABLE
 
     name = "plans"
     try:
@@ -339,7 +448,7 @@ def _user_plans(name: str, database: PlanDatabase) -> Check:
             return Check(name, "ok", f"{path}: no tables yet, the first `akx tune` makes them")
         return Check(name, "problem", f"{path}: no tables, and no right to make them", "ask for CREATE on the schema")
     folder = next(parent for parent in path.parents if parent.exists())
-    if _writable(folder):
+    if is_writable(folder):
         return Check(name, "ok", f"{path}: not there yet, the first `akx tune` makes it")
     hint = "pass --db PATH or set AKX_DB to a file in a writable directory"
     return Check(name, "problem", f"{path}: cannot be made, {folder} is not writable", hint)

@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from akx._numba import njit
 from akx.errors import ArgumentError
 
 __all__ = ["LEAST_SET", "PADDING", "SLOTS", "TERMINATION", "Packets", "Schedule", "pack", "schedule"]

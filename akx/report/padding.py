@@ -33,8 +33,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from akx._numba import njit
 
 if TYPE_CHECKING:
     from akx.formats.nodes import Nodes

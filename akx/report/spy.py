@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from akx._numba import njit
 from akx.errors import ArgumentError, MissingDependencyError
 
 __all__ = ["braille", "cell_counts", "plain", "plot_spy", "require_plotting", "text_grid"]

@@ -31,6 +31,8 @@ def check_count(
     """
     if value is None and not auto:
         return max(default, 1)
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
     is_count = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not is_count or value < least or (most is not None and value > most):
         expected = f"an integer >= {least}" if most is None else f"an integer, {least} .. {most}"

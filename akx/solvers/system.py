@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
+from akx._given import converted, numbers_of
 from akx.basis import Basis
 from akx.device.cuda.interchange import is_on_device
-from akx.errors import ArgumentError, ArgumentTypeError, MatrixError, PlanError
+from akx.errors import AkxError, ArgumentError, ArgumentTypeError, MatrixError, PlanError
 from akx.kernels.cpu.vectors import VectorWork
 from akx.matrix import Matrix
 from akx.operator import MatrixPowers
@@ -440,13 +441,10 @@ def make_system(
     right, guess = _Given(b, "b"), None if x0 is None or isinstance(x0, str) else _Given(x0, "x0")
     if isinstance(x0, str) and x0 != "Mb":
         raise ArgumentError("x0 is unknown", expected="a vector, or 'Mb' to begin from M b", found=repr(x0))
-    for one in (right, guess):
-        if one is not None and one.dtype.kind not in "biufc":
-            raise ArgumentTypeError(f"{one.name} is not numeric", found=str(one.dtype))
     if right.shape not in ((matrix.n,), (matrix.n, 1)):
-        raise ArgumentError("b does not fit A", expected=f"({matrix.n},) or ({matrix.n}, 1)", found=str(right.shape))
+        raise _misfit("b", matrix.n, right.shape)
     if guess is not None and guess.shape not in ((matrix.n,), (matrix.n, 1)):
-        raise ArgumentError("x0 does not fit A", expected=f"({matrix.n},) or ({matrix.n}, 1)", found=str(guess.shape))
+        raise _misfit("x0", matrix.n, guess.shape)
     if callback is not None and not callable(callback):
         raise ArgumentTypeError("callback cannot be called", found=type(callback).__name__)
     for name, value in (("rtol", rtol), ("atol", atol)):
@@ -496,6 +494,11 @@ def make_system(
     return system
 
 
+def _misfit(name: str, n: int, shape: tuple[int, ...]) -> ArgumentError:
+    hint = f"pass {name}.T" if shape == (1, n) else None
+    return ArgumentError(f"{name} does not fit A", expected=f"({n},) or ({n}, 1)", found=str(shape), hint=hint)
+
+
 def _diagonal_of(M: Any) -> NDArray[Any] | None:
     """The entries of M as it was given, (n,), where it is a diagonal matrix; None where it is not known to be one.
 
@@ -520,7 +523,12 @@ def _products_of(M: Any) -> int:
 
 def _operator_of(M: Any) -> LinearOperator:
     try:
+        if not isinstance(M, LinearOperator):
+            found = M.aspreconditioner() if hasattr(M, "aspreconditioner") else converted(M)  # PyAMG's
+            M = M if found is None else found
         return aslinearoperator(M)
+    except AkxError:
+        raise
     except (TypeError, ValueError) as error:
         raise ArgumentTypeError(
             "M is no matrix and no operator",
@@ -635,13 +643,8 @@ class _Given:
 
 
 def _numbers(v: Any, name: str) -> NDArray[Any]:
-    """The caller's vector as an array of what it holds; Python's own numbers in double precision, as wider ones."""
-    try:
-        found = np.asarray(v)
-        if found.dtype.kind == "O" and found.ndim:
-            found = found.astype(complex if any(isinstance(entry, complex) for entry in found.flat) else float)
-    except (TypeError, ValueError) as error:
-        raise ArgumentTypeError(f"{name} is no vector of numbers", found=str(error)) from error
+    """The caller's vector as an array of numbers; wider ones than double precision in that."""
+    found = numbers_of(v, name)
     if found.dtype in (np.longdouble, np.clongdouble):
         with np.errstate(over="ignore"):
             found = found.astype(complex if found.dtype.kind == "c" else float)

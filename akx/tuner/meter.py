@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from numba.core.event import install_timer
-
 from akx.plan import Plan
 from akx.tuner import measure
 
@@ -23,6 +21,8 @@ _COMPILING = "numba:compile"
 @contextmanager
 def compiling(report: Callable[[float], object]) -> Iterator[None]:
     """At the end `report` is told how many seconds Numba has compiled within, in this process."""
+    from numba.core.event import install_timer
+
     with install_timer(_COMPILING, report):
         yield
 

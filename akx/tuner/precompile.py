@@ -24,13 +24,13 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
-from numba import njit
 
+from akx._numba import njit
 from akx.device.forks import lock_file, unlock_file
 from akx.device.host import host_device
 from akx.matrix import Matrix
@@ -244,7 +244,7 @@ def _note_of(name: str, share: int, matrix: Matrix) -> Path | None:
         return None
     types = (matrix.dtype.name, matrix.indptr.dtype.name, matrix.indices.dtype.name, matrix.value_error > 0)
     processor = (host_device().name, os.environ.get("NUMBA_CPU_NAME"), os.environ.get("NUMBA_CPU_FEATURES"))
-    of = (name, share, *types, *_sources(), numba.__version__, platform.python_version(), *processor)
+    of = (name, share, *types, *_sources(), metadata.version("numba"), platform.python_version(), *processor)
     digest = hashlib.sha256("\0".join(map(str, of)).encode()).hexdigest()[:_DIGITS]
     return Path(folder) / f"akx-{digest}.compiled"
 

@@ -20,8 +20,6 @@ import time
 from collections.abc import Iterator
 from typing import IO, Any
 
-from numba.core import caching
-
 from akx._process import available_bytes, command, environment
 
 __all__ = [
@@ -83,6 +81,8 @@ def unmistakable_files() -> Iterator[None]:
 
     Numba's cache looks names up in its index, so that it finds them as it finds its own.
     """
+    from numba.core import caching
+
     kind: Any = getattr(caching, "IndexDataCacheFile", None)
     usual = getattr(kind, "_data_name", None)
     if usual is None:  # another Numba, which names them in another way

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import math
-import operator
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
+from akx._given import check_count
 from akx.device.budget import budgeted_backend, resolve_budget, within
 from akx.device.choose import device_of, is_usable, plan_threads
 from akx.device.lock import device_lock
@@ -205,7 +205,7 @@ def tune(
             notes = (*host.notes, f"the cuda backend was not tuned: {failure}")
             return _with_calls(replace(host, tuning_seconds=measure.now() - start, notes=notes), wanted.calls)
         return _with_calls(_faster(host, other, start), wanted.calls)
-    k, start_vectors = _count("k", k), _count("start_vectors", start_vectors)
+    k, start_vectors = check_count("k", k), check_count("start_vectors", start_vectors)
     if basis not in BASIS_KINDS:
         raise ArgumentError("unknown basis", expected=f"one of {', '.join(BASIS_KINDS)}", found=repr(basis))
     label, used, device = _where(backend, threads)
@@ -319,7 +319,7 @@ def exhaustive(
     matrix, given = Matrix.from_any(matrix, value_error=value_error), tuple(include)
     base = (settings or Settings()).but(seed=seed)
     wanted = replace(base, calls=None, trials=2**31 - 1, seconds=math.inf if seconds is None else seconds)
-    k, start_vectors = _count("k", k), _count("start_vectors", start_vectors)
+    k, start_vectors = check_count("k", k), check_count("start_vectors", start_vectors)
     label, used, device = _where(backend, threads)
     same: dict[str, Any] = {"basis": basis, "start_vectors": start_vectors, "backend": label, "threads": used}
     matrix, key, _ = _keyed(matrix, k, **same, device=device)
@@ -439,18 +439,6 @@ def _database(db: object, space_filter: object) -> PlanDatabase | None:
     if db is None:
         return default_database()
     return db if isinstance(db, PlanDatabase) else PlanDatabase(db)
-
-
-def _count(what: str, value: object) -> int:
-    try:
-        number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool):
-        raise ArgumentTypeError(f"{what} is not a number", expected="an integer >= 1", found=repr(value))
-    if number < 1:
-        raise ArgumentError(f"{what} is out of range", expected="an integer >= 1", found=repr(value))
-    return number
 
 
 def _model(matrix: Matrix, space: Space, start_vectors: int, seconds: float = math.inf) -> Model:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from akx import _numba
 from akx.device.cuda.memory import memory_pool
 from akx.device.host import host_device
 from akx.kernels.revisions import ALL, sources
@@ -149,3 +150,46 @@ def test_layers_of_plans(akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatc
         "name": "project plans", "state": "ok", "found": "none: no .akx/plans here or above", "hint": "",
     }  # fmt: skip
     assert checks["system plans"]["state"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [
+        ("NUMBA_DISABLE_JIT", "1", "unset NUMBA_DISABLE_JIT"),
+        ("NUMBA_NUM_THREADS", "0", "expected an integer from 1"),
+        ("NUMBA_CACHE_DIR", "/dev/null/x", "point NUMBA_CACHE_DIR at a folder"),
+        ("OMP_NUM_THREADS", "none", "set OMP_NUM_THREADS to 1 or more"),
+        ("TMPDIR", "/dev/null", "point TMPDIR at a folder"),
+    ],
+)
+def test_an_odd_environment_is_told_with_its_cure(
+    akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, variable: str, value: str, says: str
+) -> None:
+    monkeypatch.setattr(_numba, "_checked", False)
+    monkeypatch.setenv(variable, value)
+    ran = akx("doctor", "--json")
+    assert ran.code == 2
+    told = [f"{check['found']}; {check['hint']}" for check in _checks(ran.json).values() if check["state"] == "problem"]
+    assert any(says in text for text in told)
+
+
+def test_what_fails_while_it_is_looked_at_is_told_once(
+    akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> Any:
+        raise RuntimeError("no such thing")
+
+    monkeypatch.setattr(environment, "_driver", fails)
+    monkeypatch.setattr(environment, "_machine", fails)
+    checks = _checks(akx("doctor", "--json").json)
+    assert checks["nvidia driver"]["found"] == "RuntimeError: no such thing"
+    assert "machine" not in checks
+
+
+def test_a_current_directory_that_is_gone(
+    akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert _checks(akx("doctor", "--json").json)["current directory"]["state"] == "problem"

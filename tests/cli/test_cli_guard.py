@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 import subprocess
@@ -190,6 +192,103 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     os.close(writer)
     assert done.stderr == ""
     assert done.returncode == guard.EXIT_BROKEN_PIPE
+
+
+class _Full(io.StringIO):
+    """A stream whose disk is full, as its buffer finds out when it is flushed."""
+
+    def flush(self) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+class _Ascii(io.TextIOWrapper):
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO(), encoding="ascii", errors="strict")
+
+
+@pytest.mark.parametrize("command", [["--version"], ["--help"], ["doctor", "--json"]])
+def test_closed_streams_are_no_error(monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    assert guard.run(command) == 0
+    assert sys.stdout is sys.stderr is None
+
+
+def test_a_full_stdout_is_an_error_with_its_cure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdout", _Full())
+    for command in (["--help"], ["plans", "list"], ["plans", "list", "--json"]):
+        assert guard.run(command) == 2
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert error.startswith("akx: error: stdout cannot be written, found No space left")
+        assert "free some space" in error
+
+
+def test_a_full_stderr_loses_status_and_nothing_else(akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", _Full())
+    assert akx("--version").code == 0
+    assert akx("info", "no such file").code == 2
+
+
+def test_characters_that_the_terminal_lacks_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = _Ascii()
+    monkeypatch.setattr(sys, "stderr", stream)
+    assert guard.run(["info", "fl\u00e4che\udcff.mtx"]) == 2
+    stream.flush()
+    assert b"fl\\xe4che\\udcff.mtx does not exist" in stream.buffer.getvalue()  # type: ignore[attr-defined]
+    assert stream.errors == "strict"
+
+
+def test_a_standard_descriptor_that_is_closed_is_never_that_of_a_file(tmp_path: Path) -> None:
+    """What a C library prints would go into the file that has the number of stdout."""
+    script = "import os; from akx.cli import main; main(['--version']); print(open(os.environ['FILE'], 'w').fileno())"
+    command = f'exec "{sys.executable}" -c "{script}" 2>&-'
+    environment = {**os.environ, "FILE": str(tmp_path / "file")}
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True, env=environment)
+    assert int(done.stdout.split()[-1]) > 2
+
+
+def test_a_reader_that_goes_away_ends_a_table_as_well(akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", Gone())
+    assert guard.run(["doctor"]) == guard.EXIT_BROKEN_PIPE
+
+
+def test_warnings_that_are_errors_outside_are_status_here(
+    akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def invoke(arguments: list[str]) -> int:
+        warnings.warn("only so", UserWarning, stacklevel=1)
+        return 0
+
+    monkeypatch.setattr(guard, "_invoke", invoke)
+    monkeypatch.setattr(sys, "warnoptions", ["error"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert akx("info", "x").err == "akx: warning: only so\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (
+            ImportError("Numba needs NumPy 9.9 or less", name="numba"),
+            "cannot be imported: Numba needs NumPy 9.9 or less",
+        ),
+        (RuntimeError("can't start new thread"), "ulimit -u"),
+    ],
+)
+def test_what_the_environment_lacks_is_no_defect(
+    akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, error: Exception, says: str
+) -> None:
+    monkeypatch.setattr(guard, "_invoke", _raise(error))
+    ran = akx("info", "x")
+    assert ran.code == 2
+    assert says in ran.error
 
 
 def test_help_starts_fast_because_it_imports_no_numerics() -> None:

@@ -22,7 +22,7 @@ from akx.kernels import registry
 from akx.kernels.cuda import layouts
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.tuner import precompile, tuning
+from akx.tuner import precompile, processes, tuning
 from akx.tuner.measure import Precision
 from akx.tuner.precompile import Precompilation, compile_for, part_of, precompiling
 from akx.tuner.space import build_space
@@ -330,3 +330,11 @@ def test_only_long_searches_on_a_gpu_compile_ahead(
     with pytest.raises(Reached):
         tuning.tune(brick, 4, backend=backend, seconds=seconds, db=False)
     assert asked == [wanted]
+
+
+def test_processes_begin_where_the_current_directory_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    monkeypatch.setattr(sys, "path", ["", "/somewhere"])
+    assert processes.environment()["PYTHONPATH"] == "/somewhere"

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from akx._given import is_sparse_tensor
 from akx.device.cuda import dlpack
 from akx.device.cuda.launch import default_stream
 from akx.device.cuda.memory import DeviceArray, empty, wrap
@@ -97,7 +98,7 @@ class Foreign:
 
 def is_on_device(x: Any) -> bool:
     """Whether `x` is an array in the memory of an NVIDIA GPU."""
-    if isinstance(x, (np.ndarray, np.generic, list, tuple, int, float)):
+    if isinstance(x, (np.ndarray, np.generic, list, tuple, int, float)) or is_sparse_tensor(x):
         return False
     try:
         if hasattr(x, "__cuda_array_interface__"):

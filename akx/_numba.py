@@ -1,0 +1,162 @@
+"""Numba as akx uses it: asked for only where it can compile, and imported when the first function is.
+
+Numba reads its variables when it is imported, and looks for a folder to keep machine code in when a function is
+decorated; it fails there with errors that name no cure. So both are looked at before: :func:`check_numba`. Modules take
+:func:`njit` from here. Those of kernels and formats take Numba's own; :mod:`akx.kernels` makes the check for them.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from akx.errors import ArgumentError, CompileError
+
+__all__ = ["check_numba", "code_folder", "is_writable", "most_threads", "named_threads", "njit"]
+
+_PACKAGE = Path(__file__).resolve().parent
+_PLACE = "NUMBA_CACHE_DIR"
+_THREADS, _DIGITS = 1024, 9
+
+_checked = False
+
+
+def njit(*signature: Any, **options: Any) -> Any:
+    """:func:`numba.njit` with these arguments, after :func:`check_numba`."""
+    check_numba()
+    import numba
+
+    return numba.njit(*signature, **options)
+
+
+def check_numba() -> None:
+    """Raise where Numba cannot work here; give it a folder of the system's temporary ones where it has no other.
+
+    Raises
+    ------
+    ArgumentError
+        ``NUMBA_NUM_THREADS`` is no number of threads.
+    CompileError
+        ``NUMBA_DISABLE_JIT`` is set, or there is no folder for machine code.
+    """
+    global _checked
+    if _checked:
+        return
+    named_threads()
+    _check_compiler()
+    _choose_folder()
+    _check_locators()
+    _checked = True
+
+
+def most_threads() -> int:
+    """The largest number of threads that may be asked for: beyond all processors they would only fill the memory."""
+    return max(_THREADS, os.cpu_count() or 1)
+
+
+def named_threads() -> int | None:
+    """The number of threads that ``NUMBA_NUM_THREADS`` names; None where it names none."""
+    text = os.environ.get("NUMBA_NUM_THREADS", "").strip()
+    if not text:
+        return None
+    if not text.isdecimal() or len(text) > _DIGITS or not 1 <= int(text) <= most_threads():
+        raise ArgumentError(
+            "NUMBA_NUM_THREADS is not a number of threads",
+            expected=f"an integer from 1 to {most_threads()}",
+            found=repr(text[:60]),
+            hint="correct it, or unset it for all cores",
+        )
+    return int(text)
+
+
+def code_folder() -> Path | None:
+    """The folder in which all machine code is kept; None where Numba keeps it beside the sources, or in a home."""
+    config = sys.modules.get("numba.core.config")
+    chosen = os.environ.get(_PLACE) or getattr(config, "CACHE_DIR", "")
+    return Path(chosen) if chosen else None
+
+
+def is_writable(folder: Path) -> bool:
+    """Whether files can be made in a folder, or in the nearest one above it that is there."""
+    try:
+        there = next(place for place in (folder, *folder.parents) if place.exists())
+        with tempfile.TemporaryFile(dir=there):
+            return True
+    except (OSError, StopIteration):
+        return False
+
+
+def _check_compiler() -> None:
+    text = os.environ.get("NUMBA_DISABLE_JIT", "").strip()
+    try:
+        is_off = bool(int(text or "0"))
+    except ValueError:  # Numba warns of it, and compiles
+        is_off = False
+    if is_off or getattr(sys.modules.get("numba.core.config"), "DISABLE_JIT", False):
+        raise CompileError(
+            "Numba is told not to compile, and akx's kernels are compiled code",
+            found=f"NUMBA_DISABLE_JIT={text or 1}",
+            hint="unset NUMBA_DISABLE_JIT",
+        )
+
+
+def _choose_folder() -> None:
+    """Leave Numba what it would find; where it would find nothing, one of this user's temporary folders."""
+    chosen = code_folder()
+    if (chosen is not None and is_writable(chosen)) or _has_home() or _has_sources():
+        return
+    folder = _own_temporary_folder()
+    if folder is None:
+        raise CompileError(
+            "there is no folder to keep compiled code in: neither akx's own, nor the user's cache, nor a temporary one",
+            found=f"{_PLACE}={chosen}" if chosen is not None else None,
+            hint=f"set {_PLACE} to a folder that you can write to",
+        )
+    os.environ[_PLACE] = str(folder)  # for other processes, and for Numba where it is yet to be imported
+    if (config := sys.modules.get("numba.core.config")) is not None:
+        config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
+
+
+def _check_locators() -> None:
+    if not os.environ.get("NUMBA_CACHE_LOCATOR_CLASSES"):
+        return
+    import numba
+
+    try:
+        numba.njit(cache=True)(_check_locators)  # only to see whether it finds a place for a function
+    except RuntimeError as error:
+        raise CompileError(
+            "Numba cannot keep compiled code", found=str(error), hint="unset NUMBA_CACHE_LOCATOR_CLASSES"
+        ) from error
+
+
+def _has_home() -> bool:
+    """Whether the user's cache folder, where Numba goes last, can be written to."""
+    from platformdirs import user_cache_path
+
+    folder = user_cache_path("numba", appauthor=False)
+    return folder.is_absolute() and is_writable(folder)  # without a home it begins with "~", in the current directory
+
+
+def _has_sources() -> bool:
+    """Whether there is room for machine code beside all sources."""
+    folders = (folder for folder in (_PACKAGE, *_PACKAGE.rglob("*")) if (folder / "__init__.py").is_file())
+    return all(is_writable(folder / "__pycache__") for folder in folders)
+
+
+def _own_temporary_folder() -> Path | None:
+    """A folder that nobody else can write to, as code is loaded from it; None where there can be none."""
+    if not hasattr(os, "getuid"):
+        return None  # on Windows, temporary folders are below the home
+    try:
+        folder = Path(tempfile.gettempdir()) / f"akx-numba-{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError:
+        return None
+    is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+    return folder if is_own and is_writable(folder) else None

@@ -1,0 +1,124 @@
+"""What Numba needs of the environment: said before it is imported, and given where akx can."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from numba.core import config
+
+from akx import _numba
+from akx.errors import AkxError, ArgumentError, CompileError
+
+
+@pytest.fixture(autouse=True)
+def _as_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_numba, "_checked", False)
+    for name in ("NUMBA_NUM_THREADS", "NUMBA_DISABLE_JIT", "NUMBA_CACHE_LOCATOR_CLASSES"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "abc", "2.5", "1e3", "2000000", "9" * 5000])
+def test_what_is_no_number_of_threads_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("NUMBA_NUM_THREADS", text)
+    with pytest.raises(ArgumentError, match="NUMBA_NUM_THREADS is not a number of threads, expected an integer from 1"):
+        _numba.check_numba()
+
+
+def test_no_number_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _numba.named_threads() is None
+    monkeypatch.setenv("NUMBA_NUM_THREADS", " 3 ")
+    assert _numba.named_threads() == 3
+
+
+def test_a_process_with_zero_threads_gets_an_error_of_akx() -> None:
+    """Numba itself raises ValueError when it is imported."""
+    script = (
+        "import akx\n"
+        "for name in ('matrix_powers', 'tune', 'PlanDatabase'):\n"
+        "    try:\n"
+        "        getattr(akx, name)\n"
+        "    except akx.AkxError as error:\n"
+        "        assert 'NUMBA_NUM_THREADS' in str(error)\n"
+        "    else:\n"
+        "        raise SystemExit(name)\n"
+    )
+    environment = {**os.environ, "NUMBA_NUM_THREADS": "0"}
+    subprocess.run([sys.executable, "-c", script], check=True, env=environment)
+
+
+@pytest.mark.parametrize("text", ["1", "-1", " 2 "])
+def test_a_compiler_that_is_turned_off_is_named(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", text)
+    with pytest.raises(CompileError, match="unset NUMBA_DISABLE_JIT"):
+        _numba.check_numba()
+
+
+def test_a_compiler_that_is_turned_off_in_the_process_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "DISABLE_JIT", 1)
+    with pytest.raises(CompileError, match="NUMBA_DISABLE_JIT"):
+        _numba.check_numba()
+
+
+def test_locators_that_numba_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_LOCATOR_CLASSES", "Nonsense")
+    monkeypatch.setattr(config, "CACHE_LOCATOR_CLASSES", "Nonsense", raising=False)
+    with pytest.raises(CompileError, match="unset NUMBA_CACHE_LOCATOR_CLASSES"):
+        _numba.check_numba()
+
+
+@pytest.fixture
+def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Neither home nor sources can be written to; returns the folder of temporary files."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "")
+    monkeypatch.setattr(config, "CACHE_DIR", "")
+    monkeypatch.setattr(_numba, "_has_home", lambda: False)
+    monkeypatch.setattr(_numba, "_has_sources", lambda: False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_without_a_place_code_is_kept_in_a_temporary_folder_of_its_own(nowhere: Path) -> None:
+    _numba.check_numba()
+    folder = Path(os.environ["NUMBA_CACHE_DIR"])
+    assert folder.parent == nowhere
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert Path(config.CACHE_DIR) == folder == _numba.code_folder()
+
+
+@pytest.mark.parametrize("how", ["link", "open to others", "a file"])
+def test_a_temporary_folder_that_others_may_have_made_is_not_used(nowhere: Path, how: str) -> None:
+    """Code is loaded from it."""
+    folder = nowhere / f"akx-numba-{os.getuid()}"
+    if how == "link":
+        (nowhere / "theirs").mkdir(mode=0o700)
+        folder.symlink_to(nowhere / "theirs")
+    elif how == "a file":
+        folder.touch()
+    else:
+        folder.mkdir()
+        folder.chmod(0o777)
+    with pytest.raises(AkxError, match="set NUMBA_CACHE_DIR to a folder that you can write to"):
+        _numba.check_numba()
+
+
+def test_a_folder_that_is_named_is_left_as_it_is(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(nowhere / "named" / "deep"))
+    _numba.check_numba()
+    assert os.environ["NUMBA_CACHE_DIR"] == str(nowhere / "named" / "deep")
+
+
+def test_numba_is_imported_through_the_check() -> None:
+    """All but kernels and formats, which come after it."""
+    package = Path(_numba.__file__).parent
+    direct = {
+        path.relative_to(package).parts[0]
+        for path in package.rglob("*.py")
+        if any(line.startswith(("from numba import", "import numba")) for line in path.read_text().splitlines())
+    }
+    assert direct == {"kernels", "formats"}
