@@ -72,6 +72,8 @@ _THREADS_PER_CORE = 16
 _LINE = 1000
 #: Entries of a vector that are looked at in next to no time, and the share of all calls' time that looking may take.
 _NOTHING, _SHARE_OF_LOOKS = 20_000, 0.02
+#: Of so many calls with results on the device one is looked at.
+_EVERY = 64
 #: Seconds for which a file of plans is taken to be unchanged by other processes.
 _GLANCE = 0.1
 
@@ -224,6 +226,7 @@ class MatrixPowers:
         self._last: tuple[Basis, np.dtype[Any], Coefficients] | None = None
         self._lock = ForkSafeLock()
         self.looks_for_overflow, self._calls = True, 0
+        self._watch: Any = None  # for results on the device
         self.prepare_seconds = 0.0
 
     def __getstate__(self) -> dict[str, Any]:
@@ -297,10 +300,11 @@ class MatrixPowers:
         -----
         An overflow on the way is an :class:`akx.AkxWarning`, once for each object, that says at which power; a scaled
         basis is the cure (``"newton"``, ``"chebyshev"``). The first call looks for it, and as many of those after it as
-        take about 2 % of their time: all, unless rows have few entries and k is small. NaN and Inf in x are not looked
-        for. Compressed sparse rows (variant ``"csr"``) treat them as SciPy does: row i of v_j is non-finite where an
-        entry of the row meets one. The padded variants multiply by zeros that are not in the matrix, and may give NaN
-        in other rows too. Which rows depends on the plan.
+        take about 2 % of their time: all, unless rows have few entries and k is small. Of results on the GPU the first
+        is looked at and then one of 64; nothing waits for that, so that it is a later call which warns. NaN and Inf in
+        x are not looked for. Compressed sparse rows (variant ``"csr"``) treat them as SciPy does: row i of v_j is non-
+        finite where an entry of the row meets one. The padded variants multiply by zeros that are not in the matrix,
+        and may give NaN in other rows too. Which rows depends on the plan.
         """
         if not isinstance(x, np.ndarray) and _is_on_device(x):
             answer: NDArray[Any] = self._call_on_device(x, out, basis)  # in kind, as the types of Python cannot say
@@ -354,6 +358,8 @@ class MatrixPowers:
             if basis is not None:
                 coefficients = self._coefficients_of(basis, dtype)
             program.run(block, powers, coefficients)  # type: ignore[arg-type]
+            if self.looks_for_overflow:
+                self._look_on_device(powers)
             interchange.hand_over(start)
         return answer
 
@@ -626,6 +632,19 @@ class MatrixPowers:
         finite = [bool(np.isfinite(v).all()) for v in powers]
         if finite[0] and not all(finite):
             self._warn_of_overflow(finite.index(False), powers.dtype)
+
+    def _look_on_device(self, powers: Any) -> None:
+        """Warn, once, of an overflow in an earlier call, and see to it that some of the calls are looked at."""
+        if self._watch is None:
+            from akx.kernels.cuda.values import FiniteWatch
+
+            self._watch = FiniteWatch(self.k + 1)
+        first = self._watch.first
+        if first:  # else there is none, or x itself was not finite
+            self._warn_of_overflow(first, powers.dtype)
+        elif self._calls % _EVERY == 0:
+            self._watch.look(powers)
+        self._calls += 1
 
     def _warn_of_overflow(self, power: int, dtype: np.dtype[Any]) -> None:
         self.looks_for_overflow = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import scipy.sparse as sp
 
 import akx
 from akx.device.cuda.runtime import cuda_missing
-from akx.errors import ArgumentError, ArgumentTypeError, MatrixError
+from akx.errors import AkxWarning, ArgumentError, ArgumentTypeError, MatrixError
 from akx.plan import Plan
 from benchmarks.gallery import stencil
 
@@ -354,3 +355,35 @@ def test_tuning_for_the_gpu(tmp_path: Path, cupy: Any) -> None:
     x = np.random.default_rng(0).standard_normal(40_000)
     np.testing.assert_allclose(cupy.asnumpy(P(cupy.asarray(x))), powers(A, x, 4), rtol=1e-12, atol=1e-13)
     assert akx.MatrixPowers(A, 4, backend="cuda", db=db).plan == result.plan
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128])
+def test_an_overflow_on_the_device_is_a_warning_of_a_later_call(dtype: Any, cupy: Any) -> None:
+    A = sp.diags_array([-1.0, 4.0, -1.0], offsets=[-1, 0, 1], shape=(5003, 5003), format="csr")
+    A = (A * (1e12 if np.finfo(dtype).maxexp < 200 else 1e100)).astype(dtype)
+    P = akx.MatrixPowers(A, 7, backend="cuda")
+    x = cupy.ones((5003, 2), dtype=dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        V = P(x)
+        cupy.cuda.Device().synchronize()
+        assert not bool(cupy.isfinite(V).all())
+    with pytest.warns(AkxWarning, match="power 4 of 7 is the first"):
+        P(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        P(x)  # once for each object
+
+
+def test_results_on_the_device_that_are_finite_are_no_warning(cupy: Any) -> None:
+    P = akx.MatrixPowers(matrix(), 4, backend="cuda")
+    x = cupy.ones(5003)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(70):
+            P(x)
+        x[17] = np.nan
+        for _ in range(70):
+            P(x)
+        cupy.cuda.Device().synchronize()
+        P(x)

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from akx.device.cuda.compile import load
 from akx.device.cuda.facts import cuda_device
-from akx.device.cuda.memory import DeviceArray, empty, to_device
+from akx.device.cuda.memory import DeviceArray, empty, pinned, to_device, wrap
 from akx.kernels.cuda.program import C_TYPES, CudaProgram
 
-__all__ = ["GIVEN", "PlacedProgram", "Places", "all_finite", "entry_map", "not_empty"]
+__all__ = ["GIVEN", "FiniteWatch", "PlacedProgram", "Places", "all_finite", "entry_map", "not_empty"]
 
 #: Types of data that values of a type are made from.
 GIVEN = {
@@ -132,10 +132,41 @@ def all_finite(data: DeviceArray) -> bool:
     """Whether no entry is NaN or infinite. Waits for the device."""
     found = empty(1, np.uint32)
     found.fill_bytes(0)
+    _examine(data, found)
+    return not found.get()[0]
+
+
+class FiniteWatch:
+    """Which of some vectors on the device are not finite. Nothing waits: kernels write to words of the host.
+
+    Parameters
+    ----------
+    count : int
+        Vectors.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._words = pinned(count, np.uint32)
+        self._words[:] = 0
+        self._octets, self._none = memoryview(self._words).cast("B"), bytes(self._words.nbytes)
+
+    def look(self, vectors: DeviceArray) -> None:
+        """Queue a look at vectors (count, ...), in their order."""
+        for number in range(len(vectors)):
+            word = self._words[number : number + 1]
+            _examine(vectors[number], wrap(word.ctypes.data, word.shape, word.dtype, self._words))
+
+    @property
+    def first(self) -> int | None:
+        """The first vector of those looked at so far that was not finite; None where there was none."""
+        return None if self._octets == self._none else int(np.flatnonzero(self._words)[0])
+
+
+def _examine(data: DeviceArray, found: DeviceArray) -> None:
+    """Queue the write of 1 to `found`, (1,) uint32, where an entry is NaN or infinite."""
     if data.size:
         kernel = _kernel("examine", data.dtype, data.dtype)
         kernel.launch(-(-data.size // _BLOCK), _BLOCK, [np.uint64(data.size), data, found])
-    return not found.get()[0]
 
 
 def _kernel(name: str, kept: np.dtype[Any], given: np.dtype[Any]) -> Any:
