@@ -11,6 +11,8 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ import scipy.sparse as sp
 from forked import succeeds_in_a_child
 
 import akx
+from akx.device.cuda.runtime import Runtime
 from akx.device.forks import ForkSafeLock, lock_file, unlock_file
 
 _FORKS = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -165,3 +168,17 @@ def test_the_lock_of_a_file_ends_with_its_owner_and_not_with_a_child(tmp_path: P
     for descriptor in (other, again, *begun, *end):
         unlock_file(descriptor)
         os.close(descriptor)
+
+
+class _DriverOfAParent:
+    """As the driver answers in a forked child."""
+
+    def cuCtxGetCurrent(self) -> tuple[Any, None]:
+        return SimpleNamespace(name="CUDA_ERROR_NOT_INITIALIZED"), None
+
+
+def test_a_child_is_told_that_it_cannot_use_the_gpu() -> None:
+    parent = object.__new__(Runtime)
+    parent.driver = _DriverOfAParent()
+    with pytest.raises(akx.DeviceError, match="spawn"), parent.active():
+        pass

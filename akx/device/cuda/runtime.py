@@ -132,7 +132,9 @@ class _Active:
 
     def __enter__(self) -> Runtime:
         library = self._runtime.driver
-        _, current = library.cuCtxGetCurrent()
+        code, current = library.cuCtxGetCurrent()
+        if current is None:
+            raise failed(code, "asking for the current context")
         if int(current) != self._runtime._address:
             self._runtime.call("cuCtxPushCurrent", self._runtime.context, doing="making the context current")
             self._pushed = True

@@ -69,10 +69,15 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in self._unprepared()}
+        state: dict[str, Any] = super().__getstate__()
+        return {name: value for name, value in state.items() if name not in self._unprepared()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state | self._unprepared())
+        state = state | self._unprepared()
+        if hasattr(LinearOperator, "__setstate__"):  # SciPy 1.18 has a module among the attributes
+            super().__setstate__(state)
+        else:
+            self.__dict__.update(state)
 
     @property
     def entries(self) -> NDArray[Any] | None:
