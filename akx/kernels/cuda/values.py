@@ -148,7 +148,7 @@ class FiniteWatch:
     def __init__(self, count: int) -> None:
         self._words = pinned(count, np.uint32)
         self._words[:] = 0
-        self._octets, self._none = memoryview(self._words).cast("B"), bytes(self._words.nbytes)
+        self._octets, self._none = self._words.data.cast("B"), bytes(self._words.nbytes)
 
     def look(self, vectors: DeviceArray) -> None:
         """Queue a look at vectors (count, ...), in their order."""
