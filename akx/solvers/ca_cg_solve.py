@@ -102,7 +102,7 @@ class Blocks:
                     info, reason = 0, "converged"
                     break
                 if self.claims.is_futile:
-                    info, reason = stats.iterations, self.claims.reason()
+                    info, reason = stats.iterations, self.claims.give_up(V[3])
                     break
                 V[2] = V[1]
                 self.in_block, self.drift = False, 0.0

@@ -133,7 +133,7 @@ def ca_gmres(
     while cycles.goes_on(steps.W[0]):
         steps.adapt()
         qr = cycles.begin(steps.arnoldi)
-        while qr.size < cycles.restart and cycles.step_allowed() and qr.residual > system.target and steps.go(qr):
+        while qr.size < cycles.restart and cycles.step_allowed() and qr.residual > cycles.aim and steps.go(qr):
             cycles.tell(qr.residual)
         steps.end(qr)
         cycles.end(steps.arnoldi, qr, to_solution)
@@ -174,7 +174,7 @@ class _Steps:
         if len(self.W) <= cycles.restart + self.most:
             self.W = cycles.room(self.W, cycles.restart + 1 + self.most)
             self.arnoldi = arnoldi_of(self.system, self.W, self.most, preconditioned=False)
-        aim = max(self._estimate, self.system.target)
+        aim = max(self._estimate, self.cycles.aim)
         short = cycles.taken_back or cycles.norm > (_SHORT_OF_ANY if cycles.idle else _SHORT) * aim
         self._ordinary = self._in_blocks and short
         self._in_blocks = False
@@ -225,7 +225,7 @@ class _Steps:
             usable = self._judge(block, k, wanted)
             if usable:
                 columns = _new_columns(qr.stored, block, self._matrices[s], usable)
-                self.cycles.count(*qr.extend(columns, self.system.target, self.cycles.steps_left).tolist())
+                self.cycles.count(*qr.extend(columns, self.cycles.aim, self.cycles.steps_left).tolist())
         return usable > 0
 
     def _basis(self, s: int) -> Basis:

@@ -143,7 +143,7 @@ def _solve(system: System, limit: int, return_stats: bool) -> Answer:
                 info, reason = 0, "converged"
                 break
             if claims.is_futile:
-                info, reason = stats.iterations, claims.reason()
+                info, reason = stats.iterations, claims.give_up(x)
                 break
             r[:] = w
             why = steps.begin(claims.true)

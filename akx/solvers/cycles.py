@@ -11,6 +11,10 @@ small, but grows again. So ten cycles are looked at: the solve ends where they t
 and the last five hardly more than the five before, or where they took nothing but rounding errors. Where the caller has
 left `restart` to the solver, cycles are made twice as long first, and once more: what is orthogonal to 30 products
 often is not to 60.
+
+Rounding x adds to the true residual what no estimate has, so that cycles that end at the tolerance end above it where
+the two are of one size, as they often are in single precision. Where a cycle has kept its promise and the residual is
+above the tolerance, but near it, the next ones end at a quarter of it, and so on.
 """
 
 from __future__ import annotations
@@ -40,6 +44,8 @@ _PROGRESS = 1e-8
 _WINDOW, _LONGEST = 10, 4
 #: Progress of the later half of them that is not growing yet, over that of the earlier half.
 _GROWN = 1.1
+#: The true residual is near the target within this factor; an aim is lowered by the second, to the third at the least.
+_NEAR, _LOWER, _LEAST_AIM = 4.0, 0.25, 0.01
 _CALLBACKS = ("pr_norm", "x", "legacy")
 
 
@@ -64,6 +70,8 @@ class Cycles:
         Whether the last cycle was of ordinary steps, so that the next would be the same.
     iterations, done : int
         Steps, and cycles.
+    aim : float
+        The estimate at which a cycle may end.
     """
 
     def __init__(self, system: System, restart: int | None, maxiter: int | None, callback_type: str | None) -> None:
@@ -91,6 +99,7 @@ class Cycles:
         self.taken_back, self.plain = False, True
         self._estimate = np.inf  # of the residual, by the last cycle
         self._doubts = Doubts(system)
+        self.aim = system.target
 
     def goes_on(self, r: Rows) -> bool:
         """Compute the residual of x into `r`, where it is not there yet, and decide whether there is another cycle."""
@@ -123,8 +132,9 @@ class Cycles:
             return self._stop(NO_SOLUTION, why)
         if self.broken and self.idle:
             return self._fail(-1, self.broken)
-        again = self.taken_back and self.plain
-        if (self._idle >= 2 or again) and self._is_rounding():
+        further = self._estimate <= self.aim and self._aims_lower()  # the next cycle is another one
+        again = self.taken_back and self.plain and not further
+        if (again or (self._idle >= 2 and not further)) and self._is_rounding():
             return self._stop(max(1, self.iterations), "stagnation: the residual is as small as rounding errors allow")
         if self._stagnates():
             again = False
@@ -154,6 +164,17 @@ class Cycles:
         more = self.system.rows(count)
         more[self._row] = W[self._row]
         return more
+
+    def _aims_lower(self) -> bool:
+        """Lower the aim where a cycle has met it and the true residual is near the target; whether it was lowered.
+
+        Rounding x adds to the residual what no estimate has. Where that alone is below the target, it is met by an
+        estimate well below it, and never by cycles that end at the target.
+        """
+        before = self.aim
+        if self.norm <= _NEAR * self.system.target:
+            self.aim = max(_LOWER * before, _LEAST_AIM * self.system.target)
+        return self.aim < before
 
     def _stagnates(self) -> bool:
         """Whether the last cycles made no progress, and none that grows."""

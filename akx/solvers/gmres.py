@@ -92,7 +92,7 @@ def gmres(
             W = cycles.room(W, cycles.restart + 1)
             arnoldi = arnoldi_of(system, W)
         qr = cycles.begin(arnoldi)
-        while qr.size < cycles.restart and cycles.step_allowed() and qr.residual > system.target:
+        while qr.size < cycles.restart and cycles.step_allowed() and qr.residual > cycles.aim:
             if not cycles.step(arnoldi, qr):
                 break
             cycles.count(qr.residual)

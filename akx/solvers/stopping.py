@@ -49,6 +49,7 @@ class Claims:
         self._system = system
         self._last = np.inf
         self._futile = 0
+        self._best: Rows | None = None
         self.true = np.inf
 
     def check(self, x: Rows, out: Rows, claimed: float) -> bool:
@@ -60,7 +61,9 @@ class Claims:
         if self.true <= self._system.target:
             return True
         self._futile = self._futile + 1 if not self.true <= _PROGRESS * self._last else 0
-        self._last = min(self._last, self.true)
+        if self.true < self._last:
+            self._last, self._best = self.true, self._system.rows(1)[0] if self._best is None else self._best
+            self._best[:] = x
         true, claimed = map(self._system.units.norm, (self.true, claimed))
         self._system.stats.notes.append(f"residual replaced: {true:.2e}, where the recurrence had {claimed:.2e}")
         return False
@@ -70,9 +73,11 @@ class Claims:
         """Whether replacing the residual has stopped to help."""
         return self._futile >= _FUTILE
 
-    def reason(self) -> str:
-        """For a solver that gives up, in words."""
-        true = self._system.units.norm(self.true)
+    def give_up(self, x: Rows) -> str:
+        """Why a solver gives up, in words; `x` becomes the best of those that were claimed."""
+        if self._best is not None:
+            x[:] = self._best
+        true = self._system.units.norm(self._last)
         return f"stagnation: the true residual stays at {true:.2e}, the accuracy that can be attained"
 
 

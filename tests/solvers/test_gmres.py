@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import scipy.sparse.linalg as sla
-from solvers.systems import nonsymmetric, rhs
+from solvers.systems import nonsymmetric, relative, rhs
 
 from akx.basis import newton
 from akx.errors import ArgumentError, PlanError
@@ -514,3 +514,18 @@ def test_more_steps_per_pass_than_a_cycle_has_are_lowered_with_a_note(n: int, re
     assert info == 0
     assert max(stats.s, default=0) <= most
     assert (f"s lowered from {s} to {most}, the steps of a cycle" in stats.notes) == (s > most)
+
+
+@pytest.mark.parametrize("solve", [gmres, ca_gmres])
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64])
+def test_single_precision_reaches_what_rounding_allows(solve: Solver, dtype: Any) -> None:
+    """Cycles that end at the tolerance end above it, by what x is rounded: the next ones are to go further."""
+    line, one = sp.diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(40, 40)), sp.eye_array(40)
+    A = sp.csr_array(sp.kron(line, one) + sp.kron(one, line)).astype(dtype)
+    for b, rtol in ((rhs(1600, dtype), 1e-6), (np.ones(1600, dtype), 1e-5)):
+        x, info, stats = solve(A, b, rtol=rtol, return_stats=True)
+        assert info == 0, stats.reason
+        assert relative(A.astype(complex), x, b) <= 1.01 * rtol
+    x, info, stats = solve(A, np.ones(1600, dtype), rtol=1e-8, return_stats=True)
+    assert info > 0
+    assert "rounding errors" in stats.reason
