@@ -641,6 +641,7 @@ class MatrixPowers:
             self._watch = FiniteWatch(self.k + 1)
         first = self._watch.first
         if first:  # else there is none, or x itself was not finite
+            self._watch = None
             self._warn_of_overflow(first, powers.dtype)
         elif self._calls % _EVERY == 0:
             self._watch.look(powers)
