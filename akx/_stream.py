@@ -110,6 +110,8 @@ class Stream:
 
     def peek(self, size: int) -> bytes:
         """The next `size` bytes, which are read again; fewer at the end."""
+        if size <= 0:  # decompressors take 0 for no limit, or for ever
+            return b""
         if not self._ahead:
             self._ahead = self._read(size)
         while len(self._ahead) < size and (part := self._read(size - len(self._ahead))):

@@ -315,3 +315,18 @@ def test_a_container_has_less_memory_than_its_host(tmp_path: Path, monkeypatch: 
     for name, text in (("max", "1000"), ("current", "700"), ("stat", "anon 600\ninactive_file 100\n")):
         (tmp_path / f"memory.{name}").write_text(text)
     assert _process.available_bytes() == 400
+
+
+@pytest.mark.parametrize("kind", ["gz", "bz2", "xz"])
+@pytest.mark.parametrize("size", [2**16 - 1, 2**16 + 1, 3 * 2**20])
+def test_archives_with_members_of_any_size(put: Callable[..., Path], kind: str, size: int) -> None:
+    """A decompressor that is asked for no bytes gives all there are, or none for ever."""
+    text = HEAD + b"%" + b"a" * (size - len(HEAD) - 14) + b"\n1 1 1\n1 1 5\n"
+    assert len(text) == size
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode=f"w:{kind}") as archive:
+        for name, content in (("A/A.mtx", text), ("A/A_b.mtx", b"0" * 2**21)):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    assert read_matrix(put(buffer.getvalue(), f"A.tar.{kind}"))[0, 0] == 5

@@ -53,7 +53,7 @@ _COMPILERS = (
     ("numba.core.compiler_lock", ("global_compiler_lock", "_lock")),
     ("llvmlite.binding.ffi", ("lib", "_lock", "_lock")),
 )
-_COMPILING: list[Any] = []
+_COMPILING = threading.local()
 
 
 def lock_file(descriptor: int, *, wait: bool = False) -> None:
@@ -90,17 +90,18 @@ def _identity(descriptor: int) -> tuple[int, int]:
 
 
 def _before() -> None:
+    _COMPILING.locks = []
     for module, path in _COMPILERS:
         lock: Any = sys.modules.get(module)
         for name in path:
             lock = getattr(lock, name, None)
         if lock is not None and lock.acquire(timeout=_PATIENCE):
-            _COMPILING.append(lock)
+            _COMPILING.locks.append(lock)
 
 
 def _after() -> None:
-    while _COMPILING:
-        _COMPILING.pop().release()
+    while held := getattr(_COMPILING, "locks", None):
+        held.pop().release()
 
 
 def _in_child() -> None:

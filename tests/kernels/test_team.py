@@ -24,7 +24,21 @@ from numpy.typing import NDArray
 import akx
 from akx.basis import chebyshev
 from akx.kernels.cpu import team as team_module
-from akx.kernels.cpu.sync import _CALL, _CORES, LINE, _make_way, _move, _say_core, new_calls
+from akx.kernels.cpu.sync import (
+    _CALL,
+    _CORES,
+    LINE,
+    _make_way,
+    _move,
+    _say_core,
+    advanced,
+    begin,
+    finish,
+    hold,
+    new_calls,
+    turn,
+    waited,
+)
 from akx.kernels.cpu.team import Job, Team, team
 from akx.plan import Plan
 
@@ -417,6 +431,24 @@ def test_a_member_that_comes_late_does_the_rest_of_its_part(monkeypatch: pytest.
         monkeypatch.setattr(Team, "_judge", lambda *arguments: None)
         assert _right(A, x, V)
         assert _right(A, x, P(x))
+
+
+def test_the_wait_that_ends_a_call_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller has nothing left to do, and a member that holds a part does not go on for a while."""
+    calls = new_calls(2, 2)
+    x, out = np.ones((1, 4)), np.ones(8)
+    number = begin(calls, 0, True, x, out)
+    assert hold(calls, 0, number, 0)
+    assert hold(calls, 1, number, 1)
+    advanced(calls, number, 0, 1, 1)
+    end, part, idle = time.monotonic() + 0.02, 0, 0
+    while part >= 0:
+        idle += 1
+        if time.monotonic() > end:
+            advanced(calls, number, 1, 1, 1)
+        part = turn(calls, 0, number, part, idle)
+    assert finish(calls, 0, number) == 0
+    assert 0.005 < 1e-9 * waited(calls) < 1.0
 
 
 class _Calls:

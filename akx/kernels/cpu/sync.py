@@ -14,7 +14,8 @@ nobody holds, one part at a time, and lets go of them for a member that comes la
 
 How a thread waits. It looks again and again, then offers its core to others between looks, then sleeps between looks,
 an eighth of the time it has waited so far. So more threads than cores are slow but never stuck, and none spins for
-ever. (No pause instruction: in a virtual machine it traps. On Windows a thread only looks: nobody does others' parts.)
+ever. (No pause instruction: in a virtual machine it traps. On Windows, where there is no clock here, a thread only
+looks, and the caller does others' parts after a million looks.)
 
 The system may put a thread that it wakes on the core of the one that woke it and leave both there, since each of them
 always gives way to the other: a call then takes as long as on one thread, and a good deal more. So a thread that waits
@@ -31,7 +32,8 @@ price of several products of a small matrix. All of it happens in `calls`, an in
 line p                steps of part p that are done: the call's number << 32, plus the steps, or _FULL when all are
 line t, word 1        the core where thread t last waited, plus 1, and, 16 bits higher, the call in which that was
 line T + p            who holds part p: the call's number << 16, plus the thread + 1, or 0 where nobody does
-line 2T + t           when thread t began to wait, 0 where it does not; how long it has waited in this call; ns
+line 2T + t           when thread t began to wait, 0 where it does not; how long it has waited in this call; ns; of the
+                      caller, whether it has run out of patience in this call
 line 3T               the gate: members that have stopped listening
 line 3T + 1           number of the last call handed out, or -1: everybody leave; addresses of its x and result; b, n;
                       threads that are running
@@ -350,7 +352,7 @@ def begin(calls: Any, thread: int, sent: bool, x: Any, out: Any) -> Any:
             calls[part * LINE] = 0
     calls[last + np.uintp(1)], calls[last + np.uintp(2)] = x.ctypes.data, out.ctypes.data
     calls[last + np.uintp(3)], calls[last + np.uintp(4)] = x.shape[0], x.shape[1]
-    calls[2 * parts * LINE] = calls[2 * parts * LINE + 1] = 0
+    calls[2 * parts * LINE] = calls[2 * parts * LINE + 1] = calls[2 * parts * LINE + 2] = 0
     for part in range(parts):
         _publish(calls, np.uintp((parts + part) * LINE), (number << _HOLDER) + (part < first_part(calls, 1)))
     _publish(calls, last, number)
@@ -413,10 +415,9 @@ def turn(calls: Any, thread: int, number: int, part: int, idle: int) -> int:
     """
     parts, own = part_count(calls), np.uintp(2 * part_count(calls) * LINE + thread * LINE)
     first, end = first_part(calls, thread), first_part(calls, thread + 1)
-    if idle == 0 and calls[own] != 0:
-        calls[own + np.uintp(1)] += _now() - calls[own]
-        calls[own] = 0
     since = np.int64(0)
+    if idle == 0:
+        _count_wait(calls, own)
     if idle > _SPINS:
         if _acquire(calls, np.uintp(calls.size - LINE)) < 0:
             return -1
@@ -424,13 +425,26 @@ def turn(calls: Any, thread: int, number: int, part: int, idle: int) -> int:
         if since == 0:
             since = calls[own] = _now()
     found = _unfinished(calls, number, part, first, end)
-    if thread == 0 and end < parts and (found < 0 or (since != 0 and _now() - since > _PATIENCE)):
-        found = _unfinished(calls, number, part, 0, parts)
-    if found >= 0 and since != 0:
+    if thread == 0 and end < parts:
+        if (since != 0 and _now() - since > _PATIENCE) or idle > 1000 * _SPINS:
+            calls[own + np.uintp(2)] = 1
+        if found < 0 or calls[own + np.uintp(2)] != 0:
+            found = _unfinished(calls, number, part, 0, parts)
+    if found < 0:
+        _count_wait(calls, own)
+    elif since != 0:
         other = _unfinished(calls, number, part, 0, parts)
         running = calls[calls.size - LINE + 5]
         _wait(calls, thread, ((max(other, 0) + 1) * running - 1) // parts, since)
     return found
+
+
+@jit
+def _count_wait(calls: Any, own: Any) -> None:
+    """A thread whose words are at `own` no longer waits."""
+    if calls[own] != 0:
+        calls[own + np.uintp(1)] += _now() - calls[own]
+        calls[own] = 0
 
 
 @jit
