@@ -123,7 +123,7 @@ def parsed(label: str, k: int) -> Plan:
     backend, schedule, variant = where.split("/")
     options: dict[str, Any] = {}
     for name, _, text in (pair.partition("=") for pair in pairs):
-        options[name] = text == "True" if text in ("True", "False") else int(text) if text.isdigit() else text
+        options[name] = text == "True" if text in ("True", "False") else _number(text)
     threads, size = options.pop("threads"), 0
     if str(options.get("block")).endswith("KiB"):
         size = int(1024 * float(options.pop("block").removesuffix("KiB")))
@@ -132,6 +132,16 @@ def parsed(label: str, k: int) -> Plan:
         backend, schedule, variant, partitioner=partitioner, k=k, k_per_pass=min(depth, k), threads=threads,
         block_bytes=size, options=options,
     )  # fmt: skip
+
+
+def _number(text: str) -> Any:
+    """The number that a text is, or the text."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
 
 
 def _ours(name: str, A: Matrix, b: Any, db: Path, **options: Any) -> Runner:

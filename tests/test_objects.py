@@ -51,7 +51,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, preconditioners.Preconditioner):
         kept = {name: one for name, one in vars(value).items() if not name.startswith("_")}
         return _plain(value @ _x), {name: _plain(one) for name, one in kept.items() if name != "M"}
-    if isinstance(value, akx.AkxError):
+    if isinstance(value, akx.AkxError | Warning):
         return str(value), vars(value)
     return value
 
@@ -89,6 +89,8 @@ def _made(public: Any, folder: Path) -> Any:
         error = public("it is wrong", expected="one", found="another", hint="do this")
         error.add_note("seen by a test")
         return error
+    if issubclass(public, Warning):
+        return public("beware")
     assert public in _OBJECTS, f"{public.__name__} is public: add an object of it to the tests"
     return _OBJECTS[public](folder)
 

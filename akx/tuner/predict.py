@@ -494,7 +494,8 @@ def _most_padded(model: Model, best: Plan, sweeps: list[Plan]) -> Plan:
     padding, most = "pad", _EVEN * model.seconds(best)
     if padding not in best.options:
         return best
-    same = [plan for plan in sweeps if plan == best.replace(options={**best.options, padding: plan.option(padding, 0)})]
+    padded = [plan for plan in sweeps if padding in plan.options]
+    same = [plan for plan in padded if plan == best.replace(options={**best.options, padding: plan.options[padding]})]
     return max((plan for plan in same if model.seconds(plan) <= most), key=lambda plan: int(plan.option(padding, 0)))
 
 

@@ -12,6 +12,7 @@ from test_contract import DTYPES, make_coefficients, make_matrix, random_numbers
 from test_cuda_stream import GPU, POISON, gallery_matrix, interpret_pass, on_gpu, plan_of
 
 import akx
+from akx.errors import PlanError
 from akx.kernels import reference, registry
 from akx.kernels.base import Coefficients
 from akx.kernels.cuda import hybrid, stream
@@ -157,14 +158,16 @@ def test_reasons() -> None:
 
     assert reason(share=0.3) == ""
     assert "0 .. 1" in reason(share=1.0)
-    assert "0 .. 1" in reason(share=-0.1)
-    assert "0 .. 1" in reason(share=True)
+    for out_of_range in (-0.1, True):
+        with pytest.raises(PlanError, match=r"expected a number from 0\.0 to 1\.0"):
+            reason(share=out_of_range)
+    for strange in ({"host": "dia"}, {"front": "both"}):
+        with pytest.raises(PlanError, match="expected one of"):
+            reason(share=0.3, **strange)
     assert "move=kernel" in reason(share=0.3, move="copy")
     assert "no room among" in reason(share=0.001)
-    assert "expected one of" in reason(share=0.3, host="dia")
     assert "no dense blocks" in reason(share=0.3, host="bell")
     assert reason(host="sell", front="own") == ""
-    assert "expected one of" in reason(share=0.3, front="both")
     wide = banded(1000, 900, 900)
     plan = plan_of(wide, 4, budget=2**24, share=0.3)
     assert "no room among" in (stream.SCHEDULE.feasible(plan, wide, GPU) or "")

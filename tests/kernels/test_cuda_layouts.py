@@ -111,7 +111,6 @@ def test_space_and_reasons() -> None:
         default.replace(variant="csr-3"),
         default.replace(partitioner="rcm"),
         default.replace(options={"block": 100}),
-        default.replace(options={"once": 1}),
         default.replace(variant="csr-2", options={"sigma": 1024}),
         default.replace(options={"pad": 8}),
         default.replace(variant="pcsr", options={"block": 128}),

@@ -24,7 +24,7 @@ import scipy.sparse as sp
 import akx
 from akx.device.cuda import memory
 from akx.device.cuda.memory import DeviceArray
-from akx.kernels.cuda import arnoldi, conjugate, queues, vectors
+from akx.kernels.cuda import arnoldi, conjugate, queues, scaling, vectors
 from akx.solvers import system as systems
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
@@ -142,6 +142,19 @@ def device(monkeypatch: pytest.MonkeyPatch, libraries: Path) -> Iterator[Device]
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, what)
 
+    class Scaling:
+        """The twin of akx.kernels.cuda.scaling.Scaling."""
+
+        def __init__(self, diagonal: Any) -> None:
+            self._diagonal = diagonal
+
+        def apply(self, x: DeviceArray, out: DeviceArray) -> None:
+            def scale() -> None:
+                host_engine.seen(out)[...] = self._diagonal * host_engine.seen(x)
+
+            found.queue(scale)
+
+    monkeypatch.setattr(scaling, "Scaling", Scaling)
     of_host = systems.System.operator
 
     def operator(self: Any, k: int, kind: str = "monomial", plan: Any = None) -> Any:

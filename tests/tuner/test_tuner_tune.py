@@ -27,7 +27,8 @@ from akx.device.host import host_device
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, DatabaseError, DeviceError, InfeasibleError
 from akx.kernels import registry
 from akx.plan import Plan
-from akx.plandb import PlanDatabase, default_database, transfer
+from akx.plandb import PlanDatabase, PlanRecord, default_database, transfer
+from akx.plandb.keys import key_of_plan, search_key
 from akx.tuner import Progress, Settings, exhaustive, machine, plan_key, tuning
 from akx.tuner import tune as tune_and_keep
 from akx.tuner.proposals import SEARCHING
@@ -503,6 +504,11 @@ def test_a_disturbed_search_replaces_no_plan(make_world: Any, matrix: Any, db: P
     assert db.list() == [before]
 
 
+def with_plan(record: PlanRecord, plan: Plan) -> PlanRecord:
+    """The record of another plan that the same search might have found."""
+    return dataclasses.replace(record, plan=plan, key=key_of_plan(search_key(record.key), plan))
+
+
 def test_a_plan_of_another_search_stays_where_this_one_was_disturbed(
     make_world: Any, matrix: Any, db: PlanDatabase, tmp_path: Path
 ) -> None:
@@ -510,7 +516,7 @@ def test_a_plan_of_another_search_stays_where_this_one_was_disturbed(
     elsewhere = PlanDatabase(tmp_path / "elsewhere.sqlite", layers=())
     tune(matrix, 8, db=elsewhere)
     (found,) = elsewhere.list()
-    other = dataclasses.replace(found, plan=found.plan.replace(variant="csr", partitioner="rcm", block_bytes=16 * 1024))
+    other = with_plan(found, found.plan.replace(variant="csr", partitioner="rcm", block_bytes=16 * 1024))
     slower = dataclasses.replace(other, seconds=0.9 * found.baseline_seconds)
 
     def reached(progress: Progress) -> None:
@@ -1016,7 +1022,7 @@ def test_of_two_searches_that_overlap_the_better_plan_stays(
         def meanwhile(progress: Progress) -> None:
             if progress.trials == 2 and progress.phase != "done":
                 for plan in plans:
-                    db.put(dataclasses.replace(found, plan=plan, seconds=world.cost(plan)))
+                    db.put(dataclasses.replace(with_plan(found, plan), seconds=world.cost(plan)))
 
         return tune(matrix, 8, db=db, trials=3, callback=meanwhile, **how)
 
@@ -1050,7 +1056,7 @@ def test_an_interrupted_search_leaves_what_another_has_kept_meanwhile(
     tune(matrix, 8, db=elsewhere)
     (found,) = elsewhere.list()
     untried = found.plan.replace(variant="csr", partitioner="rcm", threads=1)
-    slower = dataclasses.replace(found, plan=untried, seconds=found.baseline_seconds)
+    slower = dataclasses.replace(with_plan(found, untried), seconds=found.baseline_seconds)
 
     def meanwhile(progress: Progress) -> None:
         if progress.trials == 2:

@@ -193,7 +193,7 @@ def test_a_record_that_does_not_tell_is_read_all_the_same(
     (record,) = db.list()
     assert record.provenance["untuned"]["plan"] == plain.to_json()
     other = replace(record, provenance={**record.provenance, "untuned": given})
-    found: TuneResult = reuse(db, other, matrix, 2, world.now())
+    found: TuneResult = reuse(db, other, "user", matrix, host_device(), 2, world.now())
     assert (found.plan, found.untuned) == (record.plan, None)
 
 
@@ -202,8 +202,8 @@ def test_a_plan_sought_for_few_calls_says_so_when_it_is_reused(world: Any, matri
     (record,) = db.list()
     for calls, said in ((1, "for 1 call, too few"), (20, "for 20 calls, too few")):
         few = replace(record, provenance={**record.provenance, "stopped": FEW_CALLS, "calls": calls})
-        assert any(said in note for note in reuse(db, few, matrix, 2, world.now()).notes)
-    assert not any("too few" in note for note in reuse(db, record, matrix, 2, world.now()).notes)
+        assert any(said in note for note in reuse(db, few, "user", matrix, host_device(), 2, world.now()).notes)
+    assert not any("too few" in note for note in reuse(db, record, "user", matrix, host_device(), 2, world.now()).notes)
 
 
 # ---------------------------------------------------------------------------------------------------- the ceiling
