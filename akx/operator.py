@@ -70,10 +70,9 @@ _BYTES_PER_READER = 4 << 20
 _THREADS_PER_CORE = 16
 #: The most characters of a line of an explanation.
 _LINE = 1000
-#: Entries of a vector that are looked at in next to no time, and the share of all calls' time that looking may take.
-_NOTHING, _SHARE_OF_LOOKS = 20_000, 0.02
-#: Of so many calls with results on the device one is looked at.
-_EVERY = 64
+#: Entries of a vector that are looked at in every call, and one of how many calls looks at more: what another core has
+#: just written takes a tenth of a short call to read.
+_NOTHING, _EVERY = 2_000, 64
 #: Seconds for which a file of plans is taken to be unchanged by other processes.
 _GLANCE = 0.1
 
@@ -299,12 +298,11 @@ class MatrixPowers:
         Notes
         -----
         An overflow on the way is an :class:`akx.AkxWarning`, once for each object, that says at which power; a scaled
-        basis is the cure (``"newton"``, ``"chebyshev"``). The first call looks for it, and as many of those after it as
-        take about 2 % of their time: all, unless rows have few entries and k is small. Of results on the GPU the first
-        is looked at and then one of 64; nothing waits for that, so that it is a later call which warns. NaN and Inf in
-        x are not looked for. Compressed sparse rows (variant ``"csr"``) treat them as SciPy does: row i of v_j is non-
-        finite where an entry of the row meets one. The padded variants multiply by zeros that are not in the matrix,
-        and may give NaN in other rows too. Which rows depends on the plan.
+        basis is the cure (``"newton"``, ``"chebyshev"``). All calls look for it where vectors have 2,000 entries or
+        fewer, else the first and one of 64 after it. On the GPU nothing waits for that, so that it is a later call
+        which warns. NaN and Inf in x are not looked for. Compressed sparse rows (variant ``"csr"``) treat them as SciPy
+        does: row i of v_j is non-finite where an entry of the row meets one. The padded variants multiply by zeros
+        that are not in the matrix, and may give NaN in other rows too. Which rows depends on the plan.
         """
         if not isinstance(x, np.ndarray) and _is_on_device(x):
             answer: NDArray[Any] = self._call_on_device(x, out, basis)  # in kind, as the types of Python cannot say
@@ -608,15 +606,11 @@ class MatrixPowers:
         return dtype
 
     def _is_to_look(self, vectors: int) -> bool:
-        """Whether this call is to look for an overflow: the first one, and as many as take 2 % of the time of all."""
+        """Whether this call is to look for an overflow: all where vectors are short, else the first and one of 64."""
         if not self.looks_for_overflow:
             return False
         self._calls += 1
-        if self._matrix.n * vectors < _NOTHING:
-            return True
-        # One vector is read, where a step reads the entries, of about 1.5 words, and 3 words of vectors for each row.
-        share = 1 / (self.k * (1.5 * self._matrix.nnz / (self._matrix.n * vectors) + 3))
-        return (self._calls - 1) % max(1, round(share / _SHARE_OF_LOOKS)) == 0
+        return self._matrix.n * vectors <= _NOTHING or self._calls % _EVERY == 1
 
     def _look_for_overflow(self, powers: NDArray[Any]) -> None:
         """Warn, once, where an entry of V is not finite and those of x are.
