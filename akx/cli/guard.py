@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -63,8 +65,21 @@ _UsageProblem: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command line. Returns the exit code; see :func:`akx.cli.main`."""
-    with standard_streams():
-        return _run(arguments)
+    usual = sys.unraisablehook
+    sys.unraisablehook = _raise_again
+    try:
+        with standard_streams():
+            return _run(arguments)
+    finally:
+        sys.unraisablehook = usual
+
+
+def _raise_again(lost: Any) -> None:
+    """Ctrl-C in a place that cannot raise, such as a callback of the compiler, is Ctrl-C a moment later."""
+    if lost.exc_type is not None and issubclass(lost.exc_type, KeyboardInterrupt):
+        threading.Timer(0.1, _thread.interrupt_main).start()
+    else:
+        sys.__unraisablehook__(lost)
 
 
 def _run(arguments: Sequence[str] | None) -> int:

@@ -131,3 +131,22 @@ def test_what_a_library_in_c_prints_is_no_data() -> None:
     ran = subprocess.run([sys.executable, "-c", script, "--version"], capture_output=True, text=True, check=True)
     assert ran.stdout == f"akx {library.__version__}\nfrom akx\n"
     assert ran.stderr == "from C\n"
+
+
+def test_ctrl_c_that_a_callback_swallows_is_not_lost() -> None:
+    script = """
+import ctypes, signal, sys, time
+from akx.cli import guard
+
+def work(arguments):
+    ctypes.CFUNCTYPE(None)(lambda: signal.raise_signal(signal.SIGINT))()
+    time.sleep(30)
+
+guard._invoke = work
+sys.exit(guard.run(["info"]))
+"""
+    signal_default = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    ran = subprocess.run(
+        [sys.executable, "-c", signal_default + script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.returncode == 130, ran.stderr
