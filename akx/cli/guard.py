@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import contextlib
 import os
+import signal
 import sys
 import threading
 import warnings
@@ -74,10 +75,19 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.unraisablehook = usual
 
 
+def _interrupt() -> None:
+    """Ctrl-C for the main thread, which may be asleep."""
+    main = threading.main_thread().ident
+    if main is not None and hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(main, signal.SIGINT)
+    else:
+        _thread.interrupt_main()
+
+
 def _raise_again(lost: Any) -> None:
     """Ctrl-C in a place that cannot raise, such as a callback of the compiler, is Ctrl-C a moment later."""
     if lost.exc_type is not None and issubclass(lost.exc_type, KeyboardInterrupt):
-        threading.Timer(0.1, _thread.interrupt_main).start()
+        threading.Timer(0.1, _interrupt).start()
     else:
         sys.__unraisablehook__(lost)
 
