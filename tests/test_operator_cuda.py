@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import threading
 import warnings
 from pathlib import Path
@@ -387,3 +388,35 @@ def test_results_on_the_device_that_are_finite_are_no_warning(cupy: Any) -> None
             P(x)
         cupy.cuda.Device().synchronize()
         P(x)
+
+
+def test_calls_and_new_values_are_right_after_a_handler_raised_in_them() -> None:
+    class Alarm(Exception):
+        pass
+
+    def ring(number: int, frame: Any) -> None:
+        raise Alarm
+
+    A, x = matrix(), np.ones(5003)
+    P = akx.MatrixPowers(A, 4, backend="cuda")
+    expected = {scale: akx.matrix_powers(scale * A, x, 4, backend="cuda") for scale in (1.0, 2.0)}
+    random = np.random.default_rng(1)
+    before = signal.signal(signal.SIGALRM, ring)
+    rung = 0
+    try:
+        for number in range(400):
+            scale = 1.0 + number % 2
+            try:
+                signal.setitimer(signal.ITIMER_REAL, random.uniform(2e-5, 3e-3))
+                P.update_values(scale * A)
+                P(x)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except Alarm:
+                rung += 1
+            if number % 20 < 2:
+                P.update_values(scale * A)
+                assert np.array_equal(P(x), expected[scale])
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert rung > 10

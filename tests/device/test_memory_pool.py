@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import akx
@@ -127,6 +129,22 @@ def test_memory_that_comes_back_while_other_is_freed_is_not_lost(driver: Driver)
     assert sorted(driver.freed) == [address for address, _ in arrays[:3]]
     assert {pool.take(512 << i)[0] for i in range(3, 6)} == {address for address, _ in arrays[3:]}
     assert (pool.used, pool.kept) == (512 * (8 + 16 + 32), 0)
+
+
+def test_memory_of_an_array_comes_back_without_a_step_in_which_a_handler_could_raise(
+    driver: Driver, no_pool_yet: None
+) -> None:
+    array = memory.empty(100, np.float64)
+    pool = memory.memory_pool()
+    assert pool.used == 1024
+    steps: list[str] = []
+    sys.setprofile(lambda frame, event, arg: steps.append(frame.f_code.co_name) if event == "call" else None)
+    del array
+    sys.setprofile(None)
+    assert steps == []
+    assert (pool.used, pool.kept) == (0, 1024)
+    assert pool.take(1000)[1] == 1024
+    assert pool.kept == 0
 
 
 def test_an_interrupted_trim_leaves_nothing_that_was_freed(driver: Driver) -> None:

@@ -273,6 +273,32 @@ def test_a_member_that_fails_alone_ends_the_call(monkeypatch: pytest.MonkeyPatch
     assert np.array_equal(P(x), V)
 
 
+@pytest.mark.parametrize("failing", [0, 2])
+def test_a_call_that_failed_ends_when_nobody_is_at_work(monkeypatch: pytest.MonkeyPatch, failing: int) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda arguments: None)
+    at_work = threading.Event()
+    left = []
+
+    def part(*arguments: Any) -> bool:
+        calls, thread = arguments[-3], arguments[-2]
+        if thread == failing:
+            at_work.wait(60)
+            raise MemoryError
+        if thread == 1:
+            at_work.set()
+            time.sleep(0.1)
+            left.append(thread)
+        while calls[calls.size - LINE] >= 0:
+            time.sleep(0.001)
+        return False
+
+    with pytest.raises((MemoryError, akx.DeviceError)):
+        Job(part, (), 3, np.float64).run(np.ones((1, 4)), np.ones(8))
+    assert left == [1]
+    P, A = _operator(3)
+    assert _right(A, np.ones(_N), P(np.ones(_N)))
+
+
 def test_a_call_within_a_call_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     P, A = _operator(2)
     x = np.ones(_N)

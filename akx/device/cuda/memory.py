@@ -33,8 +33,9 @@ _GRAIN = 512
 class MemoryPool:
     """Device memory, kept between uses; what is in use and what is kept are together never more than the budget.
 
-    Arrays give their memory back from wherever the collector finds them, so that :meth:`give` only leaves a note, which
-    the next one who asks for something reads.
+    Arrays give their memory back from wherever the collector finds them, and a signal handler may raise in any step of
+    the interpreter. So an array that goes only leaves a note, in one step, which the next one who asks for something
+    reads.
 
     Parameters
     ----------
@@ -49,7 +50,8 @@ class MemoryPool:
         self.exact = exact
         self._used = 0
         self._free: dict[int, list[int]] = defaultdict(list)
-        self._given: deque[tuple[int, int]] = deque()
+        self._given: deque[tuple[int, int] | _Loan] = deque()
+        self._loans: dict[int, _Loan] = {}
         self._lock = ForkSafeLock()
         self._budget: int | None = None
         self.budget = budget
@@ -107,6 +109,12 @@ class MemoryPool:
             self._used += size
             return address, size
 
+    def lend(self, array: DeviceArray, size: int) -> None:
+        """Take back the memory of an array, `size` bytes as of :meth:`take`, when the array goes."""
+        loan = _Loan(array, self._given.append)  # by the interpreter itself: no step in which a handler could raise
+        loan.address, loan.size = array.pointer, size
+        self._loans[loan.address] = loan
+
     def give(self, address: int, size: int) -> None:
         """Take back what :meth:`take` gave; in any thread, and in the midst of anything."""
         self._given.append((address, size))
@@ -118,9 +126,13 @@ class MemoryPool:
             self._empty()
 
     def _settle(self) -> None:
-        """Read the notes of :meth:`give`, and keep to the budget."""
+        """Read the notes of what came back, and keep to the budget."""
         while self._given:
-            address, size = self._given.popleft()
+            note = self._given.popleft()
+            if isinstance(note, _Loan):
+                del self._loans[note.address]
+                note = note.address, note.size
+            address, size = note
             self._used -= size
             self._free[size].append(address)
         if self.exact or (self._budget is not None and self._used + self._idle() > self._budget):
@@ -415,6 +427,14 @@ class DeviceArray:
         return DeviceArray(self.pointer, shape, self.dtype, self)
 
 
+class _Loan(weakref.ref[DeviceArray]):
+    """Memory that an array has from a pool."""
+
+    __slots__ = ("address", "size")
+    address: int
+    size: int
+
+
 def empty(shape: int | Sequence[int], dtype: DTypeLike) -> DeviceArray:
     """A device array with whatever was in the memory. Raises :class:`DeviceMemoryError`."""
     extents = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
@@ -422,7 +442,7 @@ def empty(shape: int | Sequence[int], dtype: DTypeLike) -> DeviceArray:
     pool = memory_pool()
     address, size = pool.take(nbytes)
     array = DeviceArray(address, extents, dtype, None)
-    weakref.finalize(array, pool.give, address, size).atexit = False
+    pool.lend(array, size)
     return array
 
 

@@ -68,6 +68,7 @@ __all__ = [
     "first_part",
     "hold",
     "hold_undone",
+    "is_dismissed",
     "let_go",
     "new_calls",
     "part_count",
@@ -304,6 +305,11 @@ def new_calls(parts: int, running: int) -> NDArray[np.int64]:
 def dismiss(calls: NDArray[np.int64]) -> None:
     """Let all who listen return, for good; a call that is going on is given up: nobody waits for anybody any more."""
     calls[calls.size - LINE] = -1
+
+
+def is_dismissed(calls: NDArray[np.int64]) -> bool:
+    """Whether :func:`dismiss` was called."""
+    return bool(calls[calls.size - LINE] == -1)
 
 
 def waited(calls: NDArray[np.int64]) -> int:

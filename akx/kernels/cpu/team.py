@@ -11,6 +11,8 @@ Signals. A handler runs, and may raise (Ctrl-C, a timeout), between two steps of
 code waits for members. Before that a call has not been handed out, and behind it every member is done, so whoever is
 left waiting is dismissed, and nobody writes to the result of a call that was given up. No handler is ever replaced.
 
+A thread that fails, for want of memory, dismisses the others, who may be at a step: the call ends when all have left.
+
 On a busy machine the system lets members wait for a core, a few milliseconds at a time, and the caller with them. A
 call for which it waited long says that there were too many threads: the calls of the next while have half as many, and
 then twice as many are tried again, after 1 s at the latest. The bits of a result are the same, as these are of the
@@ -32,7 +34,7 @@ from numpy.typing import NDArray
 
 from akx.device.forks import ForkSafeLock
 from akx.errors import DeviceError
-from akx.kernels.cpu.sync import dismiss, new_calls, waited
+from akx.kernels.cpu.sync import dismiss, is_dismissed, new_calls, waited
 
 __all__ = ["Job", "Team", "team"]
 
@@ -42,8 +44,9 @@ _SHARE, _LONG, _LONG_FIRST = 0.3, 30e-6, 500e-6
 #: Calls have fewer threads for so many times what was waited, and twice as long as the last time; at most for so long.
 _TIMES, _LONGEST = 2.0, 1.0
 
-#: What a member is sent: a function, its arguments but the last three, and of these `calls` and `thread`.
-_Part: TypeAlias = tuple[Callable[..., bool], tuple[Any, ...], NDArray[np.int64], int]
+#: What a member is sent: a function, its arguments but the last three, of these `calls` and `thread`, and where to say
+#: that it has left.
+_Part: TypeAlias = tuple[Callable[..., bool], tuple[Any, ...], NDArray[np.int64], int, SimpleQueue[int]]
 
 
 class Job:
@@ -82,6 +85,7 @@ class Team:
         self._until = self._pause = self._late = 0.0
         self._inboxes: list[SimpleQueue[_Part | None]] = [SimpleQueue() for _ in range(1, size)]
         self._calls: NDArray[np.int64] | None = None
+        self._left: SimpleQueue[int] = SimpleQueue()
         for number, inbox in enumerate(self._inboxes, 1):
             threading.Thread(target=_serve, args=(inbox,), name=f"akx-{number}", daemon=True).start()
         weakref.finalize(self, _retire, self._inboxes).atexit = False  # there may be calls after that
@@ -96,17 +100,27 @@ class Team:
         """
         self._check_turn()
         with self._busy:
-            self._owner = threading.get_ident()
+            self._owner, done = threading.get_ident(), False
             try:
                 begin = time.perf_counter()
                 running = self._running if begin < self._until else min(2 * self._running, self.size)
                 listening = self._calls is job.calls and self._sent == running
-                if not (listening and job.function(*job.arguments, x, out, job.calls, 0, False)):
+                done = listening and job.function(*job.arguments, x, out, job.calls, 0, False)
+                if not done:
                     listening = False
-                    self._start(job, running, x, out)
+                    self._gather(job, running)
+                    done = job.function(*job.arguments, x, out, job.calls, 0, True)
+                if not done:
+                    raise DeviceError(
+                        "a thread could not do its part of a call", hint="its own error was printed before"
+                    )
                 self._judge(job, running, begin, _LONG if listening else _LONG_FIRST)
             finally:
-                self._owner = 0
+                try:
+                    if not done:
+                        self._give_up()
+                finally:
+                    self._owner = 0
 
     def _judge(self, job: Job, running: int, begin: float, long: float) -> None:
         """Whether so many threads were too many, by the time that the caller waited for others."""
@@ -122,18 +136,6 @@ class Team:
         if end - self._late > 4 * self._pause:
             self._pause = 0.0
 
-    def _start(self, job: Job, running: int, x: NDArray[Any], out: NDArray[Any]) -> None:
-        """The first of a new row of calls."""
-        done = False
-        try:
-            self._gather(job, running)
-            done = job.function(*job.arguments, x, out, job.calls, 0, True)
-        finally:
-            if not done:
-                self._dismiss()
-        if not done:
-            raise DeviceError("a thread could not do its part of a call", hint="its own error was printed before")
-
     def _check_turn(self) -> None:
         if self._owner == threading.get_ident():
             raise DeviceError(
@@ -148,8 +150,20 @@ class Team:
             self._dismiss()
 
     def _dismiss(self) -> None:
-        if self._calls is not None:
+        if self._calls is None:
+            return
+        if is_dismissed(self._calls):  # by a member that failed
+            self._give_up()
+        else:
             dismiss(self._calls)  # who still listens there leaves; nobody enters again
+            self._calls = None
+
+    def _give_up(self) -> None:
+        """Dismiss members that may be at a step, and wait until all have left."""
+        if self._calls is not None:
+            dismiss(self._calls)
+            while self._left.qsize() < self._sent - 1:
+                time.sleep(1e-4)
             self._calls = None
 
     def _gather(self, job: Job, running: int) -> None:
@@ -157,21 +171,26 @@ class Team:
         self._dismiss()
         if not self._inboxes:
             raise DeviceError("the process was forked in the middle of a call", hint="call again in the child")
+        self._left, self._sent = SimpleQueue(), 1
         self._calls = job.calls = new_calls(self.size, running)
-        self._sent = running
         for number, inbox in enumerate(self._inboxes[: running - 1], 1):
-            inbox.put((job.function, (*job.arguments, *job.empty), job.calls, number))
+            inbox.put((job.function, (*job.arguments, *job.empty), job.calls, number, self._left))
+            self._sent += 1
 
 
 def _serve(inbox: SimpleQueue[_Part | None]) -> None:
     while (part := inbox.get()) is not None:
-        function, arguments, calls, number = part
+        function, arguments, calls, number, left = part
+        failure = None
         try:
             function(*arguments, calls, number, True)
         except BaseException as error:
             dismiss(calls)  # or all the others would wait for this one
-            threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, None)))
-        del part, function, arguments, calls  # a sleeping thread holds no matrix
+            failure = error
+        left.put(number)
+        if failure is not None:
+            threading.excepthook(threading.ExceptHookArgs((type(failure), failure, failure.__traceback__, None)))
+        del part, function, arguments, calls, left, failure  # a sleeping thread holds no matrix
 
 
 def _retire(inboxes: list[SimpleQueue[_Part | None]]) -> None:
@@ -198,6 +217,7 @@ def _forget() -> None:
     """In a forked child: threads do not survive a fork. A call that a thread forked from within ends with an error."""
     while _TEAMS:
         _, gone = _TEAMS.popitem()
+        gone._sent = 1  # nobody is at work
         gone._dismiss()
         gone._inboxes.clear()
 
