@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
-from akx.errors import ArgumentError, ArgumentTypeError, MatrixError
+from akx.errors import ArgumentError, ArgumentTypeError, MatrixError, brief
 
 __all__ = [
     "canonical_csr",
@@ -53,12 +53,12 @@ def check_value_error(value: Any) -> float:
     """The largest relative error of a stored value as a float of Python; raises where it is none, or not in [0, 1)."""
     expected = "a number of at least 0 and less than 1"
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise ArgumentTypeError("value_error is not a number", expected=expected, found=repr(value)[:60])
+        raise ArgumentTypeError("value_error is not a number", expected=expected, found=brief(value))
     if not 0 <= value < 1:  # NaN neither
         raise ArgumentError(
             "value_error is out of range",
             expected=expected,
-            found=repr(value)[:60],
+            found=brief(value),
             hint="try 6e-8, which float32 keeps for float64; 0 is exact",
         )
     return float(value)
@@ -71,7 +71,7 @@ def target_dtype(found: np.dtype[Any], wanted: DTypeLike | None) -> np.dtype[Any
             target = np.dtype(wanted).newbyteorder("=")
         except TypeError as error:
             raise ArgumentTypeError(
-                "dtype is not a NumPy type", expected=_SUPPORTED_NAMES, found=repr(wanted)
+                "dtype is not a NumPy type", expected=_SUPPORTED_NAMES, found=brief(wanted)
             ) from error
         if target not in _SUPPORTED:
             raise ArgumentError("dtype is not supported", expected=_SUPPORTED_NAMES, found=str(target))

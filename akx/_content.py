@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from akx import _stream
 from akx._stream import AGAIN, INFLATION, Needs, PathLike, Stream, decompressed, in_words, name_of, suffix_of, whole
-from akx.errors import AkxError, ArgumentError, FileFormatError, FileMissingError, listed, shown
+from akx.errors import AkxError, ArgumentError, FileFormatError, FileMissingError, brief, listed, shown
 
 __all__ = ["HARWELL_BOEING", "read_content"]
 
@@ -115,7 +115,7 @@ class _Choice:
         """The member chosen in the archive `name`; raises where there is none."""
         if self._wanted is not None and self._matches != 1:
             raise ArgumentError(
-                f"{name} has {'several members' if self._matches else 'no member'} {self._wanted!r}",
+                f"{name} has {'several members' if self._matches else 'no member'} {brief(self._wanted)}",
                 expected=listed(self.names) or None,
             )
         if self.chosen is not None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.errors import FileFormatError
+from akx.errors import FileFormatError, brief
 
 __all__ = ["WIDEST_FIELD", "Fields", "Format", "parse_format", "read_integers", "read_reals"]
 
@@ -236,5 +236,5 @@ def _as_numpy_reads(text: bytes) -> bool:
 
 
 def _not_a_number(what: str, expected: str, fields: Fields, place: int) -> FileFormatError:
-    found = fields.octets[place].tobytes().decode("latin-1").encode("unicode_escape").decode("ascii")
-    return FileFormatError(f"{what} is not {expected}", found=f"'{found}' as number {place + 1}", hint=_AGAIN)
+    found = brief(fields.octets[place].tobytes().decode("latin-1"))
+    return FileFormatError(f"{what} is not {expected}", found=f"{found} as number {place + 1}", hint=_AGAIN)

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from akx.errors import ArgumentError, ArgumentTypeError, MatrixError
+from akx.errors import ArgumentError, ArgumentTypeError, MatrixError, brief
 
 __all__ = ["check_count", "converted", "is_sparse_tensor", "numbers_of", "scipy_matrix"]
 
@@ -289,7 +289,7 @@ def check_count(name: str, value: Any) -> int:
     except TypeError:
         number = None
     if number is None or (isinstance(value, np.ndarray) and value.dtype == bool):
-        raise ArgumentTypeError(f"{name} is not an integer", expected="an integer >= 1", found=repr(value)[:60])
+        raise ArgumentTypeError(f"{name} is not an integer", expected="an integer >= 1", found=brief(value))
     if number < 1:
         raise ArgumentError(
             f"{name} is out of range", expected="an integer >= 1", found=str(number), hint=f"pass {name} = 1 or more"

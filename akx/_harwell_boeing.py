@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from akx._fortran_format import WIDEST_FIELD, Fields, Format, parse_format, read_integers, read_reals
 from akx._matrix_market import expand
-from akx.errors import FileFormatError
+from akx.errors import FileFormatError, brief
 
 __all__ = ["harwell_boeing_bytes", "is_harwell_boeing", "read_harwell_boeing"]
 
@@ -222,7 +222,7 @@ def _integers(text: str, lines: _Lines) -> list[int]:
     raise FileFormatError(
         f"{lines.name}, line {lines.next}: header is malformed",
         expected="whole numbers",
-        found=repr(text[:60]),
+        found=brief(text),
         hint=_AGAIN,
     )
 
@@ -245,14 +245,14 @@ def _read_formats(text: str, lines: _Lines, least: int) -> list[Format]:
             raise FileFormatError(
                 f"{lines.name}, line {lines.next}: Fortran format is not understood",
                 expected=str(error),
-                found=repr(found[:60]),
+                found=brief(found[:60]),
                 hint="convert the file to Matrix Market",
             ) from error
     if len(formats) < least:
         raise FileFormatError(
             f"{lines.name}, line {lines.next}: Fortran formats are missing",
             expected=f"{least} formats in parentheses",
-            found=repr(text.strip()[:60]),
+            found=brief(text.strip()[:60]),
             hint=_AGAIN,
         )
     return formats
@@ -264,7 +264,7 @@ def _read_type(text: str, lines: _Lines) -> tuple[str, tuple[int, int, int]]:
         raise FileFormatError(
             f"{lines.name}, line {lines.next}: unknown matrix type",
             expected="three letters such as RUA, RSA, CUA or PSA",
-            found=repr(text[:14].strip()),
+            found=brief(text[:14].strip()),
             hint="check that this is a Harwell-Boeing or Rutherford-Boeing file",
         )
     if kind[2] == "E":
@@ -277,7 +277,7 @@ def _read_type(text: str, lines: _Lines) -> tuple[str, tuple[int, int, int]]:
         raise FileFormatError(
             f"{lines.name}, line {lines.next}: sizes are malformed",
             expected="rows, columns, entries" + (" of a square matrix" if kind[1] in "SHZ" else ""),
-            found=repr(text[14:].strip()),
+            found=brief(text[14:].strip()),
             hint=_AGAIN,
         )
     return kind, (sizes[0], sizes[1], sizes[2])

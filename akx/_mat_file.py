@@ -32,7 +32,7 @@ import scipy.io
 import scipy.sparse as sp
 
 from akx import _process
-from akx.errors import AkxError, ArgumentError, FileFormatError, listed, shown
+from akx.errors import AkxError, ArgumentError, FileFormatError, brief, listed, shown
 
 __all__ = ["is_mat_file", "read_mat_file", "sparse_variables"]
 
@@ -110,14 +110,14 @@ def _named(variables: dict[str, _Variable], found: list[str], wanted: str, name:
     value = variables.get(wanted)
     if value is None:
         raise ArgumentError(
-            f"{name} has no variable {wanted!r}",
+            f"{name} has no variable {brief(wanted)}",
             expected=listed(found or variables) or None,
             hint="choose one of these",
         )
     if value.sparse or value.dense:
         return wanted
     raise ArgumentError(
-        f"variable {wanted!r} of {name} is not a matrix",
+        f"variable {brief(wanted)} of {name} is not a matrix",
         found=value.text,
         hint=f"choose one of: {listed(found)}" if found else "the file holds no sparse variable",
     )

@@ -20,7 +20,7 @@ import scipy.io
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from akx.errors import FileFormatError
+from akx.errors import FileFormatError, shown
 
 __all__ = ["expand", "matrix_market_bytes", "read_matrix_market"]
 
@@ -367,5 +367,4 @@ def _check_one_triangle(row: NDArray[Any], column: NDArray[Any], columns: int, s
 
 
 def _quote(text: str) -> str:
-    shown = text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
-    return f'"{shown.encode("unicode_escape").decode("ascii")}"' if text else "nothing"
+    return f'"{shown(text)}"' if text else "nothing"

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from akx.errors import ArgumentError, CompileError
+from akx.errors import ArgumentError, CompileError, brief
 
 __all__ = ["check_numba", "code_folder", "is_writable", "most_threads", "named_threads", "njit"]
 
@@ -67,7 +67,7 @@ def named_threads() -> int | None:
         raise ArgumentError(
             "NUMBA_NUM_THREADS is not a number of threads",
             expected=f"an integer from 1 to {most_threads()}",
-            found=repr(text[:60]),
+            found=brief(text),
             hint="correct it, or unset it for all cores",
         )
     return int(text)

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from akx._given import check_count
-from akx.errors import ArgumentError, ArgumentTypeError
+from akx.errors import ArgumentError, ArgumentTypeError, brief
 from akx.leja import are_paired, as_points, capacity, leja_order, pair_steps
 from akx.spectrum import Ellipse, Spectrum, estimate_spectrum
 
@@ -109,7 +109,7 @@ class Basis:
     def head(self, k: int) -> Basis:
         """The basis of the first k steps, 1 <= k <= self.k."""
         if not 1 <= k <= self.k:
-            raise ArgumentError("k is out of range", expected=f"1 .. {self.k}", found=repr(k))
+            raise ArgumentError("k is out of range", expected=f"1 .. {self.k}", found=brief(k))
         return Basis(self.kind, self.a[:k], self.b[:k], self.c[:k])
 
     def to_json(self) -> dict[str, Any]:
@@ -184,10 +184,10 @@ def newton(
     if order == "leja":
         points = leja_order(points, pairs=pairs)
     elif order != "given":
-        raise ArgumentError("unknown order of shifts", expected="'leja' or 'given'", found=repr(order))
+        raise ArgumentError("unknown order of shifts", expected="'leja' or 'given'", found=brief(order))
     size = capacity(points) if scale == "capacity" else float(scale)
     if not (np.isfinite(size) and size > 0):
-        raise ArgumentError("scale of the Newton basis is out of range", expected="> 0 and finite", found=repr(scale))
+        raise ArgumentError("scale of the Newton basis is out of range", expected="> 0 and finite", found=brief(scale))
     if not pairs:
         t = np.resize(points, k)
         return Basis("newton", np.full(k, 1 / size), -t / size, np.zeros(k))
@@ -263,7 +263,7 @@ def make_basis(
     if isinstance(kind, Basis):
         return kind if kind.k == k else kind.head(k)
     if kind not in KINDS:
-        raise ArgumentError("unknown basis", expected=" or ".join(KINDS), found=repr(kind))
+        raise ArgumentError("unknown basis", expected=" or ".join(KINDS), found=brief(kind))
     allowed = {"monomial": (), "newton": ("shifts",), "chebyshev": ("interval", "ellipse")}[kind]
     for name, value in (("shifts", shifts), ("interval", interval), ("ellipse", ellipse)):
         if value is not None and name not in allowed:
@@ -291,7 +291,7 @@ def _check_interval(interval: Iterable[float]) -> tuple[float, float]:
     try:
         lo, hi = (float(v) for v in interval)
     except (TypeError, ValueError) as error:
-        raise ArgumentTypeError("interval is no pair of numbers", expected="(lo, hi)", found=repr(interval)) from error
+        raise ArgumentTypeError("interval is no pair of numbers", expected="(lo, hi)", found=brief(interval)) from error
     if not (np.isfinite(lo) and np.isfinite(hi) and lo < hi):
         raise ArgumentError("interval is degenerate", expected="finite lo < hi", found=f"({lo}, {hi})")
     return lo, hi

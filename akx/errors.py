@@ -8,6 +8,7 @@ existing ``except`` clauses keep working.
 
 from __future__ import annotations
 
+import reprlib
 import unicodedata
 from collections.abc import Iterable
 
@@ -33,18 +34,55 @@ __all__ = [
     "VerificationError",
 ]
 
-_SHOWN = 8
+#: The most characters of each part of a message, and the most names in a list.
+_LONGEST, _MOST_NAMES = 300, 8
 
 
-def legible(text: str, most: int | None = None) -> str:
+def shown(text: str, most: int | None = 60) -> str:
     """Text that others may have written, as one line that a terminal shows and does not obey.
 
     Control characters, line ends, marks of the direction of writing and all else that is not printed become escapes
-    (``\\x1b``). What is longer than `most` characters is cut and ends in ``...``.
+    (``\\x1b``). Of what is longer than `most` characters, beginning and end are left with ``...`` between them.
     """
-    if not text.isprintable():
-        text = "".join(c if c.isprintable() or unicodedata.category(c) == "Zs" else _escaped(c) for c in text)
-    return text if most is None or len(text) <= most else f"{text[: most - 3]}..."
+    if most is None:
+        return _printable(text)
+    whole = _printable(text) if len(text) <= most else None
+    if whole is not None and len(whole) <= most:
+        return whole
+    end = (most - 3) // 2
+    return f"{_printable(text[:most])[: most - 3 - end]}...{_printable(text[-most:])[-end:]}"
+
+
+def brief(value: object, most: int = 60) -> str:
+    """A value of any type as Python writes it, as :func:`shown` has it; of what is large a few items are looked at."""
+    if isinstance(value, int) and abs(value) >= 10**40:
+        return f"a number of {value.bit_length()} bits"
+    form = _Form()
+    form.maxstring = form.maxother = most
+    return shown(form.repr(value), most)
+
+
+def shown_lines(text: str, most: int | None = None) -> str:
+    """Text of several lines, each as :func:`shown` has it."""
+    return "\n".join(shown(line, most) for line in text.expandtabs().split("\n"))
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names that others gave, for a message: the first few, as :func:`shown` has them."""
+    names = list(names)
+    more = len(names) - _MOST_NAMES
+    return ", ".join(map(shown, names[:_MOST_NAMES])) + (f" and {more} more" if more > 0 else "")
+
+
+class _Form(reprlib.Repr):
+    def repr_int(self, x: int, level: int) -> str:
+        return brief(x) if abs(x) >= 10**40 else repr(x)
+
+
+def _printable(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or unicodedata.category(c) == "Zs" else _escaped(c) for c in text)
 
 
 def _escaped(character: str) -> str:
@@ -62,6 +100,8 @@ class AkxError(Exception):
         What was expected and what was found instead.
     hint : str, optional
         The next thing to do, as an imperative (``"pass A[:n, :n]"``).
+
+    Each of them is one line without control characters, and cut where it is long.
     """
 
     exit_code = 2
@@ -69,11 +109,11 @@ class AkxError(Exception):
     def __init__(
         self, what: str, *, expected: str | None = None, found: str | None = None, hint: str | None = None
     ) -> None:
-        self.what = what
-        self.expected = expected
-        self.found = found
-        self.hint = hint
-        super().__init__(what)
+        self.what = self._legible(what)
+        self.expected = None if expected is None else self._legible(expected)
+        self.found = None if found is None else self._legible(found)
+        self.hint = None if hint is None else self._legible(hint)
+        super().__init__(self.what)
 
     def __str__(self) -> str:
         parts = [self.what]
@@ -82,8 +122,11 @@ class AkxError(Exception):
         if self.found is not None:
             parts.append(f"found {self.found}")
         text = ", ".join(parts)
-        text = f"{text}; {self.hint}" if self.hint else text
-        return "\n".join(map(legible, text.expandtabs().split("\n")))  # what a compiler says has lines
+        return f"{text}; {self.hint}" if self.hint else text
+
+    @staticmethod
+    def _legible(part: str) -> str:
+        return shown(" ".join(line.strip() for line in part.split("\n")), _LONGEST)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.what, self.expected, self.found, self.hint), self.__dict__)
@@ -158,6 +201,10 @@ class IllegalAddressError(DeviceError):
 class CompileError(DeviceError):
     """A kernel does not compile; the compiler's log is in the message."""
 
+    @staticmethod
+    def _legible(part: str) -> str:
+        return shown_lines(part)
+
 
 class ExportError(AkxError, BufferError):
     """An array cannot be handed to another library in the way that it asks for."""
@@ -172,15 +219,3 @@ class MissingDependencyError(AkxError, ImportError):
 
 class VerificationError(AkxError, ArithmeticError):
     """A program's result differs from the reference by more than the componentwise bound."""
-
-
-def listed(names: Iterable[str]) -> str:
-    """Names that others gave, for a message: the first few, as :func:`shown` has them."""
-    names = list(names)
-    return ", ".join(map(shown, names[:_SHOWN])) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
-
-
-def shown(text: str, most: int = 60) -> str:
-    """A text that others gave, for a message: with nothing that a terminal obeys, and cut to a length."""
-    text = text if text.isprintable() else text.encode("unicode_escape").decode()
-    return text if len(text) <= most else f"{text[: most - 3]}..."

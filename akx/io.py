@@ -33,7 +33,7 @@ from akx._mat_file import is_mat_file, read_mat_file, sparse_variables
 from akx._matrix_market import matrix_market_bytes, read_matrix_market
 from akx._process import available_bytes
 from akx._stream import AGAIN, INFLATION, Need, PathLike, in_words, name_of, suffix_of
-from akx.errors import AkxError, ArgumentError, ArgumentTypeError, FileFormatError, MatrixError, listed, shown
+from akx.errors import AkxError, ArgumentError, ArgumentTypeError, FileFormatError, MatrixError, brief, listed, shown
 
 __all__ = ["list_variables", "read_matrix", "read_vector", "write_matrix", "write_vector", "write_whole"]
 
@@ -168,7 +168,9 @@ def _read_plain(raw: bytes, inner: str, name: str, variable: str | None) -> sp.c
         return _to_csr(read_mat_file(raw, name, variable), name)
     if variable is not None:
         raise ArgumentError(
-            f"{name} has no variables", found=f"variable={variable!r}", hint="variable= is for .mat files and archives"
+            f"{name} has no variables",
+            found=f"variable={brief(variable)}",
+            hint="variable= is for .mat files and archives",
         )
     if kind == "npz":
         return _to_csr(_read_npz(raw, name), name)

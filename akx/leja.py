@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from akx.errors import ArgumentError, ArgumentTypeError
+from akx.errors import ArgumentError, ArgumentTypeError, brief
 
 __all__ = ["are_paired", "as_points", "capacity", "leja_order", "pair_steps"]
 
@@ -129,7 +129,7 @@ def are_paired(z: NDArray[Any]) -> bool:
 def as_points(values: ArrayLike) -> NDArray[Any]:
     z = np.atleast_1d(np.asarray(values))
     if z.ndim != 1 or z.size == 0 or z.dtype.kind not in "iufc":
-        raise ArgumentTypeError("shifts are not a list of numbers", expected="a 1-D array", found=f"{values!r}")
+        raise ArgumentTypeError("shifts are not a list of numbers", expected="a 1-D array", found=brief(values))
     z = z.astype(complex)
     if not np.all(np.isfinite(z)):
         raise ArgumentError("a shift is not finite", found=str(z))

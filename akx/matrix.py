@@ -30,7 +30,7 @@ from akx._canonical import (
 )
 from akx._features import Features, compute_features
 from akx._given import scipy_matrix
-from akx.errors import ArgumentError, ArgumentTypeError, MatrixError
+from akx.errors import ArgumentError, ArgumentTypeError, MatrixError, brief
 
 __all__ = ["Features", "Matrix", "checksum", "content_token"]
 
@@ -128,7 +128,7 @@ class Matrix:
         duplicates are combined by "or", as SciPy does.
         """
         if explicit_zeros not in ("keep", "drop"):
-            raise ArgumentError("explicit_zeros is unknown", expected='"keep" or "drop"', found=repr(explicit_zeros))
+            raise ArgumentError("explicit_zeros is unknown", expected='"keep" or "drop"', found=brief(explicit_zeros))
         allowed = None if value_error is None else check_value_error(value_error)
         if isinstance(A, Matrix):
             allowed = A.value_error if allowed is None else allowed

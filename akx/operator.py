@@ -43,7 +43,8 @@ from akx.errors import (
     MatrixError,
     MissingDependencyError,
     PlanError,
-    legible,
+    brief,
+    shown,
 )
 from akx.kernels import registry
 from akx.kernels.base import Coefficients, Program, as_coefficients, check_feasible, held_bytes
@@ -518,7 +519,7 @@ class MatrixPowers:
 
         j = self.k if power is None else power
         if isinstance(j, bool) or not isinstance(j, (int, np.integer)) or not 0 <= j <= self.k:
-            raise ArgumentError("power is out of range", expected=f"0 .. {self.k}", found=repr(power))
+            raise ArgumentError("power is out of range", expected=f"0 .. {self.k}", found=brief(power))
 
         matvec, matmat = partial(_power_of_vector, self, j), partial(_power_of_block, self, j)
         return LinearOperator(self.shape, matvec=matvec, matmat=matmat, dtype=self._result_dtype(None))
@@ -580,7 +581,7 @@ class MatrixPowers:
                 f"{reads} {bandwidth / 1e9:.1f} GB/s, threads: {plan.threads}",
             ]
         lines.append(f"prepared    in {self.prepare_seconds:.3f} s, {_mega(self.nbytes)} held")
-        return "\n".join(legible(line, _LINE) for line in lines)
+        return "\n".join(shown(line, _LINE) for line in lines)
 
     # ---------------------------------------------------------------------------------------------- inside
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from akx.errors import brief
+
 __all__ = ["OPTIONS", "Flag", "Range", "Words", "option_fault", "unknown_option"]
 
 #: The largest number of rows, bytes or anything else.
@@ -140,4 +142,6 @@ def unknown_option(backend: str, schedule: str, names: Iterable[str]) -> str | N
     """Why a plan with options of these names cannot be used; None where it can, or its schedule declares none."""
     declared = OPTIONS.get((backend, schedule))
     name = None if declared is None else next((name for name in names if name not in declared), None)
-    return None if name is None else f"{backend}/{schedule} has no option {name!r}; another version of akx may have"
+    return (
+        None if name is None else f"{backend}/{schedule} has no option {brief(name)}; another version of akx may have"
+    )

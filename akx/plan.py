@@ -6,17 +6,16 @@ A plan says *how*; a *program* (:mod:`akx.kernels.base`) is a plan made ready fo
 from __future__ import annotations
 
 import math
-import reprlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from akx.errors import ArgumentTypeError, PlanError, legible
+from akx.errors import ArgumentTypeError, PlanError, brief, listed, shown
 from akx.options import option_fault
 
-__all__ = ["PLAN_SCHEMA", "Option", "Plan", "check_plan"]
+__all__ = ["PLAN_SCHEMA", "Option", "Plan", "check_fields", "check_plan"]
 
 #: Version of the JSON form of a plan. Raised whenever a field changes its meaning.
 PLAN_SCHEMA = 1
@@ -27,6 +26,8 @@ Option = bool | int | float | str
 _RANGES = {"k": (1, 2**31 - 1), "k_per_pass": (1, 2**31 - 1), "block_bytes": (0, 2**40), "threads": (1, 4096)}
 #: The most characters of a name or a word, and the most options: what has more was made to do harm.
 _LONGEST, _MOST_OPTIONS = 200, 100
+#: The most characters of a label; those of plans that schedules offer are shorter.
+_LONGEST_LABEL = 300
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,14 +83,14 @@ class Plan:
                 raise PlanError(
                     f"plan field '{name}' is out of range",
                     expected=f"an integer from {least} to {most}",
-                    found=_shown(value),
+                    found=brief(value),
                 )
         if self.k_per_pass > self.k:
             raise PlanError(
                 "plan field 'k_per_pass' is out of range", expected=f"at most k = {self.k}", found=str(self.k_per_pass)
             )
         if not isinstance(self.options, Mapping):
-            raise PlanError("plan options are not named", expected="a mapping of names", found=_shown(self.options))
+            raise PlanError("plan options are not named", expected="a mapping of names", found=brief(self.options))
         if len(self.options) > _MOST_OPTIONS:
             found = str(len(self.options))
             raise PlanError("plan has too many options", expected=f"at most {_MOST_OPTIONS}", found=found)
@@ -97,7 +98,7 @@ class Plan:
         for name, option in options.items():
             expected = option_fault(self.backend, self.schedule, name, option)
             if expected is not None:
-                raise PlanError(f"plan option '{name}' is out of range", expected=expected, found=_shown(option))
+                raise PlanError(f"plan option {brief(name)} is out of range", expected=expected, found=brief(option))
         object.__setattr__(self, "options", MappingProxyType(options))
 
     @cached_property
@@ -137,7 +138,7 @@ class Plan:
             parts.append(f"block={self.block_bytes / 1024:g}KiB")
         parts.append(f"threads={self.threads}")
         parts += [f"{name}={value}" for name, value in self.options.items()]
-        return legible(" ".join(parts))
+        return shown(" ".join(parts), _LONGEST_LABEL)
 
     def to_json(self) -> dict[str, Any]:
         """A dict of JSON types, with the schema version; :meth:`from_json` inverts it."""
@@ -152,13 +153,14 @@ class Plan:
         schema = data.get("schema")
         if schema != PLAN_SCHEMA:
             raise PlanError(
-                "plan is of another schema", expected=str(PLAN_SCHEMA), found=repr(schema), hint="tune the matrix again"
+                "plan is of another schema",
+                expected=str(PLAN_SCHEMA),
+                found=brief(schema),
+                hint="tune the matrix again",
             )
         names = {f.name for f in fields(Plan)}
         given = {key: value for key, value in data.items() if key != "schema"}
-        unknown, missing = sorted(set(given) - names), sorted(names - set(given))
-        if unknown or missing:
-            raise PlanError("plan fields do not match", expected=f"{sorted(names)}", found=f"{sorted(given)}")
+        check_fields("plan", given, names)
         return Plan(**given)
 
     @staticmethod
@@ -176,9 +178,18 @@ def check_plan(plan: Any) -> None:
         raise ArgumentTypeError("plan is not a Plan", found=type(plan).__name__, hint="use Plan.from_json")
 
 
+def check_fields(what: str, given: Mapping[str, Any], names: Set[str], optional: Set[str] = frozenset()) -> None:
+    """Raise :class:`PlanError` where fields of the JSON form of `what` are missing or unknown."""
+    unknown, missing = [name for name in given if name not in names], names - optional - set(given)
+    if unknown or missing:
+        found = [f"without {listed(sorted(missing))}"] if missing else []
+        found += [f"with {listed(map(str, unknown))}"] if unknown else []
+        raise PlanError(f"{what} fields do not match", expected=", ".join(sorted(names)), found=" and ".join(found))
+
+
 def _check_name(what: str, value: object) -> None:
     if not isinstance(value, str) or not value:
-        raise PlanError(f"{what} is not a name", expected="a non-empty string", found=_shown(value))
+        raise PlanError(f"{what} is not a name", expected="a non-empty string", found=brief(value))
     if len(value) > _LONGEST:
         raise PlanError(f"{what} is too long", expected=f"at most {_LONGEST} characters", found=str(len(value)))
 
@@ -192,23 +203,16 @@ def _scalar(name: str, value: object) -> Option:
     """An option as the plain type that it has after a trip through JSON."""
     if isinstance(value, str) and len(value) > _LONGEST:
         most = f"at most {_LONGEST} characters"
-        raise PlanError(f"plan option {name!r} is too long", expected=most, found=str(len(value)))
+        raise PlanError(f"plan option {brief(name)} is too long", expected=most, found=str(len(value)))
     if isinstance(value, (bool, str)):
         return value if isinstance(value, bool) else str(value)
     if isinstance(value, int):
         if not -(2**63) <= value < 2**63:
-            found = _shown(value)
-            raise PlanError(f"plan option {name!r} is out of range", expected="a number of 64 bits", found=found)
+            found = brief(value)
+            raise PlanError(f"plan option {brief(name)} is out of range", expected="a number of 64 bits", found=found)
         return int(value)
     if not isinstance(value, float):
-        raise PlanError(f"plan option {name!r} is not a scalar", found=_shown(value))
+        raise PlanError(f"plan option {brief(name)} is not a scalar", found=brief(value))
     if not math.isfinite(value):
-        raise PlanError(f"plan option {name!r} is not finite", found=_shown(value))
+        raise PlanError(f"plan option {brief(name)} is not finite", found=brief(value))
     return float(value) + 0.0  # so that there is one zero
-
-
-def _shown(value: object) -> str:
-    """A value in a message: cut, and a number with thousands of digits by their count alone."""
-    if isinstance(value, int) and abs(value) >= 10**40:
-        return f"a number of {value.bit_length()} bits"
-    return reprlib.repr(value)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from akx.errors import ArgumentError, ArgumentTypeError
+from akx.errors import ArgumentError, ArgumentTypeError, brief
 
 __all__ = ["Ellipse", "Spectrum", "estimate_spectrum"]
 
@@ -132,14 +132,14 @@ def estimate_spectrum(
         For impossible arguments, and where a product is not finite.
     """
     if isinstance(steps, bool) or int(steps) != steps or steps < 1:
-        raise ArgumentError("steps is out of range", expected="an integer >= 1", found=repr(steps))
+        raise ArgumentError("steps is out of range", expected="an integer >= 1", found=brief(steps))
     A = matrix.to_scipy() if hasattr(matrix, "to_scipy") else matrix
     operator = A.__matmul__ if hasattr(A, "shape") else A
     if not callable(operator):
         raise ArgumentTypeError("matrix is neither a matrix nor a function", found=type(matrix).__name__)
     size = A.shape[0] if hasattr(A, "shape") else n
     if size is None or size < 1:
-        raise ArgumentError("number of rows is not known", expected="n >= 1 beside a function", found=repr(n))
+        raise ArgumentError("number of rows is not known", expected="n >= 1 beside a function", found=brief(n))
     if hasattr(A, "shape") and A.shape != (size, size):
         raise ArgumentError("matrix is not square", found=str(A.shape))
     kind = np.dtype(A.dtype if hasattr(A, "dtype") else dtype or np.float64)

@@ -251,7 +251,7 @@ class TestArchives:
                 read_matrix(put(bytes(content), "a.zip"))
 
     def test_names_are_shown_plainly(self) -> None:
-        assert listed(["a\x1b[31mb", "c" * 100]) == r"a\x1b[31mb, " + "c" * 57 + "..."
+        assert listed(["a\x1b[31mb", "c" * 100]) == r"a\x1b[31mb, " + "c" * 29 + "..." + "c" * 28
 
 
 class TestNpz:

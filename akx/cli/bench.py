@@ -8,7 +8,7 @@ from akx.cli.guard import EXIT_INTERRUPTED
 from akx.cli.load import check_amount, check_error, check_powers, check_seconds, load_matrix, matrix_name, open_database
 from akx.cli.output import data_console, emit_json, note
 from akx.cli.tune import progress
-from akx.errors import ArgumentError
+from akx.errors import ArgumentError, brief
 
 __all__ = ["BenchRequest", "parse_powers", "run_bench"]
 
@@ -39,7 +39,7 @@ def parse_powers(text: str) -> tuple[int, ...]:
         raise ArgumentError(
             "--k is not a list of numbers",
             expected="integers separated by commas",
-            found=repr(text),
+            found=brief(text),
             hint="try --k 4,8",
         ) from None
     return tuple(dict.fromkeys(check_powers(k) for k in powers))

@@ -15,7 +15,7 @@ from typing import Any
 import typer
 
 from akx.cli.output import emit_json, note, standard_streams
-from akx.errors import AkxError, legible
+from akx.errors import AkxError, shown
 
 __all__ = [
     "ERROR_SCHEMA",
@@ -199,7 +199,7 @@ def _complain(
     *,
     answer: dict[str, Any],
 ) -> None:
-    line = legible(" ".join(text.split()), _LONGEST)
+    line = shown(" ".join(text.split()), _LONGEST)
     print(f"akx: error: {line}", file=sys.stderr, flush=True)
     if as_json:
         error = {"type": kind, "message": line, **(details or {}), "exit_code": exit_code}

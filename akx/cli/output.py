@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from akx.errors import AkxError, legible
+from akx.errors import AkxError, shown, shown_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -148,8 +148,7 @@ def _console(*, stderr: bool) -> Console:
                 if segment.control or segment.text.isprintable():
                     yield segment
                 else:
-                    text = "\n".join(map(legible, segment.text.split("\n")))
-                    yield Segment(text, segment.style)
+                    yield Segment(shown_lines(segment.text), segment.style)
 
         def on_broken_pipe(self) -> None:
             raise
@@ -161,7 +160,7 @@ def _console(*, stderr: bool) -> Console:
 
 def note(text: str) -> None:
     """One line of status on stderr."""
-    print(f"akx: {legible(text, _LONGEST)}", file=sys.stderr, flush=True)
+    print(f"akx: {shown(text, _LONGEST)}", file=sys.stderr, flush=True)
 
 
 def emit_json(data: Mapping[str, Any]) -> None:

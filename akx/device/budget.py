@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from akx.errors import ArgumentError, ArgumentTypeError
+from akx.errors import ArgumentError, ArgumentTypeError, brief
 
 if TYPE_CHECKING:
     from akx.matrix import Matrix
@@ -45,32 +45,23 @@ def parse_bytes(value: int | np.integer[Any] | str) -> int:
     (536870912, 2000000000, 1536, 4096)
     """
     if isinstance(value, bool) or not isinstance(value, (*_Integer, str)):
-        raise ArgumentTypeError("the memory budget is no number of bytes", expected=_EXPECTED, found=_shown(value))
+        raise ArgumentTypeError("the memory budget is no number of bytes", expected=_EXPECTED, found=brief(value))
     if not isinstance(value, str):
         found = int(value)
     else:
         form = _FORM.fullmatch(value)
         if form is None:
-            raise ArgumentError("the memory budget is no number of bytes", expected=_EXPECTED, found=_shown(value))
+            raise ArgumentError("the memory budget is no number of bytes", expected=_EXPECTED, found=brief(value))
         number, prefix, unit = form.group(1), form.group(2).lower(), (form.group(3) or "").lower()
         base = 1000 if unit == "b" else 1024
         whole, _, part = number.partition(".")
         if len(whole.lstrip("0")) > _MOST_DIGITS:
-            raise ArgumentError("the memory budget is out of range", expected=_EXPECTED, found=_shown(value))
+            raise ArgumentError("the memory budget is out of range", expected=_EXPECTED, found=brief(value))
         exact = Decimal(f"{whole.lstrip('0')[:_MOST_DIGITS] or '0'}.{part[:_MOST_DIGITS] or '0'}")
         found = int(_EXACT.multiply(exact, Decimal(base ** _EXPONENTS[prefix])))
     if not 1 <= found <= _MOST:
-        raise ArgumentError("the memory budget is out of range", expected=_EXPECTED, found=_shown(value))
+        raise ArgumentError("the memory budget is out of range", expected=_EXPECTED, found=brief(value))
     return found
-
-
-def _shown(value: object) -> str:
-    """What was given, in a length that can be read."""
-    try:
-        text = repr(value)
-    except ValueError:  # an integer of more digits than Python writes out
-        return "a number of thousands of digits"
-    return text if len(text) <= 60 else f"{text[:50]}... ({len(text)} characters)"
 
 
 def resolve_budget(
@@ -105,10 +96,10 @@ def parse_limits(
     most = None if memory_budget is None else parse_bytes(memory_budget)
     if fraction is not None:
         if isinstance(fraction, bool) or not isinstance(fraction, (*_Integer, float, np.floating)):
-            raise ArgumentTypeError("fraction is not a number", expected="a number > 0", found=_shown(fraction))
+            raise ArgumentTypeError("fraction is not a number", expected="a number > 0", found=brief(fraction))
         if not 0 < fraction < float("inf"):
             raise ArgumentError(
-                "fraction is out of range", expected="a number > 0", found=_shown(fraction), hint="try 0.25"
+                "fraction is out of range", expected="a number > 0", found=brief(fraction), hint="try 0.25"
             )
     return most, None if fraction is None else float(min(fraction, _MOST))
 
@@ -132,7 +123,7 @@ def budgeted_backend(backend: str, budget: int | None) -> str:
         raise ArgumentError(
             "a memory budget is for the GPU",
             expected="the backend cuda",
-            found=repr(backend),
+            found=brief(backend),
             hint="leave the budget out, or use the backend cuda",
         )
     return "cuda"

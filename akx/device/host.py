@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from akx._numba import most_threads, named_threads
-from akx.errors import ArgumentError, ArgumentTypeError
+from akx.errors import ArgumentError, ArgumentTypeError, brief
 
 __all__ = ["HostDevice", "default_threads", "host_device", "resolve_threads"]
 
@@ -146,8 +146,8 @@ def resolve_threads(threads: int | None) -> int:
     except TypeError:
         number = None
     if number is None or isinstance(threads, bool):
-        raise ArgumentTypeError("threads is not a number", expected="an integer >= 1", found=repr(threads))
+        raise ArgumentTypeError("threads is not a number", expected="an integer >= 1", found=brief(threads))
     if not 1 <= number <= most_threads():
         expected = f"an integer from 1 to {most_threads()}"
-        raise ArgumentError("threads is out of range", expected=expected, found=repr(threads)[:60])
+        raise ArgumentError("threads is out of range", expected=expected, found=brief(threads))
     return number

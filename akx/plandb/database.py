@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from akx.errors import ArgumentError, DatabaseError, FileFormatError, MissingDependencyError
+from akx.errors import ArgumentError, DatabaseError, FileFormatError, MissingDependencyError, brief
 from akx.plandb.address import ServerAddress, database_place
 from akx.plandb.changes import count_change, generation
 from akx.plandb.files import PlanDatabaseWarning
@@ -601,11 +601,11 @@ class PlanDatabase:
         prefix = identifier.strip().lower()
         found = [entry for entry in entries if entry[1].id.startswith(prefix)] if prefix else []
         if not found:
-            raise ArgumentError("there is no such plan", found=repr(identifier), hint="akx plans list shows the ids")
+            raise ArgumentError("there is no such plan", found=brief(identifier), hint="akx plans list shows the ids")
         if len(found) > 1:
             ids = ", ".join(record.id[:12] for _, record in found[:4]) + (", ..." if len(found) > 4 else "")
             raise ArgumentError(
-                "plan id is ambiguous", expected="the beginning of one id", found=f"{identifier!r} ({ids})",
+                "plan id is ambiguous", expected="the beginning of one id", found=f"{brief(identifier)} ({ids})",
                 hint="give more of its digits",
             )  # fmt: skip
         return found[0]

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from akx.device.forks import lock_file, unlock_file
-from akx.errors import AkxWarning, DatabaseError, legible
+from akx.errors import AkxWarning, DatabaseError, brief, shown
 
 __all__ = [
     "SQLITE_ERRORS",
@@ -48,7 +48,7 @@ class PlanDatabaseWarning(AkxWarning):
     """The plan database, or a part of it, could not be used; work goes on without it."""
 
     def __str__(self) -> str:
-        return legible(super().__str__(), _LONGEST)
+        return shown(super().__str__(), _LONGEST)
 
 
 def database_path(path: str | os.PathLike[str] | None = None) -> Path:
@@ -65,7 +65,7 @@ def database_path(path: str | os.PathLike[str] | None = None) -> Path:
 
         return Path(os.path.realpath(user_data_path("akx", appauthor=False) / "plans.sqlite"))
     if "\0" in given:
-        raise DatabaseError("path of the plan database has a null character", found=repr(given))
+        raise DatabaseError("path of the plan database has a null character", found=brief(given))
     try:
         expanded = Path(given).expanduser()
     except RuntimeError as error:

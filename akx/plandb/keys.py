@@ -22,9 +22,9 @@ from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from akx.errors import PlanError
+from akx.errors import PlanError, brief
 from akx.kernels.revisions import ALL, revision, sources, variant_revision
-from akx.plan import PLAN_SCHEMA, Plan
+from akx.plan import PLAN_SCHEMA, Plan, check_fields
 from akx.plandb.legacy import OLD_FIELDS
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ FIELD_MEANINGS: Mapping[str, str] = {
 }
 
 _LARGEST = 2**31 - 1
+#: The most characters of a name; what has more was made to do harm.
+_LONGEST = 1000
 #: By backend, types of values that its programs may store with an error, where one is allowed.
 _NARROWED = {"cuda": ("float64", "complex128")}
 #: Packages whose minor version decides which machine code a backend's kernels become.
@@ -119,15 +121,20 @@ class PlanKey:
                     raise PlanError(
                         f"plan key field '{field.name}' is out of range",
                         expected=f"an integer from 1 to {_LARGEST}",
-                        found=repr(value),
+                        found=brief(value),
                     )
             elif field.name == "transpose":
                 if not isinstance(value, bool):
-                    raise PlanError("plan key field 'transpose' is not true or false", found=repr(value))
+                    raise PlanError("plan key field 'transpose' is not true or false", found=brief(value))
             elif not isinstance(value, str) or (not value and field.name != "revisions") or not _is_unicode(value):
                 raise PlanError(
-                    f"plan key field '{field.name}' is not a name", expected="a non-empty string", found=repr(value)
+                    f"plan key field '{field.name}' is not a name",
+                    expected="a non-empty string",
+                    found=brief(value),
                 )
+            elif len(value) > _LONGEST:
+                most = f"at most {_LONGEST} characters"
+                raise PlanError(f"plan key field '{field.name}' is too long", expected=most, found=str(len(value)))
 
     @property
     def backend(self) -> str:
@@ -165,9 +172,7 @@ class PlanKey:
         if set(data) >= OLD_FIELDS:
             data = {name: value for name, value in data.items() if name not in OLD_FIELDS}
         names = {field.name for field in fields(PlanKey)}
-        wrong = sorted(str(name) for name in (set(data) - names) | (names - set(_DEFAULTS) - set(data)))
-        if wrong:
-            raise PlanError("plan key fields do not match", expected=f"{sorted(names)}", found=f"other fields: {wrong}")
+        check_fields("plan key", data, names, optional=set(_DEFAULTS))
         return PlanKey(**data)
 
 

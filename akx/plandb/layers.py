@@ -77,6 +77,10 @@ class PlanLayer(Protocol):
         ...
 
 
+#: The most records of one file that are said to be invalid one by one.
+_MOST_PROBLEMS = 8
+
+
 @dataclass(frozen=True)
 class _File:
     """What one file held when it was read."""
@@ -245,7 +249,10 @@ def _read_file(path: Path, stamp: _Stamp) -> _File:
         bundle = read_bundle(path)
     except AkxError as error:
         return _File(stamp, (), (str(error),))
-    return _File(stamp, bundle.records, tuple(f"{path.name}: {problem}" for problem in bundle.problems))
+    problems = [f"{path.name}: {problem}" for problem in bundle.problems[:_MOST_PROBLEMS]]
+    if (more := len(bundle.problems) - _MOST_PROBLEMS) > 0:
+        problems.append(f"{path.name}: {more} more records are not valid")
+    return _File(stamp, bundle.records, tuple(problems))
 
 
 def _default_directory() -> Path:

@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
-from akx.errors import PlanError
-from akx.plan import Plan
+from akx.errors import PlanError, brief
+from akx.plan import Plan, check_fields
 from akx.plandb.keys import PlanKey, aged_by, key_of_plan, made_with, revisions_of
 from akx.plandb.legacy import modern_record
 
@@ -34,6 +34,11 @@ __all__ = [
 
 #: Version of the JSON form of a record. Raised whenever a field changes its meaning.
 RECORD_SCHEMA = 2
+
+#: The most characters of a name (as of a file's) and of a reason; what is longer is cut.
+_LONGEST_NAME, _LONGEST_REASON = 255, 2000
+#: The most states that trials are counted by, and the most that an object holds one in another.
+_MOST_STATES, _DEEPEST = 100, 32
 
 #: How a trial may end.
 TRIAL_STATES = ("complete", "pruned", "failed")
@@ -70,7 +75,8 @@ class PlanRecord:
     created : str
         When, ISO 8601 with the offset from UTC; now where not given.
     matrix_name : str
-        A name to recognise the matrix by, such as that of its file; "" where it has none.
+        A name to recognise the matrix by, such as that of its file; "" where it has none. This name and that of the
+        baseline are cut to 255 characters, the longest that the name of a file may be.
     provenance : mapping
         Where the figures come from: machine, kernel sources, versions, options. Any JSON object.
     trials : mapping of str to int
@@ -103,13 +109,21 @@ class PlanRecord:
             zero = name in ("prepare_seconds", "tuning_seconds")
             object.__setattr__(self, name, _seconds(f"record field '{name}'", getattr(self, name), zero=zero))
         for name in ("baseline_name", "matrix_name"):
-            object.__setattr__(self, name, _text(f"record field '{name}'", getattr(self, name)))
+            object.__setattr__(self, name, _text(f"record field '{name}'", getattr(self, name), _LONGEST_NAME))
         _check_time("record field 'created'", self.created)
         object.__setattr__(self, "provenance", MappingProxyType(_json_object("provenance", self.provenance)))
         counts = _json_object("trials", self.trials)
+        if len(counts) > _MOST_STATES:
+            raise PlanError(
+                "record has too many counts of trials", expected=f"at most {_MOST_STATES}", found=f"{len(counts)}"
+            )
         for state, count in counts.items():
-            if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-                raise PlanError(f"count of '{state}' trials is wrong", expected="an integer >= 0", found=repr(count))
+            if len(state) > _LONGEST_NAME:
+                most = f"at most {_LONGEST_NAME} characters"
+                raise PlanError("name of a state of trials is too long", expected=most, found=str(len(state)))
+            if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < 2**63:
+                what = f"count of {brief(state)} trials is wrong"
+                raise PlanError(what, expected="an integer >= 0 of 64 bits", found=brief(count))
         object.__setattr__(self, "trials", MappingProxyType(counts))
 
     def __hash__(self) -> int:
@@ -177,16 +191,14 @@ class PlanRecord:
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise PlanError("record of schema 1 is not valid", found=f"{type(error).__name__}: {error}") from error
         if data.get("schema") != RECORD_SCHEMA:
-            raise PlanError("record is of another schema", expected=str(RECORD_SCHEMA), found=repr(data.get("schema")))
+            raise PlanError("record is of another schema", expected=str(RECORD_SCHEMA), found=brief(data.get("schema")))
         given = {name: value for name, value in data.items() if name not in ("schema", "id")}
         names = {f.name for f in fields(PlanRecord)}
-        if set(given) != names:
-            wrong = sorted(str(name) for name in set(given) ^ names)
-            raise PlanError("record fields do not match", expected=f"{sorted(names)}", found=f"other fields: {wrong}")
+        check_fields("record", given, names)
         given["key"], given["plan"] = PlanKey.from_json(given["key"]), Plan.from_json(given["plan"])
         record = PlanRecord(**given)
         if data.get("id", record.id) != record.id:
-            raise PlanError("record id is not that of its key", expected=record.id, found=repr(data["id"]))
+            raise PlanError("record id is not that of its key", expected=record.id, found=brief(data["id"]))
         return record
 
 
@@ -229,8 +241,8 @@ class TrialRecord:
         samples = tuple(_seconds("trial field 'seconds'", value, zero=True) for value in self.seconds)
         object.__setattr__(self, "seconds", samples)
         if self.state not in TRIAL_STATES:
-            raise PlanError("trial has an unknown state", expected=f"one of {TRIAL_STATES}", found=repr(self.state))
-        object.__setattr__(self, "reason", _text("trial field 'reason'", self.reason))
+            raise PlanError("trial has an unknown state", expected=f"one of {TRIAL_STATES}", found=brief(self.state))
+        object.__setattr__(self, "reason", _text("trial field 'reason'", self.reason, _LONGEST_REASON))
         _check_time("trial field 'created'", self.created)
         if self.clock_hz is not None:
             object.__setattr__(self, "clock_hz", _seconds("trial field 'clock_hz'", self.clock_hz, zero=False))
@@ -296,7 +308,7 @@ def _check_plan(plan: Plan, key: PlanKey | None) -> None:
         raise PlanError("plan is for another k than its key", expected=f"k = {key.k}", found=f"k = {plan.k}")
     for name, option in plan.options.items():
         if isinstance(option, float) and not math.isfinite(option):
-            raise PlanError(f"plan option '{name}' is not finite", found=repr(option))
+            raise PlanError(f"plan option {brief(name)} is not finite", found=brief(option))
 
 
 def _seconds(what: str, value: Any, *, zero: bool) -> float:
@@ -306,14 +318,15 @@ def _seconds(what: str, value: Any, *, zero: bool) -> float:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number) or number < 0 or (number == 0 and not zero):
-        raise PlanError(f"{what} is not a time", expected=least, found=repr(value))
+        raise PlanError(f"{what} is not a time", expected=least, found=brief(value))
     return number
 
 
-def _text(what: str, value: Any) -> str:
+def _text(what: str, value: Any, most: int) -> str:
     if not isinstance(value, str):
-        raise PlanError(f"{what} is not a string", found=repr(value))
-    return value.encode("utf-8", "backslashreplace").decode()
+        raise PlanError(f"{what} is not a string", found=brief(value))
+    text = value[: most + 1].encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def _check_time(what: str, value: Any) -> None:
@@ -322,7 +335,7 @@ def _check_time(what: str, value: Any) -> None:
     except (TypeError, ValueError):
         moment = None
     if moment is None or moment.tzinfo is None:
-        raise PlanError(f"{what} is not a time", expected="ISO 8601 with an offset from UTC", found=repr(value))
+        raise PlanError(f"{what} is not a time", expected="ISO 8601 with an offset from UTC", found=brief(value))
 
 
 def _json_object(what: str, value: Any) -> dict[str, Any]:
@@ -332,6 +345,13 @@ def _json_object(what: str, value: Any) -> dict[str, Any]:
         copy: dict[str, Any] = json.loads(json.dumps(dict(value), allow_nan=False))
         if set(copy) != set(value):
             raise TypeError("a name that is not a string")
+        if _depth(copy) > _DEEPEST:
+            raise TypeError(f"more than {_DEEPEST} lists or objects one in another")
     except (TypeError, ValueError, RecursionError) as error:
         raise PlanError(f"record field '{what}' is not a JSON object", found=str(error)) from error
     return copy
+
+
+def _depth(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if inner is None else 1 + max(map(_depth, inner), default=0)

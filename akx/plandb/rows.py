@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from akx.errors import DatabaseError, PlanError
+from akx.errors import DatabaseError, PlanError, brief, shown
 from akx.plan import Plan
 from akx.plandb.files import PlanDatabaseWarning
 from akx.plandb.keys import FIELD_MEANINGS, PlanKey, search_key
@@ -267,10 +267,10 @@ def decode(rows: Iterable[Row], *, quietly: bool = False) -> list[PlanRecord]:
             key["transpose"] = bool(key["transpose"])
             record = PlanRecord(key=PlanKey.from_json(key), **{**values, "plan": Plan.from_json(values["plan"])})
             if record.id != identifier:
-                raise PlanError("its id is not that of its key", expected=record.id, found=repr(identifier))
+                raise PlanError("its id is not that of its key", expected=record.id, found=brief(identifier))
         except (PlanError, TypeError, ValueError, RecursionError) as error:
             if not quietly:
-                warnings.warn(f"plan {str(identifier)[:12]} skipped: {error}", PlanDatabaseWarning, stacklevel=3)
+                warnings.warn(f"plan {shown(str(identifier), 12)} skipped: {error}", PlanDatabaseWarning, stacklevel=3)
             continue
         records.append(record)
     return records
@@ -331,7 +331,7 @@ def decode_keyed_trials(rows: Iterable[Row]) -> tuple[tuple[PlanKey, TrialRecord
     trials = []
     for identifier, _, *row in given:
         if identifier not in keys:
-            warnings.warn(f"trial skipped: its key {identifier!r} is not valid", PlanDatabaseWarning, stacklevel=3)
+            warnings.warn(f"trial skipped: its key {brief(identifier)} is not valid", PlanDatabaseWarning, stacklevel=3)
             continue
         trials += [(keys[identifier], trial) for trial in decode_trials([tuple(row)])]
     return tuple(trials)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from akx.errors import DatabaseError, FileFormatError, PlanError
+from akx.errors import DatabaseError, FileFormatError, PlanError, brief
 from akx.plandb.records import PlanRecord, now
 
 __all__ = [
@@ -120,13 +120,13 @@ def parse_bundle(text: str | bytes, source: str = "bundle") -> Bundle:
     except (ValueError, RecursionError) as error:
         raise FileFormatError(f"{source} is not a bundle of plans", expected=expected, found=f"{error}") from error
     if not isinstance(content, dict) or content.get("akx") != _KIND:
-        found = f'"akx": {content.get("akx")!r}' if isinstance(content, dict) else type(content).__name__
+        found = f'"akx": {brief(content.get("akx"))}' if isinstance(content, dict) else type(content).__name__
         raise FileFormatError(f"{source} is not a bundle of plans", expected=expected, found=found)
     schema = content.get("schema")
     if schema != BUNDLE_SCHEMA or isinstance(schema, bool):
         hint = "upgrade akx" if isinstance(schema, int) and schema > BUNDLE_SCHEMA else None
         raise FileFormatError(
-            f"{source} is of another schema", expected=str(BUNDLE_SCHEMA), found=repr(schema), hint=hint
+            f"{source} is of another schema", expected=str(BUNDLE_SCHEMA), found=brief(schema), hint=hint
         )
     listed = content.get("records")
     if not isinstance(listed, list):

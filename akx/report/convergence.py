@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from akx.errors import ArgumentError, MissingDependencyError, legible
+from akx.errors import ArgumentError, MissingDependencyError, shown
 
 if TYPE_CHECKING:
     from akx.solvers import SolveStats
@@ -41,13 +41,13 @@ def plot_convergence(stats: SolveStats, path: Path, title: str) -> None:
     axes = figure.subplots()
     *estimates, last = stats.residuals or [stats.residual]
     steps = max(stats.iterations, 1)
-    shown = legible(title, 100).replace("$", r"\$")  # which would begin a formula
+    name = shown(title, 100).replace("$", r"\$")  # which would begin a formula
     scale = steps / max(1, len(estimates) - 1)
     axes.semilogy([scale * i for i in range(len(estimates))], estimates, label="residual, by the recurrence")
     axes.semilogy([stats.iterations], [last], "o", label="true residual at the end")
     if stats.target > 0:
         axes.axhline(stats.target, color="0.5", linestyle="--", label="asked for")
-    axes.set(xlabel="steps", ylabel="norm of the residual", title=f"{shown}: {stats.method}, {stats.reason}")
+    axes.set(xlabel="steps", ylabel="norm of the residual", title=f"{name}: {stats.method}, {stats.reason}")
     axes.legend()
     try:
         figure.savefig(path)

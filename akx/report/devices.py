@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from akx.errors import AkxError, ArgumentError
+from akx.errors import AkxError, ArgumentError, brief
 from akx.plandb import shipped_plans
 from akx.tuner.calibration import Calibration, calibration_folder
 
@@ -129,7 +129,7 @@ def select_devices(names: Sequence[str]) -> tuple[Device, ...]:
             raise ArgumentError(
                 "--device is not known",
                 expected="all, or part of one of: " + ", ".join(one.name for one in devices),
-                found=repr(name),
+                found=brief(name),
                 hint="akx doctor --calibrate makes the device of a machine known there",
             )
         chosen |= {one.name: one for one in found}

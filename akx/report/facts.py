@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from akx.errors import shown
 from akx.report.story import Group, PlanStory, mapping
 from akx.report.text import BEYOND_BOUND, count, duration, half_width, over_untuned, ratio, share
 from akx.tuner.space import is_baseline
 
-__all__ = ["brief", "explain_roofline", "explain_search", "plan_environment", "plan_facts"]
+__all__ = ["explain_roofline", "explain_search", "plan_environment", "plan_facts", "told"]
 
 #: The most characters of a reason, or of what a provenance holds.
 _MOST_TEXT = 600
@@ -42,7 +43,7 @@ def plan_facts(story: PlanStory) -> list[tuple[str, object]]:
         ("cost", _cost(story)),
         ("roofline", _roofline_words(story)),
         ("search", _search_words(story)),
-        *(("not tried", f"{name}: {brief(reason)}") for name, reason in story.untried.items()),
+        *(("not tried", f"{name}: {told(reason)}") for name, reason in story.untried.items()),
         ("state", story.state),
     ]
 
@@ -56,7 +57,7 @@ def plan_environment(story: PlanStory) -> list[tuple[str, object]]:
     pairs += [(f"machine: {name}", value) for name, value in mapping(given.get("machine")).items()]
     pairs += [(f"version: {name}", value) for name, value in mapping(given.get("versions")).items()]
     pairs += [(f"option: {name}", value) for name, value in record.plan.options.items()]
-    pairs += [(name, brief(value)) for name, value in sorted(given.items()) if name not in _TOLD]
+    pairs += [(name, told(value)) for name, value in sorted(given.items()) if name not in _TOLD]
     return pairs
 
 
@@ -95,10 +96,9 @@ def explain_roofline(group: Group) -> str:
     return " ".join(told)
 
 
-def brief(value: Any) -> str:
+def told(value: Any) -> str:
     """`value` as text, cut where it is long."""
-    words = str(value)
-    return words if len(words) <= _MOST_TEXT else words[:_MOST_TEXT] + " ..."
+    return shown(str(value), _MOST_TEXT)
 
 
 def _in_words(story: PlanStory) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
-from akx.errors import legible
+from akx.errors import shown_lines
 
 __all__ = ["Markup", "element", "join", "text"]
 
@@ -27,7 +27,7 @@ def text(value: object) -> Markup:
     """`value` as escaped text, what cannot be seen or written as escapes too; markup stays as it is."""
     if isinstance(value, Markup):
         return value
-    return Markup(html.escape("\n".join(map(legible, str(value)[:_LONGEST].split("\n")))))
+    return Markup(html.escape(shown_lines(str(value)[:_LONGEST])))
 
 
 def element(name: str, /, *children: object, **attributes: object) -> Markup:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from akx.errors import legible
+from akx.errors import shown
 from akx.plandb.layers import USER, origin
 from akx.report.text import BEYOND_BOUND, ID_DIGITS, count, duration, half_width, over_untuned, ratio, share
 
@@ -55,7 +55,7 @@ def print_pairs(pairs: Iterable[tuple[str, str]], console: Console) -> None:
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in pairs:
-        grid.add_row(Text(legible(name, _CELL)), Text(legible(value, _LINE)))
+        grid.add_row(Text(shown(name, _CELL)), Text(shown(value, _LINE)))
     _print(grid, console)
 
 
@@ -65,7 +65,7 @@ def print_rows(columns: Mapping[str, str], rows: Iterable[Sequence[str]], consol
     for heading, side in columns.items():
         table.add_column(heading, justify="right" if side == "right" else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(legible(cell, _CELL)) for cell in row))
+        table.add_row(*(Text(shown(cell, _CELL)) for cell in row))
     _print(table, console)
 
 
@@ -207,7 +207,7 @@ def print_bench(result: BenchResult, file: str, console: Console) -> None:
             console,
         )
     for text in result.notes:
-        console.print(Text(legible(f"note: {text}", _LINE)))
+        console.print(Text(shown(f"note: {text}", _LINE)))
 
 
 def print_rechecks(found: Sequence[Recheck], console: Console) -> None:
@@ -239,7 +239,7 @@ def print_rechecks(found: Sequence[Recheck], console: Console) -> None:
         if why := aged(one.record):
             console.print(Text(f"{one.record.id[:ID_DIGITS]} aged: {'; '.join(why)}"))
         if one.reason:
-            console.print(Text(legible(f"{one.record.id[:ID_DIGITS]} {one.state}: {one.reason}", _LINE)))
+            console.print(Text(shown(f"{one.record.id[:ID_DIGITS]} {one.state}: {one.reason}", _LINE)))
 
 
 def print_checks(groups: Mapping[str, Sequence[Check]], console: Console) -> None:
@@ -256,7 +256,7 @@ def print_checks(groups: Mapping[str, Sequence[Check]], console: Console) -> Non
         grid.add_column(no_wrap=True)
         grid.add_column(overflow="fold")
         for name, mark, text in rows:
-            grid.add_row(Text(legible(name, _CELL)), mark, Text(legible(text, _LINE)))
+            grid.add_row(Text(shown(name, _CELL)), mark, Text(shown(text, _LINE)))
         _print(grid, console)
 
 

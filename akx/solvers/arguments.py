@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from akx.errors import ArgumentError
+from akx.errors import ArgumentError, brief
 
 __all__ = ["check_count", "check_hermitian"]
 
@@ -37,7 +37,7 @@ def check_count(
     if not is_count or value < least or (most is not None and value > most):
         expected = f"an integer >= {least}" if most is None else f"an integer, {least} .. {most}"
         expected += ", or 'auto'" if auto else ""
-        raise ArgumentError(f"{name} is out of range", expected=expected, found=repr(value))
+        raise ArgumentError(f"{name} is out of range", expected=expected, found=brief(value))
     return int(value)
 
 

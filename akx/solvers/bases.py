@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.basis import Basis, chebyshev, newton
-from akx.errors import ArgumentError
+from akx.errors import ArgumentError, brief
 from akx.spectrum import Ellipse
 
 __all__ = ["CHOICES", "basis_from_ritz", "check_basis"]
@@ -26,7 +26,7 @@ _MARGIN = 0.05
 def check_basis(kind: Any) -> None:
     """Raise ArgumentError where ``basis=`` is none of :data:`CHOICES`."""
     if kind not in CHOICES:
-        raise ArgumentError("unknown basis", expected=" or ".join(CHOICES), found=repr(kind))
+        raise ArgumentError("unknown basis", expected=" or ".join(CHOICES), found=brief(kind))
 
 
 def basis_from_ritz(kind: str, ritz: NDArray[Any], s: int, *, real: bool) -> Basis:

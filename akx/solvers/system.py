@@ -29,7 +29,7 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from akx._given import converted, numbers_of
 from akx.basis import Basis
 from akx.device.cuda.interchange import is_on_device
-from akx.errors import AkxError, ArgumentError, ArgumentTypeError, MatrixError, PlanError
+from akx.errors import AkxError, ArgumentError, ArgumentTypeError, MatrixError, PlanError, brief
 from akx.kernels.cpu.vectors import VectorWork
 from akx.matrix import Matrix
 from akx.operator import MatrixPowers
@@ -440,7 +440,7 @@ def make_system(
     backend = "cuda" if on_device else resolve_backend(backend)
     right, guess = _Given(b, "b"), None if x0 is None or isinstance(x0, str) else _Given(x0, "x0")
     if isinstance(x0, str) and x0 != "Mb":
-        raise ArgumentError("x0 is unknown", expected="a vector, or 'Mb' to begin from M b", found=repr(x0))
+        raise ArgumentError("x0 is unknown", expected="a vector, or 'Mb' to begin from M b", found=brief(x0))
     if right.shape not in ((matrix.n,), (matrix.n, 1)):
         raise _misfit("b", matrix.n, right.shape)
     if guess is not None and guess.shape not in ((matrix.n,), (matrix.n, 1)):
@@ -450,7 +450,7 @@ def make_system(
     for name, value in (("rtol", rtol), ("atol", atol)):
         number = np.asarray(value)
         if number.ndim or number.dtype.kind not in "iuf" or not number >= 0:
-            raise ArgumentError(f"{name} is out of range", expected="a number >= 0", found=repr(value))
+            raise ArgumentError(f"{name} is out of range", expected="a number >= 0", found=brief(value))
     inverse = None if M is None else _operator_of(M)
     if inverse is not None and inverse.shape != (matrix.n, matrix.n):
         raise MatrixError("M does not fit A", expected=f"({matrix.n}, {matrix.n})", found=str(inverse.shape))

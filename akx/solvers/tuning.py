@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 
 from akx.device.choose import device_of, is_usable
-from akx.errors import AkxError, ArgumentError
+from akx.errors import AkxError, ArgumentError, brief
 from akx.kernels import registry
 from akx.matrix import Matrix
 from akx.plan import Plan
@@ -184,7 +184,7 @@ def tune_for(
     begin = time.perf_counter()
     named = solver.replace("-", "_") if isinstance(solver, str) else solver
     if named not in POWERS:
-        raise ArgumentError("no solver to tune for", expected=" or ".join(POWERS), found=repr(solver))
+        raise ArgumentError("no solver to tune for", expected=" or ".join(POWERS), found=brief(solver))
     check_basis(basis)
     matrix = Matrix.from_any(matrix, value_error=0.0)
     if backend == "auto":
@@ -199,7 +199,7 @@ def tune_for(
         ]  # fmt: skip
         return _fastest(found, time.perf_counter() - begin)
     if backend not in registry.backends():
-        raise ArgumentError("unknown backend", expected="'auto', 'cpu' or 'cuda'", found=repr(backend))
+        raise ArgumentError("unknown backend", expected="'auto', 'cpu' or 'cuda'", found=brief(backend))
     device_of(backend)  # that it is missing is said before anything is tuned
     powers = powers_of(named, backend)
     kind = powers.basis if basis == "auto" else basis
@@ -208,7 +208,9 @@ def tune_for(
     if not wanted or min(wanted) < 1:
         given = powers.choices if choices is None else tuple(asked)
         raise ArgumentError(
-            "no s to choose from", expected=f"s >= 1, and fewer powers than the {matrix.n} rows", found=repr(given)
+            "no s to choose from",
+            expected=f"s >= 1, and fewer powers than the {matrix.n} rows",
+            found=brief(given),
         )
     known = None
     if db is not False and not retune and choices is None:
@@ -254,7 +256,7 @@ def _whole(s: Any) -> int:
     try:
         return operator.index(s)
     except TypeError:
-        raise ArgumentError("no s to choose from", expected="integers >= 1", found=repr(s)) from None
+        raise ArgumentError("no s to choose from", expected="integers >= 1", found=brief(s)) from None
 
 
 def _fastest(found: Sequence[SolverTuning], spent: float) -> SolverTuning:

@@ -36,7 +36,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from akx.device.lock import device_lock
-from akx.errors import AkxError, ArgumentError, DatabaseError, DeviceError, DeviceMemoryError, InfeasibleError
+from akx.errors import (
+    AkxError,
+    ArgumentError,
+    DatabaseError,
+    DeviceError,
+    DeviceMemoryError,
+    InfeasibleError,
+    brief,
+)
 from akx.kernels import registry
 from akx.kernels.base import as_coefficients
 from akx.kernels.revisions import ALL, sources
@@ -141,7 +149,7 @@ class Calibration:
             raise ArgumentError("this is no calibration", expected=f'a JSON object with "akx": "{_KIND}"')
         if data.get("schema") != CALIBRATION_SCHEMA:
             raise ArgumentError(
-                "calibration of another schema", expected=str(CALIBRATION_SCHEMA), found=repr(data.get("schema"))
+                "calibration of another schema", expected=str(CALIBRATION_SCHEMA), found=brief(data.get("schema"))
             )
         try:
             threads = int(data["threads"])

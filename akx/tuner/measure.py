@@ -23,7 +23,7 @@ from itertools import zip_longest
 from typing import Any, Protocol
 
 from akx.device.collection import nothing_collected
-from akx.errors import ArgumentError
+from akx.errors import ArgumentError, brief
 
 __all__ = [
     "DISTURBED_FACTOR",
@@ -153,7 +153,7 @@ class Precision:
 
     def __post_init__(self) -> None:
         if not (self.relative > 0 and self.seconds >= 0 and 1 <= self.rounds_min <= self.rounds_max):
-            raise ArgumentError("precision makes no sense", found=repr(self))
+            raise ArgumentError("precision makes no sense", found=brief(self))
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from akx.errors import AkxError, FileFormatError, FileMissingError, PlanError
+from akx.errors import AkxError, FileFormatError, FileMissingError, PlanError, brief
 from akx.plan import Plan
 from akx.plandb.keys import PlanKey
 from akx.tuner.result import COMPLETE, EXHAUSTED, Trial
@@ -204,7 +204,7 @@ def _parse(name: str, lines: list[bytes]) -> Recording:
             raise FileFormatError(
                 f"{name} is no recording of a tuning run",
                 expected=f'a first line {{"akx": "{KIND}", "schema": {RECORDING_SCHEMA}, ...}}',
-                found=repr(line[:40].decode(errors="replace")),
+                found=brief(line[:40].decode(errors="replace")),
                 hint="akx tune MATRIX --record FILE writes one",
             )
         if row is not None and begins:
@@ -249,7 +249,7 @@ def _trial(row: Mapping[str, Any]) -> RecordedTrial:
     nbytes, beside = row.get("nbytes", 0), {name: row.get(name) for name in ("model_seconds", "clock_hz")}
     for name, value in {"nbytes": nbytes, **beside}.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
-            raise PlanError(f"trial field '{name}' is no number", found=repr(value))
+            raise PlanError(f"trial field '{name}' is no number", found=brief(value))
     return RecordedTrial(Trial.from_json(row), int(nbytes or 0), **beside)
 
 
@@ -273,7 +273,7 @@ def _check_header(name: str, number: int, header: Mapping[str, Any]) -> None:
         raise FileFormatError(
             f"{name} is a recording of another schema",
             expected=str(RECORDING_SCHEMA),
-            found=repr(header.get("schema")),
+            found=brief(header.get("schema")),
             hint="read it with the akx that wrote it, or " + _AGAIN,
         )
     wrong = [part for part, kind in _PARTS.items() if not isinstance(header.get(part), kind)]

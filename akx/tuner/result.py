@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from akx.errors import PlanError
+from akx.errors import PlanError, brief
 from akx.plan import Plan
 from akx.plandb.records import PlanRecord, break_even_calls
 
@@ -147,11 +147,11 @@ class Trial:
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise PlanError("trial has a wrong field", found=f"{type(error).__name__}: {error}") from error
         if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            raise PlanError("trial has no number", expected="an integer >= 0", found=repr(number))
+            raise PlanError("trial has no number", expected="an integer >= 0", found=brief(number))
         if state not in (COMPLETE, PRUNED, FAILED) or not isinstance(origin, str) or not isinstance(reason, str):
-            raise PlanError("trial has no origin, state or reason", found=repr((origin, state, reason)))
+            raise PlanError("trial has no origin, state or reason", found=brief((origin, state, reason)))
         if not all(math.isfinite(sample) and sample >= 0 for sample in samples):
-            raise PlanError("trial has samples that are no times", found=repr(samples[:3]))
+            raise PlanError("trial has samples that are no times", found=brief(samples[:3]))
         if state == COMPLETE and not (samples and figures[0]):
             raise PlanError("complete trial without a time", found=f"trial {number}")
         plan = Plan.from_json(data.get("plan", {}))

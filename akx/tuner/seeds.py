@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from akx.errors import DatabaseError, MissingDependencyError, PlanError
+from akx.errors import DatabaseError, MissingDependencyError, PlanError, brief
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.plandb import PlanDatabase, PlanKey
@@ -52,7 +52,7 @@ class Seeds:
         """From an object with :meth:`to_json`'s names, which may lack them. Raises PlanError where they are wrong."""
         lists = {name: data.get(name, []) for name in (LIKE, PATTERN, SIMILAR)}
         if not all(isinstance(plans, list) for plans in lists.values()):
-            raise PlanError("seeds are no lists of plans", found=repr(lists)[:80])
+            raise PlanError("seeds are no lists of plans", found=brief(lists))
         return Seeds(**{name: tuple(Plan.from_json(plan) for plan in plans) for name, plans in lists.items()})
 
 

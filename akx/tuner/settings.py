@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 
-from akx.errors import ArgumentError, ArgumentTypeError
+from akx.errors import ArgumentError, ArgumentTypeError, brief
 from akx.tuner.measure import Precision
 
 __all__ = ["Settings"]
@@ -62,20 +62,24 @@ class Settings:
 
     def __post_init__(self) -> None:
         if isinstance(self.trials, bool) or not isinstance(self.trials, int) or self.trials < 1:
-            raise ArgumentError("number of trials is out of range", expected="an integer >= 1", found=repr(self.trials))
+            raise ArgumentError(
+                "number of trials is out of range", expected="an integer >= 1", found=brief(self.trials)
+            )
         if not (isinstance(self.seconds, (int, float)) and self.seconds > 0):
-            raise ArgumentError("tuning time is out of range", expected="seconds > 0", found=repr(self.seconds))
+            raise ArgumentError("tuning time is out of range", expected="seconds > 0", found=brief(self.seconds))
         if isinstance(self.seed, bool) or not isinstance(self.seed, Integral) or not 0 <= self.seed < _SEEDS:
-            raise ArgumentError("seed is out of range", expected="an integer from 0 to 2^32 - 1", found=repr(self.seed))
+            raise ArgumentError(
+                "seed is out of range", expected="an integer from 0 to 2^32 - 1", found=brief(self.seed)
+            )
         object.__setattr__(self, "seed", int(self.seed))
         if self.calls is not None:
             if isinstance(self.calls, bool) or not isinstance(self.calls, Integral):
-                raise ArgumentTypeError("calls is not a number", expected="an integer >= 1", found=repr(self.calls))
+                raise ArgumentTypeError("calls is not a number", expected="an integer >= 1", found=brief(self.calls))
             if self.calls < 1:
-                raise ArgumentError("calls is out of range", expected="an integer >= 1", found=repr(self.calls))
+                raise ArgumentError("calls is out of range", expected="an integer >= 1", found=brief(self.calls))
             object.__setattr__(self, "calls", int(self.calls))
         if self.race < 1 or self.patience < 1 or self.finalists < 1 or not 0 <= self.noise < 1:
-            raise ArgumentError("search settings make no sense", found=repr(self))
+            raise ArgumentError("search settings make no sense", found=brief(self))
 
     def on(self, backend: str) -> Settings:
         """The same for plans of a backend: with its seconds, where nobody has chosen any.

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, product
 from typing import Any, Protocol, runtime_checkable
 
-from akx.errors import ArgumentError
+from akx.errors import ArgumentError, brief
 from akx.kernels import registry
 from akx.kernels.base import Parameter, Schedule
 from akx.matrix import Matrix
@@ -71,7 +71,7 @@ def resolve_backend(backend: str) -> str:
     if backend == "auto":
         return known[0]
     if backend not in known:
-        raise ArgumentError("unknown backend", expected=f"auto or one of {', '.join(known)}", found=repr(backend))
+        raise ArgumentError("unknown backend", expected=f"auto or one of {', '.join(known)}", found=brief(backend))
     return backend
 
 
@@ -247,13 +247,13 @@ class Space:
         for schedule, given in choices.items():
             if schedule not in parameters:
                 raise ArgumentError(
-                    "unknown schedule", expected=f"one of {', '.join(parameters)}", found=repr(schedule)
+                    "unknown schedule", expected=f"one of {', '.join(parameters)}", found=brief(schedule)
                 )
             unknown = set(given) - {one.name for one in parameters[schedule]}
             if unknown:
                 names = ", ".join(one.name for one in parameters[schedule])
                 raise ArgumentError(
-                    f"unknown parameter of {schedule}", expected=f"one of {names}", found=repr(min(unknown))
+                    f"unknown parameter of {schedule}", expected=f"one of {names}", found=brief(min(unknown))
                 )
             parameters[schedule] = tuple(_reduced(one, given.get(one.name)) for one in parameters[schedule])
         return replace(self, parameters=parameters)
@@ -360,7 +360,7 @@ def _reduced(parameter: Parameter, choices: Sequence[Option] | None) -> Paramete
     left = tuple(choice for choice in parameter.choices if choice in choices)
     if not left or len(left) != len(set(choices)):
         wrong = [choice for choice in choices if choice not in parameter.choices]
-        found = repr(wrong[0]) if wrong else "no choice"
+        found = brief(wrong[0]) if wrong else "no choice"
         raise ArgumentError(f"no choice of {parameter.name}", expected=f"some of {parameter.choices}", found=found)
     return replace(parameter, choices=left, default=parameter.default if parameter.default in left else left[0])
 

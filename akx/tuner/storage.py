@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from akx.device.forks import lock_file, unlock_file
-from akx.errors import ArgumentTypeError, DatabaseError
+from akx.errors import ArgumentTypeError, DatabaseError, brief
 from akx.plandb.address import ServerAddress, database_place
 from akx.plandb.server import connecting, server_errors, translate
 
@@ -116,7 +116,9 @@ def open_storage(storage: Any) -> tuple[Any, str]:
         return storage, type(storage).__name__
     if not isinstance(storage, (str, os.PathLike)):
         raise ArgumentTypeError(
-            "storage is none", expected="the path of a journal, a URL, or a storage of Optuna", found=repr(storage)
+            "storage is none",
+            expected="the path of a journal, a URL, or a storage of Optuna",
+            found=brief(storage),
         )
     try:
         place = database_place(storage)

@@ -19,7 +19,7 @@ from akx._given import check_count
 from akx.device.budget import budgeted_backend, resolve_budget, within
 from akx.device.choose import device_of, is_usable, plan_threads
 from akx.device.lock import device_lock
-from akx.errors import AkxError, ArgumentError, ArgumentTypeError
+from akx.errors import AkxError, ArgumentError, ArgumentTypeError, brief
 from akx.kernels import registry
 from akx.matrix import Matrix
 from akx.plan import Option, Plan
@@ -207,7 +207,7 @@ def tune(
         return _with_calls(_faster(host, other, start), wanted.calls)
     k, start_vectors = check_count("k", k), check_count("start_vectors", start_vectors)
     if basis not in BASIS_KINDS:
-        raise ArgumentError("unknown basis", expected=f"one of {', '.join(BASIS_KINDS)}", found=repr(basis))
+        raise ArgumentError("unknown basis", expected=f"one of {', '.join(BASIS_KINDS)}", found=brief(basis))
     label, used, device = _where(backend, threads)
     device = within(device, budget)
     same: dict[str, Any] = {"basis": basis, "start_vectors": start_vectors, "backend": label, "threads": used}
@@ -432,7 +432,7 @@ def _database(db: object, space_filter: object) -> PlanDatabase | None:
         raise ArgumentTypeError(
             "db is no plan database",
             expected="a PlanDatabase, a path, None for the user's, or False for none",
-            found=repr(db),
+            found=brief(db),
         )
     if db is False or space_filter is not None:
         return None

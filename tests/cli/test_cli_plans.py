@@ -325,7 +325,7 @@ def test_what_others_have_written_is_shown_and_not_obeyed(
     key = plan_key(matrix, 4, backend="cpu")
     plan = Plan("cpu", "sweep", _HOSTILE[:150], k=4, options={_HOSTILE[:60]: _HOSTILE[:100]})
     provenance = {_HOSTILE: {_HOSTILE: _HOSTILE}, "spreads": [_HOSTILE, None], "stopped": _HOSTILE, "calls": _HOSTILE}
-    other = dataclasses.replace(key, k=5, device_class=key.device_class + _HOSTILE)
+    other = dataclasses.replace(key, k=5, device_class=key.device_class + _HOSTILE[:800])
     records = [
         PlanRecord(key, plan, 1e-9, _HOSTILE, 1e-3, matrix_name=_HOSTILE, provenance=provenance),
         PlanRecord(other, plan.replace(k=5), 1e-9, _HOSTILE, 1e-3, matrix_name=_HOSTILE),

@@ -221,3 +221,34 @@ def test_what_was_spent_is_paid_back_after_so_many_calls(spent: float, gain: flo
     assert break_even_calls(spent, gain) == calls
     record = make_record(seconds=1.0, baseline_seconds=1.0 + gain, tuning_seconds=spent, prepare_seconds=0.0)
     assert (record.break_even_calls is None) == (calls is None)
+
+
+@pytest.mark.parametrize("name", ["matrix_name", "baseline_name"])
+def test_long_names_are_cut_once(name: str) -> None:
+    record = make_record(**{name: "\ud800" * 10**4})
+    assert len(getattr(record, name)) == 255
+    assert PlanRecord.from_json(record.to_json()) == record
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"trials": {"x" * 10**4: 1}},
+        {"trials": {str(n): 1 for n in range(101)}},
+        {"trials": {"complete": 2**63}},
+        {"provenance": {"deep": json.loads("[" * 40 + "]" * 40)}},
+        {"created": "x" * 10**5},
+        {"seconds": [0] * 10**5},
+        {"key": {"fingerprint": "x" * 10**5}},
+        {"plan": {"\x1b" * 10**5: 1}},
+        {"y" * 10**5: 1},
+    ],
+)
+def test_what_does_harm_is_refused_in_few_words(change: dict[str, Any]) -> None:
+    data = make_record().to_json()
+    data.pop("id")
+    for name, value in change.items():
+        data[name] = data[name] | value if name in ("key", "plan") else value
+    with pytest.raises(PlanError) as caught:
+        PlanRecord.from_json(data)
+    assert len(str(caught.value)) < 500

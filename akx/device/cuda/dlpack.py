@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from akx.errors import ArgumentError, ArgumentTypeError, ExportError
+from akx.errors import ArgumentError, ArgumentTypeError, ExportError, brief
 
 __all__ = ["CPU", "CUDA", "PLAIN", "VERSIONED", "Tensor", "capsule_of", "check_stream", "imported", "leaves_device"]
 
@@ -157,7 +157,7 @@ def check_stream(stream: Any) -> int:
         raise ArgumentError(
             "no stream to hand an array over to",
             expected="None, -1 (no order), 1 (legacy), 2 (per thread), or a handle",
-            found=repr(stream),
+            found=brief(stream),
         )
     return int(stream)
 

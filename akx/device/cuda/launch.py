@@ -18,7 +18,7 @@ from akx.device.collection import nothing_collected
 from akx.device.cuda.memory import DeviceArray
 from akx.device.cuda.runtime import pycuda_driver, runtime
 from akx.device.once import once
-from akx.errors import ArgumentTypeError, DeviceError, LaunchError
+from akx.errors import ArgumentTypeError, DeviceError, LaunchError, brief
 
 __all__ = [
     "Event",
@@ -374,7 +374,7 @@ def _kind(argument: Argument) -> str:
         return str(argument.dtype.char)
     if isinstance(argument, int) and not isinstance(argument, bool):
         return "q"
-    raise ArgumentTypeError("a kernel cannot take this argument", found=repr(argument))
+    raise ArgumentTypeError("a kernel cannot take this argument", found=brief(argument))
 
 
 def _packed(args: Sequence[Argument]) -> tuple[list[Any], Any]:

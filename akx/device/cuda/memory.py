@@ -23,7 +23,7 @@ from akx.device.cuda import dlpack
 from akx.device.cuda.runtime import failed, runtime
 from akx.device.forks import ForkSafeLock
 from akx.device.once import once
-from akx.errors import ArgumentError, DeviceMemoryError
+from akx.errors import ArgumentError, DeviceMemoryError, brief
 
 __all__ = ["DeviceArray", "MemoryPool", "empty", "memory_pool", "pinned", "to_device", "wrap"]
 
@@ -189,7 +189,7 @@ def memory_pool() -> MemoryPool:
     """
     kind = os.environ.get("AKX_GPU_POOL", "").strip().lower() or "on"
     if kind not in ("on", "off"):
-        raise ArgumentError("AKX_GPU_POOL is wrong", expected="on or off", found=repr(kind), hint="unset it")
+        raise ArgumentError("AKX_GPU_POOL is wrong", expected="on or off", found=brief(kind), hint="unset it")
     text = os.environ.get("AKX_GPU_MEMORY", "").strip()
     try:
         return MemoryPool(text or None, exact=kind == "off")
@@ -414,7 +414,7 @@ class DeviceArray:
         elif values == 0:
             target.fill_bytes(0)
         else:
-            raise ArgumentError("only zero fills a device array", found=repr(values))
+            raise ArgumentError("only zero fills a device array", found=brief(values))
 
     @property
     def _row_bytes(self) -> int:

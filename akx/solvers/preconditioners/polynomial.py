@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from akx.basis import Basis
 from akx.basis import chebyshev as chebyshev_basis
-from akx.errors import ArgumentError
+from akx.errors import ArgumentError, brief
 from akx.matrix import Matrix
 from akx.operator import MatrixPowers
 from akx.solvers.preconditioners.base import QUEUEING, Preconditioner, device_rows
@@ -139,14 +139,14 @@ def chebyshev(
         A degree below 1, an interval that holds 0, or a spectrum that seems to lie on both sides of 0.
     """
     if isinstance(degree, bool) or not isinstance(degree, (int, np.integer)) or degree < 1:
-        raise ArgumentError("degree is out of range", expected="an integer >= 1", found=repr(degree))
+        raise ArgumentError("degree is out of range", expected="an integer >= 1", found=brief(degree))
     matrix = Matrix.from_any(A, value_error=0.0)
     if interval is None:
         domain = _domain(estimate_spectrum(matrix), int(degree))
     else:
         low, high = (float(v) for v in interval)
         if not (np.isfinite([low, high]).all() and low < high and low * high > 0):
-            raise ArgumentError("interval is out of range", expected="lo < hi, both of one sign", found=repr(interval))
+            raise ArgumentError("interval is out of range", expected="lo < hi, both of one sign", found=brief(interval))
         domain = Ellipse(0.5 * (low + high), 0.5 * (high - low), 0.0)
     return Chebyshev(matrix, int(degree), domain, hermitian=is_hermitian(matrix), threads=threads, db=db)
 

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from akx.device.choose import is_usable
 from akx.device.host import resolve_threads
-from akx.errors import ArgumentError, BudgetError
+from akx.errors import ArgumentError, BudgetError, brief
 from akx.matrix import Matrix
 from akx.operator import MatrixPowers
 from akx.solvers.preconditioners.base import QUEUEING, Preconditioner, device_rows
@@ -197,12 +197,12 @@ def spai(
     """
     begin = time.perf_counter()
     if isinstance(tau, bool) or not isinstance(tau, (int, float, np.number)) or not 0 <= float(tau) <= 1:
-        raise ArgumentError("tau is out of range", expected="0 .. 1", found=repr(tau))
+        raise ArgumentError("tau is out of range", expected="0 .. 1", found=brief(tau))
     for name, value in (("most", most), ("memory", memory)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1):
-            raise ArgumentError(f"{name} is out of range", expected="an integer >= 1", found=repr(value))
+            raise ArgumentError(f"{name} is out of range", expected="an integer >= 1", found=brief(value))
     if backend not in _BACKENDS:
-        raise ArgumentError("unknown backend", expected=" or ".join(_BACKENDS), found=repr(backend))
+        raise ArgumentError("unknown backend", expected=" or ".join(_BACKENDS), found=brief(backend))
     workers = resolve_threads(threads)
     matrix = Matrix.from_any(A, value_error=0.0)
     if backend == "auto":
