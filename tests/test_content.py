@@ -8,6 +8,7 @@ import io
 import lzma
 import os
 import tarfile
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -64,9 +65,9 @@ def tar(members: dict[str, bytes], mode: str = "w") -> bytes:
     return buffer.getvalue()
 
 
-def zipped(members: dict[str, bytes]) -> bytes:
+def zipped(members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(buffer, "w", method) as archive:
         for name, content in members.items():
             archive.writestr(name, content)
     return buffer.getvalue()
@@ -241,6 +242,49 @@ class TestArchives:
             read_matrix(put(zipped({"net.edges": b"1 2\n", "readme.html": b""}), "a.zip"))
         with pytest.raises(FileFormatError, match=r"truncated or damaged.*zip says"):
             read_matrix(put(zipped(members)[:-30], "a.zip"))
+
+    @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+    def test_zips_of_each_compression(self, put: Callable[..., Path], method: int) -> None:
+        text = HEAD + b"%" + b"a" * 900_000 + b"\n1 1 1\n1 1 5\n"
+        assert read_matrix(put(zipped({"a.mtx": text}, method), "a.zip"))[0, 0] == 5
+        A = sp.csr_array((np.ones(200_000), np.zeros(200_000, int), [0, 200_000]))
+        arrays = io.BytesIO()
+        sp.save_npz(arrays, A, compressed=False)
+        with zipfile.ZipFile(arrays) as archive:
+            members = {name: archive.read(name) for name in archive.namelist()}
+        assert read_matrix(put(zipped(members, method), "a.npz"))[0, 0] == 200_000
+        damaged = bytearray(zipped({"a.mtx": text}, method))
+        damaged[len(damaged) // 2] ^= 255
+        with pytest.raises(FileFormatError, match="truncated or damaged"):
+            read_matrix(put(bytes(damaged), "a.zip"))
+
+    @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+    @pytest.mark.parametrize(("key", "begin"), [("a.mtx", ONE), ("data.npy", b"\x93NUMPY\1\0")])
+    @pytest.mark.usefixtures("low_bounds")
+    def test_a_member_that_unpacks_to_more_than_it_claims(
+        self, put: Callable[..., Path], method: int, key: str, begin: bytes
+    ) -> None:
+        content = bytearray(zipped({key: begin + b"\n" * 2**25}, method))
+        for mark, place in ((b"PK\3\4", 22), (b"PK\1\2", 24)):  # where the length of the content stands
+            at = content.index(mark) + place
+            content[at : at + 4] = (2**16).to_bytes(4, "little")
+        tracemalloc.start()
+        with pytest.raises(FileFormatError):
+            read_matrix(put(bytes(content), "a.npz" if key == "data.npy" else "a.zip"))
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+        tracemalloc.stop()
+
+    @pytest.mark.parametrize("name", ["a.mtx", "data.npy"])
+    @pytest.mark.parametrize(("bit", "method", "found"), [(0, 93, "method 93"), (1, 8, "password required")])
+    def test_a_zip_that_needs_another_reader(
+        self, put: Callable[..., Path], name: str, bit: int, method: int, found: str
+    ) -> None:
+        content = bytearray(zipped({name: ONE}))
+        for mark, place in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+            at = content.index(mark) + place
+            content[at : at + 4] = bytes([bit, 0, method, 0])
+        with pytest.raises(FileFormatError, match=rf"akx does not read.*{found}.*unpack it"):
+            read_matrix(put(bytes(content), "a.npz" if name == "data.npy" else "a.zip"))
 
     def test_a_zip_whose_table_lies(self, put: Callable[..., Path]) -> None:
         content = bytearray(zipped({"a.mtx": ONE}))
