@@ -352,13 +352,27 @@ def test_memory_that_ends_is_a_typed_error(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_container_has_less_memory_than_its_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_process, "_CGROUP", tmp_path)
+    monkeypatch.setattr(_process, "_CGROUPS", tmp_path)
     free = _process.available_bytes()
     (tmp_path / "memory.max").write_text("max\n")
     assert _process.available_bytes() > free // 2
     for name, text in (("max", "1000"), ("current", "700"), ("stat", "anon 600\ninactive_file 100\n")):
         (tmp_path / f"memory.{name}").write_text(text)
     assert _process.available_bytes() == 400
+
+
+@pytest.mark.parametrize(("outer", "inner", "free"), [("1000", "500", 300), ("400", "max", 200), ("350", "500", 150)])
+def test_the_least_of_nested_control_groups_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outer: str, inner: str, free: int
+) -> None:
+    (tmp_path / "own").write_text("1:name=systemd:/\n0::/user.slice/job.scope\n")
+    monkeypatch.setattr(_process, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(_process, "_OWN_CGROUP", tmp_path / "own")
+    for group, most in (("user.slice", outer), ("user.slice/job.scope", inner)):
+        (tmp_path / group).mkdir()
+        for name, text in (("max", most), ("current", "200"), ("stat", "anon 1\n")):
+            (tmp_path / group / f"memory.{name}").write_text(text)
+    assert _process.available_bytes() == free
 
 
 @pytest.mark.parametrize("kind", ["gz", "bz2", "xz"])
