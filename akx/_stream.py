@@ -32,6 +32,7 @@ __all__ = [
     "Needs",
     "PathLike",
     "Stream",
+    "check_rows",
     "decompressed",
     "in_words",
     "name_of",
@@ -108,6 +109,19 @@ def suffix_of(name: str) -> str:
 def in_words(count: int) -> str:
     """Bytes, for a message."""
     return f"{count / 1e9:.3g} GB" if count >= 1e9 else f"{count / 1e6:.3g} MB"
+
+
+def check_rows(rows: int, name: str) -> None:
+    """Refuse a matrix whose rows alone, with nothing in them, do not fit half of the memory that is free."""
+    need = (4 if rows < 2**31 else 8) * (rows + 1)
+    room = available_bytes() // 2
+    if room and need > room:
+        raise FileFormatError(
+            f"{name} does not fit the memory",
+            expected=f"at most {in_words(room)} for its rows, half of what is free",
+            found=f"{rows} rows, which take {in_words(need)}",
+            hint="correct the sizes, or read it on a machine with more",
+        )
 
 
 class Stream:

@@ -33,7 +33,7 @@ from akx._harwell_boeing import harwell_boeing_bytes, is_harwell_boeing, read_ha
 from akx._mat_file import is_mat_file, read_mat_file, sparse_variables
 from akx._matrix_market import matrix_market_bytes, read_matrix_market
 from akx._process import available_bytes
-from akx._stream import AGAIN, PIECE, Need, PathLike, in_words, name_of, suffix_of, zip_member
+from akx._stream import AGAIN, PIECE, Need, PathLike, check_rows, in_words, name_of, suffix_of, zip_member
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, FileFormatError, MatrixError, listed, shown
 
 __all__ = ["list_variables", "read_matrix", "read_vector", "write_matrix", "write_vector", "write_whole"]
@@ -269,6 +269,7 @@ def _to_csr(A: Any, name: str) -> sp.csr_array:
     dtype = A.dtype.newbyteorder("=")
     dtype = np.dtype(np.float32) if dtype == np.float16 else dtype
     dtype = np.dtype(np.int64) if dtype.kind in "iu" and dtype.itemsize < 8 else dtype
+    check_rows(A.shape[0], name)
     try:
         check_indices(A)
         csr = sp.csr_array(A.astype(dtype, copy=False).tocsr())

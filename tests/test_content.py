@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.io
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -129,6 +130,28 @@ class TestBounds:
         for module in ("akx._stream", "akx.io"):
             monkeypatch.setattr(f"{module}.available_bytes", lambda: 400_000)
         with pytest.raises(FileFormatError, match=r"does not fit the memory, expected at most 0\.(08|2) MB"):
+            read_matrix(path)
+
+    @pytest.mark.parametrize("kind", ["mtx", "empty.mtx", "rua", "npz", "mat"])
+    def test_rows_without_entries_take_memory_too(
+        self, put: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, kind: str
+    ) -> None:
+        rows = 50_000
+        A = sp.coo_array(([5.0], ([0], [0])), shape=(rows, 1))
+        content = io.BytesIO()
+        if kind == "npz":
+            sp.save_npz(content, A)
+        elif kind == "mat":
+            scipy.io.savemat(content, {"A": A.tocsc()})
+        elif kind == "rua":
+            head = f"{'':80}\n{3:14}{1:14}{1:14}{1:14}\n{'RUA':14}{rows:14}{1:14}{1:14}{0:14}\n"
+            content.write(f"{head}{'(2I5)':16}{'(I5)':16}{'(F5.1)':20}\n{1:5}{2:5}\n{1:5}\n{5.0:5}\n".encode())
+        else:
+            content.write(HEAD + f"{rows} 1 {int(kind == 'mtx')}\n".encode() + b"1 1 5\n" * (kind == "mtx"))
+        path = put(content.getvalue(), f"a.{kind}")
+        assert read_matrix(path).shape == (rows, 1)
+        monkeypatch.setattr(_stream, "available_bytes", lambda: 300_000)
+        with pytest.raises(FileFormatError, match=r"does not fit.*50000 rows, which take 0\.2 MB"):
             read_matrix(path)
 
     @pytest.mark.usefixtures("low_bounds")
