@@ -10,11 +10,23 @@ import io
 import os
 import tarfile
 import zipfile
+import zlib
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 from akx import _stream
-from akx._stream import AGAIN, INFLATION, Needs, PathLike, Stream, decompressed, in_words, name_of, suffix_of, whole
+from akx._stream import (
+    AGAIN,
+    Needs,
+    PathLike,
+    Stream,
+    decompressed,
+    in_words,
+    name_of,
+    suffix_of,
+    whole,
+    zip_member,
+)
 from akx.errors import AkxError, ArgumentError, FileFormatError, FileMissingError, brief, listed, shown
 
 __all__ = ["HARWELL_BOEING", "read_content"]
@@ -228,16 +240,13 @@ def _zip_member(raw: bytes, wanted: str | None, name: str, needs: Needs) -> tupl
                     hint="unpack it, and read the matrix in it",
                 )
             member = members[choice.result(name)]
-            if member.file_size > INFLATION * (member.compress_size + 1):
-                raise zipfile.BadZipFile(f"{in_words(member.file_size)} in {member.compress_size} bytes")
-            with archive.open(member) as file:
-                content = whole(Stream(file.read), member.filename, name, needs, member.file_size, 0)
-            if len(content) < member.file_size:
-                raise zipfile.BadZipFile("unexpected end of data")
+            content = whole(zip_member(archive, member, name), member.filename, name, needs, member.file_size, 0)
+            if len(content) != member.file_size or zlib.crc32(content) != member.CRC:
+                raise zipfile.BadZipFile(f"{shown(member.filename)} is not what the table says")
             return content, member.filename
     except AkxError:
         raise
-    except Exception as error:  # RuntimeError asks for a password
+    except Exception as error:
         if suffix_of(name) == ".npz":
             return None  # whose reader says what is wrong
         raise FileFormatError(

@@ -21,6 +21,7 @@ from akx.errors import ArgumentError, ArgumentTypeError, MatrixError, brief
 __all__ = ["check_count", "converted", "is_sparse_tensor", "numbers_of", "scipy_matrix"]
 
 _EXPECTED = "a SciPy sparse matrix or array"
+_MOST_COUNT = 2**31 - 1
 #: Conversions that are methods, those to SciPy's own kinds first.
 _METHODS = ("to_scipy_sparse", "tocsr", "to_scipy", "to_coo", "get")
 #: What conversions of other libraries raise.
@@ -283,7 +284,7 @@ def _numbers_in(array: NDArray[Any], given: Any, name: str) -> NDArray[Any]:
 
 
 def check_count(name: str, value: Any) -> int:
-    """An integer of at least 1, of Python or of NumPy; raises where it is none."""
+    """An integer from 1 to 2^31 - 1, of Python or of NumPy; raises where it is none."""
     try:
         number = None if isinstance(value, (bool, np.bool_)) else operator.index(value)
     except TypeError:
@@ -294,4 +295,7 @@ def check_count(name: str, value: Any) -> int:
         raise ArgumentError(
             f"{name} is out of range", expected="an integer >= 1", found=str(number), hint=f"pass {name} = 1 or more"
         )
+    if number > _MOST_COUNT:
+        found = str(number) if number < 2**64 else f"a number of {number.bit_length()} bits"
+        raise ArgumentError(f"{name} is out of range", expected=f"an integer from 1 to {_MOST_COUNT}", found=found)
     return number

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from akx._fortran_format import WIDEST_FIELD, Fields, Format, parse_format, read_integers, read_reals
 from akx._matrix_market import expand
+from akx._stream import check_rows
 from akx.errors import FileFormatError, brief
 
 __all__ = ["harwell_boeing_bytes", "is_harwell_boeing", "read_harwell_boeing"]
@@ -132,6 +133,7 @@ def read_harwell_boeing(raw: bytes, name: str) -> sp.csr_array:
     lines.take()  # title and key
     total, _, _, value_lines, side_lines = (*_integers(lines.take()[:70], lines), 0, 0, 0, 0, 0)[:5]
     kind, (rows, columns, entries) = _read_type(lines.take(), lines)
+    check_rows(rows, name)
     has_values = kind[0] != "P"
     formats = _read_formats(lines.take(), lines, 3 if has_values else 2)
     sides = lines.take() if side_lines > 0 else ""  # right-hand sides: their values come last and are not read

@@ -20,6 +20,7 @@ import scipy.io
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from akx._stream import check_rows
 from akx.errors import FileFormatError, shown
 
 __all__ = ["expand", "matrix_market_bytes", "read_matrix_market"]
@@ -62,6 +63,7 @@ def read_matrix_market(raw: bytes, name: str) -> sp.csr_array:
     if b"\n" not in raw:
         raw = raw.replace(b"\r", b"\n")
     header = _read_header(raw, name)
+    check_rows(header.rows, name)
     field, body = _checked_body(raw[header.body :], header, name)
     if header.entries == 0:  # SciPy's reader divides by the length of an array's columns
         dtype = {"complex": np.complex128, "integer": np.int64, "unsigned-integer": np.uint64}.get(field, np.float64)

@@ -11,10 +11,11 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["available_bytes", "command", "environment"]
+__all__ = ["available_bytes", "command", "control_groups", "environment"]
 
 _MEMINFO = Path("/proc/meminfo")
-_CGROUP = Path("/sys/fs/cgroup")
+#: Where version 2 control groups are mounted, and the file that says in which of them this process is.
+_CGROUPS, _OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
 def command(module: str, executable: str | None = None) -> list[str]:
@@ -32,16 +33,30 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
 
 
+def control_groups(root: Path | None = None, own: Path | None = None) -> list[Path]:
+    """Folders of the control groups (version 2) whose limits hold for this process: the outermost, then those in it.
+
+    A container sees its own group as the outermost, or has a path that is not there.
+    """
+    lines: list[str] = []
+    with contextlib.suppress(OSError):
+        lines = (own or _OWN_CGROUP).read_text().splitlines()
+    path = next((line[3:] for line in lines if line.startswith("0::")), "")
+    names = [name for name in path.split("/") if name not in ("", ".", "..")]
+    return [(root or _CGROUPS).joinpath(*names[:depth]) for depth in range(len(names) + 1)]
+
+
 def available_bytes() -> int:
     """Bytes of the host's memory that are free, or could be, for this process; 0 where nothing says so."""
     found = _free_in_host()
-    with contextlib.suppress(OSError, ValueError, IndexError):  # a container's limit, where there is one
-        most = int((_CGROUP / "memory.max").read_text())
-        used = int((_CGROUP / "memory.current").read_text())
-        for line in (_CGROUP / "memory.stat").read_text().splitlines():
-            if line.startswith("inactive_file "):
-                used -= int(line.split()[1])
-        found = min(found or most, max(1, most - used))
+    for group in control_groups():
+        with contextlib.suppress(OSError, ValueError, IndexError):  # no file, or "max": no limit here
+            most = int((group / "memory.max").read_text())
+            used = int((group / "memory.current").read_text())
+            for line in (group / "memory.stat").read_text().splitlines():
+                if line.startswith("inactive_file "):
+                    used -= int(line.split()[1])
+            found = min(found or most, max(1, most - used))
     return found
 
 

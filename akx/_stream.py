@@ -13,27 +13,32 @@ import lzma
 import os
 import sys
 import tarfile
+import zipfile
 import zlib
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
 from akx._process import available_bytes
-from akx.errors import ArgumentTypeError, FileFormatError
+from akx.errors import ArgumentTypeError, FileFormatError, shown
 
 __all__ = [
     "AGAIN",
     "INFLATION",
+    "PIECE",
     "Need",
     "Needs",
     "PathLike",
     "Stream",
+    "check_rows",
     "decompressed",
     "in_words",
     "name_of",
     "suffix_of",
     "whole",
+    "zip_member",
 ]
 
 PathLike = str | os.PathLike[str]
@@ -83,6 +88,10 @@ _COMPRESSIONS = (
     _Compression("bzip2", b"BZh", ".bz2", bz2.BZ2Decompressor),
     _Compression("xz", b"\xfd7zXZ\x00", ".xz", lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_BYTES)),
 )
+_ZIP_BZIP2 = _Compression("bzip2", b"", "", bz2.BZ2Decompressor)
+_ZIP_LZMA = _Compression("lzma", b"", "", lambda: lzma.LZMADecompressor(lzma.FORMAT_ALONE, memlimit=_XZ_BYTES))
+#: Flag of a zip's member.
+_HAS_END_MARK = 2
 
 
 def name_of(path: PathLike) -> str:
@@ -100,6 +109,19 @@ def suffix_of(name: str) -> str:
 def in_words(count: int) -> str:
     """Bytes, for a message."""
     return f"{count / 1e9:.3g} GB" if count >= 1e9 else f"{count / 1e6:.3g} MB"
+
+
+def check_rows(rows: int, name: str) -> None:
+    """Refuse a matrix whose rows alone, with nothing in them, do not fit half of the memory that is free."""
+    need = (4 if rows < 2**31 else 8) * (rows + 1)
+    room = available_bytes() // 2
+    if room and need > room:
+        raise FileFormatError(
+            f"{name} does not fit the memory",
+            expected=f"at most {in_words(room)} for its rows, half of what is free",
+            found=f"{rows} rows, which take {in_words(need)}",
+            hint="correct the sizes, or read it on a machine with more",
+        )
 
 
 class Stream:
@@ -155,12 +177,51 @@ def decompressed(read: Callable[[int], bytes], name: str) -> tuple[Stream, str, 
     return stream, name, False
 
 
+def zip_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> Stream:
+    """The content of a member of a zip archive, unpacked piece by piece; zipfile does so with what is deflated alone.
+
+    Raises
+    ------
+    zipfile.BadZipFile
+        It cannot be as long as the table says.
+    FileFormatError
+        It needs a password, or another reader.
+    """
+    method = member.compress_type
+    most = {zipfile.ZIP_STORED: member.compress_size, zipfile.ZIP_DEFLATED: INFLATION * (member.compress_size + 1)}
+    if member.file_size > most.get(method, sys.maxsize):
+        raise zipfile.BadZipFile(f"{in_words(member.file_size)} in {member.compress_size} bytes")
+    packed = copy(member)
+    if method in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):  # as it lies there
+        packed.compress_type, packed.file_size = zipfile.ZIP_STORED, member.compress_size
+        del packed.CRC  # which is that of its content
+    try:
+        if method not in (*most, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
+            raise NotImplementedError(f"compression method {method}")
+        stream = Stream(archive.open(packed).read)
+    except RuntimeError as error:
+        raise FileFormatError(
+            f"{name} is packed in a way that akx does not read",
+            expected="a zip archive without a password, compressed by deflate, bzip2 or LZMA",
+            found=str(error).replace(repr(member.filename), shown(member.filename)),
+            hint="unpack it, and read the matrix in it",
+        ) from error
+    if method in most:
+        return stream
+    if method == zipfile.ZIP_BZIP2:
+        return Stream(_Inflated(stream, _ZIP_BZIP2, name).read)
+    told = stream.read(4)  # the version, and the length of the properties
+    size = 2**64 - 1 if member.flag_bits & _HAS_END_MARK else member.file_size
+    head = stream.read(int.from_bytes(told[2:], "little")) + size.to_bytes(8, "little")
+    return Stream(_Inflated(stream, _ZIP_LZMA, name, head).read)
+
+
 class _Inflated:
     """What compressed streams, one behind another, unpack to."""
 
-    def __init__(self, stream: Stream, compression: _Compression, name: str) -> None:
+    def __init__(self, stream: Stream, compression: _Compression, name: str, head: bytes = b"") -> None:
         self._stream, self._compression, self._name = stream, compression, name
-        self._decoder, self._pending, self._ended = compression.make(), b"", False
+        self._decoder, self._pending, self._ended = compression.make(), head, False
 
     def read(self, size: int) -> bytes:
         """At most `size` bytes; none at the end."""
@@ -188,7 +249,7 @@ class _Inflated:
         rest = self._decoder.unused_data.lstrip(b"\0")  # zeros may fill up a block
         while len(rest) < _MARK and (more := self._stream.read(PIECE)):
             rest = (rest + more).lstrip(b"\0")
-        if rest.startswith(self._compression.mark):
+        if self._compression.mark and rest.startswith(self._compression.mark):
             self._decoder, self._pending = self._compression.make(), rest
         elif rest and self._compression.kind == "gzip":
             raise ValueError(f"what follows its end is no gzip: {rest[:8]!r}")

@@ -17,6 +17,7 @@ import math
 import os
 import sys
 import zipfile
+import zlib
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from akx._harwell_boeing import harwell_boeing_bytes, is_harwell_boeing, read_ha
 from akx._mat_file import is_mat_file, read_mat_file, sparse_variables
 from akx._matrix_market import matrix_market_bytes, read_matrix_market
 from akx._process import available_bytes
-from akx._stream import AGAIN, INFLATION, Need, PathLike, in_words, name_of, suffix_of
+from akx._stream import AGAIN, PIECE, Need, PathLike, check_rows, in_words, name_of, suffix_of, zip_member
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, FileFormatError, MatrixError, brief, listed, shown
 
 __all__ = ["list_variables", "read_matrix", "read_vector", "write_matrix", "write_vector", "write_whole"]
@@ -179,8 +180,7 @@ def _read_plain(raw: bytes, inner: str, name: str, variable: str | None) -> sp.c
 
 def _read_npz(raw: bytes, name: str) -> Any:
     try:
-        _check_npz(raw, name)
-        return sp.load_npz(io.BytesIO(raw))
+        return sp.load_npz(_checked_npz(raw, name))
     except (AkxError, MemoryError):
         raise
     except Exception as error:
@@ -192,24 +192,28 @@ def _read_npz(raw: bytes, name: str) -> Any:
         ) from error
 
 
-def _check_npz(raw: bytes, name: str) -> None:
-    """Refuse arrays that are not there as their headers say, or do not go together, before they are read."""
+def _checked_npz(raw: bytes, name: str) -> io.BytesIO:
+    """The archive for SciPy; arrays that are not there as their headers say, or do not go together, are refused.
+
+    What is compressed in a way whose size :mod:`zipfile` does not bound is unpacked first.
+    """
     lengths: dict[str, int] = {}
-    total, wrong = 0, ""
+    total, wrong, is_unbounded = 0, "", False
     with zipfile.ZipFile(io.BytesIO(raw)) as archive:
         for member in archive.infolist():
             key = member.filename.removesuffix(".npy")
             if key not in _NPZ_ARRAYS:
                 continue
-            with archive.open(member) as stream:
-                version, _ = np.lib.format.read_magic(stream)
-                shape, _, dtype = (
-                    np.lib.format.read_array_header_1_0(stream)
-                    if version == 1
-                    else np.lib.format.read_array_header_2_0(stream)
-                )
-                claimed, held = math.prod(shape) * dtype.itemsize, member.file_size - stream.tell()
-            if not dtype.hasobject and (claimed != held or held > INFLATION * (member.compress_size + 1)):
+            stream: Any = zip_member(archive, member, name)
+            version, _ = np.lib.format.read_magic(stream)
+            shape, _, dtype = (
+                np.lib.format.read_array_header_1_0(stream)
+                if version == 1
+                else np.lib.format.read_array_header_2_0(stream)
+            )
+            claimed, held = math.prod(shape) * dtype.itemsize, member.file_size - stream.tell()
+            is_unbounded |= member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+            if not dtype.hasobject and claimed != held:
                 wrong = f"{key} of {claimed} bytes, where the archive has {min(held, member.compress_size)}"
             total += claimed
             lengths[key] = (shape[-1] if key == "coords" else shape[0]) if shape else 1
@@ -228,6 +232,24 @@ def _check_npz(raw: bytes, name: str) -> None:
             found=in_words(total),
             hint="free some, or read it on a machine with more",
         )
+    return _unpacked(raw, name) if is_unbounded else io.BytesIO(raw)
+
+
+def _unpacked(raw: bytes, name: str) -> io.BytesIO:
+    """The archive with its arrays as they are."""
+    plain = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(raw)) as archive, zipfile.ZipFile(plain, "w") as stored:
+        for member in archive.infolist():
+            if member.filename.removesuffix(".npy") in _NPZ_ARRAYS:
+                stream, checksum = zip_member(archive, member, name), 0
+                with stored.open(member.filename, "w", force_zip64=True) as copy:
+                    while piece := stream.read(min(PIECE, member.file_size - stream.tell())):
+                        checksum = zlib.crc32(piece, checksum)
+                        copy.write(piece)
+                if checksum != member.CRC or stream.peek(1):
+                    raise zipfile.BadZipFile(f"{member.filename} is not what the table says")
+    plain.seek(0)
+    return plain
 
 
 def _npz_names(raw: bytes) -> str:
@@ -249,6 +271,7 @@ def _to_csr(A: Any, name: str) -> sp.csr_array:
     dtype = A.dtype.newbyteorder("=")
     dtype = np.dtype(np.float32) if dtype == np.float16 else dtype
     dtype = np.dtype(np.int64) if dtype.kind in "iu" and dtype.itemsize < 8 else dtype
+    check_rows(A.shape[0], name)
     try:
         check_indices(A)
         csr = sp.csr_array(A.astype(dtype, copy=False).tocsr())

@@ -8,6 +8,7 @@ import io
 import lzma
 import os
 import tarfile
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.io
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -64,9 +66,9 @@ def tar(members: dict[str, bytes], mode: str = "w") -> bytes:
     return buffer.getvalue()
 
 
-def zipped(members: dict[str, bytes]) -> bytes:
+def zipped(members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(buffer, "w", method) as archive:
         for name, content in members.items():
             archive.writestr(name, content)
     return buffer.getvalue()
@@ -128,6 +130,28 @@ class TestBounds:
         for module in ("akx._stream", "akx.io"):
             monkeypatch.setattr(f"{module}.available_bytes", lambda: 400_000)
         with pytest.raises(FileFormatError, match=r"does not fit the memory, expected at most 0\.(08|2) MB"):
+            read_matrix(path)
+
+    @pytest.mark.parametrize("kind", ["mtx", "empty.mtx", "rua", "npz", "mat"])
+    def test_rows_without_entries_take_memory_too(
+        self, put: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, kind: str
+    ) -> None:
+        rows = 50_000
+        A = sp.coo_array(([5.0], ([0], [0])), shape=(rows, 1))
+        content = io.BytesIO()
+        if kind == "npz":
+            sp.save_npz(content, A)
+        elif kind == "mat":
+            scipy.io.savemat(content, {"A": A.tocsc()})
+        elif kind == "rua":
+            head = f"{'':80}\n{3:14}{1:14}{1:14}{1:14}\n{'RUA':14}{rows:14}{1:14}{1:14}{0:14}\n"
+            content.write(f"{head}{'(2I5)':16}{'(I5)':16}{'(F5.1)':20}\n{1:5}{2:5}\n{1:5}\n{5.0:5}\n".encode())
+        else:
+            content.write(HEAD + f"{rows} 1 {int(kind == 'mtx')}\n".encode() + b"1 1 5\n" * (kind == "mtx"))
+        path = put(content.getvalue(), f"a.{kind}")
+        assert read_matrix(path).shape == (rows, 1)
+        monkeypatch.setattr(_stream, "available_bytes", lambda: 300_000)
+        with pytest.raises(FileFormatError, match=r"does not fit.*50000 rows, which take 0\.2 MB"):
             read_matrix(path)
 
     @pytest.mark.usefixtures("low_bounds")
@@ -242,6 +266,49 @@ class TestArchives:
         with pytest.raises(FileFormatError, match=r"truncated or damaged.*zip says"):
             read_matrix(put(zipped(members)[:-30], "a.zip"))
 
+    @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+    def test_zips_of_each_compression(self, put: Callable[..., Path], method: int) -> None:
+        text = HEAD + b"%" + b"a" * 900_000 + b"\n1 1 1\n1 1 5\n"
+        assert read_matrix(put(zipped({"a.mtx": text}, method), "a.zip"))[0, 0] == 5
+        A = sp.csr_array((np.ones(200_000), np.zeros(200_000, int), [0, 200_000]))
+        arrays = io.BytesIO()
+        sp.save_npz(arrays, A, compressed=False)
+        with zipfile.ZipFile(arrays) as archive:
+            members = {name: archive.read(name) for name in archive.namelist()}
+        assert read_matrix(put(zipped(members, method), "a.npz"))[0, 0] == 200_000
+        damaged = bytearray(zipped({"a.mtx": text}, method))
+        damaged[len(damaged) // 2] ^= 255
+        with pytest.raises(FileFormatError, match="truncated or damaged"):
+            read_matrix(put(bytes(damaged), "a.zip"))
+
+    @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+    @pytest.mark.parametrize(("key", "begin"), [("a.mtx", ONE), ("data.npy", b"\x93NUMPY\1\0")])
+    @pytest.mark.usefixtures("low_bounds")
+    def test_a_member_that_unpacks_to_more_than_it_claims(
+        self, put: Callable[..., Path], method: int, key: str, begin: bytes
+    ) -> None:
+        content = bytearray(zipped({key: begin + b"\n" * 2**25}, method))
+        for mark, place in ((b"PK\3\4", 22), (b"PK\1\2", 24)):  # where the length of the content stands
+            at = content.index(mark) + place
+            content[at : at + 4] = (2**16).to_bytes(4, "little")
+        tracemalloc.start()
+        with pytest.raises(FileFormatError):
+            read_matrix(put(bytes(content), "a.npz" if key == "data.npy" else "a.zip"))
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+        tracemalloc.stop()
+
+    @pytest.mark.parametrize("name", ["a.mtx", "data.npy"])
+    @pytest.mark.parametrize(("bit", "method", "found"), [(0, 93, "method 93"), (1, 8, "password required")])
+    def test_a_zip_that_needs_another_reader(
+        self, put: Callable[..., Path], name: str, bit: int, method: int, found: str
+    ) -> None:
+        content = bytearray(zipped({name: ONE}))
+        for mark, place in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+            at = content.index(mark) + place
+            content[at : at + 4] = bytes([bit, 0, method, 0])
+        with pytest.raises(FileFormatError, match=rf"akx does not read.*{found}.*unpack it"):
+            read_matrix(put(bytes(content), "a.npz" if name == "data.npy" else "a.zip"))
+
     def test_a_zip_whose_table_lies(self, put: Callable[..., Path]) -> None:
         content = bytearray(zipped({"a.mtx": ONE}))
         table = content.index(b"PK\x01\x02")
@@ -308,13 +375,27 @@ def test_memory_that_ends_is_a_typed_error(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_container_has_less_memory_than_its_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_process, "_CGROUP", tmp_path)
+    monkeypatch.setattr(_process, "_CGROUPS", tmp_path)
     free = _process.available_bytes()
     (tmp_path / "memory.max").write_text("max\n")
     assert _process.available_bytes() > free // 2
     for name, text in (("max", "1000"), ("current", "700"), ("stat", "anon 600\ninactive_file 100\n")):
         (tmp_path / f"memory.{name}").write_text(text)
     assert _process.available_bytes() == 400
+
+
+@pytest.mark.parametrize(("outer", "inner", "free"), [("1000", "500", 300), ("400", "max", 200), ("350", "500", 150)])
+def test_the_least_of_nested_control_groups_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outer: str, inner: str, free: int
+) -> None:
+    (tmp_path / "own").write_text("1:name=systemd:/\n0::/user.slice/job.scope\n")
+    monkeypatch.setattr(_process, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(_process, "_OWN_CGROUP", tmp_path / "own")
+    for group, most in (("user.slice", outer), ("user.slice/job.scope", inner)):
+        (tmp_path / group).mkdir()
+        for name, text in (("max", most), ("current", "200"), ("stat", "anon 1\n")):
+            (tmp_path / group / f"memory.{name}").write_text(text)
+    assert _process.available_bytes() == free
 
 
 @pytest.mark.parametrize("kind", ["gz", "bz2", "xz"])

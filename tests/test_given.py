@@ -286,6 +286,15 @@ def test_counts(k: Any) -> None:
     assert solvers.gmres(_A, _X, restart=k)[1] == 0
 
 
+@pytest.mark.parametrize(("power", "found"), [(31, "2147483648"), (20_000, "a number of 20001 bits")])
+def test_a_count_that_no_memory_holds(power: int, found: str) -> None:
+    for call in (lambda k: akx.matrix_powers(_A, _X, k), akx.monomial, lambda k: akx.tune(_A, k)):
+        with pytest.raises(
+            ArgumentError, match=f"k is out of range, expected an integer from 1 to 2147483647, found {found}"
+        ):
+            call(2**power)
+
+
 @pytest.mark.parametrize("k", [2.5, 2.0, True, np.True_, np.array(True), "2", None, [2], np.array([2]), 1j])
 def test_what_is_no_count(k: Any) -> None:
     for call in (lambda k: akx.matrix_powers(_A, _X, k), akx.monomial, lambda k: akx.tune(_A, k)):

@@ -154,7 +154,9 @@ def _console(*, stderr: bool) -> Console:
             raise
 
     stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() or os.environ.get("COLUMNS", "").isdigit() else _PLAIN_WIDTH
+    told = os.environ.get("COLUMNS", "")
+    is_told = told.isdecimal() and int(told) > 0
+    width = None if is_told or (stream.isatty() and not told) else _PLAIN_WIDTH  # in 0 columns rich shows nothing
     return Legible(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
 
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from akx._numba import most_threads, named_threads
+from akx._process import control_groups
 from akx.errors import ArgumentError, ArgumentTypeError, brief
 
 __all__ = ["HostDevice", "default_threads", "host_device", "resolve_threads"]
@@ -19,8 +20,6 @@ _SYS = Path("/sys/devices/system/cpu/cpu0/cache")
 _CPUINFO = Path("/proc/cpuinfo")
 #: Parts of a name whose digits are none of a model's: a clock, a number of cores, the version of an emulator.
 _NO_MODEL = re.compile(r"@.*|\b\d+-core\b|\bversion\b.*", re.IGNORECASE)
-#: Where version 2 control groups are mounted, and the file that says in which of them this process is.
-_CGROUPS, _OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 #: Used where the operating system does not tell (bytes per core for L1 and L2, in all for L3).
 _FALLBACK = {1: 32 * 1024, 2: 1024 * 1024, 3: 16 * 1024 * 1024}
 
@@ -89,24 +88,16 @@ def _model_name(cpuinfo: Path = _CPUINFO) -> str:
     return f"{name} family {family} model {model}"
 
 
-def _quota_cores(root: Path = _CGROUPS, own: Path = _OWN_CGROUP) -> int | None:
+def _quota_cores(root: Path | None = None, own: Path | None = None) -> int | None:
     """Whole cores that the quota of this process's control group (version 2) pays for, or None where there is none.
 
     Threads that wait for one another are stopped all together once a quota is used up, so a fraction does not count.
     A quota of any group above holds as well.
     """
-    try:
-        lines = own.read_text().splitlines()
-    except OSError:
-        return None
-    path = next((line[3:] for line in lines if line.startswith("0::")), None)
-    if path is None:
-        return None
-    names = [name for name in path.split("/") if name not in ("", ".", "..")]
     found: list[int] = []
-    for depth in range(len(names) + 1):
+    for group in control_groups(root, own):
         try:
-            quota, period = (root.joinpath(*names[:depth]) / "cpu.max").read_text().split()
+            quota, period = (group / "cpu.max").read_text().split()
             found.append(max(1, int(quota) // int(period)))
         except (OSError, ValueError, ZeroDivisionError):
             continue  # no file, or "max": no limit here

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from akx.cli import guard
+from akx.cli.output import data_console
 from akx.errors import AkxError, DatabaseError, MatrixError
 from cli.running import Ran
 
@@ -299,3 +300,12 @@ def test_help_starts_fast_because_it_imports_no_numerics() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert json.loads(done.stderr) == []
+
+
+@pytest.mark.parametrize("columns", ["0", "000"])
+def test_a_terminal_of_no_columns_is_none(
+    columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    data_console().print("all of it")
+    assert capsys.readouterr().out == "all of it\n"

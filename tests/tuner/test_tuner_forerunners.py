@@ -423,7 +423,7 @@ def test_how_many_processes(problem: Problem, tmp_path: Path, monkeypatch: pytes
     assert processes_ahead(problem, 80 * gib, cores=16, host_bytes=6 * gib) == 2
     meminfo = tmp_path / "meminfo"
     monkeypatch.setattr(_process, "_MEMINFO", meminfo)
-    monkeypatch.setattr(_process, "_CGROUP", tmp_path)
+    monkeypatch.setattr(_process, "_CGROUPS", tmp_path)
     for kib, expected in ((64 * 2**20, 4), (1000, 0)):
         meminfo.write_text(f"MemTotal: 1 kB\nMemAvailable:   {kib} kB\n")
         assert processes_ahead(problem, 80 * gib, cores=16) == expected
