@@ -32,6 +32,7 @@ import scipy.io
 import scipy.sparse as sp
 
 from akx import _process
+from akx._stream import INFLATION
 from akx.errors import AkxError, ArgumentError, FileFormatError, brief, listed, shown
 
 __all__ = ["is_mat_file", "read_mat_file", "sparse_variables"]
@@ -40,8 +41,6 @@ _COLLECTION = "Problem.A"
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _AGAIN = 'the file is truncated or damaged: save it again with save(file, "A", "-v7")'
 _HEADER, _COMPRESSED, _REASON = 128, 15, 160
-#: What zlib makes of a byte at most.
-_INFLATION = 1032
 #: Bytes that a process takes for itself, and for each byte of content: a cell is a Python object of about 250 bytes for
 #: a tag of 8.
 _OWN_BYTES, _BYTES_PER_BYTE = 512 * 1024**2, 32
@@ -150,10 +149,10 @@ def _content_bytes(raw: bytes, name: str) -> int:
             with contextlib.suppress(zlib.error, struct.error):  # SciPy's reader will say so
                 inside = zlib.decompressobj().decompress(raw[place : place + min(size, 4096)], 8)
                 claimed = 8 + struct.unpack(f"{order}II", inside)[1]
-            if claimed > _INFLATION * size + 8:
+            if claimed > INFLATION * size + 8:
                 raise FileFormatError(
                     f"{name} is damaged",
-                    expected=f"at most {_INFLATION * size} bytes from the {size} compressed ones at byte {place}",
+                    expected=f"at most {INFLATION * size} bytes from the {size} compressed ones at byte {place}",
                     found=f"a tag that says {claimed}",
                     hint=_AGAIN,
                 )

@@ -280,7 +280,7 @@ def _fail_at_line(
     else:
         hint = f"correct the line, or the field ({header.field}) in the first line"
     raise FileFormatError(
-        f"{name}, line {number}: not an entry of a {header.layout} {header.field} matrix",
+        f"{name}, line {number}: not an entry of this {header.layout} {header.field} matrix",
         expected=f'"{" ".join(numbers)}"',
         found=_quote(text),
         hint=hint,
