@@ -22,8 +22,9 @@ help:
 demo: $(VENV)/.run
 	$(BIN)/python examples/demo.py
 
+# There is a test on each core: threads of BLAS would only wait for one another, at more than twice the processor time.
 test: $(VENV)/.dev lint
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

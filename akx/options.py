@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from akx.errors import brief
 
@@ -33,7 +34,7 @@ class Range:
         is_number = isinstance(value, self._kinds) and not isinstance(value, bool)
         return is_number and self.least <= value <= self.most  # type: ignore[operator]
 
-    @property
+    @cached_property
     def _kinds(self) -> tuple[type, ...]:
         return (float, int) if isinstance(self.most, float) else (int,)
 
@@ -131,10 +132,12 @@ OPTIONS: Mapping[tuple[str, str], Mapping[str, Range | Words | Flag]] = {
     },
 }
 
+_NONE: Mapping[str, Range | Words | Flag] = {}
+
 
 def option_fault(backend: str, schedule: str, name: str, value: object) -> str | None:
     """What is expected of an option that is out of range; None where it is not, or nobody has declared it."""
-    declared = OPTIONS.get((backend, schedule), {}).get(name)
+    declared = OPTIONS.get((backend, schedule), _NONE).get(name)
     return None if declared is None or declared.holds(value) else str(declared)
 
 

@@ -23,6 +23,7 @@ PLAN_SCHEMA = 1
 Option = bool | int | float | str
 
 #: The least and the most that each number of a plan may be.
+_NAMES = ("backend", "schedule", "variant", "partitioner")
 _RANGES = {"k": (1, 2**31 - 1), "k_per_pass": (1, 2**31 - 1), "block_bytes": (0, 2**40), "threads": (1, 4096)}
 #: The most characters of a name or a word, and the most options: what has more was made to do harm.
 _LONGEST, _MOST_OPTIONS = 200, 100
@@ -75,8 +76,10 @@ class Plan:
     options: Mapping[str, Option] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("backend", "schedule", "variant", "partitioner"):
-            _check_name(f"plan field '{name}'", getattr(self, name))
+        for name in _NAMES:  # searches make hundreds of thousands of plans: what is in order is told at once
+            value = getattr(self, name)
+            if type(value) is not str or not 0 < len(value) <= _LONGEST:
+                _check_name(f"plan field '{name}'", value)
         for name, (least, most) in _RANGES.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
@@ -104,7 +107,7 @@ class Plan:
     @cached_property
     def _identity(self) -> tuple[object, ...]:
         """What makes two plans equal; types are part of it, since Python holds that 1 == True == 1.0."""
-        plain = tuple(getattr(self, f.name) for f in fields(self) if f.name != "options")
+        plain = tuple(getattr(self, name) for name in _PLAIN)
         return (*plain, tuple((name, type(value), value) for name, value in self.options.items()))
 
     @cached_property
@@ -142,7 +145,7 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """A dict of JSON types, with the schema version; :meth:`from_json` inverts it."""
-        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "options"}
+        plain = {name: getattr(self, name) for name in _PLAIN}
         return {"schema": PLAN_SCHEMA, **plain, "options": dict(self.options)}
 
     @staticmethod
@@ -166,10 +169,14 @@ class Plan:
     @staticmethod
     def from_parameters(backend: str, schedule: str, k: int, values: Mapping[str, Option]) -> Plan:
         """A plan from a tuner's parameter values: plan fields by name, everything else becomes an option."""
-        names = {f.name for f in fields(Plan)} - {"backend", "schedule", "k", "options"}
-        chosen: dict[str, Any] = {key: value for key, value in values.items() if key in names}
-        options = {key: value for key, value in values.items() if key not in names}
+        chosen: dict[str, Any] = {key: value for key, value in values.items() if key in _CHOSEN}
+        options = {key: value for key, value in values.items() if key not in _CHOSEN}
         return Plan(backend=backend, schedule=schedule, k=k, options=options, **chosen)
+
+
+#: The fields but the options, and those of them that are parameters of a search.
+_PLAIN = tuple(f.name for f in fields(Plan) if f.name != "options")
+_CHOSEN = frozenset(_PLAIN) - {"backend", "schedule", "k"}
 
 
 def check_plan(plan: Any) -> None:
@@ -195,6 +202,8 @@ def _check_name(what: str, value: object) -> None:
 
 
 def _name(name: object) -> str:
+    if type(name) is str and 0 < len(name) <= _LONGEST:
+        return name
     _check_name("name of a plan option", name)
     return str(name)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +14,32 @@ from postgres import PostgresServer, missing_for_postgres
 
 from akx.kernels import revisions
 from akx.plandb import ShippedPlans, layers
-from akx.tuner import calibration
+from akx.tuner import calibration, machine
 
 _SHARED = Path(__file__).resolve().parents[2] / "shared" / "matrices"
+
+
+def pytest_collection_finish() -> None:
+    """Ten thousand tests are a million objects: no collection of garbage need go through them again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_look_at_this_machine() -> Iterator[None]:
+    """Searches measure the machine's memory, for a second each time; those of one process here share what it found."""
+    measure, found = machine._measure, dict[Any, machine.Figures]()
+
+    @functools.wraps(measure)
+    def once(device: Any, threads: int) -> machine.Figures:
+        key = (machine._read_rate, device, threads)  # tests replace what reads
+        if key not in found:
+            found[key] = measure(device, threads)
+        return found[key]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(machine, "_measure", once)
+        yield
 
 
 @pytest.fixture(scope="session")

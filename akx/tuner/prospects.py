@@ -59,6 +59,7 @@ class Prospects:
         self._taken = taken
         self._meter = Meter(seconds)
         self._times, self._seen = Surrogate(model, meter=self._meter), 0
+        self._inside: dict[Plan, bool] = {}
         self._feasible: dict[Plan, bool] = {}
         self._refused: dict[str, str] = {}
 
@@ -108,7 +109,7 @@ class Prospects:
 
     def is_known(self, plan: Plan) -> bool:
         """Whether a plan is feasible and has an estimate; not one for which there is no time to find out."""
-        return self.space.holds(plan) and self._is_feasible(plan) and self._times.knows(plan)
+        return self._is_inside(plan) and self._is_feasible(plan) and self._times.knows(plan)
 
     def is_in_mind(self, plan: Plan) -> bool:
         """Whether a plan is new, and known without thinking of it: what is asked so changes nothing."""
@@ -126,6 +127,11 @@ class Prospects:
         """Whether a plan takes longer than the fastest baseline so far, as good as certainly."""
         seconds = self.ledger.baseline_seconds
         return seconds is not None and self.times.is_hopeless(plan, seconds)
+
+    def _is_inside(self, plan: Plan) -> bool:
+        if plan not in self._inside:
+            self._inside[plan] = self.space.holds(plan)
+        return self._inside[plan]
 
     def _is_feasible(self, plan: Plan) -> bool:
         if plan not in self._feasible and self._meter.allows(plan):

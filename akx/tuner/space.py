@@ -136,6 +136,8 @@ class Space:
                 return None
             chosen[parameter.name] = value
         same = self.plan(plan.schedule, chosen)
+        if same == plan:
+            return chosen
         mentioned = {name: value for name, value in same.options.items() if name in plan.options}
         return chosen if same.replace(options=mentioned) == plan else None
 

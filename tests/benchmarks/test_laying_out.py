@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import laying_out
+from benchmarks import calm, laying_out
 
 
-def test_a_matrix_is_measured_and_its_line_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_matrix_is_measured_and_its_line_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calm, "_PATIENCE", 0.0)  # beside other tests there is no calm to wait for
+    monkeypatch.setattr(calm, "_AGAIN", 0)
     output, page = tmp_path / "laying_out.json", tmp_path / "page.md"
     page.write_text("a\n<!-- laying_out:begin -->\n<!-- laying_out:end -->\nb\n")
     arguments = ["--only", "brick", "--reduced", "-o", str(output), "--docs", str(page)]

@@ -1,5 +1,6 @@
 """Every CUDA source compiles as it is loaded, at the ends of the ranges of its parameters: most slots in registers,
 most threads, most start vectors. What is spread over every block, mode and type is in the other tests of this name.
+The first of each source is compiled for both architectures, the others for one or the other.
 """
 
 from __future__ import annotations
@@ -7,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from nvcc import KERNELS, Macros, complaints, needs_nvcc
+from nvcc import KERNELS, TIDY, Macros, complaints, needs_nvcc
 
 from akx.formats.parts import Shape
 from akx.kernels.cuda import parts
@@ -115,7 +116,7 @@ def test_every_source_is_compiled_somewhere() -> None:
 def test_the_ends_compile(tmp_path: Path) -> None:
     jobs = [(KERNELS / name, macros) for name, found in _ENDS.items() for macros in found]
     jobs += [(path, {}) for path in _OF_BENCHMARKS.glob("*.cu")]
-    assert not (text := complaints(jobs, tmp_path)), text
+    assert not (text := complaints(jobs, tmp_path, TIDY, in_turn=True)), text
 
 
 @needs_nvcc
