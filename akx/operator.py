@@ -1346,7 +1346,7 @@ def _unused_for_allowance(lookup: Lookup, reason: str | None) -> str:
     stale = next((names for _, names in lookup.mismatches if names == ["revisions"]), None)
     if stale is None:
         return ""
-    why = ", ".join(f"{FIELD_MEANINGS[name]} ({name})" for name in stale)
+    why = ", ".join(FIELD_MEANINGS[name] for name in stale)
     return f"; the plan for the error that is allowed is not used: it is for {why}"
 
 

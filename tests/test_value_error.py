@@ -239,7 +239,7 @@ def test_a_call_without_one_never_has_a_plan_for_one(
     db.put(record(allowed, INEXACT))
     found = choose(matrix)
     assert found.is_predicted
-    assert "another device, number of threads, memory budget or allowed error of values" in found.source
+    assert f"it is for another allowed error of values ({ALLOWED!r}, here none)" in found.source
     db.put(record(matrix, EXACT))  # neither displaces the other
     assert choose(matrix).plan == EXACT
     assert choose(allowed).plan == INEXACT

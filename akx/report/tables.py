@@ -235,11 +235,13 @@ def print_rechecks(found: Sequence[Recheck], console: Console) -> None:
         "speed-up now": "right", "speed-up then": "right", "state": "left", "plan": "left",
     }  # fmt: skip
     print_rows(columns, rows, console)
+    said: dict[str, list[str]] = {}
     for one in found:
-        if why := aged(one.record):
-            console.print(Text(f"{one.record.id[:ID_DIGITS]} aged: {'; '.join(why)}"))
-        if one.reason:
-            console.print(Text(legible(f"{one.record.id[:ID_DIGITS]} {one.state}: {one.reason}", _LINE)))
+        reasons = [f"aged: {'; '.join(why)}"] if (why := aged(one.record)) else []
+        for text in [*reasons, *([f"{one.state}: {one.reason}"] if one.reason else [])]:
+            said.setdefault(text, []).append(one.record.id[:ID_DIGITS])
+    for text, ids in said.items():
+        console.print(Text(legible(f"{', '.join(ids)} {text}", _LINE)), soft_wrap=True)
 
 
 def print_checks(groups: Mapping[str, Sequence[Check]], console: Console) -> None:
