@@ -122,7 +122,7 @@ def _in_words(story: PlanStory) -> str:
         if passes > 1
         else f"all {plan.k} powers in one pass over the matrix",
         *([f"blocks of {plan.block_bytes / 1024:g} KiB"] if plan.block_bytes else []),
-        "1 thread" if plan.threads == 1 else f"{plan.threads} threads",
+        counted(plan.threads, "thread"),
     ]
     return f"{plan.backend}: " + ", ".join(words)
 

@@ -51,11 +51,13 @@ def count(number: int) -> str:
 
 def counted(number: int, name: str) -> str:
     """``1`` and ``"plan"`` as ``1 plan``, ``1200`` as ``1,200 plans``."""
-    return f"{count(number)} {name}{_plural(name) if number != 1 else ''}"
+    return f"{count(number)} {name if number == 1 else _plural(name)}"
 
 
 def _plural(name: str) -> str:
-    return "es" if name.endswith("s") else "s"
+    if name.endswith("s"):
+        return f"{name}es"
+    return f"{name[:-1]}ies" if name.endswith(("ry", "ty")) else f"{name}s"
 
 
 def ratio(value: float) -> str:
