@@ -7,9 +7,10 @@ a SciPy format. A graph or an operator is refused: which matrix is meant is for 
 
 from __future__ import annotations
 
+import math
 import numbers
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,20 @@ from numpy.typing import NDArray
 
 from akx.errors import ArgumentError, ArgumentTypeError, MatrixError, brief
 
-__all__ = ["check_count", "converted", "is_sparse_tensor", "numbers_of", "scipy_matrix"]
+__all__ = [
+    "ANY_COUNT",
+    "check_count",
+    "check_number",
+    "converted",
+    "is_sparse_tensor",
+    "numbers_of",
+    "scipy_matrix",
+    "unknown_name",
+]
 
 _EXPECTED = "a SciPy sparse matrix or array"
-_MOST_COUNT = 2**31 - 1
+#: Most of what there is an array for, and of what is only counted.
+_MOST_COUNT, ANY_COUNT = 2**31 - 1, 2**63 - 1
 #: Conversions that are methods, those to SciPy's own kinds first.
 _METHODS = ("to_scipy_sparse", "tocsr", "to_scipy", "to_coo", "get")
 #: What conversions of other libraries raise.
@@ -283,19 +294,63 @@ def _numbers_in(array: NDArray[Any], given: Any, name: str) -> NDArray[Any]:
         ) from error
 
 
-def check_count(name: str, value: Any) -> int:
-    """An integer from 1 to 2^31 - 1, of Python or of NumPy; raises where it is none."""
+def check_count(name: str, value: Any, *, least: int = 1, most: int = _MOST_COUNT, other: str = "") -> int:
+    """An integer, of Python or of NumPy, from `least` to `most`.
+
+    Parameters
+    ----------
+    name : str
+        For the message.
+    least, most : int
+        What it may be, both included; for what is counted and has no array :data:`ANY_COUNT`.
+    other : str
+        What else the argument may be, which the caller has dealt with: for the message.
+
+    Raises
+    ------
+    ArgumentTypeError
+        Where it is no integer.
+    ArgumentError
+        Where it is out of range.
+    """
+    is_open = most in (_MOST_COUNT, ANY_COUNT)
+    expected = f"an integer >= {least}" if is_open else f"an integer, {least} .. {most}"
+    expected += f", or {other}" if other else ""
     try:
         number = None if isinstance(value, (bool, np.bool_)) else operator.index(value)
     except TypeError:
         number = None
     if number is None or (isinstance(value, np.ndarray) and value.dtype == bool):
-        raise ArgumentTypeError(f"{name} is not an integer", expected="an integer >= 1", found=brief(value))
-    if number < 1:
-        raise ArgumentError(
-            f"{name} is out of range", expected="an integer >= 1", found=str(number), hint=f"pass {name} = 1 or more"
-        )
-    if number > _MOST_COUNT:
-        found = str(number) if number < 2**64 else f"a number of {number.bit_length()} bits"
-        raise ArgumentError(f"{name} is out of range", expected=f"an integer from 1 to {_MOST_COUNT}", found=found)
+        raise ArgumentTypeError(f"{name} is not an integer", expected=expected, found=brief(value))
+    if not least <= number <= most:
+        hint = None if not is_open else f"pass {name} = {least} or more" if number < least else f"at most {most}"
+        raise ArgumentError(f"{name} is out of range", expected=expected, found=brief(number), hint=hint)
     return number
+
+
+def check_number(name: str, value: Any, expected: str, holds: Callable[[float], bool]) -> float:
+    """A real number, of Python or of NumPy, that is as `expected`, which is what `holds` says.
+
+    Raises
+    ------
+    ArgumentTypeError
+        Where it is no real number.
+    ArgumentError
+        Where it is out of range.
+    """
+    number = np.asarray(value) if isinstance(value, (numbers.Real, np.ndarray, np.generic)) else None
+    if number is None or number.ndim or number.dtype.kind not in "iufO" or isinstance(value, (bool, np.bool_)):
+        raise ArgumentTypeError(f"{name} is not a number", expected=expected, found=brief(value))
+    try:
+        found = float(number)
+    except OverflowError:  # an integer that no float holds
+        found = math.inf if value > 0 else -math.inf
+    if not holds(found):
+        raise ArgumentError(f"{name} is out of range", expected=expected, found=brief(value))
+    return found
+
+
+def unknown_name(what: str, value: Any, names: Iterable[str]) -> ArgumentError | ArgumentTypeError:
+    """The error for a `value` that is none of `names`; `what` it was to be, such as ``"backend"``."""
+    kind = ArgumentError if isinstance(value, str) else ArgumentTypeError
+    return kind(f"unknown {what}", expected=" or ".join(map(repr, names)), found=brief(value))

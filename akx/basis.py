@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from akx._given import check_count
+from akx._given import check_count, check_number, unknown_name
 from akx.errors import ArgumentError, ArgumentTypeError, brief
 from akx.leja import are_paired, as_points, capacity, leja_order, pair_steps
 from akx.spectrum import Ellipse, Spectrum, estimate_spectrum
@@ -108,8 +108,7 @@ class Basis:
 
     def head(self, k: int) -> Basis:
         """The basis of the first k steps, 1 <= k <= self.k."""
-        if not 1 <= k <= self.k:
-            raise ArgumentError("k is out of range", expected=f"1 .. {self.k}", found=brief(k))
+        k = check_count("k", k, most=self.k)
         return Basis(self.kind, self.a[:k], self.b[:k], self.c[:k])
 
     def to_json(self) -> dict[str, Any]:
@@ -184,10 +183,11 @@ def newton(
     if order == "leja":
         points = leja_order(points, pairs=pairs)
     elif order != "given":
-        raise ArgumentError("unknown order of shifts", expected="'leja' or 'given'", found=brief(order))
-    size = capacity(points) if scale == "capacity" else float(scale)
-    if not (np.isfinite(size) and size > 0):
-        raise ArgumentError("scale of the Newton basis is out of range", expected="> 0 and finite", found=brief(scale))
+        raise unknown_name("order of shifts", order, ("leja", "given"))
+    if isinstance(scale, str) and scale == "capacity":
+        size = capacity(points)
+    else:
+        size = check_number("scale", scale, "a finite number > 0, or 'capacity'", lambda number: 0 < number < np.inf)
     if not pairs:
         t = np.resize(points, k)
         return Basis("newton", np.full(k, 1 / size), -t / size, np.zeros(k))
@@ -263,7 +263,7 @@ def make_basis(
     if isinstance(kind, Basis):
         return kind if kind.k == k else kind.head(k)
     if kind not in KINDS:
-        raise ArgumentError("unknown basis", expected=" or ".join(KINDS), found=brief(kind))
+        raise unknown_name("basis", kind, KINDS)
     allowed = {"monomial": (), "newton": ("shifts",), "chebyshev": ("interval", "ellipse")}[kind]
     for name, value in (("shifts", shifts), ("interval", interval), ("ellipse", ellipse)):
         if value is not None and name not in allowed:

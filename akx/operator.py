@@ -43,7 +43,6 @@ from akx.errors import (
     MatrixError,
     MissingDependencyError,
     PlanError,
-    brief,
     shown,
 )
 from akx.kernels import registry
@@ -54,9 +53,8 @@ from akx.plan import Plan, check_plan
 from akx.plandb import FIELD_MEANINGS, Lookup, PlanDatabase, PlanKey, aged, shared_database
 from akx.plandb.layers import origin
 from akx.tuner import plan_key, predict
-from akx.tuner.calibration import ceiling_of, figures_of
+from akx.tuner.calibration import best_figures
 from akx.tuner.ladder import Answer, believed, limited, renewed
-from akx.tuner.machine import measured_figures
 from akx.tuner.space import PLAIN_SCHEDULES, STREAMED_SCHEDULE, resolve_backend
 
 __all__ = ["MatrixPowers", "matrix_powers"]
@@ -518,8 +516,7 @@ class MatrixPowers:
         from scipy.sparse.linalg import LinearOperator
 
         j = self.k if power is None else power
-        if isinstance(j, bool) or not isinstance(j, (int, np.integer)) or not 0 <= j <= self.k:
-            raise ArgumentError("power is out of range", expected=f"0 .. {self.k}", found=brief(power))
+        j = check_count("power", j, least=0, most=self.k)
 
         matvec, matmat = partial(_power_of_vector, self, j), partial(_power_of_block, self, j)
         return LinearOperator(self.shape, matvec=matvec, matmat=matmat, dtype=self._result_dtype(None))
@@ -566,8 +563,7 @@ class MatrixPowers:
             lines.append(f"values      stored in half the bytes, with a relative error of at most {off:.3g}; {allowed}")
         if measure:
             seconds = self._time_calls(dtype, vectors)
-            known = figures_of(device, plan.threads)
-            figures = ceiling_of(measured_figures(device, plan.threads), known, device, plan.threads)
+            figures = best_figures(device, plan.threads)
             working = matrix.nbytes + (self.k + 1) * vectors * matrix.n * dtype.itemsize
             bandwidth = figures.bandwidth(working)
             level = "memory" if bandwidth == figures.slow_bandwidth else "the last-level cache"
@@ -1347,7 +1343,7 @@ def _unused_for_allowance(lookup: Lookup, reason: str | None) -> str:
     stale = next((names for _, names in lookup.mismatches if names == ["revisions"]), None)
     if stale is None:
         return ""
-    why = ", ".join(f"{FIELD_MEANINGS[name]} ({name})" for name in stale)
+    why = ", ".join(FIELD_MEANINGS[name] for name in stale)
     return f"; the plan for the error that is allowed is not used: it is for {why}"
 
 

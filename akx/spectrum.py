@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from akx._given import check_count
 from akx.errors import ArgumentError, ArgumentTypeError, brief
 
 __all__ = ["Ellipse", "Spectrum", "estimate_spectrum"]
@@ -131,8 +132,7 @@ def estimate_spectrum(
     ArgumentError, ArgumentTypeError
         For impossible arguments, and where a product is not finite.
     """
-    if isinstance(steps, bool) or int(steps) != steps or steps < 1:
-        raise ArgumentError("steps is out of range", expected="an integer >= 1", found=brief(steps))
+    steps = check_count("steps", steps)
     A = matrix.to_scipy() if hasattr(matrix, "to_scipy") else matrix
     operator = A.__matmul__ if hasattr(A, "shape") else A
     if not callable(operator):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +17,7 @@ from scipy.sparse.linalg import LinearOperator
 
 import akx
 from akx import solvers
-from akx._given import check_count, converted, numbers_of, scipy_matrix
+from akx._given import check_count, check_number, converted, numbers_of, scipy_matrix
 from akx.errors import ArgumentError, ArgumentTypeError, MatrixError
 from akx.matrix import Matrix
 
@@ -305,3 +307,43 @@ def test_what_is_no_count(k: Any) -> None:
 @pytest.mark.parametrize("A", [_A, [[1.0]], "a.mtx", None, 3, np.eye(2), lambda x: x])
 def test_what_is_not_foreign_is_left_alone(A: Any) -> None:
     assert converted(A) is (A if A is _A else None)
+
+
+@pytest.mark.parametrize("wrong", [2.5, "3", True, [1]])
+def test_a_wrong_type_is_one_kind_of_error_everywhere(wrong: Any) -> None:
+    A, b = sp.csr_array(sp.eye_array(5)), np.ones(5)
+    calls: dict[str, Callable[[], object]] = {
+        "k": lambda: akx.MatrixPowers(A, wrong),
+        "monomial": lambda: akx.monomial(wrong),
+        "trials": lambda: akx.tune(A, 2, db=False, trials=wrong),
+        "seed": lambda: akx.tune(A, 2, db=False, seed=wrong),
+        "calls": lambda: akx.tune(A, 2, db=False, calls=wrong),
+        "threads": lambda: akx.MatrixPowers(A, 2, threads=wrong),
+        "power": lambda: akx.MatrixPowers(A, 2).aslinearoperator(wrong),
+        "degree": lambda: akx.solvers.preconditioners.chebyshev(A, wrong),
+        "steps": lambda: akx.estimate_spectrum(A, steps=wrong),
+        "head": lambda: akx.monomial(9).head(wrong),
+    }
+    for name in ("cg", "gmres", "bicgstab", "ca_cg", "ca_gmres", "ca_bicgstab", "solve"):
+        solve = getattr(akx.solvers, name)
+        calls |= {f"{name} maxiter": partial(solve, A, b, maxiter=wrong)}
+        calls |= {f"{name} restart": partial(solve, A, b, restart=wrong)} if "gmres" in name else {}
+        calls |= {f"{name} s": partial(solve, A, b, s=wrong)} if "ca_" in name else {}
+        if wrong not in (2.5, "3"):  # a number, and as in SciPy a name that there once was
+            calls |= {
+                f"{name} rtol": partial(solve, A, b, rtol=wrong),
+                f"{name} atol": partial(solve, A, b, atol=wrong),
+            }
+    for name, call in calls.items():
+        with pytest.raises(ArgumentTypeError) as refused:
+            call()
+        assert "expected a" in str(refused.value), name
+
+
+def test_a_number_out_of_range_is_the_other_kind() -> None:
+    for wrong in (-1, float("nan"), np.float32(-0.5)):
+        with pytest.raises(ArgumentError, match="rtol is out of range, expected a number >= 0"):
+            akx.solvers.cg(sp.csr_array(sp.eye_array(5)), np.ones(5), rtol=wrong)
+    assert check_number("rtol", np.array(1e-3), "", lambda number: number > 0) == 1e-3
+    with pytest.raises(ArgumentError):
+        check_number("rtol", 10**400, "a finite number", math.isfinite)

@@ -1039,7 +1039,7 @@ def test_a_like_device_has_no_say_within_a_budget_or_where_it_is_turned_off(monk
     monkeypatch.setattr(ladder, "_measured", lambda *_: asked.append("measured"))
     monkeypatch.setenv("AKX_LIKE_DEVICES", "off")
     P = akx.MatrixPowers(A, 4)
-    assert "another device, number of threads, memory budget or allowed error of values" in P.explain(measure=False)
+    assert "it is for another number of threads (7, here all)" in P.explain(measure=False)
     monkeypatch.delenv("AKX_LIKE_DEVICES")
     monkeypatch.setattr(operator, "believed", lambda *_, **__: asked.append("believed"))
     P._budget = 10**9

@@ -430,10 +430,10 @@ PlanIdOrNone = Annotated[str | None, typer.Argument(metavar="ID", help=_OF_PLAN,
 @plans_app.command("list")
 def plans_list(
     db: Database = None,
-    every: Annotated[bool, typer.Option("--all", help="Also stale plans that are shipped with akx.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also those shipped with akx, stale ones included.")] = False,
     as_json: Json = False,
 ) -> int:
-    """List the plans."""
+    """List the plans of the project, the user and the system; with --all those shipped with akx, too."""
     from akx.cli.plans import list_plans
 
     return list_plans(db, every=every, as_json=as_json)

@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from akx.cli.output import emit_json, note, standard_streams
+from akx.cli.output import a_word_after, emit_json, note, standard_streams
 from akx.errors import AkxError, shown
 
 __all__ = [
@@ -37,6 +37,9 @@ EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 #: Version of the JSON object that a failing command prints under ``--json``.
 ERROR_SCHEMA = 1
 
+#: Seconds after which a command that has written nothing says that it works, and how.
+_SILENCE = 1.0
+_WORKING = "working; the first time on a machine akx compiles its own code, which takes half a minute or so"
 #: The most characters of the line of an error.
 _LONGEST = 4000
 
@@ -70,7 +73,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
     sys.unraisablehook = _raise_again
     try:
         with standard_streams():
-            return _run(arguments)
+            # In a process of its own, for people: what calls this from Python, or reads JSON, knows that it waits.
+            if arguments is not None or "--json" in sys.argv:
+                return _run(arguments)
+            with a_word_after(_SILENCE, _WORKING):
+                return _run(arguments)
     finally:
         sys.unraisablehook = usual
 

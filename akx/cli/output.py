@@ -10,6 +10,7 @@ import json
 import math
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from akx.errors import AkxError, shown, shown_lines
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["data_console", "emit_json", "keep_stdout", "note", "standard_streams", "status_console"]
+__all__ = ["a_word_after", "data_console", "emit_json", "keep_stdout", "note", "standard_streams", "status_console"]
 
 #: Columns of a table that goes to a file or a pipe, unless COLUMNS says otherwise.
 _PLAIN_WIDTH = 120
@@ -89,12 +90,14 @@ class _Stream:
 
     def __init__(self, stream: Any, is_data: bool) -> None:
         self._stream, self._is_data = stream, is_data
+        self.is_fresh = True
         self._refusal: OSError | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
+        self.is_fresh = False
         self._try(lambda: self._stream.write(text))
         return len(text)
 
@@ -124,6 +127,23 @@ class _Stream:
             descriptor = os.open(os.devnull, os.O_WRONLY)
             os.dup2(descriptor, self._stream.fileno())
             os.close(descriptor)
+
+
+@contextlib.contextmanager
+def a_word_after(seconds: float, text: str) -> Iterator[None]:
+    """Write `text` as a line of status where what is done within takes longer and has written nothing by then."""
+
+    def say() -> None:
+        if all(getattr(stream, "is_fresh", False) for stream in (sys.stdout, sys.stderr)):
+            note(text)
+
+    timer = threading.Timer(seconds, say)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def data_console() -> Console:

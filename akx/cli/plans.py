@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -16,7 +15,7 @@ from akx.cli.output import data_console, emit_json, note
 from akx.errors import ArgumentError
 from akx.plandb import PlanDatabase, aged, stale_fields
 from akx.plandb.layers import SHIPPED
-from akx.report.text import ID_DIGITS, count, duration, ratio
+from akx.report.text import ID_DIGITS, counted, duration, half_width, ratio
 
 if TYPE_CHECKING:
     from akx.plandb import PlanKey, PlanRecord, TrialRecord
@@ -48,7 +47,10 @@ _TRIAL_COLUMNS = {
 
 
 def list_plans(db: str | None, *, every: bool, as_json: bool) -> int:
-    """Print every plan with its layer, in the order of a lookup; stale ones that are shipped only where `every`."""
+    """Print every plan with its layer, in the order of a lookup; those shipped in a line, and in full where `every`.
+
+    The JSON object has those shipped in any case, but for the stale ones.
+    """
     with PlanDatabase(db) as database:
         found = database.entries()
     entries = [entry for entry in found if every or entry[0] != SHIPPED or not stale_fields(entry[1])]
@@ -57,10 +59,14 @@ def list_plans(db: str | None, *, every: bool, as_json: bool) -> int:
         plans = [_summary(layer, record) for layer, record in entries]
         emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), "plans": plans, "hidden": hidden})
         return 0
-    if hidden:
-        note(f"{_plans(hidden, 'stale ')} shipped with akx left out; --all lists them too")
+    shipped = [] if every else [record for layer, record in found if layer == SHIPPED]
+    entries = [entry for entry in entries if every or entry[0] != SHIPPED]
+    if shipped:
+        patterns = {record.key.fingerprint for record in shipped}
+        matrices = "1 matrix" if len(patterns) == 1 else f"{len(patterns)} matrices"
+        note(f"{_plans(len(shipped))} for {matrices} shipped with akx left out; --all lists them too")
     if not entries:
-        note(f"no plans yet in {database.path}; `akx tune FILE` makes one")
+        note(f"no plans of yours yet in {database.path}; `akx tune FILE` makes one")
         return 0
     from akx.report.tables import print_rows
 
@@ -104,30 +110,23 @@ def show_plan(plan_id: str, db: str | None, *, as_json: bool) -> int:
     """Print one plan with its key, figures and provenance."""
     with PlanDatabase(db) as database:
         record = database.get(plan_id)
-    stale, why = stale_fields(record), aged(record)
+        layer = next((name for name, other in database.entries() if other == record), "")
+        trials = () if as_json else database.trials_behind(record)
     if as_json:
+        stale, why = stale_fields(record), aged(record)
         told = {"record": record.to_json(), "stale": stale, "aged": why}
         emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), **told})
         return 0
+    from akx.report.facts import plan_environment, plan_facts
+    from akx.report.story import PlanStory
     from akx.report.tables import print_pairs
 
-    trials = ", ".join(f"{number} {state}" for state, number in record.trials.items()) or "none recorded"
-    state = f"aged, raced before it is used: {'; '.join(why)}" if why else "current"
-    state = f"stale, never used again: {', '.join(stale)} changed" if stale else state
-    pairs = [
-        ("id", record.id),
-        ("matrix", record.matrix_name or "-"),
-        ("plan", record.plan.label()),
-        ("time", f"{duration(record.seconds)}, {ratio(record.speedup)} over {record.baseline_name}"),
-        ("baseline", duration(record.baseline_seconds)),
-        ("preparing", duration(record.prepare_seconds)),
-        ("tuning", f"{duration(record.tuning_seconds)} ({trials})"),
-        ("created", record.created),
-        ("state", state),
-        *((f"key {name}", str(value)) for name, value in record.key.to_json().items()),
-        *((f"provenance {name}", json.dumps(value)) for name, value in sorted(record.provenance.items())),
-    ]
-    print_pairs(pairs, data_console())
+    story, console = PlanStory(layer, record, trials), data_console()
+    facts = [("matrix", record.matrix_name or "-"), ("plan", record.plan.label()), *plan_facts(story)]
+    print_pairs([(name, str(value)) for name, value in facts], console)
+    console.print()
+    ends = [("run-off", f"{duration(one.seconds)}{half_width(one.spread)}  {one.label}") for one in story.finalists]
+    print_pairs([*((name, str(value)) for name, value in plan_environment(story)), *ends], console)
     return 0
 
 
@@ -241,7 +240,7 @@ def verify_plans(
     if k is not None:
         check_powers(k)
     check_seconds(seconds)
-    from akx.report.recheck import BAD, recheck_plans
+    from akx.report.recheck import BAD, SKIPPED, recheck_plans
 
     database = open_database(db)
     matrix = load_matrix(file, dtype=dtype, variable=variable)
@@ -258,17 +257,31 @@ def verify_plans(
         found.append(one)
         if not as_json:
             note(f"{number} of {len(entries)}: {one.record.plan.label()}: {one.state}")
-    bad = [one for one in found if one.state in BAD]
+    bad, skipped = [one for one in found if one.state in BAD], sum(one.state == SKIPPED for one in found)
     if as_json:
         plans = [one.to_json() for one in found]
-        emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), "file": file, "plans": plans, "bad": len(bad)})
-    elif not found:
-        note(f"{database.path} has no plan for {file}; `akx tune {file}` makes one")
-    else:
+        counted = {"bad": len(bad), "verified": len(found) - skipped}
+        emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), "file": file, "plans": plans, **counted})
+    elif found:
         from akx.report.tables import print_rechecks
 
         print_rechecks(found, data_console())
+    if skipped == len(found):
+        note(_nothing_verified(file, k, wanted, skipped))
     return EXIT_UNMET if bad else 0
+
+
+def _nothing_verified(file: str, k: int | None, plan_id: str | None, skipped: int) -> str:
+    """Why no plan was run again, and what to do."""
+    if plan_id is not None and not skipped:
+        shown = plan_id[:ID_DIGITS]
+        return f"nothing was verified: plan {shown} is for another matrix or k; akx plans show {shown}"
+    powers = "" if k is None else f" and k = {k}"
+    if not skipped:
+        why = f"there is no plan for {file}{powers}"
+    else:
+        why = f"{_plans(skipped)} for {file}{powers} {'is' if skipped == 1 else 'are'} not for here, as said above"
+    return f"nothing was verified: {why}; `akx tune {file}{'' if k is None else f' --k {k}'}` makes one"
 
 
 def _summary(layer: str, record: PlanRecord) -> dict[str, Any]:
@@ -298,7 +311,7 @@ def _check_either(what: str, plan_id: str | None, option: str, given: bool) -> N
 
 
 def _plans(number: int, kind: str = "") -> str:
-    return f"{count(number)} {kind}plan{'' if number == 1 else 's'}"
+    return counted(number, f"{kind}plan")
 
 
 def _trial_row(trial: TrialRecord, *, is_plan: bool) -> tuple[str, ...]:

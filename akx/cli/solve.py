@@ -15,7 +15,7 @@ from akx.cli.load import check_amount, load_matrix, matrix_name, open_database
 from akx.cli.output import data_console, emit_json, note, status_console
 from akx.cli.target import cannot_be_written, check_picture, check_target
 from akx.errors import ArgumentError, MatrixError
-from akx.report.text import count, duration
+from akx.report.text import count, counted, duration
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -101,7 +101,7 @@ def run_solve(request: SolveRequest, *, as_json: bool) -> int:
         finally:  # whoever reads stdout may be gone: x is not lost with it
             files.write(say=note)
     if info != 0:
-        note(f"not solved: {stats.reason}")
+        note(f"not solved: {stats.reason}; try {_next(request, matrix, stats)}")
         return EXIT_UNMET
     return 0
 
@@ -311,13 +311,14 @@ def _print(request: SolveRequest, matrix: Matrix, backend: str, M: Any, prepared
     method = f"{stats.method}, s = {_spread(stats.s)}, {stats.basis} basis" if ca else stats.method
     spent = ", ".join(f"{phase} {duration(t)}" for phase, t in sorted(stats.seconds.items()) if phase != "total")
     pairs = [
-        ("matrix", f"{request.file}: {count(matrix.n)} rows, {count(matrix.nnz)} entries, {matrix.dtype.name}"),
+        ("matrix", f"{request.file}: {counted(matrix.n, 'row')}, {counted(matrix.nnz, 'entry')}, {matrix.dtype.name}"),
         ("method", method),
         ("answer", _answer(stats)),
         ("residual", f"{stats.residual:.3e} (at the start {first:.3e}, asked for {stats.target:.3e})"),
         (
             "steps",
-            f"{count(stats.iterations)}: {count(stats.products)} products in {count(stats.matrix_passes)} passes",
+            f"{count(stats.iterations)}: {counted(stats.products, 'product')} in "
+            f"{counted(stats.matrix_passes, 'pass')} over the matrix",
         ),
         ("time", f"{duration(stats.seconds.get('total', float('nan')))} ({spent})"),
     ]
@@ -331,7 +332,33 @@ def _print(request: SolveRequest, matrix: Matrix, backend: str, M: Any, prepared
     for line in stats.notes[:12]:
         note(line)
     if len(stats.notes) > 12:
-        note(f"and {len(stats.notes) - 12} notes more: see --json")
+        note(f"and {counted(len(stats.notes) - 12, 'note')} more: see --json")
+
+
+def _next(request: SolveRequest, matrix: Matrix, stats: SolveStats) -> str:
+    """What to try next, by what was tried and what became of it: the most promising first."""
+    begun = stats.residuals[0] if stats.residuals else float("nan")
+    progress, ran_out = stats.residual < 0.1 * begun, "ran out" in stats.reason
+    found: list[str] = []
+    if ran_out and progress and request.maxiter is not None:
+        found.append(f"--maxiter {10 * max(1, request.maxiter)}")
+    if matrix.dtype.name in ("float32", "complex64") and progress and not ran_out:
+        found.append(f"--dtype {'float64' if matrix.dtype.kind == 'f' else 'complex128'}")
+    if request.method not in ("auto", "gmres", "ca_gmres") or (request.method != "auto" and not progress):
+        found.append("--method auto")
+    if request.precond is None:
+        found.append("--precond jacobi")
+    if request.precond != "spai":
+        found.append("--precond spai")
+    elif request.tau < 1:
+        found.append(f"--tau {0.95 if request.tau < 0.95 else 1:g}")
+    if "gmres" in stats.method and request.restart is not None:
+        found.append(f"--restart {2 * request.restart}")
+    if ran_out and not progress and request.maxiter is not None:
+        found.append(f"--maxiter {10 * max(1, request.maxiter)}")
+    if progress and not ran_out:
+        found.append(f"--rtol {2 * request.rtol * stats.residual / stats.target:.0e}" if stats.target > 0 else "--rtol")
+    return ", or ".join(found[:3]) or "a larger --restart with --method gmres"
 
 
 def _answer(stats: SolveStats) -> str:

@@ -12,7 +12,7 @@ from akx.cli.guard import EXIT_INTERRUPTED
 from akx.cli.load import check_amount, check_error, check_powers, check_seconds, load_matrix, matrix_name, open_database
 from akx.cli.output import data_console, emit_json, note, status_console
 from akx.errors import ArgumentError
-from akx.report.text import duration, ratio, share
+from akx.report.text import counted, duration, ratio, share
 
 if TYPE_CHECKING:
     from akx.tuner import Progress
@@ -225,7 +225,7 @@ def _bar(console: object) -> Iterator[Callable[[Progress], None]]:
                 task,
                 description=f"tuning: {state.phase}",
                 completed=state.fraction,
-                trials=f"{state.trials} trials" if state.trials else "",
+                trials=counted(state.trials, "trial") if state.trials else "",
                 best=_best_so_far(state),
             )
 

@@ -24,7 +24,7 @@ from akx.errors import ArgumentError, DatabaseError, FileFormatError, MissingDep
 from akx.plandb.address import ServerAddress, database_place
 from akx.plandb.changes import count_change, generation
 from akx.plandb.files import PlanDatabaseWarning
-from akx.plandb.keys import FIELD_MEANINGS, PlanKey, search_key
+from akx.plandb.keys import FIELD_MEANINGS, PlanKey, device_distance, difference, search_key
 from akx.plandb.layers import USER, PlanLayer, ShippedPlans, origin, shipped_plans
 from akx.plandb.migrate import Inspection
 from akx.plandb.places import project_plans, system_plans
@@ -69,11 +69,14 @@ class Lookup:
         first.
     layer : str
         Where the record was found: ``"project"``, ``"user"``, ``"system"``, ``"shipped"``; "" where there is none.
+    key : PlanKey or None
+        What was looked up.
     """
 
     record: PlanRecord | None
     mismatches: list[tuple[PlanRecord, list[str]]]
     layer: str = ""
+    key: PlanKey | None = None
 
     def explain(self) -> str:
         """One line: what was found, or why no plan is used."""
@@ -84,7 +87,8 @@ class Lookup:
         if not self.mismatches:
             return "no plan for this matrix"
         record, names = self.mismatches[0]
-        why = ", ".join(f"{FIELD_MEANINGS[name]} ({name})" for name in names)
+        why = ", ".join(FIELD_MEANINGS[name] for name in names)
+        why = why if self.key is None else difference(record.key, self.key, names)
         return f"plan {record.id[:12]} for this matrix is not used: it is for {why}"
 
 
@@ -224,7 +228,8 @@ class PlanDatabase:
         for layer in (*self.above, *self.layers):
             neighbours += layer.with_fingerprint(key.fingerprint)
         mismatches = [(record, mismatch(key, record)) for record in neighbours]
-        return Lookup(None, sorted(mismatches, key=lambda pair: len(pair[1]))), is_sound
+        mismatches.sort(key=lambda pair: (len(pair[1]), device_distance(pair[0].key, key)))
+        return Lookup(None, mismatches, key=key), is_sound
 
     def of_pattern(self, fingerprint: str) -> tuple[PlanRecord, ...]:
         """The plans for a pattern in every layer, 64 of the user's at most. Raises :class:`DatabaseError`."""

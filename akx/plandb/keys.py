@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,8 @@ __all__ = [
     "PlanKey",
     "aged_by",
     "build_of",
+    "device_distance",
+    "difference",
     "key_of_plan",
     "made_with",
     "make_key",
@@ -58,6 +60,10 @@ FIELD_MEANINGS: Mapping[str, str] = {
     "transpose": "the transpose, or not",
     "ranks": "another number of ranks",
 }
+
+#: Parts of a device class behind those of the device itself: how each begins, and what it is; threads end in theirs.
+_SPECIAL = {"budget ": "memory budget", "value error ": "allowed error of values"}
+_THREADS = " threads"
 
 _LARGEST = 2**31 - 1
 #: The most characters of a name; what has more was made to do harm.
@@ -224,6 +230,58 @@ def make_key(
         start_vectors=start_vectors,
         device_class=device_class,
     )
+
+
+def difference(theirs: PlanKey, ours: PlanKey, names: Iterable[str]) -> str:
+    """What a plan is for instead of what was asked for, in the fields with these names, for the end of a sentence.
+
+    Of a device class only the parts that differ: ``"another device (L2 1 MiB, here L2 2 MiB)"``.
+    """
+    told = []
+    for name in names:
+        its, own = str(getattr(theirs, name)), str(getattr(ours, name))
+        if name == "device_class":
+            told += _other_device(its, own)
+        elif name == "fingerprint" or not own:
+            told.append(FIELD_MEANINGS[name])
+        else:
+            told.append(f"{FIELD_MEANINGS[name]} ({its}, here {own})")
+    return ", ".join(told)
+
+
+def device_distance(theirs: PlanKey, ours: PlanKey) -> int:
+    """How many parts of the device class differ; another backend is further away than any device of the same."""
+    its, own = theirs.device_class.split("/"), ours.device_class.split("/")
+    return len(set(its) ^ set(own)) + 100 * (its[0] != own[0])
+
+
+def _other_device(its: str, own: str) -> list[str]:
+    """What differs between two device classes, the device itself first."""
+    (device, special), (here, asked) = _parts(its), _parts(own)
+    told = []
+    if device != here:
+        both = {*device} & {*here}
+        its_own, ours = (", ".join(part for part in one if part not in both) or "less" for one in (device, here))
+        told.append(f"another device ({its_own}, here {ours})")
+    for what in sorted({*special, *asked}):
+        absent = "all" if what == "number of threads" else "none"
+        if special.get(what) != asked.get(what):
+            told.append(f"another {what} ({special.get(what, absent)}, here {asked.get(what, absent)})")
+    return told or [FIELD_MEANINGS["device_class"]]
+
+
+def _parts(device_class: str) -> tuple[list[str], dict[str, str]]:
+    """Those of the device, and what is asked of it, by what that is."""
+    device, special = [], {}
+    for part in device_class.split("/"):
+        begin = next((begin for begin in _SPECIAL if part.startswith(begin)), None)
+        if part.endswith(_THREADS):
+            special["number of threads"] = part.removesuffix(_THREADS)
+        elif begin is not None:
+            special[_SPECIAL[begin]] = part.removeprefix(begin)
+        else:
+            device.append(part)
+    return device, special
 
 
 def revisions_of(plan: Plan) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from akx.report.text import count, share, size
+from akx.report.text import count, counted, share, size
 
 if TYPE_CHECKING:
     from akx.device.host import HostDevice
@@ -90,7 +90,7 @@ def _wavefront(f: Features, device: HostDevice, k: int) -> Advice | None:
     value = np.dtype(f.dtype).itemsize
     per_row = f.row_mean * (value + _INDEX_BYTES) + _INDEX_BYTES + 2 * value
     window, caches = (k + 1) * f.level_width_max * per_row, device.cores * device.l2_bytes
-    levels = f"{count(f.level_count)} levels of at most {count(f.level_width_max)} rows"
+    levels = f"{counted(f.level_count, 'level')} of at most {counted(f.level_width_max, 'row')}"
     if window <= caches:
         return Advice("wavefront", f"{levels}: the {k + 1} in use at a time take {size(window)}, which fits L2")
     reach = max(1, int(caches / (f.level_width_max * per_row)) - 1)
@@ -105,8 +105,8 @@ def _order(f: Features, device: HostDevice, k: int) -> Advice | None:
         return None
     return Advice(
         "order",
-        f"the bandwidth is {count(f.bandwidth)}, levels have at most {count(f.level_width_max)} rows: ordering rows by "
-        "levels makes it much narrower (the tuner does that; results keep your order)",
+        f"the bandwidth is {count(f.bandwidth)}, levels have at most {counted(f.level_width_max, 'row')}: "
+        "ordering rows by levels makes it much narrower (the tuner does that; results keep your order)",
     )
 
 
@@ -124,7 +124,7 @@ def _diagonals(f: Features, device: HostDevice, k: int) -> Advice | None:
         return None
     return Advice(
         "diagonals",
-        f"{count(f.diagonal_count)} diagonals, {share(f.diagonal_fill)} full: stored by diagonals they need no indices",
+        f"{counted(f.diagonal_count, 'diagonal')}, {share(f.diagonal_fill)} full: stored so, entries need no indices",
     )
 
 
@@ -152,7 +152,7 @@ def _components(f: Features, device: HostDevice, k: int) -> Advice | None:
         return None
     parts = [f"{count(f.components)} components that share no entry"] if f.components > 1 else []
     if f.empty_rows:
-        parts.append(f"{count(f.empty_rows)} empty {'row' if f.empty_rows == 1 else 'rows'}")
+        parts.append(counted(f.empty_rows, "empty row"))
     return Advice("components", " and ".join(parts) + "; this costs nothing, but check that you expect it")
 
 

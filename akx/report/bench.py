@@ -101,6 +101,11 @@ class BenchPower:
         return self._baseline.seconds
 
     @property
+    def baseline_spread(self) -> float:
+        """The half-width of its interval."""
+        return self._baseline.spread
+
+    @property
     def speedup(self) -> float:
         """Fastest baseline over the tuned plan; below 1 where akx lost, and said so."""
         return self.baseline_seconds / self.tuned.seconds
@@ -123,8 +128,17 @@ class BenchResult:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Where the plan has other values than the rest, and what is missing from the comparison."""
-        return (*self._inexact(), *self._missing())
+        """Where the plan lost, or has other values than the rest, and what is missing from the comparison."""
+        return (*self._lost(), *self._inexact(), *self._missing())
+
+    def _lost(self) -> tuple[str, ...]:
+        """Where another code is faster beyond the noise, and what to do."""
+        return tuple(
+            f"akx is slower than {power.baseline_name} with k = {power.k}: {power.speedup:.2f} of its speed; "
+            f"akx tune --k {power.k} --retune searches on; where that finds nothing faster, use {power.baseline_name}"
+            for power in self.powers
+            if power.speedup * (1 + power.tuned.spread + power.baseline_spread) < 1
+        )
 
     def _inexact(self) -> tuple[str, ...]:
         inexact = [power for power in self.powers if power.stored_error]

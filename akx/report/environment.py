@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from akx._numba import check_numba, code_folder, is_writable
 from akx.errors import AkxError
 from akx.report.mkl import mkl_missing, mkl_version
-from akx.report.text import count, size
+from akx.report.text import counted, size
 
 if TYPE_CHECKING:
     from akx.plandb import PlanDatabase, ShippedPlans
@@ -246,7 +246,7 @@ def _driver() -> Check:
             continue
         devices = ctypes.c_int(0)
         if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(devices)) == 0 and devices.value:
-            return Check("nvidia driver", "ok", f"{devices.value} GPU{'s' if devices.value > 1 else ''}")
+            return Check("nvidia driver", "ok", counted(devices.value, "GPU"))
         return Check("nvidia driver", "missing", "installed, but it sees no GPU", "see what nvidia-smi says")
     return Check("nvidia driver", "missing", "no NVIDIA driver on this machine; the CPU backend needs none")
 
@@ -270,7 +270,7 @@ def _gpu() -> Iterator[Check]:
 
     reason = cuda_missing()
     if reason is not None:
-        yield Check("gpu", "missing", f"the GPU backend cannot be used: {reason}")
+        yield Check("gpu", "missing", f"cannot be used: {reason}")
     else:
         device = cuda_device()
         memory = f"{size(device.memory_bytes)} of memory, L2 {size(device.l2_bytes)}"
@@ -311,7 +311,7 @@ def _machine() -> Iterator[Check]:
     device = host_device()
     there = os.cpu_count() or device.cores
     fewer = f" of {there}, by its affinity or a quota of its control group" if device.cores < there else ""
-    cores = f"{device.cores} core{'s' if device.cores > 1 else ''}"
+    cores = counted(device.cores, "core")
     yield Check("processor", "ok", f"{device.name}, {cores} for this process{fewer}")
     caches = (("L1", device.l1_bytes), ("L2", device.l2_bytes), ("L3", device.l3_bytes))
     yield Check("cpu caches", "ok", ", ".join(f"{name} {size(nbytes)}" for name, nbytes in caches))
@@ -330,7 +330,7 @@ def _calibrations() -> Iterator[Check]:
     from akx.device.choose import device_of, is_usable
     from akx.kernels.registry import backends
     from akx.plandb.keys import of_other_kernels
-    from akx.tuner.calibration import find_calibration
+    from akx.tuner.calibration import best_figures, find_calibration
 
     for backend in backends():
         if not is_usable(backend):
@@ -338,7 +338,9 @@ def _calibrations() -> Iterator[Check]:
         device = device_of(backend)
         name, found = f"{backend} calibration", find_calibration(device.device_class)
         if found is None:
-            yield Check(name, "missing", "plans of untuned calls go by guesses", "akx doctor --calibrate")
+            rate = best_figures(device, getattr(device, "cores", 1)).slow_bandwidth
+            text = f"memory reads {rate / 1e9:.1f} GB/s, measured now; untuned calls choose plans by guessed figures"
+            yield Check(name, "missing", text, "akx doctor --calibrate")
             continue
         kept, path = found
         of = kept.all_threads
@@ -411,9 +413,9 @@ def _database(db: str | None) -> Iterator[Check]:
     shipped = shipped_plans()
     total, problems = len(shipped.records()), shipped.problems
     if problems:
-        yield Check("shipped plans", "problem", f"{count(total)}; {'; '.join(problems)}", "install akx again")
+        yield Check("shipped plans", "problem", f"{counted(total, 'plan')}; {'; '.join(problems)}", "install akx again")
     else:
-        yield Check("shipped plans", "ok", f"{count(total)} in {shipped.directory}")
+        yield Check("shipped plans", "ok", f"{counted(total, 'plan')} in {shipped.directory}")
 
 
 def _layers(name: str, variable: str, layers: Sequence[ShippedPlans], none: str) -> Iterator[Check]:
@@ -424,7 +426,7 @@ def _layers(name: str, variable: str, layers: Sequence[ShippedPlans], none: str)
         return
     there = [layer for layer in layers if os.path.isdir(layer.directory) or layer.problems]
     for layer in there:
-        found = f"{count(len(layer.records()))} in {layer.directory}"
+        found = f"{counted(len(layer.records()), 'plan')} in {layer.directory}"
         if layer.problems:
             hint = "correct or remove these files; the others are used"
             yield Check(name, "problem", f"{found}; {'; '.join(layer.problems)}", hint)
@@ -442,7 +444,7 @@ def _user_plans(name: str, database: PlanDatabase) -> Check:
     path = database.path
     if database.exists():
         where = size(path.stat().st_size) if isinstance(path, Path) else database.describe()[1]
-        return Check(name, "ok", f"{path}: {count(len(database.list()))} plans, {where}")
+        return Check(name, "ok", f"{path}: {counted(len(database.list()), 'plan')}, {where}")
     if not isinstance(path, Path):
         if database.is_writable():
             return Check(name, "ok", f"{path}: no tables yet, the first `akx tune` makes them")

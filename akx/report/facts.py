@@ -6,7 +6,7 @@ from typing import Any
 
 from akx.errors import shown
 from akx.report.story import Group, PlanStory, mapping
-from akx.report.text import BEYOND_BOUND, count, duration, half_width, over_untuned, ratio, share
+from akx.report.text import BEYOND_BOUND, count, counted, duration, half_width, over_untuned, ratio, share
 from akx.tuner.space import is_baseline
 
 __all__ = ["explain_roofline", "explain_search", "plan_environment", "plan_facts", "told"]
@@ -23,7 +23,7 @@ _SCHEDULES = {
 #: Parts of the provenance that have a place of their own on the page.
 _TOLD = (
     "finalists", "roofline", "spreads", "baseline_plan", "versions", "machine", "matrix", "stopped", "interrupted",
-    "disturbed", "untuned", "untried",
+    "disturbed", "untuned", "untried", "calls",
 )  # fmt: skip
 
 
@@ -98,7 +98,18 @@ def explain_roofline(group: Group) -> str:
 
 def told(value: Any) -> str:
     """`value` as text, cut where it is long."""
-    return shown(str(value), _MOST_TEXT)
+    return shown(_as_words(value), _MOST_TEXT)
+
+
+def _as_words(value: Any) -> str:
+    """What JSON holds, without its marks: ``rows 9, nnz 25`` of an object."""
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    if isinstance(value, dict):
+        return ", ".join(f"{str(name).replace('_', ' ')} {_as_words(item)}" for name, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_as_words, value))
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _in_words(story: PlanStory) -> str:
@@ -111,7 +122,7 @@ def _in_words(story: PlanStory) -> str:
         if passes > 1
         else f"all {plan.k} powers in one pass over the matrix",
         *([f"blocks of {plan.block_bytes / 1024:g} KiB"] if plan.block_bytes else []),
-        "1 thread" if plan.threads == 1 else f"{plan.threads} threads",
+        counted(plan.threads, "thread"),
     ]
     return f"{plan.backend}: " + ", ".join(words)
 
@@ -153,14 +164,14 @@ def _why_the_baseline(story: PlanStory) -> str:
 
 
 def _calls(number: int) -> str:
-    return f"{count(number)} call{'s' * (number != 1)}"
+    return counted(number, "call")
 
 
 def _cost(story: PlanStory) -> str:
     record, calls = story.record, story.record.break_even_calls
     spent = f"{duration(record.tuning_seconds)} of tuning, {duration(record.prepare_seconds)} of preparing"
     words = f"{spent}; " + (
-        "nothing is gained over the baseline" if calls is None else f"paid back after {count(calls)} calls"
+        "nothing is gained over the baseline" if calls is None else f"paid back after {_calls(calls)}"
     )
     untuned = story.untuned
     if untuned is None:

@@ -19,7 +19,7 @@ import numpy as np
 from akx.errors import InfeasibleError, MissingDependencyError
 from akx.partition.base import Partition, order_by_part
 from akx.partition.rows import cut_rows
-from akx.report.text import count, size
+from akx.report.text import count, counted, size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -118,7 +118,7 @@ def ghost_growth(matrix: Matrix, k: int, blocks: int | None = None) -> GhostGrow
             instead = "balls around eight rows of the matrix grow too fast for an estimate"
         notes.append(f"Compact blocks by METIS: left out, {reason}; {instead}.")
     each = size(matrix.nbytes / blocks)
-    notes.insert(0, f"{count(blocks)} blocks of about {each} of the matrix each.")
+    notes.insert(0, f"{counted(blocks, 'block')} of about {each} of the matrix each.")
     return GhostGrowth(blocks, tuple(curve for curve in curves if curve.ghosts), tuple(notes))
 
 
@@ -170,7 +170,7 @@ def _zones(matrix: Matrix, partition: Partition, k: int, name: str, notes: list[
             zones, steps = more, 2 * steps
     steps = 0 if zones is None else zones.k
     if steps < k:
-        past = f"only to {steps} {'step' if steps == 1 else 'steps'}" if steps else "left out"
+        past = f"only to {counted(steps, 'step')}" if steps else "left out"
         notes.append(
             f"{name[0].upper()}{name[1:]}: {past}; blocks and ghosts would soon hold more than {_MOST_ROWS:g} times "
             "the rows of the matrix."

@@ -29,6 +29,7 @@ def print_spy(matrix: Matrix, console: Console, picture: Path | None = None) -> 
     counts = cell_counts(matrix.indptr, matrix.indices, rows, columns)
     lines = braille(counts) if dots else plain(counts, matrix.n)
     high, wide = (_about(matrix.n, cells) for cells in (rows, columns))
+    wide = wide.removeprefix("about ") if high.startswith("about ") else wide
     if rows == columns == matrix.n:
         told = f"Each {'dot' if dots else 'mark'} is an entry."
     elif dots:
@@ -46,7 +47,7 @@ def print_spy(matrix: Matrix, console: Console, picture: Path | None = None) -> 
 def print_outlook(found: Outlook, console: Console) -> None:
     """Layouts, ghosts, the predicted plan, and other devices where these were asked for."""
     figures = found.figures
-    how = "calibrated" if found.calibrated else "a careful guess; akx doctor --calibrate measures"
+    how = "calibrated" if found.calibrated else "measured now"
     console.print(Text(f"Layouts, and bounds of a product on {found.device}"), soft_wrap=True)
     rows = []
     for one in found.layouts:

@@ -26,7 +26,7 @@ from akx.report.packets import SLOTS, Schedule, schedule
 from akx.report.padding import Padding, paddings
 from akx.report.spy import cell_counts
 from akx.tuner import plan_key
-from akx.tuner.calibration import figures_of
+from akx.tuner.calibration import best_figures, figures_of
 from akx.tuner.machine import derived_figures
 from akx.tuner.predict import predict
 from akx.tuner.record import usable
@@ -55,9 +55,9 @@ class Outlook:
     device : str
         The class of the device of the predicted plan, to which the bounds belong.
     figures : Figures
-        Its bandwidths.
+        Its bandwidths, measured now or calibrated.
     calibrated : bool
-        Whether they were measured, or are careful guesses.
+        Whether it was calibrated; else predictions go by guesses.
     nodes : Nodes
         Unknowns that belong together, and the blocks of the matrix that they make.
     supervariables : Supervariables or None
@@ -212,7 +212,7 @@ def look(
     except InfeasibleError as problem:
         reason = str(problem)
     device, threads = device_of(backend), plan_threads(backend)
-    figures = figures_of(device, threads)
+    figures = best_figures(device, threads)
     lookup = shared_database().find(plan_key(matrix, k, backend=backend))
     tuned = usable(lookup.record, matrix, device, threads)
     pattern = pattern_of(matrix)
@@ -223,7 +223,7 @@ def look(
     return Outlook(
         device=device.device_class,
         figures=figures,
-        calibrated=figures != derived_figures(device, threads),
+        calibrated=figures_of(device, threads) != derived_figures(device, threads),
         nodes=nodes,
         supervariables=_supervariables(pattern, nodes),
         layouts=layouts,

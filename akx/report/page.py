@@ -18,7 +18,7 @@ from akx.report.ghosts import GhostGrowth
 from akx.report.markup import Markup, element, join
 from akx.report.story import Group, PlanStory, group_stories
 from akx.report.style import STYLE
-from akx.report.text import ID_DIGITS, count, duration, ratio
+from akx.report.text import ID_DIGITS, count, counted, duration, ratio
 
 __all__ = ["Subject", "report_page"]
 
@@ -78,7 +78,7 @@ def report_page(
     )
     where = f"{subject.file}, plans of {subject.db}" if subject.file is not None else f"plans of {subject.db}"
     if subject.size is not None:
-        where += f"; {count(subject.size[0])} rows, {count(subject.size[1])} entries"
+        where += f"; {counted(subject.size[0], 'row')}, {counted(subject.size[1], 'entry')}"
     when = written.isoformat(sep=" ", timespec="seconds")
     header = element("header", element("h1", title), element("p", where), class_="top")
     body = [
@@ -133,7 +133,7 @@ def _ghosts(growth: GhostGrowth, stories: Sequence[PlanStory]) -> Markup:
 
 def _group(group: Group) -> Markup:
     shape = group.size
-    what = group.what if shape is None else f"{count(shape[0])} rows, {count(shape[1])} entries; {group.what}"
+    what = group.what if shape is None else f"{counted(shape[0], 'row')}, {counted(shape[1], 'entry')}; {group.what}"
     speedups = "The best plan of each schedule, over the baseline of its k."
     if not any(story.trials for story in group.stories):
         speedups += " The database has no trials of these plans (they were imported, or shipped): only they are shown."

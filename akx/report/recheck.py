@@ -193,7 +193,7 @@ def _place(matrix: Matrix, record: PlanRecord) -> tuple[Any, int, float, str]:
     try:
         device = device_of(backend)
     except (DeviceError, MissingDependencyError) as problem:
-        return None, 0, 0.0, f"for another device: {problem}"
+        return None, 0, 0.0, f"for a GPU, {key.device_class}, and none can be used here: {problem}"
     special = _SPECIAL.fullmatch(key.device_class.removeprefix(device.device_class))
     if not key.device_class.startswith(device.device_class) or special is None:
         return None, 0, 0.0, f"for another device: {key.device_class}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from akx.report.tables import print_pairs, print_rows
-from akx.report.text import count, duration, ratio, share
+from akx.report.text import count, counted, duration, ratio, share
 
 if TYPE_CHECKING:
     from akx.tuner import ReplayResult
@@ -27,7 +27,7 @@ def print_replay(found: ReplayResult, console: Console) -> None:
     )
     print_pairs(
         [
-            ("recording", f"{recording.path}: {count(len(recording.trials))} plans{whole}"),
+            ("recording", f"{recording.path}: {counted(len(recording.trials), 'plan')}{whole}"),
             ("matrix", f"{name}, {key.dtype}"),
             ("device", key.device_class),
             ("powers", f"k = {key.k}, {key.basis} basis"),

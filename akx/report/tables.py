@@ -12,7 +12,7 @@ from rich.text import Text
 
 from akx.errors import shown
 from akx.plandb.layers import USER, origin
-from akx.report.text import BEYOND_BOUND, ID_DIGITS, count, duration, half_width, over_untuned, ratio, share
+from akx.report.text import BEYOND_BOUND, ID_DIGITS, count, counted, duration, half_width, over_untuned, ratio, share
 
 if TYPE_CHECKING:
     from akx.matrix import Features
@@ -74,7 +74,7 @@ def print_tuning(result: TuneResult, file: str, console: Console) -> None:
     best = f"{duration(result.seconds)}{half_width(result.spread)}, {ratio(result.speedup)} over the baseline"
     if result.roofline is not None:
         best += f", {share(result.roofline.share)} of the roofline ({result.roofline.limit})"
-    shape = f"{count(result.rows)} rows, {count(result.nnz)} entries, {result.dtype}"
+    shape = f"{counted(result.rows, 'row')}, {counted(result.nnz, 'entry')}, {result.dtype}"
     print_pairs(
         [
             ("matrix", f"{file}: {shape}"),
@@ -102,7 +102,7 @@ def _failures(result: TuneResult) -> list[str]:
     if not reasons:
         return []
     reason, times = next(iter(reasons.items()))
-    return [f"{count(times)} of {count(result.counts.failed)} failed trials: {reason}"]
+    return [f"{count(times)} of {counted(result.counts.failed, 'failed trial')}: {reason}"]
 
 
 def _print_schedules(result: TuneResult, console: Console) -> None:
@@ -129,7 +129,7 @@ def _tuning_cost(result: TuneResult) -> list[tuple[str, str]]:
     calls = result.break_even_calls
     paid = _why_the_baseline(result)
     if calls is not None:
-        paid = f"over the baseline: {ratio(result.speedup)}, paid back after {count(calls)} calls"
+        paid = f"over the baseline: {ratio(result.speedup)}, paid back after {counted(calls, 'call')}"
     if calls is not None and result.calls is not None:
         paid += f", of {count(result.calls)} to come"
     pairs += [("preparing", duration(result.prepare_seconds)), ("gain", paid)]
@@ -165,11 +165,12 @@ def print_features(file: str, features: Features, console: Console) -> None:
             ("row lengths", f"{f.row_min} to {count(f.row_max)}, mean {f.row_mean:.2f}, deviation {f.row_std:.2f}"),
             ("empty rows", count(f.empty_rows)),
             ("bandwidth", f"{count(f.bandwidth)}, profile {count(f.profile)}"),
-            ("levels", f"{count(f.level_count)}, the widest of {count(f.level_width_max)} rows"),
+            ("levels", f"{count(f.level_count)}, the widest of {counted(f.level_width_max, 'row')}"),
             ("components", count(f.components)),
             (
                 "symmetry",
-                f"pattern {'symmetric' if f.pattern_symmetric else 'not symmetric'}, values {f.value_symmetry}",
+                f"pattern {'symmetric' if f.pattern_symmetric else 'not symmetric'}, values "
+                f"{'not symmetric' if f.value_symmetry == 'none' else f.value_symmetry}",
             ),
             ("blocks", f"{f.block_size} x {f.block_size}, {share(f.block_fill)} full"),
             ("diagonals", f"{count(f.diagonal_count)}, {share(f.diagonal_fill)} full"),
@@ -185,8 +186,10 @@ def print_advice(advice: Sequence[Advice], console: Console) -> None:
 
 def print_bench(result: BenchResult, file: str, console: Console) -> None:
     """What ``akx bench`` says: one table per k, the fastest first."""
-    shape = f"{count(result.rows)} rows, {count(result.nnz)} entries, {result.dtype}"
-    print_pairs([("matrix", f"{file}: {shape}"), ("device", f"{result.device}, {result.threads} threads")], console)
+    shape = f"{counted(result.rows, 'row')}, {counted(result.nnz, 'entry')}, {result.dtype}"
+    print_pairs(
+        [("matrix", f"{file}: {shape}"), ("device", f"{result.device}, {counted(result.threads, 'thread')}")], console
+    )
     for power in result.powers:
         console.print()
         rows = [
@@ -235,11 +238,13 @@ def print_rechecks(found: Sequence[Recheck], console: Console) -> None:
         "speed-up now": "right", "speed-up then": "right", "state": "left", "plan": "left",
     }  # fmt: skip
     print_rows(columns, rows, console)
+    said: dict[str, list[str]] = {}
     for one in found:
-        if why := aged(one.record):
-            console.print(Text(f"{one.record.id[:ID_DIGITS]} aged: {'; '.join(why)}"))
-        if one.reason:
-            console.print(Text(shown(f"{one.record.id[:ID_DIGITS]} {one.state}: {one.reason}", _LINE)))
+        reasons = [f"aged: {'; '.join(why)}"] if (why := aged(one.record)) else []
+        for text in [*reasons, *([f"{one.state}: {one.reason}"] if one.reason else [])]:
+            said.setdefault(text, []).append(one.record.id[:ID_DIGITS])
+    for text, ids in said.items():
+        console.print(Text(shown(f"{', '.join(ids)} {text}", _LINE)), soft_wrap=True)
 
 
 def print_checks(groups: Mapping[str, Sequence[Check]], console: Console) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["BEYOND_BOUND", "ID_DIGITS", "count", "duration", "half_width", "over_untuned", "ratio", "share", "size"]
+__all__ = [
+    "BEYOND_BOUND", "ID_DIGITS", "count", "counted", "duration", "half_width", "over_untuned", "ratio", "share", "size",
+]  # fmt: skip
 
 #: Digits of an id of a plan that are shown; any unambiguous beginning is understood.
 ID_DIGITS = 12
@@ -47,6 +49,17 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
+def counted(number: int, name: str) -> str:
+    """``1`` and ``"plan"`` as ``1 plan``, ``1200`` as ``1,200 plans``."""
+    return f"{count(number)} {name if number == 1 else _plural(name)}"
+
+
+def _plural(name: str) -> str:
+    if name.endswith("s"):
+        return f"{name}es"
+    return f"{name[:-1]}ies" if name.endswith(("ry", "ty")) else f"{name}s"
+
+
 def ratio(value: float) -> str:
     """A speed-up: ``1.7512`` as ``1.75x``."""
     return f"{value:.2f}x"
@@ -58,7 +71,7 @@ def over_untuned(speedup: float, calls: int | None, *, is_same: bool) -> str:
         return "over an untuned call: nothing gained, it would take the same plan"
     if calls is None:
         return "over an untuned call: nothing gained, it would take a plan that is as fast"
-    return f"over an untuned call: {ratio(speedup)}, paid back after {count(calls)} calls"
+    return f"over an untuned call: {ratio(speedup)}, paid back after {counted(calls, 'call')}"
 
 
 def share(value: float | None) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from akx.errors import ArgumentError, brief
+from akx import _given
+from akx.errors import ArgumentError
 
 __all__ = ["check_count", "check_hermitian"]
 
@@ -27,18 +26,12 @@ def check_count(
 
     Raises
     ------
-    ArgumentError
+    ArgumentError, ArgumentTypeError
     """
     if value is None and not auto:
         return max(default, 1)
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        value = value[()]
-    is_count = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not is_count or value < least or (most is not None and value > most):
-        expected = f"an integer >= {least}" if most is None else f"an integer, {least} .. {most}"
-        expected += ", or 'auto'" if auto else ""
-        raise ArgumentError(f"{name} is out of range", expected=expected, found=brief(value))
-    return int(value)
+    most = _given.ANY_COUNT if most is None else most
+    return _given.check_count(name, value, least=least, most=most, other="'auto'" if auto else "")
 
 
 def check_hermitian(M: Any, method: str) -> None:

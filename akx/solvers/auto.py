@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
+from akx._given import unknown_name
 from akx.device.choose import is_usable
 from akx.device.cuda.interchange import is_on_device
-from akx.errors import ArgumentError, brief
 from akx.matrix import Matrix
 from akx.plandb import PlanKey
 from akx.solvers.arguments import check_count
@@ -131,7 +131,7 @@ def solve(
     from akx.solvers import SOLVERS
 
     if method != "auto" and method not in SOLVERS:
-        raise ArgumentError("unknown method", expected=" or ".join(("auto", *SOLVERS)), found=brief(method))
+        raise unknown_name("method", method, ("auto", *SOLVERS))
     if method == "auto" and maxiter is not None:
         maxiter = check_count("maxiter", maxiter, least=0)
     options = {"rtol": rtol, "atol": atol, "maxiter": maxiter, "M": M, "threads": threads, "db": db}

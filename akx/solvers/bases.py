@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from akx._given import unknown_name
 from akx.basis import Basis, chebyshev, newton
-from akx.errors import ArgumentError, brief
 from akx.spectrum import Ellipse
 
 __all__ = ["CHOICES", "basis_from_ritz", "check_basis"]
@@ -24,9 +24,9 @@ _MARGIN = 0.05
 
 
 def check_basis(kind: Any) -> None:
-    """Raise ArgumentError where ``basis=`` is none of :data:`CHOICES`."""
+    """Raise ArgumentError or ArgumentTypeError where ``basis=`` is none of :data:`CHOICES`."""
     if kind not in CHOICES:
-        raise ArgumentError("unknown basis", expected=" or ".join(CHOICES), found=brief(kind))
+        raise unknown_name("basis", kind, CHOICES)
 
 
 def basis_from_ritz(kind: str, ritz: NDArray[Any], s: int, *, real: bool) -> Basis:

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from akx.errors import ArgumentError, brief
+from akx._given import unknown_name
 from akx.solvers.arguments import check_count
 from akx.solvers.arnoldi import Arnoldi
 from akx.solvers.hessenberg import HessenbergQR
@@ -77,7 +77,7 @@ class Cycles:
     def __init__(self, system: System, restart: int | None, maxiter: int | None, callback_type: str | None) -> None:
         callback_type = "legacy" if callback_type is None else callback_type  # as in SciPy
         if callback_type not in _CALLBACKS:
-            raise ArgumentError("unknown callback_type", expected=" or ".join(_CALLBACKS), found=brief(callback_type))
+            raise unknown_name("callback_type", callback_type, _CALLBACKS)
         self.system = system
         self.restart = self._length = min(check_count("restart", restart, RESTART), system.n)
         self._longest = min(_LONGEST * RESTART, system.n) if restart is None else self.restart

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
-from akx._given import converted, numbers_of
+from akx._given import check_number, converted, numbers_of
 from akx.basis import Basis
 from akx.device.cuda.interchange import is_on_device
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, MatrixError, PlanError, brief
@@ -448,9 +448,9 @@ def make_system(
     if callback is not None and not callable(callback):
         raise ArgumentTypeError("callback cannot be called", found=type(callback).__name__)
     for name, value in (("rtol", rtol), ("atol", atol)):
-        number = np.asarray(value)
-        if number.ndim or number.dtype.kind not in "iuf" or not number >= 0:
+        if value is None or isinstance(value, str):  # as SciPy, where None and "legacy" once were values
             raise ArgumentError(f"{name} is out of range", expected="a number >= 0", found=brief(value))
+        check_number(name, value, "a number >= 0", lambda number: number >= 0)
     inverse = None if M is None else _operator_of(M)
     if inverse is not None and inverse.shape != (matrix.n, matrix.n):
         raise MatrixError("M does not fit A", expected=f"({matrix.n}, {matrix.n})", found=str(inverse.shape))

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from akx._given import unknown_name
 from akx.device.choose import device_of, is_usable
 from akx.errors import AkxError, ArgumentError, brief
 from akx.kernels import registry
@@ -199,7 +200,7 @@ def tune_for(
         ]  # fmt: skip
         return _fastest(found, time.perf_counter() - begin)
     if backend not in registry.backends():
-        raise ArgumentError("unknown backend", expected="'auto', 'cpu' or 'cuda'", found=brief(backend))
+        raise unknown_name("backend", backend, ("auto", "cpu", "cuda"))
     device_of(backend)  # that it is missing is said before anything is tuned
     powers = powers_of(named, backend)
     kind = powers.basis if basis == "auto" else basis

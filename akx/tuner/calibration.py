@@ -59,6 +59,7 @@ from akx.tuner.rows import branches, missed, surprises, uneven_rows
 __all__ = [
     "CALIBRATION_SCHEMA",
     "Calibration",
+    "best_figures",
     "calibrate",
     "calibration_folder",
     "ceiling_of",
@@ -250,6 +251,11 @@ def ceiling_of(measured: Figures, known: Figures, device: Any, threads: int) -> 
     if getattr(device, "budget", 0):
         return known
     return measured if known == derived_figures(device, threads) else faster(measured, known)
+
+
+def best_figures(device: Any, threads: int) -> Figures:
+    """Bandwidths as measured now, or as calibrated where these are higher: what is shown, and what bounds go by."""
+    return ceiling_of(measured_figures(device, threads), figures_of(device, threads), device, threads)
 
 
 def calibrate(backend: str = "cpu") -> Calibration:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from numbers import Integral
 
-from akx.errors import ArgumentError, ArgumentTypeError, brief
+from akx._given import ANY_COUNT, check_count, check_number
+from akx.errors import ArgumentError, brief
 from akx.tuner.measure import Precision
 
 __all__ = ["Settings"]
@@ -61,23 +61,11 @@ class Settings:
     calls: int | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.trials, bool) or not isinstance(self.trials, int) or self.trials < 1:
-            raise ArgumentError(
-                "number of trials is out of range", expected="an integer >= 1", found=brief(self.trials)
-            )
-        if not (isinstance(self.seconds, (int, float)) and self.seconds > 0):
-            raise ArgumentError("tuning time is out of range", expected="seconds > 0", found=brief(self.seconds))
-        if isinstance(self.seed, bool) or not isinstance(self.seed, Integral) or not 0 <= self.seed < _SEEDS:
-            raise ArgumentError(
-                "seed is out of range", expected="an integer from 0 to 2^32 - 1", found=brief(self.seed)
-            )
-        object.__setattr__(self, "seed", int(self.seed))
+        object.__setattr__(self, "trials", check_count("trials", self.trials, most=ANY_COUNT))
+        check_number("seconds", self.seconds, "a number > 0", lambda number: number > 0)
+        object.__setattr__(self, "seed", check_count("seed", self.seed, least=0, most=_SEEDS - 1))
         if self.calls is not None:
-            if isinstance(self.calls, bool) or not isinstance(self.calls, Integral):
-                raise ArgumentTypeError("calls is not a number", expected="an integer >= 1", found=brief(self.calls))
-            if self.calls < 1:
-                raise ArgumentError("calls is out of range", expected="an integer >= 1", found=brief(self.calls))
-            object.__setattr__(self, "calls", int(self.calls))
+            object.__setattr__(self, "calls", check_count("calls", self.calls, most=ANY_COUNT))
         if self.race < 1 or self.patience < 1 or self.finalists < 1 or not 0 <= self.noise < 1:
             raise ArgumentError("search settings make no sense", found=brief(self))
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, product
 from typing import Any, Protocol, runtime_checkable
 
+from akx._given import unknown_name
 from akx.errors import ArgumentError, brief
 from akx.kernels import registry
 from akx.kernels.base import Parameter, Schedule
@@ -71,7 +72,7 @@ def resolve_backend(backend: str) -> str:
     if backend == "auto":
         return known[0]
     if backend not in known:
-        raise ArgumentError("unknown backend", expected=f"auto or one of {', '.join(known)}", found=brief(backend))
+        raise unknown_name("backend", backend, ("auto", *known))
     return backend
 
 

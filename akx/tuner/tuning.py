@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
-from akx._given import check_count
+from akx._given import check_count, unknown_name
 from akx.device.budget import budgeted_backend, resolve_budget, within
 from akx.device.choose import device_of, is_usable, plan_threads
 from akx.device.lock import device_lock
@@ -207,7 +207,7 @@ def tune(
         return _with_calls(_faster(host, other, start), wanted.calls)
     k, start_vectors = check_count("k", k), check_count("start_vectors", start_vectors)
     if basis not in BASIS_KINDS:
-        raise ArgumentError("unknown basis", expected=f"one of {', '.join(BASIS_KINDS)}", found=brief(basis))
+        raise unknown_name("basis", basis, BASIS_KINDS)
     label, used, device = _where(backend, threads)
     device = within(device, budget)
     same: dict[str, Any] = {"basis": basis, "start_vectors": start_vectors, "backend": label, "threads": used}

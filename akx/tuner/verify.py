@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.errors import ArgumentError, VerificationError, brief
+from akx._given import unknown_name
+from akx.errors import VerificationError
 from akx.kernels.base import Coefficients, as_coefficients
 from akx.kernels.reference import reference, widened
 from akx.matrix import Matrix
@@ -219,7 +220,7 @@ class Comparison(Problem):
 def typical_coefficients(matrix: Matrix, k: int, basis: str) -> Coefficients:
     """Coefficients of shape (k,) in the matrix's dtype, zero where those of the basis kind are always zero."""
     if basis not in BASIS_KINDS:
-        raise ArgumentError("unknown basis", expected=f"one of {', '.join(BASIS_KINDS)}", found=brief(basis))
+        raise unknown_name("basis", basis, BASIS_KINDS)
     radius = _row_sum_norm(matrix) or 1.0
     a, b, c = np.ones(k), np.zeros(k), np.zeros(k)
     exponent = int(np.frexp(radius)[1])

@@ -137,18 +137,18 @@ def test_bounds_are_of_calibrated_figures_where_there_are_any(
 ) -> None:
     monkeypatch.setenv("AKX_MACHINES", str(tmp_path))
     here = host_device()
-    figures = replace(derived_figures(here, here.cores), slow_bandwidth=7e9, last_level_bandwidth=8e9)
+    figures = replace(derived_figures(here, here.cores), slow_bandwidth=7e13, last_level_bandwidth=8e13)
     Calibration(here.device_class, here.cores, figures, figures, "", "").save()
     found = akx("info", poisson, "--json").json
     assert found["bandwidth"] == {
-        "device": here.device_class, "calibrated": True, "memory": 7e9, "last_level": 8e9,
+        "device": here.device_class, "calibrated": True, "memory": 7e13, "last_level": 8e13,
         "last_level_bytes": here.l3_bytes,
     }  # fmt: skip
-    assert found["layouts"][0]["bound_gflops"] == pytest.approx(2 * 1920 * 8 / _MOVED)
+    assert found["layouts"][0]["bound_gflops"] == pytest.approx(2 * 1920 * 8e4 / _MOVED)
     assert "(calibrated)" in akx("info", poisson).out
     monkeypatch.setattr(outlook, "figures_of", derived_figures)
     assert akx("info", poisson, "--json").json["bandwidth"]["calibrated"] is False
-    assert "a careful guess" in akx("info", poisson).out
+    assert "(measured now)" in akx("info", poisson).out
 
 
 def test_devices_that_were_calibrated(

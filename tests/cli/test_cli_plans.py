@@ -85,7 +85,8 @@ def test_stale_plans_that_are_shipped_are_listed_where_asked(
     assert ({plan["matrix"] for plan in data["plans"]}, data["hidden"]) == ({"mine", "current", "old", "older"}, 0)
     ran = akx("plans", "list")
     assert "older" not in ran.out
-    assert "2 stale plans shipped with akx left out; --all lists them too" in ran.err
+    assert "current" not in ran.out
+    assert "3 plans for 3 matrices shipped with akx left out; --all lists them too" in ran.err
     ran = akx("plans", "list", "--all")
     assert ("shipped (stale)" in ran.out, ran.err) == (True, "")
     assert akx("plans", "rm", "--stale", "--json").json["removed"] == [
@@ -100,7 +101,10 @@ def test_show_takes_the_beginning_of_an_id(akx: Callable[..., Ran], records: tup
     check_shape("plans_show.json", data)
     text = akx("plans", "show", records[1].id[:12]).out
     assert "stale, never used again: revisions changed" in text
-    assert "1.50x over sweep/csr16" in text
+    assert "1.50x over the baseline" in text
+    assert "sweep/csr16, 3.00 ms" in text
+    for mark in '{"}':
+        assert mark not in text, "JSON is for --json"
 
 
 def test_trials_behind_a_plan(akx: Callable[..., Ran], records: tuple[PlanRecord, PlanRecord], tmp_path: Path) -> None:

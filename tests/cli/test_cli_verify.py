@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.io import mmwrite
 
+from akx.device.cuda import facts, runtime
 from akx.kernels import registry
 from akx.matrix import Matrix
 from akx.plan import Plan
@@ -158,7 +160,23 @@ def test_plans_for_other_places_are_left_alone(
     assert found[4][0] == "skipped"
     assert "give --dtype float32" in found[4][1]
     assert found[5][0] == "holds"
+    assert ran.json["verified"] == 1
     assert verify(akx, tmp_path, "--json", "--dtype", "float32", "--k", 4).json["plans"][0]["state"] == "holds"
+    none = verify(akx, tmp_path, "--k", 3)
+    assert none.code == 0
+    assert "nothing was verified: 1 plan for" in none.err
+    assert "--k 3` makes one" in none.err
+
+
+def test_a_plan_for_a_gpu_without_the_packages_for_it(matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", None)  # as where it is not installed
+    for kept in (runtime.driver, runtime.runtime, facts.cuda_device):
+        getattr(kept, "cache_clear", lambda: None)()
+    plan = Plan("cuda", "sweep", "csr-1", k=2)
+    (found,) = recheck.recheck_plans(matrix, [("user", _record(matrix, 2, plan=plan, device_class="cuda/Some GPU"))])
+    assert found.state == "skipped"
+    assert "the CUDA backend is not installed; pip install 'akx[cuda]'" in found.reason
+    assert "another device" not in found.reason
 
 
 def test_nothing_to_verify_and_mistakes(akx: Callable[..., Ran], matrix: Matrix, tmp_path: Path) -> None:

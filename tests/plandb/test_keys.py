@@ -34,6 +34,21 @@ def test_every_field_is_a_mismatch_and_another_id(name: str) -> None:
     assert name in FIELD_MEANINGS
 
 
+def test_what_differs_is_told_by_both_values() -> None:
+    key = make_key(device_class="cpu/Zen/2 cores/L2 1 MiB", dtype="float64", k=8)
+    cases = {
+        "another device (Xeon, L2 2 MiB, here Zen, L2 1 MiB)": make_key(device_class="cpu/Xeon/2 cores/L2 2 MiB", k=8),
+        "another k (4, here 8), another number of threads (1, here all)": make_key(
+            device_class=f"{key.device_class}/1 threads", k=4
+        ),
+        "another memory budget (9 bytes, here none)": make_key(device_class=f"{key.device_class}/budget 9 bytes", k=8),
+    }
+    for told, other in cases.items():
+        assert keys.difference(other, key, key.mismatch(other)) == told
+    near, far = make_key(device_class="cpu/Zen/2 cores/L2 4 MiB"), make_key(device_class="cuda/Zen/2 cores/L2 1 MiB")
+    assert 0 == keys.device_distance(key, key) < keys.device_distance(near, key) < keys.device_distance(far, key)
+
+
 def test_mismatches_are_named_together_in_order() -> None:
     assert make_key().mismatch(make_key(7, dtype="float32", ranks=2)) == ["fingerprint", "dtype", "ranks"]
     assert make_key().mismatch(make_key()) == []

@@ -350,7 +350,7 @@ def test_maxiter_of_auto_is_steps_of_all_methods_together(fake: _Fake, A: Any, c
         left = [options for name, options in fake.calls if options["rtol"] != 1e-14]
         assert left[0]["maxiter"] == maxiter
     for wrong in (-1, 2.5, "many"):
-        with pytest.raises(ArgumentError, match="maxiter is out of range"):
+        with pytest.raises(ArgumentError if wrong == -1 else ArgumentTypeError, match="maxiter is "):
             solve(A, np.ones(50), maxiter=wrong)
 
 
@@ -446,7 +446,7 @@ def test_an_unknown_method() -> None:
 
 def test_what_only_some_of_the_solvers_would_refuse_is_refused_at_once() -> None:
     for s in ("many", 0, 2.5):
-        with pytest.raises(ArgumentError, match="s is out of range"):
+        with pytest.raises(ArgumentTypeError if s else ArgumentError, match="s is "):
             solve(nonsymmetric(30), rhs(30), s=s)
     with pytest.raises(ArgumentError, match="s is out of range"):
         solve(spd(30), rhs(30), s=21)

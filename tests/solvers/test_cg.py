@@ -13,7 +13,7 @@ from solvers.systems import FAR, steps_with_outliers
 
 import akx
 from akx.basis import make_basis
-from akx.errors import ArgumentError, PlanError
+from akx.errors import ArgumentError, ArgumentTypeError, PlanError
 from akx.io import read_matrix
 from akx.solvers import ca_cg_solve
 from akx.solvers.ca_cg import ca_cg
@@ -102,7 +102,7 @@ def test_running_out_of_steps_is_said(solver: Any) -> None:
         assert stats.residual == pytest.approx(np.linalg.norm(b - A @ x))
         assert len(stats.residuals) == limit + 2  # that of x0, of each step, and the true one
     for wrong in (-1, 2.5, True):
-        with pytest.raises(ArgumentError, match="maxiter"):
+        with pytest.raises(ArgumentError if wrong == -1 else ArgumentTypeError, match="maxiter"):
             solver(A, b, maxiter=wrong)
 
 
@@ -377,7 +377,7 @@ def test_ritz_values_of_the_coefficients_are_eigenvalues() -> None:
 def test_arguments_of_the_blocks_are_checked() -> None:
     A, b = grid(5), np.ones(25)
     for wrong in (0, 31, "many", True, 2.5):
-        with pytest.raises(ArgumentError, match="s is out of range"):
+        with pytest.raises(ArgumentError if wrong in (0, 31) else ArgumentTypeError, match="s is "):
             ca_cg(A, b, s=wrong)
     with pytest.raises(ArgumentError, match="basis"):
         ca_cg(A, b, basis="fourier")

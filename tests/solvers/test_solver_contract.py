@@ -474,12 +474,12 @@ def test_scale_does_not_matter(name: str, solver: Solver, factor: float) -> None
         (ArgumentError, {"x0": "mb"}),
         (ArgumentError, {"rtol": -1.0}),
         (ArgumentError, {"rtol": np.nan}),
-        (ArgumentError, {"rtol": [1e-5]}),
-        (ArgumentError, {"rtol": 1e-5 + 0j}),
-        (ArgumentError, {"atol": True}),
+        (ArgumentTypeError, {"rtol": [1e-5]}),
+        (ArgumentTypeError, {"rtol": 1e-5 + 0j}),
+        (ArgumentTypeError, {"atol": True}),
         (ArgumentError, {"atol": "legacy"}),
         (ArgumentError, {"maxiter": -1}),
-        (ArgumentError, {"maxiter": 2.5}),
+        (ArgumentTypeError, {"maxiter": 2.5}),
         (ArgumentTypeError, {"callback": 3}),
         ((ArgumentError, MatrixError), {"M": sp.eye_array(3)}),
     ],
@@ -574,7 +574,7 @@ def test_what_is_no_preconditioner_is_refused(name: str, M: Any) -> None:
 
 @pytest.mark.parametrize("name", ["ca_cg", "ca_gmres", "ca_bicgstab"])
 def test_a_basis_of_none_is_refused(name: str) -> None:
-    with pytest.raises(ArgumentError, match="unknown basis"):
+    with pytest.raises(ArgumentTypeError, match="unknown basis"):
         SOLVERS[name](fitting(name), rhs(300), basis=None)
 
 

@@ -1329,7 +1329,7 @@ def test_a_callback_that_raises_ends_the_tuning(world: Any, matrix: Any) -> None
         ({"trials": 0}, ArgumentError),
         ({"seconds": 0}, ArgumentError),
         ({"seed": -1}, ArgumentError),
-        ({"seed": 1.5}, ArgumentError),
+        ({"seed": 1.5}, ArgumentTypeError),
         ({"db": True}, ArgumentTypeError),
         ({"db": 3}, ArgumentTypeError),
         ({"seconds": float("nan")}, ArgumentError),

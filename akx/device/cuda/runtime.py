@@ -43,9 +43,11 @@ def driver() -> Any:
     """The module ``cuda.bindings.driver``, initialised. Raises :class:`MissingDependencyError` or DeviceError."""
     try:
         module = import_module("cuda.bindings.driver")
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError("the CUDA backend is not installed", hint=_INSTALL) from error
     except Exception as error:
         raise MissingDependencyError(
-            "the GPU backend needs cuda-bindings", found=f"{type(error).__name__}: {error}", hint=_INSTALL
+            "the CUDA backend cannot be loaded", found=f"{type(error).__name__}: {error}", hint=_INSTALL
         ) from error
     try:
         (code,) = module.cuInit(0)

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.errors import ArgumentError, brief
+from akx._given import unknown_name
+from akx.errors import ArgumentError
 from akx.matrix import Matrix
 from akx.solvers.preconditioners.base import Preconditioner
 from akx.solvers.symmetry import is_hermitian, real_diagonal
@@ -136,7 +137,7 @@ def jacobi(A: Any, *, side: str = "auto") -> Jacobi:
         Where A is no square sparse matrix.
     """
     if side not in SIDES:
-        raise ArgumentError("unknown side", expected=" or ".join(SIDES), found=brief(side))
+        raise unknown_name("side", side, SIDES)
     matrix = Matrix.from_any(A, value_error=0.0)
     diagonal = real_diagonal(np.array(matrix.to_scipy().diagonal()))
     missing = int(np.count_nonzero(diagonal == 0))

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from akx._given import check_count
 from akx.basis import Basis
 from akx.basis import chebyshev as chebyshev_basis
 from akx.errors import ArgumentError, brief
@@ -138,8 +139,7 @@ def chebyshev(
     ArgumentError
         A degree below 1, an interval that holds 0, or a spectrum that seems to lie on both sides of 0.
     """
-    if isinstance(degree, bool) or not isinstance(degree, (int, np.integer)) or degree < 1:
-        raise ArgumentError("degree is out of range", expected="an integer >= 1", found=brief(degree))
+    degree = check_count("degree", degree)
     matrix = Matrix.from_any(A, value_error=0.0)
     if interval is None:
         domain = _domain(estimate_spectrum(matrix), int(degree))

@@ -26,9 +26,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from akx._given import ANY_COUNT, check_count, check_number, unknown_name
 from akx.device.choose import is_usable
 from akx.device.host import resolve_threads
-from akx.errors import ArgumentError, BudgetError, brief
+from akx.errors import ArgumentError, BudgetError
 from akx.matrix import Matrix
 from akx.operator import MatrixPowers
 from akx.solvers.preconditioners.base import QUEUEING, Preconditioner, device_rows
@@ -196,13 +197,12 @@ def spai(
         Where the backend is ``"cuda"`` and there is no GPU that can be used, or its memory is too small.
     """
     begin = time.perf_counter()
-    if isinstance(tau, bool) or not isinstance(tau, (int, float, np.number)) or not 0 <= float(tau) <= 1:
-        raise ArgumentError("tau is out of range", expected="0 .. 1", found=brief(tau))
+    tau = check_number("tau", tau, "a number, 0 .. 1", lambda number: 0 <= number <= 1)
     for name, value in (("most", most), ("memory", memory)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1):
-            raise ArgumentError(f"{name} is out of range", expected="an integer >= 1", found=brief(value))
+        if value is not None:
+            check_count(name, value, most=ANY_COUNT)
     if backend not in _BACKENDS:
-        raise ArgumentError("unknown backend", expected=" or ".join(_BACKENDS), found=brief(backend))
+        raise unknown_name("backend", backend, _BACKENDS)
     workers = resolve_threads(threads)
     matrix = Matrix.from_any(A, value_error=0.0)
     if backend == "auto":
