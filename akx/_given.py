@@ -323,7 +323,9 @@ def check_count(name: str, value: Any, *, least: int = 1, most: int = _MOST_COUN
     if number is None or (isinstance(value, np.ndarray) and value.dtype == bool):
         raise ArgumentTypeError(f"{name} is not an integer", expected=expected, found=brief(value))
     if not least <= number <= most:
-        hint = None if not is_open else f"pass {name} = {least} or more" if number < least else f"at most {most}"
+        hint = f"pass {name} = {least} or more" if is_open and number < least else None
+        if number > most:
+            expected = f"an integer, {least} .. {most}"
         raise ArgumentError(f"{name} is out of range", expected=expected, found=brief(number), hint=hint)
     return number
 

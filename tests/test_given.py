@@ -292,7 +292,7 @@ def test_counts(k: Any) -> None:
 def test_a_count_that_no_memory_holds(power: int, found: str) -> None:
     for call in (lambda k: akx.matrix_powers(_A, _X, k), akx.monomial, lambda k: akx.tune(_A, k)):
         with pytest.raises(
-            ArgumentError, match=f"k is out of range, expected an integer from 1 to 2147483647, found {found}"
+            ArgumentError, match=f"k is out of range, expected an integer, 1 .. 2147483647, found {found}"
         ):
             call(2**power)
 
