@@ -148,6 +148,17 @@ def test_bench_compares_the_plan_for_the_error_that_is_allowed(
     assert tuner.asked["matrix"].value_error == 0.0
 
 
+def test_bench_says_that_akx_lost_and_what_to_do(
+    akx: Callable[..., Ran], tuner: _Tuner, poisson: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seconds, spread, is_lost in ((0.76e-3, 0.01, True), (0.99e-3, 0.01, False), (2e-3, 0.01, False)):
+        rows = BenchRow("akx", 1e-3, 0.01, ""), BenchRow("scipy", seconds, spread, "")
+        found = BenchPower(8, rows, _BEST, 0.1, 0.5, False)
+        monkeypatch.setattr("akx.report.bench.bench_power", lambda *_, power=found, **__: power)
+        out = akx("bench", poisson).out
+        assert ("akx is slower than scipy with k = 8: 0.76 of its speed; akx tune --k 8 --retune" in out) is is_lost
+
+
 def test_bench_says_that_the_plan_is_inexact(
     akx: Callable[..., Ran], tuner: _Tuner, poisson: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
