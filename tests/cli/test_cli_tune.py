@@ -148,6 +148,20 @@ def test_bench_compares_the_plan_for_the_error_that_is_allowed(
     assert tuner.asked["matrix"].value_error == 0.0
 
 
+def test_a_schedule_that_was_not_in_the_run_off_is_told_beside_the_baseline_of_the_trials(
+    akx: Callable[..., Ran], tuner: _Tuner, poisson: Path
+) -> None:
+    """The machine became half as fast before the run-off: 2 ms then is 4 ms now, and slower than the baseline."""
+    ghost = _BEST.replace(schedule="ghost")
+    trials = (
+        Trial(0, _SWEEP, "baseline", "complete", seconds=_RESULT.baseline_seconds / 2),
+        Trial(1, ghost, "default", "complete", seconds=0.6 * _RESULT.baseline_seconds),
+    )
+    tuner.result = replace(_RESULT, plan=_SWEEP, baseline_plan=_SWEEP, trials=trials, finalists=_RESULT.finalists[1:])
+    (line,) = (line for line in akx("tune", poisson).out.splitlines() if line.startswith("ghost"))
+    assert "0.83x" in line
+
+
 def test_bench_says_that_akx_lost_and_what_to_do(
     akx: Callable[..., Ran], tuner: _Tuner, poisson: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
