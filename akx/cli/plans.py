@@ -307,7 +307,7 @@ def _check_either(what: str, plan_id: str | None, option: str, given: bool) -> N
     """Refuse a plan's id together with the option that takes its place, and neither of them."""
     if (plan_id is None) is not given:
         found = "neither" if plan_id is None else "both"
-        raise ArgumentError(what, expected=f"ID or {option}", found=found, hint="akx plans list shows the ids")
+        raise ArgumentError(what, expected=f"ID or {option}", found=found, hint="akx plans list --all shows the ids")
 
 
 def _plans(number: int, kind: str = "") -> str:

@@ -14,7 +14,7 @@ from akx.cli.guard import EXIT_UNMET, AnsweredError
 from akx.cli.load import check_amount, load_matrix, matrix_name, open_database
 from akx.cli.output import data_console, emit_json, note, status_console
 from akx.cli.target import cannot_be_written, check_picture, check_target
-from akx.errors import ArgumentError, MatrixError
+from akx.errors import AkxError, ArgumentError, MatrixError
 from akx.report.text import count, counted, duration
 
 if TYPE_CHECKING:
@@ -329,42 +329,53 @@ def _print(request: SolveRequest, matrix: Matrix, backend: str, M: Any, prepared
 
         pairs.insert(1, ("device", device_of(backend).name))
     print_pairs(pairs, data_console())
-    for line in stats.notes[:12]:
+    notes = [
+        line for line in stats.notes if not line.endswith(f"did not converge: {stats.reason}")
+    ]  # it is told anyway
+    for line in notes[:12]:
         note(line)
-    if len(stats.notes) > 12:
-        note(f"and {counted(len(stats.notes) - 12, 'note')} more: see --json")
+    if len(notes) > 12:
+        note(f"and {counted(len(notes) - 12, 'note')} more: see --json")
 
 
 def _next(request: SolveRequest, matrix: Matrix, stats: SolveStats) -> str:
     """What to try next, by what was tried and what became of it: the most promising first."""
     begun = stats.residuals[0] if stats.residuals else float("nan")
-    progress, ran_out = stats.residual < 0.1 * begun, "ran out" in stats.reason
+    progress = stats.residual < 0.1 * begun
+    ran_out = any(words in stats.reason for words in ("ran out", "not converged after"))
     found: list[str] = []
-    if ran_out and progress and request.maxiter is not None:
+    if ran_out and request.maxiter is not None:
         found.append(f"--maxiter {10 * max(1, request.maxiter)}")
-    if matrix.dtype.name in ("float32", "complex64") and progress and not ran_out:
+    if not ran_out and matrix.dtype.name in ("float32", "complex64"):
         found.append(f"--dtype {'float64' if matrix.dtype.kind == 'f' else 'complex128'}")
-    if request.method not in ("auto", "gmres", "ca_gmres") or (request.method != "auto" and not progress):
+    if request.method != "auto":
         found.append("--method auto")
-    if request.precond is None:
+    if request.precond is None and _has_jacobi(matrix):
         found.append("--precond jacobi")
     if request.precond != "spai":
         found.append("--precond spai")
     elif request.tau < 1:
-        found.append(f"--tau {0.95 if request.tau < 0.95 else 1:g}")
+        found.append("--tau 1")
     if "gmres" in stats.method and request.restart is not None:
         found.append(f"--restart {2 * request.restart}")
-    if ran_out and not progress and request.maxiter is not None:
-        found.append(f"--maxiter {10 * max(1, request.maxiter)}")
-    if progress and not ran_out:
-        found.append(f"--rtol {2 * request.rtol * stats.residual / stats.target:.0e}" if stats.target > 0 else "--rtol")
-    return ", or ".join(found[:3]) or "a larger --restart with --method gmres"
+    if not ran_out and progress and stats.target > 0:
+        found.append(f"--rtol {2 * request.rtol * stats.residual / stats.target:.0e}, which is what it reached")
+    return ", or ".join(found[:3]) or "--method gmres --restart 100"
+
+
+def _has_jacobi(matrix: Matrix) -> bool:
+    """Whether the diagonal makes a preconditioner."""
+    try:
+        import_module("akx.solvers.preconditioners").jacobi(matrix)
+    except AkxError:
+        return False
+    return True
 
 
 def _answer(stats: SolveStats) -> str:
     """Whether it converged, and why it ended."""
     if not stats.converged:
-        return f"NOT CONVERGED: {stats.reason}"
+        return f"NOT CONVERGED: {stats.reason}".replace(": not converged", "")
     return stats.reason if stats.reason.startswith("converged") else f"converged: {stats.reason}"
 
 

@@ -606,7 +606,9 @@ class PlanDatabase:
         prefix = identifier.strip().lower()
         found = [entry for entry in entries if entry[1].id.startswith(prefix)] if prefix else []
         if not found:
-            raise ArgumentError("there is no such plan", found=brief(identifier), hint="akx plans list shows the ids")
+            raise ArgumentError(
+                "there is no such plan", found=brief(identifier), hint="akx plans list --all shows the ids"
+            )
         if len(found) > 1:
             ids = ", ".join(record.id[:12] for _, record in found[:4]) + (", ..." if len(found) > 4 else "")
             raise ArgumentError(

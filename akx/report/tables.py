@@ -107,7 +107,10 @@ def _failures(result: TuneResult) -> list[str]:
 
 def _print_schedules(result: TuneResult, console: Console) -> None:
     final = {finalist.plan: finalist.seconds for finalist in result.finalists}
-    found = [(final.get(trial.plan, trial.seconds or math.inf), trial.plan) for trial in result.schedules]
+    # A machine may have become slower by the run-off: what was not in it is told beside the baseline of the trials.
+    of_baseline = [trial.seconds for trial in result.trials if trial.plan == result.baseline_plan and trial.seconds]
+    scale = result.baseline_seconds / min(of_baseline) if of_baseline else 1.0
+    found = [(final.get(trial.plan, scale * (trial.seconds or math.inf)), trial.plan) for trial in result.schedules]
     rows = [
         (plan.schedule, duration(seconds), ratio(result.baseline_seconds / seconds), plan.label())
         for seconds, plan in sorted(found, key=lambda pair: pair[0])

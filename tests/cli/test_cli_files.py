@@ -90,8 +90,8 @@ def test_as_a_user_meets_it(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "akx", "tune", str(path)], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr.startswith("akx: error: ")
-    assert done.stderr.count("\n") == 1
+    (line,) = (line for line in done.stderr.splitlines() if not line.startswith("akx: working"))  # a slow machine
+    assert line.startswith("akx: error: ")
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -182,6 +183,20 @@ def test_warnings_are_status_lines(akx: Callable[..., Ran], monkeypatch: pytest.
     monkeypatch.setattr(guard, "_invoke", invoke)
     ran = akx("info", "x")
     assert (ran.code, ran.out, ran.err) == (0, "", "akx: warning: half of it is gone\n")
+
+
+@pytest.mark.parametrize(("arguments", "says"), [(["info"], True), (["info", "--json"], False)])
+def test_a_command_that_is_silent_for_long_says_that_it_works(
+    arguments: list[str], says: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["akx", *arguments])
+    monkeypatch.setattr(guard, "_SILENCE", 0.05)
+    monkeypatch.setattr(guard, "_invoke", lambda _: time.sleep(0.3) or 0)
+    assert guard.run() == 0
+    assert ("akx: working; the first time on a machine" in capsys.readouterr().err) is says
+    monkeypatch.setattr(guard, "_invoke", lambda _: print("something") or time.sleep(0.3) or 0)
+    assert guard.run() == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from akx.device import choose
 from akx.device.cuda.facts import cuda_missing
 from akx.errors import BudgetError, DeviceMemoryError, InfeasibleError, PlanError
 from akx.io import read_vector, write_vector
-from akx.solvers import preconditioners
+from akx.solvers import SolveStats, preconditioners
 from cli.golden import check_shape, check_text
 from cli.running import Ran
 
@@ -68,11 +68,29 @@ def test_an_answer_that_is_not_good_enough_is_exit_code_3(
     ran = akx("solve", convection, "--method", "bicgstab", "--maxiter", 2, "-o", out)
     assert ran.code == 3
     assert "NOT CONVERGED" in ran.out
-    assert "not solved" in ran.err
+    assert "not solved: not converged after 2 steps; try --maxiter 20, or --method auto, or --precond jacobi" in ran.err
+    assert "NOT CONVERGED after 2 steps" in ran.out
     assert out.exists()
     ran = akx("solve", convection, "--method", "bicgstab", "--maxiter", 2, "--json")
     assert (ran.code, ran.json["converged"]) == (3, False)
     assert ran.json["info"] > 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason", "found"),
+    [
+        ({}, "breakdown", "--precond jacobi, or --precond spai"),
+        ({"method": "cg", "precond": "jacobi"}, "breakdown", "--method auto, or --precond spai"),
+        ({"precond": "spai", "maxiter": 9}, "the steps ran out", "--maxiter 90, or --tau 1"),
+        ({"precond": "spai", "tau": 1.0}, "breakdown", "--method gmres --restart 100"),
+        ({"precond": "spai", "tau": 1.0, "rtol": 1e-9}, "stagnation", "--rtol 2e-07, which is what it reached"),
+    ],
+)
+def test_what_to_try_next_goes_by_what_was_tried(asked: dict[str, Any], reason: str, found: str) -> None:
+    matrix = library.Matrix.from_any(sp.eye_array(3))
+    residuals = [1.0, 1e-7 if reason == "stagnation" else 1.0]
+    stats = SolveStats("bicgstab", reason=reason, residuals=residuals, residual=residuals[-1], target=1e-9)
+    assert solve_command._next(solve_command.SolveRequest("f", **asked), matrix, stats) == found
 
 
 def test_right_hand_sides(akx: Callable[..., Ran], convection: Path, tmp_path: Path) -> None:

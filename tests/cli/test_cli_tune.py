@@ -148,6 +148,31 @@ def test_bench_compares_the_plan_for_the_error_that_is_allowed(
     assert tuner.asked["matrix"].value_error == 0.0
 
 
+def test_a_schedule_that_was_not_in_the_run_off_is_told_beside_the_baseline_of_the_trials(
+    akx: Callable[..., Ran], tuner: _Tuner, poisson: Path
+) -> None:
+    """The machine became half as fast before the run-off: 2 ms then is 4 ms now, and slower than the baseline."""
+    ghost = _BEST.replace(schedule="ghost")
+    trials = (
+        Trial(0, _SWEEP, "baseline", "complete", seconds=_RESULT.baseline_seconds / 2),
+        Trial(1, ghost, "default", "complete", seconds=0.6 * _RESULT.baseline_seconds),
+    )
+    tuner.result = replace(_RESULT, plan=_SWEEP, baseline_plan=_SWEEP, trials=trials, finalists=_RESULT.finalists[1:])
+    (line,) = (line for line in akx("tune", poisson).out.splitlines() if line.startswith("ghost"))
+    assert "0.83x" in line
+
+
+def test_bench_says_that_akx_lost_and_what_to_do(
+    akx: Callable[..., Ran], tuner: _Tuner, poisson: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seconds, spread, is_lost in ((0.76e-3, 0.01, True), (0.99e-3, 0.01, False), (2e-3, 0.01, False)):
+        rows = BenchRow("akx", 1e-3, 0.01, ""), BenchRow("scipy", seconds, spread, "")
+        found = BenchPower(8, rows, _BEST, 0.1, 0.5, False)
+        monkeypatch.setattr("akx.report.bench.bench_power", lambda *_, power=found, **__: power)
+        out = akx("bench", poisson).out
+        assert ("akx is slower than scipy with k = 8: 0.76 of its speed; akx tune --k 8 --retune" in out) is is_lost
+
+
 def test_bench_says_that_the_plan_is_inexact(
     akx: Callable[..., Ran], tuner: _Tuner, poisson: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

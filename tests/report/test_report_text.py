@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from akx.report.text import count, duration, ratio, share, size
+from akx.report.text import count, counted, duration, over_untuned, ratio, share, size
+
+
+def test_one_is_singular() -> None:
+    one = [counted(1, name) for name in ("plan", "pass", "entry")]
+    assert one == ["1 plan", "1 pass", "1 entry"]
+    assert [counted(2000, name) for name in ("plan", "pass", "entry")] == [
+        "2,000 plans",
+        "2,000 passes",
+        "2,000 entries",
+    ]
+    assert over_untuned(2.0, 1, is_same=False).endswith("after 1 call")
 
 
 @pytest.mark.parametrize(
