@@ -37,9 +37,8 @@ EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 #: Version of the JSON object that a failing command prints under ``--json``.
 ERROR_SCHEMA = 1
 
-#: Seconds after which a command that has written nothing says that it works, and how.
+#: Seconds after which a command that has written nothing says that it compiles.
 _SILENCE = 1.0
-_WORKING = "working; the first time on a machine akx compiles its own code, which takes half a minute or so"
 #: The most characters of the line of an error.
 _LONGEST = 4000
 
@@ -76,7 +75,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             # In a process of its own, for people: what calls this from Python, or reads JSON, knows that it waits.
             if arguments is not None or "--json" in sys.argv:
                 return _run(arguments)
-            with a_word_after(_SILENCE, _WORKING):
+            with a_word_after(_SILENCE):
                 return _run(arguments)
     finally:
         sys.unraisablehook = usual

@@ -23,6 +23,8 @@ __all__ = ["a_word_after", "data_console", "emit_json", "keep_stdout", "note", "
 
 #: Columns of a table that goes to a file or a pipe, unless COLUMNS says otherwise.
 _PLAIN_WIDTH = 120
+#: Looks at whether akx compiles, before it is said that it works.
+_LOOKS = 10
 #: The most characters of a line of status.
 _LONGEST = 2000
 
@@ -130,20 +132,40 @@ class _Stream:
 
 
 @contextlib.contextmanager
-def a_word_after(seconds: float, text: str) -> Iterator[None]:
-    """Write `text` as a line of status where what is done within takes longer and has written nothing by then."""
+def a_word_after(seconds: float) -> Iterator[None]:
+    """Say in a line of status that akx compiles, after so many seconds, or works, after three times as many.
+
+    Nothing is said where something has been written by then, or what is done within has ended.
+    """
+    done = threading.Event()
 
     def say() -> None:
-        if all(getattr(stream, "is_fresh", False) for stream in (sys.stdout, sys.stderr)):
-            note(text)
+        for look in range(_LOOKS):
+            if done.wait(seconds if look == 0 else 2 * seconds / _LOOKS) or not _is_silent():
+                return
+            if _is_compiling():
+                note("compiling akx's own code, which is kept: half a minute or so, the first time on a machine")
+                return
+        note("working")
 
-    timer = threading.Timer(seconds, say)
-    timer.daemon = True
-    timer.start()
+    threading.Thread(target=say, daemon=True).start()
     try:
         yield
     finally:
-        timer.cancel()
+        done.set()
+
+
+def _is_silent() -> bool:
+    return all(getattr(stream, "is_fresh", False) for stream in (sys.stdout, sys.stderr))
+
+
+def _is_compiling() -> bool:
+    """Whether another thread has Numba's lock, which only tells its owner."""
+    lock = getattr(getattr(sys.modules.get("numba.core.compiler_lock"), "global_compiler_lock", None), "_lock", None)
+    if lock is None or not lock.acquire(blocking=False):
+        return lock is not None
+    lock.release()
+    return False
 
 
 def data_console() -> Console:
