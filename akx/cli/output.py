@@ -140,10 +140,13 @@ def a_word_after(seconds: float) -> Iterator[None]:
     done = threading.Event()
 
     def say() -> None:
+        begun: list[Any] | None = None
         for look in range(_LOOKS):
             if done.wait(seconds if look == 0 else 2 * seconds / _LOOKS) or not _is_silent():
                 return
-            if _is_compiling():
+            if begun is None and "numba" in sys.modules:
+                begun = _heard_of_compiling()
+            if begun:
                 note("compiling akx's own code, which is kept: half a minute or so, the first time on a machine")
                 return
         note("working")
@@ -159,13 +162,21 @@ def _is_silent() -> bool:
     return all(getattr(stream, "is_fresh", False) for stream in (sys.stdout, sys.stderr))
 
 
-def _is_compiling() -> bool:
-    """Whether another thread has Numba's lock, which only tells its owner."""
-    lock = getattr(getattr(sys.modules.get("numba.core.compiler_lock"), "global_compiler_lock", None), "_lock", None)
-    if lock is None or not lock.acquire(blocking=False):
-        return lock is not None
-    lock.release()
-    return False
+def _heard_of_compiling() -> list[Any]:
+    """A list that is no longer empty when Numba, once it is there, has begun to compile a function."""
+    from numba.core import event
+
+    begun: list[Any] = []
+
+    class Ear(event.Listener):  # type: ignore[misc]
+        def on_start(self, event: Any) -> None:
+            begun.append(event)
+
+        def on_end(self, event: Any) -> None:
+            pass
+
+    event.register("numba:compile", Ear())
+    return begun
 
 
 def data_console() -> Console:

@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from numba.core.compiler_lock import global_compiler_lock
+from numba.core import event
 
 from akx.cli import guard
 from akx.cli.output import data_console
@@ -199,11 +198,11 @@ def test_warnings_are_status_lines(akx: Callable[..., Ran], monkeypatch: pytest.
 def test_a_command_that_is_silent_for_long_says_why(
     arguments: list[str], compiles: bool, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lock = global_compiler_lock._lock if compiles else threading.RLock()
-
     def work(_: Any) -> int:
-        with lock:
-            time.sleep(0.4)
+        for _ in range(4):
+            time.sleep(0.1)
+            if compiles:
+                event.broadcast(event.Event("numba:compile", event.EventStatus.START))
         return 0
 
     monkeypatch.setattr(sys, "argv", ["akx", *arguments])
