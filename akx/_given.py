@@ -314,18 +314,17 @@ def check_count(name: str, value: Any, *, least: int = 1, most: int = _MOST_COUN
         Where it is out of range.
     """
     is_open = most in (_MOST_COUNT, ANY_COUNT)
-    expected = f"an integer >= {least}" if is_open else f"an integer, {least} .. {most}"
-    expected += f", or {other}" if other else ""
     try:
         number = None if isinstance(value, (bool, np.bool_)) else operator.index(value)
     except TypeError:
         number = None
+    is_open = is_open and (number is None or number <= most)
+    expected = f"an integer >= {least}" if is_open else f"an integer, {least} .. {most}"
+    expected += f", or {other}" if other else ""
     if number is None or (isinstance(value, np.ndarray) and value.dtype == bool):
         raise ArgumentTypeError(f"{name} is not an integer", expected=expected, found=brief(value))
     if not least <= number <= most:
-        hint = f"pass {name} = {least} or more" if is_open and number < least else None
-        if number > most:
-            expected = f"an integer, {least} .. {most}"
+        hint = f"pass {name} = {least} or more" if is_open else None
         raise ArgumentError(f"{name} is out of range", expected=expected, found=brief(number), hint=hint)
     return number
 
@@ -341,12 +340,15 @@ def check_number(name: str, value: Any, expected: str, holds: Callable[[float], 
         Where it is out of range.
     """
     number = np.asarray(value) if isinstance(value, (numbers.Real, np.ndarray, np.generic)) else None
-    if number is None or number.ndim or number.dtype.kind not in "iufO" or isinstance(value, (bool, np.bool_)):
-        raise ArgumentTypeError(f"{name} is not a number", expected=expected, found=brief(value))
+    is_number = number is not None and not number.ndim and number.dtype.kind in "iufO"
     try:
-        found = float(number)
+        found = float(value) if is_number and not isinstance(value, (bool, np.bool_)) else math.nan
     except OverflowError:  # an integer that no float holds
         found = math.inf if value > 0 else -math.inf
+    except (TypeError, ValueError):  # an object that is none
+        is_number = False
+    if not is_number or isinstance(value, (bool, np.bool_)):
+        raise ArgumentTypeError(f"{name} is not a number", expected=expected, found=brief(value))
     if not holds(found):
         raise ArgumentError(f"{name} is out of range", expected=expected, found=brief(value))
     return found

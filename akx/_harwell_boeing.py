@@ -247,14 +247,14 @@ def _read_formats(text: str, lines: _Lines, least: int) -> list[Format]:
             raise FileFormatError(
                 f"{lines.name}, line {lines.next}: Fortran format is not understood",
                 expected=str(error),
-                found=brief(found[:60]),
+                found=brief(found),
                 hint="convert the file to Matrix Market",
             ) from error
     if len(formats) < least:
         raise FileFormatError(
             f"{lines.name}, line {lines.next}: Fortran formats are missing",
             expected=f"{least} formats in parentheses",
-            found=brief(text.strip()[:60]),
+            found=brief(text.strip()),
             hint=_AGAIN,
         )
     return formats

@@ -31,7 +31,6 @@ _FORMATS = ("coordinate", "array")
 _FIELDS = ("real", "double", "integer", "unsigned-integer", "complex", "pattern")
 _SYMMETRIES = ("general", "symmetric", "skew-symmetric", "hermitian")
 _EXAMPLE = '"%%MatrixMarket matrix coordinate real general"'
-_SHOWN = 60
 #: Bytes that the text of an entry has at most, with blanks and comments, and that some may have beyond it.
 _ENTRY_BYTES, _SPARE_BYTES = 512, 16 * 1024**2
 

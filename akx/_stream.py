@@ -203,7 +203,7 @@ def zip_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> 
         raise FileFormatError(
             f"{name} is packed in a way that akx does not read",
             expected="a zip archive without a password, compressed by deflate, bzip2 or LZMA",
-            found=str(error).replace(repr(member.filename), shown(member.filename)),
+            found="a password" if member.flag_bits & 1 else shown(str(error)),
             hint="unpack it, and read the matrix in it",
         ) from error
     if method in most:

@@ -34,8 +34,8 @@ __all__ = [
     "VerificationError",
 ]
 
-#: The most characters of each part of a message, and the most names in a list.
-_LONGEST, _MOST_NAMES = 300, 8
+#: The most characters of each part of a message, of what went wrong, and the most names in a list.
+_LONGEST, _MOST_WHAT, _MOST_NAMES = 300, 600, 8
 
 
 def shown(text: str, most: int | None = 60) -> str:
@@ -59,7 +59,7 @@ def brief(value: object, most: int = 60) -> str:
         return f"a number of {value.bit_length()} bits"
     form = _Form()
     form.maxstring = form.maxother = most
-    return shown(form.repr(value), most)
+    return shown(" ".join(form.repr(value).split()), most)
 
 
 def shown_lines(text: str, most: int | None = None) -> str:
@@ -109,7 +109,7 @@ class AkxError(Exception):
     def __init__(
         self, what: str, *, expected: str | None = None, found: str | None = None, hint: str | None = None
     ) -> None:
-        self.what = self._legible(what)
+        self.what = self._legible(what, _MOST_WHAT)
         self.expected = None if expected is None else self._legible(expected)
         self.found = None if found is None else self._legible(found)
         self.hint = None if hint is None else self._legible(hint)
@@ -125,8 +125,8 @@ class AkxError(Exception):
         return f"{text}; {self.hint}" if self.hint else text
 
     @staticmethod
-    def _legible(part: str) -> str:
-        return shown(" ".join(line.strip() for line in part.split("\n")), _LONGEST)
+    def _legible(part: str, most: int = _LONGEST) -> str:
+        return shown(" ".join(line.strip() for line in part.split("\n")), most)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.what, self.expected, self.found, self.hint), self.__dict__)
@@ -202,7 +202,7 @@ class CompileError(DeviceError):
     """A kernel does not compile; the compiler's log is in the message."""
 
     @staticmethod
-    def _legible(part: str) -> str:
+    def _legible(part: str, most: int = 0) -> str:
         return shown_lines(part)
 
 

@@ -347,3 +347,20 @@ def test_a_number_out_of_range_is_the_other_kind() -> None:
     assert check_number("rtol", np.array(1e-3), "", lambda number: number > 0) == 1e-3
     with pytest.raises(ArgumentError):
         check_number("rtol", 10**400, "a finite number", math.isfinite)
+
+
+@pytest.mark.parametrize("value", [None, 1j, "abc"])
+def test_an_object_that_is_no_number(value: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="rtol is not a number"):
+        check_number("rtol", np.array(value, dtype=object), "a number", lambda number: True)
+
+
+def test_what_else_a_count_may_be_is_told_of_one_too_large() -> None:
+    with pytest.raises(ArgumentError, match=r"an integer, 1 \.\. 20, or 'auto', found 21"):
+        check_count("s", 21, most=20, other="'auto'")
+
+
+def test_a_tolerance_that_no_float_holds_is_none() -> None:
+    x, info = solvers.cg(sp.eye_array(3, format="csr"), np.ones(3), rtol=10**400)
+    assert info == 0
+    assert x.shape == (3,)

@@ -422,7 +422,7 @@ def solve(
     return run_solve(request, as_json=as_json)
 
 
-_OF_PLAN = "Number of a plan, as `akx plans list` shows it."
+_OF_PLAN = "Number of a plan, as `akx plans list --all` shows it."
 PlanId = Annotated[str, typer.Argument(metavar="ID", help=_OF_PLAN)]
 PlanIdOrNone = Annotated[str | None, typer.Argument(metavar="ID", help=_OF_PLAN, show_default=False)]
 
@@ -465,7 +465,7 @@ def plans_verify(
     file: File,
     k: Annotated[int | None, typer.Option("--k", metavar="K", help="Only plans for so many powers.")] = None,
     plan_id: Annotated[
-        str | None, typer.Option("--id", metavar="ID", help="Only this plan, as `akx plans list` shows it.")
+        str | None, typer.Option("--id", metavar="ID", help="Only this plan, as `akx plans list --all` shows it.")
     ] = None,
     seconds: Annotated[
         float | None, typer.Option("--time", metavar="SECONDS", help="Most seconds of timing for a plan; 3 by default.")
@@ -495,7 +495,9 @@ def plans_export(
     target: Annotated[Path, typer.Argument(metavar="FILE", help="File to write, as text (JSON).")],
     plan_ids: Annotated[
         list[str] | None,
-        typer.Option("--id", metavar="ID", help="Only this plan, as `akx plans list` shows it; may be given again."),
+        typer.Option(
+            "--id", metavar="ID", help="Only this plan, as `akx plans list --all` shows it; may be given again."
+        ),
     ] = None,
     db: Database = None,
     as_json: Json = False,

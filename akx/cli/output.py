@@ -9,6 +9,7 @@ import contextlib
 import json
 import math
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -23,8 +24,8 @@ __all__ = ["a_word_after", "data_console", "emit_json", "keep_stdout", "note", "
 
 #: Columns of a table that goes to a file or a pipe, unless COLUMNS says otherwise.
 _PLAIN_WIDTH = 120
-#: Looks at whether akx compiles, before it is said that it works.
-_LOOKS = 10
+#: Looks at whether akx compiles, the first of them when it is said that it works.
+_LOOKS = 100
 #: The most characters of a line of status.
 _LONGEST = 2000
 
@@ -133,40 +134,44 @@ class _Stream:
 
 @contextlib.contextmanager
 def a_word_after(seconds: float) -> Iterator[None]:
-    """Say in a line of status that akx compiles, after so many seconds, or works, after three times as many.
-
-    Nothing is said where something has been written by then, or what is done within has ended.
-    """
-    done = threading.Event()
+    """Say that akx works, after so many seconds without a word, and that it compiles, once it does."""
+    done, begun = threading.Event(), list[object]()
 
     def say() -> None:
-        begun: list[Any] | None = None
+        is_told, ear = False, None
         for look in range(_LOOKS):
-            if done.wait(seconds if look == 0 else 2 * seconds / _LOOKS) or not _is_silent():
-                return
-            if begun is None and "numba" in sys.modules:
-                begun = _heard_of_compiling()
+            if done.wait(seconds if look == 0 else seconds / 5) or not _is_silent():
+                break
+            ear = ear or _listen(begun)
             if begun:
                 note("compiling akx's own code, which is kept: half a minute or so, the first time on a machine")
-                return
-        note("working")
+                break
+            if not is_told:
+                note("working")
+                stderr: Any = sys.stderr
+                stderr.is_fresh = is_told = True  # that word is not what is waited for
+        if ear is not None:
+            ear()
 
-    threading.Thread(target=say, daemon=True).start()
+    thread = threading.Thread(target=say, daemon=True)
+    thread.start()
     try:
         yield
     finally:
         done.set()
+        thread.join()
 
 
 def _is_silent() -> bool:
     return all(getattr(stream, "is_fresh", False) for stream in (sys.stdout, sys.stderr))
 
 
-def _heard_of_compiling() -> list[Any]:
-    """A list that is no longer empty when Numba, once it is there, has begun to compile a function."""
+def _listen(begun: list[object]) -> Callable[[], None] | None:
+    """Have Numba put its word into `begun` when it compiles a function; what ends that. None where it is not there."""
+    numba = sys.modules.get("numba")
+    if numba is None or getattr(numba.__spec__, "_initializing", False):
+        return None
     from numba.core import event
-
-    begun: list[Any] = []
 
     class Ear(event.Listener):  # type: ignore[misc]
         def on_start(self, event: Any) -> None:
@@ -175,8 +180,9 @@ def _heard_of_compiling() -> list[Any]:
         def on_end(self, event: Any) -> None:
             pass
 
-    event.register("numba:compile", Ear())
-    return begun
+    ear = Ear()
+    event.register("numba:compile", ear)
+    return lambda: event.unregister("numba:compile", ear)
 
 
 def data_console() -> Console:
@@ -208,8 +214,9 @@ def _console(*, stderr: bool) -> Console:
 
     stream = sys.stderr if stderr else sys.stdout
     told = os.environ.get("COLUMNS", "")
-    is_told = told.isdecimal() and int(told) > 0
-    width = None if is_told or (stream.isatty() and not told) else _PLAIN_WIDTH  # in 0 columns rich shows nothing
+    width: int | None = None
+    if not (told.isdecimal() and int(told) > 0):  # in 0 columns rich shows nothing
+        width = shutil.get_terminal_size().columns if stream.isatty() else _PLAIN_WIDTH
     return Legible(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
 
 

@@ -280,7 +280,7 @@ def _nothing_verified(file: str, k: int | None, plan_id: str | None, skipped: in
     if not skipped:
         why = f"there is no plan for {file}{powers}"
     else:
-        why = f"{_plans(skipped)} for {file}{powers} {'is' if skipped == 1 else 'are'} not for here, as said above"
+        why = f"{_plans(skipped)} for {file}{powers} {'is' if skipped == 1 else 'are'} not for here (see why)"
     return f"nothing was verified: {why}; `akx tune {file}{'' if k is None else f' --k {k}'}` makes one"
 
 

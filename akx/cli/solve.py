@@ -101,7 +101,7 @@ def run_solve(request: SolveRequest, *, as_json: bool) -> int:
         finally:  # whoever reads stdout may be gone: x is not lost with it
             files.write(say=note)
     if info != 0:
-        note(f"not solved: {stats.reason}; try {_next(request, matrix, stats)}")
+        note(f"not solved: {stats.reason}; try {_next(request, matrix, stats, info)}")
         return EXIT_UNMET
     return 0
 
@@ -338,8 +338,12 @@ def _print(request: SolveRequest, matrix: Matrix, backend: str, M: Any, prepared
         note(f"and {counted(len(notes) - 12, 'note')} more: see --json")
 
 
-def _next(request: SolveRequest, matrix: Matrix, stats: SolveStats) -> str:
+def _next(request: SolveRequest, matrix: Matrix, stats: SolveStats, info: int) -> str:
     """What to try next, by what was tried and what became of it: the most promising first."""
+    from akx.solvers.stopping import NO_SOLUTION
+
+    if info == NO_SOLUTION:
+        return "b less what no A x can be: b - mean(b), where A is symmetric and sends constants to zero"
     begun = stats.residuals[0] if stats.residuals else float("nan")
     progress = stats.residual < 0.1 * begun
     ran_out = any(words in stats.reason for words in ("ran out", "not converged after"))
@@ -358,8 +362,8 @@ def _next(request: SolveRequest, matrix: Matrix, stats: SolveStats) -> str:
         found.append("--tau 1")
     if "gmres" in stats.method and request.restart is not None:
         found.append(f"--restart {2 * request.restart}")
-    if not ran_out and progress and stats.target > 0:
-        found.append(f"--rtol {2 * request.rtol * stats.residual / stats.target:.0e}, which is what it reached")
+    if not ran_out and progress and request.rtol > 0 and stats.target > request.atol:
+        found.append(f"--rtol {2 * request.rtol * stats.residual / stats.target:.0e}, above what it reached")
     return ", or ".join(found[:3]) or "--method gmres --restart 100"
 
 

@@ -135,7 +135,8 @@ class BenchResult:
         """Where another code is faster beyond the noise, and what to do."""
         return tuple(
             f"akx is slower than {power.baseline_name} with k = {power.k}: {power.speedup:.2f} of its speed; "
-            f"akx tune --k {power.k} --retune searches on; where that finds nothing faster, use {power.baseline_name}"
+            f"`akx tune` with --k {power.k} --retune searches on"
+            + ("" if power.baseline_name == _SWEEP else f"; use {power.baseline_name} where that finds nothing faster")
             for power in self.powers
             if power.speedup * (1 + power.tuned.spread + power.baseline_spread) < 1
         )

@@ -212,7 +212,8 @@ def look(
     except InfeasibleError as problem:
         reason = str(problem)
     device, threads = device_of(backend), plan_threads(backend)
-    figures = best_figures(device, threads)
+    figures = figures_of(device, threads)
+    calibrated = figures != derived_figures(device, threads)
     lookup = shared_database().find(plan_key(matrix, k, backend=backend))
     tuned = usable(lookup.record, matrix, device, threads)
     pattern = pattern_of(matrix)
@@ -222,8 +223,8 @@ def look(
     published = packets if slots == SLOTS else schedule(matrix.indptr)
     return Outlook(
         device=device.device_class,
-        figures=figures,
-        calibrated=figures_of(device, threads) != derived_figures(device, threads),
+        figures=figures if calibrated else best_figures(device, threads),
+        calibrated=calibrated,
         nodes=nodes,
         supervariables=_supervariables(pattern, nodes),
         layouts=layouts,

@@ -447,10 +447,7 @@ def make_system(
         raise _misfit("x0", matrix.n, guess.shape)
     if callback is not None and not callable(callback):
         raise ArgumentTypeError("callback cannot be called", found=type(callback).__name__)
-    for name, value in (("rtol", rtol), ("atol", atol)):
-        if value is None or isinstance(value, str):  # as SciPy, where None and "legacy" once were values
-            raise ArgumentError(f"{name} is out of range", expected="a number >= 0", found=brief(value))
-        check_number(name, value, "a number >= 0", lambda number: number >= 0)
+    rtol, atol = _tolerance("rtol", rtol), _tolerance("atol", atol)
     inverse = None if M is None else _operator_of(M)
     if inverse is not None and inverse.shape != (matrix.n, matrix.n):
         raise MatrixError("M does not fit A", expected=f"({matrix.n}, {matrix.n})", found=str(inverse.shape))
@@ -471,7 +468,7 @@ def make_system(
     norm = _norm(work, held_b)  # of the caller's b, then of ours
     if not np.isfinite(norm):
         raise ArgumentError("the norm of b is too large for a number", found=f"{norm}", hint="scale b, and x with it")
-    target = max(float(rtol) * norm, float(atol))
+    target = max(rtol * norm, atol)
     held_b = _scaled_in(work, held_b, -units.rhs)
     if held_x is None:
         held_x = work.rows(1, matrix.n)[0]
@@ -480,7 +477,7 @@ def make_system(
     own = norm if not units.rhs else _norm(work, held_b)
     stats = SolveStats(method=method, target=target)
     like = b if on_device else None
-    aim = target if not units.rhs else max(float(rtol) * own, units.own(float(atol)))
+    aim = target if not units.rhs else max(rtol * own, units.own(atol))
     watch = None
     if isinstance(callback, Watched):
         watch, callback = callback.watch, callback.callback
@@ -492,6 +489,12 @@ def make_system(
         stats.notes.append(units.note())
     system.watch = watch
     return system
+
+
+def _tolerance(name: str, value: Any) -> float:
+    if value is None or isinstance(value, str):  # as SciPy, where None and "legacy" once were values
+        raise ArgumentError(f"{name} is out of range", expected="a number >= 0", found=brief(value))
+    return check_number(name, value, "a number >= 0", lambda number: number >= 0)
 
 
 def _misfit(name: str, n: int, shape: tuple[int, ...]) -> ArgumentError:

@@ -153,7 +153,12 @@ class Precision:
 
     def __post_init__(self) -> None:
         if not (self.relative > 0 and self.seconds >= 0 and 1 <= self.rounds_min <= self.rounds_max):
-            raise ArgumentError("precision makes no sense", found=brief(self))
+            values = (self.relative, self.seconds, self.rounds_min, self.rounds_max)
+            raise ArgumentError(
+                "a precision is out of range",
+                expected="relative > 0, seconds >= 0 and 1 <= rounds_min <= rounds_max",
+                found=", ".join(map(brief, values)),
+            )
 
 
 @dataclass(frozen=True)

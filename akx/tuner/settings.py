@@ -62,12 +62,19 @@ class Settings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "trials", check_count("trials", self.trials, most=ANY_COUNT))
-        check_number("seconds", self.seconds, "a number > 0", lambda number: number > 0)
+        seconds = check_number("seconds", self.seconds, "a number > 0", lambda number: number > 0)
+        if not isinstance(self.seconds, (int, float)):  # of NumPy
+            object.__setattr__(self, "seconds", seconds)
         object.__setattr__(self, "seed", check_count("seed", self.seed, least=0, most=_SEEDS - 1))
         if self.calls is not None:
             object.__setattr__(self, "calls", check_count("calls", self.calls, most=ANY_COUNT))
         if self.race < 1 or self.patience < 1 or self.finalists < 1 or not 0 <= self.noise < 1:
-            raise ArgumentError("search settings make no sense", found=brief(self))
+            given = f"{brief(self.race)}, {brief(self.patience)}, {brief(self.finalists)} and {brief(self.noise)}"
+            raise ArgumentError(
+                "search settings are out of range",
+                expected="race, patience and finalists of at least 1, and 0 <= noise < 1",
+                found=given,
+            )
 
     def on(self, backend: str) -> Settings:
         """The same for plans of a backend: with its seconds, where nobody has chosen any.

@@ -170,7 +170,9 @@ def test_bench_says_that_akx_lost_and_what_to_do(
         found = BenchPower(8, rows, _BEST, 0.1, 0.5, False)
         monkeypatch.setattr("akx.report.bench.bench_power", lambda *_, power=found, **__: power)
         out = akx("bench", poisson).out
-        assert ("akx is slower than scipy with k = 8: 0.76 of its speed; akx tune --k 8 --retune" in out) is is_lost
+        assert (
+            "akx is slower than scipy with k = 8: 0.76 of its speed; `akx tune` with --k 8 --retune" in out
+        ) is is_lost
 
 
 def test_bench_says_that_the_plan_is_inexact(

@@ -166,15 +166,7 @@ def check(plan: Plan, matrix: Matrix, x: Any, coefficients: Coefficients, truth:
 @pytest.mark.parametrize(("backend", "name"), SCHEDULES)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_variant_order_and_basis(backend: str, name: str, dtype: str) -> None:
-    """Each variant in each type by the schedules of tasks, for each of which one loop is compiled.
-
-    By ghost zones, another loop about the same products, in a real and a complex type, one of them of single precision.
-    """
     rng = np.random.default_rng(len(name) + 100 * DTYPES.index(dtype))
-    expected = set(VARIANTS)
-    if name == "ghost":
-        fitting = sorted(expected - {"bell", "bell16", "csr-ahead"})
-        expected = set(fitting[dtype in ("float64", "complex64") :: 2])
     seen = set()
     for number, kind in enumerate(KINDS):
         n, k = (403, 5) if kind != "blocks" else (402, 5)
@@ -184,9 +176,9 @@ def test_every_variant_order_and_basis(backend: str, name: str, dtype: str) -> N
         x = random_numbers(rng, (1 + number % 3, n), dtype)
         truth, size = exact_powers(matrix, x, coefficients)
         for plan in all_plans(backend, name, matrix, k, (1, 3)):
-            if plan.variant in expected and check(plan, matrix, x, coefficients, truth, size):
+            if check(plan, matrix, x, coefficients, truth, size):
                 seen.add(plan.variant)
-    assert seen == expected
+    assert seen == set(VARIANTS) - ({"bell", "bell16", "csr-ahead"} if name == "ghost" else set())
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)

@@ -43,9 +43,9 @@ def driver() -> Any:
     """The module ``cuda.bindings.driver``, initialised. Raises :class:`MissingDependencyError` or DeviceError."""
     try:
         module = import_module("cuda.bindings.driver")
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError("the CUDA backend is not installed", hint=_INSTALL) from error
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and str(error.name).startswith("cuda"):
+            raise MissingDependencyError("the CUDA backend is not installed", hint=_INSTALL) from error
         raise MissingDependencyError(
             "the CUDA backend cannot be loaded", found=f"{type(error).__name__}: {error}", hint=_INSTALL
         ) from error

@@ -111,9 +111,7 @@ class Team:
                     self._gather(job, running)
                     done = job.function(*job.arguments, x, out, job.calls, 0, True)
                 if not done:
-                    raise DeviceError(
-                        "a thread could not do its part of a call", hint="its own error was printed before"
-                    )
+                    raise DeviceError("a thread could not do its part of a call", hint="its own error is printed too")
                 self._judge(job, running, begin, _LONG if listening else _LONG_FIRST)
             finally:
                 try:
@@ -187,7 +185,8 @@ def _serve(inbox: SimpleQueue[_Part | None]) -> None:
         except BaseException as error:
             dismiss(calls)  # or all the others would wait for this one
             failure = error
-        left.put(number)
+        finally:
+            left.put(number)
         if failure is not None:
             threading.excepthook(threading.ExceptHookArgs((type(failure), failure, failure.__traceback__, None)))
         del part, function, arguments, calls, left, failure  # a sleeping thread holds no matrix
