@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from host_engine import HostProgram, install
+from numpy.typing import NDArray
 from solvers.fake_device import FakeBlockQueue, FakeProgram, FakeSteps, advance_block
 from test_contract import fewer
 from test_vectors import rows
@@ -167,10 +168,14 @@ def test_single_vectors(place: Place, dtype: Any, n: int) -> None:
     p, w, r, x, u = wide(V)
     on_device = held(work, V)
     near(work.dot(on_device, 0, 1), np.vdot(p, w), dtype, n)
-    exact = r.astype(np.clongdouble)  # a BLAS of one thread is off by more than the device
-    near(work.norm(on_device[2]) ** 2, float(np.vdot(exact, exact).real), dtype, n)
+
+    def exact(vector: NDArray[Any]) -> float:  # a BLAS of one thread is off by more than the device
+        wider = vector.astype(np.clongdouble)
+        return float(np.vdot(wider, wider).real)
+
+    near(work.norm(on_device[2]) ** 2, exact(r), dtype, n)
     alpha, beta = 0.7, -0.3
-    near(work.descend(on_device, alpha), np.linalg.norm(r - alpha * w) ** 2, dtype, n)
+    near(work.descend(on_device, alpha), exact(r - alpha * w), dtype, n)
     work.turn(on_device, alpha, beta, 4)
     near(on_device.get(), [u + beta * p, w, r - alpha * w, x + alpha * p, u], dtype, 4)
     work.add(on_device[1], 0.5, on_device[4])
