@@ -369,6 +369,19 @@ def test_nothing_hangs(program: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_a_slow_waking_is_no_sign_of_too_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members that slept come a millisecond late on a quiet machine too; in a row of calls that is long."""
+    monkeypatch.undo()
+    monkeypatch.setattr(team_module, "waited", lambda calls: 1_000_000)
+    one = Team(2)
+    job = Job(lambda *arguments: True, (), 2, np.float64)
+    begin = time.perf_counter() - 1.5e-3
+    one._judge(job, 2, begin, True)
+    assert (one._running, job.seconds) == (2, {})
+    one._judge(job, 2, begin, False)
+    assert one._running == 1
+
+
 def test_one_team_of_each_size() -> None:
     assert team(3) is team(3)
     assert team(3) is not team(2)
@@ -512,7 +525,7 @@ def test_a_call_that_waited_long_is_followed_by_calls_with_fewer_threads(monkeyp
     assert [calls.call(crowded, 4e-3) for _ in range(5)] == [1] * 5
     row = [calls.call(crowded, 4e-3) for _ in range(20_000)]
     assert 2 in row  # it is tried again
-    assert row.count(2) < 40  # less and less often
+    assert row.count(2) < 80  # two calls each time, of which the first is not judged; less and less often
     seconds = sum(crowded[running] for running in row)
     assert seconds < 1.02 * len(row) * crowded[1]
     row = [calls.call(quiet, 0.0) for _ in range(3000)]

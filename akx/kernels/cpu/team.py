@@ -39,8 +39,8 @@ from akx.kernels.cpu.sync import dismiss, is_dismissed, new_calls, waited
 __all__ = ["Job", "Team", "team"]
 
 #: A call waited long if it waited for this share of its time, and so many seconds: in a row of calls, and in the first,
-#: for which members are woken.
-_SHARE, _LONG, _LONG_FIRST = 0.3, 30e-6, 500e-6
+#: for which members are woken, which may take a millisecond on a machine with nothing else to do.
+_SHARE, _LONG, _LONG_FIRST = 0.3, 30e-6, 5e-3
 #: Calls have fewer threads for so many times what was waited, and twice as long as the last time; at most for so long.
 _TIMES, _LONGEST = 2.0, 1.0
 
@@ -112,7 +112,7 @@ class Team:
                     done = job.function(*job.arguments, x, out, job.calls, 0, True)
                 if not done:
                     raise DeviceError("a thread could not do its part of a call", hint="its own error is printed too")
-                self._judge(job, running, begin, _LONG if listening else _LONG_FIRST)
+                self._judge(job, running, begin, not listening)
             finally:
                 try:
                     if not done:
@@ -120,12 +120,14 @@ class Team:
                 finally:
                     self._owner = 0
 
-    def _judge(self, job: Job, running: int, begin: float, long: float) -> None:
+    def _judge(self, job: Job, running: int, begin: float, is_first: bool) -> None:
         """Whether so many threads were too many, by the time that the caller waited for others."""
         end = time.perf_counter()
         took, lost = end - begin, 1e-9 * waited(job.calls)
-        mean = job.seconds.get(running, took)
-        job.seconds[running] = took if took < mean / 4 else mean + (min(took, 4 * mean) - mean) / 4
+        if not is_first:
+            mean = job.seconds.get(running, took)
+            job.seconds[running] = took if took < mean / 4 else mean + (min(took, 4 * mean) - mean) / 4
+        long = _LONG_FIRST if is_first else _LONG
         if running > 1 and lost > max(long, _SHARE * took) and took > 0.9 * job.seconds.get(running // 2, 0.0):
             self._pause = min(max(_TIMES * lost, 2 * self._pause), _LONGEST)
             self._running, self._until, self._late = running // 2, end + self._pause, end
