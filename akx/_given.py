@@ -313,12 +313,11 @@ def check_count(name: str, value: Any, *, least: int = 1, most: int = _MOST_COUN
     ArgumentError
         Where it is out of range.
     """
-    is_open = most in (_MOST_COUNT, ANY_COUNT)
     try:
         number = None if isinstance(value, (bool, np.bool_)) else operator.index(value)
     except TypeError:
         number = None
-    is_open = is_open and (number is None or number <= most)
+    is_open = most in (_MOST_COUNT, ANY_COUNT) and (number is None or number <= most)
     expected = f"an integer >= {least}" if is_open else f"an integer, {least} .. {most}"
     expected += f", or {other}" if other else ""
     if number is None or (isinstance(value, np.ndarray) and value.dtype == bool):
@@ -339,15 +338,15 @@ def check_number(name: str, value: Any, expected: str, holds: Callable[[float], 
     ArgumentError
         Where it is out of range.
     """
-    number = np.asarray(value) if isinstance(value, (numbers.Real, np.ndarray, np.generic)) else None
-    is_number = number is not None and not number.ndim and number.dtype.kind in "iufO"
+    is_number = isinstance(value, (numbers.Real, np.ndarray, np.generic)) and not isinstance(value, (bool, np.bool_))
+    is_number = is_number and np.ndim(value) == 0 and np.asarray(value).dtype.kind in "iufO"
     try:
-        found = float(value) if is_number and not isinstance(value, (bool, np.bool_)) else math.nan
+        found = float(value) if is_number else math.nan
     except OverflowError:  # an integer that no float holds
         found = math.inf if value > 0 else -math.inf
     except (TypeError, ValueError):  # an object that is none
         is_number = False
-    if not is_number or isinstance(value, (bool, np.bool_)):
+    if not is_number:
         raise ArgumentTypeError(f"{name} is not a number", expected=expected, found=brief(value))
     if not holds(found):
         raise ArgumentError(f"{name} is out of range", expected=expected, found=brief(value))

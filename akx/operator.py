@@ -1340,11 +1340,9 @@ def _unused_for_allowance(lookup: Lookup, reason: str | None) -> str:
     """What became of the plan for exactly the error that is allowed, where there is one: why it is not used."""
     if reason is not None:
         return f"; the plan for the error that is allowed does not work here ({reason})"
-    stale = next((names for _, names in lookup.mismatches if names == ["revisions"]), None)
-    if stale is None:
+    if all(names != ["revisions"] for _, names in lookup.mismatches):
         return ""
-    why = ", ".join(FIELD_MEANINGS[name] for name in stale)
-    return f"; the plan for the error that is allowed is not used: it is for {why}"
+    return f"; the plan for the error that is allowed is not used: it is for {FIELD_MEANINGS['revisions']}"
 
 
 def _mega(count: float) -> str:

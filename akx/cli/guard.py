@@ -37,7 +37,7 @@ EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 #: Version of the JSON object that a failing command prints under ``--json``.
 ERROR_SCHEMA = 1
 
-#: Seconds after which a command that has written nothing says that it compiles.
+#: Seconds after which a command that has written nothing says that it works, or compiles.
 _SILENCE = 1.0
 #: The most characters of the line of an error.
 _LONGEST = 4000

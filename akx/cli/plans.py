@@ -109,8 +109,7 @@ def _mark(record: PlanRecord) -> str:
 def show_plan(plan_id: str, db: str | None, *, as_json: bool) -> int:
     """Print one plan with its key, figures and provenance."""
     with PlanDatabase(db) as database:
-        record = database.get(plan_id)
-        layer = next((name for name, other in database.entries() if other == record), "")
+        layer, record = database.entry(plan_id)
         trials = () if as_json else database.trials_behind(record)
     if as_json:
         stale, why = stale_fields(record), aged(record)
@@ -260,8 +259,8 @@ def verify_plans(
     bad, skipped = [one for one in found if one.state in BAD], sum(one.state == SKIPPED for one in found)
     if as_json:
         plans = [one.to_json() for one in found]
-        counted = {"bad": len(bad), "verified": len(found) - skipped}
-        emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), "file": file, "plans": plans, **counted})
+        totals = {"bad": len(bad), "verified": len(found) - skipped}
+        emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), "file": file, "plans": plans, **totals})
     elif found:
         from akx.report.tables import print_rechecks
 
@@ -274,8 +273,8 @@ def verify_plans(
 def _nothing_verified(file: str, k: int | None, plan_id: str | None, skipped: int) -> str:
     """Why no plan was run again, and what to do."""
     if plan_id is not None and not skipped:
-        shown = plan_id[:ID_DIGITS]
-        return f"nothing was verified: plan {shown} is for another matrix or k; akx plans show {shown}"
+        begin = plan_id[:ID_DIGITS]
+        return f"nothing was verified: plan {begin} is for another matrix or k; akx plans show {begin}"
     powers = "" if k is None else f" and k = {k}"
     if not skipped:
         why = f"there is no plan for {file}{powers}"

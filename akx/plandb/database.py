@@ -87,8 +87,10 @@ class Lookup:
         if not self.mismatches:
             return "no plan for this matrix"
         record, names = self.mismatches[0]
-        why = ", ".join(FIELD_MEANINGS[name] for name in names)
-        why = why if self.key is None else difference(record.key, self.key, names)
+        if self.key is None:
+            why = ", ".join(FIELD_MEANINGS[name] for name in names)
+        else:
+            why = difference(record.key, self.key, names)
         return f"plan {record.id[:12]} for this matrix is not used: it is for {why}"
 
 
@@ -314,7 +316,11 @@ class PlanDatabase:
         DatabaseError
             Where the database cannot be read.
         """
-        return self._resolve(identifier, self.entries())[1]
+        return self.entry(identifier)[1]
+
+    def entry(self, identifier: str) -> tuple[str, PlanRecord]:
+        """The same with its layer's name."""
+        return self._resolve(identifier, self.entries())
 
     # ------------------------------------------------------------------------------------------------ change
 

@@ -9,7 +9,7 @@ from akx.report.story import Group, PlanStory, mapping
 from akx.report.text import BEYOND_BOUND, count, counted, duration, half_width, over_untuned, ratio, share
 from akx.tuner.space import is_baseline
 
-__all__ = ["explain_roofline", "explain_search", "plan_environment", "plan_facts", "told"]
+__all__ = ["explain_roofline", "explain_search", "plan_environment", "plan_facts", "value_text"]
 
 #: The most characters of a reason, or of what a provenance holds.
 _MOST_TEXT = 600
@@ -43,7 +43,7 @@ def plan_facts(story: PlanStory) -> list[tuple[str, object]]:
         ("cost", _cost(story)),
         ("roofline", _roofline_words(story)),
         ("search", _search_words(story)),
-        *(("not tried", f"{name}: {told(reason)}") for name, reason in story.untried.items()),
+        *(("not tried", f"{name}: {value_text(reason)}") for name, reason in story.untried.items()),
         ("state", story.state),
     ]
 
@@ -57,7 +57,7 @@ def plan_environment(story: PlanStory) -> list[tuple[str, object]]:
     pairs += [(f"machine: {name}", value) for name, value in mapping(given.get("machine")).items()]
     pairs += [(f"version: {name}", value) for name, value in mapping(given.get("versions")).items()]
     pairs += [(f"option: {name}", value) for name, value in record.plan.options.items()]
-    pairs += [(name, told(value)) for name, value in sorted(given.items()) if name not in _TOLD]
+    pairs += [(name, value_text(value)) for name, value in sorted(given.items()) if name not in _TOLD]
     return pairs
 
 
@@ -96,7 +96,7 @@ def explain_roofline(group: Group) -> str:
     return " ".join(told)
 
 
-def told(value: Any) -> str:
+def value_text(value: Any) -> str:
     """`value` as text, cut where it is long."""
     return shown(_as_words(value), _MOST_TEXT)
 

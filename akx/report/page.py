@@ -13,7 +13,7 @@ from datetime import datetime
 
 from akx.report import figures
 from akx.report.charts import Chart
-from akx.report.facts import explain_roofline, explain_search, plan_environment, plan_facts, told
+from akx.report.facts import explain_roofline, explain_search, plan_environment, plan_facts, value_text
 from akx.report.ghosts import GhostGrowth
 from akx.report.markup import Markup, element, join
 from akx.report.story import Group, PlanStory, group_stories
@@ -203,7 +203,7 @@ def _reasons(story: PlanStory) -> Markup | None:
     if not found:
         return None
     rows: list[tuple[object, ...]] = [
-        (count(times), state, told(reason)) for state, reason, times in found[:_MOST_REASONS]
+        (count(times), state, value_text(reason)) for state, reason, times in found[:_MOST_REASONS]
     ]
     if rest := found[_MOST_REASONS:]:
         rows.append((count(sum(times for _, _, times in rest)), "", f"for {count(len(rest))} other reasons"))
