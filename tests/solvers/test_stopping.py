@@ -25,10 +25,19 @@ def laplacian(weights: Any) -> sp.csr_array:
     return sp.csr_array(sp.diags_array(np.asarray(weights.sum(axis=1)).ravel()) - weights)
 
 
+def path(n: int, seed: int | None = None) -> sp.csr_array:
+    """Adjacency of n points in a row, with random weights for each direction where there is a seed."""
+    return weighted(sp.diags_array([np.ones(n - 1), np.ones(n - 1)], offsets=[-1, 1]), seed)
+
+
 def grid(m: int, seed: int | None = None) -> sp.csr_array:
-    """Adjacency of a grid of m x m points, with random weights for each direction where there is a seed."""
-    line, one = sp.diags_array([np.ones(m - 1), np.ones(m - 1)], offsets=[-1, 1]), sp.eye_array(m)
-    found = sp.csr_array(sp.kron(line, one) + sp.kron(one, line))
+    """The same of a grid of m x m points."""
+    line, one = path(m), sp.eye_array(m)
+    return weighted(sp.kron(line, one) + sp.kron(one, line), seed)
+
+
+def weighted(pattern: Any, seed: int | None) -> sp.csr_array:
+    found = sp.csr_array(pattern)
     if seed is not None:
         found.data = np.random.default_rng(seed).uniform(0.2, 1.8, found.nnz)
     return found
@@ -77,6 +86,26 @@ def test_a_nonsymmetric_one(name: str, transposed: bool) -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("n", [50, 200, 1000])
+def test_a_long_path(name: str, n: int) -> None:
+    """Krylov methods need n steps and more for it, and as many to find what shows that it has no solution."""
+    A, b = laplacian(path(n)), np.random.default_rng(0).standard_normal(n)
+    x, info, stats = METHODS[name](A, b, return_stats=True)
+    assert info == NO_SOLUTION, stats.reason
+    assert relative(A, x, b) <= 1
+    assert stats.products < (1100 if name.endswith("cg") else 2000)
+
+
+@pytest.mark.parametrize("name", ANY)
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_long_path_with_weights(name: str, transposed: bool) -> None:
+    A, b = laplacian(path(200, seed=3)), np.random.default_rng(1).standard_normal(200)
+    x, info, stats = METHODS[name](sp.csr_array(A.T) if transposed else A, b, return_stats=True)
+    assert info == NO_SOLUTION, stats.reason
+    assert relative(A.T if transposed else A, x, b) <= 1
+
+
+@pytest.mark.parametrize("name", METHODS)
 def test_small_graphs(name: str) -> None:
     for weights in (np.ones((6, 6)) - np.eye(6), np.roll(np.eye(12), 1, 0) + np.roll(np.eye(12), -1, 0)):
         A, b = laplacian(sp.csr_array(weights)), np.eye(len(weights))[0]
@@ -114,6 +143,15 @@ def test_a_hard_system_is_not_called_inconsistent(shared_matrices: Path, name: s
     A = read_matrix(shared_matrices / file).astype(float)
     info = METHODS[name](A, rhs(A.shape[0]), rtol=1e-12, maxiter=20 if name == "gmres" else 600)[1]
     assert info != NO_SOLUTION
+
+
+@pytest.mark.parametrize("name", ANY)
+def test_nor_is_one_that_is_nearly_singular(name: str) -> None:
+    random = np.random.default_rng(5)
+    left, right = (np.linalg.qr(random.standard_normal((120, 120)))[0] for _ in range(2))
+    A = sp.csr_array(left @ np.diag(10.0 ** -np.linspace(0, 14, 120)) @ right)
+    info = METHODS[name](A, rhs(120), rtol=1e-8, maxiter=30 if "gmres" in name else 400)[1]
+    assert info not in (0, NO_SOLUTION)
 
 
 def test_graded_systems_have_solutions() -> None:
