@@ -7,6 +7,11 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.12 python3.11 python3.13 py
 VENV ?= .venv
 BIN := $(VENV)/bin
 
+# Hundreds of processes import the same modules: each would compile all of them again where bytecode is not kept. It is
+# made when it is first needed: pip would compile six thousand modules, most of which nobody asks for.
+export PYTHONDONTWRITEBYTECODE :=
+INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile
+
 .DELETE_ON_ERROR:
 .PHONY: demo test lint bench gpu-test gpu-bench clean help
 
@@ -28,7 +33,7 @@ test: $(VENV)/.dev lint
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
-	$(BIN)/mypy
+	MYPY_NUM_WORKERS=2 $(BIN)/mypy
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.bench
@@ -52,18 +57,18 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(VENV)/.run: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	$(BIN)/python $(INSTALL) -e .
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/python $(INSTALL) -e '.[dev]'
 	@touch $@ $(VENV)/.run
 
 $(VENV)/.cuda: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,cuda]' || \
-		$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' 'cuda-bindings[all]>=12.8'
+	$(BIN)/python $(INSTALL) -e '.[dev,cuda]' || \
+		$(BIN)/python $(INSTALL) -e '.[dev]' 'cuda-bindings[all]>=12.8'
 	@touch $@ $(VENV)/.run
 
 $(VENV)/.bench: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	$(BIN)/python $(INSTALL) -e '.[bench]'
 	@touch $@ $(VENV)/.run
