@@ -24,6 +24,7 @@ from akx.errors import ArgumentError, DatabaseError, FileFormatError, MissingDep
 from akx.plandb.address import ServerAddress, database_place
 from akx.plandb.changes import count_change, generation
 from akx.plandb.files import PlanDatabaseWarning
+from akx.plandb.former import adopt, former_of, of_layer, renewed
 from akx.plandb.keys import FIELD_MEANINGS, PlanKey, device_distance, difference, search_key
 from akx.plandb.layers import USER, PlanLayer, ShippedPlans, origin, shipped_plans
 from akx.plandb.migrate import Inspection
@@ -201,9 +202,10 @@ class PlanDatabase:
     def _find(self, key: PlanKey) -> tuple[Lookup, bool]:
         """:meth:`find` in the user's database and all layers, and whether all was well with the database."""
         for layer in self.above:
-            found = _answer(key, layer.with_fingerprint(key.fingerprint))
+            found = _answer(key, of_layer(layer, key.fingerprint))
             if found is not None:
                 return Lookup(found, [], layer.name), True
+        self._adopt(key.fingerprint)
 
         def query(tables: Tables) -> tuple[int, list[PlanRecord]]:
             rows = tables.under(key)
@@ -211,7 +213,11 @@ class PlanDatabase:
             if _answer(key, records) is not None:
                 return len(rows), records
             rows = tables.of_pattern(key.fingerprint, _NEIGHBOURS)
-            return len(rows), decode(rows)
+            records, former = decode(rows), former_of(tables, key.fingerprint)
+            if former is not None:  # in tables that cannot be changed
+                old = tables.of_pattern(former, _NEIGHBOURS)
+                rows, records = rows + old, records + renewed(decode(old), key.fingerprint)
+            return len(rows), records
 
         try:
             number, neighbours = self._read(query, min(_LOOKUP_PATIENCE, self._store.timeout)) or (0, [])
@@ -224,19 +230,24 @@ class PlanDatabase:
         if found is not None:
             return Lookup(found, [], USER), is_sound
         for layer in self.layers:
-            found = _answer(key, layer.with_fingerprint(key.fingerprint))
+            found = _answer(key, of_layer(layer, key.fingerprint))
             if found is not None:
                 return Lookup(found, [], layer.name), is_sound
         for layer in (*self.above, *self.layers):
-            neighbours += layer.with_fingerprint(key.fingerprint)
+            neighbours += of_layer(layer, key.fingerprint)
         mismatches = [(record, mismatch(key, record)) for record in neighbours]
         mismatches.sort(key=lambda pair: (len(pair[1]), device_distance(pair[0].key, key)))
         return Lookup(None, mismatches, key=key), is_sound
 
+    def _adopt(self, fingerprint: str) -> None:
+        """The user's plans of a pattern get the digest of today, where a matrix with it is here."""
+        adopt(fingerprint, self._read, self._change)
+
     def of_pattern(self, fingerprint: str) -> tuple[PlanRecord, ...]:
         """The plans for a pattern in every layer, 64 of the user's at most. Raises :class:`DatabaseError`."""
+        self._adopt(fingerprint)
         rows = self._read(lambda tables: tables.of_pattern(fingerprint, _NEIGHBOURS)) or []
-        around = [layer.with_fingerprint(fingerprint) for layer in (*self.above, *self.layers)]
+        around = [of_layer(layer, fingerprint) for layer in (*self.above, *self.layers)]
         return (*decode(rows), *(record for records in around for record in records))
 
     def sketches(self, key: PlanKey, *, backend: str, least: int, most: int) -> tuple[Sketch, ...]:
@@ -296,11 +307,17 @@ class PlanDatabase:
         fingerprint : str, optional
             Only those for this pattern.
         """
+        if fingerprint is not None:
+            self._adopt(fingerprint)
+
+        def of(layer: PlanLayer) -> tuple[PlanRecord, ...]:
+            return layer.records() if fingerprint is None else of_layer(layer, fingerprint)
+
         found: dict[str, tuple[str, PlanRecord]] = {}
         for name, records in (
-            *((layer.name, layer.records()) for layer in self.above),
+            *((layer.name, of(layer)) for layer in self.above),
             (USER, self.list()),
-            *((layer.name, layer.records()) for layer in self.layers),
+            *((layer.name, of(layer)) for layer in self.layers),
         ):
             for record in records:
                 found.setdefault(record.id, (name, record))
