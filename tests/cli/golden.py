@@ -1,7 +1,7 @@
 """Golden files: what a command printed once, was looked at, and must print ever after.
 
-``AKX_UPDATE_GOLDEN=1 pytest tests/cli tests/tuner tests/benchmarks`` writes them anew, in one process; look at the
-difference before committing it.
+``AKX_UPDATE_GOLDEN=1 pytest tests/cli tests/tuner/test_tuner_golden.py tests/benchmarks/test_search_order.py`` writes
+them anew, in one process; look at the difference before committing it.
 """
 
 from __future__ import annotations
