@@ -45,6 +45,8 @@ STREAMED_SCHEDULE = "stream"
 NATURAL = "natural"
 #: What values are stored as by a plan that stores them as they are.
 FULL = "full"
+#: Fields of a plan where its schedule has no parameter of the name.
+_FIELDS = {"partitioner": NATURAL, "k_per_pass": 1, "block_bytes": 0}
 #: Those of plain products.
 PLAIN_SCHEDULES = (BASELINE_SCHEDULE, STREAMED_SCHEDULE)
 
@@ -136,11 +138,10 @@ class Space:
             if value not in parameter.choices:
                 return None
             chosen[parameter.name] = value
-        same = self.plan(plan.schedule, chosen)
-        if same == plan:
-            return chosen
-        mentioned = {name: value for name, value in same.options.items() if name in plan.options}
-        return chosen if same.replace(options=mentioned) == plan else None
+        fields = {"threads": self.threads, **_FIELDS}
+        is_same = all(name in chosen or getattr(plan, name) == value for name, value in fields.items())
+        named = (name in chosen and name not in fields and name != "variant" for name in plan.options)
+        return chosen if is_same and all(named) else None
 
     def inside(self, plan: Plan) -> Plan:
         """The plan of the space that says the same as `plan`, every option spelt out; `plan` itself where none does."""

@@ -232,7 +232,7 @@ def test_recording_and_replaying_what_runs_here(monkeypatch: pytest.MonkeyPatch,
     """The recorder, on the CPU: what it writes can be read, and replayed with the same winner."""
     monkeypatch.setenv("AKX_DB", str(tmp_path / "plans.sqlite"))
     path = tmp_path / "record.json"
-    arguments = ["--small", "--backend", "cpu", "--k", "4", "--seconds", "1.5", "--others", "1.5", "-o", str(path)]
+    arguments = ["--small", "--backend", "cpu", "--k", "4", "--seconds", "0.6", "--others", "0.6", "-o", str(path)]
     assert record_tuning.main(arguments) == 0
     recording = load(path)
     assert all(len(line) < 10_000 for line in path.read_text().splitlines())
