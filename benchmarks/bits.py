@@ -1,6 +1,6 @@
 """Does another checkout of akx compute the same bits? Every schedule, variant, order, type and thread of the CPU.
 
-    python -m benchmarks.bits ../old-akx                  all of them: a minute, and more where code must be compiled
+    python -m benchmarks.bits ../old-akx                  all of them: a minute, and five more where nothing is compiled
     python -m benchmarks.bits ../old-akx --matrix nodes   of one matrix
 
 The plans are those of this checkout: for each schedule what its space has in one parameter beside the defaults, and
