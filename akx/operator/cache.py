@@ -22,7 +22,7 @@ import os
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,7 +39,7 @@ from akx.operator.powers import MatrixPowers
 from akx.operator.values import same_pattern
 from akx.plan import Plan, check_plan
 
-__all__ = ["CACHE", "Cache", "Entry", "canonical", "give_back", "operator_for", "widened"]
+__all__ = ["CACHE", "Cache", "Entry", "canonical", "operator_for", "widened"]
 
 #: Operators that are kept, for callers and for solvers each: so many, and of so many bytes in all; the newest of
 #: callers in any case.
@@ -169,8 +169,8 @@ class Cache:
         options: dict[str, Any] = {"basis": basis, "plan": plan, "threads": threads, "db": db, "backend": backend}
         if origin is None or owner is None:
             return Entry(None, lambda: None, (), (), MatrixPowers(matrix, k, **options), 0, (), 0.0, True)
-        named, most = basis if isinstance(basis, str) else id(basis), resolve_threads(threads)
-        key = (id(owner), origin.types, k, named, plan, threads is None, most, _place(db), backend, "lent")
+        most = resolve_threads(threads)
+        key = (id(owner), origin.types, k, basis, plan, threads is None, most, _place(db), backend, "lent")
         with self.lock:
             found = self.entries.pop(key, None)
             sibling = self.sibling(owner, origin.types, origin.token)
@@ -327,12 +327,6 @@ def widened(matrix: Matrix, dtype: Any) -> Matrix:
     found = matrix.with_values(matrix.data.astype(dtype))
     origin: _Origin | None = matrix.cache.get(_ORIGIN)
     return found if origin is None else _of(found, replace(origin, types=(origin.types[0], found.dtype.str)))
-
-
-def give_back(entries: Iterable[Entry]) -> None:
-    """Keep what was borrowed."""
-    for entry in entries:
-        CACHE.keep(entry)
 
 
 def _of(matrix: Matrix, origin: _Origin) -> Matrix:
