@@ -14,6 +14,9 @@ from akx.matrix import Matrix
 
 __all__ = ["Values", "same_pattern"]
 
+#: Types of most of what is remembered of a pattern, and has no arrays in it.
+_PLAIN = frozenset((type(None), bool, int, float, str))
+
 
 class Values:
     """A matrix whose values change.
@@ -74,6 +77,8 @@ def same_pattern(one: Any, other: Matrix) -> bool:
 
 def _add_arrays(found: dict[Any, int], value: Any) -> None:
     """Add the bytes of all arrays in `value`, by address; views of one array count once."""
+    if type(value) in _PLAIN:
+        return
     if isinstance(value, np.ndarray):
         place = value.__array_interface__["data"][0]
         found[place] = max(found.get(place, 0), int(value.nbytes))

@@ -43,17 +43,17 @@ def lent(A: Any) -> list[cache.Entry]:
 
 
 @pytest.mark.parametrize("form", [sp.csr_array, sp.coo_array, akx.Matrix.from_any])
-def test_a_second_solve_prepares_nothing(name: str, form: Any, work: list[str]) -> None:
+def test_a_second_solve_prepares_nothing(solver: Any, name: str, form: Any, work: list[str]) -> None:
     A, b = form(fitting(name)), rhs(300)
-    x, info = SOLVERS[name](A, b, rtol=1e-9)
+    x, info = solver(A, b, rtol=1e-9)
     assert info == 0
     assert {"predict", "hash", "make"} <= set(work)
     work.clear()
-    again, info = SOLVERS[name](A, b, rtol=1e-9)
+    again, info = solver(A, b, rtol=1e-9)
     assert info == 0
     assert work == []
     assert np.array_equal(again, x)
-    SOLVERS[name](form(fitting(name)), b, rtol=1e-9)  # equal, and another object
+    solver(form(fitting(name)), b, rtol=1e-9)  # equal, and another object
     assert "make" in work
 
 
@@ -83,15 +83,15 @@ def test_a_narrow_matrix_with_a_wide_right_hand_side(work: list[str]) -> None:
     assert np.array_equal(cg(twice.copy(), b, rtol=1e-6)[0], x)
 
 
-def test_new_values_are_laid_out_anew(name: str, work: list[str]) -> None:
+def test_new_values_are_laid_out_anew(solver: Any, name: str, work: list[str]) -> None:
     A, b = fitting(name), rhs(300)
-    SOLVERS[name](A, b, rtol=1e-9)
+    solver(A, b, rtol=1e-9)
     A.data *= 1.0 + 0.1 * np.cos(A.data)
     work.clear()
-    x, info = SOLVERS[name](A, b, rtol=1e-9)
+    x, info = solver(A, b, rtol=1e-9)
     assert info == 0
     assert "predict" not in work
-    assert np.array_equal(x, SOLVERS[name](A.copy(), b, rtol=1e-9)[0])
+    assert np.array_equal(x, solver(A.copy(), b, rtol=1e-9)[0])
 
 
 def test_another_pattern_is_prepared_anew(name: str) -> None:
