@@ -14,16 +14,16 @@ basis.
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from akx.errors import AkxError, ArgumentTypeError
+from akx.errors import AkxError
 from akx.kernels.revisions import SOLVERS, revision
 from akx.matrix import Matrix
+from akx.operator.planner import database_of
 from akx.plan import Plan
-from akx.plandb import PlanDatabase, PlanKey, PlanRecord, TrialRecord, shared_database
+from akx.plandb import PlanDatabase, PlanKey, PlanRecord, TrialRecord
 from akx.solvers.system import System
 from akx.tuner import plan_key
 
@@ -230,11 +230,3 @@ def marked(record: PlanRecord, marks: Mapping[str, float]) -> PlanRecord:
     """The record with these marks instead."""
     number = revision(record.plan.backend, SOLVERS)
     return replace(record, provenance={**record.provenance, "solvers": dict(marks), "solver_revision": number})
-
-
-def database_of(db: Any) -> PlanDatabase:
-    """The database that the argument of a solver names. Raises ArgumentTypeError where it names none."""
-    if db is not None and not isinstance(db, (str, os.PathLike, PlanDatabase)):
-        raise ArgumentTypeError("db is no database", expected="a path or a PlanDatabase", found=type(db).__name__)
-    found: Callable[[Any], PlanDatabase] = shared_database
-    return db if isinstance(db, PlanDatabase) else found(db)

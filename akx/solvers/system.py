@@ -33,6 +33,7 @@ from akx.errors import AkxError, ArgumentError, ArgumentTypeError, MatrixError, 
 from akx.kernels.cpu.vectors import VectorWork
 from akx.matrix import Matrix
 from akx.operator import MatrixPowers
+from akx.operator.cache import CACHE, Entry, canonical, widened
 from akx.plan import Plan
 from akx.solvers.scaling import Units, exponent_of, is_extreme, norm_of, scaled, units_of
 from akx.solvers.stats import SolveStats
@@ -108,6 +109,7 @@ class System:
     threads: int | None = None
     db: Any = None
     _operators: dict[tuple[int, str], MatrixPowers] = field(default_factory=dict)
+    _borrowed: list[Entry] = field(default_factory=list)
     begun: float = field(default_factory=time.perf_counter)
     like: Any = None
     given: Any = None
@@ -139,16 +141,27 @@ class System:
         return self.work.rows(count, self.n)
 
     def operator(self, k: int, kind: str = "monomial", plan: Plan | None = None) -> MatrixPowers:
-        """The operator for k steps of bases of a kind; made once, with the tuned plan where there is one."""
+        """The operator for k steps of bases of a kind, with the tuned plan where there is one.
+
+        It is borrowed from what is kept for the caller's A, or made, and this solve's alone until :meth:`release`.
+        """
         found = self._operators.get((k, kind))
         if found is None:
             with self.stats.phase("setup"):
                 basis: Any = kind if kind == "monomial" else _placeholder(k, kind)
                 options: dict[str, Any] = {"threads": self.threads, "db": self.db, "backend": self.work.backend}
-                found = MatrixPowers(self.matrix, k, basis=basis, plan=plan, **options)
+                entry = CACHE.borrow(self.matrix, k, basis=basis, plan=plan, **options)
+                self._borrowed.append(entry)
+                found = entry.operator
                 found.looks_for_overflow = False  # solvers do themselves
             self._operators[k, kind] = found
         return found
+
+    def release(self) -> None:
+        """Give the operators back, for the next solve with the same A."""
+        self._operators.clear()
+        while self._borrowed:
+            CACHE.keep(self._borrowed.pop())
 
     def product(self, v: Rows, out: Rows) -> Rows:
         """out = A v, counted and timed; both (n,), contiguous, not the same.
@@ -379,6 +392,7 @@ class System:
         stats.reason = reason
         stats.seconds["total"] = time.perf_counter() - self.begun
         answer = self.answer(x)
+        self.release()
         return (answer, info, stats) if return_stats else (answer, info)
 
 
@@ -433,7 +447,7 @@ def make_system(
             expected="a sparse matrix",
             hint="use scipy.sparse.linalg for operators without a matrix",
         )
-    matrix = Matrix.from_any(A, value_error=0.0)
+    matrix = canonical(A, threads=threads)
     on_device = is_on_device(b)
     if on_device and backend == "cpu":
         raise ArgumentTypeError("b is on the device", expected="an array of the host for backend='cpu'")
@@ -453,7 +467,7 @@ def make_system(
         raise MatrixError("M does not fit A", expected=f"({matrix.n}, {matrix.n})", found=str(inverse.shape))
     dtype = _common(matrix.dtype, right, guess, inverse)
     if dtype != matrix.dtype:
-        matrix = matrix.with_values(matrix.data.astype(dtype))
+        matrix = widened(matrix, dtype)
     work = make_work(backend, dtype, matrix.n, threads)
     held_b, of_b = right.take(work)
     if isinstance(x0, str):

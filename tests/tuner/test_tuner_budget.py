@@ -267,7 +267,7 @@ class TestOnTheGpu:
         assert "predicted" in other.explain(measure=False)
         np.testing.assert_allclose(other(x), P(x), rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(akx.matrix_powers(A, x, 6, fraction=0.25), P(x), rtol=0, atol=0)
-        held = next(iter(P._programs.values()))
+        held = next(iter(P._prepared.programs.values()))
         assert held.nbytes <= budget
 
     def test_a_budget_that_everything_fits(self, matrix: Matrix) -> None:
