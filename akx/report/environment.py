@@ -340,7 +340,7 @@ def _calibrations() -> Iterator[Check]:
         if found is None:
             text = "untuned calls choose plans by guessed figures"
             with contextlib.suppress(AkxError):  # what keeps it from being measured is told by another check
-                rate = best_figures(device, getattr(device, "cores", 1)).slow_bandwidth
+                rate = best_figures(device, device.cores).slow_bandwidth
                 text = f"memory reads {rate / 1e9:.1f} GB/s, measured now; {text}"
             yield Check(name, "missing", text, "akx doctor --calibrate")
             continue

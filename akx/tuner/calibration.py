@@ -222,7 +222,7 @@ def figures_of(device: Any, threads: int) -> Figures:
     threads : int
         Most threads of a plan.
     """
-    budget = getattr(device, "budget", 0)
+    budget = device.budget
     whole = replace(device, budget=0) if budget else device
     found = find_calibration(_class_of(whole))
     if found is None or found[0].threads < min(threads, device.cores):
@@ -248,7 +248,7 @@ def ceiling_of(measured: Figures, known: Figures, device: Any, threads: int) -> 
 
     Within a memory budget nothing is measured, so that what is known is all there is.
     """
-    if getattr(device, "budget", 0):
+    if device.budget:
         return known
     return measured if known == derived_figures(device, threads) else faster(measured, known)
 

@@ -400,7 +400,7 @@ def _reason_not_to_try(
         return f"preparing it took {record.prepare_seconds:.3g} s there"
     if key.basis not in BASIS_KINDS:
         return f"of the basis {key.basis!r} nothing is known to compare with"
-    if STREAMED_SCHEDULE in (like.plan.schedule, predicted.schedule) or getattr(device, "budget", 0) > 0:
+    if STREAMED_SCHEDULE in (like.plan.schedule, predicted.schedule) or device.budget > 0:
         return "memory is short"
     if like.plan.backend == "cuda":
         from akx.device.cuda.memory import memory_pool

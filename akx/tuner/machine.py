@@ -167,7 +167,7 @@ def measured_figures(device: Any, threads: int) -> Figures:
     Each call measures: what disturbs one hardly disturbs all. Flops and synchronisation as in :func:`derived_figures`,
     and on a GPU its link to the host.
     """
-    if getattr(device, "budget", 0):  # what measures would itself take more
+    if device.budget:  # what measures would itself take more
         return derived_figures(device, threads)
     now, before = _measure(device, threads), _BEST.get((device, threads))
     best = now if before is None else faster(now, before)

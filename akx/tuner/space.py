@@ -270,7 +270,7 @@ class Space:
 
         With a memory budget also where the matrix and its vectors take more, whatever the schedule.
         """
-        budget = getattr(self.device, "budget", 0)
+        budget = self.device.budget
         if budget and plan.schedule != STREAMED_SCHEDULE and least_bytes(matrix, self.k) > budget:
             return f"matrix and vectors take more than the memory budget of {budget} bytes"
         schedule = self.schedules[plan.schedule]
@@ -296,7 +296,7 @@ class Space:
         return tuple(dict.fromkeys(plan for plan in plans if is_baseline(plan)))
 
     def _streamed_baselines(self, matrix: Matrix) -> Iterator[Plan]:
-        if STREAMED_SCHEDULE not in self.parameters or not getattr(self.device, "budget", 0):
+        if STREAMED_SCHEDULE not in self.parameters or not self.device.budget:
             return
         frugal: dict[str, Option] = {"ahead": 1} if 1 in self.choices(STREAMED_SCHEDULE, "ahead") else {}
         orders = self.choices(STREAMED_SCHEDULE, "partitioner")

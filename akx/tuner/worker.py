@@ -133,7 +133,7 @@ class Bench:
         self._wild = 0
         self._anchor: _Anchor | None = None
         self._kept: dict[Plan, tuple[float, Program]] = {}
-        self._budget = int(getattr(space.device, "budget", 0))
+        self._budget = space.device.budget
         self.places = _PLACES if space.backend == "cuda" and not self._budget else 1
         self._on_device = _device_problem(problem, hosted=bool(self._budget)) if space.backend == "cuda" else None
         self.watch = _watch(space)
