@@ -377,7 +377,8 @@ def predict(
     del basis
     name = resolve_backend(backend)
     used = plan_threads(name, threads)
-    limited = replace(device_of(name) if device is None else device, cores=used)
+    here: Any = device_of(name) if device is None else device
+    limited = replace(here, cores=used)
     offered = (one for one in registry.schedules(name) if not plain or one.name == BASELINE_SCHEDULE)
     schedules = {schedule.name: schedule for schedule in offered}
     unseen = Space(name, k, used, limited, schedules, {})

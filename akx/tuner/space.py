@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, product
 from typing import Any, Protocol, runtime_checkable
 
-from akx._given import unknown_name
+from akx.device.choose import BACKENDS, backend_of
 from akx.errors import ArgumentError, brief
 from akx.kernels import registry
 from akx.kernels.base import Parameter, Schedule
@@ -68,12 +68,9 @@ def is_numeric(parameter: Parameter) -> bool:
 
 def resolve_backend(backend: str) -> str:
     """The backend a name stands for: ``"auto"`` is the first one registered."""
-    known = registry.backends()
     if backend == "auto":
-        return known[0]
-    if backend not in known:
-        raise unknown_name("backend", backend, ("auto", *known))
-    return backend
+        return next(iter(BACKENDS.own))
+    return backend_of(backend).name
 
 
 @runtime_checkable
