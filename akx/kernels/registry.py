@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from akx.device.backend import Backend
-from akx.device.choose import BACKENDS
+from akx.device.choose import BACKENDS, backend_of
 from akx.device.registered import Registered
 from akx.errors import ArgumentError, ArgumentTypeError, brief
 from akx.kernels.base import Schedule
@@ -86,9 +86,10 @@ def backends() -> tuple[str, ...]:
 
 
 def get(backend: str, name: str) -> Schedule:
-    """The schedule `name` of `backend`. Raises :class:`ArgumentError` where there is none."""
+    """The schedule `name` of `backend`. Raises :class:`ArgumentError` where there is none, or no such backend."""
     found = find(backend, name)
     if found is None:
+        backend_of(backend)
         known = ", ".join(_SCHEDULES.names())
         raise ArgumentError("unknown schedule", expected=f"one of {known}", found=f"{backend}/{name}")
     return found
