@@ -136,7 +136,7 @@ def chosen_steps(
 
 def tuned_or(default: int, solver: str, system: System, basis: str) -> int:
     """The s that was tuned for a system's matrix, which is noted, or the default."""
-    backend = "cuda" if system.on_device else "cpu"
+    backend = system.work.backend
     found = chosen_steps(solver, system.matrix, basis=basis, threads=system.threads, db=system.db, backend=backend)
     if found is None:
         return default

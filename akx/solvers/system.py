@@ -28,9 +28,10 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from akx._given import check_number, converted, numbers_of
 from akx.basis import Basis
+from akx.device.choose import backend_of
 from akx.device.cuda.interchange import is_on_device
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, MatrixError, PlanError, brief
-from akx.kernels.cpu.vectors import VectorWork
+from akx.kernels.vectors import Vectors
 from akx.matrix import Matrix
 from akx.operator import MatrixPowers
 from akx.operator.cache import CACHE, Entry, canonical, widened
@@ -65,8 +66,8 @@ class System:
         A, in `dtype` and `units`.
     given : Matrix
         A, in `dtype`.
-    work : VectorWork or CudaVectorWork
-        What is done with vectors, where they are; its `backend` is ``"cpu"`` or ``"cuda"``.
+    work : Vectors
+        What is done with vectors, where they are.
     b, x : (n,) arrays of `dtype`
         Right-hand side, and the first guess, a copy that the solver may work on.
     M : LinearOperator or None
@@ -96,7 +97,7 @@ class System:
     """
 
     matrix: Matrix
-    work: Any
+    work: Vectors
     b: Rows
     x: Rows
     M: LinearOperator | None
@@ -133,8 +134,8 @@ class System:
 
     @property
     def on_device(self) -> bool:
-        """Whether vectors are on a GPU."""
-        return bool(self.work.backend == "cuda")
+        """Whether vectors are on a device, and work on them is queued."""
+        return self.work.on_device
 
     def rows(self, count: int) -> Rows:
         """Room for so many vectors, shape (count, n), not filled."""
@@ -607,13 +608,9 @@ def _sound(dtype: np.dtype[Any]) -> tuple[float, float]:
     return float(np.sqrt(float(facts.tiny)) / float(facts.eps)), float(np.sqrt(float(facts.max)))
 
 
-def make_work(backend: str, dtype: np.dtype[Any], n: int, threads: int | None) -> Any:
+def make_work(backend: str, dtype: np.dtype[Any], n: int, threads: int | None) -> Vectors:
     """The vector work of a backend, for vectors of n entries."""
-    if backend == "cuda":
-        from akx.kernels.cuda.vectors import CudaVectorWork
-
-        return CudaVectorWork(dtype, n)
-    return VectorWork(dtype, threads)
+    return backend_of(backend).vectors(dtype, n, threads)
 
 
 class _Given:
@@ -647,7 +644,7 @@ class _Given:
         from akx.device.cuda import interchange
         from akx.kernels.cuda.values import all_finite
 
-        if work.backend == "cpu":
+        if not work.on_device:
             raise ArgumentTypeError(f"{self.name} is on the device and b is not", hint="use backend='cuda'")
         held = interchange.vector_of(self.v, prod(self.shape), work.dtype, self.name)
         norm = float(work.norm(held))

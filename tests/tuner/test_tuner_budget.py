@@ -19,9 +19,10 @@ from akx.device.cuda.runtime import cuda_missing
 from akx.errors import ArgumentError, BudgetError
 from akx.kernels import registry
 from akx.kernels.cuda import stream
+from akx.kernels.cuda import timing as gpu
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.tuner import gpu, plan_key, predict, tuning
+from akx.tuner import plan_key, predict, tuning
 from akx.tuner.result import TuneResult
 from akx.tuner.space import Space, build_space, is_baseline
 from akx.tuner.worker import Bench
