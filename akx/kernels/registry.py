@@ -54,8 +54,6 @@ def schedules(backend: str) -> tuple[Schedule, ...]:
 def stored_error(schedule: Schedule, plan: Plan, matrix: Matrix, device: Any) -> float:
     """The largest relative error of a value of `matrix` as a feasible plan stores it, measured.
 
-    0 for all that store values as they are, and wherever the matrix allows no error: nothing is looked at then. A
-    schedule that may store values with an error has a method ``stored_error(plan, matrix, device)``.
+    0 for all that store values as they are, and wherever the matrix allows no error: nothing is looked at then.
     """
-    of_plan = getattr(schedule, "stored_error", None)
-    return 0.0 if of_plan is None or not matrix.value_error else float(of_plan(plan, matrix, device))
+    return float(schedule.stored_error(plan, matrix, device)) if matrix.value_error else 0.0

@@ -391,7 +391,7 @@ def _stored_error(matrix: Matrix, program: Program, plan: Plan) -> float:
     from akx.kernels.registry import get, stored_error
 
     planned = stored_error(get(plan.backend, plan.schedule), plan, matrix, device_of(plan.backend))
-    return min(planned, float(getattr(program, "stored_error", 0.0)))
+    return min(planned, program.stored_error)
 
 
 def _verify(

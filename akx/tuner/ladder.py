@@ -443,7 +443,7 @@ def _measured(
         trusted = bench.program(predicted)
         problem.trust(bench.stored_error(predicted))
         problem.bound_by(_magnitudes(predicted, trusted, problem, space))
-        if not getattr(trusted, "is_as_planned", True):  # moduli of complex values may not fit where the values do
+        if not trusted.is_as_planned:  # moduli of complex values may not fit where the values do
             trusted = bench.program(predicted)
         lost = bench.reason_to_fear(like.plan)
         if lost is not None:

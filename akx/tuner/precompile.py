@@ -190,19 +190,17 @@ def compile_for(name: str, share: int, matrix: Matrix, k: int, start_vectors: in
     bool
         Whether a plan was laid out in each order of the rows.
     """
-    from akx.kernels.cuda.layouts import lay_out
-
     orders: set[str] = set()
     with contextlib.suppress(Exception):
         space = build_space(
             matrix, k, device, backend=device.backend, threads=1, start_vectors=start_vectors, keep=name.__eq__
         )
-        schedule: Any = space.schedules[name]
+        schedule = space.schedules[name]
         limited = space.device
         begun: list[Plan] = []
-        for what in ("offers", "starts"):
+        for ask in (schedule.offers, schedule.starts):
             with contextlib.suppress(Exception):
-                begun += [space.inside(plan) for plan in getattr(schedule, what)(matrix, limited, k)]
+                begun += [space.inside(plan) for plan in ask(matrix, limited, k) or ()]
         plans = _plans(space, name, share, begun)
         for plan in plans:
             with contextlib.suppress(Exception):
@@ -211,7 +209,7 @@ def compile_for(name: str, share: int, matrix: Matrix, k: int, start_vectors: in
                 schedule.work(plan, matrix, limited, start_vectors)
             with contextlib.suppress(Exception):
                 if space.feasible(plan, matrix) is None:
-                    lay_out(plan, matrix, limited)
+                    schedule.lay_out(plan, matrix, limited)
                     orders.add(plan.partitioner)
         return orders == {plan.partitioner for plan in plans}
     return False

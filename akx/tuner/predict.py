@@ -22,19 +22,19 @@ what waits. It is a roofline with a price
 list, so it is optimistic; it ranks plans.
 
 On a GPU, formats and schedules differ in more than that, and each schedule says what a plan makes the device do
-(:class:`Done`; :mod:`akx.kernels.cuda.work`): bytes by tier, cycles of the busiest multiprocessor, loads that wait for
-one another, kernels and exchanges::
+(:class:`akx.kernels.base.Work`; :mod:`akx.kernels.cuda.work`): bytes by tier, cycles of the busiest multiprocessor,
+loads that wait for one another, kernels and exchanges::
 
     seconds = loaded / slow bandwidth + sqrt(max(memory / slow, cache / last-level bandwidth)^2 + (cycles / clock)^2)
               + chain / clock + kernels x price of one + exchanges x price of one
 
 at 0.85 of the slow bandwidth and 0.6 of that of the cache, of which gathers reach less. The plan is the best of the
 plain products in every variant, values as they are, and of paddings of its rows that promise the same the widest,
-unless one of the plans that schedules offer unseen (:class:`Offering`) promises to be 1.15 times as fast: another
+unless one of the plans that schedules offer unseen (``offers``) promises to be 1.15 times as fast: another
 schedule, or plain products with values in fewer bytes.
 
 A call that was not tuned must never be slower than plain products because of a model. So on a CPU only what a schedule
-offers unseen (:class:`Untuned`) is looked at, in each format that fits the pattern and whose price is known, in the
+offers unseen (``untuned``) is looked at, in each format that fits the pattern and whose price is known, in the
 order the rows have: another format must promise to be 1.02 times as fast as plain CSR, 1.1 times where prices are
 guesses, another schedule 1.2 times as fast as the best sweep; of those within 3 % of the best, the one that moves least
 is taken, and with indices of 16 bits where these fit and are not clearly slower. Where the entries of a sweep would
@@ -49,12 +49,12 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from akx.device.choose import device_of, plan_threads
 from akx.errors import BudgetError, InfeasibleError
 from akx.kernels import registry
-from akx.kernels.base import Traffic
+from akx.kernels.base import Schedule, Traffic, Work
 from akx.matrix import Matrix
 from akx.plan import Option, Plan
 from akx.tuner.calibration import figures_of
@@ -72,7 +72,7 @@ from akx.tuner.space import (
     resolve_backend,
 )
 
-__all__ = ["Model", "Padded", "Untuned", "budget_error", "predict", "predicted"]
+__all__ = ["Model", "budget_error", "predict", "predicted"]
 
 #: So many times as fast as plain products another format must promise to be, to be chosen without a measurement, and
 #: another schedule than the best sweep; where there are no prices of formats, the latter.
@@ -107,59 +107,6 @@ _STORED_GAIN = 1.05
 _REACHED, _REACHED_NEAR, _CLOCK = 0.85, 0.6, 1.5e9
 #: A sweep is predicted within a memory budget only where its layout would fit with so much padding.
 _MOST_STORED = 2.0
-
-
-@runtime_checkable
-class Untuned(Protocol):
-    """A schedule that offers a plan without having seen the matrix."""
-
-    def untuned(self, k: int, threads: int) -> Plan:
-        """A plan in the plainest variant and natural order, with defaults that suit most matrices."""
-        ...
-
-
-@runtime_checkable
-class Offering(Protocol):
-    """A schedule that knows what its plans make a device do, and which of them a call may take unseen."""
-
-    def work(self, plan: Plan, matrix: Matrix, device: Any, vectors: int) -> Any:
-        """What a call with so many start vectors does: a :class:`Done`."""
-        ...
-
-    def offers(self, matrix: Matrix, device: Any, k: int) -> tuple[Plan, ...]:
-        """Plans that can be prepared, as far as is known with nothing prepared; a call has plain products if not."""
-        ...
-
-
-class Done(Protocol):
-    """What a device does in a call (:class:`akx.kernels.cuda.work.Work`)."""
-
-    @property
-    def loaded_bytes(self) -> float: ...
-    @property
-    def memory_bytes(self) -> float: ...
-    @property
-    def cache_bytes(self) -> float: ...
-    @property
-    def cycles(self) -> float: ...
-    @property
-    def chain(self) -> float: ...
-    @property
-    def launches(self) -> float: ...
-    @property
-    def barriers(self) -> float: ...
-
-
-class Padded(Protocol):
-    """A schedule that knows how much padding a plan multiplies, and how evenly threads share that."""
-
-    def padding(self, plan: Plan, matrix: Matrix) -> float:
-        """Values stored for each one of the matrix, at least 1."""
-        ...
-
-    def largest_share(self, plan: Plan, matrix: Matrix) -> float:
-        """Work of the thread that has most over the mean, at least 1; 1 where a schedule does not say."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -217,11 +164,13 @@ class Model:
     def seconds(self, plan: Plan) -> float:
         """Modelled seconds of one call; infinite where the schedule has no model of the plan."""
         schedule = self.space.schedules.get(plan.schedule)
-        if isinstance(schedule, Offering) and not getattr(self.space.device, "budget", 0):
+        if schedule is not None and not getattr(self.space.device, "budget", 0):
             try:
-                return self._done(schedule.work(plan, self.matrix, self.space.device, self.start_vectors))
+                done = schedule.work(plan, self.matrix, self.space.device, self.start_vectors)
             except Exception:  # as in :meth:`traffic`
                 return math.inf
+            if done is not None:
+                return self._done(done)
         traffic = self.traffic(plan)
         if traffic is None:
             return math.inf
@@ -276,13 +225,13 @@ class Model:
             redundancy=traffic.redundancy,
         )
 
-    def _done(self, done: Done) -> float:
+    def _done(self, work: Work) -> float:
         """Seconds of what a device does, at its figures."""
         slow, near = _REACHED * self.figures.slow_bandwidth, _REACHED_NEAR * self.figures.last_level_bandwidth
         clock = self.space.device.clock_hz or _CLOCK
-        moved = max(done.memory_bytes / slow, done.cache_bytes / near)
-        waits = done.launches * self.figures.synchronisation + done.barriers * self.figures.barrier
-        return done.loaded_bytes / slow + math.hypot(moved, done.cycles / clock) + done.chain / clock + waits
+        moved = max(work.memory_bytes / slow, work.cache_bytes / near)
+        waits = work.launches * self.figures.synchronisation + work.barriers * self.figures.barrier
+        return work.loaded_bytes / slow + math.hypot(moved, work.cycles / clock) + work.chain / clock + waits
 
     def _beyond(self, plan: Plan) -> float:
         """The share of what a call touches that its threads' own caches do not hold: prices are of data in them."""
@@ -301,7 +250,7 @@ class Model:
         """Seconds of all threads for what a plan computes, its format having a price."""
         cost = self.figures.formats[plan.variant]
         schedule = self.space.schedules[plan.schedule]
-        padding, largest = (_said(schedule, name, plan, self.matrix) for name in ("padding", "largest_share"))
+        padding, largest = schedule.padding(plan, self.matrix), schedule.largest_share(plan, self.matrix)
         slots = traffic.flops / 2.0 * padding
         times = plan.k * traffic.redundancy  # that a row is computed
         is_sorted = int(plan.option("sigma", 1)) > 1
@@ -322,12 +271,6 @@ def _size_factor(variant: str, itemsize: int) -> float:
     """How much longer a format takes for numbers of so many bytes than for those of 8, of which its price is."""
     known = _SIZES.get(variant.removesuffix(_NARROW), {})
     return known.get(itemsize, itemsize / 8.0)
-
-
-def _said(schedule: Any, name: str, plan: Plan, matrix: Matrix) -> float:
-    """What a method of a :class:`Padded` says of a plan; 1 where the schedule has none of that name."""
-    asked = getattr(schedule, name, None)
-    return 1.0 if asked is None else float(asked(plan, matrix))
 
 
 def predict(
@@ -391,8 +334,9 @@ def predicted(model: Model) -> Plan:
     if budget and _MOST_STORED * model.working_set > budget:
         return _streamed(model)
     plain = space.schedules.get(BASELINE_SCHEDULE)
-    if isinstance(plain, Offering) and not budget:
-        return _offered(model, plain)
+    offered = None if plain is None or budget else plain.offers(matrix, space.device, space.k)
+    if offered is not None:
+        return _offered(model, offered)
     reasons: dict[str, None] = {}
     sweeps = []
     for plan in _sweeps(model):
@@ -411,13 +355,11 @@ def predicted(model: Model) -> Plan:
         return best
     bar = model.seconds(best) / _BLIND_GAIN
     for name, schedule in space.schedules.items():
-        if name == BASELINE_SCHEDULE or not isinstance(schedule, Untuned):
-            continue
-        plan = schedule.untuned(space.k, space.threads)
-        if space.feasible(plan, matrix) is None:
-            seconds = model.seconds(plan)
+        other = None if name == BASELINE_SCHEDULE else schedule.untuned(space.k, space.threads)
+        if other is not None and space.feasible(other, matrix) is None:
+            seconds = model.seconds(other)
             if seconds < bar:
-                best, bar = plan, seconds
+                best, bar = other, seconds
     return best
 
 
@@ -427,7 +369,7 @@ def _priced(model: Model, plain: Plan) -> Plan:
     sweeps: list[Plan] = []
     others: list[Plan] = []
     for name, schedule in model.space.schedules.items():
-        if isinstance(schedule, Untuned) and (name == BASELINE_SCHEDULE or blocked):
+        if name == BASELINE_SCHEDULE or blocked:
             (sweeps if name == BASELINE_SCHEDULE else others).extend(_formats(model, schedule))
     is_measured = model.figures.foreseen != Figures.foreseen  # not by an older akx either, which knew less
     gain = _FORMAT_GAIN if is_measured else _GUESSED_GAIN
@@ -463,21 +405,21 @@ def _asking_ahead(model: Model, best: Plan) -> Plan:
     return ahead if space.feasible(ahead, matrix) is None else best
 
 
-def _offered(model: Model, plain: Offering) -> Plan:
+def _offered(model: Model, plans: Iterable[Plan]) -> Plan:
     """The plan that promises most of those offered: the best baseline, unless another is clearly better.
 
     That may be another schedule, or a sweep with values in fewer bytes.
     """
     space, matrix = model.space, model.matrix
-    offered = [plan for plan in plain.offers(matrix, space.device, space.k) if space.feasible(plan, matrix) is None]
+    offered = [plan for plan in plans if space.feasible(plan, matrix) is None]
     sweeps = [plan for plan in offered if is_baseline(plan)]
     if not sweeps:
         raise InfeasibleError("no plain sweep is feasible", hint="use another backend")
     others = [plan for plan in offered if not is_baseline(plan)]
     for name, schedule in space.schedules.items():
-        if name != BASELINE_SCHEDULE and isinstance(schedule, Offering):
+        if name != BASELINE_SCHEDULE:
             try:
-                offers = schedule.offers(matrix, space.device, space.k)
+                offers = schedule.offers(matrix, space.device, space.k) or ()
             except Exception:  # what cannot say what there is has nothing to offer, and the call goes on
                 continue
             others += [plan for plan in offers if space.feasible(plan, matrix) is None]
@@ -528,11 +470,11 @@ def _clearly_better(model: Model, best: Plan, plans: list[Plan], gain: float, *,
     return min([fastest, *(plan for plan in alike if seconds[plan] <= most)], key=moved)
 
 
-def _formats(model: Model, schedule: Any) -> Iterator[Plan]:
+def _formats(model: Model, schedule: Schedule) -> Iterator[Plan]:
     """What a schedule offers unseen, in each format that fits and has a price: its sortings, depths, blocks."""
     space, matrix = model.space, model.matrix
     offered = schedule.untuned(space.k, space.threads)
-    if space.feasible(offered, matrix) is not None:
+    if offered is None or space.feasible(offered, matrix) is not None:
         return
     try:
         choices = {one.name: one.choices for one in schedule.space(matrix, space.device, space.k)}
@@ -597,8 +539,8 @@ def _streamed(model: Model) -> Plan:
 def budget_error(space: Space, matrix: Matrix, reason: str) -> BudgetError:
     """That nothing keeps within the memory budget, and the least that would do."""
     schedule = space.schedules.get(STREAMED_SCHEDULE)
-    least = getattr(schedule, "least_budget", None)
-    enough = f"at least {least(matrix, space.k, space.device)} bytes" if least is not None else ""
+    least = None if schedule is None else schedule.least_budget(matrix, space.k, space.device)
+    enough = "" if least is None else f"at least {least} bytes"
     return BudgetError(
         "no plan keeps within the memory budget",
         expected=enough,
@@ -613,8 +555,9 @@ def _sweeps(model: Model) -> list[Plan]:
     schedule = space.schedules.get(BASELINE_SCHEDULE)
     if schedule is None:
         return []
-    if isinstance(schedule, Untuned):
-        plans = [schedule.untuned(space.k, space.threads)]
+    offered = schedule.untuned(space.k, space.threads)
+    if offered is not None:
+        plans = [offered]
     else:
         if BASELINE_SCHEDULE not in space.parameters:
             space = build_space(

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from akx._given import unknown_name
 from akx.errors import ArgumentError, brief
@@ -74,15 +74,6 @@ def resolve_backend(backend: str) -> str:
     if backend not in known:
         raise unknown_name("backend", backend, ("auto", *known))
     return backend
-
-
-@runtime_checkable
-class Thrifty(Protocol):
-    """A schedule that tells which of its feasible plans have a cheaper twin."""
-
-    def waste(self, plan: Plan, matrix: Matrix, device: Any) -> str | None:
-        """What the plan has no use for, None where it uses all of it."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -276,9 +267,7 @@ class Space:
         schedule = self.schedules[plan.schedule]
         reason = unknown_option(plan.backend, plan.schedule, plan.options)
         reason = reason or schedule.feasible(plan, matrix, self.device)
-        if reason is None and isinstance(schedule, Thrifty):
-            return schedule.waste(plan, matrix, self.device)
-        return reason
+        return schedule.waste(plan, matrix, self.device) if reason is None else reason
 
     def baselines(self, matrix: Matrix) -> tuple[Plan, ...]:
         """The plans that stand for the baseline: each variant of the plain products, natural order, other defaults.

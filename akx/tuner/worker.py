@@ -290,7 +290,7 @@ class Bench:
         schedule = self.space.schedules[plan.schedule]
         if self._forerunners is None:
             return None
-        if not getattr(schedule, "may_crash", True):
+        if not schedule.may_crash:
             self._forerunners.await_coming(plan, self.patience)
             return None
         return self._forerunners.reason_against(plan, self.patience)
@@ -316,7 +316,7 @@ class Bench:
 
     def _prepare(self, plan: Plan) -> Program:
         program = self.space.schedules[plan.schedule].prepare(self.matrix, plan)
-        if not getattr(program, "is_as_planned", True):
+        if not program.is_as_planned:
             raise InfeasibleError(AS_ANOTHER)
         self._sizes[plan] = int(program.nbytes)
         if self._budget and plan.schedule != STREAMED_SCHEDULE:

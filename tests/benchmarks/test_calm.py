@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from akx.tuner.cores import CoreState, CoreWatch
-from akx.tuner.measure import Precision
+from akx.tuner.measure import Call, Precision
 from benchmarks.calm import Calm
 
 _OWN, _SHARED = CoreState(1.05, 1e-7), CoreState(1.9, 0.6e-7)
 
 
-class Steady:
+class Steady(Call):
     """A call that takes a millisecond by a clock of its own."""
 
-    def __call__(self) -> None:
-        pass
+    def __init__(self) -> None:
+        super().__init__(lambda: None)
 
     def timed(self, batch: int) -> float:
         return 1e-3

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from akx.errors import InfeasibleError
 from akx.kernels import registry
-from akx.kernels.base import Parameter, Traffic
+from akx.kernels.base import Parameter, Program, Schedule, Traffic
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner import machine, measure, tuning
@@ -64,7 +64,7 @@ def _without_prices(device: Any, threads: int) -> machine.Figures:
     return replace(machine.derived_figures(device, threads), formats={})
 
 
-class FakeProgram:
+class FakeProgram(Program):
     nbytes = 1000
 
     def __init__(self, world: World, matrix: Matrix, plan: Plan) -> None:
@@ -100,7 +100,7 @@ class FakeProgram:
             out[-1, 0, -1] = np.nan
 
 
-class FakeSchedule:
+class FakeSchedule(Schedule):
     backend = "cpu"
     description = "a formula"
 

@@ -15,7 +15,16 @@ from hypothesis import strategies as st
 from akx.device.clocks import ClockState, ClockWatch
 from akx.errors import ArgumentError
 from akx.tuner import measure
-from akx.tuner.measure import Measurement, Precision, against, interleave, median, median_interval, paired_ratio
+from akx.tuner.measure import (
+    Call,
+    Measurement,
+    Precision,
+    against,
+    interleave,
+    median,
+    median_interval,
+    paired_ratio,
+)
 
 positive = st.floats(1e-6, 1.0)
 
@@ -124,7 +133,7 @@ def test_rounds_run_forwards_and_backwards(clock: Clock) -> None:
     assert "".join(order[-8:]) == "abbaabba"
 
 
-class Cached:
+class Cached(Call):
     """A call on a device whose cache others spoil: it takes `cold` longer until it was made six times in a row."""
 
     last: Cached | None = None
@@ -190,7 +199,7 @@ def test_the_real_clock_times_a_short_call() -> None:
     assert found[0].batch > 1
 
 
-class Scripted:
+class Scripted(Call):
     """A call that takes what a list says, one sample after another; the last for ever."""
 
     def __init__(self, *seconds: float) -> None:

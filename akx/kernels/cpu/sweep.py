@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from akx.device.host import HostDevice, host_device
-from akx.kernels.base import Parameter, Program, Traffic, check_feasible
+from akx.kernels.base import Parameter, Program, Schedule, Traffic, check_feasible
 from akx.kernels.cpu.program import TaskProgram
 from akx.kernels.cpu.shared import (
     aligned_cuts,
@@ -30,7 +30,7 @@ from akx.plan import Plan
 __all__ = ["SCHEDULE", "Sweep"]
 
 
-class Sweep:
+class Sweep(Schedule):
     """See the module."""
 
     name = "sweep"
@@ -66,11 +66,9 @@ class Sweep:
         )
 
     def padding(self, plan: Plan, matrix: Matrix) -> float:
-        """Values multiplied for each one of the matrix (:class:`akx.tuner.predict.Padded`)."""
         return multiplied(plan, matrix)
 
     def largest_share(self, plan: Plan, matrix: Matrix) -> float:
-        """Work of the thread that has most over the mean (:class:`akx.tuner.predict.Padded`)."""
         return largest_share(plan, matrix)
 
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:

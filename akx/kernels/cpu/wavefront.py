@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from akx.device.host import HostDevice, host_device
 from akx.formats.base import Format
-from akx.kernels.base import Parameter, Program, Traffic, check_feasible
+from akx.kernels.base import Parameter, Program, Schedule, Traffic, check_feasible
 from akx.kernels.cpu.layout import Ordered
 from akx.kernels.cpu.program import TaskProgram
 from akx.kernels.cpu.shared import (
@@ -47,7 +47,7 @@ __all__ = ["BLOCK", "SCHEDULE", "Wavefront"]
 BLOCK = 512 * 1024
 
 
-class Wavefront:
+class Wavefront(Schedule):
     """See the module."""
 
     name = "wavefront"
@@ -105,7 +105,6 @@ class Wavefront:
         )
 
     def padding(self, plan: Plan, matrix: Matrix) -> float:
-        """Values multiplied for each one of the matrix (:class:`akx.tuner.predict.Padded`)."""
         return multiplied(plan, matrix)
 
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:

@@ -26,7 +26,7 @@ from akx.device.cuda.facts import CudaDevice, cuda_device
 from akx.errors import InfeasibleError
 from akx.formats.base import Pattern
 from akx.formats.parts import Nodes, Shape
-from akx.kernels.base import Parameter, Program, Traffic, check_feasible
+from akx.kernels.base import Parameter, Program, Schedule, Traffic, Work, check_feasible
 from akx.kernels.cuda.clusters import (
     WITH_CLUSTERS,
     active_windows,
@@ -73,7 +73,7 @@ _FEW_GHOSTS = 1.25
 _REPARTITIONS = 3
 
 
-class Ghost:
+class Ghost(Schedule):
     """See the module."""
 
     name = "ghost"
@@ -87,7 +87,6 @@ class Ghost:
         return ghost_space.space(self, matrix, device, k)
 
     def starts(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
-        """Plans that a search should begin with, beside the defaults; see :mod:`akx.kernels.cuda.ghost_space`."""
         from akx.kernels.cuda import ghost_space
 
         return ghost_space.starts(self, matrix, device, k)
@@ -112,7 +111,6 @@ class Ghost:
         return None
 
     def waste(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
-        """What a feasible plan has no use for; there is one without, that is the same and cheaper."""
         from akx.kernels.cuda.ghost_space import THREADS
 
         parts = device.sms * int(plan.option("blocks_per_sm", 1)) * int(plan.option("waves", 1))
@@ -139,8 +137,7 @@ class Ghost:
             synchronisations=float(passes),
         )
 
-    def work(self, plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> object:
-        """What the plan makes the device do, for so many start vectors."""
+    def work(self, plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
         from akx.kernels.cuda import ghost_offers
 
         return ghost_offers.work(plan, matrix, device, vectors)
@@ -150,6 +147,9 @@ class Ghost:
         from akx.kernels.cuda import ghost_offers
 
         return ghost_offers.offers(self, matrix, device, k)
+
+    def lay_out(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> None:
+        lay_out_ghost(matrix, plan, device)
 
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         device = cuda_device()

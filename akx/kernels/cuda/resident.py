@@ -29,7 +29,7 @@ from akx.device.cuda.facts import CudaDevice, cuda_device
 from akx.errors import InfeasibleError
 from akx.formats.base import Pattern
 from akx.formats.parts import WARP, Nodes, Shape
-from akx.kernels.base import Parameter, Program, Traffic, check_feasible, option_reason
+from akx.kernels.base import Parameter, Program, Schedule, Traffic, Work, check_feasible, option_reason
 from akx.kernels.cuda import diagonals
 from akx.kernels.cuda.choices import BLOCKS
 from akx.kernels.cuda.parts import (
@@ -105,7 +105,7 @@ _SCATTERED_HALO = 3.0
 _FAR = 65_535
 
 
-class Resident:
+class Resident(Schedule):
     """See the module."""
 
     name = "resident"
@@ -119,7 +119,6 @@ class Resident:
         return resident_space.space(self, matrix, device, k)
 
     def starts(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
-        """Plans that a search should begin with, beside the defaults; see :mod:`akx.kernels.cuda.resident_space`."""
         from akx.kernels.cuda import resident_space
 
         return resident_space.starts(self, matrix, device, k)
@@ -209,7 +208,6 @@ class Resident:
         return None
 
     def waste(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
-        """What a feasible plan has no use for; there is one without, that is the same and cheaper."""
         has_choice = plan.variant != diagonals.DIA and may_wait_for_values(plan)
         if plan.option("exchange", VALUES) != VALUES and not has_choice:
             return f"{FLAGS} are what parts wait for in any case, or for nothing"
@@ -249,11 +247,9 @@ class Resident:
         )
 
     def stored_error(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
-        """The largest relative error with which a feasible plan stores values; 0 where they are stored as they are."""
         return 0.0 if plan.variant == diagonals.DIA else error_of(matrix, way_of(plan))
 
-    def work(self, plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> object:
-        """What the plan makes the device do, for so many start vectors."""
+    def work(self, plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
         from akx.kernels.cuda import resident_offers
 
         return resident_offers.work(plan, matrix, device, vectors)
@@ -263,6 +259,14 @@ class Resident:
         from akx.kernels.cuda import resident_offers
 
         return resident_offers.offers(self, matrix, device, k)
+
+    def lay_out(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> None:
+        if plan.variant == diagonals.DIA:
+            diagonals.lay_out(matrix, plan, device)
+            return
+        _, zones = lay_out_resident(matrix, plan, device)
+        if zones is not None:
+            active_slices(zones, shape_of(plan), int(plan.option("depth", 1)))
 
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         device = cuda_device()

@@ -32,7 +32,7 @@ from scipy import sparse
 from akx.device.cuda.facts import CudaDevice, cuda_device
 from akx.device.host import default_threads
 from akx.errors import DeviceMemoryError
-from akx.kernels.base import Parameter, Program, Traffic, check_feasible, option_reason
+from akx.kernels.base import Parameter, Program, Schedule, Traffic, check_feasible, option_reason
 from akx.kernels.cpu.shared import block_of
 from akx.kernels.cuda.hybrid import FRONTS, HostShare, Split, host_plan, host_reason, split_of
 from akx.kernels.cuda.stream_program import Ordered, StreamProgram, kind_of, movers
@@ -137,14 +137,13 @@ def bound(plan: Plan, matrix: Matrix) -> float:
     return plan.k * (once + matrix.n * matrix.dtype.itemsize) / sum(bus_bytes(alone, matrix))
 
 
-class Streamed:
+class Streamed(Schedule):
     """See the module."""
 
     name = "stream"
     backend = "cuda"
     revision = 1
     description = "a matrix in host memory, or beyond a budget, comes through a window on the device"
-    may_crash = True  # blocks of one kernel wait for one another
 
     def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
         from akx.kernels.cuda import stream_space

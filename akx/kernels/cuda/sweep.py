@@ -36,7 +36,7 @@ from akx.device.cuda.memory import DeviceArray, empty
 from akx.device.cuda.runtime import STARTS_EARLY
 from akx.formats import pcsr, sell
 from akx.formats.base import Format, pattern_of
-from akx.kernels.base import Parameter, Program, Traffic, check_feasible, option_reason
+from akx.kernels.base import Parameter, Program, Schedule, Traffic, Work, check_feasible, option_reason
 from akx.kernels.cuda import hubs, vbell
 from akx.kernels.cuda.hubs import HUBS
 from akx.kernels.cuda.program import C_TYPES
@@ -137,7 +137,7 @@ def macros(plan: Plan, dtype: np.dtype[Any], vectors: int, stored: np.dtype[Any]
     return found
 
 
-class Sweep:
+class Sweep(Schedule):
     """See the module."""
 
     name = "sweep"
@@ -153,7 +153,6 @@ class Sweep:
         return sweep_space.space(self, matrix, device, k)
 
     def starts(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
-        """Plans that a search should begin with, beside the defaults; see :mod:`akx.kernels.cuda.sweep_space`."""
         from akx.kernels.cuda import sweep_space
 
         return sweep_space.starts(self, matrix, device, k)
@@ -224,7 +223,6 @@ class Sweep:
         return None
 
     def waste(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
-        """What a feasible plan has no use for; there is one without, that is the same and cheaper."""
         from akx.kernels.cuda.sweep_space import keeps
 
         if not is_storable(plan, matrix):
@@ -240,7 +238,6 @@ class Sweep:
         return f"L2 asked to keep {keep} MiB of {size:.1f}: leave `once` out" if keep > size else None
 
     def stored_error(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
-        """The largest relative error with which a feasible plan stores values; 0 where they are stored as they are."""
         return error_of(matrix, way_of(plan))
 
     def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
@@ -258,8 +255,7 @@ class Sweep:
             synchronisations=float(plan.k),
         )
 
-    def work(self, plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> object:
-        """What the plan makes the device do, for so many start vectors."""
+    def work(self, plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
         from akx.kernels.cuda import sweep_offers
 
         return sweep_offers.work(plan, matrix, device, vectors)
@@ -269,6 +265,15 @@ class Sweep:
         from akx.kernels.cuda import sweep_offers
 
         return sweep_offers.offers(self, matrix, device, k)
+
+    def lay_out(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> None:
+        kind, lanes, _ = _kind(plan.variant)
+        if kind == _VBELL:
+            vbell.reason_against(matrix, lanes)  # the device lays it out
+        elif kind == _HUBS:
+            hubs.lay_out(matrix, int(plan.option("hubs", hubs.ROOM)), device.sms)
+        elif kind != _CSR:
+            lay_out(matrix, plan)
 
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         device, way = cuda_device(), way_of(plan)

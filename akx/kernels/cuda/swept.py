@@ -41,7 +41,10 @@ class SweptProgram(StoredProgram):
     """Subclasses say which kernels a number of start vectors takes, and launch them."""
 
     _plan: Plan
-    _made: dict[int, dict[str, Kernel]]
+
+    def __init__(self, n: int, k: int, dtype: np.dtype[Any]) -> None:
+        super().__init__(n, k, dtype)
+        self._made: dict[int, dict[str, Kernel]] = {}
 
     @abstractmethod
     def kernels_of(self, stored: np.dtype[Any], vectors: int) -> dict[str, Kernel]:
@@ -54,8 +57,6 @@ class SweptProgram(StoredProgram):
     @property
     def kernels(self) -> dict[int, dict[str, Kernel]]:
         """The kernels made so far, by the number of start vectors and by name."""
-        if not hasattr(self, "_made"):
-            self._made = {}
         return self._made
 
     def store_in_full(self, data: NDArray[Any]) -> None:
