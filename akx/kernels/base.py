@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from akx.errors import InfeasibleError
 from akx.matrix import Matrix
+from akx.options import Options, declare
 from akx.plan import Option, Plan
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Parameter",
     "Program",
     "Schedule",
+    "TimedCall",
     "Traffic",
     "Work",
     "check_feasible",
@@ -198,6 +200,22 @@ class Program(ABC):
         raise NotImplementedError(f"{type(self).__name__} cannot be part of a graph")
 
 
+class TimedCall(ABC):
+    """Work that is done again and again, and has a clock of its own: that of a device, say."""
+
+    @abstractmethod
+    def __call__(self) -> object:
+        """Do the work once, to its end."""
+
+    @abstractmethod
+    def timed(self, batch: int) -> float:
+        """Seconds of the work once, over `batch` times."""
+
+    def warm(self, batch: int) -> None:
+        """Make it as it will be timed, `batch` times: what others have left in caches must not tell."""
+        self()
+
+
 class Schedule(ABC):
     """What every schedule of every backend provides.
 
@@ -208,19 +226,36 @@ class Schedule(ABC):
     ----------
     name, backend : str
         As in plans.
+    options : type of Options
+        What it declares of its plans' options, and of itself (:mod:`akx.options`).
     revision : int
         Raised when its plans would be chosen anew (:mod:`akx.kernels.revisions`).
     description : str
         In a few words.
     may_crash : bool
         Whether a program may use an address it must not, or wait for ever: then it first runs in a process of its own.
+    layout_shares, layout_turn : int
+        Processes that compile its layouts ahead of a search (:meth:`lay_out`), each beginning with another order of the
+        rows; and its turn among the schedules, the lower the sooner.
+    step_price : str
+        The figure of a device (:class:`akx.tuner.machine.Figures`) that a step of :meth:`plainest` costs where there
+        is next to nothing to do; "" where it is not timed for one.
     """
 
     name: str
     backend: str
+    options: type[Options] = Options
     revision: int = 1
     description: str = ""
     may_crash: bool = True
+    layout_shares: int = 0
+    layout_turn: int = 0
+    step_price: str = ""
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if "options" in vars(cls):
+            declare(cls.backend, cls.name, cls.options)
 
     @abstractmethod
     def space(self, matrix: Matrix, device: Any, k: int) -> tuple[Parameter, ...]:
@@ -249,6 +284,10 @@ class Schedule(ABC):
     def untuned(self, k: int, threads: int) -> Plan | None:
         """A plan that is offered without a look at the matrix, in the plainest variant and natural order, or None."""
         return None
+
+    def plainest(self, k: int) -> Plan:
+        """The plan whose steps are timed for :attr:`step_price`."""
+        raise NotImplementedError(f"no step of {self.backend}/{self.name} is timed")
 
     def offers(self, matrix: Matrix, device: Any, k: int) -> tuple[Plan, ...] | None:
         """Plans that a call may take unseen, as far as is known with nothing prepared; None where nothing is known.

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
 from akx.errors import ArgumentError
 from akx.kernels.base import Schedule
+from akx.kernels.traits import VariantTraits
 from akx.matrix import Matrix
 from akx.plan import Plan
 
-__all__ = ["backends", "get", "modules", "schedules", "stored_error"]
+__all__ = ["backends", "get", "modules", "schedules", "stored_error", "variant_traits", "variants_with"]
 
 #: (backend, schedule) -> "module:object". A new schedule is one new module and one line here.
 _SCHEDULES: dict[tuple[str, str], str] = {
@@ -23,6 +25,10 @@ _SCHEDULES: dict[tuple[str, str], str] = {
     ("cuda", "wavefront"): "akx.kernels.cuda.wavefront:SCHEDULE",
     ("cuda", "stream"): "akx.kernels.cuda.stream:SCHEDULE",
 }
+
+#: backend -> the module with what it declares of its variants, as VARIANTS.
+_VARIANTS = {"cpu": "akx.kernels.cpu.variants"}
+_NOTHING = VariantTraits()
 
 
 def backends() -> tuple[str, ...]:
@@ -49,6 +55,24 @@ def modules(backend: str) -> dict[str, str]:
 def schedules(backend: str) -> tuple[Schedule, ...]:
     """Every schedule of `backend`, in the order of the registry."""
     return tuple(get(b, name) for b, name in _SCHEDULES if b == backend)
+
+
+def variant_traits(backend: str, variant: str) -> VariantTraits:
+    """What a backend declares of an SpMV variant; nothing is declared of most."""
+    return _declared(backend).get(variant, _NOTHING)
+
+
+def variants_with(backend: str, trait: str) -> tuple[str, ...]:
+    """The variants of a backend that are declared with a trait, by name."""
+    return tuple(name for name, one in _declared(backend).items() if getattr(one, trait))
+
+
+def _declared(backend: str) -> Mapping[str, VariantTraits]:
+    target = _VARIANTS.get(backend)
+    if target is None:
+        return {}
+    found: Mapping[str, VariantTraits] = import_module(target).VARIANTS
+    return found
 
 
 def stored_error(schedule: Schedule, plan: Plan, matrix: Matrix, device: Any) -> float:

@@ -275,10 +275,11 @@ _DETAILS = {
 def _default_sweep(matrix: Matrix, k: int, tuned: TuneResult) -> Plan:
     """Plain products by the schedule's own defaults, where the record of a plan does not name its baseline."""
     from akx.device.choose import device_of
-    from akx.tuner.space import BASELINE_SCHEDULE, build_space
+    from akx.tuner.space import build_space
 
     space = build_space(matrix, k, device_of(tuned.backend), backend=tuned.backend, threads=tuned.threads)
-    return space.default(BASELINE_SCHEDULE)
+    assert space.plain is not None
+    return space.default(space.plain)
 
 
 def _monomial(k: int, dtype: np.dtype[Any]) -> Coefficients:

@@ -19,8 +19,7 @@ from akx.device.cuda.copies import bring_rows, send
 from akx.device.cuda.launch import Event, Graph, default_stream
 from akx.device.cuda.memory import DeviceArray, empty, memory_pool, pinned, to_device
 from akx.device.cuda.runtime import runtime
-from akx.kernels.base import Coefficients, Program
-from akx.tuner.measure import Call
+from akx.kernels.base import Coefficients, Program, TimedCall
 from akx.tuner.verify import Problem
 
 __all__ = ["DeviceCall", "DeviceProblem", "HostCall", "HostProblem", "free_bytes"]
@@ -37,7 +36,7 @@ def free_bytes() -> int:
         return int(live.call("cuMemGetInfo")[0])
 
 
-class DeviceCall(Call):
+class DeviceCall(TimedCall):
     """Work on the device that is done again and again; :meth:`timed` is what the tuner's clock asks.
 
     Parameters
@@ -122,7 +121,7 @@ class DeviceProblem:
         return DeviceCall.of(program, self._x, self._out, self._problem.coefficients)
 
 
-class HostCall(Call):
+class HostCall(TimedCall):
     """A program's call on vectors of the host: done once for its result, timed between page-locked vectors.
 
     Parameters

@@ -20,6 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from akx.kernels.cpu.variants import VARIANTS
+from akx.kernels.traits import FormatCost
+
 __all__ = ["FORMATS", "Figures", "FormatCost", "derived_figures", "faster", "measured_figures"]
 
 #: Careful figures of one core of a server: bytes a second from memory, from the last-level cache and from its own,
@@ -30,10 +33,6 @@ _SLOW_PER_CORE, _LAST_LEVEL_PER_CORE, _CACHE_PER_CORE, _FLOPS_PER_CORE = 10e9, 4
 _WAKING = 4e-6
 #: Seconds of a kernel in a graph, and of an exchange between multiprocessors, where nobody has measured them.
 _LAUNCH, _BARRIER = 1.2e-6, 1.5e-6
-#: Seconds more for a row of CSR whose end was not foreseen, and for one of sliced ELL in sorted windows.
-_UNEVEN, _SORTED = 10e-9, 0.7e-9
-#: Seconds more for an entry whose entry of x is not in the nearest cache, one after another and eight at a time.
-_APART, _GATHERED = 0.2e-9, 0.37e-9
 #: Branches that a core remembers: one of 2020 (Zen 3) knows of rows of 1 to 8 entries the ends of 12,000, and next to
 #: none of 24,000.
 _FORESEEN = 9e4
@@ -48,33 +47,6 @@ _MOST_READ = 1024 * _MIB
 #: Bytes a second between host and device, both directions at once: what a memory budget makes the slow memory. And in
 #: one direction alone.
 _BUS, _BUS_ONE_WAY = 1e11, 5.5e10
-
-
-@dataclass(frozen=True)
-class FormatCost:
-    """What a product in one format takes a core whose data are in its own cache, values of 8 bytes.
-
-    Attributes
-    ----------
-    slot : float
-        Seconds for a value, padding or not: it is loaded, with its column and the entry of x, and multiplied.
-    row : float
-        Seconds for a row: begun, and its result put together and stored.
-    uneven : float
-        Seconds more for a row whose end the processor does not foresee (:func:`akx.tuner.rows.surprises`), in formats
-        that end each row by itself.
-    sorted : float
-        Seconds more for a row where rows are sorted by their entries, and their results stored out of order.
-    scattered : float
-        Seconds more for an entry whose entry of x is not in the nearest cache (:func:`akx.tuner.rows.missed`) but in
-        the next one.
-    """
-
-    slot: float
-    row: float
-    uneven: float = 0.0
-    sorted: float = 0.0
-    scattered: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -129,19 +101,8 @@ class Figures:
         return self.last_level_bandwidth if fits else self.slow_bandwidth
 
 
-#: What formats cost a core of a server, as calibrated on one of 2022 (Zen 4): the guess for all others. What uneven and
-#: sorted rows cost is of one of 2020 (Zen 3).
-FORMATS = {
-    "csr": FormatCost(0.36e-9, 0.9e-9, uneven=_UNEVEN, scattered=_APART),
-    "csr16": FormatCost(0.36e-9, 0.8e-9, uneven=_UNEVEN, scattered=_APART),
-    "sell": FormatCost(0.30e-9, 0.7e-9, sorted=_SORTED, scattered=_GATHERED),
-    "sell16": FormatCost(0.29e-9, 0.5e-9, sorted=_SORTED, scattered=_GATHERED),
-    "dia": FormatCost(0.19e-9, 0.1e-9),
-    "bell": FormatCost(0.12e-9, 0.6e-9),
-    "bell16": FormatCost(0.12e-9, 0.6e-9),
-    "inode": FormatCost(0.085e-9, 1.4e-9),
-    "inode16": FormatCost(0.085e-9, 1.4e-9),
-}
+#: What formats cost a core, where nobody has measured it.
+FORMATS = {name: one.cost for name, one in VARIANTS.items() if one.cost is not None}
 
 
 def derived_figures(device: Any, threads: int) -> Figures:

@@ -24,11 +24,11 @@ from typing import Any, Protocol
 
 from akx.device.collection import nothing_collected
 from akx.errors import ArgumentError, brief
+from akx.kernels.base import TimedCall
 
 __all__ = [
     "DISTURBED_FACTOR",
     "DISTURBED_SECONDS",
-    "Call",
     "Clock",
     "Measurement",
     "Precision",
@@ -256,22 +256,16 @@ def all_disturbed(b: Measurement, usual: float) -> bool:
     return all(sample > DISTURBED_FACTOR * usual for sample in b.samples)
 
 
-class Call:
-    """Work that is timed: by the host's clock, unless a subclass has another."""
+class _HostCall(TimedCall):
+    """A function, timed by the clock of the host."""
 
     def __init__(self, run: Callable[[], object]) -> None:
         self._run = run
 
     def __call__(self) -> object:
-        """Do the work once, to its end."""
         return self._run()
 
-    def warm(self, batch: int) -> None:
-        """Have the data of the work in cache again, as where nothing else runs in between."""
-        self()
-
     def timed(self, batch: int) -> float:
-        """Seconds of the work once, over `batch` times."""
         run, start = self._run, now()
         for _ in range(batch):
             run()
@@ -292,7 +286,7 @@ def interleave(
     ----------
     calls : sequence of callables without arguments
         Each has been called before, so that nothing is left to compile; each is called at least once more, untimed.
-        A :class:`Call` may have a clock of its own.
+        A :class:`akx.kernels.base.TimedCall` has a clock of its own.
     precision : Precision, optional
         When to stop.
     hopeless : callable, optional
@@ -312,7 +306,7 @@ def interleave(
         One for each call, with equally many samples; sample i of all of them is of the same round.
     """
     wanted = precision or Precision()
-    timed = [call if isinstance(call, Call) else Call(call) for call in calls]
+    timed = [call if isinstance(call, TimedCall) else _HostCall(call) for call in calls]
     samples: list[list[float]] = [[] for _ in calls]
     with nothing_collected():
         start = now()
@@ -375,7 +369,7 @@ def _enough(found: Sequence[Measurement], wanted: Precision, elapsed: float, las
     return elapsed + last_round > wanted.seconds or all(one.spread <= wanted.relative for one in found)
 
 
-def _once(call: Call) -> float:
+def _once(call: TimedCall) -> float:
     """Seconds of one call; the best of a few where it is short."""
     first = call.timed(1)
     if first > _ONCE_SECONDS:

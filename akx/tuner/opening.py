@@ -21,7 +21,7 @@ from functools import cached_property
 from akx.plan import Plan
 from akx.tuner.prospects import Prospects
 from akx.tuner.seeds import LIKE, PATTERN, SIMILAR, Seeds
-from akx.tuner.space import BASELINE_SCHEDULE, NATURAL, is_baseline
+from akx.tuner.space import NATURAL, is_baseline
 
 __all__ = ["Opening"]
 
@@ -64,7 +64,7 @@ class Opening:
         for place, (origin, plan) in enumerate(self._known):
             self._following = [other for _, other in self._known[place + 1 :]]
             yield origin, plan
-        others = [name for name in space.parameters if name != BASELINE_SCHEDULE]
+        others = [name for name in space.parameters if name != space.plain]
         offered = [("default", plan) for plan in _in_fast_variants(prospects, others)]
         offered += [("default", space.default(name)) for name in others]
         offered += [("start", plan) for name in space.parameters for plan in _starts(prospects, name)]

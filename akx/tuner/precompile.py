@@ -33,16 +33,14 @@ import numpy as np
 from akx._numba import njit
 from akx.device.forks import lock_file, unlock_file
 from akx.device.host import host_device
+from akx.kernels import registry
 from akx.matrix import Matrix
 from akx.plan import Option, Plan
 from akx.tuner import processes
 from akx.tuner.space import Space, build_space
 
-__all__ = ["Precompilation", "compile_for", "part_of", "precompiling"]
+__all__ = ["Precompilation", "compile_for", "part_of", "precompiling", "shares_of"]
 
-#: Schedules whose layouts are compiled so, and how many processes begin with one, each with another order of the rows;
-#: those whose code a search needs first, or for longest, come first.
-_SHARES = {"resident": 2, "wavefront": 2, "ghost": 2, "sweep": 1}
 #: Bytes that a process takes of the host's memory, about.
 _HOST = 400 * 2**20
 #: Rows and entries of the part of the matrix, at most; and rows without which there is too little to lay out.
@@ -88,8 +86,7 @@ class Precompilation:
         self._processes: list[subprocess.Popen[bytes]] = []
         cores = host_device().cores if cores is None else cores
         host_bytes = processes.available_bytes() if host_bytes is None else host_bytes
-        shares = [(name, place) for place in range(max(_SHARES.values())) for name in _SHARES if place < _SHARES[name]]
-        wanted = [share for share in shares if _is_wanted(_note_of(*share, matrix))]
+        wanted = [share for share in shares_of(device.backend) if _is_wanted(_note_of(*share, matrix))]
         count = min(len(wanted), cores - processes.SPARED_CORES, int(processes.SHARE * host_bytes / _HOST))
         if count <= 0:
             return
@@ -160,6 +157,13 @@ def precompiling(
             yield work
     finally:
         work.close()
+
+
+def shares_of(backend: str) -> list[tuple[str, int]]:
+    """Schedules whose layouts are compiled so, each as often as processes begin with it; the most urgent ones first."""
+    urgent = sorted(registry.schedules(backend), key=lambda schedule: schedule.layout_turn)
+    most = max((schedule.layout_shares for schedule in urgent), default=0)
+    return [(one.name, place) for place in range(most) for one in urgent if place < one.layout_shares]
 
 
 def part_of(matrix: Matrix) -> Matrix:

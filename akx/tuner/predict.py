@@ -14,11 +14,10 @@ cores read from the last-level cache: what a pass reads, once for all its powers
 the matrix and all vectors which the own caches of the plan's cores do not hold, the size a factor that depends on the
 bytes of a value. Formats without column indices ask for nothing that has not been fetched ahead: the larger of both
 takes the place of the root. Slots are the values that the format stores, padding included, over all powers, redundant
-ones too; what a slot and a row take a core is known for each format (:class:`akx.tuner.machine.FormatCost`), and what a
-row takes more whose end the processor does not foresee (:mod:`akx.tuner.rows`), or where rows are sorted, and an entry
-whose entry of x is not in the nearest cache. Where it is not,
-seconds are the largest of slow bytes / slow bandwidth, b x cache bytes / cache bandwidth and b x flops / flop rate, and
-what waits. It is a roofline with a price
+ones too; what a slot and a row take a core is known for each format (:class:`akx.kernels.traits.FormatCost`), and what
+a row takes more whose end the processor does not foresee (:mod:`akx.tuner.rows`), or where rows are sorted, and an
+entry whose entry of x is not in the nearest cache. Where it is not, seconds are the largest of slow bytes / slow
+bandwidth, b x cache bytes / cache bandwidth and b x flops / flop rate, and what waits. It is a roofline with a price
 list, so it is optimistic; it ranks plans.
 
 On a GPU, formats and schedules differ in more than that, and each schedule says what a plan makes the device do
@@ -55,17 +54,16 @@ from akx.device.choose import device_of, plan_threads
 from akx.errors import BudgetError, InfeasibleError
 from akx.kernels import registry
 from akx.kernels.base import Schedule, Traffic, Work
+from akx.kernels.traits import VariantTraits
 from akx.matrix import Matrix
+from akx.options import traits
 from akx.plan import Option, Plan
 from akx.tuner.calibration import figures_of
 from akx.tuner.machine import Figures
 from akx.tuner.result import Roofline
 from akx.tuner.rows import is_scattered, missed, surprises
 from akx.tuner.space import (
-    BASELINE_SCHEDULE,
     FULL,
-    PLAIN_SCHEDULES,
-    STREAMED_SCHEDULE,
     Space,
     build_space,
     is_baseline,
@@ -80,22 +78,6 @@ _FORMAT_GAIN, _CLEAR_GAIN, _BLIND_GAIN = 1.02, 1.2, 1.3
 #: The former where prices are guesses, some or all; and so many times as long as the same with other indices a plan may
 #: take that has narrow ones.
 _GUESSED_GAIN, _NARROW_LOSS = 1.1, 1.05
-#: The variant that asks for entries of x ahead of use.
-_AHEAD = "csr-ahead"
-#: Formats without column indices: their data come ahead of the work.
-_STREAMED = frozenset({"dia"})
-#: What the names of variants with indices of 16 bits end in.
-_NARROW = "16"
-#: What numbers of 4 and of 16 bytes take beside those of 8, by format: one after another, or eight gathered at a time,
-#: most of it is not their bytes. Measured on a processor of 2022 (Zen 4) for rows of 6 to 48 entries; complex numbers
-#: of 8 bytes take what real ones do.
-_SIZES = {
-    "csr": {4: 1.0, 8: 1.0, 16: 1.15},
-    "sell": {4: 0.9, 8: 1.0, 16: 1.35},
-    "dia": {4: 0.9, 8: 1.0, 16: 1.6},
-    "bell": {4: 0.75, 8: 1.0, 16: 1.55},
-    "inode": {4: 1.1, 8: 1.0, 16: 1.2},
-}
 #: Plans whose prices lie within this factor promise the same.
 _EVEN = 1.03
 #: The same for another schedule than the best baseline, or a sweep with values in fewer bytes; their work is known.
@@ -182,7 +164,7 @@ class Model:
             except Exception:  # as in :meth:`traffic`
                 return math.inf
             far = self._beyond(plan) * max(parts["memory"], self._near(plan, traffic))
-            taken = max(far, work) if plan.variant in _STREAMED else math.hypot(far, work)
+            taken = max(far, work) if not _traits(plan).has_columns else math.hypot(far, work)
         waking = self.figures.waking if plan.threads > 1 else 0.0
         return taken * self._share(plan) + waiting + waking
 
@@ -255,7 +237,7 @@ class Model:
         times = plan.k * traffic.redundancy  # that a row is computed
         is_sorted = int(plan.option("sigma", 1)) > 1
         rows = times * self.matrix.n * (cost.row + cost.sorted * is_sorted)
-        work = _size_factor(plan.variant, self.matrix.dtype.itemsize) * (slots * cost.slot + rows)
+        work = _size_factor(plan, self.matrix.dtype.itemsize) * (slots * cost.slot + rows)
         if cost.uneven:  # as long for numbers of any size, as it is below
             work += times * surprises(self.matrix, plan.threads, self.figures.foreseen) * cost.uneven
         if cost.scattered:
@@ -267,10 +249,13 @@ class Model:
         return self.space.threads / max(1, min(plan.threads, self.space.threads))
 
 
-def _size_factor(variant: str, itemsize: int) -> float:
+def _traits(plan: Plan) -> VariantTraits:
+    return registry.variant_traits(plan.backend, plan.variant)
+
+
+def _size_factor(plan: Plan, itemsize: int) -> float:
     """How much longer a format takes for numbers of so many bytes than for those of 8, of which its price is."""
-    known = _SIZES.get(variant.removesuffix(_NARROW), {})
-    return known.get(itemsize, itemsize / 8.0)
+    return _traits(plan).sizes.get(itemsize, itemsize / 8.0)
 
 
 def predict(
@@ -321,7 +306,7 @@ def predict(
     name = resolve_backend(backend)
     used = plan_threads(name, threads)
     limited = replace(device_of(name) if device is None else device, cores=used)
-    offered = (one for one in registry.schedules(name) if not plain or one.name == BASELINE_SCHEDULE)
+    offered = (one for one in registry.schedules(name) if not plain or traits(name, one.name).is_plain)
     schedules = {schedule.name: schedule for schedule in offered}
     unseen = Space(name, k, used, limited, schedules, {})
     return predicted(Model(matrix, unseen, figures_of(limited, used), start_vectors))
@@ -333,7 +318,7 @@ def predicted(model: Model) -> Plan:
     budget = getattr(space.device, "budget", 0)
     if budget and _MOST_STORED * model.working_set > budget:
         return _streamed(model)
-    plain = space.schedules.get(BASELINE_SCHEDULE)
+    plain = None if space.plain is None else space.schedules[space.plain]
     offered = None if plain is None or budget else plain.offers(matrix, space.device, space.k)
     if offered is not None:
         return _offered(model, offered)
@@ -355,7 +340,7 @@ def predicted(model: Model) -> Plan:
         return best
     bar = model.seconds(best) / _BLIND_GAIN
     for name, schedule in space.schedules.items():
-        other = None if name == BASELINE_SCHEDULE else schedule.untuned(space.k, space.threads)
+        other = None if name == space.plain else schedule.untuned(space.k, space.threads)
         if other is not None and space.feasible(other, matrix) is None:
             seconds = model.seconds(other)
             if seconds < bar:
@@ -368,15 +353,16 @@ def _priced(model: Model, plain: Plan) -> Plan:
     blocked = model.space.k > 1 and model.working_set > model.figures.last_level_bytes
     sweeps: list[Plan] = []
     others: list[Plan] = []
+    plain_name = model.space.plain
     for name, schedule in model.space.schedules.items():
-        if name == BASELINE_SCHEDULE or blocked:
-            (sweeps if name == BASELINE_SCHEDULE else others).extend(_formats(model, schedule))
+        if name == plain_name or blocked:
+            (sweeps if name == plain_name else others).extend(_formats(model, schedule))
     is_measured = model.figures.foreseen != Figures.foreseen  # not by an older akx either, which knew less
     gain = _FORMAT_GAIN if is_measured else _GUESSED_GAIN
     first = min((plain, _narrow(model, plain)), key=model.seconds)  # of one layout
     best = _clearly_better(model, first, sweeps, gain, lightest=True)
     best = _narrow(model, _clearly_better(model, best, others, _CLEAR_GAIN, lightest=True))
-    return _asking_ahead(model, best) if best.schedule == BASELINE_SCHEDULE else best
+    return _asking_ahead(model, best) if best.schedule == plain_name else best
 
 
 def _narrow(model: Model, best: Plan) -> Plan:
@@ -385,8 +371,11 @@ def _narrow(model: Model, best: Plan) -> Plan:
     They take half the bytes, and no longer on any processor that was measured: prices of the two differ by no more than
     what a calibration is off.
     """
-    narrow = best.replace(variant=f"{best.variant}{_NARROW}")
-    if narrow.variant not in model.figures.formats or model.space.feasible(narrow, model.matrix) is not None:
+    name = _traits(best).narrow
+    if not name or name not in model.figures.formats:
+        return best
+    narrow = best.replace(variant=name)
+    if model.space.feasible(narrow, model.matrix) is not None:
         return best
     return narrow if model.seconds(narrow) <= _NARROW_LOSS * model.seconds(best) else best
 
@@ -399,10 +388,10 @@ def _asking_ahead(model: Model, best: Plan) -> Plan:
     than it everywhere else.
     """
     space, matrix = model.space, model.matrix
-    if best.variant in _STREAMED or not is_scattered(matrix, best.threads * int(space.device.l2_bytes)):
+    if not _traits(best).has_columns or not is_scattered(matrix, best.threads * int(space.device.l2_bytes)):
         return best
-    ahead = best.replace(variant=_AHEAD, options={})
-    return ahead if space.feasible(ahead, matrix) is None else best
+    ahead = (best.replace(variant=name, options={}) for name in registry.variants_with(best.backend, "asks_ahead"))
+    return next((plan for plan in ahead if space.feasible(plan, matrix) is None), best)
 
 
 def _offered(model: Model, plans: Iterable[Plan]) -> Plan:
@@ -417,7 +406,7 @@ def _offered(model: Model, plans: Iterable[Plan]) -> Plan:
         raise InfeasibleError("no plain sweep is feasible", hint="use another backend")
     others = [plan for plan in offered if not is_baseline(plan)]
     for name, schedule in space.schedules.items():
-        if name != BASELINE_SCHEDULE:
+        if name != space.plain:
             try:
                 offers = schedule.offers(matrix, space.device, space.k) or ()
             except Exception:  # what cannot say what there is has nothing to offer, and the call goes on
@@ -485,7 +474,8 @@ def _formats(model: Model, schedule: Schedule) -> Iterator[Plan]:
     depths = dict.fromkeys((offered.k_per_pass, *choices.get("k_per_pass", ())))  # among equals what is offered
     sizes = dict.fromkeys((offered.block_bytes, *choices.get("block_bytes", ())))
     for variant, threads in product(variants, counts or [space.threads]):
-        for sigma in choices.get("sigma", (1,)) if str(variant).startswith("sell") else (1,):
+        sorts = registry.variant_traits(space.backend, str(variant)).sorts
+        for sigma in choices.get("sigma", (1,)) if sorts else (1,):
             options = {"sigma": sigma} if "sigma" in choices else {}
             for depth, size in product(depths, sizes):
                 fields = {"variant": variant, "threads": threads, "k_per_pass": depth, "block_bytes": size}
@@ -502,7 +492,7 @@ def _streamed(model: Model) -> Plan:
     Raises :class:`BudgetError`, with the least that would do, where nothing fits.
     """
     space, matrix = model.space, model.matrix
-    if STREAMED_SCHEDULE not in space.parameters:
+    if space.streamed is None or space.streamed not in space.parameters:
         space = build_space(
             matrix,
             space.k,
@@ -510,10 +500,13 @@ def _streamed(model: Model) -> Plan:
             backend=space.backend,
             threads=space.threads,
             start_vectors=model.start_vectors,
-            keep=PLAIN_SCHEDULES.__contains__,
+            keep=lambda name: _is_plain_or_streams(space.backend, name),
         )
-    depths = {space.k, *(int(depth) for depth in space.choices(STREAMED_SCHEDULE, "k_per_pass"))}
-    widths = {int(width) for width in space.choices(STREAMED_SCHEDULE, "vectors")} or {1}
+    name = space.streamed
+    if name is None:
+        raise budget_error(space, matrix, "there is no schedule that streams")
+    depths = {space.k, *(int(depth) for depth in space.choices(name, "k_per_pass"))}
+    widths = {int(width) for width in space.choices(name, "vectors")} or {1}
     widths = {width for width in widths if width <= model.start_vectors} or {min(widths)}
 
     def passes(pair: tuple[int, int]) -> tuple[int, int]:
@@ -523,12 +516,12 @@ def _streamed(model: Model) -> Plan:
 
     reasons: dict[str, None] = {}
     for depth, width in sorted(product(depths, widths), key=passes):
-        for variant in space.choices(STREAMED_SCHEDULE, "variant"):
-            for move in space.choices(STREAMED_SCHEDULE, "move"):
-                for order, ahead in product(space.choices(STREAMED_SCHEDULE, "partitioner"), (2, 1)):
+        for variant in space.choices(name, "variant"):
+            for move in space.choices(name, "move"):
+                for order, ahead in product(space.choices(name, "partitioner"), (2, 1)):
                     values: dict[str, Option] = {"k_per_pass": depth, "variant": variant, "move": move}
                     values["vectors"] = width
-                    plan = space.plan(STREAMED_SCHEDULE, {**values, "partitioner": order, "ahead": ahead})
+                    plan = space.plan(name, {**values, "partitioner": order, "ahead": ahead})
                     reason = space.feasible(plan, matrix)
                     if reason is None:
                         return plan
@@ -536,9 +529,14 @@ def _streamed(model: Model) -> Plan:
     raise budget_error(space, matrix, next(reversed(reasons), "there is no schedule that streams"))
 
 
+def _is_plain_or_streams(backend: str, schedule: str) -> bool:
+    found = traits(backend, schedule)
+    return found.is_plain or found.streams
+
+
 def budget_error(space: Space, matrix: Matrix, reason: str) -> BudgetError:
     """That nothing keeps within the memory budget, and the least that would do."""
-    schedule = space.schedules.get(STREAMED_SCHEDULE)
+    schedule = None if space.streamed is None else space.schedules[space.streamed]
     least = None if schedule is None else schedule.least_budget(matrix, space.k, space.device)
     enough = "" if least is None else f"at least {least} bytes"
     return BudgetError(
@@ -552,21 +550,21 @@ def budget_error(space: Space, matrix: Matrix, reason: str) -> BudgetError:
 def _sweeps(model: Model) -> list[Plan]:
     """Plain products on all threads and on one: as the schedule offers them unseen, else in every variant."""
     space = model.space
-    schedule = space.schedules.get(BASELINE_SCHEDULE)
-    if schedule is None:
+    if space.plain is None:
         return []
-    offered = schedule.untuned(space.k, space.threads)
+    backend = space.backend
+    offered = space.schedules[space.plain].untuned(space.k, space.threads)
     if offered is not None:
         plans = [offered]
     else:
-        if BASELINE_SCHEDULE not in space.parameters:
+        if space.plain not in space.parameters:
             space = build_space(
                 model.matrix,
                 space.k,
                 space.device,
-                backend=space.backend,
+                backend=backend,
                 threads=space.threads,
-                keep=PLAIN_SCHEDULES.__contains__,
+                keep=lambda name: _is_plain_or_streams(backend, name),
             )
         plans = list(space.baselines(model.matrix))
     return list(dict.fromkeys([*plans, *(plan.replace(threads=1) for plan in plans)]))

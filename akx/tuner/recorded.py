@@ -22,11 +22,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from akx.errors import AkxError, FileFormatError
-from akx.kernels.base import Parameter, Program, Schedule, Traffic
+from akx.kernels.base import Parameter, Program, Schedule, TimedCall, Traffic
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner.machine import Figures
-from akx.tuner.measure import DISTURBED_SECONDS, Call, Watch
+from akx.tuner.measure import DISTURBED_SECONDS, Watch
 from akx.tuner.predict import Model
 from akx.tuner.recording import RecordedTrial, Recording
 from akx.tuner.result import COMPLETE, PRUNED, Roofline, Trial
@@ -234,7 +234,7 @@ class RecordedBench:
         """Nothing is kept."""
 
 
-class _RecordedCall(Call):
+class _RecordedCall(TimedCall):
     """Takes as long as the recorded samples, one after another and over again."""
 
     def __init__(self, clock: RecordedClock, samples: tuple[float, ...]) -> None:

@@ -42,7 +42,7 @@ from akx.tuner.forerunners import Forerunners
 from akx.tuner.measure import Measurement, Precision, Watch
 from akx.tuner.meter import compiling
 from akx.tuner.result import AS_ANOTHER, COMPLETE, FAILED, PRUNED, WRONG, Trial
-from akx.tuner.space import STREAMED_SCHEDULE, Space
+from akx.tuner.space import Space
 from akx.tuner.verify import Problem
 
 if TYPE_CHECKING:
@@ -319,7 +319,7 @@ class Bench:
         if not program.is_as_planned:
             raise InfeasibleError(AS_ANOTHER)
         self._sizes[plan] = int(program.nbytes)
-        if self._budget and plan.schedule != STREAMED_SCHEDULE:
+        if self._budget and not plan.traits.streams:
             taken = self._sizes[plan] + self.problem.x.nbytes + self.problem.out.nbytes
             if taken > self._budget:
                 raise InfeasibleError(f"takes {taken} bytes with its vectors, the memory budget is {self._budget}")

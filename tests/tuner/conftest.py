@@ -17,6 +17,7 @@ from akx.errors import InfeasibleError
 from akx.kernels import registry
 from akx.kernels.base import Parameter, Program, Schedule, Traffic
 from akx.matrix import Matrix
+from akx.options import Options, Range, Words, declare, of_option
 from akx.plan import Plan
 from akx.tuner import machine, measure, tuning
 
@@ -98,6 +99,18 @@ class FakeProgram(Program):
             out[-1, 0, 0] *= 1.001
         if world.unwritten(self.plan) or world.spoilt(self.plan, self.copy):
             out[-1, 0, -1] = np.nan
+
+
+@dataclass(frozen=True)
+class FrontOptions(Options):
+    """Those of `wavefront`, for a schedule that is not there."""
+
+    sigma: int = of_option(1, Range(1, 1024))
+    split: str = of_option("contiguous", Words(("contiguous", "interleaved")), shared=True)
+    lag: int = of_option(0, Range(0, 8), shared=True)
+
+
+declare("cpu", "front", FrontOptions)
 
 
 class FakeSchedule(Schedule):

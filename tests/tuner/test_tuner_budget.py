@@ -235,7 +235,7 @@ def test_page_locked_memory_counts_among_what_is_kept() -> None:
 
 def test_the_note_on_a_budget_names_the_baseline(matrix: Matrix) -> None:
     fields = {field.name: None for field in dataclasses.fields(TuneResult)}
-    result = TuneResult(**{**fields, "notes": ("x",), "baseline_name": "sweep/csr-1 threads=1"})  # type: ignore[arg-type]
+    result = TuneResult(**{**fields, "backend": "cuda", "notes": ("x",), "baseline_name": "sweep/csr-1 threads=1"})  # type: ignore[arg-type]
     assert tuning._with_budget(result, None) is result
     note, last = tuning._with_budget(result, 5).notes
     assert last == "x"

@@ -14,17 +14,9 @@ from hypothesis import strategies as st
 
 from akx.device.clocks import ClockState, ClockWatch
 from akx.errors import ArgumentError
+from akx.kernels.base import TimedCall
 from akx.tuner import measure
-from akx.tuner.measure import (
-    Call,
-    Measurement,
-    Precision,
-    against,
-    interleave,
-    median,
-    median_interval,
-    paired_ratio,
-)
+from akx.tuner.measure import Measurement, Precision, against, interleave, median, median_interval, paired_ratio
 
 positive = st.floats(1e-6, 1.0)
 
@@ -133,7 +125,7 @@ def test_rounds_run_forwards_and_backwards(clock: Clock) -> None:
     assert "".join(order[-8:]) == "abbaabba"
 
 
-class Cached(Call):
+class Cached(TimedCall):
     """A call on a device whose cache others spoil: it takes `cold` longer until it was made six times in a row."""
 
     last: Cached | None = None
@@ -199,7 +191,7 @@ def test_the_real_clock_times_a_short_call() -> None:
     assert found[0].batch > 1
 
 
-class Scripted(Call):
+class Scripted(TimedCall):
     """A call that takes what a list says, one sample after another; the last for ever."""
 
     def __init__(self, *seconds: float) -> None:

@@ -49,7 +49,7 @@ from akx.tuner.precompile import Precompilation, compile_for
 device = CudaDevice("H100", 0, (9, 0), 132, 232448, 233472, 65536, 50 << 20, 80 << 30, 1980000000, 3.35e12)
 line = sp.diags_array([1.0, 2.0, 1.0], offsets=[-1, 0, 1], shape=(1500, 1500), format="csr")
 matrix = Matrix.from_any(line)
-precompile._SHARES = {"sweep": 1}
+precompile.shares_of = lambda backend: [("sweep", 0)]
 """
 #: Has one share compiled, and again.
 _AHEAD = """
@@ -123,13 +123,13 @@ def test_a_schedule_lays_out_in_each_order_and_most_variants(name: str, monkeypa
 
     monkeypatch.setattr(schedule, "lay_out", laid_out)
     shares: list[list[Plan]] = []
-    for share in range(precompile._SHARES[name]):
+    for share in range(schedule.layout_shares):
         done.clear()
         compile_for(name, share, Matrix.from_any(small("tetrahedra")), 4, 1, SMALL)
         assert len(done) == len(set(done))
         shares.append(list(done))
     assert all(set(plans) == set(done) for plans in shares)
-    assert len({tuple(plans) for plans in shares}) == precompile._SHARES[name]  # each in an order of its own
+    assert len({tuple(plans) for plans in shares}) == schedule.layout_shares  # each in an order of its own
     orders, variants = {plan.partitioner for plan in done}, {plan.variant for plan in done}
     assert len(orders) == (1 if name == "sweep" else 2)
     assert len(variants) >= (2 if name == "wavefront" else 4)

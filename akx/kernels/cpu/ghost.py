@@ -37,6 +37,7 @@ from akx.kernels.cpu.shared import (
 )
 from akx.kernels.cpu.team import Job
 from akx.matrix import Matrix
+from akx.options import CpuGhost
 from akx.partition.base import Partition, order_by_part
 from akx.partition.ghost import GhostZones, ghost_zones
 from akx.partition.growth import ball_sizes, closure_and_work
@@ -59,6 +60,7 @@ class Ghost(Schedule):
 
     name = "ghost"
     backend = "cpu"
+    options = CpuGhost
     revision = 1
     description = "blocks with ghost zones do k steps each on their own"
 

@@ -25,6 +25,7 @@ from akx.kernels.cpu.shared import (
 )
 from akx.kernels.cpu.tasks import ascending, schedule_tasks
 from akx.matrix import Matrix
+from akx.options import CpuSweep
 from akx.plan import Plan
 
 __all__ = ["SCHEDULE", "Sweep"]
@@ -35,6 +36,7 @@ class Sweep(Schedule):
 
     name = "sweep"
     backend = "cpu"
+    options = CpuSweep
     revision = 1
     description = "k products one after another (the baseline)"
 

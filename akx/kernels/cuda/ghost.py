@@ -54,6 +54,7 @@ from akx.kernels.cuda.parts import (
 )
 from akx.kernels.cuda.parts_work import natural_cut
 from akx.matrix import Matrix
+from akx.options import CudaGhost
 from akx.partition.base import Partition, order_by_part
 from akx.partition.clusters import Clusters, clusters
 from akx.partition.ghost import GhostZones, ghost_zones
@@ -78,8 +79,10 @@ class Ghost(Schedule):
 
     name = "ghost"
     backend = "cuda"
+    options = CudaGhost
     revision = 1
     description = "blocks with ghost zones do k steps each on their own, in shared memory"
+    layout_shares, layout_turn = 2, 3
 
     def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
         from akx.kernels.cuda import ghost_space
@@ -96,15 +99,15 @@ class Ghost(Schedule):
 
         if plan.partitioner not in _PARTITIONERS:
             return f"no partitioner {plan.partitioner!r} here, expected one of {', '.join(_PARTITIONERS)}"
-        blocks = plan.option("blocks_per_sm", 1)
+        blocks = plan.option("blocks_per_sm")
         reason = choice_reason(plan, matrix, device, OPTIONS, int(blocks))
         if reason is not None:
             return reason
-        if plan.option("cluster", 1) != 1 and device.compute_capability < WITH_CLUSTERS:
+        if plan.option("cluster") != 1 and device.compute_capability < WITH_CLUSTERS:
             return "clusters need compute capability {}.{}, this has {}.{}".format(
                 *WITH_CLUSTERS, *device.compute_capability
             )
-        vectors = int(plan.option("vectors", 1))
+        vectors = int(plan.option("vectors"))
         x = 2.0 * filled_rows(matrix, shape_of(plan).bc) * matrix.dtype.itemsize * vectors / device.sms
         if x > 8 * device.shared_per_sm:
             return f"x takes {x:.0f} bytes per multiprocessor: too many blocks, one after another"
@@ -113,18 +116,18 @@ class Ghost(Schedule):
     def waste(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         from akx.kernels.cuda.ghost_space import THREADS
 
-        parts = device.sms * int(plan.option("blocks_per_sm", 1)) * int(plan.option("waves", 1))
+        parts = device.sms * int(plan.option("blocks_per_sm")) * int(plan.option("waves"))
         return waste(plan, matrix, parts, THREADS, _MOST_ROWS)
 
     def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
         shape, size = shape_of(plan), matrix.dtype.itemsize
         once = values_in(matrix, shape) * (size + 2.0 / (shape.br * shape.bc))
         passes = -(-plan.k // plan.k_per_pass)
-        waves, count = int(plan.option("waves", 1)), clusters_at_once(plan, device)
+        waves, count = int(plan.option("waves")), clusters_at_once(plan, device)
         redundancy = _redundancy(matrix, plan.partitioner, shape, waves * count, plan.k_per_pass)
         vector = float(matrix.n * size)
         chip = device.sms * (device.shared_per_block + 128.0 * shape.warps * held_registers(shape, matrix.dtype))
-        x = 2 * filled_rows(matrix, shape.bc) * size * redundancy * int(plan.option("vectors", 1))
+        x = 2 * filled_rows(matrix, shape.bc) * size * redundancy * int(plan.option("vectors"))
         rest = max(0.0, once * redundancy - max(0.0, waves * chip - x))
         again = rest * (plan.k - passes)
         return Traffic(
@@ -155,7 +158,7 @@ class Ghost(Schedule):
         device = cuda_device()
         check_feasible(self, plan, matrix, device)
         laid_out, active, steps = lay_out_ghost(matrix, plan, device, on_device(matrix, plan, device))
-        return PartsProgram(matrix, laid_out, plan, steps, active, int(plan.option("blocks_per_sm", 1)))
+        return PartsProgram(matrix, laid_out, plan, steps, active, int(plan.option("blocks_per_sm")))
 
 
 def lay_out_ghost(
@@ -174,9 +177,9 @@ def lay_out_ghost(
         Where a block does not fit, however small.
     """
     shape, depth = shape_of(plan), plan.k_per_pass
-    vectors, size = int(plan.option("vectors", 1)), int(plan.option("cluster", 1))
+    vectors, size = int(plan.option("vectors")), int(plan.option("cluster"))
     limit, mode = shared_limit(plan, device), ALONE if size == 1 else CLUSTER
-    count = int(plan.option("waves", 1)) * (clusters_at_once(plan, device) if at_once is None else at_once)
+    count = int(plan.option("waves")) * (clusters_at_once(plan, device) if at_once is None else at_once)
     steps = (depth,) * (plan.k // depth) + ((plan.k % depth,) if plan.k % depth else ())
     count = _most_blocks(matrix, plan.partitioner, shape, count, depth)
     for attempt in range(_REPARTITIONS + 1):

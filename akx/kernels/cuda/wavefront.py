@@ -65,6 +65,7 @@ from akx.kernels.cuda.stored import (
 from akx.kernels.cuda.stored_program import StoredProgram
 from akx.kernels.cuda.values import not_empty
 from akx.matrix import Matrix
+from akx.options import CudaWavefront
 from akx.partition.strips import ORDERS, LevelOrder, Strips, is_shallow, level_order, strips
 from akx.plan import Plan
 
@@ -93,8 +94,10 @@ class Wavefront(Schedule):
 
     name = "wavefront"
     backend = "cuda"
+    options = CudaWavefront
     revision = 1
     description = "blocks run diagonally through the powers while they are on the chip"
+    layout_shares, layout_turn = 2, 2
 
     def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
         from akx.kernels.cuda import wavefront_space
@@ -253,23 +256,23 @@ def _registers(plan: Plan, dtype: np.dtype[Any], device: CudaDevice, dealt: Stri
 
 def _warps_of(plan: Plan) -> int:
     """Warps that compute."""
-    return int(plan.option("block", 512)) // WARP
+    return int(plan.option("block")) // WARP
 
 
 def _helpers_of(plan: Plan) -> int:
-    return int(plan.option("helpers", 128))
+    return int(plan.option("helpers"))
 
 
 def _held_of(plan: Plan) -> int:
-    return int(plan.option("held_slots", 0))
+    return int(plan.option("held_slots"))
 
 
 def _slack_of(plan: Plan) -> int:
-    return int(plan.option("slack", 0))
+    return int(plan.option("slack"))
 
 
 def _slices_of(plan: Plan) -> int:
-    return int(plan.option("slices", 2))
+    return int(plan.option("slices"))
 
 
 def _room_of(plan: Plan) -> int:

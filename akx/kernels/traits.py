@@ -1,0 +1,66 @@
+"""What others must know of SpMV variants: declared beside them, read through the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["FormatCost", "VariantTraits"]
+
+
+@dataclass(frozen=True)
+class FormatCost:
+    """What a product in one format takes a core whose data are in its own cache, values of 8 bytes.
+
+    Attributes
+    ----------
+    slot : float
+        Seconds for a value, padding or not: it is loaded, with its column and the entry of x, and multiplied.
+    row : float
+        Seconds for a row: begun, and its result put together and stored.
+    uneven : float
+        Seconds more for a row whose end the processor does not foresee (:func:`akx.tuner.rows.surprises`), in formats
+        that end each row by itself.
+    sorted : float
+        Seconds more for a row where rows are sorted by their entries, and their results stored out of order.
+    scattered : float
+        Seconds more for an entry whose entry of x is not in the nearest cache (:func:`akx.tuner.rows.missed`) but in
+        the next one.
+    """
+
+    slot: float
+    row: float
+    uneven: float = 0.0
+    sorted: float = 0.0
+    scattered: float = 0.0
+
+
+@dataclass(frozen=True)
+class VariantTraits:
+    """What others must know of an SpMV variant, which is a format with its mapping of lanes or threads to rows.
+
+    Attributes
+    ----------
+    description : str
+        In a few words.
+    narrow : str
+        The variant that is the same but for indices of 16 bits; "" where there is none.
+    has_columns : bool
+        Whether entries have column indices; without them, nothing is asked for that has not been fetched ahead.
+    asks_ahead : bool
+        Whether entries of x are asked for ahead of use, for columns far apart: what that is worth is in no price.
+    sorts : bool
+        Whether rows may be sorted by their entries (option ``sigma``).
+    cost : FormatCost or None
+        What it costs a core, where nobody has measured it.
+    sizes : mapping of int to float
+        By the bytes of a value, how much longer it takes than for values of 8.
+    """
+
+    description: str = ""
+    narrow: str = ""
+    has_columns: bool = True
+    asks_ahead: bool = False
+    sorts: bool = False
+    cost: FormatCost | None = None
+    sizes: Mapping[int, float] = field(default_factory=dict)
