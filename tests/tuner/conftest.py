@@ -66,7 +66,7 @@ def _without_prices(device: Any, threads: int) -> machine.Figures:
 
 
 class FakeProgram(Program):
-    nbytes = 1000
+    nbytes, is_as_planned = 1000, True
 
     def __init__(self, world: World, matrix: Matrix, plan: Plan) -> None:
         self.world, self.matrix, self.plan, self.calls = world, matrix, plan, 0
