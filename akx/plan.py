@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from akx.errors import ArgumentTypeError, PlanError, brief, listed, shown
-from akx.options import option_fault
+from akx.options import Options, option_fault, traits
 
 __all__ = ["PLAN_SCHEMA", "Option", "Plan", "check_fields", "check_plan"]
 
@@ -123,9 +123,22 @@ class Plan:
     def __reduce__(self) -> tuple[object, ...]:
         return (Plan.from_json, (self.to_json(),))
 
-    def option(self, name: str, default: Option) -> Option:
-        """The option `name`, or `default` where the plan does not set it."""
-        return self.options.get(name, default)
+    @property
+    def traits(self) -> type[Options]:
+        """What is declared of its schedule; nothing is, of one that is not known here."""
+        return traits(self.backend, self.schedule)
+
+    def option(self, name: str, default: Option | None = None) -> Option:
+        """The option `name`; where the plan does not set it, the default of its schedule, else `default`.
+
+        Raises :class:`PlanError` where there is none.
+        """
+        found = self.options.get(name)
+        if found is None:
+            found = self.traits.defaults.get(name, default)
+            if found is None:
+                raise PlanError(f"{self.backend}/{self.schedule} has no option {brief(name)}")
+        return found
 
     def replace(self, **changes: Any) -> Plan:
         """A copy with some fields changed; checked like any new plan."""

@@ -119,7 +119,7 @@ class Bench:
         if first is None:
             return None
         (chosen, best), at = first, SHARES.index(_FIRST)
-        host, front = str(chosen.option("host", "csr")), FRONTS[0]
+        host, front = str(chosen.option("host")), FRONTS[0]
         for other in FRONTS[1:] if plan.k_per_pass > 1 else ():
             found = self.timed(of(_FIRST, host, other))
             if found is not None and found["seconds"] < best["seconds"]:
@@ -163,7 +163,9 @@ def table(document: Json) -> str:
     body = []
     for entry in sorted(document["hybrid"], key=lambda one: (list(MATRICES).index(one["matrix"]), one["fraction"])):
         times = [f"{1e3 * entry[kind]['seconds']:.2f}" if kind in entry else "" for kind in kinds]
-        share = "" if kinds[-1] not in entry else str(parsed(entry[kinds[-1]]["plan"], entry["k"]).option("share", ""))
+        share = (
+            "" if kinds[-1] not in entry else str(parsed(entry[kinds[-1]]["plan"], entry["k"]).options.get("share", ""))
+        )
         ours = min(entry[kind]["seconds"] for kind in kinds if kind in entry)
         gain = min(entry[kind]["seconds"] for kind in ("products", "powers")) / ours
         body.append([entry["matrix"], f"{entry['fraction']:.0%}", *times, share, f"{gain:.2f}"])

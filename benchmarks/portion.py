@@ -18,8 +18,7 @@ from pathlib import Path
 from akx.kernels.base import Parameter
 from akx.matrix import Matrix
 from akx.plan import Option, Plan
-from akx.tuner.opening import Started
-from akx.tuner.space import BASELINE_SCHEDULE, Space
+from akx.tuner.space import Space
 
 __all__ = ["MOST", "Choices", "feasible_plans", "portion", "shipped_plan"]
 
@@ -62,7 +61,7 @@ def portion(space: Space, matrix: Matrix, good: Iterable[Plan], most: tuple[int,
         held = anchors.get(schedule)
         first = [_first(space, matrix, schedule)] if held is None else held
         chosen = {one.name: tuple(dict.fromkeys(values[one.name] for values in first)) for one in parameters}
-        if schedule == BASELINE_SCHEDULE:  # baselines are of the defaults
+        if schedule == space.plain:  # baselines are of the defaults
             chosen = {one.name: tuple(dict.fromkeys((one.default, *chosen[one.name]))) for one in parameters}
             chosen["variant"] = space.choices(schedule, "variant")
         found[schedule] = _grown(space, matrix, schedule, chosen, most[held is None])
@@ -77,7 +76,7 @@ def feasible_plans(space: Space, matrix: Matrix, schedule: str, chosen: Mapping[
 
 def _first(space: Space, matrix: Matrix, schedule: str) -> dict[str, Option]:
     offering = space.schedules[schedule]
-    starts = offering.starts(matrix, space.device, space.k) if isinstance(offering, Started) else ()
+    starts = offering.starts(matrix, space.device, space.k)
     inside = (space.values(space.inside(plan)) for plan in starts)
     found = next((values for values in inside if values is not None), None)
     return found or {one.name: one.default for one in space.parameters[schedule]}

@@ -160,7 +160,7 @@ def call(name: str, A: Any, plan: Plan, *, timed: bool = True) -> Json:
 
     Kernel.launch = count  # type: ignore[method-assign, assignment]
     program: Any = registry.get(plan.backend, plan.schedule).prepare(matrix, plan)
-    if not getattr(program, "is_as_planned", True):
+    if not program.is_as_planned:
         raise ValueError(f"{plan.label()} is not run as it says for {name}")
     x, out = to_device(problem.x), empty(problem.out.shape, problem.out.dtype)
 

@@ -32,7 +32,7 @@ __all__ = ["changes", "declared", "digests", "is_of_searches", "main", "of_searc
 
 _PACKAGE = LOCK.parents[1]
 _SUFFIXES = frozenset({".py", ".cu", ".cuh"})
-_OF_SEARCHES = re.compile(r"(?:\w+_(?:space|offers|work)|backend|choices|layouts|rates|timing|work)")
+_OF_SEARCHES = re.compile(r"(?:\w+_(?:space|offers|work)|backend|choices|rates|timing|variants|work)")
 
 #: In the text of a source: ``from akx... import ...``, a file beside it, an include.
 _IMPORT = re.compile(r"^[ \t]*from[ \t]+(akx[\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\n]*)", re.MULTILINE)
@@ -138,7 +138,8 @@ def _sources(package: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
     folders = [path.parent for path in sorted(kernels.glob("*/__init__.py"))]
     places = (*folders, package / "formats")
     paths = [path for place in places for path in sorted(place.rglob("*")) if path.suffix in _SUFFIXES]
-    texts = {path.relative_to(package).as_posix(): path.read_text("utf-8") for path in (kernels / "base.py", *paths)}
+    declared = [path for path in (kernels / "base.py", package / "options.py") if path.exists()]
+    texts = {path.relative_to(package).as_posix(): path.read_text("utf-8") for path in (*declared, *paths)}
     run = {name for name in texts if not is_of_searches(Path(name))}
     return texts, {name: [one for one in _named_in(name, texts[name]) if one in run] for name in run}
 

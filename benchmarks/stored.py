@@ -87,7 +87,7 @@ def measure(name: str, A: Any, base: Plan) -> Json:
         for plan in candidates(matrix, base, way, cuda_device()):
             try:
                 program = schedule.prepare(matrix, plan)
-                if not getattr(program, "is_as_planned", True):
+                if not program.is_as_planned:
                     continue
                 call = device.call(program)
                 device.poison()

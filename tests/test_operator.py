@@ -34,6 +34,7 @@ from akx.errors import (
     PlanError,
 )
 from akx.kernels import registry
+from akx.kernels.base import Program
 from akx.kernels.cpu.run import run_tasks
 from akx.operator import cache, planner
 from akx.operator.cache import CACHE
@@ -348,16 +349,19 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return found
 
 
-class Laid:
+class Laid(Program):
     """A program of a GPU that is not there."""
 
-    nbytes = 0
+    nbytes = staged_nbytes = host_nbytes = 0
 
     def __init__(self) -> None:
         self.taken: list[Any] = []
 
     def update_values(self, data: Any) -> None:
         self.taken.append(data)
+
+    def run(self, x: Any, out: Any, coefficients: Any) -> None:
+        raise NotImplementedError
 
 
 def test_values_of_the_host_are_laid_out_on_the_device_where_entries_are_alike(sent: list[Any]) -> None:
@@ -417,7 +421,7 @@ def test_kept_operators_of_one_matrix_take_its_new_values_from_it(
 ) -> None:
     """One whose values are on a device has the old ones on the host: others are not to take these."""
 
-    class Emulated:
+    class Emulated(Program):
         nbytes = 0
 
         def __init__(self, inner: Any) -> None:
@@ -426,8 +430,8 @@ def test_kept_operators_of_one_matrix_take_its_new_values_from_it(
         def update_values(self, data: Any) -> None:
             self.inner.update_values(data if isinstance(data, np.ndarray) else data.data)
 
-        def run(self, *arguments: Any) -> None:
-            self.inner.run(*arguments)
+        def run(self, x: Any, out: Any, coefficients: Any) -> None:
+            self.inner.run(x, out, coefficients)
 
     A, x = sp.csr_array(grid()), np.random.default_rng(0).standard_normal(900)
     for k in (3, 4):
@@ -498,7 +502,8 @@ def test_a_budget_counts_the_vectors_of_every_call() -> None:
     P = akx.MatrixPowers(grid(), 3)
     plan, dtype, size = P.plan, np.dtype(float), 8 * 900
     budgeted(P, 1000 + 2 * 5 * size)
-    program: Any = SimpleNamespace(nbytes=1000, staged_nbytes=0)
+    program = Laid()
+    program.nbytes = 1000
     P._prepared.choices.made.clear()
     P._prepared.planner.given, P._prepared.programs = plan, {(dtype, plan): program}
     assert P._prepared.program(dtype, 1) is P._prepared.program(dtype, 2) is program
@@ -521,7 +526,8 @@ def test_explain_within_a_budget_says_what_is_assumed(monkeypatch: pytest.Monkey
 def test_what_is_page_locked_is_counted() -> None:
     P = akx.MatrixPowers(grid(), 3)
     held, program = P.nbytes, next(iter(P._prepared.programs.values()))
-    P._prepared.programs[next(iter(P._prepared.programs))] = SimpleNamespace(nbytes=program.nbytes, host_nbytes=5000)  # type: ignore[assignment]
+    other = P._prepared.programs[next(iter(P._prepared.programs))] = Laid()
+    other.nbytes, other.host_nbytes = program.nbytes, 5000
     assert P.nbytes == held + 5000
 
 

@@ -24,6 +24,7 @@ from akx.device.host import host_device
 from akx.device.likeness import likeness
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, VerificationError
 from akx.kernels import registry
+from akx.kernels.base import Parameter, Program, Schedule, Traffic
 from akx.kernels.cuda.stored import HALF, error_of
 from akx.matrix import Matrix, content_token
 from akx.operator import planner
@@ -428,7 +429,7 @@ def test_a_large_allowance_makes_no_comparison_impossible(positive: Matrix) -> N
         compared(loose, 0.1, 0.1)
 
 
-class Schedule:
+class Inexact(Schedule):
     """A schedule whose programs have values that are off by so much, and which says by how much they may be."""
 
     may_crash = False
@@ -436,19 +437,25 @@ class Schedule:
     def __init__(self, off: float, stated: float | None = None) -> None:
         self.off = off
         if stated is not None:
-            self.stored_error = lambda *_: stated
+            self.stored_error = lambda *_: stated  # type: ignore[method-assign]
+
+    def space(self, matrix: Matrix, device: Any, k: int) -> tuple[Parameter, ...]:
+        return ()
 
     def feasible(self, plan: Plan, matrix: Matrix, device: Any) -> str | None:
         return None
 
-    def prepare(self, matrix: Matrix, plan: Plan) -> Any:
+    def traffic(self, plan: Plan, matrix: Matrix, device: Any) -> Traffic:
+        return Traffic(0.0, 0.0, 0.0)
+
+    def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         return Powers(matrix, self.off)
 
 
-class Powers:
+class Powers(Program):
     """Plain products with values that are off."""
 
-    nbytes = 0
+    nbytes, stored_error = 0, 0.0
 
     def __init__(self, matrix: Matrix, off: float) -> None:
         self.matrix, self.off = matrix, off
@@ -468,12 +475,12 @@ EXACTLY, HALVED, WRONG, WRONG_HALVED = (Plan("cpu", name, "csr", k=4) for name i
 
 def space_of_schedules() -> Space:
     schedules = {
-        "full": Schedule(0.0),
-        "half": Schedule(ALLOWED, ALLOWED),
-        "wrong": Schedule(ALLOWED, 0.0),
-        "wronger": Schedule(5e-3, ALLOWED),
+        "full": Inexact(0.0),
+        "half": Inexact(ALLOWED, ALLOWED),
+        "wrong": Inexact(ALLOWED, 0.0),
+        "wronger": Inexact(5e-3, ALLOWED),
     }
-    return Space("cpu", 4, 1, host_device(), schedules, {})  # type: ignore[arg-type]
+    return Space("cpu", 4, 1, host_device(), schedules, {})
 
 
 def test_a_trial_is_judged_with_the_error_that_its_own_values_have(positive: Matrix) -> None:
@@ -590,7 +597,7 @@ def contest(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         seen[plan.schedule] = matrix.value_error
         program = Powers(matrix, seen["off"] if plan == INEXACT else 0.0)
         if plan == INEXACT:
-            program.stored_error = seen["stated"]  # type: ignore[attr-defined]
+            program.stored_error = seen["stated"]
         return program
 
     def cusparse(matrix: Matrix, x: Any, k: int) -> dict[str, Any]:
@@ -740,7 +747,7 @@ def test_a_polynomial_has_values_as_they_are(matrix: Matrix) -> None:
 def test_every_schedule_says_how_far_it_is_off_or_stores_in_full(matrix: Matrix) -> None:
     allowed = matrix.with_value_error(ALLOWED)
     for schedule in (*registry.schedules("cpu"), *registry.schedules("cuda")):
-        assert hasattr(schedule, "stored_error") == (
+        assert (type(schedule).stored_error is not Schedule.stored_error) == (
             schedule.backend == "cuda" and schedule.name in ("sweep", "resident", "wavefront")
         )
     assert error_of(allowed, HALF) > 0

@@ -8,7 +8,7 @@ schedules do is theirs (:mod:`akx.kernels.base`). There is one object for each b
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +67,7 @@ class Backend(ABC):
     places : int
         Places of memory in which the plans of a run-off are timed, where results depend on where arrays lie.
     compiles_ahead : bool
-        Whether :meth:`lay_out` compiles what a search will need, in processes beside it.
+        Whether what its schedules lay out is compiled in processes beside a search (:attr:`Schedule.layout_shares`).
     tuning_seconds : float
         What a tuning may take where nobody says.
     compilers : tuple of str
@@ -80,8 +80,6 @@ class Backend(ABC):
         What ``akx bench`` compares its plans with: ``"host"`` (SciPy and MKL), ``"cusparse"``.
     priced_by_format : bool
         Whether a calibration prices the formats of its `sweep`, and meetings of threads.
-    steps : mapping of str to (str, str)
-        By field of :class:`Figures`, the schedule and variant of which a calibration times a step that does nothing.
     loading_seconds : float
         What the first solve of a process takes longer, for kernels that are loaded.
     solver_steps : int
@@ -102,7 +100,6 @@ class Backend(ABC):
     narrowed: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
     priced_by_format = False
-    steps: Mapping[str, tuple[str, str]] = {}
     loading_seconds = 0.2
     solver_steps = 4
 
@@ -141,12 +138,6 @@ class Backend(ABC):
     def is_memory_limited(self) -> bool:
         """Whether somebody has limited what akx may take of the device's memory."""
         return False
-
-    # Compiling.
-
-    def lay_out(self, plan: Any, matrix: Any, device: Any) -> None:
-        """Lay a plan out on no device, so that what does it is compiled. Needed where it `compiles_ahead`."""
-        raise NotImplementedError(f"{self.name} does not compile ahead")
 
     # Timing.
 

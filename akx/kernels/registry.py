@@ -6,6 +6,8 @@ Another package adds its own by :func:`register`, or by entry points in the grou
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 from akx.device.backend import Backend
@@ -13,6 +15,7 @@ from akx.device.choose import BACKENDS, backend_of
 from akx.device.registered import Registered
 from akx.errors import ArgumentError, ArgumentTypeError, brief
 from akx.kernels.base import Schedule
+from akx.kernels.traits import VariantTraits
 from akx.kernels.variants import Variant
 from akx.matrix import Matrix
 from akx.plan import Plan
@@ -27,7 +30,9 @@ __all__ = [
     "stored_error",
     "unregister",
     "variant",
+    "variant_traits",
     "variants",
+    "variants_with",
 ]
 
 
@@ -74,10 +79,15 @@ def _home_of(thing: Any) -> Registered[Any]:
         return BACKENDS
     if isinstance(thing, Variant):
         return _VARIANTS
-    if not {"name", "backend", "revision", "space", "feasible", "traffic", "prepare"}.issubset(dir(thing)):
+    if not isinstance(thing, Schedule):
         expected = "an object of a class derived from Schedule, Variant or Backend"
         raise ArgumentTypeError("this cannot be registered", expected=expected, found=brief(thing))
     return _SCHEDULES
+
+
+#: backend -> the module with what it declares of its own variants, as VARIANTS.
+_TRAITS = {"cpu": "akx.kernels.cpu.variants"}
+_NOTHING = VariantTraits()
 
 
 def backends() -> tuple[str, ...]:
@@ -122,11 +132,27 @@ def variants(backend: str) -> tuple[Variant, ...]:
     return tuple(one for one in found if one is not None)
 
 
+def variant_traits(backend: str, variant: str) -> VariantTraits:
+    """What a backend declares of an SpMV variant; nothing is declared of most."""
+    return _declared(backend).get(variant, _NOTHING)
+
+
+def variants_with(backend: str, trait: str) -> tuple[str, ...]:
+    """The variants of a backend that are declared with a trait, by name."""
+    return tuple(name for name, one in _declared(backend).items() if getattr(one, trait))
+
+
+def _declared(backend: str) -> Mapping[str, VariantTraits]:
+    target = _TRAITS.get(backend)
+    if target is None:
+        return {}
+    found: Mapping[str, VariantTraits] = import_module(target).VARIANTS
+    return found
+
+
 def stored_error(schedule: Schedule, plan: Plan, matrix: Matrix, device: Any) -> float:
     """The largest relative error of a value of `matrix` as a feasible plan stores it, measured.
 
-    0 for all that store values as they are, and wherever the matrix allows no error: nothing is looked at then. A
-    schedule that may store values with an error has a method ``stored_error(plan, matrix, device)``.
+    0 for all that store values as they are, and wherever the matrix allows no error: nothing is looked at then.
     """
-    of_plan = getattr(schedule, "stored_error", None)
-    return 0.0 if of_plan is None or not matrix.value_error else float(of_plan(plan, matrix, device))
+    return float(schedule.stored_error(plan, matrix, device)) if matrix.value_error else 0.0

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.kernels.base import Coefficients
+from akx.kernels.base import Coefficients, Program
 from akx.matrix import Matrix
 
 __all__ = ["Product", "ProductProgram", "Variant"]
@@ -67,7 +67,7 @@ class Variant(ABC):
         """Lay the matrix out, with its values, for products on so many threads."""
 
 
-class ProductProgram:
+class ProductProgram(Program):
     """k products one after another; see :class:`akx.kernels.base.Program`."""
 
     def __init__(self, product: Product) -> None:

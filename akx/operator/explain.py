@@ -12,7 +12,6 @@ from akx.errors import shown
 from akx.kernels import registry
 from akx.operator.prepared import Prepared
 from akx.tuner.calibration import best_figures
-from akx.tuner.space import STREAMED_SCHEDULE
 
 __all__ = ["explained", "time_on_device"]
 
@@ -49,8 +48,7 @@ def explained(prepared: Prepared, dtype: np.dtype[Any], vectors: int, call: Call
         f"(matrix {_mega(traffic.matrix_bytes)}, vectors {_mega(vectors * traffic.vector_bytes)}), "
         f"{vectors * traffic.flops / 1e6:.1f} Mflop, redundancy {traffic.redundancy:.2f}",
     ]
-    waste = getattr(schedule, "waste", None)
-    reason = None if waste is None else waste(plan, matrix, device)
+    reason = schedule.waste(plan, matrix, device)
     if reason is not None and reason.startswith("stored="):  # a plan for the pattern, tuned for other values
         lines.append(f"values      {reason}")
     off = prepared.stored_error(plan, matrix, device)
@@ -103,7 +101,7 @@ def time_on_device(prepared: Prepared, dtype: np.dtype[Any], vectors: int) -> fl
     with prepared.lock:
         program, coefficients = prepared.for_call(dtype, vectors, planner.home)
         call: DeviceCall | HostCall
-        streams = prepared.choice(dtype, vectors).plan.schedule == STREAMED_SCHEDULE
+        streams = prepared.choice(dtype, vectors).plan.traits.streams
         if planner.asked.budget is not None or streams:
             call = HostCall(program, x, np.empty((k + 1, *x.shape), dtype), coefficients)
         else:

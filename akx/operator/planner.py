@@ -29,7 +29,7 @@ from akx.plandb import FIELD_MEANINGS, Lookup, PlanDatabase, PlanKey, aged, shar
 from akx.plandb.layers import origin
 from akx.tuner import plan_key, predict
 from akx.tuner.ladder import Answer, believed, limited, renewed
-from akx.tuner.space import PLAIN_SCHEDULES, resolve_backend
+from akx.tuner.space import resolve_backend
 
 __all__ = ["Asked", "Call", "Choice", "Choices", "Here", "Planner", "database_of", "reason_against"]
 
@@ -182,7 +182,7 @@ class Planner:
                 plan = predict(matrix, self.asked.k, **self._arguments(vectors, backend))
                 again = Choice(plan, told, is_predicted=True)
             return None if again.plan == choice.plan else again
-        if choice.plan.schedule in PLAIN_SCHEDULES:
+        if choice.plan.traits.is_plain or choice.plan.traits.streams:
             return None
         plan = predict(matrix, self.asked.k, **self._arguments(vectors, backend), plain=True)
         told = (
@@ -330,8 +330,7 @@ def reason_against(plan: Plan, matrix: Matrix, device: Any) -> str | None:
     try:
         schedule = registry.get(plan.backend, plan.schedule)
         unknown = unknown_option(plan.backend, plan.schedule, plan.options)
-        reason: str | None = unknown or getattr(schedule, "reason_at_once", schedule.feasible)(plan, matrix, device)
-        return reason
+        return unknown or schedule.reason_at_once(plan, matrix, device)
     except AkxError as error:
         return str(error)
 

@@ -27,7 +27,6 @@ from akx.operator.recurrence import Recurrence
 from akx.operator.values import Values, same_pattern
 from akx.operator.vectors import wrong_layout
 from akx.plan import Plan
-from akx.tuner.space import STREAMED_SCHEDULE
 
 __all__ = ["Prepared", "result_for"]
 
@@ -133,7 +132,7 @@ class Prepared:
             check_feasible(schedule, plan, matrix, planner.device(plan.backend))
         program = schedule.prepare(matrix, plan)
         self.check_budget(plan, program, dtype, vectors)
-        if plan.backend == "cuda" and plan.schedule != STREAMED_SCHEDULE and hasattr(program, "ready"):
+        if not plan.traits.streams:
             program.ready(vectors)  # compiled now: a prediction that cannot be gives way
         self.programs[dtype, plan] = program
         return program
@@ -206,7 +205,7 @@ class Prepared:
         That is where it has our entries in our order already, and all plans so far lay values from there out in place.
         """
         plans = [plan for _, plan in list(self.programs)]
-        if not plans or any(plan.backend != "cuda" or plan.schedule == STREAMED_SCHEDULE for plan in plans):
+        if not plans or any(plan.backend != "cuda" or plan.traits.streams for plan in plans):
             return None
         matrix, values = self.values.matrix, getattr(A, "data", None)
         of_ours = isinstance(A, Matrix) or (sparse.issparse(A) and A.format == "csr")
@@ -240,7 +239,7 @@ class Prepared:
 
     def _predict_again(self) -> None:
         """Forget predicted plans whose programs have to keep these values otherwise: the next call predicts anew."""
-        gone = {key for key, program in self.programs.items() if not getattr(program, "is_as_planned", True)}
+        gone = {key for key, program in self.programs.items() if not program.is_as_planned}
         if gone:
             self.choices.made = {
                 call: choice
@@ -254,15 +253,14 @@ class Prepared:
     def check_budget(self, plan: Plan, program: Program, dtype: np.dtype[Any], vectors: int) -> None:
         """Refuse a plan that takes too much with so many vectors on the device; one that streams counts its own."""
         asked = self.planner.asked
-        if asked.budget is None or plan.schedule == STREAMED_SCHEDULE:
+        if asked.budget is None or plan.traits.streams:
             return
         of_vectors = (asked.k + 2) * vectors * self.values.matrix.n * dtype.itemsize
 
         def bytes_taken() -> int:
-            staged = getattr(program, "staged_nbytes", 0)  # of an earlier call, perhaps with fewer vectors
-            return program.nbytes - staged + of_vectors
+            return program.nbytes - program.staged_nbytes + of_vectors  # staged by a call, perhaps with fewer vectors
 
-        if bytes_taken() > asked.budget and hasattr(program, "make_room"):
+        if bytes_taken() > asked.budget:
             program.make_room()
         if (taken := bytes_taken()) > asked.budget:
             raise BudgetError(
@@ -281,7 +279,7 @@ class Prepared:
         """The largest relative error of a value as its program has it, or would have it where there is none yet."""
         program = self.programs.get((matrix.dtype, plan))
         if program is not None:
-            return float(getattr(program, "stored_error", 0.0))
+            return program.stored_error
         return registry.stored_error(registry.get(plan.backend, plan.schedule), plan, matrix, device)
 
 
@@ -293,14 +291,12 @@ def result_for(
     A program may have memory of its own for results, which the GPU can write to: rows are some entries apart there.
     """
     if out is None:
-        make = getattr(program, "new_result", None)
-        found = None if make is None else make(shape[1])
+        found = program.new_result(shape[1])
         return np.empty(shape, dtype=dtype) if found is None else found
     given: NDArray[Any] = np.asarray(out).T
     if out.flags.f_contiguous:
         return given.reshape(shape)
     powers = given[:, None] if given.ndim == 2 else given
-    is_own = getattr(program, "is_own_result", None)
-    if is_own is None or not is_own(powers):
+    if not program.is_own_result(powers):
         raise wrong_layout(out.shape, dtype)
     return powers

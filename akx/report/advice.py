@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from akx.options import schedule_with
 from akx.report.text import count, counted, share, size
 
 if TYPE_CHECKING:
@@ -85,19 +86,20 @@ def _memory(f: Features, device: HostDevice, k: int) -> Advice:
 
 
 def _wavefront(f: Features, device: HostDevice, k: int) -> Advice | None:
-    if f.nnz == 0 or f.level_count <= 1 or matrix_bytes(f) <= device.cores * device.l2_bytes:
+    name = schedule_with(device.backend, "runs_by_levels")
+    if name is None or f.nnz == 0 or f.level_count <= 1 or matrix_bytes(f) <= device.cores * device.l2_bytes:
         return None  # what is in L2 as a whole needs no wavefront to stay there
     value = np.dtype(f.dtype).itemsize
     per_row = f.row_mean * (value + _INDEX_BYTES) + _INDEX_BYTES + 2 * value
     window, caches = (k + 1) * f.level_width_max * per_row, device.cores * device.l2_bytes
     levels = f"{counted(f.level_count, 'level')} of at most {counted(f.level_width_max, 'row')}"
     if window <= caches:
-        return Advice("wavefront", f"{levels}: the {k + 1} in use at a time take {size(window)}, which fits L2")
+        return Advice(name, f"{levels}: the {k + 1} in use at a time take {size(window)}, which fits L2")
     reach = max(1, int(caches / (f.level_width_max * per_row)) - 1)
     text = f"{levels}: the {k + 1} in use at a time take {size(window)}, more than L2 ({size(caches)})"
     if reach >= 2:
         text += f"; with {reach} powers per pass they would fit"
-    return Advice("wavefront", text)
+    return Advice(name, text)
 
 
 def _order(f: Features, device: HostDevice, k: int) -> Advice | None:

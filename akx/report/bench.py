@@ -278,10 +278,11 @@ _DETAILS = {
 def _default_sweep(matrix: Matrix, k: int, tuned: TuneResult) -> Plan:
     """Plain products by the schedule's own defaults, where the record of a plan does not name its baseline."""
     from akx.device.choose import device_of
-    from akx.tuner.space import BASELINE_SCHEDULE, build_space
+    from akx.tuner.space import build_space
 
     space = build_space(matrix, k, device_of(tuned.backend), backend=tuned.backend, threads=tuned.threads)
-    return space.default(BASELINE_SCHEDULE)
+    assert space.plain is not None
+    return space.default(space.plain)
 
 
 def _monomial(k: int, dtype: np.dtype[Any]) -> Coefficients:
@@ -371,7 +372,7 @@ def _stored_error(matrix: Matrix, program: Program, plan: Plan) -> float:
     from akx.kernels.registry import get, stored_error
 
     planned = stored_error(get(plan.backend, plan.schedule), plan, matrix, device_of(plan.backend))
-    return min(planned, float(getattr(program, "stored_error", 0.0)))
+    return min(planned, program.stored_error)
 
 
 def _verify(

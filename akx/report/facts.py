@@ -13,13 +13,6 @@ __all__ = ["explain_roofline", "explain_search", "plan_environment", "plan_facts
 
 #: The most characters of a reason, or of what a provenance holds.
 _MOST_TEXT = 600
-_SCHEDULES = {
-    "sweep": "k products one after another",
-    "ghost": "each block takes the rows around it along and does its steps alone; some work is done twice",
-    "resident": "the matrix stays in fast memory for all steps, and blocks exchange the edges of their vectors",
-    "wavefront": "blocks of levels run diagonally through the powers, so that each is loaded once and used in cache",
-    "stream": "the matrix comes through the memory block by block, several steps at a time",
-}
 #: Parts of the provenance that have a place of their own on the page.
 _TOLD = (
     "finalists", "roofline", "spreads", "baseline_plan", "versions", "machine", "matrix", "stopped", "interrupted",
@@ -31,11 +24,11 @@ def plan_facts(story: PlanStory) -> list[tuple[str, object]]:
     """What a plan is, what it gains, why it is the plan, and what it cost."""
     record, plan = story.record, story.record.plan
     spread, baseline_spread = story.spreads
-    meaning = _SCHEDULES.get(plan.schedule)
+    meaning = plan.traits.meaning
     seconds = f"{duration(record.seconds)}{half_width(spread)} a call"
     baseline = f"{record.baseline_name or 'unnamed'}, {duration(record.baseline_seconds)}{half_width(baseline_spread)}"
     return [
-        ("schedule", plan.schedule + ("" if meaning is None else f": {meaning}")),
+        ("schedule", plan.schedule + (f": {meaning}" if meaning else "")),
         ("in words", _in_words(story)),
         ("time", f"{seconds}, {ratio(record.speedup)} over the baseline"),
         ("baseline", baseline),

@@ -302,7 +302,7 @@ class System:
         """
         with self.stats.phase("setup"):
             program, coefficients = operator.program(vectors, basis)
-        if not hasattr(program, "repeated"):
+        if not program.is_recordable:
             raise PlanError(
                 "a solver on the GPU cannot use a plan that streams the matrix",
                 found=operator.plan.label(),

@@ -48,9 +48,10 @@ from akx.errors import (
     brief,
 )
 from akx.kernels import registry
-from akx.kernels.base import as_coefficients
+from akx.kernels.base import Schedule, as_coefficients
 from akx.kernels.revisions import ALL, sources
 from akx.matrix import Matrix
+from akx.options import schedule_with
 from akx.plan import Plan
 from akx.plandb.records import now
 from akx.tuner import measure
@@ -288,7 +289,9 @@ def calibrate(backend: str = "cpu") -> Calibration:
             one = replace(one, formats=formats, foreseen=foreseen, synchronisation=0.0, waking=0.0)
             every = replace(every, formats=formats, foreseen=foreseen, synchronisation=meeting, waking=waking)
         prices: dict[str, Any] = {
-            name: _price_of_step(device, *how, getattr(every, name)) for name, how in asked.steps.items()
+            schedule.step_price: _price_of_step(device, schedule, getattr(every, schedule.step_price))
+            for schedule in registry.schedules(backend)
+            if schedule.step_price
         }
         with contextlib.suppress(DeviceMemoryError):  # of the host, page-locked, or beyond what akx may take: the guess
             rates = asked.link_rates()
@@ -402,7 +405,7 @@ def _foreseen(backend: str) -> float:
     Rows of changing length take longer than the same in order once there are too many to remember. How many of their
     ends are forgotten goes from none to all within a factor of two or so; where it is half, branches are counted.
     """
-    plan = Plan(backend, "sweep", "csr", k=_POWERS, threads=1)
+    plan = _plain(backend, _POWERS, 1)
     pairs = [[_of_changing_rows(rows, ascending) for ascending in (False, True)] for rows in (*_LEARNT, _UNEVEN_ROWS)]
     times = _times([_call(matrix, plan) for pair in pairs for matrix in pair])
     more = [(times[2 * i] - times[2 * i + 1]) / uneven_rows(pair[0]) for i, pair in enumerate(pairs)]
@@ -421,14 +424,14 @@ def _priced(backend: str, foreseen: float) -> dict[str, FormatCost]:
     matrices = [_blocks(nodes, wide) for nodes, wide in _SHAPES]
     uneven, even = _of_changing_rows(_UNEVEN_ROWS), _of_changing_rows(_UNEVEN_ROWS, ascending=True)
     scattered, near = _anywhere(), _anywhere(near=True)
-    sweep: Any = registry.get(backend, "sweep")
-    device: Any = backend_of(backend).device()
+    first, device = _plain(backend, _POWERS, 1), cast(Any, backend_of(backend).device())
+    sweep = registry.get(backend, first.schedule)
     variants = next(p.choices for p in sweep.space(matrices[0], device, _POWERS) if p.name == "variant")
     timed: dict[str, list[tuple[Matrix, Plan]]] = {}
     for variant in map(str, variants):
-        if variant == "csr-ahead":
+        if registry.variant_traits(backend, variant).asks_ahead:
             continue
-        plain, guess = Plan(backend, "sweep", variant, k=_POWERS, threads=1), FORMATS.get(variant, _UNKNOWN)
+        plain, guess = first.replace(variant=variant), FORMATS.get(variant, _UNKNOWN)
         timed[variant] = [(matrix, plain) for matrix in matrices]
         if guess.uneven or guess.sorted:
             changing = plain.replace(options={"sigma": _WINDOW}) if guess.sorted else plain
@@ -459,12 +462,20 @@ def _priced(backend: str, foreseen: float) -> dict[str, FormatCost]:
     return found
 
 
+def _plain(backend: str, k: int, threads: int) -> Plan:
+    """Plain products in the plainest variant."""
+    schedule = schedule_with(backend, "is_plain")
+    plan = None if schedule is None else registry.get(backend, schedule).untuned(k, threads)
+    assert plan is not None
+    return plan
+
+
 def _meetings(backend: str, threads: int) -> tuple[float, float]:
     """Seconds to set the threads to work, and for them to meet once."""
     matrix, long = _tiny(), 1 + _MEETINGS
 
     def seconds(k: int, used: int) -> float:
-        return _times([_call(matrix, Plan(backend, "sweep", "csr", k=k, threads=used))])[0]
+        return _times([_call(matrix, _plain(backend, k, used))])[0]
 
     alone, together = (seconds(1, used) for used in (1, threads))
     alone_long, together_long = (seconds(long, used) for used in (1, threads))
@@ -474,21 +485,22 @@ def _meetings(backend: str, threads: int) -> tuple[float, float]:
     return max(waking, 0.0), max(meeting, 0.0)
 
 
-def _price_of_step(device: Any, name: str, variant: str, guess: float) -> float:
+def _price_of_step(device: Any, schedule: Schedule, guess: float) -> float:
     """Seconds that a step of a schedule takes on a GPU where there is next to nothing to do.
 
     The guess, where that cannot be had: the schedule cannot be prepared there, or what is known of its loads does not
     fit that GPU.
     """
-    matrix, schedule = _tiny(), cast(Any, registry.get(device.backend, name))
+    matrix = _tiny()
     seconds, waits = [], []
     for k in (1, 1 + _MEETINGS):
-        plan = Plan(device.backend, name, variant, k=k, k_per_pass=1 if name == "sweep" else k)
+        plan = schedule.plainest(k)
         try:
             seconds += _times([_call(matrix, plan)])
         except InfeasibleError:
             return guess
-        waits.append(schedule.work(plan, matrix, device, 1).chain / (device.clock_hz or 1.5e9))
+        work = schedule.work(plan, matrix, device, 1)
+        waits.append(0.0 if work is None else work.chain / (device.clock_hz or 1.5e9))
     found = float(seconds[1] - seconds[0] - (waits[1] - waits[0])) / _MEETINGS
     return found if 0.0 < found < _DEAR else guess
 

@@ -167,8 +167,7 @@ def _prepared(plan: Plan, matrix: Any, vectors: int) -> Any:
     from akx.kernels import registry
 
     program = registry.get(plan.backend, plan.schedule).prepare(matrix, plan)
-    if hasattr(program, "ready"):
-        program.ready(vectors)
+    program.ready(vectors)
     return program
 
 

@@ -15,7 +15,7 @@ from akx.plan import Plan
 from akx.tuner.ledger import Ledger
 from akx.tuner.measure import Measurement
 from akx.tuner.result import COMPLETE, Finalist
-from akx.tuner.space import BASELINE_SCHEDULE, NATURAL, is_baseline
+from akx.tuner.space import NATURAL, is_baseline
 
 __all__ = ["choose", "complexity", "finalists"]
 
@@ -31,7 +31,7 @@ def complexity(plan: Plan, nbytes: int) -> tuple[Any, ...]:
     """Plans in the order in which they are preferred when they are equally fast; `nbytes` is the program's size."""
     return (
         not is_baseline(plan),
-        plan.schedule != BASELINE_SCHEDULE,
+        not plan.traits.is_plain,
         plan.partitioner != NATURAL,
         plan.threads,
         nbytes,

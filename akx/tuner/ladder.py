@@ -58,7 +58,7 @@ from akx.plandb import PlanKey, PlanRecord, aged, mismatch
 from akx.tuner import measure
 from akx.tuner.measure import Measurement, Precision
 from akx.tuner.result import EXHAUSTED, FEW_CALLS, NO_IMPROVEMENT
-from akx.tuner.space import STREAMED_SCHEDULE, Space
+from akx.tuner.space import Space
 from akx.tuner.verify import BASIS_KINDS, Comparison
 from akx.tuner.worker import Bench, is_hopeless
 
@@ -68,8 +68,6 @@ __all__ = ["SWITCH", "Answer", "Like", "believed", "fitted", "like_plans", "limi
 SWITCH = "AKX_LIKE_DEVICES"
 _OFF = frozenset({"off", "0", "no", "false"})
 
-#: Plan options that only mean something to more than one thread.
-_SHARED_OPTIONS = ("split", "lag")
 #: Bytes that may be held while two programs are compared.
 _MOST_BYTES = 1 << 30
 #: Seconds of preparing, and the speed-up, that a plan had where it was tuned: at most, and at least.
@@ -157,7 +155,7 @@ def limited(plan: Plan, threads: int) -> Plan:
     """`plan` with at most so many threads, and without what only several have a use for where one is left."""
     if plan.threads <= threads:
         return plan
-    options = {name: value for name, value in plan.options.items() if threads > 1 or name not in _SHARED_OPTIONS}
+    options = {name: value for name, value in plan.options.items() if threads > 1 or name not in plan.traits.shared}
     return plan.replace(threads=threads, options=options)
 
 
@@ -401,7 +399,7 @@ def _reason_not_to_try(
         return f"preparing it took {record.prepare_seconds:.3g} s there"
     if key.basis not in BASIS_KINDS:
         return f"of the basis {key.basis!r} nothing is known to compare with"
-    if STREAMED_SCHEDULE in (like.plan.schedule, predicted.schedule) or device.budget > 0:
+    if like.plan.traits.streams or predicted.traits.streams or device.budget > 0:
         return "memory is short"
     of_plan = backend_of(like.plan.backend)
     if of_plan.is_memory_limited():
@@ -442,7 +440,7 @@ def _measured(
         trusted = bench.program(predicted)
         problem.trust(bench.stored_error(predicted))
         problem.bound_by(_magnitudes(predicted, trusted, problem, space))
-        if not getattr(trusted, "is_as_planned", True):  # moduli of complex values may not fit where the values do
+        if not trusted.is_as_planned:  # moduli of complex values may not fit where the values do
             trusted = bench.program(predicted)
         lost = bench.reason_to_fear(like.plan)
         if lost is not None:

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 
 from akx.device.collection import nothing_collected
 from akx.errors import ArgumentError, brief
+from akx.kernels.base import TimedCall
 
 __all__ = [
     "DISTURBED_FACTOR",
@@ -255,6 +256,22 @@ def all_disturbed(b: Measurement, usual: float) -> bool:
     return all(sample > DISTURBED_FACTOR * usual for sample in b.samples)
 
 
+class _HostCall(TimedCall):
+    """A function, timed by the clock of the host."""
+
+    def __init__(self, run: Callable[[], object]) -> None:
+        self._run = run
+
+    def __call__(self) -> object:
+        return self._run()
+
+    def timed(self, batch: int) -> float:
+        run, start = self._run, now()
+        for _ in range(batch):
+            run()
+        return (now() - start) / batch
+
+
 def interleave(
     calls: Sequence[Callable[[], object]],
     precision: Precision | None = None,
@@ -269,8 +286,7 @@ def interleave(
     ----------
     calls : sequence of callables without arguments
         Each has been called before, so that nothing is left to compile; each is called at least once more, untimed.
-        One with a method ``timed(batch)`` is asked for its seconds instead: a device has a clock of its own. One with a
-        method ``warm(batch)`` is asked to be made as it will be timed, where others are called once, before its turn.
+        A :class:`akx.kernels.base.TimedCall` has a clock of its own.
     precision : Precision, optional
         When to stop.
     hopeless : callable, optional
@@ -290,10 +306,11 @@ def interleave(
         One for each call, with equally many samples; sample i of all of them is of the same round.
     """
     wanted = precision or Precision()
+    timed = [call if isinstance(call, TimedCall) else _HostCall(call) for call in calls]
     samples: list[list[float]] = [[] for _ in calls]
     with nothing_collected():
         start = now()
-        once = [_once(call) for call in calls]
+        once = [_once(call) for call in timed]
         first = [Measurement.of([seconds]) for seconds in once]
         if hopeless is not None and hopeless(first):
             return first
@@ -306,8 +323,8 @@ def interleave(
             order = range(len(calls)) if turn % 2 == 0 else reversed(range(len(calls)))
             for i in order:
                 if once[i] < _REWARM_SECONDS:
-                    _warm(calls[i], batches[i])
-                samples[i].append(_sample(calls[i], batches[i]))
+                    timed[i].warm(batches[i])
+                samples[i].append(timed[i].timed(batches[i]))
             looks.append(None if watch is None or spoilt is None else watch.look())
             turn += 1
             disturbed = [] if spoilt is None else _disturbed(samples, known)
@@ -352,35 +369,16 @@ def _enough(found: Sequence[Measurement], wanted: Precision, elapsed: float, las
     return elapsed + last_round > wanted.seconds or all(one.spread <= wanted.relative for one in found)
 
 
-def _once(call: Callable[[], object]) -> float:
+def _once(call: TimedCall) -> float:
     """Seconds of one call; the best of a few where it is short."""
-    first = _sample(call, 1)
+    first = call.timed(1)
     if first > _ONCE_SECONDS:
         return first
-    second = min(first, _sample(call, 1))
-    return second if second > 0.2 * _ONCE_SECONDS else min(second, _sample(call, 1))
+    second = min(first, call.timed(1))
+    return second if second > 0.2 * _ONCE_SECONDS else min(second, call.timed(1))
 
 
 def _batch(seconds: float, least: float) -> int:
     if seconds * _BATCH_MAX <= least:
         return _BATCH_MAX
     return max(1, math.ceil(least / seconds))
-
-
-def _warm(call: Callable[[], object], batch: int) -> None:
-    """Have the data of a call in cache again, as where nothing else runs in between."""
-    warm: Callable[[int], object] | None = getattr(call, "warm", None)
-    if warm is None:
-        call()
-    else:
-        warm(batch)
-
-
-def _sample(call: Callable[[], object], batch: int) -> float:
-    timed: Callable[[int], float] | None = getattr(call, "timed", None)
-    if timed is not None:
-        return timed(batch)
-    start = now()
-    for _ in range(batch):
-        call()
-    return (now() - start) / batch

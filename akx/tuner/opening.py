@@ -6,7 +6,7 @@
 4. pattern    plans that were tuned for this pattern under another key: yesterday's kernels, another k
    similar    plans for similar matrices
 5. default    the other schedules' defaults, also in the variants in which the baseline is fastest; and plans that a
-   start      schedule itself wants tried (:class:`Started`): the most promising next
+   start      schedule itself wants tried (``starts``): the most promising next
 6. model      of each schedule in each order of the rows, the plan that is thought to be fastest
 
 Of 5 and 6, what is expected to gain next to nothing is passed over; the others are tried whatever is thought of them.
@@ -17,29 +17,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
 
-from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner.prospects import Prospects
 from akx.tuner.seeds import LIKE, PATTERN, SIMILAR, Seeds
-from akx.tuner.space import BASELINE_SCHEDULE, NATURAL, is_baseline
+from akx.tuner.space import NATURAL, is_baseline
 
-__all__ = ["Opening", "Started"]
+__all__ = ["Opening"]
 
 #: Variants, the fastest of the baseline, in which the other schedules are tried first.
 _FAST_VARIANTS = 3
 #: Share of the best time that a plan must be expected to gain.
 _LITTLE = 0.003
-
-
-@runtime_checkable
-class Started(Protocol):
-    """A schedule that knows where a search should begin, beside its defaults."""
-
-    def starts(self, matrix: Matrix, device: Any, k: int) -> tuple[Plan, ...]:
-        """Feasible plans, each for an idea of its own."""
-        ...
 
 
 class Opening:
@@ -75,7 +64,7 @@ class Opening:
         for place, (origin, plan) in enumerate(self._known):
             self._following = [other for _, other in self._known[place + 1 :]]
             yield origin, plan
-        others = [name for name in space.parameters if name != BASELINE_SCHEDULE]
+        others = [name for name in space.parameters if name != space.plain]
         offered = [("default", plan) for plan in _in_fast_variants(prospects, others)]
         offered += [("default", space.default(name)) for name in others]
         offered += [("start", plan) for name in space.parameters for plan in _starts(prospects, name)]
@@ -127,10 +116,8 @@ def _in_fast_variants(prospects: Prospects, names: list[str]) -> list[Plan]:
 def _starts(prospects: Prospects, name: str) -> list[Plan]:
     """The plans that a schedule wants a search to begin with; most have none."""
     space = prospects.space
-    schedule = space.schedules[name]
-    if not isinstance(schedule, Started):
-        return []
-    return [space.inside(plan) for plan in schedule.starts(prospects.model.matrix, space.device, space.k)]
+    starts = space.schedules[name].starts(prospects.model.matrix, space.device, space.k)
+    return [space.inside(plan) for plan in starts]
 
 
 def _liked(prospects: Prospects, names: list[str]) -> Iterator[Plan]:

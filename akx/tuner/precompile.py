@@ -31,19 +31,16 @@ from typing import Any
 import numpy as np
 
 from akx._numba import njit
-from akx.device.choose import backend_of
 from akx.device.forks import lock_file, unlock_file
 from akx.device.host import host_device
+from akx.kernels import registry
 from akx.matrix import Matrix
 from akx.plan import Option, Plan
 from akx.tuner import processes
 from akx.tuner.space import Space, build_space
 
-__all__ = ["Precompilation", "compile_for", "part_of", "precompiling"]
+__all__ = ["Precompilation", "compile_for", "part_of", "precompiling", "shares_of"]
 
-#: Schedules whose layouts are compiled so, and how many processes begin with one, each with another order of the rows;
-#: those whose code a search needs first, or for longest, come first.
-_SHARES = {"resident": 2, "wavefront": 2, "ghost": 2, "sweep": 1}
 #: Bytes that a process takes of the host's memory, about.
 _HOST = 400 * 2**20
 #: Rows and entries of the part of the matrix, at most; and rows without which there is too little to lay out.
@@ -89,8 +86,7 @@ class Precompilation:
         self._processes: list[subprocess.Popen[bytes]] = []
         cores = host_device().cores if cores is None else cores
         host_bytes = processes.available_bytes() if host_bytes is None else host_bytes
-        shares = [(name, place) for place in range(max(_SHARES.values())) for name in _SHARES if place < _SHARES[name]]
-        wanted = [share for share in shares if _is_wanted(_note_of(*share, matrix))]
+        wanted = [share for share in shares_of(device.backend) if _is_wanted(_note_of(*share, matrix))]
         count = min(len(wanted), cores - processes.SPARED_CORES, int(processes.SHARE * host_bytes / _HOST))
         if count <= 0:
             return
@@ -163,6 +159,13 @@ def precompiling(
         work.close()
 
 
+def shares_of(backend: str) -> list[tuple[str, int]]:
+    """Schedules whose layouts are compiled so, each as often as processes begin with it; the most urgent ones first."""
+    urgent = sorted(registry.schedules(backend), key=lambda schedule: schedule.layout_turn)
+    most = max((schedule.layout_shares for schedule in urgent), default=0)
+    return [(one.name, place) for place in range(most) for one in urgent if place < one.layout_shares]
+
+
 def part_of(matrix: Matrix) -> Matrix:
     """The first rows and columns of a matrix: the same types, and the same kind of pattern, in milliseconds."""
     rows = min(matrix.n, _MOST_ROWS)
@@ -191,18 +194,17 @@ def compile_for(name: str, share: int, matrix: Matrix, k: int, start_vectors: in
     bool
         Whether a plan was laid out in each order of the rows.
     """
-    lay_out = backend_of(device.backend).lay_out
     orders: set[str] = set()
     with contextlib.suppress(Exception):
         space = build_space(
             matrix, k, device, backend=device.backend, threads=1, start_vectors=start_vectors, keep=name.__eq__
         )
-        schedule: Any = space.schedules[name]
+        schedule = space.schedules[name]
         limited = space.device
         begun: list[Plan] = []
-        for what in ("offers", "starts"):
+        for ask in (schedule.offers, schedule.starts):
             with contextlib.suppress(Exception):
-                begun += [space.inside(plan) for plan in getattr(schedule, what)(matrix, limited, k)]
+                begun += [space.inside(plan) for plan in ask(matrix, limited, k) or ()]
         plans = _plans(space, name, share, begun)
         for plan in plans:
             with contextlib.suppress(Exception):
@@ -211,7 +213,7 @@ def compile_for(name: str, share: int, matrix: Matrix, k: int, start_vectors: in
                 schedule.work(plan, matrix, limited, start_vectors)
             with contextlib.suppress(Exception):
                 if space.feasible(plan, matrix) is None:
-                    lay_out(plan, matrix, limited)
+                    schedule.lay_out(plan, matrix, limited)
                     orders.add(plan.partitioner)
         return orders == {plan.partitioner for plan in plans}
     return False

@@ -14,27 +14,26 @@ cores read from the last-level cache: what a pass reads, once for all its powers
 the matrix and all vectors which the own caches of the plan's cores do not hold, the size a factor that depends on the
 bytes of a value. Formats without column indices ask for nothing that has not been fetched ahead: the larger of both
 takes the place of the root. Slots are the values that the format stores, padding included, over all powers, redundant
-ones too; what a slot and a row take a core is known for each format (:class:`akx.tuner.machine.FormatCost`), and what a
-row takes more whose end the processor does not foresee (:mod:`akx.tuner.rows`), or where rows are sorted, and an entry
-whose entry of x is not in the nearest cache. Where it is not,
-seconds are the largest of slow bytes / slow bandwidth, b x cache bytes / cache bandwidth and b x flops / flop rate, and
-what waits. It is a roofline with a price
+ones too; what a slot and a row take a core is known for each format (:class:`akx.kernels.traits.FormatCost`), and what
+a row takes more whose end the processor does not foresee (:mod:`akx.tuner.rows`), or where rows are sorted, and an
+entry whose entry of x is not in the nearest cache. Where it is not, seconds are the largest of slow bytes / slow
+bandwidth, b x cache bytes / cache bandwidth and b x flops / flop rate, and what waits. It is a roofline with a price
 list, so it is optimistic; it ranks plans.
 
 On a GPU, formats and schedules differ in more than that, and each schedule says what a plan makes the device do
-(:class:`Done`; :mod:`akx.kernels.cuda.work`): bytes by tier, cycles of the busiest multiprocessor, loads that wait for
-one another, kernels and exchanges::
+(:class:`akx.kernels.base.Work`; :mod:`akx.kernels.cuda.work`): bytes by tier, cycles of the busiest multiprocessor,
+loads that wait for one another, kernels and exchanges::
 
     seconds = loaded / slow bandwidth + sqrt(max(memory / slow, cache / last-level bandwidth)^2 + (cycles / clock)^2)
               + chain / clock + kernels x price of one + exchanges x price of one
 
 at 0.85 of the slow bandwidth and 0.6 of that of the cache, of which gathers reach less. The plan is the best of the
 plain products in every variant, values as they are, and of paddings of its rows that promise the same the widest,
-unless one of the plans that schedules offer unseen (:class:`Offering`) promises to be 1.15 times as fast: another
+unless one of the plans that schedules offer unseen (``offers``) promises to be 1.15 times as fast: another
 schedule, or plain products with values in fewer bytes.
 
 A call that was not tuned must never be slower than plain products because of a model. So on a CPU only what a schedule
-offers unseen (:class:`Untuned`) is looked at, in each format that fits the pattern and whose price is known, in the
+offers unseen (``untuned``) is looked at, in each format that fits the pattern and whose price is known, in the
 order the rows have: another format must promise to be 1.02 times as fast as plain CSR, 1.1 times where prices are
 guesses, another schedule 1.2 times as fast as the best sweep; of those within 3 % of the best, the one that moves least
 is taken, and with indices of 16 bits where these fit and are not clearly slower. Where the entries of a sweep would
@@ -49,30 +48,29 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from akx.device.choose import device_of, plan_threads
 from akx.errors import BudgetError, InfeasibleError
 from akx.kernels import registry
-from akx.kernels.base import Traffic
+from akx.kernels.base import Schedule, Traffic, Work
+from akx.kernels.traits import VariantTraits
 from akx.matrix import Matrix
+from akx.options import traits
 from akx.plan import Option, Plan
 from akx.tuner.calibration import figures_of
 from akx.tuner.machine import Figures
 from akx.tuner.result import Roofline
 from akx.tuner.rows import is_scattered, missed, surprises
 from akx.tuner.space import (
-    BASELINE_SCHEDULE,
     FULL,
-    PLAIN_SCHEDULES,
-    STREAMED_SCHEDULE,
     Space,
     build_space,
     is_baseline,
     resolve_backend,
 )
 
-__all__ = ["Model", "Padded", "Untuned", "budget_error", "predict", "predicted"]
+__all__ = ["Model", "budget_error", "predict", "predicted"]
 
 #: So many times as fast as plain products another format must promise to be, to be chosen without a measurement, and
 #: another schedule than the best sweep; where there are no prices of formats, the latter.
@@ -80,22 +78,6 @@ _FORMAT_GAIN, _CLEAR_GAIN, _BLIND_GAIN = 1.02, 1.2, 1.3
 #: The former where prices are guesses, some or all; and so many times as long as the same with other indices a plan may
 #: take that has narrow ones.
 _GUESSED_GAIN, _NARROW_LOSS = 1.1, 1.05
-#: The variant that asks for entries of x ahead of use.
-_AHEAD = "csr-ahead"
-#: Formats without column indices: their data come ahead of the work.
-_STREAMED = frozenset({"dia"})
-#: What the names of variants with indices of 16 bits end in.
-_NARROW = "16"
-#: What numbers of 4 and of 16 bytes take beside those of 8, by format: one after another, or eight gathered at a time,
-#: most of it is not their bytes. Measured on a processor of 2022 (Zen 4) for rows of 6 to 48 entries; complex numbers
-#: of 8 bytes take what real ones do.
-_SIZES = {
-    "csr": {4: 1.0, 8: 1.0, 16: 1.15},
-    "sell": {4: 0.9, 8: 1.0, 16: 1.35},
-    "dia": {4: 0.9, 8: 1.0, 16: 1.6},
-    "bell": {4: 0.75, 8: 1.0, 16: 1.55},
-    "inode": {4: 1.1, 8: 1.0, 16: 1.2},
-}
 #: Plans whose prices lie within this factor promise the same.
 _EVEN = 1.03
 #: The same for another schedule than the best baseline, or a sweep with values in fewer bytes; their work is known.
@@ -107,59 +89,6 @@ _STORED_GAIN = 1.05
 _REACHED, _REACHED_NEAR, _CLOCK = 0.85, 0.6, 1.5e9
 #: A sweep is predicted within a memory budget only where its layout would fit with so much padding.
 _MOST_STORED = 2.0
-
-
-@runtime_checkable
-class Untuned(Protocol):
-    """A schedule that offers a plan without having seen the matrix."""
-
-    def untuned(self, k: int, threads: int) -> Plan:
-        """A plan in the plainest variant and natural order, with defaults that suit most matrices."""
-        ...
-
-
-@runtime_checkable
-class Offering(Protocol):
-    """A schedule that knows what its plans make a device do, and which of them a call may take unseen."""
-
-    def work(self, plan: Plan, matrix: Matrix, device: Any, vectors: int) -> Any:
-        """What a call with so many start vectors does: a :class:`Done`."""
-        ...
-
-    def offers(self, matrix: Matrix, device: Any, k: int) -> tuple[Plan, ...]:
-        """Plans that can be prepared, as far as is known with nothing prepared; a call has plain products if not."""
-        ...
-
-
-class Done(Protocol):
-    """What a device does in a call (:class:`akx.kernels.cuda.work.Work`)."""
-
-    @property
-    def loaded_bytes(self) -> float: ...
-    @property
-    def memory_bytes(self) -> float: ...
-    @property
-    def cache_bytes(self) -> float: ...
-    @property
-    def cycles(self) -> float: ...
-    @property
-    def chain(self) -> float: ...
-    @property
-    def launches(self) -> float: ...
-    @property
-    def barriers(self) -> float: ...
-
-
-class Padded(Protocol):
-    """A schedule that knows how much padding a plan multiplies, and how evenly threads share that."""
-
-    def padding(self, plan: Plan, matrix: Matrix) -> float:
-        """Values stored for each one of the matrix, at least 1."""
-        ...
-
-    def largest_share(self, plan: Plan, matrix: Matrix) -> float:
-        """Work of the thread that has most over the mean, at least 1; 1 where a schedule does not say."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -217,11 +146,13 @@ class Model:
     def seconds(self, plan: Plan) -> float:
         """Modelled seconds of one call; infinite where the schedule has no model of the plan."""
         schedule = self.space.schedules.get(plan.schedule)
-        if isinstance(schedule, Offering) and not self.space.device.budget:
+        if schedule is not None and not self.space.device.budget:
             try:
-                return self._done(schedule.work(plan, self.matrix, self.space.device, self.start_vectors))
+                done = schedule.work(plan, self.matrix, self.space.device, self.start_vectors)
             except Exception:  # as in :meth:`traffic`
                 return math.inf
+            if done is not None:
+                return self._done(done)
         traffic = self.traffic(plan)
         if traffic is None:
             return math.inf
@@ -233,7 +164,7 @@ class Model:
             except Exception:  # as in :meth:`traffic`
                 return math.inf
             far = self._beyond(plan) * max(parts["memory"], self._near(plan, traffic))
-            taken = max(far, work) if plan.variant in _STREAMED else math.hypot(far, work)
+            taken = max(far, work) if not _traits(plan).has_columns else math.hypot(far, work)
         waking = self.figures.waking if plan.threads > 1 else 0.0
         return taken * self._share(plan) + waiting + waking
 
@@ -276,13 +207,13 @@ class Model:
             redundancy=traffic.redundancy,
         )
 
-    def _done(self, done: Done) -> float:
+    def _done(self, work: Work) -> float:
         """Seconds of what a device does, at its figures."""
         slow, near = _REACHED * self.figures.slow_bandwidth, _REACHED_NEAR * self.figures.last_level_bandwidth
         clock = self.space.device.clock_hz or _CLOCK
-        moved = max(done.memory_bytes / slow, done.cache_bytes / near)
-        waits = done.launches * self.figures.synchronisation + done.barriers * self.figures.barrier
-        return done.loaded_bytes / slow + math.hypot(moved, done.cycles / clock) + done.chain / clock + waits
+        moved = max(work.memory_bytes / slow, work.cache_bytes / near)
+        waits = work.launches * self.figures.synchronisation + work.barriers * self.figures.barrier
+        return work.loaded_bytes / slow + math.hypot(moved, work.cycles / clock) + work.chain / clock + waits
 
     def _beyond(self, plan: Plan) -> float:
         """The share of what a call touches that its threads' own caches do not hold: prices are of data in them."""
@@ -301,12 +232,12 @@ class Model:
         """Seconds of all threads for what a plan computes, its format having a price."""
         cost = self.figures.formats[plan.variant]
         schedule = self.space.schedules[plan.schedule]
-        padding, largest = (_said(schedule, name, plan, self.matrix) for name in ("padding", "largest_share"))
+        padding, largest = schedule.padding(plan, self.matrix), schedule.largest_share(plan, self.matrix)
         slots = traffic.flops / 2.0 * padding
         times = plan.k * traffic.redundancy  # that a row is computed
         is_sorted = int(plan.option("sigma", 1)) > 1
         rows = times * self.matrix.n * (cost.row + cost.sorted * is_sorted)
-        work = _size_factor(plan.variant, self.matrix.dtype.itemsize) * (slots * cost.slot + rows)
+        work = _size_factor(plan, self.matrix.dtype.itemsize) * (slots * cost.slot + rows)
         if cost.uneven:  # as long for numbers of any size, as it is below
             work += times * surprises(self.matrix, plan.threads, self.figures.foreseen) * cost.uneven
         if cost.scattered:
@@ -318,16 +249,13 @@ class Model:
         return self.space.threads / max(1, min(plan.threads, self.space.threads))
 
 
-def _size_factor(variant: str, itemsize: int) -> float:
+def _traits(plan: Plan) -> VariantTraits:
+    return registry.variant_traits(plan.backend, plan.variant)
+
+
+def _size_factor(plan: Plan, itemsize: int) -> float:
     """How much longer a format takes for numbers of so many bytes than for those of 8, of which its price is."""
-    known = _SIZES.get(variant.removesuffix(_NARROW), {})
-    return known.get(itemsize, itemsize / 8.0)
-
-
-def _said(schedule: Any, name: str, plan: Plan, matrix: Matrix) -> float:
-    """What a method of a :class:`Padded` says of a plan; 1 where the schedule has none of that name."""
-    asked = getattr(schedule, name, None)
-    return 1.0 if asked is None else float(asked(plan, matrix))
+    return _traits(plan).sizes.get(itemsize, itemsize / 8.0)
 
 
 def predict(
@@ -379,7 +307,7 @@ def predict(
     used = plan_threads(name, threads)
     here: Any = device_of(name) if device is None else device
     limited = replace(here, cores=used)
-    offered = (one for one in registry.schedules(name) if not plain or one.name == BASELINE_SCHEDULE)
+    offered = (one for one in registry.schedules(name) if not plain or traits(name, one.name).is_plain)
     schedules = {schedule.name: schedule for schedule in offered}
     unseen = Space(name, k, used, limited, schedules, {})
     return predicted(Model(matrix, unseen, figures_of(limited, used), start_vectors))
@@ -391,9 +319,10 @@ def predicted(model: Model) -> Plan:
     budget = space.device.budget
     if budget and _MOST_STORED * model.working_set > budget:
         return _streamed(model)
-    plain = space.schedules.get(BASELINE_SCHEDULE)
-    if isinstance(plain, Offering) and not budget:
-        return _offered(model, plain)
+    plain = None if space.plain is None else space.schedules[space.plain]
+    offered = None if plain is None or budget else plain.offers(matrix, space.device, space.k)
+    if offered is not None:
+        return _offered(model, offered)
     reasons: dict[str, None] = {}
     sweeps = []
     for plan in _sweeps(model):
@@ -412,13 +341,11 @@ def predicted(model: Model) -> Plan:
         return best
     bar = model.seconds(best) / _BLIND_GAIN
     for name, schedule in space.schedules.items():
-        if name == BASELINE_SCHEDULE or not isinstance(schedule, Untuned):
-            continue
-        plan = schedule.untuned(space.k, space.threads)
-        if space.feasible(plan, matrix) is None:
-            seconds = model.seconds(plan)
+        other = None if name == space.plain else schedule.untuned(space.k, space.threads)
+        if other is not None and space.feasible(other, matrix) is None:
+            seconds = model.seconds(other)
             if seconds < bar:
-                best, bar = plan, seconds
+                best, bar = other, seconds
     return best
 
 
@@ -427,15 +354,16 @@ def _priced(model: Model, plain: Plan) -> Plan:
     blocked = model.space.k > 1 and model.working_set > model.figures.last_level_bytes
     sweeps: list[Plan] = []
     others: list[Plan] = []
+    plain_name = model.space.plain
     for name, schedule in model.space.schedules.items():
-        if isinstance(schedule, Untuned) and (name == BASELINE_SCHEDULE or blocked):
-            (sweeps if name == BASELINE_SCHEDULE else others).extend(_formats(model, schedule))
+        if name == plain_name or blocked:
+            (sweeps if name == plain_name else others).extend(_formats(model, schedule))
     is_measured = model.figures.foreseen != Figures.foreseen  # not by an older akx either, which knew less
     gain = _FORMAT_GAIN if is_measured else _GUESSED_GAIN
     first = min((plain, _narrow(model, plain)), key=model.seconds)  # of one layout
     best = _clearly_better(model, first, sweeps, gain, lightest=True)
     best = _narrow(model, _clearly_better(model, best, others, _CLEAR_GAIN, lightest=True))
-    return _asking_ahead(model, best) if best.schedule == BASELINE_SCHEDULE else best
+    return _asking_ahead(model, best) if best.schedule == plain_name else best
 
 
 def _narrow(model: Model, best: Plan) -> Plan:
@@ -444,8 +372,11 @@ def _narrow(model: Model, best: Plan) -> Plan:
     They take half the bytes, and no longer on any processor that was measured: prices of the two differ by no more than
     what a calibration is off.
     """
-    narrow = best.replace(variant=f"{best.variant}{_NARROW}")
-    if narrow.variant not in model.figures.formats or model.space.feasible(narrow, model.matrix) is not None:
+    name = _traits(best).narrow
+    if not name or name not in model.figures.formats:
+        return best
+    narrow = best.replace(variant=name)
+    if model.space.feasible(narrow, model.matrix) is not None:
         return best
     return narrow if model.seconds(narrow) <= _NARROW_LOSS * model.seconds(best) else best
 
@@ -458,27 +389,27 @@ def _asking_ahead(model: Model, best: Plan) -> Plan:
     than it everywhere else.
     """
     space, matrix = model.space, model.matrix
-    if best.variant in _STREAMED or not is_scattered(matrix, best.threads * int(space.device.l2_bytes)):
+    if not _traits(best).has_columns or not is_scattered(matrix, best.threads * int(space.device.l2_bytes)):
         return best
-    ahead = best.replace(variant=_AHEAD, options={})
-    return ahead if space.feasible(ahead, matrix) is None else best
+    ahead = (best.replace(variant=name, options={}) for name in registry.variants_with(best.backend, "asks_ahead"))
+    return next((plan for plan in ahead if space.feasible(plan, matrix) is None), best)
 
 
-def _offered(model: Model, plain: Offering) -> Plan:
+def _offered(model: Model, plans: Iterable[Plan]) -> Plan:
     """The plan that promises most of those offered: the best baseline, unless another is clearly better.
 
     That may be another schedule, or a sweep with values in fewer bytes.
     """
     space, matrix = model.space, model.matrix
-    offered = [plan for plan in plain.offers(matrix, space.device, space.k) if space.feasible(plan, matrix) is None]
+    offered = [plan for plan in plans if space.feasible(plan, matrix) is None]
     sweeps = [plan for plan in offered if is_baseline(plan)]
     if not sweeps:
         raise InfeasibleError("no plain sweep is feasible", hint="use another backend")
     others = [plan for plan in offered if not is_baseline(plan)]
     for name, schedule in space.schedules.items():
-        if name != BASELINE_SCHEDULE and isinstance(schedule, Offering):
+        if name != space.plain:
             try:
-                offers = schedule.offers(matrix, space.device, space.k)
+                offers = schedule.offers(matrix, space.device, space.k) or ()
             except Exception:  # what cannot say what there is has nothing to offer, and the call goes on
                 continue
             others += [plan for plan in offers if space.feasible(plan, matrix) is None]
@@ -529,11 +460,11 @@ def _clearly_better(model: Model, best: Plan, plans: list[Plan], gain: float, *,
     return min([fastest, *(plan for plan in alike if seconds[plan] <= most)], key=moved)
 
 
-def _formats(model: Model, schedule: Any) -> Iterator[Plan]:
+def _formats(model: Model, schedule: Schedule) -> Iterator[Plan]:
     """What a schedule offers unseen, in each format that fits and has a price: its sortings, depths, blocks."""
     space, matrix = model.space, model.matrix
     offered = schedule.untuned(space.k, space.threads)
-    if space.feasible(offered, matrix) is not None:
+    if offered is None or space.feasible(offered, matrix) is not None:
         return
     try:
         choices = {one.name: one.choices for one in schedule.space(matrix, space.device, space.k)}
@@ -544,7 +475,8 @@ def _formats(model: Model, schedule: Any) -> Iterator[Plan]:
     depths = dict.fromkeys((offered.k_per_pass, *choices.get("k_per_pass", ())))  # among equals what is offered
     sizes = dict.fromkeys((offered.block_bytes, *choices.get("block_bytes", ())))
     for variant, threads in product(variants, counts or [space.threads]):
-        for sigma in choices.get("sigma", (1,)) if str(variant).startswith("sell") else (1,):
+        sorts = registry.variant_traits(space.backend, str(variant)).sorts
+        for sigma in choices.get("sigma", (1,)) if sorts else (1,):
             options = {"sigma": sigma} if "sigma" in choices else {}
             for depth, size in product(depths, sizes):
                 fields = {"variant": variant, "threads": threads, "k_per_pass": depth, "block_bytes": size}
@@ -561,7 +493,7 @@ def _streamed(model: Model) -> Plan:
     Raises :class:`BudgetError`, with the least that would do, where nothing fits.
     """
     space, matrix = model.space, model.matrix
-    if STREAMED_SCHEDULE not in space.parameters:
+    if space.streamed is None or space.streamed not in space.parameters:
         space = build_space(
             matrix,
             space.k,
@@ -569,10 +501,13 @@ def _streamed(model: Model) -> Plan:
             backend=space.backend,
             threads=space.threads,
             start_vectors=model.start_vectors,
-            keep=PLAIN_SCHEDULES.__contains__,
+            keep=lambda name: _is_plain_or_streams(space.backend, name),
         )
-    depths = {space.k, *(int(depth) for depth in space.choices(STREAMED_SCHEDULE, "k_per_pass"))}
-    widths = {int(width) for width in space.choices(STREAMED_SCHEDULE, "vectors")} or {1}
+    name = space.streamed
+    if name is None:
+        raise budget_error(space, matrix, "there is no schedule that streams")
+    depths = {space.k, *(int(depth) for depth in space.choices(name, "k_per_pass"))}
+    widths = {int(width) for width in space.choices(name, "vectors")} or {1}
     widths = {width for width in widths if width <= model.start_vectors} or {min(widths)}
 
     def passes(pair: tuple[int, int]) -> tuple[int, int]:
@@ -582,12 +517,12 @@ def _streamed(model: Model) -> Plan:
 
     reasons: dict[str, None] = {}
     for depth, width in sorted(product(depths, widths), key=passes):
-        for variant in space.choices(STREAMED_SCHEDULE, "variant"):
-            for move in space.choices(STREAMED_SCHEDULE, "move"):
-                for order, ahead in product(space.choices(STREAMED_SCHEDULE, "partitioner"), (2, 1)):
+        for variant in space.choices(name, "variant"):
+            for move in space.choices(name, "move"):
+                for order, ahead in product(space.choices(name, "partitioner"), (2, 1)):
                     values: dict[str, Option] = {"k_per_pass": depth, "variant": variant, "move": move}
                     values["vectors"] = width
-                    plan = space.plan(STREAMED_SCHEDULE, {**values, "partitioner": order, "ahead": ahead})
+                    plan = space.plan(name, {**values, "partitioner": order, "ahead": ahead})
                     reason = space.feasible(plan, matrix)
                     if reason is None:
                         return plan
@@ -595,11 +530,16 @@ def _streamed(model: Model) -> Plan:
     raise budget_error(space, matrix, next(reversed(reasons), "there is no schedule that streams"))
 
 
+def _is_plain_or_streams(backend: str, schedule: str) -> bool:
+    found = traits(backend, schedule)
+    return found.is_plain or found.streams
+
+
 def budget_error(space: Space, matrix: Matrix, reason: str) -> BudgetError:
     """That nothing keeps within the memory budget, and the least that would do."""
-    schedule = space.schedules.get(STREAMED_SCHEDULE)
-    least = getattr(schedule, "least_budget", None)
-    enough = f"at least {least(matrix, space.k, space.device)} bytes" if least is not None else ""
+    schedule = None if space.streamed is None else space.schedules[space.streamed]
+    least = None if schedule is None else schedule.least_budget(matrix, space.k, space.device)
+    enough = "" if least is None else f"at least {least} bytes"
     return BudgetError(
         "no plan keeps within the memory budget",
         expected=enough,
@@ -611,20 +551,21 @@ def budget_error(space: Space, matrix: Matrix, reason: str) -> BudgetError:
 def _sweeps(model: Model) -> list[Plan]:
     """Plain products on all threads and on one: as the schedule offers them unseen, else in every variant."""
     space = model.space
-    schedule = space.schedules.get(BASELINE_SCHEDULE)
-    if schedule is None:
+    if space.plain is None:
         return []
-    if isinstance(schedule, Untuned):
-        plans = [schedule.untuned(space.k, space.threads)]
+    backend = space.backend
+    offered = space.schedules[space.plain].untuned(space.k, space.threads)
+    if offered is not None:
+        plans = [offered]
     else:
-        if BASELINE_SCHEDULE not in space.parameters:
+        if space.plain not in space.parameters:
             space = build_space(
                 model.matrix,
                 space.k,
                 space.device,
-                backend=space.backend,
+                backend=backend,
                 threads=space.threads,
-                keep=PLAIN_SCHEDULES.__contains__,
+                keep=lambda name: _is_plain_or_streams(backend, name),
             )
         plans = list(space.baselines(model.matrix))
     return list(dict.fromkeys([*plans, *(plan.replace(threads=1) for plan in plans)]))

@@ -15,14 +15,14 @@ exhaustive run drops nothing. What it takes then is guessed: what it took before
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import cycle
 from types import SimpleNamespace
 from typing import Any, cast
 
 from akx.errors import AkxError, FileFormatError
-from akx.kernels.base import Parameter, Schedule, Traffic
+from akx.kernels.base import Parameter, Program, Schedule, TimedCall, Traffic
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner.machine import Figures
@@ -234,7 +234,7 @@ class RecordedBench:
         """Nothing is kept."""
 
 
-class _RecordedCall:
+class _RecordedCall(TimedCall):
     """Takes as long as the recorded samples, one after another and over again."""
 
     def __init__(self, clock: RecordedClock, samples: tuple[float, ...]) -> None:
@@ -271,7 +271,7 @@ def recorded_world(recording: Recording, race: float) -> tuple[RecordedBench, Re
             found=f"{type(error).__name__}: {error}",
             hint="record it again: akx tune MATRIX --retune --record FILE",
         ) from error
-    schedules = {name: cast("Schedule", _schedule(name, starts.get(name))) for name in parameters}
+    schedules = {name: _Recorded(name, starts.get(name, ())) for name in parameters}
     device = SimpleNamespace(**{**header["device"], "cores": header["threads"]})
     space = RecordedSpace(
         header["backend"], key.k, header["threads"], device, schedules, parameters, trials=recording.trials
@@ -288,8 +288,23 @@ def _parameter(given: Mapping[str, Any]) -> Parameter:
     return Parameter(given["name"], choices, given["default"], str(given.get("description", "")))
 
 
-def _schedule(name: str, starts: list[Plan] | None) -> SimpleNamespace:
-    """A schedule's name, and where it wants a search to begin if it is one that knows."""
-    if starts is None:
-        return SimpleNamespace(name=name)
-    return SimpleNamespace(name=name, starts=lambda matrix, device, k: tuple(starts))
+class _Recorded(Schedule):
+    """A schedule's name, and where it wants a search to begin; nothing else is asked of it."""
+
+    def __init__(self, name: str, starts: Sequence[Plan]) -> None:
+        self.name, self._starts = name, tuple(starts)
+
+    def starts(self, matrix: Matrix, device: Any, k: int) -> tuple[Plan, ...]:
+        return self._starts
+
+    def space(self, matrix: Matrix, device: Any, k: int) -> tuple[Parameter, ...]:
+        raise NotImplementedError
+
+    def feasible(self, plan: Plan, matrix: Matrix, device: Any) -> str | None:
+        raise NotImplementedError
+
+    def traffic(self, plan: Plan, matrix: Matrix, device: Any) -> Traffic:
+        raise NotImplementedError
+
+    def prepare(self, matrix: Matrix, plan: Plan) -> Program:
+        raise NotImplementedError

@@ -21,7 +21,6 @@ from akx.errors import ArgumentError, FileFormatError
 from akx.kernels.base import Parameter
 from akx.plandb import PlanKey
 from akx.plandb.records import now
-from akx.tuner.opening import Started
 from akx.tuner.predict import Model
 from akx.tuner.recording import KIND, RECORDING_SCHEMA, read_recording
 from akx.tuner.result import Trial, TuneResult
@@ -202,11 +201,8 @@ def _parameter(one: Parameter) -> dict[str, Any]:
 def _starts(model: Model) -> dict[str, list[dict[str, Any]]]:
     """Where the schedules that know it want a search to begin."""
     space: Space = model.space
-    return {
-        name: [space.inside(plan).to_json() for plan in schedule.starts(model.matrix, space.device, space.k)]
-        for name, schedule in space.schedules.items()
-        if isinstance(schedule, Started)
-    }
+    starts = {name: one.starts(model.matrix, space.device, space.k) for name, one in space.schedules.items()}
+    return {name: [space.inside(plan).to_json() for plan in plans] for name, plans in starts.items() if plans}
 
 
 def _packages() -> dict[str, str]:

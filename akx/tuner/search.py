@@ -59,7 +59,7 @@ from akx.tuner.sampler import Sampler, Suggesting
 from akx.tuner.seeds import NO_SEEDS, Seeds
 from akx.tuner.settings import Settings
 from akx.tuner.sharing import SharedStudy
-from akx.tuner.space import BASELINE_SCHEDULE, Space, is_baseline
+from akx.tuner.space import Space, is_baseline
 
 __all__ = ["Outcome", "Search"]
 
@@ -392,7 +392,7 @@ class Search:
         if self.bench.watch is not None and self.bench.watch.note is not None:
             self.notes.append(self.bench.watch.note)
         if best.plan == baseline.plan:
-            plain = "the plain sweep" if best.plan.schedule == BASELINE_SCHEDULE else "streamed products"
+            plain = "the plain sweep" if best.plan.traits.is_plain else "streamed products"
             others = any(not is_baseline(trial.plan) for trial in self.ledger.trials)
             self.notes.append(f"nothing {'beat' if others else 'was tried but'} the baseline: the plan is {plain}")
         return self._outcome(best, baseline, finals, stopped, interrupted=False, disturbed=by_trials)

@@ -11,19 +11,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations, product
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from akx.device.choose import BACKENDS, backend_of
 from akx.errors import ArgumentError, brief
 from akx.kernels import registry
 from akx.kernels.base import Parameter, Schedule
 from akx.matrix import Matrix
-from akx.options import unknown_option
+from akx.options import traits, unknown_option
 from akx.plan import Option, Plan
 
 __all__ = [
-    "BASELINE_SCHEDULE",
     "NATURAL",
     "PLAIN_SCHEDULES",
     "STREAMED_SCHEDULE",
@@ -39,16 +39,11 @@ __all__ = [
 #: What each of some plans costs, in any measure.
 Costs = Callable[[Sequence[Plan]], Sequence[float]]
 
-BASELINE_SCHEDULE = "sweep"
-#: What keeps within any memory budget; with one power per pass, streamed plain products.
-STREAMED_SCHEDULE = "stream"
 NATURAL = "natural"
 #: What values are stored as by a plan that stores them as they are.
 FULL = "full"
 #: Fields of a plan where its schedule has no parameter of the name.
 _FIELDS = {"partitioner": NATURAL, "k_per_pass": 1, "block_bytes": 0}
-#: Those of plain products.
-PLAIN_SCHEDULES = (BASELINE_SCHEDULE, STREAMED_SCHEDULE)
 
 
 def is_baseline(plan: Plan) -> bool:
@@ -57,10 +52,10 @@ def is_baseline(plan: Plan) -> bool:
     Within a memory budget these may be streamed: the matrix is sent once for each product, its rows in any order, since
     there may be no room for that of the user. All of its rows are the GPU's.
     """
-    if plan.schedule == STREAMED_SCHEDULE:
+    declared = plan.traits
+    if declared.streams:
         return plan.k_per_pass == 1 and bool(plan.option("budget", 0)) and not plan.option("share", 0.0)
-    plain = plan.schedule == BASELINE_SCHEDULE and plan.partitioner == NATURAL
-    return plain and plan.option("stored", FULL) == FULL
+    return declared.is_plain and plan.partitioner == NATURAL and plan.option("stored", FULL) == FULL
 
 
 def is_numeric(parameter: Parameter) -> bool:
@@ -73,15 +68,6 @@ def resolve_backend(backend: str) -> str:
     if backend == "auto":
         return next(iter(BACKENDS.own))
     return backend_of(backend).name
-
-
-@runtime_checkable
-class Thrifty(Protocol):
-    """A schedule that tells which of its feasible plans have a cheaper twin."""
-
-    def waste(self, plan: Plan, matrix: Matrix, device: Any) -> str | None:
-        """What the plan has no use for, None where it uses all of it."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -110,6 +96,19 @@ class Space:
     device: Any
     schedules: Mapping[str, Schedule]
     parameters: Mapping[str, tuple[Parameter, ...]]
+
+    @cached_property
+    def plain(self) -> str | None:
+        """The schedule of plain products, by name, where there is one."""
+        return self._with("is_plain")
+
+    @cached_property
+    def streamed(self) -> str | None:
+        """The schedule that keeps within any memory budget, by name, where there is one."""
+        return self._with("streams")
+
+    def _with(self, trait: str) -> str | None:
+        return next((name for name in self.schedules if getattr(traits(self.backend, name), trait)), None)
 
     @property
     def size(self) -> int:
@@ -269,14 +268,12 @@ class Space:
         With a memory budget also where the matrix and its vectors take more, whatever the schedule.
         """
         budget = self.device.budget
-        if budget and plan.schedule != STREAMED_SCHEDULE and least_bytes(matrix, self.k) > budget:
+        if budget and not plan.traits.streams and least_bytes(matrix, self.k) > budget:
             return f"matrix and vectors take more than the memory budget of {budget} bytes"
         schedule = self.schedules[plan.schedule]
         reason = unknown_option(plan.backend, plan.schedule, plan.options)
         reason = reason or schedule.feasible(plan, matrix, self.device)
-        if reason is None and isinstance(schedule, Thrifty):
-            return schedule.waste(plan, matrix, self.device)
-        return reason
+        return schedule.waste(plan, matrix, self.device) if reason is None else reason
 
     def baselines(self, matrix: Matrix) -> tuple[Plan, ...]:
         """The plans that stand for the baseline: each variant of the plain products, natural order, other defaults.
@@ -285,24 +282,25 @@ class Space:
         which there is room, with the default of chunks on their way, else with one.
         """
         plans: list[Plan] = []
-        if BASELINE_SCHEDULE in self.parameters:
-            natural = NATURAL in self.choices(BASELINE_SCHEDULE, "partitioner")
+        if self.plain is not None and self.plain in self.parameters:
+            natural = NATURAL in self.choices(self.plain, "partitioner")
             fixed: dict[str, Option] = {"partitioner": NATURAL} if natural else {}
-            variants = self.choices(BASELINE_SCHEDULE, "variant")
-            plans += [self.plan(BASELINE_SCHEDULE, {**fixed, "variant": variant}) for variant in variants]
+            variants = self.choices(self.plain, "variant")
+            plans += [self.plan(self.plain, {**fixed, "variant": variant}) for variant in variants]
         plans += self._streamed_baselines(matrix)
         return tuple(dict.fromkeys(plan for plan in plans if is_baseline(plan)))
 
     def _streamed_baselines(self, matrix: Matrix) -> Iterator[Plan]:
-        if STREAMED_SCHEDULE not in self.parameters or not self.device.budget:
+        name = self.streamed
+        if name is None or name not in self.parameters or not self.device.budget:
             return
-        frugal: dict[str, Option] = {"ahead": 1} if 1 in self.choices(STREAMED_SCHEDULE, "ahead") else {}
-        orders = self.choices(STREAMED_SCHEDULE, "partitioner")
+        frugal: dict[str, Option] = {"ahead": 1} if 1 in self.choices(name, "ahead") else {}
+        orders = self.choices(name, "partitioner")
         sparing = [{"partitioner": order, **fewer} for order in orders for fewer in ({}, frugal)]
-        moves, variants = (self.choices(STREAMED_SCHEDULE, name) for name in ("move", "variant"))
+        moves, variants = self.choices(name, "move"), self.choices(name, "variant")
         for move, variant in product(moves, variants):
             fixed: dict[str, Option] = {"k_per_pass": 1, "move": move, "variant": variant}
-            plans = (self.plan(STREAMED_SCHEDULE, {**fixed, **chosen}) for chosen in sparing)
+            plans = (self.plan(name, {**fixed, **chosen}) for chosen in sparing)
             found = next((plan for plan in plans if self.feasible(plan, matrix) is None), None)
             if found is not None:
                 yield found

@@ -22,6 +22,7 @@ from akx.device.lock import device_lock
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, brief
 from akx.kernels import registry
 from akx.matrix import Matrix
+from akx.options import traits
 from akx.plan import Option, Plan
 from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanKey, aged, default_database, make_key
 from akx.tuner import measure
@@ -40,7 +41,7 @@ from akx.tuner.seeds import known_seeds
 from akx.tuner.settings import Settings
 from akx.tuner.sharing import join_study
 from akx.tuner.similar import features_of
-from akx.tuner.space import NATURAL, STREAMED_SCHEDULE, Space, build_space, resolve_backend
+from akx.tuner.space import NATURAL, Space, build_space, resolve_backend
 from akx.tuner.verify import BASIS_KINDS, Problem
 from akx.tuner.worker import Bench
 
@@ -406,7 +407,7 @@ def _with_budget(result: TuneResult, budget: int | None) -> TuneResult:
     """The result with a note on the memory budget that it is for, and on what it was compared with."""
     if budget is None:
         return result
-    kind = "streamed" if result.baseline_name.startswith(f"{STREAMED_SCHEDULE}/") else "plain"
+    kind = "streamed" if traits(result.backend, result.baseline_name.partition("/")[0]).streams else "plain"
     note = (
         f"memory budget of {budget} bytes: vectors in the host's memory, the baseline is {kind} products, "
         f"{result.baseline_name}"
@@ -540,7 +541,7 @@ def _result(
     except KeyboardInterrupt:  # the plan is found: what is said of it ends here, and it is kept
         pass
     name_of_baseline = f"{baseline.plan.schedule}/{baseline.plan.variant} threads={baseline.plan.threads}"
-    if baseline.plan.schedule == STREAMED_SCHEDULE:
+    if baseline.plan.traits.streams:
         order = "" if baseline.plan.partitioner == NATURAL else f" {baseline.plan.partitioner}"
         name_of_baseline = f"{baseline.plan.schedule}/{baseline.plan.variant}{order} k_per_pass=1"
     return TuneResult(

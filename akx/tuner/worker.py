@@ -41,7 +41,7 @@ from akx.tuner.forerunners import Forerunners
 from akx.tuner.measure import Measurement, Precision, Watch
 from akx.tuner.meter import compiling
 from akx.tuner.result import AS_ANOTHER, COMPLETE, FAILED, PRUNED, WRONG, Trial
-from akx.tuner.space import STREAMED_SCHEDULE, Space
+from akx.tuner.space import Space
 from akx.tuner.verify import Problem
 
 __all__ = ["SHORT_SECONDS", "Bench", "is_hopeless", "too_slow"]
@@ -280,7 +280,7 @@ class Bench:
         schedule = self.space.schedules[plan.schedule]
         if self._forerunners is None:
             return None
-        if not getattr(schedule, "may_crash", True):
+        if not schedule.may_crash:
             self._forerunners.await_coming(plan, self.patience)
             return None
         return self._forerunners.reason_against(plan, self.patience)
@@ -306,10 +306,10 @@ class Bench:
 
     def _prepare(self, plan: Plan) -> Program:
         program = self.space.schedules[plan.schedule].prepare(self.matrix, plan)
-        if not getattr(program, "is_as_planned", True):
+        if not program.is_as_planned:
             raise InfeasibleError(AS_ANOTHER)
         self._sizes[plan] = int(program.nbytes)
-        if self._budget and plan.schedule != STREAMED_SCHEDULE:
+        if self._budget and not plan.traits.streams:
             taken = self._sizes[plan] + self.problem.x.nbytes + self.problem.out.nbytes
             if taken > self._budget:
                 raise InfeasibleError(f"takes {taken} bytes with its vectors, the memory budget is {self._budget}")

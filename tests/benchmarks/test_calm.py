@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from akx.kernels.base import TimedCall
 from akx.tuner.cores import CoreState, CoreWatch
 from akx.tuner.measure import Precision
 from benchmarks.calm import Calm
@@ -11,7 +12,7 @@ from benchmarks.calm import Calm
 _OWN, _SHARED = CoreState(1.05, 1e-7), CoreState(1.9, 0.6e-7)
 
 
-class Steady:
+class Steady(TimedCall):
     """A call that takes a millisecond by a clock of its own."""
 
     def __call__(self) -> None:

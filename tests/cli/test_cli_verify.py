@@ -15,6 +15,7 @@ from scipy.io import mmwrite
 
 from akx.device.cuda import facts, runtime
 from akx.kernels import registry
+from akx.kernels.base import TimedCall
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.plandb import PlanDatabase, PlanRecord
@@ -111,10 +112,7 @@ def test_a_wrong_result_and_one_that_cannot_be(
     def get(backend: str, schedule: str) -> Any:
         chosen = found(backend, schedule)
 
-        class Off:
-            def __getattr__(self, name: str) -> Any:
-                return getattr(chosen, name)
-
+        class Off(type(chosen)):  # type: ignore[misc]
             def prepare(self, of: Matrix, plan: Plan) -> Any:
                 program = chosen.prepare(of, plan)
                 if plan.variant == "sell":
@@ -196,7 +194,7 @@ def test_a_baseline_that_cannot_be_run_is_told(matrix: Matrix) -> None:
     assert "baseline cannot be run" in found.reason
 
 
-class Scripted:
+class Scripted(TimedCall):
     """A call that takes what a list says, one sample after another; on its clock each takes a second."""
 
     time = 0.0

@@ -72,7 +72,7 @@ found = registry.get
 def get(backend, schedule):
     chosen = found(backend, schedule)
 
-    class Straying:
+    class Straying(type(chosen)):
         def prepare(self, matrix, plan):
             program = chosen.prepare(matrix, plan)
             if plan.variant == "csr-2":

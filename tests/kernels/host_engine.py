@@ -21,6 +21,7 @@ import pytest
 
 from akx.device.cuda import launch, memory
 from akx.device.cuda.memory import DeviceArray
+from akx.kernels.base import Program
 from akx.kernels.cuda import arnoldi, conjugate, queues, vectors
 
 _FOLDER = Path(__file__).with_name("on_host")
@@ -100,8 +101,10 @@ class HostKernel:
         del keep
 
 
-class HostProgram:
+class HostProgram(Program):
     """Powers by a :class:`akx.MatrixPowers` of the host; coefficients are a basis."""
+
+    nbytes, is_recordable = 0, True
 
     def __init__(self, operator: Any) -> None:
         self.operator, self.k = operator, operator.k
@@ -131,8 +134,8 @@ class HostProgram:
 
         return SimpleNamespace(launch=replay)
 
-    def ready(self, vectors: int) -> None:
-        """Nothing has to be made."""
+    def update_values(self, data: Any) -> None:
+        """Nothing: the operator has its own."""
 
     def recorded(self, calls: Sequence[Any], before: Callable[[Any], None] | None) -> Any:
         """What ``_recorded`` of arnoldi.py makes, with the basis of the last :meth:`take`."""

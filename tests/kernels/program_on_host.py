@@ -175,7 +175,7 @@ class Call:
         for _ in range(times):
             self.held[1].fill_bytes(255)
             self.program.run(*self.held, self.coefficients)
-            off = min(getattr(self.program, "stored_error", 0.0), error_of(matrix, HALF))
+            off = min(self.program.stored_error, error_of(matrix, HALF))
             found = self.held[1].get()
             assert reference.error_ratio(matrix, found, self.x, self.coefficients, stored_error=off) <= 1
 

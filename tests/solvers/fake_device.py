@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from akx.kernels.base import Program
 from akx.kernels.cpu.vectors import VectorWork
 from akx.kernels.cuda.arnoldi import RowsRecord
 from akx.kernels.cuda.conjugate import BlockRecord, StepRecord
@@ -103,10 +104,10 @@ class FakeWork:
         return FakeRows(self.host, W.held, allowed, most)
 
 
-class FakeProgram:
-    """Powers by an operator of the host; `repeated` says that it can be part of a graph."""
+class FakeProgram(Program):
+    """Powers by an operator of the host."""
 
-    repeated = True
+    nbytes, is_recordable = 0, True
 
     def __init__(self, operator: MatrixPowers) -> None:
         self.operator = operator
@@ -117,6 +118,9 @@ class FakeProgram:
             self.operator(b[0], out=into[:, 0].T, basis=basis)
         else:
             self.operator(b.T, out=into.transpose(2, 1, 0), basis=basis)
+
+    def update_values(self, data: Any) -> None:
+        """Nothing: the operator has its own."""
 
 
 class FakeOperator:

@@ -15,8 +15,9 @@ import scipy.sparse as sp
 
 from akx.errors import InfeasibleError
 from akx.kernels import registry
-from akx.kernels.base import Parameter, Traffic
+from akx.kernels.base import Parameter, Program, Schedule, Traffic
 from akx.matrix import Matrix
+from akx.options import Options, Range, Words, declare, of_option
 from akx.plan import Plan
 from akx.tuner import machine, measure, tuning
 
@@ -64,8 +65,8 @@ def _without_prices(device: Any, threads: int) -> machine.Figures:
     return replace(machine.derived_figures(device, threads), formats={})
 
 
-class FakeProgram:
-    nbytes = 1000
+class FakeProgram(Program):
+    nbytes, is_as_planned = 1000, True
 
     def __init__(self, world: World, matrix: Matrix, plan: Plan) -> None:
         self.world, self.matrix, self.plan, self.calls = world, matrix, plan, 0
@@ -100,7 +101,19 @@ class FakeProgram:
             out[-1, 0, -1] = np.nan
 
 
-class FakeSchedule:
+@dataclass(frozen=True)
+class FrontOptions(Options):
+    """Those of `wavefront`, for a schedule that is not there."""
+
+    sigma: int = of_option(1, Range(1, 1024))
+    split: str = of_option("contiguous", Words(("contiguous", "interleaved")), shared=True)
+    lag: int = of_option(0, Range(0, 8), shared=True)
+
+
+declare("cpu", "front", FrontOptions)
+
+
+class FakeSchedule(Schedule):
     backend = "cpu"
     description = "a formula"
 

@@ -18,6 +18,7 @@ from akx.device.cuda.facts import CudaDevice
 from akx.device.cuda.runtime import cuda_missing
 from akx.errors import ArgumentError, BudgetError
 from akx.kernels import registry
+from akx.kernels.base import Program
 from akx.kernels.cuda import stream
 from akx.kernels.cuda import timing as gpu
 from akx.matrix import Matrix
@@ -28,6 +29,21 @@ from akx.tuner.space import Space, build_space, is_baseline
 from akx.tuner.worker import Bench
 
 GPU = CudaDevice("test", 0, (9, 0), 132, 232448, 233472, 65536, 2**25, 2**36, 10**9, 1e12)
+
+
+class Held(Program):
+    """A program that has what a test gives it."""
+
+    nbytes = host_nbytes = 0
+
+    def __init__(self, **members: Any) -> None:
+        self.__dict__.update(members)
+
+    def run(self, x: Any, out: Any, coefficients: Any) -> None:
+        raise NotImplementedError
+
+    def update_values(self, data: Any) -> None:
+        raise NotImplementedError
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +219,7 @@ def test_a_call_within_a_budget_goes_through_the_arrays_of_the_program(monkeypat
         assert vectors == 2
         return pair
 
-    program = SimpleNamespace(staged=staged, run=lambda x, out, _: moved.append((x, out)))
+    program = Held(staged=staged, run=lambda x, out, _: moved.append((x, out)))
     call = gpu.HostCall(program, np.ones((2, 5)), np.zeros((4, 2, 5)), SimpleNamespace())  # type: ignore[arg-type]
     assert call.timed(2) == 3.0
     assert moved == [1, pair, 2] * 2
@@ -214,14 +230,13 @@ def test_page_locked_memory_counts_among_what_is_kept() -> None:
     bench._kept, bench.keep = {}, 5
     plans = [Plan("cuda", "stream", "sell-1", k=k) for k in range(1, 5)]
     for seconds, plan in enumerate(plans):
-        held = SimpleNamespace(nbytes=1000, host_nbytes=400 * 2**20)
-        bench._retain(plan, held, 1.0 + seconds)  # type: ignore[arg-type]
+        bench._retain(plan, Held(nbytes=1000, host_nbytes=400 * 2**20), 1.0 + seconds)
     assert list(bench._kept) == plans[:2]
 
 
 def test_the_note_on_a_budget_names_the_baseline(matrix: Matrix) -> None:
     fields = {field.name: None for field in dataclasses.fields(TuneResult)}
-    result = TuneResult(**{**fields, "notes": ("x",), "baseline_name": "sweep/csr-1 threads=1"})  # type: ignore[arg-type]
+    result = TuneResult(**{**fields, "backend": "cuda", "notes": ("x",), "baseline_name": "sweep/csr-1 threads=1"})  # type: ignore[arg-type]
     assert tuning._with_budget(result, None) is result
     note, last = tuning._with_budget(result, 5).notes
     assert last == "x"

@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 from akx.device.host import HostDevice, default_threads
+from akx.kernels.base import TimedCall
 from akx.kernels.cpu.team import team
 from akx.matrix import Matrix
 from akx.tuner.cores import CoreState, CoreWatch, core_state
@@ -34,7 +35,7 @@ class Scripted(CoreWatch):
         return state
 
 
-class Steady:
+class Steady(TimedCall):
     """A call that takes a millisecond by a clock of its own."""
 
     def __call__(self) -> None:

@@ -228,7 +228,7 @@ found, times = registry.get, []
 def get(backend, schedule):
     chosen = found(backend, schedule)
 
-    class Counting:
+    class Counting(type(chosen)):
         def prepare(self, matrix, plan):
             times.append(plan.variant)
             return chosen.prepare(matrix, plan)

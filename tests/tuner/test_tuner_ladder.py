@@ -18,6 +18,7 @@ import pytest
 import scipy.sparse as sp
 from forked import succeeds_in_a_child
 
+from akx import options as declarations
 from akx.device.cuda.facts import CudaDevice
 from akx.device.host import host_device
 from akx.errors import InfeasibleError, VerificationError
@@ -402,6 +403,7 @@ def test_what_is_not_worth_a_measurement(
 
     assert "it gained 1.05x there" in why(baseline_seconds=1.05e-3)
     assert "preparing it took 5 s there" in why(prepare_seconds=5.0)
+    monkeypatch.setitem(declarations._DECLARED, ("cpu", "stream"), declarations.CudaStream)
     streamed = Plan("cpu", "stream", "csr", k=8, threads=2)
     assert "memory is short" in why(plan=streamed)
     with monkeypatch.context() as patched:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from akx.device.clocks import ClockState, ClockWatch
 from akx.errors import ArgumentError
+from akx.kernels.base import TimedCall
 from akx.tuner import measure
 from akx.tuner.measure import Measurement, Precision, against, interleave, median, median_interval, paired_ratio
 
@@ -124,7 +125,7 @@ def test_rounds_run_forwards_and_backwards(clock: Clock) -> None:
     assert "".join(order[-8:]) == "abbaabba"
 
 
-class Cached:
+class Cached(TimedCall):
     """A call on a device whose cache others spoil: it takes `cold` longer until it was made six times in a row."""
 
     last: Cached | None = None
@@ -190,7 +191,7 @@ def test_the_real_clock_times_a_short_call() -> None:
     assert found[0].batch > 1
 
 
-class Scripted:
+class Scripted(TimedCall):
     """A call that takes what a list says, one sample after another; the last for ever."""
 
     def __init__(self, *seconds: float) -> None:

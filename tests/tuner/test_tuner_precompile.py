@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from akx.device.cuda.facts import CudaDevice
 from akx.device.host import host_device
 from akx.kernels import registry
-from akx.kernels.cuda import layouts
+from akx.kernels.cuda import diagonals, ghost, hubs, resident, sweep, vbell, wavefront
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner import precompile, processes, tuning
@@ -49,7 +49,7 @@ from akx.tuner.precompile import Precompilation, compile_for
 device = CudaDevice("H100", 0, (9, 0), 132, 232448, 233472, 65536, 50 << 20, 80 << 30, 1980000000, 3.35e12)
 line = sp.diags_array([1.0, 2.0, 1.0], offsets=[-1, 0, 1], shape=(1500, 1500), format="csr")
 matrix = Matrix.from_any(line)
-precompile._SHARES = {"sweep": 1}
+precompile.shares_of = lambda backend: [("sweep", 0)]
 """
 #: Has one share compiled, and again.
 _AHEAD = """
@@ -114,21 +114,22 @@ def test_the_part_of_a_matrix_is_its_first_rows_and_columns(monkeypatch: pytest.
 def test_a_schedule_lays_out_in_each_order_and_most_variants(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is not gone through is compiled when it is needed, as all of a schedule that is missing here would be."""
     done: list[Plan] = []
-    lay_out = layouts.lay_out
+    schedule = registry.get("cuda", name)
+    lay_out = schedule.lay_out
 
     def laid_out(plan: Plan, *where: Any) -> None:
         lay_out(plan, *where)
         done.append(plan)
 
-    monkeypatch.setattr(layouts, "lay_out", laid_out)
+    monkeypatch.setattr(schedule, "lay_out", laid_out)
     shares: list[list[Plan]] = []
-    for share in range(precompile._SHARES[name]):
+    for share in range(schedule.layout_shares):
         done.clear()
         compile_for(name, share, Matrix.from_any(small("tetrahedra")), 4, 1, SMALL)
         assert len(done) == len(set(done))
         shares.append(list(done))
     assert all(set(plans) == set(done) for plans in shares)
-    assert len({tuple(plans) for plans in shares}) == precompile._SHARES[name]  # each in an order of its own
+    assert len({tuple(plans) for plans in shares}) == schedule.layout_shares  # each in an order of its own
     orders, variants = {plan.partitioner for plan in done}, {plan.variant for plan in done}
     assert len(orders) == (1 if name == "sweep" else 2)
     assert len(variants) >= (2 if name == "wavefront" else 4)
@@ -142,19 +143,20 @@ def test_each_layout_is_made(brick: Matrix, monkeypatch: pytest.MonkeyPatch) -> 
         found = getattr(where, name)
         monkeypatch.setattr(where, name, lambda *given: (called.append(f"{where.__name__}.{name}"), found(*given))[1])
 
-    calls(layouts.diagonals, "lay_out")
-    calls(layouts.sweep, "lay_out")
-    calls(layouts.vbell, "reason_against")
-    calls(layouts.hubs, "lay_out")
-    calls(layouts.wavefront, "front_of")
-    calls(layouts, "lay_out_resident")
-    calls(layouts, "lay_out_ghost")
+    calls(diagonals, "lay_out")
+    calls(sweep, "lay_out")
+    calls(vbell, "reason_against")
+    calls(hubs, "lay_out")
+    calls(wavefront, "front_of")
+    calls(resident, "lay_out_resident")
+    calls(ghost, "lay_out_ghost")
     grid = Matrix.from_any(small("9-point"))
     for name in ("sweep", "resident", "ghost", "wavefront"):
         compile_for(name, 0, brick, 4, 1, SMALL)
     compile_for("resident", 0, grid, 4, 1, H100)
-    layouts.lay_out(Plan("cuda", "sweep", "hubs", k=2), brick, H100)
-    layouts.lay_out(Plan("cuda", "stream", "sell16-1", k=2, k_per_pass=1), brick, H100)  # nothing is laid out
+    registry.get("cuda", "sweep").lay_out(Plan("cuda", "sweep", "hubs", k=2), brick, H100)
+    streamed = Plan("cuda", "stream", "sell16-1", k=2, k_per_pass=1)
+    registry.get("cuda", "stream").lay_out(streamed, brick, H100)  # nothing is laid out
     assert len(set(called)) == 7, set(called)
 
 

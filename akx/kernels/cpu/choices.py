@@ -34,7 +34,7 @@ def common_parameters(
         fitting |= {"csr16", "sell16"} | ({"inode16"} if "inode" in fitting else set())
     variants = tuple(v for v in VARIANTS if v in fitting)
     threads = thread_choices(matrix, device)
-    meaning = "SpMV variant: " + "; ".join(f"{v}: {VARIANTS[v]}" for v in variants)
+    meaning = "SpMV variant: " + "; ".join(f"{v}: {VARIANTS[v].description}" for v in variants)
     parameters = [
         Parameter("variant", variants, variants[0], meaning),
         Parameter("partitioner", named, named[0], "order of the rows"),

@@ -21,7 +21,7 @@ from akx.device.host import HostDevice, host_device
 from akx.errors import InfeasibleError
 from akx.formats import dia
 from akx.formats.base import Format, Pattern
-from akx.kernels.base import Coefficients, Parameter, Program, Traffic, check_feasible
+from akx.kernels.base import Coefficients, Parameter, Program, Schedule, Traffic, check_feasible
 from akx.kernels.cpu.fill import NewValues
 from akx.kernels.cpu.jit import jit
 from akx.kernels.cpu.layout import VARIANTS, Known, bytes_per_entry, dia_counts, lay_out, ordered, variant_reason
@@ -37,6 +37,7 @@ from akx.kernels.cpu.shared import (
 )
 from akx.kernels.cpu.team import Job
 from akx.matrix import Matrix
+from akx.options import CpuGhost
 from akx.partition.base import Partition, order_by_part
 from akx.partition.ghost import GhostZones, ghost_zones
 from akx.partition.growth import ball_sizes, closure_and_work
@@ -54,11 +55,12 @@ _DEAR, _HOPELESS = 1_000_000, 2.0
 _MOST_ROWS = 4.0
 
 
-class Ghost:
+class Ghost(Schedule):
     """See the module."""
 
     name = "ghost"
     backend = "cpu"
+    options = CpuGhost
     revision = 1
     description = "blocks with ghost zones do k steps each on their own"
 
@@ -126,7 +128,7 @@ class Ghost:
         )
 
     def padding(self, plan: Plan, matrix: Matrix) -> float:
-        """Values multiplied for each one of the matrix, in natural order (:class:`akx.tuner.predict.Padded`)."""
+        """Values multiplied for each one of the matrix, in natural order."""
         return multiplied(plan.replace(partitioner="natural"), matrix)
 
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:

@@ -16,6 +16,7 @@ from akx._features import dense_block_size
 from akx.errors import InfeasibleError
 from akx.formats import bell, csr, dia, inode, sell
 from akx.formats.base import Format, Pattern, lanes_of, pattern_of, unsigned
+from akx.kernels.cpu.variants import VARIANTS
 from akx.matrix import Matrix
 from akx.partition.base import inverse_permutation
 from akx.partition.levels import levels, rcm
@@ -37,20 +38,7 @@ __all__ = [
     "variants_for",
 ]
 
-#: SpMV variants of this backend, in the order in which ties are decided.
-VARIANTS = {
-    "csr": "compressed sparse rows",
-    "csr-ahead": "compressed sparse rows, entries of x asked for ahead of use, for columns far apart",
-    "csr16": "compressed sparse rows, 16-bit column indices relative to a base per 64 rows",
-    "sell": "sliced ELL with a sorting window",
-    "sell16": "sliced ELL with a sorting window, 16-bit column indices relative to a base per chunk",
-    "dia": "sliced diagonals, no column indices",
-    "bell": "block sliced ELL, one index per dense block",
-    "bell16": "block sliced ELL, one 16-bit index per dense block",
-    "inode": "rows of a node share one list of columns, nodes of 1 to 8 rows",
-    "inode16": "the same, 16-bit column indices relative to a base per 64 rows",
-}
-#: Their revisions, where not 1 (:mod:`akx.kernels.revisions`).
+#: Revisions of variants, where not 1 (:mod:`akx.kernels.revisions`).
 REVISIONS: dict[str, int] = {}
 
 #: A padded format may store at most this many slots per entry.

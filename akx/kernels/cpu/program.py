@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from akx.formats.base import Format
-from akx.kernels.base import Coefficients
+from akx.kernels.base import Coefficients, Program
 from akx.kernels.cpu.fill import NewValues
 from akx.kernels.cpu.layout import Ordered
 from akx.kernels.cpu.run import Tasks, run_tasks
@@ -22,7 +22,7 @@ __all__ = ["TaskProgram", "TeamProgram"]
 _SUB_BLOCK = 64 * 1024
 
 
-class TeamProgram(ABC):
+class TeamProgram(Program):
     """What programs that a team runs share: the job, kept from call to call, and its workspace, which only grows."""
 
     def __init__(self, threads: int, dtype: np.dtype[Any]) -> None:

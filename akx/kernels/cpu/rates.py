@@ -12,8 +12,9 @@ from itertools import repeat
 
 import numpy as np
 
-from akx.device.figures import Figures, FormatCost
+from akx.device.figures import Figures
 from akx.device.host import HostDevice
+from akx.kernels.cpu.variants import VARIANTS
 
 __all__ = ["FORMATS", "derived_figures", "measured_figures"]
 
@@ -23,10 +24,6 @@ _SLOW_PER_CORE, _LAST_LEVEL_PER_CORE, _CACHE_PER_CORE, _FLOPS_PER_CORE = 10e9, 4
 #: Seconds to hand a call to other threads: 1 to 4 us where they listen for it, as in a row of calls; about 50 where
 #: they sleep, which is the first of a row.
 _WAKING = 4e-6
-#: Seconds more for a row of CSR whose end was not foreseen, and for one of sliced ELL in sorted windows.
-_UNEVEN, _SORTED = 10e-9, 0.7e-9
-#: Seconds more for an entry whose entry of x is not in the nearest cache, one after another and eight at a time.
-_APART, _GATHERED = 0.2e-9, 0.37e-9
 #: Cores that saturate the memory bus.
 _SATURATING_CORES = 8
 _MIB = 1024 * 1024
@@ -36,19 +33,8 @@ _READ_BYTES = 128 * _MIB
 #: Bytes at most that all threads read from memory.
 _MOST_READ = 1024 * _MIB
 
-#: What formats cost a core of a server, as calibrated on one of 2022 (Zen 4): the guess for all others. What uneven and
-#: sorted rows cost is of one of 2020 (Zen 3).
-FORMATS = {
-    "csr": FormatCost(0.36e-9, 0.9e-9, uneven=_UNEVEN, scattered=_APART),
-    "csr16": FormatCost(0.36e-9, 0.8e-9, uneven=_UNEVEN, scattered=_APART),
-    "sell": FormatCost(0.30e-9, 0.7e-9, sorted=_SORTED, scattered=_GATHERED),
-    "sell16": FormatCost(0.29e-9, 0.5e-9, sorted=_SORTED, scattered=_GATHERED),
-    "dia": FormatCost(0.19e-9, 0.1e-9),
-    "bell": FormatCost(0.12e-9, 0.6e-9),
-    "bell16": FormatCost(0.12e-9, 0.6e-9),
-    "inode": FormatCost(0.085e-9, 1.4e-9),
-    "inode16": FormatCost(0.085e-9, 1.4e-9),
-}
+#: What formats cost a core, where nobody has measured it.
+FORMATS = {name: one.cost for name, one in VARIANTS.items() if one.cost is not None}
 
 
 def derived_figures(device: HostDevice, threads: int) -> Figures:

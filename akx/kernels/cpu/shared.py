@@ -137,9 +137,7 @@ def basic_reason(plan: Plan, matrix: Matrix, orders: tuple[str, ...]) -> str | N
         return f"unknown variant {plan.variant!r}, known are {', '.join(VARIANTS)}"
     if plan.variant.startswith("bell") and plan.partitioner != "natural":
         return "a new order of the rows breaks the dense blocks up"
-    sigma = plan.option("sigma", 1)
-    if isinstance(sigma, bool) or not isinstance(sigma, int) or sigma < 1:
-        return f"sigma is {sigma!r}, expected an integer >= 1"
+    sigma = int(plan.option("sigma", 1))
     if sigma > 1 and not plan.variant.startswith("sell"):
         return f"sigma is for sliced ELL, not for {plan.variant}"
     return variant_reason(

@@ -13,7 +13,7 @@ import numpy as np
 
 from akx.device.host import HostDevice, host_device
 from akx.kernels import registry
-from akx.kernels.base import Parameter, Program, Traffic, check_feasible
+from akx.kernels.base import Parameter, Program, Schedule, Traffic, check_feasible
 from akx.kernels.cpu.program import TaskProgram
 from akx.kernels.cpu.shared import (
     aligned_cuts,
@@ -28,16 +28,18 @@ from akx.kernels.cpu.shared import (
 from akx.kernels.cpu.tasks import ascending, schedule_tasks
 from akx.kernels.variants import ProductProgram
 from akx.matrix import Matrix
+from akx.options import CpuSweep
 from akx.plan import Plan
 
 __all__ = ["SCHEDULE", "Sweep"]
 
 
-class Sweep:
+class Sweep(Schedule):
     """See the module."""
 
     name = "sweep"
     backend = "cpu"
+    options = CpuSweep
     revision = 1
     description = "k products one after another (the baseline)"
 
@@ -73,11 +75,9 @@ class Sweep:
         )
 
     def padding(self, plan: Plan, matrix: Matrix) -> float:
-        """Values multiplied for each one of the matrix (:class:`akx.tuner.predict.Padded`)."""
         return 1.0 if registry.variant(self.backend, plan.variant) else multiplied(plan, matrix)
 
     def largest_share(self, plan: Plan, matrix: Matrix) -> float:
-        """Work of the thread that has most over the mean (:class:`akx.tuner.predict.Padded`)."""
         return 1.0 if registry.variant(self.backend, plan.variant) else largest_share(plan, matrix)
 
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from akx.device.host import HostDevice, host_device
 from akx.formats.base import Format
-from akx.kernels.base import Parameter, Program, Traffic, check_feasible
+from akx.kernels.base import Parameter, Program, Schedule, Traffic, check_feasible
 from akx.kernels.cpu.layout import Ordered
 from akx.kernels.cpu.program import TaskProgram
 from akx.kernels.cpu.shared import (
@@ -39,6 +39,7 @@ from akx.kernels.cpu.shared import (
 )
 from akx.kernels.cpu.tasks import ascending, mirrored, schedule_tasks
 from akx.matrix import Matrix
+from akx.options import CpuWavefront
 from akx.plan import Plan
 
 __all__ = ["BLOCK", "SCHEDULE", "Wavefront"]
@@ -47,11 +48,12 @@ __all__ = ["BLOCK", "SCHEDULE", "Wavefront"]
 BLOCK = 512 * 1024
 
 
-class Wavefront:
+class Wavefront(Schedule):
     """See the module."""
 
     name = "wavefront"
     backend = "cpu"
+    options = CpuWavefront
     revision = 1
     description = "blocks run diagonally through the powers while they are in cache"
 
@@ -67,12 +69,7 @@ class Wavefront:
     def feasible(self, plan: Plan, matrix: Matrix, device: HostDevice) -> str | None:
         if plan.k_per_pass < 2:
             return "a wavefront of one power per pass is a sweep"
-        if plan.option("split", "contiguous") not in ("contiguous", "interleaved"):
-            return f"split is {plan.option('split', '')!r}, expected 'contiguous' or 'interleaved'"
-        lag = plan.option("lag", 0)
-        if isinstance(lag, bool) or not isinstance(lag, int) or lag < 0:
-            return f"lag is {lag!r}, expected an integer >= 0"
-        if plan.threads == 1 and (lag or plan.option("split", "contiguous") != "contiguous"):
+        if plan.threads == 1 and (plan.option("lag", 0) or plan.option("split") != "contiguous"):
             return "split and lag are for two threads or more"
         reason = block_plan_reason(plan) or basic_reason(plan, matrix, ("natural", "rcm", "levels"))
         if reason is not None:
@@ -89,13 +86,13 @@ class Wavefront:
         passes = -(-plan.k // plan.k_per_pass)
         moved = 0.0 if plan.partitioner == "natural" else 3.0 * vector * (plan.k + 1)
         share = front(matrix, plan.partitioner) / 2
-        fronts = plan.threads if plan.option("split", "contiguous") == "contiguous" else 1
+        fronts = plan.threads if plan.option("split") == "contiguous" else 1
         live = min(1.0, fronts * share * plan.k_per_pass) * everything + fronts * plan.k_per_pass * plan.block_bytes
         cache = max(device.l3_bytes, plan.threads * device.l2_bytes)
         reread = 1.0 if live <= 0.8 * cache else float(plan.k_per_pass)
         resident = everything <= 0.8 * device.l3_bytes
         blocks = everything / max(plan.block_bytes, 1)
-        shared = plan.option("split", "contiguous") == "interleaved"
+        shared = plan.option("split") == "interleaved"
         return Traffic(
             matrix_bytes=once * (1.0 if resident else min(passes * reread, float(plan.k))),
             vector_bytes=vector * (plan.k * (1 if resident else 2) + passes) + moved,
@@ -105,14 +102,13 @@ class Wavefront:
         )
 
     def padding(self, plan: Plan, matrix: Matrix) -> float:
-        """Values multiplied for each one of the matrix (:class:`akx.tuner.predict.Padded`)."""
         return multiplied(plan, matrix)
 
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         check_feasible(self, plan, matrix, host_device())
         where, layout = laid_out(matrix, plan)
         blocks = max(1, round(layout.matrix_bytes / plan.block_bytes))
-        interleaved = plan.option("split", "contiguous") == "interleaved"
+        interleaved = plan.option("split") == "interleaved"
         cuts, owner = _shares(where, layout, blocks, plan.threads, interleaved)
         low, high = dependencies(where.pattern, layout, cuts)
         order, pointer = (ascending if interleaved else mirrored)(owner, plan.threads)

@@ -8,6 +8,7 @@ from akx.kernels.cpu.choices import common_parameters, per_pass_choices, without
 from akx.kernels.cpu.shared import has_front
 from akx.kernels.cpu.wavefront import BLOCK
 from akx.matrix import Matrix
+from akx.options import CpuWavefront
 
 __all__ = ["space"]
 
@@ -31,6 +32,6 @@ def space(matrix: Matrix, device: HostDevice, k: int) -> tuple[Parameter, ...]:
     ]
     if device.cores > 1 and next(p for p in common if p.name == "threads").choices != (1,):
         parameters.append(
-            Parameter("split", ("contiguous", "interleaved"), "contiguous", "how threads share the blocks")
+            Parameter("split", ("contiguous", "interleaved"), CpuWavefront.split, "how threads share the blocks")
         )
     return tuple(parameters)

@@ -41,7 +41,6 @@ class CudaBackend(Backend):
     packages = ("pycuda", "cuda-bindings")
     narrowed = ("float64", "complex128")
     libraries = ("cusparse",)
-    steps = {"synchronisation": ("sweep", "csr-1"), "barrier": ("resident", "1x1-1")}  # noqa: RUF012
     loading_seconds = 2.0
     solver_steps = 8
 
@@ -75,11 +74,6 @@ class CudaBackend(Backend):
         from akx.device.cuda.memory import memory_pool
 
         return memory_pool().budget is not None
-
-    def lay_out(self, plan: Any, matrix: Any, device: CudaDevice) -> None:
-        from akx.kernels.cuda.layouts import lay_out
-
-        lay_out(plan, matrix, device)
 
     def trial_vectors(self, problem: Any, *, hosted: bool = False) -> TrialVectors:
         from akx.kernels.cuda.timing import DeviceProblem, HostProblem

@@ -26,7 +26,7 @@ from akx.device.cuda.facts import CudaDevice, cuda_device
 from akx.errors import InfeasibleError
 from akx.formats.base import Pattern
 from akx.formats.parts import Nodes, Shape
-from akx.kernels.base import Parameter, Program, Traffic, check_feasible
+from akx.kernels.base import Parameter, Program, Schedule, Traffic, Work, check_feasible
 from akx.kernels.cuda.clusters import (
     WITH_CLUSTERS,
     active_windows,
@@ -54,6 +54,7 @@ from akx.kernels.cuda.parts import (
 )
 from akx.kernels.cuda.parts_work import natural_cut
 from akx.matrix import Matrix
+from akx.options import CudaGhost
 from akx.partition.base import Partition, order_by_part
 from akx.partition.clusters import Clusters, clusters
 from akx.partition.ghost import GhostZones, ghost_zones
@@ -73,13 +74,15 @@ _FEW_GHOSTS = 1.25
 _REPARTITIONS = 3
 
 
-class Ghost:
+class Ghost(Schedule):
     """See the module."""
 
     name = "ghost"
     backend = "cuda"
+    options = CudaGhost
     revision = 1
     description = "blocks with ghost zones do k steps each on their own, in shared memory"
+    layout_shares, layout_turn = 2, 3
 
     def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
         from akx.kernels.cuda import ghost_space
@@ -87,7 +90,6 @@ class Ghost:
         return ghost_space.space(self, matrix, device, k)
 
     def starts(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
-        """Plans that a search should begin with, beside the defaults; see :mod:`akx.kernels.cuda.ghost_space`."""
         from akx.kernels.cuda import ghost_space
 
         return ghost_space.starts(self, matrix, device, k)
@@ -97,36 +99,35 @@ class Ghost:
 
         if plan.partitioner not in _PARTITIONERS:
             return f"no partitioner {plan.partitioner!r} here, expected one of {', '.join(_PARTITIONERS)}"
-        blocks = plan.option("blocks_per_sm", 1)
+        blocks = plan.option("blocks_per_sm")
         reason = choice_reason(plan, matrix, device, OPTIONS, int(blocks))
         if reason is not None:
             return reason
-        if plan.option("cluster", 1) != 1 and device.compute_capability < WITH_CLUSTERS:
+        if plan.option("cluster") != 1 and device.compute_capability < WITH_CLUSTERS:
             return "clusters need compute capability {}.{}, this has {}.{}".format(
                 *WITH_CLUSTERS, *device.compute_capability
             )
-        vectors = int(plan.option("vectors", 1))
+        vectors = int(plan.option("vectors"))
         x = 2.0 * filled_rows(matrix, shape_of(plan).bc) * matrix.dtype.itemsize * vectors / device.sms
         if x > 8 * device.shared_per_sm:
             return f"x takes {x:.0f} bytes per multiprocessor: too many blocks, one after another"
         return None
 
     def waste(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
-        """What a feasible plan has no use for; there is one without, that is the same and cheaper."""
         from akx.kernels.cuda.ghost_space import THREADS
 
-        parts = device.sms * int(plan.option("blocks_per_sm", 1)) * int(plan.option("waves", 1))
+        parts = device.sms * int(plan.option("blocks_per_sm")) * int(plan.option("waves"))
         return waste(plan, matrix, parts, THREADS, _MOST_ROWS)
 
     def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
         shape, size = shape_of(plan), matrix.dtype.itemsize
         once = values_in(matrix, shape) * (size + 2.0 / (shape.br * shape.bc))
         passes = -(-plan.k // plan.k_per_pass)
-        waves, count = int(plan.option("waves", 1)), clusters_at_once(plan, device)
+        waves, count = int(plan.option("waves")), clusters_at_once(plan, device)
         redundancy = _redundancy(matrix, plan.partitioner, shape, waves * count, plan.k_per_pass)
         vector = float(matrix.n * size)
         chip = device.sms * (device.shared_per_block + 128.0 * shape.warps * held_registers(shape, matrix.dtype))
-        x = 2 * filled_rows(matrix, shape.bc) * size * redundancy * int(plan.option("vectors", 1))
+        x = 2 * filled_rows(matrix, shape.bc) * size * redundancy * int(plan.option("vectors"))
         rest = max(0.0, once * redundancy - max(0.0, waves * chip - x))
         again = rest * (plan.k - passes)
         return Traffic(
@@ -139,8 +140,7 @@ class Ghost:
             synchronisations=float(passes),
         )
 
-    def work(self, plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> object:
-        """What the plan makes the device do, for so many start vectors."""
+    def work(self, plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
         from akx.kernels.cuda import ghost_offers
 
         return ghost_offers.work(plan, matrix, device, vectors)
@@ -151,11 +151,14 @@ class Ghost:
 
         return ghost_offers.offers(self, matrix, device, k)
 
+    def lay_out(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> None:
+        lay_out_ghost(matrix, plan, device)
+
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         device = cuda_device()
         check_feasible(self, plan, matrix, device)
         laid_out, active, steps = lay_out_ghost(matrix, plan, device, on_device(matrix, plan, device))
-        return PartsProgram(matrix, laid_out, plan, steps, active, int(plan.option("blocks_per_sm", 1)))
+        return PartsProgram(matrix, laid_out, plan, steps, active, int(plan.option("blocks_per_sm")))
 
 
 def lay_out_ghost(
@@ -174,9 +177,9 @@ def lay_out_ghost(
         Where a block does not fit, however small.
     """
     shape, depth = shape_of(plan), plan.k_per_pass
-    vectors, size = int(plan.option("vectors", 1)), int(plan.option("cluster", 1))
+    vectors, size = int(plan.option("vectors")), int(plan.option("cluster"))
     limit, mode = shared_limit(plan, device), ALONE if size == 1 else CLUSTER
-    count = int(plan.option("waves", 1)) * (clusters_at_once(plan, device) if at_once is None else at_once)
+    count = int(plan.option("waves")) * (clusters_at_once(plan, device) if at_once is None else at_once)
     steps = (depth,) * (plan.k // depth) + ((plan.k % depth,) if plan.k % depth else ())
     count = _most_blocks(matrix, plan.partitioner, shape, count, depth)
     for attempt in range(_REPARTITIONS + 1):

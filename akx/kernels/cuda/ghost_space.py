@@ -10,6 +10,7 @@ from akx.kernels.cuda.choices import BLOCKS, CLUSTERS, HELD_SLICES, HELD_SLOTS, 
 from akx.kernels.cuda.clusters import WITH_CLUSTERS, likely_cut
 from akx.kernels.cuda.parts import fitting_block, fitting_variants, holding, shape_of, slices_per_part
 from akx.matrix import Matrix
+from akx.options import CudaGhost
 from akx.plan import Option, Plan
 
 __all__ = ["BLOCKS_PER_SM", "OPTIONS", "THREADS", "space", "starts"]
@@ -39,13 +40,13 @@ def space(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Pa
         Parameter("variant", variants, variants[0], "dense block and lanes per block row"),
         Parameter("partitioner", likely.partitioners, likely.partitioners[0], "how rows are cut into blocks"),
         Parameter("k_per_pass", passes, likely.depth, "powers done per launch"),
-        Parameter("blocks_per_sm", BLOCKS_PER_SM, 1, "blocks on a multiprocessor at a time"),
+        Parameter("blocks_per_sm", BLOCKS_PER_SM, CudaGhost.blocks_per_sm, "blocks on a multiprocessor at a time"),
         Parameter("cluster", sizes, likely.cluster, "blocks that exchange through distributed shared memory"),
         Parameter("waves", WAVES, likely.waves, "times the blocks on the device at a time, one after another"),
         Parameter("block", THREADS, _block(matrix, device, variants[0], 1, 512), "threads per block"),
         Parameter("held_slices", HELD_SLICES, likely.held_slices, "slices of a warp in registers"),
         Parameter("held_slots", HELD_SLOTS, likely.held_slots, "slots of each of them in registers"),
-        Parameter("vectors", VECTORS, 1, "start vectors at a time"),
+        Parameter("vectors", VECTORS, CudaGhost.vectors, "start vectors at a time"),
     )
 
 

@@ -36,6 +36,7 @@ from akx.kernels.cuda.program import C_TYPES
 from akx.kernels.cuda.stored import placed, way_of
 from akx.kernels.cuda.swept import SweptProgram, how_data_comes, stored_name
 from akx.matrix import Matrix
+from akx.options import CudaSweep
 from akx.plan import Plan
 
 __all__ = [
@@ -58,7 +59,7 @@ __all__ = [
 #: The variant.
 HUBS = "hubs"
 #: KiB of shared memory for entries of x by default.
-ROOM = 128
+ROOM = CudaSweep.hubs
 #: Slots of a chunk, and threads of a block: 1024 leave too few registers.
 CHUNK, THREADS = 256, 768
 _WARP = 32
@@ -193,7 +194,7 @@ class HubsProgram(SweptProgram):
         super().__init__(matrix.n, plan.k, matrix.dtype)
         self._plan, self._device = plan, device
         runs = device.sms * (THREADS // _WARP)
-        found = lay_out(matrix, int(plan.option("hubs", ROOM)), runs)
+        found = lay_out(matrix, int(plan.option("hubs")), runs)
         self._chunks, self._splits = found.row_before.size, found.split.size
         # Padded, so that they come 16 bytes at a time.
         self._hubs = -(-found.hubs.size // 4) * 4

@@ -8,7 +8,7 @@ from arrays of the program.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from akx.device.cuda.launch import Graph, Stream, capture, default_stream, spare_stream
 from akx.device.cuda.memory import DeviceArray, empty, to_device
-from akx.kernels.base import Coefficients
+from akx.kernels.base import Coefficients, Program
 
 __all__ = ["C_TYPES", "CudaProgram"]
 
@@ -28,7 +28,7 @@ C_TYPES = {"float32": "float", "float64": "double", "complex64": "cfloat", "comp
 _GRAPHS = 16
 
 
-class CudaProgram(ABC):
+class CudaProgram(Program):
     """A plan on the GPU; see :class:`akx.kernels.base.Program`. Subclasses say what a call queues.
 
     Attributes
@@ -75,7 +75,7 @@ class CudaProgram(ABC):
         self._arrays.append(array)
         return array
 
-    # ------------------------------------------------------------------------------------------------ the protocol
+    # ------------------------------------------------------------------------------------------------ of all programs
 
     @property
     def nbytes(self) -> int:
@@ -126,6 +126,11 @@ class CudaProgram(ABC):
         self.ready(x.shape[0])
         self.take(coefficients)
         return self._record(x, out, count, then)
+
+    @property
+    def is_recordable(self) -> bool:
+        """Always."""
+        return True
 
     @property
     def coefficients(self) -> DeviceArray:

@@ -29,7 +29,7 @@ from akx.device.cuda.facts import CudaDevice, cuda_device
 from akx.errors import InfeasibleError
 from akx.formats.base import Pattern
 from akx.formats.parts import WARP, Nodes, Shape
-from akx.kernels.base import Parameter, Program, Traffic, check_feasible, option_reason
+from akx.kernels.base import Parameter, Program, Schedule, Traffic, Work, check_feasible, option_reason
 from akx.kernels.cuda import diagonals
 from akx.kernels.cuda.choices import BLOCKS
 from akx.kernels.cuda.parts import (
@@ -79,6 +79,7 @@ from akx.kernels.cuda.stored import (
 )
 from akx.kernels.cuda.work import gathered_share
 from akx.matrix import Matrix
+from akx.options import CudaResident
 from akx.partition.base import order_by_part
 from akx.partition.ghost import GhostZones, ghost_zones
 from akx.partition.halo import halos
@@ -89,7 +90,7 @@ __all__ = ["KEEP", "SCHEDULE", "Resident", "lay_out_resident", "part_nodes"]
 
 _PARTITIONERS = ("natural", "metis")
 #: MiB of the matrix that L2 is asked to keep, where a plan does not say.
-KEEP = 24
+KEEP = CudaResident.keep
 #: Closures may hold at most this many times the nodes of the matrix.
 _MOST_ROWS = 4.0
 #: What a row costs beside its entries, in entries.
@@ -105,13 +106,16 @@ _SCATTERED_HALO = 3.0
 _FAR = 65_535
 
 
-class Resident:
+class Resident(Schedule):
     """See the module."""
 
     name = "resident"
     backend = "cuda"
+    options = CudaResident
     revision = 1
     description = "the matrix stays on the multiprocessors, only the halo of x is exchanged"
+    layout_shares, layout_turn = 2, 1
+    step_price = "barrier"
 
     def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
         from akx.kernels.cuda import resident_space
@@ -119,10 +123,12 @@ class Resident:
         return resident_space.space(self, matrix, device, k)
 
     def starts(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
-        """Plans that a search should begin with, beside the defaults; see :mod:`akx.kernels.cuda.resident_space`."""
         from akx.kernels.cuda import resident_space
 
         return resident_space.starts(self, matrix, device, k)
+
+    def plainest(self, k: int) -> Plan:
+        return Plan(self.backend, self.name, "1x1-1", k=k, k_per_pass=k)
 
     def untuned_for(self, matrix: Matrix, device: CudaDevice, k: int) -> Plan:
         """A plan that fits, where one does, from the sizes and how far rows read; by diagonals where they suit."""
@@ -170,7 +176,7 @@ class Resident:
         staged = plan.replace(options={**options, "results": STAGED})
         if self.feasible(staged, matrix, device) is not None:
             return None
-        shape, parts = shape_of(plan), device.sms * int(plan.option("blocks_per_sm", 1))
+        shape, parts = shape_of(plan), device.sms * int(plan.option("blocks_per_sm"))
         likely = likely_cut_of(matrix, shape.bc, parts, 1)
         cut = replace(likely, own=_LIKELY_OWN * likely.own)
         fixed = _fixed(staged, cut, matrix, device) + table_bytes(matrix, way_of(plan))
@@ -185,36 +191,35 @@ class Resident:
             return f"all {plan.k} powers are done in one pass, not {plan.k_per_pass} at a time"
         if plan.backend == self.backend and plan.variant == diagonals.DIA:
             return option_reason(plan, OPTIONS) or diagonals.reason_against(plan, matrix, device)
-        reason = choice_reason(plan, matrix, device, OPTIONS, int(plan.option("blocks_per_sm", 1)))
+        reason = choice_reason(plan, matrix, device, OPTIONS, int(plan.option("blocks_per_sm")))
         if reason is not None:
             return reason
         if way_of(plan) == TABLE and shape_of(plan).slot != WARP:
             return "a table of values is for blocks of one entry"
-        if plan.option("x", "shared") == "global" and not rows_follow(matrix, shape_of(plan).bc):
+        if plan.option("x") == "global" and not rows_follow(matrix, shape_of(plan).bc):
             return "with x in global memory, rows of a node must follow one another"
-        if plan.option("x", "shared") == "global" and _reach(matrix, shape_of(plan).bc) > _FAR:
+        if plan.option("x") == "global" and _reach(matrix, shape_of(plan).bc) > _FAR:
             what = "rows" if is_listed(matrix, shape_of(plan).bc) else "nodes"
             return f"with x in global memory, columns of a row that lie more than {_FAR:,} {what} apart have no number"
-        if int(plan.option("depth", 1)) > plan.k:
-            return f"an exchange every {plan.option('depth', 1)} steps, of {plan.k}"
-        if plan.option("depth", 1) != 1 and plan.option("x", "shared") != "shared":
+        if int(plan.option("depth")) > plan.k:
+            return f"an exchange every {plan.option('depth')} steps, of {plan.k}"
+        if plan.option("depth") != 1 and plan.option("x") != "shared":
             return "with x in global memory the exchange is in every step"
-        vectors = int(plan.option("vectors", 1))
-        if is_staged(plan) and (plan.option("x", "shared") != "shared" or plan.option("depth", 1) != 1):
+        vectors = int(plan.option("vectors"))
+        if is_staged(plan) and (plan.option("x") != "shared" or plan.option("depth") != 1):
             return "results are staged where x is in shared memory, and exchanged in every step"
         each = filled_rows(matrix, shape_of(plan).bc) * matrix.dtype.itemsize * vectors / device.sms
         x, what = (3.0 * each, "x and results take") if is_staged(plan) else (2.0 * each, "x takes")
-        if plan.option("x", "shared") == "shared" and x > device.shared_per_block:
+        if plan.option("x") == "shared" and x > device.shared_per_block:
             return f"{what} {x:.0f} bytes of each multiprocessor, of {device.shared_per_block} shared ones"
         return None
 
     def waste(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
-        """What a feasible plan has no use for; there is one without, that is the same and cheaper."""
         has_choice = plan.variant != diagonals.DIA and may_wait_for_values(plan)
-        if plan.option("exchange", VALUES) != VALUES and not has_choice:
+        if plan.option("exchange") != VALUES and not has_choice:
             return f"{FLAGS} are what parts wait for in any case, or for nothing"
         if plan.variant == diagonals.DIA:  # offered where all stays on the chip
-            keep = plan.option("keep", KEEP)
+            keep = plan.option("keep")
             if way_of(plan) != FULL:
                 return f"diagonals are stored in {FULL}"
             if is_staged(plan):
@@ -226,9 +231,9 @@ class Resident:
             return same_as_full(plan)
         if way_of(plan) == TABLE and _least_shared(plan, matrix, device) > shared_limit(plan, device):
             return same_as_full(plan, "its table does not fit beside x")
-        growth = 1.0 if plan.option("depth", 1) == 1 else _MOST_ROWS
-        found = waste(plan, matrix, device.sms * int(plan.option("blocks_per_sm", 1)), BLOCKS, growth)
-        keep, again = int(plan.option("keep", KEEP)), _again(plan, matrix, device)
+        growth = 1.0 if plan.option("depth") == 1 else _MOST_ROWS
+        found = waste(plan, matrix, device.sms * int(plan.option("blocks_per_sm")), BLOCKS, growth)
+        keep, again = int(plan.option("keep")), _again(plan, matrix, device)
         if keep != KEEP and (again <= 0 or (keep > KEEP and again <= KEEP * 2**20)):
             return f"L2 asked to keep {keep} MiB of {max(0.0, again) / 2**20:.0f}: the same as {KEEP}"
         return found
@@ -239,7 +244,7 @@ class Resident:
         plan = _storable(plan, matrix, device)
         once = _stored_bytes(plan, matrix)
         vector, rest = float(matrix.n * matrix.dtype.itemsize), max(0.0, _again(plan, matrix, device))
-        l2 = min(float(int(plan.option("keep", KEEP))) * 2**20, 0.8 * device.l2_bytes)
+        l2 = min(float(int(plan.option("keep"))) * 2**20, 0.8 * device.l2_bytes)
         return Traffic(
             matrix_bytes=once + plan.k * max(0.0, rest - l2),
             vector_bytes=vector * (plan.k + 1.0),
@@ -249,11 +254,9 @@ class Resident:
         )
 
     def stored_error(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
-        """The largest relative error with which a feasible plan stores values; 0 where they are stored as they are."""
         return 0.0 if plan.variant == diagonals.DIA else error_of(matrix, way_of(plan))
 
-    def work(self, plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> object:
-        """What the plan makes the device do, for so many start vectors."""
+    def work(self, plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
         from akx.kernels.cuda import resident_offers
 
         return resident_offers.work(plan, matrix, device, vectors)
@@ -263,6 +266,14 @@ class Resident:
         from akx.kernels.cuda import resident_offers
 
         return resident_offers.offers(self, matrix, device, k)
+
+    def lay_out(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> None:
+        if plan.variant == diagonals.DIA:
+            diagonals.lay_out(matrix, plan, device)
+            return
+        _, zones = lay_out_resident(matrix, plan, device)
+        if zones is not None:
+            active_slices(zones, shape_of(plan), int(plan.option("depth")))
 
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         device = cuda_device()
@@ -278,7 +289,7 @@ class Resident:
                 raise
             plan = _in_full(plan, matrix, device)  # no room for the table, where the plan is of other values
             laid_out, zones = lay_out_resident(matrix, plan, device)
-        depth, per_sm = int(plan.option("depth", 1)), int(plan.option("blocks_per_sm", 1))
+        depth, per_sm = int(plan.option("depth")), int(plan.option("blocks_per_sm"))
         active = {} if zones is None else {depth: active_slices(zones, shape_of(plan), depth)}
         indptr, indices, known = matrix.indptr, matrix.indices, matrix.pattern_cache
 
@@ -295,13 +306,13 @@ def _again(plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
     """Bytes of the matrix that do not fit the multiprocessors, about; negative where there is room left."""
     shape, size = shape_of(plan), matrix.dtype.itemsize
     once = _stored_bytes(plan, matrix)
-    parts = device.sms * int(plan.option("blocks_per_sm", 1))
+    parts = device.sms * int(plan.option("blocks_per_sm"))
     chip = device.sms * device.shared_per_block + parts * 128.0 * shape.warps * held_registers(
         shape, matrix.dtype, way_of(plan)
     )
     chip -= parts * table_bytes(matrix, way_of(plan))
-    if plan.option("x", "shared") == "shared":
-        each = filled_rows(matrix, shape.bc) * size * int(plan.option("vectors", 1))
+    if plan.option("x") == "shared":
+        each = filled_rows(matrix, shape.bc) * size * int(plan.option("vectors"))
         chip -= (3.5 if is_staged(plan) else 2.5) * each
     return once - max(chip, 0.0)
 
@@ -347,7 +358,7 @@ def _ways(matrix: Matrix) -> tuple[str, ...]:
 
 def _least_shared(plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
     """Bytes of shared memory that a block takes at least: of a part of equal share that reads nothing of others."""
-    shape, parts = shape_of(plan), device.sms * int(plan.option("blocks_per_sm", 1))
+    shape, parts = shape_of(plan), device.sms * int(plan.option("blocks_per_sm"))
     own = filled_rows(matrix, shape.bc) / shape.bc / parts
     cut = Cut(np.array([own]), np.zeros(1), np.zeros(1), np.zeros(1))
     return _fixed(plan, cut, matrix, device) + table_bytes(matrix, way_of(plan))
@@ -355,8 +366,8 @@ def _least_shared(plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
 
 def _fixed(plan: Plan, cut: Cut, matrix: Matrix, device: CudaDevice) -> float:
     """Bytes of shared memory of the largest part of a cut, before its table and its slots."""
-    shape, parts = shape_of(plan), device.sms * int(plan.option("blocks_per_sm", 1))
-    shared, vectors = plan.option("x", "shared") == "shared", int(plan.option("vectors", 1))
+    shape, parts = shape_of(plan), device.sms * int(plan.option("blocks_per_sm"))
+    shared, vectors = plan.option("x") == "shared", int(plan.option("vectors"))
     fixed = fixed_bytes(cut, shape, plan.k, vectors, matrix.dtype.itemsize, shared=shared).max(initial=0.0)
     return float(fixed) + (stage_bytes(matrix, shape.bc, parts, vectors) if is_staged(plan) else 0)
 
@@ -371,7 +382,7 @@ def _in_full(plan: Plan, matrix: Matrix, device: CudaDevice) -> Plan:
     from akx.kernels.cuda.resident_space import OPTIONS
 
     full = in_full(plan)
-    if choice_reason(full, matrix, device, OPTIONS, int(plan.option("blocks_per_sm", 1))) is None:
+    if choice_reason(full, matrix, device, OPTIONS, int(plan.option("blocks_per_sm"))) is None:
         return full
     return full.replace(options={**full.options, "held_slices": 0, "held_slots": 1})
 
@@ -379,9 +390,9 @@ def _in_full(plan: Plan, matrix: Matrix, device: CudaDevice) -> Plan:
 def lay_out_resident(matrix: Matrix, plan: Plan, device: CudaDevice) -> tuple[LaidOut, GhostZones | None]:
     """The matrix in one part per multiprocessor, and the ghost zones if the exchange is not in every step."""
     shape = shape_of(plan)
-    mode = SHARED if plan.option("x", "shared") == "shared" else GLOBAL
-    per_sm = int(plan.option("blocks_per_sm", 1))
-    parts, depth = device.sms * per_sm, int(plan.option("depth", 1))
+    mode = SHARED if plan.option("x") == "shared" else GLOBAL
+    per_sm = int(plan.option("blocks_per_sm"))
+    parts, depth = device.sms * per_sm, int(plan.option("depth"))
     nodes, zones = part_nodes(matrix, plan.partitioner, shape, parts, depth, beyond=mode == GLOBAL)
     if mode == GLOBAL:
         nodes = Nodes(
@@ -393,7 +404,7 @@ def lay_out_resident(matrix: Matrix, plan: Plan, device: CudaDevice) -> tuple[La
             nodes.neighbours,
             nodes.neighbour_ptr,
         )
-    vectors = int(plan.option("vectors", 1))
+    vectors = int(plan.option("vectors"))
     limit, way, staged = shared_limit(plan, device), way_of(plan), is_staged(plan)
     return lay_out_parts(matrix, nodes, shape, mode, plan.k, vectors, limit, way, staged), zones
 

@@ -11,7 +11,6 @@ from akx.kernels.base import Parameter
 from akx.kernels.cuda import diagonals, resident
 from akx.kernels.cuda.choices import BLOCKS, HELD_SLICES, HELD_SLOTS, LANES, VECTORS
 from akx.kernels.cuda.parts import (
-    DIRECT,
     EXCHANGES,
     RESULTS,
     VALUES,
@@ -21,8 +20,9 @@ from akx.kernels.cuda.parts import (
     shape_of,
 )
 from akx.kernels.cuda.resident import KEEP
-from akx.kernels.cuda.stored import FULL, STORED, TABLE, stored_bytes
+from akx.kernels.cuda.stored import STORED, TABLE, stored_bytes
 from akx.matrix import Matrix
+from akx.options import CudaResident
 from akx.plan import Option, Plan
 
 __all__ = ["BLOCKS_PER_SM", "DEPTHS", "KEEPS", "OPTIONS", "PLACES", "space", "starts"]
@@ -64,13 +64,20 @@ def space(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Pa
         Parameter("held_slices", HELD_SLICES, default.options["held_slices"], "slices of a warp in registers"),
         Parameter("held_slots", HELD_SLOTS, default.options["held_slots"], "slots of each of them in registers"),
         Parameter("x", PLACES, default.options["x"], "where x is: shared or global memory"),
-        Parameter("keep", KEEPS, KEEP, "MiB of the matrix that L2 is asked to keep"),
-        Parameter("blocks_per_sm", BLOCKS_PER_SM, 1, "parts on a multiprocessor, to work while others wait"),
-        Parameter("depth", depths, 1, "steps from one exchange to the next, ghosts computed along in between"),
-        Parameter("stored", resident._ways(matrix), FULL, "what values are stored as"),
-        Parameter("results", RESULTS, DIRECT, "how results come in the order of rows"),
-        Parameter("exchange", EXCHANGES, VALUES, "what parts wait for: values, or flags"),
-        Parameter("vectors", VECTORS, 1, "start vectors at a time"),
+        Parameter("keep", KEEPS, CudaResident.keep, "MiB of the matrix that L2 is asked to keep"),
+        Parameter(
+            "blocks_per_sm",
+            BLOCKS_PER_SM,
+            CudaResident.blocks_per_sm,
+            "parts on a multiprocessor, to work while others wait",
+        ),
+        Parameter(
+            "depth", depths, CudaResident.depth, "steps from one exchange to the next, ghosts computed along in between"
+        ),
+        Parameter("stored", resident._ways(matrix), CudaResident.stored, "what values are stored as"),
+        Parameter("results", RESULTS, CudaResident.results, "how results come in the order of rows"),
+        Parameter("exchange", EXCHANGES, CudaResident.exchange, "what parts wait for: values, or flags"),
+        Parameter("vectors", VECTORS, CudaResident.vectors, "start vectors at a time"),
     )
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from akx.device.cuda.copies import bring_rows, send
 from akx.device.cuda.facts import CudaDevice
 from akx.device.cuda.launch import Graph, Kernel, Mark, Stream, capture, default_stream, spare_stream
 from akx.device.cuda.memory import DeviceArray, empty, pinned, to_device
-from akx.kernels.base import Coefficients
+from akx.kernels.base import Coefficients, Program
 from akx.kernels.cuda.hybrid import HostShare, device_part, passes
 from akx.kernels.cuda.program import C_TYPES
 from akx.kernels.cuda.window import BACKS, COUNTERS, Window, pack, whole_slices
@@ -90,7 +90,7 @@ def _give_back(of: weakref.ref[StreamProgram], memory: NDArray[Any]) -> None:
         program._take_back(memory)
 
 
-class StreamProgram:
+class StreamProgram(Program):
     """The matrix in page-locked memory, the window on the device, and a graph for each place of a result.
 
     Attributes
@@ -100,6 +100,8 @@ class StreamProgram:
         False where nothing of the matrix stays on the device though the plan's window has room for it.
     """
 
+    is_as_planned = True
+
     def __init__(
         self, ordered: Ordered, plan: Plan, window: Window, device: CudaDevice, beside: HostShare | None = None
     ) -> None:
@@ -107,7 +109,6 @@ class StreamProgram:
         self.window, self._plan, self._device, self.dtype = window, plan, device, matrix.dtype
         self.n, self.k, self._size = matrix.n, plan.k, matrix.nnz
         self.pitch = whole_slices(matrix.n)
-        self.is_as_planned = True
         self._beside = beside
         self._slots = empty((window.kept + window.slots) * window.slot_bytes, np.uint8)
         self._are_there = False  # the chunks that stay
@@ -235,6 +236,19 @@ class StreamProgram:
         """The program's own page-locked (k+1, vectors, n) array that :meth:`queue` works on: v_0 is to be put there."""
         return self._own_vectors(vectors)[:, :, : self.n]
 
+    def queue_of(self, x: NDArray[Any], coefficients: Coefficients) -> Callable[[], None]:
+        """What queues a call on `x` (b, n), which is copied to :meth:`pinned_vectors` once."""
+        most, vectors = self.window.vectors, x.shape[0]
+        groups = [min(most, vectors - first) for first in range(0, vectors, most)]
+        for count in dict.fromkeys(groups):
+            self.pinned_vectors(count)[0] = x[:count]
+
+        def queue() -> None:
+            for count in groups:
+                self.queue(count, coefficients)
+
+        return queue
+
     def _own_vectors(self, vectors: int) -> NDArray[Any]:
         flat: NDArray[Any] = self._pinned.reshape(-1)[: (self.k + 1) * vectors * self.pitch]
         return flat.reshape(self.k + 1, vectors, self.pitch)
@@ -331,7 +345,7 @@ class _Steps:
         self.of, self.kernel, self.vectors, self.sends = program, kernel, vectors, sends
         work, self.there, self.back = streams
         self.work = work
-        self.copied = program._plan.option("move", "kernel") == "copy"
+        self.copied = program._plan.option("move") == "copy"
         self.out = at
         start = Mark(work)
         start.holds(self.there)
@@ -382,7 +396,7 @@ class _Steps:
         if low > high:
             return
         size, stride = window.itemsize, b * window.ring
-        block = int(of._plan.option("block", 256))
+        block = int(of._plan.option("block"))
         per = -(-window.rows * kind_of(of._plan.variant)[1] // block)
         if self.copied:
             back = of._staged.pointer + (step % BACKS * b * depth - 1) * window.rows * size

@@ -16,6 +16,7 @@ from akx.kernels.cuda.choices import LANES
 from akx.kernels.cuda.hybrid import FRONTS, host_plan, host_reason
 from akx.kernels.cuda.hybrid import VARIANTS as HOST
 from akx.matrix import Matrix
+from akx.options import CudaStream
 from akx.plan import Option
 
 __all__ = ["AHEADS", "BLOCKS", "MOVE", "OPTIONS", "SHARES", "VARIANTS", "VECTORS", "space"]
@@ -58,10 +59,12 @@ def space(matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
         Parameter("variant", tuple(variants), variants[0], "width of columns and lanes per row"),
         Parameter("partitioner", stream._PARTITIONERS, "natural", "order of the rows"),
         Parameter("k_per_pass", passes, passes[-1], "powers done each time the matrix comes by"),
-        Parameter("move", MOVE, "kernel", "what moves: one kernel's blocks, copies, or copies there, launches back"),
-        Parameter("ahead", AHEADS, 4, "chunks of the matrix that are on their way at a time"),
-        Parameter("vectors", VECTORS, 1, "start vectors at a time"),
-        Parameter("share", SHARES, 0.0, "of the entries of the matrix, what the processor does meanwhile"),
+        Parameter(
+            "move", MOVE, CudaStream.move, "what moves: one kernel's blocks, copies, or copies there, launches back"
+        ),
+        Parameter("ahead", AHEADS, CudaStream.ahead, "chunks of the matrix that are on their way at a time"),
+        Parameter("vectors", VECTORS, CudaStream.vectors, "start vectors at a time"),
+        Parameter("share", SHARES, CudaStream.share, "of the entries of the matrix, what the processor does meanwhile"),
         Parameter("host", (host,), host, "SpMV variant of the processor's rows"),
         *budget,
     )

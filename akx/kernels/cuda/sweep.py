@@ -36,7 +36,7 @@ from akx.device.cuda.memory import DeviceArray, empty
 from akx.device.cuda.runtime import STARTS_EARLY
 from akx.formats import pcsr, sell
 from akx.formats.base import Format, pattern_of
-from akx.kernels.base import Parameter, Program, Traffic, check_feasible, option_reason
+from akx.kernels.base import Parameter, Program, Schedule, Traffic, Work, check_feasible, option_reason
 from akx.kernels.cuda import hubs, vbell
 from akx.kernels.cuda.hubs import HUBS
 from akx.kernels.cuda.program import C_TYPES
@@ -52,6 +52,7 @@ from akx.kernels.cuda.stored import (
 from akx.kernels.cuda.swept import SweptProgram, how_data_comes, stored_name
 from akx.kernels.cuda.values import entry_map
 from akx.matrix import Matrix
+from akx.options import CudaSweep
 from akx.plan import Plan
 
 __all__ = ["SCHEDULE", "Sweep", "lay_out", "macros", "near"]
@@ -108,9 +109,9 @@ def lay_out(matrix: Matrix, plan: Plan) -> Format:
     assert kind not in (_HUBS, _VBELL)
     pattern = pattern_of(matrix)
     if kind == _SELL:
-        sigma = int(plan.option("sigma", 1))
+        sigma = int(plan.option("sigma"))
         return sell.from_csr(pattern, matrix.dtype, sigma=sigma, bits=bits, chunk=_SLICE)
-    pad = 1 if kind == _CSR else 16 if kind == _ROWS16 else int(plan.option("pad", 4))
+    pad = 1 if kind == _CSR else 16 if kind == _ROWS16 else int(plan.option("pad"))
     return pcsr.from_csr(pattern, matrix.dtype, pad=pad)
 
 
@@ -133,17 +134,20 @@ def macros(plan: Plan, dtype: np.dtype[Any], vectors: int, stored: np.dtype[Any]
     if kind == _SELL:
         found["AKX_INDEX"] = f"u{bits}"
     if kind == _PCSR:
-        found |= {"AKX_PAD": int(plan.option("pad", 4)), "AKX_AHEAD": int(plan.option("ahead", 2))}
+        found |= {"AKX_PAD": int(plan.option("pad")), "AKX_AHEAD": int(plan.option("ahead"))}
     return found
 
 
-class Sweep:
+class Sweep(Schedule):
     """See the module."""
 
     name = "sweep"
     backend = "cuda"
+    options = CudaSweep
     revision = 1
     description = "k products one after another in one graph (the baseline)"
+    layout_shares, layout_turn = 1, 4
+    step_price = "synchronisation"
     #: Its kernels neither wait for one another nor use addresses that depend on more than the layout.
     may_crash = False
 
@@ -153,10 +157,12 @@ class Sweep:
         return sweep_space.space(self, matrix, device, k)
 
     def starts(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
-        """Plans that a search should begin with, beside the defaults; see :mod:`akx.kernels.cuda.sweep_space`."""
         from akx.kernels.cuda import sweep_space
 
         return sweep_space.starts(self, matrix, device, k)
+
+    def plainest(self, k: int) -> Plan:
+        return Plan(self.backend, self.name, "csr-1", k=k)
 
     def _fits(self, variant: str, matrix: Matrix, device: CudaDevice) -> bool:
         kind, lanes, _ = _kind(variant)
@@ -164,7 +170,7 @@ class Sweep:
             return hubs.worthwhile(matrix, device)
         if kind == _VBELL:
             return vbell.worthwhile(matrix, lanes)
-        return self._variant_reason(variant, matrix, 4, 1) is None
+        return self._variant_reason(variant, matrix, CudaSweep.pad, CudaSweep.sigma) is None
 
     def feasible(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
         reason = self.reason_at_once(plan, matrix, device)
@@ -191,22 +197,22 @@ class Sweep:
         reason = option_reason(plan, OPTIONS)
         if reason is not None:
             return reason
-        if kind != _SELL and plan.option("sigma", 1) != 1:
+        if kind != _SELL and plan.option("sigma") != 1:
             return f"sigma is for sliced ELL, not for {plan.variant}"
-        if kind != _PCSR and (plan.option("pad", 4), plan.option("ahead", 2)) != (4, 2):
+        if kind != _PCSR and (plan.option("pad"), plan.option("ahead")) != (CudaSweep.pad, CudaSweep.ahead):
             return f"pad and ahead are for pcsr, not for {plan.variant}"
-        if plan.option("keep", 0) and not plan.option("once", False):
+        if plan.option("keep") and not plan.option("once"):
             return "keep is for matrix data that is marked: say once=True as well"
-        if kind in (_ROWS16, _PCSR, _HUBS) and plan.option("block", 256) != 256:
-            return f"{plan.variant} has blocks of one size: leave `block` at 256"
-        room = int(plan.option("hubs", hubs.ROOM))
+        if kind in (_ROWS16, _PCSR, _HUBS) and plan.option("block") != CudaSweep.block:
+            return f"{plan.variant} has blocks of one size: leave `block` at {CudaSweep.block}"
+        room = int(plan.option("hubs"))
         if kind == _HUBS:
             return hubs.reason_against(matrix, room, device)
         if room not in (hubs.ROOM, hubs.usual_room(device)):
             return f"hubs is for the variant of this name, not for {plan.variant}"
         if kind == _VBELL:
             return vbell.known_reason(matrix, _kind(plan.variant)[1])
-        return self._variant_reason(plan.variant, matrix, int(plan.option("pad", 4)), int(plan.option("sigma", 1)))
+        return self._variant_reason(plan.variant, matrix, int(plan.option("pad")), int(plan.option("sigma")))
 
     def _variant_reason(self, variant: str, matrix: Matrix, pad: int, sigma: int) -> str | None:
         kind, lanes, bits = _kind(variant)
@@ -224,14 +230,13 @@ class Sweep:
         return None
 
     def waste(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
-        """What a feasible plan has no use for; there is one without, that is the same and cheaper."""
         from akx.kernels.cuda.sweep_space import keeps
 
         if not is_storable(plan, matrix):
             return same_as_full(plan)
-        if plan.option("early", False) and device.compute_capability < STARTS_EARLY:
+        if plan.option("early") and device.compute_capability < STARTS_EARLY:
             return "a step cannot begin early on compute capability {}.{}".format(*device.compute_capability)
-        keep = int(plan.option("keep", 0))
+        keep = int(plan.option("keep"))
         if keep == 0:
             return None
         if keep not in keeps(device):
@@ -240,16 +245,15 @@ class Sweep:
         return f"L2 asked to keep {keep} MiB of {size:.1f}: leave `once` out" if keep > size else None
 
     def stored_error(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
-        """The largest relative error with which a feasible plan stores values; 0 where they are stored as they are."""
         return error_of(matrix, way_of(plan))
 
     def traffic(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> Traffic:
         once = _bytes(plan, matrix)
         vector = float(matrix.n * matrix.dtype.itemsize)
         is_hubs = _kind(plan.variant)[0] == _HUBS
-        brought = 1024.0 * device.sms * int(plan.option("hubs", hubs.ROOM)) if is_hubs else 0.0
+        brought = 1024.0 * device.sms * int(plan.option("hubs")) if is_hubs else 0.0
         resident = once + 2 * vector <= 0.75 * device.l2_bytes
-        kept = once if resident else min(2.0**20 * int(plan.option("keep", 0)), once, 0.75 * device.l2_bytes)
+        kept = once if resident else min(2.0**20 * int(plan.option("keep")), once, 0.75 * device.l2_bytes)
         return Traffic(
             matrix_bytes=once + (once - kept) * (plan.k - 1),
             vector_bytes=2.0 * plan.k * vector + vector,
@@ -258,8 +262,7 @@ class Sweep:
             synchronisations=float(plan.k),
         )
 
-    def work(self, plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> object:
-        """What the plan makes the device do, for so many start vectors."""
+    def work(self, plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
         from akx.kernels.cuda import sweep_offers
 
         return sweep_offers.work(plan, matrix, device, vectors)
@@ -269,6 +272,15 @@ class Sweep:
         from akx.kernels.cuda import sweep_offers
 
         return sweep_offers.offers(self, matrix, device, k)
+
+    def lay_out(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> None:
+        kind, lanes, _ = _kind(plan.variant)
+        if kind == _VBELL:
+            vbell.reason_against(matrix, lanes)  # the device lays it out
+        elif kind == _HUBS:
+            hubs.lay_out(matrix, int(plan.option("hubs")), device.sms)
+        elif kind != _CSR:
+            lay_out(matrix, plan)
 
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         device, way = cuda_device(), way_of(plan)
@@ -292,7 +304,7 @@ def _bytes(plan: Plan, matrix: Matrix) -> float:
         slots = float(vbell.slots(matrix, lanes))
         indices *= vbell.nodes_of(matrix).blocks / max(vbell.nodes_of(matrix).slots, 1)
     elif kind != _CSR:
-        slots = float(_slots(matrix, kind, int(plan.option("pad", 4)), int(plan.option("sigma", 1))))
+        slots = float(_slots(matrix, kind, int(plan.option("pad")), int(plan.option("sigma"))))
     rows = matrix.n / (_SLICE / 2) if kind == _SELL else slots / 16 if kind == _HUBS else float(matrix.n)
     return slots * (stored_bytes(way_of(_storable(plan, matrix)), matrix.dtype) + indices) + 4.0 * rows
 
@@ -309,7 +321,7 @@ class _SweepProgram(SweptProgram):
         super().__init__(matrix.n, plan.k, matrix.dtype)
         self._plan, self._device = plan, device
         self._kind, lanes, _ = _kind(plan.variant)
-        self._block = int(plan.option("block", 256))
+        self._block = int(plan.option("block"))
         self._shares: dict[int, DeviceArray] = {}
         self._splits = self._partitions = 0
         self._slot: NDArray[Any] | None = None
@@ -341,7 +353,7 @@ class _SweepProgram(SweptProgram):
             self._partitions, self._splits = arrays.row.size - 1, arrays.split.size
             self._before, self._after = [self.hold(arrays.start), column], [self.hold(arrays.row)]
             self._after.append(np.uint32(self._partitions))
-            self._grid = -(-self._partitions // int(self._plan.option("ahead", 2)))
+            self._grid = -(-self._partitions // int(self._plan.option("ahead")))
             if self._splits:
                 self._join = [self.hold(array) for array in (arrays.split, arrays.begin, arrays.end)]
 

@@ -12,6 +12,7 @@ from akx.kernels.cuda.choices import LANES, ROOMS
 from akx.kernels.cuda.hubs import HUBS
 from akx.kernels.cuda.stored import FULL, STORED, stored_bytes, ways_of
 from akx.matrix import Matrix
+from akx.options import CudaSweep
 from akx.plan import Option, Plan
 
 __all__ = [
@@ -96,14 +97,16 @@ def space(schedule: Any, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Pa
     return (
         Parameter("variant", fitting, fitting[0], "SpMV variant and its lanes"),
         Parameter("partitioner", ("natural",), "natural", "order of the rows"),
-        Parameter("block", BLOCKS, 256, "threads per block"),
-        Parameter("once", (False, True), False, "mark matrix data as not to be kept in cache"),
-        Parameter("sigma", WINDOWS, 1, "rows per sorting window of sliced ELL, 1 for none"),
-        Parameter("pad", PADS, 4, "padding factor of pcsr"),
-        Parameter("ahead", AHEADS, 2, "partitions of pcsr that a block takes, each loaded ahead of its use"),
-        Parameter("stored", tuple(ways_of(matrix)), FULL, "what values are stored as"),
+        Parameter("block", BLOCKS, CudaSweep.block, "threads per block"),
+        Parameter("once", (False, True), CudaSweep.once, "mark matrix data as not to be kept in cache"),
+        Parameter("sigma", WINDOWS, CudaSweep.sigma, "rows per sorting window of sliced ELL, 1 for none"),
+        Parameter("pad", PADS, CudaSweep.pad, "padding factor of pcsr"),
+        Parameter(
+            "ahead", AHEADS, CudaSweep.ahead, "partitions of pcsr that a block takes, each loaded ahead of its use"
+        ),
+        Parameter("stored", tuple(ways_of(matrix)), CudaSweep.stored, "what values are stored as"),
         *([_room(matrix, device)] if HUBS in fitting else []),
-        *([Parameter("keep", keeps(device), 0, _MEANING)] if may_pass(matrix, device) else []),
+        *([Parameter("keep", keeps(device), CudaSweep.keep, _MEANING)] if may_pass(matrix, device) else []),
         *([Parameter("early", (False, True), begins_early(size, device), _EARLY)] if may_begin_early(device) else []),
     )
 

@@ -23,8 +23,8 @@ from akx.plan import Plan
 
 __all__ = ["SweptProgram", "how_data_comes", "stored_name"]
 
-#: MiB of the matrix that L2 is asked to keep where a plan does not say; parts of the matrix by which kernels are told.
-_NONE, _PARTS = 0, 256
+#: Parts of the matrix by which kernels are told how much of it L2 is asked to keep.
+_PARTS = 256
 
 
 def stored_name(stored: np.dtype[Any]) -> str:
@@ -34,14 +34,17 @@ def stored_name(stored: np.dtype[Any]) -> str:
 
 def how_data_comes(plan: Plan) -> int:
     """HOW of the kernels: 0 by any cache, 1 marked as not to be kept, 2 as L2 is told."""
-    return 2 if plan.option("keep", _NONE) else int(plan.option("once", False))
+    return 2 if plan.option("keep") else int(plan.option("once"))
 
 
 class SweptProgram(StoredProgram):
     """Subclasses say which kernels a number of start vectors takes, and launch them."""
 
     _plan: Plan
-    _made: dict[int, dict[str, Kernel]]
+
+    def __init__(self, n: int, k: int, dtype: np.dtype[Any]) -> None:
+        super().__init__(n, k, dtype)
+        self._made: dict[int, dict[str, Kernel]] = {}
 
     @abstractmethod
     def kernels_of(self, stored: np.dtype[Any], vectors: int) -> dict[str, Kernel]:
@@ -54,8 +57,6 @@ class SweptProgram(StoredProgram):
     @property
     def kernels(self) -> dict[int, dict[str, Kernel]]:
         """The kernels made so far, by the number of start vectors and by name."""
-        if not hasattr(self, "_made"):
-            self._made = {}
         return self._made
 
     def store_in_full(self, data: NDArray[Any]) -> None:
@@ -70,12 +71,12 @@ class SweptProgram(StoredProgram):
     @property
     def is_early(self) -> bool:
         """Whether kernels of a call, but for the first, begin before those before them have ended."""
-        return bool(self._plan.option("early", False))
+        return bool(self._plan.option("early"))
 
     def kept(self, *others: DeviceArray) -> np.uint32:
         """256ths of the matrix that L2 is asked to keep: of stored values, and of these arrays."""
         size = self._values.nbytes + sum(array.nbytes for array in others)
-        return np.uint32(min(_PARTS, round(_PARTS * 2**20 * int(self._plan.option("keep", _NONE)) / max(1, size))))
+        return np.uint32(min(_PARTS, round(_PARTS * 2**20 * int(self._plan.option("keep")) / max(1, size))))
 
     def powers(self, x: DeviceArray, out: DeviceArray, coefficients: DeviceArray) -> Iterator[list[Any]]:
         """For each power what its kernel reads and writes: v_j, v_{j-1}, v_{j+1}, v_0 to be filled, coefficients."""

@@ -20,7 +20,7 @@ from akx.device.cuda.copies import bring_rows, send
 from akx.device.cuda.launch import Event, Graph, default_stream
 from akx.device.cuda.memory import DeviceArray, empty, memory_pool, pinned, to_device
 from akx.device.cuda.runtime import runtime
-from akx.kernels.base import Coefficients, Program
+from akx.kernels.base import Coefficients, Program, TimedCall
 
 __all__ = ["DeviceCall", "DeviceProblem", "HostCall", "HostProblem", "free_bytes"]
 
@@ -36,7 +36,7 @@ def free_bytes() -> int:
         return int(live.call("cuMemGetInfo")[0])
 
 
-class DeviceCall:
+class DeviceCall(TimedCall):
     """Work on the device that is done again and again; :meth:`timed` is what the tuner's clock asks.
 
     Parameters
@@ -121,7 +121,7 @@ class DeviceProblem(TrialVectors):
         return DeviceCall.of(program, self._x, self._out, self._problem.coefficients)
 
 
-class HostCall:
+class HostCall(TimedCall):
     """A program's call on vectors of the host: done once for its result, timed between page-locked vectors.
 
     Parameters
@@ -132,10 +132,10 @@ class HostCall:
     coefficients : Coefficients
     """
 
-    def __init__(self, program: Any, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients) -> None:
+    def __init__(self, program: Program, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients) -> None:
         self._program, self._x, self._out, self._coefficients = program, x, out, coefficients
         self._stream, self._events = default_stream(), (Event(), Event())
-        self._queue = self._streamed() if hasattr(program, "pinned_vectors") else self._copied()
+        self._queue = program.queue_of(x, coefficients) or self._copied()
 
     def __call__(self) -> None:
         """Do the work once and wait for it."""
@@ -151,18 +151,6 @@ class HostCall:
         end.record(self._stream)
         end.synchronize()
         return end.seconds_since(begin) / batch
-
-    def _streamed(self) -> Callable[[], None]:
-        most, vectors = self._program.window.vectors, self._x.shape[0]
-        groups = [min(most, vectors - first) for first in range(0, vectors, most)]
-        for count in dict.fromkeys(groups):
-            self._program.pinned_vectors(count)[0] = self._x[:count]
-
-        def queue() -> None:
-            for count in groups:
-                self._program.queue(count, self._coefficients)
-
-        return queue
 
     def _copied(self) -> Callable[[], None]:
         x, out = self._program.staged(self._x.shape[0])  # the program has them anyway: no second pair

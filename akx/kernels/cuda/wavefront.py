@@ -35,7 +35,7 @@ from akx.device.cuda.launch import Kernel
 from akx.device.cuda.memory import DeviceArray, to_device
 from akx.errors import InfeasibleError
 from akx.formats.base import pattern_of
-from akx.kernels.base import Parameter, Program, Traffic, check_feasible, option_reason
+from akx.kernels.base import Parameter, Program, Schedule, Traffic, Work, check_feasible, option_reason
 from akx.kernels.cuda.choices import LANES
 from akx.kernels.cuda.front import (
     LEAST_FETCHED,
@@ -65,6 +65,7 @@ from akx.kernels.cuda.stored import (
 from akx.kernels.cuda.stored_program import StoredProgram
 from akx.kernels.cuda.values import not_empty
 from akx.matrix import Matrix
+from akx.options import CudaWavefront
 from akx.partition.strips import ORDERS, LevelOrder, Strips, is_shallow, level_order, strips
 from akx.plan import Plan
 
@@ -88,14 +89,15 @@ _STATIC = 64
 _WORKING_REGISTERS, _SLICE_REGISTERS = 14, 2
 
 
-class Wavefront:
+class Wavefront(Schedule):
     """See the module."""
 
     name = "wavefront"
     backend = "cuda"
+    options = CudaWavefront
     revision = 1
     description = "blocks run diagonally through the powers while they are on the chip"
-    may_crash = True  # blocks of one kernel wait for one another
+    layout_shares, layout_turn = 2, 2
 
     def space(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Parameter, ...]:
         from akx.kernels.cuda import wavefront_space
@@ -103,7 +105,6 @@ class Wavefront:
         return wavefront_space.space(self, matrix, device, k)
 
     def starts(self, matrix: Matrix, device: CudaDevice, k: int) -> tuple[Plan, ...]:
-        """Plans that a search should begin with, beside the defaults; see :mod:`akx.kernels.cuda.wavefront_space`."""
         from akx.kernels.cuda import wavefront_space
 
         return wavefront_space.starts(self, matrix, device, k)
@@ -150,7 +151,6 @@ class Wavefront:
         return None
 
     def waste(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> str | None:
-        """What a feasible plan has no use for; there is one without, that is the same and cheaper."""
         from akx.kernels.cuda.wavefront_space import BLOCKS
 
         if reason := self._stored_else(plan, matrix, device):
@@ -187,7 +187,6 @@ class Wavefront:
         )
 
     def stored_error(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> float:
-        """The largest relative error with which a feasible plan stores values; 0 where they are stored as they are."""
         return error_of(matrix, way_of(_used(plan, matrix, device, _least(matrix, plan, device))))
 
     def _steps(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> int:
@@ -197,12 +196,14 @@ class Wavefront:
             return ceil(matrix.n / (device.sms * _room_of(plan))) + 3 * plan.k_per_pass
         return dealt.blocks + lag_of(dealt, _slack_of(plan)) * plan.k_per_pass
 
-    def work(self, plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> object:
-        """What the plan makes the device do, for so many start vectors."""
+    def work(self, plan: Plan, matrix: Matrix, device: CudaDevice, vectors: int) -> Work:
         from akx.kernels.cuda import wavefront_work
 
         steps = self._steps(plan, matrix, device)
         return wavefront_work.work(plan, matrix, device, vectors, steps, self.traffic(plan, matrix, device))
+
+    def lay_out(self, plan: Plan, matrix: Matrix, device: CudaDevice) -> None:
+        front_of(matrix, plan, device)
 
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         device = cuda_device()
@@ -255,23 +256,23 @@ def _registers(plan: Plan, dtype: np.dtype[Any], device: CudaDevice, dealt: Stri
 
 def _warps_of(plan: Plan) -> int:
     """Warps that compute."""
-    return int(plan.option("block", 512)) // WARP
+    return int(plan.option("block")) // WARP
 
 
 def _helpers_of(plan: Plan) -> int:
-    return int(plan.option("helpers", 128))
+    return int(plan.option("helpers"))
 
 
 def _held_of(plan: Plan) -> int:
-    return int(plan.option("held_slots", 0))
+    return int(plan.option("held_slots"))
 
 
 def _slack_of(plan: Plan) -> int:
-    return int(plan.option("slack", 0))
+    return int(plan.option("slack"))
 
 
 def _slices_of(plan: Plan) -> int:
-    return int(plan.option("slices", 2))
+    return int(plan.option("slices"))
 
 
 def _room_of(plan: Plan) -> int:

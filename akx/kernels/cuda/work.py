@@ -2,7 +2,7 @@
 
 `traffic` knows the bytes that must move. On a GPU that alone does not tell plans apart: a row that is long waits for
 its own loads, lanes that have nothing to do issue all the same, and a step that everyone waits for has a price whatever
-its size. :class:`Work` has these too; :mod:`akx.tuner.predict` makes seconds of it:
+its size. :class:`akx.kernels.base.Work` has these too; :mod:`akx.tuner.predict` makes seconds of it:
 
     seconds = loaded / memory bandwidth + sqrt(transfers^2 + cycles^2) + chain
               + launches x price of one + barriers x price of one
@@ -17,13 +17,13 @@ The cycles in the modules beside this one are of the kernels in this folder, fit
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from akx.device.cuda.facts import CudaDevice
+from akx.kernels.base import Work
 from akx.matrix import Matrix
 
 __all__ = [
@@ -48,33 +48,6 @@ _SAMPLE, _ENTRIES = 512, 40_000
 _LINE = 128
 #: Shares of its size up to which L2 has all of what is read again and again, and from which on nothing.
 _ALL, _NOTHING = 0.68, 0.76
-
-
-@dataclass(frozen=True)
-class Work:
-    """Of one call with all its powers and start vectors.
-
-    Attributes
-    ----------
-    loaded_bytes : float
-        Bytes that come before the first step and are hidden by nothing: the matrix, where it stays on the chip.
-    memory_bytes, cache_bytes : float
-        Bytes between L2 and memory, and between the multiprocessors and L2, in all steps.
-    cycles : float
-        Cycles that the busiest multiprocessor issues instructions, or reads its shared memory.
-    chain : float
-        Cycles that the longest chain of loads takes, each of which waits for the one before.
-    launches, barriers : float
-        Kernels in a graph; times that multiprocessors wait for one another.
-    """
-
-    loaded_bytes: float = 0.0
-    memory_bytes: float = 0.0
-    cache_bytes: float = 0.0
-    cycles: float = 0.0
-    chain: float = 0.0
-    launches: float = 1.0
-    barriers: float = 0.0
 
 
 def in_cache(size: float, device: CudaDevice) -> float:
