@@ -25,8 +25,6 @@ from akx.plan import Option, Plan
 
 __all__ = [
     "NATURAL",
-    "PLAIN_SCHEDULES",
-    "STREAMED_SCHEDULE",
     "Costs",
     "Space",
     "build_space",
