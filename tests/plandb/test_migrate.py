@@ -220,7 +220,7 @@ def test_writers_bring_it_to_the_current_layout_and_lose_nothing(old: tuple[Path
         assert len(reader.trials(make_key(7))) == 1
         assert database_status(reader).layout == migrations.SCHEMA_VERSION
     connection = sqlite3.connect(path)
-    assert [row[0] for row in connection.execute("SELECT version FROM schema_version ORDER BY 1")] == [1, 2, 3, 4]
+    assert [row[0] for row in connection.execute("SELECT version FROM schema_version ORDER BY 1")] == [1, 2, 3, 4, 5]
     assert dict(connection.execute("SELECT id, record FROM rejected")) == {
         "bad": '{"key": 1',
         "worse": '{"key": {"fingerprint": [1]}}',

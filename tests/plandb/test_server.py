@@ -203,7 +203,7 @@ def to_layout_2(server: PostgresServer, name: str) -> None:
     old += ", ADD COLUMN versions TEXT NOT NULL DEFAULT 'plan 1, numba 0.60'"
     server.sql(f"ALTER TABLE akx_plans {new}, {old}", name)
     server.sql("ALTER TABLE akx_trials DROP COLUMN clock_hz, DROP COLUMN provenance", name)
-    server.sql("DROP TABLE akx_rejected", name)
+    server.sql("DROP TABLE akx_rejected, akx_timings", name)
     server.sql("DELETE FROM akx_schema_version WHERE version > 2", name)
 
 
@@ -239,7 +239,7 @@ def test_tables_of_layout_2_get_clocks_when_their_owner_changes_them(postgres_se
     assert keeper.add_trials(make_key(), timed[1:2]) == 1
     for database in (keeper, guest):
         assert database.trials(make_key()) == (unclocked, timed[1])
-        assert database_status(database).layout == 4
+        assert database_status(database).layout == 5
     assert guest.add_trials(make_key(), timed[2:]) == 1
     assert keeper.trials(make_key()) == (unclocked, timed[1], timed[2])
     assert [record.id for record in keeper.list()] == [make_record().id]
