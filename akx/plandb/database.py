@@ -33,7 +33,6 @@ from akx.plandb.places import project_plans, system_plans
 from akx.plandb.records import PlanRecord, TrialRecord, aged, mismatch, newest, stale_fields
 from akx.plandb.rows import (
     Connection,
-    Row,
     Tables,
     decode,
     decode_keyed_trials,
@@ -50,6 +49,8 @@ __all__ = ["Lookup", "PlanDatabase", "default_database", "shared_database"]
 
 _T = TypeVar("_T")
 _Asked = TypeVar("_Asked", bound=Hashable)
+#: Changes by this process, the stamp of the place, and those of the layers.
+_State = tuple[Any, ...]
 #: What is kept under an id.
 _Kept = PlanRecord | SolverTiming
 _One = TypeVar("_One", bound=_Kept)
@@ -148,7 +149,8 @@ class PlanDatabase:
         self._store: Store | ServerStore = (
             ServerStore(self.path, timeout) if isinstance(self.path, ServerAddress) else Store(self.path, timeout)
         )
-        self._remembered: dict[Hashable, tuple[tuple[Any, ...], Any]] = {}
+        self._remembered: dict[PlanKey, tuple[_State, Lookup]] = {}
+        self._timed: dict[TimingKey, tuple[_State, tuple[SolverTiming, ...]]] = {}
 
     def __repr__(self) -> str:
         return f"PlanDatabase({str(self.path)!r})"
@@ -194,22 +196,23 @@ class PlanDatabase:
         Never raises because of the database: one that cannot be read is reported by a :class:`PlanDatabaseWarning`.
         The answer is remembered as long as neither this process nor another has changed the file or a layer.
         """
-        return self._recalled(key, self._find)
-
-    def _recalled(self, asked: _Asked, look: Callable[[_Asked], tuple[_T, bool]]) -> _T:
-        """What a look has found, and whether all was well with the database, as long as nothing has changed."""
         stamp = self._store.stamp()  # before the file is read: a change since is then seen
         state = self.generation, stamp, self._layer_stamps()
-        known = self._remembered.get(asked)
+        known = self._remembered.get(key)
         if known is not None and known[0] == state:
-            found: _T = known[1]
-            return found
-        found, is_sound = look(asked)
-        if is_sound and self._store.is_settled(stamp):
-            if len(self._remembered) >= _REMEMBERED:
-                self._remembered.clear()
-            self._remembered[asked] = state, found
+            return known[1]
+        found, is_sound = self._find(key)
+        self._remember(self._remembered, key, state, found, is_sound=is_sound)
         return found
+
+    def _remember(
+        self, memory: dict[_Asked, tuple[_State, _T]], key: _Asked, state: _State, found: _T, *, is_sound: bool
+    ) -> None:
+        """Keep an answer for as long as nothing has changed since `state`, where all was well with the database."""
+        if is_sound and self._store.is_settled(state[1]):
+            if len(memory) >= _REMEMBERED:
+                memory.clear()
+            memory[key] = state, found
 
     def _find(self, key: PlanKey) -> tuple[Lookup, bool]:
         """:meth:`find` in the user's database and all layers, and whether all was well with the database."""
@@ -229,7 +232,7 @@ class PlanDatabase:
         try:
             number, neighbours = self._read(query, self._patience) or (0, [])
         except (DatabaseError, MissingDependencyError) as error:
-            warnings.warn(f"no plans of the user's are used: {error}", PlanDatabaseWarning, stacklevel=4)
+            warnings.warn(f"no plans of the user's are used: {error}", PlanDatabaseWarning, stacklevel=3)
             neighbours, is_sound = [], False
         else:
             is_sound = len(neighbours) == number
@@ -434,18 +437,21 @@ class PlanDatabase:
 
         Never raises because of the database, and is remembered, as :meth:`find` does and is.
         """
-        return tuple(timing for timing in self._recalled(key.fingerprint, self._timings_of) if timing.key == key)
-
-    def _timings_of(self, fingerprint: str) -> tuple[tuple[SolverTiming, ...], bool]:
-        """The timings for a pattern in every layer, and whether all was well with the database."""
-        rows: list[Row] | None = None
+        stamp = self._store.stamp()
+        state = self.generation, stamp, self._layer_stamps()
+        known = self._timed.get(key)
+        if known is not None and known[0] == state:
+            return known[1]
         try:
-            rows = self._read(lambda tables: tables.timings(fingerprint), self._patience) or []
+            row = self._read(lambda tables: tables.timing(key.id, key.fingerprint), self._patience)
+            own = decode_timings([] if row is None else [row])
+            is_sound = row is None or bool(own)
         except (DatabaseError, MissingDependencyError) as error:
-            warnings.warn(f"no timings of the user's are used: {error}", PlanDatabaseWarning, stacklevel=4)
-        own = decode_timings(rows or [])
-        found = (timing for _, timing in self._with_layers(own) if timing.key.fingerprint == fingerprint)
-        return tuple(found), rows is not None and len(own) == len(rows)
+            warnings.warn(f"no timings of the user's are used: {error}", PlanDatabaseWarning, stacklevel=2)
+            own, is_sound = [], False
+        found = tuple(timing for _, timing in self._with_layers(own) if timing.key == key)
+        self._remember(self._timed, key, state, found, is_sound=is_sound)
+        return found
 
     def timings(self) -> tuple[tuple[str, SolverTiming], ...]:
         """Every timing and its layer's name, in the order of a lookup. Raises :class:`DatabaseError`."""

@@ -281,6 +281,14 @@ class Tables:
         known = (row for row in newest_timings(found) if fingerprint in (None, row["fingerprint"]))
         return [tuple(row[name] for name in TIMING_COLUMNS) for row in known]
 
+    def timing(self, identifier: str, fingerprint: str) -> Row | None:
+        """The timing of a key with this full id and pattern."""
+        if self._is_untimed:
+            return next((row for row in self.timings(fingerprint) if row[0] == identifier), None)
+        statement = f"SELECT {', '.join(TIMING_COLUMNS)} FROM {self._timings} WHERE id = :id"
+        row = self._connection.execute(statement, {"id": identifier}).fetchone()
+        return None if row is None else tuple(row)
+
     def put_timing(self, row: Mapping[str, Any]) -> None:
         """Keep a timing, by its columns, in place of the one that its key had."""
         if self._is_untimed:

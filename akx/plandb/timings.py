@@ -77,16 +77,15 @@ class TimingKey:
     revision: int = 1
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            what, value = f"timing key field '{one.name}'", getattr(self, one.name)
-            if one.name in _NUMBERS:
-                least = 1 if one.name == "revision" else 0
-                if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _LARGEST:
+        for name, value in self.__dict__.items():
+            if name in _NUMBERS:
+                least = 1 if name == "revision" else 0
+                if type(value) is not int or not least <= value <= _LARGEST:
                     expected = f"an integer from {least} to {_LARGEST}"
-                    raise PlanError(f"{what} is out of range", expected=expected, found=brief(value))
-            elif checked_text(what, value, _LONGEST) != value or (not value and one.name != "preconditioner"):
+                    raise PlanError(f"timing key field '{name}' is out of range", expected=expected, found=brief(value))
+            elif not isinstance(value, str) or not _is_name(value, empty=name == "preconditioner"):
                 expected = f"a non-empty string of at most {_LONGEST} characters"
-                raise PlanError(f"{what} is not a name", expected=expected, found=brief(value))
+                raise PlanError(f"timing key field '{name}' is not a name", expected=expected, found=brief(value))
 
     @property
     def backend(self) -> str:
@@ -100,7 +99,7 @@ class TimingKey:
 
     def to_json(self) -> dict[str, Any]:
         """A dict of JSON types, without what is as by default."""
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        values = {name: getattr(self, name) for name in _KEY_FIELDS}
         return {name: value for name, value in values.items() if name not in _DEFAULTS or value != _DEFAULTS[name]}
 
     @staticmethod
@@ -108,11 +107,12 @@ class TimingKey:
         """Make a key from :meth:`to_json`'s dict. Raises :class:`PlanError` on any unknown, missing or wrong field."""
         if not isinstance(data, Mapping):
             raise PlanError("timing key is not a JSON object", found=type(data).__name__)
-        check_fields("timing key", data, {one.name for one in fields(TimingKey)}, optional=set(_DEFAULTS))
+        check_fields("timing key", data, set(_KEY_FIELDS), optional=set(_DEFAULTS))
         return TimingKey(**data)
 
 
-#: Fields of a key that may be left out.
+#: Fields of a key, and those that may be left out.
+_KEY_FIELDS = tuple(one.name for one in fields(TimingKey))
 _DEFAULTS = {one.name: one.default for one in fields(TimingKey) if one.default is not MISSING}
 
 
@@ -153,17 +153,18 @@ class SolverTiming:
     def __post_init__(self) -> None:
         if not isinstance(self.key, TimingKey):
             raise PlanError("timing has no key", found=type(self.key).__name__)
-        given = checked_object("seconds", self.seconds)
-        sister = self.key.solver if self.is_choice else f"ca_{self.key.solver}"
-        if set(given) != {self.key.solver, sister}:
-            expected = " and ".join(dict.fromkeys((self.key.solver, sister)))
-            raise PlanError("timing is of other solvers than its key", expected=expected, found=brief(sorted(given)))
+        names = (self.key.solver,) if self.is_choice else (self.key.solver, f"ca_{self.key.solver}")
+        if not isinstance(self.seconds, Mapping) or set(self.seconds) != set(names):
+            raise PlanError(
+                "timing is of other solvers than its key", expected=" and ".join(names), found=brief(self.seconds)
+            )
         steps = {
-            name: checked_seconds(f"a step of {name}", value, zero=False)
-            for name, value in given.items()
-            if value is not None or self.is_choice
+            name: None
+            if self.seconds[name] is None and not self.is_choice
+            else checked_seconds(f"a step of {name}", self.seconds[name], zero=False)
+            for name in names
         }
-        object.__setattr__(self, "seconds", MappingProxyType(given | steps))
+        object.__setattr__(self, "seconds", MappingProxyType(steps))
         if isinstance(self.best_s, bool) or not isinstance(self.best_s, int) or not 0 <= self.best_s <= _LARGEST:
             expected = f"an integer from 0 to {_LARGEST}"
             raise PlanError("timing field 'best_s' is out of range", expected=expected, found=brief(self.best_s))
@@ -249,13 +250,22 @@ def encode_timing(timing: SolverTiming) -> dict[str, Any]:
 def decode_timings(rows: Iterable[tuple[Any, ...]]) -> list[SolverTiming]:
     """Timings from rows in the order of their columns; one that is not valid is reported and left out."""
     found = []
-    for row in rows:
-        values = dict(zip(TIMING_COLUMNS, row, strict=True))
-        identifier = str(values["id"])
+    for identifier, *values in rows:
         try:
-            values |= {name: json.loads(values[name]) for name in ("seconds", "provenance")}
-            values["key"] = {one.name: values.pop(one.name) for one in fields(TimingKey)}
-            found.append(SolverTiming.from_json(values))
+            key = TimingKey(*values[: len(_KEY_FIELDS)])
+            seconds, best_s, plan_created, created, name, provenance = values[len(_KEY_FIELDS) :]
+            if key.id != identifier:
+                raise PlanError("its id is not that of its key", expected=key.id, found=brief(identifier))
+            steps, made = json.loads(seconds), json.loads(provenance)
+            found.append(SolverTiming(key, steps, best_s, plan_created, created, name, made))
         except (PlanError, TypeError, ValueError, RecursionError) as error:
-            warnings.warn(f"timing {shown(identifier, 12)} skipped: {error}", PlanDatabaseWarning, stacklevel=3)
+            warnings.warn(f"timing {shown(str(identifier), 12)} skipped: {error}", PlanDatabaseWarning, stacklevel=3)
     return found
+
+
+def _is_name(text: str, *, empty: bool) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return (empty or bool(text)) and len(text) <= _LONGEST
