@@ -54,7 +54,6 @@ def list_plans(db: str | None, *, every: bool, as_json: bool) -> int:
     """
     with PlanDatabase(db) as database:
         found = database.entries()
-        timings = len(database.timings())
     entries = [entry for entry in found if every or entry[0] != SHIPPED or not stale_fields(entry[1])]
     hidden = len(found) - len(entries)
     if as_json:
@@ -67,8 +66,6 @@ def list_plans(db: str | None, *, every: bool, as_json: bool) -> int:
         patterns = {record.key.fingerprint for record in shipped}
         matrices = "1 matrix" if len(patterns) == 1 else f"{len(patterns)} matrices"
         note(f"{_plans(len(shipped))} for {matrices} shipped with akx left out; --all lists them too")
-    if timings:
-        note(f"{_timings(timings)}: akx plans timings")
     if not entries:
         note(f"no plans of yours yet in {database.path}; `akx tune FILE` makes one")
         return 0
@@ -112,22 +109,21 @@ def _mark(record: PlanRecord) -> str:
 
 def show_plan(plan_id: str, db: str | None, *, as_json: bool) -> int:
     """Print one plan with its key, figures and provenance."""
+    from akx.report.story import read_stories
+
     with PlanDatabase(db) as database:
         layer, record = database.entry(plan_id)
-        trials = () if as_json else database.trials_behind(record)
-        timings = [timing for _, timing in database.timings() if timing.is_of(record)]
-    if as_json:
+        story = None if as_json else read_stories(database, [(layer, record)])[0]
+    if story is None:
         stale, why = stale_fields(record), aged(record)
         told = {"record": record.to_json(), "stale": stale, "aged": why}
         emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), **told})
         return 0
     from akx.report.facts import plan_environment, plan_facts
-    from akx.report.story import PlanStory
     from akx.report.tables import print_pairs
 
-    story, console = PlanStory(layer, record, trials), data_console()
+    console = data_console()
     facts = [("matrix", record.matrix_name or "-"), ("plan", record.plan.label()), *plan_facts(story)]
-    facts += [("for", f"{one.key.solver}, {_best(one)}") for one in timings]
     print_pairs([(name, str(value)) for name, value in facts], console)
     console.print()
     ends = [("run-off", f"{duration(one.seconds)}{half_width(one.spread)}  {one.label}") for one in story.finalists]
@@ -182,6 +178,8 @@ def _list_every_trial(db: str | None, *, as_json: bool) -> int:
 
 def list_timings(db: str | None, *, as_json: bool) -> int:
     """Print what steps of solvers took, with layers, in the order of a lookup."""
+    from akx.report.facts import best_s
+
     with PlanDatabase(db) as database:
         found = database.timings()
     if as_json:
@@ -203,7 +201,7 @@ def list_timings(db: str | None, *, as_json: bool) -> int:
             one.key.dtype,
             one.key.basis,
             _asked(one),
-            _best(one) if one.is_choice else _compared(one),
+            best_s(one) if one.is_choice else _compared(one),
             layer + (" (stale)" if one.is_stale else " (aged)" if one.aged else ""),
         )
         for layer, one in found
@@ -213,15 +211,11 @@ def list_timings(db: str | None, *, as_json: bool) -> int:
 
 
 def _asked(timing: SolverTiming) -> str:
-    """What was to be found out, such as ``"best s"`` or ``"s = 8, restart 20"``."""
+    """What was to be found out, such as ``"ca_cg: best s"`` or ``"gmres: s = 8, restart 20"``."""
     key = timing.key
-    asked = ["best s" if timing.is_choice else f"s = {key.asked_s or 'auto'}"]
+    asked = [f"{key.solver}: " + ("best s" if timing.is_choice else f"s = {key.asked_s or 'auto'}")]
     asked += [f"restart {key.restart}"] if key.restart else []
     return ", ".join(asked + ([f"M {key.preconditioner}"] if key.preconditioner else []))
-
-
-def _best(timing: SolverTiming) -> str:
-    return f"s = {timing.best_s}: {duration(timing.step(timing.key.solver))}"
 
 
 def _compared(timing: SolverTiming) -> str:

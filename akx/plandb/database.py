@@ -553,14 +553,15 @@ class PlanDatabase:
     def export(
         self, path: str | os.PathLike[str], identifiers: Iterable[str] | None = None, *, description: str = ""
     ) -> int:
-        """Write plans as a bundle of JSON text, with the timings of solvers that were taken with them.
+        """Write plans as a bundle of JSON text, with timings of solvers.
 
         Parameters
         ----------
         path : path-like
             The file; one that is there is only replaced where it is a bundle.
         identifiers : iterable of str, optional
-            Which plans, by the beginnings of their ids, from any layer; by default all of the user's, and all timings.
+            Which plans, by the beginnings of their ids, from any layer, with the timings that hold for them; by default
+            all of the user's.
         description : str
             A line for the reader of the bundle.
 
@@ -576,8 +577,8 @@ class PlanDatabase:
             entries = self.entries()
             resolved = [self._resolve(identifier, entries)[1] for identifier in identifiers]
             chosen = [*{record.id: record for record in resolved}.values()]
-            known = reversed([timing for _, timing in self.timings() if any(map(timing.is_of, chosen))])
-            timings = [*{timing.id: timing for timing in known}.values()]
+            found = (timing for _, timing in reversed(self.timings()) if any(map(timing.is_of, chosen)))
+            timings = [*{timing.id: timing for timing in found}.values()]
         write_bundle(self._other_file(path), bundle_text(chosen, timings, description=description))
         return len(chosen)
 
@@ -714,7 +715,9 @@ def _replace(tables: Tables, rivals: Iterable[PlanRecord], record: PlanRecord) -
 
 
 def _merge(tables: Tables, timing: SolverTiming) -> bool:
-    """Keep a timing where it is better than the one that its key has; whether it is."""
+    """Keep a timing where it is better than the one that its key has, and has a place; whether it is."""
+    if not tables.has_timings:
+        return False
     there = [one for one in decode_timings(tables.timings(timing.key.fingerprint)) if one.key == timing.key]
     plans = decode(tables.of_pattern(timing.key.fingerprint, _NEIGHBOURS), quietly=True) if timing.is_choice else []
 
@@ -730,7 +733,8 @@ def _merge(tables: Tables, timing: SolverTiming) -> bool:
 def _stale(tables: Tables, *, quietly: bool = False) -> Sequence[_Kept]:
     """The plans and timings of other revisions than those of today."""
     plans = (record for record in decode(tables.plans(), quietly=quietly) if stale_fields(record))
-    return (*plans, *(timing for timing in decode_timings(tables.timings()) if timing.is_stale))
+    timings = decode_timings(tables.timings()) if tables.has_timings else []
+    return (*plans, *(timing for timing in timings if timing.is_stale))
 
 
 def _remove(tables: Tables, one: _Kept) -> None:
@@ -739,7 +743,8 @@ def _remove(tables: Tables, one: _Kept) -> None:
         return tables.remove_timings([one.id])
     tables.remove(one.id)
     tables.remove_trials(number for number, _ in _behind(tables, one))
-    timings = decode_timings(tables.timings(one.key.fingerprint))
+    # Where they have no table of their own they are marks on the plan.
+    timings = decode_timings(tables.timings(one.key.fingerprint)) if tables.has_timings else []
     return tables.remove_timings(timing.id for timing in timings if timing.is_of(one))
 
 

@@ -215,11 +215,13 @@ _ASKED = {"asked_s": 0, "restart": 0, "preconditioner": "", "revision": 1}
 
 
 def _row(key: dict[str, Any], figures: dict[str, Any], versions: Any) -> list[dict[str, Any]]:
-    """The row of a timing; none where it holds what no text is."""
+    """The row of a timing; none where it holds what is no text or number of a table."""
     short = {name: value for name, value in key.items() if name not in _ASKED or value != _ASKED[name]}
     provenance = {"versions": dict(versions) if isinstance(versions, Mapping) else {}}
     texts = {"seconds": json.dumps(figures["seconds"]), "provenance": json.dumps(provenance)}
     row = {"id": key_id(short)} | key | figures | texts
+    if any(isinstance(value, int) and abs(value) >= 2**63 for value in row.values()):
+        return []
     try:
         json.dumps(row, ensure_ascii=False).encode()
     except (TypeError, UnicodeEncodeError):

@@ -78,7 +78,7 @@ TIMING_COLUMNS = (
 )  # fmt: skip
 #: The same for the statement that makes the table.
 TIMING_TABLE = "id TEXT PRIMARY KEY, " + ", ".join(
-    f"{name} {'INTEGER' if name in ('asked_s', 'restart', 'revision', 'best_s') else 'TEXT'} NOT NULL"
+    f"{name} {'BIGINT' if name in ('asked_s', 'restart', 'revision', 'best_s') else 'TEXT'} NOT NULL"
     for name in TIMING_COLUMNS[1:]
 )
 

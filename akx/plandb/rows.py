@@ -267,6 +267,11 @@ class Tables:
         names = ("state", "reason", *found)
         self._connection.executemany(statement, [{name: row[name] for name in names} for row in rows])
 
+    @property
+    def has_timings(self) -> bool:
+        """Whether timings of solvers have a table of their own."""
+        return not self._is_untimed
+
     def timings(self, fingerprint: str | None = None) -> list[Row]:
         """Timings of solvers for one pattern, or all, in the order of their columns, the oldest first."""
         condition = "" if fingerprint is None else "WHERE fingerprint = :fingerprint"
@@ -291,17 +296,21 @@ class Tables:
 
     def put_timing(self, row: Mapping[str, Any]) -> None:
         """Keep a timing, by its columns, in place of the one that its key had."""
+        self._check_timings()
+        self._connection.execute(_replacing(self._timings, TIMING_COLUMNS), row)
+
+    def remove_timings(self, identifiers: Iterable[str]) -> None:
+        """Delete the timings with these ids."""
+        given = [{"id": identifier} for identifier in identifiers]
+        if given:
+            self._check_timings()
+            self._connection.executemany(f"DELETE FROM {self._timings} WHERE id = :id", given)
+
+    def _check_timings(self) -> None:
         if self._is_untimed:
             raise DatabaseError(
                 "the tables are those of an older akx, in which timings of solvers have no place", hint=_UPGRADE
             )
-        self._connection.execute(_replacing(self._timings, TIMING_COLUMNS), row)
-
-    def remove_timings(self, identifiers: Iterable[str]) -> None:
-        """Delete the timings with these ids; those of old layouts go with the plans that they are marks of."""
-        given = [{"id": identifier} for identifier in identifiers]
-        if given and not self._is_untimed:
-            self._connection.executemany(f"DELETE FROM {self._timings} WHERE id = :id", given)
 
 
 def _replacing(table: str, columns: Sequence[str]) -> str:

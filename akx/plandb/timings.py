@@ -32,7 +32,7 @@ from akx.plandb.records import PlanRecord, now
 
 __all__ = ["SolverTiming", "TimingKey", "decode_timings", "encode_timing"]
 
-_LARGEST = 2**31 - 1
+_LARGEST = 2**63 - 1
 #: The most characters of a name in a key.
 _LONGEST = 1000
 _NUMBERS = ("asked_s", "restart", "revision")

@@ -194,18 +194,15 @@ def known_sisters(key: TimingKey, db: Any = None) -> tuple[float, float] | None:
 
 def keep_sisters(key: TimingKey, seconds: tuple[float, float], db: Any = None) -> bool:
     """Keep what :func:`known_sisters` is to find; whether that was possible."""
-    steps = {
-        name: step if math.isfinite(step) else None
-        for name, step in zip((key.solver, f"ca_{key.solver}"), seconds, strict=True)
-    }
-    return keep(SolverTiming(key, steps), db)
+    return keep(key, dict(zip((key.solver, f"ca_{key.solver}"), seconds, strict=True)), db)
 
 
-def keep(timing: SolverTiming, db: Any = None) -> bool:
-    """Keep a timing; whether that was possible."""
+def keep(key: TimingKey, seconds: Mapping[str, float], db: Any = None, **figures: Any) -> bool:
+    """Keep a timing, with `figures` as of :class:`akx.plandb.SolverTiming`; whether that was possible."""
     database = database_of(db)
+    steps = {name: step if math.isfinite(step) else None for name, step in seconds.items()}
     try:
-        database.put_timing(timing)
+        database.put_timing(SolverTiming(key, steps, **figures))
     except AkxError:
         return False
     if not isinstance(db, PlanDatabase):

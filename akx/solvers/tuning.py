@@ -25,7 +25,7 @@ from akx.errors import ArgumentError, brief
 from akx.kernels import registry
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.plandb import PlanDatabase, SolverTiming
+from akx.plandb import PlanDatabase
 from akx.solvers.bases import check_basis
 from akx.solvers.chosen import (
     POWERS,
@@ -353,5 +353,5 @@ def _keep(
     if record is None:
         return False
     key = timing_key(name, matrix, basis=basis, threads=threads, backend=backend)
-    timing = SolverTiming(key, {name: best.seconds}, best.s, record.created, matrix_name=record.matrix_name)
-    return keep(timing, db) and best.s in spec.choices
+    figures = {"best_s": best.s, "plan_created": record.created, "matrix_name": record.matrix_name}
+    return keep(key, {name: best.seconds}, db, **figures) and best.s in spec.choices

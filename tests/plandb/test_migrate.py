@@ -268,6 +268,25 @@ def test_marks_and_trials_of_solvers_become_timings(of_layout_4: Path, tmp_path:
     connection.close()
 
 
+def test_timings_of_which_half_were_moved_are_all_where_they_were(
+    of_layout_4: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, oldest_reader = migrations._MIGRATIONS[5]
+
+    def fail(connection: sqlite3.Connection) -> None:
+        step(connection)
+        raise KeyboardInterrupt
+
+    before = contents(of_layout_4)
+    monkeypatch.setitem(migrations._MIGRATIONS, 5, (fail, oldest_reader))
+    with PlanDatabase(of_layout_4, layers=()) as database, pytest.raises(KeyboardInterrupt):
+        database.put_timing(make_timing())
+    assert (version(of_layout_4), contents(of_layout_4)) == (4, before)
+    monkeypatch.undo()
+    with PlanDatabase(of_layout_4, layers=()) as database:
+        check_timings(database)
+
+
 def test_timings_of_a_damaged_file_come_back(of_layout_4: Path, tmp_path: Path) -> None:
     for number, path in enumerate((of_layout_4, tmp_path / "0.sqlite")):
         with PlanDatabase(tmp_path / f"{number}.sqlite", layers=()) as database:

@@ -196,7 +196,7 @@ def test_a_newer_layout_is_refused(postgres_server: PostgresServer) -> None:
     refused(database.list, "does not tell the version")
 
 
-def test_timings_come_out_of_tables_of_layout_4(postgres_server: PostgresServer) -> None:
+def test_timings_come_out_of_tables_of_layout_4(postgres_server: PostgresServer, tmp_path: Path) -> None:
     """They are read as they were, and have a place of their own once the owner has changed something."""
     name = postgres_server.new_database()
     postgres_server.sql("CREATE ROLE holder LOGIN; GRANT CREATE ON SCHEMA public TO holder", name)
@@ -226,6 +226,10 @@ def test_timings_come_out_of_tables_of_layout_4(postgres_server: PostgresServer)
 
     check()
     assert "older akx" in str(refused(lambda: guest.put_timing(make_timing(3)), "no place"))
+    refused(lambda: guest.remove(compared.id), "no place")
+    guest.export(tmp_path / "bundle.json")
+    assert guest.import_(tmp_path / "bundle.json").timings == 0
+    assert guest.remove_stale() == ()
     assert database_status(holder).layout == 4
     holder.check_writable()
     check()
