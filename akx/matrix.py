@@ -30,6 +30,7 @@ from akx._canonical import (
 )
 from akx._features import Features, compute_features
 from akx._given import scipy_matrix
+from akx._pattern import Pattern
 from akx.errors import ArgumentError, ArgumentTypeError, MatrixError, brief
 
 __all__ = ["Features", "Matrix", "checksum", "content_token"]
@@ -165,22 +166,17 @@ class Matrix:
         """Bytes of compressed sparse rows with 32-bit indices, whatever the indices here: fractions are of these."""
         return self.nnz * (self.dtype.itemsize + 4) + 4 * (self.n + 1)
 
-    @cached_property
+    @property
     def fingerprint(self) -> str:
-        """Hex digest (BLAKE2b, 160 bits) of the pattern alone.
+        """Hex digest (of a tree of BLAKE2b, 192 bits) of the pattern alone; :mod:`akx._pattern` has the formula.
 
         The same for the same set of (row, column), whatever the order of the entries, the index width, the format, the
         dtype and the values were. Explicit zeros that were kept are part of the pattern.
         """
-        found = self.pattern_cache.get("akx.fingerprint")
-        if found is None:
-            digest = hashlib.blake2b(digest_size=_DIGEST_BYTES, person=b"akx pattern 1")
-            digest.update(np.array([self.n, self.nnz], dtype="<i8").data)
-            for array in (self.indptr, self.indices):
-                digest.update(array.astype(array.dtype.newbyteorder("<"), copy=False).data)
-            found = digest.hexdigest()
-            self.pattern_cache["akx.fingerprint"] = found
-        return str(found)
+        pattern = self.pattern_cache.get("akx.pattern")
+        if pattern is None:
+            pattern = self.pattern_cache.setdefault("akx.pattern", Pattern(self.indptr, self.indices))
+        return str(pattern.digest)
 
     @cached_property
     def values_fingerprint(self) -> str:

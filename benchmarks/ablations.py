@@ -78,7 +78,7 @@ def _prefetch(matrix: sparse.csr_array) -> tuple[Call, Call]:
     """Without: the lists of what to fetch during which task are empty."""
     (_, call), (operator, plain) = _call(matrix), _call(matrix)
     plain()
-    for program in operator._programs.values():
+    for program in operator._prepared.programs.values():
         program._tasks = program._tasks._replace(soon_last=program._tasks.soon_first)
         program._job = None
     return call, plain

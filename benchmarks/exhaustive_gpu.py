@@ -168,7 +168,7 @@ def _can_be_laid_out(plan: Plan, matrix: Matrix, space: Space) -> bool:
 
 def work(matrix: Matrix, k: int, plans: Sequence[Plan], bar: float, log: Path, lock: Path, end: float) -> None:
     """Try plans and write a line for each: before it is tried, and after."""
-    from akx.tuner.gpu import DeviceProblem
+    from akx.kernels.cuda.timing import DeviceProblem
 
     done = {one["plan"] for one in _lines(log.parent.glob(f"{log.stem}.*"))}
     resident.lay_out_resident = _once(resident.lay_out_resident)  # of plans that follow one another here

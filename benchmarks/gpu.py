@@ -31,7 +31,7 @@ from benchmarks import record
 from benchmarks.matrices import Case, select
 
 if TYPE_CHECKING:
-    from akx.tuner.gpu import DeviceCall
+    from akx.kernels.cuda.timing import DeviceCall
 
 __all__ = ["MATRICES", "RESULTS", "calls_of", "entry", "main", "origin_of_table", "provenance"]
 
@@ -43,7 +43,7 @@ _SWEEP = "sweep"
 
 def calls_of(matrix: Matrix, k: int, plans: Sequence[Plan]) -> list[DeviceCall]:
     """What the tuner's clock times: calls of plans on the same vectors on the device, each done once already."""
-    from akx.tuner.gpu import DeviceProblem
+    from akx.kernels.cuda.timing import DeviceProblem
 
     device = DeviceProblem(Problem(matrix, k, basis="monomial", start_vectors=1, seed=0))
     calls = [device.call(registry.get("cuda", plan.schedule).prepare(matrix, plan)) for plan in plans]

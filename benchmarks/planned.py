@@ -49,7 +49,7 @@ def checked_call(device: Any, problem: Any, program: Any, what: str) -> Any:
 
     Parameters
     ----------
-    device : akx.tuner.gpu.DeviceProblem
+    device : akx.kernels.cuda.timing.DeviceProblem
         Of `problem`.
     problem : akx.tuner.verify.Problem
     """

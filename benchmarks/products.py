@@ -116,8 +116,8 @@ def measure(name: str, A: Any, size: int, seconds: float) -> Json:
     """One entry."""
     from akx.device.cuda.facts import cuda_device
     from akx.device.cuda.memory import to_device
+    from akx.kernels.cuda.timing import DeviceCall, DeviceProblem
     from akx.report.bench import cusparse_calls
-    from akx.tuner.gpu import DeviceCall, DeviceProblem
     from akx.tuner.measure import Precision, interleave
 
     matrix = Matrix.from_any(A)

@@ -142,8 +142,8 @@ def call(name: str, A: Any, plan: Plan, *, timed: bool = True) -> Json:
     from akx.device.cuda.facts import cuda_device
     from akx.device.cuda.launch import Kernel, synchronize
     from akx.device.cuda.memory import empty, to_device
+    from akx.kernels.cuda.timing import DeviceCall
     from akx.tuner.calibration import figures_of
-    from akx.tuner.gpu import DeviceCall
     from akx.tuner.measure import Precision, interleave
     from akx.tuner.verify import Problem
 

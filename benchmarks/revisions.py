@@ -32,7 +32,7 @@ __all__ = ["changes", "declared", "digests", "is_of_searches", "main", "of_searc
 
 _PACKAGE = LOCK.parents[1]
 _SUFFIXES = frozenset({".py", ".cu", ".cuh"})
-_OF_SEARCHES = re.compile(r"(?:\w+_(?:space|offers|work)|choices|layouts|rates|work)")
+_OF_SEARCHES = re.compile(r"(?:\w+_(?:space|offers|work)|backend|choices|layouts|rates|timing|work)")
 
 #: In the text of a source: ``from akx... import ...``, a file beside it, an include.
 _IMPORT = re.compile(r"^[ \t]*from[ \t]+(akx[\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\n]*)", re.MULTILINE)

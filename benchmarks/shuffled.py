@@ -118,7 +118,7 @@ def _of_plan(tuned: TuneResult) -> Json:
 
 def _checked_call(matrix: Matrix, plan: Plan) -> Any:
     """A call of the plan on the device, which was right once. Raises ArithmeticError where it was not."""
-    from akx.tuner.gpu import DeviceProblem
+    from akx.kernels.cuda.timing import DeviceProblem
 
     problem = Problem(matrix, K)
     device = DeviceProblem(problem)

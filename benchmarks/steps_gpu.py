@@ -23,6 +23,7 @@ import akx
 import akx.solvers
 from akx.errors import AkxError
 from akx.matrix import Matrix
+from akx.operator.explain import time_on_device
 from akx.plan import Plan
 from akx.plandb import PlanDatabase, PlanRecord
 from akx.solvers.chosen import powers_of
@@ -81,7 +82,7 @@ def plan_for(name: str, matrix: Matrix, k: int, *, start_vectors: int, basis: st
     for plan in dict.fromkeys(_candidates(name, k, start_vectors)):
         try:
             operator = akx.MatrixPowers(matrix, k, plan=plan)
-            found.append((operator._time_on_device(matrix.dtype, start_vectors), plan))
+            found.append((time_on_device(operator._prepared, matrix.dtype, start_vectors), plan))
         except AkxError as error:
             print(f"{name}: {error}", file=sys.stderr)
     if not found:

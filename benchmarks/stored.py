@@ -73,7 +73,7 @@ def candidates(matrix: Matrix, base: Plan, way: str, device: Any) -> Iterator[Pl
 def measure(name: str, A: Any, base: Plan) -> Json:
     """One entry."""
     from akx.device.cuda.facts import cuda_device
-    from akx.tuner.gpu import DeviceProblem
+    from akx.kernels.cuda.timing import DeviceProblem
     from akx.tuner.measure import Precision, interleave
 
     A = A.copy()

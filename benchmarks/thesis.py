@@ -100,8 +100,8 @@ def measure_shared() -> Json:
     from akx.device.cuda.memory import empty, to_device
     from akx.kernels import registry
     from akx.kernels.base import as_coefficients
+    from akx.kernels.cuda.timing import DeviceCall
     from akx.plan import Plan
-    from akx.tuner.gpu import DeviceCall
     from akx.tuner.measure import interleave
     from benchmarks.gpu import provenance
 

@@ -13,6 +13,7 @@ import pytest
 from postgres import PostgresServer, missing_for_postgres
 
 from akx.kernels import revisions
+from akx.kernels.cpu import rates
 from akx.plandb import ShippedPlans, layers
 from akx.tuner import calibration, machine
 
@@ -32,7 +33,7 @@ def _one_look_at_this_machine() -> Iterator[None]:
 
     @functools.wraps(measure)
     def once(device: Any, threads: int) -> machine.Figures:
-        key = (machine._read_rate, device, threads)  # tests replace what reads
+        key = (rates._read_rate, device, threads)  # tests replace what reads
         if key not in found:
             found[key] = measure(device, threads)
         return found[key]

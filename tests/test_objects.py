@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import scipy.sparse as sp
 import akx
 from akx import solvers
 from akx.device import choose
+from akx.operator.planner import Planner
 from akx.solvers import preconditioners
 from akx.solvers.tuning import Candidate
 from akx.tuner import plan_key
@@ -154,10 +156,10 @@ def test_the_plan_goes_along_and_is_chosen_anew_where_it_is_not_for(monkeypatch:
     P = akx.MatrixPowers(_A, 3)
     data = pickle.dumps(P)
     asked: list[int] = []
-    monkeypatch.setattr(akx.MatrixPowers, "_choose", _counted(akx.MatrixPowers._choose, asked))
+    monkeypatch.setattr(Planner, "choose", _counted(Planner.choose, asked))
     assert pickle.loads(data).plan == P.plan
     assert asked == []
-    monkeypatch.setattr(akx.MatrixPowers, "_place_of", lambda self, backend: "another device")
+    monkeypatch.setattr(Planner, "place", lambda self, backend: "another device")
     assert pickle.loads(data).plan.k == 3
     assert asked == [1]
 
@@ -173,14 +175,17 @@ def _counted(method: Callable[..., Any], asked: list[int]) -> Callable[..., Any]
 def test_a_number_of_threads_that_was_not_asked_for_is_that_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     default, asked = (pickle.dumps(akx.MatrixPowers(_A, 2, threads=threads)) for threads in (None, 2))
     monkeypatch.setenv("NUMBA_NUM_THREADS", "1")
-    assert pickle.loads(default)._threads == 1
-    assert pickle.loads(asked)._threads == 2
+    assert pickle.loads(default)._prepared.planner.threads == 1
+    assert pickle.loads(asked)._prepared.planner.threads == 2
 
 
 @pytest.mark.skipif(choose.is_usable("cuda"), reason="there is a GPU")
 def test_a_pickle_for_a_gpu_where_there_is_none_says_so_when_it_is_called() -> None:
     P = akx.MatrixPowers(_A, 2)
-    P._options, P._backend, P._choices = (akx.Plan("cuda", "sweep", "csr-1", k=2), None, None), "cuda", {}
+    choices = P._prepared.choices
+    plan = akx.Plan("cuda", "sweep", "csr-1", k=2)
+    choices.planner.asked = dataclasses.replace(choices.planner.asked, plan=plan, backend="cuda")
+    choices.made.clear()
     Q = pickle.loads(pickle.dumps(P))  # as one from another machine: to read it asks for nothing
     with pytest.raises((akx.DeviceError, akx.MissingDependencyError)):
         Q(_x)
@@ -223,7 +228,7 @@ def test_another_process_computes_the_same_and_its_hashes_are_its_own() -> None:
     P, M = akx.MatrixPowers(_A, 3), preconditioners.chebyshev(_A + _A.T, 2)
     P.update_values(2.0 * _A)
     plan = akx.Plan("cpu", "sweep", "sell16", k=3, options={"sigma": 16})
-    key = plan_key(P._matrix, 3)
+    key = plan_key(P._prepared.values.matrix, 3)
     error = akx.DatabaseError("it is wrong", expected="one", found="another", hint="do this")
     hash(plan), hash(P.basis), hash(key)  # of text, another in each process
     sent = pickle.dumps((P, plan, P.basis, M, key, error))

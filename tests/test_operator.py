@@ -19,7 +19,6 @@ import pytest
 import scipy.sparse as sp
 
 import akx
-from akx import operator
 from akx.basis import chebyshev
 from akx.device.choose import device_of
 from akx.device.host import host_device, resolve_threads
@@ -36,10 +35,20 @@ from akx.errors import (
 )
 from akx.kernels import registry
 from akx.kernels.cpu.run import run_tasks
+from akx.operator import cache, planner
+from akx.operator.cache import CACHE
+from akx.operator.planner import Choice
+from akx.operator.prepared import Prepared
 from akx.plan import Plan
 from akx.plandb import PlanDatabase, PlanRecord
 from akx.solvers import ca_gmres
 from akx.tuner import ladder, measure, plan_key
+
+
+def budgeted(P: akx.MatrixPowers, budget: int) -> None:
+    """Have an operator keep within so many bytes from now on."""
+    chooser = P._prepared.planner
+    chooser.asked = dataclasses.replace(chooser.asked, budget=budget)
 
 
 @pytest.fixture(autouse=True)
@@ -185,13 +194,13 @@ def test_arguments_that_make_no_sense() -> None:
 def test_second_call_prepares_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     A, x = grid(), np.ones(900)
     made: list[int] = []
-    original = operator.MatrixPowers.__init__
+    original = akx.MatrixPowers.__init__
 
     def counted(self: Any, *args: Any, **kwargs: Any) -> None:
         made.append(1)
         original(self, *args, **kwargs)
 
-    monkeypatch.setattr(operator.MatrixPowers, "__init__", counted)
+    monkeypatch.setattr(akx.MatrixPowers, "__init__", counted)
     for _ in range(3):
         akx.matrix_powers(A, x, 4)
     assert len(made) == 1
@@ -238,17 +247,17 @@ def test_estimated_basis_follows_the_values() -> None:
 def test_kept_operators_die_with_their_matrix() -> None:
     A = grid()
     akx.matrix_powers(A, np.ones(900), 2)
-    size = len(operator._kept)
+    size = len(CACHE.entries)
     del A
     gc.collect()
-    assert len(operator._kept) == size - 1
+    assert len(CACHE.entries) == size - 1
 
 
 def test_only_a_few_are_kept() -> None:
     matrices = [grid(4 + i) for i in range(12)]
     for A in matrices:
         akx.matrix_powers(A, np.ones(A.shape[0]), 1)
-    assert len(operator._kept) <= 8
+    assert len(CACHE.entries) <= 8
 
 
 # ------------------------------------------------------------------------------------------- the object
@@ -355,17 +364,17 @@ def test_values_of_the_host_are_laid_out_on_the_device_where_entries_are_alike(s
     A = sp.csr_array(grid())
     P, program = akx.MatrixPowers(A, 3), Laid()
     plan = Plan("cuda", "sweep", "csr-1", k=3)
-    P._programs = {(P.dtype, plan): program}  # type: ignore[dict-item]
+    P._prepared.programs = {(P.dtype, plan): program}  # type: ignore[dict-item]
     for B in (2.0 * A, akx.Matrix.from_any(3.0 * A)):
         P.update_values(B)
         assert program.taken[-1] is sent[-1]
         assert np.array_equal(sent[-1].data, B.data)
-        assert np.array_equal(P._matrix_in(P.dtype).data, B.data)
+        assert np.array_equal(P._prepared.values.of(P.dtype).data, B.data)
     longer = A.copy()
     longer.data = np.append(2.5 * A.data, [7.0, 7.0])
     P.update_values(longer)  # more room than entries
     assert np.array_equal(sent[-1].data, 2.5 * A.data)
-    assert P._held()["new values", id(P)] == A.data.nbytes  # of each operator its own
+    assert P._prepared.held()["new values", id(P._prepared.values)] == A.data.nbytes  # of each operator its own
     count = len(sent)
     backwards = sp.csr_array((A.data, A.indices.copy(), A.indptr), shape=A.shape)
     for i in range(A.shape[0]):
@@ -375,16 +384,16 @@ def test_values_of_the_host_are_laid_out_on_the_device_where_entries_are_alike(s
         assert len(sent) == count
         assert np.array_equal(program.taken[-1], akx.Matrix.from_any(B, dtype=P.dtype).data)
     for way in ("table", "half"):  # looked at there
-        P._programs = {(P.dtype, plan.replace(options={"stored": way})): program}  # type: ignore[dict-item]
+        P._prepared.programs = {(P.dtype, plan.replace(options={"stored": way})): program}  # type: ignore[dict-item]
         P.update_values(A)
         assert program.taken[-1] is sent[-1]
     assert len(sent) == count + 2
     for other in (Plan("cuda", "stream", "sell-2", k=3), Plan("cpu", "sweep", "csr", k=3)):  # kept here
-        P._programs = {(P.dtype, plan): Laid(), (P.dtype, other): program}  # type: ignore[dict-item]
+        P._prepared.programs = {(P.dtype, plan): Laid(), (P.dtype, other): program}  # type: ignore[dict-item]
         P.update_values(A)
         assert isinstance(program.taken[-1], np.ndarray)
-    P._programs = {(P.dtype, plan): program}  # type: ignore[dict-item]
-    P._budget = 2**40  # counts all that is held
+    P._prepared.programs = {(P.dtype, plan): program}  # type: ignore[dict-item]
+    budgeted(P, 2**40)  # counts all that is held
     P.update_values(A)
     assert isinstance(program.taken[-1], np.ndarray)
     assert len(sent) == count + 2
@@ -393,7 +402,7 @@ def test_values_of_the_host_are_laid_out_on_the_device_where_entries_are_alike(s
 def test_arrays_that_do_not_belong_together_are_refused_as_ever(sent: list[Any]) -> None:
     A = sp.csr_array(grid())
     P = akx.MatrixPowers(A, 3)
-    P._programs = {(P.dtype, Plan("cuda", "sweep", "csr-1", k=3)): Laid()}  # type: ignore[dict-item]
+    P._prepared.programs = {(P.dtype, Plan("cuda", "sweep", "csr-1", k=3)): Laid()}  # type: ignore[dict-item]
     short = A.copy()
     short.data = short.data[:-20]
     wider = sp.csr_array((A.data, A.indices, A.indptr), shape=(A.shape[0], A.shape[1] + 3))
@@ -407,7 +416,6 @@ def test_kept_operators_of_one_matrix_take_its_new_values_from_it(
     sent: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One whose values are on a device has the old ones on the host: others are not to take these."""
-    from akx import operator
 
     class Emulated:
         nbytes = 0
@@ -424,14 +432,14 @@ def test_kept_operators_of_one_matrix_take_its_new_values_from_it(
     A, x = sp.csr_array(grid()), np.random.default_rng(0).standard_normal(900)
     for k in (3, 4):
         akx.matrix_powers(A, x, k)
-    for kept in operator._kept.values():
+    for kept in CACHE.entries.values():
         P = kept.operator
         if kept.owner() is not A:
             continue
         plan = Plan("cuda", "sweep", "csr-1", k=P.k)
-        P._programs = {(P.dtype, plan): Emulated(*P._programs.values())}  # type: ignore[dict-item]
-        P._choices = {key: operator._Choice(plan, "here") for key in P._choices}
-        P._ready.clear()
+        P._prepared.programs = {(P.dtype, plan): Emulated(*P._prepared.programs.values())}  # type: ignore[dict-item]
+        P._prepared.choices.made = {key: Choice(plan, "here") for key in P._prepared.choices.made}
+        P._prepared.ready.clear()
     A.data *= 2
     for k in (3, 4, 5):
         np.testing.assert_allclose(akx.matrix_powers(A, x, k), powers(A, x, k), rtol=1e-12, atol=1e-9)
@@ -446,18 +454,16 @@ def test_a_predicted_plan_that_cannot_keep_new_values_as_planned_is_predicted_an
             super().update_values(data)
             self.is_as_planned = False
 
-    from akx.operator import _Choice
-
     A = sp.csr_array(grid())
     plan = Plan("cuda", "wavefront", "sell16-1", k=3, options={"stored": "table"})
     for predicted in (True, False):
         P, program = akx.MatrixPowers(A, 3), Switched()
         key = (P.dtype, 1, "cpu")
-        P._choices = {key: _Choice(plan, "here", is_predicted=predicted)}
-        P._programs = {(P.dtype, plan): program}  # type: ignore[dict-item]
+        P._prepared.choices.made = {key: Choice(plan, "here", is_predicted=predicted)}
+        P._prepared.programs = {(P.dtype, plan): program}  # type: ignore[dict-item]
         P.update_values(2.0 * A)
         assert len(program.taken) == 1
-        assert (key in P._choices) == ((P.dtype, plan) in P._programs) == (not predicted)
+        assert (key in P._prepared.choices.made) == ((P.dtype, plan) in P._prepared.programs) == (not predicted)
 
 
 def test_values_of_the_host_that_do_not_fit_the_device_or_are_not_finite(
@@ -468,7 +474,7 @@ def test_values_of_the_host_that_do_not_fit_the_device_or_are_not_finite(
 
     A = sp.csr_array(grid())
     P, program = akx.MatrixPowers(A, 3), Laid()
-    P._programs = {(P.dtype, Plan("cuda", "sweep", "csr-1", k=3)): program}  # type: ignore[dict-item]
+    P._prepared.programs = {(P.dtype, Plan("cuda", "sweep", "csr-1", k=3)): program}  # type: ignore[dict-item]
     B = A.copy()
     B.data[5] = np.nan
     with pytest.raises(MatrixError, match="not finite"):
@@ -484,29 +490,29 @@ def test_values_of_the_host_that_do_not_fit_the_device_or_are_not_finite(
     assert np.array_equal(program.taken[-1], 2.0 * A.data)
     monkeypatch.setattr(program, "update_values", full)  # the map of places does not fit
     P.update_values(3.0 * A)
-    assert not P._programs  # to be made anew
-    assert np.array_equal(P._matrix_in(P.dtype).data, 3.0 * A.data)
+    assert not P._prepared.programs  # to be made anew
+    assert np.array_equal(P._prepared.values.of(P.dtype).data, 3.0 * A.data)
 
 
 def test_a_budget_counts_the_vectors_of_every_call() -> None:
     P = akx.MatrixPowers(grid(), 3)
     plan, dtype, size = P.plan, np.dtype(float), 8 * 900
-    P._budget = 1000 + 2 * 5 * size
+    budgeted(P, 1000 + 2 * 5 * size)
     program: Any = SimpleNamespace(nbytes=1000, staged_nbytes=0)
-    P._choices.clear()
-    P._given, P._programs = plan, {(dtype, plan): program}
-    assert P._program(dtype, 1) is P._program(dtype, 2) is program
+    P._prepared.choices.made.clear()
+    P._prepared.planner.given, P._prepared.programs = plan, {(dtype, plan): program}
+    assert P._prepared.program(dtype, 1) is P._prepared.program(dtype, 2) is program
     program.nbytes, program.staged_nbytes = 1000 + 2 * 5 * size, 2 * 5 * size  # as after a call
-    assert P._program(dtype, 2) is program
+    assert P._prepared.program(dtype, 2) is program
     with pytest.raises(BudgetError, match=f"found {1000 + 3 * 5 * size} bytes with its vectors"):
-        P._program(dtype, 3)
+        P._prepared.program(dtype, 3)
 
 
 def test_explain_within_a_budget_says_what_is_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
     P = akx.MatrixPowers(grid(), 3)
     assert "was measured to read" in P.explain()
-    P._budget = 10**9
-    monkeypatch.setattr(P, "_device", device_of)
+    budgeted(P, 10**9)
+    monkeypatch.setattr(P._prepared.planner, "device", device_of)
     text = P.explain()
     assert "is taken to move between host and GPU" in text
     assert "was measured to" not in text
@@ -514,8 +520,8 @@ def test_explain_within_a_budget_says_what_is_assumed(monkeypatch: pytest.Monkey
 
 def test_what_is_page_locked_is_counted() -> None:
     P = akx.MatrixPowers(grid(), 3)
-    held, program = P.nbytes, next(iter(P._programs.values()))
-    P._programs[next(iter(P._programs))] = SimpleNamespace(nbytes=program.nbytes, host_nbytes=5000)  # type: ignore[assignment]
+    held, program = P.nbytes, next(iter(P._prepared.programs.values()))
+    P._prepared.programs[next(iter(P._prepared.programs))] = SimpleNamespace(nbytes=program.nbytes, host_nbytes=5000)  # type: ignore[assignment]
     assert P.nbytes == held + 5000
 
 
@@ -530,7 +536,7 @@ def test_budgets_are_read_before_a_kept_operator_is_looked_for(monkeypatch: pyte
         made.append((rest.pop("memory_budget"), rest.pop("fraction")))
         return akx.MatrixPowers(source, k, basis=rest["basis"])
 
-    monkeypatch.setattr(operator, "MatrixPowers", make)
+    monkeypatch.setattr(cache, "MatrixPowers", make)
     for budget in ("1K", 1024, np.int64(1024), "1 KiB"):
         akx.matrix_powers(A, x, 3, memory_budget=budget)  # type: ignore[arg-type]
     akx.matrix_powers(A, x, 3, fraction=np.float32(0.5))  # type: ignore[arg-type]
@@ -639,7 +645,7 @@ def test_type_changed_in_place_is_seen(narrow: str, wide: str) -> None:
 
 def used_plan(A: Any) -> Plan:
     """The plan of the operator that is kept for A."""
-    return next(kept.operator.plan for kept in operator._kept.values() if kept.owner() is A)
+    return next(kept.operator.plan for kept in CACHE.entries.values() if kept.owner() is A)
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["user's", "path"])
@@ -666,7 +672,7 @@ def test_plan_put_later_is_used_from_then_on(tmp_path: Path, named: bool) -> Non
 
 
 def test_plan_of_another_process_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operator, "_GLANCE", 0.0)
+    monkeypatch.setattr(cache, "_GLANCE", 0.0)
     A, x = grid(), np.ones(900)
     tuned = Plan("cpu", "sweep", "sell", k=3, threads=1, options={"sigma": 128})
     put = (
@@ -691,11 +697,11 @@ def test_other_database_of_the_environment_is_used(tmp_path: Path, monkeypatch: 
     akx.PlanDatabase(tmp_path / "second.sqlite").put(record(A, 3, tuned))
     monkeypatch.setenv("AKX_DB", str(tmp_path / "second.sqlite"))
     akx.matrix_powers(A, x, 3)
-    assert tuned in [kept.operator.plan for kept in operator._kept.values() if kept.owner() is A]
+    assert tuned in [kept.operator.plan for kept in CACHE.entries.values() if kept.owner() is A]
 
 
 def test_unchanged_database_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operator, "_GLANCE", 0.0)
+    monkeypatch.setattr(cache, "_GLANCE", 0.0)
     A, x = grid(), np.ones(900)
     akx.PlanDatabase().put(record(A, 4, Plan("cpu", "sweep", "csr", k=4)))
     akx.matrix_powers(A, x, 3)
@@ -709,10 +715,10 @@ def test_explicit_basis_takes_new_values_without_new_preparation() -> None:
     A, x = grid(), np.random.default_rng(0).standard_normal(900)
     basis = akx.newton([1.0, 3.0, 5.0], 3)
     akx.matrix_powers(A, x, 3, basis=basis)
-    (before,) = [kept.operator for kept in operator._kept.values() if kept.owner() is A]
+    (before,) = [kept.operator for kept in CACHE.entries.values() if kept.owner() is A]
     A.data *= 1.5
     V = akx.matrix_powers(A, x, 3, basis=basis)
-    (after,) = [kept.operator for kept in operator._kept.values() if kept.owner() is A]
+    (after,) = [kept.operator for kept in CACHE.entries.values() if kept.owner() is A]
     assert after is before
     np.testing.assert_allclose(A @ V[:, :3], V @ basis.matrix(), atol=1e-10 * np.abs(V).max())
 
@@ -723,10 +729,10 @@ def test_explicit_basis_takes_new_values_without_new_preparation() -> None:
 def test_kept_operators_die_with_an_akx_matrix() -> None:
     A = akx.Matrix.from_any(grid())
     akx.matrix_powers(A, np.ones(900), 2)
-    size = len(operator._kept)
+    size = len(CACHE.entries)
     del A
     gc.collect()
-    assert len(operator._kept) == size - 1
+    assert len(CACHE.entries) == size - 1
 
 
 def test_kept_operators_of_one_matrix_share_it() -> None:
@@ -734,21 +740,21 @@ def test_kept_operators_of_one_matrix_share_it() -> None:
     for turn in range(2):
         for k in (1, 2, 3):
             np.testing.assert_allclose(akx.matrix_powers(A, x, k), powers(A, x, k), atol=1e-12)
-        data = {id(kept.operator._matrix.data) for kept in operator._kept.values() if kept.owner() is A}
+        data = {id(kept.operator._prepared.values.matrix.data) for kept in CACHE.entries.values() if kept.owner() is A}
         assert len(data) == 1, turn
         A.data *= 1.25
 
 
 def test_kept_operators_are_bound_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     matrices = [grid(20 + i) for i in range(4)]
-    operator._kept.clear()
-    monkeypatch.setattr(operator, "_KEPT_BYTES", 2 * akx.MatrixPowers(matrices[-1], 1).nbytes)
+    CACHE.entries.clear()
+    monkeypatch.setattr(cache, "_KEPT_BYTES", 2 * akx.MatrixPowers(matrices[-1], 1).nbytes)
     for A in matrices:
         akx.matrix_powers(A, np.ones(A.shape[0]), 1)
-    assert [kept.owner() for kept in operator._kept.values()] == matrices[-2:]
-    monkeypatch.setattr(operator, "_KEPT_BYTES", 1)
+    assert [kept.owner() for kept in CACHE.entries.values()] == matrices[-2:]
+    monkeypatch.setattr(cache, "_KEPT_BYTES", 1)
     akx.matrix_powers(matrices[0], np.ones(400), 1)
-    assert [kept.owner() for kept in operator._kept.values()] == matrices[:1]
+    assert [kept.owner() for kept in CACHE.entries.values()] == matrices[:1]
 
 
 def test_nbytes_counts_converted_copies_and_new_orders() -> None:
@@ -1014,21 +1020,21 @@ def test_what_the_measurement_says_is_done(monkeypatch: pytest.MonkeyPatch, rati
     assert (P.plan == tuned) is (ratio < 1)
     told = "measured here: 2.00x over the predicted plan" if ratio < 1 else "not faster here: 0.67x); tune it"
     assert told in P.explain(measure=False)
-    assert [plan for _, plan in P._programs] == [P.plan]
+    assert [plan for _, plan in P._prepared.programs] == [P.plan]
     B = A * 3.0
     P.update_values(B)
     np.testing.assert_allclose(P(x)[:, 0], powers(B, x[:, 0], 4), rtol=1e-12, atol=1e-9)
     # Another number of vectors is another key, without a like device; another type is one as well.
     assert "like device" not in P.explain(measure=False, start_vectors=2)
-    operator._kept.clear()
+    CACHE.entries.clear()
     # matrix_powers sees it as well, and a plan that is tuned for exactly this goes before it.
     akx.matrix_powers(A, x[:, 0], 4)
-    (kept,) = operator._kept.values()
+    (kept,) = CACHE.entries.values()
     assert (kept.operator.plan == tuned) is (ratio < 1)
     put(record(A, 4, other))
     akx.matrix_powers(A, x[:, 0], 4)
     assert kept.operator.plan == other
-    operator._kept.clear()
+    CACHE.entries.clear()
 
 
 def test_a_like_device_has_no_say_within_a_budget_or_where_it_is_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1041,9 +1047,12 @@ def test_a_like_device_has_no_say_within_a_budget_or_where_it_is_turned_off(monk
     P = akx.MatrixPowers(A, 4)
     assert "it is for another number of threads (7, here all)" in P.explain(measure=False)
     monkeypatch.delenv("AKX_LIKE_DEVICES")
-    monkeypatch.setattr(operator, "believed", lambda *_, **__: asked.append("believed"))
-    P._budget = 10**9
-    assert P._of_like_device(P._db.find(plan_key(P._matrix, 4)), P.plan, P._matrix, plan_key(P._matrix, 4)) is None
+    monkeypatch.setattr(planner, "believed", lambda *_, **__: asked.append("believed"))
+    budgeted(P, 10**9)
+    matrix, chooser = P._prepared.values.matrix, P._prepared.planner
+    lookup = chooser.database.find(plan_key(matrix, 4))
+    assert lookup.mismatches
+    assert chooser._of_like_device(lookup, P.plan, matrix, plan_key(matrix, 4), lambda plan: None) is None
     assert asked == []
 
 
@@ -1056,25 +1065,25 @@ def test_a_plan_from_a_folder_of_others_gets_no_more_threads_than_there_are() ->
 
 
 def test_calls_for_other_matrices_do_not_wait_while_a_plan_is_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    operator._kept.clear()
+    CACHE.entries.clear()
     A, x = grid(), np.ones(900)
     akx.matrix_powers(A, x, 4)
     free: list[bool] = []
 
     def take() -> None:
-        free.append(operator._kept_lock.acquire(timeout=5.0))
-        operator._kept_lock.release()
+        free.append(CACHE.lock.acquire(timeout=5.0))
+        CACHE.lock.release()
 
     def look(self: Any) -> None:
         other = threading.Thread(target=take)
         other.start()
         other.join()
 
-    monkeypatch.setattr(akx.MatrixPowers, "_look_again", look)
+    monkeypatch.setattr(Prepared, "look_again", look)
     put(record(A, 4, not_predicted(A, 4)))
     akx.matrix_powers(A, x, 4)
     assert free == [True]
-    operator._kept.clear()
+    CACHE.entries.clear()
 
 
 def test_values_that_wait_on_a_device_are_not_lost_by_a_like_plan(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1086,9 +1095,10 @@ def test_values_that_wait_on_a_device_are_not_lost_by_a_like_plan(monkeypatch: p
     monkeypatch.setattr(measure, "paired_ratio", lambda one, other: measure.Measurement.of([0.5] * 3))
     P = akx.MatrixPowers(A, 4)
     assert P.plan == plan
-    P._new_values = SimpleNamespace(get=lambda: 2.0 * P._matrix.data, nbytes=0)
-    P._stale = set(P._programs)
-    P._look_again()
+    values = P._prepared.values
+    values.waiting = SimpleNamespace(get=lambda: 2.0 * values.matrix.data, nbytes=0)
+    P._prepared.stale = set(P._prepared.programs)
+    P._prepared.look_again()
     np.testing.assert_allclose(P(x), powers(2.0 * A, x, 4), rtol=1e-12, atol=1e-9)
 
 
@@ -1098,7 +1108,7 @@ def test_a_prediction_that_cannot_be_prepared_gives_way_to_plain_products(monkey
     wavefront: Any = registry.get("cpu", "wavefront")
     unlucky = Plan("cpu", "wavefront", "csr", k=4, k_per_pass=4, block_bytes=65536, threads=1)
     assert wavefront.feasible(unlucky, akx.Matrix.from_any(A), device_of("cpu")) is None
-    plain = operator.predict
+    plain = planner.predict
 
     def predict(*given: Any, **named: Any) -> Plan:
         return plain(*given, **named) if named.get("plain") else unlucky
@@ -1106,7 +1116,7 @@ def test_a_prediction_that_cannot_be_prepared_gives_way_to_plain_products(monkey
     def prepare(self: Any, matrix: Any, plan: Plan) -> Any:
         raise InfeasibleError("zones are too large")
 
-    monkeypatch.setattr(operator, "predict", predict)
+    monkeypatch.setattr(planner, "predict", predict)
     monkeypatch.setattr(type(wavefront), "prepare", prepare)
     P = akx.MatrixPowers(A, 4, backend="cpu")
     powers = P(x)
@@ -1140,7 +1150,7 @@ def test_a_tuned_plan_that_other_values_rule_out_gives_way() -> None:
     P = akx.MatrixPowers(A, 5)
     assert P.plan == plan
     P.update_values(A / 3)
-    P._programs.clear()  # as where an update is broken off
+    P._prepared.programs.clear()  # as where an update is broken off
     np.testing.assert_allclose(P(x), powers(A / 3, x, 5), atol=1e-12)
     assert P.plan != plan
     assert "does not work here (values cannot be stored so)" in P.explain(measure=False)
@@ -1227,9 +1237,9 @@ def test_huge_numbers_that_do_not_overflow_are_no_warning() -> None:
 def test_long_vectors_are_looked_at_in_the_first_call_and_one_of_64() -> None:
     for n, looks in ((2000, [True] * 66), (2001, [True] + [False] * 63 + [True, False])):
         P = akx.MatrixPowers(sp.csr_array(sp.eye_array(n)), 2, threads=1)
-        assert [P._is_to_look(1) for _ in range(66)] == looks
+        assert [P._overflow.is_due(1) for _ in range(66)] == looks
     P.looks_for_overflow = False
-    assert not P._is_to_look(1)
+    assert not P._overflow.is_due(1)
 
 
 def test_solvers_do_not_warn_of_overflows_on_their_way() -> None:

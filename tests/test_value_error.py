@@ -18,7 +18,7 @@ import pytest
 import scipy.sparse as sp
 
 import akx
-from akx import operator, solvers
+from akx import solvers
 from akx.device.cuda.facts import CudaDevice
 from akx.device.host import host_device
 from akx.device.likeness import likeness
@@ -26,6 +26,8 @@ from akx.errors import AkxError, ArgumentError, ArgumentTypeError, VerificationE
 from akx.kernels import registry
 from akx.kernels.cuda.stored import HALF, error_of
 from akx.matrix import Matrix, content_token
+from akx.operator import planner
+from akx.operator.cache import CACHE
 from akx.plan import Plan
 from akx.plandb import PlanDatabase, PlanRecord
 from akx.report import bench, recheck
@@ -158,14 +160,12 @@ def record(matrix: Matrix, plan: Plan) -> PlanRecord:
 @pytest.fixture
 def choose(monkeypatch: pytest.MonkeyPatch, db: PlanDatabase) -> Callable[[Matrix], Any]:
     """What an operator on the GPU chooses for a matrix."""
-    for module in (operator, tuning):
+    for module in (planner, tuning):
         monkeypatch.setattr(module, "device_of", lambda _: GPU)
-    monkeypatch.setattr(operator, "predict", lambda matrix, k, **_: Plan("cuda", "sweep", "csr-1", k=k))
+    monkeypatch.setattr(planner, "predict", lambda matrix, k, **_: Plan("cuda", "sweep", "csr-1", k=k))
 
     def chosen(matrix: Matrix) -> Any:
-        P = akx.MatrixPowers(matrix, 4, backend="cpu", plan=Plan("cpu", "sweep", "csr", k=4))
-        P._given, P._home, P._backend, P._db, P._is_own_db = None, "cuda", "cuda", db, True
-        return P._choose(P._matrix, 1, "cuda")
+        return planner.Planner(planner.Asked(4, "monomial", db=db, backend="cuda")).choose(matrix, 1, "cuda")
 
     return chosen
 
@@ -663,16 +663,18 @@ def test_the_host_has_values_in_full(matrix: Matrix, tmp_path: Path) -> None:
     P = akx.MatrixPowers(A, 4, backend="cpu", db=tmp_path / "plans.sqlite", value_error=1e-3)
     assert "relative error" not in P.explain(measure=False)
     P.update_values(2 * A)
-    assert P._matrix.value_error == 1e-3
-    assert P._matrix_in(np.dtype("complex128")).value_error == 1e-3
+    assert P._prepared.values.matrix.value_error == 1e-3
+    assert P._prepared.values.of(np.dtype("complex128")).value_error == 1e-3
 
 
 def test_operators_that_are_kept_are_told_apart(matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
-    operator._kept.clear()
+    CACHE.entries.clear()
     A, made = matrix.to_scipy(), []
-    monkeypatch.setattr(
-        operator.MatrixPowers, "__call__", lambda self, x, out=None: made.append((self, self._matrix.value_error))
-    )
+
+    def noted(self: akx.MatrixPowers, x: Any, out: Any = None) -> None:
+        made.append((self, self._prepared.values.matrix.value_error))
+
+    monkeypatch.setattr(akx.MatrixPowers, "__call__", noted)
     for given, stated in (
         (A, {}),
         (A, {"value_error": ALLOWED}),
@@ -683,24 +685,24 @@ def test_operators_that_are_kept_are_told_apart(matrix: Matrix, monkeypatch: pyt
     assert [allowed for _, allowed in made] == [0, ALLOWED, 0, ALLOWED]
     assert made[0][0] is made[2][0]
     assert made[1][0] is made[3][0]
-    assert made[0][0]._matrix.data is made[1][0]._matrix.data
+    assert made[0][0]._prepared.values.matrix.data is made[1][0]._prepared.values.matrix.data
     made.clear()
     allowed = matrix.with_value_error(ALLOWED)
     akx.matrix_powers(allowed, np.ones(matrix.n), 2, backend="cpu")
     akx.matrix_powers(allowed, np.ones(matrix.n), 2, backend="cpu", value_error=0.0)
     assert [one for _, one in made] == [ALLOWED, 0]
-    operator._kept.clear()
+    CACHE.entries.clear()
 
 
 def test_solvers_have_values_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[float] = []
-    real = operator.MatrixPowers.__init__
+    real = akx.MatrixPowers.__init__
 
     def watched(self: Any, A: Any, *arguments: Any, **options: Any) -> None:
         real(self, A, *arguments, **options)
-        asked.append(self._matrix.value_error)
+        asked.append(self._prepared.values.matrix.value_error)
 
-    monkeypatch.setattr(operator.MatrixPowers, "__init__", watched)
+    monkeypatch.setattr(akx.MatrixPowers, "__init__", watched)
     A = sp.csr_array(sp.diags_array([-1.0, 2.5, -1.0], offsets=[-1, 0, 1], shape=(300, 300)))
     allowed = Matrix.from_any(A, value_error=1e-2)
     for solve in (solvers.ca_cg, solvers.ca_gmres, solvers.ca_bicgstab):
@@ -732,7 +734,7 @@ def test_a_polynomial_has_values_as_they_are(matrix: Matrix) -> None:
     M = chebyshev(Matrix.from_any(A, value_error=1e-2), 3, interval=(0.5, 4.5))
     M @ np.ones(300)
     assert M._on_host is not None
-    assert (M._matrix.value_error, M._on_host._matrix.value_error) == (0.0, 0.0)
+    assert (M._matrix.value_error, M._on_host._prepared.values.matrix.value_error) == (0.0, 0.0)
 
 
 def test_every_schedule_says_how_far_it_is_off_or_stores_in_full(matrix: Matrix) -> None:

@@ -35,12 +35,6 @@ plans_app = typer.Typer(
 app.add_typer(plans_app, name="plans")
 
 
-class BackendName(StrEnum):
-    AUTO = "auto"
-    CPU = "cpu"
-    CUDA = "cuda"
-
-
 class BasisName(StrEnum):
     MONOMIAL = "monomial"
     NEWTON = "newton"
@@ -85,6 +79,20 @@ def _either_spelling(names: tuple[str, ...]) -> Callable[[str | None], str | Non
     return named
 
 
+#: Those of akx; there may be others of other packages.
+_BACKENDS = ("auto", "cpu", "cuda")
+
+
+def _known_backend(given: str) -> str:
+    """The callback of ``--backend``; a name that is none of akx's is looked for in other packages."""
+    if given not in _BACKENDS:
+        from akx.device.choose import BACKENDS
+
+        if BACKENDS.get(given) is None:
+            raise typer.BadParameter(f"{given!r} is not one of {', '.join(map(repr, ('auto', *BACKENDS.names())))}")
+    return given
+
+
 File = Annotated[
     str,
     typer.Argument(
@@ -116,7 +124,15 @@ Calls = Annotated[
         help="How often the kernel will run: no more time is spent than so many calls can pay back.",
     ),
 ]
-Backend = Annotated[BackendName, typer.Option("--backend", help="Where to run; auto tries all there are.")]
+Backend = Annotated[
+    str,
+    typer.Option(
+        "--backend",
+        metavar=f"<{'|'.join(_BACKENDS)}>",
+        callback=_known_backend,
+        help="Where to run; auto tries all there are.",
+    ),
+]
 Database = Annotated[
     str | None,
     typer.Option(
@@ -181,7 +197,7 @@ def _root(
 def tune(
     file: File,
     k: Annotated[int | None, typer.Option("--k", help="Number of powers; 8 by default.")] = None,
-    backend: Backend = BackendName.AUTO,
+    backend: Backend = "auto",
     basis: Annotated[
         BasisName | None,
         typer.Option("--basis", help="Kind of polynomial basis; monomial by default, with --for the solver's own."),
@@ -230,7 +246,7 @@ def tune(
     request = TuneRequest(
         file=file,
         k=k,
-        backend=backend.value,
+        backend=backend,
         basis=None if basis is None else basis.value,
         dtype=None if dtype is None else dtype.value,
         trials=trials,
@@ -311,7 +327,7 @@ def bench(
     k: Annotated[
         str, typer.Option("--k", metavar="K[,K...]", help="Number of powers; several, separated by commas.")
     ] = "8",
-    backend: Backend = BackendName.AUTO,
+    backend: Backend = "auto",
     dtype: Dtype = None,
     trials: Trials = None,
     seconds: Seconds = None,
@@ -329,7 +345,7 @@ def bench(
     request = BenchRequest(
         file=file,
         powers=k,
-        backend=backend.value,
+        backend=backend,
         dtype=None if dtype is None else dtype.value,
         trials=trials,
         seconds=seconds,
@@ -360,11 +376,14 @@ def solve(
         ),
     ] = "auto",
     backend: Annotated[
-        BackendName,
+        str,
         typer.Option(
-            "--backend", help="Where to solve; auto takes a GPU, if there is one with room, from a million entries on."
+            "--backend",
+            metavar=f"<{'|'.join(_BACKENDS)}>",
+            callback=_known_backend,
+            help="Where to solve; auto takes a GPU, if there is one with room, from a million entries on.",
         ),
-    ] = BackendName.AUTO,
+    ] = "auto",
     precond: Annotated[PrecondName | None, typer.Option("--precond", help="Preconditioner.")] = None,
     tau: Annotated[
         float, typer.Option("--tau", help="Of spai: 0 keeps the diagonal, 1 the pattern of the matrix.")
@@ -402,7 +421,7 @@ def solve(
         file=file,
         rhs=rhs,
         method=method,
-        backend=backend.value,
+        backend=backend,
         precond=None if precond is None else precond.value,
         tau=tau,
         degree=degree,

@@ -72,8 +72,8 @@ def run_solve(request: SolveRequest, *, as_json: bool) -> int:
     from akx.device.choose import device_of
     from akx.solvers.places import TOO_MUCH
 
-    if request.backend == "cuda":
-        device_of("cuda")  # that it is missing is said before anything is read
+    if request.backend != "auto":
+        device_of(request.backend)  # that it is missing is said before anything is read
     database = open_database(request.db)
     matrix = load_matrix(request.file, dtype=request.dtype, variable=request.variable)
     b = _right_hand_side(request.rhs, matrix)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from akx.device.choose import BACKENDS, backend_of
 from akx.errors import ArgumentError, ArgumentTypeError, brief
 
 if TYPE_CHECKING:
@@ -116,14 +117,16 @@ def within(device: Any, budget: int | None) -> Any:
 
 
 def budgeted_backend(backend: str, budget: int | None) -> str:
-    """The backend that a call with a budget means: only plans for a GPU know budgets."""
+    """The backend that a call with a budget means: one whose plans keep to budgets, which are those for a GPU."""
     if budget is None:
         return backend
-    if backend not in ("auto", "cuda"):
+    if backend == "auto":
+        return next(name for name in BACKENDS.own if backend_of(name).keeps_budgets)
+    if not backend_of(backend).keeps_budgets:
         raise ArgumentError(
             "a memory budget is for the GPU",
             expected="the backend cuda",
             found=brief(backend),
             hint="leave the budget out, or use the backend cuda",
         )
-    return "cuda"
+    return backend

@@ -1,39 +1,63 @@
-"""The device of a backend, and the threads of the host that a plan for it may use."""
+"""The backends there are, the device of each, and the threads of the host that its plans may use."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from akx._given import unknown_name
+from akx.device.backend import Backend
+from akx.device.base import Device
+from akx.device.host import resolve_threads
+from akx.device.registered import Registered
 
-from akx.device.host import HostDevice, host_device, resolve_threads
-
-if TYPE_CHECKING:
-    from akx.device.cuda.facts import CudaDevice
-
-__all__ = ["device_of", "is_usable", "plan_threads"]
+__all__ = ["BACKENDS", "backend_of", "device_of", "is_usable", "plan_threads"]
 
 
-def device_of(backend: str) -> HostDevice | CudaDevice:
+def _name_of(backend: Backend) -> str:
+    if not isinstance(backend, Backend):
+        raise TypeError(f"it is no Backend but of type {type(backend).__name__}")
+    return backend.name
+
+
+#: A new backend is one object, and one line here or an entry point of another package.
+BACKENDS: Registered[Backend] = Registered(
+    _name_of,
+    {
+        "cpu": "akx.kernels.cpu.backend:BACKEND",
+        "cuda": "akx.kernels.cuda.backend:BACKEND",
+    },
+    group="akx.backends",
+)
+
+
+def backend_of(name: str) -> Backend:
+    """The backend of a name.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        Where there is none.
+    """
+    found = BACKENDS.get(name) if isinstance(name, str) else None
+    if found is None:
+        raise unknown_name("backend", name, BACKENDS.names())
+    return found
+
+
+def device_of(backend: str) -> Device:
     """This machine's device for a backend.
 
     Raises
     ------
+    ArgumentError
+        Where there is no such backend.
     MissingDependencyError, DeviceError
-        Where the backend is ``"cuda"`` and there is no GPU that can be used; the message says what to do.
+        Where there is no such device that can be used, as a GPU; the message says what to do.
     """
-    if backend != "cuda":
-        return host_device()
-    from akx.device.cuda.facts import cuda_device
-
-    return cuda_device()
+    return backend_of(backend).device()
 
 
 def is_usable(backend: str) -> bool:
     """Whether the backend has a device on this machine."""
-    if backend != "cuda":
-        return True
-    from akx.device.cuda.runtime import cuda_missing
-
-    return cuda_missing() is None
+    return backend_of(backend).missing() is None
 
 
 def plan_threads(backend: str, threads: int | None = None) -> int:
@@ -42,7 +66,7 @@ def plan_threads(backend: str, threads: int | None = None) -> int:
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        Where `threads` makes no sense, on a GPU too.
+        Where `threads` makes no sense, on a GPU too, or there is no such backend.
     """
     used = resolve_threads(threads)
-    return 1 if backend == "cuda" else used
+    return used if backend_of(backend).uses_threads else 1

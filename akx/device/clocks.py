@@ -18,7 +18,7 @@ from typing import Any
 
 from akx.errors import AkxError
 
-__all__ = ["ClockState", "ClockWatch", "clock_hz", "clock_state"]
+__all__ = ["ClockState", "ClockWatch", "clock_state", "gpu_clock_hz", "host_clock_hz"]
 
 _CORES = Path("/sys/devices/system/cpu")
 #: Cores that are asked, and seconds after which no more are: each takes some microseconds, or on some systems 10 ms.
@@ -82,17 +82,12 @@ class ClockWatch:
             self._usual |= 0 if state is None else state.throttled
 
 
-def clock_hz(backend: str, root: Path = _CORES) -> float | None:
-    """Hertz of the processor of a backend; None where nobody tells.
+def host_clock_hz(root: Path = _CORES) -> float | None:
+    """Hertz of the host's processor; None where nobody tells.
 
-    That of a host is the highest of the cores that this process may run on: others may be idle. The kernel of the
-    operating system has to tell (``cpufreq``), which it does not in many virtual machines. That of a GPU is the clock
-    of its multiprocessors, from NVML, the management library that comes with NVIDIA's driver.
+    That of the highest of the cores that this process may run on: others may be idle. The kernel of the operating
+    system has to tell (``cpufreq``), which it does not in many virtual machines.
     """
-    return _gpu_clock() if backend == "cuda" else _host_clock(root)
-
-
-def _host_clock(root: Path) -> float | None:
     affinity = getattr(os, "sched_getaffinity", None)
     cores = sorted(affinity(0)) if affinity is not None else list(range(os.cpu_count() or 1))
     found: list[float] = []
@@ -109,11 +104,12 @@ def _host_clock(root: Path) -> float | None:
 
 def clock_state() -> ClockState | None:
     """What the GPU that akx uses says of its clock; None where nobody tells."""
-    hertz = _gpu_clock()
+    hertz = gpu_clock_hz()
     return None if hertz is None else ClockState(hertz, _gpu_reasons() & _THROTTLED)
 
 
-def _gpu_clock() -> float | None:
+def gpu_clock_hz() -> float | None:
+    """Hertz of the multiprocessors of a GPU, from NVML, the management library that comes with NVIDIA's driver."""
     opened = _nvml()
     if opened is None:
         return None

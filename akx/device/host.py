@@ -6,12 +6,13 @@ import operator
 import os
 import platform
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 from akx._numba import most_threads, named_threads
 from akx._process import control_groups
+from akx.device.base import Device
 from akx.errors import ArgumentError, ArgumentTypeError, brief
 
 __all__ = ["HostDevice", "default_threads", "host_device", "resolve_threads"]
@@ -25,7 +26,7 @@ _FALLBACK = {1: 32 * 1024, 2: 1024 * 1024, 3: 16 * 1024 * 1024}
 
 
 @dataclass(frozen=True)
-class HostDevice:
+class HostDevice(Device):
     """A host processor.
 
     Attributes
@@ -53,6 +54,16 @@ class HostDevice:
         """What a plan is keyed by: machines of one class share plans."""
         mib = 1024 * 1024
         return f"cpu/{self.name}/{self.cores} cores/L2 {self.l2_bytes / mib:g} MiB/L3 {self.l3_bytes / mib:g} MiB"
+
+    @property
+    def identity(self) -> str:
+        """One for all processes on this host."""
+        return f"the processors of {platform.node() or 'this host'}"
+
+    def whole(self) -> HostDevice:
+        """This machine's processor with all cores of this process; another one as it is."""
+        here = host_device()
+        return here if replace(self, cores=here.cores) == here else self
 
 
 def _cache_bytes() -> dict[int, int]:

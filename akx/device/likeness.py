@@ -17,8 +17,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 
-__all__ = ["likeness", "threads_of_class"]
+from akx.device.choose import BACKENDS
+
+__all__ = ["likeness", "of_gpus", "of_hosts", "threads_of_class"]
 
 _NUMBER = r"[0-9.e+-]+"
 _HOST = re.compile(
@@ -56,14 +59,31 @@ def likeness(one: str, other: str) -> float | None:
         Below 1 where it is the same silicon: a processor, the nearer the less its number of threads differs, or a GPU
         whose memory is another (0). Below 2 for devices of one name, more for devices of one generation.
     """
-    for pattern, compare in ((_HOST, _of_hosts), (_GPU, _of_gpus)):
-        first, second = pattern.fullmatch(one), pattern.fullmatch(other)
-        if first is not None and second is not None:
-            try:
-                return compare(first, second)
-            except ValueError:  # a number that is none
-                return None
-    return None
+    name, begin = one.split("/", 1)[0], other.split("/", 1)[0]
+    backend = BACKENDS.get(name) if name == begin else None
+    return None if backend is None else backend.likeness(one, other)
+
+
+def of_hosts(one: str, other: str) -> float | None:
+    """Of processors."""
+    return _compared(_HOST, _of_hosts, one, other)
+
+
+def of_gpus(one: str, other: str) -> float | None:
+    """Of NVIDIA GPUs."""
+    return _compared(_GPU, _of_gpus, one, other)
+
+
+def _compared(
+    pattern: re.Pattern[str], compare: Callable[[re.Match[str], re.Match[str]], float | None], one: str, other: str
+) -> float | None:
+    first, second = pattern.fullmatch(one), pattern.fullmatch(other)
+    if first is None or second is None:
+        return None
+    try:
+        return compare(first, second)
+    except ValueError:  # a number that is none
+        return None
 
 
 def threads_of_class(device_class: str) -> int | None:

@@ -21,7 +21,6 @@ import contextlib
 import errno
 import hashlib
 import os
-import platform
 import tempfile
 import threading
 import time
@@ -29,8 +28,8 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
+from akx.device.base import Device
 from akx.device.forks import ForkSafeLock
 from akx.errors import AkxWarning
 
@@ -39,7 +38,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["DeviceBusyWarning", "DeviceLock", "device_identity", "device_lock"]
+__all__ = ["DeviceBusyWarning", "DeviceLock", "device_lock"]
 
 #: Seconds of waiting after which it is told of, and after which one goes on without the lock.
 _TOLD, _PATIENCE = 3.0, 120.0
@@ -62,7 +61,7 @@ class DeviceLock:
     Parameters
     ----------
     identity : str
-        What the device is called on this host: see :func:`device_identity`.
+        What the device is called on this host: see :attr:`akx.device.base.Device.identity`.
     patience : float
         Seconds after which one goes on without the lock.
     """
@@ -230,23 +229,9 @@ class DeviceLock:
         _tell(f"cannot keep others from measuring at the same time: {self.path}: {error.strerror}; set AKX_LOCK_DIR")
 
 
-def device_identity(device: Any) -> str:
-    """What a device is called on this host: the UUID of a GPU, or of its partition; the host's name for processors."""
-    if getattr(device, "backend", "cpu") != "cuda":
-        return f"the processors of {platform.node() or 'this host'}"
-    try:
-        from akx.device.cuda.runtime import runtime
-
-        live = runtime()
-        uuid: Any = live.call("cuDeviceGetUuid_v2", live.device, doing="asking for the UUID")
-        return f"GPU {bytes(uuid.bytes).hex()}"
-    except Exception:  # a name that several GPUs of this host may share only makes them wait for one another
-        return f"GPU {getattr(device, 'name', '')} {getattr(device, 'ordinal', 0)}"
-
-
-def device_lock(device: Any) -> DeviceLock:
+def device_lock(device: Device) -> DeviceLock:
     """The lock of a device: one object for each in this process."""
-    identity = device_identity(device)
+    identity = device.identity
     with _MAKING:
         place = identity, _folder()
         if place not in _KEPT:

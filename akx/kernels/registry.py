@@ -1,54 +1,125 @@
-"""The registry of schedules: one line per schedule, imported only when asked for."""
+"""The registry of schedules and variants, and by it of backends: one line each, imported only when asked for.
+
+Another package adds its own by :func:`register`, or by entry points in the groups ``akx.backends`` (by name, as
+``mine``), ``akx.schedules`` (as ``cpu/mine``) and ``akx.variants`` (as ``cpu/mine``).
+"""
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
-from akx.errors import ArgumentError
+from akx.device.backend import Backend
+from akx.device.choose import BACKENDS, backend_of
+from akx.device.registered import Registered
+from akx.errors import ArgumentError, ArgumentTypeError, brief
 from akx.kernels.base import Schedule
+from akx.kernels.variants import Variant
 from akx.matrix import Matrix
 from akx.plan import Plan
 
-__all__ = ["backends", "get", "modules", "schedules", "stored_error"]
+__all__ = [
+    "backends",
+    "find",
+    "get",
+    "modules",
+    "register",
+    "schedules",
+    "stored_error",
+    "unregister",
+    "variant",
+    "variants",
+]
 
-#: (backend, schedule) -> "module:object". A new schedule is one new module and one line here.
-_SCHEDULES: dict[tuple[str, str], str] = {
-    ("cpu", "sweep"): "akx.kernels.cpu.sweep:SCHEDULE",
-    ("cpu", "ghost"): "akx.kernels.cpu.ghost:SCHEDULE",
-    ("cpu", "wavefront"): "akx.kernels.cpu.wavefront:SCHEDULE",
-    ("cuda", "sweep"): "akx.kernels.cuda.sweep:SCHEDULE",
-    ("cuda", "ghost"): "akx.kernels.cuda.ghost:SCHEDULE",
-    ("cuda", "resident"): "akx.kernels.cuda.resident:SCHEDULE",
-    ("cuda", "wavefront"): "akx.kernels.cuda.wavefront:SCHEDULE",
-    ("cuda", "stream"): "akx.kernels.cuda.stream:SCHEDULE",
-}
+
+def _named(thing: Any) -> str:
+    return f"{thing.backend}/{thing.name}"
+
+
+#: "backend/schedule" -> "module:object". A new schedule is one new module and one line here.
+_SCHEDULES: Registered[Schedule] = Registered(
+    _named,
+    {
+        "cpu/sweep": "akx.kernels.cpu.sweep:SCHEDULE",
+        "cpu/ghost": "akx.kernels.cpu.ghost:SCHEDULE",
+        "cpu/wavefront": "akx.kernels.cpu.wavefront:SCHEDULE",
+        "cuda/sweep": "akx.kernels.cuda.sweep:SCHEDULE",
+        "cuda/ghost": "akx.kernels.cuda.ghost:SCHEDULE",
+        "cuda/resident": "akx.kernels.cuda.resident:SCHEDULE",
+        "cuda/wavefront": "akx.kernels.cuda.wavefront:SCHEDULE",
+        "cuda/stream": "akx.kernels.cuda.stream:SCHEDULE",
+    },
+    group="akx.schedules",
+)
+_VARIANTS: Registered[Variant] = Registered(_named, {}, group="akx.variants")
+
+
+def register(thing: Schedule | Variant | Backend) -> None:
+    """Add a schedule, a variant or a backend of another package.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        Where it is none of these, or akx has one of that name.
+    """
+    _home_of(thing).register(thing)
+
+
+def unregister(thing: Schedule | Variant | Backend) -> None:
+    """Take :func:`register` back."""
+    _home_of(thing).unregister(thing)
+
+
+def _home_of(thing: Any) -> Registered[Any]:
+    if isinstance(thing, Backend):
+        return BACKENDS
+    if isinstance(thing, Variant):
+        return _VARIANTS
+    if not {"name", "backend", "revision", "space", "feasible", "traffic", "prepare"}.issubset(dir(thing)):
+        expected = "an object of a class derived from Schedule, Variant or Backend"
+        raise ArgumentTypeError("this cannot be registered", expected=expected, found=brief(thing))
+    return _SCHEDULES
 
 
 def backends() -> tuple[str, ...]:
-    """The names of the backends that have at least one schedule."""
-    return tuple(dict.fromkeys(backend for backend, _ in _SCHEDULES))
+    """The names of all backends, akx's own first."""
+    return BACKENDS.names()
 
 
 def get(backend: str, name: str) -> Schedule:
-    """The schedule `name` of `backend`. Raises :class:`ArgumentError` where there is none."""
-    target = _SCHEDULES.get((backend, name))
-    if target is None:
-        known = ", ".join(f"{b}/{s}" for b, s in _SCHEDULES)
+    """The schedule `name` of `backend`. Raises :class:`ArgumentError` where there is none, or no such backend."""
+    found = find(backend, name)
+    if found is None:
+        backend_of(backend)
+        known = ", ".join(_SCHEDULES.names())
         raise ArgumentError("unknown schedule", expected=f"one of {known}", found=f"{backend}/{name}")
-    module, attribute = target.split(":")
-    schedule: Schedule = getattr(import_module(module), attribute)
-    return schedule
+    return found
+
+
+def find(backend: str, name: str) -> Schedule | None:
+    """The schedule `name` of `backend`; None where there is none."""
+    return _SCHEDULES.get(f"{backend}/{name}")
 
 
 def modules(backend: str) -> dict[str, str]:
-    """The module of every schedule of `backend`, by its name; none is imported."""
-    return {name: target.partition(":")[0] for (b, name), target in _SCHEDULES.items() if b == backend}
+    """The module of every schedule of akx's own for `backend`, by its name; none is imported."""
+    named = ((key.split("/"), target.partition(":")[0]) for key, target in _SCHEDULES.own.items())
+    return {name: module for (of, name), module in named if of == backend}
 
 
 def schedules(backend: str) -> tuple[Schedule, ...]:
     """Every schedule of `backend`, in the order of the registry."""
-    return tuple(get(b, name) for b, name in _SCHEDULES if b == backend)
+    return tuple(get(*key.split("/", 1)) for key in _SCHEDULES.names(f"{backend}/"))
+
+
+def variant(backend: str, name: str) -> Variant | None:
+    """The variant of another package; None where there is none, as of those of akx, which its kernels know."""
+    return _VARIANTS.get(f"{backend}/{name}")
+
+
+def variants(backend: str) -> tuple[Variant, ...]:
+    """Those of other packages for `backend`."""
+    found = (_VARIANTS.get(key) for key in _VARIANTS.names(f"{backend}/"))
+    return tuple(one for one in found if one is not None)
 
 
 def stored_error(schedule: Schedule, plan: Plan, matrix: Matrix, device: Any) -> float:

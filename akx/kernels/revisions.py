@@ -57,13 +57,23 @@ def sources(backend: str, schedule: str) -> Sources | None:
 
 
 def revision(backend: str, schedule: str) -> int:
-    """The revision of a schedule; 1 of one that the lock does not have."""
+    """The revision of a schedule: by the lock, or as one of another package declares it; else 1."""
     found = sources(backend, schedule)
-    return 1 if found is None else found.revision
+    if found is not None:
+        return found.revision
+    from akx.kernels import registry
+
+    other = registry.find(backend, schedule)
+    return 1 if other is None else other.revision
 
 
 def variant_revision(backend: str, variant: str) -> int:
     """The revision of a variant: its own, or that of its name without lanes, else 1."""
+    from akx.kernels import registry
+
+    other = registry.variant(backend, variant)
+    if other is not None:
+        return other.revision
     known = _lock()[1].get(backend, {})
     return known.get(variant) or known.get(_LANES.sub("", variant), 1)
 

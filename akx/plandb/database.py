@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +26,7 @@ from akx.errors import ArgumentError, DatabaseError, FileFormatError, MissingDep
 from akx.plandb.address import ServerAddress, database_place
 from akx.plandb.changes import count_change, generation
 from akx.plandb.files import PlanDatabaseWarning
+from akx.plandb.former import adopt, former_of, of_layer, renewed, timings_under
 from akx.plandb.keys import FIELD_MEANINGS, PlanKey, device_distance, difference, search_key
 from akx.plandb.layers import USER, PlanLayer, ShippedPlans, origin, shipped_plans
 from akx.plandb.migrate import Inspection
@@ -33,6 +34,7 @@ from akx.plandb.places import project_plans, system_plans
 from akx.plandb.records import PlanRecord, TrialRecord, aged, mismatch, newest, stale_fields
 from akx.plandb.rows import (
     Connection,
+    Row,
     Tables,
     decode,
     decode_keyed_trials,
@@ -217,9 +219,10 @@ class PlanDatabase:
     def _find(self, key: PlanKey) -> tuple[Lookup, bool]:
         """:meth:`find` in the user's database and all layers, and whether all was well with the database."""
         for layer in self.above:
-            found = _answer(key, layer.with_fingerprint(key.fingerprint))
+            found = _answer(key, of_layer(layer, key.fingerprint))
             if found is not None:
                 return Lookup(found, [], layer.name), True
+        self._adopt(key.fingerprint)
 
         def query(tables: Tables) -> tuple[int, list[PlanRecord]]:
             rows = tables.under(key)
@@ -227,7 +230,11 @@ class PlanDatabase:
             if _answer(key, records) is not None:
                 return len(rows), records
             rows = tables.of_pattern(key.fingerprint, _NEIGHBOURS)
-            return len(rows), decode(rows)
+            records, former = decode(rows), former_of(tables, key.fingerprint)
+            if former is not None:  # in tables that cannot be changed
+                old = tables.of_pattern(former, _NEIGHBOURS)
+                rows, records = rows + old, records + renewed(decode(old), key.fingerprint)
+            return len(rows), records
 
         try:
             number, neighbours = self._read(query, self._patience) or (0, [])
@@ -240,19 +247,24 @@ class PlanDatabase:
         if found is not None:
             return Lookup(found, [], USER), is_sound
         for layer in self.layers:
-            found = _answer(key, layer.with_fingerprint(key.fingerprint))
+            found = _answer(key, of_layer(layer, key.fingerprint))
             if found is not None:
                 return Lookup(found, [], layer.name), is_sound
         for layer in (*self.above, *self.layers):
-            neighbours += layer.with_fingerprint(key.fingerprint)
+            neighbours += of_layer(layer, key.fingerprint)
         mismatches = [(record, mismatch(key, record)) for record in neighbours]
         mismatches.sort(key=lambda pair: (len(pair[1]), device_distance(pair[0].key, key)))
         return Lookup(None, mismatches, key=key), is_sound
 
+    def _adopt(self, fingerprint: str) -> None:
+        """The user's plans of a pattern get the digest of today, where a matrix with it is here."""
+        adopt(fingerprint, self._read, self._change)
+
     def of_pattern(self, fingerprint: str) -> tuple[PlanRecord, ...]:
         """The plans for a pattern in every layer, 64 of the user's at most. Raises :class:`DatabaseError`."""
+        self._adopt(fingerprint)
         rows = self._read(lambda tables: tables.of_pattern(fingerprint, _NEIGHBOURS)) or []
-        around = [layer.with_fingerprint(fingerprint) for layer in (*self.above, *self.layers)]
+        around = [of_layer(layer, fingerprint) for layer in (*self.above, *self.layers)]
         return (*decode(rows), *(record for records in around for record in records))
 
     def sketches(self, key: PlanKey, *, backend: str, least: int, most: int) -> tuple[Sketch, ...]:
@@ -312,11 +324,17 @@ class PlanDatabase:
         fingerprint : str, optional
             Only those for this pattern.
         """
+        if fingerprint is not None:
+            self._adopt(fingerprint)
+
+        def of(layer: PlanLayer) -> tuple[PlanRecord, ...]:
+            return layer.records() if fingerprint is None else of_layer(layer, fingerprint)
+
         found: dict[str, tuple[str, PlanRecord]] = {}
         for name, records in (
-            *((layer.name, layer.records()) for layer in self.above),
+            *((layer.name, of(layer)) for layer in self.above),
             (USER, self.list()),
-            *((layer.name, layer.records()) for layer in self.layers),
+            *((layer.name, of(layer)) for layer in self.layers),
         ):
             for record in records:
                 found.setdefault(record.id, (name, record))
@@ -442,14 +460,22 @@ class PlanDatabase:
         known = self._timed.get(key)
         if known is not None and known[0] == state:
             return known[1]
+
+        def query(tables: Tables) -> tuple[Row | None, str | None]:
+            row = tables.timing(key.id, key.fingerprint)
+            former = former_of(tables, key.fingerprint) if row is None else None
+            return row if former is None else tables.timing(replace(key, fingerprint=former).id, former), former
+
         try:
-            row = self._read(lambda tables: tables.timing(key.id, key.fingerprint), self._patience)
-            own = decode_timings([] if row is None else [row])
+            row, former = self._read(query, self._patience) or (None, None)
+            own = [replace(timing, key=key) for timing in decode_timings([] if row is None else [row])]
             is_sound = row is None or bool(own)
+            if former is not None:
+                self._adopt(key.fingerprint)
         except (DatabaseError, MissingDependencyError) as error:
             warnings.warn(f"no timings of the user's are used: {error}", PlanDatabaseWarning, stacklevel=2)
             own, is_sound = [], False
-        found = tuple(timing for _, timing in self._with_layers(own) if timing.key == key)
+        found = tuple(timings_under(key, (timing for _, timing in self._with_layers(own))))
         self._remember(self._timed, key, state, found, is_sound=is_sound)
         return found
 

@@ -22,6 +22,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
+from akx.device.choose import BACKENDS, backend_of
 from akx.errors import PlanError, brief
 from akx.kernels.revisions import ALL, revision, sources, variant_revision
 from akx.plan import PLAN_SCHEMA, Plan, check_fields
@@ -70,10 +71,6 @@ _THREADS = " threads"
 _LARGEST = 2**31 - 1
 #: The most characters of a name; what has more was made to do harm.
 _LONGEST = 1000
-#: By backend, types of values that its programs may store with an error, where one is allowed.
-_NARROWED = {"cuda": ("float64", "complex128")}
-#: Packages whose minor version decides which machine code a backend's kernels become.
-_COMPILERS: Mapping[str, tuple[str, ...]] = {"cpu": ("numba",), "cuda": ("cuda-bindings",)}
 
 
 @dataclass(frozen=True)
@@ -221,7 +218,7 @@ def make_key(
     device_class = device.device_class
     if threads is not None and threads != device.cores:
         device_class += f"/{threads} threads"
-    if str(matrix.dtype) in _NARROWED.get(backend, ()) and matrix.value_error:
+    if str(matrix.dtype) in backend_of(backend).narrowed and matrix.value_error:
         device_class += f"/value error {matrix.value_error!r}"
     return PlanKey(
         fingerprint=matrix.fingerprint,
@@ -357,7 +354,8 @@ def _releases(backend: str) -> Mapping[str, str]:
     from importlib import metadata
 
     found = {}
-    for package in _COMPILERS.get(backend, ()):
+    known = BACKENDS.get(backend)  # a record may be of a backend that is not here
+    for package in () if known is None else known.compilers:
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:

@@ -28,6 +28,7 @@ __all__ = [
     "modern_trial",
     "newest_timings",
     "old_plan",
+    "renamed_timing",
     "unmarked",
     "untried_timings",
 ]
@@ -191,6 +192,17 @@ def newest_timings(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return list({row["id"]: row for row in sorted(rows, key=lambda row: str(row["created"]))}.values())
 
 
+def renamed_timing(row: Mapping[str, Any], fingerprint: str) -> dict[str, Any]:
+    """The row of a timing under another fingerprint."""
+    key = {name: row[name] for name in (*_TIMED, *_ASKED)} | {"fingerprint": fingerprint}
+    return {**row, **key, "id": key_id(_short(key))}
+
+
+def _short(key: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON form of the key of a timing."""
+    return {name: value for name, value in key.items() if name not in _ASKED or value != _ASKED[name]}
+
+
 def _split(provenance: str) -> tuple[dict[str, Any], Mapping[str, Any] | None, Any]:
     """A provenance without marks of solvers, these, and their revision; no marks where it has none that are ours."""
     try:
@@ -210,16 +222,17 @@ def _key_of(given: Mapping[str, Any], solver: str, basis: str, **asked: Any) -> 
     return shared | {"solver": solver, "basis": basis} | _ASKED | asked
 
 
+#: What every key of a timing has.
+_TIMED = ("fingerprint", "dtype", "index_type", "device_class", "solver", "basis")
 #: What the key of a timing asks for where it does not say, and leaves out of its JSON form.
 _ASKED = {"asked_s": 0, "restart": 0, "preconditioner": "", "revision": 1}
 
 
 def _row(key: dict[str, Any], figures: dict[str, Any], versions: Any) -> list[dict[str, Any]]:
     """The row of a timing; none where it holds what is no text or number of a table."""
-    short = {name: value for name, value in key.items() if name not in _ASKED or value != _ASKED[name]}
     provenance = {"versions": dict(versions) if isinstance(versions, Mapping) else {}}
     texts = {"seconds": json.dumps(figures["seconds"]), "provenance": json.dumps(provenance)}
-    row = {"id": key_id(short)} | key | figures | texts
+    row = {"id": key_id(_short(key))} | key | figures | texts
     if any(isinstance(value, int) and abs(value) >= 2**63 for value in row.values()):
         return []
     try:

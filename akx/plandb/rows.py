@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
+from akx._pattern import FORMER_DIGITS
 from akx.errors import DatabaseError, PlanError, brief, shown
 from akx.plan import Plan
 from akx.plandb.files import PlanDatabaseWarning
@@ -21,6 +23,7 @@ from akx.plandb.legacy import (
     modern_trial,
     newest_timings,
     old_plan,
+    renamed_timing,
     unmarked,
     untried_timings,
 )
@@ -135,6 +138,52 @@ class Tables:
         """Plans for one pattern, the newest first."""
         condition = f"WHERE fingerprint = :fingerprint ORDER BY created DESC LIMIT {most}"
         return self._found(condition, {"fingerprint": fingerprint})
+
+    def may_have_former(self, rows: int, entries: int) -> bool:
+        """Whether there may be plans for a pattern of this size under a former digest; not those of old layouts."""
+        if self._is_old:
+            return False
+        statement = (  # an index knows the fingerprints, so that the rest is read of those plans alone
+            f"SELECT 1 FROM {self._plans} WHERE fingerprint IN"
+            f" (SELECT fingerprint FROM {self._plans} WHERE length(fingerprint) = {FORMER_DIGITS})"
+            " AND (provenance LIKE :size OR provenance NOT LIKE :told) LIMIT 1"
+        )
+        size = {"size": f'%"rows": {rows}, "nnz": {entries}%', "told": '%"nnz": %'}
+        if self._connection.execute(statement, size).fetchone() is not None:
+            return True
+        statement = f"SELECT 1 FROM {self._timings} WHERE length(fingerprint) = {FORMER_DIGITS} LIMIT 1"
+        return self.has_timings and self._connection.execute(statement).fetchone() is not None
+
+    def rename_pattern(self, former: str, fingerprint: str) -> None:
+        """Give plans, trials and timings of a pattern another digest.
+
+        Of two plans that have one key then the better stays, of two timings the newer.
+        """
+        found = self._marked("WHERE fingerprint = :fingerprint", {"fingerprint": former})
+        for record in decode(found, quietly=True):
+            new = replace(record, key=replace(record.key, fingerprint=fingerprint))
+            row = self.plan(new.id)
+            there = decode([] if row is None else [row], quietly=True)
+            self.remove(record.id)
+            if not there or new.better_than(there[0]):
+                self.put(new)
+        statement = f"SELECT number, key FROM {self._trials} WHERE key LIKE :key"
+        trials = self._connection.execute(statement, {"key": f'%"{former}"%'}).fetchall()
+        changed = []
+        for number, text in trials:
+            key = PlanKey.from_json(json.loads(text) | {"fingerprint": fingerprint})
+            changed.append({"number": number, "id": key.id, "key": json.dumps(key.to_json())})
+        if changed:
+            statement = f"UPDATE {self._trials} SET key_id = :id, key = :key WHERE number = :number"
+            self._connection.executemany(statement, changed)
+        if self.has_timings:
+            old = [dict(zip(TIMING_COLUMNS, row, strict=True)) for row in self.timings(former)]
+            self.remove_timings(row["id"] for row in old)
+            when = TIMING_COLUMNS.index("created")
+            newest = {row[0]: row[when] for row in self.timings(fingerprint)}
+            for timing in (renamed_timing(row, fingerprint) for row in old):
+                if timing["created"] > newest.get(timing["id"], ""):
+                    self.put_timing(timing)
 
     def sketches(self, conditions: Mapping[str, Any], most: int) -> list[Row]:
         """The newest plans, as :data:`akx.plandb.sketches.SKETCH_COLUMNS`, of those that may be of similar matrices.

@@ -223,29 +223,32 @@ def bench_power(matrix: Matrix, tuned: TuneResult, threads: int, *, within_budge
     VerificationError
         The plan's result is wrong.
     """
-    from akx.device.choose import device_of
+    from akx.device.choose import backend_of, device_of
     from akx.device.lock import device_lock
     from akx.tuner.measure import Precision, interleave
 
     k, coefficients = tuned.k, _monomial(tuned.k, matrix.dtype)
     x = _start_vector(matrix)
-    allowed, matrix = matrix if tuned.backend == "cuda" else matrix.with_value_error(0.0), matrix.with_value_error(0.0)
+    backend = backend_of(tuned.backend)
+    allowed, matrix = matrix if backend.narrowed else matrix.with_value_error(0.0), matrix.with_value_error(0.0)
     start = perf_counter()
     program = _prepare(allowed, tuned.plan)
     prepare_seconds = perf_counter() - start
     off = _stored_error(allowed, program, tuned.plan)
     error = _verify(matrix, program, x, coefficients, tuned.plan, off)
     calls: dict[str, tuple[Callable[[], object], str]] = {}
-    make = _call if tuned.backend != "cuda" else _host_call if within_budget else _device_call
-    calls[_TUNED] = (make(program, x, _result(matrix, k), coefficients), tuned.plan.label())
+
+    def make(program: Program) -> Callable[[], object]:
+        return backend.call(program, x[None, :], _result(matrix, k), coefficients, hosted=within_budget)
+
+    calls[_TUNED] = make(program), tuned.plan.label()
     plain = tuned.baseline_plan or _default_sweep(matrix, k, tuned)
     if plain != tuned.plan:
-        calls[_SWEEP] = (make(_prepare(matrix, plain), x, _result(matrix, k), coefficients), plain.label())
-    if within_budget:
-        pass
-    elif tuned.backend == "cuda":
+        calls[_SWEEP] = make(_prepare(matrix, plain)), plain.label()
+    libraries = () if within_budget else backend.libraries
+    if "cusparse" in libraries:
         calls |= cusparse_calls(matrix, x, k)
-    else:
+    if "host" in libraries:
         for name, run in baselines(matrix, k, threads).items():
             calls[name] = (partial(run, x, _result(matrix, k)[:, 0, :]), _DETAILS.get(name, "").format(threads=threads))
     for call, _ in calls.values():
@@ -295,29 +298,6 @@ def _prepare(matrix: Matrix, plan: Plan) -> Program:
     return get(plan.backend, plan.schedule).prepare(matrix, plan)
 
 
-def _call(program: Program, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients) -> Callable[[], object]:
-    return partial(program.run, x[None, :], out, coefficients)
-
-
-def _device_call(
-    program: Program, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients
-) -> Callable[[], object]:
-    """As :func:`_call`, with the vectors on the device."""
-    from akx.device.cuda.memory import to_device
-    from akx.tuner.gpu import DeviceCall
-
-    return DeviceCall.of(program, to_device(x[None, :]), to_device(out), coefficients)
-
-
-def _host_call(
-    program: Program, x: NDArray[Any], out: NDArray[Any], coefficients: Coefficients
-) -> Callable[[], object]:
-    """As :func:`_device_call`, with the vectors in the host's memory, page-locked."""
-    from akx.tuner.gpu import HostCall
-
-    return HostCall(program, x[None, :], out, coefficients)
-
-
 def cusparse_calls(matrix: Matrix, x: NDArray[Any], k: int) -> dict[str, tuple[Callable[[], object], str]]:
     """Each algorithm of cuSPARSE for CSR, on vectors of its own: the work to be timed, and how it works.
 
@@ -329,7 +309,7 @@ def cusparse_calls(matrix: Matrix, x: NDArray[Any], k: int) -> dict[str, tuple[C
         Products, one after another.
     """
     from akx.device.cuda.memory import to_device
-    from akx.tuner.gpu import DeviceCall
+    from akx.kernels.cuda.timing import DeviceCall
 
     calls: dict[str, tuple[Callable[[], object], str]] = {}
     for name in ALGORITHMS if cusparse_missing() is None else ():

@@ -327,7 +327,7 @@ def _machine() -> Iterator[Check]:
 
 def _calibrations() -> Iterator[Check]:
     """What predictions go by, for every device that akx can use."""
-    from akx.device.choose import device_of, is_usable
+    from akx.device.choose import backend_of, device_of, is_usable
     from akx.kernels.registry import backends
     from akx.plandb.keys import of_other_kernels
     from akx.tuner.calibration import best_figures, find_calibration
@@ -335,24 +335,24 @@ def _calibrations() -> Iterator[Check]:
     for backend in backends():
         if not is_usable(backend):
             continue
-        device = device_of(backend)
+        device, linked = device_of(backend), backend_of(backend).has_own_memory
         name, found = f"{backend} calibration", find_calibration(device.device_class)
         if found is None:
             text = "untuned calls choose plans by guessed figures"
             with contextlib.suppress(AkxError):  # what keeps it from being measured is told by another check
-                rate = best_figures(device, getattr(device, "cores", 1)).slow_bandwidth
+                rate = best_figures(device, device.cores).slow_bandwidth
                 text = f"memory reads {rate / 1e9:.1f} GB/s, measured now; {text}"
             yield Check(name, "missing", text, "akx doctor --calibrate")
             continue
         kept, path = found
         of = kept.all_threads
-        known = backend == "cpu" or of.link_bandwidth > 0  # an older akx could not measure a GPU's caches and link
+        known = not linked or of.link_bandwidth > 0  # an older akx could not measure a GPU's caches and link
         caches = (of.last_level_bandwidth, of.cache_bandwidth) if known else _assumed_caches(device, kept)
         marks = ("", "", "") if known else ("", " (assumed)", " (assumed)")
         rates = zip((of.slow_bandwidth, *caches), marks, strict=True)
         text = "/".join(f"{rate / 1e9:.0f}{mark}" for rate, mark in rates)
         text += " GB/s from memory, last-level and nearer caches"
-        if backend != "cpu":
+        if linked:
             text += f"; {1e6 * of.synchronisation:.2f} us a kernel in a graph, {1e6 * of.barrier:.2f} us an exchange"
             if known:
                 one_way = f"{of.link_one_way / 1e9:.0f} GB/s from or to the host, " if of.link_one_way else ""

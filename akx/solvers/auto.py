@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from akx._given import unknown_name
-from akx.device.choose import is_usable
+from akx.device.choose import backend_of, is_usable
 from akx.device.cuda.interchange import is_on_device
 from akx.matrix import Matrix
 from akx.plandb import TimingKey
@@ -48,15 +48,12 @@ __all__ = ["FAMILIES", "families_for", "solve"]
 FAMILIES = ("cg", "gmres", "bicgstab")
 #: Rows below which nothing is measured: the classic solver is done before.
 _SMALL = 2000
-#: Steps per basis where nothing is asked for and none was tuned, and blocks of a trial with the ordinary ones before.
-_S, _BLOCKS = {"cpu": 4, "cuda": 8}, 9
+#: Blocks of a trial with the ordinary ones before.
+_BLOCKS = 9
 #: Most steps of a trial; it ends before by what was timed.
 _TRIAL = 400
 #: Cycles of a trial of ca_gmres.
 _CYCLES = 2
-#: Seconds that what a classic solver has no need of takes to be loaded, where this process has not used it: from the
-#: caches of compiled code, by backend.
-_LOADING = {"cpu": 0.2, "cuda": 2.0}
 #: Steps without an answer after which bicgstab gives way to gmres, where there is no `maxiter`.
 _PATIENCE = 10_000
 
@@ -173,6 +170,7 @@ class _Auto:
         system = make_system("auto", A, b, x0, callback=callback, scale=False, **asked)
         self.matrix, self.b, self.guess, self.callback = system.matrix, b, x0, callback
         self.options, self.special = {**options, "backend": system.work.backend}, special
+        self.on_device = system.on_device
         self.maxiter = options["maxiter"]
         self.x, self.info, self.least = system.answer(system.x), 1, float("inf")
         self.notes: list[str] = []
@@ -298,7 +296,7 @@ class _Auto:
             in_cycles=family == "gmres",
             limit=limit if self.maxiter is None else self._left(),
             steps=self._trial_steps(family),
-            ready=0.0 if self._use_of(f"ca_{family}") in _used else _LOADING[self.options["backend"]],
+            ready=0.0 if self._use_of(f"ca_{family}") in _used else backend_of(self.options["backend"]).loading_seconds,
         )
 
     def _trial_steps(self, family: str) -> int:
@@ -306,11 +304,11 @@ class _Auto:
         if family == "gmres":
             return _CYCLES * min(self.special["restart"] or RESTART, self.matrix.n)
         s = self._s(family)
-        return _BLOCKS * (s if isinstance(s, int) else _S[self.options["backend"]])
+        return _BLOCKS * (s if isinstance(s, int) else backend_of(self.options["backend"]).solver_steps)
 
     def _trial(self, family: str, seconds: float) -> float | None:
         """Seconds of a step of a family's sister; Inf where she is of no use, None where `seconds` were not enough."""
-        sister, in_cycles, queued = f"ca_{family}", family == "gmres", self.options["backend"] == "cuda"
+        sister, in_cycles, queued = f"ca_{family}", family == "gmres", self.on_device
         watch = Stopwatch(seconds, self._trial_steps(family), in_cycles=in_cycles, queued=queued)
         options = {**self.options, "rtol": 1e-14, "atol": 0.0, "maxiter": 2 * _CYCLES if in_cycles else _TRIAL}
         try:

@@ -11,15 +11,15 @@ finds out, is another timing, under all that the two steps depend on.
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from akx.errors import AkxError, ArgumentTypeError
+from akx.errors import AkxError
 from akx.kernels.revisions import SOLVERS, revision
 from akx.matrix import Matrix
-from akx.plandb import PlanDatabase, PlanKey, SolverTiming, TimingKey, shared_database
+from akx.operator.planner import database_of
+from akx.plandb import PlanDatabase, PlanKey, SolverTiming, TimingKey
 from akx.solvers.system import System
 from akx.tuner import plan_key
 
@@ -132,7 +132,7 @@ def chosen_steps(
 
 def tuned_or(default: int, solver: str, system: System, basis: str) -> int:
     """The s that was tuned for a system's matrix, which is noted, or the default."""
-    backend = "cuda" if system.on_device else "cpu"
+    backend = system.work.backend
     found = chosen_steps(solver, system.matrix, basis=basis, threads=system.threads, db=system.db, backend=backend)
     if found is None:
         return default
@@ -208,11 +208,3 @@ def keep(key: TimingKey, seconds: Mapping[str, float], db: Any = None, **figures
     if not isinstance(db, PlanDatabase):
         database.close()
     return True
-
-
-def database_of(db: Any) -> PlanDatabase:
-    """The database that the argument of a solver names. Raises ArgumentTypeError where it names none."""
-    if db is not None and not isinstance(db, (str, os.PathLike, PlanDatabase)):
-        raise ArgumentTypeError("db is no database", expected="a path or a PlanDatabase", found=type(db).__name__)
-    found: Callable[[Any], PlanDatabase] = shared_database
-    return db if isinstance(db, PlanDatabase) else found(db)

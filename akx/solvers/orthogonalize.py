@@ -69,7 +69,7 @@ class Orthogonalizer:
         Changed in place.
     loss : float, optional
         How far from orthonormal rows may be; sqrt(eps) of their type by default.
-    work : VectorWork or CudaVectorWork, optional
+    work : Vectors, optional
         The vector work of the backend that W is on; the host's by default.
 
     Attributes

@@ -28,11 +28,13 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from akx._given import check_number, converted, numbers_of
 from akx.basis import Basis
+from akx.device.choose import backend_of
 from akx.device.cuda.interchange import is_on_device
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, MatrixError, PlanError, brief
-from akx.kernels.cpu.vectors import VectorWork
+from akx.kernels.vectors import Vectors
 from akx.matrix import Matrix
 from akx.operator import MatrixPowers
+from akx.operator.cache import CACHE, Entry, canonical, widened
 from akx.plan import Plan
 from akx.solvers.scaling import Units, exponent_of, is_extreme, norm_of, scaled, units_of
 from akx.solvers.stats import SolveStats
@@ -64,8 +66,8 @@ class System:
         A, in `dtype` and `units`.
     given : Matrix
         A, in `dtype`.
-    work : VectorWork or CudaVectorWork
-        What is done with vectors, where they are; its `backend` is ``"cpu"`` or ``"cuda"``.
+    work : Vectors
+        What is done with vectors, where they are.
     b, x : (n,) arrays of `dtype`
         Right-hand side, and the first guess, a copy that the solver may work on.
     M : LinearOperator or None
@@ -95,7 +97,7 @@ class System:
     """
 
     matrix: Matrix
-    work: Any
+    work: Vectors
     b: Rows
     x: Rows
     M: LinearOperator | None
@@ -108,6 +110,7 @@ class System:
     threads: int | None = None
     db: Any = None
     _operators: dict[tuple[int, str], MatrixPowers] = field(default_factory=dict)
+    _borrowed: list[Entry] = field(default_factory=list)
     begun: float = field(default_factory=time.perf_counter)
     like: Any = None
     given: Any = None
@@ -131,24 +134,35 @@ class System:
 
     @property
     def on_device(self) -> bool:
-        """Whether vectors are on a GPU."""
-        return bool(self.work.backend == "cuda")
+        """Whether vectors are on a device, and work on them is queued."""
+        return self.work.on_device
 
     def rows(self, count: int) -> Rows:
         """Room for so many vectors, shape (count, n), not filled."""
         return self.work.rows(count, self.n)
 
     def operator(self, k: int, kind: str = "monomial", plan: Plan | None = None) -> MatrixPowers:
-        """The operator for k steps of bases of a kind; made once, with the tuned plan where there is one."""
+        """The operator for k steps of bases of a kind, with the tuned plan where there is one.
+
+        It is borrowed from what is kept for the caller's A, or made, and this solve's alone until :meth:`release`.
+        """
         found = self._operators.get((k, kind))
         if found is None:
             with self.stats.phase("setup"):
                 basis: Any = kind if kind == "monomial" else _placeholder(k, kind)
                 options: dict[str, Any] = {"threads": self.threads, "db": self.db, "backend": self.work.backend}
-                found = MatrixPowers(self.matrix, k, basis=basis, plan=plan, **options)
+                entry = CACHE.borrow(self.matrix, k, basis=basis, plan=plan, **options)
+                self._borrowed.append(entry)
+                found = entry.operator
                 found.looks_for_overflow = False  # solvers do themselves
             self._operators[k, kind] = found
         return found
+
+    def release(self) -> None:
+        """Give the operators back, for the next solve with the same A."""
+        self._operators.clear()
+        while self._borrowed:
+            CACHE.keep(self._borrowed.pop())
 
     def product(self, v: Rows, out: Rows) -> Rows:
         """out = A v, counted and timed; both (n,), contiguous, not the same.
@@ -379,6 +393,7 @@ class System:
         stats.reason = reason
         stats.seconds["total"] = time.perf_counter() - self.begun
         answer = self.answer(x)
+        self.release()
         return (answer, info, stats) if return_stats else (answer, info)
 
 
@@ -433,7 +448,7 @@ def make_system(
             expected="a sparse matrix",
             hint="use scipy.sparse.linalg for operators without a matrix",
         )
-    matrix = Matrix.from_any(A, value_error=0.0)
+    matrix = canonical(A, threads=threads)
     on_device = is_on_device(b)
     if on_device and backend == "cpu":
         raise ArgumentTypeError("b is on the device", expected="an array of the host for backend='cpu'")
@@ -453,7 +468,7 @@ def make_system(
         raise MatrixError("M does not fit A", expected=f"({matrix.n}, {matrix.n})", found=str(inverse.shape))
     dtype = _common(matrix.dtype, right, guess, inverse)
     if dtype != matrix.dtype:
-        matrix = matrix.with_values(matrix.data.astype(dtype))
+        matrix = widened(matrix, dtype)
     work = make_work(backend, dtype, matrix.n, threads)
     held_b, of_b = right.take(work)
     if isinstance(x0, str):
@@ -593,13 +608,9 @@ def _sound(dtype: np.dtype[Any]) -> tuple[float, float]:
     return float(np.sqrt(float(facts.tiny)) / float(facts.eps)), float(np.sqrt(float(facts.max)))
 
 
-def make_work(backend: str, dtype: np.dtype[Any], n: int, threads: int | None) -> Any:
+def make_work(backend: str, dtype: np.dtype[Any], n: int, threads: int | None) -> Vectors:
     """The vector work of a backend, for vectors of n entries."""
-    if backend == "cuda":
-        from akx.kernels.cuda.vectors import CudaVectorWork
-
-        return CudaVectorWork(dtype, n)
-    return VectorWork(dtype, threads)
+    return backend_of(backend).vectors(dtype, n, threads)
 
 
 class _Given:
@@ -633,7 +644,7 @@ class _Given:
         from akx.device.cuda import interchange
         from akx.kernels.cuda.values import all_finite
 
-        if work.backend == "cpu":
+        if not work.on_device:
             raise ArgumentTypeError(f"{self.name} is on the device and b is not", hint="use backend='cuda'")
         held = interchange.vector_of(self.v, prod(self.shape), work.dtype, self.name)
         norm = float(work.norm(held))

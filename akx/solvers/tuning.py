@@ -19,8 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from akx._given import unknown_name
-from akx.device.choose import device_of, is_usable
+from akx.device.choose import backend_of, device_of, is_usable
 from akx.errors import ArgumentError, brief
 from akx.kernels import registry
 from akx.matrix import Matrix
@@ -187,7 +186,7 @@ def tune_for(
     check_basis(basis)
     matrix = Matrix.from_any(matrix, value_error=0.0)
     if backend == "auto":
-        places = [one for one in registry.backends() if is_usable(one)]
+        places = [one for one in registry.backends() if backend_of(one).is_automatic and is_usable(one)]
         share = (_SECONDS if seconds is None else seconds) / len(places)
         found = [
             tune_for(
@@ -197,8 +196,6 @@ def tune_for(
             for one in places
         ]  # fmt: skip
         return _fastest(found, time.perf_counter() - begin)
-    if backend not in registry.backends():
-        raise unknown_name("backend", backend, ("auto", "cpu", "cuda"))
     device_of(backend)  # that it is missing is said before anything is tuned
     powers = powers_of(named, backend)
     kind = powers.basis if basis == "auto" else basis

@@ -23,6 +23,7 @@ all.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -35,6 +36,7 @@ from typing import Any, cast
 import numpy as np
 import scipy.sparse as sp
 
+from akx.device.choose import backend_of
 from akx.device.lock import device_lock
 from akx.errors import (
     AkxError,
@@ -89,8 +91,8 @@ _UNKNOWN = FormatCost(0.0, 0.0)
 #: Rows of the matrix on which threads do next to nothing, and powers of the longer call.
 _TINY, _MEETINGS = 512, 32
 _PRECISION = Precision(relative=0.01, seconds=0.1)
-#: Forms of the two schedules of a GPU whose steps are timed; seconds that no step takes.
-_PLAINEST, _DEAR = {"sweep": "csr-1", "resident": "1x1-1"}, 1e-4
+#: Seconds that no step takes.
+_DEAR = 1e-4
 #: Times that each is measured; the least of all samples counts, since what disturbs only adds.
 _ROUNDS = 4
 #: A value of the dearest format takes at most so many times as long as one of the cheapest.
@@ -222,25 +224,24 @@ def figures_of(device: Any, threads: int) -> Figures:
     threads : int
         Most threads of a plan.
     """
-    budget = getattr(device, "budget", 0)
-    whole = replace(device, budget=0) if budget else device
-    found = find_calibration(_class_of(whole))
+    whole, backend = device.whole(), backend_of(device.backend)
+    found = find_calibration(whole.device_class)
     if found is None or found[0].threads < min(threads, device.cores):
         return derived_figures(device, threads)
     figures = found[0].figures(max(1, threads))
     guess = derived_figures(whole, threads)
-    if device.backend == "cuda" and not figures.link_bandwidth:  # of an akx that could measure neither it nor caches
+    if backend.has_own_memory and not figures.link_bandwidth:  # of an akx that could measure neither it nor caches
         figures = replace(
             figures,
             last_level_bandwidth=max(figures.slow_bandwidth, guess.last_level_bandwidth),
             cache_bandwidth=guess.cache_bandwidth,
             link_bandwidth=guess.link_bandwidth,
         )
-    if device.backend == "cuda" and not figures.link_one_way:  # of an akx that measured both directions together
+    if backend.has_own_memory and not figures.link_one_way:  # of an akx that measured both directions together
         one_way = min(figures.link_bandwidth, max(guess.link_one_way, figures.link_bandwidth / 2))
         figures = replace(figures, link_one_way=one_way)
     link = figures.link_bandwidth  # within a budget the slow memory is the host's
-    return replace(figures, slow_bandwidth=link, last_level_bandwidth=link) if budget else figures
+    return replace(figures, slow_bandwidth=link, last_level_bandwidth=link) if device.budget else figures
 
 
 def ceiling_of(measured: Figures, known: Figures, device: Any, threads: int) -> Figures:
@@ -248,7 +249,7 @@ def ceiling_of(measured: Figures, known: Figures, device: Any, threads: int) -> 
 
     Within a memory budget nothing is measured, so that what is known is all there is.
     """
-    if getattr(device, "budget", 0):
+    if device.budget:
         return known
     return measured if known == derived_figures(device, threads) else faster(measured, known)
 
@@ -264,7 +265,7 @@ def calibrate(backend: str = "cpu") -> Calibration:
     Parameters
     ----------
     backend : str
-        ``"cpu"`` or ``"cuda"``.
+        Of its plans.
 
     Raises
     ------
@@ -273,48 +274,32 @@ def calibrate(backend: str = "cpu") -> Calibration:
     """
     from akx.device.choose import device_of, plan_threads
 
-    device = device_of(backend)
+    device, asked = device_of(backend), backend_of(backend)
     most = plan_threads(backend, device.cores)  # whatever the environment says: it is a figure of the machine
     with device_lock(device).alone() as is_alone:
         if not is_alone:
             raise DeviceError("another process measures on this device", hint="calibrate again when it has ended")
         one, every = (_bandwidths(device, threads) for threads in (1, most))
-        if backend == "cpu":
-            foreseen = _foreseen()
-            formats = _formats(foreseen)
-            waking, meeting = _meetings(most) if most > 1 else (0.0, 0.0)
+        if asked.priced_by_format:
+            foreseen = _foreseen(backend)
+            formats = _formats(backend, foreseen)
+            waking, meeting = _meetings(backend, most) if most > 1 else (0.0, 0.0)
             one, every = (_bandwidths(device, threads) for threads in (1, most))  # seconds later: the best of both
             one = replace(one, formats=formats, foreseen=foreseen, synchronisation=0.0, waking=0.0)
             every = replace(every, formats=formats, foreseen=foreseen, synchronisation=meeting, waking=waking)
-        else:
-            from akx.kernels.cuda.rates import link_rates
-
-            launch = _price_of_step(device, "sweep", every.synchronisation)
-            barrier = _price_of_step(device, "resident", every.barrier)
-            try:
-                one_way, link = link_rates()
-            except DeviceMemoryError:  # of the host, page-locked, or beyond what akx may take: the guess
-                one_way, link = every.link_one_way, every.link_bandwidth
-            one, every = (
-                replace(figures, synchronisation=launch, barrier=barrier, link_bandwidth=link, link_one_way=one_way)
-                for figures in (one, every)
-            )
+        prices: dict[str, Any] = {
+            name: _price_of_step(device, *how, getattr(every, name)) for name, how in asked.steps.items()
+        }
+        with contextlib.suppress(DeviceMemoryError):  # of the host, page-locked, or beyond what akx may take: the guess
+            rates = asked.link_rates()
+            if rates is not None:
+                prices |= {"link_one_way": rates[0], "link_bandwidth": rates[1]}
+        one, every = (replace(figures, **prices) for figures in (one, every))
     known = sources(backend, ALL)
-    return Calibration(_class_of(device), most, one, every, "" if known is None else known.tokens, now())
+    return Calibration(device.whole().device_class, most, one, every, "" if known is None else known.tokens, now())
 
 
 _READ: dict[Path, tuple[tuple[int, int], Calibration | None]] = {}
-
-
-def _class_of(device: Any) -> str:
-    """The class of the whole device, however many of its cores are to be used."""
-    if device.backend != "cpu":
-        return str(device.device_class)
-    from akx.device.host import host_device
-
-    here = host_device()
-    same = replace(device, cores=here.cores) == here
-    return here.device_class if same else str(device.device_class)
 
 
 def _file_name(device_class: str) -> str:
@@ -397,13 +382,13 @@ def _bandwidths(device: Any, threads: int) -> Figures:
     return measured_figures(device, threads)
 
 
-def _formats(foreseen: float) -> dict[str, FormatCost]:
+def _formats(backend: str, foreseen: float) -> dict[str, FormatCost]:
     """What every format costs one core, but those that are for far columns; measured anew where it cannot be.
 
     `foreseen`: branches that the core remembers.
     """
     for _ in range(_ATTEMPTS):
-        found = _priced(foreseen)
+        found = _priced(backend, foreseen)
         dear = max(cost.slot for cost in found.values())
         if min(cost.slot for cost in found.values()) >= dear / _LIKELY:
             return found
@@ -411,13 +396,13 @@ def _formats(foreseen: float) -> dict[str, FormatCost]:
     raise DeviceError("the calibration was disturbed", found=f"{said} a value", hint="calibrate when nothing else runs")
 
 
-def _foreseen() -> float:
+def _foreseen(backend: str) -> float:
     """Branches of which a core has forgotten half by the next product.
 
     Rows of changing length take longer than the same in order once there are too many to remember. How many of their
     ends are forgotten goes from none to all within a factor of two or so; where it is half, branches are counted.
     """
-    plan = Plan("cpu", "sweep", "csr", k=_POWERS, threads=1)
+    plan = Plan(backend, "sweep", "csr", k=_POWERS, threads=1)
     pairs = [[_of_changing_rows(rows, ascending) for ascending in (False, True)] for rows in (*_LEARNT, _UNEVEN_ROWS)]
     times = _times([_call(matrix, plan) for pair in pairs for matrix in pair])
     more = [(times[2 * i] - times[2 * i + 1]) / uneven_rows(pair[0]) for i, pair in enumerate(pairs)]
@@ -432,18 +417,18 @@ def _foreseen() -> float:
     return float(np.exp(sizes[at - 1] + part * (sizes[at] - sizes[at - 1])))
 
 
-def _priced(foreseen: float) -> dict[str, FormatCost]:
+def _priced(backend: str, foreseen: float) -> dict[str, FormatCost]:
     matrices = [_blocks(nodes, wide) for nodes, wide in _SHAPES]
     uneven, even = _of_changing_rows(_UNEVEN_ROWS), _of_changing_rows(_UNEVEN_ROWS, ascending=True)
     scattered, near = _anywhere(), _anywhere(near=True)
-    sweep: Any = registry.get("cpu", "sweep")
-    device = _host()
+    sweep: Any = registry.get(backend, "sweep")
+    device: Any = backend_of(backend).device()
     variants = next(p.choices for p in sweep.space(matrices[0], device, _POWERS) if p.name == "variant")
     timed: dict[str, list[tuple[Matrix, Plan]]] = {}
     for variant in map(str, variants):
         if variant == "csr-ahead":
             continue
-        plain, guess = Plan("cpu", "sweep", variant, k=_POWERS, threads=1), FORMATS.get(variant, _UNKNOWN)
+        plain, guess = Plan(backend, "sweep", variant, k=_POWERS, threads=1), FORMATS.get(variant, _UNKNOWN)
         timed[variant] = [(matrix, plain) for matrix in matrices]
         if guess.uneven or guess.sorted:
             changing = plain.replace(options={"sigma": _WINDOW}) if guess.sorted else plain
@@ -474,12 +459,12 @@ def _priced(foreseen: float) -> dict[str, FormatCost]:
     return found
 
 
-def _meetings(threads: int) -> tuple[float, float]:
+def _meetings(backend: str, threads: int) -> tuple[float, float]:
     """Seconds to set the threads to work, and for them to meet once."""
     matrix, long = _tiny(), 1 + _MEETINGS
 
     def seconds(k: int, used: int) -> float:
-        return _times([_call(matrix, Plan("cpu", "sweep", "csr", k=k, threads=used))])[0]
+        return _times([_call(matrix, Plan(backend, "sweep", "csr", k=k, threads=used))])[0]
 
     alone, together = (seconds(1, used) for used in (1, threads))
     alone_long, together_long = (seconds(long, used) for used in (1, threads))
@@ -489,7 +474,7 @@ def _meetings(threads: int) -> tuple[float, float]:
     return max(waking, 0.0), max(meeting, 0.0)
 
 
-def _price_of_step(device: Any, name: str, guess: float) -> float:
+def _price_of_step(device: Any, name: str, variant: str, guess: float) -> float:
     """Seconds that a step of a schedule takes on a GPU where there is next to nothing to do.
 
     The guess, where that cannot be had: the schedule cannot be prepared there, or what is known of its loads does not
@@ -498,7 +483,7 @@ def _price_of_step(device: Any, name: str, guess: float) -> float:
     matrix, schedule = _tiny(), cast(Any, registry.get(device.backend, name))
     seconds, waits = [], []
     for k in (1, 1 + _MEETINGS):
-        plan = Plan(device.backend, name, _PLAINEST[name], k=k, k_per_pass=1 if name == "sweep" else k)
+        plan = Plan(device.backend, name, variant, k=k, k_per_pass=1 if name == "sweep" else k)
         try:
             seconds += _times([_call(matrix, plan)])
         except InfeasibleError:
@@ -547,25 +532,17 @@ def _of_changing_rows(rows: int, ascending: bool = False) -> Matrix:
     return Matrix.from_any(sp.csr_array((values, indices, indptr), shape=(rows, rows)))
 
 
-def _call(matrix: Matrix, plan: Plan) -> Callable[[], None]:
+def _call(matrix: Matrix, plan: Plan) -> Callable[[], object]:
     program = registry.get(plan.backend, plan.schedule).prepare(matrix, plan)
     coefficients = as_coefficients(np.ones(plan.k), np.zeros(plan.k), np.zeros(plan.k), matrix.dtype)
     x = np.ones((1, matrix.n))
     out = np.empty((plan.k + 1, 1, matrix.n))
-    if plan.backend == "cuda":
-        from akx.device.cuda.memory import to_device
-        from akx.tuner.gpu import DeviceCall
-
-        return DeviceCall.of(program, to_device(x), to_device(out), coefficients)
-
-    def run() -> None:
-        program.run(x, out, coefficients)
-
-    run()
-    return run
+    call = backend_of(plan.backend).call(program, x, out, coefficients)
+    call()
+    return call
 
 
-def _times(calls: Sequence[Callable[[], None]]) -> list[float]:
+def _times(calls: Sequence[Callable[[], object]]) -> list[float]:
     """The least that each call took, all of them in turns: what disturbs for a second spoils one turn of few."""
     found = [math.inf] * len(calls)
     for _ in range(_ROUNDS):
@@ -573,11 +550,5 @@ def _times(calls: Sequence[Callable[[], None]]) -> list[float]:
     return found
 
 
-def _seconds(call: Callable[[], None]) -> float:
+def _seconds(call: Callable[[], object]) -> float:
     return min(measure.interleave([call], _PRECISION)[0].samples)
-
-
-def _host() -> Any:
-    from akx.device.host import host_device
-
-    return host_device()

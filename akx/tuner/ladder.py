@@ -45,6 +45,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from akx.device.choose import backend_of
 from akx.device.forks import ForkSafeLock
 from akx.device.likeness import likeness, threads_of_class
 from akx.device.lock import device_lock
@@ -201,7 +202,7 @@ def like_plans(
         distance = likeness(key.device_class, record.key.device_class) if "device_class" in differ else 0.0
         if distance is not None:
             plan = _for_powers(record.plan, key.k)
-            plan = fitted(plan, record.key.device_class, threads) if backend == "cpu" else plan
+            plan = fitted(plan, record.key.device_class, threads) if backend_of(backend).uses_threads else plan
             found.append(Like(plan, record, distance, differ))
     found.sort(key=lambda like: (like.farness, -like.record.speedup, like.record.id))
     nearest: dict[Plan, Like] = {}
@@ -400,15 +401,13 @@ def _reason_not_to_try(
         return f"preparing it took {record.prepare_seconds:.3g} s there"
     if key.basis not in BASIS_KINDS:
         return f"of the basis {key.basis!r} nothing is known to compare with"
-    if STREAMED_SCHEDULE in (like.plan.schedule, predicted.schedule) or getattr(device, "budget", 0) > 0:
+    if STREAMED_SCHEDULE in (like.plan.schedule, predicted.schedule) or device.budget > 0:
         return "memory is short"
-    if like.plan.backend == "cuda":
-        from akx.device.cuda.memory import memory_pool
-
-        if memory_pool().budget is not None:
-            return "the memory of the GPU is limited"
-        if not sys.executable or getattr(sys, "frozen", False):
-            return "there is no Python of its own in which to try it first"
+    of_plan = backend_of(like.plan.backend)
+    if of_plan.is_memory_limited():
+        return "the memory of the GPU is limited"
+    if of_plan.may_crash and (not sys.executable or getattr(sys, "frozen", False)):
+        return "there is no Python of its own in which to try it first"
     vectors = (key.k + 2) * key.start_vectors * matrix.n * matrix.dtype.itemsize
     if 3 * vectors + 3 * matrix.nbytes > _MOST_BYTES:
         return "the matrix is too large for a measurement in passing"

@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 
 from akx._numba import njit
+from akx.device.choose import backend_of
 from akx.device.forks import lock_file, unlock_file
 from akx.device.host import host_device
 from akx.matrix import Matrix
@@ -190,8 +191,7 @@ def compile_for(name: str, share: int, matrix: Matrix, k: int, start_vectors: in
     bool
         Whether a plan was laid out in each order of the rows.
     """
-    from akx.kernels.cuda.layouts import lay_out
-
+    lay_out = backend_of(device.backend).lay_out
     orders: set[str] = set()
     with contextlib.suppress(Exception):
         space = build_space(

@@ -204,7 +204,7 @@ class Model:
         b = self.start_vectors
         slow = traffic.matrix_bytes + b * traffic.vector_bytes
         memory = slow / figures.bandwidth(self.working_set)
-        if getattr(self.space.device, "budget", 0) and figures.link_one_way:  # powers go back while the rest comes
+        if self.space.device.budget and figures.link_one_way:  # powers go back while the rest comes
             back = min(slow, float(b * self.space.k * self.matrix.n * self.matrix.dtype.itemsize))
             memory = max(memory, back / figures.link_one_way, (slow - back) / figures.link_one_way)
         return {
@@ -217,7 +217,7 @@ class Model:
     def seconds(self, plan: Plan) -> float:
         """Modelled seconds of one call; infinite where the schedule has no model of the plan."""
         schedule = self.space.schedules.get(plan.schedule)
-        if isinstance(schedule, Offering) and not getattr(self.space.device, "budget", 0):
+        if isinstance(schedule, Offering) and not self.space.device.budget:
             try:
                 return self._done(schedule.work(plan, self.matrix, self.space.device, self.start_vectors))
             except Exception:  # as in :meth:`traffic`
@@ -248,7 +248,7 @@ class Model:
         They come from the fastest memory that holds them. Within a memory budget the values may stay where they are.
         """
         figures = self.figures if self.ceiling is None else self.ceiling
-        values = 0 if getattr(self.space.device, "budget", 0) else self.matrix.nnz
+        values = 0 if self.space.device.budget else self.matrix.nnz
         vectors = (self.space.k + 2) * self.start_vectors * self.matrix.n
         size = self.matrix.dtype.itemsize * (values + vectors)
         cached = max(figures.cache_bandwidth, figures.last_level_bandwidth, figures.slow_bandwidth)
@@ -377,7 +377,8 @@ def predict(
     del basis
     name = resolve_backend(backend)
     used = plan_threads(name, threads)
-    limited = replace(device_of(name) if device is None else device, cores=used)
+    here: Any = device_of(name) if device is None else device
+    limited = replace(here, cores=used)
     offered = (one for one in registry.schedules(name) if not plain or one.name == BASELINE_SCHEDULE)
     schedules = {schedule.name: schedule for schedule in offered}
     unseen = Space(name, k, used, limited, schedules, {})
@@ -387,7 +388,7 @@ def predict(
 def predicted(model: Model) -> Plan:
     """The plan that `model` predicts; see :func:`predict`."""
     space, matrix = model.space, model.matrix
-    budget = getattr(space.device, "budget", 0)
+    budget = space.device.budget
     if budget and _MOST_STORED * model.working_set > budget:
         return _streamed(model)
     plain = space.schedules.get(BASELINE_SCHEDULE)

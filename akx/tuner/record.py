@@ -14,6 +14,7 @@ from dataclasses import replace
 from importlib import metadata
 from typing import Any
 
+from akx.device.choose import backend_of
 from akx.errors import AkxError, DatabaseError, PlanError
 from akx.kernels import registry
 from akx.matrix import Matrix
@@ -265,7 +266,7 @@ def _stays(there: PlanRecord, record: PlanRecord, result: TuneResult, before: Pl
 def _provenance(result: TuneResult) -> dict[str, object]:
     """Where the figures of a record come from."""
     versions = {"python": platform.python_version()}
-    packages = ("akx", "numpy", "numba") + (("pycuda", "cuda-bindings") if result.backend == "cuda" else ())
+    packages = ("akx", "numpy", "numba", *backend_of(result.backend).packages)
     for package in packages:
         try:
             versions[package] = metadata.version(package)

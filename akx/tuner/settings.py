@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from akx._given import ANY_COUNT, check_count, check_number
+from akx.device.choose import backend_of
 from akx.errors import ArgumentError, brief
 from akx.tuner.measure import Precision
 
 __all__ = ["Settings"]
 
-#: Seconds by default: kernels of a GPU take longer to compile, and there are more of them.
-_SECONDS = {"cpu": 30.0, "cuda": 60.0, "auto": 60.0}
+#: Seconds by default where there is a GPU beside the host.
+_BOTH_SECONDS = 60.0
 #: Seeds that the sampler takes: of 32 bits.
 _SEEDS = 2**32
 
@@ -82,7 +83,7 @@ class Settings:
         ``"auto"``, where there is a GPU, is for plans of both.
         """
         return (
-            replace(self, seconds=_SECONDS.get(backend, float(self.seconds)))
+            replace(self, seconds=_BOTH_SECONDS if backend == "auto" else backend_of(backend).tuning_seconds)
             if isinstance(self.seconds, _Unchosen)
             else self
         )

@@ -26,6 +26,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from akx._features import dense_block_size
+from akx.device.choose import backend_of
 from akx.device.likeness import likeness
 from akx.errors import DatabaseError, MissingDependencyError, PlanError
 from akx.matrix import Matrix
@@ -112,7 +113,7 @@ def carried_over(plan: Plan, device_class: str, space: Space) -> Plan | None:
         moved = plan.replace(k=space.k, k_per_pass=depth)
     except PlanError:
         return None
-    if space.backend == "cpu":
+    if backend_of(space.backend).uses_threads:
         moved = fitted(moved, device_class, space.threads)
     moved = space.inside(moved)
     return None if space.values(moved) is None else moved

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, product
 from typing import Any, Protocol, runtime_checkable
 
-from akx._given import unknown_name
+from akx.device.choose import BACKENDS, backend_of
 from akx.errors import ArgumentError, brief
 from akx.kernels import registry
 from akx.kernels.base import Parameter, Schedule
@@ -45,6 +45,8 @@ STREAMED_SCHEDULE = "stream"
 NATURAL = "natural"
 #: What values are stored as by a plan that stores them as they are.
 FULL = "full"
+#: Fields of a plan where its schedule has no parameter of the name.
+_FIELDS = {"partitioner": NATURAL, "k_per_pass": 1, "block_bytes": 0}
 #: Those of plain products.
 PLAIN_SCHEDULES = (BASELINE_SCHEDULE, STREAMED_SCHEDULE)
 
@@ -68,12 +70,9 @@ def is_numeric(parameter: Parameter) -> bool:
 
 def resolve_backend(backend: str) -> str:
     """The backend a name stands for: ``"auto"`` is the first one registered."""
-    known = registry.backends()
     if backend == "auto":
-        return known[0]
-    if backend not in known:
-        raise unknown_name("backend", backend, ("auto", *known))
-    return backend
+        return next(iter(BACKENDS.own))
+    return backend_of(backend).name
 
 
 @runtime_checkable
@@ -136,11 +135,10 @@ class Space:
             if value not in parameter.choices:
                 return None
             chosen[parameter.name] = value
-        same = self.plan(plan.schedule, chosen)
-        if same == plan:
-            return chosen
-        mentioned = {name: value for name, value in same.options.items() if name in plan.options}
-        return chosen if same.replace(options=mentioned) == plan else None
+        fields = {"threads": self.threads, **_FIELDS}
+        is_same = all(name in chosen or getattr(plan, name) == value for name, value in fields.items())
+        named = (name in chosen and name not in fields and name != "variant" for name in plan.options)
+        return chosen if is_same and all(named) else None
 
     def inside(self, plan: Plan) -> Plan:
         """The plan of the space that says the same as `plan`, every option spelt out; `plan` itself where none does."""
@@ -270,7 +268,7 @@ class Space:
 
         With a memory budget also where the matrix and its vectors take more, whatever the schedule.
         """
-        budget = getattr(self.device, "budget", 0)
+        budget = self.device.budget
         if budget and plan.schedule != STREAMED_SCHEDULE and least_bytes(matrix, self.k) > budget:
             return f"matrix and vectors take more than the memory budget of {budget} bytes"
         schedule = self.schedules[plan.schedule]
@@ -296,7 +294,7 @@ class Space:
         return tuple(dict.fromkeys(plan for plan in plans if is_baseline(plan)))
 
     def _streamed_baselines(self, matrix: Matrix) -> Iterator[Plan]:
-        if STREAMED_SCHEDULE not in self.parameters or not getattr(self.device, "budget", 0):
+        if STREAMED_SCHEDULE not in self.parameters or not self.device.budget:
             return
         frugal: dict[str, Option] = {"ahead": 1} if 1 in self.choices(STREAMED_SCHEDULE, "ahead") else {}
         orders = self.choices(STREAMED_SCHEDULE, "partitioner")

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from akx._given import check_count, unknown_name
 from akx.device.budget import budgeted_backend, resolve_budget, within
-from akx.device.choose import device_of, is_usable, plan_threads
+from akx.device.choose import backend_of, device_of, is_usable, plan_threads
 from akx.device.lock import device_lock
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, brief
 from akx.kernels import registry
@@ -184,27 +184,33 @@ def tune(
     matrix = Matrix.from_any(matrix, value_error=value_error)
     budget = resolve_budget(matrix, memory_budget, fraction)
     backend = budgeted_backend(backend, budget)
-    both = backend == "auto" and "cuda" in registry.backends() and is_usable("cuda")
-    base = (settings or Settings()).on(backend if both else resolve_backend(backend))
+    places = _automatic() if backend == "auto" else ()
+    base = (settings or Settings()).on(backend if len(places) > 1 else resolve_backend(backend))
     wanted = base.but(trials=trials, seconds=seconds, seed=seed, calls=calls)
-    if both:
+    if len(places) > 1:
         if record is not None:
             raise ArgumentError(
                 "a recording is of one backend", found="backend 'auto' with a GPU", hint="name one: cpu or cuda"
             )
-        own, rest = (replace(wanted, seconds=share * wanted.seconds) for share in (_HOST_SHARE, 1 - _HOST_SHARE))
         again: dict[str, Any] = {"basis": basis, "start_vectors": start_vectors, "threads": threads, "db": db}
         again |= {"retune": retune, "name": name, "callback": callback, "space_filter": space_filter}
         again |= {"storage": storage, "fresh": fresh}
-        host = tune(matrix, k, backend="cpu", settings=own, **again)
-        if host.interrupted:
-            return replace(host, notes=(*host.notes, "the cuda backend was not tuned"))
-        try:
-            other = tune(matrix, k, backend="cuda", settings=rest, **again)
-        except AkxError as failure:  # the host's plan is kept by now
-            notes = (*host.notes, f"the cuda backend was not tuned: {failure}")
-            return _with_calls(replace(host, tuning_seconds=measure.now() - start, notes=notes), wanted.calls)
-        return _with_calls(_faster(host, other, start), wanted.calls)
+        own, *beside = places
+        shares = _HOST_SHARE, (1 - _HOST_SHARE) / len(beside)
+        of_host, rest = (replace(wanted, seconds=share * wanted.seconds) for share in shares)
+        best = tune(matrix, k, backend=own, settings=of_host, **again)
+        for place in beside:
+            if best.interrupted:
+                best = replace(best, notes=(*best.notes, f"the {place} backend was not tuned"))
+                continue
+            try:
+                other = tune(matrix, k, backend=place, settings=rest, **again)
+            except AkxError as failure:  # the best plan so far is kept by now
+                notes = (*best.notes, f"the {place} backend was not tuned: {failure}")
+                best = replace(best, tuning_seconds=measure.now() - start, notes=notes)
+            else:
+                best = _faster(best, other, start)
+        return best if best.interrupted else _with_calls(best, wanted.calls)
     k, start_vectors = check_count("k", k), check_count("start_vectors", start_vectors)
     if basis not in BASIS_KINDS:
         raise unknown_name("basis", basis, BASIS_KINDS)
@@ -231,7 +237,7 @@ def tune(
             return reused
         kept.check_writable()
     others = join_study(storage, key)
-    compiles_ahead = label == "cuda" and wanted.seconds >= _WORTH_PROCESSES
+    compiles_ahead = backend_of(label).compiles_ahead and wanted.seconds >= _WORTH_PROCESSES
     with precompiling(matrix, k, start_vectors, device, wanted=compiles_ahead) as compilation:
         space = build_space(matrix, k, device, backend=label, threads=used, start_vectors=start_vectors)
         of_exact = None if kept is None or key == exact else usable(kept.find(exact).record, matrix, device, used)
@@ -375,6 +381,11 @@ def _keyed(matrix: Matrix, k: int, **where: Any) -> tuple[Matrix, PlanKey, PlanK
     return (exact if key == of_exact else matrix), key, of_exact
 
 
+def _automatic() -> tuple[str, ...]:
+    """What ``"auto"`` tunes for on this machine, the host first."""
+    return tuple(name for name in registry.backends() if backend_of(name).is_automatic and is_usable(name))
+
+
 def _where(backend: str, threads: int | None, device: Any = None) -> tuple[str, int, Any]:
     """The backend, the threads of the host that its plans may use, and its device: this machine's by default."""
     label = resolve_backend(backend)
@@ -454,11 +465,9 @@ def _bench(problem: Problem, space: Space, wanted: Settings) -> Bench:
     seconds = min(wanted.precision.seconds, wanted.seconds / _TRIALS_IN_TIME)
     precision = replace(wanted.precision, seconds=seconds)
     alone = _alone(space.device, wanted.seconds)
-    ahead = 0
-    if space.backend == "cuda" and not space.device.budget and wanted.seconds >= _WORTH_PROCESSES:
-        from akx.tuner.gpu import free_bytes
-
-        ahead = processes_ahead(problem, free_bytes())
+    ahead, backend = 0, backend_of(space.backend)
+    if backend.may_crash and not space.device.budget and wanted.seconds >= _WORTH_PROCESSES:
+        ahead = processes_ahead(problem, backend.free_bytes())
     return Bench(
         problem,
         space,

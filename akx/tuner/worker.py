@@ -27,9 +27,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
-from akx.device.clocks import ClockWatch, clock_hz
+from akx.device.choose import backend_of
 from akx.errors import AkxError, InfeasibleError, VerificationError
 from akx.kernels import registry
 from akx.kernels.base import Program, held_bytes
@@ -44,9 +43,6 @@ from akx.tuner.meter import compiling
 from akx.tuner.result import AS_ANOTHER, COMPLETE, FAILED, PRUNED, WRONG, Trial
 from akx.tuner.space import STREAMED_SCHEDULE, Space
 from akx.tuner.verify import Problem
-
-if TYPE_CHECKING:
-    from akx.tuner.gpu import DeviceProblem, HostProblem
 
 __all__ = ["SHORT_SECONDS", "Bench", "is_hopeless", "too_slow"]
 
@@ -63,8 +59,6 @@ _TELLING_SECONDS = 50e-3
 _CALM_SECONDS = 0.3
 #: So many timings in a row that were made again and were no calmer say that the machine is so.
 _MOST_WILD = 3
-#: Places of a GPU's memory in which the plans of a run-off are timed.
-_PLACES = 3
 #: An anchor that was slower for a while is so no more once it takes at most this times what it took when it was tried.
 _RECOVERED = 1.25
 
@@ -108,7 +102,7 @@ class Bench:
     slowed : float
         How many times slower the machine became at most, between trials and for longer than a timing; 1 if it did not.
     places : int
-        Places of memory in which the plans of the run-off are timed: some on a GPU, unless there is a memory budget.
+        Places of memory in which the plans of the run-off are timed: the backend's, unless there is a memory budget.
     """
 
     def __init__(
@@ -133,12 +127,13 @@ class Bench:
         self._wild = 0
         self._anchor: _Anchor | None = None
         self._kept: dict[Plan, tuple[float, Program]] = {}
-        self._budget = int(getattr(space.device, "budget", 0))
-        self.places = _PLACES if space.backend == "cuda" and not self._budget else 1
-        self._on_device = _device_problem(problem, hosted=bool(self._budget)) if space.backend == "cuda" else None
+        self._budget = space.device.budget
+        self._backend = backend_of(space.backend)
+        self.places = 1 if self._budget else self._backend.places
+        self._vectors = self._backend.trial_vectors(problem, hosted=bool(self._budget))
         self.watch = _watch(space)
         self.patience = math.inf
-        self._forerunners = Forerunners(problem, ahead=ahead) if wary and space.backend == "cuda" else None
+        self._forerunners = Forerunners(problem, ahead=ahead) if wary and self._backend.may_crash else None
         self._sizes: dict[Plan, int] = {}
         self._beside: list[Callable[[], None]] = []
 
@@ -216,7 +211,7 @@ class Bench:
             error,
             samples=found.samples,
             timing_seconds=measure.now() - begin,
-            clock_hz=clock_hz(self.space.backend),
+            clock_hz=self._backend.clock_hz(),
             prepare_again_seconds=max(0.0, prepared - waited - sum(compiled)),
         )
         if state == COMPLETE:
@@ -234,11 +229,9 @@ class Bench:
             Where an entry is wrong or was not written.
         """
         self.problem.poison()
-        if self._on_device is not None:
-            self._on_device.poison()
+        self._vectors.poison()
         self.call(program)()
-        if self._on_device is not None:
-            self._on_device.fetch()
+        self._vectors.fetch()
         error = self.problem.error(self.stored_error(plan))
         if error != error:
             raise VerificationError(f"{WRONG}: entries missing or not finite")
@@ -248,10 +241,7 @@ class Bench:
 
     def call(self, program: Program) -> Callable[[], None]:
         """The call to be timed."""
-        if self._on_device is not None:
-            return self._on_device.call(program)
-        run, x, out, coefficients = program.run, self.problem.x, self.problem.out, self.problem.coefficients
-        return lambda: run(x, out, coefficients)
+        return self._vectors.call(program)
 
     def anchor_on(self, plan: Plan, seconds: float) -> None:
         """Time everything from now on against `plan`, a complete baseline trial of that many seconds."""
@@ -426,10 +416,10 @@ def too_slow(race: float) -> str:
 
 def _watch(space: Space) -> Watch | None:
     """What looks at the machine of a space while something is timed."""
-    if space.backend == "cuda":
-        return ClockWatch()
-    if not measure.is_real_time():
-        return None
+    backend = backend_of(space.backend)
+    of_device: Watch | None = backend.watch()
+    if of_device is not None or not backend.uses_threads or not measure.is_real_time():
+        return of_device
     named = [one for several in space.parameters.values() for one in several if one.name == "threads"]
     threads = max((int(choice) for one in named for choice in one.choices), default=space.threads)
     if threads < 2:
@@ -437,12 +427,6 @@ def _watch(space: Space) -> Watch | None:
     watch = CoreWatch(threads)
     watch.look()  # compiles what it needs
     return watch
-
-
-def _device_problem(problem: Problem, *, hosted: bool) -> DeviceProblem | HostProblem:
-    from akx.tuner.gpu import DeviceProblem, HostProblem
-
-    return HostProblem(problem) if hosted else DeviceProblem(problem)
 
 
 def _reason(refusal: InfeasibleError, plan: Plan) -> str:

@@ -26,6 +26,7 @@ from akx.tuner.recorded import UNKNOWN, RecordedBench, RecordedClock
 from akx.tuner.recording import RecordedTrial
 from akx.tuner.result import FAILED, Trial
 from akx.tuner.space import Space, build_space
+from akx.tuner.verify import Problem
 
 
 class Replay:
@@ -64,6 +65,7 @@ class Replay:
         monkeypatch.setattr(tuning, "precompiling", lambda *args, **options: nullcontext(None))
         monkeypatch.setattr(tuning, "_cold_prepare_seconds", lambda space, matrix, plan, fallback: fallback)
         monkeypatch.setattr(gpu, "free_bytes", lambda: 0)
+        monkeypatch.setattr(tuning, "Problem", _Unsolved)
         monkeypatch.setattr(tuning, "Bench", lambda problem, space, **_: _Bench(self, space, problem.matrix))
 
     def space(self, *args: Any, **options: Any) -> Space:
@@ -78,6 +80,13 @@ class Replay:
 
 def _figures(held: Mapping[str, Any]) -> Figures:
     return Figures(**{**held, "formats": {name: FormatCost(**cost) for name, cost in held["formats"].items()}})
+
+
+class _Unsolved(Problem):
+    """A call without what must come out: none is made here."""
+
+    def __init__(self, matrix: Any, k: int, *, basis: str, start_vectors: int, seed: int) -> None:
+        self._begin(matrix, k, basis, start_vectors, seed)
 
 
 class _Bench(RecordedBench):

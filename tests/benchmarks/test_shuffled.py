@@ -166,7 +166,7 @@ def test_calls_that_are_wrong_are_no_entries(monkeypatch: pytest.MonkeyPatch) ->
             self.problem.out.fill(np.nan)
 
     schedule = SimpleNamespace(prepare=lambda matrix, plan: None)
-    monkeypatch.setattr("akx.tuner.gpu.DeviceProblem", Device)
+    monkeypatch.setattr("akx.kernels.cuda.timing.DeviceProblem", Device)
     monkeypatch.setattr(shuffled.registry, "get", lambda backend, name: schedule)
     with pytest.raises(ArithmeticError, match="is wrong: nan"):
         shuffled._checked_call(Matrix.from_any(gallery.small("9-point")), PLANS["natural"])

@@ -5,6 +5,7 @@ The record is ``tests/data/tuning_h100.jsonl``; ``python -m benchmarks.record_tu
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from replay import UNKNOWN, Replay, without
 
 import akx
+from akx._pattern import Pattern
 from akx.errors import FileFormatError
 from akx.matrix import Matrix
 from akx.plan import Plan
@@ -85,7 +87,7 @@ def optimum(recording: Recording) -> float:
 
 
 def test_the_record_is_of_this_matrix_and_worth_a_replay(matrix: Matrix, then: Any) -> None:
-    assert matrix.fingerprint == RECORD.key.fingerprint
+    assert RECORD.key.fingerprint == Pattern(matrix.indptr, matrix.indices).former_digest
     assert len(RECORD.trials) >= 100
     assert {plan.schedule for plan in RECORD.trials} >= {"sweep", "ghost", "resident"}
     own = {one.trial.plan: one.trial.seconds for one in THEN.trials if one.trial.state == "complete"}
@@ -132,7 +134,7 @@ def test_a_search_finds_a_plan_as_good_as_the_recorded_one(
     key = plan_key(matrix, K, backend="cuda", device=world.device)
     assert key.device_class == RECORD.key.device_class == result.device
     assert key.device_class.startswith("cuda/NVIDIA H100")
-    assert RECORD.key == key
+    assert replace(RECORD.key, fingerprint=key.fingerprint) == key  # digests were others then
     record = db.find(key).record
     assert record is not None
     assert (record.plan, record.seconds, record.plan.backend) == (result.plan, result.seconds, "cuda")
@@ -230,7 +232,7 @@ def test_recording_and_replaying_what_runs_here(monkeypatch: pytest.MonkeyPatch,
     """The recorder, on the CPU: what it writes can be read, and replayed with the same winner."""
     monkeypatch.setenv("AKX_DB", str(tmp_path / "plans.sqlite"))
     path = tmp_path / "record.json"
-    arguments = ["--small", "--backend", "cpu", "--k", "4", "--seconds", "1.5", "--others", "1.5", "-o", str(path)]
+    arguments = ["--small", "--backend", "cpu", "--k", "4", "--seconds", "0.6", "--others", "0.6", "-o", str(path)]
     assert record_tuning.main(arguments) == 0
     recording = load(path)
     assert all(len(line) < 10_000 for line in path.read_text().splitlines())

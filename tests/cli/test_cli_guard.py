@@ -20,6 +20,7 @@ from numba.core import event
 from akx.cli import guard
 from akx.cli.output import data_console
 from akx.errors import AkxError, DatabaseError, MatrixError
+from cli.golden import check_shape
 from cli.running import Ran
 
 
@@ -134,6 +135,8 @@ def test_an_answer_is_not_lost_with_what_fails_after_it(
 ) -> None:
     monkeypatch.setattr(guard, "_invoke", _raise(failure))
     plain = akx("info", "x", "--json")
+    if not isinstance(failure, AkxError):
+        check_shape("error.json", plain.json)
     monkeypatch.setattr(guard, "_invoke", _raise(guard.AnsweredError({"schema": 7, "residual": 0.5}, failure)))
     ran = akx("info", "x", "--json")
     assert (ran.code, ran.error) == (plain.code, plain.error)

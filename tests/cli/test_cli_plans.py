@@ -99,9 +99,9 @@ def test_stale_plans_that_are_shipped_are_listed_where_asked(
     assert "3 plans for 3 matrices shipped with akx left out; --all lists them too" in ran.err
     ran = akx("plans", "list", "--all")
     assert ("shipped (stale)" in ran.out, ran.err) == (True, "")
-    assert akx("plans", "rm", "--stale", "--json").json["removed"] == [
-        _record("mine", fingerprint="mine", stale=True).id
-    ]
+    removed = akx("plans", "rm", "--stale", "--json").json
+    assert removed["removed"] == [_record("mine", fingerprint="mine", stale=True).id]
+    check_shape("plans_rm_stale.json", removed)
     assert akx("plans", "show", old[0].id).code == 0, "nothing is hidden from who knows the id"
 
 
@@ -129,6 +129,7 @@ def test_trials_behind_a_plan(akx: Callable[..., Ran], records: tuple[PlanRecord
     with PlanDatabase(tmp_path / "plans.sqlite", layers=()) as database:
         database.add_trials(records[0].key, made)
     data = akx("plans", "trials", records[0].id[:12], "--json").json
+    check_shape("plans_trials_of.json", data)
     assert (data["id"], data["trials"]) == (records[0].id, [one.stamped().to_json() for one in made])
     assert data["trials"][0].pop("provenance") == data["trials"][1].pop("provenance") == made[0].stamped().provenance
     assert [(Plan.from_json(one.pop("plan")), one) for one in data["trials"]] == [
@@ -258,7 +259,9 @@ def test_plans_that_are_aged_are_told_of_and_why(
     ran = akx("plans", "list")
     assert "(aged)" in ran.out
     assert f"1 plan aged: numba 0.1, now {now}" in ran.err
-    assert akx("plans", "show", records[0].id, "--json").json["aged"] == why
+    shown = akx("plans", "show", records[0].id, "--json").json
+    assert shown["aged"] == why
+    check_shape("plans_show_aged.json", shown)
     assert f"aged, raced before it is used: other kernel sources; numba 0.1, now {now}" in " ".join(
         akx("plans", "show", records[0].id).out.split()
     )
@@ -289,12 +292,17 @@ def test_export_remove_and_import_again(
     akx: Callable[..., Ran], records: tuple[PlanRecord, PlanRecord], tmp_path: Path
 ) -> None:
     bundle = tmp_path / "plans.json"
-    assert akx("plans", "export", bundle, "--json").json["exported"] == 2
+    written = akx("plans", "export", bundle, "--json").json
+    assert written["exported"] == 2
+    check_shape("plans_export.json", written)
     assert {record["id"] for record in json.loads(bundle.read_text())["records"]} == {r.id for r in records}
-    assert akx("plans", "rm", records[0].id[:12], "--json").json["removed"] == records[0].id
+    removed = akx("plans", "rm", records[0].id[:12], "--json").json
+    assert removed["removed"] == records[0].id
+    check_shape("plans_rm.json", removed)
     assert akx("plans", "show", records[0].id).code == 2
     report = akx("plans", "import", bundle, "--json").json
     assert (report["added"], report["unchanged"]) == (1, 1)
+    check_shape("plans_import.json", report)
     assert akx("plans", "show", records[0].id).code == 0
 
 

@@ -282,6 +282,9 @@ def test_preconditioners(akx: Callable[..., Ran], convection: Path, options: lis
     assert ran.code == 0
     assert ran.json["preconditioner"]["name"] == options[0]
     assert ran.json["preconditioner"]["seconds"] > 0
+    assert {name: type(value) for name, value in ran.json["preconditioner"].items()} == {
+        "name": str, "seconds": float, "nnz": int if options[0] == "spai" else type(None),
+    }  # fmt: skip
     assert residual(convection, read_vector(out), np.ones(300)) <= 1e-8
 
 

@@ -252,6 +252,16 @@ def test_text_and_json_of_an_untuned_call(akx: Callable[..., Ran], tuner: _Tuner
     assert akx("tune", poisson, "--json").json["untuned"] is None
 
 
+def test_json_where_what_may_be_null_is_the_other_way_round(
+    akx: Callable[..., Ran], tuner: _Tuner, poisson: Path
+) -> None:
+    tuner.result = replace(
+        _RESULT, untuned=None, roofline=None, baseline_plan=None, seconds=_RESULT.baseline_seconds, calls=5000,
+        reused=True, layer="shipped", notes=("nothing beat the baseline",), counts=Counts(), trials=(), finalists=(),
+    )  # fmt: skip
+    check_shape("tune_other.json", akx("tune", poisson, "--json").json)
+
+
 def test_text_of_a_search_that_did_not_try_everything(akx: Callable[..., Ran], tuner: _Tuner, poisson: Path) -> None:
     none = replace(_RESULT, plan=_SWEEP, seconds=3.5e-3, untuned=None)
     beaten = "nothing beat the baseline"
@@ -393,6 +403,7 @@ def test_for_a_solver(akx: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, 
     data = akx("tune", poisson, "--for", "ca-gmres", "--json").json
     assert (data["schema"], data["solver"], data["s"], data["kept"]) == (1, "ca_gmres", 4, True)
     assert [one["seconds"] for one in data["candidates"]] == [1.5e-3, None]
+    check_shape("tune_for.json", data)
     assert data["notes"] == list(found.notes)
     assert akx("tune", poisson, "--for", "cg").code == 2
     assert "--fresh has no meaning with --for" in akx("tune", poisson, "--for", "ca-gmres", "--fresh").error

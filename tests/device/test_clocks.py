@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from akx.device import clocks
-from akx.device.clocks import ClockState, ClockWatch, clock_hz, clock_state
+from akx.device.clocks import ClockState, ClockWatch, clock_state, gpu_clock_hz, host_clock_hz
 from akx.device.cuda.facts import cuda_missing
 from akx.errors import DeviceError
 
@@ -19,14 +19,14 @@ from akx.errors import DeviceError
 def test_the_clock_is_that_of_the_cores_where_somebody_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 2, 3}, raising=False)
     monkeypatch.setattr(clocks, "_ASKING", 60.0)  # a busy machine takes its time
-    assert clock_hz("cpu", tmp_path) is None
+    assert host_clock_hz(tmp_path) is None
     for core, khz in ((0, 2_000_000), (2, 3_000_000), (3, 3_100_000)):
         folder = tmp_path / f"cpu{core}" / "cpufreq"
         folder.mkdir(parents=True)
         (folder / "scaling_cur_freq").write_text(f"{khz}\n")
-    assert clock_hz("cpu", tmp_path) == 3.1e9
+    assert host_clock_hz(tmp_path) == 3.1e9
     (tmp_path / "cpu3" / "cpufreq" / "scaling_cur_freq").write_text("<unknown>\n")
-    assert clock_hz("cpu", tmp_path) is None
+    assert host_clock_hz(tmp_path) is None
 
 
 class Library:
@@ -66,7 +66,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[Library]:
 
 
 def test_the_clock_of_a_gpu_is_that_of_its_multiprocessors(library: Library) -> None:
-    assert clock_hz("cuda") == clock_hz("cuda") == 1755e6
+    assert gpu_clock_hz() == gpu_clock_hz() == 1755e6
     assert library.started == 1
 
 
@@ -100,7 +100,7 @@ def test_rounds_of_a_throttled_gpu_are_found_by_its_reason_or_by_its_clock(libra
 @pytest.mark.parametrize("what", ["init", "handle", "clock"])
 def test_a_library_that_does_not_tell_is_no_error(library: Library, what: str) -> None:
     library.codes[what] = 3
-    assert clock_hz("cuda") is None
+    assert gpu_clock_hz() is None
 
 
 def test_a_library_without_reasons_is_no_error(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,7 @@ def test_a_library_without_reasons_is_no_error(library: Library, monkeypatch: py
 
 def test_an_old_library_is_no_error(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ctypes.CDLL", lambda name: object())
-    assert clock_hz("cuda") is None
+    assert gpu_clock_hz() is None
 
 
 def test_without_a_gpu_or_its_library_there_is_no_clock(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,21 +118,21 @@ def test_without_a_gpu_or_its_library_there_is_no_clock(library: Library, monkey
         raise OSError("libnvidia-ml.so.1: cannot open shared object file")
 
     monkeypatch.setattr("ctypes.CDLL", absent)
-    assert clock_hz("cuda") is None
+    assert gpu_clock_hz() is None
 
     def no_gpu() -> bytes:
         raise DeviceError("no NVIDIA driver on this machine")
 
     clocks._nvml.cache_clear()
     monkeypatch.setattr(clocks, "_bus_id", no_gpu)
-    assert clock_hz("cuda") is None
+    assert gpu_clock_hz() is None
 
 
 @pytest.mark.cuda
 @pytest.mark.skipif(cuda_missing() is not None, reason=str(cuda_missing()))
 def test_the_clock_of_the_gpu_here() -> None:
     clocks._nvml.cache_clear()
-    found = clock_hz("cuda")
+    found = gpu_clock_hz()
     assert found is None or 1e8 < found < 5e9  # a container may keep the library from telling
     clock_state()
     begin = time.perf_counter()

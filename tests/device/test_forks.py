@@ -98,7 +98,7 @@ def test_a_child_does_not_get_values_that_are_half_old(monkeypatch: pytest.Monke
     A = sp.diags_array([1.0, -2.0, 1.0], offsets=[-1, 0, 1], shape=(50, 50), format="csr")
     x = np.arange(50.0)
     P = akx.MatrixPowers(A, 1, plan=akx.Plan("cpu", "sweep", "csr", k=1))
-    (program,) = P._programs.values()
+    (program,) = P._prepared.programs.values()
     original, said = type(program).update_values, []
 
     def forks_midway(self: object, data: np.ndarray) -> None:

@@ -7,23 +7,51 @@ taken on trust.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
+import fake_backend
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from akx.device.host import host_device
+from akx.device.choose import backend_of, device_of
 from akx.errors import InfeasibleError
 from akx.kernels import reference, registry
 from akx.kernels.base import Coefficients, as_coefficients
 from akx.kernels.cpu.layout import VARIANTS
 from akx.matrix import Matrix
 from akx.plan import Plan
+from akx.tuner.space import build_space
 
-SCHEDULES = [("cpu", schedule.name) for schedule in registry.schedules("cpu")]
+#: What has no plans without a memory budget; its own tests have one.
+NEEDS_A_BUDGET = ("stream",)
+
+
+def _marks(backend: str) -> list[pytest.MarkDecorator]:
+    if not backend_of(backend).has_own_memory or backend == fake_backend.BACKEND.name:
+        return []
+    reason = backend_of(backend).missing()
+    return [pytest.mark.cuda, pytest.mark.skipif(reason is not None, reason=str(reason))]
+
+
+with fake_backend.registered():
+    SCHEDULES = [
+        pytest.param(backend, schedule.name, marks=_marks(backend), id=f"{backend}-{schedule.name}")
+        for backend in registry.backends()
+        for schedule in registry.schedules(backend)
+        if schedule.name not in NEEDS_A_BUDGET
+    ]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _fake_backend() -> Iterator[None]:
+    with fake_backend.registered():
+        yield
+
+
 DTYPES = ["float32", "float64", "complex64", "complex128"]
 
 
@@ -105,8 +133,17 @@ def exact_powers(matrix: Matrix, x: Any, coefficients: Coefficients) -> tuple[An
 def all_plans(
     backend: str, name: str, matrix: Matrix, k: int, threads: tuple[int, ...], depths: tuple[int, ...] = ()
 ) -> list[Plan]:
-    """Plans over variants, orders, threads and a few options; those that do not fit are left out by the schedule."""
-    schedule = registry.get(backend, name)
+    """Plans over variants, orders, threads and a few options; those that do not fit are left out by the schedule.
+
+    Of the CPU in all combinations, of others the defaults of the space with each variant and what is one choice away.
+    """
+    schedule, device = registry.get(backend, name), device_of(backend)
+    if backend != "cpu":
+        space = build_space(matrix, k, device, backend=backend, threads=1, keep=name.__eq__)
+        default = space.default(name)
+        found = [default, *(space.plan(name, {"variant": one}) for one in space.choices(name, "variant"))]
+        found += space.neighbours(default)
+        return [plan for plan in dict.fromkeys(found) if space.feasible(plan, matrix) is None]
     orders = {
         "sweep": ("natural", "rcm", "levels"),
         "wavefront": ("natural", "rcm", "levels"),
@@ -127,7 +164,7 @@ def all_plans(
                         if depth > k:
                             continue
                         plans.append(Plan(backend, name, variant, order, k, depth, size, count, option))
-    return [plan for plan in plans if schedule.feasible(plan, matrix, host_device()) is None]
+    return [plan for plan in plans if schedule.feasible(plan, matrix, device) is None]
 
 
 def run(plan: Plan, matrix: Matrix, x: Any, coefficients: Coefficients) -> Any:
@@ -149,7 +186,7 @@ def check(plan: Plan, matrix: Matrix, x: Any, coefficients: Coefficients, truth:
     try:
         out = run(plan, matrix, x, coefficients)
     except InfeasibleError:
-        assert plan.schedule == "ghost"
+        assert plan.schedule == "ghost" or plan.backend == "cuda"
         return False
     k = plan.k
     longest = int(np.diff(matrix.indptr).max(initial=0))
@@ -178,6 +215,9 @@ def test_every_variant_order_and_basis(backend: str, name: str, dtype: str) -> N
         for plan in all_plans(backend, name, matrix, k, (1, 3)):
             if check(plan, matrix, x, coefficients, truth, size):
                 seen.add(plan.variant)
+    if backend != "cpu":
+        assert seen
+        return
     assert seen == set(VARIANTS) - ({"bell", "bell16", "csr-ahead"} if name == "ghost" else set())
 
 
@@ -222,7 +262,7 @@ def test_random_problems(
 @pytest.mark.parametrize(("backend", "name"), SCHEDULES)
 def test_space_traffic_and_values(backend: str, name: str) -> None:
     """The space makes feasible plans, the model counts at least the work there is, new values need no new plan."""
-    schedule, device = registry.get(backend, name), host_device()
+    schedule, device = registry.get(backend, name), device_of(backend)
     i = np.arange(5000)
     A = sp.csr_array(sp.diags_array([1.0 + i % 7, 2.0 + i % 3, 1.0 + i % 5], offsets=[-2, 0, 1], shape=(5000, 5000)))
     matrix = Matrix.from_any(A)
@@ -261,7 +301,8 @@ def test_64_bit_indices(backend: str, name: str) -> None:
     x = random_numbers(rng, (1, 300), "float64")
     truth, size = exact_powers(wide, x, coefficients)
     plans = [p for p in all_plans(backend, name, wide, 3, (2,)) if not p.options and p.partitioner != "levels"]
-    assert {plan.variant for plan in plans} >= {"csr", "csr16", "sell16"}
+    assert backend != "cpu" or {plan.variant for plan in plans} >= {"csr", "csr16", "sell16"}
+    assert plans
     for plan in plans:
         check(plan, wide, x, coefficients, truth, size)
 
@@ -282,33 +323,36 @@ def test_columns_far_apart(backend: str, name: str) -> None:
     x = random_numbers(rng, (1, n), "float64")
     truth = reference.reference(matrix, x, coefficients)
     ran = set()
-    for variant in ("csr", "csr-ahead", "csr16", "sell", "sell16"):
-        for order in ("natural", "rcm"):
-            depth, size = (1, 0) if name == "sweep" else (3, 65536)
-            plan = Plan(backend, name, variant, order, 3, depth, size, 2)
-            if registry.get(backend, name).feasible(plan, matrix, host_device()) is None:
-                try:
-                    out = run(plan, matrix, x, coefficients)
-                except InfeasibleError:
-                    continue
-                assert truth.error_ratio(out) <= 1, plan.label()
-                ran.add(variant)
-    if name == "sweep":
+    depth, size = (1, 0) if name == "sweep" else (3, 65536)
+    variants, orders = ("csr", "csr-ahead", "csr16", "sell", "sell16"), ("natural", "rcm")
+    plans = [Plan("cpu", name, variant, order, 3, depth, size, 2) for variant in variants for order in orders]
+    for plan in plans if backend == "cpu" else all_plans(backend, name, matrix, 3, (1,)):
+        if registry.get(backend, name).feasible(plan, matrix, device_of(backend)) is None:
+            try:
+                out = run(plan, matrix, x, coefficients)
+            except InfeasibleError:
+                continue
+            assert truth.error_ratio(out) <= 1, plan.label()
+            ran.add(plan.variant)
+    if (backend, name) == ("cpu", "sweep"):
         assert ran == {"csr", "csr-ahead", "csr16", "sell", "sell16"}
 
 
 @pytest.mark.parametrize(("backend", "name"), SCHEDULES)
 def test_malformed_plans_are_infeasible_with_a_reason(backend: str, name: str) -> None:
-    schedule, device = registry.get(backend, name), host_device()
+    schedule, device = registry.get(backend, name), device_of(backend)
     matrix = make_matrix("band", 300, "float64", 0)
-    good = Plan(backend, name, "csr", k=4, k_per_pass=1 if name == "sweep" else 2, block_bytes=4096)
+    if backend == "cpu":
+        good = Plan(backend, name, "csr", k=4, k_per_pass=1 if name == "sweep" else 2, block_bytes=4096)
+    else:
+        good = all_plans(backend, name, matrix, 4, (1,))[0]
     assert schedule.feasible(good, matrix, device) is None
-    for bad in (
-        good.replace(variant="nothing"),
-        good.replace(partitioner="nothing"),
-        good.replace(variant="bell"),
-        good.replace(variant="sell", options={"sigma": 5}) if name != "ghost" else good.replace(block_bytes=1),
-    ):
+    bads = [good.replace(variant="nothing"), good.replace(partitioner="nothing")]
+    if backend == "cpu":
+        bads.append(good.replace(variant="bell"))
+        own = good.replace(variant="sell", options={"sigma": 5}) if name != "ghost" else good.replace(block_bytes=1)
+        bads.append(own)
+    for bad in bads:
         reason = schedule.feasible(bad, matrix, device)
         assert isinstance(reason, str)
         assert reason

@@ -23,7 +23,6 @@ from test_cuda_front import NARROW, storable
 from test_cuda_parts import small_gpu
 
 import akx
-from akx import operator
 from akx.device.cuda import memory
 from akx.errors import DeviceMemoryError
 from akx.kernels import reference, registry
@@ -31,6 +30,7 @@ from akx.kernels.base import Coefficients
 from akx.kernels.cuda import diagonals, parts, resident, stored, stored_program, values
 from akx.kernels.cuda.stored import FULL, HALF, TABLE, encoded, error_of, is_storable, ways_of
 from akx.matrix import Matrix
+from akx.operator import planner
 from akx.plan import Option, Plan
 
 #: What float32 rounds by at most, and what a user would state.
@@ -350,7 +350,7 @@ def powers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., akx
 
     def make(A: Any, **how: Any) -> akx.MatrixPowers:
         device.facts = test_cuda_parts_stored.facts_for(Matrix.from_any(A), plan)
-        monkeypatch.setattr(operator, "device_of", lambda _: device.facts)
+        monkeypatch.setattr(planner, "device_of", lambda _: device.facts)
         return akx.MatrixPowers(A, 4, plan=plan, db=tmp_path / "plans.sqlite", **how)
 
     return make
@@ -370,7 +370,7 @@ def test_explain_says_how_far_values_are_off(powers: Callable[..., akx.MatrixPow
     assert "relative error" not in powers(matrix.with_value_error(1e-6), value_error=0).explain(measure=False)
     same = storable(matrix, HALF, 0)
     assert "relative error" not in powers(same, value_error=1e-6).explain(measure=False)
-    P._programs.clear()  # where nothing is prepared, as it would be
+    P._prepared.programs.clear()  # where nothing is prepared, as it would be
     assert told in P.explain(measure=False)
 
 
@@ -379,8 +379,8 @@ def test_new_values_of_an_operator(powers: Callable[..., akx.MatrixPowers]) -> N
     P = powers(matrix.to_scipy(), value_error=1e-6)
     other = test_cuda_parts_stored.matrix_of("float64", 5)
     P.update_values(other.to_scipy())
-    assert P._matrix.value_error == 1e-6
-    (program,) = P._programs.values()
+    assert P._prepared.values.matrix.value_error == 1e-6
+    (program,) = P._prepared.programs.values()
     assert program.stored_error == error_of(other.with_value_error(1e-6), HALF)  # type: ignore[attr-defined]
     huge = other.with_values(1e39 * other.data)
     P.update_values(huge)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +21,7 @@ from test_cuda_swept import blocks_of_mixed_sizes, plan_of, storable
 
 import akx
 import akx.formats.vbell
-import akx.operator
+from akx.basis import monomial
 from akx.device.cuda.compile import compile_cubin, compiler_name, options_for
 from akx.device.cuda.facts import cuda_missing
 from akx.device.cuda.memory import DeviceArray
@@ -35,6 +36,9 @@ from akx.kernels.cuda import sweep as sweeps
 from akx.kernels.cuda.stored import FULL, HALF, STORED, TABLE, encoded, placed
 from akx.kernels.cuda.translate import DeviceVbell, Refusal
 from akx.matrix import Matrix
+from akx.operator.planner import Asked, Planner, reason_against
+from akx.operator.prepared import Prepared
+from akx.operator.recurrence import Recurrence
 
 LANES = (1, 2, 4, 8)
 ORDERS = (0, 1, 12345)
@@ -422,15 +426,15 @@ def test_an_operator_has_its_blocks_laid_out_on_the_device(
     for name in ("natural_nodes", "lay_out", "slots_of"):
         monkeypatch.delattr(vbell, name)
     plan = plan_of("vbell-1", 3)
-    monkeypatch.setattr("akx.operator.device_of", lambda backend: H100)
-    assert akx.operator._reason_against(plan, fresh(matrix), H100) is None
-    assert akx.operator._reason_against(plan_of("vbell-1", 3, sigma=1024), fresh(matrix), H100) is not None
+    monkeypatch.setattr("akx.operator.planner.device_of", lambda backend: H100)
+    assert reason_against(plan, fresh(matrix), H100) is None
+    assert reason_against(plan_of("vbell-1", 3, sigma=1024), fresh(matrix), H100) is not None
     seen: list[Any] = []
     prepare = schedule.prepare
     monkeypatch.setattr(schedule, "prepare", lambda *given: seen.append(prepare(*given)) or seen[-1])
     A = sp.csr_array((matrix.data, matrix.indices, matrix.indptr), shape=(matrix.n, matrix.n))
     operator = akx.MatrixPowers(A, 3, plan=plan, backend="cuda")
-    program = operator._program(np.dtype(np.float64), 1)
+    program = operator._prepared.program(np.dtype(np.float64), 1)
     assert seen == [program]
     call = Call(program, matrix)
     call.is_right(matrix)
@@ -443,18 +447,19 @@ def test_what_only_new_values_need_makes_room_in_a_budget(
     matrix = blocks_of_mixed_sizes(120, "float64", seed=2)
     plan = plan_of("vbell-1", 3)
     program: Any = registry.get("cuda", "sweep").prepare(fresh(matrix), plan)
-    operator = object.__new__(akx.MatrixPowers)
-    operator.k, operator._matrix = 3, matrix
+    asked = Asked(3, "monomial", plan)
+    prepared = Prepared(matrix, Planner(asked), Recurrence(monomial(3), matrix.dtype))
     vectors = 5 * matrix.n * 8
-    operator._budget = program.nbytes + vectors
-    operator._check_budget(plan, program, matrix.dtype, 1)
+    budget = program.nbytes + vectors
+    prepared.planner.asked = replace(asked, budget=budget)
+    prepared.check_budget(plan, program, matrix.dtype, 1)
     assert program._places.nbytes > 0
-    operator._budget -= 1
-    operator._check_budget(plan, program, matrix.dtype, 1)
+    prepared.planner.asked = replace(asked, budget=budget - 1)
+    prepared.check_budget(plan, program, matrix.dtype, 1)
     assert program._places.nbytes == 0
-    operator._budget = program.nbytes + vectors - 1
+    prepared.planner.asked = replace(asked, budget=program.nbytes + vectors - 1)
     with pytest.raises(BudgetError):
-        operator._check_budget(plan, program, matrix.dtype, 1)
+        prepared.check_budget(plan, program, matrix.dtype, 1)
 
 
 @on_the_host

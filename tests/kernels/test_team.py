@@ -254,7 +254,7 @@ def test_a_member_that_fails_alone_ends_the_call(monkeypatch: pytest.MonkeyPatch
     x = np.ones(_N)
     V = P(x)
     monkeypatch.setattr(threading, "excepthook", lambda arguments: None)
-    job = next(iter(P._programs.values()))._job  # type: ignore[attr-defined]
+    job = next(iter(P._prepared.programs.values()))._job  # type: ignore[attr-defined]
     original = job.function
 
     def fails_in_a_member(*arguments: Any) -> bool:
@@ -652,7 +652,7 @@ def test_threads_that_the_system_put_on_one_core_part(allowed: set[int]) -> None
     P, A = _operator(2)
     x = np.ones(_N)
     P(x)
-    job = next(iter(P._programs.values()))._job  # type: ignore[attr-defined]
+    job = next(iter(P._prepared.programs.values()))._job  # type: ignore[attr-defined]
     before = set(threading.enumerate())
     pair = Team(2)
     (member,) = set(threading.enumerate()) - before

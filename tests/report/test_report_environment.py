@@ -17,6 +17,7 @@ _GPU: Any = SimpleNamespace(
     backend="cuda", device_class="cuda/Test GPU", sms=100, clock_hz=1e9, memory_bandwidth_hint=1e12, l2_bytes=2**25,
     budget=0, cores=1,
 )  # fmt: skip
+_GPU.whole = lambda: _GPU
 
 
 def said(monkeypatch: pytest.MonkeyPatch, device: Any, figures: Figures) -> Any:

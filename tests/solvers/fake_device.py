@@ -64,6 +64,7 @@ class FakeWork:
     """The twin of CudaVectorWork."""
 
     backend = "cuda"
+    on_device = True
 
     def __init__(self, dtype: Any, n: int) -> None:
         self.dtype, self.n = np.dtype(dtype), n

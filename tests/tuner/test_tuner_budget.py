@@ -19,9 +19,10 @@ from akx.device.cuda.runtime import cuda_missing
 from akx.errors import ArgumentError, BudgetError
 from akx.kernels import registry
 from akx.kernels.cuda import stream
+from akx.kernels.cuda import timing as gpu
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.tuner import gpu, plan_key, predict, tuning
+from akx.tuner import plan_key, predict, tuning
 from akx.tuner.result import TuneResult
 from akx.tuner.space import Space, build_space, is_baseline
 from akx.tuner.worker import Bench
@@ -267,7 +268,7 @@ class TestOnTheGpu:
         assert "predicted" in other.explain(measure=False)
         np.testing.assert_allclose(other(x), P(x), rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(akx.matrix_powers(A, x, 6, fraction=0.25), P(x), rtol=0, atol=0)
-        held = next(iter(P._programs.values()))
+        held = next(iter(P._prepared.programs.values()))
         assert held.nbytes <= budget
 
     def test_a_budget_that_everything_fits(self, matrix: Matrix) -> None:

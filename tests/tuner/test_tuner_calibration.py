@@ -157,7 +157,7 @@ def test_a_link_that_cannot_be_measured_is_a_guess(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("akx.device.choose.device_of", lambda backend: GPU)
     monkeypatch.setattr(calibration, "device_lock", lambda device: SimpleNamespace(alone=lambda: nullcontext(True)))
     monkeypatch.setattr(calibration, "_bandwidths", derived_figures)
-    monkeypatch.setattr(calibration, "_price_of_step", lambda device, name, guess: guess)
+    monkeypatch.setattr(calibration, "_price_of_step", lambda device, name, variant, guess: guess)
     monkeypatch.setattr("akx.kernels.cuda.rates.link_rates", none)
     assert calibrate("cuda").all_threads == derived_figures(GPU, 1)
 
@@ -226,11 +226,11 @@ def test_a_calibration_that_was_disturbed_is_none(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(calibration, "_call", lambda matrix, plan: (matrix, plan))
     monkeypatch.setattr(calibration, "_seconds", partial(seconds, until=10**6))
     with pytest.raises(DeviceError, match="disturbed"):
-        calibration._formats(1e5)
+        calibration._formats("cpu", 1e5)
     assert len(turns) == 3 * _TIMED  # three times
     turns.clear()
     monkeypatch.setattr(calibration, "_seconds", partial(seconds, until=_TIMED))
-    assert len(calibration._formats(1e5)) == 9
+    assert len(calibration._formats("cpu", 1e5)) == 9
     assert len(turns) == 2 * _TIMED
 
 
@@ -245,9 +245,9 @@ def test_all_cores_are_calibrated_whatever_the_environment_says(monkeypatch: pyt
     cores = host_device().cores
     asked: list[int] = []
     monkeypatch.setattr(calibration, "_bandwidths", lambda device, threads: asked.append(threads) or figures(threads))
-    monkeypatch.setattr(calibration, "_formats", lambda foreseen: {"csr": FormatCost(5e-10, 2e-9)})
-    monkeypatch.setattr(calibration, "_meetings", lambda threads: (1e-6, 2e-7))
-    monkeypatch.setattr(calibration, "_foreseen", lambda: 12345.0)
+    monkeypatch.setattr(calibration, "_formats", lambda backend, foreseen: {"csr": FormatCost(5e-10, 2e-9)})
+    monkeypatch.setattr(calibration, "_meetings", lambda backend, threads: (1e-6, 2e-7))
+    monkeypatch.setattr(calibration, "_foreseen", lambda backend: 12345.0)
     found = calibrate("cpu")
     assert found.threads == cores
     assert found.one_thread.foreseen == found.all_threads.foreseen == 12345.0
@@ -298,7 +298,7 @@ def test_prices_are_what_was_put_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibration, "_seconds", seconds)
     assert uneven_rows(calibration._of_changing_rows(80_000)) > 60_000
     assert uneven_rows(calibration._of_changing_rows(80_000, ascending=True)) < 10
-    for variant, cost in calibration._formats(1000.0).items():
+    for variant, cost in calibration._formats("cpu", 1000.0).items():
         is_csr, is_sell = variant.startswith("csr"), variant.startswith("sell")
         differing = [5e-9 * is_csr, 0.7e-9 * is_sell, 0.4e-9 * (is_csr or is_sell)]
         found = [cost.slot, cost.row, cost.uneven, cost.sorted, cost.scattered]
@@ -310,7 +310,7 @@ def test_prices_are_what_was_put_in(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_how_many_branches_a_core_remembers_is_found(monkeypatch: pytest.MonkeyPatch, room: float) -> None:
     monkeypatch.setattr(calibration, "_call", lambda matrix, plan: matrix)
     monkeypatch.setattr(calibration, "_seconds", lambda matrix: 1e-9 * matrix.nnz + 8e-9 * surprises(matrix, 1, room))
-    assert calibration._foreseen() == pytest.approx(room, rel=0.05)
+    assert calibration._foreseen("cpu") == pytest.approx(room, rel=0.05)
 
 
 def test_what_disturbs_one_size_says_nothing_of_how_much_a_core_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,7 +322,7 @@ def test_what_disturbs_one_size_says_nothing_of_how_much_a_core_remembers(monkey
 
     monkeypatch.setattr(calibration, "_call", lambda matrix, plan: matrix)
     monkeypatch.setattr(calibration, "_seconds", seconds)
-    assert calibration._foreseen() == pytest.approx(room, rel=0.05)
+    assert calibration._foreseen("cpu") == pytest.approx(room, rel=0.05)
 
 
 def test_a_core_that_remembers_nothing_is_no_calibration(made: Calibration) -> None:
@@ -338,7 +338,7 @@ def test_a_core_that_remembers_more_or_less_than_is_looked_for(monkeypatch: pyte
     for price, expected in ((8e-9, forgets_all), (0.0, Figures.foreseen), (5e-10, Figures.foreseen)):
         paid = partial(lambda matrix, price: 1e-9 * matrix.nnz + price * uneven_rows(matrix), price=price)
         monkeypatch.setattr(calibration, "_seconds", paid)
-        assert calibration._foreseen() == pytest.approx(expected)
+        assert calibration._foreseen("cpu") == pytest.approx(expected)
 
 
 def test_a_file_from_before_rows_differed_has_guesses_of_them(folder: Path, made: Calibration) -> None:

@@ -17,6 +17,7 @@ from akx.device.host import HostDevice
 from akx.errors import InfeasibleError
 from akx.kernels import registry
 from akx.kernels.base import Traffic
+from akx.kernels.cpu import rates
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.tuner import machine, predict
@@ -303,7 +304,7 @@ def test_what_is_read_again_lies_in_the_memory_that_is_measured(monkeypatch: pyt
         sizes.append(threads * size)
         return 1e9
 
-    monkeypatch.setattr(machine, "_read_rate", rate)
+    monkeypatch.setattr(rates, "_read_rate", rate)
     for device, threads in ((HostDevice("many", 64, 2**15, 2**20, 2**28), 64), (LARGE_CACHE, 1), (LARGE_CACHE, 2)):
         sizes.clear()
         machine._measure(device, threads)

@@ -49,6 +49,8 @@ def test_plans_outside_have_no_choices(space: Space) -> None:
         inside.replace(threads=64),
         inside.replace(k=9),
         inside.replace(options={"other": 1}),
+        inside.replace(options={**inside.options, "threads": inside.threads}),
+        space.default("sweep").replace(block_bytes=1024),
         inside.replace(schedule="unknown"),
         inside.replace(backend="cuda"),
     ):

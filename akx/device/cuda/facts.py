@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from akx.device.cuda.runtime import Runtime, cuda_missing
+from akx.device.base import Device
+from akx.device.cuda.runtime import Runtime, cuda_missing, runtime
 from akx.errors import DeviceError
 
 __all__ = ["CudaDevice", "cuda_device", "cuda_missing"]
 
 
 @dataclass(frozen=True)
-class CudaDevice:
+class CudaDevice(Device):
     """An NVIDIA GPU.
 
     Attributes
@@ -72,6 +73,20 @@ class CudaDevice:
         return f"{whole}/budget {self.budget} bytes" if self.budget else whole
 
     @property
+    def identity(self) -> str:
+        """The UUID of the GPU, or of its partition."""
+        try:
+            live = runtime()
+            uuid: Any = live.call("cuDeviceGetUuid_v2", live.device, doing="asking for the UUID")
+            return f"GPU {bytes(uuid.bytes).hex()}"
+        except Exception:  # a name that several GPUs of this host may share only makes them wait for one another
+            return f"GPU {self.name} {self.ordinal}"
+
+    def whole(self) -> CudaDevice:
+        """The GPU without a memory budget."""
+        return replace(self, budget=0) if self.budget else self
+
+    @property
     def arch(self) -> str:
         """What kernels are compiled for, e.g. ``"sm_90"``."""
         return "sm_{}{}".format(*self.compute_capability)
@@ -88,12 +103,12 @@ def cuda_device(ordinal: int = 0) -> CudaDevice:
     DeviceError
         Where there is no driver, or no such GPU.
     """
-    runtime = Runtime(ordinal)
-    names = runtime.driver.CUdevice_attribute
+    live = Runtime(ordinal)
+    names = live.driver.CUdevice_attribute
 
     def fact(name: str) -> int:
         attribute = getattr(names, f"CU_DEVICE_ATTRIBUTE_{name}")
-        return int(runtime.call("cuDeviceGetAttribute", attribute, runtime.device, doing=f"asking for {name}"))
+        return int(live.call("cuDeviceGetAttribute", attribute, live.device, doing=f"asking for {name}"))
 
     def optional(name: str) -> int:
         try:
@@ -101,7 +116,7 @@ def cuda_device(ordinal: int = 0) -> CudaDevice:
         except (AttributeError, DeviceError):
             return 0
 
-    text: Any = runtime.call("cuDeviceGetName", 256, runtime.device, doing="asking for the name")
+    text: Any = live.call("cuDeviceGetName", 256, live.device, doing="asking for the name")
     return CudaDevice(
         name=text.split(b"\0")[0].decode(errors="replace").strip(),
         ordinal=ordinal,
@@ -111,7 +126,7 @@ def cuda_device(ordinal: int = 0) -> CudaDevice:
         shared_per_sm=fact("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
         registers_per_sm=fact("MAX_REGISTERS_PER_MULTIPROCESSOR"),
         l2_bytes=fact("L2_CACHE_SIZE"),
-        memory_bytes=int(runtime.call("cuDeviceTotalMem", runtime.device, doing="asking for the memory")),
+        memory_bytes=int(live.call("cuDeviceTotalMem", live.device, doing="asking for the memory")),
         clock_hz=1000 * optional("CLOCK_RATE"),
         memory_bandwidth_hint=2.0 * 1000 * optional("MEMORY_CLOCK_RATE") * optional("GLOBAL_MEMORY_BUS_WIDTH") / 8,
     )

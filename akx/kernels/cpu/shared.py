@@ -152,6 +152,15 @@ def basic_reason(plan: Plan, matrix: Matrix, orders: tuple[str, ...]) -> str | N
     )
 
 
+def outside_reason(plan: Plan) -> str | None:
+    """Why a plan with a variant of another package makes no sense, whatever the matrix, or None."""
+    if plan.partitioner != "natural":
+        return f"{plan.variant} takes rows in their own order, not in that of {plan.partitioner}"
+    if plan.option("sigma", 1) != 1:
+        return f"sigma is for sliced ELL, not for {plan.variant}"
+    return None
+
+
 def aligned_cuts(pattern: Pattern, parts: int, align: int, layout: Format | None = None) -> NDArray[np.int64]:
     """At most `parts` contiguous blocks of equal work, cut at multiples of `align` rows.
 

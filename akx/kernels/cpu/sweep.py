@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from akx.device.host import HostDevice, host_device
+from akx.kernels import registry
 from akx.kernels.base import Parameter, Program, Traffic, check_feasible
 from akx.kernels.cpu.program import TaskProgram
 from akx.kernels.cpu.shared import (
@@ -21,9 +22,11 @@ from akx.kernels.cpu.shared import (
     laid_out,
     largest_share,
     multiplied,
+    outside_reason,
     stored_bytes,
 )
 from akx.kernels.cpu.tasks import ascending, schedule_tasks
+from akx.kernels.variants import ProductProgram
 from akx.matrix import Matrix
 from akx.plan import Plan
 
@@ -50,10 +53,14 @@ class Sweep:
     def feasible(self, plan: Plan, matrix: Matrix, device: HostDevice) -> str | None:
         if plan.k_per_pass != 1:
             return f"a sweep does one power per pass, not {plan.k_per_pass}"
+        other = registry.variant(self.backend, plan.variant)
+        if other is not None:
+            return outside_reason(plan) or other.reason_against(matrix)
         return basic_reason(plan, matrix, ("natural", "rcm", "levels"))
 
     def traffic(self, plan: Plan, matrix: Matrix, device: HostDevice) -> Traffic:
-        once = stored_bytes(plan, matrix)
+        other = registry.variant(self.backend, plan.variant)
+        once = stored_bytes(plan, matrix) if other is None else other.stored_bytes(matrix)
         vector = matrix.n * matrix.dtype.itemsize
         resident = once + 2 * vector <= 0.8 * device.l3_bytes
         moved = 0.0 if plan.partitioner == "natural" else 3.0 * vector * (plan.k + 1)
@@ -67,14 +74,17 @@ class Sweep:
 
     def padding(self, plan: Plan, matrix: Matrix) -> float:
         """Values multiplied for each one of the matrix (:class:`akx.tuner.predict.Padded`)."""
-        return multiplied(plan, matrix)
+        return 1.0 if registry.variant(self.backend, plan.variant) else multiplied(plan, matrix)
 
     def largest_share(self, plan: Plan, matrix: Matrix) -> float:
         """Work of the thread that has most over the mean (:class:`akx.tuner.predict.Padded`)."""
-        return largest_share(plan, matrix)
+        return 1.0 if registry.variant(self.backend, plan.variant) else largest_share(plan, matrix)
 
     def prepare(self, matrix: Matrix, plan: Plan) -> Program:
         check_feasible(self, plan, matrix, host_device())
+        other = registry.variant(self.backend, plan.variant)
+        if other is not None:
+            return ProductProgram(other.prepare(matrix, plan.threads))
         where, layout = laid_out(matrix, plan)
         cuts = aligned_cuts(where.pattern, plan.threads, layout.align, layout)
         low, high = dependencies(where.pattern, layout, cuts)

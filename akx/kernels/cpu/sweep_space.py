@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from akx.device.host import HostDevice
+from akx.kernels import registry
 from akx.kernels.base import Parameter
 from akx.kernels.cpu.choices import common_parameters
+from akx.kernels.variants import Variant
 from akx.matrix import Matrix
 
 __all__ = ["space"]
@@ -12,4 +17,12 @@ __all__ = ["space"]
 
 def space(matrix: Matrix, device: HostDevice, k: int) -> tuple[Parameter, ...]:
     """The tuning parameters (:meth:`akx.kernels.base.Schedule.space`)."""
-    return common_parameters(matrix, device)
+    parameters = common_parameters(matrix, device)
+    others = [one for one in registry.variants("cpu") if one.reason_against(matrix) is None]
+    return tuple(_with(one, others) if others and one.name == "variant" else one for one in parameters)
+
+
+def _with(parameter: Parameter, others: Sequence[Variant]) -> Parameter:
+    """With the variants of other packages."""
+    told = "; ".join([parameter.description, *(f"{one.name}: {one.description}" for one in others)])
+    return replace(parameter, choices=(*parameter.choices, *(one.name for one in others)), description=told)

@@ -45,6 +45,7 @@ from akx.kernels.cpu.sync import (
     turn,
 )
 from akx.kernels.cpu.team import Job
+from akx.kernels.vectors import Vectors
 
 __all__ = ["MOST_ROWS", "VectorWork", "run_vectors"]
 
@@ -56,7 +57,7 @@ _LEAST_CHUNK, _MOST_CHUNK = 128, 2048
 _GRAM, _COMBINE, _ADVANCE, _DOT, _DESCEND, _TURN = range(6)
 
 
-class VectorWork:
+class VectorWork(Vectors):
     """The operations, for vectors of one type; made once per solve.
 
     Parameters

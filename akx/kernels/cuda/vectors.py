@@ -25,6 +25,7 @@ from akx.device.cuda.memory import DeviceArray, empty, pinned, to_device, wrap
 from akx.errors import ArgumentError
 from akx.kernels.cuda.program import C_TYPES
 from akx.kernels.reflections import orthonormal_rows
+from akx.kernels.vectors import Vectors
 
 __all__ = ["MOST_ROWS", "CudaBlockWork", "CudaVectorWork", "Tiles"]
 
@@ -101,7 +102,7 @@ class Tiles:
         return max(self._room, self._number * (self.pairs + more))
 
 
-class CudaVectorWork:
+class CudaVectorWork(Vectors):
     """The operations, for vectors of one type.
 
     Parameters
@@ -114,6 +115,7 @@ class CudaVectorWork:
 
     backend = "cuda"
     revision = 1
+    on_device = True
 
     def __init__(self, dtype: DTypeLike, n: int) -> None:
         self.dtype, self.n = np.dtype(dtype), n

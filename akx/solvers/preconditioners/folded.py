@@ -114,6 +114,7 @@ def solve_folded(
             if maxiter < 1 and norm > target:
                 info, reason = total.iterations, "iterations ran out"
                 break
+    system.release()
     total = total or SolveStats(method=getattr(solver, "__name__", ""))
     total.converged = bool(norm <= target)
     info = 0 if total.converged else info or max(1, total.iterations)

@@ -1,0 +1,188 @@
+"""A backend: devices of one kind, their memory, clock and compilers, and what solvers do with vectors there.
+
+Everything that akx asks of a backend is a member of :class:`Backend`: a trait with a default, or a method. What its
+schedules do is theirs (:mod:`akx.kernels.base`). There is one object for each backend
+(:data:`akx.device.choose.BACKENDS`); making it, and reading its traits, imports neither a compiler nor a driver.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.device.base import Device
+from akx.device.figures import Figures
+
+if TYPE_CHECKING:
+    from akx.kernels.vectors import Vectors
+
+__all__ = ["Backend", "TrialVectors"]
+
+
+class TrialVectors:
+    """The vectors of trials: where programs are timed, and what is judged afterwards. These are the host's own.
+
+    Parameters
+    ----------
+    problem : Problem
+        With x, out and the coefficients of the basis.
+    """
+
+    def __init__(self, problem: Any) -> None:
+        self._problem = problem
+
+    def poison(self) -> None:
+        """Fill the output with NaN, so that what is not written shows; that of the problem is by then."""
+
+    def fetch(self) -> None:
+        """Bring the output to that of the problem, which judges it."""
+
+    def call(self, program: Any) -> Callable[[], None]:
+        """The call to be timed; it may have methods ``warm(batch)`` and ``timed(batch)`` (:mod:`akx.tuner.measure`)."""
+        return partial(program.run, self._problem.x, self._problem.out, self._problem.coefficients)
+
+
+class Backend(ABC):
+    """What is asked of a backend. Names of plans, of keys and of schedules begin with its `name`.
+
+    Attributes
+    ----------
+    name : str
+        Of its plans, e.g. ``"cpu"``.
+    is_automatic : bool
+        Whether ``"auto"`` tunes for it.
+    uses_threads : bool
+        Whether plans have threads of the host; else one feeds the device.
+    has_own_memory : bool
+        Whether it has a memory of its own, with a link to that of the host.
+    keeps_budgets : bool
+        Whether plans can keep to a memory budget: its devices have a field `budget`, one of its schedules streams.
+    may_crash : bool
+        Whether a wrong candidate may take the device or the process with it: trials run in another process first.
+    places : int
+        Places of memory in which the plans of a run-off are timed, where results depend on where arrays lie.
+    compiles_ahead : bool
+        Whether :meth:`lay_out` compiles what a search will need, in processes beside it.
+    tuning_seconds : float
+        What a tuning may take where nobody says.
+    compilers : tuple of str
+        Packages whose minor version decides which machine code its kernels become.
+    packages : tuple of str
+        Others whose versions are kept with what was measured.
+    narrowed : tuple of str
+        Types of values that its programs may store with an error, where one is allowed.
+    libraries : tuple of str
+        What ``akx bench`` compares its plans with: ``"host"`` (SciPy and MKL), ``"cusparse"``.
+    priced_by_format : bool
+        Whether a calibration prices the formats of its `sweep`, and meetings of threads.
+    steps : mapping of str to (str, str)
+        By field of :class:`Figures`, the schedule and variant of which a calibration times a step that does nothing.
+    loading_seconds : float
+        What the first solve of a process takes longer, for kernels that are loaded.
+    solver_steps : int
+        Steps per pass of a CA solver in a trial, where nothing is known.
+    """
+
+    name: str
+    is_automatic = False
+    uses_threads = False
+    has_own_memory = False
+    keeps_budgets = False
+    may_crash = False
+    places = 1
+    compiles_ahead = False
+    tuning_seconds = 30.0
+    compilers: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    narrowed: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+    priced_by_format = False
+    steps: Mapping[str, tuple[str, str]] = {}
+    loading_seconds = 0.2
+    solver_steps = 4
+
+    # The device.
+
+    def missing(self) -> str | None:
+        """Why there is no such device that can be used here; None where there is one."""
+        return None
+
+    @abstractmethod
+    def device(self) -> Device:
+        """This machine's device. Raises :class:`akx.AkxError` where :meth:`missing` says why there is none."""
+
+    def clock_hz(self) -> float | None:
+        """Hertz of its processor now; None where nobody tells."""
+        return None
+
+    def likeness(self, one: str, other: str) -> float | None:
+        """How far two device classes are from one another (:func:`akx.device.likeness.likeness`); None if not alike."""
+        return None
+
+    # Memory.
+
+    def to_device(self, values: NDArray[Any]) -> Any:
+        """A copy of an array in the device's memory; `values` itself where that is the host's."""
+        return values
+
+    def to_host(self, values: Any) -> NDArray[Any]:
+        """An array of the device as one of the host."""
+        return np.asarray(values)
+
+    def free_bytes(self) -> int:
+        """Bytes of the device's memory that other processes of a search may share; 0 where akx may not take all."""
+        return 0
+
+    def is_memory_limited(self) -> bool:
+        """Whether somebody has limited what akx may take of the device's memory."""
+        return False
+
+    # Compiling.
+
+    def lay_out(self, plan: Any, matrix: Any, device: Any) -> None:
+        """Lay a plan out on no device, so that what does it is compiled. Needed where it `compiles_ahead`."""
+        raise NotImplementedError(f"{self.name} does not compile ahead")
+
+    # Timing.
+
+    def trial_vectors(self, problem: Any, *, hosted: bool = False) -> TrialVectors:
+        """The vectors of trials; in the host's memory, whatever the backend, where they are `hosted`."""
+        return TrialVectors(problem)
+
+    def call(
+        self, program: Any, x: NDArray[Any], out: NDArray[Any], coefficients: Any, *, hosted: bool = False
+    ) -> Callable[[], object]:
+        """A call of a program to be timed, on vectors of its own where those of the device are others."""
+        return partial(program.run, x, out, coefficients)
+
+    def watch(self) -> Any:
+        """What looks at the device's clock in a timing (:class:`akx.device.clocks.ClockWatch`), or None."""
+        return None
+
+    # Figures.
+
+    @abstractmethod
+    def derived_figures(self, device: Any, threads: int) -> Figures:
+        """Careful figures from the facts of the device; nothing is measured."""
+
+    @abstractmethod
+    def measured_figures(self, device: Any, threads: int) -> Figures:
+        """The same with bandwidths as measured now."""
+
+    def link_rates(self) -> tuple[float, float] | None:
+        """Bytes a second between host and device, one way and both ways at once, measured; None where it has no link.
+
+        Raises :class:`akx.DeviceMemoryError` where there is no room for that.
+        """
+        return None
+
+    # Vectors of solvers.
+
+    @abstractmethod
+    def vectors(self, dtype: np.dtype[Any], n: int, threads: int | None) -> Vectors:
+        """What solvers do with vectors of n entries."""

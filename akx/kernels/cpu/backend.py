@@ -1,0 +1,53 @@
+"""The backend ``cpu``: the processor of the host, kernels by Numba."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from akx.device import clocks, host, likeness
+from akx.device.backend import Backend
+from akx.device.figures import Figures
+from akx.device.host import HostDevice
+from akx.kernels.vectors import Vectors
+
+__all__ = ["BACKEND", "CpuBackend"]
+
+
+class CpuBackend(Backend):
+    """See the module."""
+
+    name = "cpu"
+    is_automatic = True
+    uses_threads = True
+    compilers = ("numba",)
+    libraries = ("host",)
+    priced_by_format = True
+
+    def device(self) -> HostDevice:
+        return host.host_device()
+
+    def clock_hz(self) -> float | None:
+        return clocks.host_clock_hz()
+
+    def likeness(self, one: str, other: str) -> float | None:
+        return likeness.of_hosts(one, other)
+
+    def derived_figures(self, device: HostDevice, threads: int) -> Figures:
+        from akx.kernels.cpu import rates
+
+        return rates.derived_figures(device, threads)
+
+    def measured_figures(self, device: HostDevice, threads: int) -> Figures:
+        from akx.kernels.cpu import rates
+
+        return rates.measured_figures(device, threads)
+
+    def vectors(self, dtype: np.dtype[Any], n: int, threads: int | None) -> Vectors:
+        from akx.kernels.cpu.vectors import VectorWork
+
+        return VectorWork(dtype, threads)
+
+
+BACKEND = CpuBackend()

@@ -1,0 +1,141 @@
+"""The backend ``cuda``: NVIDIA GPUs. Nothing here needs one, nor a driver, before it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.device import clocks, likeness
+from akx.device.backend import Backend, TrialVectors
+from akx.device.cuda import facts, runtime
+from akx.device.cuda.facts import CudaDevice
+from akx.device.figures import Figures
+from akx.kernels.vectors import Vectors
+
+__all__ = ["BACKEND", "CudaBackend"]
+
+#: Seconds of a kernel in a graph, where nobody has measured it.
+_LAUNCH = 1.2e-6
+#: Bytes a second between host and device, both directions at once: what a memory budget makes the slow memory. And in
+#: one direction alone.
+_BUS, _BUS_ONE_WAY = 1e11, 5.5e10
+_LEAST_COPY = 256 * 1024 * 1024
+
+
+class CudaBackend(Backend):
+    """See the module."""
+
+    name = "cuda"
+    is_automatic = True
+    has_own_memory = True
+    keeps_budgets = True
+    may_crash = True
+    places = 3
+    compiles_ahead = True
+    tuning_seconds = 60.0
+    compilers = ("cuda-bindings",)
+    packages = ("pycuda", "cuda-bindings")
+    narrowed = ("float64", "complex128")
+    libraries = ("cusparse",)
+    steps = {"synchronisation": ("sweep", "csr-1"), "barrier": ("resident", "1x1-1")}  # noqa: RUF012
+    loading_seconds = 2.0
+    solver_steps = 8
+
+    def missing(self) -> str | None:
+        return runtime.cuda_missing()
+
+    def device(self) -> CudaDevice:
+        return facts.cuda_device()
+
+    def clock_hz(self) -> float | None:
+        return clocks.gpu_clock_hz()
+
+    def likeness(self, one: str, other: str) -> float | None:
+        return likeness.of_gpus(one, other)
+
+    def to_device(self, values: NDArray[Any]) -> Any:
+        from akx.device.cuda.memory import to_device
+
+        return to_device(values)
+
+    def to_host(self, values: Any) -> NDArray[Any]:
+        found: NDArray[Any] = values.get()
+        return found
+
+    def free_bytes(self) -> int:
+        from akx.kernels.cuda.timing import free_bytes
+
+        return free_bytes()
+
+    def is_memory_limited(self) -> bool:
+        from akx.device.cuda.memory import memory_pool
+
+        return memory_pool().budget is not None
+
+    def lay_out(self, plan: Any, matrix: Any, device: CudaDevice) -> None:
+        from akx.kernels.cuda.layouts import lay_out
+
+        lay_out(plan, matrix, device)
+
+    def trial_vectors(self, problem: Any, *, hosted: bool = False) -> TrialVectors:
+        from akx.kernels.cuda.timing import DeviceProblem, HostProblem
+
+        return HostProblem(problem) if hosted else DeviceProblem(problem)
+
+    def call(
+        self, program: Any, x: NDArray[Any], out: NDArray[Any], coefficients: Any, *, hosted: bool = False
+    ) -> Callable[[], object]:
+        from akx.kernels.cuda.timing import DeviceCall, HostCall
+
+        if hosted:
+            return HostCall(program, x, out, coefficients)
+        return DeviceCall.of(program, self.to_device(x), self.to_device(out), coefficients)
+
+    def watch(self) -> clocks.ClockWatch:
+        return clocks.ClockWatch()
+
+    def derived_figures(self, device: CudaDevice, threads: int) -> Figures:
+        """Of an NVIDIA GPU: 0.9 of the memory's peak, caches and arithmetic by multiprocessor and clock.
+
+        A multiprocessor is taken to read 32 bytes a cycle from the L2 cache and 128 from its own (those of an H100 were
+        measured to read 33 and 127), and to gather for 16 sparse multiply-adds a cycle; a synchronisation is a kernel
+        in a graph. With a memory budget the slow memory is the host's, whatever the size of the problem.
+        """
+        cycles = device.sms * (device.clock_hz or 1.5e9)
+        return Figures(
+            slow_bandwidth=_BUS if device.budget else 0.9 * (device.memory_bandwidth_hint or 1e12),
+            last_level_bandwidth=_BUS if device.budget else 32.0 * cycles,
+            cache_bandwidth=128.0 * cycles,
+            flops=32.0 * cycles,
+            synchronisation=_LAUNCH,
+            last_level_bytes=device.l2_bytes,
+            link_bandwidth=_BUS,
+            link_one_way=_BUS_ONE_WAY,
+        )
+
+    def measured_figures(self, device: CudaDevice, threads: int) -> Figures:
+        """What copies in the device's memory achieve, bytes read and written, and reading again what caches hold."""
+        from akx.kernels.cuda.rates import cache_rate, memory_rate, shared_memory_rate
+
+        slow = memory_rate(max(8 * device.l2_bytes, _LEAST_COPY))
+        near = max(slow, cache_rate(device))
+        own = max(near, shared_memory_rate(device))
+        guess = self.derived_figures(device, threads)
+        return replace(guess, slow_bandwidth=slow, last_level_bandwidth=near, cache_bandwidth=own)
+
+    def link_rates(self) -> tuple[float, float]:
+        from akx.kernels.cuda.rates import link_rates
+
+        return link_rates()
+
+    def vectors(self, dtype: np.dtype[Any], n: int, threads: int | None) -> Vectors:
+        from akx.kernels.cuda.vectors import CudaVectorWork
+
+        return CudaVectorWork(dtype, n)
+
+
+BACKEND = CudaBackend()

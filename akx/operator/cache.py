@@ -1,0 +1,367 @@
+"""What stays prepared between calls, for :func:`akx.matrix_powers` and for solvers, and by what rule it is fresh.
+
+An operator is kept for a matrix object of the caller's, its *owner*, while that lives, and is found again by what was
+asked for. It is fresh where
+
+- the owner has the content that it had: a token of checksums says so, for which every call reads the owner's arrays
+  once. Other values are laid out anew; where the pattern, or an estimated spectrum, is another one too, or where
+  another thread changes the owner meanwhile, the operator is forgotten. Operators of one owner with one content have
+  one matrix between them (each other's *sibling*);
+- the plans are those that they were: changes by this process count at once, by their generation, those of others by the
+  stamp of the database, which is looked at when the last look is a tenth of a second ago. What has changed is looked up
+  again.
+
+The operators of ``matrix_powers`` are used by all callers at once. A solver *borrows* its own: nobody else has them, or
+gives them other values, until the solve is over. What is kept is bounded by number and by bytes; where there is no room
+for all, what solvers gave back goes first.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from akx._canonical import check_shape, check_value_error, target_dtype
+from akx._given import scipy_matrix
+from akx.basis import Basis
+from akx.device.budget import parse_limits
+from akx.device.forks import ForkSafeLock
+from akx.device.host import resolve_threads
+from akx.errors import MatrixError
+from akx.matrix import Matrix, content_token
+from akx.operator.planner import database_of
+from akx.operator.powers import MatrixPowers
+from akx.operator.values import same_pattern
+from akx.plan import Plan, check_plan
+
+__all__ = ["CACHE", "Cache", "Entry", "canonical", "operator_for", "widened"]
+
+#: Operators that are kept, for callers and for solvers each: so many, and of so many bytes in all; the newest of
+#: callers in any case.
+_KEPT = 8
+_KEPT_BYTES = 1 << 30
+#: Bytes of a matrix for which one more thread reads along, when its checksum is formed.
+_BYTES_PER_READER = 4 << 20
+#: Seconds for which a file of plans is taken to be unchanged by other processes.
+_GLANCE = 0.1
+#: In the cache of a matrix, whose it is.
+_ORIGIN = "akx.operator.origin"
+#: The content of a matrix that cannot change.
+_CONSTANT = ("akx",)
+
+_Key = tuple[Any, ...]
+_Token = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """Whose a canonical matrix is.
+
+    Attributes
+    ----------
+    owner : callable
+        A weak reference to the caller's object.
+    token : tuple
+        Its content.
+    types : tuple of str
+        The type in which its entries were summed, and the one that they then got where that is another.
+    """
+
+    owner: Callable[[], Any]
+    token: _Token
+    types: tuple[str, ...]
+
+
+@dataclass
+class Entry:
+    """A prepared operator, the matrix object it is for, and the content of both it and the plans when it was prepared.
+
+    `generation`, `stamp` and `glanced` belong to the plans: changes by this process, those by others, and when they
+    were last looked for. One without a `key` is not kept.
+    """
+
+    key: _Key | None
+    owner: Callable[[], Any]
+    token: _Token
+    types: tuple[str, ...]
+    operator: MatrixPowers
+    generation: int
+    stamp: tuple[Any, ...]
+    glanced: float
+    is_lent: bool = False
+
+    def is_for(self, owner: Any, basis: str | Basis) -> bool:
+        """Whether it is for an object and a basis (ids, which keys are made of, may have been used again)."""
+        is_same = isinstance(basis, str) or self.operator.basis == basis.head(self.operator.k)
+        return self.owner() is owner and is_same
+
+    def refresh(self) -> None:
+        """Look for another plan where those in the database may have changed since the last one was looked up."""
+        prepared = self.operator._prepared
+        planner = prepared.planner
+        if planner.given is not None:
+            return
+        generation, now = planner.database.generation, time.monotonic()
+        if generation == self.generation and now - self.glanced < _GLANCE:
+            return
+        stamp = planner.database.file_stamp()
+        if generation != self.generation or stamp != self.stamp:
+            prepared.look_again()
+        self.generation, self.stamp, self.glanced = generation, stamp, now
+
+
+class Cache:
+    """Prepared operators, the one used last at the end."""
+
+    def __init__(self) -> None:
+        self.entries: OrderedDict[_Key, Entry] = OrderedDict()
+        self.lock = ForkSafeLock()
+
+    def find(self, key: _Key, given: Any, A: Any, basis: str | Basis, token: _Token) -> MatrixPowers | None:
+        """The operator that is kept by a key for the object `given`, with the content of A, where there is one."""
+        with self.lock:
+            found = self.entries.get(key)
+            if found is None or not found.is_for(given, basis):
+                return None
+            if found.token != token and not self._renew(found, A, token, basis):
+                del self.entries[key]
+                return None
+            self.entries.move_to_end(key)
+        found.refresh()  # may measure: calls for other matrices do not wait for it
+        return found.operator
+
+    def keep(self, entry: Entry) -> None:
+        """Keep an operator that was just made, or given back."""
+        if entry.key is None or entry.owner() is None:
+            return
+        with self.lock:
+            self.entries[entry.key] = entry
+            self.entries.move_to_end(entry.key)
+            self._make_room(entry)
+
+    def borrow(
+        self,
+        matrix: Matrix,
+        k: int,
+        *,
+        basis: str | Basis,
+        plan: Plan | None,
+        threads: int | None,
+        db: Any,
+        backend: str,
+    ) -> Entry:
+        """An operator for the borrower alone, until it is kept again; made where there is none.
+
+        Parameters
+        ----------
+        matrix : Matrix
+            As :func:`canonical` made it, else what is made is not kept.
+        k, basis, plan, threads, db, backend
+            As for :class:`akx.MatrixPowers`.
+        """
+        origin: _Origin | None = matrix.cache.get(_ORIGIN)
+        owner = None if origin is None else origin.owner()
+        options: dict[str, Any] = {"basis": basis, "plan": plan, "threads": threads, "db": db, "backend": backend}
+        if origin is None or owner is None:
+            return Entry(None, lambda: None, (), (), MatrixPowers(matrix, k, **options), 0, (), 0.0, True)
+        most = resolve_threads(threads)
+        key = (id(owner), origin.types, k, basis, plan, threads is None, most, _place(db), backend, "lent")
+        with self.lock:
+            found = self.entries.pop(key, None)
+            sibling = self.sibling(owner, origin.types, origin.token)
+        is_there = found is not None and found.is_for(owner, basis)
+        if found is not None and is_there and (found.token == origin.token or _takes(found, matrix, origin.token)):
+            found.refresh()
+            return found
+        database = database_of(db)
+        generation, stamp = database.generation, database.file_stamp()
+        source = sibling or (_alias(matrix) if matrix is owner else matrix)
+        operator = MatrixPowers(source, k, value_error=0.0, **options)
+        held, now = self.reference(owner, key), time.monotonic()
+        return Entry(key, held, origin.token, origin.types, operator, generation, stamp, now, True)
+
+    def sibling(self, owner: Any, types: tuple[str, ...], token: _Token) -> Matrix | None:
+        """The canonical matrix of the same content that another kept operator for `owner` has, or None."""
+        for other in list(self.entries.values()):
+            if other.owner() is owner and other.token == token and other.types == types:
+                values = other.operator._prepared.values
+                if values.waiting is None:  # else they are on a device, and its matrix has the old ones
+                    return values.matrix
+        return None
+
+    def like(self, owner: Any, matrix: Matrix) -> Matrix:
+        """The same matrix; with what is known of its pattern where a kept operator for `owner` has that pattern."""
+        for other in list(self.entries.values()):
+            if other.owner() is owner and same_pattern(known := other.operator._prepared.values.matrix, matrix):
+                found = Matrix(known.indptr, known.indices, matrix.data, pattern_cache=known.pattern_cache)
+                found.largest = matrix.largest
+                return found
+        return matrix
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all kept operators; what they share counts once."""
+        held: dict[Any, int] = {}
+        for kept in list(self.entries.values()):
+            held.update(kept.operator._prepared.held())
+        return sum(held.values())
+
+    def _renew(self, found: Entry, A: Any, token: _Token, basis: str | Basis) -> bool:
+        """Give the kept operator the new values of A; False where its pattern, or an estimated spectrum, is stale."""
+        if isinstance(basis, str) and basis != "monomial":
+            return False
+        sibling = self.sibling(found.owner(), found.types, token)
+        if not _takes(found, A if sibling is None else sibling, token):
+            return False
+        if (
+            sibling is None and _token(A, found.operator._prepared.planner.threads) != token
+        ):  # another thread changes it
+            found.token = ()
+        return True
+
+    def reference(self, owner: Any, key: _Key) -> Callable[[], Any]:
+        """A weak reference to an owner, with whom goes what is kept by the key."""
+        return weakref.ref(owner, lambda _: self.entries.pop(key, None))
+
+    def _make_room(self, newest: Entry) -> None:
+        """Forget what was used longest ago, as far as there is too much; what was lent goes first."""
+        while True:
+            entries = list(self.entries.values())
+            lent, own = ([one for one in entries if one.is_lent is is_lent] for is_lent in (True, False))
+            mine = lent if newest.is_lent else own
+            if len(mine) <= _KEPT and self.nbytes <= _KEPT_BYTES:
+                return
+            victim = mine[0] if len(mine) > _KEPT else (lent or own)[0]
+            if victim is newest and not newest.is_lent:
+                return
+            del self.entries[victim.key]  # type: ignore[arg-type]
+            if victim is newest:
+                return
+
+
+#: What this process keeps.
+CACHE = Cache()
+
+
+def operator_for(
+    A: Any,
+    k: int,
+    basis: str | Basis,
+    plan: Plan | None,
+    dtype: Any,
+    threads: int | None,
+    db: Any,
+    backend: str,
+    limits: tuple[int | str | None, float | None] = (None, None),
+    value_error: float | None = None,
+) -> MatrixPowers:
+    """The operator for a call of :func:`akx.matrix_powers`, kept from a call before or made, and then kept."""
+    given = A  # which is kept for: another library's matrix is converted in every call, to see whether it changed
+    if not isinstance(A, Matrix):
+        A = scipy_matrix(A)
+    target = target_dtype(A.dtype, dtype)
+    most = resolve_threads(threads)
+    named = basis if isinstance(basis, str) else id(basis)
+    limits = parse_limits(*limits)  # before it is part of a key: equal ones are to be equal, and wrong ones named
+    check_plan(plan)
+    own = A.value_error if isinstance(A, Matrix) else 0.0
+    allowed = own if value_error is None else check_value_error(value_error)
+    types = (target.str,)
+    key = (id(given), types, k, named, plan, threads is None, most, _place(db), backend, limits, allowed)
+    token = _token(A, most)
+    found = CACHE.find(key, given, A, basis, token)
+    if found is not None:
+        return found
+    source = CACHE.sibling(given, types, token)
+    database = database_of(db)
+    generation, stamp = database.generation, database.file_stamp()  # before the lookup: a change since is then seen
+    if source is None:  # a Matrix must not be kept alive by what is kept for it
+        source = _alias(A) if isinstance(A, Matrix) else A
+    options: dict[str, Any] = {"memory_budget": limits[0], "fraction": limits[1], "value_error": allowed}
+    operator = MatrixPowers(
+        source, k, basis=basis, plan=plan, dtype=target, threads=threads, db=db, backend=backend, **options
+    )
+    if source is A and _token(A, most) != token:  # another thread changes it: nobody knows what this is for
+        return operator
+    try:
+        owner = CACHE.reference(given, key)
+    except TypeError:  # a sparse class without weak references is not kept
+        return operator
+    CACHE.keep(Entry(key, owner, token, types, operator, generation, stamp, time.monotonic()))
+    return operator
+
+
+def canonical(A: Any, *, threads: int | None = None) -> Matrix:
+    """The canonical matrix of A, with values as they are, for which operators can be borrowed.
+
+    It is that of a kept operator where A has not changed since. Raises as :meth:`Matrix.from_any` does.
+    """
+    if isinstance(A, Matrix):
+        origin: _Origin = A.cache.get(_ORIGIN) or _Origin(weakref.ref(A), _CONSTANT, (A.dtype.str,))
+        return _of(A.with_value_error(0.0), origin)
+    given, A = A, scipy_matrix(A)
+    check_shape(A.shape)
+    types, most = (target_dtype(A.dtype, None).str,), resolve_threads(threads)
+    try:
+        owner: Callable[[], Any] = weakref.ref(given)
+    except TypeError:
+        return Matrix.from_any(A)
+    token = _token(A, most)
+    with CACHE.lock:
+        matrix = CACHE.sibling(given, types, token)
+    if matrix is None:
+        matrix = Matrix.from_any(A)
+        if _token(A, most) != token:  # another thread changes it: nobody knows what this is
+            return matrix
+        matrix = CACHE.like(given, matrix)
+    return _of(matrix.with_value_error(0.0), _Origin(owner, token, types))
+
+
+def widened(matrix: Matrix, dtype: Any) -> Matrix:
+    """A canonical matrix in a wider type, for which operators can be borrowed as well."""
+    found = matrix.with_values(matrix.data.astype(dtype))
+    origin: _Origin | None = matrix.cache.get(_ORIGIN)
+    return found if origin is None else _of(found, replace(origin, types=(origin.types[0], found.dtype.str)))
+
+
+def _of(matrix: Matrix, origin: _Origin) -> Matrix:
+    matrix.cache[_ORIGIN] = origin
+    return matrix
+
+
+def _alias(matrix: Matrix) -> Matrix:
+    """Another matrix of the same arrays."""
+    return Matrix(matrix.indptr, matrix.indices, matrix.data, pattern_cache=matrix.pattern_cache)
+
+
+def _takes(found: Entry, A: Any, token: _Token) -> bool:
+    """Whether a kept operator could be given the values of A, whose content the token is."""
+    found.token = ()  # that of nothing: what follows may end anywhere
+    try:
+        found.operator.update_values(A)
+    except MatrixError:
+        return False
+    found.token = token
+    return True
+
+
+def _token(A: Any, threads: int) -> _Token:
+    """The content of A, read by as many threads as its size is worth; an akx.Matrix cannot change."""
+    if isinstance(A, Matrix):
+        return _CONSTANT
+    octets = A.nnz * (A.dtype.itemsize + 4)
+    return content_token(A, threads=max(1, min(threads, octets // _BYTES_PER_READER)))
+
+
+def _place(db: Any) -> Any:
+    """What decides which file or server `db` names, without a look at the file system."""
+    if db is None:
+        return tuple(os.environ.get(name) for name in ("AKX_DB", "XDG_DATA_HOME", "HOME"))
+    if isinstance(db, str) and "://" in db:
+        return db
+    return os.path.abspath(db) if isinstance(db, (str, os.PathLike)) else database_of(db)

@@ -1,0 +1,117 @@
+"""An operator in words: what was chosen, why, and the traffic that the model expects, beside what calls achieve."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from akx.errors import shown
+from akx.kernels import registry
+from akx.operator.prepared import Prepared
+from akx.tuner.calibration import best_figures
+from akx.tuner.space import STREAMED_SCHEDULE
+
+__all__ = ["explained", "time_on_device"]
+
+#: The most characters of a line of an explanation.
+_LINE = 1000
+
+
+def explained(prepared: Prepared, dtype: np.dtype[Any], vectors: int, call: Callable[..., Any] | None) -> str:
+    """The lines about calls with so many start vectors of a type.
+
+    Parameters
+    ----------
+    prepared : Prepared
+    dtype, vectors
+        Of the start vectors.
+    call : callable, optional
+        The operator, as users call it: to be timed.
+    """
+    planner, basis = prepared.planner, prepared.recurrence.basis
+    with prepared.lock:
+        choice = prepared.choice(dtype, vectors)
+    plan, matrix, k = choice.plan, prepared.values.of(dtype), basis.k
+    schedule, device = registry.get(plan.backend, plan.schedule), planner.device(plan.backend)
+    traffic = schedule.traffic(plan, matrix, device)
+    moved = traffic.matrix_bytes + vectors * traffic.vector_bytes
+    plain = 2.0 * matrix.nnz * k * vectors
+    lines = [
+        f"matrix      {matrix.n} x {matrix.n}, {matrix.nnz} entries, {dtype}",
+        f"powers      k = {k}, {basis.kind} basis, {vectors} start vector{'s' if vectors > 1 else ''}",
+        f"plan        {plan.label()}",
+        f"schedule    {schedule.description}",
+        f"chosen      {choice.source}",
+        f"expected    {_mega(moved)} from and to memory per call "
+        f"(matrix {_mega(traffic.matrix_bytes)}, vectors {_mega(vectors * traffic.vector_bytes)}), "
+        f"{vectors * traffic.flops / 1e6:.1f} Mflop, redundancy {traffic.redundancy:.2f}",
+    ]
+    waste = getattr(schedule, "waste", None)
+    reason = None if waste is None else waste(plan, matrix, device)
+    if reason is not None and reason.startswith("stored="):  # a plan for the pattern, tuned for other values
+        lines.append(f"values      {reason}")
+    off = prepared.stored_error(plan, matrix, device)
+    if off > 0:
+        allowed = f"{matrix.value_error:g} is allowed"
+        lines.append(f"values      stored in half the bytes, with a relative error of at most {off:.3g}; {allowed}")
+    if call is not None:
+        seconds = _seconds_of(call, prepared, dtype, vectors)
+        figures = best_figures(device, plan.threads)
+        working = matrix.nbytes + (k + 1) * vectors * matrix.n * dtype.itemsize
+        bandwidth = figures.bandwidth(working)
+        level = "memory" if bandwidth == figures.slow_bandwidth else "the last-level cache"
+        reads = f"was measured to read {level} at"
+        if planner.asked.budget is not None:
+            reads = "is taken to move between host and GPU"
+        lines += [
+            f"measured    {seconds * 1e3:.3f} ms per call, {seconds / k * 1e3:.3f} ms per step, "
+            f"{plain / seconds / 1e9:.2f} Gflop/s",
+            f"achieved    {moved / seconds / 1e9:.1f} GB/s of the expected traffic; this machine "
+            f"{reads} {bandwidth / 1e9:.1f} GB/s, threads: {plan.threads}",
+        ]
+    lines.append(f"prepared    in {prepared.seconds:.3f} s, {_mega(sum(prepared.held().values()))} held")
+    return "\n".join(shown(line, _LINE) for line in lines)
+
+
+def _seconds_of(call: Callable[..., Any], prepared: Prepared, dtype: np.dtype[Any], vectors: int) -> float:
+    """Median seconds of a few calls into the same result, on fixed start vectors, where the plan has them."""
+    n, k = prepared.values.matrix.n, prepared.recurrence.basis.k
+    if prepared.choice(dtype, vectors).plan.backend == "cuda":
+        return time_on_device(prepared, dtype, vectors)
+    x = np.asfortranarray(np.random.default_rng(0).standard_normal((n, vectors)).astype(dtype))
+    out = np.empty((n, vectors, k + 1), dtype=dtype, order="F")
+    call(x, out=out)
+    samples: list[float] = []
+    while len(samples) < 5 or (sum(samples) < 0.2 and len(samples) < 200):
+        begin = time.perf_counter()
+        call(x, out=out)
+        samples.append(time.perf_counter() - begin)
+    return float(np.median(samples))
+
+
+def time_on_device(prepared: Prepared, dtype: np.dtype[Any], vectors: int) -> float:
+    """Seconds of a call whose plan is for the GPU, by its clock; on the host's where the plan streams."""
+    from akx.device.cuda.memory import empty, to_device
+    from akx.tuner.gpu import DeviceCall, HostCall
+    from akx.tuner.measure import interleave
+
+    planner, k = prepared.planner, prepared.recurrence.basis.k
+    x = np.random.default_rng(0).standard_normal((vectors, prepared.values.matrix.n)).astype(dtype)
+    with prepared.lock:
+        program, coefficients = prepared.for_call(dtype, vectors, planner.home)
+        call: DeviceCall | HostCall
+        streams = prepared.choice(dtype, vectors).plan.schedule == STREAMED_SCHEDULE
+        if planner.asked.budget is not None or streams:
+            call = HostCall(program, x, np.empty((k + 1, *x.shape), dtype), coefficients)
+        else:
+            out = empty((k + 1, *x.shape), dtype)
+            call = DeviceCall.of(program, to_device(x), out, coefficients)
+        call()
+        return interleave([call])[0].seconds
+
+
+def _mega(count: float) -> str:
+    return f"{count / 1e6:.1f} MB"

@@ -1,0 +1,97 @@
+"""Calls that overflow: some of them look for it, and the first that finds it warns.
+
+An entry i of v_j that is not finite makes one of v_{j+1} so in each row with an entry in column i: 0 * Inf is NaN. So
+the last vector tells of all, but for columns without entries; its sum is not finite where it is not.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from functools import cached_property
+from math import isfinite
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akx.errors import AkxWarning
+from akx.matrix import Matrix
+
+__all__ = ["OverflowWatch"]
+
+#: Entries of a vector that are looked at in every call, and one of how many calls looks at more: what another core has
+#: just written takes a tenth of a short call to read.
+_NOTHING, _EVERY = 2_000, 64
+
+
+class OverflowWatch:
+    """What looks for an overflow in the results of an operator, and warns once.
+
+    Attributes
+    ----------
+    looks : bool
+        Whether calls look; false once it has warned.
+    """
+
+    def __init__(self, matrix: Matrix, k: int) -> None:
+        self.looks = True
+        self._n, self._k, self._indices = matrix.n, k, matrix.indices
+        self._calls = 0
+        self._on_device: Any = None
+
+    def is_due(self, vectors: int) -> bool:
+        """Whether this call is to look for an overflow: all where vectors are short, else the first and one of 64."""
+        if not self.looks:
+            return False
+        self._calls += 1
+        return self._n * vectors <= _NOTHING or self._calls % _EVERY == 1
+
+    def look(self, powers: NDArray[Any]) -> None:
+        """Warn, once, where an entry of V is not finite and those of x are."""
+        last, empty = powers[-1], self._empty_columns
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = np.add.reduce(last, axis=None)
+        if isfinite(total.real + total.imag) and not (empty.size and not np.isfinite(powers[..., empty]).all()):
+            return
+        finite = [bool(np.isfinite(v).all()) for v in powers]
+        if finite[0] and not all(finite):
+            self._warn(finite.index(False), powers.dtype)
+
+    def look_on_device(self, powers: Any) -> None:
+        """Warn, once, of an overflow in an earlier call, and see to it that some of the calls are looked at."""
+        if not self.looks:
+            return
+        if self._on_device is None:
+            from akx.kernels.cuda.values import FiniteWatch
+
+            self._on_device = FiniteWatch(self._k + 1)
+        first = self._on_device.first
+        if first:  # else there is none, or x itself was not finite
+            self._on_device = None
+            self._warn(first, powers.dtype)
+        elif self._calls % _EVERY == 0:
+            self._on_device.look(powers)
+        self._calls += 1
+
+    def _warn(self, power: int, dtype: np.dtype[Any]) -> None:
+        self.looks = False
+        warnings.warn(
+            f"V overflows in {dtype}: power {power} of {self._k} is the first that is not finite; "
+            "use a basis scaled to the matrix (basis='newton' or 'chebyshev'), or scale the matrix",
+            AkxWarning,
+            stacklevel=_levels_to_caller(),
+        )
+
+    @cached_property
+    def _empty_columns(self) -> NDArray[Any]:
+        """Columns without entries; the pattern is always the same."""
+        return np.flatnonzero(np.bincount(self._indices, minlength=self._n) == 0)
+
+
+def _levels_to_caller() -> int:
+    """For a warning, from the function that calls this: how far up the caller of akx is."""
+    frame, levels = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "akx":
+        frame, levels = frame.f_back, levels + 1
+    return levels

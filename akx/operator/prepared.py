@@ -1,0 +1,306 @@
+"""What is ready for one matrix: plans and their programs, with the values that the matrix has now.
+
+A program is made once for a type and a plan. New values are laid out anew in all of them, where they are: those that
+the device has are laid out there, and programs of the host, which take them later, are *stale* until then. What goes
+wrong on the way, or is interrupted, leaves no program with values that are half old: they come back once all have the
+new ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from akx.device.forks import ForkSafeLock
+from akx.errors import BudgetError, DeviceError, DeviceMemoryError, InfeasibleError, MatrixError, MissingDependencyError
+from akx.kernels import registry
+from akx.kernels.base import Coefficients, Program, check_feasible, held_bytes
+from akx.matrix import Matrix
+from akx.operator.planner import Call, Choice, Choices, Planner
+from akx.operator.recurrence import Recurrence
+from akx.operator.values import Values, same_pattern
+from akx.operator.vectors import wrong_layout
+from akx.plan import Plan
+from akx.tuner.space import STREAMED_SCHEDULE
+
+__all__ = ["Prepared", "result_for"]
+
+
+class Prepared:
+    """Programs for the calls of one operator; not safe without :attr:`lock` but for what takes it.
+
+    Attributes
+    ----------
+    lock : ForkSafeLock
+        Held while a program runs, or changes.
+    values : Values
+        The matrix.
+    choices : Choices
+        The plans so far.
+    recurrence : Recurrence
+    programs : dict
+        By type and plan.
+    stale : set
+        Those of `programs` that do not have the values that wait on the device.
+    ready : dict
+        Program and coefficients of the calls so far: all that the next such call needs.
+    seconds : float
+        Spent on preparing.
+    """
+
+    def __init__(
+        self,
+        matrix: Matrix,
+        planner: Planner,
+        recurrence: Recurrence,
+        brought: Mapping[Call, tuple[Choice, str]] | None = None,
+    ) -> None:
+        self.lock = ForkSafeLock()
+        self.values = Values(matrix, self.lock)
+        self.choices = Choices(planner, brought)
+        self.recurrence = recurrence
+        self.programs: dict[tuple[np.dtype[Any], Plan], Program] = {}
+        self.stale: set[tuple[np.dtype[Any], Plan]] = set()
+        self.ready: dict[Call, tuple[Program, Coefficients]] = {}
+        self.seconds = 0.0
+
+    @property
+    def planner(self) -> Planner:
+        """Who chooses the plans."""
+        return self.choices.planner
+
+    # ------------------------------------------------------------------------------------------ plans and programs
+
+    def for_call(self, dtype: np.dtype[Any], vectors: int, backend: str) -> tuple[Program, Coefficients]:
+        """What does calls with so many start vectors of a type on a backend, and the coefficients to give it."""
+        call = (dtype, vectors, backend)
+        found = self.ready.get(call)
+        if found is None:
+            found = self.ready[call] = self.program(dtype, vectors, backend), self.recurrence.coefficients(dtype)
+        return found
+
+    def choice(self, dtype: np.dtype[Any], vectors: int, backend: str | None = None) -> Choice:
+        """The plan for a call, and why; vectors are of the host unless a backend is named."""
+        call = (dtype, vectors, backend or self.planner.home)
+        found = self.choices.of(call, lambda: self.values.of(dtype), self._here(dtype))
+        return self._adopted(dtype, found)
+
+    def program(self, dtype: np.dtype[Any], vectors: int, backend: str | None = None) -> Program:
+        """The program for a call, made where there is none yet, with the values of now."""
+        choice = self.choice(dtype, vectors, backend)
+        plan = choice.plan
+        found = self.programs.get((dtype, plan))
+        if found is not None and (dtype, plan) in self.stale:
+            found.update_values(self.values.of(dtype).data)
+            self.stale.discard((dtype, plan))
+        if found is not None:
+            self.check_budget(plan, found, dtype, vectors)
+            return found
+        begin = time.perf_counter()
+        try:
+            found = self._prepare(plan, dtype, vectors)
+        except (InfeasibleError, DeviceError, MissingDependencyError) as problem:
+            call = (dtype, vectors, backend or self.planner.home)
+            again = self.planner.instead(choice, problem, self.values.of(dtype), vectors, call[2], self._here(dtype))
+            if again is None:
+                raise
+            self._adopted(dtype, self.choices.put(call, again))
+            return self.program(*call)
+        self.seconds += time.perf_counter() - begin
+        return found
+
+    def _here(self, dtype: np.dtype[Any]) -> Callable[[Plan], Program | None]:
+        return lambda plan: self.programs.get((dtype, plan))
+
+    def _adopted(self, dtype: np.dtype[Any], choice: Choice) -> Choice:
+        """A choice, after what was prepared on the way to it is kept."""
+        self.seconds += choice.spent
+        if choice.program is not None and choice.program is not self.programs.get((dtype, choice.plan)):
+            self.programs[dtype, choice.plan] = choice.program
+            self.stale.discard((dtype, choice.plan))
+        return choice
+
+    def _prepare(self, plan: Plan, dtype: np.dtype[Any], vectors: int) -> Program:
+        matrix, planner = self.values.of(dtype), self.planner
+        schedule = registry.get(plan.backend, plan.schedule)
+        if planner.asked.budget is not None:  # without one a schedule asks itself
+            check_feasible(schedule, plan, matrix, planner.device(plan.backend))
+        program = schedule.prepare(matrix, plan)
+        self.check_budget(plan, program, dtype, vectors)
+        if plan.backend == "cuda" and plan.schedule != STREAMED_SCHEDULE and hasattr(program, "ready"):
+            program.ready(vectors)  # compiled now: a prediction that cannot be gives way
+        self.programs[dtype, plan] = program
+        return program
+
+    def look_again(self) -> None:
+        """Look every plan up again, and forget the programs of those that were replaced."""
+        with self.lock:
+            wanted = list(self.choices.made)
+            self.choices.made.clear()
+            self.choices.brought.clear()
+            for call in wanted:
+                self.choice(*call)
+            self._forget_unused()
+
+    def _forget_unused(self) -> None:
+        """Forget programs that no chosen plan has any more, and which are ready."""
+        used = {(dtype, choice.plan) for (dtype, _, _), choice in self.choices.made.items()}
+        self.programs = {key: program for key, program in self.programs.items() if key in used}
+        self.ready.clear()
+
+    # ------------------------------------------------------------------------------------------------- new values
+
+    def update(self, A: Any) -> None:
+        """Take the values of a matrix of the host with the same entries; raises MatrixError where it has others."""
+        sent = self._sent(A)
+        if sent is not None:
+            # Where there is no room for what says where values go, programs are made anew, from here.
+            with contextlib.suppress(DeviceMemoryError):
+                self._take_from_device(sent)
+                return
+        matrix = self.values.matrix
+        fresh = Matrix.from_any(A, dtype=matrix.dtype)
+        if not same_pattern(fresh, matrix):
+            raise MatrixError(
+                "the matrix has another pattern",
+                expected=f"the {matrix.nnz} entries given first",
+                found=f"{fresh.nnz} entries" + (" elsewhere" if fresh.nnz == matrix.nnz else ""),
+                hint="make a new MatrixPowers",
+            )
+        with self.lock, self._renewing() as programs:
+            self.values.take(fresh.data)
+            self.stale = set()
+            for (dtype, _), program in programs.items():
+                program.update_values(self.values.of(dtype).data)
+
+    def update_on_device(self, values: Any, *, check_finite: bool) -> None:
+        """Take values from an array on the GPU, one for each entry."""
+        from akx.device.cuda import interchange
+        from akx.kernels.cuda.values import all_finite
+
+        matrix = self.values.matrix
+        data = interchange.values_of(values, matrix.nnz, matrix.dtype)
+        if check_finite and not all_finite(data):
+            raise MatrixError(
+                "the matrix is not finite", found="NaN or Inf among its new values", hint="replace or remove them"
+            )
+        self._take_from_device(data)
+
+    def _take_from_device(self, data: Any) -> None:
+        with self.lock, self._renewing(only="cuda") as programs:
+            self.values.waiting = data
+            self.stale = {key for key in programs if key[1].backend != "cuda"}
+            for key, program in programs.items():
+                if key not in self.stale:
+                    program.update_values(data)
+
+    def _sent(self, A: Any) -> Any:
+        """The values of a matrix of the host in GPU memory, where they are laid out there sooner; else None.
+
+        That is where it has our entries in our order already, and all plans so far lay values from there out in place.
+        """
+        plans = [plan for _, plan in list(self.programs)]
+        if not plans or any(plan.backend != "cuda" or plan.schedule == STREAMED_SCHEDULE for plan in plans):
+            return None
+        matrix, values = self.values.matrix, getattr(A, "data", None)
+        of_ours = isinstance(A, Matrix) or (sparse.issparse(A) and A.format == "csr")
+        if not of_ours or values is None or values.dtype != matrix.dtype or A.shape != matrix.shape:
+            return None
+        if values.ndim != 1 or values.size < matrix.nnz:  # SciPy lets arrays be set that do not belong together
+            return None
+        if self.planner.asked.budget is not None or not same_pattern(A, matrix):
+            return None
+        from akx.device.cuda.memory import to_device
+        from akx.kernels.cuda.values import all_finite
+
+        try:
+            data = to_device(np.ascontiguousarray(values[: matrix.nnz]))
+        except DeviceMemoryError:
+            return None
+        return data if all_finite(data) else None  # what is wrong is said by those who look at it here
+
+    @contextlib.contextmanager
+    def _renewing(self, only: str | None = None) -> Iterator[dict[tuple[np.dtype[Any], Plan], Program]]:
+        """All programs, which come back with new values once they all have them; those ready come back too.
+
+        So none goes on with values that are half old, whatever comes between: a failure, Ctrl-C, a fork beside.
+        """
+        ready, self.ready = self.ready, {}
+        programs, self.programs = self.programs, {}
+        yield programs
+        self.programs = programs
+        self.ready = ready if only is None else {key: one for key, one in ready.items() if key[2] == only}
+        self._predict_again()
+
+    def _predict_again(self) -> None:
+        """Forget predicted plans whose programs have to keep these values otherwise: the next call predicts anew."""
+        gone = {key for key, program in self.programs.items() if not getattr(program, "is_as_planned", True)}
+        if gone:
+            self.choices.made = {
+                call: choice
+                for call, choice in self.choices.made.items()
+                if not (choice.is_predicted and (call[0], choice.plan) in gone)
+            }
+            self._forget_unused()
+
+    # --------------------------------------------------------------------------------------------- what is held
+
+    def check_budget(self, plan: Plan, program: Program, dtype: np.dtype[Any], vectors: int) -> None:
+        """Refuse a plan that takes too much with so many vectors on the device; one that streams counts its own."""
+        asked = self.planner.asked
+        if asked.budget is None or plan.schedule == STREAMED_SCHEDULE:
+            return
+        of_vectors = (asked.k + 2) * vectors * self.values.matrix.n * dtype.itemsize
+
+        def bytes_taken() -> int:
+            staged = getattr(program, "staged_nbytes", 0)  # of an earlier call, perhaps with fewer vectors
+            return program.nbytes - staged + of_vectors
+
+        if bytes_taken() > asked.budget and hasattr(program, "make_room"):
+            program.make_room()
+        if (taken := bytes_taken()) > asked.budget:
+            raise BudgetError(
+                f"plan {plan.label()} does not keep within the memory budget",
+                expected=f"at most {asked.budget} bytes",
+                found=f"{taken} bytes with its vectors",
+                hint="tune within the budget, or give it more",
+            )
+
+    def held(self) -> dict[Any, int]:
+        """Bytes of all that is held, by what tells one holding from another: arrays may be shared with others."""
+        programs = {("program", id(program)): held_bytes(program) for program in list(self.programs.values())}
+        return {**self.values.held(), **programs}
+
+    def stored_error(self, plan: Plan, matrix: Matrix, device: Any) -> float:
+        """The largest relative error of a value as its program has it, or would have it where there is none yet."""
+        program = self.programs.get((matrix.dtype, plan))
+        if program is not None:
+            return float(getattr(program, "stored_error", 0.0))
+        return registry.stored_error(registry.get(plan.backend, plan.schedule), plan, matrix, device)
+
+
+def result_for(
+    program: Program, out: NDArray[Any] | None, shape: tuple[int, int, int], dtype: np.dtype[Any]
+) -> NDArray[Any]:
+    """The array (k+1, b, n) that V is a view of: new, or the one behind `out`.
+
+    A program may have memory of its own for results, which the GPU can write to: rows are some entries apart there.
+    """
+    if out is None:
+        make = getattr(program, "new_result", None)
+        found = None if make is None else make(shape[1])
+        return np.empty(shape, dtype=dtype) if found is None else found
+    given: NDArray[Any] = np.asarray(out).T
+    if out.flags.f_contiguous:
+        return given.reshape(shape)
+    powers = given[:, None] if given.ndim == 2 else given
+    is_own = getattr(program, "is_own_result", None)
+    if is_own is None or not is_own(powers):
+        raise wrong_layout(out.shape, dtype)
+    return powers

@@ -1,0 +1,79 @@
+"""Plans kept under the digest that a pattern had before digests were trees (:mod:`akx._pattern`).
+
+Where this process has a matrix of that pattern, a lookup takes them for what they are: those of the user's database get
+the new digest there, with their trials, in one transaction; those of a database that cannot be changed, and of
+read-only layers, have it in memory. The former digest is formed where there is a plan for a matrix of that size under
+one, or a plan that does not tell its size.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from akx._pattern import FORMER_DIGITS, Pattern, known_pattern
+from akx.errors import DatabaseError, MissingDependencyError
+from akx.plandb.records import PlanRecord
+
+if TYPE_CHECKING:
+    from akx.plandb.layers import PlanLayer
+    from akx.plandb.rows import Tables
+    from akx.plandb.timings import SolverTiming, TimingKey
+
+__all__ = ["adopt", "former_of", "of_layer", "renewed", "timings_under"]
+
+
+def renewed(records: Iterable[PlanRecord], fingerprint: str) -> list[PlanRecord]:
+    """Plans of one pattern under this digest."""
+    return [replace(record, key=replace(record.key, fingerprint=fingerprint)) for record in records]
+
+
+def former_of(tables: Tables, fingerprint: str) -> str | None:
+    """The former digest of a pattern that is known here, where tables have plans or timings under it; else None."""
+    pattern = known_pattern(fingerprint)
+    if pattern is None or not tables.may_have_former(pattern.n, pattern.nnz):
+        return None
+    former = pattern.former_digest
+    return former if tables.of_pattern(former, 1) or tables.timings(former) else None
+
+
+def adopt(fingerprint: str, read: Callable[..., Any], change: Callable[..., Any]) -> None:
+    """Give the user's plans, trials and timings of a pattern the digest of today, where they have the former one.
+
+    `read` and `change` are those of a database: what they are given is done on its tables. Nothing where that fails.
+    """
+    if known_pattern(fingerprint) is None:
+        return
+    with contextlib.suppress(DatabaseError, MissingDependencyError):
+        former = read(lambda tables: former_of(tables, fingerprint))
+        if former is not None:
+            change(lambda tables: tables.rename_pattern(former, fingerprint))
+
+
+def of_layer(layer: PlanLayer, fingerprint: str) -> tuple[PlanRecord, ...]:
+    """The plans of a layer for one pattern, those under its former digest too."""
+    found, pattern = layer.with_fingerprint(fingerprint), known_pattern(fingerprint)
+    if pattern is None or not any(_may_be_of(record, pattern) for record in layer.records()):
+        return found
+    ids = {record.id for record in found}
+    others = renewed(layer.with_fingerprint(pattern.former_digest), fingerprint)
+    return (*found, *(record for record in others if record.id not in ids))
+
+
+def timings_under(key: TimingKey, timings: Iterable[SolverTiming]) -> list[SolverTiming]:
+    """The timings under a key, those under the former digest of its pattern too."""
+    found, pattern = list(timings), known_pattern(key.fingerprint)
+    keys = {key}
+    if pattern is not None and any(len(one.key.fingerprint) == FORMER_DIGITS for one in found):
+        keys.add(replace(key, fingerprint=pattern.former_digest))
+    return [one if one.key == key else replace(one, key=key) for one in found if one.key in keys]
+
+
+def _may_be_of(record: PlanRecord, pattern: Pattern) -> bool:
+    if len(record.key.fingerprint) != FORMER_DIGITS:
+        return False
+    told = record.provenance.get("matrix")
+    size = {"rows": pattern.n, "nnz": pattern.nnz}
+    return not isinstance(told, dict) or all(told.get(name, count) == count for name, count in size.items())
