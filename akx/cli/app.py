@@ -479,6 +479,14 @@ def plans_trials(
     return list_trials(plan_id, db, every=every, as_json=as_json)
 
 
+@plans_app.command("timings")
+def plans_timings(db: Database = None, as_json: Json = False) -> int:
+    """List what steps of solvers took, by which they are chosen."""
+    from akx.cli.plans import list_timings
+
+    return list_timings(db, as_json=as_json)
+
+
 @plans_app.command("verify")
 def plans_verify(
     file: File,
@@ -548,7 +556,7 @@ def plans_rm(
     db: Database = None,
     as_json: Json = False,
 ) -> int:
-    """Remove one plan, or every stale one, and the trials of its search."""
+    """Remove one plan, or every stale one, and the trials of its search; or one timing of solvers."""
     from akx.cli.plans import remove_plan
 
     return remove_plan(plan_id, db, stale=stale, as_json=as_json)

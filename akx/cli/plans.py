@@ -13,7 +13,7 @@ from akx.cli.guard import EXIT_UNMET
 from akx.cli.load import check_powers, check_seconds, load_matrix, open_database
 from akx.cli.output import data_console, emit_json, note
 from akx.errors import ArgumentError
-from akx.plandb import PlanDatabase, aged, stale_fields
+from akx.plandb import PlanDatabase, SolverTiming, aged, stale_fields
 from akx.plandb.layers import SHIPPED
 from akx.report.text import ID_DIGITS, counted, duration, half_width, ratio
 
@@ -25,6 +25,7 @@ __all__ = [
     "export_plans",
     "import_plans",
     "list_plans",
+    "list_timings",
     "list_trials",
     "remove_plan",
     "show_plan",
@@ -108,19 +109,20 @@ def _mark(record: PlanRecord) -> str:
 
 def show_plan(plan_id: str, db: str | None, *, as_json: bool) -> int:
     """Print one plan with its key, figures and provenance."""
+    from akx.report.story import read_stories
+
     with PlanDatabase(db) as database:
         layer, record = database.entry(plan_id)
-        trials = () if as_json else database.trials_behind(record)
-    if as_json:
+        story = None if as_json else read_stories(database, [(layer, record)])[0]
+    if story is None:
         stale, why = stale_fields(record), aged(record)
         told = {"record": record.to_json(), "stale": stale, "aged": why}
         emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), **told})
         return 0
     from akx.report.facts import plan_environment, plan_facts
-    from akx.report.story import PlanStory
     from akx.report.tables import print_pairs
 
-    story, console = PlanStory(layer, record, trials), data_console()
+    console = data_console()
     facts = [("matrix", record.matrix_name or "-"), ("plan", record.plan.label()), *plan_facts(story)]
     print_pairs([(name, str(value)) for name, value in facts], console)
     console.print()
@@ -174,6 +176,53 @@ def _list_every_trial(db: str | None, *, as_json: bool) -> int:
     return 0
 
 
+def list_timings(db: str | None, *, as_json: bool) -> int:
+    """Print what steps of solvers took, with layers, in the order of a lookup."""
+    from akx.report.facts import best_s
+
+    with PlanDatabase(db) as database:
+        found = database.timings()
+    if as_json:
+        rows = [{"layer": layer, **one.to_json(), "stale": one.is_stale, "aged": one.aged} for layer, one in found]
+        emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), "timings": rows})
+        return 0
+    if not found:
+        note(
+            f"no timings of solvers yet in {database.path}; `akx tune FILE --for ca-cg` makes some, as does `akx solve`"
+        )
+        return 0
+    from akx.report.tables import print_rows
+
+    columns = ("id", "matrix", "dtype", "basis", "asked for", "a step", "layer")
+    rows_of_text = [
+        (
+            one.id[:ID_DIGITS],
+            one.matrix_name or one.key.fingerprint[:ID_DIGITS],
+            one.key.dtype,
+            one.key.basis,
+            _asked(one),
+            best_s(one) if one.is_choice else _compared(one),
+            layer + (" (stale)" if one.is_stale else " (aged)" if one.aged else ""),
+        )
+        for layer, one in found
+    ]
+    print_rows(dict.fromkeys(columns, "left"), rows_of_text, data_console())
+    return 0
+
+
+def _asked(timing: SolverTiming) -> str:
+    """What was to be found out, such as ``"ca_cg: best s"`` or ``"gmres: s = 8, restart 20"``."""
+    key = timing.key
+    asked = [f"{key.solver}: " + ("best s" if timing.is_choice else f"s = {key.asked_s or 'auto'}")]
+    asked += [f"restart {key.restart}"] if key.restart else []
+    return ", ".join(asked + ([f"M {key.preconditioner}"] if key.preconditioner else []))
+
+
+def _compared(timing: SolverTiming) -> str:
+    steps = (f"{name} {'of no use' if step is None else duration(step)}" for name, step in timing.seconds.items())
+    return ", ".join(steps)
+
+
 def export_plans(target: Path, plan_ids: Sequence[str], db: str | None, *, as_json: bool) -> int:
     """Write the plans with these ids as text, of any layer; where there are none, all of the user's."""
     with PlanDatabase(db) as database:
@@ -195,21 +244,26 @@ def import_plans(source: Path, db: str | None, *, as_json: bool) -> int:
         note(
             f"{source}: {report.added} added, {report.replaced} replaced by better ones, "
             f"{report.kept} kept as they were, {report.unchanged} there already"
+            f"{f'; {_timings(report.timings)} taken' if report.timings else ''}"
         )
     return 0
 
 
 def remove_plan(plan_id: str | None, db: str | None, *, stale: bool, as_json: bool) -> int:
-    """Remove one of the user's plans, or all that are stale, with their trials."""
+    """Remove one of the user's plans with its trials, or one timing; or all that are stale."""
     _check_either("one plan is removed, or all stale ones", plan_id, "--stale", stale)
     if plan_id is None:
         return _remove_stale(db, as_json=as_json)
     with PlanDatabase(db) as database:
-        record = database.remove(plan_id)
+        found = database.remove(plan_id)
     if as_json:
-        emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), "removed": record.id})
+        emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), "removed": found.id})
+        return 0
+    name = found.matrix_name or "unnamed matrix"
+    if isinstance(found, SolverTiming):
+        note(f"removed timing {found.id[:ID_DIGITS]} ({name}, {found.key.solver})")
     else:
-        note(f"removed plan {record.id[:ID_DIGITS]} ({record.matrix_name or 'unnamed matrix'}, k = {record.key.k})")
+        note(f"removed plan {found.id[:ID_DIGITS]} ({name}, k = {found.key.k})")
     return 0
 
 
@@ -220,7 +274,9 @@ def _remove_stale(db: str | None, *, as_json: bool) -> int:
         ids = [record.id for record in removed]
         emit_json({"schema": PLANS_SCHEMA, "db": str(database.path), "removed": ids})
         return 0
-    note(f"removed {_plans(len(removed), 'stale ')} of {database.path}")
+    timings = sum(isinstance(one, SolverTiming) for one in removed)
+    also = f" and {_timings(timings, 'stale ')}" if timings else ""
+    note(f"removed {_plans(len(removed) - timings, 'stale ')}{also} of {database.path}")
     return 0
 
 
@@ -311,6 +367,10 @@ def _check_either(what: str, plan_id: str | None, option: str, given: bool) -> N
 
 def _plans(number: int, kind: str = "") -> str:
     return counted(number, f"{kind}plan")
+
+
+def _timings(number: int, kind: str = "") -> str:
+    return f"{counted(number, f'{kind}timing')} of solvers"
 
 
 def _trial_row(trial: TrialRecord, *, is_plan: bool) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from akx.plandb.layers import PlanLayer, ShippedPlans, shipped_plans
 from akx.plandb.places import project_directory, project_plans, system_directories, system_plans
 from akx.plandb.records import PlanRecord, TrialRecord, aged, mismatch, stale_fields
 from akx.plandb.status import DatabaseStatus, LayerStatus, database_status
+from akx.plandb.timings import SolverTiming, TimingKey
 from akx.plandb.transfer import Bundle, ImportReport, parse_bundle, read_bundle
 
 __all__ = [
@@ -24,6 +25,8 @@ __all__ = [
     "PlanLayer",
     "PlanRecord",
     "ShippedPlans",
+    "SolverTiming",
+    "TimingKey",
     "TrialRecord",
     "aged",
     "database_path",

@@ -13,8 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from akx.plandb.files import SQLITE_ERRORS
-from akx.plandb.legacy import modern_plan, modern_trial
-from akx.plandb.migrate import OLD_PLAN_COLUMNS, OLDEST_ALIKE, REVISED, SCHEMA_VERSION, inspect
+from akx.plandb.legacy import marked_timings, modern_plan, modern_trial, newest_timings, unmarked, untried_timings
+from akx.plandb.migrate import (
+    OLD_PLAN_COLUMNS,
+    OLDEST_ALIKE,
+    PLAN_COLUMNS,
+    REVISED,
+    SCHEMA_VERSION,
+    TIMED,
+    TIMING_COLUMNS,
+    inspect,
+)
 
 __all__ = [
     "WAIT",
@@ -113,7 +122,7 @@ def rescue(path: Path) -> dict[str, list[tuple[object, ...]]]:
         try:
             inspection = inspect(connection)
             if inspection.fault is None and OLDEST_ALIKE <= inspection.version <= SCHEMA_VERSION:
-                for table in ("plans", "trials"):
+                for table in ("plans", "trials", *(["timings"] if inspection.version >= TIMED else [])):
                     found: dict[int, tuple[object, ...]] = {}
                     for order in ("ASC", "DESC"):
                         with contextlib.suppress(*SQLITE_ERRORS):
@@ -123,6 +132,8 @@ def rescue(path: Path) -> dict[str, list[tuple[object, ...]]]:
                                 found[rowid] = tuple(row)
                     in_order = [found[rowid] for rowid in sorted(found)]
                     rows[table] = in_order if inspection.version >= REVISED else _revised(table, in_order)
+                if inspection.version < TIMED:
+                    rows = _timed(**rows)
         finally:
             connection.close()
     except SQLITE_ERRORS:
@@ -141,6 +152,17 @@ def _revised(table: str, rows: list[tuple[Any, ...]]) -> list[tuple[object, ...]
         of_key, provenance = ((key_id, key), None) if new is None else (new[:2], new[2])
         found.append((number, *of_key, plan, *rest[:_CLOCK], clock, provenance))
     return found
+
+
+def _timed(plans: list[tuple[Any, ...]], trials: list[tuple[Any, ...]]) -> dict[str, list[tuple[object, ...]]]:
+    """Rows of layout 4 as those of the present one."""
+    numbers, timings = untried_timings(trials)
+    for number, row in enumerate(plans):
+        values = dict(zip(PLAN_COLUMNS, row, strict=False))
+        timings += marked_timings(values)
+        plans[number] = tuple((values | {"provenance": unmarked(values["provenance"])}).values())
+    of_timings = [tuple(row[name] for name in TIMING_COLUMNS) for row in newest_timings(timings)]
+    return {"plans": plans, "trials": [row for row in trials if row[0] not in numbers], "timings": of_timings}
 
 
 def put_back(connection: sqlite3.Connection, rows: dict[str, list[tuple[object, ...]]]) -> None:

@@ -8,6 +8,7 @@ cost        one indexed SELECT and one JSON parse, some tens of microseconds, an
             once a second at most. No compiler is imported. A server takes some milliseconds, and is asked at most every
             ten seconds whether plans have changed
 history     one winning plan per key, replaced in one transaction; every trial of every search in `trials`
+solvers     what their steps took in `timings`, found as plans are
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -24,7 +26,7 @@ from akx.errors import ArgumentError, DatabaseError, FileFormatError, MissingDep
 from akx.plandb.address import ServerAddress, database_place
 from akx.plandb.changes import count_change, generation
 from akx.plandb.files import PlanDatabaseWarning
-from akx.plandb.former import adopt, former_of, of_layer, renewed
+from akx.plandb.former import adopt, former_of, of_layer, renewed, timings_under
 from akx.plandb.keys import FIELD_MEANINGS, PlanKey, device_distance, difference, search_key
 from akx.plandb.layers import USER, PlanLayer, ShippedPlans, origin, shipped_plans
 from akx.plandb.migrate import Inspection
@@ -32,6 +34,7 @@ from akx.plandb.places import project_plans, system_plans
 from akx.plandb.records import PlanRecord, TrialRecord, aged, mismatch, newest, stale_fields
 from akx.plandb.rows import (
     Connection,
+    Row,
     Tables,
     decode,
     decode_keyed_trials,
@@ -41,11 +44,18 @@ from akx.plandb.rows import (
 from akx.plandb.server_store import ServerStore
 from akx.plandb.sketches import Sketch
 from akx.plandb.store import Store
+from akx.plandb.timings import SolverTiming, TimingKey, decode_timings, encode_timing
 from akx.plandb.transfer import ImportReport, bundle_text, read_bundle, write_bundle
 
 __all__ = ["Lookup", "PlanDatabase", "default_database", "shared_database"]
 
 _T = TypeVar("_T")
+_Asked = TypeVar("_Asked", bound=Hashable)
+#: Changes by this process, the stamp of the place, and those of the layers.
+_State = tuple[Any, ...]
+#: What is kept under an id.
+_Kept = PlanRecord | SolverTiming
+_One = TypeVar("_One", bound=_Kept)
 #: Plans of one pattern that a failed lookup compares with.
 _NEIGHBOURS = 64
 #: Plans of other patterns that are looked at for similar matrices.
@@ -141,7 +151,8 @@ class PlanDatabase:
         self._store: Store | ServerStore = (
             ServerStore(self.path, timeout) if isinstance(self.path, ServerAddress) else Store(self.path, timeout)
         )
-        self._remembered: dict[PlanKey, tuple[tuple[Any, ...], Lookup]] = {}
+        self._remembered: dict[PlanKey, tuple[_State, Lookup]] = {}
+        self._timed: dict[TimingKey, tuple[_State, tuple[SolverTiming, ...]]] = {}
 
     def __repr__(self) -> str:
         return f"PlanDatabase({str(self.path)!r})"
@@ -193,11 +204,17 @@ class PlanDatabase:
         if known is not None and known[0] == state:
             return known[1]
         found, is_sound = self._find(key)
-        if is_sound and self._store.is_settled(stamp):
-            if len(self._remembered) >= _REMEMBERED:
-                self._remembered.clear()
-            self._remembered[key] = state, found
+        self._remember(self._remembered, key, state, found, is_sound=is_sound)
         return found
+
+    def _remember(
+        self, memory: dict[_Asked, tuple[_State, _T]], key: _Asked, state: _State, found: _T, *, is_sound: bool
+    ) -> None:
+        """Keep an answer for as long as nothing has changed since `state`, where all was well with the database."""
+        if is_sound and self._store.is_settled(state[1]):
+            if len(memory) >= _REMEMBERED:
+                memory.clear()
+            memory[key] = state, found
 
     def _find(self, key: PlanKey) -> tuple[Lookup, bool]:
         """:meth:`find` in the user's database and all layers, and whether all was well with the database."""
@@ -220,7 +237,7 @@ class PlanDatabase:
             return len(rows), records
 
         try:
-            number, neighbours = self._read(query, min(_LOOKUP_PATIENCE, self._store.timeout)) or (0, [])
+            number, neighbours = self._read(query, self._patience) or (0, [])
         except (DatabaseError, MissingDependencyError) as error:
             warnings.warn(f"no plans of the user's are used: {error}", PlanDatabaseWarning, stacklevel=3)
             neighbours, is_sound = [], False
@@ -373,12 +390,14 @@ class PlanDatabase:
 
         return self._change(replace_it)
 
-    def remove(self, identifier: str) -> PlanRecord:
-        """Remove the user's plan whose id begins with `identifier`, and its trials (:meth:`trials_behind`).
+    def remove(self, identifier: str) -> _Kept:
+        """Remove the user's plan or timing whose id begins with `identifier`.
+
+        With a plan go its trials (:meth:`trials_behind`), and the timings of solvers that were taken with it.
 
         Returns
         -------
-        PlanRecord
+        PlanRecord or SolverTiming
             What was removed.
 
         Raises
@@ -388,44 +407,94 @@ class PlanDatabase:
         DatabaseError
             Where the database cannot be changed.
         """
-        own = {record.id: (USER, record) for record in self.list()}  # those that a project's hide, too
-        layer, record = self._resolve(identifier, ({entry[1].id: entry for entry in self.entries()} | own).values())
+        own = [(USER, record) for record in self.list()]  # those that a project's hide, too
+        timings = sorted(self.timings(), key=lambda entry: entry[0] == USER)
+        entries: Iterable[tuple[str, _Kept]] = (*self.entries(), *own, *timings)
+        layer, found = self._resolve(identifier, {entry[1].id: entry for entry in entries}.values())
         if layer != USER:
+            kind = "plan" if isinstance(found, PlanRecord) else "timing"
             raise ArgumentError(
-                "plan is read-only",
-                found=f"plan {record.id[:12]} of the {layer} layer",
-                hint=self._way_out(record),
+                f"{kind} is read-only",
+                found=f"{kind} {found.id[:12]} of the {layer} layer",
+                hint=self._way_out(found),
             )
-        self._change(lambda tables: _remove(tables, record))
-        return record
+        self._change(lambda tables: _remove(tables, found))
+        return found
 
-    def remove_stale(self) -> tuple[PlanRecord, ...]:
-        """Remove the user's stale plans and their trials, all or none. Raises :class:`DatabaseError`.
+    def remove_stale(self) -> tuple[_Kept, ...]:
+        """Remove the user's stale plans, their trials, and stale timings, all or none. Raises :class:`DatabaseError`.
 
         They are those of other revisions than this akx has, which it never uses again. One that is aged stays.
 
         Returns
         -------
-        tuple of PlanRecord
+        tuple of PlanRecord or SolverTiming
             What was removed.
         """
-        removed: dict[str, PlanRecord] = {}  # also those of a change that is made again, as its end was lost
+        removed: dict[str, _Kept] = {}  # also those of a change that is made again, as its end was lost
 
         def remove_them(tables: Tables) -> None:
-            for record in decode(tables.plans(), quietly=True):
-                if stale_fields(record):
-                    _remove(tables, record)
-                    removed[record.id] = record
+            for one in _stale(tables, quietly=True):
+                _remove(tables, one)
+                removed[one.id] = one
 
-        if any(map(stale_fields, self.list())):
+        if self._read(_stale):
             self._change(remove_them)
         return tuple(removed.values())
 
-    def _way_out(self, record: PlanRecord) -> str | None:
-        """How to get rid of a plan of a layer."""
+    def _way_out(self, one: _Kept) -> str | None:
+        """How to get rid of a plan or timing of a layer."""
         folders = (layer for layer in (*self.above, *self.layers) if isinstance(layer, ShippedPlans))
-        file = next((file for file in (layer.place_of(record.id) for layer in folders) if file is not None), None)
+        file = next((file for file in (layer.place_of(one.id) for layer in folders) if file is not None), None)
         return None if file is None else f"it is in {file}"
+
+    # ------------------------------------------------------------------------------------------------ timings
+
+    def find_timings(self, key: TimingKey) -> tuple[SolverTiming, ...]:
+        """The timings under a key in every layer, in the order of a lookup.
+
+        Never raises because of the database, and is remembered, as :meth:`find` does and is.
+        """
+        stamp = self._store.stamp()
+        state = self.generation, stamp, self._layer_stamps()
+        known = self._timed.get(key)
+        if known is not None and known[0] == state:
+            return known[1]
+
+        def query(tables: Tables) -> tuple[Row | None, str | None]:
+            row = tables.timing(key.id, key.fingerprint)
+            former = former_of(tables, key.fingerprint) if row is None else None
+            return row if former is None else tables.timing(replace(key, fingerprint=former).id, former), former
+
+        try:
+            row, former = self._read(query, self._patience) or (None, None)
+            own = [replace(timing, key=key) for timing in decode_timings([] if row is None else [row])]
+            is_sound = row is None or bool(own)
+            if former is not None:
+                self._adopt(key.fingerprint)
+        except (DatabaseError, MissingDependencyError) as error:
+            warnings.warn(f"no timings of the user's are used: {error}", PlanDatabaseWarning, stacklevel=2)
+            own, is_sound = [], False
+        found = tuple(timings_under(key, (timing for _, timing in self._with_layers(own))))
+        self._remember(self._timed, key, state, found, is_sound=is_sound)
+        return found
+
+    def timings(self) -> tuple[tuple[str, SolverTiming], ...]:
+        """Every timing and its layer's name, in the order of a lookup. Raises :class:`DatabaseError`."""
+        return self._with_layers(decode_timings(self._read(lambda tables: tables.timings()) or []))
+
+    def _with_layers(self, own: Iterable[SolverTiming]) -> tuple[tuple[str, SolverTiming], ...]:
+        """The user's timings among those of the layers, each with the name of its layer."""
+        above, below = (
+            [(layer.name, timing) for layer in layers for timing in layer.timings()]
+            for layers in (self.above, self.layers)
+        )
+        return (*above, *((USER, timing) for timing in own), *below)
+
+    def put_timing(self, timing: SolverTiming) -> None:
+        """Keep a timing in place of the one that its key had. Raises :class:`DatabaseError`."""
+        row = encode_timing(timing)
+        self._change(lambda tables: tables.put_timing(row))
 
     # ------------------------------------------------------------------------------------------------ trials
 
@@ -510,14 +579,15 @@ class PlanDatabase:
     def export(
         self, path: str | os.PathLike[str], identifiers: Iterable[str] | None = None, *, description: str = ""
     ) -> int:
-        """Write plans as a bundle of JSON text.
+        """Write plans as a bundle of JSON text, with timings of solvers.
 
         Parameters
         ----------
         path : path-like
             The file; one that is there is only replaced where it is a bundle.
         identifiers : iterable of str, optional
-            Which plans, by the beginnings of their ids, from any layer; by default all of the user's.
+            Which plans, by the beginnings of their ids, from any layer, with the timings that hold for them; by default
+            all of the user's.
         description : str
             A line for the reader of the bundle.
 
@@ -528,17 +598,21 @@ class PlanDatabase:
         """
         if identifiers is None:
             chosen = self.list()
+            timings = [timing for layer, timing in self.timings() if layer == USER]
         else:
             entries = self.entries()
             resolved = [self._resolve(identifier, entries)[1] for identifier in identifiers]
             chosen = [*{record.id: record for record in resolved}.values()]
-        write_bundle(self._other_file(path), bundle_text(chosen, description=description))
+            found = (timing for _, timing in reversed(self.timings()) if any(map(timing.is_of, chosen)))
+            timings = [*{timing.id: timing for timing in found}.values()]
+        write_bundle(self._other_file(path), bundle_text(chosen, timings, description=description))
         return len(chosen)
 
     def import_(self, path: str | os.PathLike[str], *, skip_invalid: bool = False) -> ImportReport:
         """Merge the plans of a bundle into the user's, all in one transaction.
 
-        Of two plans for one key the better one stays (:meth:`akx.plandb.PlanRecord.better_than`).
+        Of two plans for one key the better one stays (:meth:`akx.plandb.PlanRecord.better_than`), of two timings the
+        one whose plan is there, then the newer.
 
         Raises
         ------
@@ -568,7 +642,8 @@ class PlanDatabase:
                     continue
                 _replace(tables, rivals, record)
                 added, replaced = added + is_new, replaced + (not is_new)
-            return ImportReport(added, replaced, kept, unchanged, bundle.problems)
+            timings = sum(_merge(tables, timing) for timing in bundle.timings)
+            return ImportReport(added, replaced, kept, unchanged, bundle.problems, timings)
 
         return self._change(merge)
 
@@ -589,6 +664,11 @@ class PlanDatabase:
             return self._write(action)
         finally:
             count_change(self.path)
+
+    @property
+    def _patience(self) -> float:
+        """Seconds that a lookup waits for a lock."""
+        return min(_LOOKUP_PATIENCE, self._store.timeout)
 
     @property
     def generation(self) -> int:
@@ -625,7 +705,7 @@ class PlanDatabase:
         return self._store.describe()
 
     @staticmethod
-    def _resolve(identifier: str, entries: Iterable[tuple[str, PlanRecord]]) -> tuple[str, PlanRecord]:
+    def _resolve(identifier: str, entries: Iterable[tuple[str, _One]]) -> tuple[str, _One]:
         prefix = identifier.strip().lower()
         found = [entry for entry in entries if entry[1].id.startswith(prefix)] if prefix else []
         if not found:
@@ -660,10 +740,38 @@ def _replace(tables: Tables, rivals: Iterable[PlanRecord], record: PlanRecord) -
     tables.put(record)
 
 
-def _remove(tables: Tables, record: PlanRecord) -> None:
-    """Delete a plan and the trials behind it."""
-    tables.remove(record.id)
-    tables.remove_trials(number for number, _ in _behind(tables, record))
+def _merge(tables: Tables, timing: SolverTiming) -> bool:
+    """Keep a timing where it is better than the one that its key has, and has a place; whether it is."""
+    if not tables.has_timings:
+        return False
+    there = [one for one in decode_timings(tables.timings(timing.key.fingerprint)) if one.key == timing.key]
+    plans = decode(tables.of_pattern(timing.key.fingerprint, _NEIGHBOURS), quietly=True) if timing.is_choice else []
+
+    def merit(one: SolverTiming) -> tuple[bool, datetime]:
+        return any(map(one.is_of, plans)), datetime.fromisoformat(one.created)
+
+    if any(merit(one) >= merit(timing) for one in there):
+        return False
+    tables.put_timing(encode_timing(timing))
+    return True
+
+
+def _stale(tables: Tables, *, quietly: bool = False) -> Sequence[_Kept]:
+    """The plans and timings of other revisions than those of today."""
+    plans = (record for record in decode(tables.plans(), quietly=quietly) if stale_fields(record))
+    timings = decode_timings(tables.timings()) if tables.has_timings else []
+    return (*plans, *(timing for timing in timings if timing.is_stale))
+
+
+def _remove(tables: Tables, one: _Kept) -> None:
+    """Delete a timing, or a plan with the trials behind it and the timings that were taken with it."""
+    if isinstance(one, SolverTiming):
+        return tables.remove_timings([one.id])
+    tables.remove(one.id)
+    tables.remove_trials(number for number, _ in _behind(tables, one))
+    # Where they have no table of their own they are marks on the plan.
+    timings = decode_timings(tables.timings(one.key.fingerprint)) if tables.has_timings else []
+    return tables.remove_timings(timing.id for timing in timings if timing.is_of(one))
 
 
 def _behind(tables: Tables, record: PlanRecord) -> list[tuple[int, TrialRecord]]:

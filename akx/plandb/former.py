@@ -20,8 +20,9 @@ from akx.plandb.records import PlanRecord
 if TYPE_CHECKING:
     from akx.plandb.layers import PlanLayer
     from akx.plandb.rows import Tables
+    from akx.plandb.timings import SolverTiming, TimingKey
 
-__all__ = ["adopt", "former_of", "of_layer", "renewed"]
+__all__ = ["adopt", "former_of", "of_layer", "renewed", "timings_under"]
 
 
 def renewed(records: Iterable[PlanRecord], fingerprint: str) -> list[PlanRecord]:
@@ -30,15 +31,16 @@ def renewed(records: Iterable[PlanRecord], fingerprint: str) -> list[PlanRecord]
 
 
 def former_of(tables: Tables, fingerprint: str) -> str | None:
-    """The former digest of a pattern that is known here, where tables have plans under it; else None."""
+    """The former digest of a pattern that is known here, where tables have plans or timings under it; else None."""
     pattern = known_pattern(fingerprint)
     if pattern is None or not tables.may_have_former(pattern.n, pattern.nnz):
         return None
-    return pattern.former_digest if tables.of_pattern(pattern.former_digest, 1) else None
+    former = pattern.former_digest
+    return former if tables.of_pattern(former, 1) or tables.timings(former) else None
 
 
 def adopt(fingerprint: str, read: Callable[..., Any], change: Callable[..., Any]) -> None:
-    """Give the user's plans and trials of a pattern the digest of today, where they have the former one.
+    """Give the user's plans, trials and timings of a pattern the digest of today, where they have the former one.
 
     `read` and `change` are those of a database: what they are given is done on its tables. Nothing where that fails.
     """
@@ -58,6 +60,15 @@ def of_layer(layer: PlanLayer, fingerprint: str) -> tuple[PlanRecord, ...]:
     ids = {record.id for record in found}
     others = renewed(layer.with_fingerprint(pattern.former_digest), fingerprint)
     return (*found, *(record for record in others if record.id not in ids))
+
+
+def timings_under(key: TimingKey, timings: Iterable[SolverTiming]) -> list[SolverTiming]:
+    """The timings under a key, those under the former digest of its pattern too."""
+    found, pattern = list(timings), known_pattern(key.fingerprint)
+    keys = {key}
+    if pattern is not None and any(len(one.key.fingerprint) == FORMER_DIGITS for one in found):
+        keys.add(replace(key, fingerprint=pattern.former_digest))
+    return [one if one.key == key else replace(one, key=key) for one in found if one.key in keys]
 
 
 def _may_be_of(record: PlanRecord, pattern: Pattern) -> bool:

@@ -36,10 +36,12 @@ __all__ = [
     "FIELD_MEANINGS",
     "PlanKey",
     "aged_by",
+    "aged_of",
     "build_of",
     "device_distance",
     "difference",
     "key_of_plan",
+    "made_of",
     "made_with",
     "make_key",
     "of_other_kernels",
@@ -299,8 +301,13 @@ def search_key(key: PlanKey) -> PlanKey:
 
 def made_with(plan: Plan) -> dict[str, Any]:
     """What a plan that is measured now is made with: ``{"kernels": digest, "versions": {package: release}}``."""
-    known = sources(plan.backend, plan.schedule)
-    versions = {name: release for name, release in _releases(plan.backend).items() if release}
+    return made_of(plan.backend, plan.schedule)
+
+
+def made_of(backend: str, schedule: str) -> dict[str, Any]:
+    """The same of what is measured of a schedule, or of the vector work of solvers."""
+    known = sources(backend, schedule)
+    versions = {name: release for name, release in _releases(backend).items() if release}
     return ({} if known is None else {"kernels": known.tokens}) | {"versions": versions}
 
 
@@ -316,10 +323,15 @@ def aged_by(plan: Plan, provenance: Mapping[str, Any]) -> list[str]:
 
     Nobody knows of the versions of a compiler that is not installed here.
     """
-    known, kernels = sources(plan.backend, plan.schedule), provenance.get("kernels")
+    return aged_of(plan.backend, plan.schedule, provenance)
+
+
+def aged_of(backend: str, schedule: str, provenance: Mapping[str, Any]) -> list[str]:
+    """The same of what was measured of a schedule, or of the vector work of solvers."""
+    known, kernels = sources(backend, schedule), provenance.get("kernels")
     found = [] if known is None or kernels is None or known.are(kernels) else ["other kernel sources"]
     then = provenance.get("versions")
-    for name, now in _releases(plan.backend).items():
+    for name, now in _releases(backend).items():
         release = then.get(name) if isinstance(then, Mapping) else None
         if now and isinstance(release, str) and _minor(release) != _minor(now):
             found.append(f"{name} {_minor(release)}, now {_minor(now)}")

@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import count
 from pathlib import Path
 from typing import Protocol
@@ -22,6 +23,7 @@ from akx.device.forks import ForkSafeLock
 from akx.errors import AkxError
 from akx.plandb.files import PlanDatabaseWarning
 from akx.plandb.records import PlanRecord
+from akx.plandb.timings import SolverTiming
 from akx.plandb.transfer import read_bundle
 
 __all__ = ["SHIPPED", "USER", "PlanLayer", "ShippedPlans", "origin", "shipped_plans"]
@@ -76,6 +78,10 @@ class PlanLayer(Protocol):
         """The plans for one pattern."""
         ...
 
+    def timings(self) -> tuple[SolverTiming, ...]:
+        """Every timing of solvers there is."""
+        ...
+
 
 #: The most records of one file that are said to be invalid one by one.
 _MOST_PROBLEMS = 8
@@ -87,6 +93,7 @@ class _File:
 
     stamp: _Stamp
     records: tuple[PlanRecord, ...]
+    timings: tuple[SolverTiming, ...]
     problems: tuple[str, ...]
 
 
@@ -99,6 +106,7 @@ class _Contents:
     files: dict[str, _File] = field(default_factory=dict)
     records: dict[str, PlanRecord] = field(default_factory=dict)
     by_fingerprint: dict[str, list[PlanRecord]] = field(default_factory=dict)
+    timings: tuple[SolverTiming, ...] = ()
     problems: tuple[str, ...] = ()
 
 
@@ -154,12 +162,18 @@ class ShippedPlans:
         """The plans for one pattern."""
         return tuple(self._load().by_fingerprint.get(fingerprint, ()))
 
+    def timings(self) -> tuple[SolverTiming, ...]:
+        """Every timing of solvers there is, the newest of each key first."""
+        return self._load().timings
+
     def place_of(self, identifier: str) -> Path | None:
-        """The file that has the plan with this full id."""
+        """The file that has the plan, or the timing, with this full id."""
         contents = self._load()
         found = contents.records.get(identifier)
-        names = (name for name, file in contents.files.items() if found is not None and found in file.records)
-        return next((self.directory / name for name in names), None)
+        for name, file in contents.files.items():
+            if found in file.records or any(timing.id == identifier for timing in file.timings):
+                return self.directory / name
+        return None
 
     def _load(self) -> _Contents:
         if self._next is not None and time.monotonic() < self._next:
@@ -194,13 +208,15 @@ class ShippedPlans:
         by_fingerprint: dict[str, list[PlanRecord]] = {}
         for record in records.values():
             by_fingerprint.setdefault(record.key.fingerprint, []).append(record)
+        timings = [timing for file in files.values() for timing in file.timings]
+        timings.sort(key=lambda timing: datetime.fromisoformat(timing.created), reverse=True)
         problems = tuple(line for file in files.values() for line in file.problems)
         problems = problems if fault is None else (fault, *problems)
         for line in problems:
             if line not in self._reported:
                 self._reported.add(line)
                 warnings.warn(f"{self.name} plans skipped: {line}", PlanDatabaseWarning, stacklevel=6)
-        return _Contents(next(_VERSIONS), fault, files, records, by_fingerprint, problems)
+        return _Contents(next(_VERSIONS), fault, files, records, by_fingerprint, tuple(timings), problems)
 
 
 _SHIPPED: ShippedPlans | None = None
@@ -248,11 +264,11 @@ def _read_file(path: Path, stamp: _Stamp) -> _File:
     try:
         bundle = read_bundle(path)
     except AkxError as error:
-        return _File(stamp, (), (str(error),))
+        return _File(stamp, (), (), (str(error),))
     problems = [f"{path.name}: {problem}" for problem in bundle.problems[:_MOST_PROBLEMS]]
     if (more := len(bundle.problems) - _MOST_PROBLEMS) > 0:
         problems.append(f"{path.name}: {more} more records are not valid")
-    return _File(stamp, bundle.records, tuple(problems))
+    return _File(stamp, bundle.records, bundle.timings, tuple(problems))
 
 
 def _default_directory() -> Path:

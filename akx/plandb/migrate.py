@@ -11,6 +11,7 @@ index, by which processes that have the file open notice it (:mod:`akx.plandb.st
     3  trials with the clock of the processor
     4  plans under the revisions of their schedules and variants; trials under the keys of their searches, with what
        they were made with; of several plans that have one key now the newest, the others in `rejected`
+    5  timings, of steps of solvers, which were marks on plans and trials of plans before
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from akx.errors import DatabaseError
-from akx.plandb.legacy import modern_plan, modern_trial
+from akx.plandb.legacy import marked_timings, modern_plan, modern_trial, newest_timings, unmarked, untried_timings
 from akx.plandb.records import now
 
 __all__ = [
@@ -32,9 +33,13 @@ __all__ = [
     "PLAN_COLUMNS",
     "REVISED",
     "SCHEMA_VERSION",
+    "TIMED",
+    "TIMING_COLUMNS",
+    "TIMING_TABLE",
     "Inspection",
     "inspect",
     "migrate",
+    "move_timings",
     "newer",
     "revised_plans",
 ]
@@ -43,13 +48,16 @@ __all__ = [
 APPLICATION_ID = 0x616B7870
 
 #: The layout that this code writes.
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 #: The layout from which on it is read as it is.
 OLDEST_ALIKE = 2
 
 #: The layout in which revisions came: the tables of those before have :data:`OLD_PLAN_COLUMNS`.
 REVISED = 4
+
+#: The layout in which timings of solvers got a table of their own.
+TIMED = 5
 
 _SHARED_COLUMNS = ("fingerprint", "dtype", "index_type", "basis", "k", "start_vectors", "device_class")
 _OLD_KEY_COLUMNS = (*_SHARED_COLUMNS, "kernel_hash", "versions")
@@ -62,6 +70,17 @@ _FIGURE_COLUMNS = (
 #: Columns of `plans` in their order.
 PLAN_COLUMNS = ("id", *_KEY_COLUMNS, *_FIGURE_COLUMNS)
 OLD_PLAN_COLUMNS = ("id", *_OLD_KEY_COLUMNS, *_FIGURE_COLUMNS)
+
+#: Columns of `timings` in their order.
+TIMING_COLUMNS = (
+    "id", "fingerprint", "dtype", "index_type", "device_class", "solver", "basis", "asked_s", "restart",
+    "preconditioner", "revision", "seconds", "best_s", "plan_created", "created", "matrix_name", "provenance",
+)  # fmt: skip
+#: The same for the statement that makes the table.
+TIMING_TABLE = "id TEXT PRIMARY KEY, " + ", ".join(
+    f"{name} {'BIGINT' if name in ('asked_s', 'restart', 'revision', 'best_s') else 'TEXT'} NOT NULL"
+    for name in TIMING_COLUMNS[1:]
+)
 
 
 @dataclass(frozen=True)
@@ -203,6 +222,33 @@ def _to_4(connection: sqlite3.Connection) -> None:
     connection.executemany("UPDATE trials SET key_id = ?, key = ?, provenance = ? WHERE number = ?", changes)
 
 
+def _to_5(connection: sqlite3.Connection) -> None:
+    connection.execute(f"CREATE TABLE timings ({TIMING_TABLE})")
+    connection.execute("CREATE INDEX timings_by_fingerprint ON timings (fingerprint)")
+    move_timings(connection)
+
+
+def move_timings(connection: Any, prefix: str = "") -> None:
+    """Make timings of what stood for them in the tables of layout 4, in a file or on a server."""
+    marked = {"marks": '%"solvers"%'}
+    statement = f"SELECT {', '.join(PLAN_COLUMNS)} FROM {prefix}plans WHERE provenance LIKE :marks"
+    plans = [dict(zip(PLAN_COLUMNS, row, strict=True)) for row in connection.execute(statement, marked).fetchall()]
+    columns = "number, key_id, key, plan, seconds, state, reason, created, clock_hz, provenance"
+    statement = f"SELECT {columns} FROM {prefix}trials WHERE key LIKE :sisters ORDER BY number"
+    trials = connection.execute(statement, {"sisters": "% or ca_%"}).fetchall()
+    numbers, timings = untried_timings(map(tuple, trials))
+    timings += [timing for row in plans for timing in marked_timings(row)]
+    changed = [{"id": row["id"], "new": unmarked(row["provenance"])} for row in plans]
+    listed, marks = ", ".join(TIMING_COLUMNS), ", ".join(f":{name}" for name in TIMING_COLUMNS)
+    for statement, rows in (
+        (f"INSERT INTO {prefix}timings ({listed}) VALUES ({marks})", newest_timings(timings)),
+        (f"UPDATE {prefix}plans SET provenance = :new WHERE id = :id", changed),
+        (f"DELETE FROM {prefix}trials WHERE number = :number", [{"number": number} for number in numbers]),
+    ):
+        if rows:
+            connection.executemany(statement, rows)
+
+
 def _make_plans(connection: sqlite3.Connection, columns: tuple[str, ...]) -> None:
     numbers = ("k", "start_vectors", "transpose", "ranks")
     kinds = dict.fromkeys(numbers, "INTEGER") | {n: "REAL" for n in _FIGURE_COLUMNS if n.endswith("seconds")}
@@ -231,4 +277,5 @@ _MIGRATIONS: dict[int, tuple[Callable[[sqlite3.Connection], None], int]] = {
     2: (_to_2, 2),
     3: (_to_3, 2),
     4: (_to_4, 4),
+    5: (_to_5, 4),
 }

@@ -16,6 +16,7 @@ from typing import Any
 
 from akx.errors import PlanError, brief
 from akx.plan import Plan, check_fields
+from akx.plandb.checks import LONGEST_NAME, check_time, checked_object, checked_seconds, checked_text
 from akx.plandb.keys import PlanKey, aged_by, key_of_plan, made_with, revisions_of
 from akx.plandb.legacy import modern_record
 
@@ -35,10 +36,10 @@ __all__ = [
 #: Version of the JSON form of a record. Raised whenever a field changes its meaning.
 RECORD_SCHEMA = 2
 
-#: The most characters of a name (as of a file's) and of a reason; what is longer is cut.
-_LONGEST_NAME, _LONGEST_REASON = 255, 2000
-#: The most states that trials are counted by, and the most that an object holds one in another.
-_MOST_STATES, _DEEPEST = 100, 32
+#: The most characters of a reason; what is longer is cut.
+_LONGEST_REASON = 2000
+#: The most states that trials are counted by.
+_MOST_STATES = 100
 
 #: How a trial may end.
 TRIAL_STATES = ("complete", "pruned", "failed")
@@ -107,19 +108,19 @@ class PlanRecord:
         object.__setattr__(self, "key", key_of_plan(self.key, self.plan))
         for name in ("seconds", "baseline_seconds", "prepare_seconds", "tuning_seconds"):
             zero = name in ("prepare_seconds", "tuning_seconds")
-            object.__setattr__(self, name, _seconds(f"record field '{name}'", getattr(self, name), zero=zero))
+            object.__setattr__(self, name, checked_seconds(f"record field '{name}'", getattr(self, name), zero=zero))
         for name in ("baseline_name", "matrix_name"):
-            object.__setattr__(self, name, _text(f"record field '{name}'", getattr(self, name), _LONGEST_NAME))
-        _check_time("record field 'created'", self.created)
-        object.__setattr__(self, "provenance", MappingProxyType(_json_object("provenance", self.provenance)))
-        counts = _json_object("trials", self.trials)
+            object.__setattr__(self, name, checked_text(f"record field '{name}'", getattr(self, name), LONGEST_NAME))
+        check_time("record field 'created'", self.created)
+        object.__setattr__(self, "provenance", MappingProxyType(checked_object("provenance", self.provenance)))
+        counts = checked_object("trials", self.trials)
         if len(counts) > _MOST_STATES:
             raise PlanError(
                 "record has too many counts of trials", expected=f"at most {_MOST_STATES}", found=f"{len(counts)}"
             )
         for state, count in counts.items():
-            if len(state) > _LONGEST_NAME:
-                most = f"at most {_LONGEST_NAME} characters"
+            if len(state) > LONGEST_NAME:
+                most = f"at most {LONGEST_NAME} characters"
                 raise PlanError("name of a state of trials is too long", expected=most, found=str(len(state)))
             if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < 2**63:
                 what = f"count of {brief(state)} trials is wrong"
@@ -238,15 +239,15 @@ class TrialRecord:
         _check_plan(self.plan, None)
         if not isinstance(self.seconds, (list, tuple)):
             raise PlanError("trial field 'seconds' is not a sequence", found=type(self.seconds).__name__)
-        samples = tuple(_seconds("trial field 'seconds'", value, zero=True) for value in self.seconds)
+        samples = tuple(checked_seconds("trial field 'seconds'", value, zero=True) for value in self.seconds)
         object.__setattr__(self, "seconds", samples)
         if self.state not in TRIAL_STATES:
             raise PlanError("trial has an unknown state", expected=f"one of {TRIAL_STATES}", found=brief(self.state))
-        object.__setattr__(self, "reason", _text("trial field 'reason'", self.reason, _LONGEST_REASON))
-        _check_time("trial field 'created'", self.created)
+        object.__setattr__(self, "reason", checked_text("trial field 'reason'", self.reason, _LONGEST_REASON))
+        check_time("trial field 'created'", self.created)
         if self.clock_hz is not None:
-            object.__setattr__(self, "clock_hz", _seconds("trial field 'clock_hz'", self.clock_hz, zero=False))
-        object.__setattr__(self, "provenance", MappingProxyType(_json_object("provenance", self.provenance)))
+            object.__setattr__(self, "clock_hz", checked_seconds("trial field 'clock_hz'", self.clock_hz, zero=False))
+        object.__setattr__(self, "provenance", MappingProxyType(checked_object("provenance", self.provenance)))
 
     def __reduce__(self) -> tuple[object, ...]:
         plain = {f.name: getattr(self, f.name) for f in fields(self)} | {"provenance": dict(self.provenance)}
@@ -309,49 +310,3 @@ def _check_plan(plan: Plan, key: PlanKey | None) -> None:
     for name, option in plan.options.items():
         if isinstance(option, float) and not math.isfinite(option):
             raise PlanError(f"plan option {brief(name)} is not finite", found=brief(option))
-
-
-def _seconds(what: str, value: Any, *, zero: bool) -> float:
-    least = "a finite number >= 0" if zero else "a finite number > 0"
-    try:
-        number = math.nan if isinstance(value, (bool, str, bytes)) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number) or number < 0 or (number == 0 and not zero):
-        raise PlanError(f"{what} is not a time", expected=least, found=brief(value))
-    return number
-
-
-def _text(what: str, value: Any, most: int) -> str:
-    if not isinstance(value, str):
-        raise PlanError(f"{what} is not a string", found=brief(value))
-    text = value[: most + 1].encode("utf-8", "backslashreplace").decode()
-    return text if len(text) <= most else f"{text[: most - 3]}..."
-
-
-def _check_time(what: str, value: Any) -> None:
-    try:
-        moment = datetime.fromisoformat(value)
-    except (TypeError, ValueError):
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise PlanError(f"{what} is not a time", expected="ISO 8601 with an offset from UTC", found=brief(value))
-
-
-def _json_object(what: str, value: Any) -> dict[str, Any]:
-    try:
-        if not isinstance(value, Mapping):
-            raise TypeError(type(value).__name__)
-        copy: dict[str, Any] = json.loads(json.dumps(dict(value), allow_nan=False))
-        if set(copy) != set(value):
-            raise TypeError("a name that is not a string")
-        if _depth(copy) > _DEEPEST:
-            raise TypeError(f"more than {_DEEPEST} lists or objects one in another")
-    except (TypeError, ValueError, RecursionError) as error:
-        raise PlanError(f"record field '{what}' is not a JSON object", found=str(error)) from error
-    return copy
-
-
-def _depth(value: Any) -> int:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
-    return 0 if inner is None else 1 + max(map(_depth, inner), default=0)

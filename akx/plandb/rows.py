@@ -16,8 +16,26 @@ from akx.errors import DatabaseError, PlanError, brief, shown
 from akx.plan import Plan
 from akx.plandb.files import PlanDatabaseWarning
 from akx.plandb.keys import FIELD_MEANINGS, PlanKey, search_key
-from akx.plandb.legacy import key_id, modern_plan, modern_trial, old_plan
-from akx.plandb.migrate import OLD_PLAN_COLUMNS, PLAN_COLUMNS, REVISED, SCHEMA_VERSION, revised_plans
+from akx.plandb.legacy import (
+    key_id,
+    marked_timings,
+    modern_plan,
+    modern_trial,
+    newest_timings,
+    old_plan,
+    renamed_timing,
+    unmarked,
+    untried_timings,
+)
+from akx.plandb.migrate import (
+    OLD_PLAN_COLUMNS,
+    PLAN_COLUMNS,
+    REVISED,
+    SCHEMA_VERSION,
+    TIMED,
+    TIMING_COLUMNS,
+    revised_plans,
+)
 from akx.plandb.records import PlanRecord, TrialRecord
 from akx.plandb.sketches import SKETCH_COLUMNS
 
@@ -44,6 +62,10 @@ _SINCE = {"clock_hz": 3, "provenance": 4}
 #: Fields of a key that plans are found by; its revisions are compared with what is declared.
 _ASKED = tuple(name for name in FIELD_MEANINGS if name != "revisions")
 _NEW_FIELDS = ("returns", "transpose", "ranks")
+#: Where the provenance of a plan is in its row.
+_PROVENANCE = PLAN_COLUMNS.index("provenance")
+#: What to do about tables that have no place for something.
+_UPGRADE = "ask their owner to write to them once with this akx, as `akx tune` does"
 #: Values that a statement lists at once: databases take some hundreds to some ten thousands.
 _MOST_LISTED = 500
 
@@ -71,21 +93,30 @@ class Tables:
         What the names of the tables begin with.
     layout : int
         Theirs. Plans and trials of one before there were revisions are read as those of revision 1, and may be added;
-        columns that came later are read as empty, and not written.
+        columns that came later are read as empty, and not written. Timings of solvers are read as they were then.
     """
 
     def __init__(self, connection: Connection, prefix: str = "", layout: int = SCHEMA_VERSION) -> None:
         self._connection = connection
-        self._is_old = layout < REVISED
+        self._is_old, self._is_untimed = layout < REVISED, layout < TIMED
         self._missing = {name for name, since in _SINCE.items() if layout < since}
-        self._plans, self._trials = f"{prefix}plans", f"{prefix}trials"
+        self._plans, self._trials, self._timings = (f"{prefix}{name}" for name in ("plans", "trials", "timings"))
         self._select = f"SELECT {', '.join(OLD_PLAN_COLUMNS if self._is_old else PLAN_COLUMNS)} FROM {self._plans}"
         self._of_trial = ", ".join("NULL" if name in self._missing else name for name in TRIAL_COLUMNS)
 
     def _found(self, condition: str = "", values: Mapping[str, Any] | None = None) -> list[Row]:
         """Plans in the order of :data:`PLAN_COLUMNS`."""
+        return self._without_marks(self._marked(condition, values))
+
+    def _marked(self, condition: str = "", values: Mapping[str, Any] | None = None) -> list[Row]:
+        """The same, with the marks of solvers that plans have in old layouts."""
         rows = map(tuple, self._connection.execute(f"{self._select} {condition}", values or {}).fetchall())
         return [modern_plan(row) for row in rows] if self._is_old else list(rows)
+
+    def _without_marks(self, rows: list[Row]) -> list[Row]:
+        if not self._is_untimed:
+            return rows
+        return [(*row[:_PROVENANCE], unmarked(row[_PROVENANCE]), *row[_PROVENANCE + 1 :]) for row in rows]
 
     def plan(self, identifier: str) -> Row | None:
         """The plan with this full id."""
@@ -118,11 +149,17 @@ class Tables:
             " AND (provenance LIKE :size OR provenance NOT LIKE :told) LIMIT 1"
         )
         size = {"size": f'%"rows": {rows}, "nnz": {entries}%', "told": '%"nnz": %'}
-        return self._connection.execute(statement, size).fetchone() is not None
+        if self._connection.execute(statement, size).fetchone() is not None:
+            return True
+        statement = f"SELECT 1 FROM {self._timings} WHERE length(fingerprint) = {FORMER_DIGITS} LIMIT 1"
+        return self.has_timings and self._connection.execute(statement).fetchone() is not None
 
     def rename_pattern(self, former: str, fingerprint: str) -> None:
-        """Give plans and trials of a pattern another digest; of two plans that have one key then the better stays."""
-        found = self._found("WHERE fingerprint = :fingerprint", {"fingerprint": former})
+        """Give plans, trials and timings of a pattern another digest.
+
+        Of two plans that have one key then the better stays, of two timings the newer.
+        """
+        found = self._marked("WHERE fingerprint = :fingerprint", {"fingerprint": former})
         for record in decode(found, quietly=True):
             new = replace(record, key=replace(record.key, fingerprint=fingerprint))
             row = self.plan(new.id)
@@ -139,6 +176,14 @@ class Tables:
         if changed:
             statement = f"UPDATE {self._trials} SET key_id = :id, key = :key WHERE number = :number"
             self._connection.executemany(statement, changed)
+        if self.has_timings:
+            old = [dict(zip(TIMING_COLUMNS, row, strict=True)) for row in self.timings(former)]
+            self.remove_timings(row["id"] for row in old)
+            when = TIMING_COLUMNS.index("created")
+            newest = {row[0]: row[when] for row in self.timings(fingerprint)}
+            for timing in (renamed_timing(row, fingerprint) for row in old):
+                if timing["created"] > newest.get(timing["id"], ""):
+                    self.put_timing(timing)
 
     def sketches(self, conditions: Mapping[str, Any], most: int) -> list[Row]:
         """The newest plans, as :data:`akx.plandb.sketches.SKETCH_COLUMNS`, of those that may be of similar matrices.
@@ -160,7 +205,8 @@ class Tables:
     def plans(self) -> list[Row]:
         """Every plan."""
         if self._is_old:
-            return revised_plans(map(tuple, self._connection.execute(self._select).fetchall()))[0]
+            rows = map(tuple, self._connection.execute(self._select).fetchall())
+            return self._without_marks(revised_plans(rows)[0])
         return self._found()
 
     def put(self, record: PlanRecord) -> None:
@@ -171,15 +217,11 @@ class Tables:
             old = old_plan(row)
             if old is None:
                 raise DatabaseError(
-                    "the tables are those of an older akx, in which this plan has no place",
-                    hint="ask their owner to write to them once with this akx, as `akx tune` does",
+                    "the tables are those of an older akx, in which this plan has no place", hint=_UPGRADE
                 )
             self.remove(record.id)
             row, columns = old, OLD_PLAN_COLUMNS
-        names, marks = ", ".join(columns), ", ".join(f":{name}" for name in columns)
-        changes = ", ".join(f"{name} = excluded.{name}" for name in columns[1:])
-        statement = f"INSERT INTO {self._plans} ({names}) VALUES ({marks}) ON CONFLICT (id) DO UPDATE SET {changes}"
-        self._connection.execute(statement, row)
+        self._connection.execute(_replacing(self._plans, columns), row)
 
     def remove(self, identifier: str) -> None:
         """Delete a plan."""
@@ -204,7 +246,9 @@ class Tables:
 
     def every_trial(self) -> list[Row]:
         """All trials in the order they were added: id and text of the key, then the columns of :meth:`trials`."""
-        return [row[1:] for row in self._found_trials("ORDER BY number", {})]
+        rows = self._found_trials("ORDER BY number", {})
+        none = set(untried_timings(rows)[0]) if self._is_untimed else set()
+        return [row[1:] for row in rows if row[0] not in none]
 
     def remove_trials(self, numbers: Iterable[int]) -> None:
         """Delete the trials with these numbers."""
@@ -271,6 +315,58 @@ class Tables:
         )
         names = ("state", "reason", *found)
         self._connection.executemany(statement, [{name: row[name] for name in names} for row in rows])
+
+    @property
+    def has_timings(self) -> bool:
+        """Whether timings of solvers have a table of their own."""
+        return not self._is_untimed
+
+    def timings(self, fingerprint: str | None = None) -> list[Row]:
+        """Timings of solvers for one pattern, or all, in the order of their columns, the oldest first."""
+        condition = "" if fingerprint is None else "WHERE fingerprint = :fingerprint"
+        values = {} if fingerprint is None else {"fingerprint": fingerprint}
+        if not self._is_untimed:
+            statement = f"SELECT {', '.join(TIMING_COLUMNS)} FROM {self._timings} {condition} ORDER BY created, id"
+            return [tuple(row) for row in self._connection.execute(statement, values).fetchall()]
+        trials = self._found_trials("WHERE key LIKE :sisters ORDER BY number", {"sisters": "% or ca_%"})
+        found = untried_timings(trials)[1]
+        for row in self._marked(condition, values):
+            found += marked_timings(dict(zip(PLAN_COLUMNS, row, strict=True)))
+        known = (row for row in newest_timings(found) if fingerprint in (None, row["fingerprint"]))
+        return [tuple(row[name] for name in TIMING_COLUMNS) for row in known]
+
+    def timing(self, identifier: str, fingerprint: str) -> Row | None:
+        """The timing of a key with this full id and pattern."""
+        if self._is_untimed:
+            return next((row for row in self.timings(fingerprint) if row[0] == identifier), None)
+        statement = f"SELECT {', '.join(TIMING_COLUMNS)} FROM {self._timings} WHERE id = :id"
+        row = self._connection.execute(statement, {"id": identifier}).fetchone()
+        return None if row is None else tuple(row)
+
+    def put_timing(self, row: Mapping[str, Any]) -> None:
+        """Keep a timing, by its columns, in place of the one that its key had."""
+        self._check_timings()
+        self._connection.execute(_replacing(self._timings, TIMING_COLUMNS), row)
+
+    def remove_timings(self, identifiers: Iterable[str]) -> None:
+        """Delete the timings with these ids."""
+        given = [{"id": identifier} for identifier in identifiers]
+        if given:
+            self._check_timings()
+            self._connection.executemany(f"DELETE FROM {self._timings} WHERE id = :id", given)
+
+    def _check_timings(self) -> None:
+        if self._is_untimed:
+            raise DatabaseError(
+                "the tables are those of an older akx, in which timings of solvers have no place", hint=_UPGRADE
+            )
+
+
+def _replacing(table: str, columns: Sequence[str]) -> str:
+    """The statement that inserts a row, or replaces the one with its id."""
+    names, marks = ", ".join(columns), ", ".join(f":{name}" for name in columns)
+    changes = ", ".join(f"{name} = excluded.{name}" for name in columns[1:])
+    return f"INSERT INTO {table} ({names}) VALUES ({marks}) ON CONFLICT (id) DO UPDATE SET {changes}"
 
 
 def _listed(name: str, given: Sequence[Any]) -> tuple[str, dict[str, Any]]:

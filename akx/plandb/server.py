@@ -53,8 +53,8 @@ _FAULTS: tuple[tuple[tuple[str, ...], tuple[str, ...], str, str], ...] = (
         ("42501",),
         (),
         "no right to use the plan database so",
-        "ask its owner for GRANT SELECT, INSERT, UPDATE, DELETE ON akx_plans, akx_trials, akx_changes, and SELECT ON "
-        "akx_schema_version; to make the tables, CREATE on the schema",
+        "ask its owner for GRANT SELECT, INSERT, UPDATE, DELETE ON akx_plans, akx_trials, akx_timings, akx_changes, "
+        "and SELECT ON akx_schema_version; to make the tables, CREATE on the schema",
     ),
     (
         ("28",),

@@ -1,7 +1,7 @@
 """Tables on a PostgreSQL server that many machines share: the rules of the file, kept by the server.
 
-Tables are ``akx_plans``, ``akx_trials``, ``akx_schema_version`` and ``akx_changes``, in the first schema of the search
-path, so that they may lie beside Optuna's. They are made by the first change, in one transaction.
+Tables are ``akx_plans``, ``akx_trials``, ``akx_timings``, ``akx_schema_version`` and ``akx_changes``, in the first
+schema of the search path, so that they may lie beside Optuna's. They are made by the first change, in one transaction.
 
 Every change is one transaction and holds a lock of the database while it lasts, so that changes come one after another
 as they do in a file, and of two processes that import for one key the better plan stays. A client killed at any moment
@@ -20,7 +20,16 @@ from akx.device.forks import ForkSafeLock
 from akx.errors import DatabaseError, MissingDependencyError
 from akx.plandb.address import ServerAddress
 from akx.plandb.legacy import modern_trial
-from akx.plandb.migrate import OLD_PLAN_COLUMNS, PLAN_COLUMNS, SCHEMA_VERSION, Inspection, newer, revised_plans
+from akx.plandb.migrate import (
+    OLD_PLAN_COLUMNS,
+    PLAN_COLUMNS,
+    SCHEMA_VERSION,
+    TIMING_TABLE,
+    Inspection,
+    move_timings,
+    newer,
+    revised_plans,
+)
 from akx.plandb.records import now
 from akx.plandb.server import ServerConnection, make_engine, may_pass, server_errors, translate
 
@@ -88,6 +97,25 @@ def _to_4(connection: ServerConnection) -> None:
         connection.executemany(f"{statement} WHERE number = :number", changed)
 
 
+def _to_5(connection: ServerConnection) -> None:
+    connection.execute(f"CREATE TABLE {_PREFIX}timings ({TIMING_TABLE})")
+    connection.execute(f"CREATE INDEX {_PREFIX}timings_by_fingerprint ON {_PREFIX}timings (fingerprint)")
+    move_timings(connection, _PREFIX)
+    _give_rights(connection, "timings", "trials")
+
+
+def _give_rights(connection: ServerConnection, table: str, other: str) -> None:
+    """To those who have them on the other table, the same on a new one."""
+    rights = connection.execute(
+        "SELECT coalesce(quote_ident(pg_get_userbyid(nullif(given.grantee, 0))), 'PUBLIC'), given.privilege_type,"
+        " given.is_grantable FROM pg_class, aclexplode(coalesce(relacl, acldefault('r', relowner))) AS given"
+        f" WHERE pg_class.oid = '{_PREFIX}{other}'::regclass"
+    ).fetchall()
+    for who, right, is_grantable in rights:
+        more = " WITH GRANT OPTION" if is_grantable else ""
+        connection.execute(f"GRANT {right} ON {_PREFIX}{table} TO {who}{more}")
+
+
 def _insert(connection: ServerConnection, table: str, names: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> None:
     if rows:
         marks = ", ".join(f":{name}" for name in names)
@@ -96,7 +124,11 @@ def _insert(connection: ServerConnection, table: str, names: tuple[str, ...], ro
 
 
 #: number of a layout -> (the step from the one before, oldest layout whose readers understand it)
-_STEPS: dict[int, tuple[Callable[[ServerConnection], None], int]] = {3: (_to_3, 2), 4: (_to_4, 4)}
+_STEPS: dict[int, tuple[Callable[[ServerConnection], None], int]] = {
+    3: (_to_3, 2),
+    4: (_to_4, 4),
+    5: (_to_5, 4),
+}
 
 
 class ServerStore:

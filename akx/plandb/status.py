@@ -9,7 +9,7 @@ from typing import Any
 
 from akx.errors import DatabaseError, MissingDependencyError
 from akx.plandb.database import PlanDatabase
-from akx.plandb.layers import PlanLayer
+from akx.plandb.layers import USER, PlanLayer
 from akx.plandb.migrate import SCHEMA_VERSION
 
 __all__ = ["DatabaseStatus", "LayerStatus", "database_status"]
@@ -68,6 +68,8 @@ class DatabaseStatus:
         SQLite's journal mode, ``"wal"`` where readers and a writer do not block each other; or which server it is.
     plans, shipped : int
         The user's plans, and those of the read-only layers.
+    timings : int
+        The user's timings of solvers.
     set_aside : tuple of str
         Names of useless files that were moved out of the way.
     problems : tuple of str
@@ -87,6 +89,7 @@ class DatabaseStatus:
     set_aside: tuple[str, ...]
     problems: tuple[str, ...]
     layers: tuple[LayerStatus, ...] = ()
+    timings: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """A dict of JSON types."""
@@ -98,11 +101,12 @@ class DatabaseStatus:
 def database_status(database: PlanDatabase) -> DatabaseStatus:
     """The state of `database`. Never raises because of the database: faults are in ``problems``."""
     problems: list[str] = []
-    exists, layout, journal, plans = False, 0, "", 0
+    exists, layout, journal, plans, timings = False, 0, "", 0, 0
     try:
         exists = database.exists()
         inspection, journal = database.describe()
         layout, plans = inspection.version, len(database.list())
+        timings = sum(layer == USER for layer, _ in database.timings())
     except (DatabaseError, MissingDependencyError) as error:
         problems.append(str(error))
     writable = database.is_writable()
@@ -123,6 +127,7 @@ def database_status(database: PlanDatabase) -> DatabaseStatus:
         set_aside=_set_aside_files(database.path) if isinstance(database.path, Path) else (),
         problems=tuple(problems),
         layers=layers,
+        timings=timings,
     )
 
 

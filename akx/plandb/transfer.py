@@ -1,6 +1,9 @@
 """Bundles: plans as reviewable JSON text, to carry from machine to machine and to ship with the package.
 
-    {"akx": "plans", "schema": 1, "created": ..., "description": ..., "records": [{"schema": 1, "id": ..., ...}, ...]}
+    {"akx": "plans", "schema": 1, "created": ..., "description": ..., "records": [{"schema": 1, "id": ..., ...}, ...],
+     "timings": [{"id": ..., ...}, ...]}
+
+Timings of solvers are left out where there are none. In bundles of an older akx they are marks on plans.
 
 Text is deterministic (sorted, indented), so that two exports of the same plans differ only where the plans do.
 """
@@ -11,12 +14,15 @@ import contextlib
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from akx.errors import DatabaseError, FileFormatError, PlanError, brief
+from akx.plandb.legacy import marked_timings, newest_timings, unmarked
 from akx.plandb.records import PlanRecord, now
+from akx.plandb.rows import encode
+from akx.plandb.timings import SolverTiming, decode_timings
 
 __all__ = [
     "BUNDLE_SCHEMA",
@@ -50,12 +56,15 @@ class Bundle:
     problems : tuple of str
         What is wrong with the others, one line each.
     created, description : str
+    timings : tuple of SolverTiming
+        Those that are valid; what is wrong with the others is in `problems`, too.
     """
 
     records: tuple[PlanRecord, ...]
     problems: tuple[str, ...] = ()
     created: str = ""
     description: str = ""
+    timings: tuple[SolverTiming, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -74,6 +83,8 @@ class ImportReport:
         There already.
     invalid : tuple of str
         Why others were skipped, one line each.
+    timings : int
+        Timings of solvers that were added, or took the place of others; no part of the JSON form.
     """
 
     added: int = 0
@@ -81,6 +92,7 @@ class ImportReport:
     kept: int = 0
     unchanged: int = 0
     invalid: tuple[str, ...] = ()
+    timings: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """A dict of JSON types."""
@@ -88,8 +100,8 @@ class ImportReport:
         return {**counts, "invalid": list(self.invalid)}
 
 
-def bundle_text(records: Iterable[PlanRecord], *, description: str = "") -> str:
-    """The text of a bundle of `records`, sorted by name of the matrix, k and id."""
+def bundle_text(records: Iterable[PlanRecord], timings: Iterable[SolverTiming] = (), *, description: str = "") -> str:
+    """The text of a bundle: plans by name of the matrix, k and id, and timings by name of the matrix, solver and id."""
     ordered = sorted(records, key=lambda record: (record.matrix_name, record.key.k, record.id))
     content = {
         "akx": _KIND,
@@ -98,6 +110,8 @@ def bundle_text(records: Iterable[PlanRecord], *, description: str = "") -> str:
         "description": description,
         "records": [record.to_json() for record in ordered],
     }
+    if listed := sorted(timings, key=lambda timing: (timing.matrix_name, timing.key.solver, timing.id)):
+        content["timings"] = [timing.to_json() for timing in listed]
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
@@ -131,14 +145,37 @@ def parse_bundle(text: str | bytes, source: str = "bundle") -> Bundle:
     listed = content.get("records")
     if not isinstance(listed, list):
         raise FileFormatError(f"{source} has no list of records", found=type(listed).__name__)
+    timed = content.get("timings", [])
+    if not isinstance(timed, list):
+        raise FileFormatError(f"{source} has timings that are no list", found=type(timed).__name__)
     records: list[PlanRecord] = []
+    timings: list[SolverTiming] = []
     problems: list[str] = []
     for number, data in enumerate(listed):
         try:
             records.append(PlanRecord.from_json(data))
         except (PlanError, TypeError) as error:
             problems.append(f"record {number}: {error}")
-    return Bundle(tuple(records), tuple(problems), str(content.get("created", "")), str(content.get("description", "")))
+    for number, data in enumerate(timed):
+        try:
+            timings.append(SolverTiming.from_json(data))
+        except (PlanError, TypeError) as error:
+            problems.append(f"timing {number}: {error}")
+    records, marks = _without_marks(records)
+    created, description = (str(content.get(name, "")) for name in ("created", "description"))
+    return Bundle(tuple(records), tuple(problems), created, description, (*timings, *marks))
+
+
+def _without_marks(records: Iterable[PlanRecord]) -> tuple[list[PlanRecord], list[SolverTiming]]:
+    """Plans of a bundle without the marks of solvers that an older akx put on them, and these as timings."""
+    plain, rows = [], []
+    for record in records:
+        if "solvers" in record.provenance:
+            columns = encode(record)
+            rows += marked_timings(columns)
+            record = replace(record, provenance=json.loads(unmarked(columns["provenance"])))
+        plain.append(record)
+    return plain, decode_timings(tuple(row.values()) for row in newest_timings(rows))
 
 
 def read_bundle(path: Path) -> Bundle:

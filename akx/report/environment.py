@@ -443,10 +443,14 @@ def _layers(name: str, variable: str, layers: Sequence[ShippedPlans], none: str)
 
 
 def _user_plans(name: str, database: PlanDatabase) -> Check:
+    from akx.plandb.layers import USER
+
     path = database.path
     if database.exists():
         where = size(path.stat().st_size) if isinstance(path, Path) else database.describe()[1]
-        return Check(name, "ok", f"{path}: {counted(len(database.list()), 'plan')}, {where}")
+        timings = sum(layer == USER for layer, _ in database.timings())
+        timed = f", {counted(timings, 'timing')} of solvers" if timings else ""
+        return Check(name, "ok", f"{path}: {counted(len(database.list()), 'plan')}{timed}, {where}")
     if not isinstance(path, Path):
         if database.is_writable():
             return Check(name, "ok", f"{path}: no tables yet, the first `akx tune` makes them")

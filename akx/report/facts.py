@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from akx.errors import shown
 from akx.report.story import Group, PlanStory, mapping
 from akx.report.text import BEYOND_BOUND, count, counted, duration, half_width, over_untuned, ratio, share
 from akx.tuner.space import is_baseline
 
-__all__ = ["explain_roofline", "explain_search", "plan_environment", "plan_facts", "value_text"]
+if TYPE_CHECKING:
+    from akx.plandb import SolverTiming
+
+__all__ = ["best_s", "explain_roofline", "explain_search", "plan_environment", "plan_facts", "value_text"]
 
 #: The most characters of a reason, or of what a provenance holds.
 _MOST_TEXT = 600
@@ -38,7 +41,13 @@ def plan_facts(story: PlanStory) -> list[tuple[str, object]]:
         ("search", _search_words(story)),
         *(("not tried", f"{name}: {value_text(reason)}") for name, reason in story.untried.items()),
         ("state", story.state),
+        *((f"for {one.key.solver}", best_s(one)) for one in story.timings),
     ]
+
+
+def best_s(timing: SolverTiming) -> str:
+    """The s that was found best for a solver, such as ``"s = 8, 1.82 ms a step"``."""
+    return f"s = {timing.best_s}, {duration(timing.step(timing.key.solver))} a step"
 
 
 def plan_environment(story: PlanStory) -> list[tuple[str, object]]:

@@ -22,7 +22,7 @@ from akx.plandb import aged, stale_fields
 from akx.tuner.result import FEW_CALLS, Untuned
 
 if TYPE_CHECKING:
-    from akx.plandb import PlanDatabase, PlanRecord, TrialRecord
+    from akx.plandb import PlanDatabase, PlanRecord, SolverTiming, TrialRecord
 
 __all__ = [
     "Finalist",
@@ -112,11 +112,14 @@ class PlanStory:
     record : PlanRecord
     trials : tuple of TrialRecord
         Those of the searches behind it that the database has, in the order in which they were made.
+    timings : tuple of SolverTiming
+        Those of solvers whose s was found with it.
     """
 
     layer: str
     record: PlanRecord
     trials: tuple[TrialRecord, ...] = ()
+    timings: tuple[SolverTiming, ...] = ()
 
     @cached_property
     def state(self) -> str:
@@ -308,10 +311,14 @@ class Group:
 
 
 def read_stories(database: PlanDatabase, entries: Iterable[tuple[str, PlanRecord]]) -> list[PlanStory]:
-    """Records, as :meth:`akx.plandb.PlanDatabase.entries` has them, with their trials."""
+    """Records, as :meth:`akx.plandb.PlanDatabase.entries` has them, with their trials and timings."""
     found = list(entries)
     behind = database.trials_behind_each([record for _, record in found])
-    return [PlanStory(layer, record, trials) for (layer, record), trials in zip(found, behind, strict=True)]
+    known = [timing for _, timing in database.timings() if timing.is_choice]
+    return [
+        PlanStory(layer, record, trials, tuple(timing for timing in known if timing.is_of(record)))
+        for (layer, record), trials in zip(found, behind, strict=True)
+    ]
 
 
 def group_stories(stories: Sequence[PlanStory]) -> list[Group]:

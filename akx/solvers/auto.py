@@ -27,11 +27,11 @@ from akx._given import unknown_name
 from akx.device.choose import backend_of, is_usable
 from akx.device.cuda.interchange import is_on_device
 from akx.matrix import Matrix
-from akx.plandb import PlanKey
+from akx.plandb import TimingKey
 from akx.solvers.arguments import check_count
 from akx.solvers.bases import check_basis
 from akx.solvers.ca_cg import MOST
-from akx.solvers.chosen import chosen_steps, database_of, keep_sisters, known_sisters, sisters_key
+from akx.solvers.chosen import chosen_steps, database_of, keep_sisters, known_sisters, timing_key
 from akx.solvers.cycles import RESTART
 from akx.solvers.folding import form_for
 from akx.solvers.pilot import Pilot, Stopwatch
@@ -339,12 +339,12 @@ class _Auto:
         where = options["backend"], options["threads"], database.path, database.generation, database.file_stamp()
         return (family, self.matrix.fingerprint, str(self.matrix.dtype), *asked, *where)
 
-    def _plan_key(self, family: str) -> PlanKey | None:
+    def _timing_key(self, family: str) -> TimingKey | None:
         """The key in the database; None for a device that is not here."""
         special, options = self.special, self.options
         if not is_usable(options["backend"]):
             return None
-        return sisters_key(
+        return timing_key(
             family,
             self.matrix,
             s=self._s(family),
@@ -360,15 +360,15 @@ class _Auto:
         if key not in _chosen:
             if len(_chosen) >= _MOST_KNOWN:
                 _chosen.clear()
-            kept = self._plan_key(key[0])
+            kept = self._timing_key(key[0])
             _chosen[key] = None if kept is None else known_sisters(kept, self.options["db"])
         return _chosen[key]
 
     def _keep(self, family: str, found: tuple[float, float]) -> None:
         """For the next solve; where the database cannot be written, for this process."""
-        kept = self._plan_key(family)
+        kept = self._timing_key(family)
         if kept is not None:
-            keep_sisters(kept, family, self.options["backend"], found, self.options["db"])
+            keep_sisters(kept, found, self.options["db"])
         _chosen[self._key(family)] = found
 
 

@@ -1,29 +1,25 @@
 """Which s a communication-avoiding solver takes by itself: the one that was tuned for the matrix, where there is one.
 
-What :func:`akx.solvers.tune_for` finds is kept with the plans of the matrix powers that the solver does: the record of
-a plan says, under ``provenance["solvers"]``, for which solvers it was chosen and how long a step took. So it is found
-by the same keys, travels with the plans, and is never stale: another pattern, type or device is another key, and beside
-the choice stands the revision of the vector work of solvers, which a plan does not depend on. A plan that is tuned anew
-by itself is chosen for no solver.
+What :func:`akx.solvers.tune_for` finds is a timing in the plan database (:mod:`akx.plandb.timings`): the s, and how
+long a step took with it. It counts while the plan of the matrix powers that it was found with is the one in use: a plan
+that is tuned anew by itself is chosen for no solver.
 
 How long a step of a classic solver and of its communication-avoiding sister take, which :func:`akx.solvers.solve`
-finds out, is kept as two trials, under a key like that of a plan, with all that the two steps depend on in place of the
-basis.
+finds out, is another timing, under all that the two steps depend on.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from akx.errors import AkxError
 from akx.kernels.revisions import SOLVERS, revision
 from akx.matrix import Matrix
 from akx.operator.planner import database_of
-from akx.plan import Plan
-from akx.plandb import PlanDatabase, PlanKey, PlanRecord, TrialRecord
+from akx.plandb import PlanDatabase, PlanKey, SolverTiming, TimingKey
 from akx.solvers.system import System
 from akx.tuner import plan_key
 
@@ -33,13 +29,11 @@ __all__ = [
     "Powers",
     "chosen_steps",
     "database_of",
+    "keep",
     "keep_sisters",
     "known_sisters",
-    "mark_of",
-    "marked",
-    "marks_of",
     "powers_of",
-    "sisters_key",
+    "timing_key",
     "tuned_or",
 ]
 
@@ -122,16 +116,18 @@ def chosen_steps(
         ``"cpu"`` or ``"cuda"``.
     """
     powers, database = powers_of(solver, backend), database_of(db)
-    found = []
-    for s in powers.choices:
-        key = powers.key(matrix, s, basis=basis, threads=threads, backend=backend)
-        record = database.find(key).record
-        mark = None if record is None else mark_of(record, solver)
-        if record is not None and mark is not None:
-            found.append(Chosen(s, mark, record.created[:10]))
+    found = None
+    key = timing_key(solver, matrix, basis=basis, threads=threads, backend=backend)
+    for timing in database.find_timings(key):
+        if timing.best_s not in powers.choices:
+            continue
+        record = database.find(powers.key(matrix, timing.best_s, basis=basis, threads=threads, backend=backend)).record
+        if record is not None and timing.is_of(record):
+            found = Chosen(timing.best_s, timing.step(solver), timing.created[:10])
+            break
     if not isinstance(db, PlanDatabase):
         database.close()  # lookups are rare, open files are few
-    return min(found, key=lambda one: one.seconds, default=None)
+    return found
 
 
 def tuned_or(default: int, solver: str, system: System, basis: str) -> int:
@@ -144,23 +140,23 @@ def tuned_or(default: int, solver: str, system: System, basis: str) -> int:
     return found.s
 
 
-def sisters_key(
-    family: str,
+def timing_key(
+    solver: str,
     matrix: Matrix,
     *,
-    s: int | str,
+    s: int | str = "auto",
     basis: str = "auto",
     restart: int | None = None,
     M: str = "",
     threads: int | None = None,
     backend: str = "cpu",
-) -> PlanKey:
-    """The key of the choice between a classic solver and its sister.
+) -> TimingKey:
+    """The key of the s that is best for a solver, or of the choice between a classic solver and its sister.
 
     Parameters
     ----------
-    family : str
-        Name of the classic solver.
+    solver : str
+        Name of the solver, or of the classic one of two.
     s : int or str
         Most steps for each pass; ``"auto"`` where none is asked for and none was tuned.
     basis, restart, threads, backend
@@ -168,65 +164,47 @@ def sisters_key(
     M : str
         What the preconditioner is, "" where there is none.
     """
-    cycle = f", restart {restart or 'auto'}" if family == "gmres" else ""
-    kind = powers_of(f"ca_{family}", backend).basis if basis == "auto" else basis
-    asked = f"{family} or ca_{family}: s {s}, basis {kind}{cycle}, M {M or 'none'}"
-    number = revision(backend, SOLVERS)
-    asked += f", revision {number}" if number > 1 else ""
-    return replace(plan_key(matrix, 1, threads=threads, backend=backend), basis=asked)
+    place = plan_key(matrix, 1, threads=threads, backend=backend)
+    family = solver.removeprefix("ca_")
+    return TimingKey(
+        fingerprint=place.fingerprint,
+        dtype=place.dtype,
+        index_type=place.index_type,
+        device_class=place.device_class,
+        solver=solver,
+        basis=powers_of(f"ca_{family}", backend).basis if basis == "auto" else basis,
+        asked_s=0 if isinstance(s, str) else int(s),
+        restart=int(restart or 0) if family == "gmres" else 0,
+        preconditioner=M,
+        revision=revision(backend, SOLVERS),
+    )
 
 
-def known_sisters(key: PlanKey, db: Any = None) -> tuple[float, float] | None:
+def known_sisters(key: TimingKey, db: Any = None) -> tuple[float, float] | None:
     """Seconds of a step of the classic solver and of its sister, the latter Inf where its basis is of no use; or None.
 
     None also where the database cannot be read.
     """
-    database, found = database_of(db), dict[bool, float]()
-    try:
-        trials = database.trials(key)
-    except AkxError:
-        return None
+    database = database_of(db)
+    found = database.find_timings(key)
     if not isinstance(db, PlanDatabase):
         database.close()
-    for trial in trials:  # the newest are last
-        is_sister = str(trial.plan.option("solver", "")).startswith("ca_")
-        found[is_sister] = trial.seconds[0] if trial.state == "complete" and trial.seconds else math.inf
-    return (found[False], found[True]) if len(found) == 2 else None
+    return (found[0].step(key.solver), found[0].step(f"ca_{key.solver}")) if found else None
 
 
-def keep_sisters(key: PlanKey, family: str, backend: str, seconds: tuple[float, float], db: Any = None) -> bool:
+def keep_sisters(key: TimingKey, seconds: tuple[float, float], db: Any = None) -> bool:
     """Keep what :func:`known_sisters` is to find; whether that was possible."""
-    trials = []
-    for name, step in zip((family, f"ca_{family}"), seconds, strict=True):
-        plan = Plan(backend, "sweep", "csr", options={"solver": name})  # stands for the solver: nothing is made of it
-        of_use = math.isfinite(step)
-        trials.append(TrialRecord(plan, (step,)) if of_use else TrialRecord(plan, (), "failed", "no basis is of use"))
+    return keep(key, dict(zip((key.solver, f"ca_{key.solver}"), seconds, strict=True)), db)
+
+
+def keep(key: TimingKey, seconds: Mapping[str, float], db: Any = None, **figures: Any) -> bool:
+    """Keep a timing, with `figures` as of :class:`akx.plandb.SolverTiming`; whether that was possible."""
     database = database_of(db)
+    steps = {name: step if math.isfinite(step) else None for name, step in seconds.items()}
     try:
-        database.add_trials(key, trials)
+        database.put_timing(SolverTiming(key, steps, **figures))
     except AkxError:
         return False
     if not isinstance(db, PlanDatabase):
         database.close()
     return True
-
-
-def mark_of(record: PlanRecord, solver: str) -> float | None:
-    """Seconds of a step where the record was chosen for a solver of today's revision, else None."""
-    seconds = marks_of(record).get(solver)
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < float("inf"):
-        return None
-    return float(seconds)
-
-
-def marks_of(record: PlanRecord) -> dict[str, Any]:
-    """What is marked in a record, by solver, for solvers of today's revision; where it does not say it is of 1."""
-    marks = record.provenance.get("solvers")
-    known = record.provenance.get("solver_revision", 1) == revision(record.plan.backend, SOLVERS)
-    return dict(marks) if known and isinstance(marks, Mapping) else {}
-
-
-def marked(record: PlanRecord, marks: Mapping[str, float]) -> PlanRecord:
-    """The record with these marks instead."""
-    number = revision(record.plan.backend, SOLVERS)
-    return replace(record, provenance={**record.provenance, "solvers": dict(marks), "solver_revision": number})

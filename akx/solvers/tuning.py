@@ -15,13 +15,12 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
 from akx.device.choose import backend_of, device_of, is_usable
-from akx.errors import AkxError, ArgumentError, brief
+from akx.errors import ArgumentError, brief
 from akx.kernels import registry
 from akx.matrix import Matrix
 from akx.plan import Plan
@@ -31,11 +30,10 @@ from akx.solvers.chosen import (
     POWERS,
     chosen_steps,
     database_of,
+    keep,
     keep_sisters,
-    marked,
-    marks_of,
     powers_of,
-    sisters_key,
+    timing_key,
 )
 from akx.tuner import Progress, tune
 from akx.tuner.measure import median
@@ -238,13 +236,11 @@ def tune_for(
         for s, step, share, result in zip(wanted, steps[:-1], shares, tuned, strict=True)
     )
     best = _best(candidates)
-    kept = db is not False and _keep(
-        named, matrix, candidates, best, basis=basis, threads=threads, db=db, backend=backend
-    )
+    kept = db is not False and _keep(named, matrix, best, basis=basis, threads=threads, db=db, backend=backend)
     if kept and np.isfinite(steps[-1]):
         family = named.removeprefix("ca_")
-        key = sisters_key(family, matrix, s=best.s, basis=basis, threads=threads, backend=backend)
-        keep_sisters(key, family, backend, (steps[-1], best.seconds), db)
+        key = timing_key(family, matrix, s=best.s, basis=basis, threads=threads, backend=backend)
+        keep_sisters(key, (steps[-1], best.seconds), db)
     spent = time.perf_counter() - begin
     return SolverTuning(named, backend, best.s, best.seconds, steps[-1], candidates, kept, False, spent, kind)
 
@@ -339,7 +335,6 @@ class _Runs:
 def _keep(
     name: str,
     matrix: Matrix,
-    found: Sequence[Candidate],
     best: Candidate,
     *,
     basis: str,
@@ -347,24 +342,13 @@ def _keep(
     db: Any,
     backend: str,
 ) -> bool:
-    """Mark the plan of the best s, and no other, as chosen for the solver; whether that was possible."""
+    """Keep the best s, with the plan that it was found with; whether solvers will find it."""
     if not np.isfinite(best.seconds):
         return False
-    database, kept = database_of(db), False
     spec = powers_of(name, backend)
-    for s in dict.fromkeys([*spec.choices, *(one.s for one in found)]):
-        record = database.find(spec.key(matrix, s, basis=basis, threads=threads, backend=backend)).record
-        if record is None:
-            continue
-        before = marks_of(record)
-        marks = {other: mark for other, mark in before.items() if other != name}
-        if s == best.s:
-            marks[name] = best.seconds
-        if marks != before:
-            try:
-                if database.put(marked(record, marks), unless=partial(operator.ne, record)) is not None:
-                    continue  # another plan was kept for the key meanwhile
-            except AkxError:
-                return False
-        kept = kept or s == best.s
-    return kept and best.s in spec.choices
+    record = database_of(db).find(spec.key(matrix, best.s, basis=basis, threads=threads, backend=backend)).record
+    if record is None:
+        return False
+    key = timing_key(name, matrix, basis=basis, threads=threads, backend=backend)
+    figures = {"best_s": best.s, "plan_created": record.created, "matrix_name": record.matrix_name}
+    return keep(key, {name: best.seconds}, db, **figures) and best.s in spec.choices

@@ -12,9 +12,19 @@ from pathlib import Path
 import pytest
 
 from akx.io import read_matrix
+from akx.kernels.revisions import SOLVERS, revision
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.plandb import PlanDatabase, PlanKey, PlanRecord, ShippedPlans, TrialRecord, layers
+from akx.plandb import (
+    PlanDatabase,
+    PlanKey,
+    PlanRecord,
+    ShippedPlans,
+    SolverTiming,
+    TimingKey,
+    TrialRecord,
+    layers,
+)
 from akx.plandb.transfer import bundle_text
 from akx.tuner import plan_key
 from cli.golden import check_shape
@@ -137,6 +147,47 @@ def test_trials_behind_a_plan(akx: Callable[..., Ran], records: tuple[PlanRecord
     assert second.split()[:6] == ["2025-01-02", "03:04", "-", "0", "-", "failed"]
     assert "wrong result by 3" in second
     assert akx("plans", "trials", "zzzz").code == 2
+
+
+def test_timings_of_solvers(akx: Callable[..., Ran], records: tuple[PlanRecord, PlanRecord], tmp_path: Path) -> None:
+    ran = akx("plans", "timings")
+    assert (ran.code, ran.out) == (0, "")
+    assert "no timings of solvers yet" in ran.err
+    assert akx("plans", "timings", "--json").json["timings"] == []
+    brick = records[0]
+    where = {name: getattr(brick.key, name) for name in ("fingerprint", "dtype", "index_type", "device_class")}
+    number = revision("cpu", SOLVERS)
+    best = SolverTiming(
+        TimingKey(**where, solver="ca_cg", basis="monomial", revision=number), {"ca_cg": 2e-3}, 8, brick.created,
+        matrix_name="brick",
+    )  # fmt: skip
+    special = {"asked_s": 8, "restart": 20, "preconditioner": "Jacobi 144"}
+    key = TimingKey(**where, solver="gmres", basis="newton", revision=number, **special)  # type: ignore[arg-type]
+    compared = SolverTiming(key, {"gmres": 3e-3, "ca_gmres": None}, created="2999-01-01T00:00:00+00:00")
+    stale = SolverTiming(replace(key, revision=number + 1), {"gmres": 1.0, "ca_gmres": 2.0})
+    with PlanDatabase(tmp_path / "plans.sqlite", layers=()) as database:
+        for timing in (best, compared, stale):
+            database.put_timing(timing)
+    listed = {item["id"]: item for item in akx("plans", "timings", "--json").json["timings"]}
+    for one in (best, compared, stale):
+        assert listed[one.id] == {"layer": "user", **one.to_json(), "stale": one is stale, "aged": []}
+    text = " ".join(akx("plans", "timings").out.split())
+    assert f"{best.id[:12]} brick float64 monomial ca_cg: best s s = 8, 2.00 ms a step user" in text
+    asked = "gmres: s = 8, restart 20, M Jacobi 144"
+    assert f"{compared.id[:12]} {'a' * 12} float64 newton {asked} gmres 3.00 ms, ca_gmres of no use user" in text
+    assert "user (stale)" in text
+    assert len(akx("plans", "list", "--json").json["plans"]) == 2
+    assert "for ca_cg s = 8, 2.00 ms a step" in " ".join(akx("plans", "show", brick.id).out.split())
+    (check,) = (one for one in akx("doctor", "--json").json["checks"]["database"] if one["name"] == "plans")
+    assert "2 plans, 3 timings of solvers, " in check["found"]
+    bundle = tmp_path / "bundle.json"
+    assert akx("plans", "export", bundle).code == 0
+    assert "removed 1 stale plan and 1 stale timing of solvers of" in akx("plans", "rm", "--stale").err
+    assert "removed timing" in akx("plans", "rm", compared.id[:12]).err
+    assert akx("plans", "rm", brick.id).code == 0
+    assert akx("plans", "timings", "--json").json["timings"] == [], "what was found with a plan goes with it"
+    assert "3 timings of solvers taken" in akx("plans", "import", bundle).err
+    assert len(akx("plans", "timings", "--json").json["timings"]) == 3
 
 
 def test_every_trial_of_the_database(

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from akx.kernels.revisions import SOLVERS, revision
 from akx.plan import Plan
-from akx.plandb import PlanKey, PlanRecord
+from akx.plandb import PlanKey, PlanRecord, SolverTiming, TimingKey
 
 
 def make_key(number: int = 0, **changes: Any) -> PlanKey:
@@ -59,6 +60,20 @@ def make_record(number: int = 0, *, seconds: float = 1e-3, key: PlanKey | None =
         "trials": {"complete": 20, "pruned": 3, "failed": 1},
     }
     return PlanRecord(**(fields | changes))
+
+
+def make_timing(number: int = 0, *, of: PlanRecord | None = None, **changes: Any) -> SolverTiming:
+    """What steps of cg and ca_cg took for pattern `number`; given a plan, the s of ca_cg that was found with it."""
+    solver, steps = ("cg", {"cg": 2e-3, "ca_cg": 1 / 900}) if of is None else ("ca_cg", {"ca_cg": 1 / 900})
+    key = make_key(number) if of is None else of.key
+    names = ("fingerprint", "dtype", "index_type", "device_class")
+    fields: dict[str, Any] = {name: getattr(key, name) for name in names}
+    fields |= {"solver": solver, "basis": key.basis, "revision": revision("cpu", SOLVERS)}
+    asked = {name: changes.pop(name) for name in [*changes] if name in TimingKey.__dataclass_fields__}
+    figures: dict[str, Any] = {"seconds": steps, "created": "2024-06-07T08:09:10.000011+00:00"}
+    if of is not None:
+        figures |= {"best_s": 8, "plan_created": of.created, "matrix_name": of.matrix_name}
+    return SolverTiming(TimingKey(**(fields | asked)), **(figures | changes))
 
 
 def without_root(action: Callable[[], object]) -> Any:

@@ -27,7 +27,7 @@ from akx.plandb import (
 from akx.plandb.transfer import bundle_text
 from akx.report.story import read_stories
 
-from .samples import make_key, make_plan, make_record, of_search
+from .samples import make_key, make_plan, make_record, make_timing, of_search
 
 
 @pytest.fixture(params=["file", "server"])
@@ -621,3 +621,123 @@ def test_nothing_at_a_glance_where_there_is_nothing(database: PlanDatabase) -> N
     assert database.sketches(make_key(0), backend="cpu", least=1, most=99) == ()
     assert (database.with_ids(["0" * 32]), database.of_pattern("f")) == ((), ())
     assert not database.exists()
+
+
+# ---------------------------------------------------------------------------------------------- timings of solvers
+
+
+def test_timings_are_found_by_their_keys_here_and_by_another(database: PlanDatabase, place: str) -> None:
+    assert database.find_timings(make_timing().key) == database.timings() == ()
+    assert not database.exists()
+    special = {"asked_s": 4, "restart": 20, "preconditioner": "Jacobi \u00fc:x %s", "basis": "newton"}
+    timings = [
+        make_timing(),
+        make_timing(**special),
+        make_timing(1, seconds={"cg": 0.1 + 0.2, "ca_cg": None}),
+        make_timing(2, of=make_record(2)),
+    ]
+    for timing in timings:
+        database.put_timing(timing)
+    with PlanDatabase(place, layers=()) as other:
+        for one in (database, other):
+            assert [one.find_timings(timing.key) for timing in timings] == [(timing,) for timing in timings]
+            assert sorted(one.timings(), key=lambda entry: entry[1].id) == sorted(
+                (("user", timing) for timing in timings), key=lambda entry: entry[1].id
+            )
+            assert one.find_timings(make_timing(basis="newton").key) == ()
+        assert (database.list(), database.all_trials()) == ([], ()), "they are no plans"
+        status = database_status(other)
+        assert (status.plans, status.timings, status.problems) == (0, 4, ())
+        later = replace(timings[0], seconds={"cg": 5.0, "ca_cg": 6.0})
+        other.put_timing(later)
+        assert database.find_timings(later.key) == (later,), "what this process changes is seen at once"
+    assert pickle.loads(pickle.dumps(later)) == later
+    assert later.aged == []
+
+
+def test_a_timing_that_is_not_valid_is_reported_and_skipped(database: PlanDatabase) -> None:
+    for number in range(3):
+        database.put_timing(make_timing(number))
+    table = f"{database._store.prefix}timings"
+
+    def spoil(connection: Any, layout: int) -> None:
+        for number, change in enumerate(('seconds = \'{"cg": -1, "ca_cg": 1}\'', "restart = 9")):
+            connection.execute(f"UPDATE {table} SET {change} WHERE id = :id", {"id": make_timing(number).id})
+
+    database._store.write(spoil)
+    with pytest.warns(PlanDatabaseWarning, match="timing .* skipped") as caught:
+        assert database.timings() == (("user", make_timing(2)),)
+    assert len(caught) == 2
+    with pytest.warns(PlanDatabaseWarning, match="timing .* skipped"):
+        assert database.find_timings(make_timing(0).key) == ()
+    database.put_timing(make_timing(0))
+    assert database.find_timings(make_timing(0).key) == (make_timing(0),)
+
+
+def test_timings_go_with_their_plans_and_by_themselves(database: PlanDatabase, revise: Revise) -> None:
+    plans = [make_record(number) for number in range(3)]
+    compared, chosen, others = make_timing(0), make_timing(0, of=plans[0]), make_timing(1, of=plans[1])
+    of_another = replace(chosen, plan_created="2024-01-01T00:00:00+00:00", key=replace(chosen.key, asked_s=2))
+    for plan in plans:
+        database.put(plan)
+    for timing in (compared, chosen, others, of_another):
+        database.put_timing(timing)
+    assert database.remove(plans[0].id) == plans[0]
+    assert {timing.id for _, timing in database.timings()} == {compared.id, others.id, of_another.id}
+    assert database.remove(compared.id[:12]) == compared
+    with pytest.raises(ArgumentError, match="no such plan"):
+        database.remove(compared.id)
+    assert database.list() == plans[1:]
+    assert database.remove_stale() == ()
+    revise("cpu/solvers", revision=2)
+    assert {one.id for one in database.remove_stale()} == {others.id, of_another.id}
+    assert (database.timings(), database.list()) == ((), plans[1:])
+    revise("cpu/solvers", tokens="0" * 16)
+    database.put_timing(replace(others, provenance={"kernels": "1" * 16}))
+    assert [timing.aged for _, timing in database.timings()] == [["other kernel sources"]]
+
+
+def test_timings_of_layers_lie_around(place: str, tmp_path: Path) -> None:
+    folders = [ShippedPlans(tmp_path / name, name) for name in ("project", "shipped")]
+    for number, folder in enumerate(folders):
+        folder.directory.mkdir()
+        layered = [make_timing(seconds={"cg": 1.0 + number, "ca_cg": None}), make_timing(number + 1)]
+        (folder.directory / "a.json").write_text(bundle_text([make_record(7)], layered))
+    with PlanDatabase(place, above=folders[:1], layers=folders[1:]) as database:
+        database.put_timing(make_timing())
+        found = database.find_timings(make_timing().key)
+        assert [timing.seconds["cg"] for timing in found] == [1.0, 2e-3, 2.0]
+        assert [layer for layer, _ in database.timings()] == ["project", "project", "user", "shipped", "shipped"]
+        assert database.remove(make_timing().id) == make_timing(), "the user's, hidden or not"
+        with pytest.raises(ArgumentError, match="timing is read-only") as caught:
+            database.remove(make_timing(2).id)
+        assert str(tmp_path / "shipped" / "a.json") in str(caught.value)
+
+
+def test_timings_are_carried_with_plans(database: PlanDatabase, tmp_path: Path) -> None:
+    """Of two for one key the one whose plan is there stays, then the newer; a part of the plans has only its own."""
+    plans = [make_record(number) for number in range(3)]
+    timings = [make_timing(number, of=plan) for number, plan in enumerate(plans)]
+    later = "2025-01-01T00:00:00+00:00"
+    with PlanDatabase(tmp_path / "source.sqlite", layers=()) as source:
+        for plan, timing in zip(plans, timings, strict=True):
+            source.put(plan)
+            source.put_timing(timing)
+        source.put_timing(make_timing(0))
+        assert source.export(tmp_path / "part.json", [plans[1].id]) == 1
+        assert source.export(tmp_path / "all.json") == 3
+    better = make_record(2, seconds=1e-4, created=later)
+    mine = make_timing(2, of=better, created="2024-01-01T00:00:00+00:00")
+    database.put(better)
+    for timing in (mine, make_timing(0, created=later)):
+        database.put_timing(timing)
+    for name, added, taken in (("part.json", 1, 1), ("all.json", 1, 1), ("all.json", 0, 0)):
+        report = database.import_(tmp_path / name)
+        assert (report.added, report.timings) == (added, taken)
+    for timing in (*timings[:2], mine, make_timing(0, created=later)):
+        assert database.find_timings(timing.key) == (timing,)
+    assert len(database.timings()) == 4
+    text = (tmp_path / "all.json").read_text().replace('"best_s": 8', '"best_s": -8', 1)
+    (tmp_path / "bad.json").write_text(text)
+    with pytest.raises(FileFormatError, match=r"1 invalid record"):
+        database.import_(tmp_path / "bad.json")

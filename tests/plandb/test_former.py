@@ -16,7 +16,7 @@ from akx.matrix import Matrix
 from akx.plandb import PlanDatabase, PlanKey, PlanRecord, ShippedPlans, TrialRecord
 from akx.plandb.transfer import bundle_text
 
-from .samples import make_plan, make_record, of_search, without_root
+from .samples import make_plan, make_record, make_timing, of_search, without_root
 
 
 def matrix(seed: int = 0) -> Matrix:
@@ -140,3 +140,51 @@ def test_a_database_that_cannot_be_changed_answers_all_the_same(tmp_path: Path) 
     record, listed = without_root(ask)
     assert record == replace(old_record(A), key=search_for(A))
     assert [one.key.fingerprint for one in listed] == [pattern_of(A).former_digest]
+
+
+def test_timings_of_solvers_are_renewed_with_plans_and_without(database: PlanDatabase) -> None:
+    A, B = matrix(0), matrix(1)
+    for one, has_plan in ((A, True), (B, False)):
+        former = pattern_of(one).former_digest
+        old, plan = make_timing(fingerprint=former), old_record(one)
+        database.put_timing(old)
+        if has_plan:
+            database.put(plan)
+            database.put_timing(make_timing(of=plan))
+            assert database.find(search_for(one)).record is not None
+        key = replace(old.key, fingerprint=one.fingerprint)
+        for _ in range(2):
+            assert database.find_timings(key) == (replace(old, key=key),)
+        assert former not in {timing.key.fingerprint for _, timing in database.timings()}
+        if has_plan:
+            chosen = replace(make_timing(of=plan).key, fingerprint=one.fingerprint)
+            assert [timing.is_of(database.list()[0]) for timing in database.find_timings(chosen)] == [True]
+
+
+def test_of_two_timings_for_one_key_the_newer_stays(database: PlanDatabase) -> None:
+    for number, created in enumerate(("2024-01-01T00:00:00+00:00", "2025-01-01T00:00:00+00:00")):
+        A = matrix(number)
+        old = make_timing(fingerprint=pattern_of(A).former_digest)
+        new = replace(old, key=replace(old.key, fingerprint=A.fingerprint), created=created)
+        for timing in (old, new):
+            database.put_timing(timing)
+        database.put(old_record(A))
+        assert database.find(search_for(A)).record is not None
+        (found,) = database.find_timings(new.key)
+        assert found.created == max(old.created, created)
+
+
+def test_timings_of_a_layer_and_of_a_file_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    A = matrix()
+    old = make_timing(fingerprint=pattern_of(A).former_digest)
+    (tmp_path / "a.json").write_text(bundle_text([], [old]))
+    place, key = tmp_path / "plans.sqlite", replace(old.key, fingerprint=A.fingerprint)
+    with PlanDatabase(place, layers=()) as database:
+        database.put_timing(replace(old, matrix_name="mine"))
+    monkeypatch.setattr("akx.plandb.former.adopt", lambda *_: None)
+    monkeypatch.setattr("akx.plandb.database.adopt", lambda *_: None)
+    with PlanDatabase(place, layers=(ShippedPlans(tmp_path),)) as database:
+        assert [timing.matrix_name for timing in database.find_timings(key)] == ["mine", ""]
+        assert {timing.key for timing in database.find_timings(key)} == {key}

@@ -18,6 +18,8 @@ from akx.plandb import (
     PlanDatabase,
     PlanDatabaseWarning,
     PlanRecord,
+    ShippedPlans,
+    TimingKey,
     TrialRecord,
     access,
     aged,
@@ -31,8 +33,9 @@ from akx.plandb import (
 from akx.plandb import migrate as migrations
 from akx.plandb.keys import search_key
 from akx.plandb.legacy import key_id
+from akx.plandb.transfer import bundle_text
 
-from .samples import make_key, make_plan, make_record, of_search, without_root
+from .samples import make_key, make_plan, make_record, make_timing, of_search, without_root
 
 #: Layout 1 as it was written then, spelled out so that it stays what it was.
 _LAYOUT_1 = """
@@ -191,6 +194,122 @@ def test_bundles_from_before_there_were_revisions_are_read(of_layout_3: Path, tm
     assert len(parse_bundle(text).problems) == 1
 
 
+@pytest.fixture
+def of_layout_4(tmp_path: Path) -> Path:
+    """A database as the last akx wrote it that had no table of timings.
+
+    Marks of solvers are on the plans for k = 4, for k = 6, one of two being no time, and for k = 8, which is of before
+    solvers had revisions; on that for k = 3 no mark is left. Of steps of cg and ca_cg there are two pairs of trials, of
+    gmres and ca_gmres one, of bicgstab but half of one.
+    """
+    path = tmp_path / "plans.sqlite"
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.executescript((_DATA / "plans_layout_4.sql").read_text())
+    connection.close()
+    return path
+
+
+_WHERE = {
+    "fingerprint": "a0be5e1e8acc7bef6cca58ff15ed1d8fd7628e2b",
+    "dtype": "float64",
+    "index_type": "int32",
+    "device_class": "cpu/A Processor With The Model 1234/2 cores/L2 1 MiB/L3 32 MiB",
+}
+#: Solver, what was asked for, seconds, the best s, and the month of the plan.
+_TIMED: tuple[tuple[str, dict[str, Any], dict[str, float | None], int, int], ...] = (
+    ("ca_cg", {"basis": "chebyshev"}, {"ca_cg": 1.82e-3}, 4, 1),
+    ("ca_gmres", {"basis": "newton"}, {"ca_gmres": 2.5e-3}, 6, 2),
+    ("ca_bicgstab", {"basis": "chebyshev"}, {"ca_bicgstab": 3e-3}, 4, 3),
+    ("cg", {"basis": "chebyshev", "asked_s": 4}, {"cg": 2e-3, "ca_cg": 1.82e-3}, 0, 0),
+    (
+        "gmres",
+        {"basis": "newton", "restart": 20, "preconditioner": "Jacobi 144", "revision": 2},
+        {"gmres": 4e-3, "ca_gmres": None},
+        0,
+        0,
+    ),
+)
+
+
+def check_timings(database: PlanDatabase) -> None:
+    """That `database` has what the one of layout 4 has, and no trace of the form that it had there."""
+    found = {(timing.key.solver, timing.best_s): timing for _, timing in database.timings()}
+    assert len(database.timings()) == len(found) == len(_TIMED)
+    for solver, asked, seconds, best_s, month in _TIMED:
+        timing = found[solver, best_s]
+        assert timing.key == TimingKey(**_WHERE, solver=solver, **asked)
+        assert database.find_timings(timing.key) == (timing,)
+        assert (dict(timing.seconds), timing.plan_created[5:7]) == (seconds, f"{month:02}" if month else "")
+        assert timing.provenance["versions"]["numba"]
+        of = [record for record in database.list() if timing.is_of(record)]
+        assert [(record.created, record.matrix_name) for record in of] == (
+            [(timing.created, timing.matrix_name)] if month else []
+        )
+    assert {record.key.k for record in database.list()} == {3, 4, 6, 8}
+    for record in database.list():
+        assert not {"solvers", "solver_revision"} & set(record.provenance)
+        assert record.provenance["features"]
+        assert database.find(search_key(record.key)).record == record
+    assert [key.basis for key, _ in database.all_trials()] == ["chebyshev"]
+
+
+def test_marks_and_trials_of_solvers_become_timings(of_layout_4: Path, tmp_path: Path) -> None:
+    content = of_layout_4.read_bytes()
+    with PlanDatabase(of_layout_4, layers=()) as database:
+        check_timings(database)
+        assert (version(of_layout_4), of_layout_4.read_bytes()) == (4, content), "who only reads changes nothing"
+        database.check_writable()
+        assert version(of_layout_4) == migrations.SCHEMA_VERSION
+        check_timings(database)
+    connection = sqlite3.connect(of_layout_4)
+    assert connection.execute("SELECT count(*) FROM trials").fetchone() == (1,)
+    assert connection.execute("SELECT count(*) FROM plans WHERE provenance LIKE '%solver%'").fetchone() == (0,)
+    assert connection.execute("SELECT oldest_reader FROM schema_version WHERE version = 5").fetchone() == (4,)
+    connection.close()
+
+
+def test_timings_of_which_half_were_moved_are_all_where_they_were(
+    of_layout_4: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, oldest_reader = migrations._MIGRATIONS[5]
+
+    def fail(connection: sqlite3.Connection) -> None:
+        step(connection)
+        raise KeyboardInterrupt
+
+    before = contents(of_layout_4)
+    monkeypatch.setitem(migrations._MIGRATIONS, 5, (fail, oldest_reader))
+    with PlanDatabase(of_layout_4, layers=()) as database, pytest.raises(KeyboardInterrupt):
+        database.put_timing(make_timing())
+    assert (version(of_layout_4), contents(of_layout_4)) == (4, before)
+    monkeypatch.undo()
+    with PlanDatabase(of_layout_4, layers=()) as database:
+        check_timings(database)
+
+
+def test_timings_of_a_damaged_file_come_back(of_layout_4: Path, tmp_path: Path) -> None:
+    for number, path in enumerate((of_layout_4, tmp_path / "0.sqlite")):
+        with PlanDatabase(tmp_path / f"{number}.sqlite", layers=()) as database:
+            database.check_writable()
+            rows = access.rescue(path)
+            database._store.write(lambda connection, _, rows=rows: access.put_back(connection, rows))
+            check_timings(database)
+
+
+def test_marks_of_solvers_in_bundles_become_timings(tmp_path: Path) -> None:
+    plain = make_record(provenance={"versions": {"numba": "0.61"}})
+    marks = {"solvers": {"ca_bicgstab": 1e-3, "ca_cg": "fast", "ca_gmres": 0}, "solver_revision": 3}
+    others = [make_record(number, provenance={"solvers": given}) for number, given in enumerate((3, None, {}), 1)]
+    (tmp_path / "a.json").write_text(bundle_text([replace(plain, provenance={**plain.provenance, **marks}), *others]))
+    bundle = read_bundle(tmp_path / "a.json")
+    assert bundle.problems == ()
+    assert bundle.records == (plain, *others[:2], make_record(3, provenance={}))
+    (timing,) = bundle.timings
+    assert (timing.key.solver, timing.best_s, timing.key.revision) == ("ca_bicgstab", make_record().key.k // 2, 3)
+    assert timing.is_of(plain)
+    assert ShippedPlans(tmp_path).timings() == (timing,)
+
+
 def version(path: Path) -> int:
     connection = sqlite3.connect(path)
     (number,) = connection.execute("SELECT max(version) FROM schema_version").fetchone()
@@ -220,7 +339,7 @@ def test_writers_bring_it_to_the_current_layout_and_lose_nothing(old: tuple[Path
         assert len(reader.trials(make_key(7))) == 1
         assert database_status(reader).layout == migrations.SCHEMA_VERSION
     connection = sqlite3.connect(path)
-    assert [row[0] for row in connection.execute("SELECT version FROM schema_version ORDER BY 1")] == [1, 2, 3, 4]
+    assert [row[0] for row in connection.execute("SELECT version FROM schema_version ORDER BY 1")] == [1, 2, 3, 4, 5]
     assert dict(connection.execute("SELECT id, record FROM rejected")) == {
         "bad": '{"key": 1',
         "worse": '{"key": {"fingerprint": [1]}}',
@@ -372,6 +491,7 @@ def test_a_file_that_a_newer_akx_migrates_while_it_is_open(tmp_path: Path, oldes
         changes: list[Callable[[], object]] = [
             lambda: writer.put(make_record(2)),
             lambda: writer.add_trials(make_key(1), [TrialRecord(make_plan())]),
+            lambda: writer.put_timing(make_timing(1)),
             lambda: writer.remove(make_record(1).id),
             writer.check_writable,
         ]

@@ -16,7 +16,7 @@ import pytest
 
 from akx.plandb import PlanDatabase, PlanDatabaseWarning, TrialRecord
 
-from .samples import make_key, make_plan, make_record
+from .samples import make_key, make_plan, make_record, make_timing
 
 _SPAWN = multiprocessing.get_context("spawn")
 _COUNT = 8
@@ -40,6 +40,7 @@ def write_for_ever(path: str, ready: int) -> None:
     while True:
         database.put(make_record(number, provenance={"padding": "x" * 3000}))
         database.add_trials(make_key(number), [TrialRecord(make_plan()) for _ in range(10)])
+        database.put_timing(make_timing(number))
         os.write(ready, b"%d\n" % number)
         number += 1
 
@@ -106,6 +107,7 @@ def test_a_process_killed_in_the_middle_leaves_every_plan_it_had_stored(tmp_path
         assert len(stored) <= said[-1] + 2
         for number in range(said[-1] + 1):
             assert len(database.trials(make_key(number))) == 10
+            assert database.find_timings(make_timing(number).key) == (make_timing(number),)
         database.put(make_record(10_000))
         assert database.find(make_key(10_000)).record is not None
     connection = sqlite3.connect(path)

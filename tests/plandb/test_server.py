@@ -24,7 +24,7 @@ from akx.plandb.address import ServerAddress, database_place
 from akx.plandb.rows import Tables, decode_trials
 from akx.plandb.transfer import bundle_text
 
-from .samples import make_key, make_plan, make_record, of_search
+from .samples import make_key, make_plan, make_record, make_timing, of_search
 
 _SECRET = "xyzzy"
 
@@ -196,6 +196,60 @@ def test_a_newer_layout_is_refused(postgres_server: PostgresServer) -> None:
     refused(database.list, "does not tell the version")
 
 
+def test_timings_come_out_of_tables_of_layout_4(postgres_server: PostgresServer, tmp_path: Path) -> None:
+    """They are read as they were, and have a place of their own once the owner has changed something."""
+    name = postgres_server.new_database()
+    postgres_server.sql("CREATE ROLE holder LOGIN; GRANT CREATE ON SCHEMA public TO holder", name)
+    holder, guest = (
+        PlanDatabase(postgres_server.url(name, login), layers=()) for login in ("holder", "guest:se%2Fcret")
+    )
+    plain = make_record(created="2024-05-06T07:08:09.123456+00:00")
+    holder.put(replace(plain, provenance={**plain.provenance, "solvers": {"ca_cg": 1 / 900}}))
+    basis = "cg or ca_cg: s 8, basis monomial, M none"
+    for number, solver in enumerate(("cg", "ca_cg"), 1):
+        trial = TrialRecord(make_plan(1, options={"solver": solver}), (number / 7,))
+        holder.add_trials(of_search(k=1, basis=basis), [trial])
+    holder.add_trials(of_search(), [TrialRecord(make_plan(), (0.5,))])
+    postgres_server.sql("DROP TABLE akx_timings; DELETE FROM akx_schema_version WHERE version > 4", name)
+    tables = "akx_plans, akx_trials, akx_changes"
+    postgres_server.sql(f"GRANT SELECT ON {tables}, akx_schema_version TO guest", name)
+    postgres_server.sql(f"GRANT INSERT, UPDATE, DELETE ON {tables} TO guest", name)
+    chosen, compared = make_timing(of=plain), make_timing(asked_s=8, seconds={"cg": 1 / 7, "ca_cg": 2 / 7})
+
+    def check() -> None:
+        for database in (holder, guest):
+            assert [dict(one.seconds) for one in database.find_timings(chosen.key)] == [dict(chosen.seconds)]
+            assert [dict(one.seconds) for one in database.find_timings(compared.key)] == [dict(compared.seconds)]
+            assert len(database.timings()) == 2
+            assert database.list() == [plain]
+            assert [key for key, _ in database.all_trials()] == [of_search()]
+
+    check()
+    assert "older akx" in str(refused(lambda: guest.put_timing(make_timing(3)), "no place"))
+    refused(lambda: guest.remove(compared.id), "no place")
+    guest.export(tmp_path / "bundle.json")
+    assert guest.import_(tmp_path / "bundle.json").timings == 0
+    assert guest.remove_stale() == ()
+    assert database_status(holder).layout == 4
+    holder.check_writable()
+    check()
+    assert database_status(guest).layout == 5
+    guest.put_timing(make_timing(3))
+    assert guest.remove(chosen.id).key == chosen.key
+    assert holder.find_timings(make_timing(3).key) == (make_timing(3),), "rights are those on trials"
+
+
+def test_who_has_no_right_to_timings_gets_a_warning_with_the_cure(postgres_server: PostgresServer) -> None:
+    name = postgres_server.new_database()
+    owner = PlanDatabase(postgres_server.url(name), layers=())
+    owner.put_timing(make_timing())
+    postgres_server.sql("GRANT SELECT ON akx_plans, akx_trials, akx_changes, akx_schema_version TO guest", name)
+    guest = PlanDatabase(postgres_server.url(name, "guest:se%2Fcret"), layers=())
+    with pytest.warns(PlanDatabaseWarning, match="akx_timings"):
+        assert guest.find_timings(make_timing().key) == ()
+    assert guest.list() == []
+
+
 def to_layout_2(server: PostgresServer, name: str) -> None:
     """Tables as an akx made them that knew neither clocks nor revisions."""
     new = ", ".join(f"DROP COLUMN {column}" for column in ("revisions", "returns", "transpose", "ranks"))
@@ -203,7 +257,7 @@ def to_layout_2(server: PostgresServer, name: str) -> None:
     old += ", ADD COLUMN versions TEXT NOT NULL DEFAULT 'plan 1, numba 0.60'"
     server.sql(f"ALTER TABLE akx_plans {new}, {old}", name)
     server.sql("ALTER TABLE akx_trials DROP COLUMN clock_hz, DROP COLUMN provenance", name)
-    server.sql("DROP TABLE akx_rejected", name)
+    server.sql("DROP TABLE akx_rejected, akx_timings", name)
     server.sql("DELETE FROM akx_schema_version WHERE version > 2", name)
 
 
@@ -239,7 +293,7 @@ def test_tables_of_layout_2_get_clocks_when_their_owner_changes_them(postgres_se
     assert keeper.add_trials(make_key(), timed[1:2]) == 1
     for database in (keeper, guest):
         assert database.trials(make_key()) == (unclocked, timed[1])
-        assert database_status(database).layout == 4
+        assert database_status(database).layout == 5
     assert guest.add_trials(make_key(), timed[2:]) == 1
     assert keeper.trials(make_key()) == (unclocked, timed[1], timed[2])
     assert [record.id for record in keeper.list()] == [make_record().id]

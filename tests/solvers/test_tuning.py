@@ -22,7 +22,7 @@ from akx.plan import Plan
 from akx.plandb import PlanDatabase, shared_database
 from akx.plandb.store import Store
 from akx.solvers import chosen, tune_for, tuning
-from akx.solvers.chosen import POWERS, chosen_steps, mark_of
+from akx.solvers.chosen import POWERS, chosen_steps
 from akx.solvers.stats import SolveStats
 
 
@@ -108,7 +108,7 @@ def test_what_is_known_is_not_measured_again(db: PlanDatabase, times: dict[int, 
     assert (first.s, other.s, other.reused) == (4, 6, False)
     known = chosen_steps("ca_cg", Matrix.from_any(A), threads=1, db=db)
     assert known is not None
-    assert (known.s, known.seconds) == (6, 1.0)  # the mark of the first one is gone
+    assert (known.s, known.seconds) == (6, 1.0)  # that of the first one is gone
     assert chosen_steps("ca_gmres", Matrix.from_any(A), threads=1, db=db) is None
     json.dumps(other.to_json(), allow_nan=False)
     assert again.to_json()["classic_seconds"] is None
@@ -133,14 +133,37 @@ def test_a_plan_tuned_by_itself_is_chosen_for_no_solver(db: PlanDatabase, times:
     assert chosen_steps("ca_cg", Matrix.from_any(A), threads=1, db=db) is None
 
 
-def test_a_mark_that_is_no_time_counts_for_nothing(db: PlanDatabase, times: dict[int, float]) -> None:
+def test_an_s_that_was_found_with_another_plan_counts_for_nothing(db: PlanDatabase, times: dict[int, float]) -> None:
     A = grid(12)
     found = tune_for(A, "ca_cg", threads=1, seconds=0.1, db=db)
-    record = db.find(POWERS["ca_cg"].key(Matrix.from_any(A), found.s, threads=1, backend="cpu")).record
-    assert record is not None
-    assert mark_of(record, "ca_cg") == found.seconds
-    for marks in ({}, None, 3, {"ca_cg": "fast"}, {"ca_cg": True}, {"ca_cg": -1.0}, {"ca_gmres": 1.0}):
-        assert mark_of(replace(record, provenance={**record.provenance, "solvers": marks}), "ca_cg") is None
+    ((layer, timing),) = [entry for entry in db.timings() if entry[1].is_choice]
+    assert (layer, timing.best_s, dict(timing.seconds)) == ("user", found.s, {"ca_cg": found.seconds})
+    assert chosen_steps("ca_cg", Matrix.from_any(A), threads=1, db=db) is not None
+    for wrong in ({"plan_created": "2024-01-01T00:00:00+00:00"}, {"best_s": 5}):  # 5 is none of the choices
+        db.put_timing(replace(timing, **wrong))  # type: ignore[arg-type]
+        assert chosen_steps("ca_cg", Matrix.from_any(A), threads=1, db=db) is None
+    db.put_timing(timing)
+    assert chosen_steps("ca_cg", Matrix.from_any(A), threads=1, db=db) is not None
+
+
+def test_what_is_kept_of_solvers_is_no_plan_and_no_trial(db: PlanDatabase, times: dict[int, float]) -> None:
+    """The s and the steps of two solvers have rows of their own, and leave with a bundle."""
+    A = grid(12)
+    found = tune_for(A, "ca_cg", threads=1, seconds=0.1, db=db, name="grid")
+    assert {record.matrix_name for record in db.list()} == {"grid"}
+    assert not any({"solvers", "solver_revision"} & set(record.provenance) for record in db.list())
+    assert all(key.basis == "chebyshev" and "solver" not in trial.plan.options for key, trial in db.all_trials())
+    known = {timing.key.solver: timing for _, timing in db.timings()}
+    assert set(known) == {"ca_cg", "cg"}
+    assert (known["cg"].key.asked_s, dict(known["cg"].seconds)) == (found.s, {"cg": 9.0, "ca_cg": found.seconds})
+    place = Path(str(db.path)).with_name("other.sqlite")
+    bundle = place.with_name("plans.json")
+    with PlanDatabase(place, layers=()) as other:
+        db.export(bundle)
+        assert other.import_(bundle).timings == 2
+        assert chosen_steps("ca_cg", Matrix.from_any(A), threads=1, db=other) == chosen_steps(
+            "ca_cg", Matrix.from_any(A), threads=1, db=db
+        )
 
 
 def test_a_choice_for_another_revision_of_solvers_counts_for_nothing(
@@ -151,19 +174,21 @@ def test_a_choice_for_another_revision_of_solvers_counts_for_nothing(
     found = tune_for(A, "ca_cg", threads=1, seconds=0.1, db=db)
     matrix = Matrix.from_any(A)
     key = POWERS["ca_cg"].key(matrix, found.s, threads=1, backend="cpu")
-    sisters = chosen.sisters_key("cg", matrix, s="auto", threads=1)
-    record = db.find(key).record
-    assert record is not None
-    then = {name: value for name, value in record.provenance.items() if name != "solver_revision"}
-    assert mark_of(replace(record, provenance=then), "ca_cg") == found.seconds, "as an akx without revisions kept it"
+    sisters = chosen.timing_key("cg", matrix, s=found.s, threads=1)
+    assert chosen.known_sisters(sisters, db) == (9.0, found.seconds)
+    assert db.find(key).record is not None
     revise("cpu/solvers", revision=2)
     assert db.find(key).record is not None
     assert chosen_steps("ca_cg", matrix, threads=1, db=db) is None
-    assert chosen.sisters_key("cg", matrix, s="auto", threads=1).mismatch(sisters) == ["basis"]
+    assert chosen.timing_key("cg", matrix, s=found.s, threads=1) == replace(sisters, revision=2)
+    assert chosen.known_sisters(replace(sisters, revision=2), db) is None
     again = tune_for(A, "ca_cg", threads=1, seconds=0.1, db=db)
-    record = db.find(key).record
-    assert record is not None
-    assert mark_of(record, "ca_cg") == again.seconds
+    known = chosen_steps("ca_cg", matrix, threads=1, db=db)
+    assert known is not None
+    assert (again.reused, known.seconds) == (False, again.seconds)
+    assert [timing.is_stale for _, timing in db.timings()].count(True) == 2
+    assert {one.key.revision for one in db.remove_stale()} == {1}  # type: ignore[union-attr]
+    assert chosen_steps("ca_cg", matrix, threads=1, db=db) == known
 
 
 def test_choices_of_ones_own_are_timed_but_not_found_by_solvers(db: PlanDatabase, times: dict[int, float]) -> None:
@@ -253,7 +278,7 @@ def test_auto_is_each_backend_that_is_usable(monkeypatch: pytest.MonkeyPatch, th
     monkeypatch.setattr(tuning, "device_of", lambda backend: None)
     monkeypatch.setattr(tuning, "is_usable", lambda backend: backend == "cpu" or there)
     monkeypatch.setattr(tuning, "_keep", lambda *given, **options: True)
-    monkeypatch.setattr(tuning, "sisters_key", lambda family, matrix, **options: None)
+    monkeypatch.setattr(tuning, "timing_key", lambda family, matrix, **options: None)
     monkeypatch.setattr(tuning, "keep_sisters", lambda *given: True)
     found = tune_for(grid(), "ca_cg", backend="auto", choices=[4], seconds=8.0, trials=3)
     assert asked == [(place, 8.0 / len(places), 3) for place in places]
