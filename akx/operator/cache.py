@@ -19,6 +19,7 @@ for all, what solvers gave back goes first.
 from __future__ import annotations
 
 import os
+import threading
 import time
 import weakref
 from collections import OrderedDict
@@ -45,6 +46,8 @@ __all__ = ["CACHE", "Cache", "Entry", "canonical", "operator_for", "widened"]
 #: callers in any case.
 _KEPT = 8
 _KEPT_BYTES = 1 << 30
+#: So many times the bytes of its matrix an operator does not take: small ones need not be weighed.
+_MOST_TIMES = 1000
 #: Bytes of a matrix for which one more thread reads along, when its checksum is formed.
 _BYTES_PER_READER = 4 << 20
 #: Seconds for which a file of plans is taken to be unchanged by other processes.
@@ -218,9 +221,7 @@ class Cache:
         sibling = self.sibling(found.owner(), found.types, token)
         if not _takes(found, A if sibling is None else sibling, token):
             return False
-        if (
-            sibling is None and _token(A, found.operator._prepared.planner.threads) != token
-        ):  # another thread changes it
+        if sibling is None and _is_changing(A, found.operator._prepared.planner.threads, token):
             found.token = ()
         return True
 
@@ -234,7 +235,8 @@ class Cache:
             entries = list(self.entries.values())
             lent, own = ([one for one in entries if one.is_lent is is_lent] for is_lent in (True, False))
             mine = lent if newest.is_lent else own
-            if len(mine) <= _KEPT and self.nbytes <= _KEPT_BYTES:
+            least = sum(one.operator._prepared.values.matrix.nbytes for one in entries)
+            if len(mine) <= _KEPT and (least * _MOST_TIMES <= _KEPT_BYTES or self.nbytes <= _KEPT_BYTES):
                 return
             victim = mine[0] if len(mine) > _KEPT else (lent or own)[0]
             if victim is newest and not newest.is_lent:
@@ -286,7 +288,7 @@ def operator_for(
     operator = MatrixPowers(
         source, k, basis=basis, plan=plan, dtype=target, threads=threads, db=db, backend=backend, **options
     )
-    if source is A and _token(A, most) != token:  # another thread changes it: nobody knows what this is for
+    if source is A and _is_changing(A, most, token):  # nobody knows what this is for
         return operator
     try:
         owner = CACHE.reference(given, key)
@@ -316,7 +318,7 @@ def canonical(A: Any, *, threads: int | None = None) -> Matrix:
         matrix = CACHE.sibling(given, types, token)
     if matrix is None:
         matrix = Matrix.from_any(A)
-        if _token(A, most) != token:  # another thread changes it: nobody knows what this is
+        if _is_changing(A, most, token):  # nobody knows what this is
             return matrix
         matrix = CACHE.like(given, matrix)
     return _of(matrix.with_value_error(0.0), _Origin(owner, token, types))
@@ -356,6 +358,11 @@ def _token(A: Any, threads: int) -> _Token:
         return _CONSTANT
     octets = A.nnz * (A.dtype.itemsize + 4)
     return content_token(A, threads=max(1, min(threads, octets // _BYTES_PER_READER)))
+
+
+def _is_changing(A: Any, threads: int, token: _Token) -> bool:
+    """Whether another thread has changed A since its content was read; where there is no other, nothing is read."""
+    return threading.active_count() > 1 and _token(A, threads) != token
 
 
 def _place(db: Any) -> Any:
