@@ -17,12 +17,13 @@ from akx.device.backend import Backend, TrialVectors
 from akx.device.base import Device
 from akx.device.figures import Figures
 from akx.kernels import registry
-from akx.kernels.base import Coefficients, Parameter, Traffic, check_feasible
+from akx.kernels.base import Coefficients, Parameter, Program, Schedule, Traffic, check_feasible
 from akx.kernels.cpu.vectors import VectorWork
 from akx.matrix import Matrix
+from akx.options import Options
 from akx.plan import Plan
 
-VARIANTS = ("csr", "csc")
+VARIANTS, _PLAIN = ("csr", "csc"), type("Plain", (Options,), {"is_plain": True})
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class FakeBackend(Backend):
         return FakeVectors(dtype, 1)
 
 
-class FakeProgram:
+class FakeProgram(Program):
     """k products in the type of the matrix, whose rows and values are in the device's memory."""
 
     def __init__(self, matrix: Matrix, variant: str) -> None:
@@ -114,8 +115,8 @@ class FakeProgram:
         self._held = self._held.asformat(self._variant)
 
 
-class FakeSweep:
-    name, backend, revision, description = "sweep", "fake", 1, "plain products by NumPy"
+class FakeSweep(Schedule):
+    name, backend, description, options = "sweep", "fake", "plain products by NumPy", _PLAIN
 
     def space(self, matrix: Matrix, device: Any, k: int) -> tuple[Parameter, ...]:
         return (Parameter("variant", VARIANTS, "csr", "by rows or by columns"),)

@@ -32,11 +32,12 @@ _ROOT = Path(__file__).resolve().parents[2]
 #: A package of somebody else's: a schedule that halves the powers, and products by coordinates.
 _PACKAGE = """
 import numpy as np
+from akx.kernels import base
 from akx.kernels.base import Parameter, Traffic
 from akx.kernels.variants import Product, Variant
 
 
-class Program:
+class Program(base.Program):
     def __init__(self, matrix):
         self.A = matrix.to_scipy().copy()
 
@@ -55,7 +56,7 @@ class Program:
         self.A.data[:] = data
 
 
-class Schedule:
+class Schedule(base.Schedule):
     name, backend, revision, description = "toy", "cpu", 7, "products by SciPy"
 
     def space(self, matrix, device, k):
@@ -146,7 +147,7 @@ def test_it_is_in_the_space_and_its_plans_are_kept(toy: Any, tmp_path: Path) -> 
     wide = Matrix.from_any(sp.eye_array(10_000, format="csr"))
     assert "coo" not in build_space(wide, 4, device_of("cpu"), backend="cpu", threads=1).choices("sweep", "variant")
     db = tmp_path / "plans.sqlite"
-    only = tune(A, 4, db=False, trials=8, seconds=5, threads=1, space_filter=lambda plan: plan.schedule == "toy")
+    only = tune(A, 4, db=False, trials=3, seconds=60, threads=1, space_filter=lambda plan: plan.schedule == "toy")
     assert "toy" in {trial.plan.schedule for trial in only.trials}
     tune(A, 4, db=db, trials=3, seconds=1, threads=1)
     plan, store = Plan("cpu", "toy", "csr", k=4, options={"pace": 2}), akx.PlanDatabase(db)
