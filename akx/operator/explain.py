@@ -93,7 +93,7 @@ def _seconds_of(call: Callable[..., Any], prepared: Prepared, dtype: np.dtype[An
 def time_on_device(prepared: Prepared, dtype: np.dtype[Any], vectors: int) -> float:
     """Seconds of a call whose plan is for the GPU, by its clock; on the host's where the plan streams."""
     from akx.device.cuda.memory import empty, to_device
-    from akx.tuner.gpu import DeviceCall, HostCall
+    from akx.kernels.cuda.timing import DeviceCall, HostCall
     from akx.tuner.measure import interleave
 
     planner, k = prepared.planner, prepared.recurrence.basis.k

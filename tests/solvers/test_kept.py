@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from solvers.systems import fitting, relative, rhs, spd
 
 import akx
+from akx._pattern import Pattern
 from akx.operator import cache, planner
 from akx.operator.cache import CACHE
 from akx.plan import Plan
@@ -32,9 +33,9 @@ def work(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(planner, "predict", noted("predict", planner.predict))
     monkeypatch.setattr(akx.MatrixPowers, "__init__", noted("make", akx.MatrixPowers.__init__))
-    hashed = cached_property(noted("hash", akx.Matrix.__dict__["fingerprint"].func))
-    hashed.__set_name__(akx.Matrix, "fingerprint")
-    monkeypatch.setattr(akx.Matrix, "fingerprint", hashed)
+    hashed = cached_property(noted("hash", Pattern.__dict__["digest"].func))
+    hashed.__set_name__(Pattern, "digest")
+    monkeypatch.setattr(Pattern, "digest", hashed)
     return done
 
 
