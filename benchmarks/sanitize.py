@@ -82,7 +82,7 @@ _OF_BOTH = ("stored", "stored_program", "stored_values")
 _OF_PRODUCTS = (*_OF_BOTH, "team", "values")
 #: What decides on no launch: modules that say which plans are tried and what they cost, and methods that do.
 _NO_DRIVERS = (
-    *("choices", "layouts", "work", "parts_work", "sweep_work", "wavefront_work"),
+    *("backend", "choices", "timing", "work", "parts_work", "sweep_work", "wavefront_work"),
     *(f"{schedule}_space" for schedule in ("ghost", "resident", "stream", "sweep", "wavefront")),
     *(f"{schedule}_offers" for schedule in ("diagonals", "ghost", "resident", "sweep", "wavefront")),
 )

@@ -246,6 +246,7 @@ def test_estimated_basis_follows_the_values() -> None:
 
 
 def test_kept_operators_die_with_their_matrix() -> None:
+    CACHE.entries.clear()
     A = grid()
     akx.matrix_powers(A, np.ones(900), 2)
     size = len(CACHE.entries)
@@ -255,6 +256,7 @@ def test_kept_operators_die_with_their_matrix() -> None:
 
 
 def test_only_a_few_are_kept() -> None:
+    CACHE.entries.clear()
     matrices = [grid(4 + i) for i in range(12)]
     for A in matrices:
         akx.matrix_powers(A, np.ones(A.shape[0]), 1)
@@ -733,6 +735,7 @@ def test_explicit_basis_takes_new_values_without_new_preparation() -> None:
 
 
 def test_kept_operators_die_with_an_akx_matrix() -> None:
+    CACHE.entries.clear()
     A = akx.Matrix.from_any(grid())
     akx.matrix_powers(A, np.ones(900), 2)
     size = len(CACHE.entries)

@@ -19,8 +19,9 @@ import pytest
 from akx.device.cuda.facts import CudaDevice
 from akx.device.host import HostDevice
 from akx.kernels.base import Parameter
+from akx.kernels.cuda import timing
 from akx.plan import Plan
-from akx.tuner import Recording, gpu, measure, tuning
+from akx.tuner import Recording, measure, tuning
 from akx.tuner.machine import Figures, FormatCost
 from akx.tuner.recorded import UNKNOWN, RecordedBench, RecordedClock
 from akx.tuner.recording import RecordedTrial
@@ -64,7 +65,7 @@ class Replay:
         monkeypatch.setattr(tuning, "build_space", self.space)
         monkeypatch.setattr(tuning, "precompiling", lambda *args, **options: nullcontext(None))
         monkeypatch.setattr(tuning, "_cold_prepare_seconds", lambda space, matrix, plan, fallback: fallback)
-        monkeypatch.setattr(gpu, "free_bytes", lambda: 0)
+        monkeypatch.setattr(timing, "free_bytes", lambda: 0)
         monkeypatch.setattr(tuning, "Problem", _Unsolved)
         monkeypatch.setattr(tuning, "Bench", lambda problem, space, **_: _Bench(self, space, problem.matrix))
 

@@ -168,7 +168,9 @@ def test_timings_of_solvers(akx: Callable[..., Ran], records: tuple[PlanRecord, 
     with PlanDatabase(tmp_path / "plans.sqlite", layers=()) as database:
         for timing in (best, compared, stale):
             database.put_timing(timing)
-    listed = {item["id"]: item for item in akx("plans", "timings", "--json").json["timings"]}
+    shown = akx("plans", "timings", "--json").json
+    check_shape("plans_timings.json", {**shown, "timings": sorted(shown["timings"], key=lambda one: one["created"])})
+    listed = {item["id"]: item for item in shown["timings"]}
     for one in (best, compared, stale):
         assert listed[one.id] == {"layer": "user", **one.to_json(), "stale": one is stale, "aged": []}
     text = " ".join(akx("plans", "timings").out.split())

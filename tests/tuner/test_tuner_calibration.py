@@ -157,7 +157,7 @@ def test_a_link_that_cannot_be_measured_is_a_guess(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("akx.device.choose.device_of", lambda backend: GPU)
     monkeypatch.setattr(calibration, "device_lock", lambda device: SimpleNamespace(alone=lambda: nullcontext(True)))
     monkeypatch.setattr(calibration, "_bandwidths", derived_figures)
-    monkeypatch.setattr(calibration, "_price_of_step", lambda device, name, variant, guess: guess)
+    monkeypatch.setattr(calibration, "_price_of_step", lambda device, schedule, guess: guess)
     monkeypatch.setattr("akx.kernels.cuda.rates.link_rates", none)
     assert calibrate("cuda").all_threads == derived_figures(GPU, 1)
 

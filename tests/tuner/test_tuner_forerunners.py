@@ -19,9 +19,10 @@ from numba.core.event import trigger_event
 
 from akx import _process
 from akx.device.host import host_device
+from akx.kernels.cuda import timing
 from akx.matrix import Matrix
 from akx.plan import Plan
-from akx.tuner import Settings, forerunners, gpu, processes, tuning
+from akx.tuner import Settings, forerunners, processes, tuning
 from akx.tuner.canary import Canary
 from akx.tuner.forerunners import Forerunners, processes_ahead
 from akx.tuner.measure import Precision
@@ -399,7 +400,7 @@ def test_what_cannot_be_run_first_is_a_failed_trial(problem: Problem, monkeypatc
 def test_a_gpu_search_that_has_the_time_gets_plans_ready(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not one of the host, nor a short one, nor one within a memory budget."""
     asked: list[int] = []
-    monkeypatch.setattr(gpu, "free_bytes", lambda: 2**36)
+    monkeypatch.setattr(timing, "free_bytes", lambda: 2**36)
     monkeypatch.setattr(tuning, "processes_ahead", lambda problem, free: asked.append(free) or 3)
     monkeypatch.setattr(tuning, "Bench", lambda problem, space, **given: given["ahead"])
     monkeypatch.setattr(tuning, "_alone", lambda device, seconds: None)

@@ -22,6 +22,7 @@ from akx import options as declarations
 from akx.device.cuda.facts import CudaDevice
 from akx.device.host import host_device
 from akx.errors import InfeasibleError, VerificationError
+from akx.kernels.cuda.backend import CudaBackend
 from akx.matrix import Matrix
 from akx.plan import Plan
 from akx.plandb import PlanKey, PlanRecord, make_key
@@ -597,7 +598,7 @@ def test_on_a_gpu_of_another_kind_it_runs_in_another_process_first(
 
     lost: str | None = None
     monkeypatch.setattr(worker, "Forerunners", Runners)
-    monkeypatch.setattr(worker, "_device_problem", lambda problem, hosted: FakeDeviceProblem(problem))
+    monkeypatch.setattr(CudaBackend, "trial_vectors", lambda self, problem, **_: FakeDeviceProblem(problem))
     front = Plan("cuda", "front", "sell", k=8, k_per_pass=4, block_bytes=2**18, options={"split": "interleaved"})
     predicted = Plan("cuda", "sweep", "csr", k=8)
     key = make_key(matrix, 8, device=H100, threads=1, backend="cuda")

@@ -26,10 +26,11 @@ from akx.device.clocks import ClockState, ClockWatch
 from akx.device.host import host_device
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, DatabaseError, DeviceError, InfeasibleError
 from akx.kernels import registry
+from akx.kernels.cpu import rates
 from akx.plan import Plan
 from akx.plandb import PlanDatabase, PlanRecord, default_database, transfer
 from akx.plandb.keys import key_of_plan, search_key
-from akx.tuner import Progress, Settings, exhaustive, machine, plan_key, tuning
+from akx.tuner import Progress, Settings, exhaustive, plan_key, tuning
 from akx.tuner import tune as tune_and_keep
 from akx.tuner.proposals import SEARCHING
 from akx.tuner.result import COMPLETE
@@ -737,7 +738,7 @@ def test_a_search_without_progress_ends_where_no_single_choice_is_better(
 
     Waking a thread is dear, which decides what is predicted and where the search begins.
     """
-    monkeypatch.setattr(machine, "_WAKING", 20e-6)
+    monkeypatch.setattr(rates, "_WAKING", 20e-6)
     usual = make_world().cost
 
     def cost(plan: Plan) -> float:
