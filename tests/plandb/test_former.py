@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -121,20 +123,25 @@ def test_a_layer_stays_as_it_is(tmp_path: Path) -> None:
     assert not (tmp_path / "none.sqlite").exists()
 
 
-def test_a_database_that_cannot_be_changed_answers_all_the_same(tmp_path: Path) -> None:
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """A directory that every user can reach; pytest's own are private."""
+    folder = Path(tempfile.mkdtemp(prefix="akx-test-"))
+    yield folder
+    folder.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+def test_a_database_that_cannot_be_changed_answers_all_the_same(public_folder: Path) -> None:
     A = matrix()
-    folder = tmp_path / "read-only"
-    folder.mkdir()
-    with PlanDatabase(folder / "plans.sqlite", layers=()) as database:
+    path = public_folder / "plans.sqlite"
+    with PlanDatabase(path, layers=()) as database:
         database.put(old_record(A))
-    tmp_path.chmod(0o755)
-    for path in (*tmp_path.parents[:2], folder):
-        path.chmod(0o755)
-    (folder / "plans.sqlite").chmod(0o444)
-    folder.chmod(0o555)
+    path.chmod(0o444)
+    public_folder.chmod(0o555)
 
     def ask() -> Any:
-        with PlanDatabase(folder / "plans.sqlite", layers=()) as database:
+        with PlanDatabase(path, layers=()) as database:
             return database.find(search_for(A)).record, database.list()
 
     record, listed = without_root(ask)
