@@ -25,6 +25,7 @@ from akx.device.likeness import likeness
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, VerificationError
 from akx.kernels import registry
 from akx.kernels.base import Parameter, Program, Schedule, Traffic
+from akx.kernels.cuda.backend import CudaBackend
 from akx.kernels.cuda.stored import HALF, error_of
 from akx.matrix import Matrix, content_token
 from akx.operator import planner
@@ -605,7 +606,7 @@ def contest(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return {"cusparse": (lambda: None, "")}
 
     monkeypatch.setattr(bench, "_prepare", prepare)
-    monkeypatch.setattr(bench, "_device_call", lambda *_: lambda: None)
+    monkeypatch.setattr(CudaBackend, "call", lambda *_, **__: lambda: None)
     monkeypatch.setattr(bench, "cusparse_calls", cusparse)
     monkeypatch.setattr("akx.device.choose.device_of", lambda _: GPU)
     monkeypatch.setattr("akx.device.lock.device_lock", lambda _: SimpleNamespace(alone=nullcontext))
