@@ -13,6 +13,7 @@ solvers     what their steps took in `timings`, found as plans are
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -26,7 +27,7 @@ from akx.errors import ArgumentError, DatabaseError, FileFormatError, MissingDep
 from akx.plandb.address import ServerAddress, database_place
 from akx.plandb.changes import count_change, generation
 from akx.plandb.files import PlanDatabaseWarning
-from akx.plandb.former import adopt, former_of, of_layer, renewed, timings_under
+from akx.plandb.former import former_of, of_layer, renewed, timings_under
 from akx.plandb.keys import FIELD_MEANINGS, PlanKey, device_distance, difference, search_key
 from akx.plandb.layers import USER, PlanLayer, ShippedPlans, origin, shipped_plans
 from akx.plandb.migrate import Inspection
@@ -222,22 +223,23 @@ class PlanDatabase:
             found = _answer(key, of_layer(layer, key.fingerprint))
             if found is not None:
                 return Lookup(found, [], layer.name), True
-        self._adopt(key.fingerprint)
 
-        def query(tables: Tables) -> tuple[int, list[PlanRecord]]:
-            rows = tables.under(key)
+        def query(tables: Tables) -> tuple[int, list[PlanRecord], str | None]:
+            former, rows = former_of(tables, key.fingerprint), tables.under(key)
             records = decode(rows)
-            if _answer(key, records) is not None:
-                return len(rows), records
+            if former is None and _answer(key, records) is not None:
+                return len(rows), records, None
             rows = tables.of_pattern(key.fingerprint, _NEIGHBOURS)
-            records, former = decode(rows), former_of(tables, key.fingerprint)
-            if former is not None:  # in tables that cannot be changed
+            records = decode(rows)
+            if former is not None:
                 old = tables.of_pattern(former, _NEIGHBOURS)
                 rows, records = rows + old, records + renewed(decode(old), key.fingerprint)
-            return len(rows), records
+            return len(rows), records, former
 
         try:
-            number, neighbours = self._read(query, self._patience) or (0, [])
+            number, neighbours, former = self._read(query, self._patience) or (0, [], None)
+            if former is not None and self._adopt(key.fingerprint, former):  # else the tables cannot be changed
+                number, neighbours, _ = self._read(query, self._patience) or (0, [], None)
         except (DatabaseError, MissingDependencyError) as error:
             warnings.warn(f"no plans of the user's are used: {error}", PlanDatabaseWarning, stacklevel=3)
             neighbours, is_sound = [], False
@@ -256,9 +258,14 @@ class PlanDatabase:
         mismatches.sort(key=lambda pair: (len(pair[1]), device_distance(pair[0].key, key)))
         return Lookup(None, mismatches, key=key), is_sound
 
-    def _adopt(self, fingerprint: str) -> None:
-        """The user's plans of a pattern get the digest of today, where a matrix with it is here."""
-        adopt(fingerprint, self._read, self._change)
+    def _adopt(self, fingerprint: str, former: str | None = None) -> bool:
+        """Give what is kept for a pattern that is known here the digest of today; whether that was done."""
+        with contextlib.suppress(DatabaseError, MissingDependencyError):
+            old = former or self._read(lambda tables: former_of(tables, fingerprint))
+            if old is not None:
+                self._change(lambda tables: tables.rename_pattern(old, fingerprint))
+                return True
+        return False
 
     def of_pattern(self, fingerprint: str) -> tuple[PlanRecord, ...]:
         """The plans for a pattern in every layer, 64 of the user's at most. Raises :class:`DatabaseError`."""
@@ -463,7 +470,7 @@ class PlanDatabase:
 
         def query(tables: Tables) -> tuple[Row | None, str | None]:
             row = tables.timing(key.id, key.fingerprint)
-            former = former_of(tables, key.fingerprint) if row is None else None
+            former = former_of(tables, key.fingerprint, timings=True) if row is None else None
             return row if former is None else tables.timing(replace(key, fingerprint=former).id, former), former
 
         try:
@@ -471,7 +478,7 @@ class PlanDatabase:
             own = [replace(timing, key=key) for timing in decode_timings([] if row is None else [row])]
             is_sound = row is None or bool(own)
             if former is not None:
-                self._adopt(key.fingerprint)
+                self._adopt(key.fingerprint, former)
         except (DatabaseError, MissingDependencyError) as error:
             warnings.warn(f"no timings of the user's are used: {error}", PlanDatabaseWarning, stacklevel=2)
             own, is_sound = [], False

@@ -8,13 +8,11 @@ one, or a plan that does not tell its size.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from akx._pattern import FORMER_DIGITS, Pattern, known_pattern
-from akx.errors import DatabaseError, MissingDependencyError
 from akx.plandb.records import PlanRecord
 
 if TYPE_CHECKING:
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
     from akx.plandb.rows import Tables
     from akx.plandb.timings import SolverTiming, TimingKey
 
-__all__ = ["adopt", "former_of", "of_layer", "renewed", "timings_under"]
+__all__ = ["former_of", "of_layer", "renewed", "timings_under"]
 
 
 def renewed(records: Iterable[PlanRecord], fingerprint: str) -> list[PlanRecord]:
@@ -30,26 +28,15 @@ def renewed(records: Iterable[PlanRecord], fingerprint: str) -> list[PlanRecord]
     return [replace(record, key=replace(record.key, fingerprint=fingerprint)) for record in records]
 
 
-def former_of(tables: Tables, fingerprint: str) -> str | None:
-    """The former digest of a pattern that is known here, where tables have plans or timings under it; else None."""
+def former_of(tables: Tables, fingerprint: str, *, timings: bool = False) -> str | None:
+    """The former digest of a pattern that is known here, where tables have plans, or timings, under it; else None."""
     pattern = known_pattern(fingerprint)
-    if pattern is None or not tables.may_have_former(pattern.n, pattern.nnz):
+    if pattern is None:
+        return None
+    if not (tables.has_former_timings() if timings else tables.may_have_former(pattern.n, pattern.nnz)):
         return None
     former = pattern.former_digest
-    return former if tables.of_pattern(former, 1) or tables.timings(former) else None
-
-
-def adopt(fingerprint: str, read: Callable[..., Any], change: Callable[..., Any]) -> None:
-    """Give the user's plans, trials and timings of a pattern the digest of today, where they have the former one.
-
-    `read` and `change` are those of a database: what they are given is done on its tables. Nothing where that fails.
-    """
-    if known_pattern(fingerprint) is None:
-        return
-    with contextlib.suppress(DatabaseError, MissingDependencyError):
-        former = read(lambda tables: former_of(tables, fingerprint))
-        if former is not None:
-            change(lambda tables: tables.rename_pattern(former, fingerprint))
+    return former if (tables.timings(former) if timings else tables.of_pattern(former, 1)) else None
 
 
 def of_layer(layer: PlanLayer, fingerprint: str) -> tuple[PlanRecord, ...]:

@@ -149,8 +149,10 @@ class Tables:
             " AND (provenance LIKE :size OR provenance NOT LIKE :told) LIMIT 1"
         )
         size = {"size": f'%"rows": {rows}, "nnz": {entries}%', "told": '%"nnz": %'}
-        if self._connection.execute(statement, size).fetchone() is not None:
-            return True
+        return self._connection.execute(statement, size).fetchone() is not None
+
+    def has_former_timings(self) -> bool:
+        """Whether there are timings under a former digest."""
         statement = f"SELECT 1 FROM {self._timings} WHERE length(fingerprint) = {FORMER_DIGITS} LIMIT 1"
         return self.has_timings and self._connection.execute(statement).fetchone() is not None
 
