@@ -112,8 +112,8 @@ class VectorWork(Vectors):
         return flat[first : first + 2 * v.size].reshape(2, v.size)
 
     def norm(self, v: NDArray[Any]) -> float:
-        """The length of a vector."""
-        return float(np.linalg.norm(v))
+        """The length of a vector; not by BLAS, whose own threads wait for one another on a busy machine."""
+        return float(np.sqrt(self._run(_DOT, v.reshape(1, -1), self._nothing, 1, 0, 0)[0].real))
 
     def divide(self, v: NDArray[Any], by: float) -> None:
         """v /= by."""
@@ -126,7 +126,7 @@ class VectorWork(Vectors):
     def remain(self, b: NDArray[Any], w: NDArray[Any]) -> float:
         """w = b - w; its norm."""
         np.subtract(b, w, out=w)
-        return float(np.linalg.norm(w))
+        return self.norm(w)
 
     def over(self, W: NDArray[Any]) -> BlockWork:
         """The operations of orthogonalisation on the rows of W."""
