@@ -85,7 +85,8 @@ __all__ = [
 
 _HOMES = {
     **dict.fromkeys(("Basis", "chebyshev", "monomial", "newton"), "akx.basis"),
-    **dict.fromkeys(("MatrixPowers", "matrix_powers"), "akx.operator"),
+    "MatrixPowers": "akx.operator.powers",
+    "matrix_powers": "akx.operator.call",
     "Matrix": "akx.matrix",
     "Plan": "akx.plan",
     "PlanDatabase": "akx.plandb",

@@ -52,6 +52,14 @@ def shared_matrices() -> Path:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _prepared_at_once() -> Iterator[None]:
+    """Tests call small matrices a few times, for which nothing would be prepared."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("AKX_PREPARE", "always")
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _own_locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Tests that run at the same time do not wait for one another's measurements, nor predict by what a user has."""
     with pytest.MonkeyPatch.context() as patched:

@@ -37,6 +37,7 @@ from akx.errors import MatrixError
 from akx.matrix import Matrix, content_token
 from akx.operator.planner import database_of
 from akx.operator.powers import MatrixPowers
+from akx.operator.tiers import FIXED, setting
 from akx.operator.values import same_pattern
 from akx.plan import Plan, check_plan
 
@@ -107,7 +108,7 @@ class Entry:
         """Look for another plan where those in the database may have changed since the last one was looked up."""
         prepared = self.operator._prepared
         planner = prepared.planner
-        if planner.given is not None:
+        if planner.given is not None or setting() == FIXED:
             return
         generation, now = planner.database.generation, time.monotonic()
         if generation == self.generation and now - self.glanced < _GLANCE:

@@ -9,7 +9,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from akx._given import check_count
 from akx.basis import Basis
-from akx.operator.cache import operator_for
+from akx.operator.tiers import plain_powers
 from akx.operator.vectors import is_on_device
 from akx.plan import Plan
 
@@ -63,6 +63,12 @@ def matrix_powers(
     is not checked; neither does a :class:`MatrixPowers` check: it keeps the values it was given until
     ``update_values``.
 
+    First calls prepare nothing: they are products of the arrays of `A` as they are, by SciPy's compiled code, until
+    what they have cost more than prepared ones is what preparing costs (:mod:`akx.operator.tiers`). That is after so
+    many calls as the size of the matrix says, by no clock, so that the same calls give the same bits in every process.
+    A matrix so small that its calls are over before the checks of a prepared one would be stays so. ``AKX_PREPARE``
+    changes that, and a :class:`MatrixPowers` is prepared from the beginning.
+
     A plan that is tuned, imported or removed later is seen too: at once where this process did it, within about 0.1 s
     where another did.
 
@@ -77,7 +83,14 @@ def matrix_powers(
     """
     if backend == "auto" and not isinstance(x, np.ndarray) and is_on_device(x):
         backend = "cuda"
-    limits = memory_budget, fraction
-    operator = operator_for(A, check_count("k", k), basis, plan, dtype, threads, db, backend, limits, value_error)
+    k, limits = check_count("k", k), (memory_budget, fraction)
+    if plan is None and limits == (None, None) and backend in ("auto", "cpu") and (db is None or isinstance(db, str)):
+        asked: dict[str, Any] = {"basis": basis, "out": out, "dtype": dtype, "threads": threads}
+        answer = plain_powers(A, x, k, value_error=value_error, **asked)
+        if answer is not None:
+            return answer
+    from akx.operator.cache import operator_for  # with the planner and all that it asks
+
+    operator = operator_for(A, k, basis, plan, dtype, threads, db, backend, limits, value_error)
     operator.looks_for_overflow = True  # what is kept is not the caller's: how often they are warned, a filter says
     return operator(x, out=out)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akx.matrix import Matrix
+from akx.operator.tiers import csr_product
 from akx.report.mkl import mkl_missing, mkl_powers
 
 __all__ = ["Baseline", "baselines", "scipy_powers"]
@@ -30,7 +31,7 @@ Baseline = Callable[[NDArray[Any], NDArray[Any]], None]
 def scipy_powers(matrix: Matrix, k: int) -> Baseline:
     """k products by SciPy's compiled CSR product (one thread, as SciPy has it), straight into the rows of out."""
     n, indptr, indices, data = matrix.n, matrix.indptr, matrix.indices, matrix.data
-    product = _scipy_product()
+    product = csr_product()
 
     def run(x: NDArray[Any], out: NDArray[Any]) -> None:
         out[0] = x
@@ -48,15 +49,6 @@ def scipy_powers(matrix: Matrix, k: int) -> Baseline:
             np.copyto(out[j + 1], scipy_matrix @ out[j])
 
     return run_public
-
-
-def _scipy_product() -> Any:
-    """SciPy's compiled y += A x, which ``A @ x`` calls; None where this SciPy keeps it elsewhere."""
-    try:
-        from scipy.sparse import _sparsetools
-    except ImportError:
-        return None
-    return getattr(_sparsetools, "csr_matvec", None)
 
 
 def baselines(matrix: Matrix, k: int, threads: int) -> dict[str, Baseline]:

@@ -1,14 +1,23 @@
 """From a matrix to a plan: :func:`tune` measures, :func:`predict` only models, :func:`exhaustive` measures all.
 
 :func:`read_recording` has the trials that either wrote to a file, and :func:`replay` searches over them.
+Searching is imported when it is asked for; a call of an untuned matrix needs none of it.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from akx.tuner.predict import predict
-from akx.tuner.recording import RECORDING_SCHEMA, RecordedTrial, Recording, Run, read_recording
-from akx.tuner.replay import REPLAY_SCHEMA, ReplayResult, replay
-from akx.tuner.result import RESULT_SCHEMA, Counts, Finalist, Progress, Roofline, Trial, TuneResult, Untuned
-from akx.tuner.settings import Settings
-from akx.tuner.tuning import exhaustive, plan_key, tune
+
+if TYPE_CHECKING:
+    from akx.tuner.recording import RECORDING_SCHEMA, RecordedTrial, Recording, Run, read_recording
+    from akx.tuner.replay import REPLAY_SCHEMA, ReplayResult, replay
+    from akx.tuner.result import RESULT_SCHEMA, Counts, Finalist, Progress, Roofline, Trial, TuneResult, Untuned
+    from akx.tuner.settings import Settings
+    from akx.tuner.space import plan_key
+    from akx.tuner.tuning import exhaustive, tune
 
 __all__ = [
     "RECORDING_SCHEMA",
@@ -33,3 +42,23 @@ __all__ = [
     "replay",
     "tune",
 ]
+
+_HOMES = {
+    **dict.fromkeys(("RECORDING_SCHEMA", "RecordedTrial", "Recording", "Run", "read_recording"), "akx.tuner.recording"),
+    **dict.fromkeys(("REPLAY_SCHEMA", "ReplayResult", "replay"), "akx.tuner.replay"),
+    **dict.fromkeys(
+        ("RESULT_SCHEMA", "Counts", "Finalist", "Progress", "Roofline", "Trial", "TuneResult", "Untuned"),
+        "akx.tuner.result",
+    ),
+    "Settings": "akx.tuner.settings",
+    "plan_key": "akx.tuner.space",
+    **dict.fromkeys(("exhaustive", "tune"), "akx.tuner.tuning"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'akx.tuner' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

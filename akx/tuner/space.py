@@ -15,13 +15,14 @@ from functools import cached_property
 from itertools import combinations, product
 from typing import Any
 
-from akx.device.choose import BACKENDS, backend_of
+from akx.device.choose import BACKENDS, backend_of, device_of, plan_threads
 from akx.errors import ArgumentError, brief
 from akx.kernels import registry
 from akx.kernels.base import Parameter, Schedule
 from akx.matrix import Matrix
 from akx.options import traits, unknown_option
 from akx.plan import Option, Plan
+from akx.plandb import PlanKey, make_key
 
 __all__ = [
     "NATURAL",
@@ -31,6 +32,8 @@ __all__ = [
     "is_baseline",
     "is_numeric",
     "least_bytes",
+    "place_of",
+    "plan_key",
     "resolve_backend",
 ]
 
@@ -66,6 +69,35 @@ def resolve_backend(backend: str) -> str:
     if backend == "auto":
         return next(iter(BACKENDS.own))
     return backend_of(backend).name
+
+
+def plan_key(
+    matrix: Any,
+    k: int,
+    *,
+    basis: str = "monomial",
+    start_vectors: int = 1,
+    backend: str = "auto",
+    threads: int | None = None,
+    device: Any = None,
+) -> PlanKey:
+    """The key under which :func:`tune` keeps the plan of a call with these arguments, and with what `matrix` allows."""
+    label, used, here = place_of(backend, threads, device)
+    return make_key(
+        Matrix.from_any(matrix),
+        k,
+        basis=basis,
+        start_vectors=start_vectors,
+        device=here,
+        threads=used,
+        backend=label,
+    )
+
+
+def place_of(backend: str, threads: int | None, device: Any = None) -> tuple[str, int, Any]:
+    """The backend, the threads of the host that its plans may use, and its device: this machine's by default."""
+    label = resolve_backend(backend)
+    return label, plan_threads(label, threads), device_of(label) if device is None else device
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,14 @@ from typing import Any, Literal
 
 from akx._given import check_count, unknown_name
 from akx.device.budget import budgeted_backend, resolve_budget, within
-from akx.device.choose import backend_of, device_of, is_usable, plan_threads
+from akx.device.choose import backend_of, is_usable
 from akx.device.lock import device_lock
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, brief
 from akx.kernels import registry
 from akx.matrix import Matrix
 from akx.options import traits
 from akx.plan import Option, Plan
-from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanKey, aged, default_database, make_key
+from akx.plandb import PlanDatabase, PlanDatabaseWarning, PlanKey, aged, default_database
 from akx.tuner import measure
 from akx.tuner.calibration import ceiling_of, figures_of
 from akx.tuner.forerunners import processes_ahead
@@ -41,11 +41,11 @@ from akx.tuner.seeds import known_seeds
 from akx.tuner.settings import Settings
 from akx.tuner.sharing import join_study
 from akx.tuner.similar import features_of
-from akx.tuner.space import NATURAL, Space, build_space, resolve_backend
+from akx.tuner.space import NATURAL, Space, build_space, place_of, plan_key, resolve_backend
 from akx.tuner.verify import BASIS_KINDS, Problem
 from akx.tuner.worker import Bench
 
-__all__ = ["exhaustive", "plan_key", "tune"]
+__all__ = ["exhaustive", "tune"]
 
 #: Share of the time that is waited for another process which measures on the device, before each timing.
 _WAIT = 0.25
@@ -215,7 +215,7 @@ def tune(
     k, start_vectors = check_count("k", k), check_count("start_vectors", start_vectors)
     if basis not in BASIS_KINDS:
         raise unknown_name("basis", basis, BASIS_KINDS)
-    label, used, device = _where(backend, threads)
+    label, used, device = place_of(backend, threads)
     device = within(device, budget)
     same: dict[str, Any] = {"basis": basis, "start_vectors": start_vectors, "backend": label, "threads": used}
     matrix, key, exact = _keyed(matrix, k, **same, device=device)
@@ -327,7 +327,7 @@ def exhaustive(
     base = (settings or Settings()).but(seed=seed)
     wanted = replace(base, calls=None, trials=2**31 - 1, seconds=math.inf if seconds is None else seconds)
     k, start_vectors = check_count("k", k), check_count("start_vectors", start_vectors)
-    label, used, device = _where(backend, threads)
+    label, used, device = place_of(backend, threads)
     same: dict[str, Any] = {"basis": basis, "start_vectors": start_vectors, "backend": label, "threads": used}
     matrix, key, _ = _keyed(matrix, k, **same, device=device)
     space = build_space(matrix, k, device, backend=label, threads=used, start_vectors=start_vectors)
@@ -349,29 +349,6 @@ def exhaustive(
         return result if recorder is None else recorder.end(result)
 
 
-def plan_key(
-    matrix: Any,
-    k: int,
-    *,
-    basis: str = "monomial",
-    start_vectors: int = 1,
-    backend: str = "auto",
-    threads: int | None = None,
-    device: Any = None,
-) -> PlanKey:
-    """The key under which :func:`tune` keeps the plan of a call with these arguments, and with what `matrix` allows."""
-    label, used, here = _where(backend, threads, device)
-    return make_key(
-        Matrix.from_any(matrix),
-        k,
-        basis=basis,
-        start_vectors=start_vectors,
-        device=here,
-        threads=used,
-        backend=label,
-    )
-
-
 def _keyed(matrix: Matrix, k: int, **where: Any) -> tuple[Matrix, PlanKey, PlanKey]:
     """The matrix with the error that its values may have there, the key of its plan, and that for values as they are.
 
@@ -385,12 +362,6 @@ def _keyed(matrix: Matrix, k: int, **where: Any) -> tuple[Matrix, PlanKey, PlanK
 def _automatic() -> tuple[str, ...]:
     """What ``"auto"`` tunes for on this machine, the host first."""
     return tuple(name for name in registry.backends() if backend_of(name).is_automatic and is_usable(name))
-
-
-def _where(backend: str, threads: int | None, device: Any = None) -> tuple[str, int, Any]:
-    """The backend, the threads of the host that its plans may use, and its device: this machine's by default."""
-    label = resolve_backend(backend)
-    return label, plan_threads(label, threads), device_of(label) if device is None else device
 
 
 def _faster(one: TuneResult, other: TuneResult, start: float) -> TuneResult:

@@ -1,0 +1,218 @@
+"""The first calls of `matrix_powers`: plain products by SciPy, and a prepared operator once that has paid."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+import akx
+from akx import Basis, Matrix
+from akx.operator import cache, tiers
+from akx.tuner.ladder import is_measured
+
+
+@pytest.fixture(autouse=True)
+def _from_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AKX_PREPARE")
+    tiers.forget()
+
+
+@pytest.fixture
+def prepared(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The matrices for which an operator was asked for."""
+    asked, operator_for = list[Any](), cache.operator_for
+
+    def ask(A: Any, *rest: Any) -> Any:
+        asked.append(A)
+        return operator_for(A, *rest)
+
+    monkeypatch.setattr(cache, "operator_for", ask)
+    return asked
+
+
+def random_matrix(n: int = 60, dtype: Any = float, seed: int = 0) -> sp.csr_array:
+    rng = np.random.default_rng(seed)
+    A = sp.random_array((n, n), density=0.1, rng=rng, format="csr") / 4
+    return (A * (1 + 0.5j) if np.dtype(dtype).kind == "c" else A).astype(dtype)
+
+
+def steps(A: Any, x: NDArray[Any], k: int, basis: Basis | None = None) -> NDArray[Any]:
+    """V by NumPy, in double precision."""
+    dense, V = A.toarray(), [np.asarray(x)]
+    for j in range(k):
+        w = dense @ V[-1]
+        if basis is not None:
+            w = basis.a[j] * w + basis.b[j] * V[-1] + (basis.c[j] * V[-2] if j else 0)
+        V.append(w)
+    return np.stack(V, axis=-1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128, np.int16])
+@pytest.mark.parametrize("vectors", [None, 1, 5])
+@pytest.mark.parametrize(
+    "basis", [None, Basis("newton", np.ones(4), np.array([0.5, -1, 0.2, 3]), np.array([0, 1, 2, -1.0]))]
+)
+def test_the_first_calls_are_right_and_nothing_is_prepared(
+    prepared: list[Any], dtype: Any, vectors: int | None, basis: Basis | None
+) -> None:
+    A = random_matrix(dtype=dtype) if dtype != np.int16 else sp.csr_array(np.diag(np.arange(60, dtype=dtype) % 5))
+    x = np.random.default_rng(1).random((60,) if vectors is None else (60, vectors))
+    x = x.astype(np.float32 if dtype in (np.float32, np.complex64) else float)
+    for given in (A, sp.csr_matrix(A), Matrix.from_any(A)):
+        V = akx.matrix_powers(given, x, 3, basis="monomial" if basis is None else basis)
+        exact = steps(A, x, 3, basis)
+        assert V.shape == exact.shape
+        assert V.dtype == np.result_type(x.dtype, dtype if dtype != np.int16 else float)
+        assert V.T.flags.c_contiguous or vectors not in (None, 1)
+        np.testing.assert_allclose(V, exact, rtol=2e-5 if x.dtype == np.float32 else 1e-13, atol=1e-6)
+        assert all(V[..., j].strides[0] == V.itemsize for j in range(4))
+    assert prepared == []
+
+
+def test_entries_in_any_order_and_twice_are_summed(prepared: list[Any]) -> None:
+    A = sp.csr_array((np.arange(1.0, 6), np.array([2, 0, 0, 1, 1]), np.array([0, 3, 3, 5])), shape=(3, 3))
+    np.testing.assert_array_equal(akx.matrix_powers(A, np.ones(3), 2), steps(A, np.ones(3), 2))
+    assert prepared == []
+    assert A.data.size == 5
+
+
+def test_results_go_where_the_caller_says(prepared: list[Any]) -> None:
+    A, x = random_matrix(), np.random.default_rng(1).random(60)
+    exact, out = steps(A, x, 3), np.full((60, 4), np.nan, order="F")
+    assert akx.matrix_powers(A, x, 3, out=out) is out
+    np.testing.assert_allclose(out, exact, rtol=1e-13)
+    out[:, 0] = x
+    akx.matrix_powers(A, out[:, 0], 3, out=out)
+    np.testing.assert_allclose(out, exact, rtol=1e-13)
+    out[:, 2] = x
+    akx.matrix_powers(A, out[:, 2], 3, out=out)
+    np.testing.assert_allclose(out, exact, rtol=1e-13)
+    with pytest.raises(akx.ArgumentError, match="out does not fit"):
+        akx.matrix_powers(A, x, 2, out=out)
+    assert prepared == []
+
+
+def test_a_change_in_place_counts_at_once(prepared: list[Any]) -> None:
+    A, x = random_matrix(), np.ones(60)
+    akx.matrix_powers(A, x, 2)
+    A.data *= 2
+    np.testing.assert_allclose(akx.matrix_powers(A, x, 2), steps(A, x, 2), rtol=1e-13)
+    assert prepared == []
+
+
+def test_the_same_number_of_calls_comes_before_for_every_matrix_of_a_size(
+    prepared: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"_PROCESS": 0.0, "_MATRIX": 1e-4, "_ENTRY": 0.0, "_CALL": 0.0, "_CHECKED": 0.0}.items():
+        monkeypatch.setattr(tiers, name, value)
+    before = []
+    for seed in (0, 1):
+        A, calls = random_matrix(seed=seed), 0
+        while not prepared:
+            V = akx.matrix_powers(A, np.ones(60), 4)
+            np.testing.assert_allclose(V, steps(A, np.ones(60), 4), rtol=1e-13)
+            calls += 1
+        assert prepared == [A]
+        akx.matrix_powers(A, np.ones(60), 4)
+        assert prepared == [A, A]  # from now on
+        prepared.clear()
+        before.append(calls)
+    assert before[0] == before[1] > 10
+
+
+def test_a_process_prepares_its_first_matrix_when_all_its_calls_have_paid_for_numba(
+    prepared: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiers, "_PREPARED", "no.such.module")
+    for name, value in {"_MATRIX": 0.0, "_ENTRY": 0.0, "_CALL": 0.0, "_CHECKED": 0.0}.items():
+        monkeypatch.setattr(tiers, name, value)
+    monkeypatch.setattr(tiers, "_PROCESS", 5e-6)
+    A, others = random_matrix(), [random_matrix(seed=seed) for seed in range(1, 40)]
+    akx.matrix_powers(A, np.ones(60), 4)
+    assert prepared == []
+    for other in others:
+        akx.matrix_powers(other, np.ones(60), 4)
+    assert 0 < len(prepared) < 39
+
+
+def test_short_calls_stay_as_they_are(prepared: list[Any]) -> None:
+    A = random_matrix()
+    for _ in range(300):
+        akx.matrix_powers(A, np.ones(60), 2)
+    assert prepared == []
+
+
+@pytest.mark.parametrize("word", ["always", "fixed"])
+def test_a_matrix_is_prepared_at_once_where_that_is_asked_for(
+    prepared: list[Any], monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    monkeypatch.setenv("AKX_PREPARE", word)
+    A = random_matrix()
+    akx.matrix_powers(A, np.ones(60), 2)
+    assert prepared == [A]
+    assert is_measured() is (word == "always")
+
+
+def test_a_word_that_is_none_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AKX_PREPARE", "sometimes")
+    with pytest.raises(akx.ArgumentError, match="AKX_PREPARE is unknown, expected auto or always or fixed"):
+        akx.matrix_powers(random_matrix(), np.ones(60), 2)
+
+
+def test_what_is_wrong_is_told_as_it_is_of_a_prepared_matrix() -> None:
+    A = random_matrix()
+    A.data[7] = np.nan
+    with pytest.raises(akx.MatrixError, match="matrix is not finite"):
+        akx.matrix_powers(A, np.ones(60), 2)
+    A = random_matrix()
+    A.indices[3] = 60
+    with pytest.raises(akx.MatrixError, match="matrix is broken"):
+        akx.matrix_powers(A, np.ones(60), 2)
+    A = random_matrix()
+    A.indices[3] = -1
+    with pytest.raises(akx.MatrixError, match="matrix is broken"):
+        akx.matrix_powers(A, np.ones(60), 2)
+    A = random_matrix()
+    A.indptr[5] = A.indptr[4] - 1
+    with pytest.raises(akx.MatrixError, match="matrix is broken"):
+        akx.matrix_powers(A, np.ones(60), 2)
+    A = random_matrix()
+    for wrong in ({"threads": 0}, {"value_error": 2.0}, {"dtype": np.int8}, {"backend": "hip"}):
+        with pytest.raises(akx.AkxError):
+            akx.matrix_powers(A, np.ones(60), 2, **wrong)
+    with pytest.raises(akx.ArgumentError, match="x does not fit"):
+        akx.matrix_powers(A, np.ones(59), 2)
+
+
+def test_an_overflow_is_told_and_a_start_vector_that_is_not_finite_is_not(prepared: list[Any]) -> None:
+    A = random_matrix() * 1e200
+    with pytest.warns(akx.AkxWarning, match="power 2 of 3 is the first"):
+        akx.matrix_powers(A, np.ones(60), 3)
+    x = np.ones(60)
+    x[0] = np.inf
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        akx.matrix_powers(random_matrix(), x, 2)
+    assert prepared == []
+
+
+def test_a_new_process_answers_without_a_compiler(tmp_path: Path) -> None:
+    script = (
+        "import sys\n"
+        "import numpy as np, scipy.sparse as sp, akx\n"
+        "A = sp.diags_array([1.0, 2.0, 3.0], format='csr')\n"
+        "print(akx.matrix_powers(A, np.ones(3), 2).tolist(), 'numba' in sys.modules, 'akx.tuner' in sys.modules)\n"
+    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", script], check=True, env=environment, capture_output=True, text=True)
+    assert done.stdout.split("]] ") == ["[[1.0, 1.0, 1.0], [1.0, 2.0, 4.0], [1.0, 3.0, 9.0", "False False\n"]
+    assert list(tmp_path.iterdir()) == []
