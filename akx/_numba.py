@@ -7,22 +7,74 @@ decorated; it fails there with errors that name no cure. So both are looked at b
 
 from __future__ import annotations
 
+import functools
 import os
 import stat
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from akx.errors import ArgumentError, CompileError, brief
 
-__all__ = ["check_numba", "code_folder", "is_writable", "most_threads", "named_threads", "njit"]
+__all__ = [
+    "check_numba",
+    "code_folder",
+    "is_loaded",
+    "is_writable",
+    "jit_later",
+    "most_threads",
+    "named_threads",
+    "njit",
+]
 
 _PACKAGE = Path(__file__).resolve().parent
 _PLACE = "NUMBA_CACHE_DIR"
 _THREADS, _DIGITS = 1024, 9
 
 _checked = False
+_F = TypeVar("_F", bound=Callable[..., Any])
+#: What is imported where something needs Numba in any case.
+_KERNELS = "akx.kernels.cpu.jit"
+
+
+class _Later:
+    """A function that is Python until Numba is there, and compiled from then on."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._compiled: Any = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        if self._compiled is None and not is_loaded():
+            return self._function(*arguments)
+        return self.compiled(*arguments)
+
+    @property
+    def compiled(self) -> Any:
+        """What Numba makes of it, and of those that it calls."""
+        if self._compiled is None:
+            names = self._function.__globals__
+            for name in self._function.__code__.co_names:
+                if isinstance(names.get(name), _Later):
+                    names[name] = names[name].compiled
+            self._compiled = sys.modules[_KERNELS].jit(self._function)
+        return self._compiled
+
+
+def is_loaded() -> bool:
+    """Whether something has needed Numba in this process, so that more of it costs little."""
+    return _KERNELS in sys.modules
+
+
+def jit_later(function: _F) -> _F:
+    """Compile a function of a few numbers as :mod:`akx.kernels.cpu.jit` does, once that is there for other reasons.
+
+    Until then it is Python, which takes microseconds where to import Numba takes most of a second.
+    """
+    return cast(_F, _Later(function))
 
 
 def njit(*signature: Any, **options: Any) -> Any:

@@ -132,7 +132,7 @@ def test_the_same_number_of_calls_comes_before_for_every_matrix_of_a_size(
 def test_a_process_prepares_its_first_matrix_when_all_its_calls_have_paid_for_numba(
     prepared: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tiers, "_PREPARED", "no.such.module")
+    monkeypatch.setattr(tiers, "is_loaded", lambda: False)
     for name, value in {"_MATRIX": 0.0, "_ENTRY": 0.0, "_CALL": 0.0, "_CHECKED": 0.0}.items():
         monkeypatch.setattr(tiers, name, value)
     monkeypatch.setattr(tiers, "_PROCESS", 5e-6)

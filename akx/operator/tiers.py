@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
 from akx._canonical import check_shape, check_value_error, target_dtype
+from akx._numba import is_loaded
 from akx.basis import Basis
 from akx.device.host import resolve_threads
 from akx.errors import ArgumentError, brief
@@ -49,8 +49,6 @@ _PROCESS, _MATRIX, _ENTRY, _CALL, _CHECKED = 0.7, 5e-3, 1e-7, 5e-5, 2e-10
 #: Seconds for each entry of a plain product from a cache and from memory, bytes where the one begins and the other, and
 #: the share of it that a prepared one is spared.
 _NEAR, _FAR, _CACHE, _MEMORY, _SPARED = 0.65e-9, 2.8e-9, 8 << 20, 40 << 20, 0.55
-#: What is imported where a matrix has been prepared.
-_PREPARED = "akx.kernels.cpu.jit"
 
 
 def setting() -> str:
@@ -167,8 +165,7 @@ def _is_cheaper(A: Any, k: int, vectors: int) -> bool:
         return True
     account.lost += saved
     _lost += saved
-    is_new = _PREPARED not in sys.modules
-    if account.lost < _MATRIX + _ENTRY * entries or (is_new and _lost < _PROCESS):
+    if account.lost < _MATRIX + _ENTRY * entries or (not is_loaded() and _lost < _PROCESS):
         return True
     account.is_prepared = True
     return False

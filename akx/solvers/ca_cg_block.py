@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy.linalg import eigvalsh_tridiagonal
 from scipy.linalg.lapack import dstebz
 
+from akx._numba import jit_later
 from akx.basis import Basis
-from akx.kernels.cpu.jit import jit
 from akx.solvers.bases import basis_from_ritz
 from akx.solvers.stats import SolveStats
 
@@ -139,7 +139,7 @@ def local_recurrences(G: NDArray[Any], s: int) -> NDArray[Any]:
     return found
 
 
-@jit
+@jit_later
 def _square(G: Any, a: Any) -> Any:
     """<a, a>_G, and the sum of its terms' moduli."""
     value, size = 0.0, 0.0
@@ -152,7 +152,7 @@ def _square(G: Any, a: Any) -> Any:
     return value, size
 
 
-@jit
+@jit_later
 def _steps(
     G: Any,
     B: Any,

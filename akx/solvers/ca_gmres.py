@@ -32,9 +32,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from akx._numba import jit_later
 from akx.basis import Basis
 from akx.errors import ArgumentError
-from akx.kernels.cpu.jit import jit
 from akx.plan import Plan, check_plan
 from akx.solvers.arguments import check_count
 from akx.solvers.arnoldi import arnoldi_of
@@ -275,7 +275,7 @@ def _new_columns(H: NDArray[Any], block: Block, B: NDArray[Any], count: int) -> 
     return new
 
 
-@jit
+@jit_later
 def _fill_columns(H: Any, k: int, C: Any, R: Any, B: Any, new: Any) -> None:
     """new (k+1+count, count): column after column, since those before are what R_s^-1 takes away."""
     count = new.shape[1]

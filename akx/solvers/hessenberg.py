@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.kernels.cpu.jit import jit
+from akx._numba import jit_later
 
 __all__ = ["HessenbergQR"]
 
@@ -114,7 +114,7 @@ class HessenbergQR:
         return np.asarray(np.linalg.lstsq(R, g, rcond=eps / _RULED)[0])
 
 
-@jit
+@jit_later
 def _append(H: Any, R: Any, cosines: Any, sines: Any, g: Any, j: int) -> float:
     """Rotate column j of H into R and g; the least residual with it."""
     above, largest = H[0, j], 0.0
@@ -142,7 +142,7 @@ def _append(H: Any, R: Any, cosines: Any, sines: Any, g: Any, j: int) -> float:
     return float(abs(before))  # the column depends on those before it and takes nothing off
 
 
-@jit
+@jit_later
 def _extend(H: Any, R: Any, cosines: Any, sines: Any, g: Any, j: int, columns: Any, target: float, found: Any) -> int:
     """Columns into H from the j-th on, each rotated, until the residual is small enough; how many."""
     for i in range(found.size):

@@ -30,8 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.kernels.cpu.blocks import BlockWork
-from akx.kernels.cpu.jit import jit
+from akx._numba import jit_later
 from akx.solvers.system import Rows
 
 __all__ = ["Block", "Orthogonalizer", "condition_of_block", "condition_of_columns", "invert_upper"]
@@ -80,7 +79,12 @@ class Orthogonalizer:
 
     def __init__(self, W: Rows, loss: float | None = None, work: Any = None) -> None:
         self.W = W
-        self.work = BlockWork(W) if work is None else work.over(W)
+        if work is None:
+            from akx.kernels.cpu.blocks import BlockWork
+
+            self.work: Any = BlockWork(W)
+        else:
+            self.work = work.over(W)
         self.eps = float(np.finfo(W.dtype).eps)
         self.allowed = self.eps**0.5 if loss is None else max(loss, 20 * self.eps)
         self.loss = 0.0
@@ -177,7 +181,7 @@ def condition_of_block(block: Block, k: int) -> NDArray[np.float64]:
     return found[1:]
 
 
-@jit
+@jit_later
 def _conditions_with(C: Any, R: Any, norms: Any, k: int, found: Any) -> None:
     s = norms.size
     T, lengths = np.zeros((s + 1, s + 1), dtype=R.dtype), np.ones(s + 1)
@@ -190,7 +194,7 @@ def _conditions_with(C: Any, R: Any, norms: Any, k: int, found: Any) -> None:
     _conditions(T, lengths, found)
 
 
-@jit
+@jit_later
 def _conditions(T: Any, norms: Any, found: Any) -> None:
     """:func:`condition_of_columns`; the inverse of a leading part is the leading part of the inverse."""
     s = norms.size
@@ -230,7 +234,7 @@ def invert_upper(R: NDArray[Any]) -> NDArray[Any]:
     return inverse
 
 
-@jit
+@jit_later
 def _invert(R: Any, inverse: Any) -> None:
     for j in range(R.shape[0]):
         for i in range(j, -1, -1):

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from akx.kernels.cpu import blocks
 from akx.kernels.cpu.blocks import BlockWork
+from akx.kernels.numpy_vectors import NumpyBlocks
 
 TYPES = [np.float32, np.float64, np.complex64, np.complex128]
 
@@ -23,7 +24,7 @@ def rows(m: int, n: int, dtype: Any, seed: int = 0) -> NDArray[Any]:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [0, 1, 2], ids=["numpy", "alone", "shared"])
 @pytest.mark.parametrize("n", [1, 15, 1037, 4100])
 def test_against_numpy(monkeypatch: pytest.MonkeyPatch, dtype: Any, threads: int, n: int) -> None:
     monkeypatch.setattr(blocks, "SHARED_BYTES", 0)
@@ -31,7 +32,7 @@ def test_against_numpy(monkeypatch: pytest.MonkeyPatch, dtype: Any, threads: int
     for k, s in ((0, 1), (0, 3), (5, 1), (6, 4), (3, 6), (17, 8), (2, 11)):
         W = rows(k + s + 2, n, dtype)
         before = W.astype(complex)
-        work = BlockWork(W, threads)
+        work = BlockWork(W, threads) if threads else NumpyBlocks(W)
         np.testing.assert_allclose(work.products(k, s), before[: k + s].conj() @ before[k : k + s].T, **near)
         F = rows(k + s, s, dtype, 1) / np.asarray(k + s, dtype=dtype)
         check = s % 2 == 0

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+from akx.kernels import numpy_vectors
 from akx.kernels.cpu import vectors
 from akx.kernels.cpu.vectors import VectorWork
+from akx.kernels.numpy_vectors import NumpyVectors
+from akx.kernels.vectors import Vectors
 
 DTYPES = (np.float32, np.float64, np.complex64, np.complex128)
 
 
-@pytest.fixture(params=[1, 2], ids=["alone", "shared"])
-def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """One thread, or two of them however short the pass is."""
+@pytest.fixture(params=["alone", "shared", "numpy", "gave way"])
+def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], Vectors]:
+    """Vector work of one thread, or two of them however short the pass is, of NumPy, or that which has given way."""
     monkeypatch.setattr(vectors, "SHARED_BYTES", 0)
-    count: int = request.param
-    return count
+
+    def made(dtype: Any) -> Vectors:
+        if request.param in ("alone", "shared"):
+            return VectorWork(dtype, 1 if request.param == "alone" else 2)
+        work = NumpyVectors(dtype)
+        if request.param == "gave way":
+            work.give_way(VectorWork(dtype, 2))
+        return work
+
+    return made
 
 
 def rows(m: int, n: int, dtype: Any, seed: int = 0) -> Any:
@@ -33,8 +45,8 @@ def near(found: Any, wanted: Any, dtype: Any, scale: float = 1.0) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("m", "n"), [(1, 1), (2, 17), (3, 0), (5, 1000), (9, 4099), (17, 515), (41, 130)])
-def test_gram_and_combinations(dtype: Any, m: int, n: int, threads: int) -> None:
-    work = VectorWork(dtype, threads)
+def test_gram_and_combinations(dtype: Any, m: int, n: int, make: Callable[[Any], Vectors]) -> None:
+    work = make(dtype)
     W, C, x = rows(m, n, dtype), rows(3, m, dtype, 1), rows(1, n, dtype, 2)[0]
     exact = W.astype(np.result_type(dtype, np.float64))
     G = work.gram(W)
@@ -55,8 +67,8 @@ def test_gram_and_combinations(dtype: Any, m: int, n: int, threads: int) -> None
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_updates_of_cg(dtype: Any, threads: int) -> None:
-    work, V = VectorWork(dtype, threads), rows(5, 3001, dtype)
+def test_updates_of_cg(dtype: Any, make: Callable[[Any], Vectors]) -> None:
+    work, V = make(dtype), rows(5, 3001, dtype)
     p, w, r, x, u = V.astype(np.result_type(dtype, np.float64))
     near(work.dot(V, 0, 1), np.vdot(p, w), dtype, 3001)
     near(work.dot(V, 4, 2), np.vdot(u, r), dtype, 3001)
@@ -68,6 +80,17 @@ def test_updates_of_cg(dtype: Any, threads: int) -> None:
         Z = V.copy()
         work.turn(Z, alpha, beta, row)
         near(Z, [other + beta * p, w, r, x, u], dtype, 4)
+
+
+def test_what_gave_way_has_no_part_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    work, V = NumpyVectors(float), rows(5, 30, float)
+    work.give_way(VectorWork(float, 1))
+    monkeypatch.setattr(numpy_vectors, "_pieces", lambda n, size: pytest.fail("NumPy's"))
+    monkeypatch.setattr(numpy_vectors, "NumpyBlocks", lambda W: pytest.fail("NumPy's"))
+    work.dot(V, 0, 1)
+    work.turn(V, 1.0, 1.0, 2)
+    work.over(V)
+    assert work.following(V[0], V[1]) is not None
 
 
 def test_long_passes_are_shared_and_short_ones_are_not() -> None:

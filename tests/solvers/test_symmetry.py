@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from akx.matrix import Matrix
+from akx.solvers import symmetry
 from akx.solvers.symmetry import is_hermitian, real_diagonal
 
 DTYPES = (np.float32, np.float64, np.complex64, np.complex128)
@@ -22,7 +23,10 @@ def defined(A: Any) -> bool:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_it_is_as_defined_for_any_pattern(dtype: Any) -> None:
+@pytest.mark.parametrize("compiled", [True, False])
+def test_it_is_as_defined_for_any_pattern(dtype: Any, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(symmetry, "is_loaded", lambda: compiled)
+    monkeypatch.setattr(symmetry, "_AT_ONCE", 5)
     rng, eps, found = np.random.default_rng(0), float(np.finfo(dtype).eps), []
     for trial in range(300):
         n = int(rng.integers(1, 12))
