@@ -7,7 +7,7 @@ does not have, or when all are. One that cannot be used is a warning that names 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
@@ -55,6 +55,11 @@ class Registered(Generic[T]):
         every = dict.fromkeys((*self._own, *self._found, *self._entry_points()))
         begun = [name for name in every if name.startswith(prefix)]
         return tuple(name for name in begun if name in self._own or self.get(name) is not None)
+
+    def __iter__(self) -> Iterator[T]:
+        """All objects, those of akx first; entry points are read when these are through."""
+        yield from filter(None, map(self.get, self._own))
+        yield from filter(None, (self.get(name) for name in self.names() if name not in self._own))
 
     @property
     def own(self) -> Mapping[str, str]:

@@ -7,7 +7,6 @@ Another package adds its own by :func:`register`, or by entry points in the grou
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
 from akx.device.backend import Backend
@@ -85,8 +84,6 @@ def _home_of(thing: Any) -> Registered[Any]:
     return _SCHEDULES
 
 
-#: backend -> the module with what it declares of its own variants, as VARIANTS.
-_TRAITS = {"cpu": "akx.kernels.cpu.variants"}
 _NOTHING = VariantTraits()
 
 
@@ -143,11 +140,8 @@ def variants_with(backend: str, trait: str) -> tuple[str, ...]:
 
 
 def _declared(backend: str) -> Mapping[str, VariantTraits]:
-    target = _TRAITS.get(backend)
-    if target is None:
-        return {}
-    found: Mapping[str, VariantTraits] = import_module(target).VARIANTS
-    return found
+    found = BACKENDS.get(backend)
+    return {} if found is None else found.variants()
 
 
 def stored_error(schedule: Schedule, plan: Plan, matrix: Matrix, device: Any) -> float:

@@ -9,6 +9,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from akx._given import check_count
 from akx.basis import Basis
+from akx.device.choose import array_backend
 from akx.operator.cache import operator_for
 from akx.operator.vectors import is_on_device
 from akx.plan import Plan
@@ -76,7 +77,7 @@ def matrix_powers(
            [1., 3., 9.]])
     """
     if backend == "auto" and not isinstance(x, np.ndarray) and is_on_device(x):
-        backend = "cuda"
+        backend = array_backend()
     limits = memory_budget, fraction
     operator = operator_for(A, check_count("k", k), basis, plan, dtype, threads, db, backend, limits, value_error)
     operator.looks_for_overflow = True  # what is kept is not the caller's: how often they are warned, a filter says
