@@ -23,6 +23,7 @@ __all__ = [
     "backends",
     "find",
     "get",
+    "import_schedules",
     "modules",
     "register",
     "schedules",
@@ -116,6 +117,11 @@ def modules(backend: str) -> dict[str, str]:
 def schedules(backend: str) -> tuple[Schedule, ...]:
     """Every schedule of `backend`, in the order of the registry."""
     return tuple(get(*key.split("/", 1)) for key in _SCHEDULES.names(f"{backend}/"))
+
+
+def import_schedules(backend: str) -> None:
+    """Import those of other packages for `backend`, so that they are declared (:mod:`akx.options`); none of akx's."""
+    _SCHEDULES.names(f"{backend}/")
 
 
 def variant(backend: str, name: str) -> Variant | None:
