@@ -5,7 +5,8 @@ matrix on any device: no :class:`akx.plan.Plan` can have it, wherever the plan c
 fit a matrix and a device the schedule says (``feasible``).
 
 The records of akx's own schedules are here, since a plan is checked before anything is compiled. A schedule of another
-package has its record as its class attribute ``options``, by which it is declared when that class is made.
+package has its record as its class attribute ``options``, by which it is declared when that class is made; one that an
+entry point names is imported when it is first asked for.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from importlib import import_module
 from typing import Any, ClassVar
 
 from akx.errors import PlanError, brief
@@ -143,29 +145,46 @@ def declare(backend: str, schedule: str, options: type[Options]) -> None:
 
 def declared(backend: str, schedule: str) -> type[Options] | None:
     """The record of a schedule; None of one that nobody has declared."""
-    return _DECLARED.get((backend, schedule))
+    found = _DECLARED.get((backend, schedule))
+    if found is None:
+        _registry().find(backend, schedule)  # by which that of another package is imported
+        found = _DECLARED.get((backend, schedule))
+    return found
 
 
 def traits(backend: str, schedule: str) -> type[Options]:
     """What is declared of a schedule; nothing is, of one that is not known here."""
-    return _DECLARED.get((backend, schedule), Options)
+    return declared(backend, schedule) or Options
 
 
 def schedule_with(backend: str, trait: str) -> str | None:
     """The first schedule of a backend that is declared with a trait, by name."""
+    found = _declared_with(backend, trait)
+    if found is None:
+        _registry().import_schedules(backend)
+        found = _declared_with(backend, trait)
+    return found
+
+
+def _declared_with(backend: str, trait: str) -> str | None:
     return next((name for (b, name), options in _DECLARED.items() if b == backend and getattr(options, trait)), None)
+
+
+def _registry() -> Any:
+    """The registry, which lies above: akx's own schedules are declared here, so that only those of others need it."""
+    return import_module("akx.kernels.registry")
 
 
 def option_fault(backend: str, schedule: str, name: str, value: object) -> str | None:
     """What is expected of an option that is out of range; None where it is not, or nobody has declared it."""
-    options = _DECLARED.get((backend, schedule))
+    options = declared(backend, schedule)
     allowed = None if options is None else options.allowed.get(name)
     return None if allowed is None or allowed.holds(value) else str(allowed)
 
 
 def unknown_option(backend: str, schedule: str, names: Iterable[str]) -> str | None:
     """Why a plan with options of these names cannot be used; None where it can, or its schedule declares none."""
-    options = _DECLARED.get((backend, schedule))
+    options = declared(backend, schedule)
     name = None if options is None else next((name for name in names if name not in options.allowed), None)
     return (
         None if name is None else f"{backend}/{schedule} has no option {brief(name)}; another version of akx may have"

@@ -28,9 +28,6 @@ __all__ = ["SOLVE_SCHEMA", "SolveRequest", "run_solve"]
 
 #: Version of the JSON object of ``akx solve --json``.
 SOLVE_SCHEMA = 1
-#: Entries of the matrix from which on ``--backend auto`` takes a GPU, if there is one: with fewer, the host may be done
-#: before the GPU's kernels are compiled and its plans are laid out.
-_WORTH_A_GPU = 1_000_000
 #: Seconds between two looks at the residual: each costs a product where the solver tells x.
 _PAUSE = 0.25
 
@@ -69,7 +66,7 @@ def run_solve(request: SolveRequest, *, as_json: bool) -> int:
     ):
         check_amount(option, value, example)
     _check_files(request)
-    from akx.device.choose import device_of
+    from akx.device.choose import HOST, device_of
     from akx.solvers.places import TOO_MUCH
 
     if request.backend != "auto":
@@ -81,11 +78,11 @@ def run_solve(request: SolveRequest, *, as_json: bool) -> int:
     try:
         x, info, stats, M, prepared = _solve(request, matrix, b, backend, database, as_json=as_json)
     except TOO_MUCH as error:
-        if request.backend != "auto" or backend == "cpu":
+        if request.backend != "auto" or backend == HOST:
             raise
         why = str(error)
     if why:
-        backend = "cpu"
+        backend = HOST
         x, info, stats, M, prepared = _solve(request, matrix, b, backend, database, as_json=as_json)
         stats.notes.insert(0, f"solved on the CPU, as it was too much for the GPU: {why}")
     files = _Files(request, x, stats)
@@ -161,11 +158,9 @@ def _right_hand_side(rhs: str, matrix: Matrix) -> NDArray[Any]:
 
 def _backend(request: SolveRequest, matrix: Matrix) -> str:
     """Where to solve: what was asked for, or what suits the matrix."""
-    from akx.device.choose import is_usable
+    from akx.device.choose import suited
 
-    if request.backend != "auto":
-        return request.backend
-    return "cuda" if matrix.nnz >= _WORTH_A_GPU and is_usable("cuda") else "cpu"
+    return suited(lambda one: one.solving_entries, matrix.nnz) if request.backend == "auto" else request.backend
 
 
 def _preconditioner(request: SolveRequest, matrix: Matrix, backend: str) -> Any:
@@ -187,10 +182,12 @@ def _preconditioner(request: SolveRequest, matrix: Matrix, backend: str) -> Any:
 def watched(matrix: Matrix, b: Any, backend: str, *, as_json: bool) -> Iterator[Callable[[Any], None] | None]:
     """What to call with each x (or relative residual): a line that changes on a terminal, one a digit elsewhere.
 
-    Nothing on a GPU, where steps are queued ahead: it would wait for the host after each.
+    Nothing where steps are queued ahead, as on a GPU: it would wait for the host after each.
     """
+    from akx.device.choose import backend_of
+
     console = status_console()
-    if backend == "cuda":
+    if backend_of(backend).queues:
         with console.status("solving on the GPU") if console.is_terminal else nullcontext():
             yield None
     elif console.is_terminal:
@@ -324,9 +321,9 @@ def _print(request: SolveRequest, matrix: Matrix, backend: str, M: Any, prepared
     ]
     if M is not None:
         pairs.insert(2, ("preconditioner", f"{request.precond}, made in {duration(prepared)}"))
-    if backend == "cuda":
-        from akx.device.choose import device_of
+    from akx.device.choose import HOST, device_of
 
+    if backend != HOST:
         pairs.insert(1, ("device", device_of(backend).name))
     print_pairs(pairs, data_console())
     notes = [

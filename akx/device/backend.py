@@ -8,8 +8,9 @@ schedules do is theirs (:mod:`akx.kernels.base`). There is one object for each b
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from akx.device.base import Device
 from akx.device.figures import Figures
 
 if TYPE_CHECKING:
+    from akx.kernels.traits import VariantTraits
     from akx.kernels.vectors import Vectors
 
 __all__ = ["Backend", "TrialVectors"]
@@ -84,6 +86,15 @@ class Backend(ABC):
         What the first solve of a process takes longer, for kernels that are loaded.
     solver_steps : int
         Steps per pass of a CA solver in a trial, where nothing is known.
+    steps_to_try : mapping of str to tuple of int
+        By CA solver, the steps per pass worth trying, where they are not what suits most.
+    takes_arrays : bool
+        Whether arrays of other libraries in GPU memory (``__cuda_array_interface__``, DLPack) are its own: what they
+        are given to is computed there.
+    queues : bool
+        Whether solvers queue work ahead of the host: asking for x after each step would wait for it.
+    solving_entries, inverse_entries : int
+        Entries of a matrix from which on ``akx solve`` and ``spai`` choose its device, where nobody says.
     """
 
     name: str
@@ -102,6 +113,11 @@ class Backend(ABC):
     priced_by_format = False
     loading_seconds = 0.2
     solver_steps = 4
+    steps_to_try: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+    takes_arrays = False
+    queues = False
+    solving_entries = 0
+    inverse_entries = 0
 
     # The device.
 
@@ -172,7 +188,20 @@ class Backend(ABC):
         """
         return None
 
-    # Vectors of solvers.
+    # Variants.
+
+    def variants(self) -> Mapping[str, VariantTraits]:
+        """What others must know of the SpMV variants that akx has for it, by name; nothing of most."""
+        return {}
+
+    # Solvers.
+
+    def inverse_maker(self) -> Callable[..., Any] | None:
+        """What makes a sparse approximate inverse on the device (:func:`akx.kernels.cuda.spai.approximate_inverse`).
+
+        None, the default, where the host does.
+        """
+        return None
 
     @abstractmethod
     def vectors(self, dtype: np.dtype[Any], n: int, threads: int | None) -> Vectors:

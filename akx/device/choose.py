@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+
 from akx._given import unknown_name
 from akx.device.backend import Backend
 from akx.device.base import Device
 from akx.device.host import resolve_threads
 from akx.device.registered import Registered
 
-__all__ = ["BACKENDS", "backend_of", "device_of", "is_usable", "plan_threads"]
+__all__ = [
+    "BACKENDS",
+    "HOST",
+    "array_backend",
+    "backend_of",
+    "device_of",
+    "is_usable",
+    "plan_threads",
+    "suited",
+]
+
+#: The backend whose device is the host, which is always there.
+HOST = "cpu"
 
 
 def _name_of(backend: Backend) -> str:
@@ -53,6 +68,21 @@ def device_of(backend: str) -> Device:
         Where there is no such device that can be used, as a GPU; the message says what to do.
     """
     return backend_of(backend).device()
+
+
+@cache
+def array_backend() -> str:
+    """The backend that computes with arrays of other libraries in GPU memory, by name."""
+    return next(one.name for one in BACKENDS if one.takes_arrays)
+
+
+def suited(entries: Callable[[Backend], int], nnz: int) -> str:
+    """The usable backend that wants the most `entries` of those that want no more than a matrix has, by name.
+
+    Of those that ``"auto"`` stands for; the host wants none.
+    """
+    found = [one for one in BACKENDS if one.is_automatic and entries(one) <= nnz]
+    return next((one.name for one in sorted(found, key=entries, reverse=True) if is_usable(one.name)), HOST)
 
 
 def is_usable(backend: str) -> bool:

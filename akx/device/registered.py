@@ -6,8 +6,9 @@ does not have, or when all are. One that cannot be used is a warning that names 
 
 from __future__ import annotations
 
+import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
@@ -37,6 +38,7 @@ class Registered(Generic[T]):
         self._own = dict(own)
         self._found: dict[str, T] = {}
         self._points: dict[str, Any] | None = None
+        self._loading: set[tuple[int, str]] = set()
         self._lock = ForkSafeLock()
 
     def get(self, name: str) -> T | None:
@@ -55,6 +57,11 @@ class Registered(Generic[T]):
         every = dict.fromkeys((*self._own, *self._found, *self._entry_points()))
         begun = [name for name in every if name.startswith(prefix)]
         return tuple(name for name in begun if name in self._own or self.get(name) is not None)
+
+    def __iter__(self) -> Iterator[T]:
+        """All objects, those of akx first; entry points are read when these are through."""
+        yield from filter(None, map(self.get, self._own))
+        yield from filter(None, (self.get(name) for name in self.names() if name not in self._own))
 
     @property
     def own(self) -> Mapping[str, str]:
@@ -96,9 +103,10 @@ class Registered(Generic[T]):
 
     def _from_outside(self, name: str) -> T | None:
         points = self._entry_points()
-        point = points.get(name)
-        if point is None:
+        point, this = points.get(name), (threading.get_ident(), name)
+        if point is None or this in self._loading:  # its own module asks, while it is imported
             return None
+        self._loading.add(this)
         try:
             thing: T = point.load()
             if self._name_of(thing) != name:
@@ -107,6 +115,8 @@ class Registered(Generic[T]):
             if points.pop(name, None) is not None:
                 _warn(point, f"{type(failure).__name__}: {failure}")
             return None
+        finally:
+            self._loading.discard(this)
         self._found[name] = thing
         return thing
 

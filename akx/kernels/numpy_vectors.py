@@ -1,7 +1,7 @@
 """Vector work of the host by NumPy alone: for solves that are over before compiled code would be there.
 
-It gives way to another one for good, in the middle of a solve too: vectors are NumPy's arrays in both. Inner products go
-through vectors in pieces for which BLAS starts no threads of its own: on a busy machine these wait for one another.
+It gives way to another one for good, in the middle of a solve too: vectors are NumPy's arrays in both. Inner products
+go through vectors in pieces for which BLAS starts no threads of its own: on a busy machine these wait for one another.
 """
 
 from __future__ import annotations

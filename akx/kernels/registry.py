@@ -7,7 +7,6 @@ Another package adds its own by :func:`register`, or by entry points in the grou
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
 from akx.device.backend import Backend
@@ -24,6 +23,7 @@ __all__ = [
     "backends",
     "find",
     "get",
+    "import_schedules",
     "modules",
     "register",
     "schedules",
@@ -85,8 +85,6 @@ def _home_of(thing: Any) -> Registered[Any]:
     return _SCHEDULES
 
 
-#: backend -> the module with what it declares of its own variants, as VARIANTS.
-_TRAITS = {"cpu": "akx.kernels.cpu.variants"}
 _NOTHING = VariantTraits()
 
 
@@ -121,6 +119,11 @@ def schedules(backend: str) -> tuple[Schedule, ...]:
     return tuple(get(*key.split("/", 1)) for key in _SCHEDULES.names(f"{backend}/"))
 
 
+def import_schedules(backend: str) -> None:
+    """Import those of other packages for `backend`, so that they are declared (:mod:`akx.options`); none of akx's."""
+    _SCHEDULES.names(f"{backend}/")
+
+
 def variant(backend: str, name: str) -> Variant | None:
     """The variant of another package; None where there is none, as of those of akx, which its kernels know."""
     return _VARIANTS.get(f"{backend}/{name}")
@@ -143,11 +146,8 @@ def variants_with(backend: str, trait: str) -> tuple[str, ...]:
 
 
 def _declared(backend: str) -> Mapping[str, VariantTraits]:
-    target = _TRAITS.get(backend)
-    if target is None:
-        return {}
-    found: Mapping[str, VariantTraits] = import_module(target).VARIANTS
-    return found
+    found = BACKENDS.get(backend)
+    return {} if found is None else found.variants()
 
 
 def stored_error(schedule: Schedule, plan: Plan, matrix: Matrix, device: Any) -> float:

@@ -9,6 +9,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from akx._given import check_count
 from akx.basis import Basis
+from akx.device.choose import HOST, array_backend
 from akx.operator.tiers import plain_powers
 from akx.operator.vectors import is_on_device
 from akx.plan import Plan
@@ -82,9 +83,9 @@ def matrix_powers(
            [1., 3., 9.]])
     """
     if backend == "auto" and not isinstance(x, np.ndarray) and is_on_device(x):
-        backend = "cuda"
+        backend = array_backend()
     k, limits = check_count("k", k), (memory_budget, fraction)
-    if plan is None and limits == (None, None) and backend in ("auto", "cpu") and (db is None or isinstance(db, str)):
+    if plan is None and limits == (None, None) and backend in ("auto", HOST) and (db is None or isinstance(db, str)):
         asked: dict[str, Any] = {"basis": basis, "out": out, "dtype": dtype, "threads": threads}
         answer = plain_powers(A, x, k, value_error=value_error, **asked)
         if answer is not None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from akx.device.choose import backend_of
 from akx.errors import shown
 from akx.kernels import registry
 from akx.operator.prepared import Prepared
@@ -77,7 +78,7 @@ def explained(prepared: Prepared, dtype: np.dtype[Any], vectors: int, call: Call
 def _seconds_of(call: Callable[..., Any], prepared: Prepared, dtype: np.dtype[Any], vectors: int) -> float:
     """Median seconds of a few calls into the same result, on fixed start vectors, where the plan has them."""
     n, k = prepared.values.matrix.n, prepared.recurrence.basis.k
-    if prepared.choice(dtype, vectors).plan.backend == "cuda":
+    if backend_of(prepared.choice(dtype, vectors).plan.backend).has_own_memory:
         return time_on_device(prepared, dtype, vectors)
     x = np.asfortranarray(np.random.default_rng(0).standard_normal((n, vectors)).astype(dtype))
     out = np.empty((n, vectors, k + 1), dtype=dtype, order="F")
@@ -91,22 +92,16 @@ def _seconds_of(call: Callable[..., Any], prepared: Prepared, dtype: np.dtype[An
 
 
 def time_on_device(prepared: Prepared, dtype: np.dtype[Any], vectors: int) -> float:
-    """Seconds of a call whose plan is for the GPU, by its clock; on the host's where the plan streams."""
-    from akx.device.cuda.memory import empty, to_device
-    from akx.kernels.cuda.timing import DeviceCall, HostCall
+    """Seconds of a call on a device with a memory of its own, by its clock; on the host's where the plan streams."""
     from akx.tuner.measure import interleave
 
     planner, k = prepared.planner, prepared.recurrence.basis.k
     x = np.random.default_rng(0).standard_normal((vectors, prepared.values.matrix.n)).astype(dtype)
     with prepared.lock:
         program, coefficients = prepared.for_call(dtype, vectors, planner.home)
-        call: DeviceCall | HostCall
-        streams = prepared.choice(dtype, vectors).plan.traits.streams
-        if planner.asked.budget is not None or streams:
-            call = HostCall(program, x, np.empty((k + 1, *x.shape), dtype), coefficients)
-        else:
-            out = empty((k + 1, *x.shape), dtype)
-            call = DeviceCall.of(program, to_device(x), out, coefficients)
+        plan, out = prepared.choice(dtype, vectors).plan, np.empty((k + 1, *x.shape), dtype)
+        hosted = planner.asked.budget is not None or plan.traits.streams
+        call = backend_of(plan.backend).call(program, x, out, coefficients, hosted=hosted)
         call()
         return interleave([call])[0].seconds
 

@@ -19,6 +19,7 @@ from akx._canonical import target_dtype
 from akx._given import check_count
 from akx.basis import Basis, make_basis
 from akx.device.budget import budgeted_backend, resolve_budget
+from akx.device.choose import array_backend
 from akx.errors import ArgumentTypeError, PlanError
 from akx.kernels.base import Coefficients, Program
 from akx.matrix import Matrix
@@ -275,13 +276,14 @@ class MatrixPowers:
         """:meth:`__call__` for an array on the GPU: nothing is copied to the host, and nothing waited for."""
         from akx.device.cuda import interchange
 
-        planner, n = self._prepared.planner, self._n
-        if planner.given is not None and planner.given.backend != "cuda":
+        planner, n, there = self._prepared.planner, self._n, array_backend()
+        if planner.given is not None and planner.given.backend != there:
             raise ArgumentTypeError(
                 "the plan is for arrays of the host", found=f"{planner.given.label()} and x on the device"
             )
-        if planner.asked.backend == "cpu":
-            raise ArgumentTypeError("x is on the device", expected="an array of the host for backend='cpu'")
+        asked = planner.asked.backend
+        if asked not in ("auto", there):
+            raise ArgumentTypeError("x is on the device", expected=f"an array of the host for backend={asked!r}")
         start, single = interchange.start_of(x, n)
         dtype, shape = self._recurrence.result_dtype(start.dtype), (self.k + 1, *start.shape)
         block = interchange.block_of(x, start, dtype)
@@ -293,7 +295,7 @@ class MatrixPowers:
         if block.pointer != powers.pointer and overlap(block, powers):
             block = interchange.copy_of(block)
         with self._lock:
-            program, coefficients = self._prepared.for_call(dtype, start.shape[0], "cuda")
+            program, coefficients = self._prepared.for_call(dtype, start.shape[0], there)
             if basis is not None:
                 coefficients = self._recurrence.coefficients_of(basis, dtype)
             program.run(block, powers, coefficients)  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from akx.device.choose import array_backend
 from akx.device.forks import ForkSafeLock
 from akx.errors import BudgetError, DeviceError, DeviceMemoryError, InfeasibleError, MatrixError, MissingDependencyError
 from akx.kernels import registry
@@ -192,9 +193,10 @@ class Prepared:
         self._take_from_device(data)
 
     def _take_from_device(self, data: Any) -> None:
-        with self.lock, self._renewing(only="cuda") as programs:
+        there = array_backend()
+        with self.lock, self._renewing(only=there) as programs:
             self.values.waiting = data
-            self.stale = {key for key in programs if key[1].backend != "cuda"}
+            self.stale = {key for key in programs if key[1].backend != there}
             for key, program in programs.items():
                 if key not in self.stale:
                     program.update_values(data)
@@ -204,8 +206,8 @@ class Prepared:
 
         That is where it has our entries in our order already, and all plans so far lay values from there out in place.
         """
-        plans = [plan for _, plan in list(self.programs)]
-        if not plans or any(plan.backend != "cuda" or plan.traits.streams for plan in plans):
+        plans, there = [plan for _, plan in list(self.programs)], array_backend()
+        if not plans or any(plan.backend != there or plan.traits.streams for plan in plans):
             return None
         matrix, values = self.values.matrix, getattr(A, "data", None)
         of_ours = isinstance(A, Matrix) or (sparse.issparse(A) and A.format == "csr")

@@ -22,7 +22,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from akx.device.choose import BACKENDS, backend_of
+from akx.device.choose import BACKENDS, HOST, backend_of
 from akx.errors import PlanError, brief
 from akx.kernels.revisions import ALL, revision, sources, variant_revision
 from akx.plan import PLAN_SCHEMA, Plan, check_fields
@@ -193,7 +193,7 @@ def make_key(
     start_vectors: int = 1,
     device: HostDevice,
     threads: int | None = None,
-    backend: str = "cpu",
+    backend: str = HOST,
 ) -> PlanKey:
     """The key of a search for a plan for `matrix` on `device`.
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from akx.device.choose import backend_of
 from akx.errors import AkxError, VerificationError
 from akx.report.baselines import baselines
 from akx.report.cusparse import ALGORITHMS, CusparsePowers, cusparse_missing
@@ -154,7 +155,7 @@ class BenchResult:
     def _missing(self) -> tuple[str, ...]:
         if self.within_budget:
             return ("within a memory budget no other library is compared",)
-        if self.device.startswith("cuda/"):
+        if "cusparse" in backend_of(self.device.partition("/")[0]).libraries:
             lacking, beyond = cusparse_missing(), spmvop_note()
             missing = () if lacking is None else (f"cuSPARSE is not installed, so it is not compared: {lacking}",)
             return missing if beyond is None else (*missing, beyond)
@@ -223,7 +224,7 @@ def bench_power(matrix: Matrix, tuned: TuneResult, threads: int, *, within_budge
     VerificationError
         The plan's result is wrong.
     """
-    from akx.device.choose import backend_of, device_of
+    from akx.device.choose import device_of
     from akx.device.lock import device_lock
     from akx.tuner.measure import Precision, interleave
 

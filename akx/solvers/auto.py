@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from akx._given import unknown_name
-from akx.device.choose import backend_of, is_usable
+from akx.device.choose import HOST, backend_of, is_usable
 from akx.device.cuda.interchange import is_on_device
 from akx.matrix import Matrix
 from akx.plandb import TimingKey
@@ -147,7 +147,7 @@ def solve(
         why = str(error)
     else:
         return (x, info, stats) if return_stats else (x, info)
-    x, info, stats = on("cpu", of_host(b, "b"), of_host(x0, "x0"), callback_in_kind(b, callback))
+    x, info, stats = on(HOST, of_host(b, "b"), of_host(x0, "x0"), callback_in_kind(b, callback))
     stats.notes.insert(0, f"solved on the CPU, as it was too much for the GPU: {why}")
     x = answer_in_kind(b, x)
     return (x, info, stats) if return_stats else (x, info)

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from akx.device.choose import HOST, backend_of
 from akx.errors import AkxError
 from akx.kernels.revisions import SOLVERS, revision
 from akx.matrix import Matrix
@@ -71,13 +72,12 @@ POWERS: Mapping[str, Powers] = {
     "ca_gmres": Powers("newton", 1, 1, (5, 6, 10)),
     "ca_bicgstab": Powers("chebyshev", 2, 2, (2, 3, 4)),
 }
-#: Where a backend has other choices: on a GPU a launch is dear, and more steps pay.
-_OF_BACKEND: Mapping[tuple[str, str], Powers] = {("ca_cg", "cuda"): Powers("chebyshev", 1, 1, (4, 6, 8, 12))}
 
 
 def powers_of(solver: str, backend: str) -> Powers:
     """The matrix powers of a solver on a backend."""
-    return _OF_BACKEND.get((solver, backend), POWERS[solver])
+    steps = backend_of(backend).steps_to_try.get(solver)
+    return POWERS[solver] if steps is None else replace(POWERS[solver], choices=steps)
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def chosen_steps(
     basis: str = "auto",
     threads: int | None = None,
     db: Any = None,
-    backend: str = "cpu",
+    backend: str = HOST,
 ) -> Chosen | None:
     """What was tuned for a solver on this matrix and device, or None.
 
@@ -149,7 +149,7 @@ def timing_key(
     restart: int | None = None,
     M: str = "",
     threads: int | None = None,
-    backend: str = "cpu",
+    backend: str = HOST,
 ) -> TimingKey:
     """The key of the s that is best for a solver, or of the choice between a classic solver and its sister.
 

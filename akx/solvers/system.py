@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from akx._given import check_number, converted, numbers_of
 from akx.basis import Basis
-from akx.device.choose import backend_of
+from akx.device.choose import array_backend, backend_of
 from akx.device.cuda.interchange import is_on_device
 from akx.errors import AkxError, ArgumentError, ArgumentTypeError, MatrixError, PlanError, brief
 from akx.kernels.vectors import Vectors
@@ -41,7 +41,7 @@ from akx.solvers.stats import SolveStats
 from akx.solvers.watch import Watch, Watched
 from akx.tuner.space import resolve_backend
 
-__all__ = ["Answer", "Rows", "System", "make_system", "make_work"]
+__all__ = ["Answer", "AppliesAnywhere", "Rows", "System", "check_device_backend", "make_system", "make_work"]
 
 #: Vectors as rows: a NumPy array, or a DeviceArray.
 Rows = Any
@@ -54,6 +54,14 @@ _PLAIN = Units()
 
 #: What a solver returns: x and info, and the record of the solve where it was asked for.
 Answer = tuple[Any, int] | tuple[Any, int, SolveStats]
+
+
+@runtime_checkable
+class AppliesAnywhere(Protocol):
+    """What a preconditioner has that is given vectors where they are, on the GPU too."""
+
+    def apply(self, r: Any, out: Any) -> None:
+        """out = M r; see :meth:`akx.solvers.preconditioners.Preconditioner.apply`."""
 
 
 @dataclass
@@ -74,6 +82,8 @@ class System:
         The preconditioner, an approximation of A^-1.
     diagonal : (n,) array or None
         Its entries, where M is known to be a diagonal matrix.
+    applies : AppliesAnywhere or None
+        M, where it is given vectors wherever they are.
     products_of_M : int
         Products with A in an application of M, as far as it says so.
     solvable : bool
@@ -117,6 +127,7 @@ class System:
     units: Units = _PLAIN
     watch: Watch | None = None
     diagonal: NDArray[Any] | None = None
+    applies: AppliesAnywhere | None = None
     products_of_M: int = 0
     solvable: bool = False
     _pair: Rows | None = None
@@ -216,17 +227,17 @@ class System:
     def precondition(self, r: Rows) -> Rows:
         """M r, a new array; r itself without a preconditioner.
 
-        A preconditioner with ``apply(r, out)`` is given arrays of the GPU. Any other has its matvec called, with r in
-        host memory.
+        One that :class:`AppliesAnywhere` is given arrays of the GPU. Any other has its matvec called, with r in host
+        memory.
         """
         if self.M is None:
             return r
         self.stats.products += self.products_of_M
         self.stats.matrix_passes += self.products_of_M > 0
         with self.stats.phase("precondition"):
-            if self.on_device and hasattr(self.M, "apply") and not self.units:
+            if self.applies is not None and self.on_device and not self.units:
                 out = self.rows(1)[0]
-                self.M.apply(r, out)
+                self.applies.apply(r, out)
                 return out
             host = self.work.to_host(r)
             found = self._made_by(self.M, self.M.matvec, host)
@@ -450,9 +461,9 @@ def make_system(
         )
     matrix = canonical(A, threads=threads)
     on_device = is_on_device(b)
-    if on_device and backend == "cpu":
-        raise ArgumentTypeError("b is on the device", expected="an array of the host for backend='cpu'")
-    backend = "cuda" if on_device else resolve_backend(backend)
+    if on_device:
+        check_device_backend(backend)
+    backend = array_backend() if on_device else resolve_backend(backend)
     right, guess = _Given(b, "b"), None if x0 is None or isinstance(x0, str) else _Given(x0, "x0")
     if isinstance(x0, str) and x0 != "Mb":
         raise ArgumentError("x0 is unknown", expected="a vector, or 'Mb' to begin from M b", found=brief(x0))
@@ -500,10 +511,17 @@ def make_system(
     system.callback, system.threads, system.db, system.like = callback, threads, db, like
     system.given, system.units, system.diagonal = given, units, _diagonal_of(M)
     system.products_of_M = _products_of(M)
+    system.applies = inverse if isinstance(inverse, AppliesAnywhere) else None
     if units:
         stats.notes.append(units.note())
     system.watch = watch
     return system
+
+
+def check_device_backend(asked: str) -> None:
+    """Refuse a backend other than that of b, which is on a device."""
+    if asked not in ("auto", array_backend()):
+        raise ArgumentTypeError("b is on the device", expected=f"an array of the host for backend={asked!r}")
 
 
 def _tolerance(name: str, value: Any) -> float:

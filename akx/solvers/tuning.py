@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from akx.device.choose import backend_of, device_of, is_usable
+from akx.device.choose import HOST, backend_of, device_of, is_usable
 from akx.errors import ArgumentError, brief
 from akx.kernels import registry
 from akx.matrix import Matrix
@@ -130,7 +130,7 @@ def tune_for(
     matrix: Any,
     solver: str,
     *,
-    backend: str = "cpu",
+    backend: str = HOST,
     basis: str = "auto",
     threads: int | None = None,
     trials: int | None = None,

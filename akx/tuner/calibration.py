@@ -36,7 +36,7 @@ from typing import Any, cast
 import numpy as np
 import scipy.sparse as sp
 
-from akx.device.choose import backend_of
+from akx.device.choose import HOST, backend_of
 from akx.device.lock import device_lock
 from akx.errors import (
     AkxError,
@@ -260,7 +260,7 @@ def best_figures(device: Any, threads: int) -> Figures:
     return ceiling_of(measured_figures(device, threads), figures_of(device, threads), device, threads)
 
 
-def calibrate(backend: str = "cpu") -> Calibration:
+def calibrate(backend: str = HOST) -> Calibration:
     """Measure this machine's device of a backend; 10 to 20 seconds, and more where kernels have to be compiled first.
 
     Parameters

@@ -24,6 +24,7 @@ from akx.device import choose
 from akx.device.cuda.facts import cuda_missing
 from akx.errors import BudgetError, DeviceMemoryError, InfeasibleError, PlanError
 from akx.io import read_vector, write_vector
+from akx.kernels.cuda.backend import CudaBackend
 from akx.solvers import SolveStats, preconditioners
 from akx.solvers.stopping import NO_SOLUTION
 from cli.golden import check_shape, check_text
@@ -351,7 +352,7 @@ def test_where_a_system_is_solved(
     monkeypatch.setattr(solve_command, "import_module", lambda name: made)
     monkeypatch.setattr(choose, "is_usable", lambda backend: there)
     monkeypatch.setattr(choose, "device_of", lambda backend: SimpleNamespace(name="a GPU"))
-    monkeypatch.setattr(solve_command, "_WORTH_A_GPU", entries)
+    monkeypatch.setattr(CudaBackend, "solving_entries", entries)
     ran = akx("solve", convection, "--method", "bicgstab", "--precond", "spai", *arguments)
     assert ran.code == 0
     assert seen == [taken, (taken, taken == "cuda")]
@@ -380,7 +381,7 @@ def test_what_is_too_much_for_the_gpu_is_solved_by_the_host(
     monkeypatch.setattr(solve_command, "import_module", lambda name: made)
     monkeypatch.setattr(choose, "is_usable", lambda backend: True)
     monkeypatch.setattr(choose, "device_of", lambda backend: SimpleNamespace(name="a GPU"))
-    monkeypatch.setattr(solve_command, "_WORTH_A_GPU", 1000)
+    monkeypatch.setattr(CudaBackend, "solving_entries", 1000)
     asked = ["solve", convection, "--precond", "spai"]
     ran = akx(*asked)
     assert ran.code == 0

@@ -13,6 +13,7 @@ import pytest
 import scipy.sparse as sp
 
 import akx
+from akx.device.choose import BACKENDS
 from akx.device.cuda.facts import CudaDevice
 from akx.device.host import host_device
 from akx.errors import PlanError
@@ -39,6 +40,9 @@ GPU = CudaDevice("test", 0, (9, 0), 132, 232448, 233472, 65536, 2**25, 2**36, 10
 #: Where a name of a schedule stands outside the kernels: where they are declared, a name of a contestant, the list of
 #: the operator, and a plan that stands for a solver.
 _MAY_NAME = {"options.py", "report/bench.py", "tuner/space.py", "solvers/chosen.py"}
+#: Where a name of a backend stands outside the kernels and devices: where schedules are declared, a line of help, and
+#: what to install.
+_MAY_NAME_BACKENDS = {"options.py", "cli/app.py", "report/environment.py"}
 
 
 @dataclass(frozen=True)
@@ -171,14 +175,21 @@ def _constants(tree: ast.AST) -> Iterator[str]:
             yield node.value
 
 
-def test_no_schedule_is_asked_for_by_name() -> None:
-    """What others must know of a schedule it declares; ``stream`` is also a queue of a GPU."""
+@pytest.mark.parametrize(
+    ("names", "at_home", "may_name"),
+    [
+        (NAMES - {"stream"}, {"kernels"}, _MAY_NAME),  # which is also a queue of a GPU
+        (set(BACKENDS.own), {"kernels", "device"}, _MAY_NAME_BACKENDS),
+    ],
+    ids=["schedules", "backends"],
+)
+def test_none_is_asked_for_by_name(names: set[str], at_home: set[str], may_name: set[str]) -> None:
+    """What others must know of a schedule or a backend it declares."""
     package = Path(akx.__file__).parent
-    wanted = NAMES - {"stream"}
     found = {
         path.relative_to(package).as_posix()
         for path in package.rglob("*.py")
-        if "kernels" not in path.relative_to(package).parts
-        if wanted.intersection(_constants(ast.parse(path.read_text("utf-8"))))
+        if path.relative_to(package).parts[0] not in at_home
+        if names.intersection(_constants(ast.parse(path.read_text("utf-8"))))
     }
-    assert found <= _MAY_NAME
+    assert found <= may_name

@@ -6,7 +6,6 @@ Some of the instances are compiled; AKX_COMPILE_ALL=1 takes all of them.
 from __future__ import annotations
 
 import shutil
-import sys
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,12 @@ import scipy.sparse as sp
 from host_engine import empty, install, to_device
 from nvcc import EVERYTHING, KERNELS, Macros, complaints, needs_nvcc
 
+from akx.device import choose
 from akx.device.cuda.compile import compile_cubin, compiler_name, options_for
 from akx.device.cuda.facts import cuda_missing
 from akx.errors import BudgetError, InfeasibleError
 from akx.kernels.cuda import hermitian, scaling, spai, transpose
+from akx.kernels.cuda.backend import CudaBackend
 from akx.kernels.cuda.program import C_TYPES
 from akx.matrix import Matrix
 from akx.solvers import preconditioners
@@ -250,12 +251,11 @@ def test_spai_of_the_solvers_on_the_device(device: Any, monkeypatch: pytest.Monk
         )
         assert found.misfit == pytest.approx(reference.misfit, rel=1e-9)
         assert np.isnan(found.tau) == ("pattern" in options)
-    module = sys.modules["akx.solvers.preconditioners.spai"]  # whose name is that of the function
-    monkeypatch.setattr(module, "is_usable", lambda backend: True)
+    monkeypatch.setattr(choose, "is_usable", lambda backend: True)
     assert preconditioners.spai(A).backend == "cpu"
-    monkeypatch.setattr(module, "_WORTH_A_GPU", A.nnz)
+    monkeypatch.setattr(CudaBackend, "inverse_entries", A.nnz)
     assert preconditioners.spai(A).backend == "cuda"
-    monkeypatch.setattr(module, "is_usable", lambda backend: False)
+    monkeypatch.setattr(choose, "is_usable", lambda backend: False)
     assert preconditioners.spai(A).backend == "cpu"
 
 

@@ -105,6 +105,29 @@ class Coo(Variant):
 SCHEDULE, VARIANT = Schedule(), Coo()
 """
 
+#: Another, which declares itself, and has a plan of its own before it does.
+_WIDE = """
+import toy
+from dataclasses import dataclass
+from akx.options import Options, Range, of_option
+from akx.plan import Plan
+
+BEFORE = Plan("cpu", "wide", "csr", options={"width": 65})
+
+
+@dataclass(frozen=True)
+class WideOptions(Options):
+    runs_by_levels = True
+    width: int = of_option(3, Range(1, 64))
+
+
+class Wide(toy.Schedule):
+    name, options = "wide", WideOptions
+
+
+SCHEDULE = Wide()
+"""
+
 
 def laplacian(n: int = 300) -> Any:
     return sp.diags_array([-1.0, 2.5, -1.0], offsets=[-1, 0, 1], shape=(n, n), format="csr")
@@ -185,6 +208,7 @@ def test_akx_keeps_its_own_names_and_takes_nothing_else(toy: Any) -> None:
 def package(tmp_path: Path) -> Path:
     """A folder with the package and what pip leaves of it; some of its entry points are broken."""
     (tmp_path / "toy.py").write_text(_PACKAGE)
+    (tmp_path / "wide.py").write_text(_WIDE)
     (tmp_path / "mine.py").write_text((Path(__file__).parent / "fake_backend.py").read_text())
     of = tmp_path / "toy_powers-1.0.dist-info"
     of.mkdir()
@@ -199,6 +223,7 @@ def package(tmp_path: Path) -> Path:
         cpu/toy = toy:SCHEDULE
         cpu/sweep = toy:SCHEDULE
         cpu/other = toy:SCHEDULE
+        cpu/wide = wide:SCHEDULE
         fake/sweep = mine:SWEEP
 
         [akx.variants]
@@ -242,7 +267,7 @@ def test_entry_points_are_found_and_broken_ones_are_told_of(package: Path) -> No
     found = json.loads(done.stdout)
     assert found["right"] == [True, True, True]
     assert found["backends"] == ["cpu", "cuda", "fake"]
-    assert found["schedules"] == ["sweep", "ghost", "wavefront", "toy"]
+    assert found["schedules"] == ["sweep", "ghost", "wavefront", "toy", "wide"]
     assert found["class"] == "fake/NumPy"
     begin = "the entry point {!r} (akx.{}) of the package toy-powers is not used: {}"
     assert found["told"] == sorted(
@@ -253,6 +278,32 @@ def test_entry_points_are_found_and_broken_ones_are_told_of(package: Path) -> No
             begin.format("cpu/other", "schedules", "ValueError: it names itself 'cpu/toy'"),
         ]
     )
+
+
+def test_traits_of_a_schedule_are_known_before_anybody_imports_it(package: Path) -> None:
+    script = """
+        import json, sys
+        from akx.errors import PlanError
+        from akx.options import schedule_with
+        from akx.plan import Plan
+        plain = Plan("cpu", "sweep", "csr", options={"sigma": 1}).traits.is_plain, schedule_with("cpu", "is_plain")
+        early = [name for name in ("wide", "akx.kernels.registry", "numba") if name in sys.modules]
+        plan = Plan("cpu", "wide", "csr")
+        found = [plan.traits.runs_by_levels, plan.option("width"), sorted(plan.traits.allowed)]
+        try:
+            Plan("cpu", "wide", "csr", options={"width": 65})
+        except PlanError as error:
+            found.append(str(error))
+        print(json.dumps([plain, early, found, schedule_with("cpu", "streams")]))
+    """
+    path = os.pathsep.join([str(package), str(_ROOT), os.environ.get("PYTHONPATH", "")])
+    run = [sys.executable, "-W", "ignore", "-c", dedent(script)]
+    done = subprocess.run(run, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}, cwd=package)
+    assert done.returncode == 0, done.stderr
+    plain, early, found, streams = json.loads(done.stdout)
+    assert (plain, early, streams) == ([True, "sweep"], [], None)
+    assert found[:3] == [True, 3, ["width"]]
+    assert "'width' is out of range" in found[3]
 
 
 def test_entry_points_are_read_once_and_only_for_what_akx_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from akx.device import clocks, host, likeness
 from akx.device.backend import Backend
 from akx.device.figures import Figures
 from akx.device.host import HostDevice
+from akx.kernels.traits import VariantTraits
 from akx.kernels.vectors import Vectors
 
 __all__ = ["BACKEND", "CpuBackend"]
@@ -33,6 +35,11 @@ class CpuBackend(Backend):
 
     def likeness(self, one: str, other: str) -> float | None:
         return likeness.of_hosts(one, other)
+
+    def variants(self) -> Mapping[str, VariantTraits]:
+        from akx.kernels.cpu.variants import VARIANTS
+
+        return VARIANTS
 
     def derived_figures(self, device: HostDevice, threads: int) -> Figures:
         from akx.kernels.cpu import rates

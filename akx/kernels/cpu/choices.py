@@ -6,10 +6,13 @@ No program depends on what is in these modules: plans and trials stay valid wher
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from akx.device.host import HostDevice
 from akx.formats.base import lanes_of
 from akx.kernels.base import Parameter
 from akx.kernels.cpu.layout import VARIANTS, variants_for
+from akx.kernels.cpu.layouts import layout_of
 from akx.matrix import Matrix
 
 __all__ = ["common_parameters", "per_pass_choices", "thread_choices", "without_variants"]
@@ -31,7 +34,7 @@ def common_parameters(
     named = _orders(matrix) if orders is None else orders
     fitting = set(variants_for(matrix, "natural", sigma=window, threads=device.cores))
     if named != ("natural",):
-        fitting |= {"csr16", "sell16"} | ({"inode16"} if "inode" in fitting else set())
+        fitting |= {VARIANTS[v].narrow for v in VARIANTS if _may_come_near(v, v in fitting)}
     variants = tuple(v for v in VARIANTS if v in fitting)
     threads = thread_choices(matrix, device)
     meaning = "SpMV variant: " + "; ".join(f"{v}: {VARIANTS[v].description}" for v in variants)
@@ -40,16 +43,22 @@ def common_parameters(
         Parameter("partitioner", named, named[0], "order of the rows"),
         Parameter("threads", threads, threads[0], "threads"),
     ]
-    if any(v.startswith("sell") for v in variants):
+    if any(layout_of(v).sorts for v in variants):
         parameters.append(Parameter("sigma", (1, window), 1, "rows per sorting window of sliced ELL, 1 for none"))
     return tuple(parameters)
 
 
-def without_variants(parameter: Parameter, dropped: tuple[str, ...]) -> Parameter:
-    """`parameter`, without the choices that begin with one of `dropped` where it is the variant."""
+def _may_come_near(variant: str, fits: bool) -> bool:
+    """Whether columns may come near in another order of the rows, where the variant has a twin of 16 bits for them."""
+    layout = layout_of(variant)
+    return not layout.has_blocks and (fits or layout.pads_by_order)
+
+
+def without_variants(parameter: Parameter, is_dropped: Callable[[str], object]) -> Parameter:
+    """`parameter`, without the choices that are dropped, where it is the variant."""
     if parameter.name != "variant":
         return parameter
-    choices = tuple(v for v in parameter.choices if not str(v).startswith(dropped))
+    choices = tuple(v for v in parameter.choices if not is_dropped(str(v)))
     return Parameter(parameter.name, choices, choices[0], parameter.description)
 
 

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from akx.device.host import HostDevice, host_device
 from akx.errors import InfeasibleError
-from akx.formats import dia
 from akx.formats.base import Format, Pattern
 from akx.kernels.base import Coefficients, Parameter, Program, Schedule, Traffic, check_feasible
 from akx.kernels.cpu.fill import NewValues
 from akx.kernels.cpu.jit import jit
-from akx.kernels.cpu.layout import VARIANTS, Known, bytes_per_entry, dia_counts, lay_out, ordered, variant_reason
+from akx.kernels.cpu.layout import VARIANTS, bytes_per_entry, ordered, unknown_variant, variant_reason
+from akx.kernels.cpu.layouts import Given, Known, index_bits, layout_of
 from akx.kernels.cpu.program import TeamProgram
 from akx.kernels.cpu.run import GhostBlocks, run_ghost
 from akx.kernels.cpu.shared import (
@@ -73,13 +73,11 @@ class Ghost(Schedule):
         if plan.partitioner not in _PARTITIONERS:
             return f"no partitioner {plan.partitioner!r} here, expected one of {', '.join(_PARTITIONERS)}"
         if plan.variant not in VARIANTS:
-            return f"unknown variant {plan.variant!r}, known are {', '.join(VARIANTS)}"
-        if plan.variant.startswith("bell"):
-            return "ghost zones break the dense blocks up"
-        if plan.variant == "csr-ahead":
-            return "local vectors are in cache, there is nothing to ask for ahead"
-        reason = block_plan_reason(plan) or basic_reason(
-            plan.replace(partitioner="natural", variant="csr"), matrix, ("natural",)
+            return unknown_variant(plan.variant)
+        reason = (
+            layout_of(plan.variant).reason_against_zones
+            or block_plan_reason(plan)
+            or basic_reason(plan.replace(partitioner="natural", variant="csr"), matrix, ("natural",))
         )
         if reason is not None:
             return reason
@@ -141,7 +139,8 @@ class Ghost(Schedule):
         reason = variant_reason(plan.variant, pattern, matrix.dtype, sigma=sigma_of(plan), block=1, known=known)
         if reason is not None:
             raise InfeasibleError(f"plan {plan.label()} is not feasible: {reason}")
-        layout = _lay_out(pattern, blocks, matrix.dtype, plan, known)
+        given = Given(pattern, matrix.dtype, index_bits(plan.variant, pattern.columns), 1, 1, known)
+        layout = layout_of(plan.variant).lay_out_zones(given, blocks.row)
         program = _GhostProgram(layout, blocks, pattern, entries, matrix.nnz, longest, plan.k_per_pass)
         program.update_values(matrix.data)
         return program
@@ -265,16 +264,6 @@ def _stack(
     for array in (indptr, indices):
         array.flags.writeable = False
     return blocks, Pattern(indptr, indices, longest), entries, longest
-
-
-def _lay_out(pattern: Pattern, blocks: GhostBlocks, dtype: np.dtype[Any], plan: Plan, known: Known) -> Format:
-    if plan.variant != "dia":
-        return lay_out(pattern, dtype, plan.variant, sigma=1, block=1, known=known)
-    height = dia.slice_rows(dtype)
-    starts = np.arange(-(-pattern.rows // height), dtype=np.int64) * height
-    origin = blocks.row[np.searchsorted(blocks.row, starts, side="right") - 1]
-    counts = dia_counts(pattern, dtype, known)  # the origin is that of all rows of a slice
-    return dia.from_csr(pattern, dtype, origin=origin, counts=counts, threads=plan.threads)
 
 
 @jit

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from akx.device.host import HostDevice
 from akx.kernels.base import Parameter
 from akx.kernels.cpu.choices import common_parameters, per_pass_choices, without_variants
+from akx.kernels.cpu.layouts import layout_of
 from akx.matrix import Matrix
 
 __all__ = ["space"]
@@ -28,7 +29,7 @@ def space(matrix: Matrix, device: HostDevice, k: int) -> tuple[Parameter, ...]:
         small = matrix.nnz <= _HYPERGRAPH_MOST
         orders = ("natural", "metis", "hypergraph") if small and _has_hypergraph() else ("natural", "metis")
     common = [p for p in common_parameters(matrix, device, orders) if p.name != "sigma"]
-    parameters = [without_variants(p, ("bell", "csr-ahead")) for p in common]
+    parameters = [without_variants(p, lambda v: layout_of(v).reason_against_zones) for p in common]
     return (
         *parameters,
         Parameter("k_per_pass", passes, passes[0], "powers done per pass over the matrix"),

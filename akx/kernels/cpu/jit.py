@@ -28,7 +28,7 @@ def source_hash() -> str:
     """A hash over the sources that compiled CPU code depends on: this package and the formats."""
     here = Path(__file__).resolve().parent
     digest = hashlib.blake2b(digest_size=16)
-    for path in sorted([*here.glob("*.py"), *(here.parents[1] / "formats").glob("*.py")]):
+    for path in sorted([*here.rglob("*.py"), *(here.parents[1] / "formats").glob("*.py")]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 

@@ -7,21 +7,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akx.formats.base import Format, Pattern, lanes_of
-from akx.formats.csr import GROUP
-from akx.formats.dia import DiaArrays, dia_reach, slice_rows
+from akx.formats.base import Format, Pattern
 from akx.kernels.cpu.layout import (
     VARIANTS,
     Ordered,
     block_size,
     bytes_per_entry,
-    columns_per_entry,
+    given_of,
     known_of,
-    lay_out,
     ordered,
-    slots_per_entry,
+    unknown_variant,
     variant_reason,
 )
+from akx.kernels.cpu.layouts import layout_of, made_by
 from akx.matrix import Matrix
 from akx.partition.reach import block_dependencies
 from akx.partition.rows import even_cuts
@@ -46,42 +44,31 @@ __all__ = [
 
 #: A front that is wider than this share of the rows, and than so many rows, is no front: nothing would be reused.
 _WIDEST, _NARROW = 0.5, 4096
-#: Lanes that multiply a column of a node, of which there are rows for some.
-_NODE = 8.0
 
 
 def sigma_of(plan: Plan) -> int:
-    """The sorting window of a sliced-ELL plan; 1 for the other variants."""
-    return int(plan.option("sigma", 1)) if plan.variant.startswith("sell") else 1
+    """Rows of the sorting window of a plan; 1 where its variant has none."""
+    return int(plan.option("sigma", 1)) if layout_of(plan.variant).sorts else 1
 
 
 def block_of(plan: Plan, matrix: Matrix) -> int:
     """The block size of a block variant; 1 for the others, which do not need the pattern searched for blocks."""
-    return block_size(matrix) if plan.variant.startswith("bell") and plan.partitioner == "natural" else 1
+    return block_size(matrix) if layout_of(plan.variant).has_blocks and plan.partitioner == "natural" else 1
 
 
 def padding_of(plan: Plan, matrix: Matrix) -> float:
-    """Values stored, and multiplied, for each entry of the matrix, where all rows are laid out in one order."""
-    return slots_per_entry(plan, matrix, sigma=sigma_of(plan), block=block_of(plan, matrix))
+    """Values stored for each entry of the matrix, where all rows are laid out in one order."""
+    return layout_of(plan.variant).padding(given_of(plan, matrix))
 
 
 def multiplied(plan: Plan, matrix: Matrix) -> float:
-    """Values multiplied for each entry of the matrix: those stored, or for `inode` eight for each column of a node."""
-    if plan.variant.startswith("inode"):
-        return _NODE * columns_per_entry(plan, matrix)
-    return padding_of(plan, matrix)
+    """Values multiplied for each entry of the matrix, where all rows are laid out in one order."""
+    return layout_of(plan.variant).multiplied(given_of(plan, matrix))
 
 
 def largest_share(plan: Plan, matrix: Matrix) -> float:
     """Work of the thread that has most over the mean, where each has whole windows, chunks or slices of rows."""
-    if plan.variant == "dia":
-        unit = slice_rows(matrix.dtype)
-    elif plan.variant.startswith("inode"):
-        unit = GROUP
-    elif plan.variant.startswith(("sell", "bell")):
-        unit = max(sigma_of(plan), lanes_of(matrix.dtype)) * block_of(plan, matrix)
-    else:
-        unit = 1
+    unit = layout_of(plan.variant).rows_together(given_of(plan, matrix))
     shares, rows = plan.threads, matrix.n
     whole = shares * unit
     largest = min(-(-rows // whole) * unit, rows - (shares - 1) * (rows // whole) * unit)
@@ -90,10 +77,7 @@ def largest_share(plan: Plan, matrix: Matrix) -> float:
 
 def laid_out(matrix: Matrix, plan: Plan) -> tuple[Ordered, Format]:
     """The matrix in the plan's order, and its pattern in the plan's variant; values are zero."""
-    where = ordered(matrix, plan.partitioner)
-    known = known_of(matrix, plan.partitioner, plan.threads)
-    sigma, block = sigma_of(plan), block_of(plan, matrix)
-    return where, lay_out(where.pattern, matrix.dtype, plan.variant, sigma=sigma, block=block, known=known)
+    return ordered(matrix, plan.partitioner), layout_of(plan.variant).lay_out(given_of(plan, matrix))
 
 
 def stored_bytes(plan: Plan, matrix: Matrix) -> float:
@@ -134,11 +118,12 @@ def basic_reason(plan: Plan, matrix: Matrix, orders: tuple[str, ...]) -> str | N
     if plan.partitioner not in orders:
         return f"no partitioner {plan.partitioner!r} here, expected one of {', '.join(orders)}"
     if plan.variant not in VARIANTS:
-        return f"unknown variant {plan.variant!r}, known are {', '.join(VARIANTS)}"
-    if plan.variant.startswith("bell") and plan.partitioner != "natural":
+        return unknown_variant(plan.variant)
+    layout = layout_of(plan.variant)
+    if layout.has_blocks and plan.partitioner != "natural":
         return "a new order of the rows breaks the dense blocks up"
     sigma = int(plan.option("sigma", 1))
-    if sigma > 1 and not plan.variant.startswith("sell"):
+    if sigma > 1 and not layout.sorts:
         return f"sigma is for sliced ELL, not for {plan.variant}"
     return variant_reason(
         plan.variant,
@@ -173,7 +158,7 @@ def aligned_cuts(pattern: Pattern, parts: int, align: int, layout: Format | None
 
 def slots_before(rows: NDArray[np.int64], pattern: Pattern, layout: Format | None) -> NDArray[Any]:
     """Slots stored for rows 0 .. i-1, for each i of `rows`, where a unit of the layout begins or the matrix ends."""
-    start = None if layout is None else getattr(layout.arrays, "start", None)  # of units, in slots of the format's own
+    start = None if layout is None else made_by(layout).starts(layout.arrays)
     if layout is None or start is None or layout.stored == 0:
         return pattern.indptr[rows]
     found: NDArray[Any] = start[-(-rows // layout.unit)] * (layout.stored / float(start[-1]))
@@ -185,9 +170,10 @@ def dependencies(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """First and last block that each block of rows reads, inclusive, what the format's padding reads included."""
     low, high = block_dependencies(pattern.indptr, pattern.indices, cuts)
-    if not isinstance(layout.arrays, DiaArrays) or pattern.rows == 0:
+    reach = None if pattern.rows == 0 else made_by(layout).padding_reach(layout.arrays, pattern.columns)
+    if reach is None:
         return low, high
-    first, last = dia_reach(layout.arrays, pattern.columns)
+    first, last = reach
     starts = np.minimum(cuts[:-1] // layout.align, first.size - 1)
     first, last = np.minimum.reduceat(first, starts), np.maximum.reduceat(last, starts)
     reads = last >= 0

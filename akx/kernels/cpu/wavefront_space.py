@@ -6,6 +6,7 @@ from akx.device.host import HostDevice
 from akx.kernels.base import Parameter
 from akx.kernels.cpu.choices import common_parameters, per_pass_choices, without_variants
 from akx.kernels.cpu.shared import has_front
+from akx.kernels.cpu.variants import VARIANTS
 from akx.kernels.cpu.wavefront import BLOCK
 from akx.matrix import Matrix
 from akx.options import CpuWavefront
@@ -24,7 +25,7 @@ def space(matrix: Matrix, device: HostDevice, k: int) -> tuple[Parameter, ...]:
     passes = per_pass_choices(k)
     orders = ("natural", "rcm") if has_front(matrix, "natural") else ("rcm", "levels")
     # a front has columns near: there is nothing to ask for ahead
-    common = [without_variants(p, ("csr-ahead",)) for p in common_parameters(matrix, device, orders)]
+    common = [without_variants(p, lambda v: VARIANTS[v].asks_ahead) for p in common_parameters(matrix, device, orders)]
     parameters = [
         *common,
         Parameter("k_per_pass", passes, passes[-1], "powers done per pass over the matrix"),

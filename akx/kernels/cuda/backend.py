@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,13 @@ class CudaBackend(Backend):
     libraries = ("cusparse",)
     loading_seconds = 2.0
     solver_steps = 8
+    #: A launch is dear, and more steps pay.
+    steps_to_try = MappingProxyType({"ca_cg": (4, 6, 8, 12)})
+    takes_arrays = True
+    queues = True
+    #: With fewer, the host may be done before kernels are compiled and plans are laid out.
+    solving_entries = 1_000_000
+    inverse_entries = 100_000
 
     def missing(self) -> str | None:
         return runtime.cuda_missing()
@@ -91,6 +99,11 @@ class CudaBackend(Backend):
 
     def watch(self) -> clocks.ClockWatch:
         return clocks.ClockWatch()
+
+    def inverse_maker(self) -> Callable[..., Any]:
+        from akx.kernels.cuda.spai import approximate_inverse
+
+        return approximate_inverse
 
     def derived_figures(self, device: CudaDevice, threads: int) -> Figures:
         """Of an NVIDIA GPU: 0.9 of the memory's peak, caches and arithmetic by multiprocessor and clock.

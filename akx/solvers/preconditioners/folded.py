@@ -21,13 +21,14 @@ from typing import Any
 
 import numpy as np
 
+from akx.device.choose import array_backend
 from akx.device.cuda.interchange import is_on_device
-from akx.errors import ArgumentError, ArgumentTypeError
+from akx.errors import ArgumentError
 from akx.solvers.places import answer_in_kind, of_host
 from akx.solvers.preconditioners.base import Preconditioner
 from akx.solvers.scaling import norm_of
 from akx.solvers.stats import SolveStats
-from akx.solvers.system import Answer, make_system
+from akx.solvers.system import Answer, check_device_backend, make_system
 from akx.solvers.watch import Watched
 
 __all__ = ["solve_folded"]
@@ -78,9 +79,8 @@ def solve_folded(
         )
     like, x0 = (b if is_on_device(b) else None), of_host(x0, "x0")
     if like is not None:
-        if options.get("backend", "auto") == "cpu":
-            raise ArgumentTypeError("b is on the device", expected="an array of the host for backend='cpu'")
-        options["backend"], b = "cuda", of_host(b, "b")
+        check_device_backend(options.get("backend", "auto"))
+        options["backend"], b = array_backend(), of_host(b, "b")
     if M.dtype.kind == "c" and np.asarray(b).dtype.kind in "biuf":
         b = np.asarray(b).astype(np.result_type(np.asarray(b).dtype, np.complex64))
     system = make_system("folded", A, b, x0, rtol=rtol, atol=atol, M=M, scale=False)

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from akx._given import check_count
 from akx.basis import Basis
 from akx.basis import chebyshev as chebyshev_basis
+from akx.device.choose import array_backend
 from akx.errors import ArgumentError, brief
 from akx.matrix import Matrix
 from akx.operator import MatrixPowers
@@ -98,7 +99,7 @@ class Chebyshev(Preconditioner):
 
                 if rows > MOST_ROWS:
                     return False
-                options = {**self._options, "backend": "cuda"}
+                options = {**self._options, "backend": array_backend()}
                 operator = MatrixPowers(self._matrix, self.degree, basis=self.basis, dtype=r.dtype, **options)
                 self._on_gpu[r.dtype] = operator, device_rows((rows, 1, n), r.dtype), CudaVectorWork(r.dtype, n)
             operator, V, work = self._on_gpu[r.dtype]

@@ -18,6 +18,7 @@ Work: sum over k of 2 n2^2 (n1 - n2/3) flops. Memory: A in CSC, M, the magnitude
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -26,8 +27,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from akx._given import ANY_COUNT, check_count, check_number, unknown_name
-from akx.device.choose import is_usable
+from akx._given import ANY_COUNT, check_count, check_number
+from akx.device.choose import HOST, array_backend, backend_of, suited
 from akx.device.host import resolve_threads
 from akx.errors import ArgumentError, BudgetError
 from akx.matrix import Matrix
@@ -40,9 +41,6 @@ __all__ = ["SPAI", "spai"]
 
 #: Bytes that the workspaces of all threads may take.
 _MEMORY = 1 << 30
-#: Entries of A from which on ``backend="auto"`` takes the GPU where there is one.
-_WORTH_A_GPU = 100_000
-_BACKENDS = ("auto", "cpu", "cuda")
 #: Runs of columns for each thread: enough that none waits long for the last.
 _RUNS = 16
 
@@ -62,7 +60,7 @@ class SPAI(Preconditioner):
     largest : tuple of int
         The largest n1 and n2 of a local problem.
     backend : str
-        Where it was made, ``"cpu"`` or ``"cuda"``.
+        Where it was made: on the host for a backend that makes none.
     """
 
     name = "spai"
@@ -80,7 +78,7 @@ class SPAI(Preconditioner):
         largest: tuple[int, int] = (0, 0),
         hermitian: bool = False,
         threads: int | None = None,
-        backend: str = "cpu",
+        backend: str = HOST,
         notes: tuple[str, ...] = (),
     ) -> None:
         super().__init__(matrix.n, matrix.dtype, notes)
@@ -133,7 +131,7 @@ class SPAI(Preconditioner):
             return False
         with QUEUEING:
             if r.dtype not in self._on_gpu:
-                operator = MatrixPowers(self.matrix, 1, dtype=r.dtype, backend="cuda")
+                operator = MatrixPowers(self.matrix, 1, dtype=r.dtype, backend=array_backend())
                 self._on_gpu[r.dtype] = operator, device_rows((2, 1, self.shape[0]), r.dtype)
             operator, pair = self._on_gpu[r.dtype]
             program, coefficients = operator.program(1)
@@ -201,15 +199,15 @@ def spai(
     for name, value in (("most", most), ("memory", memory)):
         if value is not None:
             check_count(name, value, most=ANY_COUNT)
-    if backend not in _BACKENDS:
-        raise unknown_name("backend", backend, _BACKENDS)
+    if backend != "auto":
+        backend_of(backend)
     workers = resolve_threads(threads)
     matrix = Matrix.from_any(A, value_error=0.0)
     if backend == "auto":
-        backend = "cuda" if matrix.nnz >= _WORTH_A_GPU and is_usable("cuda") else "cpu"
-    found, misfit, largest, notes = (_on_device if backend == "cuda" else _on_host)(
-        matrix, 1.0 - float(tau), pattern, most, symmetric, memory, workers
-    )
+        backend = suited(lambda one: one.inverse_entries, matrix.nnz)
+    make = backend_of(backend).inverse_maker()
+    given = matrix, 1.0 - float(tau), pattern, most, symmetric, memory
+    found, misfit, largest, notes = _on_host(*given, workers) if make is None else _on_device(*given, make)
     return SPAI(
         found,
         tau=float(tau) if pattern is None else float("nan"),
@@ -218,7 +216,7 @@ def spai(
         largest=largest,
         hermitian=symmetric,
         threads=threads,
-        backend=backend,
+        backend=HOST if make is None else backend,
         notes=notes,
     )
 
@@ -251,15 +249,19 @@ def _on_host(
 
 
 def _on_device(
-    matrix: Matrix, factor: float, pattern: Any, most: int | None, symmetric: bool, memory: int | None, threads: int
+    matrix: Matrix,
+    factor: float,
+    pattern: Any,
+    most: int | None,
+    symmetric: bool,
+    memory: int | None,
+    make: Callable[..., Any],
 ) -> _Found:
-    from akx.kernels.cuda.spai import approximate_inverse
-
     given = None
     if pattern is not None or most is not None:  # chosen on the host, which sorts
         given = _pattern(matrix, matrix.to_scipy().tocsc(), factor, pattern, most)[1:]
     room = None if memory is None else int(memory)
-    found = approximate_inverse(matrix, factor=factor, pattern=given, symmetric=symmetric, memory=room)
+    found = make(matrix, factor=factor, pattern=given, symmetric=symmetric, memory=room)
     M = Matrix(found.indptr, found.indices, found.data, pattern_cache={})
     return M, found.misfit, found.largest, _notes(found.lost, found.empty)
 
